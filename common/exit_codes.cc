@@ -1,0 +1,28 @@
+#include "common/exit_codes.h"
+
+namespace torchps {
+
+ExitCode ExitCodeFor(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return ExitCode::kOk;
+    case absl::StatusCode::kInvalidArgument:
+      return ExitCode::kUsage;
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+      return ExitCode::kUnreachable;
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kUnimplemented:
+      return ExitCode::kRefused;
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kDataLoss:
+      return ExitCode::kData;
+    case absl::StatusCode::kAlreadyExists:
+      return ExitCode::kAddressInUse;
+    default:
+      return ExitCode::kFailed;
+  }
+}
+
+}  // namespace torchps

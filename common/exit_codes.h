@@ -1,0 +1,21 @@
+#pragma once
+
+#include "absl/status/status.h"
+
+namespace torchps {
+
+// What a process of ours exits with; scripts and psctl read them, docs/operations.md lists them.
+enum class ExitCode : int {
+  kOk = 0,
+  kFailed = 1,        // something of ours went wrong, or the run was cut short
+  kUsage = 2,         // a flag, a job field or a peer's argument is not valid
+  kUnreachable = 3,   // a server did not answer within the patience given
+  kRefused = 4,       // another job, layout or protocol; stale incarnation
+  kData = 5,          // a data file is missing, truncated or damaged
+  kAddressInUse = 6,  // the port to listen on is taken
+};
+
+// The exit code that belongs to an error's status code.
+ExitCode ExitCodeFor(const absl::Status& status);
+
+}  // namespace torchps

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+
+// The words of the system, each with one meaning everywhere (docs/design.md, "The words").
+
+namespace torchps {
+
+// A logical data-parallel worker, numbered from 0. A process holds a slot.
+using SlotId = int32_t;
+
+// Which life of a slot: rises every time a process takes the slot over. 0 is nobody.
+using Incarnation = uint64_t;
+
+// A slot's own count of pushes, from 1. A push is named (slot, step).
+using Step = int64_t;
+
+// How many gradients were applied to a block.
+using Version = int64_t;
+
+// Index of a block in the BlockMap.
+using BlockId = uint32_t;
+
+// Worker and server refuse each other when these differ. Raised with every change of proto/ that
+// an older program would misread.
+inline constexpr uint32_t kProtocolVersion = 1;
+
+// Slots are small numbers, so that per-block ledgers can be arrays. A limit that no cluster of
+// parameter servers reaches, and that keeps a forged slot number from costing memory.
+inline constexpr SlotId kMaxSlots = 4096;
+
+}  // namespace torchps

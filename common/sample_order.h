@@ -1,0 +1,14 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace torchps {
+
+// The order in which epoch `epoch` (from 1) visits `samples` training samples: position ->
+// sample. A Fisher-Yates shuffle (Durstenfeld 1964) driven by SplitMix64 from (seed, epoch), so
+// every worker computes the same order from the job alone, as DistributedSampler's set_epoch does,
+// and a data lease is just a range of positions. O(samples) time and memory.
+std::vector<int64_t> EpochOrder(uint64_t seed, int epoch, int64_t samples);
+
+}  // namespace torchps
