@@ -1,0 +1,91 @@
+"""@libtorch//:torch, from the first of these that applies:
+
+1. $TORCHPS_LIBTORCH: the directory of an unpacked libtorch (it holds include/ and lib/);
+2. under --config=cuda, the torch package of $TORCHPS_PYTHON (default python3);
+3. Debian's libtorch-dev, which is a CPU build.
+
+Where none applies the target fails with the reason, and only what depends on it.
+"""
+
+_BUILD = """
+load("@torchps//third_party:system_library.bzl", "missing_library", "system_library")
+
+package(default_visibility = ["//visibility:public"])
+
+"""
+
+def _missing(ctx, message):
+    ctx.file("BUILD", _BUILD + 'missing_library(name = "torch", message = {})\n'.format(repr(message)))
+
+def _found(ctx, includes, linkopts, defines):
+    ctx.file("BUILD", _BUILD + (
+        'system_library(name = "torch", defines = {}, system_includes = {}, linkopts = {})\n'
+    ).format(repr(defines), repr(includes), repr(linkopts)))
+
+def _from_directory(ctx, root, cuda):
+    lib = ctx.path(str(root) + "/lib")
+    include = ctx.path(str(root) + "/include")
+    for wanted in ["lib/libtorch_cpu.so", "include/torch/csrc/api/include/torch/torch.h"]:
+        if not ctx.path(str(root) + "/" + wanted).exists:
+            _missing(ctx, "{} is no libtorch: it has no {}.".format(root, wanted))
+            return
+    if cuda and not ctx.path(str(lib) + "/libtorch_cuda.so").exists:
+        _missing(ctx, "--config=cuda needs a CUDA build of torch; {} is a CPU build.".format(root))
+        return
+
+    # Our code shares std::string with Debian's gRPC and Protobuf, so the old string is no choice.
+    config = ctx.path(str(root) + "/share/cmake/Torch/TorchConfig.cmake")
+    if config.exists and "_GLIBCXX_USE_CXX11_ABI=0" in ctx.read(config):
+        _missing(ctx, ("{} is built with the old C++ ABI (_GLIBCXX_USE_CXX11_ABI=0); " +
+                       "take the cxx11-abi download or torch 2.7 or newer.").format(root))
+        return
+
+    # libtorch_cuda registers itself when loaded and no symbol of it is named by our code.
+    libs = ["-Wl,--no-as-needed", "-ltorch_cuda", "-lc10_cuda"] if cuda else []
+    libs += ["-Wl,--as-needed", "-ltorch", "-ltorch_cpu", "-lc10"]
+    _found(
+        ctx,
+        includes = [str(include), str(include) + "/torch/csrc/api/include"],
+        # The libraries that libtorch itself needs are found at run time by its own run path.
+        linkopts = ["-L" + str(lib), "-Wl,-rpath," + str(lib), "-Wl,--allow-shlib-undefined"] +
+                   libs + ["-pthread"],
+        defines = ["_GLIBCXX_USE_CXX11_ABI=1"],
+    )
+
+def _libtorch_repository_impl(ctx):
+    cuda = ctx.os.environ.get("TORCHPS_CUDA", "") == "1"
+    root = ctx.os.environ.get("TORCHPS_LIBTORCH", "")
+    if root:
+        _from_directory(ctx, root, cuda)
+        return
+    if cuda:
+        python = ctx.os.environ.get("TORCHPS_PYTHON", "python3")
+        found = ctx.execute([python, "-c", (
+            "import importlib.util as u; s = u.find_spec('torch'); " +
+            "print(list(s.submodule_search_locations)[0] if s else '')"
+        )])
+        root = found.stdout.strip()
+        if found.return_code != 0 or not root:
+            _missing(ctx, ("--config=cuda needs a CUDA build of torch: set TORCHPS_LIBTORCH to a " +
+                           "libtorch directory, or TORCHPS_PYTHON to a Python that has torch."))
+        else:
+            _from_directory(ctx, root, cuda)
+        return
+    include = "/usr/include/torch/csrc/api/include"
+    if not ctx.path(include + "/torch/torch.h").exists:
+        _missing(ctx, "libtorch is not installed: install Debian's package libtorch-dev " +
+                      "(deploy/setup.sh does it) or set TORCHPS_LIBTORCH to a libtorch directory.")
+        return
+    _found(
+        ctx,
+        includes = [include],
+        linkopts = ["-Wl,--as-needed", "-ltorch", "-ltorch_cpu", "-lc10", "-pthread"],
+        defines = [],
+    )
+
+libtorch_repository = repository_rule(
+    implementation = _libtorch_repository_impl,
+    configure = True,
+    environ = ["TORCHPS_CUDA", "TORCHPS_LIBTORCH", "TORCHPS_PYTHON"],
+    local = True,
+)
