@@ -1,0 +1,55 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace torchps {
+
+// What a model is fed in one pass: row i of `input` and row i of `target` are one sample. On the
+// CPU; whoever trains elsewhere moves both.
+struct Batch {
+  torch::Tensor input;   // images: float32 [B, C, H, W]; rows: float32 [B, F]; text: int64 [B, T]
+  torch::Tensor target;  // classes: int64 [B]; next bytes: int64 [B, T]
+};
+
+// What of the data a model must know to fit it. A field is 0 where it has no meaning.
+struct DataShape {
+  int64_t channels = 0;  // images
+  int64_t height = 0;
+  int64_t width = 0;
+  int64_t features = 0;  // elements of one sample's input: channels * height * width, or columns
+  int64_t context = 0;   // text: bytes that a sample's input spans
+  int64_t classes = 0;   // what a prediction chooses from
+};
+
+// A fixed list of samples, all held in memory in the smallest type that carries them.
+//
+// Immutable once built, so any number of threads may read it at once.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+
+  virtual int64_t size() const = 0;
+  virtual DataShape shape() const = 0;
+
+  // The samples at `indices`, in that order, as a batch of indices.size() rows that shares no
+  // memory with the dataset. REQUIRES: indices is not empty, each in [0, size()).
+  // An error comes only from datasets that fetch samples from elsewhere; those here have none.
+  virtual absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const = 0;
+};
+
+// The data of a job. `test` is null where there is nothing to evaluate on.
+struct DataSource {
+  std::shared_ptr<const Dataset> train;
+  std::shared_ptr<const Dataset> test;
+  // One line for people, e.g. "MNIST-style IDX images 28x28 from /data: 10000 train, 10000 test".
+  std::string description;
+};
+
+}  // namespace torchps

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "proto/job.pb.h"
+#include "worker/data/dataset.h"
+#include "worker/task.h"
+
+namespace torchps {
+
+// Builds the model that job.model names (linear | mlp | convnet | resnet18 | transformer) to fit
+// `data`, with the objective that goes with it. Initial parameters come from torch's default
+// generator: seed that first.
+//
+// INVALID_ARGUMENT: an unknown name (lists the known ones), a field of job.model out of range, or
+// data that the model cannot read (a transformer on images).
+absl::StatusOr<Task> MakeTask(const JobSpec& job, DataSource data);
+
+}  // namespace torchps
