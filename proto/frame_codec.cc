@@ -1,0 +1,322 @@
+#include "proto/frame_codec.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+
+namespace torchps {
+namespace {
+
+// Protobuf's wire types. The group markers (3 and 4) exist in old messages only and are refused.
+constexpr uint32_t kVarint = 0;
+constexpr uint32_t kFixed64 = 1;
+constexpr uint32_t kBytes = 2;
+constexpr uint32_t kFixed32 = 5;
+
+constexpr uint32_t kPayloadField = 15;
+
+// Bytes of the longest varint, and of the longest that Protobuf takes for a tag or a length.
+constexpr size_t kMaxVarintBytes = 10;
+constexpr size_t kMaxTagBytes = 5;
+
+// ---------------------------------------------------------------------------------- writing
+
+// Writes the fields in front of a payload, on the stack. Fields that are 0 are left out, as
+// Protobuf does.
+class HeaderWriter {
+ public:
+  // Negative numbers are sign-extended by the caller, as Protobuf does.
+  void Add(uint32_t field, uint64_t value) {
+    if (value == 0) return;
+    AddVarint(field << 3 | kVarint);
+    AddVarint(value);
+  }
+
+  void AddPayloadLength(size_t bytes) {
+    if (bytes == 0) return;
+    AddVarint(kPayloadField << 3 | kBytes);
+    AddVarint(bytes);
+  }
+
+  grpc::Slice Slice() const { return grpc::Slice(bytes_, size_); }
+
+ private:
+  void AddVarint(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) bytes_[size_++] = static_cast<uint8_t>(value | 0x80);
+    bytes_[size_++] = static_cast<uint8_t>(value);
+  }
+
+  // Eight fields of one tag byte and a longest varint each, and the payload's tag and length, fit.
+  uint8_t bytes_[8 * (1 + kMaxVarintBytes) + 1 + kMaxTagBytes];
+  size_t size_ = 0;
+};
+
+uint64_t SignExtend(int32_t value) { return static_cast<uint64_t>(int64_t{value}); }
+
+HeaderWriter WritePushHeader(const PushHeader& header) {
+  HeaderWriter writer;
+  writer.Add(1, SignExtend(header.slot));
+  writer.Add(2, header.incarnation);
+  writer.Add(3, static_cast<uint64_t>(header.step));
+  writer.Add(4, header.block);
+  writer.Add(5, static_cast<uint64_t>(header.base_version));
+  writer.Add(6, header.server_life);
+  writer.Add(7, header.weight);
+  writer.Add(8, header.block_count);
+  return writer;
+}
+
+HeaderWriter WritePullHeader(const PullHeader& header) {
+  HeaderWriter writer;
+  writer.Add(1, header.block);
+  writer.Add(2, static_cast<uint64_t>(header.version));
+  writer.Add(3, header.block_count);
+  writer.Add(4, static_cast<uint64_t>(header.floor));
+  writer.Add(5, header.parked_us);
+  return writer;
+}
+
+grpc::Slice Borrow(absl::Span<const float> payload, std::shared_ptr<const void> keep_alive) {
+  // Nothing is borrowed for no elements, and a slice without bytes need not be released.
+  if (payload.empty()) return grpc::Slice();
+  return grpc::Slice(
+      const_cast<float*>(payload.data()), payload.size() * sizeof(float),
+      [](void* reference) { delete static_cast<std::shared_ptr<const void>*>(reference); },
+      new std::shared_ptr<const void>(std::move(keep_alive)));
+}
+
+grpc::ByteBuffer Assemble(HeaderWriter header, grpc::Slice payload) {
+  TPS_CHECK(payload.size() <= kMaxFramePayloadBytes && payload.size() % sizeof(float) == 0,
+            "a payload is whole float32 elements and within its limit");
+  header.AddPayloadLength(payload.size());
+  const grpc::Slice slices[] = {header.Slice(), std::move(payload)};
+  return grpc::ByteBuffer(slices, slices[1].size() > 0 ? 2 : 1);
+}
+
+// ---------------------------------------------------------------------------------- reading
+
+// Reads the beginning of a frame, made contiguous.
+class HeaderReader {
+ public:
+  HeaderReader(const uint8_t* bytes, size_t size) : bytes_(bytes), size_(size) {}
+
+  size_t position() const { return position_; }
+  size_t left() const { return size_ - position_; }
+
+  // False where the bytes end first, or the varint is longer than `max_bytes` or than 64 bits.
+  bool ReadVarint(size_t max_bytes, uint64_t* value) {
+    *value = 0;
+    for (size_t i = 0; i < max_bytes && position_ < size_; ++i) {
+      const uint8_t byte = bytes_[position_++];
+      if (i == kMaxVarintBytes - 1 && byte > 1) return false;
+      *value |= static_cast<uint64_t>(byte & 0x7f) << (7 * i);
+      if (byte < 0x80) return true;
+    }
+    return false;
+  }
+
+  // A tag, or the length of a field: 32 bits at most.
+  bool ReadVarint32(uint64_t* value) {
+    return ReadVarint(kMaxTagBytes, value) && *value <= std::numeric_limits<uint32_t>::max();
+  }
+
+  // On failure stands at the end, as the others do where the bytes end first.
+  bool Skip(uint64_t bytes) {
+    const bool enough = bytes <= left();
+    position_ += enough ? bytes : left();
+    return enough;
+  }
+
+ private:
+  const uint8_t* const bytes_;
+  const size_t size_;
+  size_t position_ = 0;
+};
+
+// Where a frame's header fields go: stores `value` into field `number`, ignores one it does not
+// know. False if the value does not fit the field.
+using StoreField = absl::FunctionRef<bool(uint32_t number, uint64_t value)>;
+
+bool Store(uint64_t value, uint64_t* field) {
+  *field = value;
+  return true;
+}
+bool Store(uint64_t value, int64_t* field) {
+  *field = static_cast<int64_t>(value);
+  return true;
+}
+bool Store(uint64_t value, uint32_t* field) {
+  *field = static_cast<uint32_t>(value);
+  return value == *field;
+}
+bool Store(uint64_t value, int32_t* field) {
+  *field = static_cast<int32_t>(value);
+  return value == SignExtend(*field);
+}
+
+template <typename... Parts>
+absl::Status Malformed(absl::string_view frame_name, const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat("malformed ", frame_name, ": ", parts...));
+}
+
+absl::Status ParseFrame(const grpc::ByteBuffer& frame, absl::string_view name, StoreField store,
+                        FramePayload* payload) {
+  std::vector<grpc::Slice> slices;
+  if (!frame.Dump(&slices).ok()) return Malformed(name, "its bytes cannot be read");
+
+  size_t frame_bytes = 0;
+  size_t copied = 0;
+  uint8_t beginning[kMaxFrameHeaderBytes];
+  for (const grpc::Slice& slice : slices) {
+    const size_t count = std::min(slice.size(), kMaxFrameHeaderBytes - copied);
+    if (count > 0) std::memcpy(beginning + copied, slice.begin(), count);
+    copied += count;
+    frame_bytes += slice.size();
+  }
+  HeaderReader reader(beginning, copied);
+  // What ends where `beginning` ends, and not the frame, is a header that is too long.
+  const auto broken = [&](const auto&... what) {
+    if (reader.left() == 0 && copied < frame_bytes) {
+      return Malformed(name, "its header is longer than ", kMaxFrameHeaderBytes, " bytes");
+    }
+    return Malformed(name, what...);
+  };
+
+  while (reader.left() > 0) {
+    const size_t tag_position = reader.position();
+    uint64_t tag;
+    if (!reader.ReadVarint32(&tag) || tag >> 3 == 0) {
+      return broken("there is no field tag at byte ", tag_position);
+    }
+    const uint32_t number = static_cast<uint32_t>(tag >> 3);
+    const uint32_t wire_type = tag & 7;
+    uint64_t value = 0;
+    switch (wire_type) {
+      case kVarint:
+        if (!reader.ReadVarint(kMaxVarintBytes, &value)) {
+          return broken("field ", number, " holds no whole number of at most 64 bits");
+        }
+        if (!store(number, value)) {
+          return Malformed(name, "field ", number, " holds ", value,
+                           ", which does not fit 32 bits");
+        }
+        break;
+      case kFixed64:
+      case kFixed32:
+        if (!reader.Skip(wire_type == kFixed64 ? 8 : 4)) {
+          return broken("field ", number, " goes beyond the frame's end");
+        }
+        break;
+      case kBytes: {
+        if (!reader.ReadVarint32(&value)) {
+          return broken("field ", number, " has no valid length");
+        }
+        if (number != kPayloadField) {
+          if (!reader.Skip(value)) {
+            return broken("field ", number, " goes beyond the frame's end");
+          }
+          break;
+        }
+        const size_t payload_begin = reader.position();
+        if (value > kMaxFramePayloadBytes) {
+          return Malformed(name, "its payload has ", value, " bytes, the limit is ",
+                           kMaxFramePayloadBytes);
+        }
+        if (value != frame_bytes - payload_begin) {
+          return Malformed(name, "its payload, the last field, should have ", value,
+                           " bytes, but the frame has ", frame_bytes - payload_begin, " left");
+        }
+        if (value % sizeof(float) != 0) {
+          return Malformed(name, "its payload has ", value,
+                           " bytes, which is no multiple of 4 and so no float32 elements");
+        }
+        *payload = FramePayload(std::move(slices), payload_begin);
+        return absl::OkStatus();
+      }
+      default:
+        return Malformed(name, "field ", number, " has wire type ", wire_type,
+                         ", which frames do not use");
+    }
+  }
+  if (copied < frame_bytes) return broken();
+  *payload = FramePayload();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+grpc::ByteBuffer EncodePushFrame(const PushHeader& header, absl::Span<const float> payload,
+                                 std::shared_ptr<const void> keep_alive) {
+  return Assemble(WritePushHeader(header), Borrow(payload, std::move(keep_alive)));
+}
+
+grpc::ByteBuffer EncodePullFrame(const PullHeader& header, absl::Span<const float> payload,
+                                 std::shared_ptr<const void> keep_alive) {
+  return Assemble(WritePullHeader(header), Borrow(payload, std::move(keep_alive)));
+}
+
+grpc::ByteBuffer EncodePullFrame(const PullHeader& header, grpc::Slice payload) {
+  return Assemble(WritePullHeader(header), std::move(payload));
+}
+
+absl::Status ParsePushFrame(const grpc::ByteBuffer& frame, PushHeader* header,
+                            FramePayload* payload) {
+  *header = PushHeader();
+  return ParseFrame(
+      frame, "push frame",
+      [header](uint32_t number, uint64_t value) {
+        switch (number) {
+          case 1:
+            return Store(value, &header->slot);
+          case 2:
+            return Store(value, &header->incarnation);
+          case 3:
+            return Store(value, &header->step);
+          case 4:
+            return Store(value, &header->block);
+          case 5:
+            return Store(value, &header->base_version);
+          case 6:
+            return Store(value, &header->server_life);
+          case 7:
+            return Store(value, &header->weight);
+          case 8:
+            return Store(value, &header->block_count);
+          default:
+            return true;
+        }
+      },
+      payload);
+}
+
+absl::Status ParsePullFrame(const grpc::ByteBuffer& frame, PullHeader* header,
+                            FramePayload* payload) {
+  *header = PullHeader();
+  return ParseFrame(
+      frame, "pull frame",
+      [header](uint32_t number, uint64_t value) {
+        switch (number) {
+          case 1:
+            return Store(value, &header->block);
+          case 2:
+            return Store(value, &header->version);
+          case 3:
+            return Store(value, &header->block_count);
+          case 4:
+            return Store(value, &header->floor);
+          case 5:
+            return Store(value, &header->parked_us);
+          default:
+            return true;
+        }
+      },
+      payload);
+}
+
+}  // namespace torchps

@@ -1,0 +1,398 @@
+#include "proto/frame_codec.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/string_view.h"
+#include "common/split_mix64.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/parameter_service.pb.h"
+#include "tests/proto/slicing.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+
+// The frame that docs/wire.md shows: slot 1, incarnation 3, step 300, block 2, base version 299,
+// server life 7, weight 32, of 4 blocks, elements 1.0 and -2.5.
+constexpr absl::string_view kWorkedPushFrame =
+    "0801 1003 18ac02 2002 28ab02 3007 3820 4004 7a08 0000803f 000020c0";
+// Block 2 at version 300, of 4 blocks, floor 298, parked for 1500 us, element 0.5.
+constexpr absl::string_view kWorkedPullFrame = "0802 10ac02 1804 20aa02 28dc0b 7a04 0000003f";
+
+std::string FromHex(absl::string_view hex) {
+  std::string digits;
+  for (const char character : hex) {
+    if (character != ' ') digits.push_back(character);
+  }
+  return absl::HexStringToBytes(digits);
+}
+
+PushHeader WorkedPushHeader() {
+  PushHeader header;
+  header.slot = 1;
+  header.incarnation = 3;
+  header.step = 300;
+  header.block = 2;
+  header.base_version = 299;
+  header.server_life = 7;
+  header.weight = 32;
+  header.block_count = 4;
+  return header;
+}
+
+PullHeader WorkedPullHeader() {
+  PullHeader header;
+  header.block = 2;
+  header.version = 300;
+  header.block_count = 4;
+  header.floor = 298;
+  header.parked_us = 1500;
+  return header;
+}
+
+// A number of any magnitude: as likely a small one as one near the largest.
+uint64_t AnyMagnitude(uint64_t& random_state) {
+  return SplitMix64(random_state) >> UniformBelow(random_state, 64);
+}
+
+PushHeader RandomPushHeader(uint64_t& random_state) {
+  PushHeader header;
+  header.slot = static_cast<int32_t>(AnyMagnitude(random_state));
+  header.incarnation = AnyMagnitude(random_state);
+  header.step = static_cast<int64_t>(AnyMagnitude(random_state));
+  header.block = static_cast<uint32_t>(AnyMagnitude(random_state));
+  header.base_version = static_cast<int64_t>(AnyMagnitude(random_state));
+  header.server_life = AnyMagnitude(random_state);
+  header.weight = static_cast<uint32_t>(AnyMagnitude(random_state));
+  header.block_count = static_cast<uint32_t>(AnyMagnitude(random_state));
+  return header;
+}
+
+PullHeader RandomPullHeader(uint64_t& random_state) {
+  PullHeader header;
+  header.block = static_cast<uint32_t>(AnyMagnitude(random_state));
+  header.version = static_cast<int64_t>(AnyMagnitude(random_state));
+  header.block_count = static_cast<uint32_t>(AnyMagnitude(random_state));
+  header.floor = static_cast<int64_t>(AnyMagnitude(random_state));
+  header.parked_us = AnyMagnitude(random_state);
+  return header;
+}
+
+std::vector<float> RandomFloats(int64_t count, uint64_t& random_state) {
+  std::vector<float> values(count);
+  for (float& value : values) value = static_cast<float>(UnitDouble(SplitMix64(random_state)));
+  return values;
+}
+
+std::string RawBytes(const std::vector<float>& values) {
+  return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+}
+
+PushFrame MessageOf(const PushHeader& header, const std::vector<float>& payload) {
+  PushFrame message;
+  message.set_slot(header.slot);
+  message.set_incarnation(header.incarnation);
+  message.set_step(header.step);
+  message.set_block(header.block);
+  message.set_base_version(header.base_version);
+  message.set_server_life(header.server_life);
+  message.set_weight(header.weight);
+  message.set_block_count(header.block_count);
+  message.set_payload(RawBytes(payload));
+  return message;
+}
+
+PullFrame MessageOf(const PullHeader& header, const std::vector<float>& payload) {
+  PullFrame message;
+  message.set_block(header.block);
+  message.set_version(header.version);
+  message.set_block_count(header.block_count);
+  message.set_floor(header.floor);
+  message.set_parked_us(header.parked_us);
+  message.set_payload(RawBytes(payload));
+  return message;
+}
+
+std::vector<float> Elements(const FramePayload& payload) {
+  std::vector<float> elements(payload.floats());
+  payload.CopyTo(elements.data());
+  return elements;
+}
+
+// Both headers have one encoding per value, so equal headers are equal messages.
+void ExpectSame(const PushHeader& actual, const PushHeader& expected) {
+  EXPECT_EQ(MessageOf(actual, {}).ShortDebugString(), MessageOf(expected, {}).ShortDebugString());
+}
+void ExpectSame(const PullHeader& actual, const PullHeader& expected) {
+  EXPECT_EQ(MessageOf(actual, {}).ShortDebugString(), MessageOf(expected, {}).ShortDebugString());
+}
+
+grpc::ByteBuffer OneSlice(const std::string& bytes) {
+  const grpc::Slice slice(bytes);
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+absl::Status ParsePushBytes(const std::string& bytes) {
+  PushHeader header;
+  FramePayload payload;
+  return ParsePushFrame(OneSlice(bytes), &header, &payload);
+}
+
+void ExpectMalformed(const std::string& bytes, const std::string& reason) {
+  const absl::Status status = ParsePushBytes(bytes);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("malformed push frame: " + reason));
+}
+
+TEST(FrameCodecTest, WritesTheWorkedPushFrameByteForByte) {
+  const std::vector<float> payload = {1.0f, -2.5f};
+  EXPECT_EQ(BytesOf(EncodePushFrame(WorkedPushHeader(), payload, nullptr)),
+            FromHex(kWorkedPushFrame));
+}
+
+TEST(FrameCodecTest, WritesTheWorkedPullFrameByteForByte) {
+  const std::vector<float> payload = {0.5f};
+  EXPECT_EQ(BytesOf(EncodePullFrame(WorkedPullHeader(), payload, nullptr)),
+            FromHex(kWorkedPullFrame));
+}
+
+TEST(FrameCodecTest, ReadsTheWorkedFrames) {
+  PushHeader push;
+  FramePayload payload;
+  ASSERT_TRUE(ParsePushFrame(OneSlice(FromHex(kWorkedPushFrame)), &push, &payload).ok());
+  ExpectSame(push, WorkedPushHeader());
+  EXPECT_EQ(Elements(payload), (std::vector<float>{1.0f, -2.5f}));
+
+  PullHeader pull;
+  ASSERT_TRUE(ParsePullFrame(OneSlice(FromHex(kWorkedPullFrame)), &pull, &payload).ok());
+  ExpectSame(pull, WorkedPullHeader());
+  EXPECT_EQ(Elements(payload), std::vector<float>{0.5f});
+}
+
+TEST(FrameCodecTest, WritesWhatProtobufWrites) {
+  uint64_t random_state = 11;
+  SCOPED_TRACE(testing::Message() << "seed " << random_state);
+  for (int round = 0; round < 300; ++round) {
+    const std::vector<float> payload = RandomFloats(UniformBelow(random_state, 40), random_state);
+    const PushHeader push = RandomPushHeader(random_state);
+    EXPECT_EQ(BytesOf(EncodePushFrame(push, payload, nullptr)),
+              MessageOf(push, payload).SerializeAsString());
+    const PullHeader pull = RandomPullHeader(random_state);
+    EXPECT_EQ(BytesOf(EncodePullFrame(pull, payload, nullptr)),
+              MessageOf(pull, payload).SerializeAsString());
+    EXPECT_EQ(BytesOf(EncodePullFrame(pull, grpc::Slice(RawBytes(payload)))),
+              MessageOf(pull, payload).SerializeAsString());
+  }
+}
+
+TEST(FrameCodecTest, ReadsBackWhatItWroteHoweverItIsCut) {
+  uint64_t random_state = 12;
+  SCOPED_TRACE(testing::Message() << "seed " << random_state);
+  for (const int64_t count : {0, 1, 2, 63, 1024, 5001}) {
+    for (const size_t longest : {1, 3, 40, 5000, 100000}) {
+      SCOPED_TRACE(testing::Message() << count << " elements, slices up to " << longest);
+      const std::vector<float> values = RandomFloats(count, random_state);
+      FramePayload payload;
+
+      const PushHeader push = RandomPushHeader(random_state);
+      PushHeader push_read;
+      ASSERT_TRUE(
+          ParsePushFrame(BufferOf(CutAnywhere(BytesOf(EncodePushFrame(push, values, nullptr)),
+                                              longest, random_state)),
+                         &push_read, &payload)
+              .ok());
+      ExpectSame(push_read, push);
+      EXPECT_EQ(Elements(payload), values);
+
+      const PullHeader pull = RandomPullHeader(random_state);
+      PullHeader pull_read;
+      ASSERT_TRUE(
+          ParsePullFrame(BufferOf(CutAnywhere(BytesOf(EncodePullFrame(pull, values, nullptr)),
+                                              longest, random_state)),
+                         &pull_read, &payload)
+              .ok());
+      ExpectSame(pull_read, pull);
+      EXPECT_EQ(Elements(payload), values);
+    }
+  }
+}
+
+TEST(FrameCodecTest, ReadsFieldsInAnyOrderAndSkipsUnknownOnes) {
+  // Field 100 as a varint, 101 as 64 bits, 102 as 32 bits, 103 as bytes; the slot after the block;
+  // then the payload.
+  const std::string bytes = FromHex(
+      "a006 05  a906 0102030405060708  b506 01020304  ba06 03 616263  2009  0804  7a04 0000803f");
+  PushHeader header;
+  FramePayload payload;
+  ASSERT_TRUE(ParsePushFrame(OneSlice(bytes), &header, &payload).ok());
+  EXPECT_EQ(header.slot, 4);
+  EXPECT_EQ(header.block, 9u);
+  EXPECT_EQ(Elements(payload), std::vector<float>{1.0f});
+}
+
+TEST(FrameCodecTest, SkipsAKnownFieldOfAnUnknownWireType) {
+  // The slot as 32 fixed bits: to Protobuf, too, a field it does not know.
+  PushHeader header;
+  FramePayload payload;
+  ASSERT_TRUE(ParsePushFrame(OneSlice(FromHex("0d07000000 2009")), &header, &payload).ok());
+  EXPECT_EQ(header.slot, 0);
+  EXPECT_EQ(header.block, 9u);
+}
+
+TEST(FrameCodecTest, TakesAnEmptyFrameForZeroes) {
+  PushHeader header = WorkedPushHeader();
+  FramePayload payload({grpc::Slice("abcd")});
+  const grpc::ByteBuffer empty(nullptr, 0);
+  ASSERT_TRUE(ParsePushFrame(empty, &header, &payload).ok());
+  ExpectSame(header, PushHeader());
+  EXPECT_EQ(payload.floats(), 0);
+}
+
+TEST(FrameCodecTest, RefusesABufferThatWasNeverFilled) {
+  PushHeader header;
+  FramePayload payload;
+  EXPECT_EQ(ParsePushFrame(grpc::ByteBuffer(), &header, &payload).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(FrameCodecTest, NamesWhatIsMalformed) {
+  ExpectMalformed(FromHex("00"), "there is no field tag at byte 0");
+  ExpectMalformed(FromHex("0801 ff"), "there is no field tag at byte 2");
+  ExpectMalformed(FromHex("ffffffffff01"), "there is no field tag at byte 0");
+  ExpectMalformed(FromHex("08"), "field 1 holds no whole number of at most 64 bits");
+  ExpectMalformed(FromHex("10ffffffffffffffffff02"),
+                  "field 2 holds no whole number of at most 64 bits");
+  ExpectMalformed(FromHex("0880808080 10"), "field 1 holds 4294967296, which does not fit 32 bits");
+  ExpectMalformed(FromHex("2080808080 10"), "field 4 holds 4294967296, which does not fit 32 bits");
+  ExpectMalformed(FromHex("a906 0102"), "field 101 goes beyond the frame's end");
+  ExpectMalformed(FromHex("ba06 05 6162"), "field 103 goes beyond the frame's end");
+  ExpectMalformed(FromHex("ba06 ffffffffffff01"), "field 103 has no valid length");
+  ExpectMalformed(FromHex("0b"), "field 1 has wire type 3, which frames do not use");
+  ExpectMalformed(FromHex("0f"), "field 1 has wire type 7, which frames do not use");
+  ExpectMalformed(FromHex("7a08 0000803f"),
+                  "its payload, the last field, should have 8 bytes, but the frame has 4 left");
+  ExpectMalformed(FromHex("7a04 0000803f 0801"),
+                  "its payload, the last field, should have 4 bytes, but the frame has 6 left");
+  ExpectMalformed(FromHex("7a03 00008f"), "its payload has 3 bytes, which is no multiple of 4");
+  ExpectMalformed(FromHex("7a 84808020"), "its payload has 67108868 bytes, the limit is 67108864");
+  ExpectMalformed(FromHex("7a ffffffff0f"),
+                  "its payload has 4294967295 bytes, the limit is 67108864");
+}
+
+TEST(FrameCodecTest, LimitsTheHeaderTo256Bytes) {
+  // An unknown field of n + 4 bytes, then a payload's two bytes of tag and length.
+  const auto with_unknown = [](int n) {
+    const std::string length = {static_cast<char>((n & 0x7f) | 0x80), static_cast<char>(n >> 7)};
+    return FromHex("ba06") + length + std::string(n, 'x') + FromHex("7a04 0000803f");
+  };
+  EXPECT_TRUE(ParsePushBytes(with_unknown(250)).ok());
+  ExpectMalformed(with_unknown(251), "its header is longer than 256 bytes");
+  ExpectMalformed(with_unknown(252), "its header is longer than 256 bytes");
+  ExpectMalformed(with_unknown(2000), "its header is longer than 256 bytes");
+  // Without a payload the whole frame is header.
+  std::string fields;
+  while (fields.size() < 256) fields += FromHex("0801");
+  EXPECT_TRUE(ParsePushBytes(fields).ok());
+  ExpectMalformed(fields + FromHex("0801"), "its header is longer than 256 bytes");
+}
+
+TEST(FrameCodecTest, NamesThePullFrameInItsErrors) {
+  PullHeader header;
+  FramePayload payload;
+  const absl::Status status = ParsePullFrame(OneSlice(FromHex("00")), &header, &payload);
+  EXPECT_EQ(status.message(), "malformed pull frame: there is no field tag at byte 0");
+}
+
+// Whatever is accepted means to Protobuf the same; nothing crashes.
+TEST(FrameCodecTest, AgreesWithProtobufOnDamagedFrames) {
+  uint64_t random_state = 13;
+  SCOPED_TRACE(testing::Message() << "seed " << random_state);
+  int accepted = 0;
+  for (int round = 0; round < 20000; ++round) {
+    const std::vector<float> values = RandomFloats(UniformBelow(random_state, 6), random_state);
+    std::string bytes = BytesOf(EncodePushFrame(RandomPushHeader(random_state), values, nullptr));
+    const int damages = static_cast<int>(UniformBelow(random_state, 4));
+    for (int i = 0; i < damages && !bytes.empty(); ++i) {
+      const size_t at = UniformBelow(random_state, bytes.size());
+      switch (UniformBelow(random_state, 3)) {
+        case 0:
+          bytes[at] = static_cast<char>(SplitMix64(random_state));
+          break;
+        case 1:
+          bytes.erase(at, UniformBelow(random_state, 9));
+          break;
+        case 2:
+          bytes.insert(at, 1, static_cast<char>(SplitMix64(random_state)));
+          break;
+      }
+    }
+    PushHeader header;
+    FramePayload payload;
+    const std::vector<grpc::Slice> slices = CutAnywhere(bytes, 20, random_state);
+    if (!ParsePushFrame(BufferOf(slices), &header, &payload).ok()) continue;
+    ++accepted;
+    PushFrame message;
+    ASSERT_TRUE(message.ParseFromString(bytes)) << absl::BytesToHexString(bytes);
+    std::string elements(payload.floats() * sizeof(float), '\0');
+    payload.CopyTo(reinterpret_cast<float*>(&elements[0]));
+    EXPECT_EQ(elements, message.payload()) << absl::BytesToHexString(bytes);
+    message.clear_payload();
+    message.DiscardUnknownFields();
+    EXPECT_EQ(MessageOf(header, {}).SerializeAsString(), message.SerializeAsString())
+        << absl::BytesToHexString(bytes);
+  }
+  EXPECT_GT(accepted, 5000);
+}
+
+TEST(FrameCodecTest, BorrowsThePayloadUntilTheFrameIsGone) {
+  const auto values = std::make_shared<std::vector<float>>(1000, 2.0f);
+  {
+    const grpc::ByteBuffer frame = EncodePushFrame(WorkedPushHeader(), *values, values);
+    EXPECT_EQ(values.use_count(), 2);
+    std::vector<grpc::Slice> slices;
+    ASSERT_TRUE(frame.Dump(&slices).ok());
+    ASSERT_EQ(slices.size(), 2u);
+    EXPECT_EQ(static_cast<const void*>(slices[1].begin()),
+              static_cast<const void*>(values->data()));
+  }
+  EXPECT_EQ(values.use_count(), 1);
+}
+
+TEST(FrameCodecTest, HoldsNothingForAnEmptyPayload) {
+  const auto owner = std::make_shared<int>(0);
+  const grpc::ByteBuffer frame =
+      EncodePullFrame(WorkedPullHeader(), absl::Span<const float>(), owner);
+  EXPECT_EQ(owner.use_count(), 1);
+}
+
+TEST(FrameCodecTest, CarriesTheLargestPayload) {
+  const std::vector<float> values(kMaxFramePayloadBytes / sizeof(float), 3.0f);
+  PushHeader header;
+  FramePayload payload;
+  const grpc::ByteBuffer frame = EncodePushFrame(WorkedPushHeader(), values, nullptr);
+  EXPECT_LE(frame.Length(), static_cast<size_t>(kMaxFrameBytes));
+  ASSERT_TRUE(ParsePushFrame(frame, &header, &payload).ok());
+  EXPECT_EQ(payload.floats(), static_cast<int64_t>(values.size()));
+}
+
+TEST(FrameCodecTest, CarriesNumbersThatAreNotFinite) {
+  const std::vector<float> values = {std::numeric_limits<float>::infinity(), -0.0f, std::nanf("1")};
+  PullHeader header;
+  FramePayload payload;
+  ASSERT_TRUE(
+      ParsePullFrame(EncodePullFrame(WorkedPullHeader(), values, nullptr), &header, &payload).ok());
+  const std::vector<float> read = Elements(payload);
+  ASSERT_EQ(read.size(), values.size());
+  EXPECT_EQ(std::memcmp(read.data(), values.data(), values.size() * sizeof(float)), 0);
+}
+
+}  // namespace
+}  // namespace torchps
