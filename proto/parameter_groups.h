@@ -1,0 +1,21 @@
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "common/model_layout.h"
+#include "proto/job.pb.h"
+
+namespace torchps {
+
+// The parameter group of a trained parameter: index of the first `spec.group`
+// whose pattern matches the full name (common/glob.h), -1 where none does. The
+// worker fills the layout's segments with it. Averaged segments have no
+// optimizer and hence no group: -1.
+int GroupOf(const OptimizerSpec& spec, absl::string_view name);
+
+// Whether every trained segment of `layout` has the group that GroupOf gives
+// it. Otherwise INVALID_ARGUMENT that names the segment, the group it has and
+// the one it should have.
+absl::Status CheckGroups(const OptimizerSpec& spec, const ModelLayout& layout);
+
+}  // namespace torchps

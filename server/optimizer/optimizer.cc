@@ -1,0 +1,91 @@
+#include "server/optimizer/optimizer.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "server/optimizer/adagrad.h"
+#include "server/optimizer/adam.h"
+#include "server/optimizer/rmsprop.h"
+#include "server/optimizer/sgd.h"
+
+namespace torchps {
+namespace {
+
+absl::Status Missing(absl::string_view field) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("optimizer.", field, " is missing: an optimizer needs a normalised job"));
+}
+
+// Adam and AdamW have the same fields in two messages.
+template <typename Spec>
+absl::StatusOr<std::unique_ptr<Optimizer>> MakeAdam(const Spec& spec, absl::string_view name,
+                                                    Adam::Decay decay) {
+  if (!spec.has_beta1()) return Missing(absl::StrCat(name, ".beta1"));
+  if (!spec.has_beta2()) return Missing(absl::StrCat(name, ".beta2"));
+  if (!spec.has_epsilon()) return Missing(absl::StrCat(name, ".epsilon"));
+  Adam::Options options;
+  options.beta1 = spec.beta1();
+  options.beta2 = spec.beta2();
+  options.epsilon = spec.epsilon();
+  options.decay = decay;
+  return std::make_unique<Adam>(options);
+}
+
+std::unique_ptr<Optimizer> MakeSgd(const SgdSpec& spec) {
+  Sgd::Options options;
+  options.momentum = spec.momentum();
+  options.dampening = spec.dampening();
+  options.nesterov = spec.nesterov();
+  return std::make_unique<Sgd>(options);
+}
+
+absl::StatusOr<std::unique_ptr<Optimizer>> MakeAdagrad(const AdagradSpec& spec) {
+  if (!spec.has_epsilon()) return Missing("adagrad.epsilon");
+  Adagrad::Options options;
+  options.lr_decay = spec.lr_decay();
+  options.epsilon = spec.epsilon();
+  options.initial_accumulator = spec.initial_accumulator();
+  return std::make_unique<Adagrad>(options);
+}
+
+absl::StatusOr<std::unique_ptr<Optimizer>> MakeRmsProp(const RmsPropSpec& spec) {
+  if (!spec.has_alpha()) return Missing("rmsprop.alpha");
+  if (!spec.has_epsilon()) return Missing("rmsprop.epsilon");
+  RmsProp::Options options;
+  options.alpha = spec.alpha();
+  options.epsilon = spec.epsilon();
+  options.momentum = spec.momentum();
+  options.centered = spec.centered();
+  return std::make_unique<RmsProp>(options);
+}
+
+}  // namespace
+
+void Optimizer::InitializeSlots(absl::Span<float* const> slots, int64_t n) const {
+  TPS_DCHECK(slots.size() == static_cast<size_t>(this->slots()), "one array per slot");
+  for (float* const slot : slots) std::fill_n(slot, n, 0.0f);
+}
+
+absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec) {
+  switch (spec.kind_case()) {
+    case OptimizerSpec::kSgd:
+      return MakeSgd(spec.sgd());
+    case OptimizerSpec::kAdam:
+      return MakeAdam(spec.adam(), "adam", Adam::Decay::kL2);
+    case OptimizerSpec::kAdamw:
+      return MakeAdam(spec.adamw(), "adamw", Adam::Decay::kDecoupled);
+    case OptimizerSpec::kAdagrad:
+      return MakeAdagrad(spec.adagrad());
+    case OptimizerSpec::kRmsprop:
+      return MakeRmsProp(spec.rmsprop());
+    case OptimizerSpec::KIND_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError(
+      "optimizer names no kind: one of sgd, adam, adamw, adagrad, rmsprop");
+}
+
+}  // namespace torchps

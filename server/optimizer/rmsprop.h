@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+
+#include "server/optimizer/optimizer.h"
+
+namespace torchps {
+
+// torch.optim.RMSprop (Tieleman and Hinton 2012; centered: Graves 2013). With
+// gradient g, rate r, decay w, value p:
+//   g += w p
+//   v  = alpha v + (1 - alpha) g^2
+//   c  = alpha c + (1 - alpha) g                    (centered only)
+//   u  = g / (sqrt(v - c^2) + epsilon)              (c = 0 where not centered)
+//   b  = momentum b + u, u = b                      (with momentum only)
+//   p -= r u
+// v - c^2 is a variance and cannot be negative but for rounding, which torch
+// turns into NaN and we into 0. Slots "square_avg" = v; then "grad_avg" = c
+// where centered; then "momentum_buffer" = b with momentum.
+class RmsProp final : public Optimizer {
+ public:
+  struct Options {
+    double alpha = 0.99;
+    double epsilon = 1e-8;
+    double momentum = 0;
+    bool centered = false;
+  };
+
+  explicit RmsProp(Options options) : options_(options) {}
+
+  absl::string_view name() const override { return "rmsprop"; }
+  int slots() const override { return 1 + (options_.centered ? 1 : 0) + (has_momentum() ? 1 : 0); }
+  absl::string_view slot_name(int i) const override;
+  void Apply(const ApplyParameters& parameters, float* values, absl::Span<float* const> slots,
+             const float* gradient, int64_t n) const override;
+
+ private:
+  bool has_momentum() const { return options_.momentum != 0; }
+
+  const Options options_;
+};
+
+}  // namespace torchps

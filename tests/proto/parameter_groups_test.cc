@@ -1,0 +1,66 @@
+#include "proto/parameter_groups.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+
+OptimizerSpec TwoGroups() {
+  OptimizerSpec spec;
+  spec.add_group()->set_pattern("*.bias");
+  spec.add_group()->set_pattern("fc*");
+  return spec;
+}
+
+Segment SegmentOf(std::string name, int group, bool averaged = false) {
+  Segment segment;
+  segment.name = std::move(name);
+  segment.shape = {2};
+  segment.group = group;
+  segment.averaged = averaged;
+  return segment;
+}
+
+ModelLayout LayoutOf(std::vector<Segment> segments) {
+  absl::StatusOr<ModelLayout> layout = ModelLayout::Create(std::move(segments));
+  EXPECT_TRUE(layout.ok()) << layout.status();
+  return *std::move(layout);
+}
+
+TEST(ParameterGroupsTest, TheFirstPatternThatMatchesCounts) {
+  EXPECT_EQ(GroupOf(TwoGroups(), "fc.bias"), 0);
+  EXPECT_EQ(GroupOf(TwoGroups(), "fc.weight"), 1);
+  EXPECT_EQ(GroupOf(TwoGroups(), "conv.weight"), -1);
+  EXPECT_EQ(GroupOf(OptimizerSpec(), "fc.bias"), -1);
+}
+
+TEST(ParameterGroupsTest, ALayoutWithTheRightGroupsIsGood) {
+  EXPECT_TRUE(CheckGroups(TwoGroups(), LayoutOf({SegmentOf("fc.bias", 0), SegmentOf("fc.weight", 1),
+                                                 SegmentOf("conv.weight", -1)}))
+                  .ok());
+}
+
+TEST(ParameterGroupsTest, AWrongGroupIsRefusedByItsSegment) {
+  const absl::Status status =
+      CheckGroups(TwoGroups(), LayoutOf({SegmentOf("fc.bias", 0), SegmentOf("fc.weight", -1)}));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("'fc.weight' is in parameter group -1; by the patterns of "
+                        "optimizer.group it belongs to 1"));
+}
+
+TEST(ParameterGroupsTest, AveragedSegmentsHaveNoGroupWhateverTheirName) {
+  EXPECT_TRUE(CheckGroups(TwoGroups(), LayoutOf({SegmentOf("fc.weight", 1),
+                                                 SegmentOf("fc.running_mean", -1, true)}))
+                  .ok());
+}
+
+}  // namespace
+}  // namespace torchps

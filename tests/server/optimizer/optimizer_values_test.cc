@@ -1,0 +1,144 @@
+// A few steps of each optimizer, computed by hand from the formulas in its
+// header. Large epsilons and round numbers make each term of a formula visible
+// in the result.
+
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+#include "server/optimizer/optimizer.h"
+
+namespace torchps {
+namespace {
+
+// One element that starts at `value` and gets `gradients` one after the other;
+// its values after each.
+std::vector<float> ValuesAfterEach(const std::string& text, double learning_rate,
+                                   double weight_decay, float value,
+                                   std::initializer_list<float> gradients) {
+  OptimizerSpec spec;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &spec));
+  const absl::StatusOr<std::unique_ptr<Optimizer>> optimizer = MakeOptimizer(spec);
+  EXPECT_TRUE(optimizer.ok()) << optimizer.status();
+  std::vector<float> state((*optimizer)->slots());
+  std::vector<float*> slots;
+  for (float& slot : state) slots.push_back(&slot);
+  (*optimizer)->InitializeSlots(slots, 1);
+  std::vector<float> values;
+  ApplyParameters parameters;
+  parameters.learning_rate = learning_rate;
+  parameters.weight_decay = weight_decay;
+  for (const float gradient : gradients) {
+    (*optimizer)->Apply(parameters, &value, slots, &gradient, 1);
+    values.push_back(value);
+    ++parameters.step;
+  }
+  return values;
+}
+
+void ExpectValues(const std::vector<float>& values, std::initializer_list<float> expected) {
+  ASSERT_EQ(values.size(), expected.size());
+  size_t i = 0;
+  for (const float e : expected) {
+    EXPECT_FLOAT_EQ(values[i], e) << "after step " << i + 1;
+    ++i;
+  }
+}
+
+TEST(SgdTest, TakesTheRateTimesTheGradient) {
+  ExpectValues(ValuesAfterEach("sgd {}", 0.1, 0, 1.0f, {0.5f, -2.0f}), {0.95f, 1.15f});
+}
+
+TEST(SgdTest, AddsTheDecayToTheGradient) {
+  // 1 + 0.1 * 2 = 1.2
+  ExpectValues(ValuesAfterEach("sgd {}", 0.5, 0.1, 2.0f, {1.0f}), {1.4f});
+}
+
+TEST(SgdTest, DampensEveryGradientButTheFirst) {
+  // b = 1; 0.9 + 0.5 = 1.4; 1.26 + 0.5 = 1.76
+  ExpectValues(
+      ValuesAfterEach("sgd { momentum: 0.9 dampening: 0.5 }", 0.1, 0, 0.0f, {1.0f, 1.0f, 1.0f}),
+      {-0.1f, -0.24f, -0.416f});
+}
+
+TEST(SgdTest, NesterovLooksOneStepAhead) {
+  // b = 1, 1 + 0.9 * 1 = 1.9; b = 1.9, 1 + 0.9 * 1.9 = 2.71
+  ExpectValues(ValuesAfterEach("sgd { momentum: 0.9 nesterov: true }", 0.1, 0, 0.0f, {1.0f, 1.0f}),
+               {-0.19f, -0.461f});
+}
+
+TEST(AdamTest, CorrectsTheBiasAndAddsEpsilonBehindTheRoot) {
+  // m = 1.5, v = 4.5, unbiased 3 and 9: 3 / (3 + 1) = 0.75.
+  // m = 1.25, v = 2.75, unbiased 5/3 and 11/3: 1.6666667 / (1.9148542 + 1) =
+  // 0.5717839.
+  ExpectValues(
+      ValuesAfterEach("adam { beta1: 0.5 beta2: 0.5 epsilon: 1 }", 0.1, 0, 1.0f, {3.0f, 1.0f}),
+      {0.925f, 0.86782161f});
+}
+
+TEST(AdamTest, PutsTheDecayIntoTheGradient) {
+  // 3 + 0.5 * 2 = 4: 4 / (4 + 1) = 0.8.
+  ExpectValues(
+      ValuesAfterEach("adam { beta1: 0.9 beta2: 0.999 epsilon: 1 }", 0.1, 0.5, 2.0f, {3.0f}),
+      {1.92f});
+}
+
+TEST(AdamWTest, ShrinksTheValueAndLeavesTheGradient) {
+  // 2 * (1 - 0.1 * 0.5) = 1.9, then 3 / (3 + 1) = 0.75.
+  ExpectValues(
+      ValuesAfterEach("adamw { beta1: 0.9 beta2: 0.999 epsilon: 1 }", 0.1, 0.5, 2.0f, {3.0f}),
+      {1.825f});
+}
+
+TEST(AdagradTest, DividesByTheRootOfAllSquaresAndDecaysTheRate) {
+  // a = 9: 3 / 4, rate 0.1; a = 25: 4 / 6, rate 0.1 / 2.
+  ExpectValues(ValuesAfterEach("adagrad { epsilon: 1 lr_decay: 1 }", 0.1, 0, 1.0f, {3.0f, 4.0f}),
+               {0.925f, 0.89166667f});
+}
+
+TEST(AdagradTest, BeginsWithTheInitialAccumulator) {
+  // a = 16 + 9: 3 / (5 + 1).
+  ExpectValues(
+      ValuesAfterEach("adagrad { epsilon: 1 initial_accumulator: 16 }", 0.1, 0, 1.0f, {3.0f}),
+      {0.95f});
+}
+
+TEST(AdagradTest, AddsTheDecayToTheGradient) {
+  // 2 + 0.5 * 2 = 3: 3 / (3 + 1).
+  ExpectValues(ValuesAfterEach("adagrad { epsilon: 1 }", 0.1, 0.5, 2.0f, {2.0f}), {1.925f});
+}
+
+TEST(RmsPropTest, DividesByTheRootOfTheRunningMeanSquare) {
+  // v = 1: 2 / 2; v = 1.75: 2 / 2.3228757 = 0.8610018.
+  ExpectValues(ValuesAfterEach("rmsprop { alpha: 0.75 epsilon: 1 }", 0.1, 0, 1.0f, {2.0f, 2.0f}),
+               {0.9f, 0.81389982f});
+}
+
+TEST(RmsPropTest, CenteredDividesByTheRunningDeviation) {
+  // v = 2, c = 1: 2 / (1 + 1).
+  ExpectValues(
+      ValuesAfterEach("rmsprop { alpha: 0.5 epsilon: 1 centered: true }", 0.1, 0, 1.0f, {2.0f}),
+      {0.9f});
+}
+
+TEST(RmsPropTest, MomentumSumsUpdatesBeforeTheRate) {
+  // 1; 0.5 * 1 + 0.8610018.
+  ExpectValues(ValuesAfterEach("rmsprop { alpha: 0.75 epsilon: 1 momentum: 0.5 }", 0.1, 0, 1.0f,
+                               {2.0f, 2.0f}),
+               {0.9f, 0.76389982f});
+}
+
+TEST(RmsPropTest, CenteredMomentumKeepsItsThreeSlotsApart) {
+  // v = 2, c = 1, b = 1; v = 3, c = 1.5, 2 / (0.8660254 + 1) = 1.0717968, b
+  // = 1.5717968.
+  ExpectValues(ValuesAfterEach("rmsprop { alpha: 0.5 epsilon: 1 momentum: 0.5 centered: true }",
+                               0.1, 0, 1.0f, {2.0f, 2.0f}),
+               {0.9f, 0.74282032f});
+}
+
+}  // namespace
+}  // namespace torchps

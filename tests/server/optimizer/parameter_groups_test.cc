@@ -1,0 +1,40 @@
+#include "server/optimizer/parameter_groups.h"
+
+#include "gtest/gtest.h"
+
+namespace torchps {
+namespace {
+
+TEST(ParameterGroupsTest, WithoutGroupsTheDefaultsHold) {
+  OptimizerSpec spec;
+  spec.set_learning_rate(0.1);
+  spec.set_weight_decay(0.01);
+  const ParameterGroups groups(spec);
+  EXPECT_EQ(groups.size(), 0);
+  EXPECT_DOUBLE_EQ(groups.Of(-1).learning_rate, 0.1);
+  EXPECT_DOUBLE_EQ(groups.Of(-1).weight_decay, 0.01);
+}
+
+TEST(ParameterGroupsTest, AGroupChangesOnlyWhatItNames) {
+  OptimizerSpec spec;
+  spec.set_learning_rate(0.1);
+  spec.set_weight_decay(0.01);
+  spec.add_group()->set_weight_decay(0.0);
+  spec.add_group()->set_learning_rate_factor(0.5);
+  const ParameterGroups groups(spec);
+  EXPECT_EQ(groups.size(), 2);
+  EXPECT_DOUBLE_EQ(groups.Of(0).learning_rate, 0.1);
+  EXPECT_DOUBLE_EQ(groups.Of(0).weight_decay, 0.0);
+  EXPECT_DOUBLE_EQ(groups.Of(1).learning_rate, 0.05);
+  EXPECT_DOUBLE_EQ(groups.Of(1).weight_decay, 0.01);
+}
+
+TEST(ParameterGroupsTest, AFactorOfZeroFreezesItsGroup) {
+  OptimizerSpec spec;
+  spec.set_learning_rate(0.1);
+  spec.add_group()->set_learning_rate_factor(0.0);
+  EXPECT_EQ(ParameterGroups(spec).Of(0).learning_rate, 0.0);
+}
+
+}  // namespace
+}  // namespace torchps

@@ -1,0 +1,102 @@
+#include "server/optimizer/schedule.h"
+
+#include <cmath>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+
+absl::StatusOr<Schedule> Parse(const std::string& text) {
+  ScheduleSpec spec;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &spec));
+  return Schedule::Create(spec);
+}
+
+Schedule Make(const std::string& text) {
+  absl::StatusOr<Schedule> schedule = Parse(text);
+  EXPECT_TRUE(schedule.ok()) << schedule.status();
+  return *schedule;
+}
+
+void ExpectRefused(const std::string& text, const std::string& words) {
+  const absl::Status status = Parse(text).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(words));
+}
+
+TEST(ScheduleTest, ConstantIsOneForEver) {
+  const Schedule schedule = Make("");
+  EXPECT_EQ(schedule.Factor(0), 1.0);
+  EXPECT_EQ(schedule.Factor(1), 1.0);
+  EXPECT_EQ(schedule.Factor(1'000'000'000'000), 1.0);
+}
+
+TEST(ScheduleTest, WarmUpRisesLinearlyAndReachesOneInItsLastStep) {
+  const Schedule schedule = Make("warmup_steps: 4");
+  EXPECT_DOUBLE_EQ(schedule.Factor(0), 0.25);
+  EXPECT_DOUBLE_EQ(schedule.Factor(1), 0.5);
+  EXPECT_DOUBLE_EQ(schedule.Factor(2), 0.75);
+  EXPECT_DOUBLE_EQ(schedule.Factor(3), 1.0);
+  EXPECT_DOUBLE_EQ(schedule.Factor(4), 1.0);
+}
+
+TEST(ScheduleTest, StepMultipliesByGammaAfterEveryStepSizeGradients) {
+  const Schedule schedule = Make("shape: STEP step_size: 3 gamma: 0.5");
+  EXPECT_DOUBLE_EQ(schedule.Factor(0), 1.0);
+  EXPECT_DOUBLE_EQ(schedule.Factor(2), 1.0);
+  EXPECT_DOUBLE_EQ(schedule.Factor(3), 0.5);
+  EXPECT_DOUBLE_EQ(schedule.Factor(5), 0.5);
+  EXPECT_DOUBLE_EQ(schedule.Factor(6), 0.25);
+  EXPECT_DOUBLE_EQ(schedule.Factor(30), std::pow(0.5, 10));
+}
+
+TEST(ScheduleTest, StepCountsTheGradientsOfTheWarmUpToo) {
+  const Schedule schedule = Make("shape: STEP step_size: 3 gamma: 0.5 warmup_steps: 4");
+  EXPECT_DOUBLE_EQ(schedule.Factor(2), 0.75);
+  EXPECT_DOUBLE_EQ(schedule.Factor(3), 0.5);
+  EXPECT_DOUBLE_EQ(schedule.Factor(6), 0.25);
+}
+
+TEST(ScheduleTest, CosineFallsFromOneToItsFinalFractionAndStaysThere) {
+  const Schedule schedule = Make("shape: COSINE total_steps: 12 final_fraction: 0.2");
+  EXPECT_DOUBLE_EQ(schedule.Factor(0), 1.0);
+  EXPECT_DOUBLE_EQ(schedule.Factor(4), 0.2 + 0.8 * 0.75);  // cos(pi / 3) = 1 / 2
+  EXPECT_DOUBLE_EQ(schedule.Factor(6), 0.6);
+  EXPECT_DOUBLE_EQ(schedule.Factor(12), 0.2);
+  EXPECT_DOUBLE_EQ(schedule.Factor(1000), 0.2);
+}
+
+TEST(ScheduleTest, CosineBeginsWhereTheWarmUpEnds) {
+  const Schedule schedule = Make("shape: COSINE total_steps: 14 warmup_steps: 4");
+  EXPECT_DOUBLE_EQ(schedule.Factor(0), 0.25);
+  EXPECT_DOUBLE_EQ(schedule.Factor(3), 1.0);
+  EXPECT_DOUBLE_EQ(schedule.Factor(4), 1.0);
+  EXPECT_DOUBLE_EQ(schedule.Factor(9), 0.5);
+  EXPECT_NEAR(schedule.Factor(14), 0.0, 1e-15);
+}
+
+TEST(ScheduleTest, WhatCannotBeScheduledIsRefusedByTheNameOfItsField) {
+  ExpectRefused("warmup_steps: -1", "optimizer.schedule.warmup_steps is -1");
+  ExpectRefused("shape: STEP gamma: 0.1", "optimizer.schedule.step_size is 0");
+  ExpectRefused("shape: STEP step_size: 2", "optimizer.schedule.gamma");
+  ExpectRefused("shape: COSINE", "optimizer.schedule.total_steps is 0");
+  ExpectRefused("shape: COSINE total_steps: 5 warmup_steps: 5",
+                "more than its warmup_steps, which are 5");
+}
+
+TEST(ScheduleTest, AShapeOfALaterVersionIsRefused) {
+  ScheduleSpec spec;
+  spec.set_shape(static_cast<ScheduleSpec::Shape>(99));
+  const absl::Status status = Schedule::Create(spec).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("optimizer.schedule.shape is 99"));
+}
+
+}  // namespace
+}  // namespace torchps
