@@ -1,0 +1,23 @@
+#pragma once
+
+#include <tuple>
+
+#include "common/ids.h"
+
+namespace torchps {
+
+// One process's hold on one slot: who did, holds or asks for something. An incarnation is never
+// given out twice within a job, so a holder that is gone never comes back under the same name.
+struct Holder {
+  SlotId slot = 0;
+  Incarnation incarnation = 0;
+
+  friend bool operator==(const Holder& a, const Holder& b) {
+    return a.slot == b.slot && a.incarnation == b.incarnation;
+  }
+  friend bool operator<(const Holder& a, const Holder& b) {
+    return std::tie(a.slot, a.incarnation) < std::tie(b.slot, b.incarnation);
+  }
+};
+
+}  // namespace torchps

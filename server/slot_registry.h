@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "server/holder.h"
+
+namespace torchps {
+
+// Who holds which slot, and until when: gives out slots and incarnations and judges leases.
+//
+// A process is known by its nonce, a number it drew at its start. It holds its slot until its
+// lease runs out or it leaves; either ends the incarnation for good, and the slot is free for
+// another process (or the same one) under a higher incarnation.
+//
+// Not thread-safe. Time is handed in and must not go back; a lease that has run out counts until
+// Expire() is called, which callers do first thing.
+class SlotRegistry {
+ public:
+  struct Options {
+    absl::Duration lease = absl::Seconds(10);
+    // Incarnations rise by one from here, over all slots together. At least 1.
+    Incarnation first_incarnation = 1;
+  };
+
+  explicit SlotRegistry(Options options);
+
+  // What any Take() must bring. INVALID_ARGUMENT: `wanted` is neither a slot number nor -1, or the
+  // nonce is 0.
+  static absl::Status CheckWish(SlotId wanted, uint64_t nonce);
+
+  // Gives the process with `nonce`, which runs on `host`, the slot `wanted`, or with -1 the lowest
+  // free one. A process that holds a slot already gets the same answer again, and its lease is
+  // renewed. REQUIRES: CheckWish(wanted, nonce) is OK.
+  //   FAILED_PRECONDITION  another process holds `wanted`: the message says which, and for how
+  //                        long its lease still runs
+  //   RESOURCE_EXHAUSTED   all slots are held
+  absl::StatusOr<Holder> Take(SlotId wanted, uint64_t nonce, const std::string& host,
+                              absl::Duration now);
+
+  // Renews the lease of `holder` up to `now` + lease. INVALID_ARGUMENT: no slot number. ABORTED:
+  // this incarnation is over (or never was): join again.
+  absl::Status Renew(Holder holder, absl::Duration now);
+
+  // Ends `holder`'s incarnation, if it is live.
+  void Leave(Holder holder);
+
+  // Ends all incarnations whose lease has run out, and returns them in the order of their slots.
+  std::vector<Holder> Expire(absl::Duration now);
+
+  bool IsLive(Holder holder) const;
+
+  // When Expire() will next find something if nobody renews; infinite when no slot is held.
+  absl::Duration NextExpiry() const;
+
+ private:
+  struct Hold {
+    Incarnation incarnation = 0;
+    uint64_t nonce = 0;
+    std::string host;
+    absl::Duration deadline;
+  };
+
+  const Options options_;
+  Incarnation next_incarnation_;
+  std::map<SlotId, Hold> live_;
+};
+
+}  // namespace torchps
