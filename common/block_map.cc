@@ -23,7 +23,14 @@ absl::StatusOr<BlockMap> BlockMap::Create(const ModelLayout& layout, int64_t blo
     return absl::InvalidArgumentError(
         absl::StrCat("a job needs at least one server, got ", servers));
   }
-  const int64_t block_length = block_bytes / kElementBytes;
+  if (layout.trained_size() < servers) {
+    return absl::InvalidArgumentError(absl::StrCat("a model of ", layout.trained_size(),
+                                                   " elements cannot be spread over ", servers,
+                                                   " servers"));
+  }
+  // A small model is cut finer, so that no server is left without a block.
+  const int64_t block_length =
+      std::min(block_bytes / kElementBytes, layout.trained_size() / servers);
   if (layout.size() / block_length >= kMaxBlocks) {
     return absl::InvalidArgumentError(
         absl::StrCat("block_bytes ", block_bytes, " cuts ", layout.size(),

@@ -28,8 +28,8 @@ class BlockMap {
  public:
   BlockMap() = default;
 
-  // INVALID_ARGUMENT: `block_bytes` is not a positive multiple of 4, no server, more than 2^24
-  // blocks.
+  // INVALID_ARGUMENT: `block_bytes` is not a positive multiple of 4, no server, more servers than
+  // trained elements, more than 2^24 blocks.
   static absl::StatusOr<BlockMap> Create(const ModelLayout& layout, int64_t block_bytes,
                                          int servers);
 

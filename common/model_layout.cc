@@ -87,9 +87,9 @@ absl::Status ModelLayout::CheckSame(const ModelLayout& other, const std::string&
                                                         " has ", there));
     }
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("the models differ in length: ", mine, " has ", segments_.size(), " segments, ",
-                   theirs, " has ", other.segments_.size()));
+  return absl::FailedPreconditionError(absl::StrCat("the models differ in length: ", mine, " has ",
+                                                    segments_.size(), " segments, ", theirs,
+                                                    " has ", other.segments_.size()));
 }
 
 }  // namespace torchps

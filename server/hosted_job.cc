@@ -1,0 +1,316 @@
+#include "server/hosted_job.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "proto/job_spec.h"
+#include "proto/layout_codec.h"
+#include "server/async_push.h"
+#include "server/sync_push.h"
+
+namespace torchps {
+namespace {
+
+int64_t PullBound(const ConsistencySpec& consistency) {
+  return consistency.mode() == ConsistencySpec::SYNC ? 0 : consistency.staleness_bound();
+}
+
+void CopyHistogram(const IntegerHistogram& from, Histogram* to) {
+  // Trailing empty buckets say nothing and would fill the report.
+  int used = IntegerHistogram::kBuckets;
+  while (used > 0 && from.buckets()[used - 1] == 0) --used;
+  for (int i = 0; i < used; ++i) to->add_bucket(from.buckets()[i]);
+  to->set_max(from.max());
+  to->set_sum(from.sum());
+  to->set_count(from.count());
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<HostedJob>> HostedJob::Create(const HelloRequest& request,
+                                                             const Clock* clock) {
+  const absl::StatusOr<JobSpec> spec = NormalizeJobSpec(request.job());
+  if (!spec.ok()) return spec.status();
+  absl::StatusOr<ModelLayout> layout = DecodeLayout(request.layout());
+  if (!layout.ok()) return layout.status();
+  if (request.server_index() < 0 || request.server_index() >= request.server_count()) {
+    return absl::InvalidArgumentError(absl::StrCat("server_index is ", request.server_index(),
+                                                   "; expected 0 to ", request.server_count() - 1));
+  }
+  absl::StatusOr<BlockMap> map =
+      BlockMap::Create(*layout, spec->wire().block_bytes(), request.server_count());
+  if (!map.ok()) return map.status();
+  absl::StatusOr<std::unique_ptr<BlockUpdater>> updater =
+      BlockUpdater::Create(spec->optimizer(), *layout, *map);
+  if (!updater.ok()) return updater.status();
+
+  auto job =
+      absl::WrapUnique(new HostedJob(*spec, request, *std::move(layout), *std::move(map), clock));
+  job->updater_ = *std::move(updater);
+  const size_t owned = job->map_.owned_by(job->server_index_).size();
+  if (job->synchronous()) {
+    job->policy_ =
+        std::make_unique<SyncPush>(job->map_.blocks().size(), owned,
+                                   spec->consistency().backup_workers(), job->updater_.get());
+  } else {
+    job->policy_ = std::make_unique<AsyncPush>(spec->consistency().lag(), job->updater_.get());
+  }
+  job->store_ = std::make_unique<ParameterStore>(job->layout_, job->map_, job->server_index_,
+                                                 job->updater_.get(), job->policy_.get());
+  return job;
+}
+
+HostedJob::HostedJob(const JobSpec& spec, const HelloRequest& request, ModelLayout layout,
+                     BlockMap map, const Clock* clock)
+    : spec_(spec),
+      layout_(std::move(layout)),
+      map_(std::move(map)),
+      job_id_(request.job_id()),
+      server_index_(request.server_index()),
+      clock_(clock),
+      clocks_(absl::Seconds(spec.membership().lease_seconds())),
+      pull_gate_(PullBound(spec.consistency())) {}
+
+absl::Status HostedJob::CheckSame(const HelloRequest& request) const {
+  if (request.job_id() != job_id_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this server already works for job '", spec_.name(),
+                     "'; start fresh servers for another job, or stop this one first"));
+  }
+  const absl::Status same_spec =
+      CheckSameJob(spec_, request.job(), "the running job", "this worker");
+  if (!same_spec.ok()) return same_spec;
+  const absl::StatusOr<ModelLayout> layout = DecodeLayout(request.layout());
+  if (!layout.ok()) return layout.status();
+  const absl::Status same_layout = layout_.CheckSame(*layout, "the running job", "this worker");
+  if (!same_layout.ok()) return same_layout;
+  if (request.server_index() != server_index_ || request.server_count() != map_.servers()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "this server is number ", server_index_, " of ", map_.servers(),
+        " in the running job; the worker took it for number ", request.server_index(), " of ",
+        request.server_count(), ". Give all workers the same --servers list in the same order"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status HostedJob::Enter(SlotId slot, Incarnation incarnation, HelloReply* reply) {
+  {
+    MutexLock membership(&membership_mutex_);
+    {
+      MutexLock lock(&mutex_);
+      const absl::Status entry = clocks_.CheckEntry(slot, incarnation);
+      if (!entry.ok()) return entry;
+    }
+    live_incarnation_[slot].store(incarnation);
+    const Step last_step = store_->LastStep(slot);
+    MutexLock lock(&mutex_);
+    const Step start = synchronous() ? std::max(last_step, pull_gate_.floor()) : last_step;
+    clocks_.Enter(slot, incarnation, start, clock_->Now());
+    reply->set_floor(synchronous() ? pull_gate_.floor() : clocks_.floor());
+    reply->set_last_step(last_step);
+  }
+  MembershipChanged();
+  reply->set_initialized(store_->initialized());
+  return absl::OkStatus();
+}
+
+absl::Status HostedJob::Renew(SlotId slot, Incarnation incarnation) {
+  MutexLock lock(&mutex_);
+  return clocks_.Renew(slot, incarnation, clock_->Now());
+}
+
+void HostedJob::Leave(SlotId slot, Incarnation incarnation) {
+  if (slot < 0 || slot >= kMaxSlots) return;
+  {
+    MutexLock membership(&membership_mutex_);
+    Incarnation expected = incarnation;
+    live_incarnation_[slot].compare_exchange_strong(expected, 0);
+    MutexLock lock(&mutex_);
+    clocks_.Leave(slot, incarnation);
+  }
+  MembershipChanged();
+}
+
+void HostedJob::ExpireLeases() {
+  bool any = false;
+  {
+    MutexLock membership(&membership_mutex_);
+    MutexLock lock(&mutex_);
+    for (const SlotId slot : clocks_.Expire(clock_->Now())) {
+      live_incarnation_[slot].store(0);
+      any = true;
+    }
+  }
+  if (any) MembershipChanged();
+}
+
+void HostedJob::MembershipChanged() {
+  {
+    MutexLock membership(&membership_mutex_);
+    std::vector<SlotId> live;
+    {
+      MutexLock lock(&mutex_);
+      for (const auto& [slot, state] : clocks_.slots()) {
+        if (state.live) live.push_back(slot);
+      }
+    }
+    store_->SetLive(live);
+  }
+  RaiseFloors();
+}
+
+absl::Status HostedJob::Admit(const PushHeader& header) const {
+  if (live_incarnation_[header.slot].load() == header.incarnation) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat("incarnation ", header.incarnation, " of slot ",
+                                         header.slot,
+                                         " is not live at this server; say Hello again"));
+}
+
+absl::Status HostedJob::PushFrame(const PushHeader& header, const FramePayload& payload) {
+  if (header.slot < 0 || header.slot >= kMaxSlots) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("slot is ", header.slot, "; expected 0 to ", kMaxSlots - 1));
+  }
+  if (header.incarnation == 0) {
+    return absl::InvalidArgumentError("incarnation is 0; expected at least 1");
+  }
+  const auto admission = [&] { return Admit(header); };
+  if (header.step == 0) return store_->Initialize(header, payload, admission);
+  if (header.weight == 0) {
+    return absl::InvalidArgumentError("weight is 0; expected the number of samples");
+  }
+  return store_->Push(header, payload, admission);
+}
+
+HostedJob::ParkedId HostedJob::FinishPush(SlotId slot, Incarnation incarnation, Step step,
+                                          PushDone done) {
+  const auto finish = [this, slot, incarnation, step, done = std::move(done)] {
+    PushReply reply;
+    if (step > 0) {
+      const absl::Status acknowledged = store_->Acknowledge(slot, step, &reply);
+      if (!acknowledged.ok()) {
+        done(acknowledged);
+        return;
+      }
+    }
+    {
+      MutexLock lock(&mutex_);
+      // A slot that has been taken over meanwhile has its own clock.
+      const auto it = clocks_.slots().find(slot);
+      if (it != clocks_.slots().end() && it->second.incarnation == incarnation) {
+        clocks_.Advance(slot, step);
+        reply.set_clock(it->second.clock);
+      }
+      ++figures_[slot].pushes;
+    }
+    RaiseFloors();
+    done(reply);
+  };
+
+  // In SYNC the last frame may have completed rounds that pulls and other replies wait for.
+  RaiseFloors();
+  if (synchronous()) {
+    MutexLock lock(&mutex_);
+    if (rounds_.value() < step) return rounds_.WhenAtLeast(step, finish);
+  }
+  finish();
+  return 0;
+}
+
+void HostedJob::RaiseFloors() {
+  std::vector<RisingNumber::Continuation> due;
+  {
+    MutexLock lock(&mutex_);
+    const int64_t floor = synchronous() ? policy_->completed_rounds() : clocks_.floor();
+    due = rounds_.RaiseTo(floor);
+    for (RisingNumber::Continuation& pull : pull_gate_.RaiseFloor(floor)) {
+      due.push_back(std::move(pull));
+    }
+  }
+  for (const RisingNumber::Continuation& continuation : due) continuation();
+}
+
+absl::StatusOr<HostedJob::ParkedId> HostedJob::Pull(SlotId slot, Incarnation incarnation,
+                                                    Step claimed, PullDone done) {
+  const absl::Duration arrived = clock_->Now();
+  Step clock = 0;
+  {
+    MutexLock lock(&mutex_);
+    const absl::Status live = clocks_.Renew(slot, incarnation, arrived);
+    if (!live.ok()) return live;
+    clock = clocks_.BeginPull(slot, claimed);
+  }
+  // Beginning may have raised this slot's clock, and with it the floor.
+  RaiseFloors();
+  {
+    MutexLock lock(&mutex_);
+    if (!pull_gate_.MayPull(clock)) {
+      ++figures_[slot].parked_pulls;
+      return pull_gate_.Park(clock, [this, slot, clock, arrived, done = std::move(done)] {
+        done(Grant(slot, clock, clock_->Now() - arrived));
+      });
+    }
+  }
+  done(Grant(slot, clock, absl::ZeroDuration()));
+  return ParkedId{0};
+}
+
+HostedJob::PullGrant HostedJob::Grant(SlotId slot, Step clock, absl::Duration parked) {
+  MutexLock lock(&mutex_);
+  clock_gap_.Add(clock - pull_gate_.floor());
+  figures_[slot].parked += parked;
+  return {pull_gate_.floor(), parked};
+}
+
+HostedJob::PullGrant HostedJob::ReadOnlyPull() const {
+  MutexLock lock(&mutex_);
+  return {pull_gate_.floor(), absl::ZeroDuration()};
+}
+
+void HostedJob::CancelPull(ParkedId id) {
+  MutexLock lock(&mutex_);
+  pull_gate_.Cancel(id);
+}
+
+void HostedJob::CancelPush(ParkedId id) {
+  MutexLock lock(&mutex_);
+  rounds_.Cancel(id);
+}
+
+void HostedJob::Describe(bool include_ledger, ServerStatus* status) {
+  store_->Describe(include_ledger, status);
+  const ParameterStore::Counters counters = store_->counters();
+  status->set_job_id(job_id_);
+  status->set_job_name(spec_.name());
+  status->set_server_index(server_index_);
+  status->set_server_count(map_.servers());
+  status->set_initialized(store_->initialized());
+  status->set_accepted(counters.accepted);
+  status->set_scaled(counters.scaled);
+  status->set_admitted(counters.admitted);
+  status->set_rejected(counters.rejected);
+  status->set_late(counters.late);
+  status->set_duplicates(counters.duplicates);
+  status->set_acknowledged(counters.acknowledged);
+  CopyHistogram(counters.lag, status->mutable_lag());
+
+  MutexLock lock(&mutex_);
+  status->set_floor(pull_gate_.floor());
+  status->set_parked_now(pull_gate_.parked());
+  CopyHistogram(clock_gap_, status->mutable_clock_gap());
+  for (const auto& [slot, state] : clocks_.slots()) {
+    const SlotFigures& figures = figures_[slot];
+    SlotStatus* const row = status->add_slot();
+    row->set_slot(slot);
+    row->set_incarnation(state.incarnation);
+    row->set_live(state.live);
+    row->set_clock(state.clock);
+    row->set_pushes(figures.pushes);
+    row->set_parked_pulls(figures.parked_pulls);
+    row->set_parked_seconds(absl::ToDoubleSeconds(figures.parked));
+  }
+}
+
+}  // namespace torchps

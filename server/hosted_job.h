@@ -1,0 +1,138 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/block_map.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "common/integer_histogram.h"
+#include "common/model_layout.h"
+#include "common/mutex.h"
+#include "proto/frame_codec.h"
+#include "proto/job.pb.h"
+#include "proto/parameter_service.pb.h"
+#include "server/block_updater.h"
+#include "server/parameter_store.h"
+#include "server/pull_gate.h"
+#include "server/push_policy.h"
+#include "server/slot_clocks.h"
+
+namespace torchps {
+
+// One job as one parameter server holds it: its share of the blocks, and the rules by which slots
+// may push and pull. This is the whole data plane but for gRPC.
+//
+// Thread-safe. Waiting calls are continuations; they run on the thread that made them due, never
+// under a lock. Owned by the ParameterServer; lives until the process ends.
+class HostedJob {
+ public:
+  // Where a pull stands when the gate lets it go.
+  struct PullGrant {
+    int64_t floor = 0;
+    absl::Duration parked;
+  };
+  using PullDone = std::function<void(const PullGrant&)>;
+  using PushDone = std::function<void(const absl::StatusOr<PushReply>&)>;
+  // Names a parked call; 0 is one that never parked.
+  using ParkedId = uint64_t;
+
+  // `request` is the first Hello that this server got. INVALID_ARGUMENT names what in the job, the
+  // layout or the placement cannot be. `clock` outlives this object.
+  static absl::StatusOr<std::unique_ptr<HostedJob>> Create(const HelloRequest& request,
+                                                           const Clock* clock);
+
+  // FAILED_PRECONDITION with the first difference, if this Hello is of another job, model or
+  // placement.
+  absl::Status CheckSame(const HelloRequest& request) const;
+
+  // Makes the slot live here. Fills floor, last_step and initialized.
+  absl::Status Enter(SlotId slot, Incarnation incarnation, HelloReply* reply);
+
+  absl::Status Renew(SlotId slot, Incarnation incarnation);
+  void Leave(SlotId slot, Incarnation incarnation);
+
+  // One frame of a Push; step 0 initialises. Errors as in ParameterStore.
+  absl::Status PushFrame(const PushHeader& header, const FramePayload& payload);
+
+  // All frames of (slot, step) have come: `done` gets the reply, in SYNC when the round has been
+  // applied. Returns the name by which to cancel it.
+  ParkedId FinishPush(SlotId slot, Incarnation incarnation, Step step, PushDone done);
+
+  // `done` runs when the staleness bound lets `clock` read: at once, or parked. On error it does
+  // not run. ABORTED: the incarnation is not live here.
+  absl::StatusOr<ParkedId> Pull(SlotId slot, Incarnation incarnation, Step clock, PullDone done);
+
+  // A read outside the gate.
+  PullGrant ReadOnlyPull() const;
+
+  // Forgets a parked call whose caller is gone; its continuation will not run.
+  void CancelPull(ParkedId id);
+  void CancelPush(ParkedId id);
+
+  // Lets slots die whose lease has run out.
+  void ExpireLeases();
+
+  ParameterStore& store() { return *store_; }
+  bool synchronous() const { return spec_.consistency().mode() == ConsistencySpec::SYNC; }
+  uint64_t job_id() const { return job_id_; }
+
+  void Describe(bool include_ledger, ServerStatus* status);
+
+ private:
+  struct SlotFigures {
+    uint64_t pushes = 0;
+    uint64_t parked_pulls = 0;
+    absl::Duration parked;
+  };
+
+  HostedJob(const JobSpec& spec, const HelloRequest& request, ModelLayout layout, BlockMap map,
+            const Clock* clock);
+
+  // Whether a frame of this incarnation may change a block now.
+  absl::Status Admit(const PushHeader& header) const;
+
+  // Live slots have changed: tells the store, and releases what the new floor allows.
+  void MembershipChanged() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Takes over clocks or completed rounds into the gates and runs what has become due.
+  void RaiseFloors() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  PullGrant Grant(SlotId slot, Step clock, absl::Duration parked) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const JobSpec spec_;
+  const ModelLayout layout_;
+  const BlockMap map_;
+  const uint64_t job_id_;
+  const int server_index_;
+  const Clock* const clock_;
+
+  std::unique_ptr<BlockUpdater> updater_;
+  std::unique_ptr<PushPolicy> policy_;
+  std::unique_ptr<ParameterStore> store_;
+
+  // The live incarnation of each slot, 0 for none: read by every frame under its block's lock.
+  // Hello writes it before it looks into the ledgers, so a frame of the old incarnation either got
+  // its block's lock first and is in the ledger that Hello reads, or is refused.
+  std::array<std::atomic<Incarnation>, kMaxSlots> live_incarnation_{};
+
+  // Serialises changes of membership, so that the store hears of them in order.
+  Mutex membership_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
+
+  mutable Mutex mutex_;
+  SlotClocks clocks_ ABSL_GUARDED_BY(mutex_);
+  PullGate pull_gate_ ABSL_GUARDED_BY(mutex_);
+  RisingNumber rounds_ ABSL_GUARDED_BY(mutex_);  // SYNC: push replies wait for their round
+  IntegerHistogram clock_gap_ ABSL_GUARDED_BY(mutex_);
+  std::map<SlotId, SlotFigures> figures_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace torchps

@@ -1,0 +1,61 @@
+#include "server/parameter_server.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/ids.h"
+
+namespace torchps {
+
+ParameterServer::ParameterServer(uint64_t life, const Clock* clock)
+    : life_(life), clock_(clock), started_(clock->Now()) {}
+
+absl::StatusOr<HelloReply> ParameterServer::Hello(const HelloRequest& request) {
+  if (request.protocol_version() != kProtocolVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "this server speaks protocol version ", kProtocolVersion, ", the worker speaks ",
+        request.protocol_version(), ": run the same release everywhere"));
+  }
+  {
+    MutexLock lock(&mutex_);
+    if (owned_job_ == nullptr) {
+      absl::StatusOr<std::unique_ptr<HostedJob>> job = HostedJob::Create(request, clock_);
+      if (!job.ok()) return job.status();
+      owned_job_ = *std::move(job);
+      job_.store(owned_job_.get(), std::memory_order_release);
+    }
+  }
+  HostedJob* const hosted = job();
+  const absl::Status same = hosted->CheckSame(request);
+  if (!same.ok()) return same;
+  HelloReply reply;
+  reply.set_server_life(life_);
+  const absl::Status entered = hosted->Enter(request.slot(), request.incarnation(), &reply);
+  if (!entered.ok()) return entered;
+  return reply;
+}
+
+absl::StatusOr<HostedJob*> ParameterServer::JobFor(uint64_t server_life) const {
+  HostedJob* const hosted = job();
+  if (hosted == nullptr) {
+    return absl::AbortedError("this server has no job yet; say Hello first");
+  }
+  if (server_life != life_) {
+    return absl::AbortedError("this server has been restarted since; say Hello again");
+  }
+  return hosted;
+}
+
+ServerStatus ParameterServer::Describe(bool include_ledger) const {
+  ServerStatus status;
+  status.set_server_life(life_);
+  status.set_uptime_ms(absl::ToInt64Milliseconds(clock_->Now() - started_));
+  status.set_bytes_in(bytes_in_.load(std::memory_order_relaxed));
+  status.set_bytes_out(bytes_out_.load(std::memory_order_relaxed));
+  if (HostedJob* const hosted = job(); hosted != nullptr) {
+    hosted->Describe(include_ledger, &status);
+  }
+  return status;
+}
+
+}  // namespace torchps

@@ -1,0 +1,93 @@
+#include "server/parameter_service.h"
+
+#include <utility>
+
+#include "server/pull_call.h"
+#include "server/push_call.h"
+#include "server/rpc/unary_call.h"
+
+namespace torchps {
+
+ParameterServiceShell::ParameterServiceShell(ParameterServer* server,
+                                             std::function<void()> shut_down)
+    : server_(server), shut_down_(std::move(shut_down)) {}
+
+void ParameterServiceShell::Listen(grpc::ServerCompletionQueue* queue) {
+  PushCall::Listen(
+      [this, queue](grpc::ServerContext* context, PushCall::Reader* reader, void* tag) {
+        service_.RequestPush(context, reader, queue, queue, tag);
+      },
+      server_);
+  PullCall::Listen(
+      [this, queue](grpc::ServerContext* context, grpc::ByteBuffer* request,
+                    PullCall::Writer* writer, void* tag) {
+        service_.RequestPull(context, request, writer, queue, queue, tag);
+      },
+      server_);
+
+  using HelloCall = UnaryCall<HelloRequest, HelloReply>;
+  HelloCall::Listen(
+      [this, queue](grpc::ServerContext* context, HelloRequest* request, HelloCall::Writer* writer,
+                    void* tag) {
+        service_.RequestHello(context, request, writer, queue, queue, tag);
+      },
+      [this](const HelloCall::Pointer& call) { call->Respond(server_->Hello(call->request())); });
+
+  using RenewCall = UnaryCall<RenewRequest, RenewReply>;
+  RenewCall::Listen(
+      [this, queue](grpc::ServerContext* context, RenewRequest* request, RenewCall::Writer* writer,
+                    void* tag) {
+        service_.RequestRenew(context, request, writer, queue, queue, tag);
+      },
+      [this](const RenewCall::Pointer& call) {
+        const RenewRequest& request = call->request();
+        const absl::StatusOr<HostedJob*> job = server_->JobFor(request.server_life());
+        const absl::Status renewed =
+            job.ok() ? (*job)->Renew(request.slot(), request.incarnation()) : job.status();
+        if (renewed.ok()) {
+          call->Respond(RenewReply());
+        } else {
+          call->Respond(renewed);
+        }
+      });
+
+  using LeaveCall = UnaryCall<LeaveRequest, LeaveReply>;
+  LeaveCall::Listen(
+      [this, queue](grpc::ServerContext* context, LeaveRequest* request, LeaveCall::Writer* writer,
+                    void* tag) {
+        service_.RequestLeave(context, request, writer, queue, queue, tag);
+      },
+      [this](const LeaveCall::Pointer& call) {
+        const LeaveRequest& request = call->request();
+        const absl::StatusOr<HostedJob*> job = server_->JobFor(request.server_life());
+        if (!job.ok()) {
+          call->Respond(job.status());
+          return;
+        }
+        (*job)->Leave(request.slot(), request.incarnation());
+        call->Respond(LeaveReply());
+      });
+
+  using StatusCall = UnaryCall<ServerStatusRequest, ServerStatus>;
+  StatusCall::Listen(
+      [this, queue](grpc::ServerContext* context, ServerStatusRequest* request,
+                    StatusCall::Writer* writer, void* tag) {
+        service_.RequestGetServerStatus(context, request, writer, queue, queue, tag);
+      },
+      [this](const StatusCall::Pointer& call) {
+        call->Respond(server_->Describe(call->request().include_ledger()));
+      });
+
+  using ShutdownCall = UnaryCall<ShutdownRequest, ShutdownReply>;
+  ShutdownCall::Listen(
+      [this, queue](grpc::ServerContext* context, ShutdownRequest* request,
+                    ShutdownCall::Writer* writer, void* tag) {
+        service_.RequestShutdown(context, request, writer, queue, queue, tag);
+      },
+      [this](const ShutdownCall::Pointer& call) {
+        call->Respond(ShutdownReply());
+        shut_down_();
+      });
+}
+
+}  // namespace torchps

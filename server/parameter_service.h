@@ -1,0 +1,37 @@
+#pragma once
+
+#include <functional>
+
+#include "grpcpp/grpcpp.h"
+#include "proto/parameter_service.grpc.pb.h"
+#include "server/parameter_server.h"
+
+namespace torchps {
+
+// The gRPC shell of a ParameterServer: decode, call one method, encode. Push and Pull stay bytes;
+// push_call.h and pull_call.h carry them.
+//
+// Thread-safe after Listen. `server` outlives it.
+class ParameterServiceShell {
+ public:
+  // `shut_down` runs, once at the most, when a peer asks for the end of the process.
+  ParameterServiceShell(ParameterServer* server, std::function<void()> shut_down);
+
+  // To be registered with the ServerBuilder.
+  grpc::Service* service() { return &service_; }
+
+  // Arms one completion queue with every method, for the server's whole life.
+  void Listen(grpc::ServerCompletionQueue* queue);
+
+ private:
+  using Service = ParameterService::WithAsyncMethod_Hello<ParameterService::WithRawMethod_Push<
+      ParameterService::WithRawMethod_Pull<ParameterService::WithAsyncMethod_Renew<
+          ParameterService::WithAsyncMethod_Leave<ParameterService::WithAsyncMethod_GetServerStatus<
+              ParameterService::WithAsyncMethod_Shutdown<ParameterService::Service>>>>>>>;
+
+  ParameterServer* const server_;
+  const std::function<void()> shut_down_;
+  Service service_;
+};
+
+}  // namespace torchps

@@ -1,0 +1,235 @@
+#include "server/parameter_store.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "server/finite_check.h"
+
+namespace torchps {
+namespace {
+
+std::string NameOfElement(const ModelLayout& layout, int64_t element) {
+  const auto& segments = layout.segments();
+  const auto after = std::upper_bound(
+      segments.begin(), segments.end(), element,
+      [](int64_t position, const Segment& segment) { return position < segment.offset; });
+  const Segment& segment = *(after - 1);
+  return absl::StrCat("element ", element - segment.offset, " of segment '", segment.name, "'");
+}
+
+}  // namespace
+
+ParameterStore::ParameterStore(const ModelLayout& layout, const BlockMap& map, int server,
+                               const BlockUpdater* updater, PushPolicy* policy)
+    : layout_(layout), policy_(policy), updater_(updater), by_id_(map.blocks().size(), nullptr) {
+  for (const BlockId id : map.owned_by(server)) {
+    blocks_.push_back(std::make_unique<Block>(map.blocks()[id]));
+    Block* const block = blocks_.back().get();
+    by_id_[id] = block;
+    MutexLock lock(&block->mutex);
+    updater_->Allocate(block);
+    state_bytes_ += block->range.length * sizeof(float) * (1 + block->slots.size());
+  }
+}
+
+absl::StatusOr<Block*> ParameterStore::Find(const PushHeader& header,
+                                            const FramePayload& payload) const {
+  if (header.block >= by_id_.size() || by_id_[header.block] == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("block ", header.block,
+                                                   " is not on this server, which owns ",
+                                                   blocks_.size(), " of ", by_id_.size()));
+  }
+  Block* const block = by_id_[header.block];
+  if (payload.floats() != block->range.length) {
+    return absl::InvalidArgumentError(absl::StrCat("block ", header.block, " has ",
+                                                   block->range.length, " elements; the frame has ",
+                                                   payload.floats()));
+  }
+  int64_t bad = -1;
+  payload.ForEachRun([&](int64_t first, absl::Span<const float> run) {
+    if (bad >= 0) return;
+    const int64_t index = FirstNonFinite(run);
+    if (index >= 0) bad = first + index;
+  });
+  if (bad >= 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("slot ", header.slot, " sent a number that is not finite at step ",
+                     header.step, ": ", NameOfElement(layout_, block->range.offset + bad)));
+  }
+  return block;
+}
+
+absl::Status ParameterStore::Initialize(const PushHeader& header, const FramePayload& payload,
+                                        Admission admission) {
+  const absl::StatusOr<Block*> found = Find(header, payload);
+  if (!found.ok()) return found.status();
+  Block* const block = *found;
+  bool first = false;
+  {
+    MutexLock lock(&block->mutex);
+    const absl::Status admitted = admission();
+    if (!admitted.ok()) return admitted;
+    if (block->version > 0) return absl::OkStatus();
+    payload.CopyTo(block->values.data());
+    first = !block->initialized;
+    block->initialized = true;
+  }
+  if (first) {
+    MutexLock lock(&mutex_);
+    ++initialized_blocks_;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParameterStore::Push(const PushHeader& header, const FramePayload& payload,
+                                  Admission admission) {
+  const absl::StatusOr<Block*> found = Find(header, payload);
+  if (!found.ok()) return found.status();
+  Block* const block = *found;
+  absl::StatusOr<PushDecision> decision;
+  {
+    MutexLock lock(&block->mutex);
+    const absl::Status admitted = admission();
+    if (!admitted.ok()) return admitted;
+    if (!block->initialized) {
+      return absl::AbortedError(absl::StrCat("block ", header.block, " has no values yet"));
+    }
+    decision = policy_->Push(block, header, payload);
+  }
+  if (!decision.ok()) return decision.status();
+  Count(*decision);
+  return absl::OkStatus();
+}
+
+void ParameterStore::Count(const PushDecision& decision) {
+  MutexLock lock(&mutex_);
+  if (decision.duplicate) {
+    ++counters_.duplicates;
+    return;
+  }
+  switch (decision.verdict) {
+    case ACCEPTED:
+      ++counters_.accepted;
+      break;
+    case SCALED:
+      ++counters_.scaled;
+      break;
+    case ADMITTED:
+      ++counters_.admitted;
+      break;
+    case REJECTED_STALE:
+      ++counters_.rejected;
+      break;
+    case LATE:
+      ++counters_.late;
+      break;
+    default:
+      break;
+  }
+  if (decision.apply) counters_.lag.Add(decision.lag);
+}
+
+absl::Status ParameterStore::Acknowledge(SlotId slot, Step step, PushReply* reply) {
+  // Two passes, so that nothing counts as acknowledged when the reply is an error. A step once in a
+  // ledger stays there, so the second pass finds what the first one saw.
+  size_t unseen = 0;
+  for (const std::unique_ptr<Block>& block : blocks_) {
+    MutexLock lock(&block->mutex);
+    if (block->Ledger(slot).last_step < step) ++unseen;
+  }
+  if (unseen > 0) {
+    return absl::InvalidArgumentError(absl::StrCat("the push of step ", step, " by slot ", slot,
+                                                   " ended before ", unseen, " of ", blocks_.size(),
+                                                   " blocks had come"));
+  }
+  uint64_t newly_acknowledged = 0;
+  for (const std::unique_ptr<Block>& block : blocks_) {
+    MutexLock lock(&block->mutex);
+    LedgerEntry& entry = block->Ledger(slot);
+    BlockVerdict* const verdict = reply->add_block();
+    verdict->set_block(block->range.id);
+    verdict->set_version(block->version);
+    verdict->set_verdict(entry.last_verdict);
+    verdict->set_lag(entry.last_lag);
+    verdict->set_duplicate(entry.acknowledged_step >= step);
+    if (entry.acknowledged_step < step) {
+      entry.acknowledged_step = step;
+      ++newly_acknowledged;
+    }
+  }
+  MutexLock lock(&mutex_);
+  counters_.acknowledged += newly_acknowledged;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ParameterStore::Copy> ParameterStore::Read(size_t index) {
+  Block* const block = blocks_[index].get();
+  Copy copy;
+  // The memory is taken before the lock: a large allocation faults pages in.
+  const size_t bytes = block->range.length * sizeof(float);
+  copy.values = grpc::Slice(bytes);
+  MutexLock lock(&block->mutex);
+  if (!block->initialized) {
+    return absl::AbortedError(absl::StrCat("block ", block->range.id, " has no values yet"));
+  }
+  // A fresh slice has one owner, so writing to it is safe; grpc::Slice just offers no other way.
+  std::memcpy(const_cast<uint8_t*>(copy.values.begin()), block->values.data(), bytes);
+  copy.version = block->version;
+  return copy;
+}
+
+void ParameterStore::SetLive(const std::vector<SlotId>& live) {
+  policy_->SetLive(live);
+  for (const std::unique_ptr<Block>& block : blocks_) {
+    MutexLock lock(&block->mutex);
+    policy_->Reconsider(block.get());
+  }
+}
+
+Step ParameterStore::LastStep(SlotId slot) {
+  Step last = 0;
+  for (const std::unique_ptr<Block>& block : blocks_) {
+    MutexLock lock(&block->mutex);
+    last = std::max(last, block->Ledger(slot).last_step);
+  }
+  return last;
+}
+
+bool ParameterStore::initialized() const {
+  MutexLock lock(&mutex_);
+  return initialized_blocks_ == blocks_.size();
+}
+
+ParameterStore::Counters ParameterStore::counters() const {
+  MutexLock lock(&mutex_);
+  return counters_;
+}
+
+void ParameterStore::Describe(bool include_ledger, ServerStatus* status) {
+  Version lowest = blocks_.empty() ? 0 : std::numeric_limits<Version>::max();
+  Version highest = 0;
+  for (const std::unique_ptr<Block>& block : blocks_) {
+    MutexLock lock(&block->mutex);
+    lowest = std::min(lowest, block->version);
+    highest = std::max(highest, block->version);
+    if (!include_ledger) continue;
+    for (size_t slot = 0; slot < block->ledger.size(); ++slot) {
+      const LedgerEntry& entry = block->ledger[slot];
+      if (entry.last_step == 0) continue;
+      LedgerEntryStatus* const row = status->add_ledger();
+      row->set_block(block->range.id);
+      row->set_slot(static_cast<int32_t>(slot));
+      row->set_last_step(entry.last_step);
+      row->set_applied(entry.applied);
+    }
+  }
+  status->set_min_version(lowest);
+  status->set_max_version(highest);
+  status->set_blocks(blocks_.size());
+  status->set_state_bytes(state_bytes_);
+}
+
+}  // namespace torchps

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/block_map.h"
+#include "common/ids.h"
+#include "common/integer_histogram.h"
+#include "common/model_layout.h"
+#include "common/mutex.h"
+#include "grpcpp/support/slice.h"
+#include "proto/frame_codec.h"
+#include "proto/parameter_service.pb.h"
+#include "server/block.h"
+#include "server/block_updater.h"
+#include "server/push_policy.h"
+
+namespace torchps {
+
+// The blocks of one server: the place where values change.
+//
+// Thread-safe: each block has its own lock, and no call holds two. Invariant: for every (slot,
+// step) a block is changed exactly once or not at all, since the ledger changes with the values.
+class ParameterStore {
+ public:
+  // A copy of a block as it was at one moment.
+  struct Copy {
+    grpc::Slice values;  // float32 elements
+    Version version = 0;
+  };
+
+  // Counts of verdicts, each (slot, step, block) once, and of repeats.
+  struct Counters {
+    uint64_t accepted = 0;
+    uint64_t scaled = 0;
+    uint64_t admitted = 0;
+    uint64_t rejected = 0;
+    uint64_t late = 0;
+    uint64_t duplicates = 0;
+    uint64_t acknowledged = 0;
+    IntegerHistogram lag;  // of applied blocks
+  };
+
+  // Runs under the block's lock before anything is changed; an error refuses the frame.
+  using Admission = absl::FunctionRef<absl::Status()>;
+
+  // Holds the blocks that `map` gives to `server`. `updater` and `policy` outlive this object.
+  ParameterStore(const ModelLayout& layout, const BlockMap& map, int server,
+                 const BlockUpdater* updater, PushPolicy* policy);
+
+  // Stores initial values, until the first gradient; repeating is harmless. INVALID_ARGUMENT: not
+  // this server's block, wrong length, not finite.
+  absl::Status Initialize(const PushHeader& header, const FramePayload& payload,
+                          Admission admission);
+
+  // One frame of a push. INVALID_ARGUMENT as for Initialize, or from the policy; ABORTED: the block
+  // has no values yet, or what `admission` says.
+  absl::Status Push(const PushHeader& header, const FramePayload& payload, Admission admission);
+
+  // The verdicts of a finished push on every block, to go into an OK reply, counted as
+  // acknowledged. INVALID_ARGUMENT if some block has not seen this step.
+  absl::Status Acknowledge(SlotId slot, Step step, PushReply* reply);
+
+  // REQUIRES: `index` < owned(). ABORTED: no values yet.
+  absl::StatusOr<Copy> Read(size_t index);
+
+  // Tells the policy who is live and lets it finish what has become due.
+  void SetLive(const std::vector<SlotId>& live);
+
+  // The highest step of this slot that any block has in its ledger.
+  Step LastStep(SlotId slot);
+
+  bool initialized() const;
+  size_t owned() const { return blocks_.size(); }
+  BlockId block_id(size_t index) const { return blocks_[index]->range.id; }
+  uint64_t state_bytes() const { return state_bytes_; }
+
+  Counters counters() const;
+  // Fills versions and, where asked, the ledger.
+  void Describe(bool include_ledger, ServerStatus* status);
+
+ private:
+  // The block that the frame names, with payload of its length, all finite.
+  absl::StatusOr<Block*> Find(const PushHeader& header, const FramePayload& payload) const;
+
+  void Count(const PushDecision& decision);
+
+  const ModelLayout layout_;
+  PushPolicy* const policy_;
+  const BlockUpdater* const updater_;
+  std::vector<std::unique_ptr<Block>> blocks_;  // owned ones, ascending
+  std::vector<Block*> by_id_;                   // null where another server owns it
+  uint64_t state_bytes_ = 0;
+
+  mutable Mutex mutex_;
+  Counters counters_ ABSL_GUARDED_BY(mutex_);
+  size_t initialized_blocks_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace torchps

@@ -1,0 +1,129 @@
+#include "server/pull_call.h"
+
+#include <utility>
+
+#include "absl/time/time.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
+#include "proto/status_codec.h"
+
+namespace torchps {
+
+void PullCall::Listen(Acceptor acceptor, ParameterServer* server) {
+  auto call = std::shared_ptr<PullCall>(new PullCall(std::move(acceptor), server));
+  call->context_.AsyncNotifyWhenDone(call->done_tag_.Arm(call));
+  call->acceptor_(&call->context_, &call->request_, &call->writer_, call->arrived_tag_.Arm(call));
+}
+
+PullCall::PullCall(Acceptor acceptor, ParameterServer* server)
+    : acceptor_(std::move(acceptor)), server_(server), writer_(&context_) {}
+
+void PullCall::OnArrived(bool ok) {
+  if (!ok) {
+    // The queue is shutting down; gRPC does not report the end of a call that never began.
+    done_tag_.Disarm();
+    return;
+  }
+  Listen(acceptor_, server_);
+  const absl::Status begun = Begin();
+  if (!begun.ok()) FinishUnlessServing(begun);
+}
+
+absl::Status PullCall::Begin() {
+  PullRequest request;
+  const grpc::Status parsed =
+      grpc::SerializationTraits<PullRequest>::Deserialize(&request_, &request);
+  if (!parsed.ok()) return absl::InvalidArgumentError("the PullRequest is not a Protobuf message");
+  if (request.read_only()) {
+    // Whoever only looks need not know which life of the server it is looking at.
+    job_ = server_->job();
+    if (job_ == nullptr || !job_->store().initialized()) {
+      return absl::FailedPreconditionError("this server has no values to read yet");
+    }
+    Serve(job_->ReadOnlyPull());
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<HostedJob*> job = server_->JobFor(request.server_life());
+  if (!job.ok()) return job.status();
+  job_ = *job;
+  const absl::StatusOr<HostedJob::ParkedId> parked = job_->Pull(
+      request.slot(), request.incarnation(), request.clock(),
+      [call = shared_from_this()](const HostedJob::PullGrant& grant) { call->Serve(grant); });
+  if (!parked.ok()) return parked.status();
+  bool cancelled = false;
+  {
+    MutexLock lock(&mutex_);
+    parked_ = *parked;
+    cancelled = cancelled_;
+  }
+  if (cancelled) job_->CancelPull(*parked);
+  return absl::OkStatus();
+}
+
+void PullCall::Serve(const HostedJob::PullGrant& grant) {
+  {
+    MutexLock lock(&mutex_);
+    if (decided_) return;
+    decided_ = true;
+  }
+  grant_ = grant;
+  SendNext();
+}
+
+void PullCall::SendNext() {
+  ParameterStore& store = job_->store();
+  if (next_block_ == store.owned()) {
+    Finish(absl::OkStatus());
+    return;
+  }
+  absl::StatusOr<ParameterStore::Copy> copy = store.Read(next_block_);
+  if (!copy.ok()) {
+    Finish(copy.status());
+    return;
+  }
+  PullHeader header;
+  header.block = store.block_id(next_block_);
+  header.version = copy->version;
+  header.block_count = static_cast<uint32_t>(store.owned());
+  header.floor = grant_.floor;
+  header.parked_us = static_cast<uint64_t>(absl::ToInt64Microseconds(grant_.parked));
+  ++next_block_;
+  const grpc::ByteBuffer frame = EncodePullFrame(header, std::move(copy->values));
+  server_->CountSent(frame.Length());
+  writer_.Write(frame, written_tag_.Arm(shared_from_this()));
+}
+
+void PullCall::OnWritten(bool ok) {
+  if (ok) {
+    SendNext();
+  } else {
+    Finish(absl::CancelledError("the worker went away"));
+  }
+}
+
+void PullCall::OnDone(bool) {
+  if (!context_.IsCancelled()) return;
+  HostedJob::ParkedId parked = 0;
+  {
+    MutexLock lock(&mutex_);
+    cancelled_ = true;
+    parked = parked_;
+  }
+  if (parked != 0) job_->CancelPull(parked);
+  // A call that is sending ends by its own failing write.
+  FinishUnlessServing(absl::CancelledError("the worker went away"));
+}
+
+void PullCall::Finish(const absl::Status& status) {
+  writer_.Finish(ToGrpcStatus(status), finished_tag_.Arm(shared_from_this()));
+}
+
+void PullCall::FinishUnlessServing(const absl::Status& status) {
+  {
+    MutexLock lock(&mutex_);
+    if (decided_) return;
+    decided_ = true;
+  }
+  Finish(status);
+}
+
+}  // namespace torchps

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "common/mutex.h"
+#include "grpcpp/grpcpp.h"
+#include "proto/frame_codec.h"
+#include "proto/parameter_service.pb.h"
+#include "server/parameter_server.h"
+#include "server/rpc/call_tag.h"
+
+namespace torchps {
+
+// One Pull on the server: waits at the gate without a thread, then sends this server's blocks one
+// at a time; the next one is copied when the last one has left, so a pull holds one block's memory.
+//
+// Owned by its pending operations and, while parked, by its continuation.
+class PullCall final : public std::enable_shared_from_this<PullCall> {
+ public:
+  // One PullRequest comes in, frames go out, both as bytes.
+  using Writer = grpc::ServerAsyncWriter<grpc::ByteBuffer>;
+  // ParameterService's RequestPull, bound to the service and the queue.
+  using Acceptor = std::function<void(grpc::ServerContext*, grpc::ByteBuffer*, Writer*, void* tag)>;
+
+  // Arms the queue for the server's whole life. `server` outlives the queue.
+  static void Listen(Acceptor acceptor, ParameterServer* server);
+
+ private:
+  PullCall(Acceptor acceptor, ParameterServer* server);
+
+  void OnArrived(bool ok);
+  void OnWritten(bool ok);
+  void OnDone(bool ok);
+  void OnFinished(bool) {}
+
+  absl::Status Begin();
+  void Serve(const HostedJob::PullGrant& grant);
+  void SendNext();
+  void Finish(const absl::Status& status);
+  // Finishes a call that has not begun to send.
+  void FinishUnlessServing(const absl::Status& status);
+
+  const Acceptor acceptor_;
+  ParameterServer* const server_;
+  grpc::ServerContext context_;
+  grpc::ByteBuffer request_;
+  Writer writer_;
+  CallTag<PullCall> arrived_tag_{&PullCall::OnArrived};
+  CallTag<PullCall> written_tag_{&PullCall::OnWritten};
+  CallTag<PullCall> done_tag_{&PullCall::OnDone};
+  CallTag<PullCall> finished_tag_{&PullCall::OnFinished};
+
+  HostedJob* job_ = nullptr;
+  HostedJob::PullGrant grant_;
+  size_t next_block_ = 0;
+
+  // A call is sending or has been finished, never both at once: whoever sets this first goes on.
+  Mutex mutex_;
+  bool decided_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  HostedJob::ParkedId parked_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace torchps

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "common/ids.h"
+#include "proto/job.pb.h"
+#include "proto/parameter_service.pb.h"
+
+namespace torchps {
+
+// What a block remembers of one slot: enough to apply each of its pushes at most once and to give
+// a repeated one the answer that the first one got.
+struct LedgerEntry {
+  Step last_step = 0;
+  Verdict last_verdict = VERDICT_UNSPECIFIED;
+  int64_t last_lag = 0;
+  int32_t rejections_in_row = 0;
+  uint64_t applied = 0;        // pushes of this slot that changed this block
+  Step acknowledged_step = 0;  // the last step whose verdict went into an OK reply
+};
+
+// What is to be done with a push on a block.
+struct PushDecision {
+  Verdict verdict = VERDICT_UNSPECIFIED;
+  bool duplicate = false;  // had its verdict before: change nothing
+  bool apply = false;
+  double rate_factor = 1.0;  // on the learning rate
+  int64_t lag = 0;
+};
+
+// Who, once, how stale: judges each push on each block by the ledger and the lag contract
+// (docs/design.md, "The words"). Pure functions of their arguments; immutable, so thread-safe.
+class PushGate {
+ public:
+  // `contract` is normalised: max_lag and free_lag are at least 1 where their policy needs them.
+  explicit PushGate(const LagContract& contract) : contract_(contract) {}
+
+  // The decision on step `step`, computed on version `base`, of a block now at version `current`.
+  // Lag is current - base. ACCEPT applies whatever the lag. SCALE multiplies the learning rate by
+  // 1 / max(1, lag / free_lag) (Zhang et al. 2015, Jiang et al. 2017). REJECT does not apply a
+  // push with lag > max_lag; after kRejectionsInRow of these the slot's next push on this block is
+  // admitted with the rate times max_lag / lag, so that a straggler is never starved.
+  // INVALID_ARGUMENT: step below 1, or a base version that the block never had.
+  absl::StatusOr<PushDecision> Judge(const LedgerEntry& entry, Step step, Version base,
+                                     Version current) const;
+
+  // Writes a decision that is no duplicate into the ledger; the caller has applied it by then, or
+  // does so before it lets go of the block's lock.
+  static void Record(const PushDecision& decision, Step step, LedgerEntry* entry);
+
+  // Two could be chance; three lags in a row mean that this slot is simply slower than max_lag.
+  static constexpr int32_t kRejectionsInRow = 3;
+
+ private:
+  const LagContract contract_;
+};
+
+}  // namespace torchps

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/mutex.h"
+#include "grpcpp/grpcpp.h"
+#include "proto/status_codec.h"
+#include "server/rpc/call_tag.h"
+
+namespace torchps {
+
+// One unary call on the server, answered now or later.
+//
+// `Listen` arms a completion queue for one method for the server's whole life: each arriving call
+// arms the next one, then runs the handler on the queue's thread. The handler answers by
+// Respond(), at once or, for a parked call, later from any thread; a parked call holds no thread.
+// If the peer goes away or the server shuts down first, the call answers itself with CANCELLED and
+// runs its on-cancel hook, after which Respond() does nothing.
+//
+// Thread-safe. Owned by its pending operations and by whoever may still respond.
+template <class Request, class Reply>
+class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, Reply>> {
+ public:
+  using Pointer = std::shared_ptr<UnaryCall>;
+  using Writer = grpc::ServerAsyncResponseWriter<Reply>;
+  // Service::RequestX, bound to the service and the queue.
+  using Acceptor = std::function<void(grpc::ServerContext*, Request*, Writer*, void* tag)>;
+  using Handler = std::function<void(const Pointer& call)>;
+
+  static void Listen(Acceptor acceptor, Handler handler) {
+    auto call = std::shared_ptr<UnaryCall>(new UnaryCall(std::move(acceptor), std::move(handler)));
+    call->context_.AsyncNotifyWhenDone(call->done_tag_.Arm(call));
+    call->acceptor_(&call->context_, &call->request_, &call->writer_, call->arrived_tag_.Arm(call));
+  }
+
+  const Request& request() const { return request_; }
+
+  // Runs `hook` once if the call is cancelled before it is answered; at once if it already was.
+  void OnCancel(std::function<void()> hook) {
+    bool run_now = false;
+    {
+      MutexLock lock(&mutex_);
+      if (cancelled_) {
+        run_now = true;
+      } else {
+        on_cancel_ = std::move(hook);
+      }
+    }
+    if (run_now) hook();
+  }
+
+  // Answers the call; only the first answer counts.
+  void Respond(const absl::StatusOr<Reply>& reply) {
+    MutexLock lock(&mutex_);
+    if (answered_) return;
+    answered_ = true;
+    on_cancel_ = nullptr;
+    void* const tag = finished_tag_.Arm(this->shared_from_this());
+    if (reply.ok()) {
+      writer_.Finish(*reply, grpc::Status::OK, tag);
+    } else {
+      writer_.FinishWithError(ToGrpcStatus(reply.status()), tag);
+    }
+  }
+
+ private:
+  UnaryCall(Acceptor acceptor, Handler handler)
+      : acceptor_(std::move(acceptor)), handler_(std::move(handler)), writer_(&context_) {}
+
+  void OnArrived(bool ok) {
+    if (!ok) {
+      // The queue is shutting down; gRPC does not report the end of a call that never began.
+      done_tag_.Disarm();
+      return;
+    }
+    Listen(acceptor_, handler_);
+    handler_(this->shared_from_this());
+  }
+
+  void OnDone(bool) {
+    if (!context_.IsCancelled()) return;
+    std::function<void()> hook;
+    {
+      MutexLock lock(&mutex_);
+      cancelled_ = true;
+      std::swap(hook, on_cancel_);
+    }
+    if (hook) hook();
+    Respond(absl::CancelledError("the caller went away"));
+  }
+
+  void OnFinished(bool) {}
+
+  const Acceptor acceptor_;
+  const Handler handler_;
+  grpc::ServerContext context_;
+  Request request_;
+  Writer writer_;
+  CallTag<UnaryCall> arrived_tag_{&UnaryCall::OnArrived};
+  CallTag<UnaryCall> done_tag_{&UnaryCall::OnDone};
+  CallTag<UnaryCall> finished_tag_{&UnaryCall::OnFinished};
+
+  Mutex mutex_;
+  bool answered_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  std::function<void()> on_cancel_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace torchps

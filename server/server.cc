@@ -1,0 +1,154 @@
+#include "server/server.h"
+
+#include <arpa/inet.h>
+
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "proto/frame_codec.h"
+#include "server/rpc/completion_tag.h"
+
+namespace torchps {
+namespace {
+
+// Leases are seconds long and this only bounds how late a death is noticed.
+constexpr absl::Duration kLeaseCheckInterval = absl::Milliseconds(100);
+
+// Running calls are short but for parked ones, which are cancelled when this is over.
+constexpr absl::Duration kDrainTime = absl::Milliseconds(200);
+
+struct HostPort {
+  std::string host;
+  int port = 0;
+};
+
+absl::StatusOr<HostPort> SplitAddress(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  HostPort parts;
+  if (colon == std::string::npos || colon == 0 ||
+      !absl::SimpleAtoi(address.substr(colon + 1), &parts.port) || parts.port < 0 ||
+      parts.port > 65535) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot listen on '", address,
+                                                   "'; expected HOST:PORT with a port from 0 to ",
+                                                   "65535, as in 127.0.0.1:7000"));
+  }
+  parts.host = address.substr(0, colon);
+  return parts;
+}
+
+bool IsLoopback(absl::string_view host) {
+  return host == "localhost" || host == "[::1]" || absl::StartsWith(host, "127.");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
+  auto server = absl::WrapUnique(new Server(std::move(options)));
+  const absl::Status listening = server->Listen();
+  if (!listening.ok()) return listening;
+  return server;
+}
+
+Server::Server(Options options)
+    : options_(std::move(options)),
+      parameter_server_(options_.seed | 1, options_.clock),
+      parameter_service_(&parameter_server_,
+                         [this] {
+                           if (options_.on_shutdown_request) options_.on_shutdown_request();
+                         }),
+      coordinator_service_(options_.seed, options_.clock) {}
+
+Server::~Server() { Stop(); }
+
+absl::Status Server::Listen() {
+  grpc::ServerBuilder builder;
+  int port = 0;
+  if (!options_.listen.empty()) {
+    const absl::StatusOr<HostPort> parts = SplitAddress(options_.listen);
+    if (!parts.ok()) return parts.status();
+    if (!options_.insecure && !IsLoopback(parts->host)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("refusing to listen on ", options_.listen,
+                       " in the clear: anybody who reaches it could read and change the model. ",
+                       "Listen on 127.0.0.1, or type --insecure in a network you trust"));
+    }
+    address_ = parts->host;
+    builder.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port);
+  }
+  // Two servers must not share a port silently.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // What the workers' keepalive needs, or they are told "too many pings".
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
+  builder.SetMaxReceiveMessageSize(kMaxFrameBytes);
+  builder.SetMaxSendMessageSize(kMaxFrameBytes);
+  builder.RegisterService(parameter_service_.service());
+  builder.RegisterService(coordinator_service_.service());
+  for (int i = 0; i < options_.threads; ++i) queues_.push_back(builder.AddCompletionQueue());
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr || (!options_.listen.empty() && port == 0)) {
+    // gRPC says only that it failed; a taken port is by far the usual reason.
+    server_ = nullptr;
+    for (const auto& queue : queues_) queue->Shutdown();
+    return absl::AlreadyExistsError(
+        absl::StrCat("cannot listen on ", options_.listen,
+                     ": the port is taken by another process, or the host is not this machine's"));
+  }
+  if (!options_.listen.empty()) absl::StrAppend(&address_, ":", port);
+
+  for (const auto& queue : queues_) {
+    parameter_service_.Listen(queue.get());
+    coordinator_service_.Listen(queue.get());
+  }
+  for (const auto& queue : queues_) {
+    threads_.emplace_back([this, raw = queue.get()] { Poll(raw); });
+  }
+  threads_.emplace_back([this] { WatchLeases(); });
+  return absl::OkStatus();
+}
+
+std::shared_ptr<grpc::Channel> Server::InProcessChannel() {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxFrameBytes);
+  arguments.SetMaxSendMessageSize(kMaxFrameBytes);
+  return server_->InProcessChannel(arguments);
+}
+
+void Server::Poll(grpc::ServerCompletionQueue* queue) {
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue->Next(&tag, &ok)) static_cast<CompletionTag*>(tag)->Proceed(ok);
+}
+
+void Server::WatchLeases() {
+  MutexLock lock(&mutex_);
+  while (!stopping_) {
+    stopping_changed_.WaitFor(&mutex_, kLeaseCheckInterval);
+    if (stopping_) return;
+    mutex_.Unlock();
+    if (HostedJob* const job = parameter_server_.job(); job != nullptr) job->ExpireLeases();
+    coordinator_service_.Tick();
+    mutex_.Lock();
+  }
+}
+
+void Server::Stop() {
+  {
+    MutexLock lock(&mutex_);
+    if (stopping_) return;
+    stopping_ = true;
+    stopping_changed_.SignalAll();
+  }
+  if (server_ == nullptr) return;
+  server_->Shutdown(absl::ToChronoTime(absl::Now() + kDrainTime));
+  for (const auto& queue : queues_) queue->Shutdown();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+}  // namespace torchps

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/mutex.h"
+#include "grpcpp/grpcpp.h"
+#include "server/coordinator_service.h"
+#include "server/parameter_server.h"
+#include "server/parameter_service.h"
+
+namespace torchps {
+
+// A whole parameter server process without the process: listens, serves ParameterService and
+// Coordinator (which only the first server of a job is asked for) on its own threads, and lets
+// leases run out.
+//
+// Thread-safe. Several can live in one process.
+class Server {
+ public:
+  struct Options {
+    // HOST:PORT; port 0 takes a free one. Empty: no port, only InProcessChannel().
+    std::string listen = "127.0.0.1:0";
+    // Threads that poll completion queues, each with its own queue; a push is applied on the
+    // thread that read it. At least 1.
+    int threads = 2;
+    // Permits a host other than loopback without mTLS. Gradients and parameters then travel in
+    // the clear, and anybody who reaches the port may push.
+    bool insecure = false;
+    // Draws the names of this server's life, job and incarnations.
+    uint64_t seed = 1;
+    // Outlives the server.
+    const Clock* clock = nullptr;
+    // Runs once, on a thread of the server, when a peer calls Shutdown. It must not destroy the
+    // server itself.
+    std::function<void()> on_shutdown_request;
+  };
+
+  // ALREADY_EXISTS: the port is taken. INVALID_ARGUMENT: not HOST:PORT, or not loopback without
+  // `insecure`. UNAVAILABLE: the host cannot be bound.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(Options options);
+
+  // Stops, if nobody has.
+  ~Server();
+
+  // Where it listens, with the port that it got.
+  const std::string& address() const { return address_; }
+
+  // A channel that leaves out the network: same calls, same threads.
+  std::shared_ptr<grpc::Channel> InProcessChannel();
+
+  // Answers what is parked with CANCELLED, waits for running calls, joins the threads. Idempotent.
+  void Stop();
+
+ private:
+  explicit Server(Options options);
+
+  absl::Status Listen();
+  void Poll(grpc::ServerCompletionQueue* queue);
+  void WatchLeases();
+
+  const Options options_;
+  ParameterServer parameter_server_;
+  ParameterServiceShell parameter_service_;
+  CoordinatorService coordinator_service_;
+  std::string address_;
+
+  std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues_;
+  std::unique_ptr<grpc::Server> server_;
+  std::vector<std::thread> threads_;
+
+  Mutex mutex_;
+  CondVar stopping_changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace torchps

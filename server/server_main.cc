@@ -1,0 +1,53 @@
+// ps_server: one parameter server. It learns the job from the first worker that says Hello; the
+// first server of a job's --servers list is its coordinator too.
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <random>
+#include <string>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "common/clock.h"
+#include "common/exit_codes.h"
+#include "common/stop_signal.h"
+#include "server/server.h"
+
+ABSL_FLAG(std::string, listen, "127.0.0.1:0",
+          "HOST:PORT to listen on; port 0 takes a free one, which the first line of output tells");
+ABSL_FLAG(bool, insecure, false,
+          "permit a host beyond loopback: gradients and parameters travel in the clear");
+ABSL_FLAG(int, threads, 2, "threads that receive and apply, at least 1");
+ABSL_FLAG(bool, exit_with_parent, false, "stop when standard input ends: for launchers");
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage("a parameter server of torchps; see README.md");
+  absl::ParseCommandLine(argc, argv);
+
+  torchps::StopSignal stop;  // before any thread, so that all of them leave the signals to it
+  torchps::SteadyClock clock;
+  torchps::Server::Options options;
+  options.listen = absl::GetFlag(FLAGS_listen);
+  options.insecure = absl::GetFlag(FLAGS_insecure);
+  options.threads = absl::GetFlag(FLAGS_threads);
+  options.clock = &clock;
+  std::random_device random;
+  options.seed = (uint64_t{random()} << 32) | random();
+  options.on_shutdown_request = [&stop] { stop.Request("a peer asked for it"); };
+
+  const auto server = torchps::Server::Start(options);
+  if (!server.ok()) {
+    std::fprintf(stderr, "ps_server: %s\n", std::string(server.status().message()).c_str());
+    return static_cast<int>(torchps::ExitCodeFor(server.status()));
+  }
+  if (absl::GetFlag(FLAGS_exit_with_parent)) stop.WatchStandardInput();
+  std::printf("torchps_server ready address=%s pid=%d\n", (*server)->address().c_str(), getpid());
+  std::fflush(stdout);
+
+  const std::string reason = stop.Wait();
+  (*server)->Stop();
+  std::printf("torchps_server stopped: %s\n", reason.c_str());
+  return 0;
+}

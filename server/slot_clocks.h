@@ -1,0 +1,73 @@
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/ids.h"
+
+namespace torchps {
+
+// The slots that one parameter server knows: which incarnation of each may speak, whether it is
+// alive, and how far it is.
+//
+// A slot enters by Hello and is live until it leaves or its lease runs out; a live slot's clock
+// counts in the floor (min clock). The floor never falls: who enters starts at it or above it.
+// Not thread-safe: the owner locks. Knows no time but the `now` handed in.
+class SlotClocks {
+ public:
+  struct Slot {
+    Incarnation incarnation = 0;
+    bool live = false;
+    bool pulled = false;  // since it entered
+    Step clock = 0;
+    absl::Duration lease_until = absl::ZeroDuration();
+  };
+
+  // `lease`: how long a slot lives on after the last call that anybody heard from it.
+  explicit SlotClocks(absl::Duration lease) : lease_(lease) {}
+
+  // May this incarnation take the slot? ABORTED if a higher one already has; INVALID_ARGUMENT for
+  // a slot outside [0, kMaxSlots).
+  absl::Status CheckEntry(SlotId slot, Incarnation incarnation) const;
+
+  // Makes the slot live. A slot that was not live starts at max(floor, last_step), where
+  // `last_step` is the highest step of it that any block has seen; one that was keeps its clock.
+  // Returns the slot's clock. REQUIRES: CheckEntry() is OK.
+  Step Enter(SlotId slot, Incarnation incarnation, Step last_step, absl::Duration now);
+
+  // OK if this incarnation is the slot's live one, and renews its lease. ABORTED otherwise: the
+  // worker says Hello again.
+  absl::Status Renew(SlotId slot, Incarnation incarnation, absl::Duration now);
+
+  // The clock by which a pull of this live slot is judged: the recorded one, or the claimed one
+  // where that is higher. The first pull after entering also records its claim, since a worker
+  // starts at the highest clock that any of its servers gave it. Later claims record nothing, so a
+  // worker cannot talk itself past the staleness bound.
+  Step BeginPull(SlotId slot, Step claimed);
+
+  // Raises the clock of a live slot; a lower value changes nothing.
+  void Advance(SlotId slot, Step clock);
+
+  // The slot stops counting. Leaving twice, or after a newer incarnation came, changes nothing.
+  void Leave(SlotId slot, Incarnation incarnation);
+
+  // Drops every slot whose lease has run out by `now`; returns them.
+  std::vector<SlotId> Expire(absl::Duration now);
+
+  // Min clock over live slots; while nobody is live, what it was.
+  Step floor() const { return floor_; }
+
+  int live_count() const;
+  const std::map<SlotId, Slot>& slots() const { return slots_; }
+
+ private:
+  void RaiseFloor();
+
+  const absl::Duration lease_;
+  std::map<SlotId, Slot> slots_;
+  Step floor_ = 0;
+};
+
+}  // namespace torchps

@@ -1,0 +1,82 @@
+#include "server/sync_push.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace torchps {
+
+SyncPush::SyncPush(size_t blocks, size_t owned, int backup_workers, const BlockUpdater* updater)
+    : backup_workers_(backup_workers), owned_(owned), updater_(updater), rounds_(blocks) {}
+
+absl::StatusOr<PushDecision> SyncPush::Push(Block* block, const PushHeader& header,
+                                            const FramePayload& payload) {
+  LedgerEntry& entry = block->Ledger(header.slot);
+  PushDecision decision;
+  if (header.step <= entry.last_step) {
+    decision.verdict = entry.last_verdict;
+    decision.duplicate = true;
+    return decision;
+  }
+  // Judged by what all blocks have finished, not by this one: it is what keeps them together.
+  const Step newest = completed_rounds() + 1;
+  if (header.step > newest) {
+    return absl::InvalidArgumentError(absl::StrCat("slot ", header.slot, " pushed step ",
+                                                   header.step, " while this server is collecting ",
+                                                   "step ", newest));
+  }
+  if (header.step <= block->version) {
+    decision.verdict = LATE;
+    PushGate::Record(decision, header.step, &entry);
+    return decision;
+  }
+
+  Round& round = rounds_[block->range.id];
+  if (round.contributors.empty()) round.weighted_sum.assign(block->range.length, 0.0f);
+  const float weight = static_cast<float>(header.weight);
+  payload.ForEachRun([&](int64_t first, absl::Span<const float> run) {
+    float* const sum = round.weighted_sum.data() + first;
+    for (size_t i = 0; i < run.size(); ++i) sum[i] += weight * run[i];
+  });
+  round.weight += header.weight;
+  round.contributors.push_back(header.slot);
+
+  decision.verdict = ACCEPTED;
+  decision.apply = true;
+  PushGate::Record(decision, header.step, &entry);
+  ApplyIfComplete(block);
+  return decision;
+}
+
+void SyncPush::SetLive(const std::vector<SlotId>& live) {
+  MutexLock lock(&mutex_);
+  live_ = live;
+}
+
+void SyncPush::Reconsider(Block* block) { ApplyIfComplete(block); }
+
+void SyncPush::ApplyIfComplete(Block* block) {
+  Round& round = rounds_[block->range.id];
+  if (round.contributors.empty()) return;
+  {
+    MutexLock lock(&mutex_);
+    const auto missing = std::count_if(live_.begin(), live_.end(), [&](SlotId slot) {
+      return std::find(round.contributors.begin(), round.contributors.end(), slot) ==
+             round.contributors.end();
+    });
+    if (missing > backup_workers_) return;
+  }
+  const float scale = static_cast<float>(1.0 / round.weight);
+  for (float& element : round.weighted_sum) element *= scale;
+  updater_->Apply(block, absl::MakeConstSpan(round.weighted_sum), /*rate_factor=*/1.0,
+                  /*share=*/1.0);
+  round.contributors.clear();
+  round.weight = 0;
+  blocks_finished_.fetch_add(1, std::memory_order_acq_rel);
+}
+
+int64_t SyncPush::completed_rounds() const {
+  return blocks_finished_.load(std::memory_order_acquire) / static_cast<int64_t>(owned_);
+}
+
+}  // namespace torchps

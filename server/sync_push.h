@@ -1,0 +1,57 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "common/mutex.h"
+#include "server/block_updater.h"
+#include "server/push_policy.h"
+
+namespace torchps {
+
+// Synchronous stochastic gradient descent: each block collects the gradients of step t of the live
+// slots, and applies their mean, weighted by samples, once. That is round t. With b backup workers
+// a round waits for all live slots but b (Chen et al. 2016, "Revisiting distributed synchronous
+// SGD"); what comes later is LATE and not applied.
+//
+// A round that has begun waits for whoever is live: a slot that dies or leaves is no longer waited
+// for, but a gradient it gave counts. Gradients are summed in the order of arrival, so results of
+// two runs differ by float rounding. Costs one more array per block.
+class SyncPush final : public PushPolicy {
+ public:
+  // Blocks are numbered by BlockId below `blocks`; `owned` of them are on this server. `updater`
+  // outlives this object.
+  SyncPush(size_t blocks, size_t owned, int backup_workers, const BlockUpdater* updater);
+
+  absl::StatusOr<PushDecision> Push(Block* block, const PushHeader& header,
+                                    const FramePayload& payload)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) override;
+  void SetLive(const std::vector<SlotId>& live) override;
+  void Reconsider(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) override;
+  int64_t completed_rounds() const override;
+
+ private:
+  // The round that a block is collecting; guarded by the block's lock.
+  struct Round {
+    std::vector<float> weighted_sum;
+    double weight = 0;
+    std::vector<SlotId> contributors;
+  };
+
+  void ApplyIfComplete(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);
+
+  const int backup_workers_;
+  const size_t owned_;
+  const BlockUpdater* const updater_;
+  std::vector<Round> rounds_;  // by BlockId
+
+  // Blocks finish rounds one by one but never get two ahead of each other (Push refuses step t+1
+  // before every block here has finished t), so the total tells how many rounds all have finished.
+  std::atomic<int64_t> blocks_finished_{0};
+
+  mutable Mutex mutex_;
+  std::vector<SlotId> live_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace torchps
