@@ -1,0 +1,115 @@
+#include "proto/job_difference.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
+#include "google/protobuf/text_format.h"
+
+namespace torchps {
+namespace {
+
+using ::google::protobuf::Descriptor;
+using ::google::protobuf::FieldDescriptor;
+using ::google::protobuf::Message;
+using ::google::protobuf::OneofDescriptor;
+using ::google::protobuf::Reflection;
+using ::google::protobuf::TextFormat;
+
+// A field in which two messages differ, and what they have there.
+struct Difference {
+  std::string path;
+  std::string mine;
+  std::string theirs;
+};
+
+constexpr char kUnset[] = "no value";
+
+// One value as the text format writes it, which is the same for equal values only. `index` is -1
+// for a field that is no list.
+std::string Printed(const Message& message, const FieldDescriptor* field, int index) {
+  if (field->has_presence() && !message.GetReflection()->HasField(message, field)) return kUnset;
+  std::string text;
+  TextFormat::PrintFieldValueToString(message, field, index, &text);
+  return text;
+}
+
+std::string ChosenMember(const Message& message, const OneofDescriptor* oneof) {
+  const FieldDescriptor* member = message.GetReflection()->GetOneofFieldDescriptor(message, oneof);
+  return member == nullptr ? kUnset : member->name();
+}
+
+bool MayDiffer(const Difference& difference) {
+  return difference.path == "data.path" ||
+         (difference.path == "optimizer.schedule.total_steps" && difference.theirs == "0");
+}
+
+absl::optional<Difference> FirstDifference(const Message& mine, const Message& theirs,
+                                           const std::string& prefix);
+
+// A message that is absent equals one that holds only defaults: what counts is what it holds.
+absl::optional<Difference> FieldDifference(const Message& mine, const Message& theirs,
+                                           const FieldDescriptor* field, const std::string& path) {
+  const Reflection* reflection = mine.GetReflection();
+  const bool is_message = field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
+  if (is_message && !field->is_repeated()) {
+    return FirstDifference(reflection->GetMessage(mine, field),
+                           reflection->GetMessage(theirs, field), absl::StrCat(path, "."));
+  }
+  const auto compare = [&](int index, const std::string& here) -> absl::optional<Difference> {
+    Difference difference{here, Printed(mine, field, index), Printed(theirs, field, index)};
+    if (difference.mine == difference.theirs || MayDiffer(difference)) return absl::nullopt;
+    return difference;
+  };
+  if (!field->is_repeated()) return compare(-1, path);
+
+  const int size = reflection->FieldSize(mine, field);
+  const int their_size = reflection->FieldSize(theirs, field);
+  if (size != their_size) {
+    return Difference{path, absl::StrCat(size, " elements"), absl::StrCat(their_size, " elements")};
+  }
+  for (int i = 0; i < size; ++i) {
+    const std::string here = absl::StrCat(path, ".", i);
+    const absl::optional<Difference> difference =
+        is_message ? FirstDifference(reflection->GetRepeatedMessage(mine, field, i),
+                                     reflection->GetRepeatedMessage(theirs, field, i),
+                                     absl::StrCat(here, "."))
+                   : compare(i, here);
+    if (difference) return difference;
+  }
+  return absl::nullopt;
+}
+
+// In the order of job.proto. `prefix` is the path of the messages with a dot behind it.
+absl::optional<Difference> FirstDifference(const Message& mine, const Message& theirs,
+                                           const std::string& prefix) {
+  const Descriptor* type = mine.GetDescriptor();
+  for (int i = 0; i < type->real_oneof_decl_count(); ++i) {
+    const OneofDescriptor* oneof = type->oneof_decl(i);
+    Difference difference{absl::StrCat(prefix, oneof->name()), ChosenMember(mine, oneof),
+                          ChosenMember(theirs, oneof)};
+    if (difference.mine != difference.theirs) return difference;
+  }
+  for (int i = 0; i < type->field_count(); ++i) {
+    const FieldDescriptor* field = type->field(i);
+    const absl::optional<Difference> difference =
+        FieldDifference(mine, theirs, field, absl::StrCat(prefix, field->name()));
+    if (difference) return difference;
+  }
+  return absl::nullopt;
+}
+
+}  // namespace
+
+absl::Status CheckSameJob(const JobSpec& mine, const JobSpec& theirs, absl::string_view mine_name,
+                          absl::string_view theirs_name) {
+  const absl::optional<Difference> difference = FirstDifference(mine, theirs, "");
+  if (!difference) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("the jobs differ in ", difference->path, ": ",
+                                                    mine_name, " has ", difference->mine, ", ",
+                                                    theirs_name, " has ", difference->theirs));
+}
+
+}  // namespace torchps

@@ -1,0 +1,376 @@
+#include "proto/job_spec.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/check.h"
+#include "common/ids.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
+
+namespace torchps {
+namespace {
+
+using ::google::protobuf::FieldDescriptor;
+using ::google::protobuf::Message;
+using ::google::protobuf::Reflection;
+
+constexpr int64_t kMaxCount = int64_t{1} << 20;    // batches, epochs, widths
+constexpr int64_t kMaxSamples = int64_t{1} << 40;  // keeps all products below 2^63
+constexpr int kMaxGroups = 1000;
+constexpr int kMaxHiddenLayers = 1000;
+constexpr size_t kMaxStringBytes = 4096;
+
+// Rates and factors end up as float32: neither lost to 0 nor to infinity.
+constexpr double kSmallestReal = 1e-30;
+constexpr double kLargestReal = 1e30;
+
+// Collects the first error of many checks.
+class Checker {
+ public:
+  template <typename Value>
+  void Range(absl::string_view field, Value value, Value low, Value high) {
+    // Written so that NaN is outside.
+    if (!(value >= low && value <= high)) Fail(field, value, absl::StrCat(low, " to ", high));
+  }
+
+  void NotNegative(absl::string_view field, double value) {
+    Range(field, value, 0.0, kLargestReal);
+  }
+
+  void Positive(absl::string_view field, double value) {
+    if (!(value >= kSmallestReal && value <= kLargestReal)) {
+      Fail(field, value, "a number above 0 that float32 can hold");
+    }
+  }
+
+  // [0, 1): the decay rate of a moving average.
+  void Decay(absl::string_view field, double value) {
+    if (!(value >= 0 && value < 1)) Fail(field, value, "0 to below 1");
+  }
+
+  template <typename Value>
+  void Fail(absl::string_view field, const Value& value, absl::string_view expected) {
+    if (!status_.ok()) return;
+    status_ = absl::InvalidArgumentError(
+        absl::StrCat("job field ", field, " is ", value, "; expected ", expected));
+  }
+
+  const absl::Status& status() const { return status_; }
+
+ private:
+  absl::Status status_;
+};
+
+bool IsUtf8(absl::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto first = static_cast<uint8_t>(text[i]);
+    const int length = first < 0x80   ? 1
+                       : first < 0xc2 ? 0
+                       : first < 0xe0 ? 2
+                       : first < 0xf0 ? 3
+                       : first < 0xf5 ? 4
+                                      : 0;
+    if (length == 0 || i + length > text.size()) return false;
+    for (int j = 1; j < length; ++j) {
+      if ((static_cast<uint8_t>(text[i + j]) & 0xc0) != 0x80) return false;
+    }
+    // Overlong three- and four-byte forms, surrogates, and what lies beyond U+10FFFF.
+    const auto second = length > 2 ? static_cast<uint8_t>(text[i + 1]) : uint8_t{0x80};
+    if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second >= 0xa0) ||
+        (first == 0xf0 && second < 0x90) || (first == 0xf4 && second >= 0x90)) {
+      return false;
+    }
+    i += length;
+  }
+  return true;
+}
+
+void CheckString(const std::string& path, const std::string& value, Checker& check) {
+  if (value.size() > kMaxStringBytes) {
+    check.Fail(path, absl::StrCat(value.size(), " bytes long"),
+               absl::StrCat("at most ", kMaxStringBytes));
+  }
+  const bool has_control = std::any_of(
+      value.begin(), value.end(), [](char character) { return absl::ascii_iscntrl(character); });
+  if (has_control || !IsUtf8(value)) {
+    check.Fail(path, absl::StrCat("\"", absl::CHexEscape(value), "\""),
+               "UTF-8 text without control characters");
+  }
+}
+
+// Every string of `message` travels and is printed, whatever else it is for; every enum has a value
+// that this program knows, although text and wire format also take bare numbers.
+void CheckStringsAndEnums(const Message& message, const std::string& path, Checker& check) {
+  const Reflection* reflection = message.GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection->ListFields(message, &fields);
+  for (const FieldDescriptor* field : fields) {
+    const std::string here = absl::StrCat(path, path.empty() ? "" : ".", field->name());
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING && !field->is_repeated()) {
+      CheckString(here, reflection->GetString(message, field), check);
+    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM && !field->is_repeated()) {
+      const int value = reflection->GetEnumValue(message, field);
+      if (field->enum_type()->FindValueByNumber(value) == nullptr) {
+        check.Fail(here, value, absl::StrCat("a value of ", field->enum_type()->name()));
+      }
+    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      if (!field->is_repeated()) {
+        CheckStringsAndEnums(reflection->GetMessage(message, field), here, check);
+        continue;
+      }
+      for (int i = 0; i < reflection->FieldSize(message, field); ++i) {
+        CheckStringsAndEnums(reflection->GetRepeatedMessage(message, field, i),
+                             absl::StrCat(here, ".", i), check);
+      }
+    }
+  }
+}
+
+void NormalizeTop(JobSpec* job, Checker& check) {
+  if (job->name().empty()) job->set_name("job");
+  const bool plain = std::all_of(job->name().begin(), job->name().end(), [](char character) {
+    return absl::ascii_isalnum(character) || character == '-' || character == '_' ||
+           character == '.';
+  });
+  if (!plain) {
+    check.Fail("name", absl::StrCat("\"", absl::CHexEscape(job->name()), "\""),
+               "letters, digits, '-', '_' and '.'");
+  }
+  if (!job->has_seed()) job->set_seed(1);
+  if (!job->has_workers()) job->set_workers(1);
+  check.Range("workers", job->workers(), 1, kMaxSlots);
+}
+
+void NormalizeModel(ModelSpec* model, Checker& check) {
+  if (model->name() == "mlp" && model->hidden().empty()) model->add_hidden(128);
+  if (model->hidden_size() > kMaxHiddenLayers) {
+    check.Fail("model.hidden", absl::StrCat("a list of ", model->hidden_size()),
+               absl::StrCat("at most ", kMaxHiddenLayers));
+  }
+  for (const int32_t width : model->hidden()) {
+    check.Range<int64_t>("model.hidden", width, 1, kMaxCount);
+  }
+  if (model->name() != "transformer" && !model->has_transformer()) return;
+  TransformerSpec* transformer = model->mutable_transformer();
+  if (!transformer->has_layers()) transformer->set_layers(2);
+  if (!transformer->has_heads()) transformer->set_heads(4);
+  if (!transformer->has_width()) transformer->set_width(128);
+  if (!transformer->has_context()) transformer->set_context(128);
+  check.Range("model.transformer.layers", transformer->layers(), 1, 1000);
+  check.Range("model.transformer.heads", transformer->heads(), 1, 1000);
+  check.Range("model.transformer.width", transformer->width(), 1, 65536);
+  check.Range("model.transformer.context", transformer->context(), 1, 65536);
+  if (transformer->heads() > 0 && transformer->width() % transformer->heads() != 0) {
+    check.Fail("model.transformer.heads", transformer->heads(),
+               absl::StrCat("a divisor of model.transformer.width (", transformer->width(), ")"));
+  }
+}
+
+void NormalizeData(DataSpec* data, Checker& check) {
+  if (data->source().empty()) data->set_source("digits");
+  check.Range<int64_t>("data.train_samples", data->train_samples(), 0, kMaxSamples);
+  check.Range<int64_t>("data.test_samples", data->test_samples(), 0, kMaxSamples);
+  if (data->source() == "digits") {
+    if (data->train_samples() == 0) data->set_train_samples(6000);
+    if (data->test_samples() == 0) data->set_test_samples(1000);
+  }
+  if (data->source() != "csv" && !data->has_csv()) return;
+  CsvSpec* csv = data->mutable_csv();
+  if (!csv->has_test_fraction()) csv->set_test_fraction(0.1);
+  if (!(csv->test_fraction() > 0 && csv->test_fraction() < 1)) {
+    check.Fail("data.csv.test_fraction", csv->test_fraction(), "above 0 and below 1");
+  }
+}
+
+void NormalizeTraining(TrainingSpec* training, ConsistencySpec::Mode mode, Checker& check) {
+  if (!training->has_epochs()) training->set_epochs(1);
+  if (!training->has_batch_size()) training->set_batch_size(32);
+  if (!training->has_accumulate()) training->set_accumulate(1);
+  check.Range<int64_t>("training.epochs", training->epochs(), 1, kMaxCount);
+  check.Range<int64_t>("training.batch_size", training->batch_size(), 1, kMaxCount);
+  check.Range<int64_t>("training.accumulate", training->accumulate(), 1, kMaxCount);
+  check.NotNegative("training.clip_norm", training->clip_norm());
+  if (!check.status().ok()) return;
+
+  const int32_t accumulate = training->accumulate();
+  if (mode == ConsistencySpec::SYNC) {
+    training->set_lease_batches(accumulate);
+  } else if (!training->has_lease_batches()) {
+    constexpr int32_t kLeaseBatches = 4;
+    training->set_lease_batches((kLeaseBatches + accumulate - 1) / accumulate * accumulate);
+  }
+  check.Range<int64_t>("training.lease_batches", training->lease_batches(), 1, kMaxCount);
+  if (training->lease_batches() % accumulate != 0) {
+    check.Fail("training.lease_batches", training->lease_batches(),
+               absl::StrCat("a multiple of training.accumulate (", accumulate, ")"));
+  }
+  check.Range<int64_t>("training.max_pushes", training->max_pushes(), 0, kMaxSamples);
+  if (!training->has_evaluate()) training->set_evaluate(true);
+}
+
+// Adam and AdamW have the same fields.
+template <typename Spec>
+void NormalizeAdam(Spec* spec, const std::string& path, Checker& check) {
+  if (!spec->has_beta1()) spec->set_beta1(0.9);
+  if (!spec->has_beta2()) spec->set_beta2(0.999);
+  if (!spec->has_epsilon()) spec->set_epsilon(1e-8);
+  check.Decay(path + ".beta1", spec->beta1());
+  check.Decay(path + ".beta2", spec->beta2());
+  check.Positive(path + ".epsilon", spec->epsilon());
+}
+
+void NormalizeOptimizerKind(OptimizerSpec* optimizer, Checker& check) {
+  switch (optimizer->kind_case()) {
+    case OptimizerSpec::KIND_NOT_SET:
+      optimizer->mutable_sgd();
+      break;
+    case OptimizerSpec::kSgd: {
+      const SgdSpec& sgd = optimizer->sgd();
+      check.Range("optimizer.sgd.momentum", sgd.momentum(), 0.0, 1.0);
+      check.Range("optimizer.sgd.dampening", sgd.dampening(), 0.0, 1.0);
+      if (sgd.nesterov() && !(sgd.momentum() > 0 && sgd.dampening() == 0)) {
+        check.Fail("optimizer.sgd.nesterov", "true",
+                   "false, or a momentum above 0 and a dampening of 0");
+      }
+      break;
+    }
+    case OptimizerSpec::kAdam:
+      NormalizeAdam(optimizer->mutable_adam(), "optimizer.adam", check);
+      break;
+    case OptimizerSpec::kAdamw:
+      NormalizeAdam(optimizer->mutable_adamw(), "optimizer.adamw", check);
+      break;
+    case OptimizerSpec::kAdagrad: {
+      AdagradSpec* adagrad = optimizer->mutable_adagrad();
+      if (!adagrad->has_epsilon()) adagrad->set_epsilon(1e-10);
+      check.Positive("optimizer.adagrad.epsilon", adagrad->epsilon());
+      check.NotNegative("optimizer.adagrad.lr_decay", adagrad->lr_decay());
+      check.NotNegative("optimizer.adagrad.initial_accumulator", adagrad->initial_accumulator());
+      break;
+    }
+    case OptimizerSpec::kRmsprop: {
+      RmsPropSpec* rmsprop = optimizer->mutable_rmsprop();
+      if (!rmsprop->has_alpha()) rmsprop->set_alpha(0.99);
+      if (!rmsprop->has_epsilon()) rmsprop->set_epsilon(1e-8);
+      check.Range("optimizer.rmsprop.alpha", rmsprop->alpha(), 0.0, 1.0);
+      check.Positive("optimizer.rmsprop.epsilon", rmsprop->epsilon());
+      check.Range("optimizer.rmsprop.momentum", rmsprop->momentum(), 0.0, 1.0);
+      break;
+    }
+  }
+}
+
+void NormalizeSchedule(ScheduleSpec* schedule, Checker& check) {
+  if (!schedule->has_gamma()) schedule->set_gamma(0.1);
+  check.Range<int64_t>("optimizer.schedule.warmup_steps", schedule->warmup_steps(), 0, kMaxSamples);
+  // A step's width means something in one shape only.
+  const int64_t smallest_step = schedule->shape() == ScheduleSpec::STEP ? 1 : 0;
+  check.Range<int64_t>("optimizer.schedule.step_size", schedule->step_size(), smallest_step,
+                       kMaxSamples);
+  check.Positive("optimizer.schedule.gamma", schedule->gamma());
+  check.Range<int64_t>("optimizer.schedule.total_steps", schedule->total_steps(), 0,
+                       std::numeric_limits<int64_t>::max());
+  check.Range("optimizer.schedule.final_fraction", schedule->final_fraction(), 0.0, 1.0);
+}
+
+void NormalizeOptimizer(OptimizerSpec* optimizer, Checker& check) {
+  NormalizeOptimizerKind(optimizer, check);
+  check.Positive("optimizer.learning_rate", optimizer->learning_rate());
+  check.NotNegative("optimizer.weight_decay", optimizer->weight_decay());
+  NormalizeSchedule(optimizer->mutable_schedule(), check);
+  if (optimizer->group_size() > kMaxGroups) {
+    check.Fail("optimizer.group", absl::StrCat("a list of ", optimizer->group_size()),
+               absl::StrCat("at most ", kMaxGroups));
+  }
+  for (int i = 0; i < optimizer->group_size(); ++i) {
+    ParameterGroupSpec* group = optimizer->mutable_group(i);
+    const std::string path = absl::StrCat("optimizer.group.", i);
+    if (group->pattern().empty()) check.Fail(path + ".pattern", "\"\"", "a pattern such as *.bias");
+    if (!group->has_learning_rate_factor()) group->set_learning_rate_factor(1);
+    check.NotNegative(path + ".learning_rate_factor", group->learning_rate_factor());
+    if (group->has_weight_decay()) {
+      check.NotNegative(path + ".weight_decay", group->weight_decay());
+    }
+  }
+}
+
+void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, Checker& check) {
+  if (!consistency->has_staleness_bound()) consistency->set_staleness_bound(4);
+  check.Range("consistency.staleness_bound", consistency->staleness_bound(), -1,
+              std::numeric_limits<int32_t>::max());
+  check.Range("consistency.backup_workers", consistency->backup_workers(), 0,
+              std::max(workers - 1, 0));
+  LagContract* lag = consistency->mutable_lag();
+  if (!lag->has_free_lag()) lag->set_free_lag(std::max(workers - 1, 1));
+  if (!lag->has_max_lag()) lag->set_max_lag(int64_t{4} * workers);
+  check.Range<int64_t>("consistency.lag.free_lag", lag->free_lag(), 1, kMaxSamples);
+  check.Range<int64_t>("consistency.lag.max_lag", lag->max_lag(), 1, kMaxSamples);
+}
+
+void NormalizeWire(WireSpec* wire, Checker& check) {
+  if (!wire->has_block_bytes()) wire->set_block_bytes(1 << 20);
+  check.Range<int64_t>("wire.block_bytes", wire->block_bytes(), 64, 64 << 20);
+  if (wire->block_bytes() % static_cast<int64_t>(sizeof(float)) != 0) {
+    check.Fail("wire.block_bytes", wire->block_bytes(), "a multiple of 4");
+  }
+}
+
+void NormalizeMembership(MembershipSpec* membership, Checker& check) {
+  if (!membership->has_lease_seconds()) membership->set_lease_seconds(10);
+  check.Range("membership.lease_seconds", membership->lease_seconds(), 0.1, 3600.0);
+}
+
+int64_t DivideRoundingUp(int64_t dividend, int64_t divisor) {
+  return (dividend + divisor - 1) / divisor;
+}
+
+}  // namespace
+
+absl::StatusOr<JobSpec> NormalizeJobSpec(JobSpec job) {
+  Checker check;
+  CheckStringsAndEnums(job, "", check);
+  NormalizeTop(&job, check);
+  NormalizeModel(job.mutable_model(), check);
+  NormalizeData(job.mutable_data(), check);
+  NormalizeTraining(job.mutable_training(), job.consistency().mode(), check);
+  NormalizeOptimizer(job.mutable_optimizer(), check);
+  NormalizeConsistency(job.mutable_consistency(), job.workers(), check);
+  NormalizeWire(job.mutable_wire(), check);
+  NormalizeMembership(job.mutable_membership(), check);
+  if (!check.status().ok()) return check.status();
+  return job;
+}
+
+absl::Status CompleteJobSpec(JobSpec* job, int64_t train_samples) {
+  if (train_samples < 1 || train_samples > kMaxSamples) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "there are ", train_samples, " training samples; expected 1 to ", kMaxSamples));
+  }
+  const TrainingSpec& training = job->training();
+  TPS_CHECK(training.batch_size() > 0 && training.accumulate() > 0 && job->workers() > 0,
+            "the job is normalised");
+  ScheduleSpec* schedule = job->mutable_optimizer()->mutable_schedule();
+  if (schedule->total_steps() == 0) {
+    const int64_t samples_per_push = int64_t{training.batch_size()} * training.accumulate();
+    int64_t pushes = training.epochs() * DivideRoundingUp(train_samples, samples_per_push);
+    if (training.max_pushes() > 0) pushes = std::min<int64_t>(pushes, training.max_pushes());
+    const bool sync = job->consistency().mode() == ConsistencySpec::SYNC;
+    schedule->set_total_steps(sync ? DivideRoundingUp(pushes, job->workers()) : pushes);
+  }
+  if (schedule->shape() == ScheduleSpec::COSINE &&
+      schedule->warmup_steps() >= schedule->total_steps()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("job field optimizer.schedule.warmup_steps is ", schedule->warmup_steps(),
+                     "; expected less than total_steps (", schedule->total_steps(), ")"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace torchps

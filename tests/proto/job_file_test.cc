@@ -1,0 +1,90 @@
+#include "proto/job_file.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+
+void ExpectError(const std::string& text, const std::string& message) {
+  const absl::StatusOr<JobSpec> job = ParseJobText(text, "a.textproto");
+  EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(job.status().message()), HasSubstr(message));
+}
+
+std::string WrittenFile(const std::string& name, const std::string& text) {
+  const std::string path = testing::TempDir() + name;
+  std::ofstream(path, std::ios::binary) << text;
+  return path;
+}
+
+TEST(JobFileTest, ReadsAJobAsItIsWritten) {
+  const absl::StatusOr<JobSpec> job = ParseJobText(
+      "# a comment\nname: 'x'\ntraining { batch_size: 64 }\noptimizer { adam {} }", "a.textproto");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->name(), "x");
+  EXPECT_EQ(job->training().batch_size(), 64);
+  EXPECT_FALSE(job->training().has_epochs());
+  EXPECT_TRUE(job->optimizer().has_adam());
+}
+
+TEST(JobFileTest, NamesTheLineAndTheFieldThatWasProbablyMeant) {
+  ExpectError("name: 'x'\ntraining {\n  batchsize: 3\n}",
+              "a.textproto:3: TrainingSpec has no field \"batchsize\"; did you mean "
+              "\"batch_size\"? it has: epochs, batch_size, accumulate");
+}
+
+TEST(JobFileTest, ListsTheFieldsWhereNoneIsNear) {
+  ExpectError("wire { zzz: 3 }",
+              "a.textproto:1: WireSpec has no field \"zzz\"; it has: block_bytes");
+}
+
+TEST(JobFileTest, NamesTheLineOfWhatIsNoText) {
+  ExpectError("name: 'x'\nworkers: many", "a.textproto:2: ");
+  ExpectError("name: 'x\n", "a.textproto:1: ");
+  ExpectError("training {", "a.textproto:1: ");
+  ExpectError("consistency { mode: SOMETIMES }", "a.textproto:1: ");
+  ExpectError("workers: 99999999999", "a.textproto:1: ");
+}
+
+TEST(JobFileTest, RefusesTwoMembersOfAOneof) {
+  ExpectError("optimizer {\n sgd {}\n adam {} }", "a.textproto:3: ");
+}
+
+TEST(JobFileTest, ReadsAFile) {
+  const std::string path = WrittenFile("job.textproto", "workers: 5");
+  const absl::StatusOr<JobSpec> job = ParseJobFile(path);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->workers(), 5);
+}
+
+TEST(JobFileTest, NamesTheFileInItsErrors) {
+  const std::string path = WrittenFile("broken.textproto", "\nworker: 5");
+  EXPECT_EQ(ParseJobFile(path).status().message().find(path + ":2: JobSpec has no field"), 0u);
+}
+
+TEST(JobFileTest, SaysThatAFileIsMissing) {
+  const absl::Status status = ParseJobFile("no/such.textproto").status();
+  EXPECT_EQ(status, absl::NotFoundError(
+                        "job file no/such.textproto cannot be read: No such file or directory"));
+}
+
+TEST(JobFileTest, RefusesADirectory) {
+  const absl::Status status = ParseJobFile(testing::TempDir()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("Is a directory"));
+}
+
+TEST(JobFileTest, RefusesAFileThatIsFarTooLarge) {
+  const std::string path = WrittenFile("large.textproto", std::string((1 << 20) + 1, '#'));
+  EXPECT_EQ(ParseJobFile(path).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace torchps

@@ -1,0 +1,128 @@
+#include "proto/job_override.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+
+JobSpec FromText(const std::string& text) {
+  JobSpec job;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &job));
+  return job;
+}
+
+void ExpectBecomes(const std::string& before, const std::string& assignment,
+                   const std::string& after) {
+  JobSpec job = FromText(before);
+  const absl::Status status = ApplyOverride(&job, assignment);
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(job.ShortDebugString(), FromText(after).ShortDebugString()) << assignment;
+}
+
+void ExpectRefused(const std::string& assignment, const std::string& message) {
+  JobSpec job = FromText("optimizer { group { pattern: '*' } }");
+  const absl::Status status = ApplyOverride(&job, assignment);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << assignment;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+}
+
+TEST(JobOverrideTest, SetsAFieldOfEveryKind) {
+  ExpectBecomes("", "name=x", "name: 'x'");
+  ExpectBecomes("", "seed=18446744073709551615", "seed: 18446744073709551615");
+  ExpectBecomes("workers: 2", "workers=3", "workers: 3");
+  ExpectBecomes("", "training.max_pushes=5000000000", "training { max_pushes: 5000000000 }");
+  ExpectBecomes("", "training.evaluate=No", "training { evaluate: false }");
+  ExpectBecomes("", "optimizer.learning_rate=1e-3", "optimizer { learning_rate: 0.001 }");
+  ExpectBecomes("", "consistency.staleness_bound=-1", "consistency { staleness_bound: -1 }");
+  ExpectBecomes("", "consistency.mode=sync", "consistency { mode: SYNC }");
+  ExpectBecomes("", "consistency.lag.policy=Reject", "consistency { lag { policy: REJECT } }");
+}
+
+TEST(JobOverrideTest, TakesEverythingBehindTheFirstEqualsSign) {
+  ExpectBecomes("", "data.path=/a=b c", "data { path: '/a=b c' }");
+  ExpectBecomes("data { path: 'x' }", "data.path=", "data { path: '' }");
+}
+
+TEST(JobOverrideTest, ChoosesAMemberOfAOneofBySettingItsField) {
+  ExpectBecomes("optimizer { sgd { momentum: 0.9 } }", "optimizer.adam.beta1=0.8",
+                "optimizer { adam { beta1: 0.8 } }");
+}
+
+TEST(JobOverrideTest, ChoosesAMemberOfAOneofByName) {
+  ExpectBecomes("optimizer { sgd { momentum: 0.9 } }", "optimizer.kind=AdamW",
+                "optimizer { adamw {} }");
+  ExpectBecomes("optimizer { sgd { momentum: 0.9 } }", "optimizer.kind=sgd",
+                "optimizer { sgd { momentum: 0.9 } }");
+}
+
+TEST(JobOverrideTest, AddsToAListAndEmptiesIt) {
+  ExpectBecomes("model { hidden: 1 }", "model.hidden=64", "model { hidden: 1 hidden: 64 }");
+  ExpectBecomes("model { name: 'mlp' hidden: 1 }", "model.hidden=", "model { name: 'mlp' }");
+}
+
+TEST(JobOverrideTest, ReachesIntoAListOfMessages) {
+  ExpectBecomes("optimizer { group { pattern: '*' } }", "optimizer.group.0.weight_decay=0",
+                "optimizer { group { pattern: '*' weight_decay: 0 } }");
+  ExpectBecomes("optimizer { group { pattern: '*' } }", "optimizer.group.1.pattern=*.bias",
+                "optimizer { group { pattern: '*' } group { pattern: '*.bias' } }");
+}
+
+TEST(JobOverrideTest, SaysWhatAValueMayBe) {
+  ExpectRefused("training.batch_size=abc",
+                "job field training.batch_size cannot be \"abc\"; expected a whole number from "
+                "-2147483648 to 2147483647");
+  ExpectRefused("training.batch_size=", "cannot be \"\"");
+  ExpectRefused("training.batch_size=2147483648", "cannot be \"2147483648\"");
+  ExpectRefused("seed=-1", "expected a whole number from 0 to 18446744073709551615");
+  ExpectRefused("training.evaluate=maybe", "expected true or false");
+  ExpectRefused("optimizer.learning_rate=fast", "expected a finite number");
+  ExpectRefused("optimizer.learning_rate=nan", "expected a finite number");
+  ExpectRefused("optimizer.learning_rate=1e999", "expected a finite number");
+  ExpectRefused("consistency.mode=lockstep",
+                "job field consistency.mode cannot be \"lockstep\"; expected one of ASYNC, SYNC");
+  ExpectRefused("optimizer.kind=lamb", "expected one of sgd, adam, adamw, adagrad, rmsprop");
+}
+
+TEST(JobOverrideTest, SaysThatAFieldDoesNotExistAndWhichDo) {
+  ExpectRefused("training.batchsize=3",
+                "job field \"training.batchsize\" does not exist: TrainingSpec has no field "
+                "\"batchsize\"; did you mean \"batch_size\"? it has: epochs, batch_size");
+  ExpectRefused("trainings.epochs=3", "did you mean \"training\"?");
+  ExpectRefused("=3", "JobSpec has no field \"\"");
+  ExpectRefused("training.=3", "TrainingSpec has no field \"\"");
+  ExpectRefused("name.first=3", "name has no fields of its own");
+  // The oneof that Protobuf makes up for an optional field is none of ours.
+  ExpectRefused("training._evaluate=true", "TrainingSpec has no field");
+}
+
+TEST(JobOverrideTest, SaysThatAMessageHasFieldsToSet) {
+  ExpectRefused("wire=3", "it is a message, set one of its fields (block_bytes)");
+  ExpectRefused("optimizer.group=3", "it is a message, set one of its fields (pattern");
+  ExpectRefused("optimizer.group.0=3", "it is a message, set one of its fields (pattern");
+}
+
+TEST(JobOverrideTest, RefusesAnElementThatIsNotThere) {
+  ExpectRefused("optimizer.group.2.pattern=x",
+                "names element \"2\" of the list group; expected 0 to 1");
+  ExpectRefused("optimizer.group.pattern=x", "names element \"pattern\" of the list group");
+  ExpectRefused("optimizer.group.-1.pattern=x", "expected 0 to 1");
+}
+
+TEST(JobOverrideTest, RefusesAnAssignmentThatIsNone) {
+  ExpectRefused("training.epochs", "override \"training.epochs\" has no '='");
+  ExpectRefused("", "has no '='");
+}
+
+TEST(JobOverrideTest, PrintsStrangeBytesAsEscapes) {
+  ExpectRefused("\xff\n=3", "\"\\xff");
+  ExpectRefused("workers=\xe2\x82", "cannot be \"\\xe2\\x82\"");
+}
+
+}  // namespace
+}  // namespace torchps

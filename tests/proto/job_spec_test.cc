@@ -1,0 +1,289 @@
+#include "proto/job_spec.h"
+
+#include <limits>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+#include "proto/job_override.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::StartsWith;
+
+// A job that says `text`, and a learning rate where that has none.
+JobSpec FromText(const std::string& text) {
+  JobSpec job;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &job)) << text;
+  if (job.optimizer().learning_rate() == 0) job.mutable_optimizer()->set_learning_rate(0.1);
+  return job;
+}
+
+JobSpec Normalized(const std::string& text) {
+  const absl::StatusOr<JobSpec> job = NormalizeJobSpec(FromText(text));
+  EXPECT_TRUE(job.ok()) << text << ": " << job.status();
+  return job.ok() ? *job : JobSpec();
+}
+
+void ExpectMessage(const absl::Status& status, const std::string& message) {
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << message;
+  EXPECT_EQ(status.message(), message);
+}
+
+// Refused with "job field `message`".
+void ExpectRefused(const std::string& text, const std::string& message) {
+  ExpectMessage(NormalizeJobSpec(FromText(text)).status(), "job field " + message);
+}
+
+// One line of a table of limits: the last values that are allowed and the first that are not.
+void ExpectLimits(const std::string& field, const std::string& lowest, const std::string& too_low,
+                  const std::string& highest, const std::string& too_high) {
+  for (const std::string& value : {lowest, highest}) {
+    JobSpec job = FromText("workers: 4096");
+    ASSERT_TRUE(ApplyOverride(&job, field + "=" + value).ok()) << field;
+    EXPECT_TRUE(NormalizeJobSpec(job).ok()) << NormalizeJobSpec(job).status();
+  }
+  for (const std::string& value : {too_low, too_high}) {
+    JobSpec job = FromText("workers: 4096");
+    ASSERT_TRUE(ApplyOverride(&job, field + "=" + value).ok()) << field;
+    const absl::Status status = NormalizeJobSpec(job).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << field << "=" << value;
+    EXPECT_THAT(std::string(status.message()), StartsWith("job field " + field + " is "));
+  }
+}
+
+TEST(JobSpecTest, FillsInEveryDefault) {
+  EXPECT_EQ(Normalized("").ShortDebugString(),
+            "name: \"job\" seed: 1 workers: 1 model { } "
+            "data { source: \"digits\" train_samples: 6000 test_samples: 1000 } "
+            "training { epochs: 1 batch_size: 32 accumulate: 1 lease_batches: 4 evaluate: true } "
+            "optimizer { sgd { } learning_rate: 0.1 schedule { gamma: 0.1 } } "
+            "consistency { staleness_bound: 4 lag { free_lag: 1 max_lag: 4 } } "
+            "wire { block_bytes: 1048576 } membership { lease_seconds: 10 }");
+}
+
+TEST(JobSpecTest, FillsInWhatTheChosenPartsNeed) {
+  EXPECT_EQ(Normalized("model { name: 'mlp' }").model().ShortDebugString(),
+            "name: \"mlp\" hidden: 128");
+  EXPECT_EQ(Normalized("model { name: 'transformer' }").model().transformer().ShortDebugString(),
+            "layers: 2 heads: 4 width: 128 context: 128");
+  EXPECT_EQ(Normalized("data { source: 'csv' }").data().ShortDebugString(),
+            "source: \"csv\" csv { test_fraction: 0.1 }");
+  EXPECT_EQ(Normalized("optimizer { adam {} }").optimizer().adam().ShortDebugString(),
+            "beta1: 0.9 beta2: 0.999 epsilon: 1e-08");
+  EXPECT_EQ(Normalized("optimizer { adamw {} }").optimizer().adamw().ShortDebugString(),
+            "beta1: 0.9 beta2: 0.999 epsilon: 1e-08");
+  EXPECT_EQ(Normalized("optimizer { adagrad {} }").optimizer().adagrad().ShortDebugString(),
+            "epsilon: 1e-10");
+  EXPECT_EQ(Normalized("optimizer { rmsprop {} }").optimizer().rmsprop().ShortDebugString(),
+            "alpha: 0.99 epsilon: 1e-08");
+  EXPECT_EQ(
+      Normalized("optimizer { group { pattern: '*' } }").optimizer().group(0).ShortDebugString(),
+      "pattern: \"*\" learning_rate_factor: 1");
+  EXPECT_EQ(Normalized("workers: 5").consistency().lag().ShortDebugString(),
+            "free_lag: 4 max_lag: 20");
+}
+
+TEST(JobSpecTest, KeepsWhatIsWritten) {
+  const std::string text =
+      "name: \"n-1_.x\" seed: 0 workers: 3 model { name: \"mlp\" hidden: 7 hidden: 8 } "
+      "data { source: \"idx\" path: \"/\\303\\251\" train_samples: 5 } "
+      "training { epochs: 2 batch_size: 8 accumulate: 2 clip_norm: 1.5 lease_batches: 6 "
+      "max_pushes: 9 evaluate: false } "
+      "optimizer { adam { beta1: 0 beta2: 0.5 epsilon: 0.001 } learning_rate: 0.25 "
+      "weight_decay: 0.5 schedule { shape: COSINE warmup_steps: 1 gamma: 0.5 total_steps: 10 } "
+      "group { pattern: \"*\" learning_rate_factor: 0 weight_decay: 0 } } "
+      "consistency { staleness_bound: 0 backup_workers: 2 lag { policy: REJECT free_lag: 3 "
+      "max_lag: 1 } } wire { block_bytes: 64 } membership { lease_seconds: 0.1 }";
+  EXPECT_EQ(Normalized(text).ShortDebugString(), text);
+}
+
+TEST(JobSpecTest, ChangesNothingTheSecondTime) {
+  for (const char* text : {"", "model { name: 'transformer' } data { source: 'csv' }",
+                           "consistency { mode: SYNC } training { accumulate: 3 }"}) {
+    const JobSpec once = Normalized(text);
+    const absl::StatusOr<JobSpec> twice = NormalizeJobSpec(once);
+    ASSERT_TRUE(twice.ok()) << twice.status();
+    EXPECT_EQ(twice->ShortDebugString(), once.ShortDebugString());
+  }
+}
+
+TEST(JobSpecTest, SaysWhatIsWrongWithAField) {
+  ExpectRefused("training { batch_size: 0 }", "training.batch_size is 0; expected 1 to 1048576");
+  ExpectRefused("workers: 5000", "workers is 5000; expected 1 to 4096");
+  ExpectRefused("name: 'a b'", "name is \"a b\"; expected letters, digits, '-', '_' and '.'");
+  ExpectRefused("optimizer { learning_rate: -1 }",
+                "optimizer.learning_rate is -1; expected a number above 0 that float32 can hold");
+  ExpectRefused("optimizer { sgd { nesterov: true } }",
+                "optimizer.sgd.nesterov is true; expected false, or a momentum above 0 and a "
+                "dampening of 0");
+  ExpectRefused("optimizer { group { pattern: '*' } group {} }",
+                "optimizer.group.1.pattern is \"\"; expected a pattern such as *.bias");
+  ExpectRefused(
+      "model { transformer { heads: 3 } }",
+      "model.transformer.heads is 3; expected a divisor of model.transformer.width (128)");
+  ExpectRefused("workers: 3 consistency { backup_workers: 3 }",
+                "consistency.backup_workers is 3; expected 0 to 2");
+  ExpectRefused("wire { block_bytes: 66 }", "wire.block_bytes is 66; expected a multiple of 4");
+  ExpectRefused("training { accumulate: 2 lease_batches: 3 }",
+                "training.lease_batches is 3; expected a multiple of training.accumulate (2)");
+  ExpectRefused("optimizer { schedule { shape: STEP } }",
+                "optimizer.schedule.step_size is 0; expected 1 to 1099511627776");
+}
+
+TEST(JobSpecTest, NeedsALearningRate) {
+  ExpectMessage(NormalizeJobSpec(JobSpec()).status(),
+                "job field optimizer.learning_rate is 0; expected a number above 0 that float32 "
+                "can hold");
+}
+
+TEST(JobSpecTest, NamesTheFirstOfSeveralErrors) {
+  ExpectRefused("training { batch_size: -1 } workers: -1", "workers is -1; expected 1 to 4096");
+}
+
+TEST(JobSpecTest, HoldsEveryNumberToItsRange) {
+  ExpectLimits("workers", "1", "0", "4096", "4097");
+  ExpectLimits("model.hidden", "1", "0", "1048576", "1048577");
+  ExpectLimits("model.transformer.layers", "1", "0", "1000", "1001");
+  ExpectLimits("model.transformer.heads", "1", "-1", "128", "1001");
+  ExpectLimits("model.transformer.width", "4", "0", "65536", "65540");
+  ExpectLimits("model.transformer.context", "1", "0", "65536", "65537");
+  ExpectLimits("data.train_samples", "0", "-1", "1099511627776", "1099511627777");
+  ExpectLimits("data.test_samples", "0", "-1", "1099511627776", "1099511627777");
+  ExpectLimits("data.csv.test_fraction", "0.001", "0", "0.999", "1");
+  ExpectLimits("training.epochs", "1", "0", "1048576", "1048577");
+  ExpectLimits("training.batch_size", "1", "0", "1048576", "1048577");
+  ExpectLimits("training.accumulate", "1", "0", "1048576", "1048577");
+  ExpectLimits("training.clip_norm", "0", "-0.1", "1e30", "1e31");
+  ExpectLimits("training.lease_batches", "1", "0", "1048576", "1048577");
+  ExpectLimits("training.max_pushes", "0", "-1", "1099511627776", "1099511627777");
+  ExpectLimits("optimizer.learning_rate", "1e-30", "1e-31", "1e30", "1e31");
+  ExpectLimits("optimizer.weight_decay", "0", "-1", "1e30", "1e31");
+  ExpectLimits("optimizer.sgd.momentum", "0", "-0.1", "1", "1.1");
+  ExpectLimits("optimizer.sgd.dampening", "0", "-0.1", "1", "1.1");
+  ExpectLimits("optimizer.adam.beta1", "0", "-0.1", "0.999", "1");
+  ExpectLimits("optimizer.adam.beta2", "0", "-0.1", "0.999", "1");
+  ExpectLimits("optimizer.adam.epsilon", "1e-30", "0", "1", "1e31");
+  ExpectLimits("optimizer.adamw.beta1", "0", "-0.1", "0.999", "1");
+  ExpectLimits("optimizer.adamw.beta2", "0", "-0.1", "0.999", "1");
+  ExpectLimits("optimizer.adamw.epsilon", "1e-30", "0", "1", "1e31");
+  ExpectLimits("optimizer.adagrad.lr_decay", "0", "-1", "1e30", "1e31");
+  ExpectLimits("optimizer.adagrad.epsilon", "1e-30", "0", "1", "1e31");
+  ExpectLimits("optimizer.adagrad.initial_accumulator", "0", "-1", "1e30", "1e31");
+  ExpectLimits("optimizer.rmsprop.alpha", "0", "-0.1", "1", "1.1");
+  ExpectLimits("optimizer.rmsprop.epsilon", "1e-30", "0", "1", "1e31");
+  ExpectLimits("optimizer.rmsprop.momentum", "0", "-0.1", "1", "1.1");
+  ExpectLimits("optimizer.schedule.warmup_steps", "0", "-1", "1099511627776", "1099511627777");
+  ExpectLimits("optimizer.schedule.step_size", "0", "-1", "1099511627776", "1099511627777");
+  ExpectLimits("optimizer.schedule.gamma", "1e-30", "0", "1", "1e31");
+  ExpectLimits("optimizer.schedule.total_steps", "0", "-1", "9223372036854775807", "-2");
+  ExpectLimits("optimizer.schedule.final_fraction", "0", "-0.1", "1", "1.1");
+  ExpectLimits("consistency.staleness_bound", "-1", "-2", "2147483647", "-3");
+  ExpectLimits("consistency.backup_workers", "0", "-1", "4095", "4096");
+  ExpectLimits("consistency.lag.free_lag", "1", "0", "1099511627776", "1099511627777");
+  ExpectLimits("consistency.lag.max_lag", "1", "0", "1099511627776", "1099511627777");
+  ExpectLimits("wire.block_bytes", "64", "60", "67108864", "67108868");
+  ExpectLimits("membership.lease_seconds", "0.1", "0.09", "3600", "3601");
+}
+
+TEST(JobSpecTest, RefusesNumbersThatAreNotFinite) {
+  for (const char* number : {"nan", "inf", "-inf"}) {
+    for (const char* text :
+         {"optimizer { learning_rate: $ }", "optimizer { weight_decay: $ }",
+          "optimizer { sgd { momentum: $ } }", "optimizer { adam { beta1: $ } }",
+          "optimizer { rmsprop { alpha: $ } }", "optimizer { schedule { final_fraction: $ } }",
+          "optimizer { group { pattern: '*' learning_rate_factor: $ } }",
+          "optimizer { group { pattern: '*' weight_decay: $ } }", "training { clip_norm: $ }",
+          "data { csv { test_fraction: $ } }", "membership { lease_seconds: $ }"}) {
+      std::string filled = text;
+      filled.replace(filled.find('$'), 1, number);
+      EXPECT_EQ(NormalizeJobSpec(FromText(filled)).status().code(),
+                absl::StatusCode::kInvalidArgument)
+          << filled;
+    }
+  }
+}
+
+TEST(JobSpecTest, RefusesTextThatIsNoText) {
+  for (const std::string& bad :
+       {std::string("\xff"), std::string("\xe2\x82"), std::string("\xc0\x80"),
+        std::string("\xe0\x80\x80"), std::string("\xed\xa0\x80"), std::string("\xf4\x90\x80\x80"),
+        std::string("\x80"), std::string("a\0b", 3), std::string("a\nb"), std::string(4097, 'x')}) {
+    JobSpec job = FromText("");
+    job.mutable_data()->set_path(bad);
+    const absl::Status status = NormalizeJobSpec(job).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), StartsWith("job field data.path is "));
+  }
+  JobSpec job = FromText("optimizer { group { pattern: '*' } group {} }");
+  job.mutable_optimizer()->mutable_group(1)->set_pattern("\xff");
+  ExpectMessage(NormalizeJobSpec(job).status(),
+                "job field optimizer.group.1.pattern is \"\\xff\"; expected UTF-8 text without "
+                "control characters");
+}
+
+TEST(JobSpecTest, TakesTextOfEveryLanguage) {
+  JobSpec job = FromText("");
+  job.mutable_data()->set_path("/\u65e5\u672c/\u00e9/\U0001f600");
+  EXPECT_TRUE(NormalizeJobSpec(job).ok()) << NormalizeJobSpec(job).status();
+}
+
+TEST(JobSpecTest, RefusesAnEnumValueThatThisProgramDoesNotKnow) {
+  ExpectRefused("consistency { mode: 7 }", "consistency.mode is 7; expected a value of Mode");
+}
+
+TEST(JobSpecTest, TakesLeasesOfWholePushes) {
+  EXPECT_EQ(Normalized("training { accumulate: 3 }").training().lease_batches(), 6);
+  EXPECT_EQ(Normalized("training { accumulate: 9 }").training().lease_batches(), 9);
+  EXPECT_EQ(Normalized("training { accumulate: 3 lease_batches: 5 } consistency { mode: SYNC }")
+                .training()
+                .lease_batches(),
+            3);
+}
+
+TEST(JobSpecTest, CountsTheStepsOfTheJob) {
+  const auto total_steps = [](const std::string& text, int64_t samples) {
+    JobSpec job = Normalized(text);
+    const absl::Status status = CompleteJobSpec(&job, samples);
+    EXPECT_TRUE(status.ok()) << status;
+    return job.optimizer().schedule().total_steps();
+  };
+  EXPECT_EQ(total_steps("training { batch_size: 10 }", 100), 10);
+  EXPECT_EQ(total_steps("training { batch_size: 10 }", 101), 11);
+  EXPECT_EQ(total_steps("training { batch_size: 10 epochs: 3 accumulate: 4 }", 101), 9);
+  EXPECT_EQ(total_steps("training { batch_size: 10 max_pushes: 7 }", 100), 7);
+  EXPECT_EQ(total_steps("training { batch_size: 10 max_pushes: 70 }", 100), 10);
+  const std::string sync = "workers: 4 consistency { mode: SYNC } training { batch_size: 10 ";
+  EXPECT_EQ(total_steps(sync + "}", 100), 3);
+  EXPECT_EQ(total_steps(sync + "epochs: 2 }", 100), 5);
+  EXPECT_EQ(total_steps(sync + "max_pushes: 5 }", 100), 2);
+  EXPECT_EQ(total_steps("optimizer { schedule { total_steps: 5 } }", 100), 5);
+}
+
+TEST(JobSpecTest, CountsTheStepsOfTheLargestJobWithoutOverflow) {
+  JobSpec job = Normalized("training { batch_size: 1 epochs: 1048576 }");
+  ASSERT_TRUE(CompleteJobSpec(&job, int64_t{1} << 40).ok());
+  EXPECT_EQ(job.optimizer().schedule().total_steps(), int64_t{1} << 60);
+}
+
+TEST(JobSpecTest, NeedsTrainingSamplesToCountSteps) {
+  JobSpec job = Normalized("");
+  ExpectMessage(CompleteJobSpec(&job, 0),
+                "there are 0 training samples; expected 1 to 1099511627776");
+  EXPECT_FALSE(CompleteJobSpec(&job, std::numeric_limits<int64_t>::max()).ok());
+}
+
+TEST(JobSpecTest, RefusesAWarmUpThatLeavesACosineNoStep) {
+  JobSpec job = Normalized(
+      "training { batch_size: 10 } optimizer { schedule { shape: COSINE warmup_steps: 10 } }");
+  JobSpec longer = job;
+  ExpectMessage(CompleteJobSpec(&job, 100),
+                "job field optimizer.schedule.warmup_steps is 10; expected less than total_steps "
+                "(10)");
+  EXPECT_TRUE(CompleteJobSpec(&longer, 101).ok());
+}
+
+}  // namespace
+}  // namespace torchps
