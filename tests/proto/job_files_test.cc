@@ -1,0 +1,65 @@
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/job_file.h"
+#include "proto/job_spec.h"
+
+namespace torchps {
+namespace {
+
+// The job files that users start from (deploy/jobs).
+std::vector<std::filesystem::path> JobFiles() {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator("deploy/jobs")) {
+    if (entry.path().extension() == ".textproto") files.push_back(entry.path());
+  }
+  return files;
+}
+
+TEST(JobFilesTest, HoldOneJobForEveryModel) {
+  std::vector<std::string> models;
+  for (const auto& path : JobFiles()) {
+    const absl::StatusOr<JobSpec> job = ParseJobFile(path.string());
+    ASSERT_TRUE(job.ok()) << job.status();
+    models.push_back(job->model().name());
+  }
+  EXPECT_THAT(models, testing::UnorderedElementsAre("linear", "mlp", "convnet", "convnet",
+                                                    "resnet18", "transformer"));
+}
+
+TEST(JobFilesTest, AreValidJobsNamedAsTheirFiles) {
+  for (const auto& path : JobFiles()) {
+    const absl::StatusOr<JobSpec> job = ParseJobFile(path.string());
+    ASSERT_TRUE(job.ok()) << job.status();
+    absl::StatusOr<JobSpec> normalized = NormalizeJobSpec(*job);
+    ASSERT_TRUE(normalized.ok()) << path << ": " << normalized.status();
+    EXPECT_EQ(normalized->name(), path.stem().string());
+    const absl::Status completed = CompleteJobSpec(&*normalized, 6000);
+    EXPECT_TRUE(completed.ok()) << path << ": " << completed;
+  }
+}
+
+TEST(JobFilesTest, StayValidAsSynchronousJobs) {
+  for (const auto& path : JobFiles()) {
+    absl::StatusOr<JobSpec> job = ParseJobFile(path.string());
+    ASSERT_TRUE(job.ok()) << job.status();
+    job->mutable_consistency()->set_mode(ConsistencySpec::SYNC);
+    const absl::StatusOr<JobSpec> normalized = NormalizeJobSpec(*job);
+    EXPECT_TRUE(normalized.ok()) << path << ": " << normalized.status();
+  }
+}
+
+TEST(JobFilesTest, CarryNoPathOfTheirAuthors) {
+  for (const auto& path : JobFiles()) {
+    const absl::StatusOr<JobSpec> job = ParseJobFile(path.string());
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(job->data().path(), "") << path;
+  }
+}
+
+}  // namespace
+}  // namespace torchps
