@@ -5,6 +5,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "proto/job_difference.h"
 #include "proto/job_spec.h"
 #include "proto/layout_codec.h"
 #include "server/async_push.h"

@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "common/mutex.h"
 #include "grpcpp/grpcpp.h"
+#include "grpcpp/support/async_stream.h"
 #include "proto/frame_codec.h"
 #include "proto/parameter_service.pb.h"
 #include "server/parameter_server.h"

@@ -1,0 +1,98 @@
+#include "server/slot_clocks.h"
+
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+
+namespace torchps {
+namespace {
+
+constexpr absl::Duration kLease = absl::Seconds(10);
+
+absl::Duration At(double seconds) { return absl::Seconds(seconds); }
+
+TEST(SlotClocksTest, TheFloorIsTheMinClockOfLiveSlots) {
+  SlotClocks clocks(kLease);
+  clocks.Enter(0, 1, 0, At(0));
+  clocks.Enter(1, 2, 0, At(0));
+  clocks.Advance(0, 5);
+  EXPECT_EQ(clocks.floor(), 0);
+  clocks.Advance(1, 3);
+  EXPECT_EQ(clocks.floor(), 3);
+  clocks.Leave(1, 2);
+  EXPECT_EQ(clocks.floor(), 5);
+}
+
+TEST(SlotClocksTest, AJoinerStartsAtTheFloor) {
+  SlotClocks clocks(kLease);
+  clocks.Enter(0, 1, 0, At(0));
+  clocks.Advance(0, 8);
+  EXPECT_EQ(clocks.Enter(1, 2, 0, At(0)), 8);
+  EXPECT_EQ(clocks.floor(), 8);
+}
+
+TEST(SlotClocksTest, WhoTakesASlotOverStartsAboveWhatItsBlocksHaveSeen) {
+  SlotClocks clocks(kLease);
+  clocks.Enter(0, 1, 0, At(0));
+  clocks.Enter(1, 2, 0, At(0));
+  EXPECT_EQ(clocks.Enter(0, 3, /*last_step=*/12, At(0)), 12);
+}
+
+TEST(SlotClocksTest, AnOlderIncarnationIsRefusedAndCannotRenewOrLeave) {
+  SlotClocks clocks(kLease);
+  clocks.Enter(0, 5, 0, At(0));
+  EXPECT_EQ(clocks.CheckEntry(0, 4).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(clocks.Renew(0, 4, At(1)).code(), absl::StatusCode::kAborted);
+  clocks.Leave(0, 4);
+  EXPECT_TRUE(clocks.Renew(0, 5, At(1)).ok());
+}
+
+TEST(SlotClocksTest, ALeaseRunsOutExactlyWhenNobodyRenewsIt) {
+  SlotClocks clocks(kLease);
+  clocks.Enter(0, 1, 0, At(0));
+  clocks.Enter(1, 2, 0, At(0));
+  EXPECT_TRUE(clocks.Renew(0, 1, At(6)).ok());
+  EXPECT_TRUE(clocks.Expire(At(9.999)).empty());
+  EXPECT_EQ(clocks.Expire(At(10)), (std::vector<SlotId>{1}));
+  EXPECT_EQ(clocks.Renew(1, 2, At(11)).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(clocks.live_count(), 1);
+}
+
+TEST(SlotClocksTest, AnExpiredStragglerNoLongerHoldsTheFloor) {
+  SlotClocks clocks(kLease);
+  clocks.Enter(0, 1, 0, At(0));
+  clocks.Enter(1, 2, 0, At(0));
+  clocks.Advance(0, 7);
+  ASSERT_TRUE(clocks.Renew(0, 1, At(9)).ok());
+  clocks.Expire(At(12));
+  EXPECT_EQ(clocks.floor(), 7);
+}
+
+TEST(SlotClocksTest, TheFloorStaysWhenTheLastSlotLeaves) {
+  SlotClocks clocks(kLease);
+  clocks.Enter(0, 1, 0, At(0));
+  clocks.Advance(0, 7);
+  clocks.Leave(0, 1);
+  EXPECT_EQ(clocks.floor(), 7);
+  EXPECT_EQ(clocks.Enter(0, 1, 0, At(1)), 7) << "and whoever comes starts there";
+}
+
+TEST(SlotClocksTest, OnlyTheFirstPullAfterEnteringRecordsItsClaim) {
+  SlotClocks clocks(kLease);
+  clocks.Enter(0, 1, 0, At(0));
+  EXPECT_EQ(clocks.BeginPull(0, 4), 4);
+  EXPECT_EQ(clocks.floor(), 4) << "a worker begins where its furthest server told it";
+  EXPECT_EQ(clocks.BeginPull(0, 9), 9);
+  EXPECT_EQ(clocks.floor(), 4) << "later it cannot talk itself ahead";
+  clocks.Advance(0, 6);
+  EXPECT_EQ(clocks.BeginPull(0, 2), 6) << "nor behind";
+}
+
+TEST(SlotClocksTest, SlotsOutsideTheLimitsAreRefused) {
+  const SlotClocks clocks(kLease);
+  EXPECT_EQ(clocks.CheckEntry(-1, 1).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(clocks.CheckEntry(kMaxSlots, 1).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(clocks.CheckEntry(0, 0).code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace torchps
