@@ -146,6 +146,7 @@ void Server::Stop() {
     stopping_changed_.SignalAll();
   }
   if (server_ == nullptr) return;
+  coordinator_service_.AbandonParked();
   server_->Shutdown(absl::ToChronoTime(absl::Now() + kDrainTime));
   for (const auto& queue : queues_) queue->Shutdown();
   for (std::thread& thread : threads_) thread.join();

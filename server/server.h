@@ -55,7 +55,8 @@ class Server {
   // A channel that leaves out the network: same calls, same threads.
   std::shared_ptr<grpc::Channel> InProcessChannel();
 
-  // Answers what is parked with CANCELLED, waits for running calls, joins the threads. Idempotent.
+  // Answers what is parked (with UNAVAILABLE or CANCELLED), waits for running calls, joins the
+  // threads. Idempotent.
   void Stop();
 
  private:

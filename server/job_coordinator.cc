@@ -1,0 +1,494 @@
+#include "server/job_coordinator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/split_mix64.h"
+#include "proto/job_spec.h"
+
+namespace torchps {
+namespace {
+
+// Longest host, device or reason that the books keep.
+constexpr size_t kMaxTextBytes = 512;
+
+// `text`, cut to kMaxTextBytes at the start of a UTF-8 character.
+std::string Clipped(const std::string& text) {
+  if (text.size() <= kMaxTextBytes) return text;
+  size_t end = kMaxTextBytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
+uint64_t DrawNonZero(uint64_t seed, int draw) {
+  uint64_t state = seed;
+  uint64_t value = 0;
+  for (int i = 0; i < draw || value == 0; ++i) value = SplitMix64(state);
+  return value;
+}
+
+DataLeases::Options LeaseOptions(const JobTerms& terms) {
+  const TrainingSpec& training = terms.job.training();
+  DataLeases::Options options;
+  options.samples = terms.train_samples;
+  options.epochs = training.epochs();
+  options.push_samples = int64_t{training.batch_size()} * training.accumulate();
+  options.lease_samples = terms.job.consistency().mode() == ConsistencySpec::SYNC
+                              ? options.push_samples
+                              : int64_t{training.batch_size()} * training.lease_batches();
+  options.max_pushes = training.max_pushes();
+  return options;
+}
+
+void AddTo(StepFigures& sum, const StepFigures& more) {
+  sum.set_samples(sum.samples() + more.samples());
+  sum.set_pushes(sum.pushes() + more.pushes());
+  sum.set_loss_sum(sum.loss_sum() + more.loss_sum());
+  sum.set_compute_seconds(sum.compute_seconds() + more.compute_seconds());
+  sum.set_push_seconds(sum.push_seconds() + more.push_seconds());
+  sum.set_pull_seconds(sum.pull_seconds() + more.pull_seconds());
+  sum.set_wait_seconds(sum.wait_seconds() + more.wait_seconds());
+  sum.set_data_seconds(sum.data_seconds() + more.data_seconds());
+  sum.set_rejected_pushes(sum.rejected_pushes() + more.rejected_pushes());
+  sum.set_skipped_nonfinite(sum.skipped_nonfinite() + more.skipped_nonfinite());
+}
+
+AwaitStartReply StartReply(AwaitStartReply::Action action) {
+  AwaitStartReply reply;
+  reply.set_action(action);
+  return reply;
+}
+
+}  // namespace
+
+JobCoordinator::JobCoordinator(Options options)
+    : life_(DrawNonZero(options.seed, 1)),
+      job_id_(DrawNonZero(options.seed, 2)),
+      // Far from 0 and from other jobs' incarnations, with room to rise.
+      first_incarnation_((DrawNonZero(options.seed, 3) >> 32) + 1) {}
+
+absl::StatusOr<JoinReply> JobCoordinator::Join(const JoinRequest& request, absl::Duration now) {
+  Tick(now);
+  absl::StatusOr<JobTerms> terms = JobTerms::FromJoin(request);
+  if (!terms.ok()) return terms.status();
+  // Before the job is taken over: a caller who is refused does not submit one.
+  const absl::Status wish = SlotRegistry::CheckWish(request.wanted_slot(), request.nonce());
+  if (!wish.ok()) return wish;
+  if (phase_ == JobStatus::NO_JOB) {
+    const absl::Status adopted = Adopt(*std::move(terms));
+    if (!adopted.ok()) return adopted;
+  } else if (absl::Status same = terms_->CheckSame(*terms); !same.ok()) {
+    return same;
+  }
+  const std::string host = Clipped(request.host());
+  const absl::StatusOr<Holder> holder =
+      registry_->Take(request.wanted_slot(), request.nonce(), host, now);
+  if (!holder.ok()) return holder.status();
+
+  Member& member = members_[holder->slot];
+  if (member.incarnation != holder->incarnation) {
+    // The figures of a slot are summed up over all who held it.
+    StepFigures figures = std::move(member.figures);
+    member = Member();
+    member.incarnation = holder->incarnation;
+    member.host = host;
+    member.device = Clipped(request.device());
+    member.state = SlotBooks::JOINED;
+    member.figures = std::move(figures);
+  }
+  JoinReply reply;
+  reply.set_slot(holder->slot);
+  reply.set_incarnation(holder->incarnation);
+  reply.set_job_id(job_id_);
+  *reply.mutable_job() = terms_->job;
+  reply.set_coordinator_life(life_);
+  return reply;
+}
+
+JobCoordinator::ParkedCall JobCoordinator::AwaitStart(const AwaitStartRequest& request,
+                                                      absl::Duration now,
+                                                      Reply<AwaitStartReply> reply) {
+  const absl::StatusOr<Member*> speaker = Speaker(request.slot(), request.incarnation(), now);
+  if (!speaker.ok()) {
+    ready_.Add<AwaitStartReply>(std::move(reply), speaker.status());
+    return 0;
+  }
+  Member& member = **speaker;
+  member.awaits_start = true;
+  if (request.initialized() && phase_ < JobStatus::RUNNING) {
+    if (phase_ != JobStatus::INITIALIZING || initializer_ != request.slot()) {
+      ready_.Add<AwaitStartReply>(
+          std::move(reply),
+          absl::InvalidArgumentError(absl::StrCat(
+              "slot ", request.slot(), " was not asked to initialise the model, but says it has")));
+      return 0;
+    }
+    phase_ = JobStatus::RUNNING;
+    started_at_ = now;
+  }
+  Park(member.parked_start, std::move(reply));
+  Settle(now);
+  return member.parked_start.has_value() ? member.parked_start->id : 0;
+}
+
+JobCoordinator::ParkedCall JobCoordinator::NextWork(const NextWorkRequest& request,
+                                                    absl::Duration now,
+                                                    Reply<NextWorkReply> reply) {
+  const absl::StatusOr<Member*> speaker = Speaker(request.slot(), request.incarnation(), now);
+  absl::Status status = speaker.status();
+  if (status.ok()) status = TakeIn(request, **speaker, now);
+  if (!status.ok()) {
+    ready_.Add<NextWorkReply>(std::move(reply), status);
+    return 0;
+  }
+  Member& member = **speaker;
+  if (member.answer.has_value()) {
+    ready_.Add<NextWorkReply>(std::move(reply), *member.answer);
+    return 0;
+  }
+  Park(member.parked_work, std::move(reply));
+  Settle(now);
+  return member.parked_work.has_value() ? member.parked_work->id : 0;
+}
+
+absl::StatusOr<RenewSlotReply> JobCoordinator::RenewSlot(const RenewSlotRequest& request,
+                                                         absl::Duration now) {
+  const absl::StatusOr<Member*> speaker = Speaker(request.slot(), request.incarnation(), now);
+  if (!speaker.ok()) return speaker.status();
+  return RenewSlotReply();
+}
+
+absl::StatusOr<ReportEvaluationReply> JobCoordinator::ReportEvaluation(
+    const ReportEvaluationRequest& request, absl::Duration now) {
+  const absl::StatusOr<Member*> speaker = Speaker(request.slot(), request.incarnation(), now);
+  if (!speaker.ok()) return speaker.status();
+  Member& member = **speaker;
+  const int epoch = request.result().epoch();
+  const auto found = evaluations_.find(epoch);
+  if (found != evaluations_.end() && found->second.reported &&
+      found->second.slot == request.slot()) {
+    return ReportEvaluationReply();  // a repeat
+  }
+  if (epoch == 0 || member.evaluating != epoch) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("slot ", request.slot(), " was not asked to evaluate epoch ", epoch));
+  }
+  Evaluation& evaluation = found->second;
+  evaluation.reported = true;
+  evaluation.result = request.result();
+  evaluation.result.set_at_seconds(absl::ToDoubleSeconds(RunningTime(now)));
+  member.evaluating = 0;
+  Settle(now);
+  return ReportEvaluationReply();
+}
+
+absl::StatusOr<LeaveJobReply> JobCoordinator::LeaveJob(const LeaveJobRequest& request,
+                                                       absl::Duration now) {
+  const absl::StatusOr<Member*> speaker = Speaker(request.slot(), request.incarnation(), now);
+  if (!speaker.ok()) {
+    // Gone already, by itself or by its lease: there is nothing left to leave.
+    const auto found = members_.find(request.slot());
+    if (found != members_.end() && found->second.incarnation == request.incarnation()) {
+      return LeaveJobReply();
+    }
+    return speaker.status();
+  }
+  const Holder leaver{request.slot(), request.incarnation()};
+  registry_->Leave(leaver);
+  Bury(leaver, phase_ == JobStatus::DONE ? SlotBooks::FINISHED : SlotBooks::LEFT,
+       Clipped(request.reason()));
+  Settle(now);
+  return LeaveJobReply();
+}
+
+JobCoordinator::ParkedCall JobCoordinator::GetJobStatus(const JobStatusRequest& request,
+                                                        absl::Duration now,
+                                                        Reply<JobStatus> reply) {
+  Tick(now);
+  if (!request.wait_until_done() || phase_ == JobStatus::DONE) {
+    ready_.Add<JobStatus>(std::move(reply), Describe(now));
+    return 0;
+  }
+  parked_status_.push_back({++last_parked_, std::move(reply)});
+  return last_parked_;
+}
+
+void JobCoordinator::Tick(absl::Duration now) {
+  if (phase_ == JobStatus::NO_JOB) return;
+  const std::vector<Holder> expired = registry_->Expire(now);
+  for (const Holder& dead : expired) {
+    Bury(dead, SlotBooks::EXPIRED, "its lease ran out");
+  }
+  if (!expired.empty()) Settle(now);
+}
+
+absl::Duration JobCoordinator::NextDeadline() const {
+  return registry_ == nullptr ? absl::InfiniteDuration() : registry_->NextExpiry();
+}
+
+void JobCoordinator::CancelParked(ParkedCall call) {
+  const auto drop_from = [call](auto& place) {
+    if (place.has_value() && place->id == call) place.reset();
+  };
+  for (auto& [slot, member] : members_) {
+    drop_from(member.parked_start);
+    drop_from(member.parked_work);
+  }
+  parked_status_.erase(
+      std::remove_if(parked_status_.begin(), parked_status_.end(),
+                     [call](const Parked<JobStatus>& parked) { return parked.id == call; }),
+      parked_status_.end());
+}
+
+void JobCoordinator::AbandonParked(const absl::Status& status) {
+  for (auto& [slot, member] : members_) {
+    Answer<AwaitStartReply>(member.parked_start, status);
+    Answer<NextWorkReply>(member.parked_work, status);
+  }
+  for (Parked<JobStatus>& parked : std::exchange(parked_status_, {})) {
+    ready_.Add<JobStatus>(std::move(parked.reply), status);
+  }
+}
+
+absl::Status JobCoordinator::Adopt(JobTerms terms) {
+  absl::Status completed = CompleteJobSpec(&terms.job, terms.train_samples);
+  if (!completed.ok()) return completed;
+  SlotRegistry::Options options;
+  options.lease = absl::Seconds(terms.job.membership().lease_seconds());
+  options.first_incarnation = first_incarnation_;
+  registry_ = std::make_unique<SlotRegistry>(options);
+  leases_ = std::make_unique<DataLeases>(LeaseOptions(terms));
+  terms_ = std::move(terms);
+  phase_ = JobStatus::GATHERING;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<JobCoordinator::Member*> JobCoordinator::Speaker(SlotId slot,
+                                                                Incarnation incarnation,
+                                                                absl::Duration now) {
+  if (phase_ == JobStatus::NO_JOB) {
+    return absl::AbortedError(
+        "no job has been submitted to this coordinator since it was started: join again");
+  }
+  Tick(now);
+  if (absl::Status status = registry_->Renew({slot, incarnation}, now); !status.ok()) {
+    return status;
+  }
+  return &members_.at(slot);
+}
+
+absl::Status JobCoordinator::TakeIn(const NextWorkRequest& request, Member& member,
+                                    absl::Duration now) {
+  const auto refused = [&request](const auto&... words) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("NextWork call ", request.call(), " of slot ", request.slot(), words...));
+  };
+  if (request.call() == member.call && member.call > 0) return absl::OkStatus();
+  if (request.call() != member.call + 1) return refused(" comes after call ", member.call);
+  if (phase_ < JobStatus::RUNNING) {
+    return absl::FailedPreconditionError("the job has not started: AwaitStart comes first");
+  }
+  if (member.evaluating != 0) {
+    return refused(" comes before its evaluation of epoch ", member.evaluating);
+  }
+  const uint64_t finished = request.finished_lease();
+  if (member.lease != 0 && finished != member.lease) {
+    return refused(" hands in data lease ", finished, ", but it holds data lease ", member.lease);
+  }
+  if (finished != 0) {
+    const absl::StatusOr<DataLeases::Finished> outcome =
+        leases_->Finish(finished, {request.slot(), request.incarnation()});
+    if (!outcome.ok()) return outcome.status();
+    if (outcome->counted) {
+      EpochFigures& figures = epoch_figures_[outcome->epoch];
+      figures.loss_sum += request.figures().loss_sum();
+      figures.loss_samples += request.figures().samples();
+      if (outcome->closed_epoch) {
+        figures.closed_at = RunningTime(now);
+        if (terms_->job.training().evaluate()) evaluations_[outcome->epoch].slot = request.slot();
+      }
+    }
+  }
+  AddTo(member.figures, request.figures());
+  member.lease = 0;
+  member.call = request.call();
+  member.idle = request.idle();
+  member.answer.reset();
+  return absl::OkStatus();
+}
+
+void JobCoordinator::Bury(Holder dead, SlotBooks::State state, const std::string& reason) {
+  leases_->Release(dead);
+  for (auto& [epoch, evaluation] : evaluations_) {
+    if (evaluation.slot == dead.slot && !evaluation.reported) evaluation.slot = -1;
+  }
+  Member& member = members_.at(dead.slot);
+  const absl::Status last_words = absl::AbortedError(
+      absl::StrCat("incarnation ", dead.incarnation, " of slot ", dead.slot, " is over"));
+  Answer<AwaitStartReply>(member.parked_start, last_words);
+  Answer<NextWorkReply>(member.parked_work, last_words);
+  member.lease = 0;
+  member.evaluating = 0;
+  if (member.state == SlotBooks::FINISHED) return;  // it knew that the job was done
+  member.state = state;
+  member.reason = reason;
+}
+
+void JobCoordinator::Settle(absl::Duration now) {
+  if (phase_ == JobStatus::GATHERING && Gathered()) phase_ = JobStatus::INITIALIZING;
+  if (phase_ == JobStatus::INITIALIZING) ChooseInitializer();
+  if (phase_ == JobStatus::RUNNING && leases_->Complete() && AllEvaluated()) {
+    phase_ = JobStatus::DONE;
+    ended_at_ = now;
+  }
+  for (auto& [slot, member] : members_) {
+    if (member.parked_start.has_value()) {
+      if (std::optional<AwaitStartReply> start = FindStart(slot)) {
+        Answer<AwaitStartReply>(member.parked_start, *start);
+      }
+    }
+    if (member.parked_work.has_value()) {
+      if (std::optional<NextWorkReply> work = FindWork(slot, member)) {
+        member.answer = *work;
+        Answer<NextWorkReply>(member.parked_work, *std::move(work));
+      }
+    }
+  }
+  if (phase_ == JobStatus::DONE) {
+    for (Parked<JobStatus>& parked : std::exchange(parked_status_, {})) {
+      ready_.Add<JobStatus>(std::move(parked.reply), Describe(now));
+    }
+  }
+}
+
+bool JobCoordinator::Gathered() const {
+  int awaiting = 0;
+  for (const auto& [slot, member] : members_) {
+    if (Live(slot) && member.awaits_start) ++awaiting;
+  }
+  return awaiting >= terms_->job.workers();
+}
+
+void JobCoordinator::ChooseInitializer() {
+  if (initializer_ != -1 && Live(initializer_) && members_.at(initializer_).awaits_start) return;
+  initializer_ = -1;
+  for (const auto& [slot, member] : members_) {
+    if (!Live(slot) || !member.awaits_start) continue;
+    initializer_ = slot;
+    return;
+  }
+}
+
+std::optional<AwaitStartReply> JobCoordinator::FindStart(SlotId slot) const {
+  if (phase_ == JobStatus::DONE) return StartReply(AwaitStartReply::DONE);
+  if (phase_ == JobStatus::RUNNING) return StartReply(AwaitStartReply::START);
+  if (phase_ == JobStatus::INITIALIZING && initializer_ == slot) {
+    return StartReply(AwaitStartReply::INITIALIZE);
+  }
+  return std::nullopt;
+}
+
+std::optional<NextWorkReply> JobCoordinator::FindWork(SlotId slot, Member& member) {
+  NextWorkReply reply;
+  for (auto& [epoch, evaluation] : evaluations_) {
+    if (evaluation.reported || (evaluation.slot != slot && evaluation.slot != -1)) continue;
+    evaluation.slot = slot;
+    member.evaluating = epoch;
+    member.state = SlotBooks::EVALUATING;
+    reply.set_evaluate_epoch(epoch);
+    return reply;
+  }
+  if (const std::optional<DataLeases::Lease> lease = leases_->Take({slot, member.incarnation})) {
+    member.lease = lease->id;
+    member.epoch = lease->range.epoch;
+    member.state = SlotBooks::TRAINING;
+    DataLease& given = *reply.mutable_lease();
+    given.set_id(lease->id);
+    given.set_epoch(lease->range.epoch);
+    given.set_begin(lease->range.begin);
+    given.set_end(lease->range.end);
+    given.set_reissued(lease->reissued);
+    return reply;
+  }
+  if (phase_ == JobStatus::DONE) {
+    member.state = SlotBooks::FINISHED;
+    reply.set_done(true);
+    return reply;
+  }
+  member.state = SlotBooks::WAITING;
+  if (member.idle) return std::nullopt;
+  reply.set_go_idle(true);
+  return reply;
+}
+
+template <typename T>
+void JobCoordinator::Park(Place<T>& place, Reply<T> reply) {
+  Answer<T>(place, absl::CancelledError("a repeat of this call has taken its place"));
+  place = Parked<T>{++last_parked_, std::move(reply)};
+}
+
+template <typename T>
+void JobCoordinator::Answer(Place<T>& place, absl::StatusOr<T> answer) {
+  if (!place.has_value()) return;
+  ready_.Add<T>(std::move(place->reply), std::move(answer));
+  place.reset();
+}
+
+bool JobCoordinator::Live(SlotId slot) const {
+  return registry_->IsLive({slot, members_.at(slot).incarnation});
+}
+
+bool JobCoordinator::AllEvaluated() const {
+  return std::all_of(evaluations_.begin(), evaluations_.end(),
+                     [](const auto& entry) { return entry.second.reported; });
+}
+
+absl::Duration JobCoordinator::RunningTime(absl::Duration now) const {
+  if (phase_ < JobStatus::RUNNING) return absl::ZeroDuration();
+  return (phase_ == JobStatus::DONE ? ended_at_ : now) - started_at_;
+}
+
+JobStatus JobCoordinator::Describe(absl::Duration now) const {
+  JobStatus status;
+  status.set_coordinator_life(life_);
+  status.set_phase(phase_);
+  if (phase_ == JobStatus::NO_JOB) return status;
+  status.set_job_id(job_id_);
+  *status.mutable_job() = terms_->job;
+  status.set_running_seconds(absl::ToDoubleSeconds(RunningTime(now)));
+  status.set_parameters(terms_->layout.trained_size());
+  for (const DataLeases::Books& books : leases_->books()) {
+    EpochBooks& epoch = *status.add_epoch();
+    epoch.set_epoch(books.epoch);
+    epoch.set_samples(books.samples);
+    epoch.set_used(books.used);
+    epoch.set_reissued(books.reissued);
+    epoch.set_outstanding(books.outstanding);
+    epoch.set_closed(books.closed);
+    const auto figures = epoch_figures_.find(books.epoch);
+    if (figures == epoch_figures_.end()) continue;
+    if (figures->second.loss_samples > 0) {
+      epoch.set_train_loss(figures->second.loss_sum /
+                           static_cast<double>(figures->second.loss_samples));
+    }
+    if (books.closed) epoch.set_closed_at_seconds(absl::ToDoubleSeconds(figures->second.closed_at));
+  }
+  for (const auto& [slot, member] : members_) {
+    SlotBooks& books = *status.add_slot();
+    books.set_slot(slot);
+    books.set_incarnation(member.incarnation);
+    books.set_host(member.host);
+    books.set_device(member.device);
+    books.set_state(member.state);
+    *books.mutable_figures() = member.figures;
+    books.set_epoch(member.epoch);
+    books.set_reason(member.reason);
+  }
+  for (const auto& [epoch, evaluation] : evaluations_) {
+    if (evaluation.reported) *status.add_evaluation() = evaluation.result;
+  }
+  return status;
+}
+
+}  // namespace torchps

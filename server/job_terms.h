@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/model_layout.h"
+#include "proto/coordinator.pb.h"
+#include "proto/job.pb.h"
+
+namespace torchps {
+
+// What all who take part in a job must agree on. A plain value.
+struct JobTerms {
+  JobSpec job;  // normalised
+  ModelLayout layout;
+  int64_t train_samples = 0;
+  int server_count = 0;
+
+  // Reads them out of what a worker brings to Join.
+  //   FAILED_PRECONDITION  another protocol version: names both
+  //   INVALID_ARGUMENT     a job field, the layout or the number of servers is not valid: names it
+  static absl::StatusOr<JobTerms> FromJoin(const JoinRequest& request);
+
+  // OK, or FAILED_PRECONDITION that names the first thing in which a joiner's terms differ from
+  // these, and what each side has there. These may be completed (proto/job_spec.h), the joiner's
+  // not.
+  absl::Status CheckSame(const JobTerms& joiner) const;
+};
+
+}  // namespace torchps
