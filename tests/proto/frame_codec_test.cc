@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <string>
@@ -20,13 +21,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The frame that docs/wire.md shows: slot 1, incarnation 3, step 300, block 2, base version 299,
-// server life 7, weight 32, of 4 blocks, elements 1.0 and -2.5.
-constexpr absl::string_view kWorkedPushFrame =
-    "0801 1003 18ac02 2002 28ab02 3007 3820 4004 7a08 0000803f 000020c0";
-// Block 2 at version 300, of 4 blocks, floor 298, parked for 1500 us, element 0.5.
-constexpr absl::string_view kWorkedPullFrame = "0802 10ac02 1804 20aa02 28dc0b 7a04 0000003f";
-
 std::string FromHex(absl::string_view hex) {
   std::string digits;
   for (const char character : hex) {
@@ -35,6 +29,20 @@ std::string FromHex(absl::string_view hex) {
   return absl::HexStringToBytes(digits);
 }
 
+// The literal bytes of the frame that docs/wire.md shows as an example, in a fenced block of this
+// name: each line begins with bytes in hexadecimal, and two spaces end them.
+std::string DocumentedFrame(const std::string& name) {
+  std::ifstream page("docs/wire.md");
+  std::string line;
+  while (std::getline(page, line) && line != "```" + name) {
+  }
+  std::string bytes;
+  while (std::getline(page, line) && line != "```")
+    bytes += FromHex(line.substr(0, line.find("  ")));
+  return bytes;
+}
+
+// What docs/wire.md says that its frames mean.
 PushHeader WorkedPushHeader() {
   PushHeader header;
   header.slot = 1;
@@ -152,29 +160,33 @@ void ExpectMalformed(const std::string& bytes, const std::string& reason) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("malformed push frame: " + reason));
 }
 
-TEST(FrameCodecTest, WritesTheWorkedPushFrameByteForByte) {
+TEST(FrameCodecTest, WritesTheLiteralPushFrame) {
   const std::vector<float> payload = {1.0f, -2.5f};
   EXPECT_EQ(BytesOf(EncodePushFrame(WorkedPushHeader(), payload, nullptr)),
-            FromHex(kWorkedPushFrame));
+            FromHex("0801 1003 18ac02 2002 28ab02 3007 3820 4004 7a08 0000803f 000020c0"));
 }
 
-TEST(FrameCodecTest, WritesTheWorkedPullFrameByteForByte) {
+TEST(FrameCodecTest, WritesTheLiteralPullFrame) {
   const std::vector<float> payload = {0.5f};
   EXPECT_EQ(BytesOf(EncodePullFrame(WorkedPullHeader(), payload, nullptr)),
-            FromHex(kWorkedPullFrame));
+            FromHex("0802 10ac02 1804 20aa02 28dc0b 7a04 0000003f"));
 }
 
-TEST(FrameCodecTest, ReadsTheWorkedFrames) {
+TEST(FrameCodecTest, ReadsTheFramesThatTheDocumentationShows) {
   PushHeader push;
   FramePayload payload;
-  ASSERT_TRUE(ParsePushFrame(OneSlice(FromHex(kWorkedPushFrame)), &push, &payload).ok());
+  ASSERT_TRUE(ParsePushFrame(OneSlice(DocumentedFrame("push-frame")), &push, &payload).ok());
   ExpectSame(push, WorkedPushHeader());
   EXPECT_EQ(Elements(payload), (std::vector<float>{1.0f, -2.5f}));
+  EXPECT_EQ(BytesOf(EncodePushFrame(push, Elements(payload), nullptr)),
+            DocumentedFrame("push-frame"));
 
   PullHeader pull;
-  ASSERT_TRUE(ParsePullFrame(OneSlice(FromHex(kWorkedPullFrame)), &pull, &payload).ok());
+  ASSERT_TRUE(ParsePullFrame(OneSlice(DocumentedFrame("pull-frame")), &pull, &payload).ok());
   ExpectSame(pull, WorkedPullHeader());
   EXPECT_EQ(Elements(payload), std::vector<float>{0.5f});
+  EXPECT_EQ(BytesOf(EncodePullFrame(pull, Elements(payload), nullptr)),
+            DocumentedFrame("pull-frame"));
 }
 
 TEST(FrameCodecTest, WritesWhatProtobufWrites) {
