@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Makes a bare Debian 12 with debootstrap and gives it to the Docker engine as an image, so that no
+# registry is needed.
+#
+#   deploy/bare_debian.sh [--image=NAME] [--start-engine] [--again]
+#
+#   --image=NAME     the image's name                        (default: torchps-debian:12)
+#   --start-engine   start a Docker engine if none answers   (it goes on running)
+#   --again          make the image even if there is one
+#
+# The image holds the minimal system and this machine's way to Debian's archive: the same mirrors,
+# apt's settings for proxies, and the certificates this machine trusts.
+
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+image=torchps-debian:12
+start_engine=false
+again=false
+for argument in "$@"; do
+  case "$argument" in
+    --image=?*) image="${argument#*=}" ;;
+    --start-engine) start_engine=true ;;
+    --again) again=true ;;
+    *) die "unknown option '$argument': expected --image=NAME, --start-engine or --again." ;;
+  esac
+done
+
+[ "$(id -u)" = 0 ] || die "debootstrap and the Docker engine need root; run this as root."
+"$TORCHPS_ROOT/deploy/setup.sh" engine
+
+engine_answers() { docker version >/dev/null 2>&1; }
+
+if ! engine_answers; then
+  $start_engine || die "no Docker engine answers; start one, or say --start-engine."
+  engine_log=/var/log/torchps-dockerd.log
+  say "starting a Docker engine (its log: $engine_log)"
+  setsid dockerd >"$engine_log" 2>&1 </dev/null &
+  engine=$!
+  until engine_answers; do
+    kill -0 "$engine" 2>/dev/null || {
+      tail -n 5 "$engine_log" >&2
+      die "the Docker engine ended at its start; its last lines are above."
+    }
+    sleep 0.2
+  done
+fi
+
+if ! $again && docker image inspect "$image" >/dev/null 2>&1; then
+  say "the image $image is there already"
+  exit 0
+fi
+
+root="$(mktemp -d)"
+trap 'rm -rf --one-file-system "$root"' EXIT
+chmod 755 "$root"
+
+# shellcheck disable=SC2016  # apt fills in these names, not the shell
+# The archive's parts that this machine uses, as 'address suite component'.
+sources="$(apt-get indextargets 'Created-By: Packages' 'Origin: Debian' \
+  --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 2>/dev/null | grep ' bookworm' | sort -u || true)"
+mirror="$(awk '$2 == "bookworm" {print $1; exit}' <<<"$sources")"
+
+say "making a bare Debian 12"
+debootstrap --variant=minbase bookworm "$root" ${mirror:+"$mirror"} >"$root.log" 2>&1 || {
+  tail -n 5 "$root.log" >&2
+  rm -f "$root.log"
+  die "debootstrap failed; its last lines are above."
+}
+rm -f "$root.log"
+
+if [ -n "$sources" ]; then
+  awk '{print "deb", $0}' <<<"$sources" >"$root/etc/apt/sources.list"
+fi
+apt-config dump Acquire::http Acquire::https >"$root/etc/apt/apt.conf.d/90from-host"
+if [ -f /etc/ssl/certs/ca-certificates.crt ] && [ -d /usr/local/share/ca-certificates ]; then
+  mkdir -p "$root/etc/ssl/certs" "$root/usr/local/share/ca-certificates"
+  cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
+  cp -r /usr/local/share/ca-certificates/. "$root/usr/local/share/ca-certificates/"
+fi
+rm -rf "$root"/var/cache/apt/archives/*.deb
+
+tar -C "$root" --one-file-system -c . | docker import --change 'CMD ["bash"]' - "$image" >/dev/null
+say "made the image $image"

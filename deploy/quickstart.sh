@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# From a bare Debian 12 to a trained model: installs what is missing, compiles servers, workers and
+# psctl, and trains a small ConvNet on generated digits with two servers and three workers.
+#
+#   deploy/quickstart.sh [options of psctl run]     e.g. --workers=5 --set staleness=0
+#
+# Options come after the script's own, so that they win. The report is written to
+# quickstart_report.json in the current directory.
+
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+"$TORCHPS_ROOT/deploy/setup.sh" build
+here="$PWD"
+cd "$TORCHPS_ROOT"
+
+say "compiling with $(compile_jobs) jobs"
+started=$SECONDS
+bazel build --jobs="$(compile_jobs)" --noshow_progress --ui_event_filters=-info \
+  //server:ps_server //worker:ps_worker //tools:psctl
+binaries="$(bazel info bazel-bin 2>/dev/null)"
+say "compiled in $((SECONDS - started)) s"
+
+exec "$binaries/tools/psctl" run \
+  --job="$TORCHPS_ROOT/deploy/jobs/convnet_digits.textproto" \
+  --servers=2 --workers=3 --report="$here/quickstart_report.json" "$@"

@@ -1,0 +1,97 @@
+#!/usr/bin/env bash
+# From a bare Debian 12 to a judgement: installs what is missing, runs every test, then the static
+# analysis of the locks and the sanitizers on everything that does not need libtorch.
+#
+#   deploy/test.sh [--quick]        --quick: the tests only, no analysis and no sanitizers
+#
+# The last line is 'N passed, N failed'. Each test target counts once for each configuration it
+# runs in, the analysis of the locks counts as one; a target that does not compile has failed.
+
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+quick=false
+for argument in "$@"; do
+  case "$argument" in
+    --quick) quick=true ;;
+    *) die "unknown option '$argument': expected --quick." ;;
+  esac
+done
+
+"$TORCHPS_ROOT/deploy/setup.sh" test
+cd "$TORCHPS_ROOT"
+
+events="$(mktemp)"
+trap 'rm -f "$events"' EXIT
+passed=0
+failed=0
+summary=""
+
+# The names of the test targets that carry none of the given tags.
+test_targets() {
+  local unwanted="$1"
+  bazel query --noshow_progress --ui_event_filters=-info \
+    "tests(//...) except attr('tags', '[\[ ]($unwanted)[,\]]', tests(//...))" 2>/dev/null
+}
+
+# How many test targets have passed, by Bazel's own account of its last run.
+count_passed() {
+  python3 - "$events" <<'PYTHON'
+import json
+import sys
+
+passed = set()
+for line in open(sys.argv[1], encoding="utf-8"):
+    event = json.loads(line)
+    if event.get("testSummary", {}).get("overallStatus") == "PASSED":
+        passed.add(event["id"]["testSummary"]["label"])
+print(len(passed))
+PYTHON
+}
+
+note() {
+  passed=$((passed + $2))
+  failed=$((failed + $3))
+  summary+="$(printf '  %-14s %4d passed, %4d failed, %4d s' "$1" "$2" "$3" "$4")"$'\n'
+}
+
+# run_tests NAME UNWANTED_TAGS OPTION...: all test targets in one configuration.
+run_tests() {
+  local name="$1" unwanted="$2" started=$SECONDS wanted good status=0
+  shift 2
+  say "tests: $name"
+  if ! wanted="$(test_targets "$unwanted" | wc -l)" || [ "$wanted" = 0 ]; then
+    say "$name: the list of tests cannot be read; 'bazel query //...' says why." >&2
+    note "$name" 0 1 $((SECONDS - started))
+    return
+  fi
+  : >"$events"
+  bazel test --jobs="$(compile_jobs)" --keep_going --noshow_progress --curses=no \
+    --build_event_json_file="$events" "$@" //... || status=$?
+  good="$(count_passed)"
+  # Bazel is the judge: where it is not content, at least one thing has failed.
+  if [ "$status" != 0 ] && [ "$good" -ge "$wanted" ]; then
+    wanted=$((good + 1))
+  fi
+  note "$name" "$good" $((wanted - good)) $((SECONDS - started))
+}
+
+run_tests tests manual
+
+if ! $quick; then
+  say "lock analysis"
+  started=$SECONDS
+  if bazel build --jobs="$(compile_jobs)" --keep_going --noshow_progress --curses=no \
+    --config=thread_safety //...; then
+    note "lock analysis" 1 0 $((SECONDS - started))
+  else
+    note "lock analysis" 0 1 $((SECONDS - started))
+  fi
+  without_libtorch=(--build_tag_filters=-libtorch --test_tag_filters=-libtorch)
+  run_tests asan "manual|libtorch" --config=asan "${without_libtorch[@]}"
+  run_tests tsan "manual|libtorch" --config=tsan "${without_libtorch[@]}"
+fi
+
+printf '\n%s' "$summary"
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]
