@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Runs a job over a real network of one machine's making: two servers and two workers, each in a
+# network namespace with an address of its own, joined by a bridge.
+#
+#   deploy/netns_test.sh [options of ps_worker]         e.g. --set=training.epochs=1
+#
+# Needs root. Everything it makes is in five namespaces, which it removes however it ends; the
+# machine's own network is not touched.
+
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+[ "$(id -u)" = 0 ] || die "network namespaces need root; run this as root."
+"$TORCHPS_ROOT/deploy/setup.sh" build netns
+limit_s=900
+job="$TORCHPS_ROOT/deploy/jobs/convnet_digits.textproto"
+
+cd "$TORCHPS_ROOT"
+bazel build --jobs="$(compile_jobs)" --noshow_progress --ui_event_filters=-info \
+  //server:ps_server //worker:ps_worker //tools:psctl
+binaries="$(bazel info bazel-bin 2>/dev/null)"
+
+prefix="tps$$"
+hub="$prefix-hub"
+nodes=(server0 server1 worker0 worker1)
+work="$(mktemp -d)"
+cleanup() {
+  local node
+  for node in "${nodes[@]}"; do
+    # Only what was started in a namespace of ours can be in it.
+    ip netns pids "$prefix-$node" 2>/dev/null | xargs --no-run-if-empty kill -KILL 2>/dev/null || true
+    ip netns delete "$prefix-$node" 2>/dev/null || true
+  done
+  ip netns delete "$hub" 2>/dev/null || true
+  rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+# The switch between them: a bridge in a namespace of its own.
+ip netns add "$hub"
+ip -netns "$hub" link add switch type bridge
+ip -netns "$hub" link set switch up
+
+declare -A address
+number=1
+for node in "${nodes[@]}"; do
+  # 198.18.0.0/15 is set aside for trials of networks (RFC 2544).
+  address[$node]="198.18.0.$number"
+  number=$((number + 1))
+  ip netns add "$prefix-$node"
+  ip -netns "$prefix-$node" link add eth0 type veth peer name "$node" netns "$hub"
+  ip -netns "$prefix-$node" address add "${address[$node]}/24" dev eth0
+  ip -netns "$prefix-$node" link set lo up
+  ip -netns "$prefix-$node" link set eth0 up
+  ip -netns "$hub" link set "$node" master switch up
+done
+
+# on NODE COMMAND...: in the node's namespace, what it says goes to the node's log.
+on() {
+  local node="$1"
+  shift
+  exec ip netns exec "$prefix-$node" "$@" >>"$work/$node.log" 2>&1
+}
+
+servers="${address[server0]}:7000,${address[server1]}:7000"
+say "two servers and two workers, one network namespace each (servers: $servers)"
+declare -A process
+for node in server0 server1; do
+  on "$node" "$binaries/server/ps_server" --listen="${address[$node]}:7000" --insecure &
+  process[$node]=$!
+done
+on server0 timeout "$limit_s" "$binaries/tools/psctl" report --servers="$servers" --wait \
+  --report="$work/report.json" &
+process[report]=$!
+for node in worker0 worker1; do
+  on "$node" "$binaries/worker/ps_worker" --servers="$servers" --job="$job" \
+    --set=workers=2 "$@" &
+  process[$node]=$!
+done
+
+for node in worker0 worker1 report; do
+  status=0
+  wait "${process[$node]}" || status=$?
+  [ "$status" = 0 ] || {
+    tail -n 15 "$work"/*.log
+    die "$node ended with exit code $status; what was said is above."
+  }
+done
+
+"$TORCHPS_ROOT/deploy/check_report.py" --servers=2 --workers=2 "$work/report.json"
+for node in server0 server1; do
+  kill -TERM "${process[$node]}"
+  status=0
+  wait "${process[$node]}" || status=$?
+  [ "$status" = 0 ] || die "$node ended with exit code $status when asked to stop."
+done
+say "the job was done over four addresses"
