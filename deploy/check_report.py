@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Checks the report of a finished run (docs/report.md) and exits with 1 at the first thing wrong.
+
+    deploy/check_report.py --servers=2 --workers=3 [--accuracy=0.9] report.json
+"""
+
+import argparse
+import json
+import sys
+
+
+def faults(report, servers, workers, accuracy):
+    """Yields a sentence for everything in `report` that is not as a finished run leaves it."""
+    if not report.get("finished"):
+        yield f"the job has not finished: its phase is {report.get('phase')!r}"
+    found = [server for server in report.get("servers", []) if "error" not in server]
+    if len(found) != servers:
+        yield f"expected figures of {servers} servers, got {len(found)}"
+    trained = [slot for slot in report.get("slots", []) if slot.get("steps", 0) > 0]
+    if len(trained) != workers:
+        yield f"expected {workers} slots that trained, got {len(trained)}"
+    checks = report.get("reconciles", {})
+    for name, check in checks.items():
+        if name != "all" and check["holds"] is False:
+            yield f"the books do not agree: {name}: expected {check['expected']}, got {check['actual']}"
+    if checks.get("all") is not True:
+        yield "the books were not found to agree"
+    reached = (report.get("result") or {}).get("accuracy")
+    if reached is None:
+        yield "no evaluation was made"
+    elif reached < accuracy:
+        yield f"expected an accuracy of at least {accuracy}, got {reached}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--servers", type=int, required=True)
+    parser.add_argument("--workers", type=int, required=True)
+    parser.add_argument("--accuracy", type=float, default=0.9)
+    parser.add_argument("file")
+    options = parser.parse_args()
+    try:
+        with open(options.file, encoding="utf-8") as file:
+            report = json.load(file)
+    except (OSError, ValueError) as error:
+        sys.exit(f"check_report.py: {options.file}: {error}")
+    wrong = list(faults(report, options.servers, options.workers, options.accuracy))
+    for sentence in wrong:
+        print(f"check_report.py: {options.file}: {sentence}", file=sys.stderr)
+    if wrong:
+        sys.exit(1)
+    result = report["result"]
+    print(
+        f"{options.file}: {len(report['servers'])} servers, {len(report['slots'])} slots, "
+        f"{report['samples']} samples, accuracy {result['accuracy']:.4f}, the books agree"
+    )
+
+
+if __name__ == "__main__":
+    main()
