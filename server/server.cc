@@ -5,10 +5,8 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "proto/frame_codec.h"
 #include "server/rpc/completion_tag.h"
 
@@ -40,8 +38,13 @@ absl::StatusOr<HostPort> SplitAddress(const std::string& address) {
   return parts;
 }
 
-bool IsLoopback(absl::string_view host) {
-  return host == "localhost" || host == "[::1]" || absl::StartsWith(host, "127.");
+bool IsLoopback(const std::string& host) {
+  // An address is read as one: a *name* may begin with "127." and lead anywhere.
+  in_addr address;
+  if (inet_pton(AF_INET, host.c_str(), &address) == 1) {
+    return (ntohl(address.s_addr) >> 24) == 127;
+  }
+  return host == "localhost" || host == "[::1]";
 }
 
 }  // namespace
@@ -95,7 +98,6 @@ absl::Status Server::Listen() {
   if (server_ == nullptr || (!options_.listen.empty() && port == 0)) {
     // gRPC says only that it failed; a taken port is by far the usual reason.
     server_ = nullptr;
-    for (const auto& queue : queues_) queue->Shutdown();
     return absl::AlreadyExistsError(
         absl::StrCat("cannot listen on ", options_.listen,
                      ": the port is taken by another process, or the host is not this machine's"));

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <random>
 #include <string>
 
@@ -26,6 +27,8 @@ int main(int argc, char** argv) {
   absl::SetProgramUsageMessage("a parameter server of torchps; see README.md");
   absl::ParseCommandLine(argc, argv);
 
+  // gRPC's own lines about what we report in words; GRPC_VERBOSITY=ERROR brings them back.
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   torchps::StopSignal stop;  // before any thread, so that all of them leave the signals to it
   torchps::SteadyClock clock;
   torchps::Server::Options options;
