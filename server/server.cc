@@ -50,6 +50,10 @@ bool IsLoopback(const std::string& host) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
+  if (options.threads < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("threads is ", options.threads, "; expected at least 1"));
+  }
   auto server = absl::WrapUnique(new Server(std::move(options)));
   const absl::Status listening = server->Listen();
   if (!listening.ok()) return listening;
