@@ -223,10 +223,6 @@ void JobCoordinator::Tick(absl::Duration now) {
   if (!expired.empty()) Settle(now);
 }
 
-absl::Duration JobCoordinator::NextDeadline() const {
-  return registry_ == nullptr ? absl::InfiniteDuration() : registry_->NextExpiry();
-}
-
 void JobCoordinator::CancelParked(ParkedCall call) {
   const auto drop_from = [call](auto& place) {
     if (place.has_value() && place->id == call) place.reset();

@@ -67,9 +67,6 @@ class JobCoordinator {
   // nobody calls.
   void Tick(absl::Duration now);
 
-  // When Tick() is next of use; infinite when no slot is held.
-  absl::Duration NextDeadline() const;
-
   // The caller of a parked call has gone away. Unknown and answered ones are ignored.
   void CancelParked(ParkedCall call);
 

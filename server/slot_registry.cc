@@ -1,6 +1,5 @@
 #include "server/slot_registry.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -101,12 +100,6 @@ std::vector<Holder> SlotRegistry::Expire(absl::Duration now) {
 bool SlotRegistry::IsLive(Holder holder) const {
   const auto found = live_.find(holder.slot);
   return found != live_.end() && found->second.incarnation == holder.incarnation;
-}
-
-absl::Duration SlotRegistry::NextExpiry() const {
-  absl::Duration next = absl::InfiniteDuration();
-  for (const auto& [slot, hold] : live_) next = std::min(next, hold.deadline);
-  return next;
 }
 
 }  // namespace torchps

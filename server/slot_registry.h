@@ -56,9 +56,6 @@ class SlotRegistry {
 
   bool IsLive(Holder holder) const;
 
-  // When Expire() will next find something if nobody renews; infinite when no slot is held.
-  absl::Duration NextExpiry() const;
-
  private:
   struct Hold {
     Incarnation incarnation = 0;
