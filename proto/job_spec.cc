@@ -337,6 +337,8 @@ absl::StatusOr<JobSpec> NormalizeJobSpec(JobSpec job) {
   Checker check;
   CheckStringsAndEnums(job, "", check);
   NormalizeTop(&job, check);
+  // Defaults below are computed from `workers`.
+  if (!check.status().ok()) return check.status();
   NormalizeModel(job.mutable_model(), check);
   NormalizeData(job.mutable_data(), check);
   NormalizeTraining(job.mutable_training(), job.consistency().mode(), check);

@@ -113,6 +113,7 @@ TEST(JobSpecTest, ChangesNothingTheSecondTime) {
 TEST(JobSpecTest, SaysWhatIsWrongWithAField) {
   ExpectRefused("training { batch_size: 0 }", "training.batch_size is 0; expected 1 to 1048576");
   ExpectRefused("workers: 5000", "workers is 5000; expected 1 to 4096");
+  ExpectRefused("workers: -2147483648", "workers is -2147483648; expected 1 to 4096");
   ExpectRefused("name: 'a b'", "name is \"a b\"; expected letters, digits, '-', '_' and '.'");
   ExpectRefused("optimizer { learning_rate: -1 }",
                 "optimizer.learning_rate is -1; expected a number above 0 that float32 can hold");
