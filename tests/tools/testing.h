@@ -1,0 +1,109 @@
+#pragma once
+
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tools/cluster_client.h"
+#include "tools/report.h"
+
+// What the tests of psctl share.
+
+namespace torchps {
+
+inline std::string ReadWholeFile(const std::string& path) {
+  std::ifstream file(path);
+  EXPECT_TRUE(file.good()) << path;
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+template <typename Message>
+Message FromText(const std::string& text) {
+  Message message;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &message)) << text;
+  return message;
+}
+
+// One of the literal statuses in testdata.
+template <typename Message>
+Message FromTestdata(const std::string& name) {
+  return FromText<Message>(ReadWholeFile("tests/tools/testdata/" + name));
+}
+
+// A folder of this test's own, with programs and files in it. Gone at the end.
+class TestFolder {
+ public:
+  TestFolder() {
+    std::string pattern = testing::TempDir() + "/psctl_test_XXXXXX";
+    path_ = mkdtemp(pattern.data());
+  }
+  ~TestFolder() { std::filesystem::remove_all(path_); }
+  TestFolder(const TestFolder&) = delete;
+  TestFolder& operator=(const TestFolder&) = delete;
+
+  std::string path(const std::string& name) const { return path_ + "/" + name; }
+  std::string WriteFile(const std::string& name, const std::string& text) const {
+    std::ofstream(path(name)) << text;
+    return path(name);
+  }
+  std::string WriteScript(const std::string& name, const std::string& text) const {
+    WriteFile(name, "#!/bin/sh\n" + text);
+    std::filesystem::permissions(path(name), std::filesystem::perms::owner_all);
+    return path(name);
+  }
+
+ private:
+  std::string path_;
+};
+
+// A cluster that answers from literal statuses: two servers, the job of testdata.
+class FakeCluster final : public ClusterClient {
+ public:
+  FakeCluster() {
+    job = FromTestdata<JobStatus>("job_status.textproto");
+    servers = {FromTestdata<ServerStatus>("server_0.textproto"),
+               FromTestdata<ServerStatus>("server_1.textproto")};
+  }
+
+  const std::vector<std::string>& addresses() const override { return addresses_; }
+  absl::StatusOr<JobStatus> GetJobStatus(bool wait_until_done, absl::Duration) override {
+    ++(wait_until_done ? waits : looks);
+    if (wait_until_done && !wait_answers.empty()) {
+      const absl::Status answer = wait_answers.front();
+      wait_answers.erase(wait_answers.begin());
+      if (!answer.ok()) return answer;
+    }
+    return job;
+  }
+  absl::StatusOr<ServerStatus> GetServerStatus(int server, absl::Duration) override {
+    return servers[server];
+  }
+  absl::Status Shutdown(int server, absl::string_view, absl::Duration) override {
+    shut_down.push_back(server);
+    return servers[server].status();
+  }
+
+  absl::StatusOr<JobStatus> job = absl::UnknownError("not set");
+  std::vector<absl::StatusOr<ServerStatus>> servers;
+  // What the next parked questions get, in order; afterwards `job`.
+  std::vector<absl::Status> wait_answers;
+  int waits = 0;
+  int looks = 0;
+  std::vector<int> shut_down;
+
+ private:
+  const std::vector<std::string> addresses_ = {"127.0.0.1:4711", "127.0.0.1:4712"};
+};
+
+}  // namespace torchps
