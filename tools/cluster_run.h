@@ -1,0 +1,101 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "proto/job.pb.h"
+#include "tools/child_process.h"
+#include "tools/cluster_client.h"
+#include "tools/hosts_file.h"
+#include "tools/launch_plan.h"
+#include "tools/progress_view.h"
+#include "tools/report.h"
+#include "tools/status_line.h"
+
+namespace torchps {
+
+// One run of a job from the first server's start to the last one's end: starts the servers, then
+// the workers, shows what they say, makes the report when the workers are done, stops everything.
+// If a part fails or psctl is interrupted, the workers are stopped first, then the servers, and
+// what the job's books say by then is still reported.
+//
+// One thread, one loop, no polling: it waits for output, ends of processes and the interrupt. Not
+// thread-safe; Run is called once. Borrows the streams and the clock.
+class ClusterRun {
+ public:
+  struct Options {
+    LaunchOptions launch;
+    Hosts hosts;
+    JobSpec job;              // normalised; for what is shown
+    std::string report_file;  // empty: none is written
+    ProgressView::Options view;
+    absl::Duration start_patience = absl::Seconds(30);  // for a server to say that it listens
+    absl::Duration stop_grace = absl::Seconds(5);       // from asking to killing
+    absl::Duration answer_timeout = absl::Seconds(5);   // for each question of the report
+  };
+  // Makes the client that the report is asked with; tests bring their own.
+  using Connect = std::function<std::unique_ptr<ClusterClient>(std::vector<std::string>)>;
+
+  // Readable bytes on `interrupt_fd` (-1: none) mean that the run is to stop; when it becomes
+  // readable again meanwhile, what still runs is killed.
+  ClusterRun(Options options, Connect connect, std::ostream& out, std::ostream& error,
+             const Clock& clock, int interrupt_fd);
+
+  // The exit code for psctl: 0 if the job finished and every part ended well; that of the part
+  // that failed if it is one of common/exit_codes.h; otherwise 1.
+  int Run();
+
+ private:
+  // A process and what is remembered of it.
+  struct Part {
+    std::unique_ptr<ChildProcess> process;
+    bool is_server = false;
+    int index = 0;
+    std::string address;  // of a server, once it listens
+    // Complaints not shown yet. They wait a moment: if the part is failing, they belong into the
+    // sentence that says so.
+    std::deque<std::pair<absl::Duration, std::string>> held;
+    std::deque<std::string> last_errors;
+  };
+
+  absl::Status StartServers();
+  absl::Status StartWorkers();
+  absl::Status WaitForWorkers();
+  absl::Status MakeReport(bool finished);
+  // Workers first, then servers. An error if one had to be killed or ended badly.
+  absl::Status StopEverything();
+  absl::Status StopParts(bool servers);
+
+  absl::Status StartPart(ChildProcess::Options program, bool is_server, int index);
+  // Waits for something to happen and deals with it. An error if a part failed or the run was
+  // interrupted.
+  absl::Status HandleEvents(absl::Duration longest);
+  void HandleLine(Part& part, ChildProcess::Stream stream, absl::string_view line);
+  void HandleWorkerStatus(const Part& part, const StatusLine& line);
+  void ShowHeldComplaints(Part& part, absl::Duration before);
+  absl::Status Failure(const Part& part, absl::string_view what);
+  void SayWhatRuns();
+
+  std::vector<ChildProcess*> Processes(bool servers) const;
+  std::vector<std::string> ServerAddresses() const;
+
+  const Options options_;
+  const Connect connect_;
+  std::ostream& out_;
+  std::ostream& error_;
+  const Clock& clock_;
+  const int interrupt_fd_;
+  ProgressView view_;
+  std::vector<std::unique_ptr<Part>> parts_;
+  int exit_code_ = 0;  // of the first failure
+};
+
+}  // namespace torchps

@@ -1,0 +1,103 @@
+// psctl: the operator's tool. Each subcommand has a file pair of its own.
+
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/exit_codes.h"
+#include "tools/flag_table.h"
+#include "tools/report_command.h"
+#include "tools/run_command.h"
+#include "tools/status_command.h"
+#include "tools/stop_command.h"
+
+namespace torchps {
+namespace {
+
+struct Command {
+  const char* name;
+  const char* summary;
+  const char* example;
+  std::vector<FlagSpec> (*flags)();
+  int (*run)(const FlagValues& flags, std::ostream& out, std::ostream& error);
+};
+
+constexpr Command kCommands[] = {
+    {"run", "Runs a whole job: starts servers and workers, shows progress, reports, stops them.",
+     "psctl run --job=deploy/jobs/mlp_digits.textproto --servers=2 --workers=3 "
+     "--report=report.json",
+     &RunFlags, &RunCommand},
+    {"status", "Shows what a running cluster is doing.",
+     "psctl status --servers=127.0.0.1:4711,127.0.0.1:4712 --watch", &StatusFlags, &StatusCommand},
+    {"report", "Reports on a cluster's job, now or when it has ended.",
+     "psctl report --servers=127.0.0.1:4711,127.0.0.1:4712 --wait --report=report.json",
+     &ReportFlags, &ReportCommand},
+    {"stop", "Stops the servers of a cluster.",
+     "psctl stop --servers=127.0.0.1:4711,127.0.0.1:4712", &StopFlags, &StopCommand},
+};
+
+const Command* FindCommand(const std::string& name) {
+  for (const Command& command : kCommands) {
+    if (name == command.name) return &command;
+  }
+  return nullptr;
+}
+
+int UnknownCommand(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Command& command : kCommands) names.push_back(command.name);
+  const std::string similar = MostSimilar(name, names);
+  std::cerr << "psctl: there is no command '" << name << "'"
+            << (similar.empty() ? "; 'psctl help' lists them"
+                                : absl::StrCat("; did you mean '", similar, "'?"))
+            << std::endl;
+  return static_cast<int>(ExitCode::kUsage);
+}
+
+int Help(std::ostream& out) {
+  out << "psctl runs and watches torchps clusters.\n\n";
+  for (const Command& command : kCommands) {
+    out << "  psctl " << command.name << std::string(9 - std::string(command.name).size(), ' ')
+        << command.summary << "\n";
+  }
+  out << "\n'psctl help COMMAND' lists the flags of one of them.\n";
+  return static_cast<int>(ExitCode::kOk);
+}
+
+int HelpOn(const Command& command) {
+  std::cout << command.summary << "\n\n  " << command.example << "\n\n"
+            << FlagTable("", command.flags()).Help();
+  return static_cast<int>(ExitCode::kOk);
+}
+
+bool AsksForHelp(const std::string& word) {
+  return word == "help" || word == "--help" || word == "-h";
+}
+
+int Main(const std::vector<std::string>& words) {
+  if (words.empty()) {
+    Help(std::cerr);
+    return static_cast<int>(ExitCode::kUsage);
+  }
+  const bool help_first = AsksForHelp(words[0]);
+  if (help_first && words.size() == 1) return Help(std::cout);
+  const std::string& name = help_first ? words[1] : words[0];
+  const Command* const command = FindCommand(name);
+  if (command == nullptr) return UnknownCommand(name);
+  if (help_first || (words.size() == 2 && AsksForHelp(words[1]))) return HelpOn(*command);
+
+  const FlagTable table(absl::StrCat("psctl ", name), command->flags());
+  const absl::StatusOr<FlagValues> flags = table.Parse({words.begin() + 1, words.end()});
+  if (!flags.ok()) {
+    std::cerr << "psctl: " << flags.status().message() << "; 'psctl help " << name
+              << "' lists its flags" << std::endl;
+    return static_cast<int>(ExitCode::kUsage);
+  }
+  return command->run(*flags, std::cout, std::cerr);
+}
+
+}  // namespace
+}  // namespace torchps
+
+int main(int argc, char** argv) { return torchps::Main({argv + 1, argv + argc}); }

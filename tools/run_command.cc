@@ -1,0 +1,250 @@
+#include "tools/run_command.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "common/clock.h"
+#include "common/exit_codes.h"
+#include "common/ids.h"
+#include "proto/job_file.h"
+#include "proto/job_override.h"
+#include "proto/job_spec.h"
+#include "tools/interrupt.h"
+
+namespace torchps {
+namespace {
+
+// More on one machine than this is a slip of the finger.
+constexpr int kMostServers = 1024;
+
+// The job as its workers will see it: file, overrides, defaults, checks.
+absl::StatusOr<JobSpec> ReadJob(const std::string& file, const std::vector<std::string>& set) {
+  absl::StatusOr<JobSpec> job = ParseJobFile(file);
+  if (!job.ok()) return job.status();
+  for (const std::string& assignment : set) {
+    if (const absl::Status status = ApplyOverride(&*job, assignment); !status.ok()) return status;
+  }
+  return NormalizeJobSpec(*std::move(job));
+}
+
+// A program of ours: beside psctl when installed, in the neighbouring folder when built by Bazel.
+absl::StatusOr<std::string> FindBinary(const FlagValues& flags, const std::string& flag,
+                                       const std::string& directory, const std::string& folder,
+                                       const std::string& name) {
+  std::vector<std::string> places = {absl::StrCat(directory, "/", name),
+                                     absl::StrCat(directory, "/../", folder, "/", name)};
+  if (flags.Has(flag)) places = {flags.Get(flag)};
+  for (const std::string& place : places) {
+    std::error_code error;
+    const std::filesystem::path path = std::filesystem::canonical(place, error);
+    if (!error && std::filesystem::is_regular_file(path) && access(path.c_str(), X_OK) == 0) {
+      return path.string();
+    }
+  }
+  if (flags.Has(flag)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", flag, "=", places.front(), " is no program that can be run"));
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "cannot find ", name, " (looked for ", absl::StrJoin(places, " and "), "); build it with ",
+      "'bazel build //", folder, ":", name, "' or name it with --", flag));
+}
+
+// Which parts run where: on this machine by numbers, elsewhere by a hosts file.
+absl::StatusOr<Hosts> PlanHosts(const FlagValues& flags, const JobSpec& job) {
+  if (flags.Has("hosts")) {
+    for (const char* flag : {"servers", "workers"}) {
+      if (flags.Has(flag)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--", flag, " and --hosts exclude each other: the file says how many"));
+      }
+    }
+    return ReadHostsFile(flags.Get("hosts"));
+  }
+  const absl::StatusOr<int64_t> servers = flags.Integer("servers", 2, 1, kMostServers);
+  if (!servers.ok()) return servers.status();
+  const absl::StatusOr<int64_t> workers = flags.Integer("workers", job.workers(), 1, kMaxSlots);
+  if (!workers.ok()) return workers.status();
+  Hosts hosts;
+  hosts.servers.resize(*servers);
+  hosts.workers.resize(*workers);
+  return hosts;
+}
+
+absl::Status CheckHosts(const FlagValues& flags, const Hosts& hosts) {
+  const auto beyond = std::find_if(hosts.servers.begin(), hosts.servers.end(),
+                                   [](const Place& place) { return !IsLoopback(place.host); });
+  if (beyond != hosts.servers.end() && !flags.Has("insecure")) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the server on ", beyond->host, " would listen on the network without encryption; ",
+        "type --insecure if that network is yours alone"));
+  }
+  if (!flags.Has("hosts")) {
+    for (const char* flag : {"ssh", "remote_binary_dir"}) {
+      if (flags.Has(flag)) {
+        return absl::InvalidArgumentError(absl::StrCat("--", flag, " is of use with --hosts only"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FindPrograms(const FlagValues& flags, const std::string& program_directory,
+                          LaunchOptions& launch) {
+  if (flags.Has("hosts") && flags.Has("remote_binary_dir")) {
+    const std::string directory = flags.Get("remote_binary_dir");
+    launch.server_binary = flags.Get("server_binary", absl::StrCat(directory, "/ps_server"));
+    launch.worker_binary = flags.Get("worker_binary", absl::StrCat(directory, "/ps_worker"));
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::string> server =
+      FindBinary(flags, "server_binary", program_directory, "server", "ps_server");
+  if (!server.ok()) return server.status();
+  absl::StatusOr<std::string> worker =
+      FindBinary(flags, "worker_binary", program_directory, "worker", "ps_worker");
+  if (!worker.ok()) return worker.status();
+  launch.server_binary = *std::move(server);
+  launch.worker_binary = *std::move(worker);
+  return absl::OkStatus();
+}
+
+// Of this machine's cores, each worker's part.
+int ThreadsPerWorker(size_t workers) {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, cores / static_cast<int>(workers));
+}
+
+ProgressView::Options ViewOfTerminal() {
+  ProgressView::Options view;
+  const char* const kind = std::getenv("TERM");
+  view.terminal = isatty(STDOUT_FILENO) == 1 && kind != nullptr && std::string(kind) != "dumb";
+  winsize size = {};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) view.columns = size.ws_col;
+  return view;
+}
+
+// A report that cannot be written should be known before the training, not after it.
+absl::Status CheckReportDirectory(const std::string& report_file) {
+  const std::filesystem::path directory = std::filesystem::path(report_file).parent_path();
+  std::error_code error;
+  if (!directory.empty() && !std::filesystem::is_directory(directory, error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--report=", report_file, ": there is no folder ", directory.string()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<FlagSpec> RunFlags() {
+  return {
+      {"job", "FILE", "The job: a JobSpec in text format, as those in deploy/jobs. Required."},
+      {"set", "PATH=VALUE", "Overrides one field of the job: --set=training.epochs=3.", true},
+      {"servers", "N", "Parameter servers on this machine. Default 2."},
+      {"workers", "N", "Workers on this machine; sets the job's `workers`. Default: the job's."},
+      {"data", "PATH", "Directory or file of the training data, in place of the job's data.path."},
+      {"device", "DEVICE", "cpu, cuda or cuda:N, passed to every worker. Default cpu."},
+      {"threads", "N",
+       "Computing threads of each worker. Default: this machine's cores divided by the workers."},
+      {"slow", "SLOT:FACTOR",
+       "Makes one worker compute FACTOR times slower, to see what staleness bounds do.", true},
+      {"patience", "DURATION",
+       "How long a worker goes on asking a server that does not answer, as 60s or 5m."},
+      {"report", "FILE", "Writes the report as JSON (docs/report.md) when the job has ended."},
+      {"server_binary", "PATH", "The server program. Default: ps_server beside psctl."},
+      {"worker_binary", "PATH",
+       "The worker program, for instance your own with its own model. Default: ps_worker beside "
+       "psctl."},
+      {"hosts", "FILE",
+       "Runs the parts on other machines through ssh. Lines are 'server HOST[:PORT]' and "
+       "'worker HOST [slots=N]'; # begins a comment."},
+      {"ssh", "COMMAND", "The ssh command with its options. Default 'ssh -o BatchMode=yes'."},
+      {"remote_binary_dir", "PATH",
+       "Where ps_server and ps_worker lie on the other machines. Default: as on this one."},
+      {"insecure", "",
+       "Lets servers listen beyond this machine's loopback without encryption. Only in a network "
+       "that is yours alone."},
+  };
+}
+
+absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
+                                            const std::string& program_directory) {
+  if (!flags.Has("job")) {
+    return absl::InvalidArgumentError("'psctl run' needs --job=FILE; deploy/jobs has examples");
+  }
+  ClusterRun::Options options;
+  LaunchOptions& launch = options.launch;
+  launch.job_file = flags.Get("job");
+  launch.set = flags.All("set");
+  launch.data = flags.Get("data");
+  launch.device = flags.Get("device");
+  launch.patience = flags.Get("patience");
+  launch.insecure = flags.Has("insecure");
+  options.report_file = flags.Get("report");
+
+  absl::StatusOr<JobSpec> job = ReadJob(launch.job_file, launch.set);
+  if (!job.ok()) return job.status();
+  absl::StatusOr<Hosts> hosts = PlanHosts(flags, *job);
+  if (!hosts.ok()) return hosts.status();
+  const int workers = static_cast<int>(hosts->workers.size());
+  if (workers != job->workers()) {
+    // Read again: defaults and limits may depend on the number of workers.
+    launch.set.push_back(absl::StrCat("workers=", workers));
+    job = ReadJob(launch.job_file, launch.set);
+    if (!job.ok()) return job.status();
+  }
+  options.job = *std::move(job);
+  options.hosts = *std::move(hosts);
+  if (const absl::Status status = CheckHosts(flags, options.hosts); !status.ok()) return status;
+  if (flags.Has("hosts")) {
+    std::ifstream file(launch.job_file);
+    std::stringstream text;
+    text << file.rdbuf();
+    launch.job_text = text.str();
+    if (flags.Has("ssh")) launch.ssh = absl::StrSplit(flags.Get("ssh"), ' ', absl::SkipEmpty());
+  }
+
+  const int default_threads = flags.Has("hosts") ? 0 : ThreadsPerWorker(workers);
+  const absl::StatusOr<int64_t> threads = flags.Integer("threads", default_threads, 1, 1024);
+  if (!threads.ok()) return threads.status();
+  launch.threads = static_cast<int>(*threads);
+  absl::StatusOr<std::map<int, std::string>> slow = ParseSlow(flags.All("slow"), workers);
+  if (!slow.ok()) return slow.status();
+  launch.slow = *std::move(slow);
+  if (const absl::Status status = CheckReportDirectory(options.report_file); !status.ok()) {
+    return status;
+  }
+  if (const absl::Status status = FindPrograms(flags, program_directory, launch); !status.ok()) {
+    return status;
+  }
+  return options;
+}
+
+int RunCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) {
+  // First of all, so that every thread gRPC starts leaves these signals to us.
+  const Interrupt interrupt;
+  std::error_code ignored;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  absl::StatusOr<ClusterRun::Options> options = PlanRun(flags, self.parent_path().string());
+  if (!options.ok()) {
+    error << "psctl: " << options.status().message() << std::endl;
+    return static_cast<int>(ExitCodeFor(options.status()));
+  }
+  options->view = ViewOfTerminal();
+  const SteadyClock clock;
+  return ClusterRun(*std::move(options), &ConnectToCluster, out, error, clock, interrupt.fd())
+      .Run();
+}
+
+}  // namespace torchps

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tools/cluster_run.h"
+#include "tools/flag_table.h"
+
+namespace torchps {
+
+// `psctl run`: a whole job, from its file to its report.
+
+std::vector<FlagSpec> RunFlags();
+
+// Reads, completes and checks everything before anything is started. `program_directory` is where
+// psctl lies: its companions are looked for there. Errors are one sentence that names the flag, the
+// job's field or the file.
+absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
+                                            const std::string& program_directory);
+
+// Plans and runs; returns the exit code. Complaints go to `error`, all else to `out`.
+int RunCommand(const FlagValues& flags, std::ostream& out, std::ostream& error);
+
+}  // namespace torchps

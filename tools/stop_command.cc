@@ -1,0 +1,46 @@
+#include "tools/stop_command.h"
+
+#include <string>
+
+#include "common/exit_codes.h"
+
+namespace torchps {
+namespace {
+
+constexpr absl::Duration kStopTimeout = absl::Seconds(15);
+
+}  // namespace
+
+std::vector<FlagSpec> StopFlags() {
+  return {{"servers", "HOST:PORT,...", "All servers of the cluster, in their order. Required."}};
+}
+
+int StopCluster(ClusterClient& cluster, std::ostream& out, std::ostream& error) {
+  int stopped = 0;
+  int stayed = 0;
+  // The last one first: server 0 knows about the job and stays to the end.
+  for (int i = static_cast<int>(cluster.addresses().size()) - 1; i >= 0; --i) {
+    const std::string& address = cluster.addresses()[i];
+    const absl::Status status = cluster.Shutdown(i, "psctl stop", kStopTimeout);
+    if (status.ok()) {
+      ++stopped;
+      out << "server " << i << " at " << address << " has stopped" << std::endl;
+    } else {
+      if (status.code() != absl::StatusCode::kUnavailable) ++stayed;
+      error << "psctl: server " << i << " at " << address << ": " << status.message() << std::endl;
+    }
+  }
+  if (stayed > 0) return static_cast<int>(ExitCode::kFailed);
+  return static_cast<int>(stopped > 0 ? ExitCode::kOk : ExitCode::kUnreachable);
+}
+
+int StopCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) {
+  const absl::StatusOr<std::vector<std::string>> servers = ServersFlag(flags, "stop");
+  if (!servers.ok()) {
+    error << "psctl: " << servers.status().message() << std::endl;
+    return static_cast<int>(ExitCode::kUsage);
+  }
+  return StopCluster(*ConnectToCluster(*servers), out, error);
+}
+
+}  // namespace torchps
