@@ -1,0 +1,248 @@
+#include "tests/testing/fault_proxy.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+#include <vector>
+
+#include "absl/memory/memory.h"
+#include "common/check.h"
+#include "common/clock.h"
+#include "common/split_mix64.h"
+
+namespace torchps {
+namespace {
+
+void MakeNonBlocking(const FileDescriptor& socket) {
+  fcntl(socket.get(), F_SETFL, fcntl(socket.get(), F_GETFL) | O_NONBLOCK);
+}
+
+}  // namespace
+
+// One direction of a connection: bytes read from one socket and not yet written to the other.
+struct FaultProxy::Pipe {
+  const FileDescriptor* from = nullptr;
+  const FileDescriptor* to = nullptr;
+  char bytes[64 << 10];
+  size_t begin = 0;
+  size_t end = 0;
+  bool from_ended = false;
+  bool finished = false;  // the end has been passed on as well
+  // May still be passed on before the connection breaks.
+  uint64_t allowance = UINT64_MAX;
+
+  bool empty() const { return begin == end; }
+  bool wants_read() const { return empty() && !from_ended; }
+
+  // False when the connection is to be broken, or is.
+  bool Move() {
+    while (true) {
+      if (wants_read()) {
+        const ssize_t got = recv(from->get(), bytes, sizeof(bytes), 0);
+        if (got < 0) return errno == EAGAIN;
+        begin = 0;
+        end = static_cast<size_t>(got);
+        from_ended = got == 0;
+      }
+      if (empty()) {
+        if (!finished) shutdown(to->get(), SHUT_WR);
+        finished = true;
+        return true;
+      }
+      const size_t count = static_cast<size_t>(std::min<uint64_t>(end - begin, allowance));
+      const ssize_t sent = send(to->get(), bytes + begin, count, MSG_NOSIGNAL);
+      if (sent < 0) return errno == EAGAIN;
+      begin += static_cast<size_t>(sent);
+      allowance -= static_cast<uint64_t>(sent);
+      if (allowance == 0) return false;
+    }
+  }
+};
+
+struct FaultProxy::Connection {
+  FileDescriptor client;
+  FileDescriptor target;
+  Pipe up;    // client to target
+  Pipe down;  // target to client
+};
+
+absl::StatusOr<std::unique_ptr<FaultProxy>> FaultProxy::Start(Options options) {
+  std::string address;
+  absl::StatusOr<FileDescriptor> listener = ListenOnLoopback(&address);
+  if (!listener.ok()) return listener.status();
+  MakeNonBlocking(*listener);
+  FileDescriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  TPS_CHECK(wake.get() >= 0, "cannot make an eventfd");
+  return absl::WrapUnique(
+      new FaultProxy(std::move(options), *std::move(listener), address, std::move(wake)));
+}
+
+FaultProxy::FaultProxy(Options options, FileDescriptor listener, std::string address,
+                       FileDescriptor wake)
+    : options_(std::move(options)),
+      listener_(std::move(listener)),
+      address_(std::move(address)),
+      wake_(std::move(wake)),
+      random_(options_.seed),
+      thread_([this] { Run(); }) {}
+
+FaultProxy::~FaultProxy() {
+  {
+    MutexLock lock(&mutex_);
+    orders_.stop = true;
+  }
+  Wake();
+  thread_.join();
+}
+
+void FaultProxy::ResetAll() {
+  MutexLock lock(&mutex_);
+  const uint64_t mine = ++orders_.resets;
+  Wake();
+  while (resets_obeyed_ < mine) reset_done_.Wait(&mutex_);
+}
+
+void FaultProxy::SetBlackHole(bool on) {
+  {
+    MutexLock lock(&mutex_);
+    orders_.black_hole = on;
+  }
+  Wake();
+}
+
+void FaultProxy::Heal() {
+  {
+    MutexLock lock(&mutex_);
+    orders_.healed = true;
+  }
+  Wake();
+}
+
+uint64_t FaultProxy::accepted() const {
+  MutexLock lock(&mutex_);
+  return accepted_;
+}
+
+uint64_t FaultProxy::resets() const {
+  MutexLock lock(&mutex_);
+  return resets_;
+}
+
+void FaultProxy::Wake() {
+  const uint64_t one = 1;
+  TPS_CHECK(write(wake_.get(), &one, sizeof(one)) == sizeof(one), "cannot write to an eventfd");
+}
+
+void FaultProxy::Run() {
+  const SteadyClock clock;
+  absl::Duration next_reset = clock.Now() + options_.reset_period;
+  std::vector<pollfd> files;
+  while (true) {
+    Orders orders;
+    {
+      MutexLock lock(&mutex_);
+      orders = orders_;
+    }
+    if (orders.stop) {
+      ResetOpen();
+      return;
+    }
+    const bool due = !orders.healed && clock.Now() >= next_reset;
+    if (due) next_reset += options_.reset_period;
+    bool ordered = false;
+    {
+      MutexLock lock(&mutex_);
+      ordered = resets_obeyed_ < orders.resets;
+    }
+    if (due || ordered) ResetOpen();
+    if (ordered) {
+      MutexLock lock(&mutex_);
+      resets_obeyed_ = orders.resets;
+      reset_done_.SignalAll();
+    }
+
+    files.assign(1, {wake_.get(), POLLIN, 0});
+    if (!orders.black_hole) {
+      Accept(orders);
+      files.push_back({listener_.get(), POLLIN, 0});
+      for (auto it = connections_.begin(); it != connections_.end();) {
+        Connection& connection = *it;
+        if (orders.healed) connection.up.allowance = UINT64_MAX;
+        if (!Move(connection)) {
+          it = connections_.erase(it);
+          continue;
+        }
+        const auto events = [](const Pipe& in, const Pipe& out) {
+          return static_cast<short>((in.wants_read() ? POLLIN : 0) | (out.empty() ? 0 : POLLOUT));
+        };
+        files.push_back({connection.client.get(), events(connection.up, connection.down), 0});
+        files.push_back({connection.target.get(), events(connection.down, connection.up), 0});
+        ++it;
+      }
+    }
+    const absl::Duration wait = orders.healed ? absl::InfiniteDuration() : next_reset - clock.Now();
+    const int milliseconds =
+        wait == absl::InfiniteDuration()
+            ? -1
+            : static_cast<int>(std::max<int64_t>(0, absl::ToInt64Milliseconds(wait) + 1));
+    poll(files.data(), files.size(), milliseconds);
+    uint64_t ignored;
+    if (read(wake_.get(), &ignored, sizeof(ignored)) < 0) continue;  // nobody woke us
+  }
+}
+
+void FaultProxy::Accept(const Orders& orders) {
+  while (true) {
+    FileDescriptor client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (client.get() < 0) return;
+    absl::StatusOr<FileDescriptor> target = ConnectTcp(options_.target);
+    if (!target.ok()) {
+      CloseWithReset(std::move(client));
+      continue;
+    }
+    MakeNonBlocking(client);
+    MakeNonBlocking(*target);
+    connections_.emplace_back();
+    Connection& connection = connections_.back();
+    connection.client = std::move(client);
+    connection.target = *std::move(target);
+    connection.up.from = &connection.client;
+    connection.up.to = &connection.target;
+    connection.down.from = &connection.target;
+    connection.down.to = &connection.client;
+    if (options_.cut_within_bytes > 0 && !orders.healed) {
+      connection.up.allowance = 1 + UniformBelow(random_, options_.cut_within_bytes);
+    }
+    MutexLock lock(&mutex_);
+    ++accepted_;
+  }
+}
+
+bool FaultProxy::Move(Connection& connection) {
+  if (!connection.up.Move() || !connection.down.Move()) {
+    CloseWithReset(std::move(connection.client));
+    CloseWithReset(std::move(connection.target));
+    MutexLock lock(&mutex_);
+    ++resets_;
+    return false;
+  }
+  return !connection.up.finished || !connection.down.finished;
+}
+
+void FaultProxy::ResetOpen() {
+  MutexLock lock(&mutex_);
+  resets_ += connections_.size();
+  for (Connection& connection : connections_) {
+    CloseWithReset(std::move(connection.client));
+    CloseWithReset(std::move(connection.target));
+  }
+  connections_.clear();
+}
+
+}  // namespace torchps

@@ -1,0 +1,147 @@
+#include "tests/testing/fault_proxy.h"
+
+#include <sys/socket.h>
+
+#include <string>
+#include <thread>
+
+#include "gtest/gtest.h"
+#include "tests/testing/eventually.h"
+#include "tests/testing/tcp.h"
+
+namespace torchps {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(20);
+// How long "nothing comes" is watched: only a wrong program would need it.
+constexpr absl::Duration kSilence = absl::Milliseconds(50);
+
+// A target that takes one connection at a time, by hand.
+class FaultProxyTest : public ::testing::Test {
+ protected:
+  void StartProxy(FaultProxy::Options options) {
+    auto listener = ListenOnLoopback(&options.target);
+    ASSERT_TRUE(listener.ok()) << listener.status();
+    listener_ = *std::move(listener);
+    auto proxy = FaultProxy::Start(options);
+    ASSERT_TRUE(proxy.ok()) << proxy.status();
+    proxy_ = *std::move(proxy);
+  }
+
+  void Connect() {
+    auto client = ConnectTcp(proxy_->address());
+    ASSERT_TRUE(client.ok()) << client.status();
+    client_ = *std::move(client);
+    target_ = FileDescriptor(accept(listener_.get(), nullptr, nullptr));
+  }
+
+  FileDescriptor listener_;
+  FileDescriptor client_;
+  FileDescriptor target_;
+  std::unique_ptr<FaultProxy> proxy_;
+};
+
+TEST_F(FaultProxyTest, PassesBytesAndTheirEndBothWays) {
+  StartProxy({});
+  Connect();
+  // More than any buffer on the way.
+  const std::string question(4 << 20, 'q');
+  std::thread asker([&] {
+    EXPECT_TRUE(WriteAll(client_, question).ok());
+    shutdown(client_.get(), SHUT_WR);
+  });
+  const TcpEnd asked = ReadUntilEnd(target_, kPatience);
+  asker.join();
+  EXPECT_EQ(asked.kind, TcpEnd::kClosed);
+  EXPECT_EQ(asked.bytes, question);
+  ASSERT_TRUE(WriteAll(target_, "answer").ok());
+  target_.Close();
+  const TcpEnd answered = ReadUntilEnd(client_, kPatience);
+  EXPECT_EQ(answered.kind, TcpEnd::kClosed);
+  EXPECT_EQ(answered.bytes, "answer");
+  EXPECT_EQ(proxy_->accepted(), 1);
+  EXPECT_EQ(proxy_->resets(), 0);
+}
+
+TEST_F(FaultProxyTest, ResetsBothSidesWhenTold) {
+  StartProxy({});
+  Connect();
+  ASSERT_TRUE(WriteAll(client_, "x").ok());
+  ASSERT_EQ(ReadUntilEnd(target_, kPatience, 1).bytes, "x");
+  proxy_->ResetAll();
+  EXPECT_EQ(ReadUntilEnd(client_, kPatience).kind, TcpEnd::kReset);
+  EXPECT_EQ(ReadUntilEnd(target_, kPatience).kind, TcpEnd::kReset);
+  EXPECT_EQ(proxy_->resets(), 1);
+  Connect();
+  ASSERT_TRUE(WriteAll(client_, "y").ok());
+  EXPECT_EQ(ReadUntilEnd(target_, kPatience, 1).bytes, "y") << "it goes on with new connections";
+}
+
+TEST_F(FaultProxyTest, ResetsOnAPeriodUntilItIsHealed) {
+  FaultProxy::Options options;
+  options.reset_period = absl::Milliseconds(20);
+  StartProxy(options);
+  for (int i = 0; i < 3; ++i) {
+    Connect();
+    EXPECT_EQ(ReadUntilEnd(client_, kPatience).kind, TcpEnd::kReset);
+  }
+  proxy_->Heal();
+  proxy_->ResetAll();  // whose return tells that the healing has been heard too
+  Connect();
+  EXPECT_EQ(ReadUntilEnd(client_, kSilence).kind, TcpEnd::kOpen);
+}
+
+TEST_F(FaultProxyTest, CutsEachConnectionAtABytePositionThatTheSeedGives) {
+  const auto positions = [this](uint64_t seed) {
+    FaultProxy::Options options;
+    options.cut_within_bytes = 1000;
+    options.seed = seed;
+    StartProxy(options);
+    std::vector<size_t> reached;
+    for (int i = 0; i < 5; ++i) {
+      Connect();
+      EXPECT_TRUE(WriteAll(client_, std::string(1000, 'x')).ok());
+      EXPECT_EQ(ReadUntilEnd(client_, kPatience).kind, TcpEnd::kReset);
+      reached.push_back(ReadUntilEnd(target_, kPatience).bytes.size());
+      EXPECT_GE(reached.back(), 1);
+      EXPECT_LE(reached.back(), 1000);
+    }
+    return reached;
+  };
+  const std::vector<size_t> first = positions(7);
+  EXPECT_EQ(positions(7), first);
+  EXPECT_NE(positions(8), first);
+}
+
+TEST_F(FaultProxyTest, ABlackHoleSwallowsUntilItIsLifted) {
+  StartProxy({});
+  Connect();
+  proxy_->SetBlackHole(true);
+  // Whoever hears the order after these bytes has passed them on; so wait for silence.
+  ASSERT_TRUE(WriteAll(client_, "x").ok());
+  const TcpEnd before = ReadUntilEnd(target_, kSilence, 1);
+  ASSERT_TRUE(WriteAll(client_, "y").ok());
+  EXPECT_EQ(ReadUntilEnd(target_, kSilence, 1).bytes, "");
+  EXPECT_EQ(ReadUntilEnd(client_, kSilence).kind, TcpEnd::kOpen);
+  proxy_->SetBlackHole(false);
+  const size_t left = 2 - before.bytes.size();
+  EXPECT_EQ(before.bytes + ReadUntilEnd(target_, kPatience, left).bytes, "xy");
+}
+
+TEST_F(FaultProxyTest, StopsPromptlyWithConnectionsOpen) {
+  StartProxy({});
+  Connect();
+  proxy_.reset();
+  EXPECT_EQ(ReadUntilEnd(client_, kPatience).kind, TcpEnd::kReset);
+}
+
+TEST_F(FaultProxyTest, ATargetThatIsAwayResetsTheClient) {
+  StartProxy({});
+  listener_.Close();
+  auto client = ConnectTcp(proxy_->address());
+  ASSERT_TRUE(client.ok());
+  EXPECT_EQ(ReadUntilEnd(*client, kPatience).kind, TcpEnd::kReset);
+}
+
+}  // namespace
+}  // namespace torchps

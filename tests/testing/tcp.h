@@ -1,0 +1,54 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace torchps {
+
+// Owns a file descriptor; -1 is none.
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) : fd_(other.Release()) {}
+  FileDescriptor& operator=(FileDescriptor&& other);
+  ~FileDescriptor() { Close(); }
+
+  int get() const { return fd_; }
+  int Release();
+  void Close();
+
+ private:
+  int fd_ = -1;
+};
+
+// TCP without gRPC, for tests that speak to a server as no client of ours would.
+
+// A socket that listens on a free port of 127.0.0.1, and the address it got. UNAVAILABLE: no port.
+absl::StatusOr<FileDescriptor> ListenOnLoopback(std::string* address);
+
+// A blocking connection to "127.0.0.1:PORT". UNAVAILABLE: nobody listens there.
+absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& address);
+
+// Blocks until all of `bytes` are in the kernel's hands. UNAVAILABLE: the connection is gone.
+absl::Status WriteAll(const FileDescriptor& socket, absl::string_view bytes);
+
+// Closes with a reset: what is on its way is thrown away and the peer gets ECONNRESET.
+void CloseWithReset(FileDescriptor socket);
+
+// What a connection brought until it ended.
+struct TcpEnd {
+  enum Kind { kOpen, kClosed, kReset };
+  Kind kind = kOpen;
+  std::string bytes;
+};
+
+// Reads until the peer ends the connection, `bytes_wanted` have come or `timeout` is over.
+TcpEnd ReadUntilEnd(const FileDescriptor& socket, absl::Duration timeout,
+                    size_t bytes_wanted = SIZE_MAX);
+
+}  // namespace torchps
