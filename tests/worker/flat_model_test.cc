@@ -1,0 +1,209 @@
+#include "worker/flat_model.h"
+
+#include <limits>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "torch/nn/functional/loss.h"
+#include "torch/nn/modules/batchnorm.h"
+#include "torch/nn/modules/linear.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+struct Net : torch::nn::Module {
+  Net()
+      : first(register_module("first", torch::nn::Linear(3, 2))),
+        norm(register_module("norm", torch::nn::BatchNorm1d(2))) {}
+  torch::Tensor forward(const torch::Tensor& input) { return norm->forward(first->forward(input)); }
+
+  torch::nn::Linear first;
+  torch::nn::BatchNorm1d norm;
+};
+
+absl::StatusOr<std::unique_ptr<FlatModel>> Lay(torch::nn::Module& module) {
+  return FlatModel::Create(module, torch::kCPU,
+                           [](const std::string& name) { return name == "first.bias" ? 1 : -1; });
+}
+
+std::vector<std::string> Names(const ModelLayout& layout) {
+  std::vector<std::string> names;
+  for (const Segment& segment : layout.segments()) names.push_back(segment.name);
+  return names;
+}
+
+TEST(FlatModelTest, LaysOutParametersThenFloatBuffersAndLeavesIntegersAlone) {
+  Net net;
+  const auto model = Lay(net);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(Names((*model)->layout()),
+              ElementsAre("first.weight", "first.bias", "norm.weight", "norm.bias",
+                          "norm.running_mean", "norm.running_var"));
+  EXPECT_EQ((*model)->layout().trained_size(), 6 + 2 + 2 + 2);
+  EXPECT_EQ((*model)->layout().averaged_size(), 4);
+  EXPECT_EQ((*model)->layout().segments()[1].group, 1);
+  EXPECT_EQ((*model)->layout().segments()[0].group, -1);
+}
+
+TEST(FlatModelTest, KeepsTheValuesAndSharesTheirMemory) {
+  Net net;
+  const torch::Tensor before = net.first->weight.detach().clone();
+  const auto model = Lay(net);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_TRUE(torch::equal(net.first->weight.detach(), before));
+  (*model)->values()[4] = 42;
+  EXPECT_EQ(net.first->weight[1][1].item<float>(), 42);
+  net.first->bias.data()[1] = 43;
+  EXPECT_EQ((*model)->values()[7], 43);
+}
+
+TEST(FlatModelTest, BackwardAddsIntoTheFlatGradient) {
+  Net net;
+  const auto model = Lay(net);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const torch::Tensor input = torch::ones({1, 3});
+  for (int pass = 1; pass <= 2; ++pass) {
+    net.first->forward(input).sum().backward();
+    EXPECT_THAT((*model)->gradients().subspan(0, 8), ::testing::Each(pass));
+  }
+  EXPECT_THAT((*model)->gradients().subspan(8), ::testing::Each(0)) << "not part of this loss";
+  (*model)->ZeroGradients();
+  EXPECT_THAT((*model)->gradients(), ::testing::Each(0));
+  EXPECT_TRUE((*model)->CheckViews().ok());
+}
+
+TEST(FlatModelTest, RunningStatisticsAreSeenThroughTheAveragedElements) {
+  Net net;
+  const auto model = Lay(net);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT((*model)->averaged(), ElementsAre(0, 0, 1, 1));
+  net.forward(torch::randn({8, 3}) * 3 + 5);
+  EXPECT_THAT((*model)->averaged(), ::testing::Not(ElementsAre(0, 0, 1, 1)));
+  EXPECT_EQ((*model)->averaged()[0], net.norm->running_mean[0].item<float>());
+  EXPECT_TRUE((*model)->CheckViews().ok());
+}
+
+TEST(FlatModelTest, TheSameGradientAsWithoutIt) {
+  torch::manual_seed(3);
+  Net plain;
+  torch::manual_seed(3);
+  Net flat;
+  const auto model = Lay(flat);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const torch::Tensor input = torch::randn({4, 3});
+  plain.forward(input).pow(2).sum().backward();
+  flat.forward(input).pow(2).sum().backward();
+  EXPECT_TRUE(torch::equal(plain.first->weight.grad(), flat.first->weight.grad()));
+  EXPECT_TRUE(torch::equal(plain.norm->bias.grad(), flat.norm->bias.grad()));
+}
+
+struct Half : torch::nn::Module {
+  explicit Half(torch::Tensor shared) { weight = register_parameter("weight", shared); }
+  torch::Tensor weight;
+};
+struct Tied : torch::nn::Module {
+  Tied() {
+    const torch::Tensor shared = torch::ones({2});
+    in = register_module("in", std::make_shared<Half>(shared));
+    out = register_module("out", std::make_shared<Half>(in->weight));
+  }
+  std::shared_ptr<Half> in;
+  std::shared_ptr<Half> out;
+};
+
+TEST(FlatModelTest, ATiedParameterIsOneSegmentWithOneGradient) {
+  Tied net;
+  const auto model = Lay(net);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(Names((*model)->layout()), ElementsAre("in.weight"));
+  (net.in->weight.sum() + 2 * net.out->weight.sum()).backward();
+  EXPECT_THAT((*model)->gradients(), ElementsAre(3, 3));
+}
+
+TEST(FlatModelTest, TwoTensorsOnOneMemoryAreRefused) {
+  torch::nn::Linear first(2, 2);
+  torch::nn::Linear second(2, 2);
+  second->weight.set_data(first->weight.data());
+  torch::nn::Module both;
+  both.register_module("first", first);
+  both.register_module("second", second);
+  const auto model = Lay(both);
+  EXPECT_TRUE(absl::IsInvalidArgument(model.status())) << model.status();
+  EXPECT_THAT(std::string(model.status().message()),
+              HasSubstr("'first.weight' and 'second.weight'"));
+}
+
+TEST(FlatModelTest, AFrozenParameterIsNotSent) {
+  Net net;
+  net.first->weight.set_requires_grad(false);
+  const auto model = Lay(net);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(Names((*model)->layout()).front(), "first.bias");
+}
+
+TEST(FlatModelTest, AnythingButFloat32IsRefusedByName) {
+  Net net;
+  net.norm->to(torch::kFloat64);
+  const auto model = Lay(net);
+  EXPECT_TRUE(absl::IsInvalidArgument(model.status())) << model.status();
+  EXPECT_THAT(std::string(model.status().message()), HasSubstr("'norm.weight'"));
+  EXPECT_THAT(std::string(model.status().message()), HasSubstr("Double"));
+}
+
+TEST(FlatModelTest, AFloatBufferWithInfinitiesIsRefusedByName) {
+  Net net;
+  net.register_buffer("mask", torch::full({2}, -std::numeric_limits<float>::infinity()));
+  const auto model = Lay(net);
+  EXPECT_TRUE(absl::IsInvalidArgument(model.status())) << model.status();
+  EXPECT_THAT(std::string(model.status().message()), HasSubstr("'mask'"));
+}
+
+TEST(FlatModelTest, AModelWithNothingToTrainIsRefused) {
+  torch::nn::Module empty;
+  EXPECT_TRUE(absl::IsInvalidArgument(Lay(empty).status()));
+}
+
+TEST(FlatModelTest, ADeviceThatIsNotThereIsRefused) {
+  Net net;
+  const auto model =
+      FlatModel::Create(net, torch::Device("cuda:99"), [](const std::string&) { return -1; });
+  EXPECT_TRUE(absl::IsInvalidArgument(model.status())) << model.status();
+}
+
+TEST(FlatModelTest, SurvivesZeroGradThatTakesTheGradientsAway) {
+  Net net;
+  const auto model = Lay(net);
+  ASSERT_TRUE(model.ok()) << model.status();
+  net.zero_grad(/*set_to_none=*/true);
+  (*model)->ZeroGradients();
+  net.first->forward(torch::ones({1, 3})).sum().backward();
+  EXPECT_TRUE((*model)->CheckViews().ok());
+  EXPECT_EQ((*model)->gradients()[0], 1);
+}
+
+TEST(FlatModelTest, NoticesAGradientThatWasReplaced) {
+  Net net;
+  const auto model = Lay(net);
+  ASSERT_TRUE(model.ok()) << model.status();
+  net.zero_grad(/*set_to_none=*/true);
+  net.first->forward(torch::ones({1, 3})).sum().backward();
+  const absl::Status status = (*model)->CheckViews();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("gradient of 'first.weight'"));
+}
+
+TEST(FlatModelTest, NoticesAModuleThatWasMoved) {
+  Net net;
+  const auto model = Lay(net);
+  ASSERT_TRUE(model.ok()) << model.status();
+  net.norm->to(torch::kFloat64);
+  const absl::Status status = (*model)->CheckViews();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("'norm.weight'"));
+}
+
+}  // namespace
+}  // namespace torchps

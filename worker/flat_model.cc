@@ -1,0 +1,207 @@
+#include "worker/flat_model.h"
+
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "torch/cuda.h"
+#include "torch/utils.h"
+
+namespace torchps {
+namespace {
+
+absl::Status CheckDevice(torch::Device device) {
+  if (device.is_cpu()) return absl::OkStatus();
+  if (!device.is_cuda()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("device '", device.str(), "' is not known; expected cpu, cuda or cuda:INDEX"));
+  }
+  if (!torch::cuda::is_available()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "device '", device.str(),
+        "' cannot be used: this libtorch is built without CUDA, or no driver is there"));
+  }
+  const auto count = static_cast<int64_t>(torch::cuda::device_count());
+  if (device.has_index() && device.index() >= count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("device '", device.str(), "' is not there; this machine has ", count));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTensor(const std::string& name, const torch::Tensor& tensor) {
+  if (tensor.layout() != torch::kStrided) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", name, "' is sparse; only dense tensors can be trained here"));
+  }
+  if (tensor.scalar_type() != torch::kFloat32) {
+    return absl::InvalidArgumentError(absl::StrCat("'", name, "' holds elements of type ",
+                                                   torch::toString(tensor.scalar_type()),
+                                                   "; expected Float (32 bits)"));
+  }
+  return absl::OkStatus();
+}
+
+// Finds what is sent, each tensor once, in the order of registration.
+class Collector {
+ public:
+  absl::Status Add(const std::string& name, const torch::Tensor& tensor, int group, bool averaged) {
+    if (!seen_.insert(tensor.unsafeGetTensorImpl()).second) return absl::OkStatus();
+    if (absl::Status status = CheckTensor(name, tensor); !status.ok()) return status;
+    if (tensor.numel() > 0) {
+      const auto [other, is_new] = by_memory_.try_emplace(tensor.data_ptr(), name);
+      if (!is_new) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "'", other->second, "' and '", name, "' are two tensors on the same memory; to tie ",
+            "them, register one and the same tensor under both names"));
+      }
+    }
+    Segment segment;
+    segment.name = name;
+    segment.shape.assign(tensor.sizes().begin(), tensor.sizes().end());
+    segment.group = group;
+    segment.averaged = averaged;
+    segments.push_back(std::move(segment));
+    tensors.push_back(tensor);
+    return absl::OkStatus();
+  }
+
+  std::vector<Segment> segments;
+  std::vector<torch::Tensor> tensors;
+
+ private:
+  absl::flat_hash_set<const void*> seen_;
+  absl::flat_hash_map<const void*, std::string> by_memory_;
+};
+
+absl::Status Collect(torch::nn::Module& module, const FlatModel::GroupOf& group_of,
+                     Collector& found) {
+  for (const auto& item : module.named_parameters()) {
+    const torch::Tensor& parameter = item.value();
+    if (!parameter.defined() || !parameter.requires_grad()) continue;
+    absl::Status status =
+        found.Add(item.key(), parameter, group_of(item.key()), /*averaged=*/false);
+    if (!status.ok()) return status;
+  }
+  for (const auto& item : module.named_buffers()) {
+    const torch::Tensor& buffer = item.value();
+    if (!buffer.defined() || !buffer.is_floating_point()) continue;
+    absl::Status status = found.Add(item.key(), buffer, /*group=*/-1, /*averaged=*/true);
+    if (!status.ok()) return status;
+    if (!buffer.isfinite().all().item<bool>()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("buffer '", item.key(), "' is not finite, and float buffers are averaged ",
+                       "over workers; register a mask as a boolean buffer"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool IsView(const torch::Tensor& tensor, const torch::Tensor& view) {
+  return tensor.defined() && tensor.numel() == view.numel() &&
+         tensor.data_ptr() == view.data_ptr() && tensor.is_contiguous();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<FlatModel>> FlatModel::Create(torch::nn::Module& module,
+                                                             torch::Device device,
+                                                             const GroupOf& group_of) {
+  if (absl::Status status = CheckDevice(device); !status.ok()) return status;
+  try {
+    torch::NoGradGuard no_grad;
+    module.to(device);
+    Collector found;
+    if (absl::Status status = Collect(module, group_of, found); !status.ok()) return status;
+    absl::StatusOr<ModelLayout> layout = ModelLayout::Create(std::move(found.segments));
+    if (!layout.ok()) return layout.status();
+    return std::unique_ptr<FlatModel>(
+        new FlatModel(*std::move(layout), std::move(found.tensors), device));
+  } catch (const c10::Error& error) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the module cannot be laid out on ", device.str(), ": ", error.what_without_backtrace()));
+  }
+}
+
+FlatModel::FlatModel(ModelLayout layout, std::vector<torch::Tensor> tensors, torch::Device device)
+    : layout_(std::move(layout)) {
+  const auto options = torch::TensorOptions().dtype(torch::kFloat32).device(device);
+  values_ = torch::empty({layout_.size()}, options);
+  gradients_ = torch::zeros({layout_.trained_size()}, options);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Segment& segment = layout_.segments()[i];
+    Member member;
+    member.tensor = std::move(tensors[i]);
+    member.value_view =
+        values_.narrow(0, segment.offset, segment.length).view(member.tensor.sizes());
+    member.value_view.copy_(member.tensor);
+    member.tensor.set_data(member.value_view);
+    if (!segment.averaged) {
+      member.gradient_view =
+          gradients_.narrow(0, segment.offset, segment.length).view(member.tensor.sizes());
+      member.tensor.mutable_grad() = member.gradient_view;
+    }
+    members_.push_back(std::move(member));
+  }
+  if (device.is_cpu()) {
+    host_values_ = values_;
+    host_gradients_ = gradients_;
+  } else {
+    host_values_ = values_.cpu().pin_memory();
+    host_gradients_ = gradients_.cpu().pin_memory();
+  }
+}
+
+absl::Span<float> FlatModel::values() {
+  return absl::MakeSpan(host_values_.data_ptr<float>(), layout_.size());
+}
+
+absl::Span<float> FlatModel::gradients() {
+  return absl::MakeSpan(host_gradients_.data_ptr<float>(), layout_.trained_size());
+}
+
+absl::Span<const float> FlatModel::averaged() { return values().subspan(layout_.trained_size()); }
+
+void FlatModel::ToDevice() {
+  if (device().is_cpu()) return;
+  torch::NoGradGuard no_grad;
+  values_.copy_(host_values_);
+}
+
+void FlatModel::ToHost() {
+  if (device().is_cpu()) return;
+  torch::NoGradGuard no_grad;
+  host_gradients_.copy_(gradients_);
+  const int64_t trained = layout_.trained_size();
+  const int64_t averaged = layout_.averaged_size();
+  host_values_.narrow(0, trained, averaged).copy_(values_.narrow(0, trained, averaged));
+}
+
+void FlatModel::ZeroGradients() {
+  torch::NoGradGuard no_grad;
+  gradients_.zero_();
+  for (Member& member : members_) {
+    if (!member.gradient_view.defined() || member.tensor.grad().defined()) continue;
+    member.tensor.mutable_grad() = member.gradient_view;
+  }
+}
+
+absl::Status FlatModel::CheckViews() const {
+  for (size_t i = 0; i < members_.size(); ++i) {
+    const Member& member = members_[i];
+    if (!IsView(member.tensor, member.value_view)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "'", layout_.segments()[i].name, "' no longer lies in the flat value vector; ",
+          "a module may not be moved or its tensors replaced after the start"));
+    }
+    if (member.gradient_view.defined() && !IsView(member.tensor.grad(), member.gradient_view)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the gradient of '", layout_.segments()[i].name, "' no longer lies in the flat gradient ",
+          "vector; something has replaced it during the step"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace torchps

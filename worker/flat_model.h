@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/model_layout.h"
+#include "torch/nn/module.h"
+#include "torch/types.h"
+
+namespace torchps {
+
+// A module whose trained parameters are views of one flat value tensor and whose gradients are
+// views of one flat gradient tensor, so that backward() accumulates straight into what is sent and
+// a pull lands straight where forward() reads.
+//
+//   flat values     | trained parameters ............ | averaged buffers |
+//   flat gradients  | one element per trained element |
+//
+// What goes where:
+//   - a parameter with requires_grad is trained; one registered under several names (tied) has one
+//     segment, under its first name;
+//   - a float buffer (batch-norm running statistics) is averaged over workers;
+//   - a frozen parameter (requires_grad = false) and an integer or boolean buffer
+//     (num_batches_tracked) is not sent at all: each worker keeps its own, the same in all of them
+//     if they start from the same seed and nobody writes to it.
+// Everything that is sent must be dense float32.
+//
+// On a CUDA device the flat tensors live there, and pinned host buffers mirror them; the spans
+// below are always host memory. On the CPU they are the flat tensors themselves, and ToDevice()
+// and ToHost() have nothing to do.
+//
+// Thread-compatible: used by the trainer's thread; the spans may be read and written by another
+// thread while no forward, backward, ToDevice or ToHost runs. Borrows the module for Create() only;
+// its tensors share the flat tensors' memory and stay valid after the FlatModel is gone.
+class FlatModel {
+ public:
+  // Index of the optimizer's parameter group for a parameter's name, -1 for none.
+  using GroupOf = std::function<int(const std::string& name)>;
+
+  // Moves `module` to `device` and its parameters and float buffers into the flat tensors; their
+  // values stay what they were.
+  // INVALID_ARGUMENT names the tensor: not float32, not dense, two tensors that share memory
+  // without being one, a float buffer that is not finite, nothing to train; or the device that is
+  // not there.
+  static absl::StatusOr<std::unique_ptr<FlatModel>> Create(torch::nn::Module& module,
+                                                           torch::Device device,
+                                                           const GroupOf& group_of);
+
+  const ModelLayout& layout() const { return layout_; }
+  torch::Device device() const { return values_.device(); }
+
+  // All layout().size() values: trained elements, then averaged ones.
+  absl::Span<float> values();
+  // Gradients of the layout().trained_size() trained elements.
+  absl::Span<float> gradients();
+  // The averaged elements' values: the end of values().
+  absl::Span<const float> averaged();
+
+  // After values() were written: forward() computes with them from now on.
+  void ToDevice();
+  // After backward(): gradients() and averaged() are what it left behind.
+  void ToHost();
+
+  // Sets all gradients to zero in one pass, and puts back the views of those that
+  // `module->zero_grad(/*set_to_none=*/true)` has taken away.
+  void ZeroGradients();
+
+  // OK while every value and gradient still is the view it was made. FAILED_PRECONDITION names the
+  // first that is not: something has replaced it (module->to(...), set_data, an optimizer), and
+  // what it computes would not be sent. Costs a pointer comparison per tensor.
+  absl::Status CheckViews() const;
+
+ private:
+  // One sent tensor. Its segment is layout_.segments() at the same index.
+  struct Member {
+    torch::Tensor tensor;
+    torch::Tensor value_view;
+    torch::Tensor gradient_view;  // undefined where the tensor is averaged
+  };
+
+  FlatModel(ModelLayout layout, std::vector<torch::Tensor> tensors, torch::Device device);
+
+  const ModelLayout layout_;
+  torch::Tensor values_;
+  torch::Tensor gradients_;
+  // Pinned mirrors; on the CPU the flat tensors themselves.
+  torch::Tensor host_values_;
+  torch::Tensor host_gradients_;
+  std::vector<Member> members_;
+};
+
+}  // namespace torchps
