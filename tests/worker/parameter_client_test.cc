@@ -1,0 +1,286 @@
+#include "worker/parameter_client.h"
+
+#include <memory>
+#include <numeric>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/worker/fake_parameter_server.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::Property;
+using ::testing::SizeIs;
+
+// Two servers, blocks of four elements: 10 trained elements in blocks 0 to 2, 2 averaged ones in
+// block 3.
+class ParameterClientTest : public ::testing::Test {
+ protected:
+  ParameterClientTest() {
+    Segment trained;
+    trained.name = "weight";
+    trained.shape = {10};
+    Segment averaged;
+    averaged.name = "running_mean";
+    averaged.shape = {2};
+    averaged.averaged = true;
+    layout_ = *ModelLayout::Create({trained, averaged});
+    block_map_ = *BlockMap::Create(layout_, 4 * sizeof(float), 2);
+    for (int index = 0; index < 2; ++index) {
+      servers_.push_back(std::make_unique<FakeParameterServer>(index, block_map_));
+    }
+    gradients_.resize(layout_.trained_size());
+    std::iota(gradients_.begin(), gradients_.end(), 1.0f);
+    values_.resize(layout_.size());
+  }
+
+  std::unique_ptr<ParameterClient> MakeClient(absl::Duration patience = absl::Seconds(60)) {
+    ParameterClient::Options options;
+    for (const auto& server : servers_) options.servers.push_back(server->endpoint());
+    options.layout = layout_;
+    options.block_map = block_map_;
+    options.job.set_name("the job");
+    options.job_id = 77;
+    options.slot = 3;
+    options.incarnation = 5;
+    options.patience = patience;
+    options.clock = &clock_;
+    options.stop = &stop_;
+    auto client = ParameterClient::Create(std::move(options));
+    EXPECT_TRUE(client.ok()) << client.status();
+    return *std::move(client);
+  }
+
+  absl::StatusOr<PushResult> Push(ParameterClient& client, Step step) {
+    return client.Push(step, /*weight=*/32, gradients_, averaged_);
+  }
+
+  static std::vector<float> Payload(const PushFrame& frame) {
+    std::vector<float> floats(frame.payload().size() / sizeof(float));
+    std::memcpy(floats.data(), frame.payload().data(), frame.payload().size());
+    return floats;
+  }
+
+  SteadyClock clock_;
+  StopLatch stop_;
+  ModelLayout layout_;
+  BlockMap block_map_;
+  std::vector<std::unique_ptr<FakeParameterServer>> servers_;
+  std::vector<float> gradients_;
+  std::vector<float> averaged_ = {0.25f, 0.75f};
+  std::vector<float> values_;
+};
+
+TEST_F(ParameterClientTest, HelloTellsEachServerItsPlaceAndStartsAtTheLargestClock) {
+  HelloReply reply;
+  reply.set_server_life(11);
+  reply.set_floor(4);
+  servers_[0]->SetHelloReply(reply);
+  reply.set_server_life(12);
+  reply.set_floor(2);
+  reply.set_last_step(9);
+  servers_[1]->SetHelloReply(reply);
+  const auto client = MakeClient();
+  const auto start = client->Hello();
+  ASSERT_TRUE(start.ok()) << start.status();
+  EXPECT_EQ(*start, 9);
+  ASSERT_THAT(servers_[1]->hellos(), SizeIs(1));
+  const HelloRequest hello = servers_[1]->hellos()[0];
+  EXPECT_EQ(hello.server_index(), 1);
+  EXPECT_EQ(hello.server_count(), 2);
+  EXPECT_EQ(hello.slot(), 3);
+  EXPECT_EQ(hello.incarnation(), 5);
+  EXPECT_EQ(hello.job_id(), 77);
+  EXPECT_EQ(hello.job().name(), "the job");
+  EXPECT_EQ(hello.layout().segment_size(), 2);
+}
+
+TEST_F(ParameterClientTest, PullPutsEachBlockInItsPlace) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  const auto pull = client->Pull(/*clock=*/6, /*read_only=*/false, absl::MakeSpan(values_));
+  ASSERT_TRUE(pull.ok()) << pull.status();
+  EXPECT_THAT(values_, ::testing::ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3));
+  EXPECT_EQ(pull->floor, 7);                       // the smaller one
+  EXPECT_EQ(pull->parked, absl::Milliseconds(2));  // the longer one
+  EXPECT_EQ(servers_[0]->pulls()[0].clock(), 6);
+  EXPECT_EQ(servers_[0]->pulls()[0].server_life(), 1000);
+}
+
+TEST_F(ParameterClientTest, PushSendsGradientsAndAveragedValuesWithTheVersionsOfThePull) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  ASSERT_TRUE(client->Pull(0, false, absl::MakeSpan(values_)).ok());
+  const auto push = Push(*client, 1);
+  ASSERT_TRUE(push.ok()) << push.status();
+  EXPECT_EQ(push->accepted, 4);
+  EXPECT_EQ(push->rejected, 0);
+  const auto pushes = servers_[1]->pushes();
+  ASSERT_THAT(pushes, SizeIs(1));
+  ASSERT_THAT(pushes[0].frames, SizeIs(2));
+  const PushFrame& trained = pushes[0].frames[0];
+  EXPECT_EQ(trained.block(), 1);
+  EXPECT_EQ(trained.step(), 1);
+  EXPECT_EQ(trained.slot(), 3);
+  EXPECT_EQ(trained.incarnation(), 5);
+  EXPECT_EQ(trained.base_version(), 101);
+  EXPECT_EQ(trained.server_life(), 1001);
+  EXPECT_EQ(trained.weight(), 32);
+  EXPECT_EQ(trained.block_count(), 2);
+  EXPECT_THAT(Payload(trained), ::testing::ElementsAre(5, 6, 7, 8));
+  EXPECT_THAT(Payload(pushes[0].frames[1]), ::testing::ElementsAre(0.25f, 0.75f));
+}
+
+TEST_F(ParameterClientTest, InitialValuesAreStepZero) {
+  for (size_t i = 0; i < values_.size(); ++i) values_[i] = static_cast<float>(i);
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  ASSERT_TRUE(client->Initialize(values_).ok());
+  const auto pushes = servers_[1]->pushes();
+  ASSERT_THAT(pushes, SizeIs(1));
+  EXPECT_EQ(pushes[0].frames[0].step(), 0);
+  EXPECT_THAT(Payload(pushes[0].frames[1]), ::testing::ElementsAre(10, 11));
+}
+
+// The one that matters: after an unknown outcome the same name carries the same bytes.
+TEST_F(ParameterClientTest, APushThatBreaksOffIsSentAgainAsItWas) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  ASSERT_TRUE(client->Pull(0, false, absl::MakeSpan(values_)).ok());
+  for (const int frames : {0, 1, 2}) servers_[0]->AddPushFault({grpc::UNAVAILABLE, frames});
+  servers_[0]->AddPushFault({grpc::DEADLINE_EXCEEDED, 2});
+  const auto push = Push(*client, 1);
+  ASSERT_TRUE(push.ok()) << push.status();
+
+  const auto pushes = servers_[0]->pushes();
+  ASSERT_THAT(pushes, SizeIs(5));
+  const auto& whole = pushes.back().frames;
+  ASSERT_THAT(whole, SizeIs(2));
+  for (const auto& seen : pushes) {
+    for (size_t i = 0; i < seen.frames.size(); ++i) {
+      EXPECT_EQ(seen.frames[i].SerializeAsString(), whole[i].SerializeAsString());
+    }
+  }
+  EXPECT_THAT(servers_[1]->pushes(), SizeIs(1)) << "the other server had answered";
+}
+
+TEST_F(ParameterClientTest, APullThatBreaksOffIsMadeAgain) {
+  servers_[1]->AddPullFault({grpc::UNAVAILABLE, 1});
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  ASSERT_TRUE(client->Pull(0, false, absl::MakeSpan(values_)).ok());
+  EXPECT_THAT(servers_[1]->pulls(), SizeIs(2));
+  EXPECT_THAT(servers_[0]->pulls(), SizeIs(1));
+  EXPECT_THAT(values_, ::testing::ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3));
+}
+
+TEST_F(ParameterClientTest, AServerThatHasForgottenTheSlotIsGreetedAgain) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  HelloReply later;
+  later.set_server_life(2000);
+  later.set_initialized(true);
+  later.set_floor(8);
+  servers_[0]->SetHelloReply(later);
+  servers_[0]->AddPullFault({grpc::ABORTED});
+  ASSERT_TRUE(client->Pull(1, false, absl::MakeSpan(values_)).ok());
+  EXPECT_THAT(servers_[0]->hellos(), SizeIs(2));
+  EXPECT_EQ(servers_[0]->pulls()[1].server_life(), 2000);
+  EXPECT_EQ(servers_[0]->pulls()[1].clock(), 8);
+  EXPECT_EQ(client->start_clock(), 8);
+}
+
+TEST_F(ParameterClientTest, AServerThatKeepsAbortingIsNotGreetedForEver) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  for (int i = 0; i < 4; ++i) servers_[0]->AddPullFault({grpc::ABORTED});
+  const auto pull = client->Pull(1, false, absl::MakeSpan(values_));
+  EXPECT_TRUE(absl::IsAborted(pull.status())) << pull.status();
+}
+
+TEST_F(ParameterClientTest, AServerThatHasLostTheModelEndsTheJob) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  HelloReply empty;
+  empty.set_server_life(2000);
+  servers_[0]->SetHelloReply(empty);
+  servers_[0]->AddPullFault({grpc::ABORTED});
+  const auto pull = client->Pull(1, false, absl::MakeSpan(values_));
+  EXPECT_TRUE(absl::IsFailedPrecondition(pull.status())) << pull.status();
+  EXPECT_THAT(std::string(pull.status().message()), HasSubstr("lost the model"));
+}
+
+TEST_F(ParameterClientTest, ARefusedJobIsAnErrorThatNamesTheServer) {
+  servers_[1]->AddHelloFault({grpc::FAILED_PRECONDITION, 0, "the models differ"});
+  const auto hello = MakeClient()->Hello();
+  EXPECT_TRUE(absl::IsFailedPrecondition(hello.status())) << hello.status();
+  EXPECT_EQ(hello.status().message(), "server 1 in this process: the models differ");
+}
+
+TEST_F(ParameterClientTest, AFrameOfTheWrongLengthIsRefused) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  servers_[1]->CutNextFrame(1);
+  const auto pull = client->Pull(0, false, absl::MakeSpan(values_));
+  EXPECT_TRUE(absl::IsInvalidArgument(pull.status())) << pull.status();
+  EXPECT_THAT(std::string(pull.status().message()),
+              AllOf(HasSubstr("server 1"), HasSubstr("block 1 with 3 elements; expected 4")));
+}
+
+TEST_F(ParameterClientTest, RejectedBlocksAreCountedAndAreNoError) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  servers_[1]->SetVerdict(REJECTED_STALE, 13);
+  const auto push = Push(*client, 1);
+  ASSERT_TRUE(push.ok()) << push.status();
+  EXPECT_EQ(push->accepted, 2);
+  EXPECT_EQ(push->rejected, 2);
+  EXPECT_EQ(push->max_lag, 13);
+}
+
+TEST_F(ParameterClientTest, PatienceEnds) {
+  for (int i = 0; i < 100; ++i) servers_[0]->AddHelloFault({grpc::UNAVAILABLE, 0, "not today"});
+  const auto hello = MakeClient(/*patience=*/absl::Milliseconds(300))->Hello();
+  EXPECT_TRUE(absl::IsUnavailable(hello.status())) << hello.status();
+  EXPECT_THAT(std::string(hello.status().message()),
+              AllOf(HasSubstr("server 0"), HasSubstr("300ms"), HasSubstr("not today")));
+}
+
+TEST_F(ParameterClientTest, AStopEndsTheWaitForAServer) {
+  for (int i = 0; i < 1000; ++i) servers_[0]->AddHelloFault({});
+  const auto client = MakeClient();
+  std::thread stopper([&] { stop_.Stop("the user had enough"); });
+  const auto hello = client->Hello();
+  stopper.join();
+  EXPECT_TRUE(absl::IsCancelled(hello.status())) << hello.status();
+  EXPECT_EQ(hello.status().message(), "the user had enough");
+}
+
+TEST_F(ParameterClientTest, LeavingStillWorksAfterAStop) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  stop_.Stop("the user had enough");
+  EXPECT_TRUE(client->Leave().ok());
+  EXPECT_EQ(servers_[0]->leaves(), 1);
+  EXPECT_EQ(servers_[1]->leaves(), 1);
+}
+
+TEST_F(ParameterClientTest, RenewsOnlyWhereItIsKnown) {
+  const auto client = MakeClient();
+  client->Renew(absl::Seconds(1));
+  EXPECT_EQ(servers_[0]->renewals(), 0);
+  ASSERT_TRUE(client->Hello().ok());
+  client->Renew(absl::Seconds(1));
+  EXPECT_EQ(servers_[0]->renewals(), 1);
+  ASSERT_TRUE(client->Leave().ok());
+  client->Renew(absl::Seconds(1));
+  EXPECT_EQ(servers_[0]->renewals(), 1);
+}
+
+}  // namespace
+}  // namespace torchps

@@ -1,0 +1,85 @@
+#include "worker/server_patience.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "worker/server_probe.h"
+
+namespace torchps {
+namespace {
+
+constexpr absl::Duration kFirstLine = absl::Seconds(2);
+constexpr absl::Duration kLineInterval = absl::Seconds(10);
+// Something that has never answered us but answers others in another protocol gets so long; a
+// server of ours speaks HTTP/2 from the moment it listens.
+constexpr absl::Duration kForeignAfter = absl::Seconds(3);
+// Something that accepts connections and says nothing may also be a server on a very busy machine.
+constexpr absl::Duration kSilentAfter = absl::Seconds(10);
+constexpr absl::Duration kProbeTimeout = absl::Milliseconds(500);
+
+}  // namespace
+
+absl::Status NoTorchpsServer(const ServerEndpoint& server) {
+  return absl::FailedPreconditionError(
+      absl::StrCat(server.address, " answers, but is no torchps server"));
+}
+
+ServerPatience::ServerPatience(const ServerEndpoint& server, Options options)
+    : server_(server),
+      options_(std::move(options)),
+      backoff_(Backoff::Options(), options_.seed + static_cast<uint64_t>(server.index)) {}
+
+bool ServerPatience::MayRetry(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+    // What a call gets whose connection or server went away under it, depending on the moment. No
+    // server of ours answers so.
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void ServerPatience::Answered() {
+  has_answered_ = true;
+  silent_since_.reset();
+  backoff_.Reset();
+}
+
+absl::StatusOr<absl::Duration> ServerPatience::Failed(const absl::Status& failure) {
+  const absl::Duration now = options_.clock->Now();
+  if (!silent_since_.has_value()) {
+    silent_since_ = now;
+    next_line_ = now + kFirstLine;
+  }
+  const absl::Duration silence = now - *silent_since_;
+  const bool give_up = silence >= options_.patience;
+  const bool line_due = now >= next_line_;
+  const bool may_be_foreign = !has_answered_ && silence >= kForeignAfter;
+  if (give_up || line_due || may_be_foreign) {
+    std::string reason(failure.message());
+    if (!server_.address.empty()) {
+      const ProbeResult probe = ProbeServer(server_.address, kProbeTimeout);
+      if (!has_answered_ && ((probe.kind == ProbeResult::kForeign && silence >= kForeignAfter) ||
+                             (probe.kind == ProbeResult::kSilent && silence >= kSilentAfter))) {
+        return NoTorchpsServer(server_);
+      }
+      if (probe.kind != ProbeResult::kHttp2) reason = probe.reason;
+    }
+    if (give_up) {
+      return absl::UnavailableError(absl::StrCat(server_.name(), " has not answered for ",
+                                                 absl::FormatDuration(options_.patience), ": ",
+                                                 reason));
+    }
+    if (line_due) {
+      options_.say(absl::StrCat("waiting for ", server_.name(), ": ", reason));
+      next_line_ = now + kLineInterval;
+    }
+  }
+  return backoff_.Next();
+}
+
+}  // namespace torchps
