@@ -1,0 +1,26 @@
+#include "local/in_process_cluster.h"
+
+#include <random>
+#include <utility>
+
+namespace torchps {
+
+absl::StatusOr<std::unique_ptr<InProcessCluster>> InProcessCluster::Start(int servers,
+                                                                          const Clock* clock) {
+  std::random_device random;
+  std::unique_ptr<InProcessCluster> cluster(new InProcessCluster());
+  for (int index = 0; index < servers; ++index) {
+    Server::Options options;
+    options.listen.clear();
+    options.threads = 1;
+    options.seed = (uint64_t{random()} << 32) | random();
+    options.clock = clock;
+    absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(std::move(options));
+    if (!server.ok()) return server.status();
+    cluster->endpoints_.push_back({index, /*address=*/"", (*server)->InProcessChannel()});
+    cluster->servers_.push_back(*std::move(server));
+  }
+  return cluster;
+}
+
+}  // namespace torchps

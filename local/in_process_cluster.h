@@ -1,0 +1,35 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "server/server.h"
+#include "worker/server_channel.h"
+
+namespace torchps {
+
+// The servers of one job inside this process, reached without a network: for `--local`, where a
+// program trains alone under a debugger, and for tests, where several workers are threads.
+//
+// The servers are whole, with their own threads and queues; only the sockets are left out. Thread-
+// safe. Channels must not be used any more when the cluster is gone.
+class InProcessCluster {
+ public:
+  // `clock` outlives the cluster. Errors are Server::Start's.
+  static absl::StatusOr<std::unique_ptr<InProcessCluster>> Start(int servers, const Clock* clock);
+
+  // One per server, the coordinator's first.
+  const std::vector<ServerEndpoint>& endpoints() const { return endpoints_; }
+
+  Server& server(int index) { return *servers_[index]; }
+
+ private:
+  InProcessCluster() = default;
+
+  std::vector<std::unique_ptr<Server>> servers_;
+  std::vector<ServerEndpoint> endpoints_;
+};
+
+}  // namespace torchps

@@ -1,0 +1,113 @@
+#include "worker/learner.h"
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "worker/gradient_scan.h"
+
+namespace torchps {
+namespace {
+
+// Test samples go through the model without gradients, so more of them fit than in training.
+constexpr int64_t kEvaluationBatch = 256;
+
+// Runs code that is partly the user's, which may throw.
+template <typename Result>
+absl::StatusOr<Result> Guard(const char* what, const std::function<absl::StatusOr<Result>()>& run) {
+  try {
+    return run();
+  } catch (const c10::Error& error) {
+    return absl::InternalError(absl::StrCat(what, " failed: ", error.what_without_backtrace()));
+  } catch (const std::exception& error) {
+    return absl::InternalError(absl::StrCat(what, " failed: ", error.what()));
+  }
+}
+
+}  // namespace
+
+Learner::Learner(Task task, FlatModel* model, Options options)
+    : task_(std::move(task)), model_(model), options_(options) {}
+
+Batch Learner::ToDevice(Batch batch) const {
+  if (model_->device().is_cpu()) return batch;
+  return {batch.input.to(model_->device()), batch.target.to(model_->device())};
+}
+
+absl::StatusOr<Learner::Gradient> Learner::Compute(absl::Span<const int64_t> samples) {
+  return Guard<Gradient>("a training step", [&]() -> absl::StatusOr<Gradient> {
+    const absl::Duration began = options_.clock->Now();
+    Gradient gradient;
+    gradient.samples = static_cast<int64_t>(samples.size());
+    model_->ZeroGradients();
+    for (size_t begin = 0; begin < samples.size(); begin += options_.batch_size) {
+      const absl::Duration asked = options_.clock->Now();
+      const absl::Span<const int64_t> pass = samples.subspan(begin, options_.batch_size);
+      absl::StatusOr<Batch> fetched = task_.data().train->Get(pass);
+      if (!fetched.ok()) return fetched.status();
+      gradient.data_time += options_.clock->Now() - asked;
+
+      const Batch batch = ToDevice(*std::move(fetched));
+      const torch::Tensor loss = task_.objective().loss(task_.Forward(batch.input), batch.target);
+      const auto pass_size = static_cast<double>(pass.size());
+      // The mean over all samples is the mean of the passes' means, weighed by their samples.
+      if (pass.size() == samples.size()) {
+        loss.backward();
+      } else {
+        (loss * (pass_size / static_cast<double>(samples.size()))).backward();
+      }
+      gradient.loss_sum += loss.item<double>() * pass_size;
+    }
+    if (absl::Status status = model_->CheckViews(); !status.ok()) return status;
+    model_->ToHost();
+    const GradientScan scan = ScanGradient(model_->gradients());
+    gradient.finite = scan.finite && ScanGradient(model_->averaged()).finite;
+    if (gradient.finite) ClipGradient(model_->gradients(), scan.norm, options_.clip_norm);
+    gradient.compute_time = options_.clock->Now() - began - gradient.data_time;
+    return gradient;
+  });
+}
+
+absl::StatusOr<Learner::Evaluation> Learner::Evaluate() {
+  Evaluation evaluation;
+  const Dataset* test = task_.data().test.get();
+  if (test == nullptr || test->size() == 0) return evaluation;
+  task_.module().eval();
+  const absl::StatusOr<Evaluation> result =
+      Guard<Evaluation>("the evaluation", [&]() -> absl::StatusOr<Evaluation> {
+        const torch::NoGradGuard no_grad;
+        std::vector<int64_t> all(test->size());
+        std::iota(all.begin(), all.end(), int64_t{0});
+        const absl::Span<const int64_t> samples(all);
+        const Objective& objective = task_.objective();
+        evaluation.has_accuracy = objective.correct != nullptr;
+        double loss_sum = 0;
+        int64_t correct = 0;
+        int64_t predictions = 0;
+        for (size_t begin = 0; begin < samples.size(); begin += kEvaluationBatch) {
+          const absl::Span<const int64_t> pass = samples.subspan(begin, kEvaluationBatch);
+          absl::StatusOr<Batch> fetched = test->Get(pass);
+          if (!fetched.ok()) return fetched.status();
+          const Batch batch = ToDevice(*std::move(fetched));
+          const torch::Tensor output = task_.Forward(batch.input);
+          loss_sum += objective.loss(output, batch.target).item<double>() *
+                      static_cast<double>(pass.size());
+          if (evaluation.has_accuracy) correct += objective.correct(output, batch.target);
+          predictions += batch.target.numel();
+        }
+        evaluation.samples = test->size();
+        evaluation.loss = loss_sum / static_cast<double>(evaluation.samples);
+        if (evaluation.has_accuracy) {
+          evaluation.accuracy = static_cast<double>(correct) / static_cast<double>(predictions);
+        }
+        return evaluation;
+      });
+  task_.module().train();
+  return result;
+}
+
+}  // namespace torchps

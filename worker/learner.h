@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/clock.h"
+#include "worker/flat_model.h"
+#include "worker/task.h"
+
+namespace torchps {
+
+// The part of a worker that computes: gradients of samples, and losses without gradients. Knows no
+// server and no job.
+//
+// Thread-compatible; all of its work is done by the calling thread (and torch's). Borrows the
+// model. What the user's module, objective or dataset throw or return comes back as a status.
+class Learner {
+ public:
+  struct Options {
+    // Samples per forward and backward pass.
+    int64_t batch_size = 32;
+    // The gradient is scaled down to this Euclidean norm; 0 clips nothing.
+    double clip_norm = 0;
+    // Borrowed.
+    const Clock* clock = nullptr;
+  };
+
+  // What one step's gradient was computed from.
+  struct Gradient {
+    int64_t samples = 0;
+    double loss_sum = 0;  // over samples
+    // False where the gradient or an averaged buffer holds a NaN or an infinity: not to be sent.
+    bool finite = true;
+    absl::Duration data_time;     // fetching samples
+    absl::Duration compute_time;  // everything else
+  };
+
+  struct Evaluation {
+    int64_t samples = 0;
+    double loss = 0;  // mean over samples
+    // Part of the predictions that are right, 0 to 1; 0 where the objective has no such thing.
+    double accuracy = 0;
+    bool has_accuracy = false;
+  };
+
+  // `model` is made of task.module().
+  Learner(Task task, FlatModel* model, Options options);
+
+  // Leaves in the model's gradients() and averaged() what a step on `samples` pushes: the gradient
+  // of the mean loss over all of them, computed in passes of batch_size, clipped.
+  // INTERNAL: the user's code failed; FAILED_PRECONDITION: it has replaced a tensor.
+  absl::StatusOr<Gradient> Compute(absl::Span<const int64_t> samples);
+
+  // Mean loss and accuracy over the whole test set, with the module in evaluation mode. No samples
+  // where there is no test set.
+  absl::StatusOr<Evaluation> Evaluate();
+
+ private:
+  Batch ToDevice(Batch batch) const;
+
+  const Task task_;
+  FlatModel* const model_;
+  const Options options_;
+};
+
+}  // namespace torchps

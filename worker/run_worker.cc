@@ -1,0 +1,158 @@
+#include "worker/run_worker.h"
+
+#include <unistd.h>
+
+#include <memory>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/block_map.h"
+#include "proto/layout_codec.h"
+#include "proto/parameter_groups.h"
+#include "torch/utils.h"
+#include "worker/coordinator_client.h"
+#include "worker/flat_model.h"
+#include "worker/heartbeat.h"
+#include "worker/learner.h"
+#include "worker/parameter_client.h"
+#include "worker/trainer.h"
+
+namespace torchps {
+namespace {
+
+// Renewals per lease: two may be lost before the slot is.
+constexpr double kRenewalsPerLease = 3;
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
+}
+
+uint64_t DrawNonce() {
+  std::random_device random;
+  uint64_t nonce = 0;
+  while (nonce == 0) nonce = (uint64_t{random()} << 32) | random();
+  return nonce;
+}
+
+JoinRequest MakeJoinRequest(const WorkerOptions& options, const ModelLayout& layout,
+                            int64_t train_samples) {
+  JoinRequest request;
+  request.set_protocol_version(kProtocolVersion);
+  *request.mutable_job() = options.job;
+  *request.mutable_layout() = EncodeLayout(layout);
+  request.set_wanted_slot(options.slot);
+  request.set_nonce(DrawNonce());
+  request.set_host(HostName());
+  request.set_device(options.device.str());
+  request.set_train_samples(train_samples);
+  request.set_server_count(static_cast<int>(options.servers.size()));
+  return request;
+}
+
+// What a worker does once it holds a slot.
+absl::Status Train(const Task& task, const WorkerOptions& options, const JoinReply& joined,
+                   FlatModel* model, CoordinatorClient* coordinator) {
+  absl::StatusOr<BlockMap> block_map = BlockMap::Create(
+      model->layout(), joined.job().wire().block_bytes(), static_cast<int>(options.servers.size()));
+  if (!block_map.ok()) return block_map.status();
+
+  ParameterClient::Options client;
+  client.servers = options.servers;
+  client.layout = model->layout();
+  client.block_map = *std::move(block_map);
+  client.job = joined.job();
+  client.job_id = joined.job_id();
+  client.slot = joined.slot();
+  client.incarnation = joined.incarnation();
+  client.patience = options.patience;
+  client.say = options.say;
+  client.clock = options.clock;
+  client.stop = options.stop;
+  const absl::StatusOr<std::unique_ptr<ParameterClient>> parameters =
+      ParameterClient::Create(std::move(client));
+  if (!parameters.ok()) return parameters.status();
+
+  const absl::Duration interval =
+      absl::Seconds(joined.job().membership().lease_seconds() / kRenewalsPerLease);
+  const double parts = static_cast<double>(options.servers.size()) + 1;
+  const Heartbeat heartbeat(
+      interval,
+      [&](absl::Duration timeout) {
+        const absl::Status renewed = coordinator->RenewSlot(timeout / parts);
+        (*parameters)->Renew(timeout / parts);
+        return renewed;
+      },
+      [&](const absl::Status& lost) { options.stop->Stop(std::string(lost.message())); });
+
+  Learner::Options learning;
+  learning.batch_size = joined.job().training().batch_size();
+  learning.clip_norm = joined.job().training().clip_norm();
+  learning.clock = options.clock;
+  Learner learner(task, model, learning);
+
+  Trainer::Options training;
+  training.job = joined.job();
+  training.slot = joined.slot();
+  training.train_samples = task.data().train->size();
+  training.slow = options.slow;
+  training.progress_interval = options.progress_interval;
+  training.print = options.print;
+  training.model = model;
+  training.learner = &learner;
+  training.parameters = parameters->get();
+  training.coordinator = coordinator;
+  training.clock = options.clock;
+  training.stop = options.stop;
+  Trainer trainer(std::move(training));
+
+  const absl::Status trained = trainer.Run();
+  if (absl::Status lost = heartbeat.status(); !lost.ok()) {
+    return absl::AbortedError(absl::StrCat("slot ", joined.slot(),
+                                           " no longer belongs to this process: ", lost.message()));
+  }
+  if (!trained.ok()) {
+    // The first error is the one to tell.
+    (*parameters)->Leave().IgnoreError();
+    return trained;
+  }
+  options.print(
+      absl::StrCat("torchps_worker done slot=", joined.slot(), " pushes=", trainer.pushes()));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status RunWorker(const Task& task, WorkerOptions options) {
+  if (!task.status().ok()) return task.status();
+  if (options.servers.empty()) return absl::InvalidArgumentError("no server is given");
+  if (task.data().train == nullptr || task.data().train->size() == 0) {
+    return absl::InvalidArgumentError("the task has no training sample");
+  }
+  const absl::StatusOr<std::unique_ptr<FlatModel>> model = FlatModel::Create(
+      task.module(), options.device,
+      [&](const std::string& name) { return GroupOf(options.job.optimizer(), name); });
+  if (!model.ok()) return model.status();
+
+  CoordinatorClient::Options coordination;
+  coordination.server = options.servers.front();
+  coordination.patience = options.patience;
+  coordination.say = options.say;
+  coordination.clock = options.clock;
+  coordination.stop = options.stop;
+  CoordinatorClient coordinator(std::move(coordination));
+  const absl::StatusOr<JoinReply> joined =
+      coordinator.Join(MakeJoinRequest(options, (*model)->layout(), task.data().train->size()));
+  if (!joined.ok()) return joined.status();
+  // From here on the slots' draws (dropout) differ, though all began with the same parameters.
+  torch::manual_seed(joined->job().seed() + static_cast<uint64_t>(joined->slot()) + 1);
+
+  const absl::Status trained = Train(task, options, *joined, model->get(), &coordinator);
+  const absl::Status left = coordinator.LeaveJob(std::string(trained.message()));
+  // Done is done; a coordinator that went away meanwhile will see the lease run out.
+  if (!left.ok()) options.say(absl::StrCat("left without a farewell: ", left.message()));
+  return trained;
+}
+
+}  // namespace torchps

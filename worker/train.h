@@ -1,0 +1,39 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "proto/job.pb.h"
+#include "worker/data/data_registry.h"
+#include "worker/objective.h"
+#include "worker/task.h"
+
+// What a program includes to train its own module on parameter servers:
+//
+//   int main(int argc, char** argv) {
+//     return torchps::TrainMain(argc, argv, [](const torchps::JobSpec& job) {
+//       return torchps::Task{std::make_shared<Net>(), torchps::CrossEntropy(),
+//                            torchps::OpenData(job)};
+//     });
+//   }
+
+namespace torchps {
+
+// Makes what is to be trained. May return a Task or an absl::StatusOr<Task>. Called once, on the
+// thread that trains, after torch's generator was seeded with job.seed: all workers begin with the
+// same parameters.
+using TaskFactory = std::function<absl::StatusOr<Task>(const JobSpec& job)>;
+
+// The main function of a worker: reads the flags (--help lists them), makes the task, joins the job
+// on --servers, or with --local on servers inside this process, trains until it is done, and
+// returns the exit code (common/exit_codes.h). SIGINT and SIGTERM end it after the current step. An
+// error is one sentence on standard error.
+//
+// `default_job` is a job file's text, used where no --job is given.
+//
+// Call it first thing in main: it lets go of the two signals before any other thread exists.
+int TrainMain(int argc, char** argv, const TaskFactory& factory,
+              const std::string& default_job = "");
+
+}  // namespace torchps

@@ -1,0 +1,205 @@
+// The main function of every worker program (worker/train.h): flags, threads, exit code.
+
+#include <dlfcn.h>
+#include <malloc.h>
+#include <sys/prctl.h>
+
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/exit_codes.h"
+#include "common/stop_signal.h"
+#include "local/in_process_cluster.h"
+#include "proto/job_file.h"
+#include "proto/job_override.h"
+#include "proto/job_spec.h"
+#include "torch/utils.h"
+#include "worker/run_worker.h"
+#include "worker/train.h"
+
+ABSL_FLAG(std::vector<std::string>, servers, {},
+          "HOST:PORT of all servers of the job, comma-separated, the same list for every worker");
+ABSL_FLAG(std::string, job, "", "job file; its fields are described in proto/job.proto");
+ABSL_FLAG(std::string, set, "",
+          "path.to.field=value: sets one field of the job; may be given many times");
+ABSL_FLAG(std::string, data, "", "where the data lies on this machine, instead of data.path");
+ABSL_FLAG(std::string, device, "cpu", "cpu, cuda or cuda:INDEX");
+ABSL_FLAG(int, slot, -1, "the slot to take; -1 takes the lowest free one");
+ABSL_FLAG(double, slow, 1, "computing takes so many times as long, to see a straggler");
+ABSL_FLAG(int, threads, 1, "threads that torch computes with");
+ABSL_FLAG(absl::Duration, patience, absl::Seconds(60), "how long a server may be silent");
+ABSL_FLAG(bool, local, false, "train alone, with servers inside this process and no network");
+ABSL_FLAG(int, local_servers, 2, "with --local: how many servers");
+ABSL_FLAG(double, progress_seconds, 1, "how often a line of progress is printed");
+ABSL_FLAG(bool, exit_with_parent, false,
+          "stop when standard input ends or the parent process dies: for launchers");
+
+namespace torchps {
+namespace {
+
+// absl keeps the last of several --set only, so they are taken out of the command line first.
+std::vector<std::string> TakeOverrides(std::vector<char*>* arguments) {
+  std::vector<std::string> overrides;
+  std::vector<char*> rest;
+  for (size_t i = 0; i < arguments->size(); ++i) {
+    const std::string argument = (*arguments)[i];
+    const bool is_set = argument == "--set" || argument == "-set";
+    if (is_set && i + 1 < arguments->size()) {
+      overrides.push_back((*arguments)[++i]);
+    } else if (absl::StartsWith(argument, "--set=") || absl::StartsWith(argument, "-set=")) {
+      overrides.push_back(argument.substr(argument.find('=') + 1));
+    } else {
+      rest.push_back((*arguments)[i]);
+    }
+  }
+  *arguments = std::move(rest);
+  return overrides;
+}
+
+absl::StatusOr<JobSpec> ReadJob(const std::vector<std::string>& overrides,
+                                const std::string& default_job) {
+  const std::string path = absl::GetFlag(FLAGS_job);
+  absl::StatusOr<JobSpec> job =
+      path.empty() ? ParseJobText(default_job, "the program's own job") : ParseJobFile(path);
+  if (!job.ok()) return job.status();
+  for (const std::string& assignment : overrides) {
+    if (absl::Status status = ApplyOverride(&*job, assignment); !status.ok()) return status;
+  }
+  if (const std::string data = absl::GetFlag(FLAGS_data); !data.empty()) {
+    job->mutable_data()->set_path(data);
+  }
+  // Alone is alone: nobody else can reach the servers.
+  if (absl::GetFlag(FLAGS_local)) job->set_workers(1);
+  return NormalizeJobSpec(*std::move(job));
+}
+
+absl::StatusOr<torch::Device> ReadDevice() {
+  const std::string name = absl::GetFlag(FLAGS_device);
+  try {
+    return torch::Device(name);
+  } catch (const c10::Error&) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--device is '", name, "'; expected cpu, cuda or cuda:INDEX"));
+  }
+}
+
+absl::Status CheckFlags() {
+  const bool local = absl::GetFlag(FLAGS_local);
+  if (absl::GetFlag(FLAGS_servers).empty() != local) {
+    return absl::InvalidArgumentError(
+        "say either --servers=HOST:PORT,... to join a job, or --local to train alone");
+  }
+  if (local && absl::GetFlag(FLAGS_local_servers) < 1) {
+    return absl::InvalidArgumentError("--local_servers is below 1");
+  }
+  if (absl::GetFlag(FLAGS_slow) < 1) return absl::InvalidArgumentError("--slow is below 1");
+  if (absl::GetFlag(FLAGS_threads) < 1) return absl::InvalidArgumentError("--threads is below 1");
+  return absl::OkStatus();
+}
+
+// Torch's own threads, and those of the BLAS library below it, which torch does not tell.
+void SetTorchThreads(int threads) {
+  at::set_num_threads(threads);
+  using SetThreads = void (*)(int);
+  if (void* const found = dlsym(RTLD_DEFAULT, "openblas_set_num_threads"); found != nullptr) {
+    reinterpret_cast<SetThreads>(found)(threads);
+  }
+}
+
+void PrintLine(std::FILE* file, const std::string& line) {
+  std::fprintf(file, "%s\n", line.c_str());
+  std::fflush(file);
+}
+
+// Everything that touches torch, on the one thread that does.
+absl::Status Train(const TaskFactory& factory, const JobSpec& job, const std::string& program,
+                   StopLatch* stop) {
+  const SteadyClock clock;
+  WorkerOptions options;
+  const absl::StatusOr<torch::Device> device = ReadDevice();
+  if (!device.ok()) return device.status();
+  options.job = job;
+  options.device = *device;
+  options.slot = absl::GetFlag(FLAGS_slot);
+  options.slow = absl::GetFlag(FLAGS_slow);
+  options.patience = absl::GetFlag(FLAGS_patience);
+  options.progress_interval = absl::Seconds(absl::GetFlag(FLAGS_progress_seconds));
+  options.print = [](const std::string& line) { PrintLine(stdout, line); };
+  options.say = [&program](const std::string& line) {
+    PrintLine(stderr, absl::StrCat(program, ": ", line));
+  };
+  options.clock = &clock;
+  options.stop = stop;
+
+  SetTorchThreads(absl::GetFlag(FLAGS_threads));
+  torch::manual_seed(job.seed());
+  const absl::StatusOr<Task> task = factory(job);
+  if (!task.ok()) return task.status();
+
+  std::unique_ptr<InProcessCluster> cluster;
+  if (absl::GetFlag(FLAGS_local)) {
+    absl::StatusOr<std::unique_ptr<InProcessCluster>> started =
+        InProcessCluster::Start(absl::GetFlag(FLAGS_local_servers), &clock);
+    if (!started.ok()) return started.status();
+    cluster = *std::move(started);
+    options.servers = cluster->endpoints();
+  } else {
+    int index = 0;
+    for (const std::string& address : absl::GetFlag(FLAGS_servers)) {
+      options.servers.push_back(ConnectToServer(index++, address));
+    }
+  }
+  return RunWorker(*task, std::move(options));
+}
+
+}  // namespace
+
+int TrainMain(int argc, char** argv, const TaskFactory& factory, const std::string& default_job) {
+  StopSignal signals;  // before any thread, so that all of them leave the signals to it
+  PrepareGrpcEnvironment();
+  // Large buffers come and go with every step: keep their pages instead of faulting them in anew.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+
+  std::vector<char*> arguments(argv, argv + argc);
+  const std::vector<std::string> overrides = TakeOverrides(&arguments);
+  absl::SetProgramUsageMessage("a worker of torchps; see README.md");
+  absl::ParseCommandLine(static_cast<int>(arguments.size()), arguments.data());
+  if (absl::GetFlag(FLAGS_exit_with_parent)) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    signals.WatchStandardInput();
+  }
+
+  std::string program = argv[0];
+  program = program.substr(program.rfind('/') + 1);
+  absl::Status result = CheckFlags();
+  if (result.ok()) {
+    const absl::StatusOr<JobSpec> job = ReadJob(overrides, default_job);
+    result = job.status();
+    if (result.ok()) {
+      StopLatch stop;
+      std::thread trainer([&] {
+        result = Train(factory, *job, program, &stop);
+        signals.Request("finished");
+      });
+      stop.Stop(signals.Wait());
+      trainer.join();
+    }
+  }
+  if (!result.ok()) PrintLine(stderr, absl::StrCat(program, ": ", result.message()));
+  return static_cast<int>(ExitCodeFor(result));
+}
+
+}  // namespace torchps

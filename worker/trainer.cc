@@ -1,0 +1,224 @@
+#include "worker/trainer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace torchps {
+namespace {
+
+// A few gradients that overflow are an accident of a large step; so many in a row will not stop by
+// themselves.
+constexpr int kMaxNonfiniteInARow = 10;
+
+}  // namespace
+
+Trainer::Trainer(Options options)
+    : options_(std::move(options)),
+      sync_(options_.job.consistency().mode() == ConsistencySpec::SYNC),
+      positions_(options_.job.seed(), options_.train_samples),
+      progress_(options_.slot, options_.progress_interval, options_.clock->Now()) {}
+
+absl::Status Trainer::Run() {
+  if (absl::Status status = Enter(); !status.ok()) return status;
+  const absl::StatusOr<bool> started = AwaitStart();
+  if (!started.ok()) return started.status();
+  if (!*started) return Leave();
+
+  uint64_t finished_lease = 0;
+  bool idle = false;
+  while (true) {
+    if (options_.stop->stopped()) return absl::CancelledError(options_.stop->reason());
+    if (sync_ && entered_) {
+      if (absl::Status status = PullValues(); !status.ok()) return status;
+    }
+    const absl::StatusOr<NextWorkReply> work =
+        options_.coordinator->NextWork(finished_lease, figures_, idle);
+    if (!work.ok()) return work.status();
+    finished_lease = 0;
+    figures_.Clear();
+
+    absl::Status status;
+    switch (work->work_case()) {
+      case NextWorkReply::kLease:
+        idle = false;
+        status = TrainOn(work->lease());
+        finished_lease = work->lease().id();
+        break;
+      case NextWorkReply::kEvaluateEpoch:
+        idle = false;
+        status = Evaluate(work->evaluate_epoch());
+        break;
+      case NextWorkReply::kGoIdle:
+        idle = true;
+        status = Leave();
+        break;
+      case NextWorkReply::kDone:
+        return Leave();
+      case NextWorkReply::WORK_NOT_SET:
+        status = absl::InternalError("the coordinator answered without telling what to do");
+    }
+    if (!status.ok()) return status;
+  }
+}
+
+absl::StatusOr<bool> Trainer::AwaitStart() {
+  bool initialized = false;
+  while (true) {
+    const absl::StatusOr<AwaitStartReply::Action> action =
+        options_.coordinator->AwaitStart(initialized);
+    if (!action.ok()) return action.status();
+    switch (*action) {
+      case AwaitStartReply::INITIALIZE: {
+        const absl::Status status = options_.parameters->Initialize(options_.model->values());
+        if (!status.ok()) return status;
+        initialized = true;
+        break;
+      }
+      case AwaitStartReply::START:
+        return true;
+      case AwaitStartReply::DONE:
+        return false;
+      default:
+        return absl::InternalError("the coordinator answered without telling what to do");
+    }
+  }
+}
+
+absl::Status Trainer::TrainOn(const DataLease& lease) {
+  const absl::Span<const int64_t> samples =
+      positions_.Samples(lease.epoch(), lease.begin(), lease.end());
+  if (samples.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the coordinator handed out positions ", lease.begin(), " to ", lease.end(), " of epoch ",
+        lease.epoch(), ", but this worker has ", options_.train_samples, " training samples"));
+  }
+  epoch_ = lease.epoch();
+  const TrainingSpec& training = options_.job.training();
+  const size_t step_samples =
+      static_cast<size_t>(training.batch_size()) * std::max(training.accumulate(), 1);
+  // In SYNC the values were pulled before the lease was asked for, unless it ends an idle time.
+  bool pulled = sync_ && entered_;
+  if (absl::Status status = Enter(); !status.ok()) return status;
+  for (size_t begin = 0; begin < samples.size(); begin += step_samples) {
+    if (options_.stop->stopped()) return absl::CancelledError(options_.stop->reason());
+    if (!pulled) {
+      if (absl::Status status = PullValues(); !status.ok()) return status;
+    }
+    pulled = false;
+    absl::Status status = TrainStep(samples.subspan(begin, step_samples));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::PullValues() {
+  const absl::Duration began = options_.clock->Now();
+  const absl::StatusOr<PullResult> pull =
+      options_.parameters->Pull(clock_, /*read_only=*/false, options_.model->values());
+  if (!pull.ok()) return pull.status();
+  options_.model->ToDevice();
+  // A server may have greeted this slot anew, with a later clock. In SYNC the rounds completed
+  // without this slot, as a straggler, are rounds it will not push to.
+  clock_ = std::max(clock_, options_.parameters->start_clock());
+  if (sync_) clock_ = std::max(clock_, pull->floor);
+  const absl::Duration took = options_.clock->Now() - began;
+  const absl::Duration waited = std::min(pull->parked, took);
+  figures_.set_wait_seconds(figures_.wait_seconds() + absl::ToDoubleSeconds(waited));
+  figures_.set_pull_seconds(figures_.pull_seconds() + absl::ToDoubleSeconds(took - waited));
+  progress_.Add(0, 0, waited);
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::TrainStep(absl::Span<const int64_t> samples) {
+  absl::StatusOr<Learner::Gradient> gradient = options_.learner->Compute(samples);
+  if (!gradient.ok()) return gradient.status();
+  if (options_.slow > 1) {
+    const absl::Duration stretch = gradient->compute_time * (options_.slow - 1);
+    options_.stop->WaitFor(stretch);
+    gradient->compute_time += stretch;
+  }
+  figures_.set_compute_seconds(figures_.compute_seconds() +
+                               absl::ToDoubleSeconds(gradient->compute_time));
+  figures_.set_data_seconds(figures_.data_seconds() + absl::ToDoubleSeconds(gradient->data_time));
+  figures_.set_samples(figures_.samples() + gradient->samples);
+
+  if (!gradient->finite) {
+    figures_.set_skipped_nonfinite(figures_.skipped_nonfinite() + 1);
+    if (++nonfinite_in_a_row_ >= kMaxNonfiniteInARow) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          nonfinite_in_a_row_, " gradients in a row were not finite, the last one at step ",
+          clock_ + 1, " of epoch ", epoch_,
+          "; a smaller optimizer.learning_rate or training.clip_norm may help"));
+    }
+    return absl::OkStatus();
+  }
+  nonfinite_in_a_row_ = 0;
+  figures_.set_loss_sum(figures_.loss_sum() + gradient->loss_sum);
+  return PushGradient(*gradient);
+}
+
+absl::Status Trainer::PushGradient(const Learner::Gradient& gradient) {
+  const absl::Duration began = options_.clock->Now();
+  const absl::StatusOr<PushResult> push = options_.parameters->Push(
+      clock_ + 1, gradient.samples, options_.model->gradients(), options_.model->averaged());
+  if (!push.ok()) return push.status();
+  ++clock_;
+  ++pushes_;
+  const absl::Duration now = options_.clock->Now();
+  figures_.set_push_seconds(figures_.push_seconds() + absl::ToDoubleSeconds(now - began));
+  figures_.set_pushes(figures_.pushes() + 1);
+  // Stale or late gradients are part of the contract: the next pull brings newer values.
+  if (push->rejected + push->late > 0) figures_.set_rejected_pushes(figures_.rejected_pushes() + 1);
+  progress_.Add(gradient.samples, gradient.loss_sum, absl::ZeroDuration());
+  const std::string line = progress_.Line(epoch_, clock_, now);
+  if (!line.empty()) options_.print(line);
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::Evaluate(int epoch) {
+  const absl::Duration began = options_.clock->Now();
+  // Nobody should wait for a slot that computes no gradient. In SYNC the epoch's end is where all
+  // wait for all anyway, and a slot that left would have to find its round again.
+  if (!sync_) {
+    if (absl::Status status = Leave(); !status.ok()) return status;
+  }
+  const absl::StatusOr<PullResult> pull =
+      options_.parameters->Pull(clock_, /*read_only=*/true, options_.model->values());
+  if (!pull.ok()) return pull.status();
+  options_.model->ToDevice();
+  const absl::StatusOr<Learner::Evaluation> evaluation = options_.learner->Evaluate();
+  if (!evaluation.ok()) return evaluation.status();
+
+  EvaluationResult result;
+  result.set_epoch(epoch);
+  result.set_samples(evaluation->samples);
+  result.set_loss(evaluation->loss);
+  result.set_accuracy(evaluation->accuracy);
+  result.set_seconds(absl::ToDoubleSeconds(options_.clock->Now() - began));
+  options_.print(absl::StrFormat(
+      "torchps_worker evaluation slot=%d epoch=%d loss=%.4f accuracy=%s samples=%d", options_.slot,
+      epoch, evaluation->loss,
+      evaluation->has_accuracy ? absl::StrFormat("%.4f", evaluation->accuracy) : "-",
+      evaluation->samples));
+  return options_.coordinator->ReportEvaluation(result);
+}
+
+absl::Status Trainer::Enter() {
+  if (entered_) return absl::OkStatus();
+  const absl::StatusOr<Step> start = options_.parameters->Hello();
+  if (!start.ok()) return start.status();
+  clock_ = std::max(clock_, *start);
+  entered_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::Leave() {
+  if (!entered_) return absl::OkStatus();
+  entered_ = false;
+  return options_.parameters->Leave();
+}
+
+}  // namespace torchps
