@@ -2,7 +2,7 @@
 # From a bare Debian 12 to a trained model: installs what is missing, compiles servers, workers and
 # psctl, and trains a small ConvNet on generated digits with two servers and three workers.
 #
-#   deploy/quickstart.sh [options of psctl run]     e.g. --workers=5 --set staleness=0
+#   deploy/quickstart.sh [options of psctl run]     e.g. --workers=5 --set consistency.staleness_bound=0
 #
 # Options come after the script's own, so that they win. The report is written to
 # quickstart_report.json in the current directory.

@@ -109,9 +109,7 @@ absl::StatusOr<FlagValues> FlagTable::Parse(const std::vector<std::string>& argu
           absl::StrCat("needs a value for --", name, ", as --", name, "=", flag->placeholder));
     }
     std::vector<std::string>& values = parsed.values_[name];
-    if (!values.empty() && !flag->repeatable) {
-      return Error(absl::StrCat("takes --", name, " only once"));
-    }
+    if (!flag->repeatable) values.clear();
     values.push_back(std::move(value));
   }
   return parsed;

@@ -45,8 +45,8 @@ class FlagTable {
   FlagTable(std::string command, std::vector<FlagSpec> flags);
 
   // Takes `--name=value`, `--name value` and, for switches, `--name`. INVALID_ARGUMENT: unknown
-  // flag (with the most similar one), missing or unwanted value, a flag given twice, anything that
-  // is no flag.
+  // flag (with the most similar one), missing or unwanted value, anything that is no flag. Of a
+  // flag that is not repeatable the last value counts, so that a script's can be overridden.
   absl::StatusOr<FlagValues> Parse(const std::vector<std::string>& arguments) const;
 
   // One flag per paragraph: its form, and its help wrapped to 80 columns.

@@ -26,6 +26,12 @@ TEST(FlagTableTest, ARepeatableFlagKeepsItsOrderAndItsEqualsSigns) {
   EXPECT_EQ(flags->All("set"), (std::vector<std::string>{"b=2", "a=1"}));
 }
 
+TEST(FlagTableTest, TheLastValueOfAFlagThatIsNotRepeatableCounts) {
+  const auto flags = Table().Parse({"--workers=3", "--workers=5"});
+  ASSERT_TRUE(flags.ok()) << flags.status();
+  EXPECT_EQ(flags->All("workers"), std::vector<std::string>{"5"});
+}
+
 TEST(FlagTableTest, WhatIsNotGivenHasItsFallback) {
   const auto flags = Table().Parse({});
   ASSERT_TRUE(flags.ok());
@@ -51,7 +57,6 @@ TEST(FlagTableTest, EveryMistakeIsOneSentenceThatNamesIt) {
       {{"--job="}, "'psctl run' needs a value for --job, as --job=FILE"},
       {{"--job", "--insecure"}, "'psctl run' needs a value for --job, as --job=FILE"},
       {{"--insecure=yes"}, "'psctl run' takes --insecure without a value"},
-      {{"--job=a", "--job=b"}, "'psctl run' takes --job only once"},
   };
   for (const BadLine& bad : kBad) {
     const absl::Status status = Table().Parse(bad.arguments).status();
