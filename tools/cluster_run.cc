@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -232,6 +233,8 @@ void ClusterRun::HandleLine(Part& part, ChildProcess::Stream stream, absl::strin
   }
   const absl::optional<StatusLine> status = ParseStatusLine(line);
   if (!status.has_value()) {
+    // Other lines of our own programs are for whoever runs them by hand.
+    if (absl::StartsWith(line, "torchps_")) return;
     view_.Say(absl::StrCat(part.process->name(), ": ", line));
   } else if (part.is_server && status->event == "ready") {
     const absl::StatusOr<std::string> address =

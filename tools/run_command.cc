@@ -42,8 +42,8 @@ absl::StatusOr<JobSpec> ReadJob(const std::string& file, const std::vector<std::
 absl::StatusOr<std::string> FindBinary(const FlagValues& flags, const std::string& flag,
                                        const std::string& directory, const std::string& folder,
                                        const std::string& name) {
-  std::vector<std::string> places = {absl::StrCat(directory, "/", name),
-                                     absl::StrCat(directory, "/../", folder, "/", name)};
+  const std::filesystem::path beside = directory;
+  std::vector<std::string> places = {beside / name, beside.parent_path() / folder / name};
   if (flags.Has(flag)) places = {flags.Get(flag)};
   for (const std::string& place : places) {
     std::error_code error;

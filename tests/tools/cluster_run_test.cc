@@ -155,10 +155,11 @@ TEST_F(ClusterRunTest, AnInterruptStopsEverythingAndIsAFailure) {
 }
 
 TEST_F(ClusterRunTest, WhatAProgramPrintsBesidesIsShownWithItsName) {
-  SetWorker("echo hello from my model; echo 'ps_worker: careful' >&2\n");
+  SetWorker("echo hello from my model; echo torchps_worker stopped: terminated\n");
   options_.hosts.workers.resize(1);
   EXPECT_EQ(Run(), 0) << error_.str();
   ExpectOut("worker 0: hello from my model\n");
+  EXPECT_EQ(out_.str().find("stopped: terminated"), std::string::npos) << out_.str();
 }
 
 TEST_F(ClusterRunTest, WorkersThatEndBeforeTheJobDoesAreAFailure) {
