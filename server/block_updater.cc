@@ -9,59 +9,65 @@
 
 namespace torchps {
 
-// Where in a block the next elements of a gradient go, and with which hyperparameters.
+// Where in a block the next elements of a gradient go, and with which hyperparameters. Holds
+// pointers into the block, so it lives no longer than the lock under which it was made.
 class BlockUpdater::Cursor {
  public:
   Cursor(const BlockUpdater& updater, Block* block, double rate_factor, double share)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex)
-      : updater_(updater),
-        block_(block),
+      : optimizer_(*updater.optimizer_),
+        groups_(updater.groups_),
+        pieces_(updater.pieces_[block->range.id]),
+        averaged_(block->range.averaged),
         share_(static_cast<float>(share * rate_factor)),
-        rate_factor_(updater.schedule_.Factor(block->version) * rate_factor) {
+        rate_factor_(updater.schedule_.Factor(block->version) * rate_factor),
+        values_(block->values.data()) {
+    for (std::vector<float>& slot : block->slots) slots_.push_back(slot.data());
     parameters_.step = block->version + 1;
-    UseGroup();
+    if (!averaged_) UseGroup();
   }
 
-  void Consume(absl::Span<const float> run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block_->mutex) {
-    if (block_->range.averaged) {
-      float* const values = block_->values.data() + position_;
-      for (size_t i = 0; i < run.size(); ++i) values[i] += share_ * (run[i] - values[i]);
-      position_ += run.size();
+  void Consume(absl::Span<const float> run) {
+    if (averaged_) {
+      for (const float pushed : run) {
+        *values_ += share_ * (pushed - *values_);
+        ++values_;
+      }
       return;
     }
     while (!run.empty()) {
-      const std::vector<Piece>& pieces = updater_.pieces_[block_->range.id];
-      if (position_ == pieces[piece_].end) {
+      if (position_ == pieces_[piece_].end) {
         ++piece_;
         UseGroup();
       }
-      const int64_t count = std::min<int64_t>(run.size(), pieces[piece_].end - position_);
-      slots_.clear();
-      for (std::vector<float>& slot : block_->slots) slots_.push_back(slot.data() + position_);
-      updater_.optimizer_->Apply(parameters_, block_->values.data() + position_,
-                                 absl::MakeConstSpan(slots_), run.data(), count);
+      const int64_t count = std::min<int64_t>(run.size(), pieces_[piece_].end - position_);
+      optimizer_.Apply(parameters_, values_, absl::MakeConstSpan(slots_), run.data(), count);
       position_ += count;
+      values_ += count;
+      for (float*& slot : slots_) slot += count;
       run.remove_prefix(count);
     }
   }
 
  private:
   void UseGroup() {
-    if (block_->range.averaged) return;
-    const GroupHyperparameters& group =
-        updater_.groups_.Of(updater_.pieces_[block_->range.id][piece_].group);
+    const GroupHyperparameters& group = groups_.Of(pieces_[piece_].group);
     parameters_.learning_rate = group.learning_rate * rate_factor_;
     parameters_.weight_decay = group.weight_decay;
   }
 
-  const BlockUpdater& updater_;
-  Block* const block_;
+  const Optimizer& optimizer_;
+  const ParameterGroups& groups_;
+  const std::vector<Piece>& pieces_;
+  const bool averaged_;
   const float share_;
   const double rate_factor_;
+  // Where the next element goes.
+  float* values_;
+  absl::InlinedVector<float*, 4> slots_;
   int64_t position_ = 0;
   size_t piece_ = 0;
   ApplyParameters parameters_;
-  absl::InlinedVector<float*, 4> slots_;
 };
 
 BlockUpdater::BlockUpdater(std::unique_ptr<Optimizer> optimizer, Schedule schedule,
@@ -114,8 +120,7 @@ void BlockUpdater::Allocate(Block* block) const {
 void BlockUpdater::Apply(Block* block, const FramePayload& payload, double rate_factor,
                          double share) const {
   Cursor cursor(*this, block, rate_factor, share);
-  payload.ForEachRun([&](int64_t, absl::Span<const float> run)
-                         ABSL_NO_THREAD_SAFETY_ANALYSIS { cursor.Consume(run); });
+  payload.ForEachRun([&](int64_t, absl::Span<const float> run) { cursor.Consume(run); });
   ++block->version;
 }
 

@@ -233,7 +233,7 @@ void JobCoordinator::CancelParked(ParkedCall call) {
   }
   parked_status_.erase(
       std::remove_if(parked_status_.begin(), parked_status_.end(),
-                     [call](const Parked<JobStatus>& parked) { return parked.id == call; }),
+                     [call](const ParkedReply<JobStatus>& parked) { return parked.id == call; }),
       parked_status_.end());
 }
 
@@ -242,7 +242,7 @@ void JobCoordinator::AbandonParked(const absl::Status& status) {
     Answer<AwaitStartReply>(member.parked_start, status);
     Answer<NextWorkReply>(member.parked_work, status);
   }
-  for (Parked<JobStatus>& parked : std::exchange(parked_status_, {})) {
+  for (ParkedReply<JobStatus>& parked : std::exchange(parked_status_, {})) {
     ready_.Add<JobStatus>(std::move(parked.reply), status);
   }
 }
@@ -352,7 +352,7 @@ void JobCoordinator::Settle(absl::Duration now) {
     }
   }
   if (phase_ == JobStatus::DONE) {
-    for (Parked<JobStatus>& parked : std::exchange(parked_status_, {})) {
+    for (ParkedReply<JobStatus>& parked : std::exchange(parked_status_, {})) {
       ready_.Add<JobStatus>(std::move(parked.reply), Describe(now));
     }
   }
@@ -419,13 +419,13 @@ std::optional<NextWorkReply> JobCoordinator::FindWork(SlotId slot, Member& membe
 }
 
 template <typename T>
-void JobCoordinator::Park(Place<T>& place, Reply<T> reply) {
+void JobCoordinator::Park(ParkingPlace<T>& place, Reply<T> reply) {
   Answer<T>(place, absl::CancelledError("a repeat of this call has taken its place"));
-  place = Parked<T>{++last_parked_, std::move(reply)};
+  place = ParkedReply<T>{++last_parked_, std::move(reply)};
 }
 
 template <typename T>
-void JobCoordinator::Answer(Place<T>& place, absl::StatusOr<T> answer) {
+void JobCoordinator::Answer(ParkingPlace<T>& place, absl::StatusOr<T> answer) {
   if (!place.has_value()) return;
   ready_.Add<T>(std::move(place->reply), std::move(answer));
   place.reset();

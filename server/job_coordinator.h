@@ -43,7 +43,7 @@ class JobCoordinator {
   };
 
   // Names one parked call. 0: the call was not parked, its answer is ready.
-  using ParkedCall = uint64_t;
+  using ParkedCall = ParkedCallId;
 
   explicit JobCoordinator(Options options);
   JobCoordinator(const JobCoordinator&) = delete;
@@ -77,15 +77,6 @@ class JobCoordinator {
   std::vector<std::function<void()>> TakeReady() { return ready_.Take(); }
 
  private:
-  template <typename T>
-  struct Parked {
-    ParkedCall id = 0;
-    Reply<T> reply;
-  };
-  // Where a slot's call of one kind is parked: one at a time, since a repeat takes its place.
-  template <typename T>
-  using Place = std::optional<Parked<T>>;
-
   // One slot as the books know it; what only counts for its present incarnation comes first.
   struct Member {
     Incarnation incarnation = 0;
@@ -95,8 +86,8 @@ class JobCoordinator {
     std::optional<NextWorkReply> answer;  // ... and what it was answered
     uint64_t lease = 0;                   // data lease in hand; 0: none
     int evaluating = 0;                   // epoch; 0: none
-    Place<AwaitStartReply> parked_start;
-    Place<NextWorkReply> parked_work;
+    ParkingPlace<AwaitStartReply> parked_start;
+    ParkingPlace<NextWorkReply> parked_work;
 
     std::string host;
     std::string device;
@@ -138,9 +129,9 @@ class JobCoordinator {
   // What `slot` is to do next; none: there is nothing, but there may yet be.
   std::optional<NextWorkReply> FindWork(SlotId slot, Member& member);
   template <typename T>
-  void Park(Place<T>& place, Reply<T> reply);
+  void Park(ParkingPlace<T>& place, Reply<T> reply);
   template <typename T>
-  void Answer(Place<T>& place, absl::StatusOr<T> answer);
+  void Answer(ParkingPlace<T>& place, absl::StatusOr<T> answer);
   bool Live(SlotId slot) const;
   bool AllEvaluated() const;
   absl::Duration RunningTime(absl::Duration now) const;
@@ -164,7 +155,7 @@ class JobCoordinator {
   absl::Duration ended_at_;
 
   ParkedCall last_parked_ = 0;
-  std::vector<Parked<JobStatus>> parked_status_;
+  std::vector<ParkedReply<JobStatus>> parked_status_;
   ReadyReplies ready_;
 };
 

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -11,6 +13,21 @@ namespace torchps {
 // What is to happen with the answer to a call, now or later. Called once.
 template <typename T>
 using Reply = std::function<void(absl::StatusOr<T>)>;
+
+// Names one parked call. 0: the call was not parked.
+using ParkedCallId = uint64_t;
+
+// A call that waits for its answer. (At namespace level because clang 14 crashes on it as a member
+// template.)
+template <typename T>
+struct ParkedReply {
+  ParkedCallId id = 0;
+  Reply<T> reply;
+};
+
+// Where a slot's call of one kind is parked: one at a time, since a repeat takes its place.
+template <typename T>
+using ParkingPlace = std::optional<ParkedReply<T>>;
 
 // Answers that are decided but not yet given. A policy class decides under its caller's lock; the
 // caller takes the answers and gives them outside of it, so that nothing but policy runs under the
