@@ -1,0 +1,312 @@
+// The coordinator as workers meet it: over gRPC, with calls that wait, break off and come again.
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/coordinator.grpc.pb.h"
+#include "server/server.h"
+#include "tests/testing/eventually.h"
+#include "tests/testing/manual_clock.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Longest that a call may take on a slow machine before the test gives it up.
+constexpr auto kPatience = std::chrono::seconds(60);
+
+// Two workers, one epoch of 40 samples in leases of 16.
+JoinRequest SmallJob() {
+  JoinRequest request;
+  request.set_protocol_version(kProtocolVersion);
+  JobSpec& job = *request.mutable_job();
+  job.set_workers(2);
+  job.mutable_training()->set_epochs(1);
+  job.mutable_training()->set_batch_size(4);
+  job.mutable_training()->set_lease_batches(4);
+  job.mutable_optimizer()->mutable_sgd();
+  job.mutable_optimizer()->set_learning_rate(0.1);
+  SegmentProto& segment = *request.mutable_layout()->add_segment();
+  segment.set_name("weight");
+  segment.add_shape(3);
+  segment.set_group(-1);
+  request.set_wanted_slot(-1);
+  request.set_host("here");
+  request.set_device("cpu");
+  request.set_train_samples(40);
+  request.set_server_count(1);
+  return request;
+}
+
+// One worker process's side of the control plane, on a connection of its own. Each call blocks.
+class Client {
+ public:
+  Client(const std::string& address, uint64_t nonce) : nonce_(nonce) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    stub_ = Coordinator::NewStub(
+        grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+  }
+
+  grpc::Status Join(JoinRequest request = SmallJob()) {
+    request.set_nonce(nonce_);
+    JoinReply reply;
+    const grpc::Status status = stub_->Join(NewContext().get(), request, &reply);
+    slot_ = reply.slot();
+    incarnation_ = reply.incarnation();
+    return status;
+  }
+
+  // The action's name, or the error's.
+  std::string AwaitStart(bool initialized = false) {
+    AwaitStartRequest request;
+    request.set_slot(slot_);
+    request.set_incarnation(incarnation_);
+    request.set_initialized(initialized);
+    AwaitStartReply reply;
+    const grpc::Status status = stub_->AwaitStart(NewContext().get(), request, &reply);
+    return status.ok() ? AwaitStartReply::Action_Name(reply.action()) : status.error_message();
+  }
+
+  // As a worker starts: waits, initialises if asked to, until the start.
+  void Start() {
+    std::string action = AwaitStart();
+    if (action == "INITIALIZE") action = AwaitStart(/*initialized=*/true);
+    EXPECT_EQ(action, "START");
+  }
+
+  // Hands in the lease in hand and asks for what is next.
+  grpc::Status NextWork(bool idle, NextWorkReply* reply) {
+    NextWorkRequest request;
+    request.set_slot(slot_);
+    request.set_incarnation(incarnation_);
+    request.set_finished_lease(lease_);
+    request.set_call(++calls_);
+    request.set_idle(idle);
+    const grpc::Status status = stub_->NextWork(NewContext().get(), request, reply);
+    if (status.ok()) lease_ = reply->lease().id();
+    return status;
+  }
+
+  // Works like a worker until the job is done; returns how many samples it used.
+  int64_t WorkToTheEnd() {
+    int64_t samples = 0;
+    bool idle = false;
+    while (true) {
+      NextWorkReply reply;
+      const grpc::Status status = NextWork(idle, &reply);
+      EXPECT_TRUE(status.ok()) << status.error_message();
+      if (!status.ok() || reply.done()) return samples;
+      idle = reply.go_idle();
+      if (reply.has_lease()) samples += reply.lease().end() - reply.lease().begin();
+      if (reply.evaluate_epoch() == 0) continue;
+      EXPECT_TRUE(Report(reply.evaluate_epoch()).ok());
+    }
+  }
+
+  grpc::Status Report(int epoch) {
+    ReportEvaluationRequest request;
+    request.set_slot(slot_);
+    request.set_incarnation(incarnation_);
+    request.mutable_result()->set_epoch(epoch);
+    ReportEvaluationReply reply;
+    return stub_->ReportEvaluation(NewContext().get(), request, &reply);
+  }
+
+  grpc::Status Renew() {
+    RenewSlotRequest request;
+    request.set_slot(slot_);
+    request.set_incarnation(incarnation_);
+    RenewSlotReply reply;
+    return stub_->RenewSlot(NewContext().get(), request, &reply);
+  }
+
+  JobStatus Status(bool wait_until_done = false) {
+    JobStatusRequest request;
+    request.set_wait_until_done(wait_until_done);
+    JobStatus reply;
+    const grpc::Status status = stub_->GetJobStatus(NewContext().get(), request, &reply);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return reply;
+  }
+
+  // An AwaitStart whose caller goes away while it is parked.
+  grpc::StatusCode AwaitStartAndHangUp() {
+    AwaitStartRequest request;
+    request.set_slot(slot_);
+    request.set_incarnation(incarnation_);
+    AwaitStartReply reply;
+    grpc::ClientContext context;
+    // The deadline is the hanging up: nothing else ends this call.
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
+    return stub_->AwaitStart(&context, request, &reply).error_code();
+  }
+
+  int slot() const { return slot_; }
+
+ private:
+  static std::unique_ptr<grpc::ClientContext> NewContext() {
+    auto context = std::make_unique<grpc::ClientContext>();
+    context->set_deadline(std::chrono::system_clock::now() + kPatience);
+    context->set_wait_for_ready(true);
+    return context;
+  }
+
+  const uint64_t nonce_;
+  std::unique_ptr<Coordinator::Stub> stub_;
+  int slot_ = -1;
+  uint64_t incarnation_ = 0;
+  uint64_t calls_ = 0;
+  uint64_t lease_ = 0;
+};
+
+class CoordinatorOverGrpcTest : public testing::Test {
+ protected:
+  CoordinatorOverGrpcTest() {
+    Server::Options options;
+    options.clock = &clock_;
+    absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(std::move(options));
+    EXPECT_TRUE(server.ok()) << server.status();
+    if (server.ok()) server_ = *std::move(server);
+  }
+
+  Client NewClient() { return Client(server_->address(), next_nonce_++); }
+
+  // Two workers that have started.
+  std::pair<Client, Client> StartTwo() {
+    Client anna = NewClient(), bert = NewClient();
+    EXPECT_TRUE(anna.Join().ok());
+    EXPECT_TRUE(bert.Join().ok());
+    std::thread berts([&bert] { bert.Start(); });
+    anna.Start();
+    berts.join();
+    return {std::move(anna), std::move(bert)};
+  }
+
+  // Two calls of one slot at a time, of which one ends the other: what the ended one got, and the
+  // one that is now certainly parked.
+  static std::pair<std::string, std::future<std::string>> AwaitStartTwice(Client& client) {
+    std::future<std::string> calls[2];
+    for (auto& call : calls) {
+      call = std::async(std::launch::async, [&client] { return client.AwaitStart(); });
+    }
+    const auto ended = [&calls](int i) {
+      return calls[i].wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    };
+    EXPECT_TRUE(Eventually([&] { return ended(0) || ended(1); }));
+    const int first = ended(0) ? 0 : 1;
+    return {calls[first].get(), std::move(calls[1 - first])};
+  }
+
+  ManualClock clock_;
+  std::unique_ptr<Server> server_;
+  uint64_t next_nonce_ = 1;
+};
+
+TEST_F(CoordinatorOverGrpcTest, AJobGoesFromItsSubmissionToItsEnd) {
+  auto [anna, bert] = StartTwo();
+  auto report = std::async(std::launch::async, [this] { return NewClient().Status(true); });
+  auto berts = std::async(std::launch::async, [&bert = bert] { return bert.WorkToTheEnd(); });
+  const int64_t annas = anna.WorkToTheEnd();
+  EXPECT_EQ(annas + berts.get(), 40);
+  const JobStatus status = report.get();
+  EXPECT_EQ(status.phase(), JobStatus::DONE);
+  ASSERT_EQ(status.epoch_size(), 1);
+  EXPECT_EQ(status.epoch(0).used(), 40);
+  EXPECT_EQ(status.epoch(0).reissued(), 0);
+  EXPECT_EQ(status.evaluation_size(), 1);
+}
+
+TEST_F(CoordinatorOverGrpcTest, ADeadWorkersRangeIsHandedOutAgain) {
+  auto [anna, bert] = StartTwo();
+  NextWorkReply lost;
+  ASSERT_TRUE(bert.NextWork(false, &lost).ok());
+  ASSERT_TRUE(lost.has_lease());
+  // Bert is never heard of again. Anna works on, and waits for what is left.
+  auto annas = std::async(std::launch::async, [&anna = anna] { return anna.WorkToTheEnd(); });
+  Client watcher = NewClient();
+  ASSERT_TRUE(
+      Eventually([&] { return watcher.Status().slot(anna.slot()).state() == SlotBooks::WAITING; }));
+  clock_.Advance(absl::Seconds(6));
+  ASSERT_TRUE(anna.Renew().ok());
+  clock_.Advance(absl::Seconds(5));
+  EXPECT_EQ(annas.get(), 40) << "all of the epoch, with Bert's range";
+  const JobStatus status = watcher.Status();
+  EXPECT_EQ(status.phase(), JobStatus::DONE);
+  EXPECT_EQ(status.epoch(0).used(), 40);
+  EXPECT_EQ(status.epoch(0).reissued(), lost.lease().end() - lost.lease().begin());
+  EXPECT_EQ(status.slot(bert.slot()).state(), SlotBooks::EXPIRED);
+  EXPECT_EQ(bert.Renew().error_code(), grpc::StatusCode::ABORTED);
+}
+
+TEST_F(CoordinatorOverGrpcTest, WhoJoinsLateTakesPartAtOnce) {
+  auto [anna, bert] = StartTwo();
+  NextWorkReply annas, berts, charlies;
+  ASSERT_TRUE(anna.NextWork(false, &annas).ok());
+  ASSERT_TRUE(bert.NextWork(false, &berts).ok());
+  Client charlie = NewClient();
+  ASSERT_TRUE(charlie.Join().ok());
+  EXPECT_EQ(charlie.AwaitStart(), "START");
+  ASSERT_TRUE(charlie.NextWork(false, &charlies).ok());
+  EXPECT_EQ(charlies.lease().begin(), 32);
+}
+
+TEST_F(CoordinatorOverGrpcTest, AStrangerIsRefusedInOneSentenceAndTheJobGoesOn) {
+  auto [anna, bert] = StartTwo();
+  JoinRequest other = SmallJob();
+  other.mutable_job()->mutable_training()->set_batch_size(8);
+  const grpc::Status refused = NewClient().Join(other);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(refused.error_message(), HasSubstr("training.batch_size"));
+  JoinRequest newer = SmallJob();
+  newer.set_protocol_version(kProtocolVersion + 1);
+  EXPECT_EQ(NewClient().Join(newer).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  NextWorkReply reply;
+  EXPECT_TRUE(anna.NextWork(false, &reply).ok());
+}
+
+TEST_F(CoordinatorOverGrpcTest, AParkedCallWhoseCallerHungUpMayComeAgain) {
+  Client anna = NewClient(), bert = NewClient();
+  ASSERT_TRUE(anna.Join().ok());
+  EXPECT_EQ(anna.AwaitStartAndHangUp(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  ASSERT_TRUE(bert.Join().ok());
+  std::thread berts([&bert] { bert.Start(); });
+  anna.Start();
+  berts.join();
+}
+
+TEST_F(CoordinatorOverGrpcTest, ARepeatTakesTheParkedCallsPlace) {
+  Client anna = NewClient(), bert = NewClient();
+  ASSERT_TRUE(anna.Join().ok());
+  auto [ended, parked] = AwaitStartTwice(anna);
+  EXPECT_EQ(ended, "a repeat of this call has taken its place");
+  ASSERT_TRUE(bert.Join().ok());
+  std::thread berts([&bert = bert] { bert.Start(); });
+  EXPECT_EQ(parked.get(), "INITIALIZE");
+  EXPECT_EQ(anna.AwaitStart(/*initialized=*/true), "START");
+  berts.join();
+}
+
+TEST_F(CoordinatorOverGrpcTest, WhoIsParkedWhenTheServerStopsIsToldSo) {
+  Client anna = NewClient();
+  ASSERT_TRUE(anna.Join().ok());
+  auto [ended, parked] = AwaitStartTwice(anna);
+  server_->Stop();
+  EXPECT_EQ(parked.get(), "the coordinator is shutting down");
+}
+
+}  // namespace
+}  // namespace torchps
