@@ -110,10 +110,10 @@ class Distortion {
   explicit Distortion(Dice& dice)
       : xx_(dice.Between(92, 158)),   // width: 9 to 15 pixels
         yy_(dice.Between(152, 208)),  // height: 15 to 20 pixels
-        xy_(dice.Bell(85) - 20),      // slant, more often to the right
+        xy_(dice.Bell(65) - 20),      // slant, more often to the right
         yx_(dice.Bell(50)),           // the base line's slope
-        center_{kSide * kPixel / 2 + dice.Bell(3 * kPixel),
-                kSide * kPixel / 2 + dice.Bell(3 * kPixel)} {
+        center_{kSide * kPixel / 2 + dice.Bell(5 * kPixel / 2),
+                kSide * kPixel / 2 + dice.Bell(5 * kPixel / 2)} {
     for (auto& row : bend_) {
       for (Point& point : row) point = {dice.Bell(kBend), dice.Bell(kBend)};
     }
@@ -138,7 +138,7 @@ class Distortion {
   }
 
  private:
-  static constexpr int64_t kBend = 3 * kPixel;
+  static constexpr int64_t kBend = 5 * kPixel / 2;
 
   int64_t xx_, yy_, xy_, yx_;  // 1/1024 pixel per unit of the box
   Point center_;
@@ -230,7 +230,7 @@ void DrawGlyph(const Glyph& glyph, Dice& dice, uint8_t* pixels) {
   constexpr int64_t kTremble = kPixel * 3 / 4;
   const Distortion distortion(dice);
   const int64_t radius = dice.Between(kPixel / 8, kPixel * 5 / 4);
-  const int64_t ink = dice.Between(120, 255);
+  const int64_t ink = dice.Between(140, 255);
   Canvas canvas(pixels);
   for (const Stroke& stroke : glyph) {
     std::vector<Point> line;
@@ -247,7 +247,7 @@ void DrawGlyph(const Glyph& glyph, Dice& dice, uint8_t* pixels) {
     const Point to{from.x + dice.Bell(6 * kPixel), from.y + dice.Bell(6 * kPixel)};
     canvas.Line(from, to, kPixel / 4, ink);
   }
-  canvas.AddNoise(dice, dice.Between(0, 64));
+  canvas.AddNoise(dice, dice.Between(0, 48));
 }
 
 }  // namespace
