@@ -32,8 +32,6 @@ constexpr int64_t kTextTestShare = 10;
 // EpochOrder's epochs count from 1; this one, of no epoch, splits a table.
 constexpr int kSplitEpoch = 0;
 
-constexpr double kDefaultTestFraction = 0.1;
-
 bool WantsTest(const JobSpec& job) {
   return !job.training().has_evaluate() || job.training().evaluate();
 }
@@ -123,18 +121,13 @@ absl::StatusOr<DataSource> OpenCifar10(const JobSpec& job, const std::string& di
 
 absl::StatusOr<DataSource> OpenCsv(const JobSpec& job, const std::string& path) {
   if (path.empty()) return NeedsPath("csv", "a CSV file");
-  const double fraction = job.data().csv().test_fraction() == 0 ? kDefaultTestFraction
-                                                                : job.data().csv().test_fraction();
-  if (!(fraction > 0 && fraction < 1)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "data.csv.test_fraction: expected more than 0 and less than 1, got ", fraction));
-  }
   absl::StatusOr<RowSet> table = ReadCsv(path, job.data().csv().label_column());
   if (!table.ok()) return table.status();
 
   const int64_t rows = table->size();
   const std::vector<int64_t> order = EpochOrder(job.seed(), kSplitEpoch, rows);
-  const int64_t test_rows = std::min<int64_t>(std::llround(fraction * rows), rows - 1);
+  const int64_t test_rows =
+      std::clamp<int64_t>(std::llround(job.data().csv().test_fraction() * rows), 0, rows - 1);
   absl::Span<const int64_t> test(order.data(), test_rows);
   absl::Span<const int64_t> train(order.data() + test_rows, rows - test_rows);
   if (job.data().train_samples() > 0) train = train.subspan(0, job.data().train_samples());

@@ -18,51 +18,19 @@
 namespace torchps {
 namespace {
 
-// A layer wider than this asks for gigabytes by mistake.
-constexpr int64_t kMaxWidth = 65536;
-constexpr int64_t kMaxLayers = 1024;
-
-absl::Status CheckField(const std::string& field, int64_t value, int64_t most) {
-  if (value >= 1 && value <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrFormat("%s: expected 1 to %d, got %d", field, most, value));
-}
-
 absl::Status WrongData(const std::string& model, const std::string& needs, const DataSource& data) {
   return absl::InvalidArgumentError(absl::StrFormat("model.name: \"%s\" expects data of %s, got %s",
                                                     model, needs, data.description));
 }
 
-absl::StatusOr<Task> MakeMlp(const ModelSpec& spec, DataSource data) {
-  std::vector<int64_t> hidden;
-  for (int32_t width : spec.hidden()) {
-    if (absl::Status status = CheckField("model.hidden", width, kMaxWidth); !status.ok()) {
-      return status;
-    }
-    hidden.push_back(width);
-  }
+Task MakeMlp(const ModelSpec& spec, DataSource data) {
+  const std::vector<int64_t> hidden(spec.hidden().begin(), spec.hidden().end());
   const DataShape shape = data.train->shape();
   return Task(std::make_shared<Mlp>(shape.features, hidden, shape.classes), CrossEntropy(),
               std::move(data));
 }
 
-absl::StatusOr<Task> MakeTransformer(const TransformerSpec& spec, DataSource data) {
-  const struct {
-    const char* field;
-    int64_t value;
-    int64_t most;
-  } fields[] = {{"model.transformer.layers", spec.layers(), kMaxLayers},
-                {"model.transformer.heads", spec.heads(), kMaxWidth},
-                {"model.transformer.width", spec.width(), kMaxWidth}};
-  for (const auto& [field, value, most] : fields) {
-    if (absl::Status status = CheckField(field, value, most); !status.ok()) return status;
-  }
-  if (spec.width() % spec.heads() != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("model.transformer.heads: expected a divisor of model.transformer.width = "
-                        "%d, got %d",
-                        spec.width(), spec.heads()));
-  }
+Task MakeTransformer(const TransformerSpec& spec, DataSource data) {
   Transformer::Options options;
   options.layers = spec.layers();
   options.heads = spec.heads();

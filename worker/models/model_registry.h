@@ -9,10 +9,10 @@ namespace torchps {
 
 // Builds the model that job.model names (linear | mlp | convnet | resnet18 | transformer) to fit
 // `data`, with the objective that goes with it. Initial parameters come from torch's default
-// generator: seed that first.
+// generator: seed that first. REQUIRES: NormalizeJobSpec accepted `job`.
 //
-// INVALID_ARGUMENT: an unknown name (lists the known ones), a field of job.model out of range, or
-// data that the model cannot read (a transformer on images).
+// INVALID_ARGUMENT: an unknown name (lists the known ones), or data that the model cannot read (a
+// transformer on images).
 absl::StatusOr<Task> MakeTask(const JobSpec& job, DataSource data);
 
 }  // namespace torchps

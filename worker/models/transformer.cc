@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "absl/strings/match.h"
+#include "common/check.h"
 
 namespace torchps {
 namespace {
@@ -75,6 +76,7 @@ Transformer::Transformer(const Options& options)
     : embedding_(options.vocabulary, options.width),
       position_(options.context, options.width),
       norm_(torch::nn::LayerNormOptions({options.width})) {
+  TPS_CHECK(options.heads >= 1 && options.width % options.heads == 0, "heads divide the width");
   register_module("embedding", embedding_);
   register_module("position", position_);
   for (int64_t i = 0; i < options.layers; ++i) {

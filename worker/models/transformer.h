@@ -26,6 +26,7 @@ class Transformer : public torch::nn::Module {
     int64_t vocabulary = 256;
   };
 
+  // REQUIRES: every option is at least 1, and heads divides width.
   explicit Transformer(const Options& options);
 
   torch::Tensor forward(const torch::Tensor& input);
