@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -12,12 +13,32 @@
 #include "common/check.h"
 
 namespace torchps {
+namespace {
+
+void AddSignals(sigset_t* mask) {
+  sigaddset(mask, SIGTERM);
+  sigaddset(mask, SIGINT);
+}
+
+// Runs in a thread that a library began before main (OpenBLAS does) and that blocks nothing: blocks
+// the signals there too, from its return on, and sends this one again, for the next to take it.
+void PassOn(int number, siginfo_t*, void* context) {
+  AddSignals(&static_cast<ucontext_t*>(context)->uc_sigmask);
+  kill(getpid(), number);
+}
+
+}  // namespace
 
 StopSignal::StopSignal() {
   sigset_t mask;
   sigemptyset(&mask);
-  sigaddset(&mask, SIGTERM);
-  sigaddset(&mask, SIGINT);
+  AddSignals(&mask);
+  struct sigaction action = {};
+  action.sa_sigaction = &PassOn;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  action.sa_mask = mask;
+  TPS_CHECK(sigaction(SIGTERM, &action, nullptr) == 0 && sigaction(SIGINT, &action, nullptr) == 0,
+            "cannot handle signals");
   TPS_CHECK(pthread_sigmask(SIG_BLOCK, &mask, nullptr) == 0, "cannot block signals");
   signals_ = signalfd(-1, &mask, SFD_CLOEXEC);
   requests_ = eventfd(0, EFD_CLOEXEC);

@@ -7,7 +7,8 @@ namespace torchps {
 
 // Why a process should end: SIGTERM, SIGINT, a launcher that went away, or a word from inside.
 //
-// Made first thing in main, before any thread, so that every thread leaves the two signals to it.
+// Made first thing in main, before any thread, so that every thread leaves the two signals to it;
+// threads that libraries begin before main learn to when a signal first reaches them.
 // Request() may be called from any thread; everything else belongs to main's. One per process.
 class StopSignal {
  public:

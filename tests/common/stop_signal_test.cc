@@ -1,0 +1,60 @@
+#include "common/stop_signal.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+
+namespace torchps {
+namespace {
+
+// The signals stay blocked in the thread that made a StopSignal, so each test has its own.
+template <typename Body>
+void InAThreadOfItsOwn(Body body) {
+  std::thread(body).join();
+}
+
+TEST(StopSignalTest, ASignalIsTheReasonEvenIfThreadsFromBeforeMainBlockNothing) {
+  // Such a thread begins with the mask of the process's start, as OpenBLAS's threads do.
+  absl::Notification over;
+  std::thread early([&] { over.WaitForNotification(); });
+  std::thread another([&] { over.WaitForNotification(); });
+  InAThreadOfItsOwn([] {
+    StopSignal stop;
+    ASSERT_EQ(kill(getpid(), SIGTERM), 0);
+    EXPECT_EQ(stop.Wait(), "terminated");
+    ASSERT_EQ(kill(getpid(), SIGINT), 0);
+    EXPECT_EQ(stop.Wait(), "interrupted");
+  });
+  over.Notify();
+  early.join();
+  another.join();
+}
+
+TEST(StopSignalTest, OfTheReasonsGivenFromInsideTheFirstCounts) {
+  InAThreadOfItsOwn([] {
+    StopSignal stop;
+    stop.Request("finished");
+    stop.Request("too late");
+    EXPECT_EQ(stop.Wait(), "finished");
+  });
+}
+
+TEST(StopSignalTest, TheEndOfStandardInputIsAReason) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  ASSERT_EQ(dup2(ends[0], STDIN_FILENO), STDIN_FILENO);
+  close(ends[1]);
+  InAThreadOfItsOwn([] {
+    StopSignal stop;
+    stop.WatchStandardInput();
+    EXPECT_EQ(stop.Wait(), "the launcher went away");
+  });
+  close(ends[0]);
+}
+
+}  // namespace
+}  // namespace torchps
