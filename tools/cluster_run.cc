@@ -19,8 +19,9 @@
 namespace torchps {
 namespace {
 
-// Long enough for a process to end after its last words, short enough not to be noticed.
-constexpr absl::Duration kHoldComplaints = absl::Milliseconds(300);
+// Long enough for a process to end after its last words (unloading libtorch takes its time), short
+// enough not to be missed.
+constexpr absl::Duration kHoldComplaints = absl::Seconds(1);
 constexpr size_t kErrorsRemembered = 5;
 
 absl::string_view WithoutProgramName(absl::string_view line) {
@@ -111,6 +112,7 @@ absl::Status ClusterRun::StartWorkers() {
         StartPart(WorkerProgram(options_.launch, slot, options_.hosts.workers[i], addresses),
                   /*is_server=*/false, slot);
     if (!started.ok()) return started;
+    if (options_.view.terminal) view_.SetRow(slot, absl::StrCat("worker ", slot, "   starting"));
   }
   return absl::OkStatus();
 }

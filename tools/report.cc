@@ -106,6 +106,8 @@ void Merge(const Histogram& part, Report::Distribution& whole) {
 }
 
 void Finish(Report::Distribution& whole) {
+  whole.open = whole.count > 0 && whole.max >= static_cast<int64_t>(whole.counts.size());
+  while (!whole.counts.empty() && whole.counts.back() == 0) whole.counts.pop_back();
   if (whole.count > 0) whole.mean /= static_cast<double>(whole.count);
 }
 
@@ -207,6 +209,9 @@ void CheckAll(Report& report) {
                              {some_not_applied, "some blocks were rejected"},
                              {cut_short, kCutShort},
                              {died, kDied}}));
+  checker.Equal(
+      "rounds", report.max_version, report.min_version,
+      FirstReason({{!answered, kSilent}, {async, "ASYNC has no rounds"}, {cut_short, kCutShort}}));
   checker.AtMost("clock_gap", consistency.staleness_bound(), report.clock_gap.max,
                  FirstReason({{!answered, kSilent},
                               {!async, "SYNC has no staleness bound"},

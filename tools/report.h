@@ -94,10 +94,11 @@ struct Report {
     Blocks verdicts;
   };
 
-  // Counts of integer values, merged over servers: counts[i] counts value i, the last one all from
-  // there up.
+  // Counts of integer values, merged over servers: counts[i] counts value i. The last one counts
+  // all from there up if values beyond it were seen (`open`). No empty counts at the end.
   struct Distribution {
     std::vector<uint64_t> counts;
+    bool open = false;
     uint64_t count = 0;
     int64_t max = 0;
     double mean = 0;

@@ -108,15 +108,11 @@ Json ServerJson(const Report::Server& server) {
 }
 
 Json DistributionJson(const Report::Distribution& distribution) {
-  // Empty buckets at the end say nothing, unless the last one ("from here up") is in use.
-  std::vector<uint64_t> counts = distribution.counts;
-  const bool overflow = !counts.empty() && counts.back() > 0;
-  while (!counts.empty() && counts.back() == 0) counts.pop_back();
   return {{"count", distribution.count},
           {"mean", Number(distribution.mean)},
           {"max", distribution.max},
-          {"histogram", counts},
-          {"last_bucket_is_open", overflow}};
+          {"histogram", distribution.counts},
+          {"last_bucket_is_open", distribution.open}};
 }
 
 Json ChecksJson(const Report& report) {

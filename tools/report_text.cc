@@ -17,7 +17,7 @@ std::string Fixed(double value) { return absl::StrFormat("%.4f", value); }
 
 std::string Headline(const Report& report) {
   std::string text = report.job.name();
-  absl::StrAppend(&text, report.finished ? " finished" : absl::StrCat(" is ", report.phase));
+  absl::StrAppend(&text, report.finished ? " finished" : " has not finished");
   if (const Report::Epoch* last = report.last_evaluated(); last != nullptr) {
     absl::StrAppend(&text, ": test accuracy ", FormatPercent(last->evaluation->accuracy, 2),
                     " after ", Count(last->number, "epoch"));
@@ -94,9 +94,7 @@ struct Range {
 // One range per value while they are few, otherwise 0, 1, 2-3, 4-7, 8-15 and so on.
 std::vector<Range> RangesOf(const Report::Distribution& distribution) {
   constexpr int64_t kMostRows = 12;
-  int64_t used = static_cast<int64_t>(distribution.counts.size());
-  while (used > 0 && distribution.counts[used - 1] == 0) --used;
-  const bool open = used > 0 && used == static_cast<int64_t>(distribution.counts.size());
+  const int64_t used = static_cast<int64_t>(distribution.counts.size());
   std::vector<Range> ranges;
   for (int64_t first = 0; first < used;) {
     const int64_t width = used <= kMostRows || first == 0 ? 1 : first;
@@ -105,7 +103,7 @@ std::vector<Range> RangesOf(const Report::Distribution& distribution) {
     range.last = std::min(first + width, used) - 1;
     for (int64_t i = range.first; i <= range.last; ++i) range.count += distribution.counts[i];
     first += width;
-    range.open = open && first >= used;
+    range.open = distribution.open && first >= used;
     ranges.push_back(range);
   }
   return ranges;
@@ -133,11 +131,9 @@ std::string Bars(const std::string& title, const Report::Distribution& distribut
                                                     static_cast<double>(highest))));
     std::string bar;
     for (int i = 0; i < length; ++i) bar += "▇";
-    absl::StrAppend(
-        &text, absl::StrFormat("%9s  ", label), bar, bar.empty() ? "" : " ",
-        FormatPercent(static_cast<double>(range.count) / static_cast<double>(distribution.count),
-                      1),
-        "\n");
+    const double share = static_cast<double>(range.count) / static_cast<double>(distribution.count);
+    absl::StrAppendFormat(&text, "%9s  %5.1f %%", label, share * 100);
+    absl::StrAppend(&text, bar.empty() ? "" : "  ", bar, "\n");
   }
   return text;
 }
@@ -193,21 +189,26 @@ std::string Books(const Report& report) {
                         absl::StrJoin(failed, ""));
   }
   if (held == 0) return "";
-  return absl::StrCat("\nthe books reconcile: all ", held,
+  return absl::StrCat("\nthe books reconcile", report.finished ? "" : " so far", ": all ", held,
                       " comparisons of samples, pushes and versions hold\n");
 }
 
 }  // namespace
 
 std::string ReportText(const Report& report) {
-  std::string clock_gap_title = "steps ahead of the slowest worker when served";
+  std::string text =
+      absl::StrCat(Headline(report), EpochTable(report), SlotTable(report), ServerTable(report));
+  // In a synchronous run nobody is ahead and nothing lags: there is nothing to see.
   const ConsistencySpec& consistency = report.job.consistency();
-  if (consistency.mode() == ConsistencySpec::ASYNC && consistency.staleness_bound() >= 0) {
-    absl::StrAppend(&clock_gap_title, " (bound ", consistency.staleness_bound(), ")");
+  if (consistency.mode() == ConsistencySpec::ASYNC) {
+    std::string title = "steps ahead of the slowest worker when served";
+    if (consistency.staleness_bound() >= 0) {
+      absl::StrAppend(&title, " (bound ", consistency.staleness_bound(), ")");
+    }
+    absl::StrAppend(&text, Bars(title, report.clock_gap),
+                    Bars("lag of applied gradients, in versions", report.lag));
   }
-  return absl::StrCat(Headline(report), EpochTable(report), SlotTable(report), ServerTable(report),
-                      Bars(clock_gap_title, report.clock_gap),
-                      Bars("lag of applied gradients, in versions", report.lag), Books(report));
+  return text + Books(report);
 }
 
 }  // namespace torchps

@@ -79,7 +79,7 @@ std::string ServerTable(const ClusterView& view) {
   TextTable table({{"server", TextTable::kRight},
                    {"address"},
                    {"blocks", TextTable::kRight},
-                   {"state", TextTable::kRight},
+                   {"size", TextTable::kRight},
                    {"versions", TextTable::kRight},
                    {"lag", TextTable::kRight},
                    {"clock gap", TextTable::kRight},

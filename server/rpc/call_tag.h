@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "server/rpc/completion_tag.h"
-#include "server/rpc/hand_over.h"
 
 namespace torchps {
 
@@ -21,7 +20,6 @@ class CallTag final : public CompletionTag {
   // The pointer to give to gRPC.
   void* Arm(std::shared_ptr<Call> call) {
     call_ = std::move(call);
-    BeforeGrpcHasTag(this);
     return static_cast<CompletionTag*>(this);
   }
 
@@ -29,7 +27,6 @@ class CallTag final : public CompletionTag {
   void Disarm() { call_.reset(); }
 
   void Proceed(bool ok) override {
-    AfterGrpcHadTag(this);
     // Moved out first: the method may arm this tag again, or let go of the last reference.
     const std::shared_ptr<Call> call = std::move(call_);
     ((*call).*method_)(ok);

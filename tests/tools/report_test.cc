@@ -101,6 +101,15 @@ TEST(ReportTest, ARunCutShortIsNotJudgedByItsEnd) {
   EXPECT_TRUE(report.reconciles());
 }
 
+TEST(ReportTest, ARoundThatABlockMissedIsNoticed) {
+  Statuses statuses;
+  statuses.job.mutable_job()->mutable_consistency()->set_mode(ConsistencySpec::SYNC);
+  EXPECT_EQ(Holds(statuses.Build(), "rounds"), absl::optional<bool>(true));
+  EXPECT_EQ(ReportText(statuses.Build()).find("lag of applied"), std::string::npos);
+  statuses.servers[1].status->set_min_version(39);
+  EXPECT_EQ(Holds(statuses.Build(), "rounds"), absl::optional<bool>(false));
+}
+
 TEST(ReportTest, AServerThatIsAwayIsNamedAndItsNumbersAreNotJudged) {
   Statuses statuses;
   statuses.servers[1].status = absl::UnavailableError("connection refused");
@@ -141,6 +150,7 @@ TEST(ReportTest, AWideHistogramIsShownInDoublingRanges) {
   Statuses statuses;
   Histogram& lag = *statuses.servers[0].status->mutable_lag();
   for (int i = 4; i < 20; ++i) lag.add_bucket(1);
+  lag.set_max(25);
   const std::string text = ReportText(statuses.Build());
   EXPECT_NE(text.find("    8-15  "), std::string::npos) << text;
   EXPECT_NE(text.find("     16+  "), std::string::npos) << text;

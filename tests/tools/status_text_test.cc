@@ -30,7 +30,7 @@ TEST(StatusTextTest, ARunningClusterIsAHeadlineAndTwoTables) {
       "epoch 2\n"
       "mlp with 50,890 parameters, asynchronous, staleness bound 4\n"
       "\n"
-      "server  address         blocks     state  versions          lag  clock gap  parked  applied"
+      "server  address         blocks      size  versions          lag  clock gap  parked  applied"
       "  rejected        in       out\n"
       "     0  127.0.0.1:4711       2   293 KiB        40  0.8 (max 2)      max 2       0       80"
       "         0  11.4 MiB  11.7 MiB\n"
