@@ -17,11 +17,6 @@ package(default_visibility = ["//visibility:public"])
 def _missing(ctx, message):
     ctx.file("BUILD", _BUILD + 'missing_library(name = "torch", message = {})\n'.format(repr(message)))
 
-def _found(ctx, includes, linkopts, defines):
-    ctx.file("BUILD", _BUILD + (
-        'system_library(name = "torch", defines = {}, system_includes = {}, linkopts = {})\n'
-    ).format(repr(defines), repr(includes), repr(linkopts)))
-
 def _from_directory(ctx, root, cuda):
     lib = ctx.path(str(root) + "/lib")
     include = ctx.path(str(root) + "/include")
@@ -43,14 +38,22 @@ def _from_directory(ctx, root, cuda):
     # libtorch_cuda registers itself when loaded and no symbol of it is named by our code.
     libs = ["-Wl,--no-as-needed", "-ltorch_cuda", "-lc10_cuda"] if cuda else []
     libs += ["-Wl,--as-needed", "-ltorch", "-ltorch_cpu", "-lc10"]
-    _found(
-        ctx,
-        includes = [str(include), str(include) + "/torch/csrc/api/include"],
+
+    # Bazel takes headers from outside only as files of a repository.
+    ctx.symlink(include, "include")
+    ctx.file("BUILD", _BUILD + """
+cc_library(
+    name = "torch",
+    textual_hdrs = glob(["include/**"]),
+    defines = ["_GLIBCXX_USE_CXX11_ABI=1"],
+    includes = ["include", "include/torch/csrc/api/include"],
+    linkopts = {},
+)
+""".format(repr(
         # The libraries that libtorch itself needs are found at run time by its own run path.
-        linkopts = ["-L" + str(lib), "-Wl,-rpath," + str(lib), "-Wl,--allow-shlib-undefined"] +
-                   libs + ["-pthread"],
-        defines = ["_GLIBCXX_USE_CXX11_ABI=1"],
-    )
+        ["-L" + str(lib), "-Wl,-rpath," + str(lib), "-Wl,--allow-shlib-undefined"] +
+        libs + ["-pthread"],
+    )))
 
 def _libtorch_repository_impl(ctx):
     cuda = ctx.os.environ.get("TORCHPS_CUDA", "") == "1"
@@ -76,12 +79,15 @@ def _libtorch_repository_impl(ctx):
         _missing(ctx, "libtorch is not installed: install Debian's package libtorch-dev " +
                       "(deploy/setup.sh does it) or set TORCHPS_LIBTORCH to a libtorch directory.")
         return
-    _found(
-        ctx,
-        includes = [include],
-        linkopts = ["-Wl,--as-needed", "-ltorch", "-ltorch_cpu", "-lc10", "-pthread"],
-        defines = [],
-    )
+
+    # Debian's other headers and its libraries are where the compiler looks by itself.
+    ctx.file("BUILD", _BUILD + """
+system_library(
+    name = "torch",
+    linkopts = ["-Wl,--as-needed", "-ltorch", "-ltorch_cpu", "-lc10", "-pthread"],
+    system_includes = ["{}"],
+)
+""".format(include))
 
 libtorch_repository = repository_rule(
     implementation = _libtorch_repository_impl,

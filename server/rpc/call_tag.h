@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/rpc/completion_tag.h"
+#include "server/rpc/hand_over.h"
 
 namespace torchps {
 
@@ -20,6 +21,7 @@ class CallTag final : public CompletionTag {
   // The pointer to give to gRPC.
   void* Arm(std::shared_ptr<Call> call) {
     call_ = std::move(call);
+    BeforeGrpcHasTag(this);
     return static_cast<CompletionTag*>(this);
   }
 
@@ -27,6 +29,7 @@ class CallTag final : public CompletionTag {
   void Disarm() { call_.reset(); }
 
   void Proceed(bool ok) override {
+    AfterGrpcHadTag(this);
     // Moved out first: the method may arm this tag again, or let go of the last reference.
     const std::shared_ptr<Call> call = std::move(call_);
     ((*call).*method_)(ok);

@@ -1,0 +1,223 @@
+// The lag contract as a worker meets it, over real gRPC.
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/split_mix64.h"
+#include "gtest/gtest.h"
+#include "server/server.h"
+#include "tests/testing/eventually.h"
+#include "tests/testing/job_harness.h"
+#include "tests/testing/plain_worker.h"
+
+namespace torchps {
+namespace {
+
+class LagContractTest : public ::testing::Test {
+ protected:
+  void Start(const std::string& lag_contract, int workers) {
+    Server::Options options;
+    options.clock = &clock_;
+    auto server = Server::Start(options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    JobHarness::Options model;
+    model.trained = 64;
+    model.workers = workers;
+    model.job = absl::StrCat("optimizer { learning_rate: 0.5 } consistency { staleness_bound: -1 ",
+                             "lag { ", lag_contract, " } } membership { lease_seconds: 600 }");
+    for (SlotId slot = 0; slot < workers; ++slot) {
+      HelloRequest hello = JobHarness::Hello(model);
+      hello.set_slot(slot);
+      workers_.push_back(
+          std::make_unique<PlainWorker>(PlainChannel(server_->address()), std::move(hello)));
+      ASSERT_TRUE(workers_.back()->Hello().ok());
+    }
+    ASSERT_TRUE(workers_[0]->Initialize(0).ok());
+  }
+
+  SteadyClock clock_;
+  std::unique_ptr<Server> server_;
+  std::vector<std::unique_ptr<PlainWorker>> workers_;
+};
+
+// Keeps every verdict that one slot got and says what breaks the REJECT contract.
+class VerdictBook {
+ public:
+  explicit VerdictBook(int64_t max_lag) : max_lag_(max_lag) {}
+
+  void Take(const PushReply& reply) {
+    for (const BlockVerdict& verdict : reply.block()) {
+      int& rejections = rejections_in_row_[verdict.block()];
+      const std::string where = absl::StrCat("block ", verdict.block(), " lag ", verdict.lag());
+      switch (verdict.verdict()) {
+        case ACCEPTED:
+          EXPECT_LE(verdict.lag(), max_lag_) << where;
+          rejections = 0;
+          break;
+        case ADMITTED:
+          EXPECT_GT(verdict.lag(), max_lag_) << where;
+          EXPECT_EQ(rejections, 3) << where << ": admitted only after three rejections in a row";
+          rejections = 0;
+          break;
+        case REJECTED_STALE:
+          EXPECT_GT(verdict.lag(), max_lag_) << where;
+          EXPECT_LT(rejections, 3) << where << ": starved";
+          ++rejections;
+          break;
+        default:
+          ADD_FAILURE() << where << ": verdict " << verdict.verdict();
+      }
+      ++counts_[verdict.verdict()];
+      if (verdict.verdict() != REJECTED_STALE) ++applied_[verdict.block()];
+    }
+  }
+
+  int64_t count(Verdict verdict) const {
+    const auto it = counts_.find(verdict);
+    return it == counts_.end() ? 0 : it->second;
+  }
+  const std::map<BlockId, uint64_t>& applied() const { return applied_; }
+
+ private:
+  const int64_t max_lag_;
+  std::map<BlockId, int> rejections_in_row_;
+  std::map<Verdict, int64_t> counts_;
+  std::map<BlockId, uint64_t> applied_;
+};
+
+TEST_F(LagContractTest, RejectAdmitsAStragglerAfterThreeRejectionsAndScaledByItsLag) {
+  Start("policy: REJECT max_lag: 2", 2);
+  PlainWorker& fast = *workers_[0];
+  PlainWorker& slow = *workers_[1];
+  Step fast_step = 0;
+  std::vector<Verdict> verdicts;
+  for (Step slow_step = 1; slow_step <= 8; ++slow_step) {
+    ASSERT_TRUE(slow.Pull(slow_step - 1).ok());
+    for (int i = 0; i < 5; ++i) {
+      ASSERT_TRUE(fast.Pull(fast_step).ok());
+      ASSERT_TRUE(fast.Push(++fast_step, 2.0f).ok());
+    }
+    ASSERT_TRUE(fast.ReadOnlyPull().ok());
+    const float before = fast.values()[0][0];
+    const auto reply = slow.Push(slow_step, 16.0f);
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    ASSERT_TRUE(fast.ReadOnlyPull().ok());
+    const float change = fast.values()[0][0] - before;
+    EXPECT_EQ(reply->block(0).lag(), 5);
+    verdicts.push_back(reply->block(0).verdict());
+    const bool admitted = slow_step % 4 == 0;
+    EXPECT_EQ(reply->block(0).verdict(), admitted ? ADMITTED : REJECTED_STALE) << slow_step;
+    // Learning rate 0.5 times max_lag / lag, on a gradient of 16.
+    EXPECT_NEAR(change, admitted ? -0.5 * 2 / 5 * 16 : 0.0, 1e-5) << slow_step;
+  }
+}
+
+TEST_F(LagContractTest, RejectHoldsOnEveryBlockWhileWorkersRaceAndNobodyStarves) {
+  constexpr int kWorkers = 4;
+  constexpr int64_t kMaxLag = 2;
+  constexpr Step kSteps = 200;
+  constexpr Step kStragglerSteps = 24;
+  Start(absl::StrCat("policy: REJECT max_lag: ", kMaxLag), kWorkers);
+
+  // Slot 0 computes so long that the others push ten times meanwhile.
+  std::vector<VerdictBook> books(kWorkers, VerdictBook(kMaxLag));
+  std::atomic<Step> straggler_step{0};
+  std::atomic<int64_t> others_pushed{0};
+  std::vector<std::thread> threads;
+  for (SlotId slot = 1; slot < kWorkers; ++slot) {
+    threads.emplace_back([&, slot] {
+      PlainWorker& worker = *workers_[slot];
+      // As long as the straggler is at it there is somebody to be stale against.
+      for (Step step = 1; step <= kSteps || straggler_step < kStragglerSteps; ++step) {
+        ASSERT_TRUE(worker.Pull(step - 1).ok());
+        const auto reply = worker.Push(step, 1.0f);
+        ASSERT_TRUE(reply.ok()) << reply.status();
+        books[slot].Take(*reply);
+        ++others_pushed;
+      }
+    });
+  }
+  threads.emplace_back([&] {
+    for (Step step = 1; step <= kStragglerSteps; ++step) {
+      EXPECT_TRUE(workers_[0]->Pull(step - 1).ok());
+      const int64_t target = others_pushed + 10;
+      EXPECT_TRUE(Eventually([&] { return others_pushed >= target; }));
+      const auto reply = workers_[0]->Push(step, 1.0f);
+      EXPECT_TRUE(reply.ok()) << reply.status();
+      if (reply.ok()) books[0].Take(*reply);
+      straggler_step = step;
+    }
+    straggler_step = kStragglerSteps;  // also after a failure, so that the others end
+  });
+  for (std::thread& thread : threads) thread.join();
+
+  EXPECT_GT(books[0].count(REJECTED_STALE), 0) << "the race was no race";
+  EXPECT_GT(books[0].count(ADMITTED), 0);
+  int64_t accepted = 0;
+  int64_t admitted = 0;
+  int64_t rejected = 0;
+  for (const VerdictBook& book : books) {
+    accepted += book.count(ACCEPTED);
+    admitted += book.count(ADMITTED);
+    rejected += book.count(REJECTED_STALE);
+  }
+  const auto status = workers_[0]->Status(/*include_ledger=*/true);
+  ASSERT_TRUE(status.ok());
+  EXPECT_EQ(status->accepted(), accepted);
+  EXPECT_EQ(status->admitted(), admitted);
+  EXPECT_EQ(status->rejected(), rejected);
+  for (const LedgerEntryStatus& row : status->ledger()) {
+    EXPECT_EQ(row.applied(), books[row.slot()].applied().at(row.block()))
+        << "slot " << row.slot() << " block " << row.block();
+  }
+  std::printf("straggler: %ld accepted, %ld rejected, %ld admitted; all: %ld, %ld, %ld\n",
+              books[0].count(ACCEPTED), books[0].count(REJECTED_STALE), books[0].count(ADMITTED),
+              accepted, rejected, admitted);
+}
+
+TEST_F(LagContractTest, ScaleIsLearningRateTimesFreeLagOverLagAndNothingElse) {
+  constexpr int64_t kFreeLag = 3;
+  Start(absl::StrCat("policy: SCALE free_lag: ", kFreeLag), 2);
+  PlainWorker& fast = *workers_[0];
+  PlainWorker& slow = *workers_[1];
+  uint64_t random = 20240607;
+  std::printf("seed %lu\n", random);
+  Step fast_step = 0;
+  for (Step step = 1; step <= 40; ++step) {
+    ASSERT_TRUE(slow.Pull(step - 1).ok());
+    const int64_t lag = static_cast<int64_t>(UniformBelow(random, 12));
+    for (int64_t i = 0; i < lag; ++i) {
+      ASSERT_TRUE(fast.Pull(fast_step).ok());
+      ASSERT_TRUE(fast.Push(++fast_step, 0.0f).ok());  // moves the version and no value
+    }
+    ASSERT_TRUE(fast.ReadOnlyPull().ok());
+    const float before = fast.values()[0][0];
+    const float gradient = 1.0f + static_cast<float>(UniformBelow(random, 100));
+    const auto reply = slow.Push(step, gradient);
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    ASSERT_TRUE(fast.ReadOnlyPull().ok());
+
+    const double factor = lag > kFreeLag ? static_cast<double>(kFreeLag) / lag : 1.0;
+    const double expected = before - 0.5 * factor * gradient;
+    for (const BlockVerdict& verdict : reply->block()) {
+      EXPECT_EQ(verdict.lag(), lag);
+      EXPECT_EQ(verdict.verdict(), lag > kFreeLag ? SCALED : ACCEPTED);
+      for (const float value : fast.values()[verdict.block()]) {
+        // One rounding of the rate, one of the product, one of the sum.
+        ASSERT_NEAR(value, expected, 3 * 6e-8 * (std::abs(expected) + gradient)) << "lag " << lag;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace torchps

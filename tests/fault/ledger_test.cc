@@ -1,0 +1,303 @@
+// Exactly once, over a network that breaks all the time: for every (slot, step) every block has
+// been applied exactly once or not at all, and every acknowledged one exactly once.
+//
+// Gradients are small integers and the learning rate is 1, so sums of floats are exact and one lost
+// or doubled push shows. TORCHPS_LEDGER_SECONDS says how long each case pushes.
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/block_map.h"
+#include "common/clock.h"
+#include "common/split_mix64.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+#include "proto/job_spec.h"
+#include "proto/layout_codec.h"
+#include "proto/parameter_service.grpc.pb.h"
+#include "server/server.h"
+#include "tests/testing/fault_proxy.h"
+#include "tests/testing/plain_worker.h"
+#include "worker/heartbeat.h"
+#include "worker/parameter_client.h"
+#include "worker/server_channel.h"
+#include "worker/stop_latch.h"
+
+namespace torchps {
+namespace {
+
+constexpr int kServers = 2;
+constexpr int kSlots = 3;
+constexpr int64_t kTrained = 4096;
+constexpr int64_t kAveraged = 600;
+constexpr int64_t kBlockBytes = 2048;
+// Samples that a slot claims for its gradients. Their sum is a power of two, so that a mean over
+// all slots is exact as well.
+constexpr int64_t kWeights[kSlots] = {1, 1, 2};
+
+struct LedgerCase {
+  const char* name;
+  ConsistencySpec::Mode mode;
+  absl::Duration reset_period;
+  uint64_t cut_within_bytes;
+  int seconds;
+};
+
+// What one slot knows by its own books.
+struct SlotBook {
+  Step acknowledged = 0;  // steps 1 to this one were answered with OK
+  std::vector<int64_t> weighted_sum = std::vector<int64_t>(kTrained);
+  PushResult verdicts;
+  absl::Status failure;
+};
+
+class LedgerTest : public ::testing::TestWithParam<LedgerCase> {
+ protected:
+  static void SetUpTestSuite() { PrepareGrpcEnvironment(); }
+
+  void SetUp() override {
+    const LedgerCase& test_case = GetParam();
+    std::printf("case %s, seed %lu\n", test_case.name, kSeed);
+    for (int i = 0; i < kServers; ++i) {
+      Server::Options server_options;
+      server_options.clock = &clock_;
+      server_options.seed = kSeed + i;
+      auto server = Server::Start(server_options);
+      ASSERT_TRUE(server.ok()) << server.status();
+      servers_.push_back(*std::move(server));
+      FaultProxy::Options proxy_options;
+      proxy_options.target = servers_.back()->address();
+      proxy_options.reset_period = test_case.reset_period;
+      proxy_options.cut_within_bytes = test_case.cut_within_bytes;
+      proxy_options.seed = kSeed + i;
+      auto proxy = FaultProxy::Start(proxy_options);
+      ASSERT_TRUE(proxy.ok()) << proxy.status();
+      proxies_.push_back(*std::move(proxy));
+    }
+
+    JobSpec job;
+    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+        absl::StrCat("name: 'ledger' workers: ", kSlots, " model { name: 'integers' } ",
+                     "optimizer { sgd {} learning_rate: 1 } consistency { mode: ",
+                     ConsistencySpec::Mode_Name(test_case.mode), " staleness_bound: -1 } ",
+                     "wire { block_bytes: ", kBlockBytes, " } membership { lease_seconds: 60 }"),
+        &job));
+    if (test_case.mode == ConsistencySpec::SYNC) {
+      job.mutable_consistency()->clear_staleness_bound();
+    }
+    const auto normal = NormalizeJobSpec(job);
+    ASSERT_TRUE(normal.ok()) << normal.status();
+    client_options_.job = *normal;
+    ModelLayoutProto layout;
+    SegmentProto* const weights = layout.add_segment();
+    weights->set_name("w");
+    weights->add_shape(kTrained);
+    weights->set_group(-1);
+    SegmentProto* const mean = layout.add_segment();
+    mean->set_name("running_mean");
+    mean->add_shape(kAveraged);
+    mean->set_group(-1);
+    mean->set_averaged(true);
+    client_options_.layout = *DecodeLayout(layout);
+    client_options_.block_map = *BlockMap::Create(client_options_.layout, kBlockBytes, kServers);
+    client_options_.job_id = 7;
+    client_options_.incarnation = 1;
+    client_options_.clock = &clock_;
+    client_options_.stop = &stop_;
+  }
+
+  std::unique_ptr<ParameterClient> MakeClient(SlotId slot,
+                                              const std::vector<std::string>& addresses) {
+    ParameterClient::Options options = client_options_;
+    options.slot = slot;
+    for (const std::string& address : addresses) {
+      options.servers.push_back(ConnectToServer(static_cast<int>(options.servers.size()), address));
+    }
+    auto client = ParameterClient::Create(std::move(options));
+    EXPECT_TRUE(client.ok()) << client.status();
+    return *std::move(client);
+  }
+
+  // The gradient named (slot, step): integers from -3 to 3, another gradient for another name.
+  static void FillGradient(SlotId slot, Step step, std::vector<float>& gradient) {
+    uint64_t random = static_cast<uint64_t>(step) * kSlots + static_cast<uint64_t>(slot);
+    for (float& element : gradient) {
+      element = static_cast<float>(UniformBelow(random, 7)) - 3.0f;
+    }
+  }
+
+  // Pushes until the time is over. In SYNC all slots end with the same step, which slot 0 chooses:
+  // nobody can be past the step that slot 0 has not pushed yet.
+  void Train(SlotId slot, Step clock, absl::Duration until, ParameterClient& client,
+             SlotBook& book) {
+    const bool synchronous = GetParam().mode == ConsistencySpec::SYNC;
+    std::vector<float> values(kTrained + kAveraged);
+    std::vector<float> gradient(kTrained);
+    const std::vector<float> averaged(kAveraged, static_cast<float>(slot));
+    const Heartbeat heartbeat(
+        absl::Milliseconds(200),
+        [&client](absl::Duration timeout) {
+          client.Renew(timeout);
+          return absl::OkStatus();
+        },
+        [](const absl::Status&) {});
+    for (Step step = clock + 1;; ++step) {
+      if (synchronous) {
+        if (slot == 0 && clock_.Now() >= until) last_step_ = std::min<Step>(last_step_, step);
+        if (step > last_step_) return;
+      } else if (clock_.Now() >= until) {
+        return;
+      }
+      const auto pulled = client.Pull(step - 1, /*read_only=*/false, absl::MakeSpan(values));
+      if (!pulled.ok()) {
+        book.failure = pulled.status();
+        return;
+      }
+      FillGradient(slot, step, gradient);
+      const auto pushed = client.Push(step, kWeights[slot], gradient, averaged);
+      if (!pushed.ok()) {
+        book.failure = pushed.status();
+        return;
+      }
+      book.acknowledged = step;
+      for (int64_t i = 0; i < kTrained; ++i) {
+        book.weighted_sum[i] += kWeights[slot] * static_cast<int64_t>(gradient[i]);
+      }
+      book.verdicts.accepted += pushed->accepted;
+      book.verdicts.duplicates += pushed->duplicates;
+      book.verdicts.late += pushed->late;
+    }
+  }
+
+  ServerStatus StatusOf(int server) {
+    const auto stub = ParameterService::NewStub(PlainChannel(servers_[server]->address()));
+    grpc::ClientContext context;
+    ServerStatusRequest request;
+    request.set_include_ledger(true);
+    ServerStatus status;
+    const grpc::Status outcome = stub->GetServerStatus(&context, request, &status);
+    EXPECT_TRUE(outcome.ok()) << outcome.error_message();
+    return status;
+  }
+
+  static constexpr uint64_t kSeed = 20240608;
+
+  SteadyClock clock_;
+  StopLatch stop_;
+  std::vector<std::unique_ptr<Server>> servers_;
+  std::vector<std::unique_ptr<FaultProxy>> proxies_;
+  ParameterClient::Options client_options_;
+  std::atomic<Step> last_step_{INT64_MAX};
+};
+
+TEST_P(LedgerTest, EveryAcknowledgedPushIsAppliedOnceToEveryBlock) {
+  int seconds = GetParam().seconds;
+  if (const char* wish = std::getenv("TORCHPS_LEDGER_SECONDS"); wish != nullptr) {
+    ASSERT_TRUE(absl::SimpleAtoi(wish, &seconds)) << wish;
+  }
+
+  // Everybody is in before anybody pushes, so that a round of SYNC has all three slots.
+  std::vector<std::unique_ptr<ParameterClient>> clients;
+  std::vector<Step> clocks;
+  for (SlotId slot = 0; slot < kSlots; ++slot) {
+    clients.push_back(MakeClient(slot, {proxies_[0]->address(), proxies_[1]->address()}));
+    const auto clock = clients.back()->Hello();
+    ASSERT_TRUE(clock.ok()) << clock.status();
+    clocks.push_back(*clock);
+  }
+  const absl::Status initialized =
+      clients[0]->Initialize(std::vector<float>(kTrained + kAveraged, 0.0f));
+  ASSERT_TRUE(initialized.ok()) << initialized;
+
+  const absl::Duration until = clock_.Now() + absl::Seconds(seconds);
+  std::vector<SlotBook> books(kSlots);
+  std::vector<std::thread> threads;
+  for (SlotId slot = 0; slot < kSlots; ++slot) {
+    threads.emplace_back(
+        [&, slot] { Train(slot, clocks[slot], until, *clients[slot], books[slot]); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const SlotBook& book : books) ASSERT_TRUE(book.failure.ok()) << book.failure;
+  for (const auto& proxy : proxies_) proxy->Heal();
+
+  // Read past the proxies: what is there, and what the servers' books say.
+  std::vector<float> values(kTrained + kAveraged);
+  const auto auditor = MakeClient(0, {servers_[0]->address(), servers_[1]->address()});
+  const auto pulled = auditor->Pull(0, /*read_only=*/true, absl::MakeSpan(values));
+  ASSERT_TRUE(pulled.ok()) << pulled.status();
+
+  uint64_t duplicates = 0;
+  std::printf("%d seconds\nserver slot blocks acknowledged applied/block duplicates resets\n",
+              seconds);
+  for (int server = 0; server < kServers; ++server) {
+    const ServerStatus status = StatusOf(server);
+    const std::vector<BlockId>& owned = client_options_.block_map.owned_by(server);
+    std::map<std::pair<BlockId, SlotId>, LedgerEntryStatus> ledger;
+    for (const LedgerEntryStatus& row : status.ledger()) ledger[{row.block(), row.slot()}] = row;
+    EXPECT_EQ(ledger.size(), owned.size() * kSlots);
+
+    uint64_t acknowledged = 0;
+    for (SlotId slot = 0; slot < kSlots; ++slot) {
+      const Step steps = books[slot].acknowledged;
+      EXPECT_GT(steps, 0);
+      for (const BlockId block : owned) {
+        // A block's count rises once for each step above the last one, so this many applied up to
+        // this step means each of them once.
+        const LedgerEntryStatus& row = ledger[{block, slot}];
+        EXPECT_EQ(row.last_step(), steps) << "block " << block << " slot " << slot;
+        EXPECT_EQ(row.applied(), steps) << "block " << block << " slot " << slot;
+      }
+      acknowledged += static_cast<uint64_t>(steps) * owned.size();
+      std::printf("%6d %4d %6zu %12ld %13lu %10s %6s\n", server, slot, owned.size(), steps,
+                  ledger[{owned[0], slot}].applied(), "", "");
+    }
+    EXPECT_EQ(status.accepted(), acknowledged);
+    EXPECT_EQ(status.acknowledged(), acknowledged);
+    EXPECT_EQ(status.rejected() + status.late() + status.scaled() + status.admitted(), 0);
+    EXPECT_EQ(status.parked_now(), 0);
+    std::printf("%6d  all %6zu %12lu %13s %10lu %6lu\n", server, owned.size(),
+                status.acknowledged(), "", status.duplicates(), proxies_[server]->resets());
+    duplicates += status.duplicates();
+  }
+  EXPECT_GT(duplicates, 0) << "no push was ever sent twice: the faults did not reach the ledger";
+
+  const bool synchronous = GetParam().mode == ConsistencySpec::SYNC;
+  const double divisor = synchronous ? 4 : 1;  // the sum of all weights
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < kTrained; ++i) {
+    int64_t sum = 0;
+    for (SlotId slot = 0; slot < kSlots; ++slot) {
+      const int64_t weight = synchronous ? 1 : kWeights[slot];
+      sum += books[slot].weighted_sum[i] / weight;
+    }
+    wrong += values[i] != -static_cast<double>(sum) / divisor;
+  }
+  EXPECT_EQ(wrong, 0) << "elements that are not minus the sum of what was acknowledged";
+  std::printf("%ld of %ld elements are exactly minus the sum of the acknowledged gradients\n",
+              kTrained - wrong, kTrained);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Faults, LedgerTest,
+    ::testing::Values(
+        LedgerCase{"AsyncResetEvery150ms", ConsistencySpec::ASYNC, absl::Milliseconds(150), 0, 10},
+        LedgerCase{"SyncResetEvery150ms", ConsistencySpec::SYNC, absl::Milliseconds(150), 0, 5},
+        // About four pushes of one server long on the average.
+        LedgerCase{"AsyncCutAtRandomBytes", ConsistencySpec::ASYNC, absl::InfiniteDuration(), 80000,
+                   5}),
+    [](const ::testing::TestParamInfo<LedgerCase>& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace torchps
