@@ -18,7 +18,7 @@ absl::StatusOr<PushDecision> AsyncPush::Push(Block* block, const PushHeader& hea
   return decision;
 }
 
-void AsyncPush::SetLive(const std::vector<SlotId>& live) {
+void AsyncPush::SetLive(const std::vector<LiveSlot>& live) {
   live_slots_.store(std::max<int>(1, live.size()), std::memory_order_relaxed);
 }
 

@@ -20,7 +20,7 @@ class AsyncPush final : public PushPolicy {
   absl::StatusOr<PushDecision> Push(Block* block, const PushHeader& header,
                                     const FramePayload& payload)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) override;
-  void SetLive(const std::vector<SlotId>& live) override;
+  void SetLive(const std::vector<LiveSlot>& live) override;
   void Reconsider(Block*) override {}
   int64_t completed_rounds() const override { return -1; }
 

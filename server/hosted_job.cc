@@ -150,11 +150,11 @@ void HostedJob::ExpireLeases() {
 void HostedJob::MembershipChanged() {
   {
     MutexLock membership(&membership_mutex_);
-    std::vector<SlotId> live;
+    std::vector<LiveSlot> live;
     {
       MutexLock lock(&mutex_);
       for (const auto& [slot, state] : clocks_.slots()) {
-        if (state.live) live.push_back(slot);
+        if (state.live) live.push_back({slot, state.clock});
       }
     }
     store_->SetLive(live);
@@ -237,14 +237,21 @@ absl::StatusOr<HostedJob::ParkedId> HostedJob::Pull(SlotId slot, Incarnation inc
                                                     Step claimed, PullDone done) {
   const absl::Duration arrived = clock_->Now();
   Step clock = 0;
+  bool jumped = false;
   {
     MutexLock lock(&mutex_);
     const absl::Status live = clocks_.Renew(slot, incarnation, arrived);
     if (!live.ok()) return live;
+    const Step recorded = clocks_.slots().at(slot).clock;
     clock = clocks_.BeginPull(slot, claimed);
+    jumped = clocks_.slots().at(slot).clock > recorded;
   }
-  // Beginning may have raised this slot's clock, and with it the floor.
-  RaiseFloors();
+  if (jumped) {
+    // Another server was further when this slot entered: rounds up to its clock do without it.
+    MembershipChanged();
+  } else {
+    RaiseFloors();
+  }
   {
     MutexLock lock(&mutex_);
     if (!pull_gate_.MayPull(clock)) {

@@ -100,7 +100,8 @@ class HostedJob {
   // Whether a frame of this incarnation may change a block now.
   absl::Status Admit(const PushHeader& header) const;
 
-  // Live slots have changed: tells the store, and releases what the new floor allows.
+  // Live slots or where they start have changed: tells the store, and releases what the new floor
+  // allows.
   void MembershipChanged() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Takes over clocks or completed rounds into the gates and runs what has become due.

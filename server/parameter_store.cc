@@ -181,7 +181,7 @@ absl::StatusOr<ParameterStore::Copy> ParameterStore::Read(size_t index) {
   return copy;
 }
 
-void ParameterStore::SetLive(const std::vector<SlotId>& live) {
+void ParameterStore::SetLive(const std::vector<LiveSlot>& live) {
   policy_->SetLive(live);
   for (const std::unique_ptr<Block>& block : blocks_) {
     MutexLock lock(&block->mutex);

@@ -69,7 +69,7 @@ class ParameterStore {
   absl::StatusOr<Copy> Read(size_t index);
 
   // Tells the policy who is live and lets it finish what has become due.
-  void SetLive(const std::vector<SlotId>& live);
+  void SetLive(const std::vector<LiveSlot>& live);
 
   // The highest step of this slot that any block has in its ledger.
   Step LastStep(SlotId slot);

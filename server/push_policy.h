@@ -10,6 +10,12 @@
 
 namespace torchps {
 
+// A slot that counts, and the step after which it does so: it pushes each step above `clock`.
+struct LiveSlot {
+  SlotId slot = 0;
+  Step clock = 0;
+};
+
 // When a pushed gradient meets its block: on arrival (AsyncPush) or together with those of the
 // other slots (SyncPush). Thread-safe; per-block state is guarded by the block's lock, which the
 // caller holds.
@@ -24,8 +30,9 @@ class PushPolicy {
                                             const FramePayload& payload)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) = 0;
 
-  // These slots count from now on. Afterwards the caller runs Reconsider on every block.
-  virtual void SetLive(const std::vector<SlotId>& live) = 0;
+  // These slots count from now on. A clock that only rises with the slot's own pushes need not be
+  // told again. Afterwards the caller runs Reconsider on every block.
+  virtual void SetLive(const std::vector<LiveSlot>& live) = 0;
 
   // Does what the last change of live slots has made due on this block.
   virtual void Reconsider(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) = 0;

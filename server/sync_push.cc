@@ -44,35 +44,48 @@ absl::StatusOr<PushDecision> SyncPush::Push(Block* block, const PushHeader& head
   decision.verdict = ACCEPTED;
   decision.apply = true;
   PushGate::Record(decision, header.step, &entry);
-  ApplyIfComplete(block);
+  FinishRounds(block);
   return decision;
 }
 
-void SyncPush::SetLive(const std::vector<SlotId>& live) {
+void SyncPush::SetLive(const std::vector<LiveSlot>& live) {
   MutexLock lock(&mutex_);
   live_ = live;
 }
 
-void SyncPush::Reconsider(Block* block) { ApplyIfComplete(block); }
+void SyncPush::Reconsider(Block* block) { FinishRounds(block); }
 
-void SyncPush::ApplyIfComplete(Block* block) {
+void SyncPush::FinishRounds(Block* block) {
   Round& round = rounds_[block->range.id];
-  if (round.contributors.empty()) return;
-  {
-    MutexLock lock(&mutex_);
-    const auto missing = std::count_if(live_.begin(), live_.end(), [&](SlotId slot) {
-      return std::find(round.contributors.begin(), round.contributors.end(), slot) ==
-             round.contributors.end();
-    });
-    if (missing > backup_workers_) return;
+  while (IsComplete(*block, round)) {
+    if (round.contributors.empty()) {
+      ++block->version;
+    } else {
+      const float scale = static_cast<float>(1.0 / round.weight);
+      for (float& element : round.weighted_sum) element *= scale;
+      updater_->Apply(block, absl::MakeConstSpan(round.weighted_sum), /*rate_factor=*/1.0,
+                      /*share=*/1.0);
+    }
+    round.contributors.clear();
+    round.weight = 0;
+    blocks_finished_.fetch_add(1, std::memory_order_acq_rel);
   }
-  const float scale = static_cast<float>(1.0 / round.weight);
-  for (float& element : round.weighted_sum) element *= scale;
-  updater_->Apply(block, absl::MakeConstSpan(round.weighted_sum), /*rate_factor=*/1.0,
-                  /*share=*/1.0);
-  round.contributors.clear();
-  round.weight = 0;
-  blocks_finished_.fetch_add(1, std::memory_order_acq_rel);
+}
+
+bool SyncPush::IsComplete(const Block& block, const Round& round) const {
+  const Step step = block.version + 1;
+  int missing = 0;
+  bool passed = false;
+  MutexLock lock(&mutex_);
+  for (const LiveSlot& live : live_) {
+    if (live.clock >= step) {
+      passed = true;
+    } else if (std::find(round.contributors.begin(), round.contributors.end(), live.slot) ==
+               round.contributors.end()) {
+      ++missing;
+    }
+  }
+  return round.contributors.empty() ? passed && missing == 0 : missing <= backup_workers_;
 }
 
 int64_t SyncPush::completed_rounds() const {

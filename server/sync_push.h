@@ -15,9 +15,12 @@ namespace torchps {
 // a round waits for all live slots but b (Chen et al. 2016, "Revisiting distributed synchronous
 // SGD"); what comes later is LATE and not applied.
 //
-// A round that has begun waits for whoever is live: a slot that dies or leaves is no longer waited
-// for, but a gradient it gave counts. Gradients are summed in the order of arrival, so results of
-// two runs differ by float rounding. Costs one more array per block.
+// Round t waits for the live slots whose clock is below t: a slot that dies or leaves is no longer
+// waited for, but a gradient it gave counts. Servers finish a round one after the other, so a slot
+// that enters between two of them starts, by the later clock, behind the round that the other is
+// still collecting, and will not push to it. A round to which nobody is left to push, though live
+// slots are behind it, is passed over without a change of values. Gradients are summed in the order
+// of arrival, so results of two runs differ by float rounding. Costs one more array per block.
 class SyncPush final : public PushPolicy {
  public:
   // Blocks are numbered by BlockId below `blocks`; `owned` of them are on this server. `updater`
@@ -27,7 +30,7 @@ class SyncPush final : public PushPolicy {
   absl::StatusOr<PushDecision> Push(Block* block, const PushHeader& header,
                                     const FramePayload& payload)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) override;
-  void SetLive(const std::vector<SlotId>& live) override;
+  void SetLive(const std::vector<LiveSlot>& live) override;
   void Reconsider(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) override;
   int64_t completed_rounds() const override;
 
@@ -39,7 +42,11 @@ class SyncPush final : public PushPolicy {
     std::vector<SlotId> contributors;
   };
 
-  void ApplyIfComplete(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);
+  // Applies or passes over the rounds that wait for nobody any more.
+  void FinishRounds(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);
+  // Whether the block's present round is to end now.
+  bool IsComplete(const Block& block, const Round& round) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex);
 
   const int backup_workers_;
   const size_t owned_;
@@ -51,7 +58,7 @@ class SyncPush final : public PushPolicy {
   std::atomic<int64_t> blocks_finished_{0};
 
   mutable Mutex mutex_;
-  std::vector<SlotId> live_ ABSL_GUARDED_BY(mutex_);
+  std::vector<LiveSlot> live_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace torchps

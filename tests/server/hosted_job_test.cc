@@ -326,6 +326,49 @@ TEST(HostedJobTest, InSyncNobodyPullsBeforeTheRoundIsDoneNorPushesAhead) {
   EXPECT_EQ(waiting->grant.floor, 1);
 }
 
+// Another server may have finished a round that this one is still collecting. Whoever enters
+// between the two starts behind that round everywhere.
+TEST(HostedJobTest, ARoundDoesNotWaitForASlotThatEnteredBehindIt) {
+  JobHarness harness(WithJob("consistency { mode: SYNC }"));
+  EnterAll(harness, 2);
+  harness.Push(0, 1, 1, 1.0f, 0);
+  ASSERT_TRUE(harness.Enter(2, 3).ok());
+  const auto waiting = harness.Pull(2, 3, /*clock=*/1);
+  EXPECT_FALSE(waiting->granted);
+  ASSERT_TRUE(harness.Push(1, 2, 1, 3.0f, 0)->ok()) << "round 1 waits for a slot that skips it";
+  EXPECT_TRUE(waiting->granted);
+  EXPECT_EQ(harness.Value(0), -2.0f);
+  harness.Push(0, 1, 2, 1.0f, 1);
+  harness.Push(1, 2, 2, 1.0f, 1);
+  EXPECT_EQ(harness.VersionOf(0), 1) << "round 2 waits for it";
+  ASSERT_TRUE(harness.Push(2, 3, 2, 1.0f, 1)->ok());
+}
+
+TEST(HostedJobTest, ARoundDoesNotWaitForTheRestOfADeadSlotsPush) {
+  JobHarness harness(WithJob("consistency { mode: SYNC }"));
+  EnterAll(harness, 2);
+  ASSERT_TRUE(harness.Frame(1, 2, 1, 0, 3.0f, 0).ok());  // of two blocks
+  EXPECT_EQ(harness.Enter(1, 9)->last_step(), 1);
+  const auto waiting = harness.Pull(1, 9, /*clock=*/1);
+  EXPECT_FALSE(waiting->granted);
+  ASSERT_TRUE(harness.Push(0, 1, 1, 1.0f, 0)->ok());
+  EXPECT_TRUE(waiting->granted);
+  EXPECT_EQ(harness.Value(0), -2.0f) << "of both slots";
+  EXPECT_EQ(harness.Value(1), -1.0f) << "of the living one";
+}
+
+TEST(HostedJobTest, ARoundThatNobodyIsLeftToGiveToIsPassedOver) {
+  JobHarness harness(WithJob("consistency { mode: SYNC }", 1));
+  EnterAll(harness, 1);
+  harness.job().Leave(0, 1);
+  ASSERT_TRUE(harness.Enter(0, 9).ok());
+  const auto granted = harness.Pull(0, 9, /*clock=*/2);  // as another server told it
+  EXPECT_TRUE(granted->granted);
+  EXPECT_EQ(harness.Value(0), 0.0f);
+  ASSERT_TRUE(harness.Push(0, 9, 3, 1.0f, 2)->ok());
+  EXPECT_EQ(harness.Value(0), -1.0f);
+}
+
 TEST(HostedJobTest, TheLearningRateFollowsTheBlocksVersionAndNoWorkersClock) {
   JobHarness harness(WithJob("optimizer { schedule { shape: STEP step_size: 2 gamma: 0.5 } }"));
   EnterAll(harness, 2);
