@@ -108,6 +108,11 @@ absl::StatusOr<std::unique_ptr<BlockUpdater>> BlockUpdater::Create(const Optimiz
   return updater;
 }
 
+int64_t BlockUpdater::StateBytes(const BlockRange& range) const {
+  const int64_t arrays = 1 + (range.averaged ? 0 : optimizer_->slots());
+  return arrays * range.length * static_cast<int64_t>(sizeof(float));
+}
+
 void BlockUpdater::Allocate(Block* block) const {
   block->values.assign(block->range.length, 0.0f);
   if (block->range.averaged) return;

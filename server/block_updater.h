@@ -28,6 +28,9 @@ class BlockUpdater {
                                                               const ModelLayout& layout,
                                                               const BlockMap& map);
 
+  // What Allocate takes for a block like this one.
+  int64_t StateBytes(const BlockRange& range) const;
+
   // Gives the block memory for values and optimizer slots, in their initial state.
   void Allocate(Block* block) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);
 

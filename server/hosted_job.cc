@@ -1,5 +1,7 @@
 #include "server/hosted_job.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -18,6 +20,24 @@ int64_t PullBound(const ConsistencySpec& consistency) {
   return consistency.mode() == ConsistencySpec::SYNC ? 0 : consistency.staleness_bound();
 }
 
+// A job that this machine cannot hold is refused in words, before the kernel ends the process that
+// tries.
+absl::Status CheckMemory(const BlockMap& map, int server, bool synchronous,
+                         const BlockUpdater& updater) {
+  int64_t needed = 0;
+  for (const BlockId id : map.owned_by(server)) {
+    const BlockRange& block = map.blocks()[id];
+    needed += updater.StateBytes(block);
+    // The gradients of a round are summed up in one more array.
+    if (synchronous) needed += block.length * static_cast<int64_t>(sizeof(float));
+  }
+  const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  if (needed <= machine) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the job's blocks take ", needed >> 20, " MiB of memory on this server, whose machine has ",
+      machine >> 20, " MiB; use more servers"));
+}
+
 void CopyHistogram(const IntegerHistogram& from, Histogram* to) {
   // Trailing empty buckets say nothing and would fill the report.
   int used = IntegerHistogram::kBuckets;
@@ -32,6 +52,11 @@ void CopyHistogram(const IntegerHistogram& from, Histogram* to) {
 
 absl::StatusOr<std::unique_ptr<HostedJob>> HostedJob::Create(const HelloRequest& request,
                                                              const Clock* clock) {
+  // A Hello that would be refused must not decide what this server works for. To clocks that know
+  // nobody only a slot that no worker can have is wrong.
+  const absl::Status slot =
+      SlotClocks(absl::ZeroDuration()).CheckEntry(request.slot(), request.incarnation());
+  if (!slot.ok()) return slot;
   const absl::StatusOr<JobSpec> spec = NormalizeJobSpec(request.job());
   if (!spec.ok()) return spec.status();
   absl::StatusOr<ModelLayout> layout = DecodeLayout(request.layout());
@@ -46,6 +71,9 @@ absl::StatusOr<std::unique_ptr<HostedJob>> HostedJob::Create(const HelloRequest&
   absl::StatusOr<std::unique_ptr<BlockUpdater>> updater =
       BlockUpdater::Create(spec->optimizer(), *layout, *map);
   if (!updater.ok()) return updater.status();
+  const absl::Status fits = CheckMemory(
+      *map, request.server_index(), spec->consistency().mode() == ConsistencySpec::SYNC, **updater);
+  if (!fits.ok()) return fits;
 
   auto job =
       absl::WrapUnique(new HostedJob(*spec, request, *std::move(layout), *std::move(map), clock));

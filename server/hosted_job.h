@@ -46,7 +46,8 @@ class HostedJob {
   using ParkedId = uint64_t;
 
   // `request` is the first Hello that this server got. INVALID_ARGUMENT names what in the job, the
-  // layout or the placement cannot be. `clock` outlives this object.
+  // layout or the placement cannot be; RESOURCE_EXHAUSTED: more than this machine's memory. `clock`
+  // outlives this object.
   static absl::StatusOr<std::unique_ptr<HostedJob>> Create(const HelloRequest& request,
                                                            const Clock* clock);
 
