@@ -12,9 +12,11 @@ void AfterGrpcHadTag(void* tag) { __tsan_acquire(tag); }
 }  // namespace torchps
 
 // The parts of gRPC that live in its headers are instrumented and run before the tag is back: what
-// they read there another thread wrote when it began the operation.
+// they read there another thread wrote when it began the operation. And memory that a slice borrows
+// is given back by whichever thread lets go of it last, in the order of a count inside gRPC.
 extern "C" const char* __tsan_default_suppressions() {
-  return "race:grpc::CompletionQueue::AsyncNextInternal\n";
+  return "race:grpc::CompletionQueue::AsyncNextInternal\n"
+         "race:grpc_core::NewSliceRefcount::Destroy\n";
 }
 
 #endif
