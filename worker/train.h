@@ -1,7 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <string>
 
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
@@ -30,10 +29,7 @@ using TaskFactory = std::function<absl::StatusOr<Task>(const JobSpec& job)>;
 // returns the exit code (common/exit_codes.h). SIGINT and SIGTERM end it after the current step. An
 // error is one sentence on standard error.
 //
-// `default_job` is a job file's text, used where no --job is given.
-//
 // Call it first thing in main: it lets go of the two signals before any other thread exists.
-int TrainMain(int argc, char** argv, const TaskFactory& factory,
-              const std::string& default_job = "");
+int TrainMain(int argc, char** argv, const TaskFactory& factory);
 
 }  // namespace torchps

@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -26,12 +27,14 @@
 #include "proto/job_override.h"
 #include "proto/job_spec.h"
 #include "torch/utils.h"
+#include "worker/data/mnist_download.h"
 #include "worker/run_worker.h"
 #include "worker/train.h"
 
 ABSL_FLAG(std::vector<std::string>, servers, {},
           "HOST:PORT of all servers of the job, comma-separated, the same list for every worker");
-ABSL_FLAG(std::string, job, "", "job file; its fields are described in proto/job.proto");
+ABSL_FLAG(std::string, job, "",
+          "job file; its fields are described in proto/job.proto. Without one, --set says it all");
 ABSL_FLAG(std::string, set, "",
           "path.to.field=value: sets one field of the job; may be given many times");
 ABSL_FLAG(std::string, data, "", "where the data lies on this machine, instead of data.path");
@@ -42,6 +45,10 @@ ABSL_FLAG(int, threads, 1, "threads that torch computes with");
 ABSL_FLAG(absl::Duration, patience, absl::Seconds(60), "how long a server may be silent");
 ABSL_FLAG(bool, local, false, "train alone, with servers inside this process and no network");
 ABSL_FLAG(int, local_servers, 2, "with --local: how many servers");
+ABSL_FLAG(bool, download, false,
+          "fetch MNIST into the directory of data.path first, where it is not there yet");
+ABSL_FLAG(std::vector<std::string>, mirrors, {},
+          "with --download: URLs of directories that hold its four files, instead of public ones");
 ABSL_FLAG(double, progress_seconds, 1, "how often a line of progress is printed");
 ABSL_FLAG(bool, exit_with_parent, false,
           "stop when standard input ends or the parent process dies: for launchers");
@@ -68,11 +75,10 @@ std::vector<std::string> TakeOverrides(std::vector<char*>* arguments) {
   return overrides;
 }
 
-absl::StatusOr<JobSpec> ReadJob(const std::vector<std::string>& overrides,
-                                const std::string& default_job) {
+absl::StatusOr<JobSpec> ReadJob(const std::vector<std::string>& overrides) {
   const std::string path = absl::GetFlag(FLAGS_job);
   absl::StatusOr<JobSpec> job =
-      path.empty() ? ParseJobText(default_job, "the program's own job") : ParseJobFile(path);
+      path.empty() ? absl::StatusOr<JobSpec>(JobSpec()) : ParseJobFile(path);
   if (!job.ok()) return job.status();
   for (const std::string& assignment : overrides) {
     if (absl::Status status = ApplyOverride(&*job, assignment); !status.ok()) return status;
@@ -123,6 +129,17 @@ void PrintLine(std::FILE* file, const std::string& line) {
   std::fflush(file);
 }
 
+absl::Status Download(const JobSpec& job, const std::function<void(const std::string&)>& say) {
+  if (job.data().source() != "idx" || job.data().path().empty()) {
+    return absl::InvalidArgumentError(
+        "--download fetches MNIST, so it needs data.source \"idx\" and --data=DIRECTORY");
+  }
+  DownloadOptions options;
+  options.mirrors = absl::GetFlag(FLAGS_mirrors);
+  options.log = say;
+  return DownloadMnist(job.data().path(), options);
+}
+
 // Everything that touches torch, on the one thread that does.
 absl::Status Train(const TaskFactory& factory, const JobSpec& job, const std::string& program,
                    StopLatch* stop) {
@@ -143,6 +160,9 @@ absl::Status Train(const TaskFactory& factory, const JobSpec& job, const std::st
   options.clock = &clock;
   options.stop = stop;
 
+  if (absl::GetFlag(FLAGS_download)) {
+    if (absl::Status status = Download(job, options.say); !status.ok()) return status;
+  }
   SetTorchThreads(absl::GetFlag(FLAGS_threads));
   torch::manual_seed(job.seed());
   const absl::StatusOr<Task> task = factory(job);
@@ -166,7 +186,7 @@ absl::Status Train(const TaskFactory& factory, const JobSpec& job, const std::st
 
 }  // namespace
 
-int TrainMain(int argc, char** argv, const TaskFactory& factory, const std::string& default_job) {
+int TrainMain(int argc, char** argv, const TaskFactory& factory) {
   StopSignal signals;  // before any thread, so that all of them leave the signals to it
   PrepareGrpcEnvironment();
   // Large buffers come and go with every step: keep their pages instead of faulting them in anew.
@@ -186,7 +206,7 @@ int TrainMain(int argc, char** argv, const TaskFactory& factory, const std::stri
   program = program.substr(program.rfind('/') + 1);
   absl::Status result = CheckFlags();
   if (result.ok()) {
-    const absl::StatusOr<JobSpec> job = ReadJob(overrides, default_job);
+    const absl::StatusOr<JobSpec> job = ReadJob(overrides);
     result = job.status();
     if (result.ok()) {
       StopLatch stop;

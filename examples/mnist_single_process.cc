@@ -1,0 +1,32 @@
+// A small convolutional network on handwritten digits, twice: mnist_single_process.cc trains it in
+// one process with libtorch alone, mnist_torchps.cc on parameter servers. `diff` the two.
+
+#include <torch/torch.h>
+
+#include "examples/plain_loop.h"
+
+struct Net : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor x) {
+    x = torch::max_pool2d(torch::relu(norm1->forward(conv1->forward(x))), 2);
+    x = torch::max_pool2d(torch::relu(norm2->forward(conv2->forward(x))), 2);
+    return linear->forward(x.flatten(1));
+  }
+
+  torch::nn::Conv2d conv1{register_module("conv1", torch::nn::Conv2d(1, 16, 5))};
+  torch::nn::BatchNorm2d norm1{register_module("norm1", torch::nn::BatchNorm2d(16))};
+  torch::nn::Conv2d conv2{register_module("conv2", torch::nn::Conv2d(16, 32, 5))};
+  torch::nn::BatchNorm2d norm2{register_module("norm2", torch::nn::BatchNorm2d(32))};
+  torch::nn::Linear linear{register_module("linear", torch::nn::Linear(512, 10))};
+};
+
+int main(int argc, char** argv) {
+  const torchps::DataSource data = examples::OpenDigits(argc, argv);
+  const auto net = std::make_shared<Net>();
+  torch::optim::SGD optimizer(net->parameters(), /*lr=*/0.1);
+  for (const auto& batch : examples::Batches(*data.train, /*batch_size=*/32, /*epochs=*/3)) {
+    optimizer.zero_grad();
+    torch::cross_entropy_loss(net->forward(batch.input), batch.target).backward();
+    optimizer.step();
+  }
+  std::printf("accuracy %.4f\n", examples::Accuracy(*net, *data.test));
+}
