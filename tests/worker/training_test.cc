@@ -1,0 +1,218 @@
+// Whole workers, each a thread, on servers inside this process.
+
+#include <limits>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "local/in_process_cluster.h"
+#include "proto/job_file.h"
+#include "proto/job_override.h"
+#include "proto/job_spec.h"
+#include "torch/nn/modules/batchnorm.h"
+#include "torch/nn/modules/linear.h"
+#include "torch/utils.h"
+#include "worker/run_worker.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+// Points of two classes, told apart by the sign of their first coordinate. Every sample from
+// `poison` on is not a number.
+class Points final : public Dataset {
+ public:
+  explicit Points(int64_t size, int64_t poison = std::numeric_limits<int64_t>::max())
+      : size_(size), poison_(poison) {}
+
+  int64_t size() const override { return size_; }
+  DataShape shape() const override { return DataShape(); }
+
+  absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override {
+    const auto rows = static_cast<int64_t>(indices.size());
+    Batch batch{torch::empty({rows, 2}), torch::empty({rows}, torch::kInt64)};
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t index = indices[row];
+      const bool right = index % 2 == 1;
+      batch.input[row][0] = (right ? 1.0 : -1.0) + 0.01 * static_cast<double>(index % 7);
+      batch.input[row][1] = 0.1 * static_cast<double>(index % 5);
+      if (index >= poison_) batch.input[row][0] = std::numeric_limits<float>::quiet_NaN();
+      batch.target[row] = right ? 1 : 0;
+    }
+    return batch;
+  }
+
+ private:
+  const int64_t size_;
+  const int64_t poison_;
+};
+
+struct Net : torch::nn::Module {
+  Net()
+      : norm(register_module("norm", torch::nn::BatchNorm1d(2))),
+        linear(register_module("linear", torch::nn::Linear(2, 2))) {}
+  torch::Tensor forward(const torch::Tensor& input) {
+    return linear->forward(norm->forward(input));
+  }
+  torch::nn::BatchNorm1d norm;
+  torch::nn::Linear linear;
+};
+
+constexpr char kJob[] = R"(
+  workers: 2
+  training { epochs: 3 batch_size: 8 }
+  optimizer { sgd {} learning_rate: 0.5 }
+  wire { block_bytes: 64 }
+)";
+
+class TrainingTest : public ::testing::Test {
+ protected:
+  TrainingTest() : cluster_(*InProcessCluster::Start(/*servers=*/2, &clock_)) {}
+
+  static JobSpec Job(const std::vector<std::string>& overrides) {
+    JobSpec job = *ParseJobText(kJob, "the test's job");
+    for (const std::string& assignment : overrides) {
+      EXPECT_TRUE(ApplyOverride(&job, assignment).ok()) << assignment;
+    }
+    return *NormalizeJobSpec(job);
+  }
+
+  struct Worker {
+    absl::Status status;
+    std::vector<std::string> lines;
+  };
+
+  // Runs `job.workers` workers at once, each with a module and data of its own.
+  std::vector<Worker> Run(const JobSpec& job, int64_t poison = 1 << 20) {
+    std::vector<Worker> workers(job.workers());
+    std::vector<std::thread> threads;
+    for (Worker& worker : workers) {
+      torch::manual_seed(1);
+      DataSource data;
+      data.train = std::make_shared<Points>(96, poison);
+      data.test = std::make_shared<Points>(40);
+      const Task task(std::make_shared<Net>(), CrossEntropy(), data);
+      threads.emplace_back([this, &job, &worker, task] {
+        at::set_num_threads(1);
+        WorkerOptions options;
+        options.job = job;
+        options.servers = cluster_->endpoints();
+        options.progress_interval = absl::ZeroDuration();
+        options.print = [&worker](const std::string& line) { worker.lines.push_back(line); };
+        options.clock = &clock_;
+        options.stop = &stop_;
+        if (stop_at_first_line_) {
+          options.print = [this](const std::string&) { stop_.Stop("the user had enough"); };
+        }
+        worker.status = RunWorker(task, options);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return workers;
+  }
+
+  JobStatus Status() {
+    const auto stub = Coordinator::NewStub(cluster_->endpoints()[0].channel);
+    grpc::ClientContext context;
+    JobStatus status;
+    EXPECT_TRUE(stub->GetJobStatus(&context, JobStatusRequest(), &status).ok());
+    return status;
+  }
+
+  ServerStatus StatusOf(int server) {
+    const auto stub = ParameterService::NewStub(cluster_->endpoints()[server].channel);
+    grpc::ClientContext context;
+    ServerStatus status;
+    EXPECT_TRUE(stub->GetServerStatus(&context, ServerStatusRequest(), &status).ok());
+    return status;
+  }
+
+  // Every epoch was used once and evaluated, and the model has learnt.
+  void ExpectDone(const JobSpec& job) {
+    const JobStatus status = Status();
+    EXPECT_EQ(status.phase(), JobStatus::DONE);
+    ASSERT_EQ(status.epoch_size(), job.training().epochs());
+    for (const EpochBooks& books : status.epoch()) {
+      EXPECT_EQ(books.used(), 96);
+      EXPECT_EQ(books.outstanding(), 0);
+      EXPECT_TRUE(books.closed());
+    }
+    ASSERT_EQ(status.evaluation_size(), job.training().epochs());
+    EXPECT_EQ(status.evaluation(status.evaluation_size() - 1).samples(), 40);
+    EXPECT_GT(status.evaluation(status.evaluation_size() - 1).accuracy(), 0.9);
+  }
+
+  const SteadyClock clock_;
+  StopLatch stop_;
+  bool stop_at_first_line_ = false;
+  std::unique_ptr<InProcessCluster> cluster_;
+};
+
+TEST_F(TrainingTest, TwoWorkersTrainAsynchronouslyToTheEnd) {
+  const JobSpec job = Job({});
+  for (const Worker& worker : Run(job)) EXPECT_TRUE(worker.status.ok()) << worker.status;
+  ExpectDone(job);
+  EXPECT_GE(StatusOf(1).min_version(), 36) << "96 samples in batches of 8, three times";
+}
+
+TEST_F(TrainingTest, TwoWorkersTrainInLockstepRounds) {
+  const JobSpec job = Job({"consistency.mode=sync"});
+  for (const Worker& worker : Run(job)) EXPECT_TRUE(worker.status.ok()) << worker.status;
+  ExpectDone(job);
+  EXPECT_EQ(StatusOf(0).min_version(), 18) << "6 rounds an epoch";
+}
+
+TEST_F(TrainingTest, AccumulationPushesLessOften) {
+  const JobSpec job = Job({"training.accumulate=3", "workers=1"});
+  for (const Worker& worker : Run(job)) EXPECT_TRUE(worker.status.ok()) << worker.status;
+  ExpectDone(job);
+  EXPECT_EQ(StatusOf(0).max_version(), 12);
+}
+
+TEST_F(TrainingTest, TellsWhatItDoesInLinesThatToolsRead) {
+  const std::vector<Worker> workers = Run(Job({"workers=1", "training.epochs=1"}));
+  ASSERT_TRUE(workers[0].status.ok()) << workers[0].status;
+  EXPECT_THAT(workers[0].lines,
+              Contains(HasSubstr("torchps_worker progress slot=0 epoch=1 step=12 loss=")));
+  EXPECT_THAT(workers[0].lines,
+              Contains(HasSubstr("torchps_worker evaluation slot=0 epoch=1 loss=")));
+  EXPECT_EQ(workers[0].lines.back(), "torchps_worker done slot=0 pushes=12");
+}
+
+TEST_F(TrainingTest, AGradientThatIsNotFiniteIsNotPushed) {
+  const std::vector<Worker> workers = Run(Job({"workers=1"}), /*poison=*/95);
+  ASSERT_TRUE(workers[0].status.ok()) << workers[0].status;
+  EXPECT_EQ(workers[0].lines.back(), "torchps_worker done slot=0 pushes=33");
+  EXPECT_EQ(Status().slot(0).figures().skipped_nonfinite(), 3) << "one batch in each epoch";
+}
+
+TEST_F(TrainingTest, TenNonFiniteGradientsInARowEndTheWorker) {
+  const std::vector<Worker> workers = Run(Job({"workers=1"}), /*poison=*/0);
+  EXPECT_TRUE(absl::IsInvalidArgument(workers[0].status)) << workers[0].status;
+  EXPECT_THAT(std::string(workers[0].status.message()),
+              HasSubstr("10 gradients in a row were not finite"));
+  EXPECT_EQ(StatusOf(0).max_version(), 0);
+}
+
+TEST_F(TrainingTest, AStopEndsTheWorkersAndTheirSlotsLeave) {
+  stop_at_first_line_ = true;
+  for (const Worker& worker : Run(Job({"training.epochs=1000"}))) {
+    EXPECT_TRUE(absl::IsCancelled(worker.status)) << worker.status;
+  }
+  const JobStatus status = Status();
+  EXPECT_EQ(status.slot_size(), 2);
+  for (const SlotBooks& slot : status.slot()) EXPECT_EQ(slot.state(), SlotBooks::LEFT);
+}
+
+TEST_F(TrainingTest, AnotherJobIsRefusedWithTheFieldThatDiffers) {
+  const std::vector<Worker> first = Run(Job({"workers=1", "training.epochs=1"}));
+  ASSERT_TRUE(first[0].status.ok()) << first[0].status;
+  const std::vector<Worker> second = Run(Job({"workers=1", "training.epochs=2"}));
+  EXPECT_TRUE(absl::IsFailedPrecondition(second[0].status)) << second[0].status;
+  EXPECT_THAT(std::string(second[0].status.message()), HasSubstr("training.epochs"));
+}
+
+}  // namespace
+}  // namespace torchps
