@@ -26,12 +26,13 @@ nodes=(server0 server1 worker0 worker1)
 work="$(mktemp -d)"
 cleanup() {
   local node
+  exec 2>/dev/null  # bash would name every process that is killed here
   for node in "${nodes[@]}"; do
     # Only what was started in a namespace of ours can be in it.
-    ip netns pids "$prefix-$node" 2>/dev/null | xargs --no-run-if-empty kill -KILL 2>/dev/null || true
-    ip netns delete "$prefix-$node" 2>/dev/null || true
+    ip netns pids "$prefix-$node" | xargs --no-run-if-empty kill -KILL || true
+    ip netns delete "$prefix-$node" || true
   done
-  ip netns delete "$hub" 2>/dev/null || true
+  ip netns delete "$hub" || true
   rm -rf "$work"
 }
 trap cleanup EXIT
