@@ -12,6 +12,7 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "common/clock.h"
+#include "common/command_line.h"
 #include "common/exit_codes.h"
 #include "common/stop_signal.h"
 #include "server/server.h"
@@ -23,8 +24,19 @@ ABSL_FLAG(bool, insecure, false,
 ABSL_FLAG(int, threads, 2, "threads that receive and apply, at least 1");
 ABSL_FLAG(bool, exit_with_parent, false, "stop when standard input ends: for launchers");
 
+namespace {
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "ps_server: %s\n", std::string(status.message()).c_str());
+  return static_cast<int>(torchps::ExitCodeFor(status));
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   absl::SetProgramUsageMessage("a parameter server of torchps; see README.md");
+  const absl::Status flags = torchps::CheckCommandLine(argc, argv);
+  if (!flags.ok()) return Fail(flags);
   absl::ParseCommandLine(argc, argv);
 
   // gRPC's own lines about what we report in words; GRPC_VERBOSITY=ERROR brings them back.
@@ -41,10 +53,7 @@ int main(int argc, char** argv) {
   options.on_shutdown_request = [&stop] { stop.Request("a peer asked for it"); };
 
   const auto server = torchps::Server::Start(options);
-  if (!server.ok()) {
-    std::fprintf(stderr, "ps_server: %s\n", std::string(server.status().message()).c_str());
-    return static_cast<int>(torchps::ExitCodeFor(server.status()));
-  }
+  if (!server.ok()) return Fail(server.status());
   if (absl::GetFlag(FLAGS_exit_with_parent)) stop.WatchStandardInput();
   std::printf("torchps_server ready address=%s pid=%d\n", (*server)->address().c_str(), getpid());
   std::fflush(stdout);

@@ -93,35 +93,29 @@ FaultProxy::FaultProxy(Options options, FileDescriptor listener, std::string add
       thread_([this] { Run(); }) {}
 
 FaultProxy::~FaultProxy() {
-  {
-    MutexLock lock(&mutex_);
-    orders_.stop = true;
-  }
-  Wake();
+  Order([](Orders& orders) { orders.stop = true; });
   thread_.join();
 }
 
 void FaultProxy::ResetAll() {
-  MutexLock lock(&mutex_);
-  const uint64_t mine = ++orders_.resets;
-  Wake();
-  while (resets_obeyed_ < mine) reset_done_.Wait(&mutex_);
+  Order([](Orders& orders) { orders.reset = true; });
 }
 
 void FaultProxy::SetBlackHole(bool on) {
-  {
-    MutexLock lock(&mutex_);
-    orders_.black_hole = on;
-  }
-  Wake();
+  Order([on](Orders& orders) { orders.black_hole = on; });
 }
 
 void FaultProxy::Heal() {
-  {
-    MutexLock lock(&mutex_);
-    orders_.healed = true;
-  }
-  Wake();
+  Order([](Orders& orders) { orders.healed = true; });
+}
+
+void FaultProxy::Order(absl::FunctionRef<void(Orders&)> change) {
+  MutexLock lock(&mutex_);
+  change(orders_);
+  const uint64_t mine = ++orders_.number;
+  const uint64_t one = 1;
+  TPS_CHECK(write(wake_.get(), &one, sizeof(one)) == sizeof(one), "cannot write to an eventfd");
+  while (obeyed_ < mine) obeyed_changed_.Wait(&mutex_);
 }
 
 uint64_t FaultProxy::accepted() const {
@@ -134,11 +128,6 @@ uint64_t FaultProxy::resets() const {
   return resets_;
 }
 
-void FaultProxy::Wake() {
-  const uint64_t one = 1;
-  TPS_CHECK(write(wake_.get(), &one, sizeof(one)) == sizeof(one), "cannot write to an eventfd");
-}
-
 void FaultProxy::Run() {
   const SteadyClock clock;
   absl::Duration next_reset = clock.Now() + options_.reset_period;
@@ -148,24 +137,17 @@ void FaultProxy::Run() {
     {
       MutexLock lock(&mutex_);
       orders = orders_;
-    }
-    if (orders.stop) {
-      ResetOpen();
-      return;
+      orders_.reset = false;
     }
     const bool due = !orders.healed && clock.Now() >= next_reset;
     if (due) next_reset += options_.reset_period;
-    bool ordered = false;
+    if (due || orders.reset || orders.stop) ResetOpen();
     {
       MutexLock lock(&mutex_);
-      ordered = resets_obeyed_ < orders.resets;
+      obeyed_ = orders.number;
+      obeyed_changed_.SignalAll();
     }
-    if (due || ordered) ResetOpen();
-    if (ordered) {
-      MutexLock lock(&mutex_);
-      resets_obeyed_ = orders.resets;
-      reset_done_.SignalAll();
-    }
+    if (orders.stop) return;
 
     files.assign(1, {wake_.get(), POLLIN, 0});
     if (!orders.black_hole) {

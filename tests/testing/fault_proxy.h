@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/mutex.h"
@@ -41,7 +42,9 @@ class FaultProxy {
 
   const std::string& address() const { return address_; }
 
-  // Resets all connections that are open now; returns when it has happened.
+  // Each of these has happened when it returns.
+
+  // Resets all connections that are open now.
   void ResetAll();
 
   // While on, nothing passes and nobody is told: connections stay open, and new ones get as far as
@@ -58,22 +61,25 @@ class FaultProxy {
  private:
   struct Pipe;
   struct Connection;
-  // What the test has asked for; taken over by the thread.
+  // What the test wants.
   struct Orders {
     bool stop = false;
     bool healed = false;
     bool black_hole = false;
-    uint64_t resets = 0;  // calls of ResetAll so far
+    bool reset = false;   // once
+    uint64_t number = 0;  // orders given so far
   };
 
   FaultProxy(Options options, FileDescriptor listener, std::string address, FileDescriptor wake);
+
+  // Gives an order and waits until the thread has obeyed it.
+  void Order(absl::FunctionRef<void(Orders&)> change);
 
   void Run();
   void Accept(const Orders& orders);
   // Moves what can be moved without waiting; false when the connection is over.
   bool Move(Connection& connection);
   void ResetOpen();
-  void Wake();
 
   const Options options_;
   const FileDescriptor listener_;
@@ -85,9 +91,9 @@ class FaultProxy {
   uint64_t random_;
 
   mutable Mutex mutex_;
-  CondVar reset_done_;
+  CondVar obeyed_changed_;
   Orders orders_ ABSL_GUARDED_BY(mutex_);
-  uint64_t resets_obeyed_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t obeyed_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t accepted_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t resets_ ABSL_GUARDED_BY(mutex_) = 0;
 

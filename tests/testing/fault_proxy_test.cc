@@ -86,7 +86,6 @@ TEST_F(FaultProxyTest, ResetsOnAPeriodUntilItIsHealed) {
     EXPECT_EQ(ReadUntilEnd(client_, kPatience).kind, TcpEnd::kReset);
   }
   proxy_->Heal();
-  proxy_->ResetAll();  // whose return tells that the healing has been heard too
   Connect();
   EXPECT_EQ(ReadUntilEnd(client_, kSilence).kind, TcpEnd::kOpen);
 }
@@ -117,15 +116,11 @@ TEST_F(FaultProxyTest, ABlackHoleSwallowsUntilItIsLifted) {
   StartProxy({});
   Connect();
   proxy_->SetBlackHole(true);
-  // Whoever hears the order after these bytes has passed them on; so wait for silence.
   ASSERT_TRUE(WriteAll(client_, "x").ok());
-  const TcpEnd before = ReadUntilEnd(target_, kSilence, 1);
-  ASSERT_TRUE(WriteAll(client_, "y").ok());
   EXPECT_EQ(ReadUntilEnd(target_, kSilence, 1).bytes, "");
   EXPECT_EQ(ReadUntilEnd(client_, kSilence).kind, TcpEnd::kOpen);
   proxy_->SetBlackHole(false);
-  const size_t left = 2 - before.bytes.size();
-  EXPECT_EQ(before.bytes + ReadUntilEnd(target_, kPatience, left).bytes, "xy");
+  EXPECT_EQ(ReadUntilEnd(target_, kPatience, 1).bytes, "x");
 }
 
 TEST_F(FaultProxyTest, StopsPromptlyWithConnectionsOpen) {

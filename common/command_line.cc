@@ -1,0 +1,61 @@
+#include "common/command_line.h"
+
+#include <string>
+
+#include "absl/flags/commandlineflag.h"
+#include "absl/flags/reflection.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+
+namespace torchps {
+namespace {
+
+// What absl answers itself, before any flag is looked up.
+bool IsAnsweredByAbsl(absl::string_view name) {
+  return absl::StartsWith(name, "help") || name == "version" || name == "only_check_args";
+}
+
+// "--noinsecure" is how absl writes "--insecure=false".
+bool IsNegatedSwitch(absl::string_view name) {
+  if (!absl::ConsumePrefix(&name, "no")) return false;
+  const absl::CommandLineFlag* const flag = absl::FindCommandLineFlag(name);
+  return flag != nullptr && flag->IsOfType<bool>();
+}
+
+}  // namespace
+
+absl::Status CheckCommandLine(int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    const absl::string_view argument = argv[i];
+    absl::string_view name = argument;
+    if (!absl::ConsumePrefix(&name, "--") && !absl::ConsumePrefix(&name, "-")) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", argument, "' is no flag; expected --name=value"));
+    }
+    const size_t equals = name.find('=');
+    const bool has_value = equals != absl::string_view::npos;
+    const absl::string_view value = has_value ? name.substr(equals + 1) : "";
+    name = name.substr(0, equals);
+    if (IsAnsweredByAbsl(name)) continue;
+    absl::CommandLineFlag* const flag = absl::FindCommandLineFlag(name);
+    if (flag == nullptr) {
+      if (!has_value && IsNegatedSwitch(name)) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("there is no flag '--", name, "'; --help lists them"));
+    }
+    if (!has_value && flag->IsOfType<bool>()) continue;
+    if (!has_value && ++i == argc) {
+      return absl::InvalidArgumentError(absl::StrCat("--", name, " needs a value"));
+    }
+    std::string why;
+    if (!flag->ParseFrom(has_value ? value : argv[i], &why)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", name, " is '", has_value ? value : argv[i], "', which it cannot be"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace torchps

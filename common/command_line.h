@@ -1,0 +1,16 @@
+#pragma once
+
+#include "absl/status/status.h"
+
+namespace torchps {
+
+// Checks a command line against the program's absl flags before absl::ParseCommandLine reads it,
+// which would end the process with exit code 1 and a page of its own words. INVALID_ARGUMENT names
+// the first argument that is no flag of this program, has no value, or a value that cannot be.
+// Changes no flag but those whose values it checks, to the values that parsing gives them anyway.
+//
+// Not thread-safe: for main, before any other thread. Flags that absl itself answers (--help,
+// --version) are left to it.
+absl::Status CheckCommandLine(int argc, const char* const* argv);
+
+}  // namespace torchps

@@ -1,0 +1,163 @@
+// ps_server as a process: what it is made of, how it starts, what it refuses, how it ends.
+
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/exit_codes.h"
+#include "gmock/gmock.h"
+#include "grpcpp/completion_queue.h"
+#include "gtest/gtest.h"
+#include "tests/testing/eventually.h"
+#include "tests/testing/job_harness.h"
+#include "tests/testing/plain_worker.h"
+#include "tests/testing/program.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string OutputOf(const std::string& command) {
+  std::FILE* const pipe = popen(command.c_str(), "r");
+  std::string output;
+  char bytes[4096];
+  while (const size_t got = std::fread(bytes, 1, sizeof(bytes), pipe)) output.append(bytes, got);
+  EXPECT_EQ(pclose(pipe), 0) << command;
+  return output;
+}
+
+// Runs ps_server with flags that it refuses.
+void ExpectRefusal(std::vector<std::string> flags, ExitCode code, const std::string& words) {
+  flags.insert(flags.begin(), "server/ps_server");
+  Program server(flags);
+  EXPECT_EQ(server.AwaitExit(), static_cast<int>(code)) << flags.back();
+  EXPECT_THAT(server.out(), ElementsAre()) << flags.back();
+  EXPECT_THAT(server.error(), ElementsAre(HasSubstr(words))) << flags.back();
+  for (const std::string& line : server.error()) {
+    EXPECT_TRUE(absl::StartsWith(line, "ps_server: ")) << line;
+    std::printf("%d %s\n", static_cast<int>(code), line.c_str());
+  }
+}
+
+TEST(PsServerBinary, LinksNothingOfTorch) {
+  const std::string libraries = OutputOf("ldd server/ps_server");
+  EXPECT_THAT(libraries, HasSubstr("libgrpc"));
+  for (const char* name : {"libtorch", "libc10", "libgomp", "blas", "libmkl"}) {
+    EXPECT_FALSE(absl::StrContains(libraries, name)) << name << " in\n" << libraries;
+  }
+}
+
+TEST(PsServerBinary, IdlesInLessThan40MegabytesAndStartsAtOnce) {
+  std::vector<absl::Duration> starts;
+  for (int i = 0; i < 20; ++i) {
+    const absl::Time before = absl::Now();
+    const ServerProgram server = StartServerProgram();
+    ASSERT_NE(server.address, "");
+    starts.push_back(absl::Now() - before);
+    int64_t kilobytes = 0;
+    std::ifstream status(absl::StrCat("/proc/", server.program->pid(), "/status"));
+    for (std::string word; status >> word && kilobytes == 0;) {
+      if (word == "VmRSS:") status >> kilobytes;
+    }
+    EXPECT_GT(kilobytes, 0);
+#if !defined(TORCHPS_ASAN) && !defined(TORCHPS_TSAN)
+    EXPECT_LT(kilobytes, 40 * 1000);
+#endif
+    if (i == 0) std::printf("idle: %ld kB resident\n", kilobytes);
+  }
+  std::sort(starts.begin(), starts.end());
+  std::printf("start to ready: median %.1f ms, slowest of 20 %.1f ms\n",
+              absl::ToDoubleMilliseconds(starts[10]), absl::ToDoubleMilliseconds(starts[19]));
+  // A wide bound, since the machine may be busy with other things; the figure above is the claim.
+  EXPECT_LT(starts[10], absl::Seconds(2));
+}
+
+TEST(PsServerBinary, RefusesAPortThatIsTakenAndTheOtherGoesOn) {
+  const ServerProgram first = StartServerProgram();
+  ASSERT_NE(first.address, "");
+  ExpectRefusal({absl::StrCat("--listen=", first.address)}, ExitCode::kAddressInUse, first.address);
+  PlainWorker worker(PlainChannel(first.address), JobHarness::Hello({}));
+  EXPECT_TRUE(worker.Hello().ok());
+}
+
+TEST(PsServerBinary, RefusesFlagsThatCannotBeInOneSentence) {
+  ExpectRefusal({"--listen=0.0.0.0:0"}, ExitCode::kUsage, "--insecure");
+  ExpectRefusal({"--listen=127.0.0.1.example.com:0"}, ExitCode::kUsage, "--insecure");
+  ExpectRefusal({"--listen=127.0.0.1"}, ExitCode::kUsage, "'127.0.0.1'; expected HOST:PORT");
+  ExpectRefusal({"--listen=127.0.0.1:70000"}, ExitCode::kUsage, "65535");
+  ExpectRefusal({"--listen=:7000"}, ExitCode::kUsage, "expected HOST:PORT");
+  ExpectRefusal({"--threads=0"}, ExitCode::kUsage, "threads is 0");
+  ExpectRefusal({"--threads=two"}, ExitCode::kUsage, "'two'");
+  ExpectRefusal({"--lisen=127.0.0.1:0"}, ExitCode::kUsage, "--lisen");
+  ExpectRefusal({"--listen"}, ExitCode::kUsage, "needs a value");
+  ExpectRefusal({"127.0.0.1:0"}, ExitCode::kUsage, "'127.0.0.1:0' is no flag");
+}
+
+TEST(PsServerBinary, ListensBeyondLoopbackOnlyWhenInsecureIsTyped) {
+  EXPECT_NE(StartServerProgram({"--listen=0.0.0.0:0", "--insecure"}).address, "");
+}
+
+TEST(PsServerBinary, EndsOnSigtermWhileAPullIsParked) {
+  const ServerProgram server = StartServerProgram();
+  JobHarness::Options model;
+  model.job = "consistency { staleness_bound: 0 }";
+  PlainWorker ahead(PlainChannel(server.address), JobHarness::Hello(model));
+  HelloRequest hello = JobHarness::Hello(model);
+  hello.set_slot(1);
+  PlainWorker behind(PlainChannel(server.address), hello);
+  ASSERT_TRUE(ahead.Hello().ok());
+  ASSERT_TRUE(behind.Hello().ok());
+  ASSERT_TRUE(ahead.Initialize(0).ok());
+  ASSERT_TRUE(behind.Pull(0).ok());
+  grpc::CompletionQueue queue;
+  grpc::ClientContext context;
+  const auto parked =
+      ahead.stub().AsyncPull(&context, ahead.RequestPull(1), &queue, /*tag=*/nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  ASSERT_TRUE(queue.Next(&tag, &ok) && ok);
+  ASSERT_TRUE(Eventually([&] {
+    const auto status = behind.Status();
+    return status.ok() && status->parked_now() == 1;
+  }));
+
+  server.program->AskToStop();
+  EXPECT_EQ(server.program->AwaitExit(absl::Seconds(10)), 0);
+  EXPECT_EQ(server.program->out().back(), "torchps_server stopped: terminated");
+  grpc::Status status;
+  parked->Finish(&status, nullptr);
+  ASSERT_TRUE(queue.Next(&tag, &ok));
+  EXPECT_FALSE(status.ok()) << "whoever waited is told";
+  queue.Shutdown();
+  while (queue.Next(&tag, &ok)) {
+  }
+}
+
+TEST(PsServerBinary, EndsWithItsLauncherWhenToldTo) {
+  Program server({"server/ps_server", "--exit_with_parent"}, /*stop_by_stdin=*/true);
+  ASSERT_NE(server.AwaitLine("torchps_server ready "), "");
+  server.AskToStop();
+  EXPECT_EQ(server.AwaitExit(absl::Seconds(10)), 0);
+  EXPECT_EQ(server.out().back(), "torchps_server stopped: the launcher went away");
+}
+
+TEST(PsServerBinary, EndsWhenAPeerAsksForIt) {
+  const ServerProgram server = StartServerProgram();
+  const auto stub = ParameterService::NewStub(PlainChannel(server.address));
+  grpc::ClientContext context;
+  ShutdownReply reply;
+  EXPECT_TRUE(stub->Shutdown(&context, ShutdownRequest(), &reply).ok());
+  EXPECT_EQ(server.program->AwaitExit(absl::Seconds(10)), 0);
+}
+
+}  // namespace
+}  // namespace torchps
