@@ -9,14 +9,15 @@ namespace torchps {
 CoordinatorService::CoordinatorService(uint64_t seed, const Clock* clock)
     : clock_(clock), coordinator_(JobCoordinator::Options{seed}) {}
 
-void CoordinatorService::Listen(grpc::ServerCompletionQueue* queue) {
-  Arm(queue, &Service::RequestJoin, &JobCoordinator::Join);
-  Arm(queue, &Service::RequestAwaitStart, &JobCoordinator::AwaitStart);
-  Arm(queue, &Service::RequestNextWork, &JobCoordinator::NextWork);
-  Arm(queue, &Service::RequestRenewSlot, &JobCoordinator::RenewSlot);
-  Arm(queue, &Service::RequestReportEvaluation, &JobCoordinator::ReportEvaluation);
-  Arm(queue, &Service::RequestLeaveJob, &JobCoordinator::LeaveJob);
-  Arm(queue, &Service::RequestGetJobStatus, &JobCoordinator::GetJobStatus);
+void CoordinatorService::Listen(grpc::ServerCompletionQueue* queue,
+                                std::shared_ptr<const void> in_use) {
+  Arm(queue, in_use, &Service::RequestJoin, &JobCoordinator::Join);
+  Arm(queue, in_use, &Service::RequestAwaitStart, &JobCoordinator::AwaitStart);
+  Arm(queue, in_use, &Service::RequestNextWork, &JobCoordinator::NextWork);
+  Arm(queue, in_use, &Service::RequestRenewSlot, &JobCoordinator::RenewSlot);
+  Arm(queue, in_use, &Service::RequestReportEvaluation, &JobCoordinator::ReportEvaluation);
+  Arm(queue, in_use, &Service::RequestLeaveJob, &JobCoordinator::LeaveJob);
+  Arm(queue, in_use, &Service::RequestGetJobStatus, &JobCoordinator::GetJobStatus);
 }
 
 void CoordinatorService::Tick() {
@@ -30,14 +31,14 @@ void CoordinatorService::AbandonParked() {
 }
 
 template <class Owner, class Request, class Response>
-void CoordinatorService::Arm(grpc::ServerCompletionQueue* queue,
+void CoordinatorService::Arm(grpc::ServerCompletionQueue* queue, std::shared_ptr<const void> in_use,
                              Acceptor<Owner, Request, Response> acceptor,
                              absl::StatusOr<Response> (JobCoordinator::*method)(const Request&,
                                                                                 absl::Duration)) {
   using Call = UnaryCall<Request, Response>;
   Call::Listen(
-      [this, queue, acceptor](grpc::ServerContext* context, Request* request,
-                              typename Call::Writer* writer, void* tag) {
+      [this, queue, in_use, acceptor](grpc::ServerContext* context, Request* request,
+                                      typename Call::Writer* writer, void* tag) {
         (service_.*acceptor)(context, request, writer, queue, queue, tag);
       },
       [this, method](const typename Call::Pointer& call) {
@@ -50,14 +51,14 @@ void CoordinatorService::Arm(grpc::ServerCompletionQueue* queue,
 }
 
 template <class Owner, class Request, class Response>
-void CoordinatorService::Arm(grpc::ServerCompletionQueue* queue,
+void CoordinatorService::Arm(grpc::ServerCompletionQueue* queue, std::shared_ptr<const void> in_use,
                              Acceptor<Owner, Request, Response> acceptor,
                              JobCoordinator::ParkedCall (JobCoordinator::*method)(
                                  const Request&, absl::Duration, Reply<Response>)) {
   using Call = UnaryCall<Request, Response>;
   Call::Listen(
-      [this, queue, acceptor](grpc::ServerContext* context, Request* request,
-                              typename Call::Writer* writer, void* tag) {
+      [this, queue, in_use, acceptor](grpc::ServerContext* context, Request* request,
+                                      typename Call::Writer* writer, void* tag) {
         (service_.*acceptor)(context, request, writer, queue, queue, tag);
       },
       [this, method](const typename Call::Pointer& call) {

@@ -27,8 +27,9 @@ class CoordinatorService {
   // To be registered with the ServerBuilder.
   grpc::Service* service() { return &service_; }
 
-  // Arms one completion queue with every method, for the server's whole life.
-  void Listen(grpc::ServerCompletionQueue* queue);
+  // Arms one completion queue with every method, for the server's whole life. Every call holds a
+  // reference to `in_use` until it has ended and will touch the queue no more.
+  void Listen(grpc::ServerCompletionQueue* queue, std::shared_ptr<const void> in_use);
 
   // Lets slots die whose lease has run out. To be called now and then.
   void Tick();
@@ -47,10 +48,12 @@ class CoordinatorService {
 
   // Arms `queue` with a method that answers at once, or with one that may park.
   template <class Owner, class Request, class Response>
-  void Arm(grpc::ServerCompletionQueue* queue, Acceptor<Owner, Request, Response> acceptor,
+  void Arm(grpc::ServerCompletionQueue* queue, std::shared_ptr<const void> in_use,
+           Acceptor<Owner, Request, Response> acceptor,
            absl::StatusOr<Response> (JobCoordinator::*method)(const Request&, absl::Duration));
   template <class Owner, class Request, class Response>
-  void Arm(grpc::ServerCompletionQueue* queue, Acceptor<Owner, Request, Response> acceptor,
+  void Arm(grpc::ServerCompletionQueue* queue, std::shared_ptr<const void> in_use,
+           Acceptor<Owner, Request, Response> acceptor,
            JobCoordinator::ParkedCall (JobCoordinator::*method)(const Request&, absl::Duration,
                                                                 Reply<Response>));
 

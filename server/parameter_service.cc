@@ -12,31 +12,32 @@ ParameterServiceShell::ParameterServiceShell(ParameterServer* server,
                                              std::function<void()> shut_down)
     : server_(server), shut_down_(std::move(shut_down)) {}
 
-void ParameterServiceShell::Listen(grpc::ServerCompletionQueue* queue) {
+void ParameterServiceShell::Listen(grpc::ServerCompletionQueue* queue,
+                                   std::shared_ptr<const void> in_use) {
   PushCall::Listen(
-      [this, queue](grpc::ServerContext* context, PushCall::Reader* reader, void* tag) {
+      [this, queue, in_use](grpc::ServerContext* context, PushCall::Reader* reader, void* tag) {
         service_.RequestPush(context, reader, queue, queue, tag);
       },
       server_);
   PullCall::Listen(
-      [this, queue](grpc::ServerContext* context, grpc::ByteBuffer* request,
-                    PullCall::Writer* writer, void* tag) {
+      [this, queue, in_use](grpc::ServerContext* context, grpc::ByteBuffer* request,
+                            PullCall::Writer* writer, void* tag) {
         service_.RequestPull(context, request, writer, queue, queue, tag);
       },
       server_);
 
   using HelloCall = UnaryCall<HelloRequest, HelloReply>;
   HelloCall::Listen(
-      [this, queue](grpc::ServerContext* context, HelloRequest* request, HelloCall::Writer* writer,
-                    void* tag) {
+      [this, queue, in_use](grpc::ServerContext* context, HelloRequest* request,
+                            HelloCall::Writer* writer, void* tag) {
         service_.RequestHello(context, request, writer, queue, queue, tag);
       },
       [this](const HelloCall::Pointer& call) { call->Respond(server_->Hello(call->request())); });
 
   using RenewCall = UnaryCall<RenewRequest, RenewReply>;
   RenewCall::Listen(
-      [this, queue](grpc::ServerContext* context, RenewRequest* request, RenewCall::Writer* writer,
-                    void* tag) {
+      [this, queue, in_use](grpc::ServerContext* context, RenewRequest* request,
+                            RenewCall::Writer* writer, void* tag) {
         service_.RequestRenew(context, request, writer, queue, queue, tag);
       },
       [this](const RenewCall::Pointer& call) {
@@ -53,8 +54,8 @@ void ParameterServiceShell::Listen(grpc::ServerCompletionQueue* queue) {
 
   using LeaveCall = UnaryCall<LeaveRequest, LeaveReply>;
   LeaveCall::Listen(
-      [this, queue](grpc::ServerContext* context, LeaveRequest* request, LeaveCall::Writer* writer,
-                    void* tag) {
+      [this, queue, in_use](grpc::ServerContext* context, LeaveRequest* request,
+                            LeaveCall::Writer* writer, void* tag) {
         service_.RequestLeave(context, request, writer, queue, queue, tag);
       },
       [this](const LeaveCall::Pointer& call) {
@@ -70,8 +71,8 @@ void ParameterServiceShell::Listen(grpc::ServerCompletionQueue* queue) {
 
   using StatusCall = UnaryCall<ServerStatusRequest, ServerStatus>;
   StatusCall::Listen(
-      [this, queue](grpc::ServerContext* context, ServerStatusRequest* request,
-                    StatusCall::Writer* writer, void* tag) {
+      [this, queue, in_use](grpc::ServerContext* context, ServerStatusRequest* request,
+                            StatusCall::Writer* writer, void* tag) {
         service_.RequestGetServerStatus(context, request, writer, queue, queue, tag);
       },
       [this](const StatusCall::Pointer& call) {
@@ -80,8 +81,8 @@ void ParameterServiceShell::Listen(grpc::ServerCompletionQueue* queue) {
 
   using ShutdownCall = UnaryCall<ShutdownRequest, ShutdownReply>;
   ShutdownCall::Listen(
-      [this, queue](grpc::ServerContext* context, ShutdownRequest* request,
-                    ShutdownCall::Writer* writer, void* tag) {
+      [this, queue, in_use](grpc::ServerContext* context, ShutdownRequest* request,
+                            ShutdownCall::Writer* writer, void* tag) {
         service_.RequestShutdown(context, request, writer, queue, queue, tag);
       },
       [this](const ShutdownCall::Pointer& call) {

@@ -20,8 +20,9 @@ class ParameterServiceShell {
   // To be registered with the ServerBuilder.
   grpc::Service* service() { return &service_; }
 
-  // Arms one completion queue with every method, for the server's whole life.
-  void Listen(grpc::ServerCompletionQueue* queue);
+  // Arms one completion queue with every method, for the server's whole life. Every call holds a
+  // reference to `in_use` until it has ended and will touch the queue no more.
+  void Listen(grpc::ServerCompletionQueue* queue, std::shared_ptr<const void> in_use);
 
  private:
   using Service = ParameterService::WithAsyncMethod_Hello<ParameterService::WithRawMethod_Push<

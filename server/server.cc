@@ -108,9 +108,14 @@ absl::Status Server::Listen() {
   }
   if (!options_.listen.empty()) absl::StrAppend(&address_, ":", port);
 
+  calls_ = std::shared_ptr<const void>(this, [this](const void*) {
+    MutexLock lock(&mutex_);
+    calls_ended_ = true;
+    state_changed_.SignalAll();
+  });
   for (const auto& queue : queues_) {
-    parameter_service_.Listen(queue.get());
-    coordinator_service_.Listen(queue.get());
+    parameter_service_.Listen(queue.get(), calls_);
+    coordinator_service_.Listen(queue.get(), calls_);
   }
   for (const auto& queue : queues_) {
     threads_.emplace_back([this, raw = queue.get()] { Poll(raw); });
@@ -135,7 +140,7 @@ void Server::Poll(grpc::ServerCompletionQueue* queue) {
 void Server::WatchLeases() {
   MutexLock lock(&mutex_);
   while (!stopping_) {
-    stopping_changed_.WaitFor(&mutex_, kLeaseCheckInterval);
+    state_changed_.WaitFor(&mutex_, kLeaseCheckInterval);
     if (stopping_) return;
     mutex_.Unlock();
     if (HostedJob* const job = parameter_server_.job(); job != nullptr) job->ExpireLeases();
@@ -149,11 +154,18 @@ void Server::Stop() {
     MutexLock lock(&mutex_);
     if (stopping_) return;
     stopping_ = true;
-    stopping_changed_.SignalAll();
+    state_changed_.SignalAll();
   }
   if (server_ == nullptr) return;
   coordinator_service_.AbandonParked();
   server_->Shutdown(absl::ToChronoTime(absl::Now() + kDrainTime));
+  // A call that was cancelled still has its end to say, and gRPC aborts the process where an
+  // operation begins on a queue that is shut down.
+  calls_.reset();
+  {
+    MutexLock lock(&mutex_);
+    while (!calls_ended_) state_changed_.Wait(&mutex_);
+  }
   for (const auto& queue : queues_) queue->Shutdown();
   for (std::thread& thread : threads_) thread.join();
 }

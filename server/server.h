@@ -73,12 +73,15 @@ class Server {
   std::string address_;
 
   std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues_;
+  // Referred to by every call; ours is given up when the server stops.
+  std::shared_ptr<const void> calls_;
   std::unique_ptr<grpc::Server> server_;
   std::vector<std::thread> threads_;
 
   Mutex mutex_;
-  CondVar stopping_changed_;
+  CondVar state_changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool calls_ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace torchps

@@ -48,6 +48,43 @@ void ExpectRefusal(std::vector<std::string> flags, ExitCode code, const std::str
   }
 }
 
+// SIGTERM comes while one pull waits at the gate.
+void StopUnderAParkedPull() {
+  const ServerProgram server = StartServerProgram();
+  JobHarness::Options model;
+  model.job = "consistency { staleness_bound: 0 }";
+  PlainWorker ahead(PlainChannel(server.address), JobHarness::Hello(model));
+  HelloRequest hello = JobHarness::Hello(model);
+  hello.set_slot(1);
+  PlainWorker behind(PlainChannel(server.address), hello);
+  ASSERT_TRUE(ahead.Hello().ok());
+  ASSERT_TRUE(behind.Hello().ok());
+  ASSERT_TRUE(ahead.Initialize(0).ok());
+  ASSERT_TRUE(behind.Pull(0).ok());
+  grpc::CompletionQueue queue;
+  grpc::ClientContext context;
+  const auto parked =
+      ahead.stub().AsyncPull(&context, ahead.RequestPull(1), &queue, /*tag=*/nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  ASSERT_TRUE(queue.Next(&tag, &ok) && ok);
+  ASSERT_TRUE(Eventually([&] {
+    const auto status = behind.Status();
+    return status.ok() && status->parked_now() == 1;
+  }));
+
+  server.program->AskToStop();
+  EXPECT_EQ(server.program->AwaitExit(absl::Seconds(10)), 0);
+  EXPECT_EQ(server.program->out().back(), "torchps_server stopped: terminated");
+  grpc::Status status;
+  parked->Finish(&status, nullptr);
+  ASSERT_TRUE(queue.Next(&tag, &ok));
+  EXPECT_FALSE(status.ok()) << "whoever waited is told";
+  queue.Shutdown();
+  while (queue.Next(&tag, &ok)) {
+  }
+}
+
 TEST(PsServerBinary, LinksNothingOfTorch) {
   const std::string libraries = OutputOf("ldd server/ps_server");
   EXPECT_THAT(libraries, HasSubstr("libgrpc"));
@@ -107,39 +144,8 @@ TEST(PsServerBinary, ListensBeyondLoopbackOnlyWhenInsecureIsTyped) {
 }
 
 TEST(PsServerBinary, EndsOnSigtermWhileAPullIsParked) {
-  const ServerProgram server = StartServerProgram();
-  JobHarness::Options model;
-  model.job = "consistency { staleness_bound: 0 }";
-  PlainWorker ahead(PlainChannel(server.address), JobHarness::Hello(model));
-  HelloRequest hello = JobHarness::Hello(model);
-  hello.set_slot(1);
-  PlainWorker behind(PlainChannel(server.address), hello);
-  ASSERT_TRUE(ahead.Hello().ok());
-  ASSERT_TRUE(behind.Hello().ok());
-  ASSERT_TRUE(ahead.Initialize(0).ok());
-  ASSERT_TRUE(behind.Pull(0).ok());
-  grpc::CompletionQueue queue;
-  grpc::ClientContext context;
-  const auto parked =
-      ahead.stub().AsyncPull(&context, ahead.RequestPull(1), &queue, /*tag=*/nullptr);
-  void* tag = nullptr;
-  bool ok = false;
-  ASSERT_TRUE(queue.Next(&tag, &ok) && ok);
-  ASSERT_TRUE(Eventually([&] {
-    const auto status = behind.Status();
-    return status.ok() && status->parked_now() == 1;
-  }));
-
-  server.program->AskToStop();
-  EXPECT_EQ(server.program->AwaitExit(absl::Seconds(10)), 0);
-  EXPECT_EQ(server.program->out().back(), "torchps_server stopped: terminated");
-  grpc::Status status;
-  parked->Finish(&status, nullptr);
-  ASSERT_TRUE(queue.Next(&tag, &ok));
-  EXPECT_FALSE(status.ok()) << "whoever waited is told";
-  queue.Shutdown();
-  while (queue.Next(&tag, &ok)) {
-  }
+  // More than once, since how the end of the call and of its queue meet is up to the scheduler.
+  for (int i = 0; i < 5; ++i) ASSERT_NO_FATAL_FAILURE(StopUnderAParkedPull());
 }
 
 TEST(PsServerBinary, EndsWithItsLauncherWhenToldTo) {
