@@ -5,30 +5,12 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "torch/cuda.h"
 #include "torch/utils.h"
+#include "worker/device.h"
+#include "worker/torch_error.h"
 
 namespace torchps {
 namespace {
-
-absl::Status CheckDevice(torch::Device device) {
-  if (device.is_cpu()) return absl::OkStatus();
-  if (!device.is_cuda()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("device '", device.str(), "' is not known; expected cpu, cuda or cuda:INDEX"));
-  }
-  if (!torch::cuda::is_available()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "device '", device.str(),
-        "' cannot be used: this libtorch is built without CUDA, or no driver is there"));
-  }
-  const auto count = static_cast<int64_t>(torch::cuda::device_count());
-  if (device.has_index() && device.index() >= count) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("device '", device.str(), "' is not there; this machine has ", count));
-  }
-  return absl::OkStatus();
-}
 
 absl::Status CheckTensor(const std::string& name, const torch::Tensor& tensor) {
   if (tensor.layout() != torch::kStrided) {
@@ -111,16 +93,16 @@ absl::StatusOr<std::unique_ptr<FlatModel>> FlatModel::Create(torch::nn::Module& 
   if (absl::Status status = CheckDevice(device); !status.ok()) return status;
   try {
     torch::NoGradGuard no_grad;
-    module.to(device);
+    // Looked at before it is moved: a move gives two tensors on one memory a memory of their own.
     Collector found;
     if (absl::Status status = Collect(module, group_of, found); !status.ok()) return status;
+    module.to(device);
     absl::StatusOr<ModelLayout> layout = ModelLayout::Create(std::move(found.segments));
     if (!layout.ok()) return layout.status();
     return std::unique_ptr<FlatModel>(
         new FlatModel(*std::move(layout), std::move(found.tensors), device));
   } catch (const c10::Error& error) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the module cannot be laid out on ", device.str(), ": ", error.what_without_backtrace()));
+    return TorchError(absl::StrCat("laying the module out on ", device.str()), error);
   }
 }
 
@@ -163,19 +145,32 @@ absl::Span<float> FlatModel::gradients() {
 
 absl::Span<const float> FlatModel::averaged() { return values().subspan(layout_.trained_size()); }
 
-void FlatModel::ToDevice() {
-  if (device().is_cpu()) return;
-  torch::NoGradGuard no_grad;
-  values_.copy_(host_values_);
+// Both copies are blocking ones: they wait for all that the device was given to do before, and have
+// ended when they return. The host buffers may be read and written from then on.
+
+absl::Status FlatModel::ToDevice() {
+  if (device().is_cpu()) return absl::OkStatus();
+  try {
+    torch::NoGradGuard no_grad;
+    values_.copy_(host_values_);
+    return absl::OkStatus();
+  } catch (const c10::Error& error) {
+    return TorchError(absl::StrCat("moving values to ", device().str()), error);
+  }
 }
 
-void FlatModel::ToHost() {
-  if (device().is_cpu()) return;
-  torch::NoGradGuard no_grad;
-  host_gradients_.copy_(gradients_);
-  const int64_t trained = layout_.trained_size();
-  const int64_t averaged = layout_.averaged_size();
-  host_values_.narrow(0, trained, averaged).copy_(values_.narrow(0, trained, averaged));
+absl::Status FlatModel::ToHost() {
+  if (device().is_cpu()) return absl::OkStatus();
+  try {
+    torch::NoGradGuard no_grad;
+    host_gradients_.copy_(gradients_);
+    const int64_t trained = layout_.trained_size();
+    const int64_t averaged = layout_.averaged_size();
+    host_values_.narrow(0, trained, averaged).copy_(values_.narrow(0, trained, averaged));
+    return absl::OkStatus();
+  } catch (const c10::Error& error) {
+    return TorchError(absl::StrCat("moving gradients from ", device().str()), error);
+  }
 }
 
 void FlatModel::ZeroGradients() {

@@ -47,7 +47,7 @@ class FlatModel {
   // values stay what they were.
   // INVALID_ARGUMENT names the tensor: not float32, not dense, two tensors that share memory
   // without being one, a float buffer that is not finite, nothing to train; or the device that is
-  // not there.
+  // not there. INTERNAL: torch cannot move it, e.g. the device's memory is too small.
   static absl::StatusOr<std::unique_ptr<FlatModel>> Create(torch::nn::Module& module,
                                                            torch::Device device,
                                                            const GroupOf& group_of);
@@ -63,9 +63,10 @@ class FlatModel {
   absl::Span<const float> averaged();
 
   // After values() were written: forward() computes with them from now on.
-  void ToDevice();
+  // INTERNAL, for both: the device has failed, possibly in work that it was given long before.
+  absl::Status ToDevice();
   // After backward(): gradients() and averaged() are what it left behind.
-  void ToHost();
+  absl::Status ToHost();
 
   // Sets all gradients to zero in one pass, and puts back the views of those that
   // `module->zero_grad(/*set_to_none=*/true)` has taken away.

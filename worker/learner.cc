@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "worker/gradient_scan.h"
+#include "worker/torch_error.h"
 
 namespace torchps {
 namespace {
@@ -21,10 +21,8 @@ template <typename Result>
 absl::StatusOr<Result> Guard(const char* what, const std::function<absl::StatusOr<Result>()>& run) {
   try {
     return run();
-  } catch (const c10::Error& error) {
-    return absl::InternalError(absl::StrCat(what, " failed: ", error.what_without_backtrace()));
   } catch (const std::exception& error) {
-    return absl::InternalError(absl::StrCat(what, " failed: ", error.what()));
+    return TorchError(what, error);
   }
 }
 
@@ -35,7 +33,10 @@ Learner::Learner(Task task, FlatModel* model, Options options)
 
 Batch Learner::ToDevice(Batch batch) const {
   if (model_->device().is_cpu()) return batch;
-  return {batch.input.to(model_->device()), batch.target.to(model_->device())};
+  const auto move = [this](const torch::Tensor& tensor) {
+    return tensor.defined() ? tensor.to(model_->device()) : tensor;
+  };
+  return {move(batch.input), move(batch.target)};
 }
 
 absl::StatusOr<Learner::Gradient> Learner::Compute(absl::Span<const int64_t> samples) {
@@ -63,7 +64,7 @@ absl::StatusOr<Learner::Gradient> Learner::Compute(absl::Span<const int64_t> sam
       gradient.loss_sum += loss.item<double>() * pass_size;
     }
     if (absl::Status status = model_->CheckViews(); !status.ok()) return status;
-    model_->ToHost();
+    if (absl::Status status = model_->ToHost(); !status.ok()) return status;
     const GradientScan scan = ScanGradient(model_->gradients());
     gradient.finite = scan.finite && ScanGradient(model_->averaged()).finite;
     if (gradient.finite) ClipGradient(model_->gradients(), scan.norm, options_.clip_norm);

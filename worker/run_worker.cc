@@ -12,6 +12,7 @@
 #include "proto/parameter_groups.h"
 #include "torch/utils.h"
 #include "worker/coordinator_client.h"
+#include "worker/device.h"
 #include "worker/flat_model.h"
 #include "worker/heartbeat.h"
 #include "worker/learner.h"
@@ -130,6 +131,7 @@ absl::Status RunWorker(const Task& task, WorkerOptions options) {
   if (task.data().train == nullptr || task.data().train->size() == 0) {
     return absl::InvalidArgumentError("the task has no training sample");
   }
+  if (absl::Status status = UseDevice(options.device); !status.ok()) return status;
   const absl::StatusOr<std::unique_ptr<FlatModel>> model = FlatModel::Create(
       task.module(), options.device,
       [&](const std::string& name) { return GroupOf(options.job.optimizer(), name); });

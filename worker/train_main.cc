@@ -28,6 +28,7 @@
 #include "proto/job_spec.h"
 #include "torch/utils.h"
 #include "worker/data/mnist_download.h"
+#include "worker/device.h"
 #include "worker/run_worker.h"
 #include "worker/train.h"
 
@@ -91,16 +92,6 @@ absl::StatusOr<JobSpec> ReadJob(const std::vector<std::string>& overrides) {
   return NormalizeJobSpec(*std::move(job));
 }
 
-absl::StatusOr<torch::Device> ReadDevice() {
-  const std::string name = absl::GetFlag(FLAGS_device);
-  try {
-    return torch::Device(name);
-  } catch (const c10::Error&) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--device is '", name, "'; expected cpu, cuda or cuda:INDEX"));
-  }
-}
-
 absl::Status CheckFlags() {
   const bool local = absl::GetFlag(FLAGS_local);
   if (absl::GetFlag(FLAGS_servers).empty() != local) {
@@ -145,7 +136,7 @@ absl::Status Train(const TaskFactory& factory, const JobSpec& job, const std::st
                    StopLatch* stop) {
   const SteadyClock clock;
   WorkerOptions options;
-  const absl::StatusOr<torch::Device> device = ReadDevice();
+  const absl::StatusOr<torch::Device> device = FindDevice(absl::GetFlag(FLAGS_device));
   if (!device.ok()) return device.status();
   options.job = job;
   options.device = *device;

@@ -119,7 +119,7 @@ absl::Status Trainer::PullValues() {
   const absl::StatusOr<PullResult> pull =
       options_.parameters->Pull(clock_, /*read_only=*/false, options_.model->values());
   if (!pull.ok()) return pull.status();
-  options_.model->ToDevice();
+  if (absl::Status status = options_.model->ToDevice(); !status.ok()) return status;
   // A server may have greeted this slot anew, with a later clock. In SYNC the rounds completed
   // without this slot, as a straggler, are rounds it will not push to.
   clock_ = std::max(clock_, options_.parameters->start_clock());
@@ -188,7 +188,7 @@ absl::Status Trainer::Evaluate(int epoch) {
   const absl::StatusOr<PullResult> pull =
       options_.parameters->Pull(clock_, /*read_only=*/true, options_.model->values());
   if (!pull.ok()) return pull.status();
-  options_.model->ToDevice();
+  if (absl::Status status = options_.model->ToDevice(); !status.ok()) return status;
   const absl::StatusOr<Learner::Evaluation> evaluation = options_.learner->Evaluate();
   if (!evaluation.ok()) return evaluation.status();
 

@@ -162,7 +162,7 @@ torch::Tensor ReadServers(const InProcessCluster& cluster, const JobSpec& job, c
   const absl::StatusOr<PullResult> pulled =
       (*client)->Pull(/*clock=*/0, /*read_only=*/true, (*model)->values());
   EXPECT_TRUE(pulled.ok()) << pulled.status();
-  (*model)->ToDevice();
+  EXPECT_TRUE((*model)->ToDevice().ok());
   return FlatParameters(*module);
 }
 

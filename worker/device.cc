@@ -1,0 +1,79 @@
+#include "worker/device.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "ATen/Context.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "c10/core/impl/VirtualGuardImpl.h"
+#include "torch/cuda.h"
+#include "worker/torch_error.h"
+
+namespace torchps {
+namespace {
+
+constexpr char kExpected[] = "expected cpu, cuda or cuda:INDEX";
+
+absl::Status CheckGpu(int64_t index) {
+  if (!at::globalContext().hasCUDART()) {
+    return absl::InvalidArgumentError(
+        "device 'cuda' cannot be used: this program is built without CUDA; build it with "
+        "--config=cuda");
+  }
+  const auto count = static_cast<int64_t>(torch::cuda::device_count());
+  if (count == 0) {
+    return absl::InvalidArgumentError(
+        "device 'cuda' cannot be used: CUDA sees no GPU here (is there one, with a driver that is "
+        "new enough, and does CUDA_VISIBLE_DEVICES show it?)");
+  }
+  if (index >= count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("device 'cuda:", index, "' is not there; GPUs seen here: ", count));
+  }
+  return absl::OkStatus();
+}
+
+// The index that `digits` spell, which may be far larger than any GPU's.
+bool ReadIndex(absl::string_view digits, int64_t* index) {
+  return !digits.empty() && std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit) &&
+         absl::SimpleAtoi(digits, index);
+}
+
+}  // namespace
+
+absl::StatusOr<torch::Device> FindDevice(const std::string& name) {
+  if (name == "cpu") return torch::Device(torch::kCPU);
+  absl::string_view digits = name;
+  int64_t index = 0;
+  if (name != "cuda" && !(absl::ConsumePrefix(&digits, "cuda:") && ReadIndex(digits, &index))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("device '", name, "' is not known; ", kExpected));
+  }
+  if (absl::Status status = CheckGpu(index); !status.ok()) return status;
+  return torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(index));
+}
+
+absl::Status CheckDevice(torch::Device device) {
+  if (device.is_cpu()) return absl::OkStatus();
+  if (!device.is_cuda()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("device '", device.str(), "' is not known; ", kExpected));
+  }
+  return CheckGpu(device.has_index() ? device.index() : 0);
+}
+
+absl::Status UseDevice(torch::Device device) {
+  if (absl::Status status = CheckDevice(device); !status.ok()) return status;
+  if (!device.is_cuda() || !device.has_index()) return absl::OkStatus();
+  try {
+    c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
+    return absl::OkStatus();
+  } catch (const std::exception& error) {
+    return TorchError(absl::StrCat("taking device '", device.str(), "'"), error);
+  }
+}
+
+}  // namespace torchps
