@@ -45,15 +45,16 @@ def _from_directory(ctx, root, cuda):
 cc_library(
     name = "torch",
     textual_hdrs = glob(["include/**"]),
-    defines = ["_GLIBCXX_USE_CXX11_ABI=1"],
+    defines = {},
     includes = ["include", "include/torch/csrc/api/include"],
     linkopts = {},
 )
-""".format(repr(
+""".format(
+        repr(["_GLIBCXX_USE_CXX11_ABI=1"] + (["TORCHPS_CUDA"] if cuda else [])),
         # The libraries that libtorch itself needs are found at run time by its own run path.
-        ["-L" + str(lib), "-Wl,-rpath," + str(lib), "-Wl,--allow-shlib-undefined"] +
-        libs + ["-pthread"],
-    )))
+        repr(["-L" + str(lib), "-Wl,-rpath," + str(lib), "-Wl,--allow-shlib-undefined"] +
+             libs + ["-pthread"]),
+    ))
 
 def _libtorch_repository_impl(ctx):
     cuda = ctx.os.environ.get("TORCHPS_CUDA", "") == "1"
