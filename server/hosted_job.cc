@@ -210,7 +210,11 @@ absl::Status HostedJob::PushFrame(const PushHeader& header, const FramePayload& 
   if (header.weight == 0) {
     return absl::InvalidArgumentError("weight is 0; expected the number of samples");
   }
-  return store_->Push(header, payload, admission);
+  const absl::Status pushed = store_->Push(header, payload, admission);
+  // In SYNC this frame may have completed the round that others wait for, whatever becomes of the
+  // rest of its stream.
+  if (synchronous()) RaiseFloors();
+  return pushed;
 }
 
 HostedJob::ParkedId HostedJob::FinishPush(SlotId slot, Incarnation incarnation, Step step,
@@ -238,11 +242,11 @@ HostedJob::ParkedId HostedJob::FinishPush(SlotId slot, Incarnation incarnation, 
     done(reply);
   };
 
-  // In SYNC the last frame may have completed rounds that pulls and other replies wait for.
-  RaiseFloors();
-  if (synchronous()) {
+  {
     MutexLock lock(&mutex_);
-    if (rounds_.value() < step) return rounds_.WhenAtLeast(step, finish);
+    // A slot that pushes is alive; one that was taken over meanwhile is refused by other calls.
+    clocks_.Renew(slot, incarnation, clock_->Now()).IgnoreError();
+    if (synchronous() && rounds_.value() < step) return rounds_.WhenAtLeast(step, finish);
   }
   finish();
   return 0;

@@ -180,6 +180,16 @@ TEST(HostedJobTest, ASlotThatLeavesOrDiesHoldsNobody) {
       << "the dead slot must say Hello again";
 }
 
+TEST(HostedJobTest, APushRenewsTheLeaseOfItsSlot) {
+  JobHarness harness(WithJob("membership { lease_seconds: 10 }"));
+  EnterAll(harness, 1);
+  harness.clock().Advance(absl::Seconds(8));
+  ASSERT_TRUE(harness.Push(0, 1, 1, 1.0f)->ok());
+  harness.clock().Advance(absl::Seconds(8));
+  harness.job().ExpireLeases();
+  EXPECT_TRUE(harness.Push(0, 1, 2, 1.0f)->ok());
+}
+
 TEST(HostedJobTest, ACancelledPullIsForgotten) {
   JobHarness harness(WithJob("consistency { staleness_bound: 0 }"));
   EnterAll(harness, 2);
@@ -286,6 +296,16 @@ TEST(HostedJobTest, ARepeatedSyncPushCountsOnceInItsRound) {
   EXPECT_TRUE(first->ok());
   EXPECT_TRUE(again->ok());
   EXPECT_EQ(harness.Value(0), -2.0f);
+}
+
+TEST(HostedJobTest, ARoundCompletedByAStreamThatIsThenCutIsCompleteForTheOthers) {
+  JobHarness harness(WithJob("consistency { mode: SYNC }"));
+  EnterAll(harness, 2);
+  const auto first = harness.Push(0, 1, 1, 1.0f, 0);
+  for (BlockId block = 0; block < harness.blocks(); ++block) {
+    ASSERT_TRUE(harness.Frame(1, 2, 1, block, 1.0f, 0).ok());
+  }
+  EXPECT_TRUE(first->ok()) << first->status();
 }
 
 TEST(HostedJobTest, ARoundDoesNotWaitForBackupWorkersAndDropsThemWhenLate) {
