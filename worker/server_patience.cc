@@ -1,5 +1,6 @@
 #include "worker/server_patience.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -79,7 +80,10 @@ absl::StatusOr<absl::Duration> ServerPatience::Failed(const absl::Status& failur
       next_line_ = now + kLineInterval;
     }
   }
-  return backoff_.Next();
+  // The next try comes no later than the moment at which more can be said.
+  const absl::Duration decision =
+      !has_answered_ && silence < kForeignAfter ? kForeignAfter : options_.patience;
+  return std::min(backoff_.Next(), decision - silence);
 }
 
 }  // namespace torchps
