@@ -117,14 +117,16 @@ ParameterClient::~ParameterClient() {
 
 absl::StatusOr<Step> ParameterClient::Hello() {
   Rules rules;
-  rules.greet_again = false;
+  rules.forgotten = Rules::Forgotten::kFail;
   const absl::Status status = CallAll(
       AllServers(), [this](Server& server) { return MakeHello(server); }, rules);
   if (!status.ok()) return status;
+  Step start = 0;
   for (const auto& server : servers_) {
     if (absl::Status taken = TakeHello(*server); !taken.ok()) return taken;
+    start = std::max({start, server->hello_reply.floor(), server->hello_reply.last_step()});
   }
-  return start_clock_;
+  return start;
 }
 
 std::unique_ptr<ClientCall> ParameterClient::MakeHello(Server& server) {
@@ -147,7 +149,6 @@ absl::Status ParameterClient::TakeHello(Server& server) {
   }
   server.life = reply.server_life();
   server.has_model = reply.initialized();
-  start_clock_ = std::max({start_clock_, reply.floor(), reply.last_step()});
   MutexLock lock(&mutex_);
   RenewRequest& renewal = renewals_[server.endpoint.index];
   renewal.set_slot(options_.slot);
@@ -266,7 +267,7 @@ absl::StatusOr<PullResult> ParameterClient::Pull(Step clock, bool read_only,
     PullRequest request;
     request.set_slot(options_.slot);
     request.set_incarnation(options_.incarnation);
-    request.set_clock(std::max(clock, start_clock_));
+    request.set_clock(clock);
     request.set_server_life(server.life);
     request.set_read_only(read_only);
     const size_t expected = options_.block_map.owned_by(server.endpoint.index).size();
@@ -300,7 +301,7 @@ absl::StatusOr<PullResult> ParameterClient::Pull(Step clock, bool read_only,
   Rules rules;
   rules.may_park = true;
   // Whoever only reads was never greeted, and need not be.
-  rules.greet_again = !read_only;
+  if (read_only) rules.forgotten = Rules::Forgotten::kFail;
   const std::vector<Server*> owners = Owners();
   if (absl::Status status = CallAll(owners, make, rules); !status.ok()) return status;
   for (Server* server : owners) server->has_model = true;
@@ -320,8 +321,9 @@ absl::Status ParameterClient::Leave() {
   Rules rules;
   rules.grace_after_stop = kLeavePatience;
   rules.patience = kLeavePatience;
-  rules.greet_again = false;
-  absl::Status status = CallAll(
+  // It has let the slot go already.
+  rules.forgotten = Rules::Forgotten::kDone;
+  return CallAll(
       greeted,
       [&](Server& server) {
         LeaveRequest request;
@@ -336,8 +338,6 @@ absl::Status ParameterClient::Leave() {
             &replies[server.endpoint.index]);
       },
       rules);
-  // A server that has forgotten this slot has let it go already.
-  return absl::IsAborted(status) ? absl::OkStatus() : status;
 }
 
 void ParameterClient::Renew(absl::Duration timeout) {
@@ -465,8 +465,12 @@ absl::Status ParameterClient::Conclude(Attempt& attempt, const Rules& rules) {
     return TakeHello(server);
   }
   if (absl::IsUnimplemented(status)) return NoTorchpsServer(server.endpoint);
-  if (absl::IsAborted(status) && rules.greet_again && !attempt.greeting &&
-      attempt.greetings < kMaxGreetings) {
+  if (absl::IsAborted(status) && rules.forgotten == Rules::Forgotten::kDone) {
+    attempt.done = true;
+    return absl::OkStatus();
+  }
+  if (absl::IsAborted(status) && rules.forgotten == Rules::Forgotten::kGreetAgain &&
+      !attempt.greeting && attempt.greetings < kMaxGreetings) {
     ++attempt.greetings;
     attempt.greeting = true;
     return absl::OkStatus();

@@ -120,10 +120,6 @@ class ParameterClient {
   // `timeout` per server, and tells nothing: a server that is away is met by the next Pull or Push.
   void Renew(absl::Duration timeout);
 
-  // The largest floor and last step that a server has told in a Hello, greetings of Pull and Push
-  // included. A slot's clock is never below it.
-  Step start_clock() const { return start_clock_; }
-
  private:
   struct Server {
     Server(ServerEndpoint endpoint, ServerPatience::Options patience);
@@ -145,8 +141,9 @@ class ParameterClient {
     absl::Duration grace_after_stop = absl::ZeroDuration();
     // Instead of Options::patience, where shorter.
     absl::Duration patience = absl::InfiniteDuration();
-    // ABORTED leads to a Hello and another try.
-    bool greet_again = true;
+    // What ABORTED, the word of a server that has forgotten this slot, leads to.
+    enum class Forgotten { kGreetAgain, kFail, kDone };
+    Forgotten forgotten = Forgotten::kGreetAgain;
     // A server may hold the call for long: a deadline that passes on a connection that works is no
     // sign of a server that is away.
     bool may_park = false;
@@ -177,7 +174,6 @@ class ParameterClient {
   HelloRequest hello_request_;
   std::vector<std::unique_ptr<Server>> servers_;
   grpc::CompletionQueue queue_;
-  Step start_clock_ = 0;
   // Per block, of the last Pull.
   std::vector<Version> versions_;
   // Per server: where the answer of a Push lands.

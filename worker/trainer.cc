@@ -120,9 +120,7 @@ absl::Status Trainer::PullValues() {
       options_.parameters->Pull(clock_, /*read_only=*/false, options_.model->values());
   if (!pull.ok()) return pull.status();
   if (absl::Status status = options_.model->ToDevice(); !status.ok()) return status;
-  // A server may have greeted this slot anew, with a later clock. In SYNC the rounds completed
-  // without this slot, as a straggler, are rounds it will not push to.
-  clock_ = std::max(clock_, options_.parameters->start_clock());
+  // In SYNC the rounds completed without this slot, as a straggler, are rounds it will not push to.
   if (sync_) clock_ = std::max(clock_, pull->floor);
   const absl::Duration took = options_.clock->Now() - began;
   const absl::Duration waited = std::min(pull->parked, took);

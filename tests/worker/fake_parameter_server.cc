@@ -49,6 +49,11 @@ void FakeParameterServer::AddPullFault(Fault fault) {
   pull_faults_.push_back(std::move(fault));
 }
 
+void FakeParameterServer::AddLeaveFault(Fault fault) {
+  MutexLock lock(&mutex_);
+  leave_faults_.push_back(std::move(fault));
+}
+
 void FakeParameterServer::SetHelloReply(const HelloReply& reply) {
   MutexLock lock(&mutex_);
   hello_reply_ = reply;
@@ -156,6 +161,7 @@ grpc::Status FakeParameterServer::Renew(grpc::ServerContext*, const RenewRequest
 grpc::Status FakeParameterServer::Leave(grpc::ServerContext*, const LeaveRequest*, LeaveReply*) {
   MutexLock lock(&mutex_);
   ++leaves_;
+  if (const auto fault = TakeFault(leave_faults_)) return ToStatus(*fault);
   return grpc::Status::OK;
 }
 

@@ -40,6 +40,7 @@ class FakeParameterServer final : public ParameterService::Service {
   void AddHelloFault(Fault fault);
   void AddPushFault(Fault fault);
   void AddPullFault(Fault fault);
+  void AddLeaveFault(Fault fault);
   void SetHelloReply(const HelloReply& reply);
   // The next frame served gets this many elements too few.
   void CutNextFrame(int elements);
@@ -68,6 +69,7 @@ class FakeParameterServer final : public ParameterService::Service {
   std::deque<Fault> hello_faults_ ABSL_GUARDED_BY(mutex_);
   std::deque<Fault> push_faults_ ABSL_GUARDED_BY(mutex_);
   std::deque<Fault> pull_faults_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Fault> leave_faults_ ABSL_GUARDED_BY(mutex_);
   HelloReply hello_reply_ ABSL_GUARDED_BY(mutex_);
   int cut_elements_ ABSL_GUARDED_BY(mutex_) = 0;
   Verdict verdict_ ABSL_GUARDED_BY(mutex_) = ACCEPTED;
