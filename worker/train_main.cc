@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/command_line.h"
 #include "common/exit_codes.h"
 #include "common/stop_signal.h"
 #include "local/in_process_cluster.h"
@@ -187,14 +188,19 @@ int TrainMain(int argc, char** argv, const TaskFactory& factory) {
   std::vector<char*> arguments(argv, argv + argc);
   const std::vector<std::string> overrides = TakeOverrides(&arguments);
   absl::SetProgramUsageMessage("a worker of torchps; see README.md");
-  absl::ParseCommandLine(static_cast<int>(arguments.size()), arguments.data());
+  std::string program = argv[0];
+  program = program.substr(program.rfind('/') + 1);
+  const int count = static_cast<int>(arguments.size());
+  if (const absl::Status flags = CheckCommandLine(count, arguments.data()); !flags.ok()) {
+    PrintLine(stderr, absl::StrCat(program, ": ", flags.message()));
+    return static_cast<int>(ExitCodeFor(flags));
+  }
+  absl::ParseCommandLine(count, arguments.data());
   if (absl::GetFlag(FLAGS_exit_with_parent)) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     signals.WatchStandardInput();
   }
 
-  std::string program = argv[0];
-  program = program.substr(program.rfind('/') + 1);
   absl::Status result = CheckFlags();
   if (result.ok()) {
     const absl::StatusOr<JobSpec> job = ReadJob(overrides);
