@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -15,13 +14,11 @@
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/model_layout.h"
-#include "common/mutex.h"
 #include "grpcpp/completion_queue.h"
-#include "grpcpp/generic/generic_stub.h"
-#include "proto/parameter_service.grpc.pb.h"
-#include "worker/client_call.h"
+#include "proto/parameter_service.pb.h"
+#include "worker/call_round.h"
+#include "worker/remote_server.h"
 #include "worker/server_channel.h"
-#include "worker/server_patience.h"
 #include "worker/stop_latch.h"
 
 namespace torchps {
@@ -121,67 +118,28 @@ class ParameterClient {
   void Renew(absl::Duration timeout);
 
  private:
-  struct Server {
-    Server(ServerEndpoint endpoint, ServerPatience::Options patience);
-
-    const ServerEndpoint endpoint;
-    const std::unique_ptr<ParameterService::Stub> stub;
-    grpc::GenericStub generic_stub;
-    ServerPatience patience;
-    HelloReply hello_reply;  // where a Hello's answer lands
-    uint64_t life = 0;       // of the last greeting, 0 before it
-    bool has_model = false;  // has told so, or has served values
-  };
-  struct Attempt;
-  using CallFactory = std::function<std::unique_ptr<ClientCall>(Server& server)>;
-
-  // How a call of CallAll is bounded beside the patience.
-  struct Rules {
-    // After a stop the call goes on for so long.
-    absl::Duration grace_after_stop = absl::ZeroDuration();
-    // Instead of Options::patience, where shorter.
-    absl::Duration patience = absl::InfiniteDuration();
-    // What ABORTED, the word of a server that has forgotten this slot, leads to.
-    enum class Forgotten { kGreetAgain, kFail, kDone };
-    Forgotten forgotten = Forgotten::kGreetAgain;
-    // A server may hold the call for long: a deadline that passes on a connection that works is no
-    // sign of a server that is away.
-    bool may_park = false;
-  };
-
   explicit ParameterClient(Options options);
 
-  // Makes the call that `make` makes at each of `servers`, all at once, until each has succeeded.
-  absl::Status CallAll(const std::vector<Server*>& servers, const CallFactory& make, Rules rules);
-  void Begin(Attempt& attempt, const CallFactory& make);
-  // After a call has ended: OK and `attempt` is done or has a next try, or the error to stop with.
-  absl::Status Conclude(Attempt& attempt, const Rules& rules);
-  std::unique_ptr<ClientCall> MakeHello(Server& server);
-  absl::Status TakeHello(Server& server);
-
+  absl::Status CallAll(const std::vector<RemoteServer*>& servers, CallRound::MakeCall make,
+                       CallRound::Rules rules);
   // One push to every owner; the replies are in push_replies_.
   absl::Status PushFrom(
       Step step, int64_t weight,
       const std::function<absl::Span<const float>(const BlockRange&)>& payload_of);
-  absl::Status CountVerdicts(const Server& server, const PushReply& reply,
+  absl::Status CountVerdicts(const RemoteServer& server, const PushReply& reply,
                              PushResult& result) const;
-  std::vector<Server*> AllServers();
+  std::vector<RemoteServer*> AllServers();
   // Servers that own at least one block.
-  std::vector<Server*> Owners();
-  absl::Duration TransferTimeout(const Server& server) const;
+  std::vector<RemoteServer*> Owners();
+  absl::Duration TransferTimeout(const RemoteServer& server) const;
 
   const Options options_;
-  HelloRequest hello_request_;
-  std::vector<std::unique_ptr<Server>> servers_;
+  std::vector<std::unique_ptr<RemoteServer>> servers_;
   grpc::CompletionQueue queue_;
   // Per block, of the last Pull.
   std::vector<Version> versions_;
   // Per server: where the answer of a Push lands.
   std::vector<PushReply> push_replies_;
-
-  Mutex mutex_;
-  // What Renew() sends, per server; server_life 0 where there is nothing to renew.
-  std::vector<RenewRequest> renewals_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace torchps

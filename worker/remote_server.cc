@@ -1,0 +1,88 @@
+#include "worker/remote_server.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+namespace torchps {
+namespace {
+
+constexpr absl::Duration kHelloTimeout = absl::Seconds(5);
+
+HelloRequest WithIndex(HelloRequest hello, int index) {
+  hello.set_server_index(index);
+  return hello;
+}
+
+}  // namespace
+
+RemoteServer::RemoteServer(ServerEndpoint endpoint, HelloRequest hello,
+                           ServerPatience::Options patience)
+    : endpoint_(std::move(endpoint)),
+      hello_(WithIndex(std::move(hello), endpoint_.index)),
+      stub_(ParameterService::NewStub(endpoint_.channel)),
+      generic_stub_(endpoint_.channel),
+      patience_(endpoint_, std::move(patience)) {}
+
+std::unique_ptr<ClientCall> RemoteServer::MakeHello() {
+  return std::make_unique<ClientUnaryCall<HelloReply>>(
+      kHelloTimeout,
+      [this](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
+        return stub_->PrepareAsyncHello(context, hello_, queue);
+      },
+      &hello_reply_);
+}
+
+absl::Status RemoteServer::TakeHello() {
+  const bool is_new_life = life_ != hello_reply_.server_life();
+  if (is_new_life && has_model_ && !hello_reply_.initialized()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        endpoint_.name(), " has been restarted and has lost the model; start the job again"));
+  }
+  life_ = hello_reply_.server_life();
+  has_model_ = hello_reply_.initialized();
+  start_clock_ = std::max(hello_reply_.floor(), hello_reply_.last_step());
+  MutexLock lock(&mutex_);
+  renewed_life_ = life_;
+  return absl::OkStatus();
+}
+
+std::unique_ptr<ClientCall> RemoteServer::MakeLeave(absl::Duration timeout) {
+  {
+    MutexLock lock(&mutex_);
+    renewed_life_ = 0;
+  }
+  LeaveRequest request;
+  request.set_slot(hello_.slot());
+  request.set_incarnation(hello_.incarnation());
+  request.set_server_life(life_);
+  return std::make_unique<ClientUnaryCall<LeaveReply>>(
+      timeout,
+      [this, request](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
+        return stub_->PrepareAsyncLeave(context, request, queue);
+      },
+      &leave_reply_);
+}
+
+void RemoteServer::Renew(absl::Duration timeout) {
+  RenewRequest request;
+  request.set_slot(hello_.slot());
+  request.set_incarnation(hello_.incarnation());
+  {
+    MutexLock lock(&mutex_);
+    if (renewed_life_ == 0) return;
+    request.set_server_life(renewed_life_);
+  }
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  RenewReply reply;
+  stub_->Renew(&context, request, &reply);
+}
+
+absl::Status RemoteServer::WithName(const absl::Status& status) const {
+  return absl::Status(status.code(), absl::StrCat(endpoint_.name(), ": ", status.message()));
+}
+
+}  // namespace torchps

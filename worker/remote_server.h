@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "common/mutex.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "proto/parameter_service.grpc.pb.h"
+#include "worker/client_call.h"
+#include "worker/server_channel.h"
+#include "worker/server_patience.h"
+
+namespace torchps {
+
+// One parameter server as one slot sees it: where it is, whether and in which of its lives it has
+// been greeted, how patient to be with it.
+//
+// Thread-compatible, but for Renew(), which may be called from any thread.
+class RemoteServer {
+ public:
+  // `hello` is what the server is greeted with; its server_index is filled in here.
+  RemoteServer(ServerEndpoint endpoint, HelloRequest hello, ServerPatience::Options patience);
+
+  const ServerEndpoint& endpoint() const { return endpoint_; }
+  int index() const { return endpoint_.index; }
+  ServerPatience& patience() { return patience_; }
+  // For Push and Pull, whose frames are bytes.
+  grpc::GenericStub* generic_stub() { return &generic_stub_; }
+
+  // Of the last greeting; 0 before it.
+  uint64_t life() const { return life_; }
+  // The clock to start from here: the larger of the server's floor and this slot's last step, as
+  // the last greeting told them.
+  Step start_clock() const { return start_clock_; }
+
+  // A Hello, and what to do when it has succeeded. FAILED_PRECONDITION: the server has been
+  // restarted and its model is gone.
+  std::unique_ptr<ClientCall> MakeHello();
+  absl::Status TakeHello();
+  // The server has served values, so it has a model.
+  void HasServed() { has_model_ = true; }
+
+  // A Leave. From here on there is nothing to renew, until the next greeting.
+  std::unique_ptr<ClientCall> MakeLeave(absl::Duration timeout);
+
+  // Renews the slot's lease, if the server was greeted; takes at most `timeout`, tells nothing.
+  void Renew(absl::Duration timeout);
+
+  // `status` with the server's name in front.
+  absl::Status WithName(const absl::Status& status) const;
+
+ private:
+  const ServerEndpoint endpoint_;
+  const HelloRequest hello_;
+  const std::unique_ptr<ParameterService::Stub> stub_;
+  grpc::GenericStub generic_stub_;
+  ServerPatience patience_;
+  HelloReply hello_reply_;
+  LeaveReply leave_reply_;
+  uint64_t life_ = 0;
+  Step start_clock_ = 0;
+  bool has_model_ = false;
+
+  Mutex mutex_;
+  // The life in which to renew; 0 where there is nothing to renew.
+  uint64_t renewed_life_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace torchps
