@@ -38,9 +38,12 @@ trap 'exit 130' INT TERM
 # By `docker build` and not by compose, for the build needs this machine's network for apt.
 for target in server worker; do
   say "building the image torchps-$target"
-  docker build --quiet --network=host --build-arg BASE_IMAGE="$TORCHPS_BASE_IMAGE" \
+  docker build --network=host --build-arg BASE_IMAGE="$TORCHPS_BASE_IMAGE" \
     --file "$TORCHPS_ROOT/deploy/Dockerfile" --target "$target" --tag "torchps-$target" \
-    "$TORCHPS_ROOT" >/dev/null
+    "$TORCHPS_ROOT" >"$TORCHPS_REPORT_DIR/build.log" 2>&1 || {
+    tail -n 30 "$TORCHPS_REPORT_DIR/build.log" >&2
+    die "the image torchps-$target could not be built; its last lines are above."
+  }
 done
 docker image ls --format '  {{.Repository}} {{.Size}}' | grep -E '^  torchps-(server|worker) '
 
