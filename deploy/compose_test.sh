@@ -45,7 +45,7 @@ for target in server worker; do
     die "the image torchps-$target could not be built; its last lines are above."
   }
 done
-docker image ls --format '  {{.Repository}} {{.Size}}' | grep -E '^  torchps-(server|worker) '
+docker image ls --format '{{.Repository}} {{.Size}}' | sed -nE 's/^torchps-(server|worker) /  &/p'
 
 say "starting 2 servers and $TORCHPS_WORKERS workers"
 "${compose[@]}" up --detach --no-build 2>&1 | sed 's/^/  /'
