@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <random>
 #include <string>
 
@@ -15,6 +14,7 @@
 #include "common/command_line.h"
 #include "common/exit_codes.h"
 #include "common/stop_signal.h"
+#include "proto/grpc_process.h"
 #include "server/server.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:0",
@@ -39,9 +39,8 @@ int main(int argc, char** argv) {
   if (!flags.ok()) return Fail(flags);
   absl::ParseCommandLine(argc, argv);
 
-  // gRPC's own lines about what we report in words; GRPC_VERBOSITY=ERROR brings them back.
-  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   torchps::StopSignal stop;  // before any thread, so that all of them leave the signals to it
+  torchps::PrepareGrpcProcess();
   torchps::SteadyClock clock;
   torchps::Server::Options options;
   options.listen = absl::GetFlag(FLAGS_listen);

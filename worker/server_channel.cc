@@ -1,6 +1,5 @@
 #include "worker/server_channel.h"
 
-#include <cstdlib>
 
 #include "absl/strings/str_cat.h"
 #include "grpcpp/create_channel.h"
@@ -47,10 +46,6 @@ ServerEndpoint ConnectToServer(int index, const std::string& address) {
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return {index, address,
           grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments)};
-}
-
-void PrepareGrpcEnvironment() {
-  setenv("GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS", "200", /*overwrite=*/0);
 }
 
 }  // namespace torchps

@@ -20,13 +20,6 @@ struct ServerEndpoint {
 
 // A channel with the settings that every connection of ours has; nothing is sent yet, and an
 // address at which nobody listens is no error here.
-//
-// In main, before the first call of the process: see PrepareGrpcEnvironment().
 ServerEndpoint ConnectToServer(int index, const std::string& address);
-
-// Sets what gRPC reads from the environment, where the user has not set it: how often an idle
-// channel looks after itself, which is the grid on which it reconnects (5 s by default, 0.2 s
-// here). Call before any other thread exists.
-void PrepareGrpcEnvironment();
 
 }  // namespace torchps

@@ -24,6 +24,7 @@
 #include "common/exit_codes.h"
 #include "common/stop_signal.h"
 #include "local/in_process_cluster.h"
+#include "proto/grpc_process.h"
 #include "proto/job_file.h"
 #include "proto/job_override.h"
 #include "proto/job_spec.h"
@@ -180,7 +181,7 @@ absl::Status Train(const TaskFactory& factory, const JobSpec& job, const std::st
 
 int TrainMain(int argc, char** argv, const TaskFactory& factory) {
   StopSignal signals;  // before any thread, so that all of them leave the signals to it
-  PrepareGrpcEnvironment();
+  PrepareGrpcProcess();
   // Large buffers come and go with every step: keep their pages instead of faulting them in anew.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);

@@ -24,6 +24,7 @@
 #include "common/split_mix64.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
+#include "proto/grpc_process.h"
 #include "proto/job_spec.h"
 #include "proto/layout_codec.h"
 #include "proto/parameter_service.grpc.pb.h"
@@ -65,7 +66,7 @@ struct SlotBook {
 
 class LedgerTest : public ::testing::TestWithParam<LedgerCase> {
  protected:
-  static void SetUpTestSuite() { PrepareGrpcEnvironment(); }
+  static void SetUpTestSuite() { PrepareGrpcProcess(); }
 
   void SetUp() override {
     const LedgerCase& test_case = GetParam();
