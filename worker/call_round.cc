@@ -1,12 +1,10 @@
 #include "worker/call_round.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "absl/time/clock.h"
 #include "common/check.h"
-#include "grpcpp/alarm.h"
 
 namespace torchps {
 namespace {
@@ -25,11 +23,8 @@ absl::Status CallRound::Run(const std::vector<RemoteServer*>& servers) {
   parts_.resize(servers.size());
   for (size_t i = 0; i < servers.size(); ++i) parts_[i].server = servers[i];
 
-  // A stop comes from another thread; an alarm turns it into an event without a tag.
-  grpc::Alarm stop_alarm;
-  const StopLatch::Registration on_stop(stop_, [this, &stop_alarm] {
-    stop_alarm.Set(queue_, std::chrono::system_clock::now(), nullptr);
-  });
+  // A later stop becomes an event without a tag (CallQueue).
+  if (stop_->stopped()) cancel_at_ = clock_->Now() + rules_.grace_after_stop;
   while (!AllDone()) {
     absl::Duration wake_at = absl::InfiniteDuration();
     if (failure_.ok()) {

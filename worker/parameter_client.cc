@@ -61,6 +61,7 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> ParameterClient::Create(Options
 
 ParameterClient::ParameterClient(Options options)
     : options_(std::move(options)),
+      queue_(options_.stop),
       versions_(options_.block_map.blocks().size()),
       push_replies_(options_.servers.size()) {
   HelloRequest hello;
@@ -78,14 +79,6 @@ ParameterClient::ParameterClient(Options options)
   patience.seed = options_.incarnation;
   for (const ServerEndpoint& endpoint : options_.servers) {
     servers_.push_back(std::make_unique<RemoteServer>(endpoint, hello, patience));
-  }
-}
-
-ParameterClient::~ParameterClient() {
-  queue_.Shutdown();
-  void* tag;
-  bool ok;
-  while (queue_.Next(&tag, &ok)) {
   }
 }
 
@@ -164,7 +157,7 @@ absl::Status ParameterClient::PushFrom(
   rules.grace_after_stop = kPushGrace;
   rules.may_park = true;
   const absl::Status status = CallAll(Owners(), make, rules);
-  memory.AwaitRelease(&queue_);
+  memory.AwaitRelease(queue_.get());
   return status;
 }
 
@@ -294,7 +287,7 @@ absl::Duration ParameterClient::TransferTimeout(const RemoteServer& server) cons
 
 absl::Status ParameterClient::CallAll(const std::vector<RemoteServer*>& servers,
                                       CallRound::MakeCall make, CallRound::Rules rules) {
-  return CallRound(&queue_, options_.clock, options_.stop, rules, std::move(make)).Run(servers);
+  return CallRound(queue_.get(), options_.clock, options_.stop, rules, std::move(make)).Run(servers);
 }
 
 }  // namespace torchps

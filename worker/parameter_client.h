@@ -14,8 +14,9 @@
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/model_layout.h"
-#include "grpcpp/completion_queue.h"
 #include "proto/parameter_service.pb.h"
+#include "worker/call_queue.h"
+#include "worker/call_queue.h"
 #include "worker/call_round.h"
 #include "worker/remote_server.h"
 #include "worker/server_channel.h"
@@ -87,7 +88,6 @@ class ParameterClient {
   };
 
   static absl::StatusOr<std::unique_ptr<ParameterClient>> Create(Options options);
-  ~ParameterClient();
   ParameterClient(const ParameterClient&) = delete;
   ParameterClient& operator=(const ParameterClient&) = delete;
 
@@ -135,7 +135,7 @@ class ParameterClient {
 
   const Options options_;
   std::vector<std::unique_ptr<RemoteServer>> servers_;
-  grpc::CompletionQueue queue_;
+  CallQueue queue_;
   // Per block, of the last Pull.
   std::vector<Version> versions_;
   // Per server: where the answer of a Push lands.

@@ -239,7 +239,9 @@ TEST_F(CoordinatorOverGrpcTest, ADeadWorkersRangeIsHandedOutAgain) {
   auto annas = std::async(std::launch::async, [&anna = anna] { return anna.WorkToTheEnd(); });
   Client watcher = NewClient();
   ASSERT_TRUE(
-      Eventually([&] { return watcher.Status().slot(anna.slot()).state() == SlotBooks::WAITING; }));
+      Eventually([&watcher, slot = anna.slot()] {
+        return watcher.Status().slot(slot).state() == SlotBooks::WAITING;
+      }));
   clock_.Advance(absl::Seconds(6));
   ASSERT_TRUE(anna.Renew().ok());
   clock_.Advance(absl::Seconds(5));
