@@ -7,7 +7,8 @@ namespace torchps {
 // leave the signals to it.
 //
 // - A client looks for a lost server every 200 ms instead of every 5 s.
-// - gRPC's own lines about what we report in words stay away; GRPC_VERBOSITY=ERROR brings them back.
+// - gRPC's own lines about what we report in words stay away; GRPC_VERBOSITY=ERROR brings them
+// back.
 // - gRPC is never torn down. Its tear-down, when the last server or channel goes, joins a thread
 //   that may sit in a poll for up to 10 s (seen as a ps_server that had stopped and did not exit),
 //   and nothing in it is worth waiting for: the process is about to end.

@@ -287,7 +287,8 @@ absl::Duration ParameterClient::TransferTimeout(const RemoteServer& server) cons
 
 absl::Status ParameterClient::CallAll(const std::vector<RemoteServer*>& servers,
                                       CallRound::MakeCall make, CallRound::Rules rules) {
-  return CallRound(queue_.get(), options_.clock, options_.stop, rules, std::move(make)).Run(servers);
+  return CallRound(queue_.get(), options_.clock, options_.stop, rules, std::move(make))
+      .Run(servers);
 }
 
 }  // namespace torchps

@@ -16,7 +16,6 @@
 #include "common/model_layout.h"
 #include "proto/parameter_service.pb.h"
 #include "worker/call_queue.h"
-#include "worker/call_queue.h"
 #include "worker/call_round.h"
 #include "worker/remote_server.h"
 #include "worker/server_channel.h"

@@ -1,6 +1,5 @@
 #include "worker/server_channel.h"
 
-
 #include "absl/strings/str_cat.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"

@@ -238,10 +238,9 @@ TEST_F(CoordinatorOverGrpcTest, ADeadWorkersRangeIsHandedOutAgain) {
   // Bert is never heard of again. Anna works on, and waits for what is left.
   auto annas = std::async(std::launch::async, [&anna = anna] { return anna.WorkToTheEnd(); });
   Client watcher = NewClient();
-  ASSERT_TRUE(
-      Eventually([&watcher, slot = anna.slot()] {
-        return watcher.Status().slot(slot).state() == SlotBooks::WAITING;
-      }));
+  ASSERT_TRUE(Eventually([&watcher, slot = anna.slot()] {
+    return watcher.Status().slot(slot).state() == SlotBooks::WAITING;
+  }));
   clock_.Advance(absl::Seconds(6));
   ASSERT_TRUE(anna.Renew().ok());
   clock_.Advance(absl::Seconds(5));
