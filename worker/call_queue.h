@@ -22,8 +22,8 @@ class CallQueue {
 
  private:
   grpc::CompletionQueue queue_;
-  // Lives until its event is out of the queue: gRPC 1.51 frees an alarm that is destroyed at the
-  // moment it goes off, and then uses it.
+  // Lives until its event is out of the queue. One that was destroyed at the moment it went off
+  // crashed gRPC 1.51 on its timer's thread.
   grpc::Alarm stop_alarm_;
   std::optional<StopLatch::Registration> on_stop_;
 };
