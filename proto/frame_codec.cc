@@ -52,8 +52,8 @@ class HeaderWriter {
     bytes_[size_++] = static_cast<uint8_t>(value);
   }
 
-  // Eight fields of one tag byte and a longest varint each, and the payload's tag and length, fit.
-  uint8_t bytes_[8 * (1 + kMaxVarintBytes) + 1 + kMaxTagBytes];
+  // Eleven fields of one tag byte and a longest varint each, and the payload's tag and length, fit.
+  uint8_t bytes_[11 * (1 + kMaxVarintBytes) + 1 + kMaxTagBytes];
   size_t size_ = 0;
 };
 
@@ -69,6 +69,9 @@ HeaderWriter WritePushHeader(const PushHeader& header) {
   writer.Add(6, header.server_life);
   writer.Add(7, header.weight);
   writer.Add(8, header.block_count);
+  writer.Add(9, header.encoding);
+  writer.Add(10, header.withheld);
+  writer.Add(11, header.shared_blocks);
   return writer;
 }
 
@@ -79,6 +82,9 @@ HeaderWriter WritePullHeader(const PullHeader& header) {
   writer.Add(3, header.block_count);
   writer.Add(4, static_cast<uint64_t>(header.floor));
   writer.Add(5, header.parked_us);
+  writer.Add(6, header.encoding);
+  writer.Add(7, header.unchanged);
+  writer.Add(8, header.shared);
   return writer;
 }
 
@@ -158,6 +164,16 @@ bool Store(uint64_t value, uint32_t* field) {
 bool Store(uint64_t value, int32_t* field) {
   *field = static_cast<int32_t>(value);
   return value == SignExtend(*field);
+}
+bool Store(uint64_t value, bool* field) {
+  *field = value != 0;
+  return true;
+}
+// One that this program does not know cannot be decoded, so the frame is refused.
+bool Store(uint64_t value, EncodingSpec::Kind* field) {
+  if (value > EncodingSpec::Kind_MAX) return false;
+  *field = static_cast<EncodingSpec::Kind>(value);
+  return true;
 }
 
 template <typename... Parts>
@@ -288,6 +304,12 @@ absl::Status ParsePushFrame(const grpc::ByteBuffer& frame, PushHeader* header,
             return Store(value, &header->weight);
           case 8:
             return Store(value, &header->block_count);
+          case 9:
+            return Store(value, &header->encoding);
+          case 10:
+            return Store(value, &header->withheld);
+          case 11:
+            return Store(value, &header->shared_blocks);
           default:
             return true;
         }
@@ -312,6 +334,12 @@ absl::Status ParsePullFrame(const grpc::ByteBuffer& frame, PullHeader* header,
             return Store(value, &header->floor);
           case 5:
             return Store(value, &header->parked_us);
+          case 6:
+            return Store(value, &header->encoding);
+          case 7:
+            return Store(value, &header->unchanged);
+          case 8:
+            return Store(value, &header->shared);
           default:
             return true;
         }

@@ -9,6 +9,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
 #include "proto/frame_payload.h"
+#include "proto/job.pb.h"
 
 // The frames of Push and Pull, written and read by hand so that no float is copied: a frame is one
 // short header slice followed by slices that borrow the payload. The bytes are those of the
@@ -18,7 +19,7 @@
 namespace torchps {
 
 // All bytes of a frame in front of its payload's elements, unknown fields included. Ours take at
-// most 78; the rest is room for fields of later versions.
+// most 88; the rest is room for fields of later versions.
 inline constexpr size_t kMaxFrameHeaderBytes = 256;
 
 // The largest block a job may ask for (job.proto, wire.block_bytes).
@@ -38,6 +39,9 @@ struct PushHeader {
   uint64_t server_life = 0;
   uint32_t weight = 0;
   uint32_t block_count = 0;
+  EncodingSpec::Kind encoding = EncodingSpec::FLOAT32;
+  bool withheld = false;
+  uint32_t shared_blocks = 0;
 };
 
 // The header fields of a PullFrame, with the meanings given there.
@@ -47,6 +51,9 @@ struct PullHeader {
   uint32_t block_count = 0;
   int64_t floor = 0;
   uint64_t parked_us = 0;
+  EncodingSpec::Kind encoding = EncodingSpec::FLOAT32;
+  bool unchanged = false;
+  bool shared = false;
 };
 
 // A frame that borrows `payload`: gRPC reads it while it sends, so it must stay as it is until the

@@ -71,6 +71,10 @@ uint64_t AnyMagnitude(uint64_t& random_state) {
   return SplitMix64(random_state) >> UniformBelow(random_state, 64);
 }
 
+EncodingSpec::Kind AnyEncoding(uint64_t& random_state) {
+  return static_cast<EncodingSpec::Kind>(UniformBelow(random_state, EncodingSpec::Kind_ARRAYSIZE));
+}
+
 PushHeader RandomPushHeader(uint64_t& random_state) {
   PushHeader header;
   header.slot = static_cast<int32_t>(AnyMagnitude(random_state));
@@ -81,6 +85,9 @@ PushHeader RandomPushHeader(uint64_t& random_state) {
   header.server_life = AnyMagnitude(random_state);
   header.weight = static_cast<uint32_t>(AnyMagnitude(random_state));
   header.block_count = static_cast<uint32_t>(AnyMagnitude(random_state));
+  header.encoding = AnyEncoding(random_state);
+  header.withheld = UniformBelow(random_state, 2) == 1;
+  header.shared_blocks = static_cast<uint32_t>(AnyMagnitude(random_state));
   return header;
 }
 
@@ -91,6 +98,9 @@ PullHeader RandomPullHeader(uint64_t& random_state) {
   header.block_count = static_cast<uint32_t>(AnyMagnitude(random_state));
   header.floor = static_cast<int64_t>(AnyMagnitude(random_state));
   header.parked_us = AnyMagnitude(random_state);
+  header.encoding = AnyEncoding(random_state);
+  header.unchanged = UniformBelow(random_state, 2) == 1;
+  header.shared = UniformBelow(random_state, 2) == 1;
   return header;
 }
 
@@ -114,6 +124,9 @@ PushFrame MessageOf(const PushHeader& header, const std::vector<float>& payload)
   message.set_server_life(header.server_life);
   message.set_weight(header.weight);
   message.set_block_count(header.block_count);
+  message.set_encoding(header.encoding);
+  message.set_withheld(header.withheld);
+  message.set_shared_blocks(header.shared_blocks);
   message.set_payload(RawBytes(payload));
   return message;
 }
@@ -125,6 +138,9 @@ PullFrame MessageOf(const PullHeader& header, const std::vector<float>& payload)
   message.set_block_count(header.block_count);
   message.set_floor(header.floor);
   message.set_parked_us(header.parked_us);
+  message.set_encoding(header.encoding);
+  message.set_unchanged(header.unchanged);
+  message.set_shared(header.shared);
   message.set_payload(RawBytes(payload));
   return message;
 }

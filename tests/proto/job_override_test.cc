@@ -102,7 +102,7 @@ TEST(JobOverrideTest, SaysThatAFieldDoesNotExistAndWhichDo) {
 }
 
 TEST(JobOverrideTest, SaysThatAMessageHasFieldsToSet) {
-  ExpectRefused("wire=3", "it is a message, set one of its fields (block_bytes)");
+  ExpectRefused("wire=3", "it is a message, set one of its fields (block_bytes, push");
   ExpectRefused("optimizer.group=3", "it is a message, set one of its fields (pattern");
   ExpectRefused("optimizer.group.0=3", "it is a message, set one of its fields (pattern");
 }
