@@ -1,0 +1,43 @@
+#include "common/shared_layout.h"
+
+#include "common/shared_segment.h"
+
+namespace torchps {
+namespace {
+
+constexpr size_t kPageBytes = 4096;
+constexpr size_t kCacheLineBytes = 64;
+
+constexpr size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+}  // namespace
+
+PushSegmentLayout::PushSegmentLayout(const ModelLayout& layout)
+    : trained_size_(layout.trained_size()),
+      averaged_(RoundUp(gradients() + layout.trained_size() * sizeof(float), kCacheLineBytes)),
+      bytes_(RoundUp(averaged_ + layout.averaged_size() * sizeof(float), kPageBytes)) {}
+
+size_t PushSegmentLayout::gradients() const { return SharedSegment::kHeaderBytes; }
+
+size_t PushSegmentLayout::OffsetOf(const BlockRange& block) const {
+  return block.averaged ? averaged_ + (block.offset - trained_size_) * sizeof(float)
+                        : gradients() + block.offset * sizeof(float);
+}
+
+ValueSegmentLayout::ValueSegmentLayout(const BlockMap& map, int server) {
+  const std::vector<BlockId>& owned = map.owned_by(server);
+  // Blocks of the usual sizes then begin on pages.
+  size_t end = RoundUp(HeadOf(owned.size()), kPageBytes);
+  values_.reserve(owned.size());
+  for (const BlockId id : owned) {
+    values_.push_back(end);
+    end = RoundUp(end + map.blocks()[id].length * sizeof(float), kCacheLineBytes);
+  }
+  bytes_ = RoundUp(end, kPageBytes);
+}
+
+size_t ValueSegmentLayout::HeadOf(size_t index) const {
+  return SharedSegment::kHeaderBytes + index * sizeof(SharedBlock);
+}
+
+}  // namespace torchps

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "common/block_map.h"
+#include "common/model_layout.h"
+#include "common/shared_block.h"
+
+// What lies where in the segments that a worker and a server share (common/shared_segment.h). Both
+// sides compute it from what Hello made them agree on, so no offset is ever sent. Offsets are bytes
+// from the segment's beginning. Immutable, so thread-safe.
+
+namespace torchps {
+
+// A worker's segment: what it pushes.
+//
+//   | header page | gradients, trained_size() floats | averaged values, averaged_size() floats |
+class PushSegmentLayout {
+ public:
+  explicit PushSegmentLayout(const ModelLayout& layout);
+
+  size_t gradients() const;
+  size_t averaged() const { return averaged_; }
+  size_t bytes() const { return bytes_; }
+
+  // Where a block's `length` floats begin.
+  size_t OffsetOf(const BlockRange& block) const;
+
+ private:
+  int64_t trained_size_;
+  size_t averaged_;
+  size_t bytes_;
+};
+
+// A server's segment: the values of the blocks that it owns.
+//
+//   | header page | one SharedBlock per block | values of each block, from a cache line on |
+class ValueSegmentLayout {
+ public:
+  ValueSegmentLayout(const BlockMap& map, int server);
+
+  // Of the owned block number `index`, in the order of BlockMap::owned_by.
+  size_t HeadOf(size_t index) const;
+  size_t ValuesOf(size_t index) const { return values_[index]; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  std::vector<size_t> values_;
+  size_t bytes_;
+};
+
+}  // namespace torchps
