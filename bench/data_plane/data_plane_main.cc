@@ -1,0 +1,249 @@
+// data_plane: measures how fast gradients and values move between processes on this machine.
+//
+// Starts servers and workers as processes of their own, on ports that they choose, lets all workers
+// repeat one operation at once, and prints one JSON object per repetition. The repetitions of
+// several cases take turns. With --interactive it waits, and each line on standard input
+// ("CASE SECONDS LEAST") asks for one repetition; so bench/run.py makes many scenarios take turns.
+//
+// bench/README.md lists the cases and says how to read the figures.
+
+#include <libgen.h>
+#include <unistd.h>
+
+#include <climits>
+#include <csignal>
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "bench/data_plane/ensemble.h"
+#include "bench/data_plane/operation.h"
+#include "bench/data_plane/scenario.h"
+#include "bench/data_plane/shared_copy.h"
+#include "bench/data_plane/tcp.h"
+#include "bench/data_plane/worker.h"
+#include "common/command_line.h"
+
+ABSL_FLAG(std::vector<std::string>, case, {"push_apply"}, "what to measure, comma-separated");
+ABSL_FLAG(std::string, size, "16MiB", "float32 bytes of the model: a number, or with KiB or MiB");
+ABSL_FLAG(int, workers, 1, "worker processes, all at the same time");
+ABSL_FLAG(int, servers, 1, "servers that share the model");
+ABSL_FLAG(std::string, transport, "tcp", "tcp or shm");
+ABSL_FLAG(std::string, encoding, "float32", "float32, bfloat16, float16, int8 or top_k");
+ABSL_FLAG(std::string, optimizer, "sgd {}", "OptimizerSpec in text format, without its rate");
+ABSL_FLAG(double, seconds, 0.5, "how long a repetition lasts");
+ABSL_FLAG(int, least, 3, "operations that a repetition has at least, however long they take");
+ABSL_FLAG(int, repetitions, 5, "of each case");
+ABSL_FLAG(bool, interactive, false, "repetitions as standard input asks for them");
+ABSL_FLAG(std::string, ps_server, "", "path; default: as bazel builds it, beside this program");
+ABSL_FLAG(std::string, server_flags, "", "further flags of ps_server, separated by blanks");
+ABSL_FLAG(std::string, server_prefix, "", "goes before a server's command: 'taskset -c 1'");
+ABSL_FLAG(std::string, worker_prefix, "", "goes before a worker's command");
+ABSL_FLAG(std::string, listen_host, "127.0.0.1", "where servers listen");
+// How it calls itself.
+ABSL_FLAG(std::string, role, "driver", "driver; the driver starts workers and peers itself");
+ABSL_FLAG(int, slot, 0, "of a worker");
+ABSL_FLAG(std::vector<std::string>, at, {}, "where a worker finds the servers");
+
+namespace torchps {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+absl::StatusOr<int64_t> ParseSize(absl::string_view text) {
+  int64_t unit = 1;
+  if (absl::ConsumeSuffix(&text, "KiB")) unit = 1 << 10;
+  if (absl::ConsumeSuffix(&text, "MiB")) unit = 1 << 20;
+  int64_t number = 0;
+  if (!absl::SimpleAtoi(text, &number) || number < 1 || number > (1 << 20) ||
+      number * unit % sizeof(float) != 0) {
+    return absl::InvalidArgumentError("--size is no multiple of 4 bytes, as 4096, 64KiB or 16MiB");
+  }
+  return number * unit;
+}
+
+absl::StatusOr<Scenario> ScenarioFromFlags() {
+  Scenario scenario;
+  const absl::StatusOr<int64_t> bytes = ParseSize(absl::GetFlag(FLAGS_size));
+  if (!bytes.ok()) return bytes.status();
+  scenario.bytes = *bytes;
+  scenario.workers = absl::GetFlag(FLAGS_workers);
+  scenario.servers = absl::GetFlag(FLAGS_servers);
+  scenario.transport = absl::GetFlag(FLAGS_transport);
+  scenario.encoding = absl::GetFlag(FLAGS_encoding);
+  scenario.optimizer = absl::GetFlag(FLAGS_optimizer);
+  if (scenario.workers < 1 || scenario.servers < 1) {
+    return absl::InvalidArgumentError("--workers and --servers are at least 1");
+  }
+  return scenario;
+}
+
+// Figures that a reader can compare: six digits.
+Json Rounded(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.6g", value);
+  return Json::parse(text);
+}
+
+void Print(const Scenario& scenario, const std::string& case_name, const Measurement& measured) {
+  Json json;
+  json["case"] = case_name;
+  json["size"] = scenario.bytes;
+  json["workers"] = scenario.workers;
+  json["servers"] = scenario.servers;
+  json["transport"] = scenario.transport;
+  json["encoding"] = scenario.encoding;
+  json["optimizer"] = scenario.optimizer;
+  json["gbps"] = Rounded(measured.gbps);
+  json["cpu_s_per_gb"] = Rounded(measured.cpu_s_per_gb);
+  json["calls_per_s"] = Rounded(measured.calls_per_s);
+  json["p50_us"] = Rounded(measured.p50_us);
+  json["p99_us"] = Rounded(measured.p99_us);
+  json["rss_mb"] = Rounded(measured.rss_mb);
+  json["fairness"] = Rounded(measured.fairness);
+  json["operations"] = measured.operations;
+  json["congestion_control"] = measured.congestion;
+  json["spin_us"] = {Rounded(measured.spin_us[0]), Rounded(measured.spin_us[1])};
+  std::cout << json.dump() << std::endl;
+}
+
+std::vector<std::string> Words(const std::string& text) {
+  return absl::StrSplit(text, ' ', absl::SkipEmpty());
+}
+
+absl::StatusOr<std::string> OwnPath() {
+  char path[PATH_MAX];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
+  if (length <= 0) return absl::InternalError("/proc/self/exe cannot be read");
+  return std::string(path, length);
+}
+
+absl::StatusOr<Ensemble::Options> EnsembleFromFlags(const std::vector<std::string>& own_arguments) {
+  Ensemble::Options options;
+  const absl::StatusOr<Scenario> scenario = ScenarioFromFlags();
+  if (!scenario.ok()) return scenario.status();
+  options.scenario = *scenario;
+  const std::string case_name = absl::GetFlag(FLAGS_case).front();
+  const Case* first = nullptr;
+  if (absl::Status found = FindCase(case_name, &first); !found.ok()) return found;
+  options.cast = first->cast;
+
+  const absl::StatusOr<std::string> self = OwnPath();
+  if (!self.ok()) return self.status();
+  const auto self_as = [&](const std::string& role, const std::string& prefix) {
+    std::vector<std::string> command = Words(prefix);
+    command.push_back(*self);
+    command.insert(command.end(), own_arguments.begin(), own_arguments.end());
+    command.push_back(absl::StrCat("--role=", role));
+    return command;
+  };
+  options.worker_command = self_as("worker", absl::GetFlag(FLAGS_worker_prefix));
+  if (options.cast == Cast::kPlainPeer) {
+    options.server_command = self_as("peer", absl::GetFlag(FLAGS_server_prefix));
+  } else if (options.cast == Cast::kTorchpsServer) {
+    std::string path = absl::GetFlag(FLAGS_ps_server);
+    if (path.empty()) {
+      std::string folder = *self;
+      path = absl::StrCat(dirname(folder.data()), "/../../server/ps_server");
+    }
+    options.server_command = Words(absl::GetFlag(FLAGS_server_prefix));
+    options.server_command.push_back(path);
+    options.server_command.push_back(
+        absl::StrCat("--listen=", absl::GetFlag(FLAGS_listen_host), ":0"));
+    options.server_command.push_back("--exit_with_parent");
+    for (const std::string& flag : Words(absl::GetFlag(FLAGS_server_flags))) {
+      options.server_command.push_back(flag);
+    }
+  }
+  return options;
+}
+
+absl::Status Drive(const std::vector<std::string>& own_arguments) {
+  const absl::StatusOr<Ensemble::Options> options = EnsembleFromFlags(own_arguments);
+  if (!options.ok()) return options.status();
+  const absl::StatusOr<std::unique_ptr<Ensemble>> ensemble = Ensemble::Start(*options);
+  if (!ensemble.ok()) return ensemble.status();
+  const auto measure = [&](const std::string& name, double seconds, int64_t least) -> absl::Status {
+    const auto measured = (*ensemble)->Measure(name, absl::Seconds(seconds), least);
+    if (!measured.ok()) return measured.status();
+    Print(options->scenario, name, *measured);
+    return absl::OkStatus();
+  };
+
+  if (!absl::GetFlag(FLAGS_interactive)) {
+    for (int i = 0; i < absl::GetFlag(FLAGS_repetitions); ++i) {
+      for (const std::string& name : absl::GetFlag(FLAGS_case)) {
+        const absl::Status status =
+            measure(name, absl::GetFlag(FLAGS_seconds), absl::GetFlag(FLAGS_least));
+        if (!status.ok()) return status;
+      }
+    }
+    return absl::OkStatus();
+  }
+  std::cout << "ready" << std::endl;
+  for (std::string line; std::getline(std::cin, line);) {
+    const std::vector<std::string> words = Words(line);
+    double seconds = 0;
+    int64_t least = 0;
+    if (words.size() != 3 || !absl::SimpleAtod(words[1], &seconds) ||
+        !absl::SimpleAtoi(words[2], &least)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("expected CASE SECONDS LEAST, got '", line, "'"));
+    }
+    if (absl::Status status = measure(words[0], seconds, least); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BePeer() {
+  const absl::StatusOr<Scenario> scenario = ScenarioFromFlags();
+  if (!scenario.ok()) return scenario.status();
+  if (absl::GetFlag(FLAGS_case).front() == "shared_memory_copy") return ServeSharedCopy(*scenario);
+  return ServeTcp(*scenario, absl::GetFlag(FLAGS_listen_host));
+}
+
+absl::Status BeWorker() {
+  const absl::StatusOr<Scenario> scenario = ScenarioFromFlags();
+  if (!scenario.ok()) return scenario.status();
+  const Place place = {absl::GetFlag(FLAGS_slot), absl::GetFlag(FLAGS_at)};
+  const std::string name = absl::GetFlag(FLAGS_case).front();
+  const Case* the_case = nullptr;
+  if (absl::Status found = FindCase(name, &the_case); !found.ok()) return found;
+  absl::StatusOr<std::unique_ptr<Stage>> stage =
+      the_case->cast == Cast::kAlone           ? MakeMemoryStage(*scenario)
+      : the_case->cast == Cast::kTorchpsServer ? MakeTorchpsStage(*scenario, place)
+      : name == "shared_memory_copy"           ? MakeSharedCopyStage(*scenario, place)
+                                               : MakeTcpStage(*scenario, place);
+  if (!stage.ok()) return stage.status();
+  return ObeyOrders(**stage);
+}
+
+}  // namespace
+}  // namespace torchps
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);
+  absl::SetProgramUsageMessage("measures the data plane; see bench/README.md");
+  absl::Status status = torchps::CheckCommandLine(argc, argv);
+  if (status.ok()) {
+    absl::ParseCommandLine(argc, argv);
+    const std::string role = absl::GetFlag(FLAGS_role);
+    status = role == "worker" ? torchps::BeWorker()
+             : role == "peer" ? torchps::BePeer()
+                              : torchps::Drive({argv + 1, argv + argc});
+  }
+  if (!status.ok()) {
+    std::fprintf(stderr, "data_plane: %s\n", std::string(status.message()).c_str());
+  }
+  std::fflush(stdout);
+  _exit(status.ok() ? 0 : 1);  // gRPC is never torn down (proto/grpc_process.h)
+}

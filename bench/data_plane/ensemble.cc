@@ -1,0 +1,178 @@
+#include "bench/data_plane/ensemble.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "bench/data_plane/worker.h"
+
+namespace torchps {
+namespace {
+
+// From the order to its start: enough for every worker to have read it.
+constexpr absl::Duration kRunUp = absl::Milliseconds(5);
+constexpr absl::Duration kWarmUp = absl::Milliseconds(100);
+constexpr int64_t kWarmUpLeast = 3;
+constexpr absl::Duration kMemoryInterval = absl::Milliseconds(50);
+
+// How long a fixed amount of arithmetic takes.
+double SpinMicroseconds() {
+  const int64_t begin = NowNs();
+  uint64_t x = 1;
+  for (int i = 0; i < 4'000'000; ++i) {
+    x = x * 6364136223846793005u + 1442695040888963407u;
+    asm volatile("" : "+r"(x));
+  }
+  return static_cast<double>(NowNs() - begin) / 1e3;
+}
+
+double Percentile(const std::vector<int64_t>& sorted, double part) {
+  const auto index = static_cast<size_t>(part * static_cast<double>(sorted.size() - 1) + 0.5);
+  return static_cast<double>(sorted[index]);
+}
+
+// "... address=WHERE ...".
+absl::StatusOr<std::string> AddressIn(const std::string& line) {
+  for (const absl::string_view word : absl::StrSplit(line, ' ')) {
+    constexpr absl::string_view kKey = "address=";
+    if (word.substr(0, kKey.size()) == kKey) return std::string(word.substr(kKey.size()));
+  }
+  return absl::InternalError(absl::StrCat("a server said '", line, "' and no address"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Ensemble>> Ensemble::Start(Options options) {
+  auto ensemble = absl::WrapUnique(new Ensemble(std::move(options)));
+  if (absl::Status started = ensemble->StartAll(); !started.ok()) return started;
+  return ensemble;
+}
+
+Ensemble::Ensemble(Options options) : options_(std::move(options)) {}
+
+absl::Status Ensemble::StartAll() {
+  std::vector<std::string> addresses;
+  const int servers = options_.cast == Cast::kAlone ? 0 : options_.scenario.servers;
+  for (int i = 0; i < servers; ++i) {
+    absl::StatusOr<std::unique_ptr<Child>> server = Child::Start(options_.server_command);
+    if (!server.ok()) return server.status();
+    servers_.push_back(*std::move(server));
+    const absl::StatusOr<std::string> line = servers_.back()->ReadLine();
+    if (!line.ok()) return line.status();
+    absl::StatusOr<std::string> address = AddressIn(*line);
+    if (!address.ok()) return address.status();
+    addresses.push_back(*std::move(address));
+  }
+  for (int slot = 0; slot < options_.scenario.workers; ++slot) {
+    std::vector<std::string> command = options_.worker_command;
+    command.push_back(absl::StrCat("--slot=", slot));
+    command.push_back(absl::StrCat("--at=", absl::StrJoin(addresses, ",")));
+    absl::StatusOr<std::unique_ptr<Child>> worker = Child::Start(command);
+    if (!worker.ok()) return worker.status();
+    workers_.push_back(*std::move(worker));
+    // One after the other: the first one brings the initial values.
+    const absl::StatusOr<std::string> ready = workers_.back()->ReadLine();
+    if (!ready.ok()) return ready.status();
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Measurement> Ensemble::Measure(const std::string& case_name, absl::Duration duration,
+                                              int64_t least) {
+  const Case* the_case = nullptr;
+  if (absl::Status found = FindCase(case_name, &the_case); !found.ok()) return found;
+  if (the_case->cast != options_.cast) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("case '", case_name, "' needs other processes than the first case"));
+  }
+  int64_t most_resident_bytes = 0;
+  if (std::find(warm_.begin(), warm_.end(), case_name) == warm_.end()) {
+    const auto lines = Round(case_name, kWarmUp, kWarmUpLeast, &most_resident_bytes);
+    if (!lines.ok()) return lines.status();
+    warm_.push_back(case_name);
+  }
+
+  Measurement result;
+  most_resident_bytes = 0;
+  result.spin_us[0] = SpinMicroseconds();
+  const absl::Duration cpu_before = CpuTime();
+  const auto lines = Round(case_name, duration, least, &most_resident_bytes);
+  if (!lines.ok()) return lines.status();
+  const absl::Duration cpu = CpuTime() - cpu_before;
+  result.spin_us[1] = SpinMicroseconds();
+
+  std::vector<int64_t> latencies_ns;
+  std::vector<double> rates;
+  int64_t begun = 0;
+  for (const std::string& line : *lines) {
+    const absl::StatusOr<Account> account = ParseAccount(line);
+    if (!account.ok()) return account.status();
+    begun += account->begun;
+    rates.push_back(static_cast<double>(account->latencies_ns.size()) * 1e9 /
+                    static_cast<double>(account->counted_ns));
+    latencies_ns.insert(latencies_ns.end(), account->latencies_ns.begin(),
+                        account->latencies_ns.end());
+  }
+  std::sort(latencies_ns.begin(), latencies_ns.end());
+  const double gb = static_cast<double>(options_.scenario.bytes) * the_case->payloads / 1e9;
+  for (const double rate : rates) result.calls_per_s += rate;
+  result.gbps = result.calls_per_s * gb;
+  if (gb > 0) result.cpu_s_per_gb = absl::ToDoubleSeconds(cpu) / (static_cast<double>(begun) * gb);
+  result.p50_us = Percentile(latencies_ns, 0.5) / 1e3;
+  result.p99_us = Percentile(latencies_ns, 0.99) / 1e3;
+  result.rss_mb = static_cast<double>(most_resident_bytes) / 1e6;
+  result.fairness =
+      *std::min_element(rates.begin(), rates.end()) / *std::max_element(rates.begin(), rates.end());
+  result.operations = static_cast<int64_t>(latencies_ns.size());
+  std::set<std::string> congestion;
+  for (const auto* group : {&servers_, &workers_}) {
+    for (const auto& child : *group) congestion.insert(child->CongestionControl());
+  }
+  congestion.erase("");
+  result.congestion = absl::StrJoin(congestion, ",");
+  return result;
+}
+
+absl::StatusOr<std::vector<std::string>> Ensemble::Round(const std::string& case_name,
+                                                         absl::Duration duration, int64_t least,
+                                                         int64_t* most_resident_bytes) {
+  Order order;
+  order.case_name = case_name;
+  order.start_ns = NowNs() + absl::ToInt64Nanoseconds(kRunUp);
+  order.duration_ns = absl::ToInt64Nanoseconds(duration);
+  order.least = least;
+  for (const auto& worker : workers_) {
+    if (absl::Status said = worker->Say(ToLine(order)); !said.ok()) return said;
+  }
+  std::vector<std::string> lines;
+  for (const auto& worker : workers_) {
+    while (!worker->AwaitOutput(kMemoryInterval)) {
+      *most_resident_bytes = std::max(*most_resident_bytes, ResidentBytes());
+    }
+    absl::StatusOr<std::string> line = worker->ReadLine();
+    if (!line.ok()) return line.status();
+    lines.push_back(*std::move(line));
+  }
+  *most_resident_bytes = std::max(*most_resident_bytes, ResidentBytes());
+  return lines;
+}
+
+absl::Duration Ensemble::CpuTime() const {
+  absl::Duration sum;
+  for (const auto* group : {&servers_, &workers_}) {
+    for (const auto& child : *group) sum += child->CpuTime();
+  }
+  return sum;
+}
+
+int64_t Ensemble::ResidentBytes() const {
+  int64_t sum = 0;
+  for (const auto& child : servers_.empty() ? workers_ : servers_) sum += child->ResidentBytes();
+  return sum;
+}
+
+}  // namespace torchps

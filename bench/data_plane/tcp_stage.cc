@@ -1,0 +1,196 @@
+// raw_tcp and raw_tcp_answered: what two processes with plain sockets reach, for everything else to
+// be compared with.
+//
+// The sender writes its message in pieces of 1 MiB from a buffer as large as the message; the
+// receiver reads into a buffer of 1 MiB that it uses again and again. raw_tcp just writes on;
+// raw_tcp_answered waits after each message for one byte that says that all of it has come.
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "bench/data_plane/numbers.h"
+#include "bench/data_plane/operation.h"
+#include "bench/data_plane/tcp.h"
+
+namespace torchps {
+namespace {
+
+constexpr size_t kPieceBytes = 1 << 20;
+// Named, since the default differs between machines and decides by a factor of three.
+constexpr char kCongestionControl[] = "cubic";
+// The first byte of a connection.
+constexpr char kStreams = 's';
+constexpr char kAwaitsAnswers = 'a';
+
+absl::Status SystemError(absl::string_view what) {
+  return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
+}
+
+// A socket that is closed with its owner.
+class Socket {
+ public:
+  explicit Socket(int fd = -1) : fd_(fd) {}
+  ~Socket() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+
+  int fd() const { return fd_; }
+
+  // A kernel may keep cubic from whoever is not root; the rows say what was in force.
+  void Tune() {
+    const int on = 1;
+    setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    setsockopt(fd_, IPPROTO_TCP, TCP_CONGESTION, kCongestionControl,
+               sizeof(kCongestionControl) - 1);
+  }
+
+  absl::Status Write(const char* data, size_t bytes) {
+    while (bytes > 0) {
+      const ssize_t written = send(fd_, data, std::min(bytes, kPieceBytes), MSG_NOSIGNAL);
+      if (written <= 0) return SystemError("a raw TCP connection cannot be written");
+      data += written;
+      bytes -= written;
+    }
+    return absl::OkStatus();
+  }
+
+  // False at the end of the connection.
+  bool ReadSome(char* data, size_t bytes, size_t* got) {
+    const ssize_t read = recv(fd_, data, bytes, 0);
+    if (read <= 0) return false;
+    *got = read;
+    return true;
+  }
+
+ private:
+  int fd_;
+};
+
+class SendMessage final : public Operation {
+ public:
+  SendMessage(Socket socket, bool awaits_answers, const std::vector<float>* message)
+      : socket_(std::move(socket)), awaits_answers_(awaits_answers), message_(message) {}
+
+  absl::Status Run() override {
+    const absl::Status written = socket_.Write(reinterpret_cast<const char*>(message_->data()),
+                                               message_->size() * sizeof(float));
+    if (!written.ok() || !awaits_answers_) return written;
+    char answer;
+    size_t got;
+    if (!socket_.ReadSome(&answer, 1, &got)) return SystemError("a message was not answered");
+    return absl::OkStatus();
+  }
+
+ private:
+  Socket socket_;
+  const bool awaits_answers_;
+  const std::vector<float>* const message_;
+};
+
+class TcpStage final : public Stage {
+ public:
+  TcpStage(const Scenario& scenario, sockaddr_in peer)
+      : peer_(peer), message_(SomeFloats(scenario.bytes / sizeof(float))) {}
+
+  absl::StatusOr<std::unique_ptr<Operation>> Prepare(absl::string_view name) override {
+    Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (socket.fd() < 0) return SystemError("no socket");
+    socket.Tune();
+    if (connect(socket.fd(), reinterpret_cast<const sockaddr*>(&peer_), sizeof(peer_)) != 0) {
+      return SystemError("cannot connect to the raw TCP peer");
+    }
+    const bool awaits_answers = name == "raw_tcp_answered";
+    const char kind = awaits_answers ? kAwaitsAnswers : kStreams;
+    if (absl::Status said = socket.Write(&kind, 1); !said.ok()) return said;
+    return std::make_unique<SendMessage>(std::move(socket), awaits_answers, &message_);
+  }
+
+ private:
+  const sockaddr_in peer_;
+  const std::vector<float> message_;
+};
+
+// One connection, until its end.
+void Receive(Socket socket, size_t message_bytes) {
+  std::vector<char> buffer(kPieceBytes);
+  char kind = 0;
+  size_t got = 0;
+  if (!socket.ReadSome(&kind, 1, &got)) return;
+  size_t of_message = 0;
+  while (socket.ReadSome(buffer.data(), buffer.size(), &got)) {
+    of_message += got;
+    for (; of_message >= message_bytes; of_message -= message_bytes) {
+      if (kind == kAwaitsAnswers && !socket.Write("!", 1).ok()) return;
+    }
+  }
+}
+
+absl::StatusOr<sockaddr_in> Address(const std::string& host, const std::string& port) {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  int number = 0;
+  if (inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1 ||
+      !absl::SimpleAtoi(port, &number)) {
+    return absl::InvalidArgumentError(absl::StrCat(host, ":", port, " is no IPv4 address"));
+  }
+  address.sin_port = htons(static_cast<uint16_t>(number));
+  return address;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Stage>> MakeTcpStage(const Scenario& scenario, const Place& place) {
+  const std::string& text = place.addresses.front();
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos) return absl::InvalidArgumentError("the peer has no port");
+  const auto address = Address(text.substr(0, colon), text.substr(colon + 1));
+  if (!address.ok()) return address.status();
+  return std::make_unique<TcpStage>(scenario, *address);
+}
+
+absl::Status ServeTcp(const Scenario& scenario, const std::string& listen_host) {
+  const auto wanted = Address(listen_host, "0");
+  if (!wanted.ok()) return wanted.status();
+  Socket listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address = *wanted;
+  socklen_t length = sizeof(address);
+  if (listener.fd() < 0 ||
+      bind(listener.fd(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
+      listen(listener.fd(), SOMAXCONN) != 0 ||
+      getsockname(listener.fd(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+    return SystemError("cannot listen");
+  }
+  // The threads end with the process.
+  std::thread([&listener, bytes = scenario.bytes] {
+    for (;;) {
+      Socket socket(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (socket.fd() < 0) return;
+      socket.Tune();
+      std::thread(Receive, std::move(socket), bytes).detach();
+    }
+  }).detach();
+  std::printf("peer ready address=%s:%d\n", listen_host.c_str(), ntohs(address.sin_port));
+  std::fflush(stdout);
+  while (std::getchar() != EOF) {
+  }
+  std::fflush(stdout);
+  _exit(0);
+}
+
+}  // namespace torchps

@@ -1,0 +1,200 @@
+// ping, push, push_apply, pull and push_pull: the product's client against ps_server. The only file
+// here that knows ParameterClient.
+//
+//   push_apply  a gradient, applied by every server when it comes
+//   push        the same frames once more under the same name: the servers read and check them,
+//               find them in their ledgers and drop them. What a push costs but for the apply.
+//   pull        all values into the flat vector
+//   push_pull   push_apply, then pull
+//   ping        Renew, the smallest unary call there is, on the channel that the client uses
+
+#include <malloc.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "bench/data_plane/numbers.h"
+#include "bench/data_plane/operation.h"
+#include "common/block_map.h"
+#include "common/clock.h"
+#include "common/model_layout.h"
+#include "google/protobuf/text_format.h"
+#include "proto/grpc_process.h"
+#include "proto/job_spec.h"
+#include "proto/parameter_service.grpc.pb.h"
+#include "proto/status_codec.h"
+#include "worker/parameter_client.h"
+#include "worker/server_channel.h"
+#include "worker/stop_latch.h"
+
+namespace torchps {
+namespace {
+
+constexpr uint64_t kJobId = 1;
+
+EncodingSpec::Kind KindOf(const std::string& encoding) {
+  if (encoding == "bfloat16") return EncodingSpec::BFLOAT16;
+  if (encoding == "float16") return EncodingSpec::FLOAT16;
+  if (encoding == "int8") return EncodingSpec::INT8;
+  if (encoding == "top_k") return EncodingSpec::TOP_K;
+  return EncodingSpec::FLOAT32;
+}
+
+absl::StatusOr<JobSpec> JobOf(const Scenario& scenario) {
+  JobSpec job;
+  if (!google::protobuf::TextFormat::ParseFromString(scenario.optimizer, job.mutable_optimizer())) {
+    return absl::InvalidArgumentError("--optimizer is no OptimizerSpec in text format");
+  }
+  job.set_name("bench");
+  job.set_workers(scenario.workers);
+  job.mutable_model()->set_name("bench");
+  // So small that values stay numbers however long it runs.
+  job.mutable_optimizer()->set_learning_rate(1e-6);
+  job.mutable_consistency()->set_staleness_bound(-1);
+  job.mutable_consistency()->set_prefetch(false);
+  // A slot may sit idle for long, while other cases have their turn.
+  job.mutable_membership()->set_lease_seconds(3600);
+  const EncodingSpec::Kind kind = KindOf(scenario.encoding);
+  job.mutable_wire()->mutable_push()->set_kind(kind);
+  job.mutable_wire()->mutable_pull()->set_kind(kind == EncodingSpec::TOP_K ? EncodingSpec::FLOAT32
+                                                                           : kind);
+  job.mutable_wire()->set_shared_memory(scenario.transport == "shm");
+  return NormalizeJobSpec(std::move(job));
+}
+
+// One slot at all servers.
+class TorchpsStage final : public Stage {
+ public:
+  absl::Status Join(const Scenario& scenario, const Place& place);
+
+  absl::StatusOr<std::unique_ptr<Operation>> Prepare(absl::string_view name) override;
+
+  absl::Status Push() { return PushAs(++step_); }
+  // The servers know this name: they drop it.
+  absl::Status PushAgain() { return PushAs(step_); }
+  absl::Status Pull() {
+    return client_->Pull(step_, /*read_only=*/false, absl::MakeSpan(values_)).status();
+  }
+  absl::Status Ping();
+
+ private:
+  absl::Status PushAs(Step step) {
+    return client_->Push(step, /*weight=*/1, gradients_, /*averaged=*/{}).status();
+  }
+
+  const SteadyClock clock_;
+  StopLatch stop_;
+  std::vector<float> gradients_;
+  std::vector<float> values_;
+  std::unique_ptr<ParameterClient> client_;
+  std::unique_ptr<ParameterService::Stub> stub_;  // of server 0, on the client's channel
+  RenewRequest ping_;
+  Step step_ = 0;
+};
+
+absl::Status TorchpsStage::Join(const Scenario& scenario, const Place& place) {
+  ParameterClient::Options options;
+  const absl::StatusOr<JobSpec> job = JobOf(scenario);
+  if (!job.ok()) return job.status();
+  options.job = *job;
+  Segment all;
+  all.name = "all";
+  all.shape = {static_cast<int64_t>(scenario.bytes / sizeof(float))};
+  const absl::StatusOr<ModelLayout> layout = ModelLayout::Create({all});
+  if (!layout.ok()) return layout.status();
+  options.layout = *layout;
+  const absl::StatusOr<BlockMap> map =
+      BlockMap::Create(*layout, job->wire().block_bytes(), scenario.servers);
+  if (!map.ok()) return map.status();
+  options.block_map = *map;
+  for (const std::string& address : place.addresses) {
+    options.servers.push_back(ConnectToServer(static_cast<int>(options.servers.size()), address));
+  }
+  stub_ = ParameterService::NewStub(options.servers.front().channel);
+  options.job_id = kJobId;
+  options.slot = place.slot;
+  options.incarnation = 1;
+  options.clock = &clock_;
+  options.stop = &stop_;
+  absl::StatusOr<std::unique_ptr<ParameterClient>> client =
+      ParameterClient::Create(std::move(options));
+  if (!client.ok()) return client.status();
+  client_ = *std::move(client);
+
+  gradients_ = SomeFloats(layout->size());
+  if (const absl::StatusOr<Step> greeted = client_->Hello(); !greeted.ok()) return greeted.status();
+  ping_.set_slot(place.slot);
+  ping_.set_incarnation(1);
+  if (place.slot > 0) return absl::OkStatus();
+  return client_->Initialize(gradients_);
+}
+
+absl::Status TorchpsStage::Ping() {
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(10)));
+  RenewReply reply;
+  return FromGrpcStatus(stub_->Renew(&context, ping_, &reply));
+}
+
+class TorchpsOperation final : public Operation {
+ public:
+  using Method = absl::Status (TorchpsStage::*)();
+
+  TorchpsOperation(TorchpsStage* stage, std::vector<Method> methods)
+      : stage_(stage), methods_(std::move(methods)) {}
+
+  absl::Status Run() override {
+    for (const Method method : methods_) {
+      if (absl::Status status = (stage_->*method)(); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  TorchpsStage* const stage_;
+  const std::vector<Method> methods_;
+};
+
+absl::StatusOr<std::unique_ptr<Operation>> TorchpsStage::Prepare(absl::string_view name) {
+  if (name == "ping") {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(10)));
+    ServerStatus status;
+    const absl::Status asked =
+        FromGrpcStatus(stub_->GetServerStatus(&context, ServerStatusRequest(), &status));
+    if (!asked.ok()) return asked;
+    ping_.set_server_life(status.server_life());
+    return std::make_unique<TorchpsOperation>(
+        this, std::vector<TorchpsOperation::Method>{&TorchpsStage::Ping});
+  }
+  if (name == "push") {
+    if (step_ == 0) {
+      if (absl::Status first = Push(); !first.ok()) return first;
+    }
+    return std::make_unique<TorchpsOperation>(
+        this, std::vector<TorchpsOperation::Method>{&TorchpsStage::PushAgain});
+  }
+  std::vector<TorchpsOperation::Method> methods;
+  if (name != "pull") methods.push_back(&TorchpsStage::Push);
+  if (name != "push_apply") {
+    values_.resize(gradients_.size());
+    methods.push_back(&TorchpsStage::Pull);
+  }
+  return std::make_unique<TorchpsOperation>(this, std::move(methods));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Stage>> MakeTorchpsStage(const Scenario& scenario,
+                                                        const Place& place) {
+  PrepareGrpcProcess();
+  // As TrainMain does.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  auto stage = std::make_unique<TorchpsStage>();
+  if (absl::Status joined = stage->Join(scenario, place); !joined.ok()) return joined;
+  return stage;
+}
+
+}  // namespace torchps
