@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
-#include "common/check.h"
+#include "grpcpp/channel.h"
 
 namespace torchps {
 namespace {
@@ -14,36 +13,42 @@ constexpr int kMaxGreetings = 3;
 
 }  // namespace
 
-CallRound::CallRound(grpc::CompletionQueue* queue, const Clock* clock, StopLatch* stop, Rules rules,
-                     MakeCall make)
-    : queue_(queue), clock_(clock), stop_(stop), rules_(rules), make_(std::move(make)) {}
-
-absl::Status CallRound::Run(const std::vector<RemoteServer*>& servers) {
-  give_up_at_ = clock_->Now() + rules_.patience;
-  parts_.resize(servers.size());
+CallRound::CallRound(const Clock* clock, StopLatch* stop, Rules rules,
+                     const std::vector<RemoteServer*>& servers)
+    : clock_(clock), stop_(stop), rules_(rules), parts_(servers.size()) {
   for (size_t i = 0; i < servers.size(); ++i) parts_[i].server = servers[i];
-
-  // A later stop becomes an event without a tag (CallQueue).
-  if (stop_->stopped()) cancel_at_ = clock_->Now() + rules_.grace_after_stop;
-  while (!AllDone()) {
-    absl::Duration wake_at = absl::InfiniteDuration();
-    if (failure_.ok()) {
-      wake_at = std::min(BeginDue(), cancel_at_);
-    } else if (!InFlight()) {
-      return failure_;
-    }
-    AwaitEvent(wake_at);
-    if (clock_->Now() >= cancel_at_) Fail(absl::CancelledError(stop_->reason()));
-  }
-  return absl::OkStatus();
 }
 
-absl::Duration CallRound::BeginDue() {
+absl::Status CallRound::Wait() {
+  MutexLock lock(&mutex_);
+  while (!has_outcome_) outcome_changed_.Wait(&mutex_);
+  return outcome_;
+}
+
+void CallRound::Begin(grpc::CompletionQueue* queue) {
+  queue_ = queue;
+  give_up_at_ = clock_->Now() + rules_.patience;
+}
+
+absl::Duration CallRound::Advance() {
+  if (finished_) return absl::InfiniteDuration();
+  const absl::Duration now = clock_->Now();
+  if (cancel_at_ == absl::InfiniteDuration() && stop_->stopped()) {
+    cancel_at_ = now + rules_.grace_after_stop;
+  }
+  if (now >= cancel_at_) Fail(absl::CancelledError(stop_->reason()));
+  absl::Duration next = absl::InfiniteDuration();
+  if (failure_.ok()) next = std::min(BeginDue(now), cancel_at_);
+  if (failure_.ok() ? AllDone() : !InFlight()) Finish();
+  return next;
+}
+
+absl::Duration CallRound::BeginDue(absl::Duration now) {
   absl::Duration next = absl::InfiniteDuration();
   for (Part& part : parts_) {
     if (part.done || part.call != nullptr) continue;
-    if (part.next_try <= clock_->Now()) {
-      Begin(part);
+    if (part.next_try <= now) {
+      BeginCall(part);
     } else {
       next = std::min(next, part.next_try);
     }
@@ -51,40 +56,23 @@ absl::Duration CallRound::BeginDue() {
   return next;
 }
 
-void CallRound::Begin(Part& part) {
-  part.call = part.greeting ? part.server->MakeHello() : make_(*part.server);
-  part.call->Start(queue_, &part);
+void CallRound::BeginCall(Part& part) {
+  part.call = part.greeting ? part.server->MakeHello() : MakeCall(*part.server);
+  if (part.call == nullptr) return;
+  part.call->Start(queue_, [this, &part] { OnCallDone(part); });
 }
 
-void CallRound::AwaitEvent(absl::Duration wake_at) {
-  void* tag = nullptr;
-  bool ok = false;
-  const absl::Time deadline = absl::Now() + (wake_at - clock_->Now());
-  const auto next = queue_->AsyncNext(&tag, &ok, absl::ToChronoTime(deadline));
-  TPS_CHECK(next != grpc::CompletionQueue::SHUTDOWN, "the queue outlives the round");
-  if (next == grpc::CompletionQueue::TIMEOUT) return;
-  if (tag == nullptr) {
-    if (stop_->stopped() && cancel_at_ == absl::InfiniteDuration()) {
-      cancel_at_ = clock_->Now() + rules_.grace_after_stop;
-    }
-    return;
-  }
-  Part& part = *static_cast<Part*>(tag);
-  if (!part.call->Proceed(ok)) return;
-  if (absl::Status status = Conclude(part); !status.ok()) Fail(status);
+void CallRound::OnCallDone(Part& part) {
+  const std::unique_ptr<ClientCall> call = std::move(part.call);
+  if (absl::Status status = Conclude(part, call->status()); !status.ok()) Fail(status);
 }
 
-absl::Status CallRound::Conclude(Part& part) {
-  const absl::Status status = part.call->status();
-  part.call.reset();
+absl::Status CallRound::Conclude(Part& part, const absl::Status& status) {
   part.next_try = absl::ZeroDuration();
   if (status.ok()) {
     part.server->patience().Answered();
-    if (part.greeting) {
-      part.greeting = false;
-      return part.server->TakeHello();
-    }
-    part.done = true;
+    part.done = !part.greeting;
+    part.greeting = false;
     return absl::OkStatus();
   }
   if (absl::IsUnimplemented(status)) return NoTorchpsServer(part.server->endpoint());
@@ -116,11 +104,25 @@ absl::Status CallRound::Retry(Part& part, const absl::Status& failure) {
 }
 
 void CallRound::Fail(const absl::Status& status) {
-  if (!failure_.ok()) return;
+  if (finished_ || !failure_.ok()) return;
   failure_ = status;
   for (Part& part : parts_) {
     if (part.call != nullptr) part.call->Cancel();
   }
+}
+
+void CallRound::MoreToSend() {
+  for (Part& part : parts_) {
+    if (part.call != nullptr) part.call->MoreToSend();
+  }
+}
+
+void CallRound::Finish() {
+  finished_ = true;
+  MutexLock lock(&mutex_);
+  outcome_ = failure_;
+  has_outcome_ = true;
+  outcome_changed_.SignalAll();
 }
 
 bool CallRound::InFlight() const {

@@ -4,9 +4,11 @@
 #include <memory>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/mutex.h"
 #include "grpcpp/completion_queue.h"
 #include "worker/client_call.h"
 #include "worker/remote_server.h"
@@ -15,9 +17,11 @@
 namespace torchps {
 
 // One call at each of several servers, all at once, made again where it did not get through, until
-// every server has answered. The calling thread polls the queue meanwhile; nobody else does.
+// every server has answered. What is called is for the derived class to say.
 //
-// Used once, by one thread. Borrows everything. No call is in flight when Run() has returned.
+// Everything happens on the thread of the CallLoop that the round was given to; any other thread
+// may only Wait(). Used once. Borrows clock, latch and servers. No call is in flight when it has
+// finished.
 class CallRound {
  public:
   // How a round is bounded beside the servers' patience, and what it does on the way.
@@ -34,15 +38,33 @@ class CallRound {
     // Ends the round earlier than the servers' own patience.
     absl::Duration patience = absl::InfiniteDuration();
   };
-  // Makes a try's call; called again for every try.
-  using MakeCall = std::function<std::unique_ptr<ClientCall>(RemoteServer& server)>;
 
-  CallRound(grpc::CompletionQueue* queue, const Clock* clock, StopLatch* stop, Rules rules,
-            MakeCall make);
+  CallRound(const Clock* clock, StopLatch* stop, Rules rules,
+            const std::vector<RemoteServer*>& servers);
+  virtual ~CallRound() = default;
+  CallRound(const CallRound&) = delete;
+  CallRound& operator=(const CallRound&) = delete;
 
-  // OK when each of `servers` has answered OK. Otherwise the first error that another try would
-  // not mend, with the server's name (parameter_client.h lists them), or CANCELLED by the stop.
-  absl::Status Run(const std::vector<RemoteServer*>& servers);
+  // Blocks until the round has finished. OK when each server has answered OK. Otherwise the first
+  // error that another try would not mend, with the server's name (parameter_client.h lists them),
+  // or CANCELLED by the stop.
+  absl::Status Wait();
+
+  // What follows is called on the loop's thread.
+
+  void Begin(grpc::CompletionQueue* queue);
+  // Does what is due by now. Returns when the next thing is, infinite where only an event helps.
+  absl::Duration Advance();
+  // Gives up: the round finishes with `status` when no call is in flight any more.
+  void Fail(const absl::Status& status);
+  bool finished() const { return finished_; }
+
+ protected:
+  // A try's call; called again for every try. Null: there is nothing to say to this server yet.
+  virtual std::unique_ptr<ClientCall> MakeCall(RemoteServer& server) = 0;
+
+  // Tells the calls in flight that there may be something new to send.
+  void MoreToSend();
 
  private:
   // One server's part.
@@ -56,27 +78,47 @@ class CallRound {
   };
 
   // Begins what is due. Returns when the next try is, infinite where none is waiting.
-  absl::Duration BeginDue();
-  void Begin(Part& part);
-  // Waits for one event, until `wake_at` at most, and follows it up.
-  void AwaitEvent(absl::Duration wake_at);
-  // After a call of `part` has ended: OK and it is done or has a next try, or the error.
-  absl::Status Conclude(Part& part);
+  absl::Duration BeginDue(absl::Duration now);
+  void BeginCall(Part& part);
+  void OnCallDone(Part& part);
+  // After a call of `part` has ended with `status`: OK and it is done or has a next try, or the
+  // error.
+  absl::Status Conclude(Part& part, const absl::Status& status);
   absl::Status Retry(Part& part, const absl::Status& failure);
-  void Fail(const absl::Status& status);
+  void Finish();
   bool InFlight() const;
   bool AllDone() const;
 
-  grpc::CompletionQueue* const queue_;
   const Clock* const clock_;
   StopLatch* const stop_;
   const Rules rules_;
-  const MakeCall make_;
 
+  grpc::CompletionQueue* queue_ = nullptr;
   std::vector<Part> parts_;
   absl::Duration give_up_at_ = absl::InfiniteDuration();
   absl::Duration cancel_at_ = absl::InfiniteDuration();
   absl::Status failure_;
+  bool finished_ = false;
+
+  Mutex mutex_;
+  CondVar outcome_changed_;
+  bool has_outcome_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status outcome_ ABSL_GUARDED_BY(mutex_);
+};
+
+// A round whose calls are all there from its beginning.
+class PlainRound final : public CallRound {
+ public:
+  using Make = std::function<std::unique_ptr<ClientCall>(RemoteServer& server)>;
+
+  PlainRound(const Clock* clock, StopLatch* stop, Rules rules,
+             const std::vector<RemoteServer*>& servers, Make make)
+      : CallRound(clock, stop, rules, servers), make_(std::move(make)) {}
+
+ private:
+  std::unique_ptr<ClientCall> MakeCall(RemoteServer& server) override { return make_(server); }
+
+  const Make make_;
 };
 
 }  // namespace torchps

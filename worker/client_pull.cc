@@ -16,37 +16,32 @@ ClientPull::ClientPull(grpc::GenericStub* stub, const PullRequest& request, size
       expected_frames_(expected_frames),
       on_frame_(std::move(on_frame)) {}
 
-void ClientPull::Start(grpc::CompletionQueue* queue, void* tag) {
-  tag_ = tag;
+void ClientPull::Begin(grpc::CompletionQueue* queue) {
+  // The call's metadata leaves together with the request; so starting makes no event.
   context_.set_initial_metadata_corked(true);
   stream_ = stub_->PrepareCall(&context_, "/torchps.ParameterService/Pull", queue);
-  stream_->StartCall(tag_);
+  stream_->StartCall(/*tag=*/nullptr);
   grpc::ByteBuffer bytes;
   bool own_buffer;
   const grpc::Status written =
       grpc::SerializationTraits<PullRequest>::Serialize(request_, &bytes, &own_buffer);
-  TPS_CHECK(written.ok(), "a PullRequest of six numbers can be written");
-  stream_->WriteLast(bytes, grpc::WriteOptions(), tag_);
+  TPS_CHECK(written.ok(), "a PullRequest can be written");
+  stream_->WriteLast(bytes, grpc::WriteOptions(), write_.Begin());
+  stream_->Read(&frame_, read_.Begin());
 }
 
-bool ClientPull::Proceed(bool ok) {
-  if (phase_ == Phase::kFinishing) {
-    status_ = frame_status_.ok() ? FromGrpcStatus(grpc_status_) : frame_status_;
-    if (status_.ok() && frames_ != expected_frames_) {
-      status_ = absl::InternalError(absl::StrCat("a pull was answered with ", frames_,
-                                                 " blocks; expected ", expected_frames_));
+void ClientPull::OnEnd(Operation& operation, bool ok) {
+  if (&operation == &read_) {
+    if (ok) {
+      TakeFrame();
+      stream_->Read(&frame_, read_.Begin());
+    } else {
+      stream_->Finish(&grpc_status_, finish_.Begin());
     }
-    return true;
+  } else if (&operation == &finish_) {
+    finished_ = true;
   }
-  if (phase_ == Phase::kReading && ok) TakeFrame();
-  if (ok) {
-    phase_ = Phase::kReading;
-    stream_->Read(&frame_, tag_);
-  } else {
-    phase_ = Phase::kFinishing;
-    stream_->Finish(&grpc_status_, tag_);
-  }
-  return false;
+  if (finished_ && !write_.in_flight()) Conclude(Outcome());
 }
 
 void ClientPull::TakeFrame() {
@@ -57,6 +52,16 @@ void ClientPull::TakeFrame() {
   if (frame_status_.ok()) frame_status_ = on_frame_(header, payload);
   ++frames_;
   if (!frame_status_.ok()) Cancel();
+}
+
+absl::Status ClientPull::Outcome() const {
+  if (!frame_status_.ok()) return frame_status_;
+  const absl::Status status = FromGrpcStatus(grpc_status_);
+  if (status.ok() && frames_ != expected_frames_) {
+    return absl::InternalError(
+        absl::StrCat("a pull was answered with ", frames_, " blocks; expected ", expected_frames_));
+  }
+  return status;
 }
 
 }  // namespace torchps

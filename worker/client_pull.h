@@ -21,25 +21,26 @@ class ClientPull final : public ClientCall {
   ClientPull(grpc::GenericStub* stub, const PullRequest& request, size_t expected_frames,
              absl::Duration timeout, OnFrame on_frame);
 
-  void Start(grpc::CompletionQueue* queue, void* tag) override;
-  bool Proceed(bool ok) override;
-
  private:
-  enum class Phase { kAsking, kReading, kFinishing };
+  void Begin(grpc::CompletionQueue* queue) override;
+  void OnEnd(Operation& operation, bool ok) override;
 
   void TakeFrame();
+  absl::Status Outcome() const;
 
   grpc::GenericStub* const stub_;
   const PullRequest request_;
   const size_t expected_frames_;
   const OnFrame on_frame_;
 
-  void* tag_ = nullptr;
-  Phase phase_ = Phase::kAsking;
+  Operation write_{this};
+  Operation read_{this};
+  Operation finish_{this};
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
   grpc::ByteBuffer frame_;
   size_t frames_ = 0;
   absl::Status frame_status_;
+  bool finished_ = false;
   grpc::Status grpc_status_;
 };
 

@@ -7,68 +7,61 @@
 
 namespace torchps {
 
-ClientPush::ClientPush(grpc::GenericStub* stub, std::vector<Frame> frames,
-                       std::shared_ptr<const void> keep_alive, absl::Duration timeout,
-                       PushReply* reply)
+ClientPush::ClientPush(grpc::GenericStub* stub, absl::Duration timeout, NextFrame next_frame,
+                       TakeReply take_reply)
     : ClientCall(timeout),
       stub_(stub),
-      frames_(std::move(frames)),
-      keep_alive_(std::move(keep_alive)),
-      reply_(reply) {
-  TPS_CHECK(!frames_.empty(), "a push without a frame");
-}
+      next_frame_(std::move(next_frame)),
+      take_reply_(std::move(take_reply)) {}
 
-void ClientPush::Start(grpc::CompletionQueue* queue, void* tag) {
-  tag_ = tag;
+void ClientPush::Begin(grpc::CompletionQueue* queue) {
   // The call's metadata leaves together with the first frame; so starting makes no event.
   context_.set_initial_metadata_corked(true);
   stream_ = stub_->PrepareCall(&context_, "/torchps.ParameterService/Push", queue);
-  stream_->StartCall(tag_);
-  WriteNext();
+  stream_->StartCall(/*tag=*/nullptr);
+  MoreToSend();
+  TPS_CHECK(written_ > 0, "a push begins with a frame");
+  // Waits from the start, since a server may refuse a push while the next frame is not ready yet.
+  stream_->Read(&reply_bytes_, read_.Begin());
 }
 
-void ClientPush::WriteNext() {
-  const Frame& frame = frames_[written_++];
-  const grpc::ByteBuffer bytes = EncodePushFrame(frame.header, frame.payload, keep_alive_);
-  if (written_ == frames_.size()) {
-    stream_->WriteLast(bytes, grpc::WriteOptions(), tag_);
+void ClientPush::MoreToSend() {
+  if (written_out_ || write_.in_flight()) return;
+  const std::optional<Frame> frame = next_frame_(written_);
+  if (!frame.has_value()) return;
+  ++written_;
+  if (frame->last) {
+    written_out_ = true;
+    stream_->WriteLast(frame->bytes, grpc::WriteOptions(), write_.Begin());
   } else {
-    stream_->Write(bytes, tag_);
+    stream_->Write(frame->bytes, write_.Begin());
   }
 }
 
-bool ClientPush::Proceed(bool ok) {
-  switch (phase_) {
-    case Phase::kWriting:
-      if (ok && written_ < frames_.size()) {
-        WriteNext();
-        return false;
-      }
-      if (ok) {
-        phase_ = Phase::kReading;
-        stream_->Read(&reply_bytes_, tag_);
-        return false;
-      }
-      break;  // the call has ended before all was sent; its status says why
-    case Phase::kReading:
-      has_reply_ = ok;
-      break;
-    case Phase::kFinishing:
-      return Conclude();
+void ClientPush::OnEnd(Operation& operation, bool ok) {
+  if (&operation == &write_) {
+    // A write that fails says only that the call has ended; the status says why.
+    if (!ok) written_out_ = true;
+    MoreToSend();
+  } else if (&operation == &read_) {
+    has_reply_ = ok;
+    written_out_ = true;
+    stream_->Finish(&grpc_status_, finish_.Begin());
+  } else {
+    finished_ = true;
   }
-  phase_ = Phase::kFinishing;
-  stream_->Finish(&grpc_status_, tag_);
-  return false;
+  if (finished_ && !write_.in_flight()) Conclude(Outcome());
 }
 
-bool ClientPush::Conclude() {
-  status_ = FromGrpcStatus(grpc_status_);
-  if (!status_.ok()) return true;
+absl::Status ClientPush::Outcome() {
+  const absl::Status status = FromGrpcStatus(grpc_status_);
+  if (!status.ok()) return status;
+  PushReply reply;
   if (!has_reply_ ||
-      !grpc::SerializationTraits<PushReply>::Deserialize(&reply_bytes_, reply_).ok()) {
-    status_ = absl::InternalError("a push was answered without a readable reply");
+      !grpc::SerializationTraits<PushReply>::Deserialize(&reply_bytes_, &reply).ok()) {
+    return absl::InternalError("a push was answered without a readable reply");
   }
-  return true;
+  return take_reply_(reply);
 }
 
 }  // namespace torchps

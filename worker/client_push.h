@@ -1,49 +1,57 @@
 #pragma once
 
+#include <functional>
 #include <memory>
-#include <vector>
+#include <optional>
 
-#include "absl/types/span.h"
+#include "absl/status/status.h"
 #include "grpcpp/generic/generic_stub.h"
-#include "proto/frame_codec.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "proto/parameter_service.pb.h"
 #include "worker/client_call.h"
 
 namespace torchps {
 
-// One try of one Push: a stream of frames whose payloads are borrowed, then the verdicts.
+// One try of one Push: a stream of frames, sent as they become ready, then the verdicts. One write
+// is in flight at a time, as gRPC asks; it ends when HTTP/2 has taken the frame.
 class ClientPush final : public ClientCall {
  public:
   struct Frame {
-    PushHeader header;
-    // Sent as it lies there; has to stay so until `keep_alive` is released.
-    absl::Span<const float> payload;
+    grpc::ByteBuffer bytes;
+    // None follows.
+    bool last = false;
   };
+  // The frame number `index`, counted from 0, or nothing where it is not ready yet; asked for in
+  // order, each frame until it is there.
+  using NextFrame = std::function<std::optional<Frame>(size_t index)>;
+  // Takes the answer of a push that succeeded; an error becomes the call's.
+  using TakeReply = std::function<absl::Status(const PushReply&)>;
 
-  // `stub` and `reply` are borrowed; `reply` holds the answer if the call succeeds. gRPC's
-  // references to the payloads each hold `keep_alive`. REQUIRES: at least one frame.
-  ClientPush(grpc::GenericStub* stub, std::vector<Frame> frames,
-             std::shared_ptr<const void> keep_alive, absl::Duration timeout, PushReply* reply);
+  // `stub` is borrowed. REQUIRES: the first frame is ready when the call starts.
+  ClientPush(grpc::GenericStub* stub, absl::Duration timeout, NextFrame next_frame,
+             TakeReply take_reply);
 
-  void Start(grpc::CompletionQueue* queue, void* tag) override;
-  bool Proceed(bool ok) override;
+  void MoreToSend() override;
 
  private:
-  enum class Phase { kWriting, kReading, kFinishing };
+  void Begin(grpc::CompletionQueue* queue) override;
+  void OnEnd(Operation& operation, bool ok) override;
 
-  void WriteNext();
-  bool Conclude();
+  absl::Status Outcome();
 
   grpc::GenericStub* const stub_;
-  const std::vector<Frame> frames_;
-  const std::shared_ptr<const void> keep_alive_;
-  PushReply* const reply_;
+  const NextFrame next_frame_;
+  const TakeReply take_reply_;
 
-  void* tag_ = nullptr;
-  Phase phase_ = Phase::kWriting;
-  size_t written_ = 0;
-  bool has_reply_ = false;
+  Operation write_{this};
+  Operation read_{this};
+  Operation finish_{this};
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
+  size_t written_ = 0;
+  // Nothing more is to be written: all was, or the call has ended before.
+  bool written_out_ = false;
+  bool has_reply_ = false;
+  bool finished_ = false;
   grpc::ByteBuffer reply_bytes_;
   grpc::Status grpc_status_;
 };

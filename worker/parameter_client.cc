@@ -1,51 +1,16 @@
 #include "worker/parameter_client.h"
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <limits>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "proto/layout_codec.h"
-#include "worker/client_pull.h"
-#include "worker/client_push.h"
 
 namespace torchps {
 namespace {
 
-// Of calls that a server may park: then the same call is made again.
-constexpr absl::Duration kParkTimeout = absl::Seconds(30);
-// A transfer that is slower than this in one direction starts again from its beginning.
-constexpr double kSlowestBytesPerSecond = 4 << 20;
-// A push that has begun when the user stops gets so long to end cleanly.
-constexpr absl::Duration kPushGrace = absl::Seconds(2);
 constexpr absl::Duration kLeavePatience = absl::Seconds(3);
-
-// Memory that gRPC may refer to until the last copy of reference() is gone.
-class BorrowedMemory {
- public:
-  BorrowedMemory() : reference_(&released_, [this](const void*) { released_.store(true); }) {}
-
-  const std::shared_ptr<const void>& reference() const { return reference_; }
-
-  // Blocks until nobody refers to the memory. gRPC drops its references while somebody polls, which
-  // is done here. REQUIRES: no call is in flight on `queue`.
-  void AwaitRelease(grpc::CompletionQueue* queue) {
-    reference_.reset();
-    while (!released_.load()) {
-      void* tag;
-      bool ok;
-      queue->AsyncNext(&tag, &ok, std::chrono::system_clock::now() + std::chrono::milliseconds(10));
-    }
-  }
-
- private:
-  std::atomic<bool> released_{false};
-  std::shared_ptr<const void> reference_;
-};
 
 }  // namespace
 
@@ -61,9 +26,8 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> ParameterClient::Create(Options
 
 ParameterClient::ParameterClient(Options options)
     : options_(std::move(options)),
-      queue_(options_.stop),
       versions_(options_.block_map.blocks().size()),
-      push_replies_(options_.servers.size()) {
+      loop_(options_.clock, options_.stop) {
   HelloRequest hello;
   hello.set_protocol_version(kProtocolVersion);
   *hello.mutable_job() = options_.job;
@@ -89,160 +53,70 @@ absl::StatusOr<Step> ParameterClient::Hello() {
       AllServers(), [](RemoteServer& server) { return server.MakeHello(); }, rules);
   if (!status.ok()) return status;
   Step start = 0;
-  for (const auto& server : servers_) {
-    if (absl::Status taken = server->TakeHello(); !taken.ok()) return taken;
-    start = std::max(start, server->start_clock());
-  }
+  for (const auto& server : servers_) start = std::max(start, server->start_clock());
   return start;
 }
 
 absl::Status ParameterClient::Initialize(absl::Span<const float> values) {
   TPS_CHECK(static_cast<int64_t>(values.size()) == options_.layout.size(),
             "initial values of another length than the layout's");
-  // An OK reply says all there is to say: every block has its values.
-  return PushFrom(/*step=*/0, /*weight=*/0, [values](const BlockRange& block) {
-    return values.subspan(block.offset, block.length);
-  });
+  const int64_t trained_size = options_.layout.trained_size();
+  return Push(/*step=*/0, /*weight=*/0, values.first(trained_size), values.subspan(trained_size))
+      .status();
 }
 
 absl::StatusOr<PushResult> ParameterClient::Push(Step step, int64_t weight,
                                                  absl::Span<const float> gradients,
                                                  absl::Span<const float> averaged) {
-  const int64_t trained_size = options_.layout.trained_size();
-  TPS_CHECK(static_cast<int64_t>(gradients.size()) == trained_size &&
+  const std::unique_ptr<PendingPush> push = BeginPush(step, weight, gradients, averaged);
+  push->AllReady();
+  return push->Finish();
+}
+
+std::unique_ptr<PendingPush> ParameterClient::BeginPush(Step step, int64_t weight,
+                                                        absl::Span<const float> gradients,
+                                                        absl::Span<const float> averaged) {
+  TPS_CHECK(static_cast<int64_t>(gradients.size()) == options_.layout.trained_size() &&
                 static_cast<int64_t>(averaged.size()) == options_.layout.averaged_size(),
             "a push of another length than the layout's");
-  const absl::Status status =
-      PushFrom(step, weight, [gradients, averaged, trained_size](const BlockRange& block) {
-        return block.averaged ? averaged.subspan(block.offset - trained_size, block.length)
-                              : gradients.subspan(block.offset, block.length);
-      });
-  if (!status.ok()) return status;
-  PushResult result;
-  for (const RemoteServer* server : Owners()) {
-    const PushReply& reply = push_replies_[server->index()];
-    if (absl::Status counted = CountVerdicts(*server, reply, result); !counted.ok()) {
-      return counted;
-    }
-  }
-  return result;
-}
-
-absl::Status ParameterClient::PushFrom(
-    Step step, int64_t weight,
-    const std::function<absl::Span<const float>(const BlockRange&)>& payload_of) {
-  BorrowedMemory memory;
-  const auto make = [&](RemoteServer& server) {
-    const std::vector<BlockId>& owned = options_.block_map.owned_by(server.index());
-    std::vector<ClientPush::Frame> frames;
-    frames.reserve(owned.size());
-    for (const BlockId id : owned) {
-      PushHeader header;
-      header.slot = options_.slot;
-      header.incarnation = options_.incarnation;
-      header.step = step;
-      header.block = id;
-      header.base_version = versions_[id];
-      header.server_life = server.life();
-      header.weight = static_cast<uint32_t>(weight);
-      header.block_count = static_cast<uint32_t>(owned.size());
-      frames.push_back({header, payload_of(options_.block_map.blocks()[id])});
-    }
-    PushReply& reply = push_replies_[server.index()];
-    reply.Clear();
-    return std::make_unique<ClientPush>(server.generic_stub(), std::move(frames),
-                                        memory.reference(), TransferTimeout(server), &reply);
-  };
-  CallRound::Rules rules;
-  rules.grace_after_stop = kPushGrace;
-  rules.may_park = true;
-  const absl::Status status = CallAll(Owners(), make, rules);
-  memory.AwaitRelease(queue_.get());
-  return status;
-}
-
-absl::Status ParameterClient::CountVerdicts(const RemoteServer& server, const PushReply& reply,
-                                            PushResult& result) const {
-  const size_t expected = options_.block_map.owned_by(server.index()).size();
-  if (static_cast<size_t>(reply.block_size()) != expected) {
-    return server.WithName(absl::InternalError(absl::StrCat(
-        "a push was answered with ", reply.block_size(), " verdicts; expected ", expected)));
-  }
-  for (const BlockVerdict& verdict : reply.block()) {
-    switch (verdict.verdict()) {
-      case ACCEPTED:
-        ++result.accepted;
-        break;
-      case SCALED:
-        ++result.scaled;
-        break;
-      case ADMITTED:
-        ++result.admitted;
-        break;
-      case REJECTED_STALE:
-        ++result.rejected;
-        break;
-      case LATE:
-        ++result.late;
-        break;
-      default:
-        return server.WithName(
-            absl::InternalError(absl::StrCat("block ", verdict.block(), " has no known verdict")));
-    }
-    if (verdict.duplicate()) ++result.duplicates;
-    result.max_lag = std::max(result.max_lag, verdict.lag());
-  }
-  return absl::OkStatus();
+  PendingPush::Options push;
+  push.loop = &loop_;
+  push.clock = options_.clock;
+  push.stop = options_.stop;
+  push.block_map = &options_.block_map;
+  push.servers = Owners();
+  push.slot = options_.slot;
+  push.incarnation = options_.incarnation;
+  push.step = step;
+  push.weight = weight;
+  push.base_versions = versions_;
+  push.trained = gradients;
+  push.averaged = averaged;
+  return std::make_unique<PendingPush>(std::move(push));
 }
 
 absl::StatusOr<PullResult> ParameterClient::Pull(Step clock, bool read_only,
                                                  absl::Span<float> values) {
+  return BeginPull(clock, read_only, values)->Finish();
+}
+
+std::unique_ptr<PendingPull> ParameterClient::BeginPull(Step clock, bool read_only,
+                                                        absl::Span<float> values) {
   TPS_CHECK(static_cast<int64_t>(values.size()) == options_.layout.size(),
             "a pull into a vector of another length than the layout's");
-  PullResult result;
-  result.floor = std::numeric_limits<Step>::max();
-  const auto make = [&](RemoteServer& server) {
-    PullRequest request;
-    request.set_slot(options_.slot);
-    request.set_incarnation(options_.incarnation);
-    request.set_clock(clock);
-    request.set_server_life(server.life());
-    request.set_read_only(read_only);
-    const size_t expected = options_.block_map.owned_by(server.index()).size();
-    // Blocks that this try has brought.
-    auto brought = std::make_shared<absl::flat_hash_set<BlockId>>();
-    return std::make_unique<ClientPull>(
-        server.generic_stub(), request, expected, TransferTimeout(server),
-        [this, &server, &result, values, brought](const PullHeader& header,
-                                                  const FramePayload& payload) -> absl::Status {
-          const std::vector<BlockRange>& blocks = options_.block_map.blocks();
-          if (header.block >= blocks.size() || blocks[header.block].server != server.index() ||
-              !brought->insert(header.block).second) {
-            return absl::InvalidArgumentError(absl::StrCat(
-                "sent block ", header.block, ", which it does not own or has already sent"));
-          }
-          const BlockRange& block = blocks[header.block];
-          if (payload.floats() != block.length) {
-            return absl::InvalidArgumentError(absl::StrCat("sent block ", header.block, " with ",
-                                                           payload.floats(), " elements; expected ",
-                                                           block.length));
-          }
-          payload.CopyTo(values.data() + block.offset);
-          versions_[block.id] = header.version;
-          result.floor = std::min(result.floor, header.floor);
-          const auto parked_us = static_cast<int64_t>(header.parked_us);
-          result.parked = std::max(result.parked, absl::Microseconds(parked_us));
-          return absl::OkStatus();
-        });
-  };
-  CallRound::Rules rules;
-  rules.may_park = true;
-  // Whoever only reads was never greeted, and need not be.
-  if (read_only) rules.forgotten = CallRound::Rules::Forgotten::kFail;
-  const std::vector<RemoteServer*> owners = Owners();
-  if (absl::Status status = CallAll(owners, make, rules); !status.ok()) return status;
-  for (RemoteServer* server : owners) server->HasServed();
-  return result;
+  PendingPull::Options pull;
+  pull.loop = &loop_;
+  pull.clock = options_.clock;
+  pull.stop = options_.stop;
+  pull.block_map = &options_.block_map;
+  pull.servers = Owners();
+  pull.slot = options_.slot;
+  pull.incarnation = options_.incarnation;
+  pull.step = clock;
+  pull.read_only = read_only;
+  pull.values = values;
+  pull.versions = &versions_;
+  return std::make_unique<PendingPull>(std::move(pull));
 }
 
 absl::Status ParameterClient::Leave() {
@@ -277,18 +151,12 @@ std::vector<RemoteServer*> ParameterClient::Owners() {
   return owners;
 }
 
-absl::Duration ParameterClient::TransferTimeout(const RemoteServer& server) const {
-  double bytes = 0;
-  for (const BlockId id : options_.block_map.owned_by(server.index())) {
-    bytes += static_cast<double>(options_.block_map.blocks()[id].length * sizeof(float));
-  }
-  return kParkTimeout + absl::Seconds(bytes / kSlowestBytesPerSecond);
-}
-
 absl::Status ParameterClient::CallAll(const std::vector<RemoteServer*>& servers,
-                                      CallRound::MakeCall make, CallRound::Rules rules) {
-  return CallRound(queue_.get(), options_.clock, options_.stop, rules, std::move(make))
-      .Run(servers);
+                                      PlainRound::Make make, CallRound::Rules rules) {
+  const auto round =
+      std::make_shared<PlainRound>(options_.clock, options_.stop, rules, servers, std::move(make));
+  loop_.Begin(round);
+  return round->Wait();
 }
 
 }  // namespace torchps

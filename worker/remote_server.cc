@@ -32,18 +32,18 @@ std::unique_ptr<ClientCall> RemoteServer::MakeHello() {
       [this](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
         return stub_->PrepareAsyncHello(context, hello_, queue);
       },
-      &hello_reply_);
+      [this](const HelloReply& reply) { return TakeHello(reply); });
 }
 
-absl::Status RemoteServer::TakeHello() {
-  const bool is_new_life = life_ != hello_reply_.server_life();
-  if (is_new_life && has_model_ && !hello_reply_.initialized()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        endpoint_.name(), " has been restarted and has lost the model; start the job again"));
+absl::Status RemoteServer::TakeHello(const HelloReply& reply) {
+  const bool is_new_life = life_ != reply.server_life();
+  if (is_new_life && has_model_ && !reply.initialized()) {
+    return absl::FailedPreconditionError(
+        "it has been restarted and has lost the model; start the job again");
   }
-  life_ = hello_reply_.server_life();
-  has_model_ = hello_reply_.initialized();
-  start_clock_ = std::max(hello_reply_.floor(), hello_reply_.last_step());
+  life_ = reply.server_life();
+  has_model_ = reply.initialized();
+  start_clock_ = std::max(reply.floor(), reply.last_step());
   MutexLock lock(&mutex_);
   renewed_life_ = life_;
   return absl::OkStatus();
@@ -63,7 +63,7 @@ std::unique_ptr<ClientCall> RemoteServer::MakeLeave(absl::Duration timeout) {
       [this, request](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
         return stub_->PrepareAsyncLeave(context, request, queue);
       },
-      &leave_reply_);
+      [](const LeaveReply&) { return absl::OkStatus(); });
 }
 
 void RemoteServer::Renew(absl::Duration timeout) {

@@ -19,7 +19,8 @@ namespace torchps {
 // One parameter server as one slot sees it: where it is, whether and in which of its lives it has
 // been greeted, how patient to be with it.
 //
-// Thread-compatible, but for Renew(), which may be called from any thread.
+// Everything happens on the CallLoop's thread, but for Renew(), which may be called from any
+// thread, and start_clock(), which may be asked for between rounds.
 class RemoteServer {
  public:
   // `hello` is what the server is greeted with; its server_index is filled in here.
@@ -37,10 +38,9 @@ class RemoteServer {
   // the last greeting told them.
   Step start_clock() const { return start_clock_; }
 
-  // A Hello, and what to do when it has succeeded. FAILED_PRECONDITION: the server has been
-  // restarted and its model is gone.
+  // A Hello, whose answer is remembered. FAILED_PRECONDITION: the server has been restarted and its
+  // model is gone.
   std::unique_ptr<ClientCall> MakeHello();
-  absl::Status TakeHello();
   // The server has served values, so it has a model.
   void HasServed() { has_model_ = true; }
 
@@ -54,13 +54,13 @@ class RemoteServer {
   absl::Status WithName(const absl::Status& status) const;
 
  private:
+  absl::Status TakeHello(const HelloReply& reply);
+
   const ServerEndpoint endpoint_;
   const HelloRequest hello_;
   const std::unique_ptr<ParameterService::Stub> stub_;
   grpc::GenericStub generic_stub_;
   ServerPatience patience_;
-  HelloReply hello_reply_;
-  LeaveReply leave_reply_;
   uint64_t life_ = 0;
   Step start_clock_ = 0;
   bool has_model_ = false;

@@ -129,10 +129,21 @@ grpc::Status FakeParameterServer::Push(grpc::ServerContext*, grpc::ServerReader<
   return fault ? ToStatus(*fault) : grpc::Status::OK;
 }
 
-grpc::Status FakeParameterServer::Pull(grpc::ServerContext*, const PullRequest* request,
+void FakeParameterServer::HoldPulls(bool held) {
+  MutexLock lock(&mutex_);
+  pulls_held_ = held;
+  held_changed_.SignalAll();
+}
+
+grpc::Status FakeParameterServer::Pull(grpc::ServerContext* context, const PullRequest* request,
                                        grpc::ServerWriter<PullFrame>* writer) {
   MutexLock lock(&mutex_);
   pulls_.push_back(*request);
+  while (pulls_held_) {
+    // The synchronous server tells nobody of a call that was cancelled.
+    held_changed_.WaitFor(&mutex_, absl::Milliseconds(5));
+    if (context->IsCancelled()) return grpc::Status::CANCELLED;
+  }
   const std::optional<Fault> fault = TakeFault(pull_faults_);
   int sent = 0;
   for (const BlockId id : block_map_.owned_by(index_)) {

@@ -45,6 +45,8 @@ class FakeParameterServer final : public ParameterService::Service {
   // The next frame served gets this many elements too few.
   void CutNextFrame(int elements);
   void SetVerdict(Verdict verdict, int64_t lag);
+  // While held, a pull waits, as by the staleness bound.
+  void HoldPulls(bool held);
 
   std::vector<SeenPush> pushes();
   std::vector<PullRequest> pulls();
@@ -55,7 +57,7 @@ class FakeParameterServer final : public ParameterService::Service {
   grpc::Status Hello(grpc::ServerContext*, const HelloRequest* request, HelloReply* reply) override;
   grpc::Status Push(grpc::ServerContext*, grpc::ServerReader<PushFrame>* reader,
                     PushReply* reply) override;
-  grpc::Status Pull(grpc::ServerContext*, const PullRequest* request,
+  grpc::Status Pull(grpc::ServerContext* context, const PullRequest* request,
                     grpc::ServerWriter<PullFrame>* writer) override;
   grpc::Status Renew(grpc::ServerContext*, const RenewRequest*, RenewReply*) override;
   grpc::Status Leave(grpc::ServerContext*, const LeaveRequest*, LeaveReply*) override;
@@ -66,6 +68,8 @@ class FakeParameterServer final : public ParameterService::Service {
   std::unique_ptr<grpc::Server> server_;
 
   Mutex mutex_;
+  CondVar held_changed_;
+  bool pulls_held_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<Fault> hello_faults_ ABSL_GUARDED_BY(mutex_);
   std::deque<Fault> push_faults_ ABSL_GUARDED_BY(mutex_);
   std::deque<Fault> pull_faults_ ABSL_GUARDED_BY(mutex_);

@@ -143,6 +143,73 @@ TEST_F(ParameterClientTest, PushSendsGradientsAndAveragedValuesWithTheVersionsOf
   EXPECT_THAT(Payload(pushes[0].frames[1]), ::testing::ElementsAre(0.25f, 0.75f));
 }
 
+TEST_F(ParameterClientTest, BlocksAreSentInTheOrderInWhichTheyBecomeReady) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  const auto push = client->BeginPush(1, /*weight=*/32, gradients_, averaged_);
+  for (const BlockId block : {3, 2, 1}) push->BlockReady(block);
+  push->AllReady();
+  const auto result = push->Finish();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->accepted, 4);
+  const auto blocks_of = [&](int server) {
+    std::vector<BlockId> blocks;
+    const auto pushes = servers_[server]->pushes();
+    for (const PushFrame& frame : pushes[0].frames) blocks.push_back(frame.block());
+    return blocks;
+  };
+  EXPECT_THAT(blocks_of(0), ::testing::ElementsAre(2, 0));
+  EXPECT_THAT(blocks_of(1), ::testing::ElementsAre(3, 1));
+}
+
+TEST_F(ParameterClientTest, ABlockThatIsReadyIsSentBeforeTheOthersAre) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  // The server ends the call after the first frame: so it has come while the other one had not.
+  servers_[1]->AddPushFault({grpc::FAILED_PRECONDITION, 1, "seen enough"});
+  const auto push = client->BeginPush(1, /*weight=*/32, gradients_, averaged_);
+  push->BlockReady(3);
+  const auto result = push->Finish();
+  EXPECT_TRUE(absl::IsFailedPrecondition(result.status())) << result.status();
+  EXPECT_THAT(servers_[0]->pushes(), SizeIs(0)) << "nothing of this server's was ready";
+}
+
+TEST_F(ParameterClientTest, APushGoesOnWhileAPullWaits) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  servers_[0]->HoldPulls(true);
+  const auto pull = client->BeginPull(1, /*read_only=*/false, absl::MakeSpan(values_));
+  const auto push = Push(*client, 1);
+  EXPECT_TRUE(push.ok()) << push.status();
+  servers_[0]->HoldPulls(false);
+  const auto pulled = pull->Finish();
+  ASSERT_TRUE(pulled.ok()) << pulled.status();
+  EXPECT_THAT(values_, ::testing::ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3));
+  // The push was computed on what came before, which was nothing; the next one is on this pull.
+  ASSERT_TRUE(Push(*client, 2).ok());
+  EXPECT_EQ(servers_[1]->pushes()[0].frames[0].base_version(), 0);
+  EXPECT_EQ(servers_[1]->pushes()[1].frames[0].base_version(), 101);
+}
+
+TEST_F(ParameterClientTest, APullThatNobodyWantsAnyMoreIsDropped) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  servers_[0]->HoldPulls(true);
+  { const auto pull = client->BeginPull(1, /*read_only=*/false, absl::MakeSpan(values_)); }
+  servers_[0]->HoldPulls(false);
+  EXPECT_TRUE(client->Pull(1, false, absl::MakeSpan(values_)).ok());
+}
+
+TEST_F(ParameterClientTest, APushThatIsGivenUpLeavesTheClientInOrder) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  {
+    const auto push = client->BeginPush(1, /*weight=*/32, gradients_, averaged_);
+    push->BlockReady(3);
+  }
+  EXPECT_TRUE(Push(*client, 2).ok());
+}
+
 TEST_F(ParameterClientTest, InitialValuesAreStepZero) {
   for (size_t i = 0; i < values_.size(); ++i) values_[i] = static_cast<float>(i);
   const auto client = MakeClient();

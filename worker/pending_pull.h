@@ -1,0 +1,69 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/block_map.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "worker/call_loop.h"
+#include "worker/remote_server.h"
+#include "worker/stop_latch.h"
+
+namespace torchps {
+
+// What a pull told beside the values.
+struct PullResult {
+  // The smallest floor that a server told: min clock (ASYNC), completed rounds (SYNC).
+  Step floor = 0;
+  // The longest that a server's staleness bound held this pull.
+  absl::Duration parked;
+};
+
+// A pull under way: the values land in the caller's memory while it does something else.
+//
+// Thread-compatible. Borrows the values until it is gone. Its destructor drops a pull that nobody
+// wants any more; `values` may then be partly new.
+class PendingPull {
+ public:
+  // All borrowed.
+  struct Options {
+    CallLoop* loop = nullptr;
+    const Clock* clock = nullptr;
+    StopLatch* stop = nullptr;
+    const BlockMap* block_map = nullptr;
+    // Those that own a block.
+    std::vector<RemoteServer*> servers;
+    SlotId slot = 0;
+    Incarnation incarnation = 0;
+    // What the pull claims to have finished.
+    Step step = 0;
+    bool read_only = false;
+    // As many as the block map has.
+    absl::Span<float> values;
+    // Where Finish() leaves the blocks' versions.
+    std::vector<Version>* versions = nullptr;
+  };
+
+  explicit PendingPull(Options options);
+  ~PendingPull();
+  PendingPull(const PendingPull&) = delete;
+  PendingPull& operator=(const PendingPull&) = delete;
+
+  // Blocks until all values are there, and remembers their versions. Errors as ParameterClient's,
+  // after which the values may be partly new. To be called once.
+  absl::StatusOr<PullResult> Finish();
+
+ private:
+  class Round;
+
+  CallLoop* const loop_;
+  std::vector<Version>* const versions_;
+  const std::shared_ptr<Round> round_;
+  bool finished_ = false;
+};
+
+}  // namespace torchps

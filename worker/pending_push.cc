@@ -1,0 +1,164 @@
+#include "worker/pending_push.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "proto/frame_codec.h"
+#include "worker/borrowed_memory.h"
+#include "worker/client_push.h"
+#include "worker/transfer_timeout.h"
+
+namespace torchps {
+namespace {
+
+// A push that has begun when the user stops gets so long to end cleanly.
+constexpr absl::Duration kPushGrace = absl::Seconds(2);
+
+CallRound::Rules PushRules() {
+  CallRound::Rules rules;
+  rules.grace_after_stop = kPushGrace;
+  rules.may_park = true;
+  return rules;
+}
+
+}  // namespace
+
+class PendingPush::Round final : public CallRound {
+ public:
+  explicit Round(Options options)
+      : CallRound(options.clock, options.stop, PushRules(), options.servers),
+        options_(std::move(options)),
+        is_ready_(options_.block_map->blocks().size()),
+        ready_(options_.block_map->servers()) {}
+
+  // On the loop's thread, as all of a round.
+
+  void AddReady(BlockId block) {
+    TPS_CHECK(!is_ready_[block], "a block became ready twice");
+    is_ready_[block] = true;
+    ready_[options_.block_map->blocks()[block].server].push_back(block);
+    MoreToSend();
+  }
+
+  void AddAll() {
+    for (const BlockRange& block : options_.block_map->blocks()) {
+      if (!is_ready_[block.id]) AddReady(block.id);
+    }
+  }
+
+  // On any thread, once the round has finished.
+
+  const PushResult& result() const { return result_; }
+  void AwaitRelease() { memory_.AwaitRelease(); }
+
+ private:
+  std::unique_ptr<ClientCall> MakeCall(RemoteServer& server) override {
+    if (ready_[server.index()].empty()) return nullptr;
+    return std::make_unique<ClientPush>(
+        server.generic_stub(), TransferTimeout(*options_.block_map, server.index()),
+        [this, &server](size_t index) { return Frame(server, index); },
+        [this, &server](const PushReply& reply) { return CountVerdicts(server, reply); });
+  }
+
+  std::optional<ClientPush::Frame> Frame(const RemoteServer& server, size_t index) const {
+    const std::vector<BlockId>& ready = ready_[server.index()];
+    if (index >= ready.size()) return std::nullopt;
+    const size_t owned = options_.block_map->owned_by(server.index()).size();
+    const BlockRange& block = options_.block_map->blocks()[ready[index]];
+    PushHeader header;
+    header.slot = options_.slot;
+    header.incarnation = options_.incarnation;
+    header.step = options_.step;
+    header.block = block.id;
+    header.base_version = options_.base_versions[block.id];
+    header.server_life = server.life();
+    header.weight = static_cast<uint32_t>(options_.weight);
+    header.block_count = static_cast<uint32_t>(owned);
+    return ClientPush::Frame{EncodePushFrame(header, Elements(block), memory_.reference()),
+                             index + 1 == owned};
+  }
+
+  absl::Span<const float> Elements(const BlockRange& block) const {
+    return block.averaged
+               ? options_.averaged.subspan(block.offset - options_.trained.size(), block.length)
+               : options_.trained.subspan(block.offset, block.length);
+  }
+
+  absl::Status CountVerdicts(const RemoteServer& server, const PushReply& reply) {
+    // Initial values have no verdicts: an OK says all there is to say.
+    if (options_.step == 0) return absl::OkStatus();
+    const size_t expected = options_.block_map->owned_by(server.index()).size();
+    if (static_cast<size_t>(reply.block_size()) != expected) {
+      return absl::InternalError(absl::StrCat("a push was answered with ", reply.block_size(),
+                                              " verdicts; expected ", expected));
+    }
+    PushResult result = result_;
+    for (const BlockVerdict& verdict : reply.block()) {
+      switch (verdict.verdict()) {
+        case ACCEPTED:
+          ++result.accepted;
+          break;
+        case SCALED:
+          ++result.scaled;
+          break;
+        case ADMITTED:
+          ++result.admitted;
+          break;
+        case REJECTED_STALE:
+          ++result.rejected;
+          break;
+        case LATE:
+          ++result.late;
+          break;
+        default:
+          return absl::InternalError(
+              absl::StrCat("block ", verdict.block(), " has no known verdict"));
+      }
+      if (verdict.duplicate()) ++result.duplicates;
+      result.max_lag = std::max(result.max_lag, verdict.lag());
+    }
+    result_ = result;
+    return absl::OkStatus();
+  }
+
+  const Options options_;
+  // By block.
+  std::vector<bool> is_ready_;
+  // By server, in the order in which they became ready: the order of the frames, in every try.
+  std::vector<std::vector<BlockId>> ready_;
+  BorrowedMemory memory_;
+  PushResult result_;
+};
+
+PendingPush::PendingPush(Options options)
+    : loop_(options.loop), round_(std::make_shared<Round>(std::move(options))) {
+  loop_->Begin(round_);
+}
+
+PendingPush::~PendingPush() {
+  if (finished_) return;
+  loop_->Post([round = round_] { round->Fail(absl::CancelledError("the push was given up")); });
+  round_->Wait().IgnoreError();
+  round_->AwaitRelease();
+}
+
+void PendingPush::BlockReady(BlockId block) {
+  loop_->Post([round = round_, block] { round->AddReady(block); });
+}
+
+void PendingPush::AllReady() {
+  loop_->Post([round = round_] { round->AddAll(); });
+}
+
+absl::StatusOr<PushResult> PendingPush::Finish() {
+  const absl::Status status = round_->Wait();
+  round_->AwaitRelease();
+  finished_ = true;
+  if (!status.ok()) return status;
+  return round_->result();
+}
+
+}  // namespace torchps

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/block_map.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "worker/call_loop.h"
+#include "worker/remote_server.h"
+#include "worker/stop_latch.h"
+
+namespace torchps {
+
+// What a push led to, summed over its blocks on all servers.
+struct PushResult {
+  int64_t accepted = 0;
+  int64_t scaled = 0;
+  int64_t admitted = 0;
+  int64_t rejected = 0;
+  int64_t late = 0;
+  // Of all these, answered a second time.
+  int64_t duplicates = 0;
+  // The largest over blocks.
+  int64_t max_lag = 0;
+};
+
+// A push under way: its blocks are sent in the order in which they become ready, each server's on a
+// stream of its own, while the caller goes on with the next ones.
+//
+// Thread-safe, but for Finish(). Borrows the elements until it is gone. Its destructor gives up
+// what is not finished: blocks that were applied stay so, and the step's name may not be used
+// again.
+class PendingPush {
+ public:
+  // All borrowed.
+  struct Options {
+    CallLoop* loop = nullptr;
+    const Clock* clock = nullptr;
+    StopLatch* stop = nullptr;
+    const BlockMap* block_map = nullptr;
+    // Those that own a block.
+    std::vector<RemoteServer*> servers;
+    SlotId slot = 0;
+    Incarnation incarnation = 0;
+    Step step = 0;
+    // Samples behind the gradient.
+    int64_t weight = 0;
+    // Of each block, what the gradient is computed on.
+    std::vector<Version> base_versions;
+    // All trained elements and all averaged ones; a block's must stay as they are from the moment
+    // at which it is ready.
+    absl::Span<const float> trained;
+    absl::Span<const float> averaged;
+  };
+
+  explicit PendingPush(Options options);
+  ~PendingPush();
+  PendingPush(const PendingPush&) = delete;
+  PendingPush& operator=(const PendingPush&) = delete;
+
+  // `block` may be sent. REQUIRES: called once per block.
+  void BlockReady(BlockId block);
+  // All blocks that were not ready yet may be sent.
+  void AllReady();
+
+  // Blocks until every server has answered; gRPC then holds no reference to the elements any more.
+  // Errors as ParameterClient's. REQUIRES: every block is ready.
+  absl::StatusOr<PushResult> Finish();
+
+ private:
+  class Round;
+
+  CallLoop* const loop_;
+  const std::shared_ptr<Round> round_;
+  bool finished_ = false;
+};
+
+}  // namespace torchps
