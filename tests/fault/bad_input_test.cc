@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "common/ids.h"
 #include "common/split_mix64.h"
 #include "gmock/gmock.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -192,10 +193,10 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
       // Hello.
       {"another protocol version",
        [](PlainWorker& peer) {
-         return ChangedHello(peer, [](HelloRequest& hello) { hello.set_protocol_version(2); });
+         return ChangedHello(peer, [](HelloRequest& hello) { hello.set_protocol_version(99); });
        },
        StatusCode::kFailedPrecondition,
-       {"protocol version 1", "2"}},
+       {absl::StrCat("protocol version ", kProtocolVersion), "99"}},
       {"an empty Hello",
        [](PlainWorker& peer) {
          return ChangedHello(peer, [](HelloRequest& hello) { hello.Clear(); });

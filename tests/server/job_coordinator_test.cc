@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/ids.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/job_coordinator_rig.h"
@@ -75,7 +77,8 @@ TEST(JobCoordinatorTest, EveryJoinerWhoDisagreesIsToldInWhat) {
   const std::vector<Case> cases = {
       {"protocol version", [](JoinRequest& join) { join.set_protocol_version(99); },
        absl::StatusCode::kFailedPrecondition,
-       "the coordinator speaks protocol version 1, this worker speaks version 99"},
+       absl::StrCat("the coordinator speaks protocol version ", kProtocolVersion,
+                    ", this worker speaks version 99")},
       {"invalid job field",
        [](JoinRequest& join) { join.mutable_job()->mutable_training()->set_batch_size(-3); },
        absl::StatusCode::kInvalidArgument, "training.batch_size"},
