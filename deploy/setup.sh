@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Installs the Debian 12 packages that torchps needs and that are missing; does nothing else.
 #
-#   deploy/setup.sh [build|test|engine|netns]...     (default: build)
+#   deploy/setup.sh [build|test|engine|netns|bench]...     (default: build)
 #
 #   build    compile and run torchps        test     build, and what the tests and checks need
 #   engine   a Docker engine with compose, and debootstrap for base images
 #   netns    network namespaces
+#   bench    what bench/run.sh compares with and draws with
 #
 # It takes the machine's own apt sources, needs root or sudo only if something is missing, and
 # is done in a fraction of a second if nothing is.
@@ -54,6 +55,13 @@ NETNS_PACKAGES="
 iproute2               makes network namespaces
 python3                reads the report
 "
+BENCH_PACKAGES="
+libbenchmark-dev       the optimizers' benchmark
+python3-torch          gloo, to compare with
+python3-matplotlib     plots
+iproute2               makes a link of 1 Gbit/s
+linux-perf             profiles
+"
 
 wanted=""
 for group in "${@:-build}"; do
@@ -62,7 +70,8 @@ for group in "${@:-build}"; do
     test) wanted+="$BUILD_PACKAGES$TEST_PACKAGES" ;;
     engine) wanted+="$ENGINE_PACKAGES" ;;
     netns) wanted+="$NETNS_PACKAGES" ;;
-    *) die "unknown group '$group': expected build, test, engine or netns." ;;
+    bench) wanted+="$BENCH_PACKAGES" ;;
+    *) die "unknown group '$group': expected build, test, engine, netns or bench." ;;
   esac
 done
 # A libtorch of one's own takes the place of Debian's.

@@ -59,14 +59,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr int64_t kMaxBytes = int64_t{8} << 30;
+
 absl::StatusOr<int64_t> ParseSize(absl::string_view text) {
   int64_t unit = 1;
   if (absl::ConsumeSuffix(&text, "KiB")) unit = 1 << 10;
   if (absl::ConsumeSuffix(&text, "MiB")) unit = 1 << 20;
   int64_t number = 0;
-  if (!absl::SimpleAtoi(text, &number) || number < 1 || number > (1 << 20) ||
+  if (!absl::SimpleAtoi(text, &number) || number < 1 || number > kMaxBytes / unit ||
       number * unit % sizeof(float) != 0) {
-    return absl::InvalidArgumentError("--size is no multiple of 4 bytes, as 4096, 64KiB or 16MiB");
+    return absl::InvalidArgumentError(
+        "--size is no multiple of 4 bytes up to 8192MiB, as in 4096, 64KiB or 16MiB");
   }
   return number * unit;
 }
@@ -84,6 +87,10 @@ absl::StatusOr<Scenario> ScenarioFromFlags() {
   if (scenario.workers < 1 || scenario.servers < 1) {
     return absl::InvalidArgumentError("--workers and --servers are at least 1");
   }
+  if (scenario.transport != "tcp" && scenario.transport != "shm") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--transport is ", scenario.transport, "; expected tcp or shm"));
+  }
   return scenario;
 }
 
@@ -94,13 +101,15 @@ Json Rounded(double value) {
   return Json::parse(text);
 }
 
-void Print(const Scenario& scenario, const std::string& case_name, const Measurement& measured) {
+void Print(const Scenario& scenario, Cast cast, const std::string& case_name,
+           const Measurement& measured) {
   Json json;
   json["case"] = case_name;
   json["size"] = scenario.bytes;
   json["workers"] = scenario.workers;
   json["servers"] = scenario.servers;
-  json["transport"] = scenario.transport;
+  const bool in_memory = cast == Cast::kAlone || case_name == "shared_memory_copy";
+  json["transport"] = in_memory ? "memory" : scenario.transport;
   json["encoding"] = scenario.encoding;
   json["optimizer"] = scenario.optimizer;
   json["gbps"] = Rounded(measured.gbps);
@@ -112,7 +121,6 @@ void Print(const Scenario& scenario, const std::string& case_name, const Measure
   json["fairness"] = Rounded(measured.fairness);
   json["operations"] = measured.operations;
   json["congestion_control"] = measured.congestion;
-  json["spin_us"] = {Rounded(measured.spin_us[0]), Rounded(measured.spin_us[1])};
   std::cout << json.dump() << std::endl;
 }
 
@@ -175,7 +183,7 @@ absl::Status Drive(const std::vector<std::string>& own_arguments) {
   const auto measure = [&](const std::string& name, double seconds, int64_t least) -> absl::Status {
     const auto measured = (*ensemble)->Measure(name, absl::Seconds(seconds), least);
     if (!measured.ok()) return measured.status();
-    Print(options->scenario, name, *measured);
+    Print(options->scenario, options->cast, name, *measured);
     return absl::OkStatus();
   };
 

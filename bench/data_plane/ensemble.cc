@@ -19,17 +19,6 @@ constexpr absl::Duration kWarmUp = absl::Milliseconds(100);
 constexpr int64_t kWarmUpLeast = 3;
 constexpr absl::Duration kMemoryInterval = absl::Milliseconds(50);
 
-// How long a fixed amount of arithmetic takes.
-double SpinMicroseconds() {
-  const int64_t begin = NowNs();
-  uint64_t x = 1;
-  for (int i = 0; i < 4'000'000; ++i) {
-    x = x * 6364136223846793005u + 1442695040888963407u;
-    asm volatile("" : "+r"(x));
-  }
-  return static_cast<double>(NowNs() - begin) / 1e3;
-}
-
 double Percentile(const std::vector<int64_t>& sorted, double part) {
   const auto index = static_cast<size_t>(part * static_cast<double>(sorted.size() - 1) + 0.5);
   return static_cast<double>(sorted[index]);
@@ -98,12 +87,10 @@ absl::StatusOr<Measurement> Ensemble::Measure(const std::string& case_name, absl
 
   Measurement result;
   most_resident_bytes = 0;
-  result.spin_us[0] = SpinMicroseconds();
   const absl::Duration cpu_before = CpuTime();
   const auto lines = Round(case_name, duration, least, &most_resident_bytes);
   if (!lines.ok()) return lines.status();
   const absl::Duration cpu = CpuTime() - cpu_before;
-  result.spin_us[1] = SpinMicroseconds();
 
   std::vector<int64_t> latencies_ns;
   std::vector<double> rates;

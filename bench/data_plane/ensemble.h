@@ -24,8 +24,6 @@ struct Measurement {
   double fairness = 0;  // the slowest worker's rate by the fastest one's
   int64_t operations = 0;
   std::string congestion;  // as Child::CongestionControl, of all processes
-  // A loop that never leaves the core, before and after: a machine that is throttled needs longer.
-  double spin_us[2] = {0, 0};
 };
 
 // The processes of one scenario, kept from repetition to repetition, so that every repetition meets

@@ -12,7 +12,7 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "bench/data_plane/numbers.h"
 #include "bench/data_plane/operation.h"
@@ -32,6 +32,17 @@ namespace torchps {
 namespace {
 
 constexpr uint64_t kJobId = 1;
+
+// Of a small message the headers are a part worth speaking of.
+constexpr double kHeadersShare = 0.1;
+
+// Bytes that an encoding may put on the wire for one byte of float32, headers included.
+double MostOfFloat32(const std::string& encoding) {
+  if (encoding == "float32") return 1 + kHeadersShare;
+  if (encoding == "int8") return 0.25 + kHeadersShare;
+  if (encoding == "top_k") return 0.05 + kHeadersShare;
+  return 0.5 + kHeadersShare;
+}
 
 EncodingSpec::Kind KindOf(const std::string& encoding) {
   if (encoding == "bfloat16") return EncodingSpec::BFLOAT16;
@@ -79,6 +90,9 @@ class TorchpsStage final : public Stage {
   absl::Status Ping();
 
  private:
+  absl::StatusOr<ServerStatus> StatusOfServer0();
+  // FAILED_PRECONDITION if a push takes more of the wire than this scenario's way of sending it.
+  absl::Status CheckBytesOnTheWire(const Scenario& scenario);
   absl::Status PushAs(Step step) {
     return client_->Push(step, /*weight=*/1, gradients_, /*averaged=*/{}).status();
   }
@@ -124,10 +138,40 @@ absl::Status TorchpsStage::Join(const Scenario& scenario, const Place& place) {
 
   gradients_ = SomeFloats(layout->size());
   if (const absl::StatusOr<Step> greeted = client_->Hello(); !greeted.ok()) return greeted.status();
+  const absl::StatusOr<ServerStatus> status = StatusOfServer0();
+  if (!status.ok()) return status.status();
   ping_.set_slot(place.slot);
   ping_.set_incarnation(1);
+  ping_.set_server_life(status->server_life());
   if (place.slot > 0) return absl::OkStatus();
-  return client_->Initialize(gradients_);
+  if (absl::Status brought = client_->Initialize(gradients_); !brought.ok()) return brought;
+  return CheckBytesOnTheWire(scenario);
+}
+
+absl::StatusOr<ServerStatus> TorchpsStage::StatusOfServer0() {
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(10)));
+  ServerStatus status;
+  const absl::Status asked =
+      FromGrpcStatus(stub_->GetServerStatus(&context, ServerStatusRequest(), &status));
+  if (!asked.ok()) return asked;
+  return status;
+}
+
+absl::Status TorchpsStage::CheckBytesOnTheWire(const Scenario& scenario) {
+  const absl::StatusOr<ServerStatus> before = StatusOfServer0();
+  if (!before.ok()) return before.status();
+  if (absl::Status pushed = Push(); !pushed.ok()) return pushed;
+  const absl::StatusOr<ServerStatus> after = StatusOfServer0();
+  if (!after.ok()) return after.status();
+  const auto bytes = static_cast<double>(after->bytes_in() - before->bytes_in());
+  const double share = bytes * scenario.servers / static_cast<double>(scenario.bytes);
+  const double most =
+      scenario.transport == "shm" ? kHeadersShare : MostOfFloat32(scenario.encoding);
+  if (share <= most) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "a push by %s as %s put %.2f of its float32 bytes on the wire; expected at most %.2f",
+      scenario.transport, scenario.encoding, share, most));
 }
 
 absl::Status TorchpsStage::Ping() {
@@ -158,13 +202,6 @@ class TorchpsOperation final : public Operation {
 
 absl::StatusOr<std::unique_ptr<Operation>> TorchpsStage::Prepare(absl::string_view name) {
   if (name == "ping") {
-    grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(10)));
-    ServerStatus status;
-    const absl::Status asked =
-        FromGrpcStatus(stub_->GetServerStatus(&context, ServerStatusRequest(), &status));
-    if (!asked.ok()) return asked;
-    ping_.set_server_life(status.server_life());
     return std::make_unique<TorchpsOperation>(
         this, std::vector<TorchpsOperation::Method>{&TorchpsStage::Ping});
   }

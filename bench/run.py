@@ -1,0 +1,154 @@
+"""Measures everything in bench/plan.py side by side; bench/run.sh builds it all and calls this.
+
+Repetition i of every case comes before repetition i + 1 of any, so a phase in which the machine is
+slow meets all of them. Before and after each one a probe counts how long fixed arithmetic takes on
+every core; where that was much longer than at the best of times, the repetition is done again.
+"""
+
+import argparse
+import hashlib
+import os
+import sys
+import time
+
+import plots
+import rows as table
+import verdict
+from plan import Plan
+from sources import ROOT, Skipped
+
+PROBE = bytes(2 << 20)
+# How much longer than at its best the probe may take.
+THROTTLED = 1.25
+
+
+class SpinProbe:
+    """How fast the cores are just now, next to the best that was seen."""
+
+    def __init__(self):
+        self.cores = sorted(os.sched_getaffinity(0))
+        self.best = min(self._slowest_core() for _ in range(10))
+
+    def slowdown(self):
+        seconds = self._slowest_core()
+        self.best = min(self.best, seconds)
+        return seconds / self.best
+
+    def _slowest_core(self):
+        slowest = 0.0
+        for core in self.cores:
+            os.sched_setaffinity(0, {core})
+            begin = time.perf_counter()
+            hashlib.sha256(PROBE)
+            slowest = max(slowest, time.perf_counter() - begin)
+        os.sched_setaffinity(0, self.cores)
+        return slowest
+
+
+class Run:
+    """All repetitions; what came out is in `samples`, what did not in `skipped`."""
+
+    def __init__(self, plan, options):
+        self.plan = plan
+        self.options = options
+        self.probe = SpinProbe()
+        self.samples = []
+        self.skipped = {}
+        self.repeats = 0
+        # Of a machine that is busy all the time every repetition would be done again.
+        self.repeats_left = len(plan.units) * options.repetitions // 4
+
+    def all(self):
+        for repetition in range(self.options.repetitions):
+            begin = time.monotonic()
+            for unit in self.plan.units:
+                if unit.label not in self.skipped and not (unit.once and repetition):
+                    self._one(unit, repetition)
+            print(f"repetition {repetition + 1} of {self.options.repetitions}: "
+                  f"{time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
+
+    def _one(self, unit, repetition):
+        for attempt in range(self.options.attempts):
+            slowdown = self.probe.slowdown()
+            try:
+                samples = unit.measure()
+            except Skipped as why:
+                self.skipped[unit.label] = str(why)
+                print(f"left out: {unit.label}: {why}", file=sys.stderr, flush=True)
+                return
+            slowdown = max(slowdown, self.probe.slowdown())
+            throttled = slowdown > THROTTLED
+            last = attempt + 1 == self.options.attempts or unit.once or self.repeats_left == 0
+            if not throttled or last:
+                break
+            self.repeats += 1
+            self.repeats_left -= 1
+        for sample in samples:
+            self.samples.append({**sample, "repetition": repetition, "throttled": throttled})
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(prog="bench/run.sh", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--case", action="append", default=[], metavar="NAME",
+                        help="only this case or group; may be repeated; raw TCP comes along")
+    parser.add_argument("--json", metavar="FILE", help="write the rows here as well")
+    parser.add_argument("--out", default=os.path.join(ROOT, "bench/out"), metavar="DIR",
+                        help="results.json, results.md and the plots; default bench/out")
+    parser.add_argument("--repetitions", type=int, default=0, help="default 5; 2 with --quick")
+    parser.add_argument("--seconds", type=float, default=0, help="of one repetition; default 0.4")
+    parser.add_argument("--memory_seconds", type=float, default=0,
+                        help="of the memory case; default 30, 600 with --all")
+    parser.add_argument("--attempts", type=int, default=3,
+                        help="at a repetition during which the machine was throttled")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
+    parser.add_argument("--all", action="store_true", help="every size, server and worker: hours")
+    options = parser.parse_args(arguments)
+    options.repetitions = options.repetitions or (2 if options.quick else 5)
+    options.seconds = options.seconds or (0.05 if options.quick else 0.4)
+    options.memory_seconds = options.memory_seconds or \
+        (2 if options.quick else 600 if options.all else 30)
+    return options
+
+
+def describe(run, seconds):
+    """What a reader of the figures should know."""
+    lines = [f"{run.options.repetitions} repetitions of {run.options.seconds} s, taking turns, on "
+             f"{os.cpu_count()} cores, in {seconds:.0f} s. GB/s is 1e9 bytes of float32 payload "
+             "per second; medians, with the range in brackets."]
+    throttled = sum(sample["throttled"] for sample in run.samples)
+    lines.append(f"The spin probe found the machine throttled {run.repeats + throttled} times; "
+                 f"{run.repeats} repetitions were done again, {throttled} samples stand as they "
+                 "are.")
+    for why in dict.fromkeys(run.skipped.values()):
+        labels = [label for label, other in run.skipped.items() if other == why]
+        lines.append(f"Left out: {'; '.join(labels)}: {why}.")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    options = parse(sys.argv[1:])
+    os.makedirs(options.out, exist_ok=True)
+    begin = time.monotonic()
+    try:
+        plan = Plan(options)
+    except Skipped as why:
+        sys.exit(f"bench/run.sh: {why}")
+    run = Run(plan, options)
+    try:
+        run.all()
+    finally:
+        plan.close()
+    rows = table.aggregate(run.samples)
+    text = describe(run, time.monotonic() - begin) + "\n" + table.markdown(rows) + "\n" + \
+        verdict.markdown(verdict.judge(rows))
+    for path in filter(None, (os.path.join(options.out, "results.json"), options.json)):
+        table.write_json(path, rows)
+    with open(os.path.join(options.out, "results.md"), "w", encoding="utf-8") as file:
+        file.write(text)
+    plots.draw(rows, options.out)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

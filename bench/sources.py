@@ -1,0 +1,216 @@
+"""What can be measured: each class runs programs and hands back samples.
+
+A sample is a dict: what was measured (case, size, workers, servers, transport, encoding, variant)
+and what came out (gbps, cpu_s_per_gb, p50_us, p99_us, rss_mb, ...). gbps is GB/s, 1e9 bytes of
+float32 payload per second. What could not be measured raises Skipped with one sentence.
+"""
+
+import json
+import os
+import subprocess
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BIN = os.path.join(ROOT, "bazel-bin")
+MIB = 1 << 20
+
+
+class Skipped(Exception):
+    """Why something was not measured."""
+
+
+class Talker:
+    """A program that answers each line with a line."""
+
+    def __init__(self, command):
+        self.errors = tempfile.TemporaryFile(mode="w+")
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=self.errors, text=True)
+
+    def say(self, line):
+        try:
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # hear() finds out why
+
+    def hear(self):
+        line = self.process.stdout.readline()
+        if line:
+            return line.strip()
+        self.errors.seek(0)
+        said = self.errors.read().strip().splitlines()
+        raise Skipped(said[0] if said else "a program ended without a word")
+
+    def close(self):
+        self.process.stdin.close()
+        try:
+            self.process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class Ensemble:
+    """One scenario of bench/data_plane: its servers and workers, kept until close()."""
+
+    def __init__(self, size, workers=1, servers=1, transport="tcp", encoding="float32",
+                 variant="", flags=()):
+        self.size = size
+        self.variant = variant
+        self.flags = [f"--size={size}", f"--workers={workers}", f"--servers={servers}",
+                      f"--transport={transport}", f"--encoding={encoding}", *flags]
+        self.talker = None
+        self.dead = None
+
+    def measure(self, case, seconds, least=3):
+        if self.dead:
+            raise Skipped(self.dead)
+        try:
+            if self.talker is None:
+                self.talker = Talker([os.path.join(BIN, "bench/data_plane/data_plane"),
+                                      "--interactive", f"--case={case}", *self.flags])
+                self.talker.hear()
+            self.talker.say(f"{case} {seconds} {least}")
+            sample = json.loads(self.talker.hear())
+        except Skipped as why:
+            self.dead = str(why)
+            raise
+        sample["variant"] = self.variant
+        return [sample]
+
+    def close(self):
+        if self.talker is not None:
+            self.talker.close()
+            self.talker = None
+
+
+class Gloo:
+    """all_reduce between two processes; gbps counts the tensor once."""
+
+    RANKS = 2
+
+    def __init__(self):
+        self.talkers = []
+        self.folder = tempfile.TemporaryDirectory()
+
+    def measure(self, size, seconds, least=3):
+        if not self.talkers:
+            script = os.path.join(ROOT, "bench/gloo_all_reduce.py")
+            rendezvous = os.path.join(self.folder.name, "rendezvous")
+            self.talkers = [Talker(["/usr/bin/python3", script, str(rank), str(self.RANKS),
+                                    rendezvous]) for rank in range(self.RANKS)]
+            for talker in self.talkers:
+                talker.hear()
+        for talker in self.talkers:
+            talker.say(f"{size} {seconds} {least}")
+        answers = [json.loads(talker.hear()) for talker in self.talkers]
+        mean_s = max(answer["mean_us"] for answer in answers) / 1e6
+        gb = size / 1e9
+        return [{
+            "case": "gloo_all_reduce", "size": size, "workers": self.RANKS, "servers": 0,
+            "transport": "tcp", "encoding": "float32", "variant": "", "gbps": gb / mean_s,
+            "cpu_s_per_gb": sum(a["cpu_s"] for a in answers) / (answers[0]["operations"] * gb),
+            "p50_us": max(answer["p50_us"] for answer in answers),
+            "p99_us": max(answer["p99_us"] for answer in answers),
+            "operations": answers[0]["operations"],
+            "congestion_control": answers[0]["congestion_control"],
+        }]
+
+    def close(self):
+        for talker in self.talkers:
+            talker.close()
+        self.folder.cleanup()
+
+
+class Kernels:
+    """bench/apply_kernels_benchmark: all optimizers; gbps counts what is read and written."""
+
+    def measure(self, seconds):
+        command = [os.path.join(BIN, "bench/apply_kernels_benchmark"), "--benchmark_format=json",
+                   f"--benchmark_min_time={seconds}"]
+        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                check=False)
+        if result.returncode != 0:
+            raise Skipped(f"apply_kernels_benchmark failed: {result.stderr.strip()[-200:]}")
+        samples = []
+        for row in json.loads(result.stdout)["benchmarks"]:
+            sample = {"case": "apply_kernel", "variant": row["name"],
+                      "p50_us": row["real_time"] * {"ns": 1e-3, "us": 1, "ms": 1e3}[row["time_unit"]]}
+            if "memory" in row:
+                sample["gbps"] = row["memory"] / 1e9
+            for counter in ("gradient", "of_limit", "of_torch"):
+                if counter in row:
+                    sample[counter] = row[counter]
+            samples.append(sample)
+        return samples
+
+    def close(self):
+        pass
+
+
+class TrainStep:
+    """One model's step, alone and as a worker of one server, on the cores given.
+
+    own_core: torch on core 0 alone, the server on core 1. shared: both on both cores.
+    """
+
+    PLACES = {"own_core": ("taskset -c 0", "taskset -c 1", 1), "shared": ("", "", 2)}
+
+    def __init__(self, model, batch, steps, warm_up):
+        self.flags = [f"--model={model}", f"--batch={batch}", f"--steps={steps}",
+                      f"--warm_up={warm_up}"]
+        self.model = model
+
+    def measure(self, place):
+        worker_prefix, server_prefix, threads = self.PLACES[place]
+        flags = self.flags + [f"--threads={threads}"]
+        alone = self._run(worker_prefix, flags)
+        server = Talker(server_prefix.split() +
+                        [os.path.join(BIN, "server/ps_server"), "--exit_with_parent"])
+        try:
+            address = server.hear().split("address=")[1].split()[0]
+            worker = self._run(worker_prefix, flags + [f"--servers={address}"])
+        finally:
+            server.close()
+        return [{"case": "train_step", "workers": 1, "servers": servers, "encoding": "float32",
+                 "variant": f"{self.model}/{place}/{what}", "p50_us": figures["mean_us"],
+                 "median_us": figures["median_us"], "operations": figures["steps"]}
+                for what, servers, figures in (("alone", 0, alone), ("worker", 1, worker))]
+
+    def _run(self, prefix, flags):
+        result = subprocess.run(prefix.split() + [os.path.join(BIN, "bench/train_step"), *flags],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                check=False)
+        if result.returncode != 0:
+            raise Skipped(f"train_step failed: {result.stderr.strip()[-200:]}")
+        return json.loads(result.stdout.strip().splitlines()[-1])
+
+    def close(self):
+        pass
+
+
+class Memory:
+    """Many workers push as fast as they can into a server whose apply is slowed down."""
+
+    WORKERS = 32
+    SIZE = 64 * MIB
+    SLOWED = 20
+
+    def __init__(self, transport):
+        self.ensemble = Ensemble(self.SIZE, workers=self.WORKERS, transport=transport,
+                                 variant="slowed 20 times",
+                                 flags=[f"--server_flags=--slow={self.SLOWED}"])
+
+    def measure(self, seconds):
+        samples = self.ensemble.measure("push_apply", seconds, least=1)
+        for sample in samples:
+            sample["case"] = "memory"
+            sample["ceiling_mb"] = (1.1 * self.SIZE + 96 * MIB) / 1e6
+            sample["seconds"] = seconds
+        return samples
+
+    def close(self):
+        self.ensemble.close()
+
+

@@ -1,0 +1,167 @@
+// Measures: one training step of a model, alone in this process with torch::optim, or as a worker
+// of the servers in --servers with everything that a worker does. Same module, same random samples,
+// same objective, SGD with momentum in both; a step lasts from one batch being asked for to the
+// next. Prints one JSON object. bench/README.md has the commands.
+
+#include <torch/optim/sgd.h>
+#include <torch/utils.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "proto/job_spec.h"
+#include "worker/models/model_registry.h"
+#include "worker/train.h"
+
+ABSL_FLAG(std::string, model, "convnet", "mlp, convnet, resnet18 or transformer");
+ABSL_FLAG(int, batch, 32, "samples of a step");
+ABSL_FLAG(int, steps, 20, "steps that count");
+ABSL_FLAG(int, warm_up, 5, "steps before that");
+ABSL_DECLARE_FLAG(std::vector<std::string>, servers);
+ABSL_DECLARE_FLAG(int, threads);
+
+namespace torchps {
+namespace {
+
+constexpr int64_t kClasses = 10;
+constexpr int64_t kSamples = 1 << 16;
+constexpr int64_t kContext = 128;
+
+// One random batch, always the same, handed out as a copy; notes when it is asked for.
+class RandomSamples final : public Dataset {
+ public:
+  RandomSamples(const std::string& model, std::vector<absl::Duration>* asked) : asked_(asked) {
+    shape_.classes = kClasses;
+    const int64_t batch = absl::GetFlag(FLAGS_batch);
+    if (model == "transformer") {
+      shape_.context = kContext;
+      shape_.classes = 256;
+      batch_.input = torch::randint(shape_.classes, {batch, kContext});
+      batch_.target = torch::randint(shape_.classes, {batch, kContext});
+      return;
+    }
+    shape_.channels = model == "resnet18" ? 3 : 1;
+    shape_.height = shape_.width = model == "resnet18" ? 32 : 28;
+    shape_.features = shape_.channels * shape_.height * shape_.width;
+    batch_.input = torch::randn({batch, shape_.channels, shape_.height, shape_.width});
+    batch_.target = torch::randint(kClasses, {batch});
+  }
+
+  int64_t size() const override { return kSamples; }
+  DataShape shape() const override { return shape_; }
+
+  absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override {
+    asked_->push_back(SteadyClock().Now());
+    const auto rows = static_cast<int64_t>(indices.size());
+    return Batch{batch_.input.narrow(0, 0, rows).clone(), batch_.target.narrow(0, 0, rows).clone()};
+  }
+
+ private:
+  DataShape shape_;
+  Batch batch_;
+  // Of the one thread that trains.
+  std::vector<absl::Duration>* const asked_;
+};
+
+absl::StatusOr<Task> MakeBenchTask(const JobSpec& job, std::vector<absl::Duration>* asked) {
+  DataSource data;
+  data.train = std::make_shared<RandomSamples>(job.model().name(), asked);
+  data.description = "random samples";
+  return MakeTask(job, std::move(data));
+}
+
+// The loop that everybody writes.
+absl::Status TrainAlone(std::vector<absl::Duration>* asked) {
+  JobSpec spec;
+  spec.mutable_model()->set_name(absl::GetFlag(FLAGS_model));
+  spec.mutable_optimizer()->set_learning_rate(1e-4);
+  const absl::StatusOr<JobSpec> job = NormalizeJobSpec(std::move(spec));
+  if (!job.ok()) return job.status();
+  at::set_num_threads(absl::GetFlag(FLAGS_threads));
+  torch::manual_seed(1);
+  const absl::StatusOr<Task> task = MakeBenchTask(*job, asked);
+  if (!task.ok()) return task.status();
+  torch::optim::SGD optimizer(task->module().parameters(),
+                              torch::optim::SGDOptions(1e-4).momentum(0.9));
+  const std::vector<int64_t> samples(absl::GetFlag(FLAGS_batch));
+  task->module().train();
+  for (int step = 0; step <= absl::GetFlag(FLAGS_warm_up) + absl::GetFlag(FLAGS_steps); ++step) {
+    const absl::StatusOr<Batch> batch = task->data().train->Get(samples);
+    optimizer.zero_grad();
+    task->objective().loss(task->Forward(batch->input), batch->target).backward();
+    optimizer.step();
+  }
+  return absl::OkStatus();
+}
+
+// The flags that make a worker train the same.
+std::vector<std::string> WorkerArguments() {
+  std::vector<std::string> arguments = {"train_step"};
+  const auto set = [&arguments](const std::string& field, const auto& value) {
+    arguments.push_back(absl::StrCat("--set=", field, "=", value));
+  };
+  set("model.name", absl::GetFlag(FLAGS_model));
+  set("data.source", "random");
+  set("training.batch_size", absl::GetFlag(FLAGS_batch));
+  set("training.max_pushes", absl::GetFlag(FLAGS_warm_up) + absl::GetFlag(FLAGS_steps) + 1);
+  set("training.evaluate", "false");
+  set("optimizer.sgd.momentum", 0.9);
+  set("optimizer.learning_rate", 1e-4);
+  set("consistency.staleness_bound", 1);
+  return arguments;
+}
+
+int TrainAsWorker(int argc, char** argv, std::vector<absl::Duration>* asked) {
+  std::vector<std::string> all = WorkerArguments();
+  all.insert(all.end(), argv + 1, argv + argc);
+  std::vector<char*> pointers;
+  for (std::string& argument : all) pointers.push_back(argument.data());
+  return TrainMain(static_cast<int>(pointers.size()), pointers.data(),
+                   [asked](const JobSpec& job) { return MakeBenchTask(job, asked); });
+}
+
+void Print(const std::vector<absl::Duration>& asked) {
+  const size_t warm_up = absl::GetFlag(FLAGS_warm_up);
+  std::vector<double> steps_us;
+  for (size_t i = warm_up + 1; i < asked.size(); ++i) {
+    steps_us.push_back(absl::ToDoubleMicroseconds(asked[i] - asked[i - 1]));
+  }
+  if (steps_us.empty()) return;
+  nlohmann::ordered_json json;
+  json["model"] = absl::GetFlag(FLAGS_model);
+  json["steps"] = steps_us.size();
+  json["mean_us"] = absl::ToDoubleMicroseconds(asked.back() - asked[warm_up]) / steps_us.size();
+  std::nth_element(steps_us.begin(), steps_us.begin() + steps_us.size() / 2, steps_us.end());
+  json["median_us"] = steps_us[steps_us.size() / 2];
+  std::printf("%s\n", json.dump().c_str());
+  std::fflush(stdout);
+}
+
+}  // namespace
+}  // namespace torchps
+
+int main(int argc, char** argv) {
+  // TrainMain reads them again, with its own words for what it does not know.
+  absl::ParseCommandLine(argc, argv);
+  std::vector<absl::Duration> asked;
+  int code = 0;
+  if (absl::GetFlag(FLAGS_servers).empty()) {
+    const absl::Status status = torchps::TrainAlone(&asked);
+    if (!status.ok()) {
+      std::fprintf(stderr, "train_step: %s\n", std::string(status.message()).c_str());
+      code = 1;
+    }
+  } else {
+    code = torchps::TrainAsWorker(argc, argv, &asked);
+  }
+  if (code == 0) torchps::Print(asked);
+  return code;
+}

@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""Holds the rows of one run against what the data plane must show.
+
+  verdict.py FILE.json      prints one line per bar: the figure, the bar, met or not met
+
+Exits 1 if a bar is not met or has no figure.
+"""
+
+import json
+import sys
+
+MIB = 1 << 20
+LARGE = (16 * MIB, 100 * MIB)
+
+
+class Bar:
+    """One figure and what it has to be: at least `least`, or at most `most`."""
+
+    def __init__(self, point, what, figure, least=None, most=None):
+        self.point = point
+        self.what = what
+        self.figure = figure
+        self.least = least
+        self.most = most
+
+    @property
+    def met(self):
+        """None: there is no figure, or no bar."""
+        if self.figure is None or (self.least is None and self.most is None):
+            return None
+        return (self.least is None or self.figure >= self.least) and \
+            (self.most is None or self.figure <= self.most)
+
+    @property
+    def wanted(self):
+        if self.least is not None:
+            return f">= {self.least:g}"
+        return f"<= {self.most:g}" if self.most is not None else ""
+
+    @property
+    def word(self):
+        if self.figure is None:
+            return "not measured"
+        return {True: "met", False: "**not met**", None: "stated"}[self.met]
+
+
+class Rows:
+    """Finds rows by their fields; what is not named is one worker, one server, TCP, float32."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def find(self, case, **wanted):
+        if "variant" not in wanted:
+            wanted = {"workers": 1, "servers": 1, "transport": "tcp", "encoding": "float32",
+                      **wanted}
+        for row in self.rows:
+            if row["case"] == case and all(row.get(key) == value for key, value in wanted.items()):
+                return row
+        return {}
+
+    def all(self, case):
+        return [row for row in self.rows if row["case"] == case]
+
+
+def ratio(row, other, field="gbps"):
+    if not row.get(field) or not other.get(field):
+        return None
+    return row[field] / other[field]
+
+
+def size_name(size):
+    return f"{size // MIB} MiB" if size >= MIB else f"{size >> 10} KiB"
+
+
+def tcp(rows):
+    bars = {"push": 0.70, "push_apply": 0.66, "pull": 0.70, "push_pull": 0.68}
+    for size in LARGE:
+        for case, least in bars.items():
+            yield Bar(1, f"{case} {size_name(size)}: of raw TCP",
+                      rows.find(case, size=size).get("ratio_to_raw_tcp"), least=least)
+        for case in bars:
+            yield Bar(1, f"{case} {size_name(size)}: CPU s/GB by raw TCP's",
+                      ratio(rows.find(case, size=size), rows.find("raw_tcp", size=size),
+                            "cpu_s_per_gb"), most=1.5)
+    for case in bars:
+        row = rows.find(case, size=MIB)
+        yield Bar(1, f"{case} 1 MiB: of raw TCP", row.get("ratio_to_raw_tcp"), least=0.6)
+        yield Bar(1, f"{case} 1 MiB: of raw TCP that waits for an answer to each message",
+                  ratio(row, rows.find("raw_tcp_answered", size=MIB)))
+    for size in LARGE:
+        yield Bar(1, f"push_apply {size_name(size)}: four in flight by one",
+                  ratio(rows.find("push_apply", size=size, workers=4),
+                        rows.find("push_apply", size=size)), least=1.0)
+
+
+def one_host(rows):
+    for size in LARGE:
+        push = rows.find("push_apply", size=size, transport="shm")
+        yield Bar(2, f"shm push_apply {size_name(size)}: of the same apply in-process",
+                  ratio(push, rows.find("in_process_apply", size=size, transport="memory")), least=0.85)
+        yield Bar(2, f"shm push_apply {size_name(size)}: of raw TCP",
+                  push.get("ratio_to_raw_tcp"), least=1.0)
+        yield Bar(2, f"shm pull {size_name(size)}: of memcpy",
+                  ratio(rows.find("pull", size=size, transport="shm"),
+                        rows.find("memcpy", size=size, transport="memory")), least=0.8)
+
+
+def small(rows):
+    for transport, most in (("tcp", 1.3), ("shm", None)):
+        yield Bar(3, f"{transport} push_apply 4 KiB: median by that of a bare gRPC ping",
+                  ratio(rows.find("push_apply", size=4096, transport=transport),
+                        rows.find("ping", size=4096, transport=transport), "p50_us"), most=most)
+
+
+def kernels(rows):
+    for row in rows.all("apply_kernel"):
+        if row.get("of_limit") is not None:
+            judged = row["variant"].split("/")[-1] in ("sgd", "sgd_momentum", "adamw")
+            yield Bar(4, f"{row['variant']}: of the memory bandwidth limit", row["of_limit"],
+                      least=0.85 if judged else None)
+        if row.get("of_torch") is not None:
+            yield Bar(4, f"{row['variant']}: times torch::optim", row["of_torch"],
+                      least=2.0 if "adam" in row["variant"] else None)
+
+
+def encodings(rows):
+    for encoding, least in (("bfloat16", 1.8), ("float16", None), ("int8", 3.0), ("top_k", None)):
+        yield Bar(5, f"{encoding} push over 1 Gbit/s: elements/s by float32's",
+                  ratio(rows.find("link_push_apply", encoding=encoding),
+                        rows.find("link_push_apply")), least=least)
+    for size in LARGE:
+        for encoding in ("bfloat16", "int8"):
+            yield Bar(5, f"{encoding} push_apply {size_name(size)}, loopback: by float32's",
+                      ratio(rows.find("push_apply", size=size, encoding=encoding),
+                            rows.find("push_apply", size=size)), least=1.0)
+
+
+def train_steps(rows):
+    for row in rows.all("train_step"):
+        if not row["variant"].endswith("/worker"):
+            continue
+        model, place, _ = row["variant"].split("/")
+        judged = place == "own_core" and model in ("resnet18", "convnet")
+        yield Bar(6, f"{model}, {place}: a worker's step by the same loop's alone",
+                  row.get("times_alone"), most=1.05 if judged else None)
+
+
+def memory(rows):
+    for row in rows.all("memory"):
+        seconds = row.get("seconds", 0)
+        yield Bar(7, f"{row['transport']}: most RSS in {seconds:.0f} s by its ceiling of "
+                  f"{row['ceiling_mb']:.0f} MB", ratio({"mb": row["rss_mb"]},
+                                                      {"mb": row["ceiling_mb"]}, "mb"), most=1.0)
+
+
+def gloo(rows):
+    other = rows.find("gloo_all_reduce", size=100 * MIB, workers=2, servers=0)
+    for workers, transport in ((2, "tcp"), (2, "shm"), (1, "tcp"), (1, "shm")):
+        judged = (workers, transport) == (2, "tcp")
+        yield Bar(8, f"{transport} push_pull 100 MiB, {workers} workers: time by gloo all_reduce's",
+                  ratio(rows.find("push_pull", size=100 * MIB, workers=workers,
+                                  transport=transport), other, "p50_us"),
+                  most=0.65 if judged else None)
+
+
+def scaling(rows):
+    for case in ("push_apply", "pull", "push_pull"):
+        found = [rows.find(case, size=16 * MIB, workers=workers) for workers in (1, 2, 4, 8, 16)]
+        rates = [row["gbps"] for row in found if row.get("gbps")]
+        peak = rates.index(max(rates)) if rates else 0
+        yield Bar(9, f"{case} 16 MiB: least from the peak to 16 workers by the peak",
+                  min(rates[peak:]) / rates[peak] if len(rates) == len(found) else None,
+                  least=0.85)
+        fair = [row["fairness"] for row in found[1:] if row.get("fairness")]
+        yield Bar(9, f"{case} 16 MiB: slowest slot by fastest, 2 to 16 workers",
+                  min(fair) if len(fair) == len(found) - 1 else None, least=0.8)
+
+
+def judge(rows):
+    table = Rows(rows)
+    return [bar for point in (tcp, one_host, small, kernels, encodings, train_steps, memory, gloo,
+                              scaling) for bar in point(table)]
+
+
+def markdown(bars):
+    lines = ["| point | what | figure | bar | |", "|---|---|---|---|---|"]
+    for bar in bars:
+        figure = "" if bar.figure is None else f"{bar.figure:.2f}"
+        lines.append(f"| {bar.point} | {bar.what} | {figure} | {bar.wanted} | {bar.word} |")
+    met = sum(bar.met is True for bar in bars)
+    missed = sum(bar.met is False for bar in bars)
+    absent = sum(bar.figure is None and bar.wanted != "" for bar in bars)
+    lines.append(f"\n{met} bars met, {missed} not met, {absent} not measured.")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__.strip())
+    with open(sys.argv[1], encoding="utf-8") as file:
+        bars = judge(json.load(file))
+    print(markdown(bars), end="")
+    sys.exit(any(bar.wanted and bar.met is not True for bar in bars))
+
+
+if __name__ == "__main__":
+    main()
