@@ -317,6 +317,7 @@ void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, Checker
 void NormalizeWire(WireSpec* wire, Checker& check) {
   if (!wire->has_block_bytes()) wire->set_block_bytes(1 << 20);
   check.Range<int64_t>("wire.block_bytes", wire->block_bytes(), 64, 64 << 20);
+  if (!wire->has_shared_memory()) wire->set_shared_memory(true);
   if (wire->block_bytes() % static_cast<int64_t>(sizeof(float)) != 0) {
     check.Fail("wire.block_bytes", wire->block_bytes(), "a multiple of 4");
   }

@@ -114,7 +114,6 @@ int64_t BlockUpdater::StateBytes(const BlockRange& range) const {
 }
 
 void BlockUpdater::Allocate(Block* block) const {
-  block->values.assign(block->range.length, 0.0f);
   if (block->range.averaged) return;
   block->slots.assign(optimizer_->slots(), std::vector<float>(block->range.length, 0.0f));
   std::vector<float*> slots;
@@ -124,6 +123,7 @@ void BlockUpdater::Allocate(Block* block) const {
 
 void BlockUpdater::Apply(Block* block, const FramePayload& payload, double rate_factor,
                          double share) const {
+  const BlockChange change(block);
   Cursor cursor(*this, block, rate_factor, share);
   payload.ForEachRun([&](int64_t, absl::Span<const float> run) { cursor.Consume(run); });
   ++block->version;
@@ -131,6 +131,7 @@ void BlockUpdater::Apply(Block* block, const FramePayload& payload, double rate_
 
 void BlockUpdater::Apply(Block* block, absl::Span<const float> gradient, double rate_factor,
                          double share) const {
+  const BlockChange change(block);
   Cursor cursor(*this, block, rate_factor, share);
   cursor.Consume(gradient);
   ++block->version;

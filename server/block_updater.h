@@ -28,10 +28,10 @@ class BlockUpdater {
                                                               const ModelLayout& layout,
                                                               const BlockMap& map);
 
-  // What Allocate takes for a block like this one.
+  // What a block like this one takes: its values, and what Allocate adds.
   int64_t StateBytes(const BlockRange& range) const;
 
-  // Gives the block memory for values and optimizer slots, in their initial state.
+  // Gives the block memory for its optimizer slots, in their initial state.
   void Allocate(Block* block) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);
 
   // One optimizer step with this gradient, in place, decoding as it reads; or, for an averaged

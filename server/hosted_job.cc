@@ -10,6 +10,7 @@
 #include "proto/job_difference.h"
 #include "proto/job_spec.h"
 #include "proto/layout_codec.h"
+#include "proto/shared_offer.h"
 #include "server/async_push.h"
 #include "server/sync_push.h"
 
@@ -74,6 +75,9 @@ absl::StatusOr<std::unique_ptr<HostedJob>> HostedJob::Create(const HelloRequest&
   const absl::Status fits = CheckMemory(
       *map, request.server_index(), spec->consistency().mode() == ConsistencySpec::SYNC, **updater);
   if (!fits.ok()) return fits;
+  absl::StatusOr<std::unique_ptr<ValueArena>> arena =
+      ValueArena::Create(*map, request.server_index(), spec->wire().shared_memory());
+  if (!arena.ok()) return arena.status();
 
   auto job =
       absl::WrapUnique(new HostedJob(*spec, request, *std::move(layout), *std::move(map), clock));
@@ -86,8 +90,9 @@ absl::StatusOr<std::unique_ptr<HostedJob>> HostedJob::Create(const HelloRequest&
   } else {
     job->policy_ = std::make_unique<AsyncPush>(spec->consistency().lag(), job->updater_.get());
   }
-  job->store_ = std::make_unique<ParameterStore>(job->layout_, job->map_, job->server_index_,
-                                                 job->updater_.get(), job->policy_.get());
+  job->store_ =
+      std::make_unique<ParameterStore>(job->layout_, job->map_, job->server_index_,
+                                       *std::move(arena), job->updater_.get(), job->policy_.get());
   return job;
 }
 
@@ -99,6 +104,7 @@ HostedJob::HostedJob(const JobSpec& spec, const HelloRequest& request, ModelLayo
       job_id_(request.job_id()),
       server_index_(request.server_index()),
       clock_(clock),
+      push_segments_(layout_),
       clocks_(absl::Seconds(spec.membership().lease_seconds())),
       pull_gate_(PullBound(spec.consistency())) {}
 
@@ -145,6 +151,18 @@ absl::Status HostedJob::Enter(SlotId slot, Incarnation incarnation, HelloReply* 
   return absl::OkStatus();
 }
 
+void HostedJob::Share(const HelloRequest& request, HelloReply* reply) {
+  const SharedSegment* const values = store_->arena().segment();
+  if (values == nullptr || !request.has_shared_memory()) {
+    push_segments_.Close(request.slot(), request.incarnation());
+    return;
+  }
+  const absl::Status opened = push_segments_.Open(request.slot(), request.incarnation(),
+                                                  DecodeOffer(request.shared_memory()));
+  // A worker in another container, or another user's, goes through the network.
+  if (opened.ok()) *reply->mutable_shared_memory() = EncodeOffer(values->offer());
+}
+
 absl::Status HostedJob::Renew(SlotId slot, Incarnation incarnation) {
   MutexLock lock(&mutex_);
   return clocks_.Renew(slot, incarnation, clock_->Now());
@@ -152,6 +170,7 @@ absl::Status HostedJob::Renew(SlotId slot, Incarnation incarnation) {
 
 void HostedJob::Leave(SlotId slot, Incarnation incarnation) {
   if (slot < 0 || slot >= kMaxSlots) return;
+  push_segments_.Close(slot, incarnation);
   {
     MutexLock membership(&membership_mutex_);
     Incarnation expected = incarnation;
@@ -168,7 +187,7 @@ void HostedJob::ExpireLeases() {
     MutexLock membership(&membership_mutex_);
     MutexLock lock(&mutex_);
     for (const SlotId slot : clocks_.Expire(clock_->Now())) {
-      live_incarnation_[slot].store(0);
+      push_segments_.Close(slot, live_incarnation_[slot].exchange(0));
       any = true;
     }
   }
@@ -205,16 +224,50 @@ absl::Status HostedJob::PushFrame(const PushHeader& header, const FramePayload& 
   if (header.incarnation == 0) {
     return absl::InvalidArgumentError("incarnation is 0; expected at least 1");
   }
-  const auto admission = [&] { return Admit(header); };
-  if (header.step == 0) return store_->Initialize(header, payload, admission);
-  if (header.weight == 0) {
+  if (header.step > 0 && header.weight == 0) {
     return absl::InvalidArgumentError("weight is 0; expected the number of samples");
   }
-  const absl::Status pushed = store_->Push(header, payload, admission);
+  const absl::Status pushed =
+      header.shared_blocks > 0 ? PushShared(header) : PushBlock(header, payload);
   // In SYNC this frame may have completed the round that others wait for, whatever becomes of the
   // rest of its stream.
-  if (synchronous()) RaiseFloors();
+  if (synchronous() && header.step > 0) RaiseFloors();
   return pushed;
+}
+
+absl::Status HostedJob::PushBlock(const PushHeader& header, const FramePayload& payload) {
+  const auto admission = [&] { return Admit(header); };
+  return header.step == 0 ? store_->Initialize(header, payload, admission)
+                          : store_->Push(header, payload, admission);
+}
+
+absl::Status HostedJob::PushShared(const PushHeader& header) {
+  const std::shared_ptr<const SharedSegment> segment =
+      push_segments_.Find(header.slot, header.incarnation);
+  if (segment == nullptr) {
+    // Whoever is not live any more is to say Hello again, and can share again then.
+    if (absl::Status admitted = Admit(header); !admitted.ok()) return admitted;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "slot ", header.slot, " pushed from shared memory, but shares none with this server"));
+  }
+  const std::vector<BlockId>& owned = map_.owned_by(server_index_);
+  const auto first = std::lower_bound(owned.begin(), owned.end(), header.block);
+  if (first == owned.end() || *first != header.block ||
+      header.shared_blocks > owned.end() - first) {
+    return absl::InvalidArgumentError(absl::StrCat("a frame refers to ", header.shared_blocks,
+                                                   " blocks from block ", header.block,
+                                                   " on, which this server does not have"));
+  }
+  PushHeader one = header;
+  for (auto id = first; id < first + header.shared_blocks; ++id) {
+    one.block = *id;
+    const absl::Span<const float> values = push_segments_.Read(*segment, map_.blocks()[*id]);
+    std::vector<grpc::Slice> slices;
+    slices.emplace_back(values.data(), values.size() * sizeof(float), grpc::Slice::STATIC_SLICE);
+    const absl::Status pushed = PushBlock(one, FramePayload(std::move(slices)));
+    if (!pushed.ok()) return pushed;
+  }
+  return absl::OkStatus();
 }
 
 HostedJob::ParkedId HostedJob::FinishPush(SlotId slot, Incarnation incarnation, Step step,
@@ -346,6 +399,7 @@ void HostedJob::Describe(bool include_ledger, ServerStatus* status) {
     row->set_slot(slot);
     row->set_incarnation(state.incarnation);
     row->set_live(state.live);
+    row->set_shared_memory(push_segments_.Find(slot, state.incarnation) != nullptr);
     row->set_clock(state.clock);
     row->set_pushes(figures.pushes);
     row->set_parked_pulls(figures.parked_pulls);

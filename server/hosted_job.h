@@ -24,6 +24,7 @@
 #include "server/parameter_store.h"
 #include "server/pull_gate.h"
 #include "server/push_policy.h"
+#include "server/push_segments.h"
 #include "server/slot_clocks.h"
 
 namespace torchps {
@@ -58,10 +59,16 @@ class HostedJob {
   // Makes the slot live here. Fills floor, last_step and initialized.
   absl::Status Enter(SlotId slot, Incarnation incarnation, HelloReply* reply);
 
+  // Takes the shared memory that a worker offers in its Hello, if this job and this machine allow
+  // it: the slot may then push from there, and the reply offers where it may pull from. REQUIRES:
+  // the slot has entered.
+  void Share(const HelloRequest& request, HelloReply* reply);
+
   absl::Status Renew(SlotId slot, Incarnation incarnation);
   void Leave(SlotId slot, Incarnation incarnation);
 
-  // One frame of a Push; step 0 initialises. Errors as in ParameterStore.
+  // One frame of a Push; step 0 initialises. Errors as in ParameterStore, and INVALID_ARGUMENT for
+  // a frame that refers to shared memory that is not shared or to blocks that are not here.
   absl::Status PushFrame(const PushHeader& header, const FramePayload& payload);
 
   // All frames of (slot, step) have come: `done` gets the reply, in SYNC when the round has been
@@ -98,6 +105,10 @@ class HostedJob {
   HostedJob(const JobSpec& spec, const HelloRequest& request, ModelLayout layout, BlockMap map,
             const Clock* clock);
 
+  // The blocks of a frame whose payload lies in the worker's shared memory.
+  absl::Status PushShared(const PushHeader& header);
+  absl::Status PushBlock(const PushHeader& header, const FramePayload& payload);
+
   // Whether a frame of this incarnation may change a block now.
   absl::Status Admit(const PushHeader& header) const;
 
@@ -120,6 +131,7 @@ class HostedJob {
   std::unique_ptr<BlockUpdater> updater_;
   std::unique_ptr<PushPolicy> policy_;
   std::unique_ptr<ParameterStore> store_;
+  PushSegments push_segments_;
 
   // The live incarnation of each slot, 0 for none: read by every frame under its block's lock.
   // Hello writes it before it looks into the ledgers, so a frame of the old incarnation either got

@@ -32,6 +32,7 @@ absl::StatusOr<HelloReply> ParameterServer::Hello(const HelloRequest& request) {
   reply.set_server_life(life_);
   const absl::Status entered = hosted->Enter(request.slot(), request.incarnation(), &reply);
   if (!entered.ok()) return entered;
+  hosted->Share(request, &reply);
   return reply;
 }
 

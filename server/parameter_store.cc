@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "server/finite_check.h"
@@ -23,10 +24,17 @@ std::string NameOfElement(const ModelLayout& layout, int64_t element) {
 }  // namespace
 
 ParameterStore::ParameterStore(const ModelLayout& layout, const BlockMap& map, int server,
-                               const BlockUpdater* updater, PushPolicy* policy)
-    : layout_(layout), policy_(policy), updater_(updater), by_id_(map.blocks().size(), nullptr) {
+                               std::unique_ptr<ValueArena> arena, const BlockUpdater* updater,
+                               PushPolicy* policy)
+    : layout_(layout),
+      policy_(policy),
+      updater_(updater),
+      arena_(std::move(arena)),
+      by_id_(map.blocks().size(), nullptr) {
   for (const BlockId id : map.owned_by(server)) {
-    blocks_.push_back(std::make_unique<Block>(map.blocks()[id]));
+    const size_t index = blocks_.size();
+    blocks_.push_back(
+        std::make_unique<Block>(map.blocks()[id], arena_->values(index), arena_->head(index)));
     Block* const block = blocks_.back().get();
     by_id_[id] = block;
     MutexLock lock(&block->mutex);
@@ -73,6 +81,7 @@ absl::Status ParameterStore::Initialize(const PushHeader& header, const FramePay
     const absl::Status admitted = admission();
     if (!admitted.ok()) return admitted;
     if (block->version > 0) return absl::OkStatus();
+    const BlockChange change(block);
     payload.CopyTo(block->values.data());
     first = !block->initialized;
     block->initialized = true;

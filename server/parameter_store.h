@@ -18,6 +18,7 @@
 #include "server/block.h"
 #include "server/block_updater.h"
 #include "server/push_policy.h"
+#include "server/value_arena.h"
 
 namespace torchps {
 
@@ -48,9 +49,11 @@ class ParameterStore {
   // Runs under the block's lock before anything is changed; an error refuses the frame.
   using Admission = absl::FunctionRef<absl::Status()>;
 
-  // Holds the blocks that `map` gives to `server`. `updater` and `policy` outlive this object.
+  // Holds the blocks that `map` gives to `server`, with their values in `arena`. `updater` and
+  // `policy` outlive this object.
   ParameterStore(const ModelLayout& layout, const BlockMap& map, int server,
-                 const BlockUpdater* updater, PushPolicy* policy);
+                 std::unique_ptr<ValueArena> arena, const BlockUpdater* updater,
+                 PushPolicy* policy);
 
   // Stores initial values, until the first gradient; repeating is harmless. INVALID_ARGUMENT: not
   // this server's block, wrong length, not finite.
@@ -78,6 +81,8 @@ class ParameterStore {
   size_t owned() const { return blocks_.size(); }
   BlockId block_id(size_t index) const { return blocks_[index]->range.id; }
   uint64_t state_bytes() const { return state_bytes_; }
+  // Where the values lie, for workers that read them in place.
+  const ValueArena& arena() const { return *arena_; }
 
   Counters counters() const;
   // Fills versions and, where asked, the ledger.
@@ -92,6 +97,7 @@ class ParameterStore {
   const ModelLayout layout_;
   PushPolicy* const policy_;
   const BlockUpdater* const updater_;
+  const std::unique_ptr<ValueArena> arena_;
   std::vector<std::unique_ptr<Block>> blocks_;  // owned ones, ascending
   std::vector<Block*> by_id_;                   // null where another server owns it
   uint64_t state_bytes_ = 0;

@@ -33,6 +33,7 @@ absl::Status PullCall::Begin() {
   const grpc::Status parsed =
       grpc::SerializationTraits<PullRequest>::Deserialize(&request_, &request);
   if (!parsed.ok()) return absl::InvalidArgumentError("the PullRequest is not a Protobuf message");
+  shared_ = request.shared_memory();
   if (request.read_only()) {
     // Whoever only looks need not know which life of the server it is looking at.
     job_ = server_->job();
@@ -66,7 +67,32 @@ void PullCall::Serve(const HostedJob::PullGrant& grant) {
     decided_ = true;
   }
   grant_ = grant;
-  SendNext();
+  if (shared_) {
+    SendShared();
+  } else {
+    SendNext();
+  }
+}
+
+void PullCall::SendShared() {
+  ParameterStore& store = job_->store();
+  if (store.arena().segment() == nullptr) {
+    Finish(absl::InvalidArgumentError("a pull from shared memory, but this server shares none"));
+    return;
+  }
+  if (!store.initialized()) {
+    Finish(absl::AbortedError("this server has no values yet"));
+    return;
+  }
+  PullHeader header;
+  header.block_count = 1;
+  header.floor = grant_.floor;
+  header.parked_us = static_cast<uint64_t>(absl::ToInt64Microseconds(grant_.parked));
+  header.shared = true;
+  const grpc::ByteBuffer frame = EncodePullFrame(header, grpc::Slice());
+  server_->CountSent(frame.Length());
+  writer_.WriteAndFinish(frame, grpc::WriteOptions(), grpc::Status::OK,
+                         finished_tag_.Arm(shared_from_this()));
 }
 
 void PullCall::SendNext() {

@@ -16,6 +16,7 @@ namespace torchps {
 
 // One Pull on the server: waits at the gate without a thread, then sends this server's blocks one
 // at a time; the next one is copied when the last one has left, so a pull holds one block's memory.
+// Where the worker reads shared memory, one frame without a block is the answer.
 //
 // Owned by its pending operations and, while parked, by its continuation.
 class PullCall final : public std::enable_shared_from_this<PullCall> {
@@ -39,6 +40,8 @@ class PullCall final : public std::enable_shared_from_this<PullCall> {
   absl::Status Begin();
   void Serve(const HostedJob::PullGrant& grant);
   void SendNext();
+  // Instead of all blocks one frame: they may be read from shared memory now.
+  void SendShared();
   void Finish(const absl::Status& status);
   // Finishes a call that has not begun to send.
   void FinishUnlessServing(const absl::Status& status);
@@ -55,6 +58,7 @@ class PullCall final : public std::enable_shared_from_this<PullCall> {
 
   HostedJob* job_ = nullptr;
   HostedJob::PullGrant grant_;
+  bool shared_ = false;
   size_t next_block_ = 0;
 
   // A call is sending or has been finished, never both at once: whoever sets this first goes on.

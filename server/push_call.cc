@@ -1,5 +1,6 @@
 #include "server/push_call.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -70,7 +71,9 @@ absl::Status PushCall::HandleFrame() {
   }
   ++frames_;
   server_->CountReceived(frame_.Length());
-  return job_->PushFrame(header, payload);
+  const absl::Status pushed = job_->PushFrame(header, payload);
+  blocks_ += std::max<uint64_t>(header.shared_blocks, 1);
+  return pushed;
 }
 
 void PushCall::EndOfFrames() {
@@ -79,9 +82,9 @@ void PushCall::EndOfFrames() {
     return;
   }
   // A stream that was cut short ends like a finished one, so the sender says how long it is.
-  if (frames_ < name_.block_count) {
+  if (blocks_ < name_.block_count) {
     Respond(absl::InvalidArgumentError(absl::StrCat(
-        "the Push was announced with ", name_.block_count, " blocks and ended after ", frames_)));
+        "the Push was announced with ", name_.block_count, " blocks and ended after ", blocks_)));
     return;
   }
   const HostedJob::ParkedId parked =

@@ -55,6 +55,7 @@ class PushCall final : public std::enable_shared_from_this<PushCall> {
   // Of the first frame; all others must have the same name.
   PushHeader name_;
   uint32_t frames_ = 0;
+  uint64_t blocks_ = 0;
   HostedJob* job_ = nullptr;
 
   Mutex mutex_;

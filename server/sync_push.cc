@@ -59,6 +59,7 @@ void SyncPush::FinishRounds(Block* block) {
   Round& round = rounds_[block->range.id];
   while (IsComplete(*block, round)) {
     if (round.contributors.empty()) {
+      const BlockChange change(block);
       ++block->version;
     } else {
       const float scale = static_cast<float>(1.0 / round.weight);

@@ -50,12 +50,22 @@ Fixture MakeFixture(int64_t block_elements) {
   return fixture;
 }
 
+// A block with memory of its own.
+struct OwnBlock {
+  explicit OwnBlock(const BlockRange& range)
+      : values(range.length), block(range, absl::MakeSpan(values), &head) {}
+  std::vector<float> values;
+  SharedBlock head;
+  Block block;
+};
+
 // What all elements are after one gradient of ones on values of two.
 std::vector<float> OneStep(int64_t block_elements, bool through_payload) {
   const Fixture fixture = MakeFixture(block_elements);
   std::vector<float> result;
   for (const BlockRange& range : fixture.map.blocks()) {
-    Block block(range);
+    OwnBlock own(range);
+    Block& block = own.block;
     MutexLock lock(&block.mutex);
     fixture.updater->Allocate(&block);
     for (float& value : block.values) value = 2.0f;
@@ -88,7 +98,8 @@ TEST(BlockUpdaterTest, EachElementFollowsItsGroupWhereverTheBlocksAreCut) {
 TEST(BlockUpdaterTest, TheRateFactorScalesTheStepAndTheShare) {
   const Fixture fixture = MakeFixture(12);
   for (const BlockRange& range : fixture.map.blocks()) {
-    Block block(range);
+    OwnBlock own(range);
+    Block& block = own.block;
     MutexLock lock(&block.mutex);
     fixture.updater->Allocate(&block);
     const std::vector<float> ones(range.length, 1.0f);
@@ -106,7 +117,8 @@ TEST(BlockUpdaterTest, AveragedBlocksKeepNoOptimizerSlots) {
   const auto updater = BlockUpdater::Create(adam, fixture.layout, fixture.map);
   ASSERT_TRUE(updater.ok()) << updater.status();
   for (const BlockRange& range : fixture.map.blocks()) {
-    Block block(range);
+    OwnBlock own(range);
+    Block& block = own.block;
     MutexLock lock(&block.mutex);
     (*updater)->Allocate(&block);
     EXPECT_EQ(block.slots.size(), range.averaged ? 0u : 2u);

@@ -48,7 +48,7 @@ absl::Status PlainWorker::Hello() {
   SetDeadline(context);
   HelloReply reply;
   const absl::Status status = FromGrpcStatus(stub_->Hello(&context, hello_, &reply));
-  if (status.ok()) server_life_ = reply.server_life();
+  if (status.ok()) hello_reply_ = reply;
   return status;
 }
 
@@ -59,7 +59,7 @@ PullRequest PlainWorker::RequestPull(Step clock) const {
   request.set_slot(hello_.slot());
   request.set_incarnation(hello_.incarnation());
   request.set_clock(clock);
-  request.set_server_life(server_life_);
+  request.set_server_life(server_life());
   return request;
 }
 
@@ -97,7 +97,7 @@ PushFrame PlainWorker::Frame(Step step, BlockId block, float gradient) const {
   frame.set_step(step);
   frame.set_block(block);
   frame.set_base_version(versions_[block]);
-  frame.set_server_life(server_life_);
+  frame.set_server_life(server_life());
   frame.set_weight(1);
   frame.set_block_count(static_cast<uint32_t>(blocks().size()));
   const std::vector<float> elements(blocks()[block].length, gradient);
@@ -138,7 +138,7 @@ absl::Status PlainWorker::Renew() {
   RenewRequest request;
   request.set_slot(hello_.slot());
   request.set_incarnation(hello_.incarnation());
-  request.set_server_life(server_life_);
+  request.set_server_life(server_life());
   RenewReply reply;
   return FromGrpcStatus(stub_->Renew(&context, request, &reply));
 }
@@ -149,7 +149,7 @@ absl::Status PlainWorker::Leave() {
   LeaveRequest request;
   request.set_slot(hello_.slot());
   request.set_incarnation(hello_.incarnation());
-  request.set_server_life(server_life_);
+  request.set_server_life(server_life());
   LeaveReply reply;
   return FromGrpcStatus(stub_->Leave(&context, request, &reply));
 }

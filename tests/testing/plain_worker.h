@@ -28,7 +28,10 @@ class PlainWorker {
 
   ParameterService::Stub& stub() { return *stub_; }
   const HelloRequest& hello() const { return hello_; }
-  uint64_t server_life() const { return server_life_; }
+  uint64_t server_life() const { return hello_reply_.server_life(); }
+  // Of the last Hello that succeeded.
+  const HelloReply& hello_reply() const { return hello_reply_; }
+  const BlockMap& map() const { return map_; }
   const std::vector<BlockRange>& blocks() const { return map_.blocks(); }
 
   absl::Status Hello();
@@ -58,7 +61,7 @@ class PlainWorker {
   const HelloRequest hello_;
   const std::unique_ptr<ParameterService::Stub> stub_;
   BlockMap map_;
-  uint64_t server_life_ = 0;
+  HelloReply hello_reply_;
   std::vector<std::vector<float>> values_;
   std::vector<Version> versions_;
 };
