@@ -61,7 +61,7 @@ TEST(JobSpecTest, FillsInEveryDefault) {
             "training { epochs: 1 batch_size: 32 accumulate: 1 lease_batches: 4 evaluate: true } "
             "optimizer { sgd { } learning_rate: 0.1 schedule { gamma: 0.1 } } "
             "consistency { staleness_bound: 4 lag { free_lag: 1 max_lag: 4 } } "
-            "wire { block_bytes: 1048576 } membership { lease_seconds: 10 }");
+            "wire { block_bytes: 1048576 shared_memory: true } membership { lease_seconds: 10 }");
 }
 
 TEST(JobSpecTest, FillsInWhatTheChosenPartsNeed) {
@@ -96,7 +96,8 @@ TEST(JobSpecTest, KeepsWhatIsWritten) {
       "weight_decay: 0.5 schedule { shape: COSINE warmup_steps: 1 gamma: 0.5 total_steps: 10 } "
       "group { pattern: \"*\" learning_rate_factor: 0 weight_decay: 0 } } "
       "consistency { staleness_bound: 0 backup_workers: 2 lag { policy: REJECT free_lag: 3 "
-      "max_lag: 1 } } wire { block_bytes: 64 } membership { lease_seconds: 0.1 }";
+      "max_lag: 1 } } wire { block_bytes: 64 shared_memory: false } membership { lease_seconds: "
+      "0.1 }";
   EXPECT_EQ(Normalized(text).ShortDebugString(), text);
 }
 
