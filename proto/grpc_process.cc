@@ -1,14 +1,25 @@
 #include "proto/grpc_process.h"
 
+#include <malloc.h>
+
 #include <cstdlib>
 
 #include "grpc/grpc.h"
 
 namespace torchps {
 
+namespace {
+
+// Above any block of memory that comes and goes with a frame, and above the sum of what is free.
+constexpr int kKeptBytes = 1 << 30;
+
+}  // namespace
+
 void PrepareGrpcProcess() {
   setenv("GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS", "200", /*overwrite=*/0);
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
+  mallopt(M_MMAP_THRESHOLD, kKeptBytes);
+  mallopt(M_TRIM_THRESHOLD, kKeptBytes);
   // The reference that is never given back.
   grpc_init();
 }

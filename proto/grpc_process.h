@@ -2,13 +2,16 @@
 
 namespace torchps {
 
-// Settings of gRPC that hold for the whole process, and how it ends. To be called in main, before
-// the first use of gRPC and after StopSignal was made, since gRPC's threads begin here and must
-// leave the signals to it.
+// Settings of gRPC and of the allocator that hold for the whole process, and how it ends. To be
+// called in main, before the first use of gRPC and after StopSignal was made, since gRPC's threads
+// begin here and must leave the signals to it.
 //
 // - A client looks for a lost server every 200 ms instead of every 5 s.
 // - gRPC's own lines about what we report in words stay away; GRPC_VERBOSITY=ERROR brings them
 // back.
+// - Freed memory stays with the process: the pages of a frame that was handled take the next one,
+//   instead of being given back and faulted in anew, which costs more than sending them
+//   (docs/threads.md).
 // - gRPC is never torn down. Its tear-down, when the last server or channel goes, joins a thread
 //   that may sit in a poll for up to 10 s (seen as a ps_server that had stopped and did not exit),
 //   and nothing in it is worth waiting for: the process is about to end.

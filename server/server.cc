@@ -7,6 +7,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/loopback_sockets.h"
 #include "proto/frame_codec.h"
 #include "server/rpc/completion_tag.h"
 
@@ -15,6 +16,9 @@ namespace {
 
 // Leases are seconds long and this only bounds how late a death is noticed.
 constexpr absl::Duration kLeaseCheckInterval = absl::Milliseconds(100);
+
+// Who listens beyond loopback too finds out only later which of its connections are local.
+constexpr int kLeaseChecksPerSocketCheck = 10;
 
 // Running calls are short but for parked ones, which are cancelled when this is over.
 constexpr absl::Duration kDrainTime = absl::Milliseconds(200);
@@ -97,7 +101,7 @@ absl::Status Server::Listen() {
   builder.SetMaxSendMessageSize(kMaxFrameBytes);
   builder.RegisterService(parameter_service_.service());
   builder.RegisterService(coordinator_service_.service());
-  for (int i = 0; i < options_.threads; ++i) queues_.push_back(builder.AddCompletionQueue());
+  queue_ = builder.AddCompletionQueue();
   server_ = builder.BuildAndStart();
   if (server_ == nullptr || (!options_.listen.empty() && port == 0)) {
     // gRPC says only that it failed; a taken port is by far the usual reason.
@@ -107,18 +111,18 @@ absl::Status Server::Listen() {
                      ": the port is taken by another process, or the host is not this machine's"));
   }
   if (!options_.listen.empty()) absl::StrAppend(&address_, ":", port);
+  port_ = port;
+  UseCubicOnLoopback(port_);
 
   calls_ = std::shared_ptr<const void>(this, [this](const void*) {
     MutexLock lock(&mutex_);
     calls_ended_ = true;
     state_changed_.SignalAll();
   });
-  for (const auto& queue : queues_) {
-    parameter_service_.Listen(queue.get(), calls_);
-    coordinator_service_.Listen(queue.get(), calls_);
-  }
-  for (const auto& queue : queues_) {
-    threads_.emplace_back([this, raw = queue.get()] { Poll(raw); });
+  parameter_service_.Listen(queue_.get(), calls_);
+  coordinator_service_.Listen(queue_.get(), calls_);
+  for (int i = 0; i < options_.threads; ++i) {
+    threads_.emplace_back([this] { Poll(); });
   }
   threads_.emplace_back([this] { WatchLeases(); });
   return absl::OkStatus();
@@ -131,18 +135,19 @@ std::shared_ptr<grpc::Channel> Server::InProcessChannel() {
   return server_->InProcessChannel(arguments);
 }
 
-void Server::Poll(grpc::ServerCompletionQueue* queue) {
+void Server::Poll() {
   void* tag = nullptr;
   bool ok = false;
-  while (queue->Next(&tag, &ok)) static_cast<CompletionTag*>(tag)->Proceed(ok);
+  while (queue_->Next(&tag, &ok)) static_cast<CompletionTag*>(tag)->Proceed(ok);
 }
 
 void Server::WatchLeases() {
   MutexLock lock(&mutex_);
-  while (!stopping_) {
+  for (int check = 1; !stopping_; ++check) {
     state_changed_.WaitFor(&mutex_, kLeaseCheckInterval);
     if (stopping_) return;
     mutex_.Unlock();
+    if (check % kLeaseChecksPerSocketCheck == 0) UseCubicOnLoopback(port_);
     if (HostedJob* const job = parameter_server_.job(); job != nullptr) job->ExpireLeases();
     coordinator_service_.Tick();
     mutex_.Lock();
@@ -166,7 +171,7 @@ void Server::Stop() {
     MutexLock lock(&mutex_);
     while (!calls_ended_) state_changed_.Wait(&mutex_);
   }
-  for (const auto& queue : queues_) queue->Shutdown();
+  queue_->Shutdown();
   for (std::thread& thread : threads_) thread.join();
 }
 

@@ -27,8 +27,8 @@ class Server {
   struct Options {
     // HOST:PORT; port 0 takes a free one. Empty: no port, only InProcessChannel().
     std::string listen = "127.0.0.1:0";
-    // Threads that poll completion queues, each with its own queue; a push is applied on the
-    // thread that read it. At least 1.
+    // Threads that poll the completion queue; a frame is applied on the thread that took it from
+    // there. At least 1.
     int threads = 2;
     // Permits a host other than loopback without mTLS. Gradients and parameters then travel in
     // the clear, and anybody who reaches the port may push.
@@ -63,7 +63,7 @@ class Server {
   explicit Server(Options options);
 
   absl::Status Listen();
-  void Poll(grpc::ServerCompletionQueue* queue);
+  void Poll();
   void WatchLeases();
 
   const Options options_;
@@ -71,8 +71,9 @@ class Server {
   ParameterServiceShell parameter_service_;
   CoordinatorService coordinator_service_;
   std::string address_;
+  int port_ = 0;
 
-  std::vector<std::unique_ptr<grpc::ServerCompletionQueue>> queues_;
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   // Referred to by every call; ours is given up when the server stops.
   std::shared_ptr<const void> calls_;
   std::unique_ptr<grpc::Server> server_;

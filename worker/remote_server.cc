@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/loopback_sockets.h"
 
 namespace torchps {
 namespace {
@@ -44,6 +45,7 @@ absl::Status RemoteServer::TakeHello(const HelloReply& reply) {
   life_ = reply.server_life();
   has_model_ = reply.initialized();
   start_clock_ = std::max(reply.floor(), reply.last_step());
+  UseCubicOnLoopback(endpoint_.port());
   MutexLock lock(&mutex_);
   renewed_life_ = life_;
   return absl::OkStatus();
@@ -75,6 +77,8 @@ void RemoteServer::Renew(absl::Duration timeout) {
     if (renewed_life_ == 0) return;
     request.set_server_life(renewed_life_);
   }
+  // gRPC may have connected anew since.
+  UseCubicOnLoopback(endpoint_.port());
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   RenewReply reply;

@@ -1,5 +1,6 @@
 #include "worker/server_channel.h"
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
@@ -22,6 +23,12 @@ constexpr int kHttp2WindowBytes = 16 << 20;
 std::string ServerEndpoint::name() const {
   return address.empty() ? absl::StrCat("server ", index, " in this process")
                          : absl::StrCat("server ", index, " at ", address);
+}
+
+int ServerEndpoint::port() const {
+  int port = 0;
+  const bool has_port = absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port);
+  return has_port ? port : 0;
 }
 
 ServerEndpoint ConnectToServer(int index, const std::string& address) {

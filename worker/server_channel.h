@@ -14,6 +14,8 @@ struct ServerEndpoint {
   std::string address;
   std::shared_ptr<grpc::Channel> channel;
 
+  // 0 where the server is inside this process.
+  int port() const;
   // For messages: "server 1 at 10.0.0.2:5000".
   std::string name() const;
 };

@@ -1,7 +1,6 @@
 // The main function of every worker program (worker/train.h): flags, threads, exit code.
 
 #include <dlfcn.h>
-#include <malloc.h>
 #include <sys/prctl.h>
 
 #include <csignal>
@@ -182,9 +181,6 @@ absl::Status Train(const TaskFactory& factory, const JobSpec& job, const std::st
 int TrainMain(int argc, char** argv, const TaskFactory& factory) {
   StopSignal signals;  // before any thread, so that all of them leave the signals to it
   PrepareGrpcProcess();
-  // Large buffers come and go with every step: keep their pages instead of faulting them in anew.
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
 
   std::vector<char*> arguments(argv, argv + argc);
   const std::vector<std::string> overrides = TakeOverrides(&arguments);
