@@ -10,6 +10,10 @@ absl::StatusOr<PushDecision> AsyncPush::Push(Block* block, const PushHeader& hea
   absl::StatusOr<PushDecision> decision =
       gate_.Judge(entry, header.step, header.base_version, block->version);
   if (!decision.ok() || decision->duplicate) return decision;
+  if (header.withheld) {
+    decision->verdict = WITHHELD;
+    decision->apply = false;
+  }
   if (decision->apply) {
     updater_->Apply(block, payload, decision->rate_factor,
                     /*share=*/1.0 / live_slots_.load(std::memory_order_relaxed));

@@ -319,7 +319,7 @@ void HostedJob::RaiseFloors() {
 }
 
 absl::StatusOr<HostedJob::ParkedId> HostedJob::Pull(SlotId slot, Incarnation incarnation,
-                                                    Step claimed, PullDone done) {
+                                                    Step claimed, bool ahead, PullDone done) {
   const absl::Duration arrived = clock_->Now();
   Step clock = 0;
   bool jumped = false;
@@ -328,7 +328,7 @@ absl::StatusOr<HostedJob::ParkedId> HostedJob::Pull(SlotId slot, Incarnation inc
     const absl::Status live = clocks_.Renew(slot, incarnation, arrived);
     if (!live.ok()) return live;
     const Step recorded = clocks_.slots().at(slot).clock;
-    clock = clocks_.BeginPull(slot, claimed);
+    clock = clocks_.BeginPull(slot, claimed, ahead);
     jumped = clocks_.slots().at(slot).clock > recorded;
   }
   if (jumped) {
@@ -385,6 +385,7 @@ void HostedJob::Describe(bool include_ledger, ServerStatus* status) {
   status->set_admitted(counters.admitted);
   status->set_rejected(counters.rejected);
   status->set_late(counters.late);
+  status->set_withheld(counters.withheld);
   status->set_duplicates(counters.duplicates);
   status->set_acknowledged(counters.acknowledged);
   CopyHistogram(counters.lag, status->mutable_lag());

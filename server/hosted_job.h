@@ -75,9 +75,11 @@ class HostedJob {
   // applied. Returns the name by which to cancel it.
   ParkedId FinishPush(SlotId slot, Incarnation incarnation, Step step, PushDone done);
 
-  // `done` runs when the staleness bound lets `clock` read: at once, or parked. On error it does
-  // not run. ABORTED: the incarnation is not live here.
-  absl::StatusOr<ParkedId> Pull(SlotId slot, Incarnation incarnation, Step clock, PullDone done);
+  // `done` runs when the staleness bound lets `clock` read: at once, or parked. `ahead`: the slot
+  // is still computing that step. On error it does not run. ABORTED: the incarnation is not live
+  // here.
+  absl::StatusOr<ParkedId> Pull(SlotId slot, Incarnation incarnation, Step clock, bool ahead,
+                                PullDone done);
 
   // A read outside the gate.
   PullGrant ReadOnlyPull() const;

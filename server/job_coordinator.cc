@@ -50,6 +50,7 @@ void AddTo(StepFigures& sum, const StepFigures& more) {
   sum.set_pull_seconds(sum.pull_seconds() + more.pull_seconds());
   sum.set_wait_seconds(sum.wait_seconds() + more.wait_seconds());
   sum.set_data_seconds(sum.data_seconds() + more.data_seconds());
+  sum.set_other_seconds(sum.other_seconds() + more.other_seconds());
   sum.set_rejected_pushes(sum.rejected_pushes() + more.rejected_pushes());
   sum.set_skipped_nonfinite(sum.skipped_nonfinite() + more.skipped_nonfinite());
 }

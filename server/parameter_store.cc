@@ -51,6 +51,12 @@ absl::StatusOr<Block*> ParameterStore::Find(const PushHeader& header,
                                                    blocks_.size(), " of ", by_id_.size()));
   }
   Block* const block = by_id_[header.block];
+  if (header.withheld) {
+    if (header.step > 0 && payload.floats() == 0) return block;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "block ", header.block, " is withheld at step ", header.step, " and has ", payload.floats(),
+        " elements; only a gradient may be withheld, and then it has none"));
+  }
   if (payload.floats() != block->range.length) {
     return absl::InvalidArgumentError(absl::StrCat("block ", header.block, " has ",
                                                    block->range.length, " elements; the frame has ",
@@ -134,6 +140,9 @@ void ParameterStore::Count(const PushDecision& decision) {
       break;
     case LATE:
       ++counters_.late;
+      break;
+    case WITHHELD:
+      ++counters_.withheld;
       break;
     default:
       break;

@@ -41,6 +41,7 @@ class ParameterStore {
     uint64_t admitted = 0;
     uint64_t rejected = 0;
     uint64_t late = 0;
+    uint64_t withheld = 0;
     uint64_t duplicates = 0;
     uint64_t acknowledged = 0;
     IntegerHistogram lag;  // of applied blocks
@@ -89,7 +90,7 @@ class ParameterStore {
   void Describe(bool include_ledger, ServerStatus* status);
 
  private:
-  // The block that the frame names, with payload of its length, all finite.
+  // The block that the frame names, with payload of its length, all finite, or withheld without.
   absl::StatusOr<Block*> Find(const PushHeader& header, const FramePayload& payload) const;
 
   void Count(const PushDecision& decision);

@@ -47,7 +47,7 @@ absl::Status PullCall::Begin() {
   if (!job.ok()) return job.status();
   job_ = *job;
   const absl::StatusOr<HostedJob::ParkedId> parked = job_->Pull(
-      request.slot(), request.incarnation(), request.clock(),
+      request.slot(), request.incarnation(), request.clock(), request.ahead(),
       [call = shared_from_this()](const HostedJob::PullGrant& grant) { call->Serve(grant); });
   if (!parked.ok()) return parked.status();
   bool cancelled = false;

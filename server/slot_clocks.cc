@@ -46,12 +46,12 @@ absl::Status SlotClocks::Renew(SlotId slot, Incarnation incarnation, absl::Durat
   return absl::OkStatus();
 }
 
-Step SlotClocks::BeginPull(SlotId slot, Step claimed) {
+Step SlotClocks::BeginPull(SlotId slot, Step claimed, bool ahead) {
   Slot& state = slots_[slot];
   const Step clock = std::max(state.clock, claimed);
   if (state.live && !state.pulled) {
     state.pulled = true;
-    Advance(slot, clock);
+    Advance(slot, ahead ? claimed - 1 : claimed);
   }
   return clock;
 }

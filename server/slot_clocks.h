@@ -44,8 +44,9 @@ class SlotClocks {
   // The clock by which a pull of this live slot is judged: the recorded one, or the claimed one
   // where that is higher. The first pull after entering also records its claim, since a worker
   // starts at the highest clock that any of its servers gave it. Later claims record nothing, so a
-  // worker cannot talk itself past the staleness bound.
-  Step BeginPull(SlotId slot, Step claimed);
+  // worker cannot talk itself past the staleness bound. Of a pull `ahead` of the push of step
+  // `claimed`, the step before is what it may record.
+  Step BeginPull(SlotId slot, Step claimed, bool ahead = false);
 
   // Raises the clock of a live slot; a lower value changes nothing.
   void Advance(SlotId slot, Step clock);

@@ -33,16 +33,18 @@ absl::StatusOr<PushDecision> SyncPush::Push(Block* block, const PushHeader& head
 
   Round& round = rounds_[block->range.id];
   if (round.contributors.empty()) round.weighted_sum.assign(block->range.length, 0.0f);
-  const float weight = static_cast<float>(header.weight);
+  // What is withheld takes part in its round with no weight.
+  const uint32_t samples = header.withheld ? 0 : header.weight;
+  const float weight = static_cast<float>(samples);
   payload.ForEachRun([&](int64_t first, absl::Span<const float> run) {
     float* const sum = round.weighted_sum.data() + first;
     for (size_t i = 0; i < run.size(); ++i) sum[i] += weight * run[i];
   });
-  round.weight += header.weight;
+  round.weight += samples;
   round.contributors.push_back(header.slot);
 
-  decision.verdict = ACCEPTED;
-  decision.apply = true;
+  decision.verdict = header.withheld ? WITHHELD : ACCEPTED;
+  decision.apply = !header.withheld;
   PushGate::Record(decision, header.step, &entry);
   FinishRounds(block);
   return decision;
@@ -58,7 +60,7 @@ void SyncPush::Reconsider(Block* block) { FinishRounds(block); }
 void SyncPush::FinishRounds(Block* block) {
   Round& round = rounds_[block->range.id];
   while (IsComplete(*block, round)) {
-    if (round.contributors.empty()) {
+    if (round.weight == 0) {
       const BlockChange change(block);
       ++block->version;
     } else {

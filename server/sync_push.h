@@ -19,8 +19,9 @@ namespace torchps {
 // waited for, but a gradient it gave counts. Servers finish a round one after the other, so a slot
 // that enters between two of them starts, by the later clock, behind the round that the other is
 // still collecting, and will not push to it. A round to which nobody is left to push, though live
-// slots are behind it, is passed over without a change of values. Gradients are summed in the order
-// of arrival, so results of two runs differ by float rounding. Costs one more array per block.
+// slots are behind it, or to which all have only withheld blocks, is passed over without a change
+// of values. Gradients are summed in the order of arrival, so results of two runs differ by float
+// rounding. Costs one more array per block.
 class SyncPush final : public PushPolicy {
  public:
   // Blocks are numbered by BlockId below `blocks`; `owned` of them are on this server. `updater`

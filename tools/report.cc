@@ -53,6 +53,7 @@ Report::Slot SlotOf(const SlotBooks& books) {
   slot.seconds.pull = figures.pull_seconds();
   slot.seconds.wait = figures.wait_seconds();
   slot.seconds.data = figures.data_seconds();
+  slot.seconds.other = figures.other_seconds();
   return slot;
 }
 
@@ -77,6 +78,7 @@ Report::Server ServerOf(int index, const ServerAnswer& answer) {
   server.verdicts.admitted = status.admitted();
   server.verdicts.rejected = status.rejected();
   server.verdicts.late = status.late();
+  server.verdicts.withheld = status.withheld();
   server.verdicts.duplicates = status.duplicates();
   server.verdicts.acknowledged = status.acknowledged();
   return server;
@@ -88,6 +90,7 @@ void Add(const Report::Blocks& part, Report::Blocks& sum) {
   sum.admitted += part.admitted;
   sum.rejected += part.rejected;
   sum.late += part.late;
+  sum.withheld += part.withheld;
   sum.duplicates += part.duplicates;
   sum.acknowledged += part.acknowledged;
 }
@@ -196,17 +199,17 @@ void CheckAll(Report& report) {
                 FirstReason({{!answered, kSilent}, {cut_short, kCutShort}, {died, kDied}}));
   checker.Equal("lag_counted", static_cast<int64_t>(blocks.applied()),
                 static_cast<int64_t>(report.lag.count), FirstReason({{!answered, kSilent}}));
-  const bool some_not_applied = blocks.rejected + blocks.late > 0;
+  const bool some_not_applied = blocks.not_applied() > 0;
   checker.Equal("min_version", pushes, report.min_version,
                 FirstReason({{!answered, kSilent},
                              {!async, "in SYNC a version is a round, not a push"},
-                             {some_not_applied, "some blocks were rejected"},
+                             {some_not_applied, "some blocks were not applied"},
                              {cut_short, kCutShort},
                              {died, kDied}}));
   checker.Equal("max_version", pushes, report.max_version,
                 FirstReason({{!answered, kSilent},
                              {!async, "in SYNC a version is a round, not a push"},
-                             {some_not_applied, "some blocks were rejected"},
+                             {some_not_applied, "some blocks were not applied"},
                              {cut_short, kCutShort},
                              {died, kDied}}));
   checker.Equal(

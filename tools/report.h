@@ -48,7 +48,8 @@ struct Report {
     double pull = 0;
     double wait = 0;
     double data = 0;
-    double total() const { return compute + push + pull + wait + data; }
+    double other = 0;
+    double total() const { return compute + push + pull + wait + data + other; }
   };
 
   struct Slot {
@@ -74,10 +75,12 @@ struct Report {
     uint64_t admitted = 0;
     uint64_t rejected = 0;
     uint64_t late = 0;
+    uint64_t withheld = 0;
     uint64_t duplicates = 0;
     uint64_t acknowledged = 0;
     uint64_t applied() const { return accepted + scaled + admitted; }
-    uint64_t verdicts() const { return applied() + rejected + late; }
+    uint64_t not_applied() const { return rejected + late + withheld; }
+    uint64_t verdicts() const { return applied() + not_applied(); }
   };
 
   struct Server {

@@ -56,11 +56,9 @@ Json EpochJson(const Report::Epoch& epoch) {
 }
 
 Json TimesJson(const Report::Times& times, double scale) {
-  return {{"compute", Number(times.compute * scale)},
-          {"push", Number(times.push * scale)},
-          {"pull", Number(times.pull * scale)},
-          {"wait", Number(times.wait * scale)},
-          {"data", Number(times.data * scale)}};
+  return {{"compute", Number(times.compute * scale)}, {"push", Number(times.push * scale)},
+          {"pull", Number(times.pull * scale)},       {"wait", Number(times.wait * scale)},
+          {"data", Number(times.data * scale)},       {"other", Number(times.other * scale)}};
 }
 
 Json SlotJson(const Report::Slot& slot) {
@@ -88,6 +86,7 @@ Json BlocksJson(const Report::Blocks& blocks) {
           {"admitted", blocks.admitted},
           {"rejected", blocks.rejected},
           {"late", blocks.late},
+          {"withheld", blocks.withheld},
           {"duplicates", blocks.duplicates}};
 }
 

@@ -66,6 +66,7 @@ std::string SlotTable(const Report& report) {
                    {"pull", TextTable::kRight},
                    {"wait", TextTable::kRight},
                    {"data", TextTable::kRight},
+                   {"other", TextTable::kRight},
                    {"rejected", TextTable::kRight},
                    {"state"}});
   for (const Report::Slot& slot : report.slots) {
@@ -77,7 +78,7 @@ std::string SlotTable(const Report& report) {
                   WithThousands(static_cast<int64_t>(slot.steps)),
                   WithThousands(static_cast<int64_t>(slot.samples)), share(slot.seconds.compute),
                   share(slot.seconds.push), share(slot.seconds.pull), share(slot.seconds.wait),
-                  share(slot.seconds.data),
+                  share(slot.seconds.data), share(slot.seconds.other),
                   WithThousands(static_cast<int64_t>(slot.rejected_pushes)),
                   slot.reason.empty() ? slot.state : absl::StrCat(slot.state, ": ", slot.reason)});
   }
@@ -157,14 +158,13 @@ std::string ServerTable(const Report& report) {
     const std::string versions = server.min_version == server.max_version
                                      ? absl::StrCat(server.max_version)
                                      : absl::StrCat(server.min_version, "-", server.max_version);
-    table.AddRow(
-        {absl::StrCat(server.index), server.address,
-         WithThousands(static_cast<int64_t>(server.blocks)), versions,
-         WithThousands(static_cast<int64_t>(server.verdicts.applied())),
-         WithThousands(static_cast<int64_t>(server.verdicts.rejected + server.verdicts.late)),
-         WithThousands(static_cast<int64_t>(server.verdicts.duplicates)),
-         FormatBytes(static_cast<double>(server.bytes_in)),
-         FormatBytes(static_cast<double>(server.bytes_out))});
+    table.AddRow({absl::StrCat(server.index), server.address,
+                  WithThousands(static_cast<int64_t>(server.blocks)), versions,
+                  WithThousands(static_cast<int64_t>(server.verdicts.applied())),
+                  WithThousands(static_cast<int64_t>(server.verdicts.not_applied())),
+                  WithThousands(static_cast<int64_t>(server.verdicts.duplicates)),
+                  FormatBytes(static_cast<double>(server.bytes_in)),
+                  FormatBytes(static_cast<double>(server.bytes_out))});
   }
   std::string text = "\n" + table.Format();
   for (const Report::Server& server : report.servers) {

@@ -114,7 +114,7 @@ std::string ServerTable(const ClusterView& view) {
          WithThousands(static_cast<int64_t>(status.parked_now())),
          WithThousands(
              static_cast<int64_t>(status.accepted() + status.scaled() + status.admitted())),
-         WithThousands(static_cast<int64_t>(status.rejected() + status.late())),
+         WithThousands(static_cast<int64_t>(status.rejected() + status.late() + status.withheld())),
          FormatBytes(static_cast<double>(status.bytes_in())),
          FormatBytes(static_cast<double>(status.bytes_out()))});
   }
@@ -148,7 +148,8 @@ std::string SlotTable(const ClusterView& view, const std::map<int, double>& rate
   for (const SlotBooks& slot : view.job->slot()) {
     const StepFigures& figures = slot.figures();
     const double total = figures.compute_seconds() + figures.push_seconds() +
-                         figures.pull_seconds() + figures.wait_seconds() + figures.data_seconds();
+                         figures.pull_seconds() + figures.wait_seconds() + figures.data_seconds() +
+                         figures.other_seconds();
     const auto clock = clocks.find(slot.slot());
     const bool at_work =
         slot.state() == SlotBooks::TRAINING || slot.state() == SlotBooks::EVALUATING;

@@ -273,6 +273,110 @@ TEST(HostedJobTest, TheStalenessBoundHoldsUnderRandomSchedules) {
   }
 }
 
+// The same for slots that pull the values of their next step while they compute the present one.
+// A pull that runs ahead never keeps its own slot's push waiting, so nobody is stuck.
+TEST(HostedJobTest, TheStalenessBoundHoldsForPullsThatRunAhead) {
+  const uint64_t seed = 20261120;
+  SCOPED_TRACE(seed);
+  uint64_t random = seed;
+  for (int trial = 0; trial < 60; ++trial) {
+    const int slots = 1 + static_cast<int>(UniformBelow(random, 5));
+    const int bound = 1 + static_cast<int>(UniformBelow(random, 3));
+    SCOPED_TRACE(trial);
+    JobHarness harness(
+        WithJob("consistency { staleness_bound: " + std::to_string(bound) + " }", slots));
+    EnterAll(harness, slots);
+
+    struct Slot {
+      Step pushed = 0;
+      bool has_values = false;
+      Step claimed = 0;
+      std::shared_ptr<JobHarness::Pulling> pulling;
+    };
+    std::vector<Slot> state(slots);
+    for (int event = 0; event < 300; ++event) {
+      const int i = static_cast<int>(UniformBelow(random, slots));
+      Slot& slot = state[i];
+      const Incarnation incarnation = i + 1;
+      if (!slot.has_values) {
+        if (slot.pulling == nullptr) {
+          slot.claimed = slot.pushed;
+          slot.pulling = harness.Pull(i, incarnation, slot.claimed);
+        } else if (slot.pulling->granted) {
+          slot.has_values = true;
+          slot.pulling = nullptr;
+        }
+      } else if (slot.pulling == nullptr && UniformBelow(random, 3) > 0) {
+        slot.claimed = slot.pushed + 1;
+        slot.pulling = harness.Pull(i, incarnation, slot.claimed, /*ahead=*/true);
+      } else {
+        ASSERT_TRUE(harness.Push(i, incarnation, ++slot.pushed, 1.0f)->ok());
+        slot.has_values = false;
+      }
+      Step lowest = std::numeric_limits<Step>::max();
+      for (const Slot& each : state) lowest = std::min(lowest, each.pushed);
+      ASSERT_EQ(harness.Status().floor(), lowest);
+      bool anybody_can_move = false;
+      for (const Slot& each : state) {
+        if (each.has_values || each.pulling == nullptr || each.pulling->granted) {
+          anybody_can_move = true;
+        }
+        if (each.pulling == nullptr) continue;
+        ASSERT_TRUE(each.pulling->refused.ok()) << each.pulling->refused;
+        if (each.pulling->granted) {
+          ASSERT_LE(each.claimed - each.pulling->grant.floor, bound);
+        } else {
+          ASSERT_GT(each.claimed - lowest, bound) << "waits though it may go";
+        }
+      }
+      ASSERT_TRUE(anybody_can_move);
+    }
+    ASSERT_LE(harness.Status().clock_gap().max(), bound);
+  }
+}
+
+TEST(HostedJobTest, AWithheldBlockCountsAsPushedAndChangesNothing) {
+  JobHarness harness(WithJob("", 1));
+  EnterAll(harness, 1);
+  ASSERT_TRUE(harness.Withhold(0, 1, 1, 0, 0).ok());
+  ASSERT_TRUE(harness.Frame(0, 1, 1, 1, 2.0f, 0).ok());
+  ASSERT_TRUE(harness.Withhold(0, 1, 1, 0, 0).ok()) << "a repeat is a duplicate";
+  PushReply reply;
+  harness.job().FinishPush(0, 1, 1, [&](const absl::StatusOr<PushReply>& result) {
+    ASSERT_TRUE(result.ok()) << result.status();
+    reply = *result;
+  });
+  EXPECT_EQ(reply.block(0).verdict(), WITHHELD);
+  EXPECT_EQ(reply.block(1).verdict(), ACCEPTED);
+  EXPECT_EQ(reply.clock(), 1);
+  EXPECT_EQ(harness.Value(0), 0.0f);
+  EXPECT_EQ(harness.VersionOf(0), 0);
+  EXPECT_EQ(harness.Value(1), -2.0f);
+  EXPECT_EQ(harness.Status().withheld(), 1u);
+  EXPECT_EQ(harness.Status().duplicates(), 1u);
+}
+
+TEST(HostedJobTest, InitialValuesCannotBeWithheld) {
+  JobHarness harness(WithJob("", 1));
+  ASSERT_TRUE(harness.Enter(0, 1).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(harness.Withhold(0, 1, 0, 0, 0)));
+}
+
+TEST(HostedJobTest, InSyncAWithheldBlockTakesPartInItsRoundWithoutWeight) {
+  JobHarness harness(WithJob("consistency { mode: SYNC }"));
+  EnterAll(harness, 2);
+  ASSERT_TRUE(harness.Withhold(0, 1, 1, 0, 0, /*weight=*/30).ok());
+  ASSERT_TRUE(harness.Frame(0, 1, 1, 1, 1.0f, 0, /*weight=*/30).ok());
+  ASSERT_TRUE(harness.Frame(1, 2, 1, 0, 5.0f, 0, /*weight=*/10).ok());
+  ASSERT_TRUE(harness.Withhold(1, 2, 1, 1, 0, /*weight=*/10).ok());
+  EXPECT_EQ(harness.Value(0), -5.0f);
+  EXPECT_EQ(harness.Value(1), -1.0f);
+  ASSERT_TRUE(harness.Withhold(0, 1, 2, 0, 1).ok());
+  ASSERT_TRUE(harness.Withhold(1, 2, 2, 0, 1).ok());
+  EXPECT_EQ(harness.Value(0), -5.0f) << "nobody had a gradient";
+  EXPECT_EQ(harness.VersionOf(0), 2) << "but the round is over";
+}
+
 TEST(HostedJobTest, SyncAppliesTheMeanOfAllSlotsOnceWeightedBySamples) {
   JobHarness harness(WithJob("consistency { mode: SYNC }"));
   EnterAll(harness, 2);

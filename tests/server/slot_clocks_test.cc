@@ -87,6 +87,13 @@ TEST(SlotClocksTest, OnlyTheFirstPullAfterEnteringRecordsItsClaim) {
   EXPECT_EQ(clocks.BeginPull(0, 2), 6) << "nor behind";
 }
 
+TEST(SlotClocksTest, APullAheadOfItsPushRecordsTheStepBefore) {
+  SlotClocks clocks(kLease);
+  clocks.Enter(0, 1, 0, At(0));
+  EXPECT_EQ(clocks.BeginPull(0, 5, /*ahead=*/true), 5) << "judged by what it claims";
+  EXPECT_EQ(clocks.floor(), 4) << "since step 5 is still to come";
+}
+
 TEST(SlotClocksTest, SlotsOutsideTheLimitsAreRefused) {
   const SlotClocks clocks(kLease);
   EXPECT_EQ(clocks.CheckEntry(-1, 1).code(), absl::StatusCode::kInvalidArgument);

@@ -91,6 +91,19 @@ absl::Status JobHarness::Frame(SlotId slot, Incarnation incarnation, Step step, 
                          MakePayload(std::vector<float>(map_.blocks()[block].length, value)));
 }
 
+absl::Status JobHarness::Withhold(SlotId slot, Incarnation incarnation, Step step, BlockId block,
+                                  Version base, uint32_t weight) {
+  PushHeader header;
+  header.slot = slot;
+  header.incarnation = incarnation;
+  header.step = step;
+  header.block = block;
+  header.base_version = base;
+  header.weight = weight;
+  header.withheld = true;
+  return job_->PushFrame(header, FramePayload());
+}
+
 std::shared_ptr<absl::StatusOr<PushReply>> JobHarness::Push(SlotId slot, Incarnation incarnation,
                                                             Step step, float value, Version base,
                                                             uint32_t weight) {
@@ -109,10 +122,10 @@ std::shared_ptr<absl::StatusOr<PushReply>> JobHarness::Push(SlotId slot, Incarna
 }
 
 std::shared_ptr<JobHarness::Pulling> JobHarness::Pull(SlotId slot, Incarnation incarnation,
-                                                      Step clock) {
+                                                      Step clock, bool ahead) {
   auto pulling = std::make_shared<Pulling>();
   const absl::StatusOr<HostedJob::ParkedId> parked =
-      job_->Pull(slot, incarnation, clock, [pulling](const HostedJob::PullGrant& grant) {
+      job_->Pull(slot, incarnation, clock, ahead, [pulling](const HostedJob::PullGrant& grant) {
         pulling->granted = true;
         pulling->grant = grant;
       });

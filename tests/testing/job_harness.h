@@ -46,6 +46,10 @@ class JobHarness {
   absl::Status Frame(SlotId slot, Incarnation incarnation, Step step, BlockId block, float value,
                      Version base, uint32_t weight = 1);
 
+  // One frame that says that there is no finite gradient of this block.
+  absl::Status Withhold(SlotId slot, Incarnation incarnation, Step step, BlockId block,
+                        Version base, uint32_t weight = 1);
+
   // All frames of a step, then the end of the call. `base` is the version computed on, by default
   // each block's present one. The reply lies in the result when it has come.
   std::shared_ptr<absl::StatusOr<PushReply>> Push(SlotId slot, Incarnation incarnation, Step step,
@@ -59,7 +63,8 @@ class JobHarness {
     absl::Status refused;
     HostedJob::ParkedId parked = 0;
   };
-  std::shared_ptr<Pulling> Pull(SlotId slot, Incarnation incarnation, Step clock);
+  std::shared_ptr<Pulling> Pull(SlotId slot, Incarnation incarnation, Step clock,
+                                bool ahead = false);
 
   // The first element of a block, and its version.
   float Value(BlockId block);

@@ -38,7 +38,7 @@ TEST(StatusTextTest, ARunningClusterIsAHeadlineAndTwoTables) {
       "         0   3.8 MiB   3.9 MiB\n"
       "\n"
       "slot  host   device  state     epoch  clock  ahead  steps  samples/s  wait  rejected\n"
-      "   0  alpha  cpu     training      2     24      8     24        480  20 %         0\n"
+      "   0  alpha  cpu     training      2     24      8     24        480  10 %         0\n"
       "   1  beta   cpu     training      2     16      0     16        320   4 %         0\n");
 }
 
