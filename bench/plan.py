@@ -19,12 +19,13 @@ MODELS = [("mlp", 64, 150, 20), ("convnet", 64, 40, 5), ("resnet18", 16, 4, 2),
 class Unit:
     """One thing that a repetition measures. `groups`: names beside its case's that choose it."""
 
-    def __init__(self, case, label, measure, groups=(), once=False):
+    def __init__(self, case, label, measure, groups=(), once=False, start=None):
         self.case = case
         self.label = label
         self.measure = measure
         self.names = {case, *groups}
         self.once = once
+        self.start = start  # what can be done before the first repetition
 
 
 def size_name(size):
@@ -58,8 +59,8 @@ class Plan:
         self.sources.append(source)
         return source
 
-    def _add(self, case, label, measure, groups=(), once=False):
-        self.units.append(Unit(case, label, measure, groups, once))
+    def _add(self, case, label, measure, groups=(), once=False, start=None):
+        self.units.append(Unit(case, label, measure, groups, once, start))
 
     def _ensemble(self, cast, **scenario):
         """The one with these processes; cases that need the same share it."""
@@ -73,7 +74,8 @@ class Plan:
         seconds = self.options.seconds
         details = ", ".join(str(value) for key, value in scenario.items() if key != "size")
         label = f"{case} {size_name(scenario['size'])}{', ' if details else ''}{details}"
-        self._add(case, label, lambda: ensemble.measure(case, seconds), groups)
+        self._add(case, label, lambda: ensemble.measure(case, seconds), groups,
+                  start=lambda: ensemble.start(case))
 
     def _product(self, case, groups=(), **scenario):
         names = {scenario.get("transport", "tcp"), scenario.get("encoding", "float32"), *groups}

@@ -2,11 +2,15 @@
 
 import os
 
-COLUMNS = {"raw_tcp": "raw TCP", "memcpy": "memcpy", "in_process_apply": "apply in-process",
+from tables import size_name
+
+COLUMNS = {"raw_tcp": "raw TCP", "raw_tcp_answered": "raw TCP, answered", "memcpy": "memcpy", "in_process_apply": "apply in-process",
            "shared_memory_copy": "shared-memory copy", "gloo_all_reduce": "gloo all_reduce",
            "push": "push", "push_apply": "push with apply", "pull": "pull",
            "push_pull": "push + pull"}
-YARDSTICKS = ("raw_tcp", "memcpy", "in_process_apply", "shared_memory_copy", "gloo_all_reduce")
+YARDSTICKS = {"tcp": ("raw_tcp", "raw_tcp_answered", "gloo_all_reduce"),
+              "shm": ("raw_tcp", "memcpy", "in_process_apply", "shared_memory_copy"),
+              "tls": ("raw_tcp",)}
 PRODUCT = ("push", "push_apply", "pull", "push_pull")
 
 
@@ -26,6 +30,8 @@ def add(axes, points, label, style):
 
 
 def finish(pyplot, axes, title, xlabel, path, ylabel="GB/s"):
+    if os.path.exists(path):
+        os.remove(path)  # an earlier run's
     if axes.get_legend_handles_labels()[1]:
         axes.set_title(title)
         axes.set_xlabel(xlabel)
@@ -49,15 +55,18 @@ def draw(rows, folder):
     for transport in ("tcp", "shm", "tls"):
         _, axes = pyplot.subplots()
         axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
         same = {"workers": 1, "servers": 1, "transport": transport, "encoding": "float32",
                 "variant": ""}
         product = [(case, lines(rows, "size", {"case": case, **same})) for case in PRODUCT]
         if any(points for _, points in product):
-            for case in YARDSTICKS:
+            for case in YARDSTICKS[transport]:
                 add(axes, lines(rows, "size", {"case": case}), COLUMNS[case], ".--")
         for case, points in product:
             add(axes, points, COLUMNS[case], "o-")
-        finish(pyplot, axes, f"One worker, one server, {transport}", "bytes of the model",
+        ticks = sorted({row["size"] for row in rows if row["size"]})
+        axes.set_xticks(ticks, [size_name(size) for size in ticks])
+        finish(pyplot, axes, f"One worker, one server, {transport}", "float32 bytes of the model",
                os.path.join(folder, f"sizes_{transport}.png"))
     _, axes = pyplot.subplots()
     axes.set_xscale("log", base=2)
@@ -85,7 +94,7 @@ def draw(rows, folder):
 def bars(pyplot, path, rows, name, field, title, ylabel):
     if not rows:
         return
-    _, axes = pyplot.subplots(figsize=(max(5, len(rows)), 4))
+    _, axes = pyplot.subplots(figsize=(max(5, 1.3 * len(rows)), 4))
     if len({row["case"] for row in rows}) > 1:
         axes.set_yscale("log")
     drawn = axes.bar([name(row) for row in rows], [row[field] for row in rows])

@@ -71,32 +71,3 @@ def rounded(value):
 def write_json(path, rows):
     with open(path, "w", encoding="utf-8") as file:
         file.write("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
-
-
-def size_name(size):
-    if not size:
-        return ""
-    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
-
-
-def figure(row, field, form="{:.2f}"):
-    return "" if row.get(field) is None else form.format(row[field])
-
-
-def markdown(rows):
-    """One table of all rows."""
-    lines = ["| case | size | workers | servers | how | GB/s (range) | of raw TCP | CPU s/GB "
-             "| p50 us | p99 us | RSS MB | fairness |", "|---|" + "---|" * 11]
-    for row in rows:
-        how = " ".join(str(row[key]) for key in ("transport", "encoding", "variant")
-                       if row.get(key) and row[key] not in ("float32",))
-        rate = figure(row, "gbps", "{:.3g}")
-        if rate and row["repetitions"] > 1:
-            rate += f" ({row['gbps_min']:.3g} to {row['gbps_max']:.3g})"
-        lines.append("| " + " | ".join([
-            row["case"], size_name(row["size"]), figure(row, "workers", "{}"),
-            figure(row, "servers", "{}"), how, rate, figure(row, "ratio_to_raw_tcp"),
-            figure(row, "cpu_s_per_gb"), figure(row, "p50_us", "{:.0f}"),
-            figure(row, "p99_us", "{:.0f}"), figure(row, "rss_mb", "{:.0f}"),
-            figure(row, "fairness") if (row["workers"] or 0) > 1 else ""]) + " |")
-    return "\n".join(lines) + "\n"

@@ -12,7 +12,8 @@ import sys
 import time
 
 import plots
-import rows as table
+import rows as measured
+import tables
 import verdict
 from plan import Plan
 from sources import ROOT, Skipped
@@ -59,6 +60,12 @@ class Run:
         self.repeats_left = len(plan.units) * options.repetitions // 4
 
     def all(self):
+        begin = time.monotonic()
+        for unit in self.plan.units:
+            if unit.start:
+                unit.start()
+        print(f"all processes are ready: {time.monotonic() - begin:.0f} s", file=sys.stderr,
+              flush=True)
         for repetition in range(self.options.repetitions):
             begin = time.monotonic()
             for unit in self.plan.units:
@@ -73,8 +80,9 @@ class Run:
             try:
                 samples = unit.measure()
             except Skipped as why:
+                if str(why) not in self.skipped.values():
+                    print(f"left out: {unit.label}: {why}", file=sys.stderr, flush=True)
                 self.skipped[unit.label] = str(why)
-                print(f"left out: {unit.label}: {why}", file=sys.stderr, flush=True)
                 return
             slowdown = max(slowdown, self.probe.slowdown())
             throttled = slowdown > THROTTLED
@@ -94,7 +102,7 @@ def parse(arguments):
                         help="only this case or group; may be repeated; raw TCP comes along")
     parser.add_argument("--json", metavar="FILE", help="write the rows here as well")
     parser.add_argument("--out", default=os.path.join(ROOT, "bench/out"), metavar="DIR",
-                        help="results.json, results.md and the plots; default bench/out")
+                        help="results.json, results.md, rows.md and the plots; default bench/out")
     parser.add_argument("--repetitions", type=int, default=0, help="default 5; 2 with --quick")
     parser.add_argument("--seconds", type=float, default=0, help="of one repetition; default 0.4")
     parser.add_argument("--memory_seconds", type=float, default=0,
@@ -139,13 +147,14 @@ def main():
         run.all()
     finally:
         plan.close()
-    rows = table.aggregate(run.samples)
-    text = describe(run, time.monotonic() - begin) + "\n" + table.markdown(rows) + "\n" + \
-        verdict.markdown(verdict.judge(rows))
+    rows = measured.aggregate(run.samples)
     for path in filter(None, (os.path.join(options.out, "results.json"), options.json)):
-        table.write_json(path, rows)
-    with open(os.path.join(options.out, "results.md"), "w", encoding="utf-8") as file:
-        file.write(text)
+        measured.write_json(path, rows)
+    text = describe(run, time.monotonic() - begin) + "\n" + tables.summary(rows) + "\n" + \
+        verdict.markdown(verdict.judge(rows))
+    for name, words in (("results.md", text), ("rows.md", tables.every_row(rows))):
+        with open(os.path.join(options.out, name), "w", encoding="utf-8") as file:
+            file.write(words)
     plots.draw(rows, options.out)
     print(text)
 

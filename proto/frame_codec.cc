@@ -88,18 +88,18 @@ HeaderWriter WritePullHeader(const PullHeader& header) {
   return writer;
 }
 
-template <typename Element>
-grpc::Slice Borrow(absl::Span<const Element> payload, std::shared_ptr<const void> keep_alive) {
+grpc::Slice Borrow(absl::Span<const float> payload, std::shared_ptr<const void> keep_alive) {
   // Nothing is borrowed for no elements, and a slice without bytes need not be released.
   if (payload.empty()) return grpc::Slice();
   return grpc::Slice(
-      const_cast<Element*>(payload.data()), payload.size() * sizeof(Element),
+      const_cast<float*>(payload.data()), payload.size() * sizeof(float),
       [](void* reference) { delete static_cast<std::shared_ptr<const void>*>(reference); },
       new std::shared_ptr<const void>(std::move(keep_alive)));
 }
 
 grpc::ByteBuffer Assemble(HeaderWriter header, grpc::Slice payload) {
-  TPS_CHECK(payload.size() <= kMaxFramePayloadBytes, "a payload is within its limit");
+  TPS_CHECK(payload.size() <= kMaxFramePayloadBytes && payload.size() % sizeof(float) == 0,
+            "a payload is whole float32 elements and within its limit");
   header.AddPayloadLength(payload.size());
   const grpc::Slice slices[] = {header.Slice(), std::move(payload)};
   return grpc::ByteBuffer(slices, slices[1].size() > 0 ? 2 : 1);
@@ -146,36 +146,34 @@ class HeaderReader {
 };
 
 // Where a frame's header fields go: stores `value` into field `number`, ignores one it does not
-// know. Null, or why the field cannot hold the value ("which ...").
-using StoreField = absl::FunctionRef<const char*(uint32_t number, uint64_t value)>;
+// know. False if the value does not fit the field.
+using StoreField = absl::FunctionRef<bool(uint32_t number, uint64_t value)>;
 
-constexpr char kNot32Bits[] = "does not fit 32 bits";
-
-const char* Store(uint64_t value, uint64_t* field) {
+bool Store(uint64_t value, uint64_t* field) {
   *field = value;
-  return nullptr;
+  return true;
 }
-const char* Store(uint64_t value, int64_t* field) {
+bool Store(uint64_t value, int64_t* field) {
   *field = static_cast<int64_t>(value);
-  return nullptr;
+  return true;
 }
-const char* Store(uint64_t value, uint32_t* field) {
+bool Store(uint64_t value, uint32_t* field) {
   *field = static_cast<uint32_t>(value);
-  return value == *field ? nullptr : kNot32Bits;
+  return value == *field;
 }
-const char* Store(uint64_t value, int32_t* field) {
+bool Store(uint64_t value, int32_t* field) {
   *field = static_cast<int32_t>(value);
-  return value == SignExtend(*field) ? nullptr : kNot32Bits;
+  return value == SignExtend(*field);
 }
-const char* Store(uint64_t value, bool* field) {
+bool Store(uint64_t value, bool* field) {
   *field = value != 0;
-  return nullptr;
+  return true;
 }
 // One that this program does not know cannot be decoded, so the frame is refused.
-const char* Store(uint64_t value, EncodingSpec::Kind* field) {
-  if (value > EncodingSpec::Kind_MAX) return "is no encoding that this program knows";
+bool Store(uint64_t value, EncodingSpec::Kind* field) {
+  if (value > EncodingSpec::Kind_MAX) return false;
   *field = static_cast<EncodingSpec::Kind>(value);
-  return nullptr;
+  return true;
 }
 
 template <typename... Parts>
@@ -183,9 +181,8 @@ absl::Status Malformed(absl::string_view frame_name, const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat("malformed ", frame_name, ": ", parts...));
 }
 
-// `encoding` is one of the fields that `store` fills.
 absl::Status ParseFrame(const grpc::ByteBuffer& frame, absl::string_view name, StoreField store,
-                        const EncodingSpec::Kind& encoding, FramePayload* payload) {
+                        FramePayload* payload) {
   std::vector<grpc::Slice> slices;
   if (!frame.Dump(&slices).ok()) return Malformed(name, "its bytes cannot be read");
 
@@ -221,8 +218,9 @@ absl::Status ParseFrame(const grpc::ByteBuffer& frame, absl::string_view name, S
         if (!reader.ReadVarint(kMaxVarintBytes, &value)) {
           return broken("field ", number, " holds no whole number of at most 64 bits");
         }
-        if (const char* const misfit = store(number, value); misfit != nullptr) {
-          return Malformed(name, "field ", number, " holds ", value, ", which ", misfit);
+        if (!store(number, value)) {
+          return Malformed(name, "field ", number, " holds ", value,
+                           ", which does not fit 32 bits");
         }
         break;
       case kFixed64:
@@ -250,7 +248,11 @@ absl::Status ParseFrame(const grpc::ByteBuffer& frame, absl::string_view name, S
           return Malformed(name, "its payload, the last field, should have ", value,
                            " bytes, but the frame has ", frame_bytes - payload_begin, " left");
         }
-        *payload = FramePayload(std::move(slices), payload_begin, encoding);
+        if (value % sizeof(float) != 0) {
+          return Malformed(name, "its payload has ", value,
+                           " bytes, which is no multiple of 4 and so no float32 elements");
+        }
+        *payload = FramePayload(std::move(slices), payload_begin);
         return absl::OkStatus();
       }
       default:
@@ -270,11 +272,6 @@ grpc::ByteBuffer EncodePushFrame(const PushHeader& header, absl::Span<const floa
   return Assemble(WritePushHeader(header), Borrow(payload, std::move(keep_alive)));
 }
 
-grpc::ByteBuffer EncodePushFrame(const PushHeader& header, absl::Span<const uint8_t> payload,
-                                 std::shared_ptr<const void> keep_alive) {
-  return Assemble(WritePushHeader(header), Borrow(payload, std::move(keep_alive)));
-}
-
 grpc::ByteBuffer EncodePullFrame(const PullHeader& header, absl::Span<const float> payload,
                                  std::shared_ptr<const void> keep_alive) {
   return Assemble(WritePullHeader(header), Borrow(payload, std::move(keep_alive)));
@@ -289,7 +286,7 @@ absl::Status ParsePushFrame(const grpc::ByteBuffer& frame, PushHeader* header,
   *header = PushHeader();
   return ParseFrame(
       frame, "push frame",
-      [header](uint32_t number, uint64_t value) -> const char* {
+      [header](uint32_t number, uint64_t value) {
         switch (number) {
           case 1:
             return Store(value, &header->slot);
@@ -314,10 +311,10 @@ absl::Status ParsePushFrame(const grpc::ByteBuffer& frame, PushHeader* header,
           case 11:
             return Store(value, &header->shared_blocks);
           default:
-            return nullptr;
+            return true;
         }
       },
-      header->encoding, payload);
+      payload);
 }
 
 absl::Status ParsePullFrame(const grpc::ByteBuffer& frame, PullHeader* header,
@@ -325,7 +322,7 @@ absl::Status ParsePullFrame(const grpc::ByteBuffer& frame, PullHeader* header,
   *header = PullHeader();
   return ParseFrame(
       frame, "pull frame",
-      [header](uint32_t number, uint64_t value) -> const char* {
+      [header](uint32_t number, uint64_t value) {
         switch (number) {
           case 1:
             return Store(value, &header->block);
@@ -344,10 +341,10 @@ absl::Status ParsePullFrame(const grpc::ByteBuffer& frame, PullHeader* header,
           case 8:
             return Store(value, &header->shared);
           default:
-            return nullptr;
+            return true;
         }
       },
-      header->encoding, payload);
+      payload);
 }
 
 }  // namespace torchps

@@ -125,8 +125,7 @@ void BlockUpdater::Apply(Block* block, const FramePayload& payload, double rate_
                          double share) const {
   const BlockChange change(block);
   Cursor cursor(*this, block, rate_factor, share);
-  payload.ForEachRun(block->range.length,
-                     [&](int64_t, absl::Span<const float> run) { cursor.Consume(run); });
+  payload.ForEachRun([&](int64_t, absl::Span<const float> run) { cursor.Consume(run); });
   ++block->version;
 }
 

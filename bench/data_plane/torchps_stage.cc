@@ -8,8 +8,6 @@
 //   push_pull   push_apply, then pull
 //   ping        Renew, the smallest unary call there is, on the channel that the client uses
 
-#include <malloc.h>
-
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -226,9 +224,6 @@ absl::StatusOr<std::unique_ptr<Operation>> TorchpsStage::Prepare(absl::string_vi
 absl::StatusOr<std::unique_ptr<Stage>> MakeTorchpsStage(const Scenario& scenario,
                                                         const Place& place) {
   PrepareGrpcProcess();
-  // As TrainMain does.
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
   auto stage = std::make_unique<TorchpsStage>();
   if (absl::Status joined = stage->Join(scenario, place); !joined.ok()) return joined;
   return stage;
