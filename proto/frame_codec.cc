@@ -88,18 +88,18 @@ HeaderWriter WritePullHeader(const PullHeader& header) {
   return writer;
 }
 
-grpc::Slice Borrow(absl::Span<const float> payload, std::shared_ptr<const void> keep_alive) {
+template <typename Element>
+grpc::Slice Borrow(absl::Span<const Element> payload, std::shared_ptr<const void> keep_alive) {
   // Nothing is borrowed for no elements, and a slice without bytes need not be released.
   if (payload.empty()) return grpc::Slice();
   return grpc::Slice(
-      const_cast<float*>(payload.data()), payload.size() * sizeof(float),
+      const_cast<Element*>(payload.data()), payload.size() * sizeof(Element),
       [](void* reference) { delete static_cast<std::shared_ptr<const void>*>(reference); },
       new std::shared_ptr<const void>(std::move(keep_alive)));
 }
 
 grpc::ByteBuffer Assemble(HeaderWriter header, grpc::Slice payload) {
-  TPS_CHECK(payload.size() <= kMaxFramePayloadBytes && payload.size() % sizeof(float) == 0,
-            "a payload is whole float32 elements and within its limit");
+  TPS_CHECK(payload.size() <= kMaxFramePayloadBytes, "a payload is within its limit");
   header.AddPayloadLength(payload.size());
   const grpc::Slice slices[] = {header.Slice(), std::move(payload)};
   return grpc::ByteBuffer(slices, slices[1].size() > 0 ? 2 : 1);
@@ -146,34 +146,36 @@ class HeaderReader {
 };
 
 // Where a frame's header fields go: stores `value` into field `number`, ignores one it does not
-// know. False if the value does not fit the field.
-using StoreField = absl::FunctionRef<bool(uint32_t number, uint64_t value)>;
+// know. Null, or why the field cannot hold the value ("which ...").
+using StoreField = absl::FunctionRef<const char*(uint32_t number, uint64_t value)>;
 
-bool Store(uint64_t value, uint64_t* field) {
+constexpr char kNot32Bits[] = "does not fit 32 bits";
+
+const char* Store(uint64_t value, uint64_t* field) {
   *field = value;
-  return true;
+  return nullptr;
 }
-bool Store(uint64_t value, int64_t* field) {
+const char* Store(uint64_t value, int64_t* field) {
   *field = static_cast<int64_t>(value);
-  return true;
+  return nullptr;
 }
-bool Store(uint64_t value, uint32_t* field) {
+const char* Store(uint64_t value, uint32_t* field) {
   *field = static_cast<uint32_t>(value);
-  return value == *field;
+  return value == *field ? nullptr : kNot32Bits;
 }
-bool Store(uint64_t value, int32_t* field) {
+const char* Store(uint64_t value, int32_t* field) {
   *field = static_cast<int32_t>(value);
-  return value == SignExtend(*field);
+  return value == SignExtend(*field) ? nullptr : kNot32Bits;
 }
-bool Store(uint64_t value, bool* field) {
+const char* Store(uint64_t value, bool* field) {
   *field = value != 0;
-  return true;
+  return nullptr;
 }
 // One that this program does not know cannot be decoded, so the frame is refused.
-bool Store(uint64_t value, EncodingSpec::Kind* field) {
-  if (value > EncodingSpec::Kind_MAX) return false;
+const char* Store(uint64_t value, EncodingSpec::Kind* field) {
+  if (value > EncodingSpec::Kind_MAX) return "is no encoding that this program knows";
   *field = static_cast<EncodingSpec::Kind>(value);
-  return true;
+  return nullptr;
 }
 
 template <typename... Parts>
@@ -181,8 +183,9 @@ absl::Status Malformed(absl::string_view frame_name, const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat("malformed ", frame_name, ": ", parts...));
 }
 
+// `encoding` is one of the fields that `store` fills.
 absl::Status ParseFrame(const grpc::ByteBuffer& frame, absl::string_view name, StoreField store,
-                        FramePayload* payload) {
+                        const EncodingSpec::Kind& encoding, FramePayload* payload) {
   std::vector<grpc::Slice> slices;
   if (!frame.Dump(&slices).ok()) return Malformed(name, "its bytes cannot be read");
 
@@ -218,9 +221,8 @@ absl::Status ParseFrame(const grpc::ByteBuffer& frame, absl::string_view name, S
         if (!reader.ReadVarint(kMaxVarintBytes, &value)) {
           return broken("field ", number, " holds no whole number of at most 64 bits");
         }
-        if (!store(number, value)) {
-          return Malformed(name, "field ", number, " holds ", value,
-                           ", which does not fit 32 bits");
+        if (const char* const misfit = store(number, value); misfit != nullptr) {
+          return Malformed(name, "field ", number, " holds ", value, ", which ", misfit);
         }
         break;
       case kFixed64:
@@ -248,11 +250,7 @@ absl::Status ParseFrame(const grpc::ByteBuffer& frame, absl::string_view name, S
           return Malformed(name, "its payload, the last field, should have ", value,
                            " bytes, but the frame has ", frame_bytes - payload_begin, " left");
         }
-        if (value % sizeof(float) != 0) {
-          return Malformed(name, "its payload has ", value,
-                           " bytes, which is no multiple of 4 and so no float32 elements");
-        }
-        *payload = FramePayload(std::move(slices), payload_begin);
+        *payload = FramePayload(std::move(slices), payload_begin, encoding);
         return absl::OkStatus();
       }
       default:
@@ -272,6 +270,11 @@ grpc::ByteBuffer EncodePushFrame(const PushHeader& header, absl::Span<const floa
   return Assemble(WritePushHeader(header), Borrow(payload, std::move(keep_alive)));
 }
 
+grpc::ByteBuffer EncodePushFrame(const PushHeader& header, absl::Span<const uint8_t> payload,
+                                 std::shared_ptr<const void> keep_alive) {
+  return Assemble(WritePushHeader(header), Borrow(payload, std::move(keep_alive)));
+}
+
 grpc::ByteBuffer EncodePullFrame(const PullHeader& header, absl::Span<const float> payload,
                                  std::shared_ptr<const void> keep_alive) {
   return Assemble(WritePullHeader(header), Borrow(payload, std::move(keep_alive)));
@@ -286,7 +289,7 @@ absl::Status ParsePushFrame(const grpc::ByteBuffer& frame, PushHeader* header,
   *header = PushHeader();
   return ParseFrame(
       frame, "push frame",
-      [header](uint32_t number, uint64_t value) {
+      [header](uint32_t number, uint64_t value) -> const char* {
         switch (number) {
           case 1:
             return Store(value, &header->slot);
@@ -311,10 +314,10 @@ absl::Status ParsePushFrame(const grpc::ByteBuffer& frame, PushHeader* header,
           case 11:
             return Store(value, &header->shared_blocks);
           default:
-            return true;
+            return nullptr;
         }
       },
-      payload);
+      header->encoding, payload);
 }
 
 absl::Status ParsePullFrame(const grpc::ByteBuffer& frame, PullHeader* header,
@@ -322,7 +325,7 @@ absl::Status ParsePullFrame(const grpc::ByteBuffer& frame, PullHeader* header,
   *header = PullHeader();
   return ParseFrame(
       frame, "pull frame",
-      [header](uint32_t number, uint64_t value) {
+      [header](uint32_t number, uint64_t value) -> const char* {
         switch (number) {
           case 1:
             return Store(value, &header->block);
@@ -341,10 +344,10 @@ absl::Status ParsePullFrame(const grpc::ByteBuffer& frame, PullHeader* header,
           case 8:
             return Store(value, &header->shared);
           default:
-            return true;
+            return nullptr;
         }
       },
-      payload);
+      header->encoding, payload);
 }
 
 }  // namespace torchps

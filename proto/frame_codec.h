@@ -56,27 +56,31 @@ struct PullHeader {
   bool shared = false;
 };
 
-// A frame that borrows `payload`: gRPC reads it while it sends, so it must stay as it is until the
+// A frame that borrows `payload`, FLOAT32 elements or bytes that Encode (proto/encoding.h) has
+// written as header.encoding says: gRPC reads it while it sends, so it must stay as it is until the
 // frame's reference to `keep_alive` is gone (gRPC drops it on a thread of its own choosing when the
 // bytes have left, or the call has ended). A caller that wants to use the memory again waits for
 // the last reference; one whose memory outlives the channel may pass null.
 // REQUIRES: `payload` has at most kMaxFramePayloadBytes.
 grpc::ByteBuffer EncodePushFrame(const PushHeader& header, absl::Span<const float> payload,
                                  std::shared_ptr<const void> keep_alive);
+grpc::ByteBuffer EncodePushFrame(const PushHeader& header, absl::Span<const uint8_t> payload,
+                                 std::shared_ptr<const void> keep_alive);
 grpc::ByteBuffer EncodePullFrame(const PullHeader& header, absl::Span<const float> payload,
                                  std::shared_ptr<const void> keep_alive);
 
-// A frame that owns its payload: `payload` holds float32 elements, as a server has copied them out
-// of a block under its lock.
-// REQUIRES: `payload` has a multiple of 4 and at most kMaxFramePayloadBytes bytes.
+// A frame that owns its payload, as a server has copied or encoded it out of a block under its
+// lock. REQUIRES: `payload` has at most kMaxFramePayloadBytes.
 grpc::ByteBuffer EncodePullFrame(const PullHeader& header, grpc::Slice payload);
 
 // Reads a frame, cut into slices anywhere. `*payload` refers to the frame's memory and keeps it
 // alive. Header fields may come in any order, unknown ones are skipped, missing ones are 0; the
 // payload, where there is one, is the last field.
 // INVALID_ARGUMENT says in one sentence what is wrong: not a Protobuf message, a field cut short, a
-// value too large for its field, bytes behind the payload, header or payload over its limit,
-// payload not of whole elements. Then `*header` and `*payload` are unspecified but valid.
+// value too large for its field, an encoding that this program does not know, bytes behind the
+// payload, header or payload over its limit. Whether the payload is well formed,
+// FramePayload::Check tells who knows its block. On an error `*header` and `*payload` are
+// unspecified but valid.
 absl::Status ParsePushFrame(const grpc::ByteBuffer& frame, PushHeader* header,
                             FramePayload* payload);
 absl::Status ParsePullFrame(const grpc::ByteBuffer& frame, PullHeader* header,

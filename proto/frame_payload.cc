@@ -1,10 +1,14 @@
 #include "proto/frame_payload.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/finite_check.h"
+#include "proto/encoding.h"
 
 namespace torchps {
 namespace {
@@ -13,79 +17,224 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
               "payloads are little-endian and are read in place");
 
 // Elements that go through the stack at a time: 4 KiB stay in the first-level cache beside
-// whatever `visit` reads and writes.
-constexpr size_t kBufferedFloats = 1024;
+// whatever `visit` reads and writes. A whole INT8 group.
+constexpr int64_t kBufferedElements = kInt8GroupElements;
+
+constexpr size_t kLargestUnitBytes = sizeof(float) + kInt8GroupElements;
 
 bool IsAligned(const uint8_t* bytes) {
   return reinterpret_cast<uintptr_t>(bytes) % alignof(float) == 0;
 }
 
-}  // namespace
-
-FramePayload::FramePayload(std::vector<grpc::Slice> slices, size_t skipped_bytes)
-    : slices_(std::move(slices)), skipped_bytes_(skipped_bytes) {
-  size_t bytes = 0;
-  for (const grpc::Slice& slice : slices_) bytes += slice.size();
-  TPS_CHECK(bytes >= skipped_bytes && (bytes - skipped_bytes) % sizeof(float) == 0,
-            "a payload is whole float32 elements");
-  floats_ = static_cast<int64_t>((bytes - skipped_bytes) / sizeof(float));
+// Elements in a piece of whole units, of which the last may be a shorter INT8 group.
+int64_t ElementsIn(EncodingSpec::Kind encoding, size_t bytes) {
+  if (encoding != EncodingSpec::INT8) {
+    return static_cast<int64_t>(bytes / EncodingUnitBytes(encoding));
+  }
+  const size_t groups = (bytes + kLargestUnitBytes - 1) / kLargestUnitBytes;
+  return static_cast<int64_t>(bytes - groups * sizeof(float));
 }
 
-absl::Span<const uint8_t> FramePayload::Bytes(size_t i, size_t& to_skip) const {
-  const size_t skipped = std::min(to_skip, slices_[i].size());
-  to_skip -= skipped;
-  return absl::MakeConstSpan(slices_[i].begin(), slices_[i].size()).subspan(skipped);
+// The exponent's bits in the 16-bit encodings.
+uint16_t ExponentMask(EncodingSpec::Kind encoding) {
+  return encoding == EncodingSpec::BFLOAT16 ? 0x7f80 : 0x7c00;
+}
+
+}  // namespace
+
+FramePayload::FramePayload(std::vector<grpc::Slice> slices, size_t skipped_bytes,
+                           EncodingSpec::Kind encoding)
+    : slices_(std::move(slices)), skipped_bytes_(skipped_bytes), encoding_(encoding) {
+  size_t bytes = 0;
+  for (const grpc::Slice& slice : slices_) bytes += slice.size();
+  TPS_CHECK(bytes >= skipped_bytes, "no more is skipped than there is");
+  bytes_ = bytes - skipped_bytes;
+}
+
+template <typename Visit>
+void FramePayload::ForEachPiece(Visit visit) const {
+  const size_t unit = EncodingUnitBytes(encoding_);
+  // The first `split_bytes` bytes of a unit that earlier slices ended in.
+  alignas(float) uint8_t split_unit[kLargestUnitBytes];
+  size_t split_bytes = 0;
+  size_t to_skip = skipped_bytes_;
+  for (const grpc::Slice& slice : slices_) {
+    const size_t skipped = std::min(to_skip, slice.size());
+    to_skip -= skipped;
+    auto bytes = absl::MakeConstSpan(slice.begin(), slice.size()).subspan(skipped);
+    if (bytes.empty()) continue;
+    if (split_bytes > 0) {
+      const size_t taken = std::min(unit - split_bytes, bytes.size());
+      std::memcpy(split_unit + split_bytes, bytes.data(), taken);
+      bytes.remove_prefix(taken);
+      split_bytes += taken;
+      if (split_bytes < unit) continue;
+      visit(absl::MakeConstSpan(split_unit, unit));
+      split_bytes = 0;
+    }
+    split_bytes = bytes.size() % unit;
+    bytes.remove_suffix(split_bytes);
+    if (split_bytes > 0) std::memcpy(split_unit, bytes.end(), split_bytes);
+    if (!bytes.empty()) visit(bytes);
+  }
+  if (split_bytes > 0) visit(absl::MakeConstSpan(split_unit, split_bytes));
+}
+
+absl::Status FramePayload::Check(int64_t elements) const {
+  if (encoding_ == EncodingSpec::TOP_K) return CheckIndices(elements);
+  const size_t expected = EncodedBytes(encoding_, elements, /*fraction=*/1);
+  if (bytes_ != expected) {
+    return absl::InvalidArgumentError(absl::StrCat(elements, " elements in ",
+                                                   EncodingSpec::Kind_Name(encoding_), " take ",
+                                                   expected, " bytes; the payload has ", bytes_));
+  }
+  return encoding_ == EncodingSpec::INT8 ? CheckScales() : absl::OkStatus();
+}
+
+absl::Status FramePayload::CheckScales() const {
+  int64_t group = 0;
+  absl::Status status;
+  ForEachPiece([&](absl::Span<const uint8_t> piece) {
+    for (size_t at = 0; at < piece.size(); at += kLargestUnitBytes, ++group) {
+      float scale;
+      std::memcpy(&scale, piece.data() + at, sizeof(scale));
+      // Written so that a NaN is outside.
+      if (!(scale >= 0 && scale <= kLargestInt8Scale) && status.ok()) {
+        status = absl::InvalidArgumentError(
+            absl::StrCat("the INT8 scale of elements ", group * kInt8GroupElements,
+                         " and following is ", scale, "; expected 0 to ", kLargestInt8Scale));
+      }
+    }
+  });
+  return status;
+}
+
+absl::Status FramePayload::CheckIndices(int64_t elements) const {
+  if (bytes_ == 0 || bytes_ % kTopKEntryBytes != 0 ||
+      bytes_ / kTopKEntryBytes > static_cast<uint64_t>(elements)) {
+    return absl::InvalidArgumentError(absl::StrCat(elements, " elements in TOP_K take 1 to ",
+                                                   elements, " entries of ", kTopKEntryBytes,
+                                                   " bytes; the payload has ", bytes_, " bytes"));
+  }
+  int64_t entry = 0;
+  int64_t lowest = 0;
+  absl::Status status;
+  ForEachPiece([&](absl::Span<const uint8_t> piece) {
+    for (size_t at = 0; at < piece.size(); at += kTopKEntryBytes, ++entry) {
+      const int64_t index = ReadTopKEntry(piece.data() + at).index;
+      if ((index < lowest || index >= elements) && status.ok()) {
+        status = absl::InvalidArgumentError(absl::StrCat("the TOP_K index of entry ", entry, " is ",
+                                                         index, "; expected ", lowest, " to ",
+                                                         elements - 1));
+      }
+      lowest = index + 1;
+    }
+  });
+  return status;
+}
+
+int64_t FramePayload::FirstNonFinite() const {
+  int64_t bad = -1;
+  int64_t first = 0;
+  // The scales of INT8 have been checked, and nothing else there can be infinite.
+  if (encoding_ == EncodingSpec::INT8) return bad;
+  ForEachPiece([&](absl::Span<const uint8_t> piece) {
+    if (bad >= 0) return;
+    const int64_t count = ElementsIn(encoding_, piece.size());
+    if (encoding_ == EncodingSpec::TOP_K) {
+      for (int64_t i = 0; i < count && bad < 0; ++i) {
+        const TopKEntry entry = ReadTopKEntry(piece.data() + i * kTopKEntryBytes);
+        if (!std::isfinite(entry.value)) bad = entry.index;
+      }
+      return;
+    }
+    const int64_t index = encoding_ == EncodingSpec::FLOAT32
+                              ? torchps::FirstNonFinite(piece.data(), count)
+                              : FirstNonFinite16(piece.data(), count, ExponentMask(encoding_));
+    if (index >= 0) bad = first + index;
+    first += count;
+  });
+  return bad;
 }
 
 void FramePayload::ForEachRun(
+    int64_t elements,
     absl::FunctionRef<void(int64_t first_element, absl::Span<const float> run)> visit) const {
-  float buffer[kBufferedFloats];
-  // An element whose first `split_bytes` bytes were the last of earlier slices.
-  float split_element;
-  size_t split_bytes = 0;
+  if (encoding_ == EncodingSpec::TOP_K) return VisitTopK(elements, visit);
+  TPS_CHECK(bytes_ == EncodedBytes(encoding_, elements, 1), "the payload has been checked");
+  if (encoding_ == EncodingSpec::FLOAT32) return VisitFloats(visit);
+  float buffer[kBufferedElements];
   int64_t first = 0;
-  size_t to_skip = skipped_bytes_;
-  for (size_t i = 0; i < slices_.size(); ++i) {
-    absl::Span<const uint8_t> bytes = Bytes(i, to_skip);
-    if (bytes.empty()) continue;
-    if (split_bytes > 0) {
-      const size_t taken = std::min(sizeof(float) - split_bytes, bytes.size());
-      std::memcpy(reinterpret_cast<uint8_t*>(&split_element) + split_bytes, bytes.data(), taken);
-      bytes.remove_prefix(taken);
-      split_bytes += taken;
-      if (split_bytes < sizeof(float)) continue;
-      visit(first++, absl::MakeConstSpan(&split_element, 1));
-      split_bytes = 0;
-    }
-    if (IsAligned(bytes.data()) && bytes.size() >= sizeof(float)) {
-      const size_t count = bytes.size() / sizeof(float);
-      visit(first, absl::MakeConstSpan(reinterpret_cast<const float*>(bytes.data()), count));
-      first += static_cast<int64_t>(count);
-      bytes.remove_prefix(count * sizeof(float));
-    }
-    while (bytes.size() >= sizeof(float)) {
-      const size_t count = std::min(bytes.size() / sizeof(float), kBufferedFloats);
-      std::memcpy(buffer, bytes.data(), count * sizeof(float));
+  const size_t buffered_bytes = EncodedBytes(encoding_, kBufferedElements, 1);
+  ForEachPiece([&](absl::Span<const uint8_t> piece) {
+    while (!piece.empty()) {
+      const auto encoded = piece.subspan(0, buffered_bytes);
+      const int64_t count = ElementsIn(encoding_, encoded.size());
+      Decode(encoding_, encoded, absl::MakeSpan(buffer, count));
       visit(first, absl::MakeConstSpan(buffer, count));
-      first += static_cast<int64_t>(count);
-      bytes.remove_prefix(count * sizeof(float));
+      first += count;
+      piece.remove_prefix(encoded.size());
     }
-    if (!bytes.empty()) {
-      split_bytes = bytes.size();
-      std::memcpy(&split_element, bytes.data(), split_bytes);
-    }
-  }
+  });
 }
 
-void FramePayload::CopyTo(float* destination) const {
-  auto* next = reinterpret_cast<uint8_t*>(destination);
-  size_t to_skip = skipped_bytes_;
-  for (size_t i = 0; i < slices_.size(); ++i) {
-    const absl::Span<const uint8_t> bytes = Bytes(i, to_skip);
-    if (bytes.empty()) continue;
-    std::memcpy(next, bytes.data(), bytes.size());
-    next += bytes.size();
+void FramePayload::VisitFloats(
+    absl::FunctionRef<void(int64_t first_element, absl::Span<const float> run)> visit) const {
+  float buffer[kBufferedElements];
+  int64_t first = 0;
+  ForEachPiece([&](absl::Span<const uint8_t> piece) {
+    const bool in_place = IsAligned(piece.data());
+    while (!piece.empty()) {
+      const auto bytes = in_place ? piece : piece.subspan(0, sizeof(buffer));
+      const size_t count = bytes.size() / sizeof(float);
+      if (!in_place) std::memcpy(buffer, bytes.data(), bytes.size());
+      visit(first, absl::MakeConstSpan(
+                       in_place ? reinterpret_cast<const float*>(bytes.data()) : buffer, count));
+      first += static_cast<int64_t>(count);
+      piece.remove_prefix(bytes.size());
+    }
+  });
+}
+
+void FramePayload::VisitTopK(
+    int64_t elements,
+    absl::FunctionRef<void(int64_t first_element, absl::Span<const float> run)> visit) const {
+  float buffer[kBufferedElements] = {};
+  // The buffer stands for the elements from `first` on.
+  int64_t first = 0;
+  const auto pass_on_up_to = [&](int64_t index) {
+    while (index - first >= kBufferedElements) {
+      visit(first, absl::MakeConstSpan(buffer));
+      std::fill_n(buffer, kBufferedElements, 0.0f);
+      first += kBufferedElements;
+    }
+  };
+  ForEachPiece([&](absl::Span<const uint8_t> piece) {
+    for (size_t at = 0; at < piece.size(); at += kTopKEntryBytes) {
+      const TopKEntry entry = ReadTopKEntry(piece.data() + at);
+      TPS_CHECK(entry.index >= first && entry.index < elements, "the payload has been checked");
+      pass_on_up_to(entry.index);
+      buffer[entry.index - first] = entry.value;
+    }
+  });
+  pass_on_up_to(elements);
+  if (first < elements) visit(first, absl::MakeConstSpan(buffer, elements - first));
+}
+
+void FramePayload::CopyTo(absl::Span<float> destination) const {
+  const auto elements = static_cast<int64_t>(destination.size());
+  if (encoding_ == EncodingSpec::TOP_K) {
+    return ForEachRun(elements, [destination](int64_t first, absl::Span<const float> run) {
+      std::copy(run.begin(), run.end(), destination.begin() + first);
+    });
   }
+  TPS_CHECK(bytes_ == EncodedBytes(encoding_, elements, 1), "the payload has been checked");
+  int64_t first = 0;
+  ForEachPiece([&](absl::Span<const uint8_t> piece) {
+    const int64_t count = ElementsIn(encoding_, piece.size());
+    Decode(encoding_, piece, destination.subspan(first, count));
+    first += count;
+  });
 }
 
 }  // namespace torchps

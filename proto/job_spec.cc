@@ -314,13 +314,32 @@ void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, Checker
   check.Range<int64_t>("consistency.lag.max_lag", lag->max_lag(), 1, kMaxSamples);
 }
 
+// The fraction means something to TOP_K only; elsewhere it is left as it is, and checked all the
+// same.
+void NormalizeEncoding(const std::string& field, EncodingSpec* encoding, Checker& check) {
+  const bool top_k = encoding->kind() == EncodingSpec::TOP_K;
+  if (top_k && !encoding->has_fraction()) encoding->set_fraction(0.01);
+  if (!encoding->has_fraction()) return;
+  const double fraction = encoding->fraction();
+  // Written so that NaN is outside.
+  if (!(fraction > 0 && fraction <= 0.5)) {
+    check.Fail(field + ".fraction", fraction, "a number above 0 and at most 0.5");
+  }
+}
+
 void NormalizeWire(WireSpec* wire, Checker& check) {
   if (!wire->has_block_bytes()) wire->set_block_bytes(1 << 20);
   check.Range<int64_t>("wire.block_bytes", wire->block_bytes(), 64, 64 << 20);
-  if (!wire->has_shared_memory()) wire->set_shared_memory(true);
   if (wire->block_bytes() % static_cast<int64_t>(sizeof(float)) != 0) {
     check.Fail("wire.block_bytes", wire->block_bytes(), "a multiple of 4");
   }
+  NormalizeEncoding("wire.push", wire->mutable_push(), check);
+  NormalizeEncoding("wire.pull", wire->mutable_pull(), check);
+  if (wire->pull().kind() == EncodingSpec::TOP_K) {
+    check.Fail("wire.pull.kind", "TOP_K",
+               "FLOAT32, BFLOAT16, FLOAT16 or INT8: a worker needs all values");
+  }
+  if (!wire->has_shared_memory()) wire->set_shared_memory(true);
 }
 
 void NormalizeMembership(MembershipSpec* membership, Checker& check) {

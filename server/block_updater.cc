@@ -125,7 +125,8 @@ void BlockUpdater::Apply(Block* block, const FramePayload& payload, double rate_
                          double share) const {
   const BlockChange change(block);
   Cursor cursor(*this, block, rate_factor, share);
-  payload.ForEachRun([&](int64_t, absl::Span<const float> run) { cursor.Consume(run); });
+  payload.ForEachRun(block->range.length,
+                     [&](int64_t, absl::Span<const float> run) { cursor.Consume(run); });
   ++block->version;
 }
 

@@ -36,7 +36,8 @@ class BlockUpdater {
 
   // One optimizer step with this gradient, in place, decoding as it reads; or, for an averaged
   // block, value += share * (pushed - value). Raises the version by one. `rate_factor` is on the
-  // learning rate, and on the share. REQUIRES: as many elements as the block has.
+  // learning rate, and on the share. REQUIRES: as many elements as the block has, and a payload
+  // that has been checked.
   void Apply(Block* block, const FramePayload& payload, double rate_factor, double share) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);
   void Apply(Block* block, absl::Span<const float> gradient, double rate_factor, double share) const

@@ -94,6 +94,8 @@ class HostedJob {
   ParameterStore& store() { return *store_; }
   bool synchronous() const { return spec_.consistency().mode() == ConsistencySpec::SYNC; }
   uint64_t job_id() const { return job_id_; }
+  // How values travel to workers that train; who only reads gets them as they are.
+  EncodingSpec::Kind pull_encoding() const { return spec_.wire().pull().kind(); }
 
   void Describe(bool include_ledger, ServerStatus* status);
 

@@ -1,13 +1,13 @@
 #include "server/parameter_store.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/finite_check.h"
+#include "common/check.h"
+#include "proto/encoding.h"
 
 namespace torchps {
 namespace {
@@ -52,23 +52,22 @@ absl::StatusOr<Block*> ParameterStore::Find(const PushHeader& header,
   }
   Block* const block = by_id_[header.block];
   if (header.withheld) {
-    if (header.step > 0 && payload.floats() == 0) return block;
+    if (header.step > 0 && payload.bytes() == 0) return block;
     return absl::InvalidArgumentError(absl::StrCat(
-        "block ", header.block, " is withheld at step ", header.step, " and has ", payload.floats(),
-        " elements; only a gradient may be withheld, and then it has none"));
+        "block ", header.block, " is withheld at step ", header.step, " and has ", payload.bytes(),
+        " bytes of payload; only a gradient may be withheld, and then it has none"));
   }
-  if (payload.floats() != block->range.length) {
-    return absl::InvalidArgumentError(absl::StrCat("block ", header.block, " has ",
-                                                   block->range.length, " elements; the frame has ",
-                                                   payload.floats()));
+  if (payload.encoding() != EncodingSpec::FLOAT32 && (header.step == 0 || block->range.averaged)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "block ", header.block, " came in ", EncodingSpec::Kind_Name(payload.encoding()), "; ",
+        header.step == 0 ? "initial values" : "averaged values", " travel in FLOAT32"));
   }
-  int64_t bad = -1;
-  payload.ForEachRun([&](int64_t first, absl::Span<const float> run) {
-    if (bad >= 0) return;
-    const int64_t index = FirstNonFinite(run);
-    if (index >= 0) bad = first + index;
-  });
-  if (bad >= 0) {
+  // All that can be wrong is found before anything is changed, so nothing is half applied.
+  if (const absl::Status checked = payload.Check(block->range.length); !checked.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("block ", header.block, ": ", checked.message()));
+  }
+  if (const int64_t bad = payload.FirstNonFinite(); bad >= 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("slot ", header.slot, " sent a number that is not finite at step ",
                      header.step, ": ", NameOfElement(layout_, block->range.offset + bad)));
@@ -88,7 +87,7 @@ absl::Status ParameterStore::Initialize(const PushHeader& header, const FramePay
     if (!admitted.ok()) return admitted;
     if (block->version > 0) return absl::OkStatus();
     const BlockChange change(block);
-    payload.CopyTo(block->values.data());
+    payload.CopyTo(block->values);
     first = !block->initialized;
     block->initialized = true;
   }
@@ -183,18 +182,20 @@ absl::Status ParameterStore::Acknowledge(SlotId slot, Step step, PushReply* repl
   return absl::OkStatus();
 }
 
-absl::StatusOr<ParameterStore::Copy> ParameterStore::Read(size_t index) {
+absl::StatusOr<ParameterStore::Copy> ParameterStore::Read(size_t index,
+                                                          EncodingSpec::Kind encoding) {
+  TPS_CHECK(encoding != EncodingSpec::TOP_K, "a worker needs all values");
   Block* const block = blocks_[index].get();
   Copy copy;
+  copy.encoding = block->range.averaged ? EncodingSpec::FLOAT32 : encoding;
   // The memory is taken before the lock: a large allocation faults pages in.
-  const size_t bytes = block->range.length * sizeof(float);
-  copy.values = grpc::Slice(bytes);
+  copy.values = grpc::Slice(EncodedBytes(copy.encoding, block->range.length, /*fraction=*/1));
   MutexLock lock(&block->mutex);
   if (!block->initialized) {
     return absl::AbortedError(absl::StrCat("block ", block->range.id, " has no values yet"));
   }
   // A fresh slice has one owner, so writing to it is safe; grpc::Slice just offers no other way.
-  std::memcpy(const_cast<uint8_t*>(copy.values.begin()), block->values.data(), bytes);
+  Encode(copy.encoding, block->values, /*fraction=*/1, const_cast<uint8_t*>(copy.values.begin()));
   copy.version = block->version;
   return copy;
 }

@@ -14,6 +14,7 @@
 #include "common/mutex.h"
 #include "grpcpp/support/slice.h"
 #include "proto/frame_codec.h"
+#include "proto/job.pb.h"
 #include "proto/parameter_service.pb.h"
 #include "server/block.h"
 #include "server/block_updater.h"
@@ -30,7 +31,8 @@ class ParameterStore {
  public:
   // A copy of a block as it was at one moment.
   struct Copy {
-    grpc::Slice values;  // float32 elements
+    grpc::Slice values;
+    EncodingSpec::Kind encoding = EncodingSpec::FLOAT32;  // of `values`
     Version version = 0;
   };
 
@@ -57,20 +59,22 @@ class ParameterStore {
                  PushPolicy* policy);
 
   // Stores initial values, until the first gradient; repeating is harmless. INVALID_ARGUMENT: not
-  // this server's block, wrong length, not finite.
+  // this server's block, wrong length, not finite, not FLOAT32.
   absl::Status Initialize(const PushHeader& header, const FramePayload& payload,
                           Admission admission);
 
-  // One frame of a push. INVALID_ARGUMENT as for Initialize, or from the policy; ABORTED: the block
-  // has no values yet, or what `admission` says.
+  // One frame of a push. INVALID_ARGUMENT as for Initialize (gradients may have any encoding, if it
+  // is well formed), or from the policy; ABORTED: the block has no values yet, or what `admission`
+  // says.
   absl::Status Push(const PushHeader& header, const FramePayload& payload, Admission admission);
 
   // The verdicts of a finished push on every block, to go into an OK reply, counted as
   // acknowledged. INVALID_ARGUMENT if some block has not seen this step.
   absl::Status Acknowledge(SlotId slot, Step step, PushReply* reply);
 
-  // REQUIRES: `index` < owned(). ABORTED: no values yet.
-  absl::StatusOr<Copy> Read(size_t index);
+  // Encodes a block straight from its values, under its lock; an averaged block is always FLOAT32.
+  // REQUIRES: `index` < owned(), `encoding` is not TOP_K. ABORTED: no values yet.
+  absl::StatusOr<Copy> Read(size_t index, EncodingSpec::Kind encoding = EncodingSpec::FLOAT32);
 
   // Tells the policy who is live and lets it finish what has become due.
   void SetLive(const std::vector<LiveSlot>& live);
@@ -90,7 +94,8 @@ class ParameterStore {
   void Describe(bool include_ledger, ServerStatus* status);
 
  private:
-  // The block that the frame names, with payload of its length, all finite, or withheld without.
+  // The block that the frame names, with a payload for its length that may be applied: well formed,
+  // all finite; or withheld, without one.
   absl::StatusOr<Block*> Find(const PushHeader& header, const FramePayload& payload) const;
 
   void Count(const PushDecision& decision);

@@ -46,6 +46,7 @@ absl::Status PullCall::Begin() {
   const absl::StatusOr<HostedJob*> job = server_->JobFor(request.server_life());
   if (!job.ok()) return job.status();
   job_ = *job;
+  encoding_ = job_->pull_encoding();
   const absl::StatusOr<HostedJob::ParkedId> parked = job_->Pull(
       request.slot(), request.incarnation(), request.clock(), request.ahead(),
       [call = shared_from_this()](const HostedJob::PullGrant& grant) { call->Serve(grant); });
@@ -101,7 +102,7 @@ void PullCall::SendNext() {
     Finish(absl::OkStatus());
     return;
   }
-  absl::StatusOr<ParameterStore::Copy> copy = store.Read(next_block_);
+  absl::StatusOr<ParameterStore::Copy> copy = store.Read(next_block_, encoding_);
   if (!copy.ok()) {
     Finish(copy.status());
     return;
@@ -112,6 +113,7 @@ void PullCall::SendNext() {
   header.block_count = static_cast<uint32_t>(store.owned());
   header.floor = grant_.floor;
   header.parked_us = static_cast<uint64_t>(absl::ToInt64Microseconds(grant_.parked));
+  header.encoding = copy->encoding;
   ++next_block_;
   const grpc::ByteBuffer frame = EncodePullFrame(header, std::move(copy->values));
   server_->CountSent(frame.Length());

@@ -59,6 +59,7 @@ class PullCall final : public std::enable_shared_from_this<PullCall> {
   HostedJob* job_ = nullptr;
   HostedJob::PullGrant grant_;
   bool shared_ = false;
+  EncodingSpec::Kind encoding_ = EncodingSpec::FLOAT32;
   size_t next_block_ = 0;
 
   // A call is sending or has been finished, never both at once: whoever sets this first goes on.

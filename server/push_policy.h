@@ -25,8 +25,8 @@ class PushPolicy {
 
   // Judges one frame and applies it, or keeps it for its round. The decision is in the ledger when
   // this returns. INVALID_ARGUMENT as PushGate::Judge, or a step that no slot can be at.
-  // REQUIRES: the payload has as many elements as the block, all finite, or none where the block is
-  // withheld.
+  // REQUIRES: the payload has been checked: as many elements as the block, all finite, or none where
+  // the block is withheld.
   virtual absl::StatusOr<PushDecision> Push(Block* block, const PushHeader& header,
                                             const FramePayload& payload)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) = 0;

@@ -36,7 +36,8 @@ absl::StatusOr<PushDecision> SyncPush::Push(Block* block, const PushHeader& head
   // What is withheld takes part in its round with no weight.
   const uint32_t samples = header.withheld ? 0 : header.weight;
   const float weight = static_cast<float>(samples);
-  payload.ForEachRun([&](int64_t first, absl::Span<const float> run) {
+  const int64_t elements = header.withheld ? 0 : block->range.length;
+  payload.ForEachRun(elements, [&](int64_t first, absl::Span<const float> run) {
     float* const sum = round.weighted_sum.data() + first;
     for (size_t i = 0; i < run.size(); ++i) sum[i] += weight * run[i];
   });

@@ -44,6 +44,10 @@ ParameterClient::ParameterClient(Options options)
   for (const ServerEndpoint& endpoint : options_.servers) {
     servers_.push_back(std::make_unique<RemoteServer>(endpoint, hello, patience));
   }
+  const EncodingSpec& encoding = options_.job.wire().push();
+  if (encoding.kind() != EncodingSpec::FLOAT32) {
+    error_feedback_ = std::make_unique<ErrorFeedback>(options_.block_map, encoding);
+  }
 }
 
 absl::StatusOr<Step> ParameterClient::Hello() {
@@ -92,6 +96,8 @@ std::unique_ptr<PendingPush> ParameterClient::BeginPush(Step step, int64_t weigh
   push.base_versions = versions_;
   push.trained = gradients;
   push.averaged = averaged;
+  // Initial values go as they are.
+  if (step > 0) push.error_feedback = error_feedback_.get();
   return std::make_unique<PendingPush>(std::move(push));
 }
 

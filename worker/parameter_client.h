@@ -16,6 +16,7 @@
 #include "common/model_layout.h"
 #include "proto/parameter_service.pb.h"
 #include "worker/call_loop.h"
+#include "worker/error_feedback.h"
 #include "worker/call_round.h"
 #include "worker/pending_pull.h"
 #include "worker/pending_push.h"
@@ -121,6 +122,8 @@ class ParameterClient {
   std::vector<std::unique_ptr<RemoteServer>> servers_;
   // Per block, of the last finished pull.
   std::vector<Version> versions_;
+  // Null where gradients travel as they are.
+  std::unique_ptr<ErrorFeedback> error_feedback_;
   // Its thread uses all of the above, so it ends first.
   CallLoop loop_;
 };

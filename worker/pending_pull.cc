@@ -65,12 +65,15 @@ class PendingPull::Round final : public CallRound {
           absl::StrCat("sent block ", header.block, ", which it does not own or has already sent"));
     }
     const BlockRange& block = blocks[header.block];
-    if (payload.floats() != block.length) {
-      return absl::InvalidArgumentError(absl::StrCat("sent block ", header.block, " with ",
-                                                     payload.floats(), " elements; expected ",
-                                                     block.length));
+    if (payload.encoding() == EncodingSpec::TOP_K) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "sent block ", header.block, " in TOP_K; expected an encoding that has all values"));
     }
-    payload.CopyTo(options_.values.data() + block.offset);
+    if (const absl::Status checked = payload.Check(block.length); !checked.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("sent block ", header.block, ": ", checked.message()));
+    }
+    payload.CopyTo(options_.values.subspan(block.offset, block.length));
     versions_[block.id] = header.version;
     result_.floor = std::min(result_.floor, header.floor);
     const auto parked_us = static_cast<int64_t>(header.parked_us);

@@ -77,14 +77,30 @@ class PendingPush::Round final : public CallRound {
     header.server_life = server.life();
     header.weight = static_cast<uint32_t>(options_.weight);
     header.block_count = static_cast<uint32_t>(owned);
-    return ClientPush::Frame{EncodePushFrame(header, Elements(block), memory_.reference()),
-                             index + 1 == owned};
+    return ClientPush::Frame{Encode(header, block), index + 1 == owned};
+  }
+
+  grpc::ByteBuffer Encode(PushHeader header, const BlockRange& block) const {
+    if (options_.error_feedback == nullptr || block.averaged) {
+      return EncodePushFrame(header, Elements(block), memory_.reference());
+    }
+    header.encoding = options_.error_feedback->encoding();
+    return EncodePushFrame(
+        header, options_.error_feedback->Encode(block.id, options_.step, Elements(block)),
+        memory_.reference());
   }
 
   absl::Span<const float> Elements(const BlockRange& block) const {
     return block.averaged
                ? options_.averaged.subspan(block.offset - options_.trained.size(), block.length)
                : options_.trained.subspan(block.offset, block.length);
+  }
+
+  // The block's gradient was not applied, and never will be under this step's name.
+  void TakeBack(BlockId block) {
+    if (options_.error_feedback != nullptr) {
+      options_.error_feedback->TakeBack(block, options_.step);
+    }
   }
 
   absl::Status CountVerdicts(const RemoteServer& server, const PushReply& reply) {
@@ -97,6 +113,11 @@ class PendingPush::Round final : public CallRound {
     }
     PushResult result = result_;
     for (const BlockVerdict& verdict : reply.block()) {
+      const std::vector<BlockRange>& blocks = options_.block_map->blocks();
+      if (verdict.block() >= blocks.size() || blocks[verdict.block()].server != server.index()) {
+        return absl::InternalError(absl::StrCat("a push was answered for block ", verdict.block(),
+                                                ", which the server does not own"));
+      }
       switch (verdict.verdict()) {
         case ACCEPTED:
           ++result.accepted;
@@ -109,9 +130,11 @@ class PendingPush::Round final : public CallRound {
           break;
         case REJECTED_STALE:
           ++result.rejected;
+          TakeBack(verdict.block());
           break;
         case LATE:
           ++result.late;
+          TakeBack(verdict.block());
           break;
         default:
           return absl::InternalError(

@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/ids.h"
 #include "worker/call_loop.h"
+#include "worker/error_feedback.h"
 #include "worker/remote_server.h"
 #include "worker/stop_latch.h"
 
@@ -55,6 +56,8 @@ class PendingPush {
     // at which it is ready.
     absl::Span<const float> trained;
     absl::Span<const float> averaged;
+    // Encodes the trained blocks and keeps what that loses; null where they travel as they are.
+    ErrorFeedback* error_feedback = nullptr;
   };
 
   explicit PendingPush(Options options);

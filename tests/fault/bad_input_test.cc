@@ -290,14 +290,14 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
          });
        },
        StatusCode::kInvalidArgument,
-       {"block 0", "16 elements", "15"}},
+       {"block 0", "16 elements", "64 bytes", "60"}},
       {"a payload far too long",
        [](PlainWorker& peer) {
          return ChangedPush(peer,
                             [](PushFrame& frame) { frame.set_payload(std::string(8 << 20, 0)); });
        },
        StatusCode::kInvalidArgument,
-       {"block 0", "16 elements", "2097152"}},
+       {"block 0", "16 elements", "8388608"}},
       {"no payload",
        [](PlainWorker& peer) {
          return ChangedPush(peer, [](PushFrame& frame) { frame.clear_payload(); });
@@ -310,7 +310,7 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
                             [](PushFrame& frame) { frame.set_payload(frame.payload().substr(2)); });
        },
        StatusCode::kInvalidArgument,
-       {"62", "multiple of 4"}},
+       {"block 0", "64 bytes", "62"}},
       {"a block that is not there",
        [](PlainWorker& peer) {
          return ChangedPush(peer, [](PushFrame& frame) { frame.set_block(99); });

@@ -8,11 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/string_view.h"
 #include "common/split_mix64.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/encoding.h"
 #include "proto/parameter_service.pb.h"
 #include "tests/proto/slicing.h"
 
@@ -146,8 +148,8 @@ PullFrame MessageOf(const PullHeader& header, const std::vector<float>& payload)
 }
 
 std::vector<float> Elements(const FramePayload& payload) {
-  std::vector<float> elements(payload.floats());
-  payload.CopyTo(elements.data());
+  std::vector<float> elements(payload.bytes() / sizeof(float));
+  payload.CopyTo(absl::MakeSpan(elements));
   return elements;
 }
 
@@ -205,6 +207,34 @@ TEST(FrameCodecTest, ReadsTheFramesThatTheDocumentationShows) {
             DocumentedFrame("pull-frame"));
 }
 
+// docs/wire.md shows what 1.0, -2.5 and 0 become in each encoding (TOP_K: the one largest of them).
+TEST(FrameCodecTest, WritesThePayloadsThatTheDocumentationShows) {
+  const std::vector<float> elements = {1.0f, -2.5f, 0.0f};
+  for (int number = 0; number < EncodingSpec::Kind_ARRAYSIZE; ++number) {
+    const auto kind = static_cast<EncodingSpec::Kind>(number);
+    const std::string name = absl::AsciiStrToLower(EncodingSpec::Kind_Name(kind)) + "-payload";
+    std::string bytes(EncodedBytes(kind, 3, /*fraction=*/0.1), '\0');
+    Encode(kind, elements, /*fraction=*/0.1, reinterpret_cast<uint8_t*>(&bytes[0]));
+    EXPECT_EQ(absl::BytesToHexString(bytes), absl::BytesToHexString(DocumentedFrame(name))) << name;
+  }
+}
+
+TEST(FrameCodecTest, SaysInTheHeaderHowThePayloadIsEncoded) {
+  PushHeader header = WorkedPushHeader();
+  header.encoding = EncodingSpec::BFLOAT16;
+  const std::vector<uint8_t> encoded = {0x80, 0x3f, 0x20, 0xc0};
+  PushHeader read;
+  FramePayload payload;
+  ASSERT_TRUE(ParsePushFrame(EncodePushFrame(header, absl::MakeConstSpan(encoded), nullptr), &read,
+                             &payload)
+                  .ok());
+  EXPECT_EQ(read.encoding, EncodingSpec::BFLOAT16);
+  EXPECT_EQ(payload.encoding(), EncodingSpec::BFLOAT16);
+  std::vector<float> elements(2);
+  payload.CopyTo(absl::MakeSpan(elements));
+  EXPECT_EQ(elements, (std::vector<float>{1.0f, -2.5f}));
+}
+
 TEST(FrameCodecTest, WritesWhatProtobufWrites) {
   uint64_t random_state = 11;
   SCOPED_TRACE(testing::Message() << "seed " << random_state);
@@ -230,7 +260,8 @@ TEST(FrameCodecTest, ReadsBackWhatItWroteHoweverItIsCut) {
       const std::vector<float> values = RandomFloats(count, random_state);
       FramePayload payload;
 
-      const PushHeader push = RandomPushHeader(random_state);
+      PushHeader push = RandomPushHeader(random_state);
+      push.encoding = EncodingSpec::FLOAT32;
       PushHeader push_read;
       ASSERT_TRUE(
           ParsePushFrame(BufferOf(CutAnywhere(BytesOf(EncodePushFrame(push, values, nullptr)),
@@ -240,7 +271,8 @@ TEST(FrameCodecTest, ReadsBackWhatItWroteHoweverItIsCut) {
       ExpectSame(push_read, push);
       EXPECT_EQ(Elements(payload), values);
 
-      const PullHeader pull = RandomPullHeader(random_state);
+      PullHeader pull = RandomPullHeader(random_state);
+      pull.encoding = EncodingSpec::FLOAT32;
       PullHeader pull_read;
       ASSERT_TRUE(
           ParsePullFrame(BufferOf(CutAnywhere(BytesOf(EncodePullFrame(pull, values, nullptr)),
@@ -281,7 +313,7 @@ TEST(FrameCodecTest, TakesAnEmptyFrameForZeroes) {
   const grpc::ByteBuffer empty(nullptr, 0);
   ASSERT_TRUE(ParsePushFrame(empty, &header, &payload).ok());
   ExpectSame(header, PushHeader());
-  EXPECT_EQ(payload.floats(), 0);
+  EXPECT_EQ(payload.bytes(), 0u);
 }
 
 TEST(FrameCodecTest, RefusesABufferThatWasNeverFilled) {
@@ -309,7 +341,7 @@ TEST(FrameCodecTest, NamesWhatIsMalformed) {
                   "its payload, the last field, should have 8 bytes, but the frame has 4 left");
   ExpectMalformed(FromHex("7a04 0000803f 0801"),
                   "its payload, the last field, should have 4 bytes, but the frame has 6 left");
-  ExpectMalformed(FromHex("7a03 00008f"), "its payload has 3 bytes, which is no multiple of 4");
+  ExpectMalformed(FromHex("4805"), "field 9 holds 5, which is no encoding that this program knows");
   ExpectMalformed(FromHex("7a 84808020"), "its payload has 67108868 bytes, the limit is 67108864");
   ExpectMalformed(FromHex("7a ffffffff0f"),
                   "its payload has 4294967295 bytes, the limit is 67108864");
@@ -369,9 +401,10 @@ TEST(FrameCodecTest, AgreesWithProtobufOnDamagedFrames) {
     ++accepted;
     PushFrame message;
     ASSERT_TRUE(message.ParseFromString(bytes)) << absl::BytesToHexString(bytes);
-    std::string elements(payload.floats() * sizeof(float), '\0');
-    payload.CopyTo(reinterpret_cast<float*>(&elements[0]));
-    EXPECT_EQ(elements, message.payload()) << absl::BytesToHexString(bytes);
+    ASSERT_EQ(payload.bytes(), message.payload().size()) << absl::BytesToHexString(bytes);
+    if (payload.Check(payload.bytes() / 4).ok() && payload.encoding() == EncodingSpec::FLOAT32) {
+      EXPECT_EQ(RawBytes(Elements(payload)), message.payload()) << absl::BytesToHexString(bytes);
+    }
     message.clear_payload();
     message.DiscardUnknownFields();
     EXPECT_EQ(MessageOf(header, {}).SerializeAsString(), message.SerializeAsString())
@@ -408,7 +441,7 @@ TEST(FrameCodecTest, CarriesTheLargestPayload) {
   const grpc::ByteBuffer frame = EncodePushFrame(WorkedPushHeader(), values, nullptr);
   EXPECT_LE(frame.Length(), static_cast<size_t>(kMaxFrameBytes));
   ASSERT_TRUE(ParsePushFrame(frame, &header, &payload).ok());
-  EXPECT_EQ(payload.floats(), static_cast<int64_t>(values.size()));
+  EXPECT_EQ(payload.bytes(), kMaxFramePayloadBytes);
 }
 
 TEST(FrameCodecTest, CarriesNumbersThatAreNotFinite) {

@@ -25,7 +25,7 @@ std::string BytesOf(const std::vector<float>& values) {
 // What ForEachRun shows; fails where runs leave gaps, are empty, or are not aligned.
 std::vector<float> CollectRuns(const FramePayload& payload) {
   std::vector<float> collected;
-  payload.ForEachRun([&](int64_t first, absl::Span<const float> run) {
+  payload.ForEachRun(payload.bytes() / 4, [&](int64_t first, absl::Span<const float> run) {
     EXPECT_EQ(first, static_cast<int64_t>(collected.size()));
     EXPECT_FALSE(run.empty());
     EXPECT_EQ(reinterpret_cast<uintptr_t>(run.data()) % alignof(float), 0u);
@@ -35,16 +35,17 @@ std::vector<float> CollectRuns(const FramePayload& payload) {
 }
 
 std::vector<float> Copied(const FramePayload& payload) {
-  std::vector<float> copied(payload.floats());
-  payload.CopyTo(copied.data());
+  std::vector<float> copied(payload.bytes() / sizeof(float));
+  payload.CopyTo(absl::MakeSpan(copied));
   return copied;
 }
 
 TEST(FramePayloadTest, HasNoElementsAtFirst) {
   const FramePayload payload;
-  EXPECT_EQ(payload.floats(), 0);
+  EXPECT_EQ(payload.bytes(), 0u);
+  EXPECT_TRUE(payload.Check(0).ok());
   EXPECT_TRUE(CollectRuns(payload).empty());
-  payload.CopyTo(nullptr);
+  payload.CopyTo({});
 }
 
 TEST(FramePayloadTest, ShowsAnAlignedSliceInItsOwnMemory) {
@@ -52,7 +53,7 @@ TEST(FramePayloadTest, ShowsAnAlignedSliceInItsOwnMemory) {
   const grpc::Slice slice(values.data(), values.size() * sizeof(float), grpc::Slice::STATIC_SLICE);
   const FramePayload payload({slice});
   int runs = 0;
-  payload.ForEachRun([&](int64_t first, absl::Span<const float> run) {
+  payload.ForEachRun(5000, [&](int64_t first, absl::Span<const float> run) {
     ++runs;
     EXPECT_EQ(first, 0);
     EXPECT_EQ(run.data(), values.data());
@@ -66,7 +67,7 @@ TEST(FramePayloadTest, ReadsAMisalignedSlice) {
   for (size_t shift = 0; shift < sizeof(float); ++shift) {
     const std::string bytes = std::string(shift, 'x') + BytesOf(values);
     const FramePayload payload({grpc::Slice(bytes)}, shift);
-    EXPECT_EQ(payload.floats(), 5000);
+    EXPECT_TRUE(payload.Check(5000).ok());
     EXPECT_EQ(CollectRuns(payload), values);
     EXPECT_EQ(Copied(payload), values);
   }
@@ -111,8 +112,14 @@ TEST(FramePayloadTest, KeepsTheBytesAliveInItsCopies) {
   EXPECT_TRUE(released);
 }
 
-TEST(FramePayloadDeathTest, RefusesHalfAnElement) {
-  EXPECT_DEATH(FramePayload({grpc::Slice("abcdef")}), "whole float32 elements");
+TEST(FramePayloadDeathTest, RefusesToSkipMoreThanThereIs) {
+  EXPECT_DEATH(FramePayload({grpc::Slice("abcdef")}, 7), "no more is skipped than there is");
+}
+
+TEST(FramePayloadDeathTest, RefusesToReadAnotherLengthThanItHas) {
+  float elements[3];
+  EXPECT_DEATH(FramePayload({grpc::Slice("abcdefgh")}).CopyTo(absl::MakeSpan(elements)),
+               "has been checked");
 }
 
 }  // namespace

@@ -61,7 +61,8 @@ TEST(JobSpecTest, FillsInEveryDefault) {
             "training { epochs: 1 batch_size: 32 accumulate: 1 lease_batches: 4 evaluate: true } "
             "optimizer { sgd { } learning_rate: 0.1 schedule { gamma: 0.1 } } "
             "consistency { staleness_bound: 4 lag { free_lag: 1 max_lag: 4 } } "
-            "wire { block_bytes: 1048576 shared_memory: true } membership { lease_seconds: 10 }");
+            "wire { block_bytes: 1048576 push { } pull { } shared_memory: true } membership { "
+            "lease_seconds: 10 }");
 }
 
 TEST(JobSpecTest, FillsInWhatTheChosenPartsNeed) {
@@ -82,6 +83,8 @@ TEST(JobSpecTest, FillsInWhatTheChosenPartsNeed) {
   EXPECT_EQ(
       Normalized("optimizer { group { pattern: '*' } }").optimizer().group(0).ShortDebugString(),
       "pattern: \"*\" learning_rate_factor: 1");
+  EXPECT_EQ(Normalized("wire { push { kind: TOP_K } }").wire().push().ShortDebugString(),
+            "kind: TOP_K fraction: 0.01");
   EXPECT_EQ(Normalized("workers: 5").consistency().lag().ShortDebugString(),
             "free_lag: 4 max_lag: 20");
 }
@@ -96,8 +99,8 @@ TEST(JobSpecTest, KeepsWhatIsWritten) {
       "weight_decay: 0.5 schedule { shape: COSINE warmup_steps: 1 gamma: 0.5 total_steps: 10 } "
       "group { pattern: \"*\" learning_rate_factor: 0 weight_decay: 0 } } "
       "consistency { staleness_bound: 0 backup_workers: 2 lag { policy: REJECT free_lag: 3 "
-      "max_lag: 1 } } wire { block_bytes: 64 shared_memory: false } membership { lease_seconds: "
-      "0.1 }";
+      "max_lag: 1 } } wire { block_bytes: 64 push { kind: TOP_K fraction: 0.25 } "
+      "pull { kind: INT8 } shared_memory: false } membership { lease_seconds: 0.1 }";
   EXPECT_EQ(Normalized(text).ShortDebugString(), text);
 }
 
@@ -129,6 +132,11 @@ TEST(JobSpecTest, SaysWhatIsWrongWithAField) {
   ExpectRefused("workers: 3 consistency { backup_workers: 3 }",
                 "consistency.backup_workers is 3; expected 0 to 2");
   ExpectRefused("wire { block_bytes: 66 }", "wire.block_bytes is 66; expected a multiple of 4");
+  ExpectRefused("wire { push { kind: TOP_K fraction: 0.75 } }",
+                "wire.push.fraction is 0.75; expected a number above 0 and at most 0.5");
+  ExpectRefused("wire { pull { kind: TOP_K } }",
+                "wire.pull.kind is TOP_K; expected FLOAT32, BFLOAT16, FLOAT16 or INT8: a worker "
+                "needs all values");
   ExpectRefused("training { accumulate: 2 lease_batches: 3 }",
                 "training.lease_batches is 3; expected a multiple of training.accumulate (2)");
   ExpectRefused("optimizer { schedule { shape: STEP } }",
@@ -187,6 +195,8 @@ TEST(JobSpecTest, HoldsEveryNumberToItsRange) {
   ExpectLimits("consistency.lag.free_lag", "1", "0", "1099511627776", "1099511627777");
   ExpectLimits("consistency.lag.max_lag", "1", "0", "1099511627776", "1099511627777");
   ExpectLimits("wire.block_bytes", "64", "60", "67108864", "67108868");
+  ExpectLimits("wire.push.fraction", "1e-30", "0", "0.5", "0.51");
+  ExpectLimits("wire.pull.fraction", "1e-30", "-0.1", "0.5", "1");
   ExpectLimits("membership.lease_seconds", "0.1", "0.09", "3600", "3601");
 }
 
@@ -198,7 +208,8 @@ TEST(JobSpecTest, RefusesNumbersThatAreNotFinite) {
           "optimizer { rmsprop { alpha: $ } }", "optimizer { schedule { final_fraction: $ } }",
           "optimizer { group { pattern: '*' learning_rate_factor: $ } }",
           "optimizer { group { pattern: '*' weight_decay: $ } }", "training { clip_norm: $ }",
-          "data { csv { test_fraction: $ } }", "membership { lease_seconds: $ }"}) {
+          "data { csv { test_fraction: $ } }", "membership { lease_seconds: $ }",
+          "wire { push { fraction: $ } }"}) {
       std::string filled = text;
       filled.replace(filled.find('$'), 1, number);
       EXPECT_EQ(NormalizeJobSpec(FromText(filled)).status().code(),

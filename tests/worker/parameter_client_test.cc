@@ -304,8 +304,10 @@ TEST_F(ParameterClientTest, AFrameOfTheWrongLengthIsRefused) {
   servers_[1]->CutNextFrame(1);
   const auto pull = client->Pull(0, false, absl::MakeSpan(values_));
   EXPECT_TRUE(absl::IsInvalidArgument(pull.status())) << pull.status();
-  EXPECT_THAT(std::string(pull.status().message()),
-              AllOf(HasSubstr("server 1"), HasSubstr("block 1 with 3 elements; expected 4")));
+  EXPECT_THAT(
+      std::string(pull.status().message()),
+      AllOf(HasSubstr("server 1"), HasSubstr("block 1: 4 elements in FLOAT32 take 16 bytes"),
+            HasSubstr("has 12")));
 }
 
 TEST_F(ParameterClientTest, RejectedBlocksAreCountedAndAreNoError) {

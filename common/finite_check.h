@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "common/instruction_set.h"
+
+namespace torchps {
+
+// Index of the first element that is infinite or not a number, -1 if all are finite. Tests the
+// exponent bits of many elements at a time: faster than memory brings them.
+int64_t FirstNonFinite(absl::Span<const float> elements, InstructionSet set = BestInstructionSet());
+
+// The same for `count` float32 at any byte address.
+int64_t FirstNonFinite(const uint8_t* numbers, int64_t count,
+                       InstructionSet set = BestInstructionSet());
+
+// The same for 16-bit floats. `exponent` is all bits of the exponent: 0x7f80 in bfloat16, 0x7c00 in
+// IEEE half precision.
+int64_t FirstNonFinite16(const uint8_t* numbers, int64_t count, uint16_t exponent,
+                         InstructionSet set = BestInstructionSet());
+
+}  // namespace torchps
