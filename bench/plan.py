@@ -140,7 +140,7 @@ class Plan:
         for size in self._sizes():
             self._add("gloo_all_reduce", f"gloo_all_reduce {size_name(size)}",
                       lambda size=size: gloo.measure(size, seconds))
-        kernels = self._own(Kernels())
+        kernels = self._own(Kernels(self.options.all))
         kernel_seconds = 0.02 if self.options.quick else 0.2
         self._add("apply_kernel", "apply kernels", lambda: kernels.measure(kernel_seconds),
                   ["apply_kernels"])
@@ -181,17 +181,9 @@ class Plan:
                           lambda source=source, place=place: source.measure(place))
 
     def _memory(self):
-        for transport in ("tcp",) if self.options.quick else ("tcp", "shm"):
-            seconds = self.options.memory_seconds
-
-            def measure(transport=transport):
-                source = Memory(transport)
-                try:
-                    return source.measure(seconds)
-                finally:
-                    source.close()
-
-            self._add("memory", f"memory, {transport}", measure, once=True)
+        source = self._own(Memory())
+        self._add("memory", "memory", lambda: source.measure(self.options.memory_seconds),
+                  once=True)
 
     def _choose(self, names):
         """Keeps what is asked for, and raw TCP of the same sizes to compare it with."""

@@ -4,7 +4,8 @@ import os
 
 from tables import size_name
 
-COLUMNS = {"raw_tcp": "raw TCP", "raw_tcp_answered": "raw TCP, answered", "memcpy": "memcpy", "in_process_apply": "apply in-process",
+COLUMNS = {"raw_tcp": "raw TCP", "raw_tcp_answered": "raw TCP, answered", "memcpy": "memcpy",
+           "in_process_apply": "apply in-process",
            "shared_memory_copy": "shared-memory copy", "gloo_all_reduce": "gloo all_reduce",
            "push": "push", "push_apply": "push with apply", "pull": "pull",
            "push_pull": "push + pull"}

@@ -91,7 +91,8 @@ def by_count(rows, field, title):
         for name, case in PRODUCT[1:]:
             wanted = {**PLAIN, "case": case, "transport": transport, "size": 16 * MIB}
             del wanted[field]
-            columns.append((f"{name}, {transport}", wanted, lambda row: show(row, "gbps", "{:.2f}")))
+            columns.append((f"{name}, {transport}", wanted,
+                            lambda row: show(row, "gbps", "{:.2f}")))
             if field == "workers":
                 columns.append(("fairness", wanted, lambda row: show(row, "fairness", "{:.2f}")
                                 if row["workers"] > 1 else ""))
@@ -149,7 +150,9 @@ def kernels(rows):
     return matrix("Apply kernels", rows, "variant", str, [
         ("GB/s read and written", wanted, lambda row: show(row, "gbps", "{:.1f}")),
         ("of the memory's limit", wanted, lambda row: show(row, "of_limit", "{:.2f}")),
-        ("times torch::optim", wanted, lambda row: show(row, "of_torch", "{:.2f}"))])
+        ("GB/s of gradient", wanted, lambda row: show(row, "gradient_gbps", "{:.1f}")),
+        ("times torch::optim", wanted, lambda row: show(row, "times_torch", "{:.2f}")
+         if not row["variant"].startswith("torch/") else "")])
 
 
 def summary(rows):
@@ -157,7 +160,8 @@ def summary(rows):
     memories = (("memcpy", "memcpy"), ("apply in-process", "in_process_apply"),
                 ("shared-memory copy", "shared_memory_copy"))
     return "".join([
-        sizes(rows, "tcp", raw), sizes(rows, "shm", raw[:1] + memories), sizes(rows, "tls", raw[:1]),
+        sizes(rows, "tcp", raw), sizes(rows, "shm", raw[:1] + memories),
+        sizes(rows, "tls", raw[:1]),
         processor_time(rows), small_messages(rows),
         by_count(rows, "workers", "Workers at once, one server, 16 MiB: GB/s of all together"),
         by_count(rows, "servers", "Servers, one worker, 16 MiB: GB/s"),

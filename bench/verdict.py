@@ -98,7 +98,8 @@ def one_host(rows):
     for size in LARGE:
         push = rows.find("push_apply", size=size, transport="shm")
         yield Bar(2, f"shm push_apply {size_name(size)}: of the same apply in-process",
-                  ratio(push, rows.find("in_process_apply", size=size, transport="memory")), least=0.85)
+                  ratio(push, rows.find("in_process_apply", size=size, transport="memory")),
+                  least=0.85)
         yield Bar(2, f"shm push_apply {size_name(size)}: of raw TCP",
                   push.get("ratio_to_raw_tcp"), least=1.0)
         yield Bar(2, f"shm pull {size_name(size)}: of memcpy",
@@ -115,13 +116,14 @@ def small(rows):
 
 def kernels(rows):
     for row in rows.all("apply_kernel"):
-        if row.get("of_limit") is not None:
-            judged = row["variant"].split("/")[-1] in ("sgd", "sgd_momentum", "adamw")
-            yield Bar(4, f"{row['variant']}: of the memory bandwidth limit", row["of_limit"],
-                      least=0.85 if judged else None)
-        if row.get("of_torch") is not None:
-            yield Bar(4, f"{row['variant']}: times torch::optim", row["of_torch"],
-                      least=2.0 if "adam" in row["variant"] else None)
+        memory, optimizer = row["variant"].split("/")[:2]
+        if memory != "cold" or "threads:" not in row["variant"]:
+            continue
+        if optimizer in ("sgd", "sgd_momentum", "adamw"):
+            yield Bar(4, f"{row['variant']}: of the memory bandwidth limit", row.get("of_limit"),
+                      least=0.85)
+        if optimizer == "adam" and row["variant"].endswith("threads:1"):
+            yield Bar(4, f"{row['variant']}: times torch::optim", row.get("times_torch"), least=2.0)
 
 
 def encodings(rows):
