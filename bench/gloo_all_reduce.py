@@ -4,8 +4,8 @@
   gloo_all_reduce.py RANK RANKS RENDEZVOUS_FILE
 
 Each line on standard input, "BYTES SECONDS LEAST", the same for every rank, asks for one
-repetition; each rank answers with one JSON object. Connections use cubic where the kernel permits it, as the
-product's do. Needs Debian's python3-torch, so it is run by /usr/bin/python3.
+repetition; each rank answers with one JSON object. Connections use cubic where the kernel permits
+it, as the product's do. Needs Debian's python3-torch, so it is run by /usr/bin/python3.
 """
 
 import json

@@ -1,0 +1,80 @@
+"""How samples become rows, and rows verdicts."""
+
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../bench"))
+import rows  # noqa: E402  the path comes first
+import tables  # noqa: E402
+import verdict  # noqa: E402
+
+MIB = 1 << 20
+
+
+def sample(case, repetition, gbps, size=16 * MIB, **more):
+    return {"case": case, "size": size, "workers": 1, "servers": 1, "transport": "tcp",
+            "encoding": "float32", "variant": "", "gbps": gbps, "cpu_s_per_gb": 0.2,
+            "p50_us": 1.0, "p99_us": 2.0, "rss_mb": 3.0, "repetition": repetition,
+            "throttled": False, **more}
+
+
+class RowsTest(unittest.TestCase):
+
+    def test_a_row_begins_with_the_fields_that_readers_rely_on(self):
+        row, = rows.aggregate([sample("push", 0, 1.0)])
+        self.assertEqual(list(row)[:10],
+                         ["case", "size", "workers", "servers", "gbps", "ratio_to_raw_tcp",
+                          "cpu_s_per_gb", "p50_us", "p99_us", "rss_mb"])
+
+    def test_a_figure_is_the_median_with_its_range(self):
+        row, = rows.aggregate([sample("push", i, gbps) for i, gbps in enumerate([5.0, 1.0, 3.0])])
+        self.assertEqual((row["gbps"], row["gbps_min"], row["gbps_max"], row["repetitions"]),
+                         (3.0, 1.0, 5.0, 3))
+
+    def test_a_ratio_compares_within_one_repetition(self):
+        # The machine is ten times slower in the second and third repetition.
+        samples = [sample("raw_tcp", i, gbps) for i, gbps in enumerate([10.0, 1.0, 1.0])]
+        samples += [sample("push", i, gbps) for i, gbps in enumerate([8.0, 0.8, 0.8])]
+        self.assertEqual(rows.aggregate(samples)[1]["ratio_to_raw_tcp"], 0.8)
+
+    def test_raw_tcp_of_another_size_is_no_yardstick(self):
+        samples = [sample("raw_tcp", 0, 10.0, size=MIB), sample("push", 0, 8.0)]
+        self.assertIsNone(rows.aggregate(samples)[1]["ratio_to_raw_tcp"])
+
+
+class VerdictTest(unittest.TestCase):
+
+    def bar(self, samples, what):
+        bar, = [bar for bar in verdict.judge(rows.aggregate(samples)) if bar.what == what]
+        return bar
+
+    def test_a_figure_at_its_bar_meets_it_and_one_below_does_not(self):
+        for gbps, met in ((7.0, True), (6.9, False)):
+            samples = [sample("raw_tcp", 0, 10.0), sample("push", 0, gbps)]
+            self.assertIs(self.bar(samples, "push 16 MiB: of raw TCP").met, met)
+
+    def test_what_was_not_measured_is_neither_met_nor_missed(self):
+        bar = self.bar([sample("raw_tcp", 0, 10.0)], "pull 16 MiB: of raw TCP")
+        self.assertIsNone(bar.met)
+        self.assertEqual(bar.word, "not measured")
+
+    def test_scaling_is_judged_from_the_peak_on(self):
+        samples = [sample("pull", 0, gbps, workers=workers, fairness=0.9)
+                   for workers, gbps in ((1, 1.0), (2, 4.0), (4, 5.0), (8, 4.5), (16, 4.0))]
+        bar = self.bar(samples, "pull 16 MiB: least from the peak to 16 workers by the peak")
+        self.assertEqual(bar.figure, 0.8)
+        self.assertIs(bar.met, False)
+
+
+class TablesTest(unittest.TestCase):
+
+    def test_a_table_has_no_column_without_a_figure(self):
+        text = tables.summary(rows.aggregate(
+            [sample("raw_tcp", 0, 10.0), sample("push_apply", 0, 7.0)]))
+        self.assertIn("| size | raw TCP | push + apply |", text)
+        self.assertIn("| 16 MiB | 10.00 | 7.00 (0.70) |", text)
+
+
+if __name__ == "__main__":
+    unittest.main()
