@@ -33,7 +33,6 @@ absl::Status PullCall::Begin() {
   const grpc::Status parsed =
       grpc::SerializationTraits<PullRequest>::Deserialize(&request_, &request);
   if (!parsed.ok()) return absl::InvalidArgumentError("the PullRequest is not a Protobuf message");
-  shared_ = request.shared_memory();
   if (request.read_only()) {
     // Whoever only looks need not know which life of the server it is looking at.
     job_ = server_->job();
@@ -47,6 +46,7 @@ absl::Status PullCall::Begin() {
   if (!job.ok()) return job.status();
   job_ = *job;
   encoding_ = job_->pull_encoding();
+  shared_ = request.shared_memory();
   const absl::StatusOr<HostedJob::ParkedId> parked = job_->Pull(
       request.slot(), request.incarnation(), request.clock(), request.ahead(),
       [call = shared_from_this()](const HostedJob::PullGrant& grant) { call->Serve(grant); });

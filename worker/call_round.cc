@@ -71,7 +71,7 @@ absl::Status CallRound::Conclude(Part& part, const absl::Status& status) {
   part.next_try = absl::ZeroDuration();
   if (status.ok()) {
     part.server->patience().Answered();
-    part.done = !part.greeting;
+    part.done = !part.greeting && Suffices(*part.server);
     part.greeting = false;
     return absl::OkStatus();
   }

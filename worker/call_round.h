@@ -63,6 +63,9 @@ class CallRound {
   // A try's call; called again for every try. Null: there is nothing to say to this server yet.
   virtual std::unique_ptr<ClientCall> MakeCall(RemoteServer& server) = 0;
 
+  // A call at `server` has ended well. False: another one is to follow.
+  virtual bool Suffices(RemoteServer& /*server*/) { return true; }
+
   // Tells the calls in flight that there may be something new to send.
   void MoreToSend();
 

@@ -89,7 +89,8 @@ bool IsView(const torch::Tensor& tensor, const torch::Tensor& view) {
 
 absl::StatusOr<std::unique_ptr<FlatModel>> FlatModel::Create(torch::nn::Module& module,
                                                              torch::Device device,
-                                                             const GroupOf& group_of) {
+                                                             const GroupOf& group_of,
+                                                             bool may_share) {
   if (absl::Status status = CheckDevice(device); !status.ok()) return status;
   try {
     torch::NoGradGuard no_grad;
@@ -99,18 +100,27 @@ absl::StatusOr<std::unique_ptr<FlatModel>> FlatModel::Create(torch::nn::Module& 
     module.to(device);
     absl::StatusOr<ModelLayout> layout = ModelLayout::Create(std::move(found.segments));
     if (!layout.ok()) return layout.status();
+    std::shared_ptr<PushSegment> segment;
+    if (may_share && device.is_cpu()) {
+      auto made = PushSegment::Create(*layout);
+      if (made.ok()) segment = *std::move(made);
+    }
     return std::unique_ptr<FlatModel>(
-        new FlatModel(*std::move(layout), std::move(found.tensors), device));
+        new FlatModel(*std::move(layout), std::move(found.tensors), device, std::move(segment)));
   } catch (const c10::Error& error) {
     return TorchError(absl::StrCat("laying the module out on ", device.str()), error);
   }
 }
 
-FlatModel::FlatModel(ModelLayout layout, std::vector<torch::Tensor> tensors, torch::Device device)
-    : layout_(std::move(layout)) {
+FlatModel::FlatModel(ModelLayout layout, std::vector<torch::Tensor> tensors, torch::Device device,
+                     std::shared_ptr<PushSegment> segment)
+    : layout_(std::move(layout)), segment_(std::move(segment)) {
   const auto options = torch::TensorOptions().dtype(torch::kFloat32).device(device);
   values_ = torch::empty({layout_.size()}, options);
-  gradients_ = torch::zeros({layout_.trained_size()}, options);
+  gradients_ = segment_ == nullptr ? torch::zeros({layout_.trained_size()}, options)
+                                   : torch::from_blob(
+                                         segment_->gradients().data(), {layout_.trained_size()},
+                                         [segment = segment_](void*) {}, options);
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Segment& segment = layout_.segments()[i];
     Member member;

@@ -12,6 +12,7 @@
 #include "common/model_layout.h"
 #include "torch/nn/module.h"
 #include "torch/types.h"
+#include "worker/push_segment.h"
 
 namespace torchps {
 
@@ -45,12 +46,15 @@ class FlatModel {
 
   // Moves `module` to `device` and its parameters and float buffers into the flat tensors; their
   // values stay what they were.
+  // With `may_share` and on the CPU the gradients lie in memory that servers on this machine can
+  // read, if the kernel gives such memory.
   // INVALID_ARGUMENT names the tensor: not float32, not dense, two tensors that share memory
   // without being one, a float buffer that is not finite, nothing to train; or the device that is
   // not there. INTERNAL: torch cannot move it, e.g. the device's memory is too small.
   static absl::StatusOr<std::unique_ptr<FlatModel>> Create(torch::nn::Module& module,
                                                            torch::Device device,
-                                                           const GroupOf& group_of);
+                                                           const GroupOf& group_of,
+                                                           bool may_share = false);
 
   const ModelLayout& layout() const { return layout_; }
   torch::Device device() const { return values_.device(); }
@@ -61,6 +65,9 @@ class FlatModel {
   absl::Span<float> gradients();
   // The averaged elements' values: the end of values().
   absl::Span<const float> averaged();
+
+  // Where gradients() lie, if that can be shared; else null. Valid as long as this object.
+  PushSegment* push_segment() { return segment_.get(); }
 
   // After values() were written: forward() computes with them from now on.
   // INTERNAL, for both: the device has failed, possibly in work that it was given long before.
@@ -85,9 +92,12 @@ class FlatModel {
     torch::Tensor gradient_view;  // undefined where the tensor is averaged
   };
 
-  FlatModel(ModelLayout layout, std::vector<torch::Tensor> tensors, torch::Device device);
+  FlatModel(ModelLayout layout, std::vector<torch::Tensor> tensors, torch::Device device,
+            std::shared_ptr<PushSegment> segment);
 
   const ModelLayout layout_;
+  // Kept alive by the gradients' tensor as well.
+  const std::shared_ptr<PushSegment> segment_;
   torch::Tensor values_;
   torch::Tensor gradients_;
   // Pinned mirrors; on the CPU the flat tensors themselves.

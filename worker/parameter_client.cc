@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "proto/layout_codec.h"
+#include "proto/shared_offer.h"
 
 namespace torchps {
 namespace {
@@ -36,13 +37,17 @@ ParameterClient::ParameterClient(Options options)
   hello.set_incarnation(options_.incarnation);
   hello.set_server_count(static_cast<int>(options_.servers.size()));
   hello.set_job_id(options_.job_id);
+  if (options_.push_segment != nullptr && options_.job.wire().shared_memory()) {
+    *hello.mutable_shared_memory() = EncodeOffer(options_.push_segment->offer());
+  }
   ServerPatience::Options patience;
   patience.patience = options_.patience;
   patience.say = options_.say;
   patience.clock = options_.clock;
   patience.seed = options_.incarnation;
   for (const ServerEndpoint& endpoint : options_.servers) {
-    servers_.push_back(std::make_unique<RemoteServer>(endpoint, hello, patience));
+    servers_.push_back(
+        std::make_unique<RemoteServer>(endpoint, hello, &options_.block_map, patience));
   }
   const EncodingSpec& encoding = options_.job.wire().push();
   if (encoding.kind() != EncodingSpec::FLOAT32) {
@@ -94,6 +99,7 @@ std::unique_ptr<PendingPush> ParameterClient::BeginPush(Step step, int64_t weigh
   push.step = step;
   push.weight = weight;
   push.base_versions = versions_;
+  push.segment = options_.push_segment;
   push.trained = gradients;
   push.averaged = averaged;
   // Initial values go as they are.

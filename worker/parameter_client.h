@@ -20,6 +20,7 @@
 #include "worker/call_round.h"
 #include "worker/pending_pull.h"
 #include "worker/pending_push.h"
+#include "worker/push_segment.h"
 #include "worker/remote_server.h"
 #include "worker/server_channel.h"
 #include "worker/stop_latch.h"
@@ -61,6 +62,9 @@ class ParameterClient {
     uint64_t job_id = 0;
     SlotId slot = 0;
     Incarnation incarnation = 0;
+    // Where the gradients that are pushed may lie, so that servers on this machine can read them
+    // in place; what lies elsewhere goes through the network. Null: all of it does. Borrowed.
+    PushSegment* push_segment = nullptr;
     // How long a server may be silent.
     absl::Duration patience = absl::Seconds(60);
     // Lines for the user: what is being waited for.

@@ -2,15 +2,25 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
+#include <optional>
+#include <thread>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "worker/client_pull.h"
+#include "worker/shared_values.h"
 #include "worker/transfer_timeout.h"
 
 namespace torchps {
 namespace {
+
+// A block that its server changes just then is tried again after the others, so often at most. One
+// change takes a server less than a millisecond; a server that has died in the middle of one never
+// ends it, and what is left of its life is for the network to tell.
+constexpr int kMaxPasses = 500;
+constexpr Version kNoVersion = -1;
 
 CallRound::Rules PullRules(bool read_only) {
   CallRound::Rules rules;
@@ -27,7 +37,8 @@ class PendingPull::Round final : public CallRound {
   explicit Round(Options options)
       : CallRound(options.clock, options.stop, PullRules(options.read_only), options.servers),
         options_(std::move(options)),
-        versions_(options_.block_map->blocks().size()) {
+        versions_(options_.block_map->blocks().size()),
+        rest_by_network_(options_.block_map->servers()) {
     result_.floor = std::numeric_limits<Step>::max();
   }
 
@@ -47,6 +58,17 @@ class PendingPull::Round final : public CallRound {
     request.set_clock(options_.step);
     request.set_server_life(server.life());
     request.set_read_only(options_.read_only);
+    // A server that was not greeted in its present life may have other memory by now.
+    if (!options_.read_only && !rest_by_network_[server.index()] &&
+        server.shared_values() != nullptr) {
+      request.set_shared_memory(true);
+      return std::make_unique<ClientPull>(server.generic_stub(), request, /*expected_frames=*/1,
+                                          TransferTimeout(*options_.block_map, server.index()),
+                                          [this, &server, values = server.shared_values()](
+                                              const PullHeader& header, const FramePayload&) {
+                                            return ReadShared(server, header, *values);
+                                          });
+    }
     const size_t expected = options_.block_map->owned_by(server.index()).size();
     return std::make_unique<ClientPull>(server.generic_stub(), request, expected,
                                         TransferTimeout(*options_.block_map, server.index()),
@@ -54,6 +76,40 @@ class PendingPull::Round final : public CallRound {
                                             const PullHeader& header, const FramePayload& payload) {
                                           return TakeFrame(server, header, payload, *brought);
                                         });
+  }
+
+  bool Suffices(RemoteServer& server) override { return !rest_by_network_[server.index()]; }
+
+  // The server says that its values may be read now.
+  absl::Status ReadShared(RemoteServer& server, const PullHeader& header,
+                          const SharedValues& shared) {
+    if (!header.shared) {
+      return absl::InvalidArgumentError("sent a block where its shared memory was asked for");
+    }
+    const std::vector<BlockId>& owned = options_.block_map->owned_by(server.index());
+    std::vector<size_t> left(owned.size());
+    std::iota(left.begin(), left.end(), 0);
+    for (int pass = 0; pass < kMaxPasses && !left.empty(); ++pass) {
+      if (pass > 0) std::this_thread::yield();
+      const auto is_read = [&](size_t index) {
+        const BlockRange& block = options_.block_map->blocks()[owned[index]];
+        const std::optional<Version> version =
+            shared.Read(index, kNoVersion, options_.values.data() + block.offset);
+        if (version.has_value()) versions_[block.id] = *version;
+        return version.has_value();
+      };
+      left.erase(std::remove_if(left.begin(), left.end(), is_read), left.end());
+    }
+    rest_by_network_[server.index()] = !left.empty();
+    TakeGrant(server, header);
+    return absl::OkStatus();
+  }
+
+  void TakeGrant(RemoteServer& server, const PullHeader& header) {
+    result_.floor = std::min(result_.floor, header.floor);
+    const auto parked_us = static_cast<int64_t>(header.parked_us);
+    result_.parked = std::max(result_.parked, absl::Microseconds(parked_us));
+    server.HasServed();
   }
 
   absl::Status TakeFrame(RemoteServer& server, const PullHeader& header,
@@ -75,15 +131,15 @@ class PendingPull::Round final : public CallRound {
     }
     payload.CopyTo(options_.values.subspan(block.offset, block.length));
     versions_[block.id] = header.version;
-    result_.floor = std::min(result_.floor, header.floor);
-    const auto parked_us = static_cast<int64_t>(header.parked_us);
-    result_.parked = std::max(result_.parked, absl::Microseconds(parked_us));
-    server.HasServed();
+    rest_by_network_[server.index()] = false;
+    TakeGrant(server, header);
     return absl::OkStatus();
   }
 
   const Options options_;
   std::vector<Version> versions_;
+  // By server: shared memory did not bring every block.
+  std::vector<bool> rest_by_network_;
   PullResult result_;
 };
 

@@ -9,6 +9,7 @@
 #include "proto/frame_codec.h"
 #include "worker/borrowed_memory.h"
 #include "worker/client_push.h"
+#include "worker/shared_runs.h"
 #include "worker/transfer_timeout.h"
 
 namespace torchps {
@@ -31,8 +32,12 @@ class PendingPush::Round final : public CallRound {
   explicit Round(Options options)
       : CallRound(options.clock, options.stop, PushRules(), options.servers),
         options_(std::move(options)),
+        may_share_(options_.segment != nullptr &&
+                   options_.segment->gradients().data() == options_.trained.data()),
         is_ready_(options_.block_map->blocks().size()),
-        ready_(options_.block_map->servers()) {}
+        ready_(options_.block_map->servers()),
+        is_tried_(options_.block_map->servers()),
+        shares_(options_.block_map->servers()) {}
 
   // On the loop's thread, as all of a round.
 
@@ -57,17 +62,25 @@ class PendingPush::Round final : public CallRound {
  private:
   std::unique_ptr<ClientCall> MakeCall(RemoteServer& server) override {
     if (ready_[server.index()].empty()) return nullptr;
+    ClientPush::NextFrame next_frame = [this, &server](size_t index) {
+      return Frame(server, index);
+    };
+    const bool can_share = server.shared_values() != nullptr;
+    // Every try carries the same numbers, so the first one decides whether they are encoded.
+    if (!is_tried_[server.index()]) shares_[server.index()] = may_share_ && can_share;
+    is_tried_[server.index()] = true;
+    if (shares_[server.index()] && can_share) {
+      next_frame = [this, &server,
+                    runs = std::make_shared<SharedRuns>(options_.block_map, server.index())](
+                       size_t) { return SharedFrame(server, *runs); };
+    }
     return std::make_unique<ClientPush>(
         server.generic_stub(), TransferTimeout(*options_.block_map, server.index()),
-        [this, &server](size_t index) { return Frame(server, index); },
+        std::move(next_frame),
         [this, &server](const PushReply& reply) { return CountVerdicts(server, reply); });
   }
 
-  std::optional<ClientPush::Frame> Frame(const RemoteServer& server, size_t index) const {
-    const std::vector<BlockId>& ready = ready_[server.index()];
-    if (index >= ready.size()) return std::nullopt;
-    const size_t owned = options_.block_map->owned_by(server.index()).size();
-    const BlockRange& block = options_.block_map->blocks()[ready[index]];
+  PushHeader HeaderOf(const RemoteServer& server, const BlockRange& block) const {
     PushHeader header;
     header.slot = options_.slot;
     header.incarnation = options_.incarnation;
@@ -76,18 +89,52 @@ class PendingPush::Round final : public CallRound {
     header.base_version = options_.base_versions[block.id];
     header.server_life = server.life();
     header.weight = static_cast<uint32_t>(options_.weight);
-    header.block_count = static_cast<uint32_t>(owned);
-    return ClientPush::Frame{Encode(header, block), index + 1 == owned};
+    header.block_count = static_cast<uint32_t>(options_.block_map->owned_by(server.index()).size());
+    return header;
   }
 
-  grpc::ByteBuffer Encode(PushHeader header, const BlockRange& block) const {
-    if (options_.error_feedback == nullptr || block.averaged) {
-      return EncodePushFrame(header, Elements(block), memory_.reference());
+  std::optional<ClientPush::Frame> Frame(const RemoteServer& server, size_t index) const {
+    const std::vector<BlockId>& ready = ready_[server.index()];
+    if (index >= ready.size()) return std::nullopt;
+    const BlockRange& block = options_.block_map->blocks()[ready[index]];
+    const PushHeader header = HeaderOf(server, block);
+    const bool is_last = index + 1 == header.block_count;
+    // What was shared in an earlier try goes as it went then.
+    if (options_.error_feedback == nullptr || block.averaged || shares_[server.index()]) {
+      return ClientPush::Frame{EncodePushFrame(header, Elements(block), memory_.reference()),
+                               is_last};
     }
+    return ClientPush::Frame{EncodeLossy(header, block), is_last};
+  }
+
+  grpc::ByteBuffer EncodeLossy(PushHeader header, const BlockRange& block) const {
     header.encoding = options_.error_feedback->encoding();
     return EncodePushFrame(
         header, options_.error_feedback->Encode(block.id, options_.step, Elements(block)),
         memory_.reference());
+  }
+
+  // Names blocks that the server reads where they lie. An earlier try whose call has ended may
+  // still be read there: nothing in it changes until the push has been answered.
+  std::optional<ClientPush::Frame> SharedFrame(const RemoteServer& server, SharedRuns& runs) const {
+    const std::optional<SharedRuns::Run> run = runs.Next(is_ready_, options_.base_versions);
+    if (!run.has_value()) return std::nullopt;
+    const std::vector<BlockId>& owned = options_.block_map->owned_by(server.index());
+    const std::vector<BlockRange>& blocks = options_.block_map->blocks();
+    PushHeader header = HeaderOf(server, blocks[owned[run->begin]]);
+    header.shared_blocks = static_cast<uint32_t>(run->end - run->begin);
+    for (size_t i = run->begin; i < run->end; ++i) {
+      if (blocks[owned[i]].averaged) ShareAveraged(blocks[owned[i]]);
+    }
+    return ClientPush::Frame{EncodePushFrame(header, {}, nullptr), runs.done()};
+  }
+
+  // Averaged values lie among the values that are trained; a copy goes where the server reads.
+  void ShareAveraged(const BlockRange& block) const {
+    const absl::Span<const float> elements = Elements(block);
+    std::copy(elements.begin(), elements.end(),
+              options_.segment->averaged().begin() + block.offset -
+                  static_cast<int64_t>(options_.trained.size()));
   }
 
   absl::Span<const float> Elements(const BlockRange& block) const {
@@ -148,10 +195,14 @@ class PendingPush::Round final : public CallRound {
   }
 
   const Options options_;
+  const bool may_share_;
   // By block.
   std::vector<bool> is_ready_;
   // By server, in the order in which they became ready: the order of the frames, in every try.
   std::vector<std::vector<BlockId>> ready_;
+  // By server: there was a try, and the first one went through shared memory.
+  std::vector<bool> is_tried_;
+  std::vector<bool> shares_;
   BorrowedMemory memory_;
   PushResult result_;
 };

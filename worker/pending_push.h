@@ -11,6 +11,7 @@
 #include "common/ids.h"
 #include "worker/call_loop.h"
 #include "worker/error_feedback.h"
+#include "worker/push_segment.h"
 #include "worker/remote_server.h"
 #include "worker/stop_latch.h"
 
@@ -52,6 +53,8 @@ class PendingPush {
     int64_t weight = 0;
     // Of each block, what the gradient is computed on.
     std::vector<Version> base_versions;
+    // Where servers on this machine read the elements: used if `trained` lies there. Null: nowhere.
+    PushSegment* segment = nullptr;
     // All trained elements and all averaged ones; a block's must stay as they are from the moment
     // at which it is ready.
     absl::Span<const float> trained;

@@ -6,23 +6,28 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/loopback_sockets.h"
+#include "proto/shared_offer.h"
+#include "worker/this_host.h"
 
 namespace torchps {
 namespace {
 
 constexpr absl::Duration kHelloTimeout = absl::Seconds(5);
 
-HelloRequest WithIndex(HelloRequest hello, int index) {
-  hello.set_server_index(index);
+HelloRequest HelloTo(const ServerEndpoint& endpoint, HelloRequest hello) {
+  hello.set_server_index(endpoint.index);
+  if (hello.has_shared_memory() && !IsThisHost(endpoint.address)) hello.clear_shared_memory();
   return hello;
 }
 
 }  // namespace
 
-RemoteServer::RemoteServer(ServerEndpoint endpoint, HelloRequest hello,
+RemoteServer::RemoteServer(ServerEndpoint endpoint, HelloRequest hello, const BlockMap* map,
                            ServerPatience::Options patience)
     : endpoint_(std::move(endpoint)),
-      hello_(WithIndex(std::move(hello), endpoint_.index)),
+      hello_(HelloTo(endpoint_, std::move(hello))),
+      map_(map),
+      say_(patience.say),
       stub_(ParameterService::NewStub(endpoint_.channel)),
       generic_stub_(endpoint_.channel),
       patience_(endpoint_, std::move(patience)) {}
@@ -45,10 +50,29 @@ absl::Status RemoteServer::TakeHello(const HelloReply& reply) {
   life_ = reply.server_life();
   has_model_ = reply.initialized();
   start_clock_ = std::max(reply.floor(), reply.last_step());
+  TakeSharedMemory(reply);
   UseCubicOnLoopback(endpoint_.port());
   MutexLock lock(&mutex_);
   renewed_life_ = life_;
   return absl::OkStatus();
+}
+
+void RemoteServer::TakeSharedMemory(const HelloReply& reply) {
+  shared_values_ = nullptr;
+  if (!hello_.has_shared_memory()) return;
+  absl::Status status = absl::UnavailableError("the server cannot reach this worker's memory");
+  if (reply.has_shared_memory()) {
+    auto opened = SharedValues::Open(DecodeOffer(reply.shared_memory()), *map_, endpoint_.index);
+    if (opened.ok()) {
+      shared_values_ = *std::move(opened);
+      return;
+    }
+    status = opened.status();
+  }
+  if (has_complained_) return;
+  has_complained_ = true;
+  say_(absl::StrCat(endpoint_.name(), " is on this machine, but values and gradients go through ",
+                    "the network: ", status.message()));
 }
 
 std::unique_ptr<ClientCall> RemoteServer::MakeLeave(absl::Duration timeout) {

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/block_map.h"
 #include "common/ids.h"
 #include "common/mutex.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -13,6 +16,7 @@
 #include "worker/client_call.h"
 #include "worker/server_channel.h"
 #include "worker/server_patience.h"
+#include "worker/shared_values.h"
 
 namespace torchps {
 
@@ -23,8 +27,11 @@ namespace torchps {
 // thread, and start_clock(), which may be asked for between rounds.
 class RemoteServer {
  public:
-  // `hello` is what the server is greeted with; its server_index is filled in here.
-  RemoteServer(ServerEndpoint endpoint, HelloRequest hello, ServerPatience::Options patience);
+  // `hello` is what the server is greeted with; its server_index is filled in here. An offer of
+  // shared memory in it is made only where the server is on this machine; `map` is needed to read
+  // what the server offers in return.
+  RemoteServer(ServerEndpoint endpoint, HelloRequest hello, const BlockMap* map,
+               ServerPatience::Options patience);
 
   const ServerEndpoint& endpoint() const { return endpoint_; }
   int index() const { return endpoint_.index; }
@@ -37,6 +44,11 @@ class RemoteServer {
   // The clock to start from here: the larger of the server's floor and this slot's last step, as
   // the last greeting told them.
   Step start_clock() const { return start_clock_; }
+
+  // Where to read this server's values; then it also takes pushes from the memory that Hello
+  // offers. Null where payloads go through the network. Valid until the next greeting, for whoever
+  // holds it beyond that.
+  const std::shared_ptr<const SharedValues>& shared_values() const { return shared_values_; }
 
   // A Hello, whose answer is remembered. FAILED_PRECONDITION: the server has been restarted and its
   // model is gone.
@@ -55,15 +67,20 @@ class RemoteServer {
 
  private:
   absl::Status TakeHello(const HelloReply& reply);
+  void TakeSharedMemory(const HelloReply& reply);
 
   const ServerEndpoint endpoint_;
   const HelloRequest hello_;
+  const BlockMap* const map_;
+  const std::function<void(const std::string& line)> say_;
   const std::unique_ptr<ParameterService::Stub> stub_;
   grpc::GenericStub generic_stub_;
   ServerPatience patience_;
   uint64_t life_ = 0;
   Step start_clock_ = 0;
   bool has_model_ = false;
+  std::shared_ptr<const SharedValues> shared_values_;
+  bool has_complained_ = false;
 
   Mutex mutex_;
   // The life in which to renew; 0 where there is nothing to renew.

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <random>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "worker/heartbeat.h"
 #include "worker/learner.h"
 #include "worker/parameter_client.h"
+#include "worker/this_host.h"
 #include "worker/trainer.h"
 
 namespace torchps {
@@ -52,6 +54,13 @@ JoinRequest MakeJoinRequest(const WorkerOptions& options, const ModelLayout& lay
   return request;
 }
 
+// Whether there is a server that could read this worker's memory.
+bool MayShare(const WorkerOptions& options) {
+  return options.job.wire().shared_memory() &&
+         std::any_of(options.servers.begin(), options.servers.end(),
+                     [](const ServerEndpoint& server) { return IsThisHost(server.address); });
+}
+
 // What a worker does once it holds a slot.
 absl::Status Train(const Task& task, const WorkerOptions& options, const JoinReply& joined,
                    FlatModel* model, CoordinatorClient* coordinator) {
@@ -67,6 +76,7 @@ absl::Status Train(const Task& task, const WorkerOptions& options, const JoinRep
   client.job_id = joined.job_id();
   client.slot = joined.slot();
   client.incarnation = joined.incarnation();
+  client.push_segment = model->push_segment();
   client.patience = options.patience;
   client.say = options.say;
   client.clock = options.clock;
@@ -134,7 +144,8 @@ absl::Status RunWorker(const Task& task, WorkerOptions options) {
   if (absl::Status status = UseDevice(options.device); !status.ok()) return status;
   const absl::StatusOr<std::unique_ptr<FlatModel>> model = FlatModel::Create(
       task.module(), options.device,
-      [&](const std::string& name) { return GroupOf(options.job.optimizer(), name); });
+      [&](const std::string& name) { return GroupOf(options.job.optimizer(), name); },
+      MayShare(options));
   if (!model.ok()) return model.status();
 
   CoordinatorClient::Options coordination;

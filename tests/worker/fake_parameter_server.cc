@@ -1,5 +1,6 @@
 #include "tests/worker/fake_parameter_server.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -120,10 +121,12 @@ grpc::Status FakeParameterServer::Push(grpc::ServerContext*, grpc::ServerReader<
   seen.failed = fault.has_value();
   MutexLock lock(&mutex_);
   for (const PushFrame& pushed : seen.frames) {
-    BlockVerdict& verdict = *reply->add_block();
-    verdict.set_block(pushed.block());
-    verdict.set_verdict(verdict_);
-    verdict.set_lag(lag_);
+    for (uint32_t i = 0; i < std::max(pushed.shared_blocks(), 1u); ++i) {
+      BlockVerdict& verdict = *reply->add_block();
+      verdict.set_block(pushed.block() + i * block_map_.servers());
+      verdict.set_verdict(verdict_);
+      verdict.set_lag(lag_);
+    }
   }
   pushes_.push_back(std::move(seen));
   return fault ? ToStatus(*fault) : grpc::Status::OK;
@@ -145,6 +148,13 @@ grpc::Status FakeParameterServer::Pull(grpc::ServerContext* context, const PullR
     if (context->IsCancelled()) return grpc::Status::CANCELLED;
   }
   const std::optional<Fault> fault = TakeFault(pull_faults_);
+  if (request->shared_memory() && !fault) {
+    PullFrame frame;
+    frame.set_shared(true);
+    frame.set_floor(7 + index_);
+    writer->Write(frame);
+    return grpc::Status::OK;
+  }
   int sent = 0;
   for (const BlockId id : block_map_.owned_by(index_)) {
     if (fault && sent++ == fault->after_frames) break;

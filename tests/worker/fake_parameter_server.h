@@ -14,8 +14,8 @@
 namespace torchps {
 
 // A parameter server that does what a test tells it: it keeps no rules, applies nothing, and
-// remembers what it was asked. Serves block b with every element equal to b, version 100 + b.
-// Thread-safe.
+// remembers what it was asked. Answers a pull from shared memory that it may be read. Serves block
+// b with every element equal to b, version 100 + b. Thread-safe.
 class FakeParameterServer final : public ParameterService::Service {
  public:
   // What is to go wrong with one call. Calls without one go well.
