@@ -126,7 +126,8 @@ class PendingPush::Round final : public CallRound {
     for (size_t i = run->begin; i < run->end; ++i) {
       if (blocks[owned[i]].averaged) ShareAveraged(blocks[owned[i]]);
     }
-    return ClientPush::Frame{EncodePushFrame(header, {}, nullptr), runs.done()};
+    return ClientPush::Frame{EncodePushFrame(header, absl::Span<const float>(), nullptr),
+                             runs.done()};
   }
 
   // Averaged values lie among the values that are trained; a copy goes where the server reads.

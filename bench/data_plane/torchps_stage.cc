@@ -8,6 +8,7 @@
 //   push_pull   push_apply, then pull
 //   ping        Renew, the smallest unary call there is, on the channel that the client uses
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -23,6 +24,7 @@
 #include "proto/parameter_service.grpc.pb.h"
 #include "proto/status_codec.h"
 #include "worker/parameter_client.h"
+#include "worker/push_segment.h"
 #include "worker/server_channel.h"
 #include "worker/stop_latch.h"
 
@@ -97,7 +99,10 @@ class TorchpsStage final : public Stage {
 
   const SteadyClock clock_;
   StopLatch stop_;
-  std::vector<float> gradients_;
+  // The gradients lie in the segment where they are to be shared.
+  std::unique_ptr<PushSegment> segment_;
+  std::vector<float> own_gradients_;
+  absl::Span<float> gradients_;
   std::vector<float> values_;
   std::unique_ptr<ParameterClient> client_;
   std::unique_ptr<ParameterService::Stub> stub_;  // of server 0, on the client's channel
@@ -123,6 +128,12 @@ absl::Status TorchpsStage::Join(const Scenario& scenario, const Place& place) {
   for (const std::string& address : place.addresses) {
     options.servers.push_back(ConnectToServer(static_cast<int>(options.servers.size()), address));
   }
+  if (scenario.transport == "shm") {
+    absl::StatusOr<std::unique_ptr<PushSegment>> segment = PushSegment::Create(*layout);
+    if (!segment.ok()) return segment.status();
+    segment_ = *std::move(segment);
+    options.push_segment = segment_.get();
+  }
   stub_ = ParameterService::NewStub(options.servers.front().channel);
   options.job_id = kJobId;
   options.slot = place.slot;
@@ -134,7 +145,12 @@ absl::Status TorchpsStage::Join(const Scenario& scenario, const Place& place) {
   if (!client.ok()) return client.status();
   client_ = *std::move(client);
 
-  gradients_ = SomeFloats(layout->size());
+  own_gradients_ = SomeFloats(layout->size());
+  gradients_ = absl::MakeSpan(own_gradients_);
+  if (segment_ != nullptr) {
+    gradients_ = segment_->gradients();
+    std::copy(own_gradients_.begin(), own_gradients_.end(), gradients_.begin());
+  }
   if (const absl::StatusOr<Step> greeted = client_->Hello(); !greeted.ok()) return greeted.status();
   const absl::StatusOr<ServerStatus> status = StatusOfServer0();
   if (!status.ok()) return status.status();
