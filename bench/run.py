@@ -79,7 +79,8 @@ class Run:
             slowdown = self.probe.slowdown()
             try:
                 samples = unit.measure()
-            except Skipped as why:
+            except (Skipped, ValueError, KeyError, OSError) as why:
+                # What one program says amiss must not cost the others' figures.
                 if str(why) not in self.skipped.values():
                     print(f"left out: {unit.label}: {why}", file=sys.stderr, flush=True)
                 self.skipped[unit.label] = str(why)

@@ -152,6 +152,8 @@ class Kernels:
                                 check=False)
         if result.returncode != 0:
             raise Skipped(f"{program} failed: {result.stderr.strip()[-200:]}")
+        if not result.stdout:
+            raise Skipped(f"{program} has no row that matches '{names}'")
         return [{"case": "apply_kernel", "variant": row["name"].replace("/manual_time", ""),
                  "gbps": row.get("memory"), "gradient_gbps": row.get("gradient"),
                  "of_limit": row.get("of_limit")}

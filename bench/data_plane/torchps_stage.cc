@@ -150,6 +150,7 @@ absl::Status TorchpsStage::Join(const Scenario& scenario, const Place& place) {
   if (segment_ != nullptr) {
     gradients_ = segment_->gradients();
     std::copy(own_gradients_.begin(), own_gradients_.end(), gradients_.begin());
+    own_gradients_ = {};
   }
   if (const absl::StatusOr<Step> greeted = client_->Hello(); !greeted.ok()) return greeted.status();
   const absl::StatusOr<ServerStatus> status = StatusOfServer0();
