@@ -34,6 +34,10 @@ class SharedWorker {
 
   // What the gate says, then every block until it is whole.
   absl::Status Pull(Step clock);
+  // One try to read one block, whatever the gate says.
+  std::optional<Version> Read(BlockId block, float* destination) const {
+    return values_->Read(block, /*have=*/-1, destination);
+  }
   // Of the last pull, by block.
   const std::vector<std::vector<float>>& values() const { return pulled_; }
   const std::vector<Version>& versions() const { return versions_; }
