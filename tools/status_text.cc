@@ -121,6 +121,23 @@ std::string ServerTable(const ClusterView& view) {
   return absl::StrCat("\n", table.Format(), away);
 }
 
+// How the payloads between a slot and the servers at which it is live travel.
+std::string PathOf(int slot, const ClusterView& view) {
+  int live = 0;
+  int shared = 0;
+  for (const ServerAnswer& answer : view.servers) {
+    if (!answer.status.ok()) continue;
+    for (const SlotStatus& status : answer.status->slot()) {
+      if (status.slot() != slot || !status.live()) continue;
+      ++live;
+      if (status.shared_memory()) ++shared;
+    }
+  }
+  if (live == 0) return "-";
+  if (shared == 0) return "network";
+  return shared == live ? "shared memory" : absl::StrCat("shared with ", shared, " of ", live);
+}
+
 std::string SlotTable(const ClusterView& view, const std::map<int, double>& rates) {
   if (!view.job.ok() || view.job->slot_size() == 0) return "";
   // A slot's clock is that of the server that has seen most of it.
@@ -137,6 +154,7 @@ std::string SlotTable(const ClusterView& view, const std::map<int, double>& rate
   TextTable table({{"slot", TextTable::kRight},
                    {"host"},
                    {"device"},
+                   {"path"},
                    {"state"},
                    {"epoch", TextTable::kRight},
                    {"clock", TextTable::kRight},
@@ -154,7 +172,7 @@ std::string SlotTable(const ClusterView& view, const std::map<int, double>& rate
     const bool at_work =
         slot.state() == SlotBooks::TRAINING || slot.state() == SlotBooks::EVALUATING;
     table.AddRow(
-        {absl::StrCat(slot.slot()), slot.host(), slot.device(),
+        {absl::StrCat(slot.slot()), slot.host(), slot.device(), PathOf(slot.slot(), view),
          slot.reason().empty() ? StateName(slot.state())
                                : absl::StrCat(StateName(slot.state()), ": ", slot.reason()),
          slot.epoch() > 0 ? absl::StrCat(slot.epoch()) : "-",

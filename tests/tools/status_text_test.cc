@@ -37,9 +37,24 @@ TEST(StatusTextTest, ARunningClusterIsAHeadlineAndTwoTables) {
       "     1  127.0.0.1:4712       1  97.7 KiB        40  1.2 (max 7)      max 3       0       40"
       "         0   3.8 MiB   3.9 MiB\n"
       "\n"
-      "slot  host   device  state     epoch  clock  ahead  steps  samples/s  wait  rejected\n"
-      "   0  alpha  cpu     training      2     24      8     24        480  10 %         0\n"
-      "   1  beta   cpu     training      2     16      0     16        320   4 %         0\n");
+      "slot  host   device  path     state     epoch  clock  ahead  steps  samples/s  wait  "
+      "rejected\n"
+      "   0  alpha  cpu     network  training      2     24      8     24        480  10 %"
+      "         0\n"
+      "   1  beta   cpu     network  training      2     16      0     16        320   4 %"
+      "         0\n");
+}
+
+TEST(StatusTextTest, ASlotsRowTellsWhichWayItsPayloadsTake) {
+  FakeCluster cluster;
+  SetRunning(cluster);
+  cluster.servers[0]->mutable_slot(0)->set_shared_memory(true);
+  const auto text = [&] {
+    return StatusText(LookAtCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr);
+  };
+  EXPECT_NE(text().find("shared with 1 of 2"), std::string::npos) << text();
+  cluster.servers[1]->mutable_slot(0)->set_shared_memory(true);
+  EXPECT_NE(text().find("shared memory"), std::string::npos) << text();
 }
 
 TEST(StatusTextTest, RatesAreThoseSinceTheLastLook) {
