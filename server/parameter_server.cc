@@ -3,12 +3,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/ids.h"
 
 namespace torchps {
 
-ParameterServer::ParameterServer(uint64_t life, const Clock* clock)
-    : life_(life), clock_(clock), started_(clock->Now()) {}
+ParameterServer::ParameterServer(const Options& options)
+    : options_(options),
+      started_(options.clock->Now()),
+      receive_budget_(options.receive_bytes),
+      send_budget_(options.send_bytes) {}
 
 absl::StatusOr<HelloReply> ParameterServer::Hello(const HelloRequest& request) {
   if (request.protocol_version() != kProtocolVersion) {
@@ -19,7 +23,7 @@ absl::StatusOr<HelloReply> ParameterServer::Hello(const HelloRequest& request) {
   {
     MutexLock lock(&mutex_);
     if (owned_job_ == nullptr) {
-      absl::StatusOr<std::unique_ptr<HostedJob>> job = HostedJob::Create(request, clock_);
+      absl::StatusOr<std::unique_ptr<HostedJob>> job = HostedJob::Create(request, options_.clock);
       if (!job.ok()) return job.status();
       owned_job_ = *std::move(job);
       job_.store(owned_job_.get(), std::memory_order_release);
@@ -29,7 +33,7 @@ absl::StatusOr<HelloReply> ParameterServer::Hello(const HelloRequest& request) {
   const absl::Status same = hosted->CheckSame(request);
   if (!same.ok()) return same;
   HelloReply reply;
-  reply.set_server_life(life_);
+  reply.set_server_life(options_.life);
   const absl::Status entered = hosted->Enter(request.slot(), request.incarnation(), &reply);
   if (!entered.ok()) return entered;
   hosted->Share(request, &reply);
@@ -41,18 +45,31 @@ absl::StatusOr<HostedJob*> ParameterServer::JobFor(uint64_t server_life) const {
   if (hosted == nullptr) {
     return absl::AbortedError("this server has no job yet; say Hello first");
   }
-  if (server_life != life_) {
+  if (server_life != options_.life) {
     return absl::AbortedError("this server has been restarted since; say Hello again");
   }
   return hosted;
 }
 
+absl::Status ParameterServer::PushFrame(HostedJob* job, const PushHeader& header,
+                                        const FramePayload& payload) {
+  const absl::Duration begun = options_.clock->Now();
+  const absl::Status pushed = job->PushFrame(header, payload);
+  if (options_.slow > 1) {
+    absl::SleepFor((options_.clock->Now() - begun) * (options_.slow - 1));
+  }
+  return pushed;
+}
+
 ServerStatus ParameterServer::Describe(bool include_ledger) const {
   ServerStatus status;
-  status.set_server_life(life_);
-  status.set_uptime_ms(absl::ToInt64Milliseconds(clock_->Now() - started_));
+  status.set_server_life(options_.life);
+  status.set_uptime_ms(absl::ToInt64Milliseconds(options_.clock->Now() - started_));
   status.set_bytes_in(bytes_in_.load(std::memory_order_relaxed));
   status.set_bytes_out(bytes_out_.load(std::memory_order_relaxed));
+  status.set_frame_bytes_held(receive_budget_.held() + send_budget_.held());
+  status.set_receive_bytes_peak(receive_budget_.high_water());
+  status.set_send_bytes_peak(send_budget_.high_water());
   if (HostedJob* const hosted = job(); hosted != nullptr) {
     hosted->Describe(include_ledger, &status);
   }

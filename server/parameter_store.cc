@@ -39,6 +39,8 @@ ParameterStore::ParameterStore(const ModelLayout& layout, const BlockMap& map, i
     by_id_[id] = block;
     MutexLock lock(&block->mutex);
     updater_->Allocate(block);
+    largest_block_bytes_ =
+        std::max<int64_t>(largest_block_bytes_, block->range.length * sizeof(float));
     state_bytes_ += block->range.length * sizeof(float) * (1 + block->slots.size());
   }
 }

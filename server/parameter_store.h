@@ -83,6 +83,8 @@ class ParameterStore {
   Step LastStep(SlotId slot);
 
   bool initialized() const;
+  // What a frame's payload takes at most.
+  int64_t largest_block_bytes() const { return largest_block_bytes_; }
   size_t owned() const { return blocks_.size(); }
   BlockId block_id(size_t index) const { return blocks_[index]->range.id; }
   uint64_t state_bytes() const { return state_bytes_; }
@@ -107,6 +109,7 @@ class ParameterStore {
   std::vector<std::unique_ptr<Block>> blocks_;  // owned ones, ascending
   std::vector<Block*> by_id_;                   // null where another server owns it
   uint64_t state_bytes_ = 0;
+  int64_t largest_block_bytes_ = 0;
 
   mutable Mutex mutex_;
   Counters counters_ ABSL_GUARDED_BY(mutex_);

@@ -102,8 +102,32 @@ void PullCall::SendNext() {
     Finish(absl::OkStatus());
     return;
   }
+  const ByteBudget::Waiting waiting = server_->send_budget().Take(
+      store.largest_block_bytes(), [call = shared_from_this()] { call->SendBlock(); });
+  if (waiting == 0) {
+    SendBlock();
+    return;
+  }
+  bool cancelled = false;
+  {
+    MutexLock lock(&mutex_);
+    waiting_ = waiting;
+    cancelled = cancelled_;
+  }
+  if (cancelled) LeaveLine(waiting);
+}
+
+void PullCall::LeaveLine(ByteBudget::Waiting waiting) {
+  if (server_->send_budget().Leave(waiting)) {
+    Finish(absl::CancelledError("the worker went away"));
+  }
+}
+
+void PullCall::SendBlock() {
+  ParameterStore& store = job_->store();
   absl::StatusOr<ParameterStore::Copy> copy = store.Read(next_block_, encoding_);
   if (!copy.ok()) {
+    server_->send_budget().GiveBack(store.largest_block_bytes());
     Finish(copy.status());
     return;
   }
@@ -121,6 +145,7 @@ void PullCall::SendNext() {
 }
 
 void PullCall::OnWritten(bool ok) {
+  server_->send_budget().GiveBack(job_->store().largest_block_bytes());
   if (ok) {
     SendNext();
   } else {
@@ -131,12 +156,15 @@ void PullCall::OnWritten(bool ok) {
 void PullCall::OnDone(bool) {
   if (!context_.IsCancelled()) return;
   HostedJob::ParkedId parked = 0;
+  ByteBudget::Waiting waiting = 0;
   {
     MutexLock lock(&mutex_);
     cancelled_ = true;
     parked = parked_;
+    waiting = waiting_;
   }
   if (parked != 0) job_->CancelPull(parked);
+  if (waiting != 0) LeaveLine(waiting);
   // A call that is sending ends by its own failing write.
   FinishUnlessServing(absl::CancelledError("the worker went away"));
 }

@@ -9,13 +9,15 @@
 #include "grpcpp/support/async_stream.h"
 #include "proto/frame_codec.h"
 #include "proto/parameter_service.pb.h"
+#include "server/byte_budget.h"
 #include "server/parameter_server.h"
 #include "server/rpc/call_tag.h"
 
 namespace torchps {
 
 // One Pull on the server: waits at the gate without a thread, then sends this server's blocks one
-// at a time; the next one is copied when the last one has left, so a pull holds one block's memory.
+// at a time; the next one is copied when the last one has left, so a pull holds one block's memory,
+// and takes it from the server's budget.
 // Where the worker reads shared memory, one frame without a block is the answer.
 //
 // Owned by its pending operations and, while parked, by its continuation.
@@ -39,9 +41,13 @@ class PullCall final : public std::enable_shared_from_this<PullCall> {
 
   absl::Status Begin();
   void Serve(const HostedJob::PullGrant& grant);
+  // Sends the next block as soon as the budget has room for its copy.
   void SendNext();
+  void SendBlock();
   // Instead of all blocks one frame: they may be read from shared memory now.
   void SendShared();
+  // The call is over if it still stands in line for the budget.
+  void LeaveLine(ByteBudget::Waiting waiting);
   void Finish(const absl::Status& status);
   // Finishes a call that has not begun to send.
   void FinishUnlessServing(const absl::Status& status);
@@ -64,6 +70,7 @@ class PullCall final : public std::enable_shared_from_this<PullCall> {
 
   // A call is sending or has been finished, never both at once: whoever sets this first goes on.
   Mutex mutex_;
+  ByteBudget::Waiting waiting_ ABSL_GUARDED_BY(mutex_) = 0;
   bool decided_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   HostedJob::ParkedId parked_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -32,48 +32,109 @@ void PushCall::OnArrived(bool ok) {
     return;
   }
   Listen(acceptor_, server_);
-  ReadNext();
+  job_ = server_->job();
+  if (job_ == nullptr) {
+    Respond(server_->JobFor(/*server_life=*/0).status());
+    return;
+  }
+  frame_bytes_ = job_->store().largest_block_bytes();
+  AskForFrame();
 }
 
-void PushCall::ReadNext() {
-  frame_.Clear();
-  reader_.Read(&frame_, frame_tag_.Arm(shared_from_this()));
+void PushCall::AskForFrame() {
+  const ByteBudget::Waiting waiting = server_->receive_budget().Take(
+      frame_bytes_, [call = shared_from_this()] { call->ReadFrame(); });
+  if (waiting == 0) {
+    ReadFrame();
+    return;
+  }
+  bool cancelled = false;
+  {
+    MutexLock lock(&mutex_);
+    waiting_ = waiting;
+    cancelled = cancelled_;
+  }
+  if (cancelled) server_->receive_budget().Leave(waiting);
+}
+
+void PushCall::ReadFrame() {
+  {
+    MutexLock lock(&mutex_);
+    if (!answered_) {
+      reader_.Read(&frame_, frame_tag_.Arm(shared_from_this()));
+      return;
+    }
+  }
+  server_->receive_budget().GiveBack(frame_bytes_);
 }
 
 void PushCall::OnFrame(bool ok) {
+  {
+    MutexLock lock(&mutex_);
+    if (handling_) {
+      arrived_ = ok;
+      return;
+    }
+    handling_ = true;
+  }
+  while (true) {
+    Handle(ok);
+    server_->receive_budget().GiveBack(frame_bytes_);
+    MutexLock lock(&mutex_);
+    if (!arrived_.has_value()) {
+      handling_ = false;
+      return;
+    }
+    ok = *arrived_;
+    arrived_.reset();
+  }
+}
+
+void PushCall::Handle(bool ok) {
+  grpc::ByteBuffer frame;
+  frame.Swap(&frame_);
+  {
+    MutexLock lock(&mutex_);
+    if (answered_) return;
+  }
   if (!ok) {
     EndOfFrames();
     return;
   }
-  const absl::Status handled = HandleFrame();
-  if (!handled.ok()) {
-    Respond(handled);
-    return;
-  }
-  ReadNext();
-}
-
-absl::Status PushCall::HandleFrame() {
   PushHeader header;
   FramePayload payload;
-  const absl::Status parsed = ParsePushFrame(frame_, &header, &payload);
+  absl::Status status = Admit(frame, &header, &payload);
+  // When all announced blocks are here, only the end of the stream could follow.
+  const bool is_last = blocks_ == name_.block_count;
+  if (status.ok()) {
+    if (!is_last) AskForFrame();
+    status = server_->PushFrame(job_, header, payload);
+  }
+  if (!status.ok()) {
+    Respond(status);
+  } else if (is_last) {
+    EndOfFrames();
+  }
+}
+
+absl::Status PushCall::Admit(const grpc::ByteBuffer& frame, PushHeader* header,
+                             FramePayload* payload) {
+  const absl::Status parsed = ParsePushFrame(frame, header, payload);
   if (!parsed.ok()) return parsed;
   if (frames_ == 0) {
-    const absl::StatusOr<HostedJob*> job = server_->JobFor(header.server_life);
+    const absl::StatusOr<HostedJob*> job = server_->JobFor(header->server_life);
     if (!job.ok()) return job.status();
-    job_ = *job;
-    name_ = header;
-  } else if (header.slot != name_.slot || header.incarnation != name_.incarnation ||
-             header.step != name_.step || header.server_life != name_.server_life) {
+    name_ = *header;
+  } else if (header->slot != name_.slot || header->incarnation != name_.incarnation ||
+             header->step != name_.step || header->server_life != name_.server_life) {
     return absl::InvalidArgumentError(absl::StrCat(
         "one Push carries one step of one slot: it began as step ", name_.step, " of slot ",
-        name_.slot, " and brought step ", header.step, " of slot ", header.slot));
+        name_.slot, " and brought step ", header->step, " of slot ", header->slot));
   }
   ++frames_;
-  server_->CountReceived(frame_.Length());
-  const absl::Status pushed = job_->PushFrame(header, payload);
-  blocks_ += std::max<uint64_t>(header.shared_blocks, 1);
-  return pushed;
+  blocks_ += std::max<uint64_t>(header->shared_blocks, 1);
+  server_->CountReceived(frame.Length());
+  return absl::OkStatus();
 }
 
 void PushCall::EndOfFrames() {
@@ -104,12 +165,15 @@ void PushCall::EndOfFrames() {
 void PushCall::OnDone(bool) {
   if (!context_.IsCancelled()) return;
   HostedJob::ParkedId parked = 0;
+  ByteBudget::Waiting waiting = 0;
   {
     MutexLock lock(&mutex_);
     cancelled_ = true;
     parked = parked_;
+    waiting = waiting_;
   }
   if (parked != 0) job_->CancelPush(parked);
+  if (waiting != 0) server_->receive_budget().Leave(waiting);
   Respond(absl::CancelledError("the worker went away"));
 }
 

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "common/mutex.h"
@@ -9,6 +10,7 @@
 #include "grpcpp/support/async_stream.h"
 #include "proto/frame_codec.h"
 #include "proto/parameter_service.pb.h"
+#include "server/byte_budget.h"
 #include "server/parameter_server.h"
 #include "server/rpc/call_tag.h"
 
@@ -17,8 +19,12 @@ namespace torchps {
 // One Push on the server: reads frames and hands each to the job on the queue's thread, so that a
 // block is applied while it is still in cache; then answers, in SYNC when the round is complete.
 //
-// Owned by its pending operations and, while parked, by its continuation. The frames of one call
-// are handled one after the other; Respond may come from any thread.
+// A frame is asked for only when the server's budget has room for it; while one is being applied
+// the next one is already on its way, so receiving and applying overlap. A call that stands in line
+// for the budget holds no thread. The frames of one call are handled one after the other, and none
+// after one that was refused.
+//
+// Owned by its pending operations and, while it is parked or stands in line, by its continuation.
 class PushCall final : public std::enable_shared_from_this<PushCall> {
  public:
   // Frames come in, one PushReply goes out, both as bytes.
@@ -37,8 +43,13 @@ class PushCall final : public std::enable_shared_from_this<PushCall> {
   void OnDone(bool ok);
   void OnFinished(bool) {}
 
-  absl::Status HandleFrame();
-  void ReadNext();
+  // Reads the next frame as soon as the budget has room for one.
+  void AskForFrame();
+  void ReadFrame();
+  // A frame, or that there is none any more.
+  void Handle(bool ok);
+  // Whether this frame belongs here. Knows the call's name, job and length from then on.
+  absl::Status Admit(const grpc::ByteBuffer& frame, PushHeader* header, FramePayload* payload);
   void EndOfFrames();
   void Respond(const absl::StatusOr<PushReply>& reply);
 
@@ -52,13 +63,20 @@ class PushCall final : public std::enable_shared_from_this<PushCall> {
   CallTag<PushCall> done_tag_{&PushCall::OnDone};
   CallTag<PushCall> finished_tag_{&PushCall::OnFinished};
 
-  // Of the first frame; all others must have the same name.
+  HostedJob* job_ = nullptr;
+  // What a frame of the job takes of the budget.
+  int64_t frame_bytes_ = 0;
+  // Of the first frame; all others must have the same name. This and the counts change as each
+  // frame arrives, before the next one is asked for.
   PushHeader name_;
   uint32_t frames_ = 0;
   uint64_t blocks_ = 0;
-  HostedJob* job_ = nullptr;
 
   Mutex mutex_;
+  // A thread is handling a frame; what has arrived meanwhile it handles next.
+  bool handling_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<bool> arrived_ ABSL_GUARDED_BY(mutex_);
+  ByteBudget::Waiting waiting_ ABSL_GUARDED_BY(mutex_) = 0;
   bool answered_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   HostedJob::ParkedId parked_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -23,6 +23,9 @@ constexpr int kLeaseChecksPerSocketCheck = 10;
 // Running calls are short but for parked ones, which are cancelled when this is over.
 constexpr absl::Duration kDrainTime = absl::Milliseconds(200);
 
+// The largest that HTTP/2 knows.
+constexpr int kMaxHttp2FrameBytes = (1 << 24) - 1;
+
 struct HostPort {
   std::string host;
   int port = 0;
@@ -58,15 +61,33 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
     return absl::InvalidArgumentError(
         absl::StrCat("threads is ", options.threads, "; expected at least 1"));
   }
+  if (!(options.slow >= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("slow is ", options.slow, "; expected at least 1"));
+  }
   auto server = absl::WrapUnique(new Server(std::move(options)));
   const absl::Status listening = server->Listen();
   if (!listening.ok()) return listening;
   return server;
 }
 
+namespace {
+
+ParameterServer::Options DataPlaneOptions(const Server::Options& options) {
+  ParameterServer::Options data_plane;
+  data_plane.life = options.seed | 1;
+  data_plane.receive_bytes = options.receive_bytes;
+  data_plane.send_bytes = options.send_bytes;
+  data_plane.slow = options.slow;
+  data_plane.clock = options.clock;
+  return data_plane;
+}
+
+}  // namespace
+
 Server::Server(Options options)
     : options_(std::move(options)),
-      parameter_server_(options_.seed | 1, options_.clock),
+      parameter_server_(DataPlaneOptions(options_)),
       parameter_service_(&parameter_server_,
                          [this] {
                            if (options_.on_shutdown_request) options_.on_shutdown_request();
@@ -97,6 +118,11 @@ absl::Status Server::Listen() {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
+  // What a worker may send before anybody reads is to stay small, for a server has many workers:
+  // gRPC's estimate of the bandwidth would let it grow to many MiB for each of them. A frame that
+  // is being read gets a window of its own. Without the estimate HTTP/2 frames must be let grow.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxHttp2FrameBytes);
   builder.SetMaxReceiveMessageSize(kMaxFrameBytes);
   builder.SetMaxSendMessageSize(kMaxFrameBytes);
   builder.RegisterService(parameter_service_.service());

@@ -33,6 +33,14 @@ class Server {
     // Permits a host other than loopback without mTLS. Gradients and parameters then travel in
     // the clear, and anybody who reaches the port may push.
     bool insecure = false;
+    // Applying a frame takes so many times as long as it does; at least 1. To see what a server
+    // that cannot keep up does to its workers.
+    double slow = 1;
+    // What the server holds at most, for all workers together, of frames that are being received
+    // or applied, and of copies of blocks that are being sent. With gRPC's own and the allocator's
+    // share this keeps a server within 96 MiB beside its model, at blocks of 1 MiB and 32 workers.
+    int64_t receive_bytes = int64_t{24} << 20;
+    int64_t send_bytes = int64_t{24} << 20;
     // Draws the names of this server's life, job and incarnations.
     uint64_t seed = 1;
     // Outlives the server.

@@ -1,6 +1,7 @@
 // ps_server: one parameter server. It learns the job from the first worker that says Hello; the
 // first server of a job's --servers list is its coordinator too.
 
+#include <malloc.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -22,6 +23,8 @@ ABSL_FLAG(std::string, listen, "127.0.0.1:0",
 ABSL_FLAG(bool, insecure, false,
           "permit a host beyond loopback: gradients and parameters travel in the clear");
 ABSL_FLAG(int, threads, 2, "threads that receive and apply, at least 1");
+ABSL_FLAG(double, slow, 1,
+          "applying takes so many times as long, to see a server that cannot keep up");
 ABSL_FLAG(bool, exit_with_parent, false, "stop when standard input ends: for launchers");
 
 namespace {
@@ -41,11 +44,15 @@ int main(int argc, char** argv) {
 
   torchps::StopSignal stop;  // before any thread, so that all of them leave the signals to it
   torchps::PrepareGrpcProcess();
+  // One heap for all threads: frames are taken on one thread and freed on another, and a heap per
+  // thread would each keep the most that it ever held.
+  mallopt(M_ARENA_MAX, 1);
   torchps::SteadyClock clock;
   torchps::Server::Options options;
   options.listen = absl::GetFlag(FLAGS_listen);
   options.insecure = absl::GetFlag(FLAGS_insecure);
   options.threads = absl::GetFlag(FLAGS_threads);
+  options.slow = absl::GetFlag(FLAGS_slow);
   options.clock = &clock;
   std::random_device random;
   options.seed = (uint64_t{random()} << 32) | random();

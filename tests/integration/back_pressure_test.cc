@@ -1,0 +1,187 @@
+// A server that cannot keep up slows its workers down: it holds no more of their frames than it
+// may, serves all of them alike, and nothing fails.
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/barrier.h"
+#include "absl/time/clock.h"
+#include "common/clock.h"
+#include "gtest/gtest.h"
+#include "server/server.h"
+#include "tests/testing/eventually.h"
+#include "tests/testing/job_harness.h"
+#include "tests/testing/plain_worker.h"
+
+namespace torchps {
+namespace {
+
+constexpr int64_t kBlockElements = 4096;
+constexpr int64_t kBlockBytes = kBlockElements * sizeof(float);
+constexpr int kBlocks = 4;
+// Room for so many frames.
+constexpr int kShares = 3;
+
+class BackPressureTest : public ::testing::Test {
+ protected:
+  void StartServer(double slow) {
+    Server::Options options;
+    options.clock = &clock_;
+    options.slow = slow;
+    options.receive_bytes = kShares * kBlockBytes;
+    options.send_bytes = kShares * kBlockBytes;
+    auto server = Server::Start(options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+
+  // A worker that has said Hello; slot 0 has initialised the model too.
+  std::unique_ptr<PlainWorker> Enter(SlotId slot) {
+    JobHarness::Options options;
+    options.trained = kBlocks * kBlockElements;
+    options.block_elements = kBlockElements;
+    options.workers = 16;
+    options.job = "consistency { staleness_bound: -1 }";
+    HelloRequest hello = JobHarness::Hello(options);
+    hello.set_slot(slot);
+    auto worker = std::make_unique<PlainWorker>(PlainChannel(server_->address()), hello);
+    EXPECT_TRUE(worker->Hello().ok());
+    if (slot == 0) {
+      EXPECT_TRUE(worker->Initialize(0).ok());
+    }
+    return worker;
+  }
+
+  ServerStatus Status(PlainWorker& worker) {
+    const absl::StatusOr<ServerStatus> status = worker.Status();
+    EXPECT_TRUE(status.ok()) << status.status();
+    return status.ok() ? *status : ServerStatus();
+  }
+
+  SteadyClock clock_;
+  std::unique_ptr<Server> server_;
+};
+
+// A Push that has sent one frame of four and then says nothing for as long as it lives: what is
+// left of a worker that was stopped in the middle.
+class StalledPush {
+ public:
+  explicit StalledPush(PlainWorker& worker) : stream_(worker.stub().Push(&context_, &reply_)) {
+    EXPECT_TRUE(stream_->Write(worker.Frame(/*step=*/1, /*block=*/0, 1.0f)));
+  }
+  ~StalledPush() {
+    context_.TryCancel();
+    stream_->Finish();
+  }
+
+ private:
+  grpc::ClientContext context_;
+  PushReply reply_;
+  const std::unique_ptr<grpc::ClientWriter<PushFrame>> stream_;
+};
+
+TEST_F(BackPressureTest, SixteenWorkersPushIntoASlowServerWithinItsBudgetAndGetEqualShares) {
+  // So slow that the server is what everybody waits for.
+  StartServer(/*slow=*/100);
+  constexpr int kWorkers = 16;
+  constexpr Step kSteps = 25;
+  std::vector<std::unique_ptr<PlainWorker>> workers;
+  for (SlotId slot = 0; slot < kWorkers; ++slot) workers.push_back(Enter(slot));
+  std::vector<Step> done(kWorkers, 0);
+  std::atomic<bool> first_is_through{false};
+  auto start = std::make_unique<absl::Barrier>(kWorkers);
+  std::vector<std::thread> threads;
+  for (SlotId slot = 0; slot < kWorkers; ++slot) {
+    threads.emplace_back([&, slot] {
+      if (start->Block()) start.reset();
+      for (Step step = 1; !first_is_through && step <= kSteps; ++step) {
+        const absl::StatusOr<PushReply> reply = workers[slot]->Push(step, 1.0f);
+        ASSERT_TRUE(reply.ok()) << "slot " << slot << ": " << reply.status();
+        done[slot] = step;
+      }
+      first_is_through = true;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const auto [least, most] = std::minmax_element(done.begin(), done.end());
+  EXPECT_GE(*least, 0.8 * *most);
+
+  const ServerStatus status = Status(*workers[0]);
+  EXPECT_LE(status.receive_bytes_peak(), kShares * kBlockBytes);
+  // There were always more who wanted to push than there was room for.
+  EXPECT_EQ(status.receive_bytes_peak(), kShares * kBlockBytes);
+  // A worker may have its answer a moment before the frame is freed.
+  EXPECT_TRUE(Eventually([&] { return Status(*workers[0]).frame_bytes_held() == 0; }));
+}
+
+TEST_F(BackPressureTest, CopiesForPullsStayWithinTheirBudget) {
+  StartServer(/*slow=*/1);
+  std::vector<std::unique_ptr<PlainWorker>> workers;
+  for (SlotId slot = 0; slot < 8; ++slot) workers.push_back(Enter(slot));
+  std::vector<std::thread> threads;
+  for (const auto& worker : workers) {
+    threads.emplace_back([&worker] {
+      for (int i = 0; i < 50; ++i) ASSERT_TRUE(worker->Pull(/*clock=*/0).ok());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const ServerStatus status = Status(*workers[0]);
+  EXPECT_GE(status.send_bytes_peak(), kBlockBytes);
+  EXPECT_LE(status.send_bytes_peak(), kShares * kBlockBytes);
+  EXPECT_TRUE(Eventually([&] { return Status(*workers[0]).frame_bytes_held() == 0; }));
+}
+
+TEST_F(BackPressureTest, AWorkerThatStallsInTheMiddleOfAPushDoesNotStopTheOthers) {
+  StartServer(/*slow=*/1);
+  const auto stalled = Enter(0);
+  const auto other = Enter(1);
+  const StalledPush push(*stalled);
+  ASSERT_TRUE(Eventually([&] { return Status(*stalled).frame_bytes_held() == kBlockBytes; }));
+  for (Step step = 1; step <= 20; ++step) ASSERT_TRUE(other->Push(step, 1.0f).ok());
+}
+
+TEST_F(BackPressureTest, ThoseWhoStandInLineGoOnWhenAStalledWorkerIsGone) {
+  StartServer(/*slow=*/1);
+  std::vector<std::unique_ptr<PlainWorker>> workers;
+  std::vector<std::unique_ptr<StalledPush>> pushes;
+  for (SlotId slot = 0; slot < kShares; ++slot) {
+    workers.push_back(Enter(slot));
+    pushes.push_back(std::make_unique<StalledPush>(*workers.back()));
+  }
+  const auto other = Enter(kShares);
+  ASSERT_TRUE(
+      Eventually([&] { return Status(*other).frame_bytes_held() == kShares * kBlockBytes; }));
+  std::atomic<bool> has_pushed{false};
+  std::thread waiting([&] {
+    EXPECT_TRUE(other->Push(/*step=*/1, 1.0f).ok());
+    has_pushed = true;
+  });
+  // One that leaves the line again is in nobody's way.
+  {
+    const auto gone = Enter(kShares + 1);
+    const StalledPush in_line(*gone);
+  }
+  EXPECT_FALSE(has_pushed);
+  pushes.pop_back();
+  waiting.join();
+  EXPECT_TRUE(has_pushed);
+  pushes.clear();
+  EXPECT_TRUE(Eventually([&] { return Status(*other).frame_bytes_held() == 0; }));
+}
+
+TEST_F(BackPressureTest, AServerCannotBeFasterThanItIs) {
+  Server::Options options;
+  options.clock = &clock_;
+  options.slow = 0.5;
+  const auto server = Server::Start(options);
+  EXPECT_EQ(server.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(server.status().message(), "slow is 0.5; expected at least 1");
+}
+
+}  // namespace
+}  // namespace torchps
