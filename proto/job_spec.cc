@@ -305,10 +305,21 @@ void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, Checker
   if (!consistency->has_staleness_bound()) consistency->set_staleness_bound(4);
   check.Range("consistency.staleness_bound", consistency->staleness_bound(), -1,
               std::numeric_limits<int32_t>::max());
+  const bool may_prefetch =
+      consistency->mode() == ConsistencySpec::ASYNC && consistency->staleness_bound() != 0;
+  if (!consistency->has_prefetch()) consistency->set_prefetch(may_prefetch);
+  if (consistency->prefetch() && !may_prefetch) {
+    check.Fail("consistency.prefetch", "true",
+               "false in SYNC and with a staleness_bound of 0, where a step needs the values after "
+               "the one before");
+  }
   check.Range("consistency.backup_workers", consistency->backup_workers(), 0,
               std::max(workers - 1, 0));
   LagContract* lag = consistency->mutable_lag();
-  if (!lag->has_free_lag()) lag->set_free_lag(std::max(workers - 1, 1));
+  if (!lag->has_free_lag()) {
+    // Values that were pulled during the step before are about a step older.
+    lag->set_free_lag(consistency->prefetch() ? 2 * workers - 1 : std::max(workers - 1, 1));
+  }
   if (!lag->has_max_lag()) lag->set_max_lag(int64_t{4} * workers);
   check.Range<int64_t>("consistency.lag.free_lag", lag->free_lag(), 1, kMaxSamples);
   check.Range<int64_t>("consistency.lag.max_lag", lag->max_lag(), 1, kMaxSamples);

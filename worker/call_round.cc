@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/check.h"
 #include "grpcpp/channel.h"
 
 namespace torchps {
@@ -108,6 +109,13 @@ void CallRound::Fail(const absl::Status& status) {
   failure_ = status;
   for (Part& part : parts_) {
     if (part.call != nullptr) part.call->Cancel();
+  }
+}
+
+void CallRound::SayNothing() {
+  for (Part& part : parts_) {
+    TPS_CHECK(part.call == nullptr, "a round with a call has something to say");
+    part.done = true;
   }
 }
 

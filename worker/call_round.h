@@ -66,6 +66,9 @@ class CallRound {
   // A call at `server` has ended well. False: another one is to follow.
   virtual bool Suffices(RemoteServer& /*server*/) { return true; }
 
+  // There is nothing to say to any server: the round has finished well. REQUIRES: no call was made.
+  void SayNothing();
+
   // Tells the calls in flight that there may be something new to send.
   void MoreToSend();
 

@@ -114,9 +114,9 @@ absl::StatusOr<std::unique_ptr<FlatModel>> FlatModel::Create(torch::nn::Module& 
 
 FlatModel::FlatModel(ModelLayout layout, std::vector<torch::Tensor> tensors, torch::Device device,
                      std::shared_ptr<PushSegment> segment)
-    : layout_(std::move(layout)), segment_(std::move(segment)) {
+    : layout_(std::move(layout)), device_(device), segment_(std::move(segment)) {
   const auto options = torch::TensorOptions().dtype(torch::kFloat32).device(device);
-  values_ = torch::empty({layout_.size()}, options);
+  values_[0] = torch::empty({layout_.size()}, options);
   gradients_ = segment_ == nullptr ? torch::zeros({layout_.trained_size()}, options)
                                    : torch::from_blob(
                                          segment_->gradients().data(), {layout_.trained_size()},
@@ -125,10 +125,6 @@ FlatModel::FlatModel(ModelLayout layout, std::vector<torch::Tensor> tensors, tor
     const Segment& segment = layout_.segments()[i];
     Member member;
     member.tensor = std::move(tensors[i]);
-    member.value_view =
-        values_.narrow(0, segment.offset, segment.length).view(member.tensor.sizes());
-    member.value_view.copy_(member.tensor);
-    member.tensor.set_data(member.value_view);
     if (!segment.averaged) {
       member.gradient_view =
           gradients_.narrow(0, segment.offset, segment.length).view(member.tensor.sizes());
@@ -136,17 +132,62 @@ FlatModel::FlatModel(ModelLayout layout, std::vector<torch::Tensor> tensors, tor
     }
     members_.push_back(std::move(member));
   }
+  MakeViews(values_[0], 0);
+  for (Member& member : members_) {
+    member.value_views[0].copy_(member.tensor);
+    member.tensor.set_data(member.value_views[0]);
+  }
   if (device.is_cpu()) {
-    host_values_ = values_;
+    host_values_[0] = values_[0];
     host_gradients_ = gradients_;
   } else {
-    host_values_ = values_.cpu().pin_memory();
+    host_values_[0] = values_[0].cpu().pin_memory();
     host_gradients_ = gradients_.cpu().pin_memory();
   }
 }
 
+void FlatModel::MakeViews(const torch::Tensor& values, size_t index) {
+  for (size_t i = 0; i < members_.size(); ++i) {
+    const Segment& segment = layout_.segments()[i];
+    members_[i].value_views[index] =
+        values.narrow(0, segment.offset, segment.length).view(members_[i].tensor.sizes());
+  }
+}
+
+std::vector<torch::Tensor> FlatModel::parameters() const {
+  std::vector<torch::Tensor> parameters;
+  for (const Member& member : members_) {
+    if (member.gradient_view.defined()) parameters.push_back(member.tensor);
+  }
+  return parameters;
+}
+
 absl::Span<float> FlatModel::values() {
-  return absl::MakeSpan(host_values_.data_ptr<float>(), layout_.size());
+  return absl::MakeSpan(host_values_[current_].data_ptr<float>(), layout_.size());
+}
+
+absl::Span<float> FlatModel::next_values() {
+  const size_t next = 1 - current_;
+  if (!host_values_[next].defined()) {
+    torch::NoGradGuard no_grad;
+    // A copy, so that its pages are there before the first pull writes to them.
+    host_values_[next] = host_values_[current_].clone();
+    if (device_.is_cpu()) {
+      values_[next] = host_values_[next];
+      MakeViews(values_[next], next);
+    } else {
+      host_values_[next] = host_values_[next].pin_memory();
+    }
+  }
+  return absl::MakeSpan(host_values_[next].data_ptr<float>(), layout_.size());
+}
+
+absl::Status FlatModel::UseNextValues() {
+  current_ = 1 - current_;
+  if (!device_.is_cpu()) return ToDevice();
+  torch::NoGradGuard no_grad;
+  for (Member& member : members_) member.tensor.set_data(member.value_views[current_]);
+  return absl::OkStatus();
 }
 
 absl::Span<float> FlatModel::gradients() {
@@ -162,7 +203,7 @@ absl::Status FlatModel::ToDevice() {
   if (device().is_cpu()) return absl::OkStatus();
   try {
     torch::NoGradGuard no_grad;
-    values_.copy_(host_values_);
+    values_[0].copy_(host_values_[current_]);
     return absl::OkStatus();
   } catch (const c10::Error& error) {
     return TorchError(absl::StrCat("moving values to ", device().str()), error);
@@ -176,7 +217,9 @@ absl::Status FlatModel::ToHost() {
     host_gradients_.copy_(gradients_);
     const int64_t trained = layout_.trained_size();
     const int64_t averaged = layout_.averaged_size();
-    host_values_.narrow(0, trained, averaged).copy_(values_.narrow(0, trained, averaged));
+    host_values_[current_]
+        .narrow(0, trained, averaged)
+        .copy_(values_[0].narrow(0, trained, averaged));
     return absl::OkStatus();
   } catch (const c10::Error& error) {
     return TorchError(absl::StrCat("moving gradients from ", device().str()), error);
@@ -195,7 +238,7 @@ void FlatModel::ZeroGradients() {
 absl::Status FlatModel::CheckViews() const {
   for (size_t i = 0; i < members_.size(); ++i) {
     const Member& member = members_[i];
-    if (!IsView(member.tensor, member.value_view)) {
+    if (!IsView(member.tensor, member.value_views[device_index()])) {
       return absl::FailedPreconditionError(absl::StrCat(
           "'", layout_.segments()[i].name, "' no longer lies in the flat value vector; ",
           "a module may not be moved or its tensors replaced after the start"));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -36,8 +37,13 @@ namespace torchps {
 // below are always host memory. On the CPU they are the flat tensors themselves, and ToDevice()
 // and ToHost() have nothing to do.
 //
+// There may be a second value vector, next_values(), for a pull to land in while forward and
+// backward compute on the first. Taking it over copies nothing on the CPU: each tensor is pointed
+// at its place in the other vector.
+//
 // Thread-compatible: used by the trainer's thread; the spans may be read and written by another
-// thread while no forward, backward, ToDevice or ToHost runs. Borrows the module for Create() only;
+// thread while no forward, backward, ToDevice or ToHost runs, next_values() at any time but during
+// UseNextValues(). Borrows the module for Create() only;
 // its tensors share the flat tensors' memory and stay valid after the FlatModel is gone.
 class FlatModel {
  public:
@@ -57,7 +63,9 @@ class FlatModel {
                                                            bool may_share = false);
 
   const ModelLayout& layout() const { return layout_; }
-  torch::Device device() const { return values_.device(); }
+  torch::Device device() const { return device_; }
+  // The trained parameters, in the order of the layout's segments.
+  std::vector<torch::Tensor> parameters() const;
 
   // All layout().size() values: trained elements, then averaged ones.
   absl::Span<float> values();
@@ -65,6 +73,12 @@ class FlatModel {
   absl::Span<float> gradients();
   // The averaged elements' values: the end of values().
   absl::Span<const float> averaged();
+
+  // The second value vector, as long as values(); made by the first call.
+  absl::Span<float> next_values();
+  // What was next_values() are the values from now on, for forward() too; what was values() is the
+  // memory for the next ones. INTERNAL as ToDevice(). REQUIRES: next_values() was called.
+  absl::Status UseNextValues();
 
   // Where gradients() lie, if that can be shared; else null. Valid as long as this object.
   PushSegment* push_segment() { return segment_.get(); }
@@ -88,21 +102,32 @@ class FlatModel {
   // One sent tensor. Its segment is layout_.segments() at the same index.
   struct Member {
     torch::Tensor tensor;
-    torch::Tensor value_view;
+    // In each flat vector of values that the device has.
+    std::array<torch::Tensor, 2> value_views;
     torch::Tensor gradient_view;  // undefined where the tensor is averaged
   };
 
   FlatModel(ModelLayout layout, std::vector<torch::Tensor> tensors, torch::Device device,
             std::shared_ptr<PushSegment> segment);
 
+  // Where each member lies in the flat vector `values` of the device.
+  void MakeViews(const torch::Tensor& values, size_t index);
+  // The vector on the device that forward() computes with.
+  size_t device_index() const { return device_.is_cpu() ? current_ : 0; }
+
   const ModelLayout layout_;
+  const torch::Device device_;
   // Kept alive by the gradients' tensor as well.
   const std::shared_ptr<PushSegment> segment_;
-  torch::Tensor values_;
+  // The vectors that the members are views of. Of the values the second one is undefined on the
+  // CPU until next_values() makes it, elsewhere always.
+  std::array<torch::Tensor, 2> values_;
   torch::Tensor gradients_;
   // Pinned mirrors; on the CPU the flat tensors themselves.
-  torch::Tensor host_values_;
+  std::array<torch::Tensor, 2> host_values_;
   torch::Tensor host_gradients_;
+  // Which of the host's vectors is values().
+  size_t current_ = 0;
   std::vector<Member> members_;
 };
 

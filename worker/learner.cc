@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
+#include "common/finite_check.h"
 #include "worker/gradient_scan.h"
 #include "worker/torch_error.h"
 
@@ -29,7 +31,12 @@ absl::StatusOr<Result> Guard(const char* what, const std::function<absl::StatusO
 }  // namespace
 
 Learner::Learner(Task task, FlatModel* model, Options options)
-    : task_(std::move(task)), model_(model), options_(options) {}
+    : task_(std::move(task)), model_(model), options_(options) {
+  // Clipping needs the whole gradient, and a GPU's reaches the host as a whole.
+  if (options_.clip_norm > 0 || !model_->device().is_cpu()) return;
+  watch_ =
+      std::make_unique<GradientWatch>(model_->layout(), *options_.block_map, model_->parameters());
+}
 
 Batch Learner::ToDevice(Batch batch) const {
   if (model_->device().is_cpu()) return batch;
@@ -39,12 +46,17 @@ Batch Learner::ToDevice(Batch batch) const {
   return {move(batch.input), move(batch.target)};
 }
 
-absl::StatusOr<Learner::Gradient> Learner::Compute(absl::Span<const int64_t> samples) {
+absl::StatusOr<Learner::Gradient> Learner::Compute(absl::Span<const int64_t> samples,
+                                                   Observer* observer) {
   return Guard<Gradient>("a training step", [&]() -> absl::StatusOr<Gradient> {
     const absl::Duration began = options_.clock->Now();
     Gradient gradient;
     gradient.samples = static_cast<int64_t>(samples.size());
-    model_->ZeroGradients();
+    absl::Duration observed;
+    // Also when something throws.
+    const auto disarm = absl::MakeCleanup([this] {
+      if (watch_ != nullptr) watch_->Disarm().IgnoreError();
+    });
     for (size_t begin = 0; begin < samples.size(); begin += options_.batch_size) {
       const absl::Duration asked = options_.clock->Now();
       const absl::Span<const int64_t> pass = samples.subspan(begin, options_.batch_size);
@@ -54,6 +66,15 @@ absl::StatusOr<Learner::Gradient> Learner::Compute(absl::Span<const int64_t> sam
 
       const Batch batch = ToDevice(*std::move(fetched));
       const torch::Tensor loss = task_.objective().loss(task_.Forward(batch.input), batch.target);
+      if (begin == 0) {
+        const absl::Duration told = options_.clock->Now();
+        if (absl::Status status = observer->BeforeGradient(); !status.ok()) return status;
+        observed = options_.clock->Now() - told;
+        model_->ZeroGradients();
+      }
+      if (watch_ != nullptr && begin + pass.size() == samples.size()) {
+        watch_->Arm([observer](BlockId block) { observer->OnBlock(block); });
+      }
       const auto pass_size = static_cast<double>(pass.size());
       // The mean over all samples is the mean of the passes' means, weighed by their samples.
       if (pass.size() == samples.size()) {
@@ -63,12 +84,18 @@ absl::StatusOr<Learner::Gradient> Learner::Compute(absl::Span<const int64_t> sam
       }
       gradient.loss_sum += loss.item<double>() * pass_size;
     }
+    if (watch_ != nullptr) {
+      if (absl::Status status = watch_->Disarm(); !status.ok()) return status;
+    }
     if (absl::Status status = model_->CheckViews(); !status.ok()) return status;
     if (absl::Status status = model_->ToHost(); !status.ok()) return status;
-    const GradientScan scan = ScanGradient(model_->gradients());
-    gradient.finite = scan.finite && ScanGradient(model_->averaged()).finite;
-    if (gradient.finite) ClipGradient(model_->gradients(), scan.norm, options_.clip_norm);
-    gradient.compute_time = options_.clock->Now() - began - gradient.data_time;
+    if (options_.clip_norm > 0) {
+      const GradientScan scan = ScanGradient(model_->gradients());
+      const bool finite = scan.finite && FirstNonFinite(model_->averaged()) < 0;
+      gradient.finite = finite ? Gradient::kFinite : Gradient::kNotFinite;
+      if (finite) ClipGradient(model_->gradients(), scan.norm, options_.clip_norm);
+    }
+    gradient.compute_time = options_.clock->Now() - began - gradient.data_time - observed;
     return gradient;
   });
 }

@@ -1,12 +1,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/block_map.h"
 #include "common/clock.h"
+#include "common/ids.h"
 #include "worker/flat_model.h"
+#include "worker/gradient_watch.h"
 #include "worker/task.h"
 
 namespace torchps {
@@ -23,18 +27,33 @@ class Learner {
     int64_t batch_size = 32;
     // The gradient is scaled down to this Euclidean norm; 0 clips nothing.
     double clip_norm = 0;
-    // Borrowed.
+    // How the model is cut: for blocks to be told early. Both borrowed.
+    const BlockMap* block_map = nullptr;
     const Clock* clock = nullptr;
+  };
+
+  // Hears of a step's gradient while it is computed.
+  class Observer {
+   public:
+    virtual ~Observer() = default;
+    // The forward pass is done and gradients() are about to be overwritten. Called once per step,
+    // by the thread that computes; an error ends the step.
+    virtual absl::Status BeforeGradient() = 0;
+    // The gradient of `block` is final, and may be sent from now on. Perhaps on a thread of
+    // torch's, and perhaps never: then it is final when Compute() has returned.
+    virtual void OnBlock(BlockId block) = 0;
   };
 
   // What one step's gradient was computed from.
   struct Gradient {
     int64_t samples = 0;
     double loss_sum = 0;  // over samples
-    // False where the gradient or an averaged buffer holds a NaN or an infinity: not to be sent.
-    bool finite = true;
+    // What is known of it: nothing where it was not looked at, since nothing was to be clipped.
+    enum Finite { kUnknown, kFinite, kNotFinite };
+    // Of the gradient and the averaged buffers.
+    Finite finite = kUnknown;
     absl::Duration data_time;     // fetching samples
-    absl::Duration compute_time;  // everything else
+    absl::Duration compute_time;  // everything else but what the observer took
   };
 
   struct Evaluation {
@@ -49,9 +68,11 @@ class Learner {
   Learner(Task task, FlatModel* model, Options options);
 
   // Leaves in the model's gradients() and averaged() what a step on `samples` pushes: the gradient
-  // of the mean loss over all of them, computed in passes of batch_size, clipped.
-  // INTERNAL: the user's code failed; FAILED_PRECONDITION: it has replaced a tensor.
-  absl::StatusOr<Gradient> Compute(absl::Span<const int64_t> samples);
+  // of the mean loss over all of them, computed in passes of batch_size, clipped. Blocks are told
+  // early in the last pass, on the CPU and where nothing is clipped.
+  // INTERNAL: the user's code failed; FAILED_PRECONDITION: it has replaced a tensor; or what the
+  // observer returned.
+  absl::StatusOr<Gradient> Compute(absl::Span<const int64_t> samples, Observer* observer);
 
   // Mean loss and accuracy over the whole test set, with the module in evaluation mode. No samples
   // where there is no test set.
@@ -63,6 +84,8 @@ class Learner {
   const Task task_;
   FlatModel* const model_;
   const Options options_;
+  // Null where no block is told early.
+  std::unique_ptr<GradientWatch> watch_;
 };
 
 }  // namespace torchps

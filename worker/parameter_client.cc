@@ -77,14 +77,16 @@ absl::Status ParameterClient::Initialize(absl::Span<const float> values) {
 absl::StatusOr<PushResult> ParameterClient::Push(Step step, int64_t weight,
                                                  absl::Span<const float> gradients,
                                                  absl::Span<const float> averaged) {
-  const std::unique_ptr<PendingPush> push = BeginPush(step, weight, gradients, averaged);
+  const std::unique_ptr<PendingPush> push =
+      BeginPush(step, weight, gradients, averaged, /*check_finite=*/false);
   push->AllReady();
   return push->Finish();
 }
 
 std::unique_ptr<PendingPush> ParameterClient::BeginPush(Step step, int64_t weight,
                                                         absl::Span<const float> gradients,
-                                                        absl::Span<const float> averaged) {
+                                                        absl::Span<const float> averaged,
+                                                        bool check_finite) {
   TPS_CHECK(static_cast<int64_t>(gradients.size()) == options_.layout.trained_size() &&
                 static_cast<int64_t>(averaged.size()) == options_.layout.averaged_size(),
             "a push of another length than the layout's");
@@ -104,15 +106,16 @@ std::unique_ptr<PendingPush> ParameterClient::BeginPush(Step step, int64_t weigh
   push.averaged = averaged;
   // Initial values go as they are.
   if (step > 0) push.error_feedback = error_feedback_.get();
+  push.check_finite = check_finite;
   return std::make_unique<PendingPush>(std::move(push));
 }
 
 absl::StatusOr<PullResult> ParameterClient::Pull(Step clock, bool read_only,
                                                  absl::Span<float> values) {
-  return BeginPull(clock, read_only, values)->Finish();
+  return BeginPull(clock, read_only ? PullKind::kReadOnly : PullKind::kBounded, values)->Finish();
 }
 
-std::unique_ptr<PendingPull> ParameterClient::BeginPull(Step clock, bool read_only,
+std::unique_ptr<PendingPull> ParameterClient::BeginPull(Step clock, PullKind kind,
                                                         absl::Span<float> values) {
   TPS_CHECK(static_cast<int64_t>(values.size()) == options_.layout.size(),
             "a pull into a vector of another length than the layout's");
@@ -125,7 +128,7 @@ std::unique_ptr<PendingPull> ParameterClient::BeginPull(Step clock, bool read_on
   pull.slot = options_.slot;
   pull.incarnation = options_.incarnation;
   pull.step = clock;
-  pull.read_only = read_only;
+  pull.kind = kind;
   pull.values = values;
   pull.versions = &versions_;
   return std::make_unique<PendingPull>(std::move(pull));

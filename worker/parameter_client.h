@@ -16,8 +16,8 @@
 #include "common/model_layout.h"
 #include "proto/parameter_service.pb.h"
 #include "worker/call_loop.h"
-#include "worker/error_feedback.h"
 #include "worker/call_round.h"
+#include "worker/error_feedback.h"
 #include "worker/pending_pull.h"
 #include "worker/pending_push.h"
 #include "worker/push_segment.h"
@@ -91,8 +91,9 @@ class ParameterClient {
   absl::StatusOr<PullResult> Pull(Step clock, bool read_only, absl::Span<float> values);
 
   // The same in two halves. Pushes that are begun before the pull is finished are based on the
-  // versions of the one before. The client outlives what it returns.
-  std::unique_ptr<PendingPull> BeginPull(Step clock, bool read_only, absl::Span<float> values);
+  // versions of the one before. A pull may be ahead of the push of step `clock`. The client
+  // outlives what it returns.
+  std::unique_ptr<PendingPull> BeginPull(Step clock, PullKind kind, absl::Span<float> values);
 
   // Pushes `gradients` (layout.trained_size()) and the values of the averaged buffers
   // (layout.averaged_size()), computed from `weight` samples on what the last finished pull
@@ -101,10 +102,11 @@ class ParameterClient {
   absl::StatusOr<PushResult> Push(Step step, int64_t weight, absl::Span<const float> gradients,
                                   absl::Span<const float> averaged);
 
-  // The same with blocks that become ready one by one. The client outlives what it returns.
+  // The same with blocks that become ready one by one and, if `check_finite`, are not sent if they
+  // are not finite. The client outlives what it returns.
   std::unique_ptr<PendingPush> BeginPush(Step step, int64_t weight,
                                          absl::Span<const float> gradients,
-                                         absl::Span<const float> averaged);
+                                         absl::Span<const float> averaged, bool check_finite);
 
   // The slot stops counting at every server. Tries for a few seconds, also after a stop.
   absl::Status Leave();

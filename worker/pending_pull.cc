@@ -22,11 +22,11 @@ namespace {
 constexpr int kMaxPasses = 500;
 constexpr Version kNoVersion = -1;
 
-CallRound::Rules PullRules(bool read_only) {
+CallRound::Rules PullRules(PullKind kind) {
   CallRound::Rules rules;
   rules.may_park = true;
   // Whoever only reads was never greeted, and need not be.
-  if (read_only) rules.forgotten = CallRound::Rules::Forgotten::kFail;
+  if (kind == PullKind::kReadOnly) rules.forgotten = CallRound::Rules::Forgotten::kFail;
   return rules;
 }
 
@@ -35,7 +35,7 @@ CallRound::Rules PullRules(bool read_only) {
 class PendingPull::Round final : public CallRound {
  public:
   explicit Round(Options options)
-      : CallRound(options.clock, options.stop, PullRules(options.read_only), options.servers),
+      : CallRound(options.clock, options.stop, PullRules(options.kind), options.servers),
         options_(std::move(options)),
         versions_(options_.block_map->blocks().size()),
         rest_by_network_(options_.block_map->servers()) {
@@ -57,9 +57,10 @@ class PendingPull::Round final : public CallRound {
     request.set_incarnation(options_.incarnation);
     request.set_clock(options_.step);
     request.set_server_life(server.life());
-    request.set_read_only(options_.read_only);
+    request.set_read_only(options_.kind == PullKind::kReadOnly);
+    request.set_ahead(options_.kind == PullKind::kAhead);
     // A server that was not greeted in its present life may have other memory by now.
-    if (!options_.read_only && !rest_by_network_[server.index()] &&
+    if (options_.kind != PullKind::kReadOnly && !rest_by_network_[server.index()] &&
         server.shared_values() != nullptr) {
       request.set_shared_memory(true);
       return std::make_unique<ClientPull>(server.generic_stub(), request, /*expected_frames=*/1,

@@ -23,6 +23,13 @@ struct PullResult {
   absl::Duration parked;
 };
 
+// By which right a pull reads.
+enum class PullKind {
+  kBounded,   // as soon as the staleness bound lets it
+  kAhead,     // the same, while the step that it claims is still being computed
+  kReadOnly,  // whatever is there, without bound or slot
+};
+
 // A pull under way: the values land in the caller's memory while it does something else.
 //
 // Thread-compatible. Borrows the values until it is gone. Its destructor drops a pull that nobody
@@ -41,7 +48,7 @@ class PendingPull {
     Incarnation incarnation = 0;
     // What the pull claims to have finished.
     Step step = 0;
-    bool read_only = false;
+    PullKind kind = PullKind::kBounded;
     // As many as the block map has.
     absl::Span<float> values;
     // Where Finish() leaves the blocks' versions.

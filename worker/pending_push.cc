@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/finite_check.h"
 #include "proto/frame_codec.h"
 #include "worker/borrowed_memory.h"
 #include "worker/client_push.h"
@@ -34,7 +35,9 @@ class PendingPush::Round final : public CallRound {
         options_(std::move(options)),
         may_share_(options_.segment != nullptr &&
                    options_.segment->gradients().data() == options_.trained.data()),
+        is_told_(options_.block_map->blocks().size()),
         is_ready_(options_.block_map->blocks().size()),
+        is_withheld_(options_.block_map->blocks().size()),
         ready_(options_.block_map->servers()),
         is_tried_(options_.block_map->servers()),
         shares_(options_.block_map->servers()) {}
@@ -42,15 +45,31 @@ class PendingPush::Round final : public CallRound {
   // On the loop's thread, as all of a round.
 
   void AddReady(BlockId block) {
-    TPS_CHECK(!is_ready_[block], "a block became ready twice");
-    is_ready_[block] = true;
-    ready_[options_.block_map->blocks()[block].server].push_back(block);
-    MoreToSend();
+    TPS_CHECK(!is_told_[block], "a block became ready twice");
+    is_told_[block] = true;
+    if (options_.check_finite &&
+        FirstNonFinite(Elements(options_.block_map->blocks()[block])) >= 0) {
+      is_withheld_[block] = true;
+      held_.push_back(block);
+      // Until something is sent the step may yet come to nothing at all.
+      if (!some_finite_) {
+        if (held_.size() == is_told_.size()) {
+          result_.skipped = true;
+          SayNothing();
+        }
+        return;
+      }
+    } else {
+      some_finite_ = true;
+      Send(block);
+    }
+    for (const BlockId held : held_) Send(held);
+    held_.clear();
   }
 
   void AddAll() {
     for (const BlockRange& block : options_.block_map->blocks()) {
-      if (!is_ready_[block.id]) AddReady(block.id);
+      if (!is_told_[block.id]) AddReady(block.id);
     }
   }
 
@@ -60,6 +79,12 @@ class PendingPush::Round final : public CallRound {
   void AwaitRelease() { memory_.AwaitRelease(); }
 
  private:
+  void Send(BlockId block) {
+    is_ready_[block] = true;
+    ready_[options_.block_map->blocks()[block].server].push_back(block);
+    MoreToSend();
+  }
+
   std::unique_ptr<ClientCall> MakeCall(RemoteServer& server) override {
     if (ready_[server.index()].empty()) return nullptr;
     ClientPush::NextFrame next_frame = [this, &server](size_t index) {
@@ -90,6 +115,7 @@ class PendingPush::Round final : public CallRound {
     header.server_life = server.life();
     header.weight = static_cast<uint32_t>(options_.weight);
     header.block_count = static_cast<uint32_t>(options_.block_map->owned_by(server.index()).size());
+    header.withheld = is_withheld_[block.id];
     return header;
   }
 
@@ -99,12 +125,17 @@ class PendingPush::Round final : public CallRound {
     const BlockRange& block = options_.block_map->blocks()[ready[index]];
     const PushHeader header = HeaderOf(server, block);
     const bool is_last = index + 1 == header.block_count;
+    if (header.withheld) return ClientPush::Frame{Empty(header), is_last};
     // What was shared in an earlier try goes as it went then.
     if (options_.error_feedback == nullptr || block.averaged || shares_[server.index()]) {
       return ClientPush::Frame{EncodePushFrame(header, Elements(block), memory_.reference()),
                                is_last};
     }
     return ClientPush::Frame{EncodeLossy(header, block), is_last};
+  }
+
+  static grpc::ByteBuffer Empty(const PushHeader& header) {
+    return EncodePushFrame(header, absl::Span<const float>(), nullptr);
   }
 
   grpc::ByteBuffer EncodeLossy(PushHeader header, const BlockRange& block) const {
@@ -117,17 +148,18 @@ class PendingPush::Round final : public CallRound {
   // Names blocks that the server reads where they lie. An earlier try whose call has ended may
   // still be read there: nothing in it changes until the push has been answered.
   std::optional<ClientPush::Frame> SharedFrame(const RemoteServer& server, SharedRuns& runs) const {
-    const std::optional<SharedRuns::Run> run = runs.Next(is_ready_, options_.base_versions);
+    const std::optional<SharedRuns::Run> run =
+        runs.Next(is_ready_, options_.base_versions, is_withheld_);
     if (!run.has_value()) return std::nullopt;
     const std::vector<BlockId>& owned = options_.block_map->owned_by(server.index());
     const std::vector<BlockRange>& blocks = options_.block_map->blocks();
     PushHeader header = HeaderOf(server, blocks[owned[run->begin]]);
+    if (header.withheld) return ClientPush::Frame{Empty(header), runs.done()};
     header.shared_blocks = static_cast<uint32_t>(run->end - run->begin);
     for (size_t i = run->begin; i < run->end; ++i) {
       if (blocks[owned[i]].averaged) ShareAveraged(blocks[owned[i]]);
     }
-    return ClientPush::Frame{EncodePushFrame(header, absl::Span<const float>(), nullptr),
-                             runs.done()};
+    return ClientPush::Frame{Empty(header), runs.done()};
   }
 
   // Averaged values lie among the values that are trained; a copy goes where the server reads.
@@ -184,6 +216,9 @@ class PendingPush::Round final : public CallRound {
           ++result.late;
           TakeBack(verdict.block());
           break;
+        case WITHHELD:
+          ++result.withheld;
+          break;
         default:
           return absl::InternalError(
               absl::StrCat("block ", verdict.block(), " has no known verdict"));
@@ -197,8 +232,13 @@ class PendingPush::Round final : public CallRound {
 
   const Options options_;
   const bool may_share_;
-  // By block.
+  // By block: the caller has said that it is ready; it may be sent; it is not finite.
+  std::vector<bool> is_told_;
   std::vector<bool> is_ready_;
+  std::vector<bool> is_withheld_;
+  // Told and not finite, while nothing that is finite was told.
+  std::vector<BlockId> held_;
+  bool some_finite_ = false;
   // By server, in the order in which they became ready: the order of the frames, in every try.
   std::vector<std::vector<BlockId>> ready_;
   // By server: there was a try, and the first one went through shared memory.

@@ -24,14 +24,20 @@ struct PushResult {
   int64_t admitted = 0;
   int64_t rejected = 0;
   int64_t late = 0;
+  int64_t withheld = 0;
   // Of all these, answered a second time.
   int64_t duplicates = 0;
   // The largest over blocks.
   int64_t max_lag = 0;
+  // No block was finite, so nothing was sent and the step's name is free.
+  bool skipped = false;
 };
 
 // A push under way: its blocks are sent in the order in which they become ready, each server's on a
 // stream of its own, while the caller goes on with the next ones.
+//
+// A block that is not finite is withheld: the servers hear that it counts as pushed and changes
+// nothing. As long as no block was finite nothing is sent, so a step that has none leaves no trace.
 //
 // Thread-safe, but for Finish(). Borrows the elements until it is gone. Its destructor gives up
 // what is not finished: blocks that were applied stay so, and the step's name may not be used
@@ -61,6 +67,8 @@ class PendingPush {
     absl::Span<const float> averaged;
     // Encodes the trained blocks and keeps what that loses; null where they travel as they are.
     ErrorFeedback* error_feedback = nullptr;
+    // Whether blocks are looked at before they are sent; otherwise they are known to be finite.
+    bool check_finite = false;
   };
 
   explicit PendingPush(Options options);

@@ -64,14 +64,14 @@ bool MayShare(const WorkerOptions& options) {
 // What a worker does once it holds a slot.
 absl::Status Train(const Task& task, const WorkerOptions& options, const JoinReply& joined,
                    FlatModel* model, CoordinatorClient* coordinator) {
-  absl::StatusOr<BlockMap> block_map = BlockMap::Create(
+  const absl::StatusOr<BlockMap> block_map = BlockMap::Create(
       model->layout(), joined.job().wire().block_bytes(), static_cast<int>(options.servers.size()));
   if (!block_map.ok()) return block_map.status();
 
   ParameterClient::Options client;
   client.servers = options.servers;
   client.layout = model->layout();
-  client.block_map = *std::move(block_map);
+  client.block_map = *block_map;
   client.job = joined.job();
   client.job_id = joined.job_id();
   client.slot = joined.slot();
@@ -100,6 +100,7 @@ absl::Status Train(const Task& task, const WorkerOptions& options, const JoinRep
   Learner::Options learning;
   learning.batch_size = joined.job().training().batch_size();
   learning.clip_norm = joined.job().training().clip_norm();
+  learning.block_map = &*block_map;
   learning.clock = options.clock;
   Learner learner(task, model, learning);
 

@@ -6,7 +6,9 @@ SharedRuns::SharedRuns(const BlockMap* map, int server)
     : map_(*map), owned_(map->owned_by(server)), taken_(owned_.size()), left_(owned_.size()) {}
 
 std::optional<SharedRuns::Run> SharedRuns::Next(const std::vector<bool>& is_ready,
-                                                const std::vector<Version>& versions) {
+                                                const std::vector<Version>& versions,
+                                                const std::vector<bool>& alone) {
+  const auto is_alone = [&](size_t index) { return !alone.empty() && alone[owned_[index]]; };
   const auto is_free = [&](size_t index) { return is_ready[owned_[index]] && !taken_[index]; };
   size_t first = next_;
   for (size_t looked_at = 0; looked_at < owned_.size(); ++looked_at, ++first) {
@@ -19,7 +21,7 @@ std::optional<SharedRuns::Run> SharedRuns::Next(const std::vector<bool>& is_read
   size_t end = first;
   while (end < owned_.size() && is_free(end) && versions[owned_[end]] == version) {
     bytes += map_.blocks()[owned_[end]].length * static_cast<int64_t>(sizeof(float));
-    if (end > first && bytes > kMaxRunBytes) break;
+    if (end > first && (bytes > kMaxRunBytes || is_alone(end) || is_alone(first))) break;
     taken_[end] = true;
     ++end;
   }

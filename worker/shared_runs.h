@@ -32,8 +32,10 @@ class SharedRuns {
   SharedRuns(const BlockMap* map, int server);
 
   // The next run among the blocks that are ready and were not in a run yet; nothing where there is
-  // none. Both arguments by block, and for all calls the same but that more becomes ready.
-  std::optional<Run> Next(const std::vector<bool>& is_ready, const std::vector<Version>& versions);
+  // none. A block that is `alone`, which none is by default, is a run by itself. All arguments by
+  // block, and for all calls the same but that more becomes ready.
+  std::optional<Run> Next(const std::vector<bool>& is_ready, const std::vector<Version>& versions,
+                          const std::vector<bool>& alone = {});
 
   // Every block was in a run.
   bool done() const { return left_ == 0; }

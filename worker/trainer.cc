@@ -1,6 +1,7 @@
 #include "worker/trainer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,13 +16,34 @@ constexpr int kMaxNonfiniteInARow = 10;
 
 }  // namespace
 
+class Trainer::StepObserver final : public Learner::Observer {
+ public:
+  StepObserver(Trainer* trainer, int64_t samples) : trainer_(trainer), samples_(samples) {}
+
+  absl::Status BeforeGradient() override { return trainer_->BeginTransfers(samples_); }
+  void OnBlock(BlockId block) override { trainer_->push_->BlockReady(block); }
+
+ private:
+  Trainer* const trainer_;
+  const int64_t samples_;
+};
+
 Trainer::Trainer(Options options)
     : options_(std::move(options)),
       sync_(options_.job.consistency().mode() == ConsistencySpec::SYNC),
+      prefetch_(options_.job.consistency().prefetch()),
       positions_(options_.job.seed(), options_.train_samples),
       progress_(options_.slot, options_.progress_interval, options_.clock->Now()) {}
 
 absl::Status Trainer::Run() {
+  const absl::Status status = Work();
+  // Also after a stop: a push that has begun is ended cleanly, in the grace that it has.
+  FinishPush().IgnoreError();
+  ahead_.reset();
+  return status;
+}
+
+absl::Status Trainer::Work() {
   if (absl::Status status = Enter(); !status.ok()) return status;
   const absl::StatusOr<bool> started = AwaitStart();
   if (!started.ok()) return started.status();
@@ -29,16 +51,24 @@ absl::Status Trainer::Run() {
 
   uint64_t finished_lease = 0;
   bool idle = false;
+  figures_since_ = options_.clock->Now();
   while (true) {
     if (options_.stop->stopped()) return absl::CancelledError(options_.stop->reason());
     if (sync_ && entered_) {
       if (absl::Status status = PullValues(); !status.ok()) return status;
     }
+    const absl::Duration handed_in = options_.clock->Now();
+    const double accounted = figures_.compute_seconds() + figures_.push_seconds() +
+                             figures_.pull_seconds() + figures_.wait_seconds() +
+                             figures_.data_seconds();
+    figures_.set_other_seconds(
+        std::max(0.0, absl::ToDoubleSeconds(handed_in - figures_since_) - accounted));
     const absl::StatusOr<NextWorkReply> work =
         options_.coordinator->NextWork(finished_lease, figures_, idle);
     if (!work.ok()) return work.status();
     finished_lease = 0;
     figures_.Clear();
+    figures_since_ = handed_in;
 
     absl::Status status;
     switch (work->work_case()) {
@@ -111,28 +141,50 @@ absl::Status Trainer::TrainOn(const DataLease& lease) {
     absl::Status status = TrainStep(samples.subspan(begin, step_samples));
     if (!status.ok()) return status;
   }
-  return absl::OkStatus();
+  return FinishPush();
 }
 
 absl::Status Trainer::PullValues() {
+  if (ahead_ == nullptr) {
+    if (absl::Status status = FinishPush(); !status.ok()) return status;
+  }
   const absl::Duration began = options_.clock->Now();
-  const absl::StatusOr<PullResult> pull =
-      options_.parameters->Pull(clock_, /*read_only=*/false, options_.model->values());
+  absl::StatusOr<PullResult> pull;
+  absl::Duration since = began;
+  absl::Status taken;
+  if (ahead_ != nullptr) {
+    pull = ahead_->Finish();
+    ahead_.reset();
+    since = ahead_since_;
+    if (pull.ok()) taken = options_.model->UseNextValues();
+  } else {
+    pull = options_.parameters->Pull(clock_, /*read_only=*/false, options_.model->values());
+    if (pull.ok()) taken = options_.model->ToDevice();
+  }
   if (!pull.ok()) return pull.status();
-  if (absl::Status status = options_.model->ToDevice(); !status.ok()) return status;
+  if (!taken.ok()) return taken;
   // In SYNC the rounds completed without this slot, as a straggler, are rounds it will not push to.
   if (sync_) clock_ = std::max(clock_, pull->floor);
-  const absl::Duration took = options_.clock->Now() - began;
-  const absl::Duration waited = std::min(pull->parked, took);
+  const absl::Duration now = options_.clock->Now();
+  // A pull is parked first and moves values then: of the time since it began, what was spent here
+  // is the end.
+  const absl::Duration moving = std::max(now - since - pull->parked, absl::ZeroDuration());
+  const absl::Duration pulled = std::min(now - began, moving);
+  const absl::Duration waited = now - began - pulled;
   figures_.set_wait_seconds(figures_.wait_seconds() + absl::ToDoubleSeconds(waited));
-  figures_.set_pull_seconds(figures_.pull_seconds() + absl::ToDoubleSeconds(took - waited));
+  figures_.set_pull_seconds(figures_.pull_seconds() + absl::ToDoubleSeconds(pulled));
   progress_.Add(0, 0, waited);
   return absl::OkStatus();
 }
 
 absl::Status Trainer::TrainStep(absl::Span<const int64_t> samples) {
-  absl::StatusOr<Learner::Gradient> gradient = options_.learner->Compute(samples);
-  if (!gradient.ok()) return gradient.status();
+  StepObserver observer(this, static_cast<int64_t>(samples.size()));
+  absl::StatusOr<Learner::Gradient> gradient = options_.learner->Compute(samples, &observer);
+  if (!gradient.ok()) {
+    // Some of its blocks will never be ready.
+    push_.reset();
+    return gradient.status();
+  }
   if (options_.slow > 1) {
     const absl::Duration stretch = gradient->compute_time * (options_.slow - 1);
     options_.stop->WaitFor(stretch);
@@ -143,37 +195,64 @@ absl::Status Trainer::TrainStep(absl::Span<const int64_t> samples) {
   figures_.set_data_seconds(figures_.data_seconds() + absl::ToDoubleSeconds(gradient->data_time));
   figures_.set_samples(figures_.samples() + gradient->samples);
 
-  if (!gradient->finite) {
+  if (gradient->finite == Learner::Gradient::kNotFinite) {
+    // No block of it is ready, so nothing was sent.
+    push_.reset();
     figures_.set_skipped_nonfinite(figures_.skipped_nonfinite() + 1);
-    if (++nonfinite_in_a_row_ >= kMaxNonfiniteInARow) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          nonfinite_in_a_row_, " gradients in a row were not finite, the last one at step ",
-          clock_ + 1, " of epoch ", epoch_,
-          "; a smaller optimizer.learning_rate or training.clip_norm may help"));
-    }
-    return absl::OkStatus();
+    return CountNonfinite();
   }
-  nonfinite_in_a_row_ = 0;
-  figures_.set_loss_sum(figures_.loss_sum() + gradient->loss_sum);
-  return PushGradient(*gradient);
+  push_->AllReady();
+  pushed_ = *gradient;
+  return absl::OkStatus();
 }
 
-absl::Status Trainer::PushGradient(const Learner::Gradient& gradient) {
+absl::Status Trainer::BeginTransfers(int64_t samples) {
+  if (absl::Status status = FinishPush(); !status.ok()) return status;
+  // A gradient that is to be clipped has been looked at as a whole before any of it is sent.
+  const bool check_finite = options_.job.training().clip_norm() == 0;
+  push_ = options_.parameters->BeginPush(clock_ + 1, samples, options_.model->gradients(),
+                                         options_.model->averaged(), check_finite);
+  if (prefetch_) {
+    ahead_since_ = options_.clock->Now();
+    ahead_ =
+        options_.parameters->BeginPull(clock_ + 1, PullKind::kAhead, options_.model->next_values());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::FinishPush() {
+  if (push_ == nullptr) return absl::OkStatus();
   const absl::Duration began = options_.clock->Now();
-  const absl::StatusOr<PushResult> push = options_.parameters->Push(
-      clock_ + 1, gradient.samples, options_.model->gradients(), options_.model->averaged());
+  const absl::StatusOr<PushResult> push = push_->Finish();
+  push_.reset();
   if (!push.ok()) return push.status();
-  ++clock_;
-  ++pushes_;
   const absl::Duration now = options_.clock->Now();
   figures_.set_push_seconds(figures_.push_seconds() + absl::ToDoubleSeconds(now - began));
+  if (push->skipped) {
+    figures_.set_skipped_nonfinite(figures_.skipped_nonfinite() + 1);
+    return CountNonfinite();
+  }
+  ++clock_;
+  ++pushes_;
   figures_.set_pushes(figures_.pushes() + 1);
+  // Of a step with a withheld block it may be anything.
+  const double loss_sum = std::isfinite(pushed_.loss_sum) ? pushed_.loss_sum : 0;
+  figures_.set_loss_sum(figures_.loss_sum() + loss_sum);
   // Stale or late gradients are part of the contract: the next pull brings newer values.
   if (push->rejected + push->late > 0) figures_.set_rejected_pushes(figures_.rejected_pushes() + 1);
-  progress_.Add(gradient.samples, gradient.loss_sum, absl::ZeroDuration());
+  progress_.Add(pushed_.samples, loss_sum, absl::ZeroDuration());
   const std::string line = progress_.Line(epoch_, clock_, now);
   if (!line.empty()) options_.print(line);
+  if (push->withheld > 0) return CountNonfinite();
+  nonfinite_in_a_row_ = 0;
   return absl::OkStatus();
+}
+
+absl::Status Trainer::CountNonfinite() {
+  if (++nonfinite_in_a_row_ < kMaxNonfiniteInARow) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      nonfinite_in_a_row_, " gradients in a row were not finite, the last one at step ", clock_ + 1,
+      " of epoch ", epoch_, "; a smaller optimizer.learning_rate or training.clip_norm may help"));
 }
 
 absl::Status Trainer::Evaluate(int epoch) {
@@ -214,6 +293,8 @@ absl::Status Trainer::Enter() {
 }
 
 absl::Status Trainer::Leave() {
+  // Values that nobody will compute with.
+  ahead_.reset();
   if (!entered_) return absl::OkStatus();
   entered_ = false;
   return options_.parameters->Leave();

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -25,6 +26,17 @@ namespace torchps {
 //   ASYNC  NextWork -> for each step of the lease: Pull, compute, Push
 //   SYNC   Pull, then NextWork -> a lease of exactly one step: compute, Push. In this order all
 //          slots hold their leases of step t before anybody can ask for one of step t + 1.
+//
+// Pushing and, with consistency.prefetch, pulling go on behind the computing:
+//
+//   forward t | backward t                       | forward t + 1 | backward t + 1
+//             | push t: blocks as they are final ..... its end   |
+//             | pull of the values of t + 1 ...  |
+//
+// The push of step t must have ended before backward t + 1 writes the next gradient into the same
+// memory, and before a lease is handed in, so that no sample counts as used whose gradient is not
+// applied. The values pulled meanwhile lack the slot's own step t; the bound counts it
+// (docs/design.md, "Consistency").
 //
 // Thread-compatible: all of it runs on the thread that calls Run(). Borrows everything.
 class Trainer {
@@ -60,12 +72,20 @@ class Trainer {
   int64_t pushes() const { return pushes_; }
 
  private:
+  class StepObserver;
+
+  absl::Status Work();
   // Waits for the start; pushes the initial values if asked to. False: the job has ended already.
   absl::StatusOr<bool> AwaitStart();
   absl::Status TrainOn(const DataLease& lease);
+  // The values of the next step, pulled already or now.
   absl::Status PullValues();
   absl::Status TrainStep(absl::Span<const int64_t> samples);
-  absl::Status PushGradient(const Learner::Gradient& gradient);
+  // Begins the push of a step on so many samples, and the pull of the next one's values.
+  absl::Status BeginTransfers(int64_t samples);
+  // Waits for the push under way, if there is one, and enters it in the books.
+  absl::Status FinishPush();
+  absl::Status CountNonfinite();
   absl::Status Evaluate(int epoch);
   // Makes the slot count in the servers' clocks, or no longer.
   absl::Status Enter();
@@ -73,6 +93,7 @@ class Trainer {
 
   const Options options_;
   const bool sync_;
+  const bool prefetch_;
   EpochPositions positions_;
   Progress progress_;
   // Last step pushed; the name of the next push is one above it.
@@ -81,8 +102,17 @@ class Trainer {
   int epoch_ = 0;
   int64_t pushes_ = 0;
   int nonfinite_in_a_row_ = 0;
-  // Since the last NextWork that was answered.
+  // Since the last NextWork that was answered, at `figures_since_`.
   StepFigures figures_;
+  absl::Duration figures_since_;
+
+  // The push of step clock_ + 1, and what its gradient was computed from. Outside of TrainStep()
+  // all of its blocks are ready.
+  std::unique_ptr<PendingPush> push_;
+  Learner::Gradient pushed_;
+  // The next step's values, on their way to the model's next_values() since `ahead_since_`.
+  std::unique_ptr<PendingPull> ahead_;
+  absl::Duration ahead_since_;
 };
 
 }  // namespace torchps

@@ -113,6 +113,8 @@ JobSpec MakeJob(const OptimizerSpec& optimizer, ConsistencySpec::Mode mode, int 
   job.mutable_training()->set_evaluate(false);
   *job.mutable_optimizer() = optimizer;
   job.mutable_consistency()->set_mode(mode);
+  // Each step computes on what the one before has led to, as torch::optim does.
+  job.mutable_consistency()->set_prefetch(false);
   job.mutable_wire()->set_block_bytes(1024);
   absl::StatusOr<JobSpec> normalised = NormalizeJobSpec(std::move(job));
   EXPECT_TRUE(normalised.ok()) << normalised.status();

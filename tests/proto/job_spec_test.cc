@@ -60,7 +60,7 @@ TEST(JobSpecTest, FillsInEveryDefault) {
             "data { source: \"digits\" train_samples: 6000 test_samples: 1000 } "
             "training { epochs: 1 batch_size: 32 accumulate: 1 lease_batches: 4 evaluate: true } "
             "optimizer { sgd { } learning_rate: 0.1 schedule { gamma: 0.1 } } "
-            "consistency { staleness_bound: 4 lag { free_lag: 1 max_lag: 4 } } "
+            "consistency { staleness_bound: 4 lag { free_lag: 1 max_lag: 4 } prefetch: true } "
             "wire { block_bytes: 1048576 push { } pull { } shared_memory: true } membership { "
             "lease_seconds: 10 }");
 }
@@ -86,7 +86,24 @@ TEST(JobSpecTest, FillsInWhatTheChosenPartsNeed) {
   EXPECT_EQ(Normalized("wire { push { kind: TOP_K } }").wire().push().ShortDebugString(),
             "kind: TOP_K fraction: 0.01");
   EXPECT_EQ(Normalized("workers: 5").consistency().lag().ShortDebugString(),
+            "free_lag: 9 max_lag: 20");
+  EXPECT_EQ(Normalized("workers: 5 consistency { prefetch: false }")
+                .consistency()
+                .lag()
+                .ShortDebugString(),
             "free_lag: 4 max_lag: 20");
+}
+
+TEST(JobSpecTest, PrefetchesWhereAStepMayDoWithoutTheOneBefore) {
+  EXPECT_TRUE(Normalized("").consistency().prefetch());
+  EXPECT_TRUE(Normalized("consistency { staleness_bound: -1 }").consistency().prefetch());
+  EXPECT_FALSE(Normalized("consistency { staleness_bound: 0 }").consistency().prefetch());
+  EXPECT_FALSE(Normalized("consistency { mode: SYNC }").consistency().prefetch());
+  const std::string message =
+      "consistency.prefetch is true; expected false in SYNC and with a staleness_bound of 0, where "
+      "a step needs the values after the one before";
+  ExpectRefused("consistency { staleness_bound: 0 prefetch: true }", message);
+  ExpectRefused("consistency { mode: SYNC prefetch: true }", message);
 }
 
 TEST(JobSpecTest, KeepsWhatIsWritten) {
@@ -99,7 +116,7 @@ TEST(JobSpecTest, KeepsWhatIsWritten) {
       "weight_decay: 0.5 schedule { shape: COSINE warmup_steps: 1 gamma: 0.5 total_steps: 10 } "
       "group { pattern: \"*\" learning_rate_factor: 0 weight_decay: 0 } } "
       "consistency { staleness_bound: 0 backup_workers: 2 lag { policy: REJECT free_lag: 3 "
-      "max_lag: 1 } } wire { block_bytes: 64 push { kind: TOP_K fraction: 0.25 } "
+      "max_lag: 1 } prefetch: false } wire { block_bytes: 64 push { kind: TOP_K fraction: 0.25 } "
       "pull { kind: INT8 } shared_memory: false } membership { lease_seconds: 0.1 }";
   EXPECT_EQ(Normalized(text).ShortDebugString(), text);
 }

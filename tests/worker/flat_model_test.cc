@@ -86,6 +86,29 @@ TEST(FlatModelTest, RunningStatisticsAreSeenThroughTheAveragedElements) {
   EXPECT_TRUE((*model)->CheckViews().ok());
 }
 
+TEST(FlatModelTest, TakesOverTheNextValuesWithoutTouchingThePresentOnes) {
+  Net net;
+  const auto model = Lay(net);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const std::vector<float> before((*model)->values().begin(), (*model)->values().end());
+  const absl::Span<float> next = (*model)->next_values();
+  ASSERT_EQ(next.size(), before.size());
+  std::fill(next.begin(), next.end(), 2.0f);
+  EXPECT_THAT((*model)->values(), ::testing::ElementsAreArray(before));
+  EXPECT_NE(net.first->weight[0][0].item<float>(), 2.0f);
+
+  ASSERT_TRUE((*model)->UseNextValues().ok());
+  EXPECT_EQ((*model)->values().data(), next.data());
+  EXPECT_EQ(net.first->weight[0][0].item<float>(), 2.0f);
+  EXPECT_EQ(net.norm->running_mean[0].item<float>(), 2.0f);
+  EXPECT_EQ((*model)->averaged()[0], 2.0f);
+  EXPECT_TRUE((*model)->CheckViews().ok()) << (*model)->CheckViews();
+  EXPECT_THAT((*model)->next_values(), ::testing::ElementsAreArray(before));
+  (*model)->ZeroGradients();
+  net.forward(torch::randn({8, 3})).sum().backward();
+  EXPECT_TRUE((*model)->CheckViews().ok()) << "gradients still lie where they did";
+}
+
 TEST(FlatModelTest, TheSameGradientAsWithoutIt) {
   torch::manual_seed(3);
   Net plain;

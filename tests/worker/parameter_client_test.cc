@@ -1,5 +1,7 @@
 #include "worker/parameter_client.h"
 
+#include <algorithm>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <thread>
@@ -146,7 +148,8 @@ TEST_F(ParameterClientTest, PushSendsGradientsAndAveragedValuesWithTheVersionsOf
 TEST_F(ParameterClientTest, BlocksAreSentInTheOrderInWhichTheyBecomeReady) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
-  const auto push = client->BeginPush(1, /*weight=*/32, gradients_, averaged_);
+  const auto push =
+      client->BeginPush(1, /*weight=*/32, gradients_, averaged_, /*check_finite=*/false);
   for (const BlockId block : {3, 2, 1}) push->BlockReady(block);
   push->AllReady();
   const auto result = push->Finish();
@@ -167,7 +170,8 @@ TEST_F(ParameterClientTest, ABlockThatIsReadyIsSentBeforeTheOthersAre) {
   ASSERT_TRUE(client->Hello().ok());
   // The server ends the call after the first frame: so it has come while the other one had not.
   servers_[1]->AddPushFault({grpc::FAILED_PRECONDITION, 1, "seen enough"});
-  const auto push = client->BeginPush(1, /*weight=*/32, gradients_, averaged_);
+  const auto push =
+      client->BeginPush(1, /*weight=*/32, gradients_, averaged_, /*check_finite=*/true);
   push->BlockReady(3);
   const auto result = push->Finish();
   EXPECT_TRUE(absl::IsFailedPrecondition(result.status())) << result.status();
@@ -178,7 +182,7 @@ TEST_F(ParameterClientTest, APushGoesOnWhileAPullWaits) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   servers_[0]->HoldPulls(true);
-  const auto pull = client->BeginPull(1, /*read_only=*/false, absl::MakeSpan(values_));
+  const auto pull = client->BeginPull(1, PullKind::kAhead, absl::MakeSpan(values_));
   const auto push = Push(*client, 1);
   EXPECT_TRUE(push.ok()) << push.status();
   servers_[0]->HoldPulls(false);
@@ -189,13 +193,14 @@ TEST_F(ParameterClientTest, APushGoesOnWhileAPullWaits) {
   ASSERT_TRUE(Push(*client, 2).ok());
   EXPECT_EQ(servers_[1]->pushes()[0].frames[0].base_version(), 0);
   EXPECT_EQ(servers_[1]->pushes()[1].frames[0].base_version(), 101);
+  EXPECT_TRUE(servers_[1]->pulls()[0].ahead());
 }
 
 TEST_F(ParameterClientTest, APullThatNobodyWantsAnyMoreIsDropped) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   servers_[0]->HoldPulls(true);
-  { const auto pull = client->BeginPull(1, /*read_only=*/false, absl::MakeSpan(values_)); }
+  { const auto pull = client->BeginPull(1, PullKind::kAhead, absl::MakeSpan(values_)); }
   servers_[0]->HoldPulls(false);
   EXPECT_TRUE(client->Pull(1, false, absl::MakeSpan(values_)).ok());
 }
@@ -204,10 +209,49 @@ TEST_F(ParameterClientTest, APushThatIsGivenUpLeavesTheClientInOrder) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   {
-    const auto push = client->BeginPush(1, /*weight=*/32, gradients_, averaged_);
+    const auto push =
+        client->BeginPush(1, /*weight=*/32, gradients_, averaged_, /*check_finite=*/true);
     push->BlockReady(3);
   }
   EXPECT_TRUE(Push(*client, 2).ok());
+}
+
+TEST_F(ParameterClientTest, ABlockThatIsNotFiniteIsWithheldFromAPushThatHasOthers) {
+  gradients_[9] = std::numeric_limits<float>::infinity();  // block 2
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  const auto push = client->BeginPush(1, /*weight=*/32, gradients_, averaged_,
+                                      /*check_finite=*/true);
+  push->BlockReady(2);
+  push->BlockReady(1);
+  push->AllReady();
+  const auto result = push->Finish();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_FALSE(result->skipped);
+  const auto pushes = servers_[0]->pushes();
+  ASSERT_THAT(pushes[0].frames, SizeIs(2));
+  EXPECT_EQ(pushes[0].frames[0].block(), 2);
+  EXPECT_TRUE(pushes[0].frames[0].withheld());
+  EXPECT_EQ(pushes[0].frames[0].payload(), "");
+  EXPECT_EQ(pushes[0].frames[1].block(), 0);
+  EXPECT_FALSE(pushes[0].frames[1].withheld());
+}
+
+TEST_F(ParameterClientTest, APushWithoutAFiniteBlockIsNotSent) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::fill(gradients_.begin(), gradients_.end(), nan);
+  averaged_[1] = nan;
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  const auto push = client->BeginPush(1, /*weight=*/32, gradients_, averaged_,
+                                      /*check_finite=*/true);
+  push->BlockReady(2);
+  push->AllReady();
+  const auto result = push->Finish();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(result->skipped);
+  EXPECT_THAT(servers_[0]->pushes(), SizeIs(0));
+  EXPECT_THAT(servers_[1]->pushes(), SizeIs(0));
 }
 
 TEST_F(ParameterClientTest, InitialValuesAreStepZero) {

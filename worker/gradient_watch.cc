@@ -1,0 +1,138 @@
+#include "worker/gradient_watch.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/mutex.h"
+#include "torch/csrc/autograd/function.h"
+#include "torch/csrc/autograd/function_hook.h"
+#include "torch/csrc/autograd/variable.h"
+
+namespace torchps {
+
+struct GradientWatch::State {
+  struct Parameter {
+    std::string name;
+    torch::Tensor tensor;
+    // Where its gradient is to lie.
+    const void* gradient = nullptr;
+    std::vector<BlockId> blocks;
+  };
+
+  // A gradient was added to parameter `index`.
+  void OnGradient(size_t index) ABSL_LOCKS_EXCLUDED(mutex);
+
+  std::vector<Parameter> parameters;
+  // By block: parameters with elements in it.
+  std::vector<int> parameters_of;
+
+  Mutex mutex;
+  bool armed ABSL_GUARDED_BY(mutex) = false;
+  OnReady on_ready ABSL_GUARDED_BY(mutex);
+  // The pass under way is the first one.
+  bool observing ABSL_GUARDED_BY(mutex) = true;
+  // No parameter was seen twice in the first pass.
+  bool early ABSL_GUARDED_BY(mutex) = true;
+  // Of the pass under way, by parameter and by block.
+  std::vector<bool> added ABSL_GUARDED_BY(mutex);
+  std::vector<int> missing ABSL_GUARDED_BY(mutex);
+  absl::Status status ABSL_GUARDED_BY(mutex);
+};
+
+void GradientWatch::State::OnGradient(size_t index) {
+  const Parameter& parameter = parameters[index];
+  std::vector<BlockId> ready;
+  OnReady tell;
+  {
+    MutexLock lock(&mutex);
+    if (!armed) return;
+    if (added[index]) {
+      if (observing) {
+        early = false;
+      } else if (early && status.ok()) {
+        status = absl::FailedPreconditionError(
+            absl::StrCat("the gradient of '", parameter.name, "' was added to twice in one ",
+                         "backward(), which did not happen in the first step"));
+      }
+      return;
+    }
+    added[index] = true;
+    const torch::Tensor& gradient = parameter.tensor.grad();
+    if (!gradient.defined() || gradient.data_ptr() != parameter.gradient) return;
+    for (const BlockId block : parameter.blocks) {
+      if (--missing[block] == 0) ready.push_back(block);
+    }
+    if (observing || !early) return;
+    tell = on_ready;
+  }
+  for (const BlockId block : ready) tell(block);
+}
+
+class GradientWatch::Hook final : public torch::autograd::FunctionPostHook {
+ public:
+  Hook(std::shared_ptr<State> state, size_t index) : state_(std::move(state)), index_(index) {}
+
+  torch::autograd::variable_list operator()(
+      const torch::autograd::variable_list& outputs,
+      const torch::autograd::variable_list& /*inputs*/) override {
+    state_->OnGradient(index_);
+    return outputs;
+  }
+
+ private:
+  const std::shared_ptr<State> state_;
+  const size_t index_;
+};
+
+GradientWatch::GradientWatch(const ModelLayout& layout, const BlockMap& map,
+                             const std::vector<torch::Tensor>& parameters)
+    : state_(std::make_shared<State>()) {
+  state_->parameters_of.resize(map.blocks().size());
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Segment& segment = layout.segments()[i];
+    TPS_CHECK(!segment.averaged, "trained segments come first");
+    State::Parameter parameter;
+    parameter.name = segment.name;
+    parameter.tensor = parameters[i];
+    parameter.gradient = parameters[i].grad().data_ptr();
+    for (const BlockRange& block : map.blocks()) {
+      if (block.averaged || segment.length == 0) continue;
+      if (block.offset < segment.offset + segment.length &&
+          segment.offset < block.offset + block.length) {
+        parameter.blocks.push_back(block.id);
+        ++state_->parameters_of[block.id];
+      }
+    }
+    state_->parameters.push_back(std::move(parameter));
+    const std::shared_ptr<torch::autograd::Node> node =
+        torch::autograd::impl::grad_accumulator(parameters[i]);
+    node->add_post_hook(std::make_unique<Hook>(state_, i));
+    nodes_.push_back(node);
+  }
+}
+
+GradientWatch::~GradientWatch() { Disarm().IgnoreError(); }
+
+void GradientWatch::Arm(OnReady on_ready) {
+  MutexLock lock(&state_->mutex);
+  TPS_CHECK(!state_->armed, "a watch was armed twice");
+  state_->armed = true;
+  state_->on_ready = std::move(on_ready);
+  state_->added.assign(state_->parameters.size(), false);
+  state_->missing = state_->parameters_of;
+  state_->status = absl::OkStatus();
+}
+
+absl::Status GradientWatch::Disarm() {
+  MutexLock lock(&state_->mutex);
+  if (!state_->armed) return absl::OkStatus();
+  state_->armed = false;
+  state_->observing = false;
+  state_->on_ready = nullptr;
+  return state_->status;
+}
+
+}  // namespace torchps

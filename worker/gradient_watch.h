@@ -1,0 +1,55 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/block_map.h"
+#include "common/ids.h"
+#include "common/model_layout.h"
+#include "torch/types.h"
+
+namespace torchps {
+
+// Tells of each block of trained elements when backward() has added the last gradient to it, while
+// backward() goes on with the others: hooks on the nodes that accumulate gradients, as DDP's
+// reducer has them (Li et al. 2020, "PyTorch Distributed").
+//
+// A graph in which a gradient is added twice in one backward() (a backward() within a backward(),
+// such as checkpointing) would make a block ready too soon. So the first pass is only looked at; if
+// it does so, no block is ever told early.
+//
+// Thread-compatible; hooks run on torch's threads, on the CPU the one that calls backward().
+class GradientWatch {
+ public:
+  // Runs on one of those threads, at most once per block and pass.
+  using OnReady = std::function<void(BlockId)>;
+
+  // `parameters` are those of the layout's trained segments, in their order, each with its gradient
+  // where it is to stay: one that lies elsewhere when it was added to makes no block ready.
+  GradientWatch(const ModelLayout& layout, const BlockMap& map,
+                const std::vector<torch::Tensor>& parameters);
+  // The hooks may stay alive in a graph; they do nothing any more.
+  ~GradientWatch();
+  GradientWatch(const GradientWatch&) = delete;
+  GradientWatch& operator=(const GradientWatch&) = delete;
+
+  // From now on gradients count, until Disarm(). REQUIRES: disarmed; no backward() is running.
+  void Arm(OnReady on_ready);
+
+  // FAILED_PRECONDITION names a parameter whose gradient was added a second time after its block
+  // had been told. Parameters without a gradient leave their blocks untold. Disarmed already: OK.
+  absl::Status Disarm();
+
+ private:
+  struct State;
+  class Hook;
+
+  const std::shared_ptr<State> state_;
+  // A parameter refers to its accumulating node weakly; without us the hook would go with the
+  // graph.
+  std::vector<std::shared_ptr<void>> nodes_;
+};
+
+}  // namespace torchps
