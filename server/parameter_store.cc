@@ -184,11 +184,19 @@ absl::Status ParameterStore::Acknowledge(SlotId slot, Step step, PushReply* repl
   return absl::OkStatus();
 }
 
-absl::StatusOr<ParameterStore::Copy> ParameterStore::Read(size_t index,
-                                                          EncodingSpec::Kind encoding) {
+absl::StatusOr<ParameterStore::Copy> ParameterStore::Read(size_t index, EncodingSpec::Kind encoding,
+                                                          Version have) {
   TPS_CHECK(encoding != EncodingSpec::TOP_K, "a worker needs all values");
   Block* const block = blocks_[index].get();
   Copy copy;
+  if (have > 0) {
+    MutexLock lock(&block->mutex);
+    if (block->version == have) {
+      copy.version = have;
+      copy.unchanged = true;
+      return copy;
+    }
+  }
   copy.encoding = block->range.averaged ? EncodingSpec::FLOAT32 : encoding;
   // The memory is taken before the lock: a large allocation faults pages in.
   copy.values = grpc::Slice(EncodedBytes(copy.encoding, block->range.length, /*fraction=*/1));

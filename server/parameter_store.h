@@ -34,6 +34,7 @@ class ParameterStore {
     grpc::Slice values;
     EncodingSpec::Kind encoding = EncodingSpec::FLOAT32;  // of `values`
     Version version = 0;
+    bool unchanged = false;  // no values: the block is at the version that the reader has
   };
 
   // Counts of verdicts, each (slot, step, block) once, and of repeats.
@@ -73,8 +74,11 @@ class ParameterStore {
   absl::Status Acknowledge(SlotId slot, Step step, PushReply* reply);
 
   // Encodes a block straight from its values, under its lock; an averaged block is always FLOAT32.
+  // A block at version `have` is not encoded again, but for version 0, whose values may have been
+  // replaced by other initial ones.
   // REQUIRES: `index` < owned(), `encoding` is not TOP_K. ABORTED: no values yet.
-  absl::StatusOr<Copy> Read(size_t index, EncodingSpec::Kind encoding = EncodingSpec::FLOAT32);
+  absl::StatusOr<Copy> Read(size_t index, EncodingSpec::Kind encoding = EncodingSpec::FLOAT32,
+                            Version have = 0);
 
   // Tells the policy who is live and lets it finish what has become due.
   void SetLive(const std::vector<LiveSlot>& live);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "proto/status_codec.h"
@@ -33,18 +34,22 @@ absl::Status PullCall::Begin() {
   const grpc::Status parsed =
       grpc::SerializationTraits<PullRequest>::Deserialize(&request_, &request);
   if (!parsed.ok()) return absl::InvalidArgumentError("the PullRequest is not a Protobuf message");
+  const absl::StatusOr<HostedJob*> job = server_->JobFor(request.server_life());
   if (request.read_only()) {
     // Whoever only looks need not know which life of the server it is looking at.
     job_ = server_->job();
     if (job_ == nullptr || !job_->store().initialized()) {
       return absl::FailedPreconditionError("this server has no values to read yet");
     }
+    if (job.ok()) {
+      if (absl::Status status = TakeVersions(request); !status.ok()) return status;
+    }
     Serve(job_->ReadOnlyPull());
     return absl::OkStatus();
   }
-  const absl::StatusOr<HostedJob*> job = server_->JobFor(request.server_life());
   if (!job.ok()) return job.status();
   job_ = *job;
+  if (absl::Status status = TakeVersions(request); !status.ok()) return status;
   encoding_ = job_->pull_encoding();
   shared_ = request.shared_memory();
   const absl::StatusOr<HostedJob::ParkedId> parked = job_->Pull(
@@ -58,6 +63,17 @@ absl::Status PullCall::Begin() {
     cancelled = cancelled_;
   }
   if (cancelled) job_->CancelPull(*parked);
+  return absl::OkStatus();
+}
+
+absl::Status PullCall::TakeVersions(const PullRequest& request) {
+  const auto& versions = request.have_version();
+  const auto owned = static_cast<int>(job_->store().owned());
+  if (!versions.empty() && versions.size() != owned) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("have_version is of ", versions.size(), " blocks; this server has ", owned));
+  }
+  have_.assign(versions.begin(), versions.end());
   return absl::OkStatus();
 }
 
@@ -125,7 +141,8 @@ void PullCall::LeaveLine(ByteBudget::Waiting waiting) {
 
 void PullCall::SendBlock() {
   ParameterStore& store = job_->store();
-  absl::StatusOr<ParameterStore::Copy> copy = store.Read(next_block_, encoding_);
+  absl::StatusOr<ParameterStore::Copy> copy =
+      store.Read(next_block_, encoding_, have_.empty() ? Version{0} : have_[next_block_]);
   if (!copy.ok()) {
     server_->send_budget().GiveBack(store.largest_block_bytes());
     Finish(copy.status());
@@ -138,6 +155,7 @@ void PullCall::SendBlock() {
   header.floor = grant_.floor;
   header.parked_us = static_cast<uint64_t>(absl::ToInt64Microseconds(grant_.parked));
   header.encoding = copy->encoding;
+  header.unchanged = copy->unchanged;
   ++next_block_;
   const grpc::ByteBuffer frame = EncodePullFrame(header, std::move(copy->values));
   server_->CountSent(frame.Length());

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "common/mutex.h"
@@ -40,6 +41,7 @@ class PullCall final : public std::enable_shared_from_this<PullCall> {
   void OnFinished(bool) {}
 
   absl::Status Begin();
+  absl::Status TakeVersions(const PullRequest& request);
   void Serve(const HostedJob::PullGrant& grant);
   // Sends the next block as soon as the budget has room for its copy.
   void SendNext();
@@ -67,6 +69,8 @@ class PullCall final : public std::enable_shared_from_this<PullCall> {
   bool shared_ = false;
   EncodingSpec::Kind encoding_ = EncodingSpec::FLOAT32;
   size_t next_block_ = 0;
+  // By owned block, what the worker has in this life of the server; empty: nothing.
+  std::vector<Version> have_;
 
   // A call is sending or has been finished, never both at once: whoever sets this first goes on.
   Mutex mutex_;

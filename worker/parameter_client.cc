@@ -111,12 +111,14 @@ std::unique_ptr<PendingPush> ParameterClient::BeginPush(Step step, int64_t weigh
 }
 
 absl::StatusOr<PullResult> ParameterClient::Pull(Step clock, bool read_only,
-                                                 absl::Span<float> values) {
-  return BeginPull(clock, read_only ? PullKind::kReadOnly : PullKind::kBounded, values)->Finish();
+                                                 absl::Span<float> values, HeldValues* held) {
+  return BeginPull(clock, read_only ? PullKind::kReadOnly : PullKind::kBounded, values, held)
+      ->Finish();
 }
 
 std::unique_ptr<PendingPull> ParameterClient::BeginPull(Step clock, PullKind kind,
-                                                        absl::Span<float> values) {
+                                                        absl::Span<float> values,
+                                                        HeldValues* held) {
   TPS_CHECK(static_cast<int64_t>(values.size()) == options_.layout.size(),
             "a pull into a vector of another length than the layout's");
   PendingPull::Options pull;
@@ -130,6 +132,8 @@ std::unique_ptr<PendingPull> ParameterClient::BeginPull(Step clock, PullKind kin
   pull.step = clock;
   pull.kind = kind;
   pull.values = values;
+  pull.held = held;
+  pull.exact = options_.job.wire().pull().kind() == EncodingSpec::FLOAT32;
   pull.versions = &versions_;
   return std::make_unique<PendingPull>(std::move(pull));
 }

@@ -18,6 +18,7 @@
 #include "worker/call_loop.h"
 #include "worker/call_round.h"
 #include "worker/error_feedback.h"
+#include "worker/held_values.h"
 #include "worker/pending_pull.h"
 #include "worker/pending_push.h"
 #include "worker/push_segment.h"
@@ -88,12 +89,16 @@ class ParameterClient {
   // Gets all layout.size() values, as soon as the staleness bound lets `clock` read; `read_only`
   // asks no bound and needs no Hello. Keeps the blocks' versions for the next push. After an error
   // `values` may be partly new.
-  absl::StatusOr<PullResult> Pull(Step clock, bool read_only, absl::Span<float> values);
+  // `held`: what `values` still hold of earlier pulls into them, brought up to date; what has not
+  // changed since is not sent again. Null: nothing is known.
+  absl::StatusOr<PullResult> Pull(Step clock, bool read_only, absl::Span<float> values,
+                                  HeldValues* held = nullptr);
 
   // The same in two halves. Pushes that are begun before the pull is finished are based on the
   // versions of the one before. A pull may be ahead of the push of step `clock`. The client
   // outlives what it returns.
-  std::unique_ptr<PendingPull> BeginPull(Step clock, PullKind kind, absl::Span<float> values);
+  std::unique_ptr<PendingPull> BeginPull(Step clock, PullKind kind, absl::Span<float> values,
+                                         HeldValues* held = nullptr);
 
   // Pushes `gradients` (layout.trained_size()) and the values of the averaged buffers
   // (layout.averaged_size()), computed from `weight` samples on what the last finished pull

@@ -38,7 +38,10 @@ class PendingPull::Round final : public CallRound {
       : CallRound(options.clock, options.stop, PullRules(options.kind), options.servers),
         options_(std::move(options)),
         versions_(options_.block_map->blocks().size()),
-        rest_by_network_(options_.block_map->servers()) {
+        rest_by_network_(options_.block_map->servers()),
+        lives_(options_.block_map->servers()) {
+    // Until the pull has succeeded nobody knows what the values are.
+    if (options_.held != nullptr) std::swap(had_, *options_.held);
     result_.floor = std::numeric_limits<Step>::max();
   }
 
@@ -46,6 +49,7 @@ class PendingPull::Round final : public CallRound {
 
   const PullResult& result() const { return result_; }
   const std::vector<Version>& versions() const { return versions_; }
+  HeldValues held() const { return {versions_, lives_}; }
 
  private:
   // Blocks that one try has brought.
@@ -59,6 +63,7 @@ class PendingPull::Round final : public CallRound {
     request.set_server_life(server.life());
     request.set_read_only(options_.kind == PullKind::kReadOnly);
     request.set_ahead(options_.kind == PullKind::kAhead);
+    lives_[server.index()] = server.life();
     // A server that was not greeted in its present life may have other memory by now.
     if (options_.kind != PullKind::kReadOnly && !rest_by_network_[server.index()] &&
         server.shared_values() != nullptr) {
@@ -70,6 +75,11 @@ class PendingPull::Round final : public CallRound {
                                             return ReadShared(server, header, *values);
                                           });
     }
+    if (KnowsWhatItHas(server)) {
+      for (const BlockId id : options_.block_map->owned_by(server.index())) {
+        request.add_have_version(Had(id));
+      }
+    }
     const size_t expected = options_.block_map->owned_by(server.index()).size();
     return std::make_unique<ClientPull>(server.generic_stub(), request, expected,
                                         TransferTimeout(*options_.block_map, server.index()),
@@ -77,6 +87,19 @@ class PendingPull::Round final : public CallRound {
                                             const PullHeader& header, const FramePayload& payload) {
                                           return TakeFrame(server, header, payload, *brought);
                                         });
+  }
+
+  // Whether what is held of this server's blocks is what the server would send for their versions.
+  bool KnowsWhatItHas(const RemoteServer& server) const {
+    // Whoever only reads wants the exact values, and may hold decoded ones.
+    if (had_.versions.empty() || (options_.kind == PullKind::kReadOnly && !options_.exact))
+      return false;
+    return server.life() != 0 && had_.lives[server.index()] == server.life();
+  }
+
+  // Averaged values are changed by the worker's own forward pass.
+  Version Had(BlockId id) const {
+    return options_.block_map->blocks()[id].averaged ? kNoVersion : had_.versions[id];
   }
 
   bool Suffices(RemoteServer& server) override { return !rest_by_network_[server.index()]; }
@@ -122,6 +145,15 @@ class PendingPull::Round final : public CallRound {
           absl::StrCat("sent block ", header.block, ", which it does not own or has already sent"));
     }
     const BlockRange& block = blocks[header.block];
+    if (header.unchanged) {
+      if (!KnowsWhatItHas(server) || Had(block.id) <= 0 || header.version != Had(block.id)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("did not send block ", header.block, " of version ", header.version,
+                         ", which is not what the worker said it has"));
+      }
+      Took(server, header);
+      return absl::OkStatus();
+    }
     if (payload.encoding() == EncodingSpec::TOP_K) {
       return absl::InvalidArgumentError(absl::StrCat(
           "sent block ", header.block, " in TOP_K; expected an encoding that has all values"));
@@ -131,22 +163,30 @@ class PendingPull::Round final : public CallRound {
           absl::StrCat("sent block ", header.block, ": ", checked.message()));
     }
     payload.CopyTo(options_.values.subspan(block.offset, block.length));
-    versions_[block.id] = header.version;
+    Took(server, header);
+    return absl::OkStatus();
+  }
+
+  void Took(RemoteServer& server, const PullHeader& header) {
+    versions_[header.block] = header.version;
     rest_by_network_[server.index()] = false;
     TakeGrant(server, header);
-    return absl::OkStatus();
   }
 
   const Options options_;
   std::vector<Version> versions_;
   // By server: shared memory did not bring every block.
   std::vector<bool> rest_by_network_;
+  // What the values held before, and the lives of the servers that were asked.
+  HeldValues had_;
+  std::vector<uint64_t> lives_;
   PullResult result_;
 };
 
 PendingPull::PendingPull(Options options)
     : loop_(options.loop),
       versions_(options.versions),
+      held_(options.held),
       round_(std::make_shared<Round>(std::move(options))) {
   loop_->Begin(round_);
 }
@@ -162,6 +202,7 @@ absl::StatusOr<PullResult> PendingPull::Finish() {
   finished_ = true;
   if (!status.ok()) return status;
   *versions_ = round_->versions();
+  if (held_ != nullptr) *held_ = round_->held();
   return round_->result();
 }
 

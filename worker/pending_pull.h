@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/ids.h"
 #include "worker/call_loop.h"
+#include "worker/held_values.h"
 #include "worker/remote_server.h"
 #include "worker/stop_latch.h"
 
@@ -51,6 +52,10 @@ class PendingPull {
     PullKind kind = PullKind::kBounded;
     // As many as the block map has.
     absl::Span<float> values;
+    // What `values` hold; Finish() brings it up to date. Null: nothing is known of them.
+    HeldValues* held = nullptr;
+    // Values come as the servers have them, also to whoever only reads: no lossy encoding.
+    bool exact = true;
     // Where Finish() leaves the blocks' versions.
     std::vector<Version>* versions = nullptr;
   };
@@ -69,6 +74,7 @@ class PendingPull {
 
   CallLoop* const loop_;
   std::vector<Version>* const versions_;
+  HeldValues* const held_;
   const std::shared_ptr<Round> round_;
   bool finished_ = false;
 };

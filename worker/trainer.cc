@@ -157,8 +157,9 @@ absl::Status Trainer::PullValues() {
     ahead_.reset();
     since = ahead_since_;
     if (pull.ok()) taken = options_.model->UseNextValues();
+    std::swap(held_, next_held_);
   } else {
-    pull = options_.parameters->Pull(clock_, /*read_only=*/false, options_.model->values());
+    pull = options_.parameters->Pull(clock_, /*read_only=*/false, options_.model->values(), &held_);
     if (pull.ok()) taken = options_.model->ToDevice();
   }
   if (!pull.ok()) return pull.status();
@@ -214,8 +215,8 @@ absl::Status Trainer::BeginTransfers(int64_t samples) {
                                          options_.model->averaged(), check_finite);
   if (prefetch_) {
     ahead_since_ = options_.clock->Now();
-    ahead_ =
-        options_.parameters->BeginPull(clock_ + 1, PullKind::kAhead, options_.model->next_values());
+    ahead_ = options_.parameters->BeginPull(clock_ + 1, PullKind::kAhead,
+                                            options_.model->next_values(), &next_held_);
   }
   return absl::OkStatus();
 }
@@ -263,7 +264,7 @@ absl::Status Trainer::Evaluate(int epoch) {
     if (absl::Status status = Leave(); !status.ok()) return status;
   }
   const absl::StatusOr<PullResult> pull =
-      options_.parameters->Pull(clock_, /*read_only=*/true, options_.model->values());
+      options_.parameters->Pull(clock_, /*read_only=*/true, options_.model->values(), &held_);
   if (!pull.ok()) return pull.status();
   if (absl::Status status = options_.model->ToDevice(); !status.ok()) return status;
   const absl::StatusOr<Learner::Evaluation> evaluation = options_.learner->Evaluate();

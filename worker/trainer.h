@@ -13,6 +13,7 @@
 #include "worker/coordinator_client.h"
 #include "worker/epoch_positions.h"
 #include "worker/flat_model.h"
+#include "worker/held_values.h"
 #include "worker/learner.h"
 #include "worker/parameter_client.h"
 #include "worker/progress.h"
@@ -102,6 +103,9 @@ class Trainer {
   int epoch_ = 0;
   int64_t pushes_ = 0;
   int nonfinite_in_a_row_ = 0;
+  // What the model's values, and its next values, hold.
+  HeldValues held_;
+  HeldValues next_held_;
   // Since the last NextWork that was answered, at `figures_since_`.
   StepFigures figures_;
   absl::Duration figures_since_;
