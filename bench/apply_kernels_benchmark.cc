@@ -1,18 +1,26 @@
-// Measures: how fast one core applies a gradient to the parameters it holds, per optimizer, next
-// to memcpy of as many floats in the same run, which is the least that any server has to do.
+// Measures: how fast a core applies a gradient to the parameters it holds, per optimizer and
+// instruction set, next to the memory-bandwidth limit of the very same traffic: a loop that reads
+// and writes the same arrays and computes nothing, run in turns with the optimizer, pass by pass.
 //
 // The state is a row of 1 MiB blocks as a server keeps them, visited one after the other, each
 // with all its slots. `cold` rows are larger than the caches, so every byte comes from memory;
-// `warm` is one block with its gradient over and over. Rates are per second of processor time, so
-// a neighbour on the same core does not count. Two are told:
+// `warm` is one block with its gradient over and over. With two threads each has its own row. Times
+// are processor time of the thread, so a neighbour on the same core does not count. Told are:
 //
-//   gradient: bytes of gradient consumed (memcpy: bytes copied). What the wire has to bring.
+//   gradient: bytes of gradient consumed per second by one thread. What the wire has to bring.
 //   memory: bytes read and written, values and slots both ways, gradient one way.
+//   of_limit: time of the empty loop / time of the optimizer. 1 is as fast as memory allows.
+//
+// `denormal` rows begin every pass with slots that have decayed below the smallest normal float;
+// `unflushed` is the same loop without what the optimizers do against it. `finite` is the check
+// that every gradient passes.
 //
 // bench/README.md has the command and says how to read the figures.
 
+#include <time.h>
+
+#include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <random>
 #include <string>
@@ -22,73 +30,188 @@
 #include "absl/types/span.h"
 #include "benchmark/benchmark.h"
 #include "common/check.h"
+#include "common/finite_check.h"
+#include "common/instruction_set.h"
 #include "google/protobuf/text_format.h"
+#include "server/optimizer/elementwise.h"
 #include "server/optimizer/optimizer.h"
 
 namespace torchps {
 namespace {
 
 constexpr int64_t kBlockElements = (1 << 20) / sizeof(float);
-constexpr int64_t kColdBlocks = 256;
+constexpr int64_t kColdBlocks = 192;
 constexpr int64_t kWarmBlocks = 1;
 
 using Floats = std::vector<float>;
 
-Floats RandomFloats(int64_t n) {
+// The same random numbers in every block.
+Floats RandomFloats(int64_t blocks) {
   std::mt19937 random(1);
   std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
-  Floats floats(n);
-  for (float& f : floats) f = uniform(random);
+  Floats floats(blocks * kBlockElements);
+  for (int64_t i = 0; i < kBlockElements; ++i) floats[i] = uniform(random);
+  for (int64_t block = 1; block < blocks; ++block) {
+    std::copy_n(floats.begin(), kBlockElements, floats.begin() + block * kBlockElements);
+  }
   return floats;
 }
 
-// `arrays`: how many float arrays one pass reads or writes, counting both.
-void Report(benchmark::State& state, int64_t elements, int arrays) {
-  const double bytes = static_cast<double>(state.iterations()) * elements * sizeof(float);
-  const auto rate = benchmark::Counter::kIsRate;
-  state.counters["gradient"] = benchmark::Counter(bytes, rate, benchmark::Counter::kIs1000);
-  state.counters["memory"] = benchmark::Counter(bytes * arrays, rate, benchmark::Counter::kIs1000);
+double ThreadSeconds() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-void Memcpy(benchmark::State& state, int64_t blocks) {
-  const int64_t elements = blocks * kBlockElements;
-  const Floats from = RandomFloats(elements);
-  Floats to(elements);
-  for (auto _ : state) {
-    for (int64_t begin = 0; begin < elements; begin += kBlockElements) {
-      std::memcpy(to.data() + begin, from.data() + begin, kBlockElements * sizeof(float));
+// The least that touches the same memory as an optimizer with so many slots, and leaves it as it
+// is.
+struct Touch {
+  float zero;
+
+  template <typename... Slots>
+  [[gnu::always_inline]] void operator()(float gradient, float& value, Slots&... slots) const {
+    value += zero * gradient;
+    ((slots += zero * gradient), ...);
+  }
+};
+
+void TouchAll(const float* gradient, float* values, absl::Span<float* const> slots, int64_t n) {
+  static volatile float zero = 0;  // not known to the compiler
+  const Touch touch{zero};
+  const InstructionSet set = BestInstructionSet();
+  switch (slots.size()) {
+    case 0:
+      return ForEachElement(set, touch, n, gradient, values);
+    case 1:
+      return ForEachElement(set, touch, n, gradient, values, slots[0]);
+    case 2:
+      return ForEachElement(set, touch, n, gradient, values, slots[0], slots[1]);
+    default:
+      return ForEachElement(set, touch, n, gradient, values, slots[0], slots[1], slots[2]);
+  }
+}
+
+// Values, slots and gradient of a row of blocks.
+class Row {
+ public:
+  Row(int64_t blocks, int slots)
+      : gradient_(RandomFloats(blocks)),
+        values_(RandomFloats(blocks)),
+        slots_(slots, Floats(blocks * kBlockElements, 1.0f)),
+        block_slots_(slots) {}
+
+  int64_t elements() const { return static_cast<int64_t>(values_.size()); }
+  void FillSlots(float value) {
+    for (Floats& slot : slots_) std::fill(slot.begin(), slot.end(), value);
+  }
+  void ClearGradient() { std::fill(gradient_.begin(), gradient_.end(), 0.0f); }
+
+  // Seconds that apply(gradient, values, slots, n) takes for all blocks.
+  template <typename Apply>
+  double TimeOf(Apply apply) {
+    const double begin = ThreadSeconds();
+    for (int64_t at = 0; at < elements(); at += kBlockElements) {
+      for (size_t i = 0; i < slots_.size(); ++i) block_slots_[i] = slots_[i].data() + at;
+      apply(gradient_.data() + at, values_.data() + at, absl::MakeConstSpan(block_slots_),
+            kBlockElements);
       benchmark::ClobberMemory();
     }
+    return ThreadSeconds() - begin;
   }
-  Report(state, elements, 2);
+
+ private:
+  Floats gradient_;
+  Floats values_;
+  std::vector<Floats> slots_;
+  std::vector<float*> block_slots_;
+};
+
+// `arrays`: how many float arrays one pass reads or writes, counting both.
+void Report(benchmark::State& state, double bytes, int arrays, double seconds, double limit) {
+  const auto average = benchmark::Counter::kAvgThreads;
+  state.counters["gradient"] = benchmark::Counter(bytes / seconds, average);
+  state.counters["memory"] = benchmark::Counter(bytes * arrays / seconds, average);
+  state.counters["of_limit"] = benchmark::Counter(limit / seconds, average);
 }
 
-void Apply(benchmark::State& state, const std::string& text, int64_t blocks) {
+template <typename Prepare, typename Apply>
+void Measure(benchmark::State& state, Row& row, int slots, Prepare prepare, Apply apply) {
+  double seconds = 0;
+  double limit = 0;
+  int64_t passes = 0;
+  for (auto _ : state) {
+    limit += row.TimeOf(TouchAll);
+    prepare();
+    const double pass = row.TimeOf(apply);
+    state.SetIterationTime(pass);
+    seconds += pass;
+    ++passes;
+  }
+  Report(state, static_cast<double>(passes * row.elements()) * sizeof(float), 3 + 2 * slots,
+         seconds, limit);
+}
+
+std::unique_ptr<Optimizer> Make(const std::string& text, InstructionSet set) {
   OptimizerSpec spec;
   TPS_CHECK(google::protobuf::TextFormat::ParseFromString(text, &spec), "spec of the benchmark");
-  const absl::StatusOr<std::unique_ptr<Optimizer>> optimizer = MakeOptimizer(spec);
+  absl::StatusOr<std::unique_ptr<Optimizer>> optimizer = MakeOptimizer(spec, set);
   TPS_CHECK(optimizer.ok(), "optimizer of the benchmark");
+  return *std::move(optimizer);
+}
 
-  const int64_t elements = blocks * kBlockElements;
-  const Floats gradient = RandomFloats(elements);
-  Floats values = RandomFloats(elements);
-  std::vector<Floats> slots((*optimizer)->slots(), Floats(elements));
-  std::vector<float*> block_slots(slots.size());
+void Apply(benchmark::State& state, const std::string& text, InstructionSet set, int64_t blocks,
+           bool denormal) {
+  const std::unique_ptr<Optimizer> optimizer = Make(text, set);
+  Row row(blocks, optimizer->slots());
+  if (denormal) row.ClearGradient();
   ApplyParameters parameters;
   parameters.learning_rate = 1e-3;
-  parameters.weight_decay = 1e-4;
+  parameters.weight_decay = denormal ? 0 : 1e-4;
+  Measure(
+      state, row, optimizer->slots(),
+      [&] {
+        ++parameters.step;
+        if (denormal) row.FillSlots(1e-39f);
+      },
+      [&](const float* gradient, float* values, absl::Span<float* const> slots, int64_t n) {
+        optimizer->Apply(parameters, values, slots, gradient, n);
+      });
+}
 
-  for (auto _ : state) {
-    for (int64_t begin = 0; begin < elements; begin += kBlockElements) {
-      for (size_t i = 0; i < slots.size(); ++i) block_slots[i] = slots[i].data() + begin;
-      (*optimizer)
-          ->Apply(parameters, values.data() + begin, block_slots, gradient.data() + begin,
-                  kBlockElements);
-      benchmark::ClobberMemory();
-    }
-    ++parameters.step;
+// Stochastic gradient descent with momentum, once more.
+struct Momentum {
+  [[gnu::always_inline]] void operator()(float gradient, float& value, float& buffer) const {
+    buffer = 0.9f * buffer + gradient;
+    value -= 1e-3f * buffer;
   }
-  Report(state, elements, 3 + 2 * (*optimizer)->slots());
+};
+
+void Unflushed(benchmark::State& state) {
+  Row row(kWarmBlocks, 1);
+  row.ClearGradient();
+  Measure(
+      state, row, 1, [&] { row.FillSlots(1e-39f); },
+      [](const float* gradient, float* values, absl::Span<float* const> slots, int64_t n) {
+        RunVectorised<ElementLoop<Momentum>>(BestInstructionSet(), Momentum(), n, gradient, values,
+                                             slots[0]);
+      });
+}
+
+void Finite(benchmark::State& state, InstructionSet set, int64_t blocks) {
+  Row row(blocks, 0);
+  double seconds = 0;
+  int64_t passes = 0;
+  for (auto _ : state) {
+    const double pass =
+        row.TimeOf([set](const float* gradient, float*, absl::Span<float* const>, int64_t n) {
+          benchmark::DoNotOptimize(FirstNonFinite(absl::MakeConstSpan(gradient, n), set));
+        });
+    state.SetIterationTime(pass);
+    seconds += pass;
+    ++passes;
+  }
+  state.counters["gradient"] =
+      static_cast<double>(passes * row.elements()) * sizeof(float) / seconds;
 }
 
 void RegisterAll() {
@@ -106,11 +229,29 @@ void RegisterAll() {
   const std::vector<std::pair<std::string, int64_t>> sizes = {{"cold", kColdBlocks},
                                                               {"warm", kWarmBlocks}};
   for (const auto& [size, blocks] : sizes) {
-    benchmark::RegisterBenchmark((size + "/memcpy").c_str(), Memcpy, blocks);
     for (const auto& [name, text] : optimizers) {
-      benchmark::RegisterBenchmark((size + "/" + name).c_str(), Apply, text, blocks);
+      const bool compared = name == "sgd" || name == "sgd_momentum" || name == "adamw";
+      for (const InstructionSet set : InstructionSets()) {
+        if (set != BestInstructionSet() && !compared) continue;
+        const std::string row = size + "/" + name + "/" + std::string(InstructionSetName(set));
+        auto* const registered =
+            benchmark::RegisterBenchmark(row.c_str(), Apply, text, set, blocks, false)
+                ->UseManualTime();
+        if (set == BestInstructionSet()) registered->Threads(1)->Threads(2);
+      }
+    }
+    for (const InstructionSet set : InstructionSets()) {
+      const std::string row = size + "/finite/" + std::string(InstructionSetName(set));
+      benchmark::RegisterBenchmark(row.c_str(), Finite, set, blocks)->UseManualTime();
     }
   }
+  for (const auto& [name, text] : optimizers) {
+    if (name == "sgd") continue;
+    benchmark::RegisterBenchmark(("denormal/" + name).c_str(), Apply, text, BestInstructionSet(),
+                                 kWarmBlocks, true)
+        ->UseManualTime();
+  }
+  benchmark::RegisterBenchmark("denormal/unflushed", Unflushed)->UseManualTime();
 }
 
 }  // namespace

@@ -5,9 +5,10 @@
 #include "absl/strings/string_view.h"
 
 // Loops over arrays, compiled once per instruction set and chosen by the machine they run on. They
-// are plain loops that the compiler vectorises. What uses this is compiled with -ffp-contract=off,
-// so that no multiplication is fused with an addition where the machine could: together with the
-// exactly rounded root and division of IEEE 754, every instruction set then gives the same bits.
+// are plain loops that the compiler vectorises. What uses this is compiled with -O3 and
+// -fno-trapping-math (or comparisons forbid it), and with -ffp-contract=off, so that no
+// multiplication is fused with an addition where the machine could: together with the exactly
+// rounded root and division of IEEE 754, every instruction set then gives the same bits.
 
 namespace torchps {
 

@@ -6,6 +6,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/memory/memory.h"
 #include "proto/parameter_groups.h"
+#include "server/optimizer/span_math.h"
 
 namespace torchps {
 
@@ -29,10 +30,8 @@ class BlockUpdater::Cursor {
 
   void Consume(absl::Span<const float> run) {
     if (averaged_) {
-      for (const float pushed : run) {
-        *values_ += share_ * (pushed - *values_);
-        ++values_;
-      }
+      MoveTowards(run.data(), share_, absl::MakeSpan(values_, run.size()));
+      values_ += run.size();
       return;
     }
     while (!run.empty()) {

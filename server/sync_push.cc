@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "server/optimizer/span_math.h"
 
 namespace torchps {
 
@@ -38,8 +39,7 @@ absl::StatusOr<PushDecision> SyncPush::Push(Block* block, const PushHeader& head
   const float weight = static_cast<float>(samples);
   const int64_t elements = header.withheld ? 0 : block->range.length;
   payload.ForEachRun(elements, [&](int64_t first, absl::Span<const float> run) {
-    float* const sum = round.weighted_sum.data() + first;
-    for (size_t i = 0; i < run.size(); ++i) sum[i] += weight * run[i];
+    AddScaled(run.data(), weight, absl::MakeSpan(round.weighted_sum).subspan(first, run.size()));
   });
   round.weight += samples;
   round.contributors.push_back(header.slot);
@@ -66,7 +66,7 @@ void SyncPush::FinishRounds(Block* block) {
       ++block->version;
     } else {
       const float scale = static_cast<float>(1.0 / round.weight);
-      for (float& element : round.weighted_sum) element *= scale;
+      Scale(scale, absl::MakeSpan(round.weighted_sum));
       updater_->Apply(block, absl::MakeConstSpan(round.weighted_sum), /*rate_factor=*/1.0,
                       /*share=*/1.0);
     }

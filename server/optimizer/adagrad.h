@@ -20,7 +20,8 @@ class Adagrad final : public Optimizer {
     double initial_accumulator = 0;
   };
 
-  explicit Adagrad(Options options) : options_(options) {}
+  // REQUIRES: this machine has `set`.
+  Adagrad(Options options, InstructionSet set) : options_(options), set_(set) {}
 
   absl::string_view name() const override { return "adagrad"; }
   int slots() const override { return 1; }
@@ -31,6 +32,7 @@ class Adagrad final : public Optimizer {
 
  private:
   const Options options_;
+  const InstructionSet set_;
 };
 
 }  // namespace torchps

@@ -4,12 +4,12 @@
 #include <cstddef>
 
 #include "common/check.h"
-#include "server/optimizer/unaligned_float.h"
+#include "server/optimizer/elementwise.h"
 
 namespace torchps {
 namespace {
 
-struct Scalars {
+struct AdamElement {
   float kept;  // 1 - rate * decay where decoupled, else 1
   float l2;    // decay where not decoupled, else 0
   float beta1;
@@ -19,20 +19,18 @@ struct Scalars {
   float corrected_rate;         // rate / (1 - beta1^step)
   float inverse_root_of_bias2;  // 1 / sqrt(1 - beta2^step)
   float epsilon;
-};
 
-void ApplyAdam(Scalars s, float* __restrict values, float* __restrict exp_avg,
-               float* __restrict exp_avg_sq, const UnalignedFloat* __restrict gradient, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) {
-    const float g = gradient[i] + s.l2 * values[i];
-    const float m = s.beta1 * exp_avg[i] + s.one_minus_beta1 * g;
-    const float v = s.beta2 * exp_avg_sq[i] + s.one_minus_beta2 * g * g;
-    exp_avg[i] = m;
-    exp_avg_sq[i] = v;
-    const float denominator = std::sqrt(v) * s.inverse_root_of_bias2 + s.epsilon;
-    values[i] = s.kept * values[i] - s.corrected_rate * (m / denominator);
+  [[gnu::always_inline]] void operator()(float gradient, float& value, float& exp_avg,
+                                         float& exp_avg_sq) const {
+    const float g = gradient + l2 * value;
+    const float m = beta1 * exp_avg + one_minus_beta1 * g;
+    const float v = beta2 * exp_avg_sq + one_minus_beta2 * g * g;
+    exp_avg = m;
+    exp_avg_sq = v;
+    const float denominator = std::sqrt(v) * inverse_root_of_bias2 + epsilon;
+    value = kept * value - corrected_rate * (m / denominator);
   }
-}
+};
 
 }  // namespace
 
@@ -43,7 +41,7 @@ void Adam::Apply(const ApplyParameters& parameters, float* values, absl::Span<fl
   const double step = static_cast<double>(parameters.step);
   const double bias1 = 1.0 - std::pow(options_.beta1, step);
   const double bias2 = 1.0 - std::pow(options_.beta2, step);
-  Scalars s;
+  AdamElement s;
   s.kept = static_cast<float>(decoupled ? 1.0 - parameters.learning_rate * parameters.weight_decay
                                         : 1.0);
   s.l2 = static_cast<float>(decoupled ? 0.0 : parameters.weight_decay);
@@ -54,7 +52,7 @@ void Adam::Apply(const ApplyParameters& parameters, float* values, absl::Span<fl
   s.corrected_rate = static_cast<float>(parameters.learning_rate / bias1);
   s.inverse_root_of_bias2 = static_cast<float>(1.0 / std::sqrt(bias2));
   s.epsilon = static_cast<float>(options_.epsilon);
-  ApplyAdam(s, values, slots[0], slots[1], AtAnyAddress(gradient), n);
+  ForEachElement(set_, s, n, gradient, values, slots[0], slots[1]);
 }
 
 }  // namespace torchps

@@ -27,7 +27,8 @@ class Adam final : public Optimizer {
     Decay decay = Decay::kL2;
   };
 
-  explicit Adam(Options options) : options_(options) {}
+  // REQUIRES: this machine has `set`.
+  Adam(Options options, InstructionSet set) : options_(options), set_(set) {}
 
   absl::string_view name() const override {
     return options_.decay == Decay::kDecoupled ? "adamw" : "adam";
@@ -39,6 +40,7 @@ class Adam final : public Optimizer {
 
  private:
   const Options options_;
+  const InstructionSet set_;
 };
 
 }  // namespace torchps

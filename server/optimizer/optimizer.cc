@@ -22,7 +22,7 @@ absl::Status Missing(absl::string_view field) {
 // Adam and AdamW have the same fields in two messages.
 template <typename Spec>
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeAdam(const Spec& spec, absl::string_view name,
-                                                    Adam::Decay decay) {
+                                                    Adam::Decay decay, InstructionSet set) {
   if (!spec.has_beta1()) return Missing(absl::StrCat(name, ".beta1"));
   if (!spec.has_beta2()) return Missing(absl::StrCat(name, ".beta2"));
   if (!spec.has_epsilon()) return Missing(absl::StrCat(name, ".epsilon"));
@@ -31,27 +31,29 @@ absl::StatusOr<std::unique_ptr<Optimizer>> MakeAdam(const Spec& spec, absl::stri
   options.beta2 = spec.beta2();
   options.epsilon = spec.epsilon();
   options.decay = decay;
-  return std::make_unique<Adam>(options);
+  return std::make_unique<Adam>(options, set);
 }
 
-std::unique_ptr<Optimizer> MakeSgd(const SgdSpec& spec) {
+std::unique_ptr<Optimizer> MakeSgd(const SgdSpec& spec, InstructionSet set) {
   Sgd::Options options;
   options.momentum = spec.momentum();
   options.dampening = spec.dampening();
   options.nesterov = spec.nesterov();
-  return std::make_unique<Sgd>(options);
+  return std::make_unique<Sgd>(options, set);
 }
 
-absl::StatusOr<std::unique_ptr<Optimizer>> MakeAdagrad(const AdagradSpec& spec) {
+absl::StatusOr<std::unique_ptr<Optimizer>> MakeAdagrad(const AdagradSpec& spec,
+                                                       InstructionSet set) {
   if (!spec.has_epsilon()) return Missing("adagrad.epsilon");
   Adagrad::Options options;
   options.lr_decay = spec.lr_decay();
   options.epsilon = spec.epsilon();
   options.initial_accumulator = spec.initial_accumulator();
-  return std::make_unique<Adagrad>(options);
+  return std::make_unique<Adagrad>(options, set);
 }
 
-absl::StatusOr<std::unique_ptr<Optimizer>> MakeRmsProp(const RmsPropSpec& spec) {
+absl::StatusOr<std::unique_ptr<Optimizer>> MakeRmsProp(const RmsPropSpec& spec,
+                                                       InstructionSet set) {
   if (!spec.has_alpha()) return Missing("rmsprop.alpha");
   if (!spec.has_epsilon()) return Missing("rmsprop.epsilon");
   RmsProp::Options options;
@@ -59,7 +61,7 @@ absl::StatusOr<std::unique_ptr<Optimizer>> MakeRmsProp(const RmsPropSpec& spec) 
   options.epsilon = spec.epsilon();
   options.momentum = spec.momentum();
   options.centered = spec.centered();
-  return std::make_unique<RmsProp>(options);
+  return std::make_unique<RmsProp>(options, set);
 }
 
 }  // namespace
@@ -69,18 +71,19 @@ void Optimizer::InitializeSlots(absl::Span<float* const> slots, int64_t n) const
   for (float* const slot : slots) std::fill_n(slot, n, 0.0f);
 }
 
-absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec) {
+absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec,
+                                                         InstructionSet set) {
   switch (spec.kind_case()) {
     case OptimizerSpec::kSgd:
-      return MakeSgd(spec.sgd());
+      return MakeSgd(spec.sgd(), set);
     case OptimizerSpec::kAdam:
-      return MakeAdam(spec.adam(), "adam", Adam::Decay::kL2);
+      return MakeAdam(spec.adam(), "adam", Adam::Decay::kL2, set);
     case OptimizerSpec::kAdamw:
-      return MakeAdam(spec.adamw(), "adamw", Adam::Decay::kDecoupled);
+      return MakeAdam(spec.adamw(), "adamw", Adam::Decay::kDecoupled, set);
     case OptimizerSpec::kAdagrad:
-      return MakeAdagrad(spec.adagrad());
+      return MakeAdagrad(spec.adagrad(), set);
     case OptimizerSpec::kRmsprop:
-      return MakeRmsProp(spec.rmsprop());
+      return MakeRmsProp(spec.rmsprop(), set);
     case OptimizerSpec::KIND_NOT_SET:
       break;
   }

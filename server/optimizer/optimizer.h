@@ -7,6 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/ids.h"
+#include "common/instruction_set.h"
 #include "proto/job.pb.h"
 
 namespace torchps {
@@ -47,14 +48,18 @@ class Optimizer {
   // One pass over n elements; values, each slots[i] and gradient are parallel
   // arrays that do not overlap. `gradient` may lie at any byte address (it is
   // read where the network put it), values and slots at addresses of floats. n
-  // = 0 does nothing. REQUIRES: slots.size() == slots(), parameters.step >= 1.
+  // = 0 does nothing. Denormal numbers, read or computed, count as zero, so
+  // that moments that decay do not slow it down. REQUIRES: slots.size() == slots(), parameters.step
+  // >= 1.
   virtual void Apply(const ApplyParameters& parameters, float* values,
                      absl::Span<float* const> slots, const float* gradient, int64_t n) const = 0;
 };
 
-// The optimizer that a normalised spec (proto/job_spec.h) asks for.
+// The optimizer that a normalised spec (proto/job_spec.h) asks for, in loops for `set`, which this
+// machine has. The bits that it computes are the same with every set.
 // INVALID_ARGUMENT names the field: no kind chosen, or a value missing that
 // normalising fills in.
-absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec);
+absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec,
+                                                         InstructionSet set = BestInstructionSet());
 
 }  // namespace torchps

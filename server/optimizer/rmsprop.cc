@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "common/check.h"
-#include "server/optimizer/unaligned_float.h"
+#include "server/optimizer/elementwise.h"
 
 namespace torchps {
 namespace {
@@ -18,31 +18,40 @@ struct Scalars {
   float momentum;
 };
 
-// `grad_avg` is read and written only where centered, `buffer` only with
-// momentum; else null.
+// Takes the slots that it has: square_avg; where centered grad_avg; with momentum its buffer.
 template <bool kCentered, bool kMomentum>
-void ApplyRmsProp(Scalars s, float* __restrict values, float* __restrict square_avg,
-                  float* __restrict grad_avg, float* __restrict buffer,
-                  const UnalignedFloat* __restrict gradient, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) {
-    const float g = gradient[i] + s.decay * values[i];
-    const float v = s.alpha * square_avg[i] + s.one_minus_alpha * g * g;
-    square_avg[i] = v;
+struct RmsPropElement {
+  Scalars s;
+
+  template <typename... More>
+  [[gnu::always_inline]] void operator()(float gradient, float& value, float& square_avg,
+                                         More&... more) const {
+    const float g = gradient + s.decay * value;
+    const float v = s.alpha * square_avg + s.one_minus_alpha * g * g;
+    square_avg = v;
     float variance = v;
     if constexpr (kCentered) {
-      const float c = s.alpha * grad_avg[i] + s.one_minus_alpha * g;
-      grad_avg[i] = c;
+      float& grad_avg = First(more...);
+      const float c = s.alpha * grad_avg + s.one_minus_alpha * g;
+      grad_avg = c;
       variance = v - c * c;
       variance = variance > 0.0f ? variance : 0.0f;
     }
     float update = g / (std::sqrt(variance) + s.epsilon);
     if constexpr (kMomentum) {
-      update += s.momentum * buffer[i];
-      buffer[i] = update;
+      float& buffer = Last(more...);
+      update += s.momentum * buffer;
+      buffer = update;
     }
-    values[i] -= s.rate * update;
+    value -= s.rate * update;
   }
-}
+
+ private:
+  [[gnu::always_inline]] static float& First(float& first) { return first; }
+  [[gnu::always_inline]] static float& First(float& first, float&) { return first; }
+  [[gnu::always_inline]] static float& Last(float& last) { return last; }
+  [[gnu::always_inline]] static float& Last(float&, float& last) { return last; }
+};
 
 }  // namespace
 
@@ -61,15 +70,15 @@ void RmsProp::Apply(const ApplyParameters& parameters, float* values,
   s.one_minus_alpha = static_cast<float>(1.0 - options_.alpha);
   s.epsilon = static_cast<float>(options_.epsilon);
   s.momentum = static_cast<float>(options_.momentum);
-  const UnalignedFloat* const source = AtAnyAddress(gradient);
   if (options_.centered && has_momentum()) {
-    ApplyRmsProp<true, true>(s, values, slots[0], slots[1], slots[2], source, n);
+    ForEachElement(set_, RmsPropElement<true, true>{s}, n, gradient, values, slots[0], slots[1],
+                   slots[2]);
   } else if (options_.centered) {
-    ApplyRmsProp<true, false>(s, values, slots[0], slots[1], nullptr, source, n);
+    ForEachElement(set_, RmsPropElement<true, false>{s}, n, gradient, values, slots[0], slots[1]);
   } else if (has_momentum()) {
-    ApplyRmsProp<false, true>(s, values, slots[0], nullptr, slots[1], source, n);
+    ForEachElement(set_, RmsPropElement<false, true>{s}, n, gradient, values, slots[0], slots[1]);
   } else {
-    ApplyRmsProp<false, false>(s, values, slots[0], nullptr, nullptr, source, n);
+    ForEachElement(set_, RmsPropElement<false, false>{s}, n, gradient, values, slots[0]);
   }
 }
 

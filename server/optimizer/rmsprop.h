@@ -26,7 +26,8 @@ class RmsProp final : public Optimizer {
     bool centered = false;
   };
 
-  explicit RmsProp(Options options) : options_(options) {}
+  // REQUIRES: this machine has `set`.
+  RmsProp(Options options, InstructionSet set) : options_(options), set_(set) {}
 
   absl::string_view name() const override { return "rmsprop"; }
   int slots() const override { return 1 + (options_.centered ? 1 : 0) + (has_momentum() ? 1 : 0); }
@@ -38,6 +39,7 @@ class RmsProp final : public Optimizer {
   bool has_momentum() const { return options_.momentum != 0; }
 
   const Options options_;
+  const InstructionSet set_;
 };
 
 }  // namespace torchps

@@ -3,55 +3,54 @@
 #include <cstddef>
 
 #include "common/check.h"
-#include "server/optimizer/unaligned_float.h"
+#include "server/optimizer/elementwise.h"
 
 namespace torchps {
 namespace {
 
-struct Scalars {
+struct Plain {
+  float rate;
+  float decay;
+
+  [[gnu::always_inline]] void operator()(float gradient, float& value) const {
+    value -= rate * (gradient + decay * value);
+  }
+};
+
+template <bool kNesterov>
+struct Momentum {
   float rate;
   float decay;
   float momentum;
   float gradient_share;  // 1 - dampening, but 1 in the first step
+
+  [[gnu::always_inline]] void operator()(float gradient, float& value, float& buffer) const {
+    const float g = gradient + decay * value;
+    const float b = momentum * buffer + gradient_share * g;
+    buffer = b;
+    value -= rate * (kNesterov ? g + momentum * b : b);
+  }
 };
-
-void ApplyPlain(Scalars s, float* __restrict values, const UnalignedFloat* __restrict gradient,
-                int64_t n) {
-  for (int64_t i = 0; i < n; ++i) {
-    values[i] -= s.rate * (gradient[i] + s.decay * values[i]);
-  }
-}
-
-template <bool kNesterov>
-void ApplyMomentum(Scalars s, float* __restrict values, float* __restrict buffer,
-                   const UnalignedFloat* __restrict gradient, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) {
-    const float g = gradient[i] + s.decay * values[i];
-    const float b = s.momentum * buffer[i] + s.gradient_share * g;
-    buffer[i] = b;
-    values[i] -= s.rate * (kNesterov ? g + s.momentum * b : b);
-  }
-}
 
 }  // namespace
 
 void Sgd::Apply(const ApplyParameters& parameters, float* values, absl::Span<float* const> slots,
                 const float* gradient, int64_t n) const {
   TPS_DCHECK(slots.size() == static_cast<size_t>(this->slots()), "one array per slot");
-  Scalars s;
-  s.rate = static_cast<float>(parameters.learning_rate);
-  s.decay = static_cast<float>(parameters.weight_decay);
-  s.momentum = static_cast<float>(options_.momentum);
-  // The buffer is zero before the first step, so the share alone makes it the
-  // gradient then.
-  s.gradient_share = parameters.step == 1 ? 1.0f : static_cast<float>(1.0 - options_.dampening);
-  const UnalignedFloat* const source = AtAnyAddress(gradient);
+  const auto rate = static_cast<float>(parameters.learning_rate);
+  const auto decay = static_cast<float>(parameters.weight_decay);
   if (slots.empty()) {
-    ApplyPlain(s, values, source, n);
-  } else if (options_.nesterov) {
-    ApplyMomentum<true>(s, values, slots[0], source, n);
+    return ForEachElement(set_, Plain{rate, decay}, n, gradient, values);
+  }
+  const auto momentum = static_cast<float>(options_.momentum);
+  // The buffer is zero before the first step, so the share alone makes it the gradient then.
+  const float share = parameters.step == 1 ? 1.0f : static_cast<float>(1.0 - options_.dampening);
+  if (options_.nesterov) {
+    ForEachElement(set_, Momentum<true>{rate, decay, momentum, share}, n, gradient, values,
+                   slots[0]);
   } else {
-    ApplyMomentum<false>(s, values, slots[0], source, n);
+    ForEachElement(set_, Momentum<false>{rate, decay, momentum, share}, n, gradient, values,
+                   slots[0]);
   }
 }
 

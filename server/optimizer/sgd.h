@@ -20,7 +20,8 @@ class Sgd final : public Optimizer {
     bool nesterov = false;
   };
 
-  explicit Sgd(Options options) : options_(options) {}
+  // REQUIRES: this machine has `set`.
+  Sgd(Options options, InstructionSet set) : options_(options), set_(set) {}
 
   absl::string_view name() const override { return "sgd"; }
   int slots() const override { return options_.momentum != 0 ? 1 : 0; }
@@ -30,6 +31,7 @@ class Sgd final : public Optimizer {
 
  private:
   const Options options_;
+  const InstructionSet set_;
 };
 
 }  // namespace torchps
