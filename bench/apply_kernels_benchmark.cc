@@ -180,9 +180,12 @@ void Apply(benchmark::State& state, const std::string& text, InstructionSet set,
 
 // Stochastic gradient descent with momentum, once more.
 struct Momentum {
+  float rate;
+  float momentum;
+
   [[gnu::always_inline]] void operator()(float gradient, float& value, float& buffer) const {
-    buffer = 0.9f * buffer + gradient;
-    value -= 1e-3f * buffer;
+    buffer = momentum * buffer + gradient;
+    value -= rate * buffer;
   }
 };
 
@@ -192,8 +195,8 @@ void Unflushed(benchmark::State& state) {
   Measure(
       state, row, 1, [&] { row.FillSlots(1e-39f); },
       [](const float* gradient, float* values, absl::Span<float* const> slots, int64_t n) {
-        RunVectorised<ElementLoop<Momentum>>(BestInstructionSet(), Momentum(), n, gradient, values,
-                                             slots[0]);
+        RunVectorised<ElementLoop<Momentum>>(BestInstructionSet(), Momentum{1e-3f, 0.9f}, n,
+                                             gradient, values, slots[0]);
       });
 }
 

@@ -26,14 +26,14 @@ class ElementLoop {
                                          const float* __restrict gradient_at_any_address,
                                          float* __restrict values, Slots* __restrict... slots) {
     const UnalignedFloat* const gradient = AtAnyAddress(gradient_at_any_address);
-    int64_t i = 0;
-    for (; i + kStrip <= n; i += kStrip) {
+    const int64_t whole_strips = n - n % kStrip;
+    for (int64_t i = 0; i < whole_strips; i += kStrip) {
       Prefetch(gradient_at_any_address + i);
       Prefetch(values + i);
       (Prefetch(slots + i), ...);
       for (int64_t j = i; j < i + kStrip; ++j) element(gradient[j], values[j], slots[j]...);
     }
-    for (; i < n; ++i) element(gradient[i], values[i], slots[i]...);
+    for (int64_t i = whole_strips; i < n; ++i) element(gradient[i], values[i], slots[i]...);
   }
 
  private:
