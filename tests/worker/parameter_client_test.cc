@@ -53,6 +53,7 @@ class ParameterClientTest : public ::testing::Test {
     for (const auto& server : servers_) options.servers.push_back(server->endpoint());
     options.layout = layout_;
     options.block_map = block_map_;
+    options.job = job_;
     options.job.set_name("the job");
     options.job_id = 77;
     options.slot = 3;
@@ -77,6 +78,7 @@ class ParameterClientTest : public ::testing::Test {
 
   SteadyClock clock_;
   StopLatch stop_;
+  JobSpec job_;
   ModelLayout layout_;
   BlockMap block_map_;
   std::vector<std::unique_ptr<FakeParameterServer>> servers_;
@@ -352,6 +354,43 @@ TEST_F(ParameterClientTest, AFrameOfTheWrongLengthIsRefused) {
       std::string(pull.status().message()),
       AllOf(HasSubstr("server 1"), HasSubstr("block 1: 4 elements in FLOAT32 take 16 bytes"),
             HasSubstr("has 12")));
+}
+
+TEST_F(ParameterClientTest, AnEncodedPushIsRepeatedByteForByteAndItsErrorGoesWithTheNext) {
+  job_.mutable_wire()->mutable_push()->set_kind(EncodingSpec::TOP_K);
+  job_.mutable_wire()->mutable_push()->set_fraction(0.5);
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  // Initial values go as they are.
+  ASSERT_TRUE(client->Initialize(values_).ok());
+  servers_[0]->AddPushFault({grpc::StatusCode::UNAVAILABLE, /*after_frames=*/2});
+  ASSERT_TRUE(Push(*client, 1).ok());
+  servers_[0]->SetVerdict(REJECTED_STALE, 13);
+  ASSERT_TRUE(Push(*client, 2).ok());
+  servers_[0]->SetVerdict(ACCEPTED, 0);
+  ASSERT_TRUE(Push(*client, 3).ok());
+
+  const auto pushes = servers_[0]->pushes();
+  ASSERT_THAT(pushes, SizeIs(5));
+  EXPECT_EQ(pushes[0].frames[0].encoding(), EncodingSpec::FLOAT32);
+  EXPECT_TRUE(pushes[1].failed);
+  // Block 0 has the gradient 1, 2, 3, 4: the two largest go, as pairs of index and value.
+  const auto entries = [](const PushFrame& frame) {
+    EXPECT_EQ(frame.encoding(), EncodingSpec::TOP_K);
+    std::vector<std::pair<uint32_t, float>> pairs(frame.payload().size() / 8);
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      std::memcpy(&pairs[i].first, frame.payload().data() + 8 * i, 4);
+      std::memcpy(&pairs[i].second, frame.payload().data() + 8 * i + 4, 4);
+    }
+    return pairs;
+  };
+  using Pairs = std::vector<std::pair<uint32_t, float>>;
+  EXPECT_EQ(entries(pushes[1].frames[0]), (Pairs{{2, 3.0f}, {3, 4.0f}}));
+  EXPECT_EQ(pushes[2].frames[0].payload(), pushes[1].frames[0].payload());
+  // What was left, 1 and 2, comes on top; of equal ones the first go.
+  EXPECT_EQ(entries(pushes[3].frames[0]), (Pairs{{1, 4.0f}, {3, 4.0f}}));
+  // That was rejected, so all of it is still there: 3, 6, 6, 8.
+  EXPECT_EQ(entries(pushes[4].frames[0]), (Pairs{{1, 6.0f}, {3, 8.0f}}));
 }
 
 TEST_F(ParameterClientTest, RejectedBlocksAreCountedAndAreNoError) {
