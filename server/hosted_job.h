@@ -20,6 +20,7 @@
 #include "proto/frame_codec.h"
 #include "proto/job.pb.h"
 #include "proto/parameter_service.pb.h"
+#include "server/apply_helper.h"
 #include "server/block_updater.h"
 #include "server/parameter_store.h"
 #include "server/pull_gate.h"
@@ -151,6 +152,8 @@ class HostedJob {
   RisingNumber rounds_ ABSL_GUARDED_BY(mutex_);  // SYNC: push replies wait for their round
   IntegerHistogram clock_gap_ ABSL_GUARDED_BY(mutex_);
   std::map<SlotId, SlotFigures> figures_ ABSL_GUARDED_BY(mutex_);
+
+  ApplyHelper helper_;
 };
 
 }  // namespace torchps
