@@ -7,8 +7,8 @@
 // `warm` is one block with its gradient over and over. With two threads each has its own row. Times
 // are processor time of the thread, so a neighbour on the same core does not count. Told are:
 //
-//   gradient: bytes of gradient consumed per second by one thread. What the wire has to bring.
-//   memory: bytes read and written, values and slots both ways, gradient one way.
+//   gradient: GB/s of gradient consumed by one thread. What the wire has to bring.
+//   memory: GB/s read and written, values and slots both ways, gradient one way.
 //   of_limit: time of the empty loop / time of the optimizer. 1 is as fast as memory allows.
 //
 // `denormal` rows begin every pass with slots that have decayed below the smallest normal float;
@@ -129,8 +129,8 @@ class Row {
 // `arrays`: how many float arrays one pass reads or writes, counting both.
 void Report(benchmark::State& state, double bytes, int arrays, double seconds, double limit) {
   const auto average = benchmark::Counter::kAvgThreads;
-  state.counters["gradient"] = benchmark::Counter(bytes / seconds, average);
-  state.counters["memory"] = benchmark::Counter(bytes * arrays / seconds, average);
+  state.counters["gradient"] = benchmark::Counter(bytes / seconds / 1e9, average);
+  state.counters["memory"] = benchmark::Counter(bytes * arrays / seconds / 1e9, average);
   state.counters["of_limit"] = benchmark::Counter(limit / seconds, average);
 }
 
@@ -214,7 +214,7 @@ void Finite(benchmark::State& state, InstructionSet set, int64_t blocks) {
     ++passes;
   }
   state.counters["gradient"] =
-      static_cast<double>(passes * row.elements()) * sizeof(float) / seconds;
+      static_cast<double>(passes * row.elements()) * sizeof(float) / seconds / 1e9;
 }
 
 void RegisterAll() {
