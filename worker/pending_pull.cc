@@ -111,14 +111,17 @@ class PendingPull::Round final : public CallRound {
       return absl::InvalidArgumentError("sent a block where its shared memory was asked for");
     }
     const std::vector<BlockId>& owned = options_.block_map->owned_by(server.index());
+    const bool knows = KnowsWhatItHas(server) && options_.exact;
     std::vector<size_t> left(owned.size());
     std::iota(left.begin(), left.end(), 0);
     for (int pass = 0; pass < kMaxPasses && !left.empty(); ++pass) {
       if (pass > 0) std::this_thread::yield();
       const auto is_read = [&](size_t index) {
         const BlockRange& block = options_.block_map->blocks()[owned[index]];
+        // Version 0 may be written more than once.
+        const Version have = knows && Had(block.id) > 0 ? Had(block.id) : kNoVersion;
         const std::optional<Version> version =
-            shared.Read(index, kNoVersion, options_.values.data() + block.offset);
+            shared.Read(index, have, options_.values.data() + block.offset);
         if (version.has_value()) versions_[block.id] = *version;
         return version.has_value();
       };

@@ -150,6 +150,23 @@ TEST_F(SharedMemoryClientTest, NamesAndVerdictsGoThroughTheNetworkAndNothingElse
   EXPECT_THAT(said_, IsEmpty());
 }
 
+TEST_F(SharedMemoryClientTest, WhatTheWorkerHasIsNotCopiedAgain) {
+  for (int server = 0; server < 2; ++server) Offer(server, values_[server]->offer());
+  const auto client = Greet();
+  std::vector<float> pulled(layout_.size());
+  HeldValues held;
+  ASSERT_TRUE(client->Pull(0, /*read_only=*/false, absl::MakeSpan(pulled), &held).ok());
+  std::fill(pulled.begin(), pulled.end(), 99.0f);
+  Head(0, 1).BeginChange();
+  Head(0, 1).EndChange(300);
+  ASSERT_TRUE(client->Pull(0, /*read_only=*/false, absl::MakeSpan(pulled), &held).ok());
+  // Block 2 has changed; block 5 is averaged, and the worker changes those itself.
+  const std::vector<float> expected = {99.0f, 99.0f, -2.0f, 99.0f, 99.0f, -5.0f};
+  for (const BlockRange& block : map_.blocks()) {
+    EXPECT_EQ(pulled[block.offset], expected[block.id]) << "block " << block.id;
+  }
+}
+
 TEST_F(SharedMemoryClientTest, BlocksOfOneVersionGoInOneFrame) {
   Offer(0, values_[0]->offer());
   const auto client = Greet();
