@@ -317,8 +317,8 @@ void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, Checker
               std::max(workers - 1, 0));
   LagContract* lag = consistency->mutable_lag();
   if (!lag->has_free_lag()) {
-    // Values that were pulled during the step before are about a step older.
-    lag->set_free_lag(consistency->prefetch() ? 2 * workers - 1 : std::max(workers - 1, 1));
+    // Values that were pulled before the slot's own last push lack that too.
+    lag->set_free_lag(consistency->prefetch() ? workers : std::max(workers - 1, 1));
   }
   if (!lag->has_max_lag()) lag->set_max_lag(int64_t{4} * workers);
   check.Range<int64_t>("consistency.lag.free_lag", lag->free_lag(), 1, kMaxSamples);

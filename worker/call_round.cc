@@ -29,6 +29,13 @@ absl::Status CallRound::Wait() {
 void CallRound::Begin(grpc::CompletionQueue* queue) {
   queue_ = queue;
   give_up_at_ = clock_->Now() + rules_.patience;
+  for (Part& part : parts_) part.next_try = rules_.not_before;
+}
+
+void CallRound::Hurry() {
+  for (Part& part : parts_) {
+    if (part.next_try == rules_.not_before) part.next_try = absl::ZeroDuration();
+  }
 }
 
 absl::Duration CallRound::Advance() {

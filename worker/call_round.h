@@ -37,6 +37,8 @@ class CallRound {
     absl::Duration grace_after_stop = absl::ZeroDuration();
     // Ends the round earlier than the servers' own patience.
     absl::Duration patience = absl::InfiniteDuration();
+    // No call is made before this time.
+    absl::Duration not_before = absl::ZeroDuration();
   };
 
   CallRound(const Clock* clock, StopLatch* stop, Rules rules,
@@ -55,6 +57,8 @@ class CallRound {
   void Begin(grpc::CompletionQueue* queue);
   // Does what is due by now. Returns when the next thing is, infinite where only an event helps.
   absl::Duration Advance();
+  // Makes the first calls now, whatever `not_before` says.
+  void Hurry();
   // Gives up: the round finishes with `status` when no call is in flight any more.
   void Fail(const absl::Status& status);
   bool finished() const { return finished_; }

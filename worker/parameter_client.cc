@@ -117,8 +117,8 @@ absl::StatusOr<PullResult> ParameterClient::Pull(Step clock, bool read_only,
 }
 
 std::unique_ptr<PendingPull> ParameterClient::BeginPull(Step clock, PullKind kind,
-                                                        absl::Span<float> values,
-                                                        HeldValues* held) {
+                                                        absl::Span<float> values, HeldValues* held,
+                                                        absl::Duration not_before) {
   TPS_CHECK(static_cast<int64_t>(values.size()) == options_.layout.size(),
             "a pull into a vector of another length than the layout's");
   PendingPull::Options pull;
@@ -131,6 +131,7 @@ std::unique_ptr<PendingPull> ParameterClient::BeginPull(Step clock, PullKind kin
   pull.incarnation = options_.incarnation;
   pull.step = clock;
   pull.kind = kind;
+  pull.not_before = not_before;
   pull.values = values;
   pull.held = held;
   pull.exact = options_.job.wire().pull().kind() == EncodingSpec::FLOAT32;

@@ -95,10 +95,11 @@ class ParameterClient {
                                   HeldValues* held = nullptr);
 
   // The same in two halves. Pushes that are begun before the pull is finished are based on the
-  // versions of the one before. A pull may be ahead of the push of step `clock`. The client
-  // outlives what it returns.
+  // versions of the one before. A pull may be ahead of the push of step `clock`; it begins at
+  // `not_before`, or when it is finished. The client outlives what it returns.
   std::unique_ptr<PendingPull> BeginPull(Step clock, PullKind kind, absl::Span<float> values,
-                                         HeldValues* held = nullptr);
+                                         HeldValues* held = nullptr,
+                                         absl::Duration not_before = absl::ZeroDuration());
 
   // Pushes `gradients` (layout.trained_size()) and the values of the averaged buffers
   // (layout.averaged_size()), computed from `weight` samples on what the last finished pull

@@ -22,8 +22,9 @@ namespace {
 constexpr int kMaxPasses = 500;
 constexpr Version kNoVersion = -1;
 
-CallRound::Rules PullRules(PullKind kind) {
+CallRound::Rules PullRules(PullKind kind, absl::Duration not_before) {
   CallRound::Rules rules;
+  rules.not_before = not_before;
   rules.may_park = true;
   // Whoever only reads was never greeted, and need not be.
   if (kind == PullKind::kReadOnly) rules.forgotten = CallRound::Rules::Forgotten::kFail;
@@ -35,7 +36,8 @@ CallRound::Rules PullRules(PullKind kind) {
 class PendingPull::Round final : public CallRound {
  public:
   explicit Round(Options options)
-      : CallRound(options.clock, options.stop, PullRules(options.kind), options.servers),
+      : CallRound(options.clock, options.stop, PullRules(options.kind, options.not_before),
+                  options.servers),
         options_(std::move(options)),
         versions_(options_.block_map->blocks().size()),
         rest_by_network_(options_.block_map->servers()),
@@ -56,6 +58,7 @@ class PendingPull::Round final : public CallRound {
   using Brought = absl::flat_hash_set<BlockId>;
 
   std::unique_ptr<ClientCall> MakeCall(RemoteServer& server) override {
+    began_ = std::min(began_, options_.clock->Now());
     PullRequest request;
     request.set_slot(options_.slot);
     request.set_incarnation(options_.incarnation);
@@ -136,6 +139,7 @@ class PendingPull::Round final : public CallRound {
     result_.floor = std::min(result_.floor, header.floor);
     const auto parked_us = static_cast<int64_t>(header.parked_us);
     result_.parked = std::max(result_.parked, absl::Microseconds(parked_us));
+    result_.moving = options_.clock->Now() - began_ - result_.parked;
     server.HasServed();
   }
 
@@ -177,6 +181,7 @@ class PendingPull::Round final : public CallRound {
   }
 
   const Options options_;
+  absl::Duration began_ = absl::InfiniteDuration();
   std::vector<Version> versions_;
   // By server: shared memory did not bring every block.
   std::vector<bool> rest_by_network_;
@@ -188,6 +193,8 @@ class PendingPull::Round final : public CallRound {
 
 PendingPull::PendingPull(Options options)
     : loop_(options.loop),
+      clock_(options.clock),
+      not_before_(options.not_before),
       versions_(options.versions),
       held_(options.held),
       round_(std::make_shared<Round>(std::move(options))) {
@@ -201,6 +208,7 @@ PendingPull::~PendingPull() {
 }
 
 absl::StatusOr<PullResult> PendingPull::Finish() {
+  if (clock_->Now() < not_before_) loop_->Post([round = round_] { round->Hurry(); });
   const absl::Status status = round_->Wait();
   finished_ = true;
   if (!status.ok()) return status;

@@ -22,6 +22,8 @@ struct PullResult {
   Step floor = 0;
   // The longest that a server's staleness bound held this pull.
   absl::Duration parked;
+  // What it took beside that, from its beginning to the last value.
+  absl::Duration moving;
 };
 
 // By which right a pull reads.
@@ -50,6 +52,8 @@ class PendingPull {
     // What the pull claims to have finished.
     Step step = 0;
     PullKind kind = PullKind::kBounded;
+    // It begins at this time, or when somebody waits for it.
+    absl::Duration not_before = absl::ZeroDuration();
     // As many as the block map has.
     absl::Span<float> values;
     // What `values` hold; Finish() brings it up to date. Null: nothing is known of them.
@@ -73,6 +77,8 @@ class PendingPull {
   class Round;
 
   CallLoop* const loop_;
+  const Clock* const clock_;
+  const absl::Duration not_before_;
   std::vector<Version>* const versions_;
   HeldValues* const held_;
   const std::shared_ptr<Round> round_;

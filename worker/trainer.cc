@@ -14,6 +14,16 @@ namespace {
 // themselves.
 constexpr int kMaxNonfiniteInARow = 10;
 
+// Weight of the newest in what the last ones took.
+constexpr double kNewest = 0.2;
+// Of what a pull is expected to take, what is set aside for it: pulls vary more than passes do.
+constexpr double kPullMargin = 3;
+
+absl::Duration Blend(absl::Duration known, absl::Duration newest) {
+  if (known == absl::ZeroDuration()) return newest;
+  return known * (1 - kNewest) + newest * kNewest;
+}
+
 }  // namespace
 
 class Trainer::StepObserver final : public Learner::Observer {
@@ -150,12 +160,10 @@ absl::Status Trainer::PullValues() {
   }
   const absl::Duration began = options_.clock->Now();
   absl::StatusOr<PullResult> pull;
-  absl::Duration since = began;
   absl::Status taken;
   if (ahead_ != nullptr) {
     pull = ahead_->Finish();
     ahead_.reset();
-    since = ahead_since_;
     if (pull.ok()) taken = options_.model->UseNextValues();
     std::swap(held_, next_held_);
   } else {
@@ -166,12 +174,12 @@ absl::Status Trainer::PullValues() {
   if (!taken.ok()) return taken;
   // In SYNC the rounds completed without this slot, as a straggler, are rounds it will not push to.
   if (sync_) clock_ = std::max(clock_, pull->floor);
-  const absl::Duration now = options_.clock->Now();
-  // A pull is parked first and moves values then: of the time since it began, what was spent here
-  // is the end.
-  const absl::Duration moving = std::max(now - since - pull->parked, absl::ZeroDuration());
-  const absl::Duration pulled = std::min(now - began, moving);
-  const absl::Duration waited = now - began - pulled;
+  pull_time_ = Blend(pull_time_, pull->moving);
+  const absl::Duration took = options_.clock->Now() - began;
+  // A pull is parked first and moves values then: what was spent here was the end of it.
+  const absl::Duration waited =
+      std::min(pull->parked, std::max(took - pull->moving, absl::ZeroDuration()));
+  const absl::Duration pulled = took - waited;
   figures_.set_wait_seconds(figures_.wait_seconds() + absl::ToDoubleSeconds(waited));
   figures_.set_pull_seconds(figures_.pull_seconds() + absl::ToDoubleSeconds(pulled));
   progress_.Add(0, 0, waited);
@@ -204,21 +212,27 @@ absl::Status Trainer::TrainStep(absl::Span<const int64_t> samples) {
   }
   push_->AllReady();
   pushed_ = *gradient;
+  backward_time_ = Blend(backward_time_, options_.clock->Now() - transfers_since_);
   return absl::OkStatus();
 }
 
 absl::Status Trainer::BeginTransfers(int64_t samples) {
   if (absl::Status status = FinishPush(); !status.ok()) return status;
+  transfers_since_ = options_.clock->Now();
   // A gradient that is to be clipped has been looked at as a whole before any of it is sent.
   const bool check_finite = options_.job.training().clip_norm() == 0;
   push_ = options_.parameters->BeginPush(clock_ + 1, samples, options_.model->gradients(),
                                          options_.model->averaged(), check_finite);
   if (prefetch_) {
-    ahead_since_ = options_.clock->Now();
-    ahead_ = options_.parameters->BeginPull(clock_ + 1, PullKind::kAhead,
-                                            options_.model->next_values(), &next_held_);
+    ahead_ = options_.parameters->BeginPull(
+        clock_ + 1, PullKind::kAhead, options_.model->next_values(), &next_held_, LatestPull());
   }
   return absl::OkStatus();
+}
+
+absl::Duration Trainer::LatestPull() const {
+  return transfers_since_ +
+         std::max(backward_time_ - pull_time_ * kPullMargin, absl::ZeroDuration());
 }
 
 absl::Status Trainer::FinishPush() {

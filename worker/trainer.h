@@ -32,11 +32,12 @@ namespace torchps {
 //
 //   forward t | backward t                       | forward t + 1 | backward t + 1
 //             | push t: blocks as they are final ..... its end   |
-//             | pull of the values of t + 1 ...  |
+//             |      pull of the values of t + 1 |
 //
 // The push of step t must have ended before backward t + 1 writes the next gradient into the same
 // memory, and before a lease is handed in, so that no sample counts as used whose gradient is not
-// applied. The values pulled meanwhile lack the slot's own step t; the bound counts it
+// applied. The pull begins as late as it can and still be done when backward is, so that the values
+// are not older than need be. What of the slot's own step t they lack, the bound counts
 // (docs/design.md, "Consistency").
 //
 // Thread-compatible: all of it runs on the thread that calls Run(). Borrows everything.
@@ -82,6 +83,8 @@ class Trainer {
   // The values of the next step, pulled already or now.
   absl::Status PullValues();
   absl::Status TrainStep(absl::Span<const int64_t> samples);
+  // When to begin a pull that is to end with the backward pass that begins now.
+  absl::Duration LatestPull() const;
   // Begins the push of a step on so many samples, and the pull of the next one's values.
   absl::Status BeginTransfers(int64_t samples);
   // Waits for the push under way, if there is one, and enters it in the books.
@@ -114,9 +117,12 @@ class Trainer {
   // all of its blocks are ready.
   std::unique_ptr<PendingPush> push_;
   Learner::Gradient pushed_;
-  // The next step's values, on their way to the model's next_values() since `ahead_since_`.
+  // The next step's values, on their way to the model's next_values(), now or soon.
   std::unique_ptr<PendingPull> ahead_;
-  absl::Duration ahead_since_;
+  // How long the last backward passes and pulls took, the newest counting most.
+  absl::Duration transfers_since_;
+  absl::Duration backward_time_;
+  absl::Duration pull_time_;
 };
 
 }  // namespace torchps

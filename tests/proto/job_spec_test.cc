@@ -86,7 +86,7 @@ TEST(JobSpecTest, FillsInWhatTheChosenPartsNeed) {
   EXPECT_EQ(Normalized("wire { push { kind: TOP_K } }").wire().push().ShortDebugString(),
             "kind: TOP_K fraction: 0.01");
   EXPECT_EQ(Normalized("workers: 5").consistency().lag().ShortDebugString(),
-            "free_lag: 9 max_lag: 20");
+            "free_lag: 5 max_lag: 20");
   EXPECT_EQ(Normalized("workers: 5 consistency { prefetch: false }")
                 .consistency()
                 .lag()

@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/eventually.h"
 #include "tests/worker/fake_parameter_server.h"
 
 namespace torchps {
@@ -196,6 +197,32 @@ TEST_F(ParameterClientTest, APushGoesOnWhileAPullWaits) {
   EXPECT_EQ(servers_[1]->pushes()[0].frames[0].base_version(), 0);
   EXPECT_EQ(servers_[1]->pushes()[1].frames[0].base_version(), 101);
   EXPECT_TRUE(servers_[1]->pulls()[0].ahead());
+}
+
+TEST_F(ParameterClientTest, APullThatIsNotDueBeginsWhenItIsWaitedFor) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  const absl::Duration later = clock_.Now() + absl::Hours(1);
+  {
+    const auto dropped =
+        client->BeginPull(1, PullKind::kAhead, absl::MakeSpan(values_), nullptr, later);
+  }
+  const auto pull = client->BeginPull(1, PullKind::kAhead, absl::MakeSpan(values_), nullptr, later);
+  ASSERT_TRUE(Push(*client, 1).ok()) << "which leaves the pull all the time to begin";
+  EXPECT_THAT(servers_[0]->pulls(), SizeIs(0));
+  const auto pulled = pull->Finish();
+  ASSERT_TRUE(pulled.ok()) << pulled.status();
+  EXPECT_THAT(servers_[0]->pulls(), SizeIs(1));
+  EXPECT_LT(pulled->moving, absl::Minutes(1)) << "the time before it began does not count";
+}
+
+TEST_F(ParameterClientTest, APullThatBeginsByItselfIsThereWhenItIsWaitedFor) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  const auto pull = client->BeginPull(1, PullKind::kAhead, absl::MakeSpan(values_), nullptr,
+                                      clock_.Now() + absl::Milliseconds(20));
+  EXPECT_TRUE(Eventually([&] { return !servers_[1]->pulls().empty(); }));
+  ASSERT_TRUE(pull->Finish().ok());
 }
 
 TEST_F(ParameterClientTest, APullThatNobodyWantsAnyMoreIsDropped) {
