@@ -11,7 +11,8 @@ FIELDS = ("case", "size", "workers", "servers", "gbps", "ratio_to_raw_tcp", "cpu
           "p50_us", "p99_us", "rss_mb")
 # Told by their medians where a sample has them.
 FIGURES = ("gbps", "cpu_s_per_gb", "p50_us", "p99_us", "rss_mb", "calls_per_s", "fairness",
-           "median_us", "ceiling_mb", "seconds", "gradient_gbps", "of_limit")
+           "median_us", "ceiling_mb", "seconds", "gradient_gbps", "of_limit",
+           "times_torch")
 
 
 def key_of(sample):
@@ -60,10 +61,6 @@ def aggregate(samples):
         if key[0] == "train_step" and key[6].endswith("/worker"):
             alone = groups.get((*key[:3], 0, *key[4:6], key[6].replace("/worker", "/alone")), [])
             row["times_alone"] = paired_ratio(group, alone, "p50_us")
-        if key[0] == "apply_kernel":
-            optimizer = key[6].split("/")[1]
-            torch = groups.get((*key[:6], f"torch/{optimizer}"), [])
-            row["times_torch"] = paired_ratio(group, torch, "gradient_gbps")
         rows.append({field: rounded(value) for field, value in row.items()})
     return rows
 

@@ -151,8 +151,7 @@ def kernels(rows):
         ("GB/s read and written", wanted, lambda row: show(row, "gbps", "{:.1f}")),
         ("of the memory's limit", wanted, lambda row: show(row, "of_limit", "{:.2f}")),
         ("GB/s of gradient", wanted, lambda row: show(row, "gradient_gbps", "{:.1f}")),
-        ("times torch::optim", wanted, lambda row: show(row, "times_torch", "{:.2f}")
-         if not row["variant"].startswith("torch/") else "")])
+        ("times torch::optim", wanted, lambda row: show(row, "times_torch", "{:.2f}"))])
 
 
 def summary(rows):

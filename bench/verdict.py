@@ -116,14 +116,14 @@ def small(rows):
 
 def kernels(rows):
     for row in rows.all("apply_kernel"):
-        memory, optimizer = row["variant"].split("/")[:2]
-        if memory != "cold" or "threads:" not in row["variant"]:
-            continue
-        if optimizer in ("sgd", "sgd_momentum", "adamw"):
+        optimizer = row["variant"].removeprefix("cold/").split("/")[0]
+        judged = row["variant"].startswith("cold/") and "threads:" in row["variant"]
+        if judged and optimizer in ("sgd", "sgd_momentum", "adamw"):
             yield Bar(4, f"{row['variant']}: of the memory bandwidth limit", row.get("of_limit"),
                       least=0.85)
-        if optimizer == "adam" and row["variant"].endswith("threads:1"):
-            yield Bar(4, f"{row['variant']}: times torch::optim", row.get("times_torch"), least=2.0)
+        if row.get("times_torch") is not None:
+            yield Bar(4, f"{optimizer}: times torch::optim", row["times_torch"],
+                      least=2.0 if optimizer == "adam" else None)
 
 
 def encodings(rows):
