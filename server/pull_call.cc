@@ -8,6 +8,12 @@
 #include "proto/status_codec.h"
 
 namespace torchps {
+namespace {
+
+// Copying as much takes less time than waking another thread.
+constexpr int64_t kShortBlockBytes = 64 << 10;
+
+}  // namespace
 
 void PullCall::Listen(Acceptor acceptor, ParameterServer* server) {
   auto call = std::shared_ptr<PullCall>(new PullCall(std::move(acceptor), server));
@@ -84,6 +90,7 @@ void PullCall::Serve(const HostedJob::PullGrant& grant) {
     decided_ = true;
   }
   grant_ = grant;
+  written_tag_.SetLong(job_->store().largest_block_bytes() > kShortBlockBytes);
   if (shared_) {
     SendShared();
   } else {

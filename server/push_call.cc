@@ -9,6 +9,9 @@
 namespace torchps {
 namespace {
 
+// Applying as much takes less time than waking another thread.
+constexpr int64_t kShortFrameBytes = 64 << 10;
+
 grpc::ByteBuffer Serialize(const PushReply& reply) {
   grpc::Slice slice(reply.SerializeAsString());
   return grpc::ByteBuffer(&slice, 1);
@@ -38,6 +41,7 @@ void PushCall::OnArrived(bool ok) {
     return;
   }
   frame_bytes_ = job_->store().largest_block_bytes();
+  frame_tag_.SetLong(frame_bytes_ > kShortFrameBytes);
   AskForFrame();
 }
 

@@ -162,9 +162,20 @@ std::shared_ptr<grpc::Channel> Server::InProcessChannel() {
 }
 
 void Server::Poll() {
-  void* tag = nullptr;
-  bool ok = false;
-  while (queue_->Next(&tag, &ok)) static_cast<CompletionTag*>(tag)->Proceed(ok);
+  while (true) {
+    CompletionTag* tag = nullptr;
+    bool ok = false;
+    {
+      MutexLock lock(&polling_);
+      do {
+        if (tag != nullptr) tag->Proceed(ok);
+        void* next = nullptr;
+        if (!queue_->Next(&next, &ok)) return;
+        tag = static_cast<CompletionTag*>(next);
+      } while (!tag->is_long());
+    }
+    tag->Proceed(ok);
+  }
 }
 
 void Server::WatchLeases() {

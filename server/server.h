@@ -87,6 +87,10 @@ class Server {
   std::unique_ptr<grpc::Server> server_;
   std::vector<std::thread> threads_;
 
+  // Held by the one thread that polls, and handles by itself whatever is short: waking another
+  // thread to poll meanwhile costs more.
+  Mutex polling_ ABSL_ACQUIRED_BEFORE(mutex_);
+
   Mutex mutex_;
   CondVar state_changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

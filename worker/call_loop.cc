@@ -14,7 +14,8 @@ void CallLoop::Wake::Set(grpc::CompletionQueue* queue) {
   alarm_.Set(queue, gpr_inf_past(GPR_CLOCK_REALTIME), static_cast<QueueEvent*>(this));
 }
 
-CallLoop::CallLoop(const Clock* clock, StopLatch* stop) : clock_(clock) {
+CallLoop::CallLoop(const Clock* clock, StopLatch* stop, absl::Duration spin)
+    : clock_(clock), spin_(spin) {
   thread_ = std::thread([this] { Run(); });
   // Rounds ask the latch themselves whenever they are advanced.
   on_stop_.emplace(stop, [this] { Post([] {}); });
@@ -59,14 +60,27 @@ void CallLoop::RunPosted() {
 void CallLoop::Run() {
   while (!stopping_) {
     const absl::Duration wake_at = AdvanceRounds();
-    void* tag = nullptr;
-    bool ok = false;
-    const absl::Time deadline = absl::Now() + (wake_at - clock_->Now());
-    const auto next = queue_.AsyncNext(&tag, &ok, absl::ToChronoTime(deadline));
-    TPS_CHECK(next != grpc::CompletionQueue::SHUTDOWN, "the queue outlives the loop's thread");
-    if (next == grpc::CompletionQueue::GOT_EVENT) static_cast<QueueEvent*>(tag)->Happened(ok);
+    AwaitEvent(wake_at);
   }
   TPS_CHECK(rounds_.empty(), "a round outlived its loop");
+}
+
+void CallLoop::AwaitEvent(absl::Duration wake_at) {
+  void* tag = nullptr;
+  bool ok = false;
+  auto next = grpc::CompletionQueue::TIMEOUT;
+  if (!rounds_.empty() && spin_ > absl::ZeroDuration()) {
+    const absl::Duration until = clock_->Now() + std::min(spin_, wake_at - clock_->Now());
+    do {
+      next = queue_.AsyncNext(&tag, &ok, gpr_inf_past(GPR_CLOCK_REALTIME));
+    } while (next == grpc::CompletionQueue::TIMEOUT && clock_->Now() < until);
+  }
+  if (next == grpc::CompletionQueue::TIMEOUT) {
+    const absl::Time deadline = absl::Now() + (wake_at - clock_->Now());
+    next = queue_.AsyncNext(&tag, &ok, absl::ToChronoTime(deadline));
+  }
+  TPS_CHECK(next != grpc::CompletionQueue::SHUTDOWN, "the queue outlives the loop's thread");
+  if (next == grpc::CompletionQueue::GOT_EVENT) static_cast<QueueEvent*>(tag)->Happened(ok);
 }
 
 absl::Duration CallLoop::AdvanceRounds() {

@@ -25,7 +25,8 @@ namespace torchps {
 // Begin() and Post() are thread-safe. Borrows clock and latch.
 class CallLoop {
  public:
-  CallLoop(const Clock* clock, StopLatch* stop);
+  // While a round is under way the thread polls for `spin` after each event before it sleeps.
+  CallLoop(const Clock* clock, StopLatch* stop, absl::Duration spin = absl::ZeroDuration());
   // REQUIRES: every round has finished, and nobody posts any more.
   ~CallLoop();
   CallLoop(const CallLoop&) = delete;
@@ -58,7 +59,11 @@ class CallLoop {
   // is due, infinite where there is none.
   absl::Duration AdvanceRounds();
 
+  // Waits for the next event, until `wake_at` at most.
+  void AwaitEvent(absl::Duration wake_at);
+
   const Clock* const clock_;
+  const absl::Duration spin_;
   grpc::CompletionQueue queue_;
   Wake wake_{this};
 

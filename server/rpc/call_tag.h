@@ -25,6 +25,9 @@ class CallTag final : public CompletionTag {
     return static_cast<CompletionTag*>(this);
   }
 
+  // What follows this operation takes long.
+  void SetLong(bool is_long) { is_long_ = is_long; }
+
   // For an operation that gRPC will, after all, not report.
   void Disarm() { call_.reset(); }
 

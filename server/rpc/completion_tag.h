@@ -11,6 +11,13 @@ class CompletionTag {
   // `ok` is gRPC's: false when the operation failed or the queue is shutting down. Called on a
   // completion queue's thread.
   virtual void Proceed(bool ok) = 0;
+
+  // Whether Proceed() takes so long that another thread should poll meanwhile, which costs waking
+  // that thread.
+  bool is_long() const { return is_long_; }
+
+ protected:
+  bool is_long_ = false;
 };
 
 }  // namespace torchps
