@@ -5,17 +5,34 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/finite_check.h"
+#include "common/instruction_set.h"
 #include "proto/encoding.h"
 
 namespace torchps {
 namespace {
 
+struct AddLoop {
+  [[gnu::always_inline]] static void Run(const float* __restrict terms, float* __restrict sums,
+                                         int64_t n) {
+    for (int64_t i = 0; i < n; ++i) sums[i] += terms[i];
+  }
+};
+
+struct SubtractLoop {
+  [[gnu::always_inline]] static void Run(const float* __restrict terms, float* __restrict sums,
+                                         int64_t n) {
+    for (int64_t i = 0; i < n; ++i) sums[i] -= terms[i];
+  }
+};
+
 void Add(absl::Span<const float> terms, absl::Span<float> sums) {
-  for (size_t i = 0; i < sums.size(); ++i) sums[i] += terms[i];
+  RunVectorised<AddLoop>(BestInstructionSet(), terms.data(), sums.data(),
+                         static_cast<int64_t>(sums.size()));
 }
 
 void Subtract(absl::Span<const float> terms, absl::Span<float> sums) {
-  for (size_t i = 0; i < sums.size(); ++i) sums[i] -= terms[i];
+  RunVectorised<SubtractLoop>(BestInstructionSet(), terms.data(), sums.data(),
+                              static_cast<int64_t>(sums.size()));
 }
 
 // Calls visit(begin, length, first byte, bytes) for pieces of a block that are encoded by
