@@ -119,7 +119,8 @@ class Trainer {
   Learner::Gradient pushed_;
   // The next step's values, on their way to the model's next_values(), now or soon.
   std::unique_ptr<PendingPull> ahead_;
-  // How long the last backward passes and pulls took, the newest counting most.
+  // When the present step's transfers began, and how long the last backward passes and pulls took,
+  // the newest counting most.
   absl::Duration transfers_since_;
   absl::Duration backward_time_;
   absl::Duration pull_time_;
