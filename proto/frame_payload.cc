@@ -22,10 +22,6 @@ constexpr int64_t kBufferedElements = kInt8GroupElements;
 
 constexpr size_t kLargestUnitBytes = sizeof(float) + kInt8GroupElements;
 
-bool IsAligned(const uint8_t* bytes) {
-  return reinterpret_cast<uintptr_t>(bytes) % alignof(float) == 0;
-}
-
 // Elements in a piece of whole units, of which the last may be a shorter INT8 group.
 int64_t ElementsIn(EncodingSpec::Kind encoding, size_t bytes) {
   if (encoding != EncodingSpec::INT8) {
@@ -180,19 +176,11 @@ void FramePayload::ForEachRun(
 
 void FramePayload::VisitFloats(
     absl::FunctionRef<void(int64_t first_element, absl::Span<const float> run)> visit) const {
-  float buffer[kBufferedElements];
   int64_t first = 0;
   ForEachPiece([&](absl::Span<const uint8_t> piece) {
-    const bool in_place = IsAligned(piece.data());
-    while (!piece.empty()) {
-      const auto bytes = in_place ? piece : piece.subspan(0, sizeof(buffer));
-      const size_t count = bytes.size() / sizeof(float);
-      if (!in_place) std::memcpy(buffer, bytes.data(), bytes.size());
-      visit(first, absl::MakeConstSpan(
-                       in_place ? reinterpret_cast<const float*>(bytes.data()) : buffer, count));
-      first += static_cast<int64_t>(count);
-      piece.remove_prefix(bytes.size());
-    }
+    const auto count = static_cast<int64_t>(piece.size() / sizeof(float));
+    visit(first, absl::MakeConstSpan(reinterpret_cast<const float*>(piece.data()), count));
+    first += count;
   });
 }
 

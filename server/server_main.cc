@@ -4,9 +4,11 @@
 #include <malloc.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <random>
 #include <string>
+#include <thread>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
@@ -22,7 +24,8 @@ ABSL_FLAG(std::string, listen, "127.0.0.1:0",
           "HOST:PORT to listen on; port 0 takes a free one, which the first line of output tells");
 ABSL_FLAG(bool, insecure, false,
           "permit a host beyond loopback: gradients and parameters travel in the clear");
-ABSL_FLAG(int, threads, 2, "threads that receive and apply, at least 1");
+ABSL_FLAG(int, threads, 0,
+          "threads that receive and apply; 0: half of this machine's cores, at least 1");
 ABSL_FLAG(double, slow, 1,
           "applying takes so many times as long, to see a server that cannot keep up");
 ABSL_FLAG(bool, exit_with_parent, false, "stop when standard input ends: for launchers");
@@ -51,7 +54,11 @@ int main(int argc, char** argv) {
   torchps::Server::Options options;
   options.listen = absl::GetFlag(FLAGS_listen);
   options.insecure = absl::GetFlag(FLAGS_insecure);
+  // The other half is the kernel's, which copies as much as the threads do, and the workers'.
   options.threads = absl::GetFlag(FLAGS_threads);
+  if (options.threads == 0) {
+    options.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 2);
+  }
   options.slow = absl::GetFlag(FLAGS_slow);
   options.clock = &clock;
   std::random_device random;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/split_mix64.h"
+#include "common/unaligned.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/frame_payload.h"
@@ -145,7 +146,8 @@ TEST_P(EncodingTest, ReadsSlicesCutAnywhere) {
       payload.ForEachRun(count, [&](int64_t first, absl::Span<const float> run) {
         EXPECT_EQ(first, static_cast<int64_t>(collected.size()));
         EXPECT_FALSE(run.empty());
-        collected.insert(collected.end(), run.begin(), run.end());
+        const UnalignedFloat* const elements = AtAnyAddress(run.data());
+        collected.insert(collected.end(), elements, elements + run.size());
       });
       EXPECT_EQ(Bytes(collected), Bytes(expected));
     }

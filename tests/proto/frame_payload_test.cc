@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/split_mix64.h"
+#include "common/unaligned.h"
 #include "gtest/gtest.h"
 #include "tests/proto/slicing.h"
 
@@ -22,14 +23,14 @@ std::string BytesOf(const std::vector<float>& values) {
   return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
 }
 
-// What ForEachRun shows; fails where runs leave gaps, are empty, or are not aligned.
+// What ForEachRun shows; fails where runs leave gaps or are empty.
 std::vector<float> CollectRuns(const FramePayload& payload) {
   std::vector<float> collected;
   payload.ForEachRun(payload.bytes() / 4, [&](int64_t first, absl::Span<const float> run) {
     EXPECT_EQ(first, static_cast<int64_t>(collected.size()));
     EXPECT_FALSE(run.empty());
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(run.data()) % alignof(float), 0u);
-    collected.insert(collected.end(), run.begin(), run.end());
+    const UnalignedFloat* const elements = AtAnyAddress(run.data());
+    collected.insert(collected.end(), elements, elements + run.size());
   });
   return collected;
 }
@@ -48,7 +49,7 @@ TEST(FramePayloadTest, HasNoElementsAtFirst) {
   payload.CopyTo({});
 }
 
-TEST(FramePayloadTest, ShowsAnAlignedSliceInItsOwnMemory) {
+TEST(FramePayloadTest, ShowsASliceInItsOwnMemory) {
   const std::vector<float> values = Counting(5000);
   const grpc::Slice slice(values.data(), values.size() * sizeof(float), grpc::Slice::STATIC_SLICE);
   const FramePayload payload({slice});

@@ -132,7 +132,7 @@ TEST(PsServerBinary, RefusesFlagsThatCannotBeInOneSentence) {
   ExpectRefusal({"--listen=127.0.0.1"}, ExitCode::kUsage, "'127.0.0.1'; expected HOST:PORT");
   ExpectRefusal({"--listen=127.0.0.1:70000"}, ExitCode::kUsage, "65535");
   ExpectRefusal({"--listen=:7000"}, ExitCode::kUsage, "expected HOST:PORT");
-  ExpectRefusal({"--threads=0"}, ExitCode::kUsage, "threads is 0");
+  ExpectRefusal({"--threads=-1"}, ExitCode::kUsage, "threads is -1");
   ExpectRefusal({"--threads=two"}, ExitCode::kUsage, "'two'");
   ExpectRefusal({"--lisen=127.0.0.1:0"}, ExitCode::kUsage, "--lisen");
   ExpectRefusal({"--listen"}, ExitCode::kUsage, "needs a value");
