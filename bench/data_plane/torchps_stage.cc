@@ -97,7 +97,7 @@ class TorchpsStage final : public Stage {
     return client_->Push(step, /*weight=*/1, gradients_, /*averaged=*/{}).status();
   }
 
-  const SteadyClock clock_;
+  SteadyClock clock_;
   StopLatch stop_;
   // The gradients lie in the segment where they are to be shared.
   std::unique_ptr<PushSegment> segment_;

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "common/split_mix64.h"
-#include "common/unaligned.h"
 #include "gtest/gtest.h"
 #include "tests/proto/slicing.h"
 
@@ -29,8 +28,9 @@ std::vector<float> CollectRuns(const FramePayload& payload) {
   payload.ForEachRun(payload.bytes() / 4, [&](int64_t first, absl::Span<const float> run) {
     EXPECT_EQ(first, static_cast<int64_t>(collected.size()));
     EXPECT_FALSE(run.empty());
-    const UnalignedFloat* const elements = AtAnyAddress(run.data());
-    collected.insert(collected.end(), elements, elements + run.size());
+    // A run may begin at any byte address.
+    collected.resize(collected.size() + run.size());
+    std::memcpy(&collected[first], run.data(), run.size() * sizeof(float));
   });
   return collected;
 }

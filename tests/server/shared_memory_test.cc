@@ -71,7 +71,7 @@ class SharedMemoryTest : public ::testing::Test {
     }
   }
 
-  const SteadyClock clock_;
+  SteadyClock clock_;
 };
 
 TEST_F(SharedMemoryTest, WhatIsPushedAndPulledIsBitForBitWhatTheNetworkCarries) {

@@ -112,7 +112,7 @@ class SharedMemoryClientTest : public ::testing::Test {
     }
   }
 
-  const SteadyClock clock_;
+  SteadyClock clock_;
   StopLatch stop_;
   ModelLayout layout_;
   BlockMap map_;

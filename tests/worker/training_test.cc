@@ -144,7 +144,7 @@ class TrainingTest : public ::testing::Test {
     EXPECT_GT(status.evaluation(status.evaluation_size() - 1).accuracy(), 0.9);
   }
 
-  const SteadyClock clock_;
+  SteadyClock clock_;
   StopLatch stop_;
   bool stop_at_first_line_ = false;
   std::unique_ptr<InProcessCluster> cluster_;
