@@ -23,12 +23,6 @@ constexpr int kLeaseChecksPerSocketCheck = 10;
 // Running calls are short but for parked ones, which are cancelled when this is over.
 constexpr absl::Duration kDrainTime = absl::Milliseconds(200);
 
-// What gRPC may hold of frames that have come, read or not, for all workers together. Its estimate
-// of the bandwidth lets a stream run ahead of its reader, which makes a single worker half as fast
-// again; with many workers the quota shrinks those windows. At its end gRPC drops calls
-// (RESOURCE_EXHAUSTED), which their workers make again.
-constexpr size_t kReceivedBytes = size_t{56} << 20;
-
 // The largest that HTTP/2 knows.
 constexpr int kMaxHttp2FrameBytes = (1 << 24) - 1;
 
@@ -124,8 +118,11 @@ absl::Status Server::Listen() {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
+  // What a worker may send before anybody reads is to stay small, for a server has many workers:
+  // gRPC's estimate of the bandwidth would let it grow to many MiB for each of them. A frame that
+  // is being read gets a window of its own. Without the estimate HTTP/2 frames must be let grow.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxHttp2FrameBytes);
-  builder.SetResourceQuota(grpc::ResourceQuota("frames").Resize(kReceivedBytes));
   builder.SetMaxReceiveMessageSize(kMaxFrameBytes);
   builder.SetMaxSendMessageSize(kMaxFrameBytes);
   builder.RegisterService(parameter_service_.service());

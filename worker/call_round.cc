@@ -94,11 +94,7 @@ absl::Status CallRound::Conclude(Part& part, const absl::Status& status) {
     part.greeting = true;
     return absl::OkStatus();
   }
-  // A server that was sent more than it can hold just now drops pushes; where it refuses a Hello
-  // so, the model is too large for it.
-  const bool was_crowded_out =
-      absl::IsResourceExhausted(status) && rules_.may_park && !part.greeting;
-  if (!was_crowded_out && !ServerPatience::MayRetry(status)) return part.server->WithName(status);
+  if (!ServerPatience::MayRetry(status)) return part.server->WithName(status);
   return Retry(part, status);
 }
 

@@ -28,11 +28,11 @@ constexpr absl::Duration kPatience = absl::Seconds(30);
 class SharedMemoryProcessTest : public ::testing::Test {
  protected:
   void SetUp() override {
+    before_ = NamedSegments();
 #ifdef TORCHPS_TSAN
     // Server and test hand each other memory through Debian's gRPC, which is not instrumented.
     GTEST_SKIP() << "ThreadSanitizer cannot see what gRPC orders";
 #endif
-    before_ = NamedSegments();
   }
   void TearDown() override { EXPECT_EQ(NamedSegments(), before_); }
 
