@@ -33,6 +33,7 @@ libssl-dev             certificates
 zlib1g-dev             compressed data sets
 libcurl4-openssl-dev   downloads of data sets
 nlohmann-json3-dev     reports
+libisal-dev            checksums
 libtorch-dev           models and gradients, in workers only
 libopenblas0-pthread   matrix products; without it libtorch is many times slower
 "

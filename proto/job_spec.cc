@@ -213,6 +213,8 @@ void NormalizeTraining(TrainingSpec* training, ConsistencySpec::Mode mode, Check
   }
   check.Range<int64_t>("training.max_pushes", training->max_pushes(), 0, kMaxSamples);
   if (!training->has_evaluate()) training->set_evaluate(true);
+  if (!training->has_quarantine_after()) training->set_quarantine_after(20);
+  check.Range<int64_t>("training.quarantine_after", training->quarantine_after(), 0, kMaxCount);
 }
 
 // Adam and AdamW have the same fields.
@@ -358,6 +360,15 @@ void NormalizeMembership(MembershipSpec* membership, Checker& check) {
   check.Range("membership.lease_seconds", membership->lease_seconds(), 0.1, 3600.0);
 }
 
+void NormalizeDurability(DurabilitySpec* durability, Checker& check) {
+  if (!durability->has_checkpoint_seconds()) durability->set_checkpoint_seconds(60);
+  check.Range("durability.checkpoint_seconds", durability->checkpoint_seconds(), 0.0, 86400.0);
+  check.Range<int64_t>("durability.checkpoint_steps", durability->checkpoint_steps(), 0,
+                       kMaxSamples);
+  if (!durability->has_keep()) durability->set_keep(3);
+  check.Range("durability.keep", durability->keep(), 1, 1000);
+}
+
 int64_t DivideRoundingUp(int64_t dividend, int64_t divisor) {
   return (dividend + divisor - 1) / divisor;
 }
@@ -377,6 +388,7 @@ absl::StatusOr<JobSpec> NormalizeJobSpec(JobSpec job) {
   NormalizeConsistency(job.mutable_consistency(), job.workers(), check);
   NormalizeWire(job.mutable_wire(), check);
   NormalizeMembership(job.mutable_membership(), check);
+  NormalizeDurability(job.mutable_durability(), check);
   if (!check.status().ok()) return check.status();
   return job;
 }

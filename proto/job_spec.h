@@ -10,7 +10,7 @@ namespace torchps {
 
 // The one place where a job is checked: every field against its range, what is left out filled in
 // as job.proto states. Submessages that apply are present afterwards (data, training, optimizer
-// with its kind and schedule, consistency with its lag contract, wire, membership;
+// with its kind and schedule, consistency with its lag contract, wire, membership, durability;
 // model.transformer and data.csv where named). Normalising twice changes nothing. INVALID_ARGUMENT:
 // "job field training.batch_size is 0; expected 1 to 1048576". Thread-safe.
 absl::StatusOr<JobSpec> NormalizeJobSpec(JobSpec job);

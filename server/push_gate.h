@@ -3,22 +3,12 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
+#include "checkpoint/block_image.h"
 #include "common/ids.h"
 #include "proto/job.pb.h"
 #include "proto/parameter_service.pb.h"
 
 namespace torchps {
-
-// What a block remembers of one slot: enough to apply each of its pushes at most once and to give
-// a repeated one the answer that the first one got.
-struct LedgerEntry {
-  Step last_step = 0;
-  Verdict last_verdict = VERDICT_UNSPECIFIED;
-  int64_t last_lag = 0;
-  int32_t rejections_in_row = 0;
-  uint64_t applied = 0;        // pushes of this slot that changed this block
-  Step acknowledged_step = 0;  // the last step whose verdict went into an OK reply
-};
 
 // What is to be done with a push on a block.
 struct PushDecision {

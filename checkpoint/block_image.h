@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "common/block_map.h"
+#include "common/ids.h"
+#include "proto/parameter_service.pb.h"
+
+namespace torchps {
+
+// What a block remembers of one slot: enough to apply each of its pushes at most once and to give
+// a repeated one the answer that the first one got.
+struct LedgerEntry {
+  Step last_step = 0;
+  Verdict last_verdict = VERDICT_UNSPECIFIED;
+  int64_t last_lag = 0;
+  int32_t rejections_in_row = 0;
+  uint64_t applied = 0;        // pushes of this slot that changed this block
+  Step acknowledged_step = 0;  // the last step whose verdict went into an OK reply
+
+  friend bool operator==(const LedgerEntry& a, const LedgerEntry& b) {
+    return a.last_step == b.last_step && a.last_verdict == b.last_verdict &&
+           a.last_lag == b.last_lag && a.rejections_in_row == b.rejections_in_row &&
+           a.applied == b.applied && a.acknowledged_step == b.acknowledged_step;
+  }
+};
+
+// Everything that a block is, as it was at one moment: what a checkpoint keeps of it. Borrows its
+// arrays.
+struct BlockImage {
+  BlockRange range;
+  Version version = 0;
+  absl::Span<const float> values;
+  // The optimizer's arrays, each as long as `values`; none for an averaged block.
+  std::vector<absl::Span<const float>> slots;
+  // By slot; shorter where the last slots have pushed nothing.
+  absl::Span<const LedgerEntry> ledger;
+};
+
+}  // namespace torchps
