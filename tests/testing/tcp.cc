@@ -28,18 +28,6 @@ sockaddr_in Loopback(uint16_t port) {
 
 }  // namespace
 
-FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) {
-  Close();
-  fd_ = other.Release();
-  return *this;
-}
-
-int FileDescriptor::Release() { return std::exchange(fd_, -1); }
-
-void FileDescriptor::Close() {
-  if (fd_ >= 0) close(Release());
-}
-
 absl::StatusOr<FileDescriptor> ListenOnLoopback(std::string* address) {
   FileDescriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in bound = Loopback(0);

@@ -6,25 +6,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/file_descriptor.h"
 
 namespace torchps {
-
-// Owns a file descriptor; -1 is none.
-class FileDescriptor {
- public:
-  FileDescriptor() = default;
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  FileDescriptor(FileDescriptor&& other) : fd_(other.Release()) {}
-  FileDescriptor& operator=(FileDescriptor&& other);
-  ~FileDescriptor() { Close(); }
-
-  int get() const { return fd_; }
-  int Release();
-  void Close();
-
- private:
-  int fd_ = -1;
-};
 
 // TCP without gRPC, for tests that speak to a server as no client of ours would.
 
