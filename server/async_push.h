@@ -23,11 +23,15 @@ class AsyncPush final : public PushPolicy {
   void SetLive(const std::vector<LiveSlot>& live) override;
   void Reconsider(Block*) override {}
   int64_t completed_rounds() const override { return -1; }
+  void TakeRestored(Block* block, Version highest)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) override;
 
  private:
   const PushGate gate_;
   const BlockUpdater* const updater_;
   std::atomic<int> live_slots_{1};
+  // Workers may have computed on values that are gone. Set before anything is pushed.
+  bool restored_ = false;
 };
 
 }  // namespace torchps

@@ -20,6 +20,16 @@ namespace {
 // From here on a run of blocks takes a thread longer (some 100 us) than waking another one.
 constexpr int64_t kElementsWorthHelp = (1 << 20) / sizeof(float);
 
+// More steps than any job has; above it a step is a forgery. Sums of steps over all blocks of a
+// server stay within 64 bits.
+constexpr Step kMaxStep = int64_t{1} << 36;
+
+absl::Status CheckStep(Step step) {
+  if (step <= kMaxStep) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("step is ", step, "; expected at most ", kMaxStep));
+}
+
 int64_t PullBound(const ConsistencySpec& consistency) {
   return consistency.mode() == ConsistencySpec::SYNC ? 0 : consistency.staleness_bound();
 }
@@ -55,7 +65,8 @@ void CopyHistogram(const IntegerHistogram& from, Histogram* to) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<HostedJob>> HostedJob::Create(const HelloRequest& request,
-                                                             const Clock* clock) {
+                                                             const Clock* clock,
+                                                             JobStorage* storage) {
   // A Hello that would be refused must not decide what this server works for. To clocks that know
   // nobody only a slot that no worker can have is wrong.
   const absl::Status slot =
@@ -96,7 +107,28 @@ absl::StatusOr<std::unique_ptr<HostedJob>> HostedJob::Create(const HelloRequest&
   job->store_ =
       std::make_unique<ParameterStore>(job->layout_, job->map_, job->server_index_,
                                        *std::move(arena), job->updater_.get(), job->policy_.get());
+  if (storage != nullptr) {
+    if (const absl::Status restored = job->RestoreFrom(storage); !restored.ok()) return restored;
+  }
   return job;
+}
+
+absl::Status HostedJob::RestoreFrom(JobStorage* storage) {
+  storage_ = storage;
+  absl::StatusOr<std::optional<JobStorage::Origin>> origin =
+      storage->Open({spec_, job_id_, layout_, map_, server_index_, *updater_}, store_.get());
+  if (!origin.ok()) return origin.status();
+  journal_ = storage->journal();
+  store_->SetJournal(journal_);
+  restored_ = *origin;
+  if (!restored_.has_value()) return absl::OkStatus();
+  store_->FinishRestore();
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [slot, clock] : store_->Clocks()) clocks_.Expect(slot, clock, clock_->Now());
+  }
+  MembershipChanged();
+  return absl::OkStatus();
 }
 
 HostedJob::HostedJob(const JobSpec& spec, const HelloRequest& request, ModelLayout layout,
@@ -151,6 +183,12 @@ absl::Status HostedJob::Enter(SlotId slot, Incarnation incarnation, HelloReply* 
   }
   MembershipChanged();
   reply->set_initialized(store_->initialized());
+  if (restored_.has_value()) {
+    Restored* const restored = reply->mutable_restored();
+    restored->set_checkpoint(restored_->checkpoint);
+    restored->set_from_log(restored_->from_log);
+    for (const Step step : store_->LastSteps(slot)) restored->add_block_step(step);
+  }
   return absl::OkStatus();
 }
 
@@ -230,12 +268,36 @@ absl::Status HostedJob::PushFrame(const PushHeader& header, const FramePayload& 
   if (header.step > 0 && header.weight == 0) {
     return absl::InvalidArgumentError("weight is 0; expected the number of samples");
   }
+  if (const absl::Status possible = CheckStep(header.step); !possible.ok()) return possible;
+  if (synchronous() && restored_.has_value()) {
+    if (const absl::Status status = CatchUp(header); !status.ok()) return status;
+  }
   const absl::Status pushed =
       header.shared_blocks > 0 ? PushShared(header) : PushBlock(header, payload);
   // In SYNC this frame may have completed the round that others wait for, whatever becomes of the
   // rest of its stream.
   if (synchronous() && header.step > 0) RaiseFloors();
   return pushed;
+}
+
+absl::Status HostedJob::CatchUp(const PushHeader& header) {
+  if (header.step <= policy_->completed_rounds() + 1) return absl::OkStatus();
+  bool has_claimed = false;
+  {
+    MutexLock lock(&mutex_);
+    const absl::Status live = clocks_.Renew(header.slot, header.incarnation, clock_->Now());
+    if (!live.ok()) return live;
+    clocks_.BeginPull(header.slot, header.step - 1);
+    has_claimed = clocks_.slots().at(header.slot).clock >= header.step - 1;
+  }
+  // The policy has words for who was here before and is too far.
+  if (!has_claimed) return absl::OkStatus();
+  MembershipChanged();
+  if (header.step <= policy_->completed_rounds() + 1) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("slot ", header.slot, " is at step ", header.step,
+                                             " and this server, which was restored, at ",
+                                             policy_->completed_rounds() + 1,
+                                             ", until the other slots have come back to it"));
 }
 
 absl::Status HostedJob::PushBlock(const PushHeader& header, const FramePayload& payload) {
@@ -287,7 +349,7 @@ absl::Status HostedJob::PushShared(const PushHeader& header) {
 
 HostedJob::ParkedId HostedJob::FinishPush(SlotId slot, Incarnation incarnation, Step step,
                                           PushDone done) {
-  const auto finish = [this, slot, incarnation, step, done = std::move(done)] {
+  auto finish = [this, slot, incarnation, step, done = std::move(done)] {
     PushReply reply;
     if (step > 0) {
       const absl::Status acknowledged = store_->Acknowledge(slot, step, &reply);
@@ -309,14 +371,24 @@ HostedJob::ParkedId HostedJob::FinishPush(SlotId slot, Incarnation incarnation, 
     RaiseFloors();
     done(reply);
   };
+  // A repeat of a push is answered no sooner than the push itself.
+  const auto finish_when_durable = [this, finish = std::move(finish)] {
+    if (journal_ == nullptr) {
+      finish();
+    } else {
+      journal_->WhenDurable(finish);
+    }
+  };
 
   {
     MutexLock lock(&mutex_);
     // A slot that pushes is alive; one that was taken over meanwhile is refused by other calls.
     clocks_.Renew(slot, incarnation, clock_->Now()).IgnoreError();
-    if (synchronous() && rounds_.value() < step) return rounds_.WhenAtLeast(step, finish);
+    if (synchronous() && rounds_.value() < step) {
+      return rounds_.WhenAtLeast(step, finish_when_durable);
+    }
   }
-  finish();
+  finish_when_durable();
   return 0;
 }
 
@@ -335,6 +407,7 @@ void HostedJob::RaiseFloors() {
 
 absl::StatusOr<HostedJob::ParkedId> HostedJob::Pull(SlotId slot, Incarnation incarnation,
                                                     Step claimed, bool ahead, PullDone done) {
+  if (const absl::Status possible = CheckStep(claimed); !possible.ok()) return possible;
   const absl::Duration arrived = clock_->Now();
   Step clock = 0;
   bool jumped = false;
@@ -404,12 +477,14 @@ void HostedJob::Describe(bool include_ledger, ServerStatus* status) {
   status->set_duplicates(counters.duplicates);
   status->set_acknowledged(counters.acknowledged);
   CopyHistogram(counters.lag, status->mutable_lag());
+  if (storage_ != nullptr) storage_->Describe(status->mutable_durability());
 
   MutexLock lock(&mutex_);
   status->set_floor(pull_gate_.floor());
   status->set_parked_now(pull_gate_.parked());
   CopyHistogram(clock_gap_, status->mutable_clock_gap());
   for (const auto& [slot, state] : clocks_.slots()) {
+    if (state.incarnation == 0) continue;
     const SlotFigures& figures = figures_[slot];
     SlotStatus* const row = status->add_slot();
     row->set_slot(slot);

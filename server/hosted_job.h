@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -21,7 +22,9 @@
 #include "proto/job.pb.h"
 #include "proto/parameter_service.pb.h"
 #include "server/apply_helper.h"
+#include "server/block_journal.h"
 #include "server/block_updater.h"
+#include "server/job_storage.h"
 #include "server/parameter_store.h"
 #include "server/pull_gate.h"
 #include "server/push_policy.h"
@@ -48,16 +51,18 @@ class HostedJob {
   using ParkedId = uint64_t;
 
   // `request` is the first Hello that this server got. INVALID_ARGUMENT names what in the job, the
-  // layout or the placement cannot be; RESOURCE_EXHAUSTED: more than this machine's memory. `clock`
-  // outlives this object.
+  // layout or the placement cannot be; RESOURCE_EXHAUSTED: more than this machine's memory; or what
+  // `storage` says, from which the blocks are restored. `clock` and `storage` outlive this object;
+  // without `storage` (null) nothing is kept.
   static absl::StatusOr<std::unique_ptr<HostedJob>> Create(const HelloRequest& request,
-                                                           const Clock* clock);
+                                                           const Clock* clock,
+                                                           JobStorage* storage = nullptr);
 
   // FAILED_PRECONDITION with the first difference, if this Hello is of another job, model or
   // placement.
   absl::Status CheckSame(const HelloRequest& request) const;
 
-  // Makes the slot live here. Fills floor, last_step and initialized.
+  // Makes the slot live here. Fills floor, last_step, initialized and restored.
   absl::Status Enter(SlotId slot, Incarnation incarnation, HelloReply* reply);
 
   // Takes the shared memory that a worker offers in its Hello, if this job and this machine allow
@@ -73,7 +78,7 @@ class HostedJob {
   absl::Status PushFrame(const PushHeader& header, const FramePayload& payload);
 
   // All frames of (slot, step) have come: `done` gets the reply, in SYNC when the round has been
-  // applied. Returns the name by which to cancel it.
+  // applied, and in any case once the journal has it. Returns the name by which to cancel it.
   ParkedId FinishPush(SlotId slot, Incarnation incarnation, Step step, PushDone done);
 
   // `done` runs when the staleness bound lets `clock` read: at once, or parked. `ahead`: the slot
@@ -93,6 +98,10 @@ class HostedJob {
   void ExpireLeases();
 
   ParameterStore& store() { return *store_; }
+  const JobSpec& spec() const { return spec_; }
+  const ModelLayout& layout() const { return layout_; }
+  const BlockMap& map() const { return map_; }
+  int server_index() const { return server_index_; }
   bool synchronous() const { return spec_.consistency().mode() == ConsistencySpec::SYNC; }
   uint64_t job_id() const { return job_id_; }
   // How values travel to workers that train; who only reads gets them as they are.
@@ -114,6 +123,13 @@ class HostedJob {
   absl::Status PushShared(const PushHeader& header);
   absl::Status PushBlock(const PushHeader& header, const FramePayload& payload);
 
+  // Brings the blocks back, if there is anything to bring back.
+  absl::Status RestoreFrom(JobStorage* storage);
+  // In SYNC, after a restore, a slot may come with a step of a round that is still ahead here: what
+  // it brings tells where it is, as a first pull does. UNAVAILABLE while others are to come back
+  // before that round can be.
+  absl::Status CatchUp(const PushHeader& header);
+
   // Whether a frame of this incarnation may change a block now.
   absl::Status Admit(const PushHeader& header) const;
 
@@ -132,6 +148,10 @@ class HostedJob {
   const uint64_t job_id_;
   const int server_index_;
   const Clock* const clock_;
+  // What this life began from. Set in Create, as the journal (null: none) and the storage.
+  std::optional<JobStorage::Origin> restored_;
+  JobStorage* storage_ = nullptr;
+  BlockJournal* journal_ = nullptr;
 
   std::unique_ptr<BlockUpdater> updater_;
   std::unique_ptr<PushPolicy> policy_;

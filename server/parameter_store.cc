@@ -41,6 +41,7 @@ ParameterStore::ParameterStore(const ModelLayout& layout, const BlockMap& map, i
     updater_->Allocate(block);
     largest_block_bytes_ =
         std::max<int64_t>(largest_block_bytes_, block->range.length * sizeof(float));
+    most_slots_ = std::max(most_slots_, block->slots.size());
     state_bytes_ += block->range.length * sizeof(float) * (1 + block->slots.size());
   }
 }
@@ -92,6 +93,12 @@ absl::Status ParameterStore::Initialize(const PushHeader& header, const FramePay
     payload.CopyTo(block->values);
     first = !block->initialized;
     block->initialized = true;
+    if (journal_ != nullptr) {
+      BlockRecord record;
+      record.kind = BlockRecord::Kind::kInitial;
+      record.elements = block->values;
+      journal_->Record(*block, record);
+    }
   }
   if (first) {
     MutexLock lock(&mutex_);
@@ -210,6 +217,122 @@ absl::StatusOr<ParameterStore::Copy> ParameterStore::Read(size_t index, Encoding
   return copy;
 }
 
+absl::StatusOr<absl::Duration> ParameterStore::Capture(size_t index, const Clock& clock,
+                                                       BlockCopy* copy) {
+  Block* const block = blocks_[index].get();
+  const size_t length = block->range.length;
+  MutexLock lock(&block->mutex);
+  const absl::Duration begun = clock.Now();
+  if (!block->initialized) {
+    return absl::AbortedError(absl::StrCat("block ", block->range.id, " has no values yet"));
+  }
+  // Memory that is there already, unless the caller has made too small a copy.
+  if (const size_t elements = length * (block->slots.size() + 1); copy->memory_.size() < elements) {
+    copy->memory_.resize(elements);
+  }
+  BlockImage& image = copy->image_;
+  image.range = block->range;
+  image.version = block->version;
+  image.slots.clear();
+  float* next = copy->memory_.data();
+  const auto take = [&](const float* from) {
+    std::copy_n(from, length, next);
+    const absl::Span<const float> taken(next, length);
+    next += length;
+    return taken;
+  };
+  image.values = take(block->values.data());
+  for (const std::vector<float>& slot : block->slots) image.slots.push_back(take(slot.data()));
+  const std::vector<LedgerEntry> ledger = policy_->SettledLedger(*block);
+  copy->ledger_.assign(ledger.begin(), ledger.end());
+  image.ledger = copy->ledger_;
+  return clock.Now() - begun;
+}
+
+std::unique_ptr<BlockCopy> ParameterStore::MakeCopy() const {
+  return std::make_unique<BlockCopy>(largest_block_bytes_ / static_cast<int64_t>(sizeof(float)),
+                                     most_slots_, /*ledger=*/256);
+}
+
+absl::Status ParameterStore::Restore(const BlockImage& image) {
+  const BlockId id = image.range.id;
+  if (id >= by_id_.size() || by_id_[id] == nullptr) {
+    return absl::DataLossError(
+        absl::StrCat("block ", id, " was restored, which is not on this server"));
+  }
+  Block* const block = by_id_[id];
+  bool first = false;
+  {
+    MutexLock lock(&block->mutex);
+    const bool same_lengths =
+        image.values.size() == block->values.size() &&
+        std::all_of(image.slots.begin(), image.slots.end(),
+                    [&](const auto& slot) { return slot.size() == image.values.size(); });
+    if (image.range.offset != block->range.offset ||
+        image.range.averaged != block->range.averaged || !same_lengths ||
+        image.slots.size() != block->slots.size() || image.version < 0 ||
+        image.ledger.size() > static_cast<size_t>(kMaxSlots)) {
+      return absl::DataLossError(absl::StrCat(
+          "block ", id, " was kept as ", image.values.size(), " elements with ", image.slots.size(),
+          " optimizer slots at element ", image.range.offset, "; here it has ",
+          block->values.size(), " with ", block->slots.size(), " at ", block->range.offset));
+    }
+    const BlockChange change(block);
+    std::copy(image.values.begin(), image.values.end(), block->values.begin());
+    for (size_t slot = 0; slot < image.slots.size(); ++slot) {
+      std::copy(image.slots[slot].begin(), image.slots[slot].end(), block->slots[slot].begin());
+    }
+    block->version = image.version;
+    block->ledger.assign(image.ledger.begin(), image.ledger.end());
+    first = !block->initialized;
+    block->initialized = true;
+  }
+  MutexLock lock(&mutex_);
+  if (first) ++initialized_blocks_;
+  return absl::OkStatus();
+}
+
+void ParameterStore::FinishRestore() {
+  Version highest = 0;
+  for (const std::unique_ptr<Block>& block : blocks_) {
+    MutexLock lock(&block->mutex);
+    highest = std::max(highest, block->version);
+  }
+  for (const std::unique_ptr<Block>& block : blocks_) {
+    MutexLock lock(&block->mutex);
+    policy_->TakeRestored(block.get(), highest);
+  }
+}
+
+std::map<SlotId, Step> ParameterStore::Clocks() {
+  std::vector<Step> lowest;
+  std::vector<Step> highest;
+  for (const std::unique_ptr<Block>& block : blocks_) {
+    MutexLock lock(&block->mutex);
+    const std::vector<LedgerEntry>& ledger = block->ledger;
+    // Whom an earlier block has not seen has no clock beyond 0, and neither has who is not here.
+    if (ledger.size() > highest.size()) {
+      lowest.resize(ledger.size(), block == blocks_.front() ? std::numeric_limits<Step>::max() : 0);
+      highest.resize(ledger.size());
+    }
+    for (size_t slot = 0; slot < highest.size(); ++slot) {
+      const Step last = slot < ledger.size() ? ledger[slot].last_step : 0;
+      lowest[slot] = std::min(lowest[slot], last);
+      highest[slot] = std::max(highest[slot], last);
+    }
+  }
+  std::map<SlotId, Step> clocks;
+  for (size_t slot = 0; slot < highest.size(); ++slot) {
+    if (highest[slot] > 0) clocks[static_cast<SlotId>(slot)] = lowest[slot];
+  }
+  return clocks;
+}
+
+void ParameterStore::SetJournal(BlockJournal* journal) {
+  journal_ = journal;
+  policy_->SetJournal(journal);
+}
+
 void ParameterStore::SetLive(const std::vector<LiveSlot>& live) {
   policy_->SetLive(live);
   for (const std::unique_ptr<Block>& block : blocks_) {
@@ -225,6 +348,15 @@ Step ParameterStore::LastStep(SlotId slot) {
     last = std::max(last, block->Ledger(slot).last_step);
   }
   return last;
+}
+
+std::vector<Step> ParameterStore::LastSteps(SlotId slot) {
+  std::vector<Step> steps;
+  for (const std::unique_ptr<Block>& block : blocks_) {
+    MutexLock lock(&block->mutex);
+    steps.push_back(block->Ledger(slot).last_step);
+  }
+  return steps;
 }
 
 bool ParameterStore::initialized() const {

@@ -1,13 +1,17 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "checkpoint/block_image.h"
 #include "common/block_map.h"
+#include "common/clock.h"
 #include "common/ids.h"
 #include "common/integer_histogram.h"
 #include "common/model_layout.h"
@@ -17,6 +21,8 @@
 #include "proto/job.pb.h"
 #include "proto/parameter_service.pb.h"
 #include "server/block.h"
+#include "server/block_copy.h"
+#include "server/block_journal.h"
 #include "server/block_updater.h"
 #include "server/push_policy.h"
 #include "server/value_arena.h"
@@ -80,11 +86,30 @@ class ParameterStore {
   absl::StatusOr<Copy> Read(size_t index, EncodingSpec::Kind encoding = EncodingSpec::FLOAT32,
                             Version have = 0);
 
+  // Copies a block with its version and ledger, which go together, for a checkpoint. Returns for
+  // how long the block was locked. REQUIRES: `index` < owned(). ABORTED: no values yet.
+  absl::StatusOr<absl::Duration> Capture(size_t index, const Clock& clock, BlockCopy* copy);
+  // A BlockCopy with room for each of the blocks.
+  std::unique_ptr<BlockCopy> MakeCopy() const;
+
+  // The block is as it was when `image` was taken; doing so again with another image is harmless.
+  // DATA_LOSS: not a block of this server, or of another shape. REQUIRES: nothing was pushed yet.
+  absl::Status Restore(const BlockImage& image);
+  // All blocks have been restored. REQUIRES: they have, and nothing was pushed yet.
+  void FinishRestore();
+  // Of each slot that has pushed: the last step that every block has seen.
+  std::map<SlotId, Step> Clocks();
+
+  // Tells `journal` of every change from now on. REQUIRES: nothing was pushed yet.
+  void SetJournal(BlockJournal* journal);
+
   // Tells the policy who is live and lets it finish what has become due.
   void SetLive(const std::vector<LiveSlot>& live);
 
   // The highest step of this slot that any block has in its ledger.
   Step LastStep(SlotId slot);
+  // The last step of this slot in each block's ledger, in ascending order of blocks.
+  std::vector<Step> LastSteps(SlotId slot);
 
   bool initialized() const;
   // What a frame's payload takes at most.
@@ -108,12 +133,14 @@ class ParameterStore {
 
   const ModelLayout layout_;
   PushPolicy* const policy_;
+  BlockJournal* journal_ = nullptr;
   const BlockUpdater* const updater_;
   const std::unique_ptr<ValueArena> arena_;
   std::vector<std::unique_ptr<Block>> blocks_;  // owned ones, ascending
   std::vector<Block*> by_id_;                   // null where another server owns it
   uint64_t state_bytes_ = 0;
   int64_t largest_block_bytes_ = 0;
+  size_t most_slots_ = 0;
 
   mutable Mutex mutex_;
   Counters counters_ ABSL_GUARDED_BY(mutex_);

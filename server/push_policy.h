@@ -6,6 +6,7 @@
 #include "common/ids.h"
 #include "proto/frame_codec.h"
 #include "server/block.h"
+#include "server/block_journal.h"
 #include "server/push_gate.h"
 
 namespace torchps {
@@ -25,8 +26,8 @@ class PushPolicy {
 
   // Judges one frame and applies it, or keeps it for its round. The decision is in the ledger when
   // this returns. INVALID_ARGUMENT as PushGate::Judge, or a step that no slot can be at.
-  // REQUIRES: the payload has been checked: as many elements as the block, all finite, or none where
-  // the block is withheld.
+  // REQUIRES: the payload has been checked: as many elements as the block, all finite, or none
+  // where the block is withheld.
   virtual absl::StatusOr<PushDecision> Push(Block* block, const PushHeader& header,
                                             const FramePayload& payload)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) = 0;
@@ -41,6 +42,31 @@ class PushPolicy {
   // Steps that every block here has finished for all slots: the floor of SYNC. -1 where steps are
   // not taken together.
   virtual int64_t completed_rounds() const = 0;
+
+  // The block's ledger as far as it goes with the block's values: without what has a verdict and is
+  // still to be applied with its round.
+  virtual std::vector<LedgerEntry> SettledLedger(const Block& block) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex) {
+    return block.ledger;
+  }
+
+  // The block has been restored from an earlier life of this server, in which the foremost block
+  // was at version `highest`. To be called for every block, before anything is pushed.
+  virtual void TakeRestored(Block* block, Version highest)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) = 0;
+
+  // Tells `journal` of every change of a block from now on; null: nobody. To be called before
+  // anything is pushed.
+  void SetJournal(BlockJournal* journal) { journal_ = journal; }
+
+ protected:
+  void Tell(const Block& block, const BlockRecord& record) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex) {
+    if (journal_ != nullptr) journal_->Record(block, record);
+  }
+
+ private:
+  BlockJournal* journal_ = nullptr;
 };
 
 }  // namespace torchps

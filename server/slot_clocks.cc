@@ -25,7 +25,10 @@ absl::Status SlotClocks::CheckEntry(SlotId slot, Incarnation incarnation) const 
 Step SlotClocks::Enter(SlotId slot, Incarnation incarnation, Step last_step, absl::Duration now) {
   Slot& state = slots_[slot];
   TPS_CHECK(state.incarnation <= incarnation, "an older incarnation entered");
-  if (!state.live || state.incarnation != incarnation) {
+  const bool was_expected = state.live && state.incarnation == 0;
+  if (was_expected) {
+    state.clock = std::max(floor_, state.clock);
+  } else if (!state.live || state.incarnation != incarnation) {
     state.clock = std::max(floor_, last_step);
     state.pulled = false;
   }
@@ -34,6 +37,14 @@ Step SlotClocks::Enter(SlotId slot, Incarnation incarnation, Step last_step, abs
   state.lease_until = now + lease_;
   RaiseFloor();
   return state.clock;
+}
+
+void SlotClocks::Expect(SlotId slot, Step clock, absl::Duration now) {
+  Slot& state = slots_[slot];
+  TPS_CHECK(state.incarnation == 0, "a slot is expected that has entered");
+  state.clock = clock;
+  state.live = true;
+  state.lease_until = now + lease_;
 }
 
 absl::Status SlotClocks::Renew(SlotId slot, Incarnation incarnation, absl::Duration now) {

@@ -18,7 +18,7 @@ namespace torchps {
 class SlotClocks {
  public:
   struct Slot {
-    Incarnation incarnation = 0;
+    Incarnation incarnation = 0;  // 0: expected, nobody's yet
     bool live = false;
     bool pulled = false;  // since it entered
     Step clock = 0;
@@ -33,9 +33,15 @@ class SlotClocks {
   absl::Status CheckEntry(SlotId slot, Incarnation incarnation) const;
 
   // Makes the slot live. A slot that was not live starts at max(floor, last_step), where
-  // `last_step` is the highest step of it that any block has seen; one that was keeps its clock.
+  // `last_step` is the highest step of it that any block has seen; one that was, or was expected,
+  // keeps its clock.
   // Returns the slot's clock. REQUIRES: CheckEntry() is OK.
   Step Enter(SlotId slot, Incarnation incarnation, Step last_step, absl::Duration now);
+
+  // The slot was at `clock` in an earlier life of this server: it is live as nobody's, and keeps
+  // its clock if somebody enters it before its lease runs out, so that those who come back first do
+  // not go on alone. REQUIRES: nobody has entered yet.
+  void Expect(SlotId slot, Step clock, absl::Duration now);
 
   // OK if this incarnation is the slot's live one, and renews its lease. ABORTED otherwise: the
   // worker says Hello again.

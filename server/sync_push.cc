@@ -1,6 +1,7 @@
 #include "server/sync_push.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "server/optimizer/span_math.h"
@@ -29,7 +30,15 @@ absl::StatusOr<PushDecision> SyncPush::Push(Block* block, const PushHeader& head
   if (header.step <= block->version) {
     decision.verdict = LATE;
     PushGate::Record(decision, header.step, &entry);
+    BlockRecord record;
+    record.slots = absl::MakeConstSpan(&header.slot, 1);
+    Tell(*block, record);
     return decision;
+  }
+
+  if (header.step > block->version + 1) {
+    return absl::UnavailableError(absl::StrCat(
+        "block ", header.block, " is about to go on to step ", header.step, "; push again"));
   }
 
   Round& round = rounds_[block->range.id];
@@ -43,6 +52,7 @@ absl::StatusOr<PushDecision> SyncPush::Push(Block* block, const PushHeader& head
   });
   round.weight += samples;
   round.contributors.push_back(header.slot);
+  round.ledger_before.push_back(entry);
 
   decision.verdict = header.withheld ? WITHHELD : ACCEPTED;
   decision.apply = !header.withheld;
@@ -61,19 +71,65 @@ void SyncPush::Reconsider(Block* block) { FinishRounds(block); }
 void SyncPush::FinishRounds(Block* block) {
   Round& round = rounds_[block->range.id];
   while (IsComplete(*block, round)) {
+    if (round.contributors.empty()) {
+      // All at once, since everybody may have come from rounds further on.
+      const Step slowest = SlowestClock();
+      if (slowest <= block->version) return;
+      PassOver(block, slowest, {});
+      continue;
+    }
     if (round.weight == 0) {
-      const BlockChange change(block);
-      ++block->version;
+      PassOver(block, block->version + 1, round.contributors);
     } else {
       const float scale = static_cast<float>(1.0 / round.weight);
       Scale(scale, absl::MakeSpan(round.weighted_sum));
-      updater_->Apply(block, absl::MakeConstSpan(round.weighted_sum), /*rate_factor=*/1.0,
-                      /*share=*/1.0);
+      BlockRecord record;
+      record.kind = BlockRecord::Kind::kGradient;
+      record.elements = absl::MakeConstSpan(round.weighted_sum);
+      record.slots = round.contributors;
+      updater_->Apply(block, record.elements, record.rate_factor, record.share);
+      Tell(*block, record);
+      blocks_finished_.fetch_add(1, std::memory_order_acq_rel);
     }
     round.contributors.clear();
+    round.ledger_before.clear();
     round.weight = 0;
-    blocks_finished_.fetch_add(1, std::memory_order_acq_rel);
   }
+}
+
+void SyncPush::PassOver(Block* block, Version version, absl::Span<const SlotId> contributors) {
+  const Version rounds = version - block->version;
+  {
+    const BlockChange change(block);
+    block->version = version;
+  }
+  BlockRecord record;
+  record.kind = BlockRecord::Kind::kPassed;
+  record.slots = contributors;
+  Tell(*block, record);
+  blocks_finished_.fetch_add(rounds, std::memory_order_acq_rel);
+}
+
+Step SyncPush::SlowestClock() const {
+  MutexLock lock(&mutex_);
+  if (live_.empty()) return 0;
+  Step slowest = std::numeric_limits<Step>::max();
+  for (const LiveSlot& live : live_) slowest = std::min(slowest, live.clock);
+  return slowest;
+}
+
+std::vector<LedgerEntry> SyncPush::SettledLedger(const Block& block) const {
+  std::vector<LedgerEntry> ledger = block.ledger;
+  const Round& round = rounds_[block.range.id];
+  for (size_t i = 0; i < round.contributors.size(); ++i) {
+    ledger[round.contributors[i]] = round.ledger_before[i];
+  }
+  return ledger;
+}
+
+void SyncPush::TakeRestored(Block* block, Version highest) {
+  blocks_finished_.fetch_add(block->version, std::memory_order_acq_rel);
+  if (block->version < highest - 1) PassOver(block, highest - 1, {});
 }
 
 bool SyncPush::IsComplete(const Block& block, const Round& round) const {

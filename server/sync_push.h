@@ -34,6 +34,12 @@ class SyncPush final : public PushPolicy {
   void SetLive(const std::vector<LiveSlot>& live) override;
   void Reconsider(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) override;
   int64_t completed_rounds() const override;
+  std::vector<LedgerEntry> SettledLedger(const Block& block) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex) override;
+  // Blocks were saved one after the other and may be rounds apart: those far behind pass over the
+  // rounds that the foremost one has finished, but for its last, which may be under way here.
+  void TakeRestored(Block* block, Version highest)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) override;
 
  private:
   // The round that a block is collecting; guarded by the block's lock.
@@ -41,10 +47,17 @@ class SyncPush final : public PushPolicy {
     std::vector<float> weighted_sum;
     double weight = 0;
     std::vector<SlotId> contributors;
+    // Of each contributor, before it gave.
+    std::vector<LedgerEntry> ledger_before;
   };
 
   // Applies or passes over the rounds that wait for nobody any more.
   void FinishRounds(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);
+  // The block goes on to `version` with its values as they are.
+  void PassOver(Block* block, Version version, absl::Span<const SlotId> contributors)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);
+  // The lowest clock of a live slot; 0 where there is none.
+  Step SlowestClock() const;
   // Whether the block's present round is to end now.
   bool IsComplete(const Block& block, const Round& round) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex);

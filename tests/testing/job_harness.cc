@@ -53,7 +53,7 @@ HelloRequest JobHarness::Hello(const Options& options) {
 
 JobHarness::JobHarness(const Options& options) {
   const HelloRequest hello = Hello(options);
-  auto job = HostedJob::Create(hello, &clock_);
+  auto job = HostedJob::Create(hello, &clock_, options.storage);
   TPS_CHECK(job.ok(), "the test's job is refused");
   job_ = *std::move(job);
   const auto layout = DecodeLayout(hello.layout());

@@ -10,6 +10,7 @@
 #include "proto/frame_payload.h"
 #include "proto/parameter_service.pb.h"
 #include "server/hosted_job.h"
+#include "server/job_storage.h"
 #include "tests/testing/manual_clock.h"
 
 namespace torchps {
@@ -24,6 +25,8 @@ class JobHarness {
     int64_t averaged = 0;
     int64_t block_elements = 16;  // what a job may ask for at the least
     int workers = 2;
+    // Borrowed; null: nothing is kept.
+    JobStorage* storage = nullptr;
     // Text format, merged over plain SGD with learning rate 1.
     std::string job;
   };
