@@ -33,6 +33,11 @@ class Server {
     // Permits a host other than loopback without mTLS. Gradients and parameters then travel in
     // the clear, and anybody who reaches the port may push.
     bool insecure = false;
+    // Where checkpoints and the push log are kept, and found again by a later life of this server.
+    // Empty: nowhere.
+    std::string dir;
+    // The first server: the job whose state is in `dir` goes on, with other workers than before.
+    bool resume = false;
     // Applying a frame takes so many times as long as it does; at least 1. To see what a server
     // that cannot keep up does to its workers.
     double slow = 1;

@@ -24,6 +24,11 @@ ABSL_FLAG(std::string, listen, "127.0.0.1:0",
           "HOST:PORT to listen on; port 0 takes a free one, which the first line of output tells");
 ABSL_FLAG(bool, insecure, false,
           "permit a host beyond loopback: gradients and parameters travel in the clear");
+ABSL_FLAG(std::string, dir, "",
+          "directory for checkpoints and the push log, from which a server that is started again "
+          "goes on; empty: nothing is kept");
+ABSL_FLAG(bool, resume, false,
+          "the first server: the job whose state is in --dir goes on with other workers");
 ABSL_FLAG(int, threads, 0,
           "threads that receive and apply; 0: half of this machine's cores, at least 1");
 ABSL_FLAG(double, slow, 1,
@@ -54,6 +59,8 @@ int main(int argc, char** argv) {
   torchps::Server::Options options;
   options.listen = absl::GetFlag(FLAGS_listen);
   options.insecure = absl::GetFlag(FLAGS_insecure);
+  options.dir = absl::GetFlag(FLAGS_dir);
+  options.resume = absl::GetFlag(FLAGS_resume);
   // The other half is the kernel's, which copies as much as the threads do, and the workers'.
   options.threads = absl::GetFlag(FLAGS_threads);
   if (options.threads == 0) {
