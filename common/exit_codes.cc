@@ -12,7 +12,6 @@ ExitCode ExitCodeFor(const absl::Status& status) {
     case absl::StatusCode::kDeadlineExceeded:
       return ExitCode::kUnreachable;
     case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kAborted:
     case absl::StatusCode::kUnimplemented:
       return ExitCode::kRefused;
     case absl::StatusCode::kNotFound:
@@ -20,6 +19,8 @@ ExitCode ExitCodeFor(const absl::Status& status) {
       return ExitCode::kData;
     case absl::StatusCode::kAlreadyExists:
       return ExitCode::kAddressInUse;
+    case absl::StatusCode::kAborted:
+      return ExitCode::kLostSlot;
     default:
       return ExitCode::kFailed;
   }

@@ -50,6 +50,8 @@ const char* MeaningOf(int exit_code) {
       return "a data file is missing, truncated or damaged";
     case ExitCode::kAddressInUse:
       return "the port to listen on is taken";
+    case ExitCode::kLostSlot:
+      return "its slot was no longer its own";
     default:
       break;
   }
@@ -187,6 +189,11 @@ void ChildProcess::AskToStop() {
   } else {
     kill(pid_, SIGTERM);
   }
+  kill(pid_, SIGCONT);
+}
+
+void ChildProcess::Signal(int number) {
+  if (!exited_) kill(pid_, number);
 }
 
 void ChildProcess::Kill() {

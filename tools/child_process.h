@@ -54,8 +54,11 @@ class ChildProcess {
   // lines, whole or not, are handed over first.
   void Collect(const LineSink& sink);
 
-  // SIGTERM or end of input, as Options say. No effect on a child that has ended.
+  // SIGTERM or end of input, as Options say; a child that is frozen goes on, to hear it. No effect
+  // on a child that has ended.
   void AskToStop();
+  // Any signal, to the child alone. No effect on a child that has ended.
+  void Signal(int number);
   // SIGKILL to the child and whatever it started.
   void Kill();
 

@@ -1,20 +1,22 @@
 #include "tools/cluster_run.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "common/check.h"
 #include "common/exit_codes.h"
 #include "tools/format.h"
 #include "tools/report_json.h"
 #include "tools/report_text.h"
+#include "tools/worker_text.h"
 
 namespace torchps {
 namespace {
@@ -28,23 +30,6 @@ absl::string_view WithoutProgramName(absl::string_view line) {
   absl::ConsumePrefix(&line, "ps_worker: ");
   absl::ConsumePrefix(&line, "ps_server: ");
   return line;
-}
-
-// "epoch 2/5   step    340   loss 0.1234    3,210 samples/s   waiting  4 %"
-std::string ProgressText(const StatusLine& line, int epochs) {
-  std::string text =
-      absl::StrFormat("epoch %s/%d   step %6s", line.Field("epoch"), epochs, line.Field("step"));
-  if (const auto loss = line.Number("loss")) absl::StrAppendFormat(&text, "   loss %.4f", *loss);
-  if (const auto accuracy = line.Number("accuracy")) {
-    absl::StrAppend(&text, "   accuracy ", FormatPercent(*accuracy, 1));
-  }
-  if (const auto rate = line.Number("samples_per_s")) {
-    absl::StrAppendFormat(&text, "   %8s samples/s", WithThousands(std::llround(*rate)));
-  }
-  if (const auto share = line.Number("wait_share")) {
-    absl::StrAppendFormat(&text, "   waiting %3.0f %%", *share * 100);
-  }
-  return text;
 }
 
 }  // namespace
@@ -82,10 +67,7 @@ int ClusterRun::Run() {
 
 absl::Status ClusterRun::StartServers() {
   for (size_t i = 0; i < options_.hosts.servers.size(); ++i) {
-    const int index = static_cast<int>(i);
-    const absl::Status started =
-        StartPart(ServerProgram(options_.launch, index, options_.hosts.servers[i]),
-                  /*is_server=*/true, index);
+    const absl::Status started = StartPart(/*is_server=*/true, static_cast<int>(i));
     if (!started.ok()) return started;
   }
   const absl::Duration deadline = clock_.Now() + options_.start_patience;
@@ -105,12 +87,9 @@ absl::Status ClusterRun::StartServers() {
 
 absl::Status ClusterRun::StartWorkers() {
   SayWhatRuns();
-  const std::vector<std::string> addresses = ServerAddresses();
   for (size_t i = 0; i < options_.hosts.workers.size(); ++i) {
     const int slot = static_cast<int>(i);
-    const absl::Status started =
-        StartPart(WorkerProgram(options_.launch, slot, options_.hosts.workers[i], addresses),
-                  /*is_server=*/false, slot);
+    const absl::Status started = StartPart(/*is_server=*/false, slot);
     if (!started.ok()) return started;
     if (options_.view.terminal) view_.SetRow(slot, absl::StrCat("worker ", slot, "   starting"));
   }
@@ -118,8 +97,9 @@ absl::Status ClusterRun::StartWorkers() {
 }
 
 absl::Status ClusterRun::WaitForWorkers() {
+  // The report is asked from the servers, so one that is coming back is waited for as well.
   const auto working = [](const auto& part) {
-    return !part->is_server && part->process->running();
+    return part->is_server ? !part->listening : !part->ended_well();
   };
   while (std::any_of(parts_.begin(), parts_.end(), working)) {
     const bool complaints = std::any_of(parts_.begin(), parts_.end(),
@@ -147,7 +127,11 @@ absl::Status ClusterRun::MakeReport(bool finished) {
     return finished ? absl::InternalError("the workers ended without having submitted a job")
                     : absl::OkStatus();
   }
-  const Report report = BuildReport(*job, AskAllServers(*cluster, options_.answer_timeout));
+  Report report = BuildReport(*job, AskAllServers(*cluster, options_.answer_timeout));
+  for (const auto& part : parts_) {
+    (part->is_server ? report.server_restarts : report.worker_restarts) +=
+        part->restarts.restarts();
+  }
   if (!report.epochs.empty()) out_ << "\n" << ReportText(report) << std::flush;
   if (!options_.report_file.empty()) {
     const absl::Status written = WriteFileAtomically(options_.report_file, ReportJson(report));
@@ -189,21 +173,111 @@ absl::Status ClusterRun::StopParts(bool servers) {
   return absl::OkStatus();
 }
 
-absl::Status ClusterRun::StartPart(ChildProcess::Options program, bool is_server, int index) {
-  absl::StatusOr<std::unique_ptr<ChildProcess>> process = ChildProcess::Start(std::move(program));
-  if (!process.ok()) return process.status();
-  auto part = std::make_unique<Part>();
-  part->process = *std::move(process);
+absl::Status ClusterRun::StartPart(bool is_server, int index) {
+  auto part = std::make_unique<Part>(options_.restarts);
   part->is_server = is_server;
   part->index = index;
+  absl::StatusOr<std::unique_ptr<ChildProcess>> process = ChildProcess::Start(ProgramOf(*part));
+  if (!process.ok()) return process.status();
+  part->process = *std::move(process);
   parts_.push_back(std::move(part));
   return absl::OkStatus();
+}
+
+ChildProcess::Options ClusterRun::ProgramOf(const Part& part) const {
+  if (!part.is_server) {
+    return WorkerProgram(options_.launch, part.index, options_.hosts.workers[part.index],
+                         ServerAddresses());
+  }
+  Place place = options_.hosts.servers[part.index];
+  // Where its workers look for it, in every life.
+  if (const size_t colon = part.address.rfind(':'); colon != std::string::npos) {
+    TPS_CHECK(absl::SimpleAtoi(part.address.substr(colon + 1), &place.port), "checked before");
+  }
+  LaunchOptions launch = options_.launch;
+  // Once training goes on, coming back means where it was, not where the last run had been.
+  if (training_since_.has_value()) launch.resume = false;
+  return ServerProgram(launch, part.index, place);
+}
+
+absl::Status ClusterRun::HandleDeath(Part& part) {
+  const std::string how = part.process->ExitReason();
+  const PartName name{part.is_server, part.index};
+  part.listening = false;
+  if (options_.faults != nullptr) options_.faults->OnDeath(name, clock_.Now());
+  const bool keeps_state = !part.is_server || options_.launch.keeps_state();
+  const bool was_there = !part.is_server || !part.address.empty();
+  if (!was_there || !keeps_state ||
+      !IsWorthRestarting(part.process->exit_code(), part.restarts.restarts() > 0)) {
+    return Failure(part, how);
+  }
+  const absl::optional<absl::Duration> delay = part.restarts.Died(clock_.Now());
+  if (!delay.has_value()) {
+    if (options_.restarts.most == 0) return Failure(part, how);
+    return Failure(part, absl::StrCat(how, ", as it did ", Count(options_.restarts.most, "time"),
+                                      " within ", absl::FormatDuration(options_.restarts.window),
+                                      " before, so it stays down"));
+  }
+  ShowHeldComplaints(part, absl::InfiniteDuration());
+  part.last_errors.clear();
+  view_.Say(absl::StrCat(name.text(), " ", how, "; it is started again",
+                         part.is_server ? absl::StrCat(" at ", part.address) : "", " (restart ",
+                         part.restarts.restarts(), ")"));
+  part.restart_at = clock_.Now() + *delay;
+  return absl::OkStatus();
+}
+
+absl::Status ClusterRun::Restart(Part& part) {
+  part.restart_at.reset();
+  absl::StatusOr<std::unique_ptr<ChildProcess>> process = ChildProcess::Start(ProgramOf(part));
+  if (!process.ok()) return process.status();
+  part.process = *std::move(process);
+  if (options_.faults != nullptr && !part.is_server) {
+    options_.faults->OnReturn({false, part.index}, "", clock_.Now());
+  }
+  return absl::OkStatus();
+}
+
+void ClusterRun::DoHarm() {
+  if (options_.faults == nullptr || !training_since_.has_value()) return;
+  for (const Fault& fault : options_.faults->Take(clock_.Now() - *training_since_)) {
+    for (const auto& part : parts_) {
+      if (!(PartName{part->is_server, part->index} == fault.part)) continue;
+      // What is down or not up yet cannot be harmed.
+      if (!part->process->running() || (part->is_server && !part->listening)) continue;
+      switch (fault.kind) {
+        case Fault::Kind::kKill:
+          part->process->Signal(SIGKILL);
+          break;
+        case Fault::Kind::kFreeze:
+          part->process->Signal(SIGSTOP);
+          break;
+        case Fault::Kind::kThaw:
+          part->process->Signal(SIGCONT);
+          break;
+      }
+      options_.faults->OnFault(fault, clock_.Now());
+    }
+  }
+}
+
+absl::Duration ClusterRun::NextDue() const {
+  absl::Duration due = absl::InfiniteDuration();
+  for (const auto& part : parts_) {
+    if (part->restart_at.has_value()) due = std::min(due, *part->restart_at);
+  }
+  if (options_.faults != nullptr && training_since_.has_value()) {
+    due = std::min(due, *training_since_ + options_.faults->NextAt());
+  }
+  return due;
 }
 
 absl::Status ClusterRun::HandleEvents(absl::Duration longest) {
   std::vector<ChildProcess*> all;
   for (const auto& part : parts_) all.push_back(part->process.get());
-  if (WaitForActivity(all, interrupt_fd_, longest)) {
+  const absl::Duration wait =
+      std::max(absl::ZeroDuration(), std::min(longest, NextDue() - clock_.Now()));
+  if (WaitForActivity(all, interrupt_fd_, wait)) {
     char ignored[4096];
     while (read(interrupt_fd_, ignored, sizeof(ignored)) < 0 && errno == EINTR) {
     }
@@ -217,11 +291,15 @@ absl::Status ClusterRun::HandleEvents(absl::Duration longest) {
   }
   // Servers come first in parts_: when one dies, its workers' complaints are consequences.
   for (const auto& part : parts_) {
-    if (part->process->running()) continue;
-    if (part->is_server || part->process->exit_code() != 0) {
-      return Failure(*part, part->process->ExitReason());
+    absl::Status status;
+    if (part->restart_at.has_value()) {
+      if (clock_.Now() >= *part->restart_at) status = Restart(*part);
+    } else if (!part->process->running() && (part->is_server || !part->ended_well())) {
+      status = HandleDeath(*part);
     }
+    if (!status.ok()) return status;
   }
+  DoHarm();
   for (const auto& part : parts_) ShowHeldComplaints(*part, clock_.Now() - kHoldComplaints);
   return absl::OkStatus();
 }
@@ -242,7 +320,12 @@ void ClusterRun::HandleLine(Part& part, ChildProcess::Stream stream, absl::strin
     const absl::StatusOr<std::string> address =
         ReachableAddress(options_.hosts.servers[part.index], status->Field("address"));
     // Without an address the server stays one that is waited for, and is named in the end.
-    if (address.ok()) part.address = *address;
+    if (!address.ok()) return;
+    part.address = *address;
+    part.listening = true;
+    if (options_.faults != nullptr) {
+      options_.faults->OnReturn({true, part.index}, part.address, clock_.Now());
+    }
   } else if (!part.is_server) {
     HandleWorkerStatus(part, *status);
   }
@@ -252,21 +335,12 @@ void ClusterRun::HandleWorkerStatus(const Part& part, const StatusLine& line) {
   const std::string name = absl::StrCat("worker ", part.index, "   ");
   const int epochs = options_.job.training().epochs();
   if (line.event == "progress") {
+    if (!training_since_.has_value()) training_since_ = clock_.Now();
     view_.SetRow(part.index, name + ProgressText(line, epochs));
   } else if (line.event == "done") {
     view_.FinishRow(part.index, absl::StrCat(name, "done after ", line.Field("pushes"), " steps"));
   } else if (line.event == "evaluation") {
-    std::string text = absl::StrCat("epoch ", line.Field("epoch"), "/", epochs);
-    if (const auto accuracy = line.Number("accuracy")) {
-      absl::StrAppend(&text, "   test accuracy ", FormatPercent(*accuracy, 2));
-    }
-    if (const auto loss = line.Number("loss")) {
-      absl::StrAppendFormat(&text, "   test loss %.4f", *loss);
-    }
-    if (const auto samples = line.Number("samples")) {
-      absl::StrAppend(&text, "   on ", WithThousands(std::llround(*samples)), " samples");
-    }
-    view_.Say(text);
+    view_.Say(EvaluationText(line, epochs));
   }
 }
 
@@ -282,7 +356,7 @@ absl::Status ClusterRun::Failure(const Part& part, absl::string_view what) {
   if (exit_code_ == 0) {
     const int code = part.process->running() ? 0 : part.process->exit_code();
     const bool ours = code >= static_cast<int>(ExitCode::kFailed) &&
-                      code <= static_cast<int>(ExitCode::kAddressInUse);
+                      code <= static_cast<int>(ExitCode::kLostSlot);
     exit_code_ = ours ? code : static_cast<int>(ExitCode::kFailed);
   }
   std::string text = absl::StrCat(part.process->name(), " ", what);

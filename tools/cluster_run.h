@@ -10,14 +10,17 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/optional.h"
 #include "common/clock.h"
 #include "proto/job.pb.h"
 #include "tools/child_process.h"
 #include "tools/cluster_client.h"
+#include "tools/fault_plan.h"
 #include "tools/hosts_file.h"
 #include "tools/launch_plan.h"
 #include "tools/progress_view.h"
 #include "tools/report.h"
+#include "tools/restart_policy.h"
 #include "tools/status_line.h"
 
 namespace torchps {
@@ -26,6 +29,9 @@ namespace torchps {
 // the workers, shows what they say, makes the report when the workers are done, stops everything.
 // If a part fails or psctl is interrupted, the workers are stopped first, then the servers, and
 // what the job's books say by then is still reported.
+//
+// A part that dies (tools/restart_policy.h) is started again, a server at the address it had, as
+// long as that promises anything: a worker always, a server if it keeps its state in a directory.
 //
 // One thread, one loop, no polling: it waits for output, ends of processes and the interrupt. Not
 // thread-safe; Run is called once. Borrows the streams and the clock.
@@ -40,6 +46,9 @@ class ClusterRun {
     absl::Duration start_patience = absl::Seconds(30);  // for a server to say that it listens
     absl::Duration stop_grace = absl::Seconds(5);       // from asking to killing
     absl::Duration answer_timeout = absl::Seconds(5);   // for each question of the report
+    RestartPolicy::Options restarts;                    // of each part
+    // Does harm to the parts on purpose, and watches them; null: nothing of that. Borrowed.
+    FaultPlan* faults = nullptr;
   };
   // Makes the client that the report is asked with; tests bring their own.
   using Connect = std::function<std::unique_ptr<ClusterClient>(std::vector<std::string>)>;
@@ -59,11 +68,17 @@ class ClusterRun {
     std::unique_ptr<ChildProcess> process;
     bool is_server = false;
     int index = 0;
-    std::string address;  // of a server, once it listens
+    std::string address;     // of a server, once it has listened
+    bool listening = false;  // a server, in its present life
+    RestartPolicy restarts;
+    absl::optional<absl::Duration> restart_at;  // it has died, and is started again then
     // Complaints not shown yet. They wait a moment: if the part is failing, they belong into the
     // sentence that says so.
     std::deque<std::pair<absl::Duration, std::string>> held;
     std::deque<std::string> last_errors;
+
+    explicit Part(RestartPolicy::Options options) : restarts(options) {}
+    bool ended_well() const { return !process->running() && process->exit_code() == 0; }
   };
 
   absl::Status StartServers();
@@ -74,7 +89,14 @@ class ClusterRun {
   absl::Status StopEverything();
   absl::Status StopParts(bool servers);
 
-  absl::Status StartPart(ChildProcess::Options program, bool is_server, int index);
+  absl::Status StartPart(bool is_server, int index);
+  ChildProcess::Options ProgramOf(const Part& part) const;
+  // What to do about a part that has ended and should not have. An error: nothing can be done.
+  absl::Status HandleDeath(Part& part);
+  absl::Status Restart(Part& part);
+  void DoHarm();
+  // When there is something to do that nobody says anything about.
+  absl::Duration NextDue() const;
   // Waits for something to happen and deals with it. An error if a part failed or the run was
   // interrupted.
   absl::Status HandleEvents(absl::Duration longest);
@@ -95,6 +117,8 @@ class ClusterRun {
   const int interrupt_fd_;
   ProgressView view_;
   std::vector<std::unique_ptr<Part>> parts_;
+  // Since a worker told of its first progress.
+  absl::optional<absl::Duration> training_since_;
   int exit_code_ = 0;  // of the first failure
 };
 

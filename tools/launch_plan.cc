@@ -47,6 +47,9 @@ ChildProcess::Options ServerProgram(const LaunchOptions& options, int index, con
       absl::StrCat("--listen=", beyond_loopback ? "0.0.0.0" : "127.0.0.1", ":", place.port),
       "--exit_with_parent"};
   if (beyond_loopback && options.insecure) command.push_back("--insecure");
+  if (!options.dir.empty()) command.push_back(absl::StrCat("--dir=", options.dir));
+  // Where to go on from is the coordinator's business.
+  if (options.resume && index == 0) command.push_back("--resume");
   ChildProcess::Options program = ProgramAt(options, place, command, "");
   program.name = absl::StrCat("server ", index);
   return program;

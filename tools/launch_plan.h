@@ -22,11 +22,17 @@ struct LaunchOptions {
   std::string patience;             // passed on if not empty
   std::map<int, std::string> slow;  // slot -> factor, as typed
   int threads = 0;                  // of each worker; 0: its own default
+  std::string dir;                  // where servers keep their state; empty: nowhere
+  bool resume = false;              // the job of that directory goes on
   bool insecure = false;
+  bool elsewhere = false;  // parts run on other machines
   std::string server_binary;
   std::string worker_binary;
   // Words of the command that runs a program elsewhere; used for places with a host.
   std::vector<std::string> ssh = {"ssh", "-o", "BatchMode=yes"};
+
+  // Whether a server that has died finds again what it had.
+  bool keeps_state() const { return !dir.empty(); }
 };
 
 // Turns what is to run where into command lines. Pure functions.

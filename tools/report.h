@@ -135,6 +135,9 @@ struct Report {
   Distribution lag;
   Distribution clock_gap;
   std::vector<Check> checks;
+  // Processes that had died and were started again; known to `psctl run` alone.
+  int server_restarts = 0;
+  int worker_restarts = 0;
 
   // No check failed.
   bool reconciles() const;

@@ -175,6 +175,9 @@ std::string ReportJson(const Report& report) {
   json["lag"] = DistributionJson(report.lag);
   json["clock_gap"] = DistributionJson(report.clock_gap);
   json["reconciles"] = ChecksJson(report);
+  if (report.server_restarts + report.worker_restarts > 0) {
+    json["restarts"] = {{"servers", report.server_restarts}, {"workers", report.worker_restarts}};
+  }
   json["job"] = JobJson(report.job);
   // Names come from the network: bytes that are no UTF-8 are replaced, not thrown at.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -30,6 +30,14 @@ std::string Headline(const Report& report) {
   return text;
 }
 
+std::string Restarts(const Report& report) {
+  std::vector<std::string> parts;
+  if (report.server_restarts > 0) parts.push_back(Count(report.server_restarts, "server"));
+  if (report.worker_restarts > 0) parts.push_back(Count(report.worker_restarts, "worker"));
+  if (parts.empty()) return "";
+  return absl::StrCat("died and started again: ", absl::StrJoin(parts, ", "), "\n");
+}
+
 std::string EpochTable(const Report& report) {
   if (report.epochs.empty()) return "";
   const bool reissues = std::any_of(report.epochs.begin(), report.epochs.end(),
@@ -196,8 +204,8 @@ std::string Books(const Report& report) {
 }  // namespace
 
 std::string ReportText(const Report& report) {
-  std::string text =
-      absl::StrCat(Headline(report), EpochTable(report), SlotTable(report), ServerTable(report));
+  std::string text = absl::StrCat(Headline(report), Restarts(report), EpochTable(report),
+                                  SlotTable(report), ServerTable(report));
   // In a synchronous run nobody is ahead and nothing lags: there is nothing to see.
   const ConsistencySpec& consistency = report.job.consistency();
   if (consistency.mode() == ConsistencySpec::ASYNC) {

@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -21,6 +22,7 @@
 #include "proto/job_override.h"
 #include "proto/job_spec.h"
 #include "tools/interrupt.h"
+#include "tools/run_directory.h"
 
 namespace torchps {
 namespace {
@@ -134,6 +136,21 @@ ProgressView::Options ViewOfTerminal() {
   return view;
 }
 
+absl::Status PlanDirectory(const FlagValues& flags, LaunchOptions& launch) {
+  launch.resume = flags.Has("resume");
+  if (!flags.Has("dir")) {
+    if (!launch.resume) return absl::OkStatus();
+    return absl::InvalidArgumentError("--resume needs --dir=DIR, where the job's state is");
+  }
+  launch.dir = flags.Get("dir");
+  if (launch.dir.empty()) return absl::InvalidArgumentError("--dir is empty");
+  // What lies on other machines their servers will say.
+  if (flags.Has("hosts")) return absl::OkStatus();
+  std::error_code error;
+  launch.dir = std::filesystem::absolute(launch.dir, error).lexically_normal().string();
+  return CheckRunDirectory(launch.dir, launch.resume);
+}
+
 // A report that cannot be written should be known before the training, not after it.
 absl::Status CheckReportDirectory(const std::string& report_file) {
   const std::filesystem::path directory = std::filesystem::path(report_file).parent_path();
@@ -161,6 +178,13 @@ std::vector<FlagSpec> RunFlags() {
        "Makes one worker compute FACTOR times slower, to see what staleness bounds do.", true},
       {"patience", "DURATION",
        "How long a worker goes on asking a server that does not answer, as 60s or 5m."},
+      {"dir", "DIR",
+       "Where the servers keep checkpoints and push logs, on each server's machine; kept. Default: "
+       "a temporary one on this machine, removed when the run ends well."},
+      {"resume", "", "Goes on with the job whose state is in --dir."},
+      {"restarts", "N",
+       "How often within ten minutes a server or worker that dies is started again; 0: never. "
+       "Default 5."},
       {"report", "FILE", "Writes the report as JSON (docs/report.md) when the job has ended."},
       {"server_binary", "PATH", "The server program. Default: ps_server beside psctl."},
       {"worker_binary", "PATH",
@@ -209,6 +233,7 @@ absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
   if (const absl::Status status = CheckHosts(flags, options.hosts); !status.ok()) return status;
   if (flags.Has("hosts")) {
     std::ifstream file(launch.job_file);
+    launch.elsewhere = true;
     std::stringstream text;
     text << file.rdbuf();
     launch.job_text = text.str();
@@ -219,6 +244,11 @@ absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
   const absl::StatusOr<int64_t> threads = flags.Integer("threads", default_threads, 1, 1024);
   if (!threads.ok()) return threads.status();
   launch.threads = static_cast<int>(*threads);
+  const absl::StatusOr<int64_t> restarts =
+      flags.Integer("restarts", options.restarts.most, 0, 1000000);
+  if (!restarts.ok()) return restarts.status();
+  options.restarts.most = static_cast<int>(*restarts);
+  if (const absl::Status status = PlanDirectory(flags, launch); !status.ok()) return status;
   absl::StatusOr<std::map<int, std::string>> slow = ParseSlow(flags.All("slow"), workers);
   if (!slow.ok()) return slow.status();
   launch.slow = *std::move(slow);
@@ -229,6 +259,35 @@ absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
     return status;
   }
   return options;
+}
+
+int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream& error,
+                   const Clock& clock, int interrupt_fd) {
+  std::string temporary;
+  if (options.launch.dir.empty() && !options.launch.elsewhere &&
+      options.job.durability().level() != DurabilitySpec::NONE) {
+    const absl::StatusOr<std::string> made = MakeRunDirectory();
+    if (!made.ok()) {
+      error << "psctl: " << made.status().message() << std::endl;
+      return static_cast<int>(ExitCodeFor(made.status()));
+    }
+    temporary = *made;
+    options.launch.dir = temporary;
+  }
+  // The last checkpoint takes its time.
+  if (options.launch.keeps_state()) options.stop_grace = absl::Seconds(30);
+  const int code =
+      ClusterRun(std::move(options), &ConnectToCluster, out, error, clock, interrupt_fd).Run();
+  if (temporary.empty()) return code;
+  const std::string left = DescribeRunDirectory(temporary);
+  if (code != 0 && (absl::StrContains(left, "checkpoint") || absl::StrContains(left, "log"))) {
+    error << "psctl: " << temporary << " holds " << left << "; 'psctl run --dir=" << temporary
+          << " --resume' with the same job goes on from there" << std::endl;
+    return code;
+  }
+  std::error_code ignored;
+  std::filesystem::remove_all(temporary, ignored);
+  return code;
 }
 
 int RunCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) {
@@ -243,8 +302,7 @@ int RunCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) 
   }
   options->view = ViewOfTerminal();
   const SteadyClock clock;
-  return ClusterRun(*std::move(options), &ConnectToCluster, out, error, clock, interrupt.fd())
-      .Run();
+  return RunInDirectory(*std::move(options), out, error, clock, interrupt.fd());
 }
 
 }  // namespace torchps

@@ -15,6 +15,7 @@ TEST(ExitCodesTest, HaveTheNumbersThatAreDocumented) {
   EXPECT_EQ(static_cast<int>(ExitCode::kRefused), 4);
   EXPECT_EQ(static_cast<int>(ExitCode::kData), 5);
   EXPECT_EQ(static_cast<int>(ExitCode::kAddressInUse), 6);
+  EXPECT_EQ(static_cast<int>(ExitCode::kLostSlot), 7);
 }
 
 TEST(ExitCodesTest, TellTheKindsOfFailureApart) {
@@ -23,7 +24,7 @@ TEST(ExitCodesTest, TellTheKindsOfFailureApart) {
   EXPECT_EQ(ExitCodeFor(absl::UnavailableError("")), ExitCode::kUnreachable);
   EXPECT_EQ(ExitCodeFor(absl::DeadlineExceededError("")), ExitCode::kUnreachable);
   EXPECT_EQ(ExitCodeFor(absl::FailedPreconditionError("")), ExitCode::kRefused);
-  EXPECT_EQ(ExitCodeFor(absl::AbortedError("")), ExitCode::kRefused);
+  EXPECT_EQ(ExitCodeFor(absl::AbortedError("")), ExitCode::kLostSlot);
   EXPECT_EQ(ExitCodeFor(absl::UnimplementedError("")), ExitCode::kRefused);
   EXPECT_EQ(ExitCodeFor(absl::NotFoundError("")), ExitCode::kData);
   EXPECT_EQ(ExitCodeFor(absl::DataLossError("")), ExitCode::kData);

@@ -55,6 +55,7 @@ class ClusterRunTest : public testing::Test {
       prepare_(*cluster);
       return cluster;
     };
+    options_.restarts.first_delay = absl::ZeroDuration();
     // It stands still, so that complaints are held for as long as a slow machine takes.
     const ManualClock clock;
     return ClusterRun(options_, connect, out_, error_, clock, interrupt_fd).Run();
@@ -103,10 +104,95 @@ TEST_F(ClusterRunTest, AFailingWorkerEndsTheRunWithItsCodeAndItsLastWords) {
   EXPECT_EQ(out_.str().find("no such file"), std::string::npos) << "said twice";
 }
 
-TEST_F(ClusterRunTest, AWorkerKilledByASignalIsAFailureOfTheRun) {
+TEST_F(ClusterRunTest, AWorkerThatIsKilledIsStartedAgain) {
+  const std::string once = folder_.path("once");
+  options_.report_file = folder_.path("report.json");
+  options_.hosts.workers.resize(1);
+  SetWorker("[ -e " + once + " ] || { touch " + once +
+            "; echo 'ps_worker: last words' >&2; kill -KILL $$; }\n" + kWorker);
+  EXPECT_EQ(Run(), 0) << error_.str();
+  ExpectOut(
+      "worker 0: last words\n"
+      "worker 0 was ended by signal 9 (Killed); it is started again (restart 1)\n");
+  ExpectOut("died and started again: 1 worker\n");
+  EXPECT_NE(ReadWholeFile(options_.report_file).find("\"restarts\": {\n    \"servers\": 0,"),
+            std::string::npos);
+}
+
+TEST_F(ClusterRunTest, AWorkerThatIsKilledAgainAndAgainIsAFailureOfTheRun) {
+  options_.hosts.workers.resize(1);
+  options_.restarts.most = 2;
+  SetWorker("echo x >> " + folder_.path("lives") + "; kill -KILL $$\n");
+  EXPECT_EQ(Run(), 1);
+  EXPECT_EQ(error_.str(),
+            "psctl: worker 0 was ended by signal 9 (Killed), as it did 2 times within 10m before, "
+            "so it stays down\n");
+  EXPECT_EQ(ReadWholeFile(folder_.path("lives")), "x\nx\nx\n");
+}
+
+TEST_F(ClusterRunTest, AWorkerThatLostItsSlotIsStartedAgain) {
+  const std::string once = folder_.path("once");
+  options_.hosts.workers.resize(1);
+  SetWorker("[ -e " + once + " ] || { touch " + once + "; exit 7; }\n" + kWorker);
+  EXPECT_EQ(Run(), 0) << error_.str();
+  ExpectOut("worker 0 exited with code 7 (its slot was no longer its own); it is started again");
+}
+
+TEST_F(ClusterRunTest, NothingIsStartedAgainWhereThatIsNotWanted) {
+  options_.restarts.most = 0;
   SetWorker("kill -KILL $$\n");
   EXPECT_EQ(Run(), 1);
-  EXPECT_NE(error_.str().find("was ended by signal 9 (Killed)"), std::string::npos);
+  EXPECT_NE(error_.str().find("was ended by signal 9 (Killed)\n"), std::string::npos);
+}
+
+// A server that notes its arguments and ends itself when it is told to, by a file.
+class RestartedServerTest : public ClusterRunTest {
+ protected:
+  RestartedServerTest() {
+    options_.hosts.servers.resize(1);
+    options_.hosts.workers.resize(1);
+    options_.launch.dir = folder_.path("state");
+    SetServer(
+        "trap 'exit 0' TERM\n"
+        "echo \"$@\" >> " +
+        folder_.path("lives") +
+        "\n"
+        "echo $$ > " +
+        folder_.path("server.pid") +
+        "\n"
+        "echo torchps_server ready address=127.0.0.1:4712 pid=$$\n"
+        "while read -r line; do :; done\n");
+    // Ends when the server has been started a second time.
+    SetWorker(
+        "echo torchps_worker progress slot=0 epoch=1 step=20\n"
+        "kill -KILL $(cat " +
+        folder_.path("server.pid") +
+        ")\n"
+        "until [ $(wc -l < " +
+        folder_.path("lives") + ") = 2 ]; do :; done\n");
+  }
+};
+
+TEST_F(RestartedServerTest, ComesBackAtItsAddressWithItsDirectory) {
+  options_.launch.resume = true;
+  EXPECT_EQ(Run(), 0) << error_.str();
+  const std::string directory = "--dir=" + folder_.path("state");
+  // The job of the last run went on once; from then on it is this run's.
+  EXPECT_EQ(ReadWholeFile(folder_.path("lives")),
+            "--listen=127.0.0.1:0 --exit_with_parent " + directory +
+                " --resume\n"
+                "--listen=127.0.0.1:4712 --exit_with_parent " +
+                directory + "\n");
+  ExpectOut(
+      "server 0 was ended by signal 9 (Killed); it is started again at 127.0.0.1:4712 (restart 1)");
+  ExpectOut("died and started again: 1 server\n");
+}
+
+TEST_F(RestartedServerTest, IsNotStartedAgainIfItHasLostEverything) {
+  options_.launch.dir.clear();
+  SetWorker("kill -KILL $(cat " + folder_.path("server.pid") + "); exec cat\n");
+  EXPECT_EQ(Run(), 1);
+  EXPECT_EQ(error_.str(), "psctl: server 0 was ended by signal 9 (Killed)\n");
 }
 
 TEST_F(ClusterRunTest, AServerThatDiesIsNamedAndNotTheWorkersThatComplainAboutIt) {
