@@ -146,8 +146,8 @@ class Kernels:
         for row in self._run("apply_kernels_benchmark", self.filter, seconds):
             samples.append({"case": "apply_kernel",
                             "variant": row["name"].replace("/manual_time", ""),
-                            "gbps": row["memory"] / 1e9 if "memory" in row else None,
-                            "gradient_gbps": row["gradient"] / 1e9 if "gradient" in row else None,
+                            "gbps": row["memory"] if "memory" in row else None,
+                            "gradient_gbps": row["gradient"] if "gradient" in row else None,
                             "of_limit": row.get("of_limit")})
         for row in self._run("torch_optimizer_benchmark", ".", seconds):
             samples.append({"case": "apply_kernel", "variant": row["name"].split("/")[0],

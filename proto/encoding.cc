@@ -32,8 +32,8 @@ constexpr uint32_t kInfinity = 0x7f800000u;
 struct EncodeBfloat16 {
   [[gnu::always_inline]] static void Run(const float* __restrict elements,
                                          uint8_t* __restrict bytes, int64_t n) {
-    const auto* const from = reinterpret_cast<const UnalignedUint32*>(elements);
-    auto* const to = reinterpret_cast<UnalignedUint16*>(bytes);
+    const UnalignedUint32* const from = reinterpret_cast<const UnalignedUint32*>(elements);
+    UnalignedUint16* const to = reinterpret_cast<UnalignedUint16*>(bytes);
     for (int64_t i = 0; i < n; ++i) {
       const uint32_t magnitude = from[i] & kMagnitude;
       // To nearest, ties to even; a carry out of the fraction raises the exponent, as it should.
@@ -50,8 +50,8 @@ struct EncodeBfloat16 {
 struct DecodeBfloat16 {
   [[gnu::always_inline]] static void Run(const uint8_t* __restrict bytes,
                                          float* __restrict elements, int64_t n) {
-    const auto* const from = reinterpret_cast<const UnalignedUint16*>(bytes);
-    auto* const to = reinterpret_cast<UnalignedUint32*>(elements);
+    const UnalignedUint16* const from = reinterpret_cast<const UnalignedUint16*>(bytes);
+    UnalignedUint32* const to = reinterpret_cast<UnalignedUint32*>(elements);
     for (int64_t i = 0; i < n; ++i) to[i] = static_cast<uint32_t>(from[i]) << 16;
   }
 };
@@ -65,8 +65,8 @@ constexpr uint32_t kSmallestNormalHalf = (kBiasDifference + 1) << 23;  // 2^-14 
 struct EncodeFloat16 {
   [[gnu::always_inline]] static void Run(const float* __restrict elements,
                                          uint8_t* __restrict bytes, int64_t n) {
-    const auto* const from = reinterpret_cast<const UnalignedUint32*>(elements);
-    auto* const to = reinterpret_cast<UnalignedUint16*>(bytes);
+    const UnalignedUint32* const from = reinterpret_cast<const UnalignedUint32*>(elements);
+    UnalignedUint16* const to = reinterpret_cast<UnalignedUint16*>(bytes);
     for (int64_t i = 0; i < n; ++i) {
       const uint32_t magnitude = from[i] & kMagnitude;
       const uint32_t rebiased = magnitude - (kBiasDifference << 23);
@@ -85,8 +85,8 @@ struct EncodeFloat16 {
 struct DecodeFloat16 {
   [[gnu::always_inline]] static void Run(const uint8_t* __restrict bytes,
                                          float* __restrict elements, int64_t n) {
-    const auto* const from = reinterpret_cast<const UnalignedUint16*>(bytes);
-    auto* const to = reinterpret_cast<UnalignedUint32*>(elements);
+    const UnalignedUint16* const from = reinterpret_cast<const UnalignedUint16*>(bytes);
+    UnalignedUint32* const to = reinterpret_cast<UnalignedUint32*>(elements);
     for (int64_t i = 0; i < n; ++i) {
       const uint32_t magnitude = from[i] & 0x7fffu;
       const uint32_t shifted = magnitude << 13;
@@ -113,7 +113,7 @@ struct EncodeInt8 {
                                            int64_t n) {
     // As integers the magnitudes of floats have the same order, and NaNs are above all.
     uint32_t largest = 0;
-    const auto* const bits = reinterpret_cast<const UnalignedUint32*>(from);
+    const UnalignedUint32* const bits = reinterpret_cast<const UnalignedUint32*>(from);
     for (int64_t i = 0; i < n; ++i) {
       const uint32_t magnitude = bits[i] & kMagnitude;
       largest = magnitude > largest ? magnitude : largest;
@@ -168,7 +168,7 @@ struct DecodeInt8 {
 // Whether one of `n` magnitudes is at least `threshold`.
 struct AnyAtLeast {
   [[gnu::always_inline]] static bool Run(const float* elements, int64_t n, uint32_t threshold) {
-    const auto* const bits = reinterpret_cast<const UnalignedUint32*>(elements);
+    const UnalignedUint32* const bits = reinterpret_cast<const UnalignedUint32*>(elements);
     uint32_t found = 0;
     for (int64_t i = 0; i < n; ++i) found |= (bits[i] & kMagnitude) >= threshold ? 1 : 0;
     return found != 0;
@@ -182,7 +182,7 @@ constexpr int64_t kScan = 256;
 template <typename Visit>
 void ForEachAtLeast(uint32_t threshold, absl::Span<const float> elements, InstructionSet set,
                     Visit visit) {
-  const auto* const bits = reinterpret_cast<const UnalignedUint32*>(elements.data());
+  const UnalignedUint32* const bits = reinterpret_cast<const UnalignedUint32*>(elements.data());
   const auto size = static_cast<int64_t>(elements.size());
   for (int64_t begin = 0; begin < size; begin += kScan) {
     const int64_t end = std::min(begin + kScan, size);

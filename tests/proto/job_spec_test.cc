@@ -58,11 +58,12 @@ TEST(JobSpecTest, FillsInEveryDefault) {
   EXPECT_EQ(Normalized("").ShortDebugString(),
             "name: \"job\" seed: 1 workers: 1 model { } "
             "data { source: \"digits\" train_samples: 6000 test_samples: 1000 } "
-            "training { epochs: 1 batch_size: 32 accumulate: 1 lease_batches: 4 evaluate: true } "
+            "training { epochs: 1 batch_size: 32 accumulate: 1 lease_batches: 4 evaluate: true "
+            "quarantine_after: 20 } "
             "optimizer { sgd { } learning_rate: 0.1 schedule { gamma: 0.1 } } "
             "consistency { staleness_bound: 4 lag { free_lag: 1 max_lag: 4 } prefetch: true } "
             "wire { block_bytes: 1048576 push { } pull { } shared_memory: true } membership { "
-            "lease_seconds: 10 }");
+            "lease_seconds: 10 } durability { checkpoint_seconds: 60 keep: 3 }");
 }
 
 TEST(JobSpecTest, FillsInWhatTheChosenPartsNeed) {
@@ -111,13 +112,14 @@ TEST(JobSpecTest, KeepsWhatIsWritten) {
       "name: \"n-1_.x\" seed: 0 workers: 3 model { name: \"mlp\" hidden: 7 hidden: 8 } "
       "data { source: \"idx\" path: \"/\\303\\251\" train_samples: 5 } "
       "training { epochs: 2 batch_size: 8 accumulate: 2 clip_norm: 1.5 lease_batches: 6 "
-      "max_pushes: 9 evaluate: false } "
+      "max_pushes: 9 evaluate: false nonfinite: STOP_JOB quarantine_after: 0 } "
       "optimizer { adam { beta1: 0 beta2: 0.5 epsilon: 0.001 } learning_rate: 0.25 "
       "weight_decay: 0.5 schedule { shape: COSINE warmup_steps: 1 gamma: 0.5 total_steps: 10 } "
       "group { pattern: \"*\" learning_rate_factor: 0 weight_decay: 0 } } "
       "consistency { staleness_bound: 0 backup_workers: 2 lag { policy: REJECT free_lag: 3 "
       "max_lag: 1 } prefetch: false } wire { block_bytes: 64 push { kind: TOP_K fraction: 0.25 } "
-      "pull { kind: INT8 } shared_memory: false } membership { lease_seconds: 0.1 }";
+      "pull { kind: INT8 } shared_memory: false } membership { lease_seconds: 0.1 } "
+      "durability { level: LOG checkpoint_seconds: 0 checkpoint_steps: 100 keep: 1 }";
   EXPECT_EQ(Normalized(text).ShortDebugString(), text);
 }
 
@@ -215,6 +217,10 @@ TEST(JobSpecTest, HoldsEveryNumberToItsRange) {
   ExpectLimits("wire.push.fraction", "1e-30", "0", "0.5", "0.51");
   ExpectLimits("wire.pull.fraction", "1e-30", "-0.1", "0.5", "1");
   ExpectLimits("membership.lease_seconds", "0.1", "0.09", "3600", "3601");
+  ExpectLimits("training.quarantine_after", "0", "-1", "1048576", "1048577");
+  ExpectLimits("durability.checkpoint_seconds", "0", "-0.1", "86400", "86401");
+  ExpectLimits("durability.checkpoint_steps", "0", "-1", "1099511627776", "1099511627777");
+  ExpectLimits("durability.keep", "1", "0", "1000", "1001");
 }
 
 TEST(JobSpecTest, RefusesNumbersThatAreNotFinite) {
@@ -226,7 +232,7 @@ TEST(JobSpecTest, RefusesNumbersThatAreNotFinite) {
           "optimizer { group { pattern: '*' learning_rate_factor: $ } }",
           "optimizer { group { pattern: '*' weight_decay: $ } }", "training { clip_norm: $ }",
           "data { csv { test_fraction: $ } }", "membership { lease_seconds: $ }",
-          "wire { push { fraction: $ } }"}) {
+          "durability { checkpoint_seconds: $ }", "wire { push { fraction: $ } }"}) {
       std::string filled = text;
       filled.replace(filled.find('$'), 1, number);
       EXPECT_EQ(NormalizeJobSpec(FromText(filled)).status().code(),
