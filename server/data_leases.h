@@ -7,7 +7,9 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/checkpoint.pb.h"
 #include "server/holder.h"
 
 namespace torchps {
@@ -96,6 +98,13 @@ class DataLeases {
   // Of all epochs begun so far, from epoch 1.
   std::vector<Books> books() const;
 
+  // All of it, for Restore() of another object with the same options.
+  DataLeasesState Save() const;
+
+  // Goes on where Save() was called. DATA_LOSS, and nothing has changed: these are not the books of
+  // such options, and the message says what is wrong. REQUIRES: nothing was handed out yet.
+  absl::Status Restore(const DataLeasesState& state);
+
  private:
   struct Epoch {
     int64_t used = 0;
@@ -110,6 +119,8 @@ class DataLeases {
   };
 
   Epoch& epoch(int number) { return epochs_[number - 1]; }
+  // Pushes behind the first `position` samples of an epoch.
+  int64_t PushesUpTo(int64_t position) const;
   // Nothing is left to be handed out for the first time.
   bool Exhausted() const;
   bool Closed(const Epoch& epoch) const;

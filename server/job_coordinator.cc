@@ -53,6 +53,9 @@ void AddTo(StepFigures& sum, const StepFigures& more) {
   sum.set_other_seconds(sum.other_seconds() + more.other_seconds());
   sum.set_rejected_pushes(sum.rejected_pushes() + more.rejected_pushes());
   sum.set_skipped_nonfinite(sum.skipped_nonfinite() + more.skipped_nonfinite());
+  sum.set_rolled_back_blocks(sum.rolled_back_blocks() + more.rolled_back_blocks());
+  sum.set_rolled_back_pushes(sum.rolled_back_pushes() + more.rolled_back_pushes());
+  sum.set_nonfinite_in_a_row(more.nonfinite_in_a_row());
 }
 
 AwaitStartReply StartReply(AwaitStartReply::Action action) {
@@ -64,10 +67,11 @@ AwaitStartReply StartReply(AwaitStartReply::Action action) {
 }  // namespace
 
 JobCoordinator::JobCoordinator(Options options)
-    : life_(DrawNonZero(options.seed, 1)),
-      job_id_(DrawNonZero(options.seed, 2)),
+    : has_directory_(options.has_directory),
+      life_(DrawNonZero(options.seed, 1)),
       // Far from 0 and from other jobs' incarnations, with room to rise.
-      first_incarnation_((DrawNonZero(options.seed, 3) >> 32) + 1) {}
+      first_incarnation_((DrawNonZero(options.seed, 3) >> 32) + 1),
+      job_id_(DrawNonZero(options.seed, 2)) {}
 
 absl::StatusOr<JoinReply> JobCoordinator::Join(const JoinRequest& request, absl::Duration now) {
   Tick(now);
@@ -79,16 +83,22 @@ absl::StatusOr<JoinReply> JobCoordinator::Join(const JoinRequest& request, absl:
   if (phase_ == JobStatus::NO_JOB) {
     const absl::Status adopted = Adopt(*std::move(terms));
     if (!adopted.ok()) return adopted;
-  } else if (absl::Status same = terms_->CheckSame(*terms); !same.ok()) {
-    return same;
+  } else {
+    // Of a job that was resumed, the first one to come says how many servers there are now.
+    if (terms_->server_count == 0) terms_->server_count = terms->server_count;
+    if (absl::Status same = terms_->CheckSame(*terms); !same.ok()) return same;
   }
   const std::string host = Clipped(request.host());
   const absl::StatusOr<Holder> holder =
       registry_->Take(request.wanted_slot(), request.nonce(), host, now);
   if (!holder.ok()) return holder.status();
+  if (request.server_address_size() == terms_->server_count) {
+    addresses_.assign(request.server_address().begin(), request.server_address().end());
+  }
 
   Member& member = members_[holder->slot];
   if (member.incarnation != holder->incarnation) {
+    Changed();
     // The figures of a slot are summed up over all who held it.
     StepFigures figures = std::move(member.figures);
     member = Member();
@@ -116,7 +126,7 @@ JobCoordinator::ParkedCall JobCoordinator::AwaitStart(const AwaitStartRequest& r
     return 0;
   }
   Member& member = **speaker;
-  member.awaits_start = true;
+  if (!std::exchange(member.awaits_start, true)) Changed();
   if (request.initialized() && phase_ < JobStatus::RUNNING) {
     if (phase_ != JobStatus::INITIALIZING || initializer_ != request.slot()) {
       ready_.Add<AwaitStartReply>(
@@ -125,8 +135,8 @@ JobCoordinator::ParkedCall JobCoordinator::AwaitStart(const AwaitStartRequest& r
               "slot ", request.slot(), " was not asked to initialise the model, but says it has")));
       return 0;
     }
-    phase_ = JobStatus::RUNNING;
-    started_at_ = now;
+    initialized_ = true;
+    Changed();
   }
   Park(member.parked_start, std::move(reply));
   Settle(now);
@@ -176,6 +186,7 @@ absl::StatusOr<ReportEvaluationReply> JobCoordinator::ReportEvaluation(
         absl::StrCat("slot ", request.slot(), " was not asked to evaluate epoch ", epoch));
   }
   Evaluation& evaluation = found->second;
+  Changed();
   evaluation.reported = true;
   evaluation.result = request.result();
   evaluation.result.set_at_seconds(absl::ToDoubleSeconds(RunningTime(now)));
@@ -232,10 +243,14 @@ void JobCoordinator::CancelParked(ParkedCall call) {
     drop_from(member.parked_start);
     drop_from(member.parked_work);
   }
-  parked_status_.erase(
-      std::remove_if(parked_status_.begin(), parked_status_.end(),
-                     [call](const ParkedReply<JobStatus>& parked) { return parked.id == call; }),
-      parked_status_.end());
+  const auto drop_among = [call](auto& parked) {
+    parked.erase(std::remove_if(parked.begin(), parked.end(),
+                                [call](const auto& one) { return one.id == call; }),
+                 parked.end());
+  };
+  drop_among(parked_status_);
+  drop_among(parked_for_this_);
+  drop_among(parked_for_next_);
 }
 
 void JobCoordinator::AbandonParked(const absl::Status& status) {
@@ -246,19 +261,35 @@ void JobCoordinator::AbandonParked(const absl::Status& status) {
   for (ParkedReply<JobStatus>& parked : std::exchange(parked_status_, {})) {
     ready_.Add<JobStatus>(std::move(parked.reply), status);
   }
+  for (auto* const waiting : {&parked_for_this_, &parked_for_next_}) {
+    for (ParkedReply<CheckpointStatus>& parked : std::exchange(*waiting, {})) {
+      ready_.Add<CheckpointStatus>(std::move(parked.reply), status);
+    }
+  }
 }
 
 absl::Status JobCoordinator::Adopt(JobTerms terms) {
   absl::Status completed = CompleteJobSpec(&terms.job, terms.train_samples);
   if (!completed.ok()) return completed;
-  SlotRegistry::Options options;
-  options.lease = absl::Seconds(terms.job.membership().lease_seconds());
-  options.first_incarnation = first_incarnation_;
-  registry_ = std::make_unique<SlotRegistry>(options);
-  leases_ = std::make_unique<DataLeases>(LeaseOptions(terms));
-  terms_ = std::move(terms);
+  Build(std::move(terms), first_incarnation_);
   phase_ = JobStatus::GATHERING;
+  Changed();
   return absl::OkStatus();
+}
+
+void JobCoordinator::Build(JobTerms terms, Incarnation first_incarnation) {
+  SlotRegistry::Options slots;
+  slots.lease = absl::Seconds(terms.job.membership().lease_seconds());
+  slots.first_incarnation = first_incarnation;
+  registry_ = std::make_unique<SlotRegistry>(slots);
+  leases_ = std::make_unique<DataLeases>(LeaseOptions(terms));
+  const DurabilitySpec& durability = terms.job.durability();
+  CheckpointSchedule::Options checkpoints;
+  checkpoints.interval = absl::Seconds(durability.checkpoint_seconds());
+  checkpoints.steps = durability.checkpoint_steps();
+  checkpoints.keep = durability.keep();
+  schedule_ = std::make_unique<CheckpointSchedule>(checkpoints);
+  terms_ = std::move(terms);
 }
 
 absl::StatusOr<JobCoordinator::Member*> JobCoordinator::Speaker(SlotId slot,
@@ -277,9 +308,12 @@ absl::StatusOr<JobCoordinator::Member*> JobCoordinator::Speaker(SlotId slot,
 
 absl::Status JobCoordinator::TakeIn(const NextWorkRequest& request, Member& member,
                                     absl::Duration now) {
-  const auto refused = [&request](const auto&... words) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("NextWork call ", request.call(), " of slot ", request.slot(), words...));
+  const auto refused = [&](const auto&... words) {
+    const std::string what =
+        absl::StrCat("NextWork call ", request.call(), " of slot ", request.slot(), words...);
+    // Its latest state may have been lost with the power, and the worker is not to blame.
+    if (restored_) return absl::AbortedError(absl::StrCat(what, ": join again"));
+    return absl::InvalidArgumentError(what);
   };
   if (request.call() == member.call && member.call > 0) return absl::OkStatus();
   if (request.call() != member.call + 1) return refused(" comes after call ", member.call);
@@ -293,6 +327,7 @@ absl::Status JobCoordinator::TakeIn(const NextWorkRequest& request, Member& memb
   if (member.lease != 0 && finished != member.lease) {
     return refused(" hands in data lease ", finished, ", but it holds data lease ", member.lease);
   }
+  if (absl::Status finite = CheckFinite(request, now); !finite.ok()) return finite;
   if (finished != 0) {
     const absl::StatusOr<DataLeases::Finished> outcome =
         leases_->Finish(finished, {request.slot(), request.incarnation()});
@@ -307,6 +342,7 @@ absl::Status JobCoordinator::TakeIn(const NextWorkRequest& request, Member& memb
       }
     }
   }
+  Changed();
   AddTo(member.figures, request.figures());
   member.lease = 0;
   member.call = request.call();
@@ -315,7 +351,44 @@ absl::Status JobCoordinator::TakeIn(const NextWorkRequest& request, Member& memb
   return absl::OkStatus();
 }
 
+absl::Status JobCoordinator::CheckFinite(const NextWorkRequest& request, absl::Duration now) {
+  const TrainingSpec& training = terms_->job.training();
+  const uint32_t in_a_row = request.figures().nonfinite_in_a_row();
+  const bool stops = training.nonfinite() == STOP_JOB &&
+                     (in_a_row > 0 || request.figures().skipped_nonfinite() > 0);
+  const bool quarantined = training.quarantine_after() > 0 &&
+                           in_a_row >= static_cast<uint32_t>(training.quarantine_after());
+  if (!stops && !quarantined) return absl::OkStatus();
+
+  const Holder offender{request.slot(), request.incarnation()};
+  std::string reason = absl::StrCat(std::max<uint64_t>(in_a_row, stops ? 1 : 0),
+                                    in_a_row > 1 ? " gradients in a row" : " gradient",
+                                    in_a_row > 1 ? " were" : " was", " not finite");
+  if (stops) {
+    stopped_ =
+        absl::StrCat("slot ", offender.slot, ": ", reason, ", and training.nonfinite is STOP_JOB");
+    reason = absl::StrCat(reason, ", which ended the job");
+  }
+  AddTo(members_.at(offender.slot).figures, request.figures());
+  registry_->Leave(offender);
+  Bury(offender, SlotBooks::LEFT, reason);
+  if (stops) EndJob(now);
+  Settle(now);
+  return absl::AbortedError(
+      absl::StrCat("slot ", offender.slot, " is sent away: ", reason,
+                   "; a smaller optimizer.learning_rate or training.clip_norm may help"));
+}
+
+void JobCoordinator::EndJob(absl::Duration now) {
+  if (phase_ == JobStatus::DONE) return;
+  phase_ = JobStatus::DONE;
+  ended_at_ = now;
+  Changed();
+  schedule_->End(/*one_more=*/true);
+}
+
 void JobCoordinator::Bury(Holder dead, SlotBooks::State state, const std::string& reason) {
+  Changed();
   leases_->Release(dead);
   for (auto& [epoch, evaluation] : evaluations_) {
     if (evaluation.slot == dead.slot && !evaluation.reported) evaluation.slot = -1;
@@ -333,12 +406,18 @@ void JobCoordinator::Bury(Holder dead, SlotBooks::State state, const std::string
 }
 
 void JobCoordinator::Settle(absl::Duration now) {
-  if (phase_ == JobStatus::GATHERING && Gathered()) phase_ = JobStatus::INITIALIZING;
-  if (phase_ == JobStatus::INITIALIZING) ChooseInitializer();
-  if (phase_ == JobStatus::RUNNING && leases_->Complete() && AllEvaluated()) {
-    phase_ = JobStatus::DONE;
-    ended_at_ = now;
+  if (phase_ == JobStatus::GATHERING && Gathered()) {
+    phase_ = JobStatus::INITIALIZING;
+    Changed();
   }
+  if (phase_ == JobStatus::INITIALIZING && initialized_) {
+    phase_ = JobStatus::RUNNING;
+    started_at_ = now - ran_before_;
+    schedule_->Start(now, MostSteps());
+    Changed();
+  }
+  if (phase_ == JobStatus::INITIALIZING) ChooseInitializer();
+  if (phase_ == JobStatus::RUNNING && leases_->Complete() && AllEvaluated()) EndJob(now);
   for (auto& [slot, member] : members_) {
     if (member.parked_start.has_value()) {
       if (std::optional<AwaitStartReply> start = FindStart(slot)) {
@@ -347,6 +426,7 @@ void JobCoordinator::Settle(absl::Duration now) {
     }
     if (member.parked_work.has_value()) {
       if (std::optional<NextWorkReply> work = FindWork(slot, member)) {
+        Changed();
         member.answer = *work;
         Answer<NextWorkReply>(member.parked_work, *std::move(work));
       }
@@ -372,6 +452,7 @@ void JobCoordinator::ChooseInitializer() {
   initializer_ = -1;
   for (const auto& [slot, member] : members_) {
     if (!Live(slot) || !member.awaits_start) continue;
+    Changed();
     initializer_ = slot;
     return;
   }
@@ -388,6 +469,11 @@ std::optional<AwaitStartReply> JobCoordinator::FindStart(SlotId slot) const {
 
 std::optional<NextWorkReply> JobCoordinator::FindWork(SlotId slot, Member& member) {
   NextWorkReply reply;
+  if (!stopped_.empty()) {
+    member.state = SlotBooks::FINISHED;
+    reply.set_done(true);
+    return reply;
+  }
   for (auto& [epoch, evaluation] : evaluations_) {
     if (evaluation.reported || (evaluation.slot != slot && evaluation.slot != -1)) continue;
     evaluation.slot = slot;
@@ -442,7 +528,7 @@ bool JobCoordinator::AllEvaluated() const {
 }
 
 absl::Duration JobCoordinator::RunningTime(absl::Duration now) const {
-  if (phase_ < JobStatus::RUNNING) return absl::ZeroDuration();
+  if (phase_ < JobStatus::RUNNING) return ran_before_;
   return (phase_ == JobStatus::DONE ? ended_at_ : now) - started_at_;
 }
 
@@ -485,6 +571,10 @@ JobStatus JobCoordinator::Describe(absl::Duration now) const {
   for (const auto& [epoch, evaluation] : evaluations_) {
     if (evaluation.reported) *status.add_evaluation() = evaluation.result;
   }
+  *status.mutable_checkpoint() = schedule_->memory().status;
+  status.mutable_checkpoint()->set_enabled(has_directory_ && durable());
+  status.set_resumed_checkpoint(resumed_checkpoint_);
+  status.set_stopped(stopped_);
   return status;
 }
 

@@ -11,7 +11,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
+#include "server/checkpoint_schedule.h"
 #include "server/data_leases.h"
 #include "server/holder.h"
 #include "server/job_terms.h"
@@ -31,6 +33,9 @@ namespace torchps {
 // What a dead slot had in hand (a data lease, an evaluation, the model's initialisation) is given
 // to another; nothing waits for the dead.
 //
+// Save() is all that another object needs to go on with the job in this one's place, after this
+// process has died: every answer that was given stays true, and every call may be repeated there.
+//
 // Thread-compatible: the caller locks. Knows no gRPC, no thread and no clock: `now` is handed in
 // and must not go back. A call that is to be parked takes a Reply; the answers that have become
 // due, to it or to others, lie in TakeReady() and are given by the caller, outside its lock. A
@@ -40,6 +45,27 @@ class JobCoordinator {
   struct Options {
     // Draws the job's id, the first incarnation and this coordinator's life.
     uint64_t seed = 1;
+    // There is a place to keep checkpoints and this state. Without, none is ever due.
+    bool has_directory = false;
+  };
+
+  // How Restore() goes on.
+  enum class Return {
+    // The same workers go on: their slots are live, with whole leases, and what they hold is
+    // theirs.
+    kInPlace,
+    // Nobody is there any more: all slots are free and what was in hand is handed out anew. The job
+    // waits for its workers as it did at first. They may bring another number of servers.
+    kResume,
+  };
+
+  // The next checkpoint, begun.
+  struct CheckpointPlan {
+    uint64_t number = 0;
+    // As of the moment before any server writes: what is used in it is in the servers' values.
+    CoordinatorState state;
+    // The checkpoints that stay once this one is complete, with it.
+    std::vector<uint64_t> keep;
   };
 
   // Names one parked call. 0: the call was not parked, its answer is ready.
@@ -62,6 +88,27 @@ class JobCoordinator {
   absl::StatusOr<LeaveJobReply> LeaveJob(const LeaveJobRequest& request, absl::Duration now);
   ParkedCall GetJobStatus(const JobStatusRequest& request, absl::Duration now,
                           Reply<JobStatus> reply);
+
+  ParkedCall TakeCheckpoint(const TakeCheckpointRequest& request, absl::Duration now,
+                            Reply<CheckpointStatus> reply);
+
+  // The checkpoint that is due now, if one is. It is under way until EndCheckpoint().
+  std::optional<CheckpointPlan> BeginCheckpoint(absl::Duration now);
+  // What became of the one under way: its size and times, or why it failed.
+  void EndCheckpoint(const absl::StatusOr<CheckpointStatus>& outcome, absl::Duration now);
+
+  // REQUIRES: has_job().
+  CoordinatorState Save(absl::Duration now) const;
+  // Goes on with the job of `state`. DATA_LOSS, and nothing has changed: such a state cannot have
+  // been saved; the message says what is wrong. REQUIRES: !has_job().
+  absl::Status Restore(const CoordinatorState& state, Return how, absl::Duration now);
+
+  bool has_job() const { return phase_ != JobStatus::NO_JOB; }
+  // The job wants its state to outlive this process.
+  bool durable() const;
+  // Rises whenever Save() would differ in more than its time; what rises it may have an answer
+  // ready.
+  uint64_t revision() const { return revision_; }
 
   // Buries the slots whose lease has run out. Every other call does so too; this one is for when
   // nobody calls.
@@ -113,11 +160,21 @@ class JobCoordinator {
 
   // INVALID_ARGUMENT: these terms make no job.
   absl::Status Adopt(JobTerms terms);
+  // The parts that the terms make, all new.
+  void Build(JobTerms terms, Incarnation first_incarnation);
+  // The parts of Restore().
+  absl::Status RestoreMembers(const CoordinatorState& state, absl::Duration now);
+  absl::Status RestoreBooks(const CoordinatorState& state);
+  void FreeAllSlots();
   // Buries the dead, then finds the live member that speaks and renews its lease.
   // INVALID_ARGUMENT, ABORTED.
   absl::StatusOr<Member*> Speaker(SlotId slot, Incarnation incarnation, absl::Duration now);
   // Takes a NextWork call into the books, once however often it comes.
   absl::Status TakeIn(const NextWorkRequest& request, Member& member, absl::Duration now);
+  // OK, or ABORTED: the slot's gradients are not finite, and it was sent away, perhaps with the
+  // whole job.
+  absl::Status CheckFinite(const NextWorkRequest& request, absl::Duration now);
+  void EndJob(absl::Duration now);
   // Gives away what a dead slot had in hand. `state` and `reason` go into the books.
   void Bury(Holder dead, SlotBooks::State state, const std::string& reason);
   // Goes through the phases as far as they go and answers every parked call that can be.
@@ -134,28 +191,46 @@ class JobCoordinator {
   void Answer(ParkingPlace<T>& place, absl::StatusOr<T> answer);
   bool Live(SlotId slot) const;
   bool AllEvaluated() const;
+  // The most steps that any slot has made.
+  int64_t MostSteps() const;
+  void Changed() { ++revision_; }
   absl::Duration RunningTime(absl::Duration now) const;
   JobStatus Describe(absl::Duration now) const;
 
+  const bool has_directory_;
   const uint64_t life_;
-  const uint64_t job_id_;
   const Incarnation first_incarnation_;
+  uint64_t job_id_;
+  uint64_t revision_ = 0;
 
   JobStatus::Phase phase_ = JobStatus::NO_JOB;
   // Set from GATHERING on.
   std::optional<JobTerms> terms_;
   std::unique_ptr<SlotRegistry> registry_;
   std::unique_ptr<DataLeases> leases_;
+  std::unique_ptr<CheckpointSchedule> schedule_;
+  // Where the workers find the servers, as who joined last sees it.
+  std::vector<std::string> addresses_;
+  // The job went on from a state that may be older than what workers remember of it.
+  bool restored_ = false;
 
   std::map<SlotId, Member> members_;
   SlotId initializer_ = -1;
   std::map<int, Evaluation> evaluations_;      // by epoch; from the moment its books closed
   std::map<int, EpochFigures> epoch_figures_;  // by epoch
+  bool initialized_ = false;                   // the model has its initial values
+  std::string stopped_;                        // why the job ended early; empty: it did not
+  uint64_t resumed_checkpoint_ = 0;
+  // How long the job had run when it stopped to wait for its workers.
+  absl::Duration ran_before_;
   absl::Duration started_at_;
   absl::Duration ended_at_;
 
   ParkedCall last_parked_ = 0;
   std::vector<ParkedReply<JobStatus>> parked_status_;
+  // Who waits for the checkpoint under way, and for the one after it.
+  std::vector<ParkedReply<CheckpointStatus>> parked_for_this_;
+  std::vector<ParkedReply<CheckpointStatus>> parked_for_next_;
   ReadyReplies ready_;
 };
 

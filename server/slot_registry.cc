@@ -97,6 +97,28 @@ std::vector<Holder> SlotRegistry::Expire(absl::Duration now) {
   return expired;
 }
 
+uint64_t SlotRegistry::NonceOf(Holder holder) const {
+  const auto found = live_.find(holder.slot);
+  if (found == live_.end() || found->second.incarnation != holder.incarnation) return 0;
+  return found->second.nonce;
+}
+
+absl::Status SlotRegistry::Restore(Holder holder, uint64_t nonce, const std::string& host,
+                                   absl::Duration now) {
+  const bool possible = holder.slot >= 0 && holder.slot < kMaxSlots && nonce != 0 &&
+                        holder.incarnation > 0 && holder.incarnation < next_incarnation_;
+  Hold hold;
+  hold.incarnation = holder.incarnation;
+  hold.nonce = nonce;
+  hold.host = host;
+  hold.deadline = now + options_.lease;
+  if (!possible || !live_.emplace(holder.slot, std::move(hold)).second) {
+    return absl::DataLossError(
+        absl::StrCat("incarnation ", holder.incarnation, " cannot have held slot ", holder.slot));
+  }
+  return absl::OkStatus();
+}
+
 bool SlotRegistry::IsLive(Holder holder) const {
   const auto found = live_.find(holder.slot);
   return found != live_.end() && found->second.incarnation == holder.incarnation;

@@ -56,6 +56,16 @@ class SlotRegistry {
 
   bool IsLive(Holder holder) const;
 
+  // The number that the next incarnation gets.
+  Incarnation next_incarnation() const { return next_incarnation_; }
+
+  // That of the process that is `holder`; 0 where it is not live.
+  uint64_t NonceOf(Holder holder) const;
+
+  // `holder` held its slot when another registry was at work, and does so again, with a whole lease
+  // from `now`. DATA_LOSS: it cannot have, by its numbers or since another one does.
+  absl::Status Restore(Holder holder, uint64_t nonce, const std::string& host, absl::Duration now);
+
  private:
   struct Hold {
     Incarnation incarnation = 0;

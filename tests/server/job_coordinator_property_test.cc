@@ -38,7 +38,9 @@ struct Process {
 
 class Play {
  public:
-  explicit Play(uint64_t seed) : random_(seed), rig_(Terms(random_), seed) {}
+  // With `restarts` the coordinator's process dies, too, at any moment.
+  Play(uint64_t seed, bool restarts)
+      : random_(seed), rig_(Terms(random_), seed), restarts_(restarts) {}
 
   void Run() {
     for (int step = 0; step < kTurbulentSteps; ++step) {
@@ -64,6 +66,7 @@ class Play {
   // What happened on the way, to see that something did.
   int64_t reissued() const { return reissued_; }
   int expired() const { return expired_; }
+  int restarted() const { return restarted_; }
 
  private:
   static JoinRequest Terms(uint64_t& random) {
@@ -92,6 +95,7 @@ class Play {
     const size_t index = UniformBelow(random_, processes_.size());
     if (Chance(25)) return Die(index);
     if (Chance(40)) return LeaveEarly(index);
+    if (restarts_ && Chance(15)) return RestartCoordinator();
     if (Chance(40)) {
       // Everybody falls silent for longer than a lease: all of them are given up, and know it not.
       rig_.Pass(absl::Seconds(11));
@@ -107,6 +111,18 @@ class Play {
     process.start = rig_.AwaitStart(process.worker);
     process.parked = rig_.last_parked();
     processes_.push_back(process);
+  }
+
+  // Whatever anybody can see of it is as it was, but for the name of its life.
+  void RestartCoordinator() {
+    JobStatus before = rig_.Status();
+    const absl::Status restarted = rig_.Restart();
+    EXPECT_TRUE(restarted.ok()) << restarted;
+    JobStatus after = rig_.Status();
+    before.clear_coordinator_life();
+    after.clear_coordinator_life();
+    EXPECT_EQ(before.DebugString(), after.DebugString());
+    ++restarted_;
   }
 
   // kill -9: the connection breaks, the slot lives until its lease runs out.
@@ -166,6 +182,11 @@ class Play {
       return;
     }
     const absl::StatusOr<AwaitStartReply>& answer = process.start.answer();
+    if (absl::IsUnavailable(answer.status())) {
+      process.start = rig_.AwaitStart(process.worker);
+      process.parked = rig_.last_parked();
+      return;
+    }
     if (!answer.ok()) {
       EXPECT_TRUE(absl::IsAborted(answer.status())) << answer.status();
       return JoinAgain(process);
@@ -202,6 +223,7 @@ class Play {
     if (Chance(5)) return Send(process);  // the answer was lost, or is late
     if (!process.work.given()) return;
     const absl::StatusOr<NextWorkReply>& answer = process.work.answer();
+    if (absl::IsUnavailable(answer.status())) return Send(process);
     if (!answer.ok()) {
       EXPECT_TRUE(absl::IsAborted(answer.status())) << answer.status();
       return JoinAgain(process);
@@ -278,6 +300,8 @@ class Play {
 
   uint64_t random_;
   Rig rig_;
+  const bool restarts_;
+  int restarted_ = 0;
   std::vector<Process> processes_;
   std::set<std::pair<int, int64_t>> used_;  // (epoch, position)
   int64_t reissued_ = 0;
@@ -288,7 +312,7 @@ TEST(JobCoordinatorPropertyTest, AnyScheduleEndsWithEverySampleUsedOnceAndEveryE
   int64_t reissued = 0, expired = 0;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
-    Play play(seed);
+    Play play(seed, /*restarts=*/false);
     play.Run();
     if (HasFailure()) return;
     reissued += play.reissued();
@@ -296,6 +320,21 @@ TEST(JobCoordinatorPropertyTest, AnyScheduleEndsWithEverySampleUsedOnceAndEveryE
   }
   EXPECT_GT(reissued, 1000);
   EXPECT_GT(expired, 100);
+}
+
+TEST(JobCoordinatorPropertyTest, SoDoesOneInWhichTheCoordinatorDiesAndComesBack) {
+  int64_t reissued = 0;
+  int restarted = 0;
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    Play play(seed, /*restarts=*/true);
+    play.Run();
+    if (HasFailure()) return;
+    reissued += play.reissued();
+    restarted += play.restarted();
+  }
+  EXPECT_GT(reissued, 300);
+  EXPECT_GT(restarted, 1000);
 }
 
 }  // namespace

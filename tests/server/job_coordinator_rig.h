@@ -99,20 +99,41 @@ class JobCoordinatorRig {
   }
 
   explicit JobCoordinatorRig(JoinRequest terms = SmallJob(), uint64_t seed = 1)
-      : terms_(std::move(terms)), coordinator_(JobCoordinator::Options{seed}) {}
+      : terms_(std::move(terms)), seed_(seed) {
+    StartCoordinator();
+  }
 
-  JobCoordinator& coordinator() { return coordinator_; }
+  JobCoordinator& coordinator() { return *coordinator_; }
+
+  // The coordinator's process dies and comes back with the state that it had saved, through the
+  // bytes that it would be on the disk; what was parked is told so.
+  absl::Status Restart(JobCoordinator::Return how = JobCoordinator::Return::kInPlace) {
+    return Restart(coordinator_->has_job() ? coordinator_->Save(now_) : CoordinatorState(), how);
+  }
+  absl::Status Restart(const CoordinatorState& saved, JobCoordinator::Return how) {
+    const std::string bytes = saved.SerializeAsString();
+    coordinator_->AbandonParked(absl::UnavailableError("the coordinator died"));
+    Deliver();
+    ++seed_;
+    StartCoordinator();
+    CoordinatorState state;
+    EXPECT_TRUE(state.ParseFromString(bytes));
+    if (state.job_id() == 0) return absl::OkStatus();
+    const absl::Status restored = coordinator_->Restore(state, how, now_);
+    Deliver();
+    return restored;
+  }
   absl::Duration now() const { return now_; }
 
   // Moves the clock and lets the coordinator see it.
   void Pass(absl::Duration time) {
     now_ += time;
-    coordinator_.Tick(now_);
+    coordinator_->Tick(now_);
     Deliver();
   }
 
   absl::StatusOr<JoinReply> Join(const JoinRequest& request) {
-    absl::StatusOr<JoinReply> reply = coordinator_.Join(request, now_);
+    absl::StatusOr<JoinReply> reply = coordinator_->Join(request, now_);
     Deliver();
     return reply;
   }
@@ -138,7 +159,7 @@ class JobCoordinatorRig {
     request.set_incarnation(worker.incarnation);
     request.set_initialized(initialized);
     Later<AwaitStartReply> later;
-    last_parked_ = coordinator_.AwaitStart(request, now_, later.reply());
+    last_parked_ = coordinator_->AwaitStart(request, now_, later.reply());
     Deliver();
     EXPECT_EQ(last_parked_ == 0, later.given());
     return later;
@@ -155,7 +176,7 @@ class JobCoordinatorRig {
 
   Later<NextWorkReply> Send(const NextWorkRequest& request) {
     Later<NextWorkReply> later;
-    last_parked_ = coordinator_.NextWork(request, now_, later.reply());
+    last_parked_ = coordinator_->NextWork(request, now_, later.reply());
     Deliver();
     EXPECT_EQ(last_parked_ == 0, later.given());
     return later;
@@ -190,7 +211,7 @@ class JobCoordinatorRig {
     request.set_incarnation(worker.incarnation);
     request.mutable_result()->set_epoch(epoch);
     request.mutable_result()->set_accuracy(accuracy);
-    const absl::Status status = coordinator_.ReportEvaluation(request, now_).status();
+    const absl::Status status = coordinator_->ReportEvaluation(request, now_).status();
     Deliver();
     return status;
   }
@@ -199,7 +220,7 @@ class JobCoordinatorRig {
     RenewSlotRequest request;
     request.set_slot(worker.slot);
     request.set_incarnation(worker.incarnation);
-    const absl::Status status = coordinator_.RenewSlot(request, now_).status();
+    const absl::Status status = coordinator_->RenewSlot(request, now_).status();
     Deliver();
     return status;
   }
@@ -209,7 +230,7 @@ class JobCoordinatorRig {
     request.set_slot(worker.slot);
     request.set_incarnation(worker.incarnation);
     request.set_reason(reason);
-    const absl::Status status = coordinator_.LeaveJob(request, now_).status();
+    const absl::Status status = coordinator_->LeaveJob(request, now_).status();
     Deliver();
     return status;
   }
@@ -218,7 +239,7 @@ class JobCoordinatorRig {
     JobStatusRequest request;
     request.set_wait_until_done(wait_until_done);
     Later<JobStatus> later;
-    last_parked_ = coordinator_.GetJobStatus(request, now_, later.reply());
+    last_parked_ = coordinator_->GetJobStatus(request, now_, later.reply());
     Deliver();
     return later;
   }
@@ -233,12 +254,27 @@ class JobCoordinatorRig {
   JobCoordinator::ParkedCall last_parked() const { return last_parked_; }
 
   void Deliver() {
-    for (const std::function<void()>& give : coordinator_.TakeReady()) give();
+    for (const std::function<void()>& give : coordinator_->TakeReady()) give();
+  }
+
+  Later<CheckpointStatus> TakeCheckpoint() {
+    Later<CheckpointStatus> later;
+    last_parked_ = coordinator_->TakeCheckpoint(TakeCheckpointRequest(), now_, later.reply());
+    Deliver();
+    return later;
   }
 
  private:
+  void StartCoordinator() {
+    JobCoordinator::Options options;
+    options.seed = seed_;
+    options.has_directory = true;
+    coordinator_ = std::make_unique<JobCoordinator>(options);
+  }
+
   const JoinRequest terms_;
-  JobCoordinator coordinator_;
+  uint64_t seed_;
+  std::unique_ptr<JobCoordinator> coordinator_;
   absl::Duration now_ = absl::Seconds(1000);
   uint64_t next_nonce_ = 1;
   JobCoordinator::ParkedCall last_parked_ = 0;
