@@ -64,17 +64,14 @@ std::optional<JobCoordinator::CheckpointPlan> JobCoordinator::BeginCheckpoint(ab
 void JobCoordinator::EndCheckpoint(const absl::StatusOr<CheckpointStatus>& outcome,
                                    absl::Duration now) {
   Changed();
+  absl::StatusOr<CheckpointStatus> answer = outcome;
   if (outcome.ok()) {
-    CheckpointStatus status = *outcome;
-    status.set_at_seconds(absl::ToDoubleSeconds(RunningTime(now)));
-    schedule_->Succeed(status, now);
-  } else {
-    schedule_->Fail(outcome.status(), now);
-  }
-  absl::StatusOr<CheckpointStatus> answer = outcome.status();
-  if (outcome.ok()) {
+    answer->set_at_seconds(absl::ToDoubleSeconds(RunningTime(now)));
+    schedule_->Succeed(*answer, now);
     answer = schedule_->memory().status;
     answer->set_enabled(true);
+  } else {
+    schedule_->Fail(outcome.status(), now);
   }
   for (ParkedReply<CheckpointStatus>& parked : std::exchange(parked_for_this_, {})) {
     ready_.Add<CheckpointStatus>(std::move(parked.reply), answer);
