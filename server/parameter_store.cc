@@ -309,14 +309,14 @@ std::map<SlotId, Step> ParameterStore::Clocks() {
   std::vector<Step> highest;
   for (const std::unique_ptr<Block>& block : blocks_) {
     MutexLock lock(&block->mutex);
-    const std::vector<LedgerEntry>& ledger = block->ledger;
+    const size_t known = block->ledger.size();
     // Whom an earlier block has not seen has no clock beyond 0, and neither has who is not here.
-    if (ledger.size() > highest.size()) {
-      lowest.resize(ledger.size(), block == blocks_.front() ? std::numeric_limits<Step>::max() : 0);
-      highest.resize(ledger.size());
+    if (known > highest.size()) {
+      lowest.resize(known, block == blocks_.front() ? std::numeric_limits<Step>::max() : 0);
+      highest.resize(known);
     }
     for (size_t slot = 0; slot < highest.size(); ++slot) {
-      const Step last = slot < ledger.size() ? ledger[slot].last_step : 0;
+      const Step last = slot < known ? block->ledger[slot].last_step : 0;
       lowest[slot] = std::min(lowest[slot], last);
       highest[slot] = std::max(highest[slot], last);
     }

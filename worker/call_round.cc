@@ -9,7 +9,7 @@
 namespace torchps {
 namespace {
 
-// Greetings of one server within one round, after which its ABORTED counts as final.
+// Greetings of one life of a server within one round, after which its ABORTED counts as final.
 constexpr int kMaxGreetings = 3;
 
 }  // namespace
@@ -87,6 +87,10 @@ absl::Status CallRound::Conclude(Part& part, const absl::Status& status) {
   if (absl::IsAborted(status) && rules_.forgotten == Rules::Forgotten::kDone) {
     part.done = true;
     return absl::OkStatus();
+  }
+  if (part.server->life() != part.greeted_life) {
+    part.greeted_life = part.server->life();
+    part.greetings = 0;
   }
   if (absl::IsAborted(status) && rules_.forgotten == Rules::Forgotten::kGreetAgain &&
       !part.greeting && part.greetings < kMaxGreetings) {

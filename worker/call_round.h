@@ -83,7 +83,9 @@ class CallRound {
     std::unique_ptr<ClientCall> call;  // in flight
     bool greeting = false;             // what is in flight, or next, is a Hello
     bool done = false;
+    // In the server's present life, as far as it was told.
     int greetings = 0;
+    uint64_t greeted_life = 0;
     absl::Duration next_try = absl::ZeroDuration();
   };
 

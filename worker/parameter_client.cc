@@ -38,6 +38,7 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> ParameterClient::Create(Options
 
 ParameterClient::ParameterClient(Options options)
     : options_(std::move(options)),
+      books_(options_.block_map.blocks().size()),
       versions_(options_.block_map.blocks().size()),
       loop_(options_.clock, options_.stop, SpinFor(options_.layout)) {
   HelloRequest hello;
@@ -58,7 +59,7 @@ ParameterClient::ParameterClient(Options options)
   patience.seed = options_.incarnation;
   for (const ServerEndpoint& endpoint : options_.servers) {
     servers_.push_back(
-        std::make_unique<RemoteServer>(endpoint, hello, &options_.block_map, patience));
+        std::make_unique<RemoteServer>(endpoint, hello, &options_.block_map, &books_, patience));
   }
   const EncodingSpec& encoding = options_.job.wire().push();
   if (encoding.kind() != EncodingSpec::FLOAT32) {
@@ -106,6 +107,7 @@ std::unique_ptr<PendingPush> ParameterClient::BeginPush(Step step, int64_t weigh
   push.clock = options_.clock;
   push.stop = options_.stop;
   push.block_map = &options_.block_map;
+  push.books = &books_;
   push.servers = Owners();
   push.slot = options_.slot;
   push.incarnation = options_.incarnation;

@@ -23,6 +23,7 @@
 #include "worker/pending_push.h"
 #include "worker/push_segment.h"
 #include "worker/remote_server.h"
+#include "worker/rollback_books.h"
 #include "worker/server_channel.h"
 #include "worker/stop_latch.h"
 
@@ -37,7 +38,8 @@ namespace torchps {
 // goes on by itself and is finished later, so that a push and the next pull run side by side, and
 // beside the trainer's computing. A server that does not answer is asked again until
 // Options::patience is used up. A server that has forgotten this slot (ABORTED) is greeted again,
-// once per try, before it is asked again.
+// once per try, before it is asked again. One that was restarted and has its model back goes on
+// where that is: what it has lost of this slot's pushes is counted, and not pushed again.
 //
 // Errors of every call:
 //   UNAVAILABLE          a server has not answered for `patience`
@@ -117,6 +119,9 @@ class ParameterClient {
   // The slot stops counting at every server. Tries for a few seconds, also after a stop.
   absl::Status Leave();
 
+  // What restarted servers have lost of what they had acknowledged, since the last call.
+  RollbackBooks::Lost TakeRolledBack() { return books_.TakeLost(); }
+
   // Renews the slot's lease at every server that has been greeted. Thread-safe. Takes at most
   // `timeout` per server, and tells nothing: a server that is away is met by the next Pull or Push.
   void Renew(absl::Duration timeout);
@@ -131,6 +136,7 @@ class ParameterClient {
   std::vector<RemoteServer*> Owners();
 
   const Options options_;
+  RollbackBooks books_;
   std::vector<std::unique_ptr<RemoteServer>> servers_;
   // Per block, of the last finished pull.
   std::vector<Version> versions_;

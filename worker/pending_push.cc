@@ -101,8 +101,9 @@ class PendingPush::Round final : public CallRound {
     }
     return std::make_unique<ClientPush>(
         server.generic_stub(), TransferTimeout(*options_.block_map, server.index()),
-        std::move(next_frame),
-        [this, &server](const PushReply& reply) { return CountVerdicts(server, reply); });
+        std::move(next_frame), [this, &server, life = server.life()](const PushReply& reply) {
+          return CountVerdicts(server, life, reply);
+        });
   }
 
   PushHeader HeaderOf(const RemoteServer& server, const BlockRange& block) const {
@@ -183,7 +184,9 @@ class PendingPush::Round final : public CallRound {
     }
   }
 
-  absl::Status CountVerdicts(const RemoteServer& server, const PushReply& reply) {
+  // `life` is the server's in which the push was answered: a pull beside it may have greeted a
+  // later one meanwhile.
+  absl::Status CountVerdicts(const RemoteServer& server, uint64_t life, const PushReply& reply) {
     // Initial values have no verdicts: an OK says all there is to say.
     if (options_.step == 0) return absl::OkStatus();
     const size_t expected = options_.block_map->owned_by(server.index()).size();
@@ -225,6 +228,12 @@ class PendingPush::Round final : public CallRound {
       }
       if (verdict.duplicate()) ++result.duplicates;
       result.max_lag = std::max(result.max_lag, verdict.lag());
+    }
+    for (const BlockVerdict& verdict : reply.block()) {
+      if (verdict.verdict() == ACCEPTED || verdict.verdict() == SCALED ||
+          verdict.verdict() == ADMITTED) {
+        options_.books->Applied(verdict.block(), options_.step, life != server.life());
+      }
     }
     result_ = result;
     return absl::OkStatus();

@@ -13,6 +13,7 @@
 #include "worker/error_feedback.h"
 #include "worker/push_segment.h"
 #include "worker/remote_server.h"
+#include "worker/rollback_books.h"
 #include "worker/stop_latch.h"
 
 namespace torchps {
@@ -50,6 +51,8 @@ class PendingPush {
     const Clock* clock = nullptr;
     StopLatch* stop = nullptr;
     const BlockMap* block_map = nullptr;
+    // What was applied is entered here.
+    RollbackBooks* books = nullptr;
     // Those that own a block.
     std::vector<RemoteServer*> servers;
     SlotId slot = 0;

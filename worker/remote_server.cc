@@ -23,10 +23,11 @@ HelloRequest HelloTo(const ServerEndpoint& endpoint, HelloRequest hello) {
 }  // namespace
 
 RemoteServer::RemoteServer(ServerEndpoint endpoint, HelloRequest hello, const BlockMap* map,
-                           ServerPatience::Options patience)
+                           RollbackBooks* books, ServerPatience::Options patience)
     : endpoint_(std::move(endpoint)),
       hello_(HelloTo(endpoint_, std::move(hello))),
       map_(map),
+      books_(books),
       say_(patience.say),
       stub_(ParameterService::NewStub(endpoint_.channel)),
       generic_stub_(endpoint_.channel),
@@ -47,6 +48,10 @@ absl::Status RemoteServer::TakeHello(const HelloReply& reply) {
     return absl::FailedPreconditionError(
         "it has been restarted and has lost the model; start the job again");
   }
+  if (is_new_life && life_ != 0 && reply.has_restored()) {
+    const absl::Status taken = TakeRestored(reply.restored());
+    if (!taken.ok()) return taken;
+  }
   life_ = reply.server_life();
   has_model_ = reply.initialized();
   start_clock_ = std::max(reply.floor(), reply.last_step());
@@ -54,6 +59,32 @@ absl::Status RemoteServer::TakeHello(const HelloReply& reply) {
   UseCubicOnLoopback(endpoint_.port());
   MutexLock lock(&mutex_);
   renewed_life_ = life_;
+  return absl::OkStatus();
+}
+
+absl::Status RemoteServer::TakeRestored(const Restored& restored) {
+  const std::vector<BlockId>& owned = map_->owned_by(endpoint_.index);
+  if (static_cast<size_t>(restored.block_step_size()) != owned.size()) {
+    return absl::InternalError(absl::StrCat("told what is left of ", restored.block_step_size(),
+                                            " blocks; expected ", owned.size()));
+  }
+  RollbackBooks::Lost lost;
+  for (size_t i = 0; i < owned.size(); ++i) {
+    lost += books_->RollBack(owned[i], restored.block_step(static_cast<int>(i)));
+  }
+  std::string line = absl::StrCat(endpoint_.name(), " is back");
+  if (restored.checkpoint() > 0) absl::StrAppend(&line, " from checkpoint ", restored.checkpoint());
+  if (restored.from_log()) {
+    absl::StrAppend(&line, restored.checkpoint() > 0 ? " and" : " from", " its push log");
+  }
+  if (lost.blocks == 0) {
+    absl::StrAppend(&line, "; nothing that slot ", hello_.slot(), " pushed was lost");
+  } else {
+    absl::StrAppend(&line, "; of what slot ", hello_.slot(), " pushed there ", lost.blocks,
+                    lost.blocks == 1 ? " block" : " blocks", " were rolled back, since step ",
+                    lost.first_step);
+  }
+  say_(line);
   return absl::OkStatus();
 }
 

@@ -14,6 +14,7 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "proto/parameter_service.grpc.pb.h"
 #include "worker/client_call.h"
+#include "worker/rollback_books.h"
 #include "worker/server_channel.h"
 #include "worker/server_patience.h"
 #include "worker/shared_values.h"
@@ -29,9 +30,10 @@ class RemoteServer {
  public:
   // `hello` is what the server is greeted with; its server_index is filled in here. An offer of
   // shared memory in it is made only where the server is on this machine; `map` is needed to read
-  // what the server offers in return.
+  // what the server offers in return. What a restarted server has lost is entered in `books`. Both
+  // are borrowed.
   RemoteServer(ServerEndpoint endpoint, HelloRequest hello, const BlockMap* map,
-               ServerPatience::Options patience);
+               RollbackBooks* books, ServerPatience::Options patience);
 
   const ServerEndpoint& endpoint() const { return endpoint_; }
   int index() const { return endpoint_.index; }
@@ -67,11 +69,14 @@ class RemoteServer {
 
  private:
   absl::Status TakeHello(const HelloReply& reply);
+  // The server has begun anew from what it had kept.
+  absl::Status TakeRestored(const Restored& restored);
   void TakeSharedMemory(const HelloReply& reply);
 
   const ServerEndpoint endpoint_;
   const HelloRequest hello_;
   const BlockMap* const map_;
+  RollbackBooks* const books_;
   const std::function<void(const std::string& line)> say_;
   const std::unique_ptr<ParameterService::Stub> stub_;
   grpc::GenericStub generic_stub_;

@@ -73,6 +73,9 @@ absl::Status Trainer::Work() {
                              figures_.data_seconds();
     figures_.set_other_seconds(
         std::max(0.0, absl::ToDoubleSeconds(handed_in - figures_since_) - accounted));
+    const RollbackBooks::Lost lost = options_.parameters->TakeRolledBack();
+    figures_.set_rolled_back_blocks(lost.blocks);
+    figures_.set_rolled_back_pushes(lost.pushes);
     const absl::StatusOr<NextWorkReply> work =
         options_.coordinator->NextWork(finished_lease, figures_, idle);
     if (!work.ok()) return work.status();

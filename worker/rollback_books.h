@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/mutex.h"
+#include "worker/step_set.h"
+
+namespace torchps {
+
+// Which of its pushes a slot knows to be applied, block by block, and what of that its servers have
+// lost by going back to a checkpoint: each (step, block) once, however often a server dies.
+//
+// Thread-safe. What a slot's earlier incarnation pushed is not known here.
+class RollbackBooks {
+ public:
+  struct Lost {
+    uint64_t blocks = 0;  // pairs of a step and a block
+    uint64_t pushes = 0;  // steps of which a block is lost and none was before
+    Step first_step = 0;  // the earliest of them; 0 where nothing is lost
+
+    Lost& operator+=(const Lost& other);
+  };
+
+  explicit RollbackBooks(size_t blocks) : applied_(blocks), kept_(blocks) {}
+
+  // `step` was acknowledged as applied to `block`. `by_former_life`: the answer was given by a life
+  // of its server before the one that RollBack() was last told of.
+  void Applied(BlockId block, Step step, bool by_former_life);
+
+  // A server has come back, and has of `block` this slot's steps up to `last_step`. Returns what is
+  // lost by it.
+  Lost RollBack(BlockId block, Step last_step);
+
+  // All that was lost since the last call.
+  Lost TakeLost();
+
+ private:
+  // Enters steps of one block as lost.
+  Lost Lose(const std::vector<StepSet::Run>& runs) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  Mutex mutex_;
+  std::vector<StepSet> applied_ ABSL_GUARDED_BY(mutex_);  // by block, without what is lost
+  std::vector<Step> kept_ ABSL_GUARDED_BY(mutex_);        // by block, of the last RollBack
+  StepSet lost_steps_ ABSL_GUARDED_BY(mutex_);
+  Lost untold_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace torchps
