@@ -13,6 +13,8 @@ ExitCode ExitCodeFor(const absl::Status& status) {
       return ExitCode::kUnreachable;
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kPermissionDenied:
       return ExitCode::kRefused;
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kDataLoss:

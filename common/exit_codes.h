@@ -10,7 +10,7 @@ enum class ExitCode : int {
   kFailed = 1,        // something of ours went wrong, or the run was cut short
   kUsage = 2,         // a flag, a job field or a peer's argument is not valid
   kUnreachable = 3,   // a server did not answer within the patience given
-  kRefused = 4,       // another job, layout or protocol
+  kRefused = 4,       // another job, layout or protocol; not permitted
   kData = 5,          // a data file is missing, truncated or damaged
   kAddressInUse = 6,  // the port to listen on is taken
   kLostSlot = 7,      // a worker was away for longer than its lease: its slot is no longer its own

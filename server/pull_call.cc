@@ -6,6 +6,7 @@
 #include "absl/time/time.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "proto/status_codec.h"
+#include "security/call_admission.h"
 
 namespace torchps {
 namespace {
@@ -40,6 +41,10 @@ absl::Status PullCall::Begin() {
   const grpc::Status parsed =
       grpc::SerializationTraits<PullRequest>::Deserialize(&request_, &request);
   if (!parsed.ok()) return absl::InvalidArgumentError("the PullRequest is not a Protobuf message");
+  absl::optional<SlotId> slot;
+  if (!request.read_only()) slot = request.slot();
+  const absl::Status admitted = AdmitCall(context_, request.GetDescriptor()->name(), slot);
+  if (!admitted.ok()) return admitted;
   const absl::StatusOr<HostedJob*> job = server_->JobFor(request.server_life());
   if (request.read_only()) {
     // Whoever only looks need not know which life of the server it is looking at.

@@ -5,12 +5,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/status_codec.h"
+#include "security/call_admission.h"
 
 namespace torchps {
 namespace {
 
 // Applying as much takes less time than waking another thread.
 constexpr int64_t kShortFrameBytes = 64 << 10;
+
+constexpr absl::string_view kRequest = "PushFrame";
 
 grpc::ByteBuffer Serialize(const PushReply& reply) {
   grpc::Slice slice(reply.SerializeAsString());
@@ -35,6 +38,12 @@ void PushCall::OnArrived(bool ok) {
     return;
   }
   Listen(acceptor_, server_);
+  // By its role; for which slot it speaks, the first frame tells.
+  const absl::Status admitted = AdmitCall(context_, kRequest, /*slot=*/absl::nullopt);
+  if (!admitted.ok()) {
+    Respond(admitted);
+    return;
+  }
   job_ = server_->job();
   if (job_ == nullptr) {
     Respond(server_->JobFor(/*server_life=*/0).status());
@@ -126,6 +135,8 @@ absl::Status PushCall::Admit(const grpc::ByteBuffer& frame, PushHeader* header,
   const absl::Status parsed = ParsePushFrame(frame, header, payload);
   if (!parsed.ok()) return parsed;
   if (frames_ == 0) {
+    const absl::Status admitted = AdmitCall(context_, kRequest, header->slot);
+    if (!admitted.ok()) return admitted;
     const absl::StatusOr<HostedJob*> job = server_->JobFor(header->server_life);
     if (!job.ok()) return job.status();
     name_ = *header;

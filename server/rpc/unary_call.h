@@ -9,6 +9,7 @@
 #include "common/mutex.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/status_codec.h"
+#include "security/call_admission.h"
 #include "server/rpc/call_tag.h"
 
 namespace torchps {
@@ -16,7 +17,8 @@ namespace torchps {
 // One unary call on the server, answered now or later.
 //
 // `Listen` arms a completion queue for one method for the server's whole life: each arriving call
-// arms the next one, then runs the handler on the queue's thread. The handler answers by
+// arms the next one, then, if the caller may make this call at all, runs the handler on the queue's
+// thread. The handler answers by
 // Respond(), at once or, for a parked call, later from any thread; a parked call holds no thread.
 // If the peer goes away or the server shuts down first, the call answers itself with CANCELLED and
 // runs its on-cancel hook, after which Respond() does nothing.
@@ -78,6 +80,11 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, R
       return;
     }
     Listen(acceptor_, handler_);
+    const absl::Status admitted = AdmitCall(context_, request_);
+    if (!admitted.ok()) {
+      Respond(admitted);
+      return;
+    }
     handler_(this->shared_from_this());
   }
 

@@ -1,0 +1,115 @@
+// Who may call what: identities as they stand in certificates, and the table of roles and methods.
+
+#include "security/method_roles.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/coordinator.pb.h"
+#include "proto/parameter_service.pb.h"
+#include "security/identity.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(IdentityTest, IsTheSameAfterAUri) {
+  for (const Role role : {Role::kServer, Role::kWorker, Role::kOperator}) {
+    const Identity identity{"mnist_1.b-2", role, "slot-12"};
+    const auto parsed = ParseIdentity(ToUri(identity));
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(*parsed, identity);
+  }
+  EXPECT_EQ(ToUri({"mnist", Role::kServer, "a"}), "torchps://mnist/server/a");
+}
+
+TEST(IdentityTest, IsRefusedIfItIsNotExactlyOne) {
+  for (const char* uri :
+       {"", "torchps://", "torchps://job/worker", "torchps://job/worker/a/b",
+        "torchps://job/boss/a", "torchps:///worker/a", "torchps://job/worker/",
+        "http://job/worker/a", "torchps://j b/worker/a", "torchps://job/worker/slot-x",
+        "torchps://job/worker/slot--1", "torchps://job/worker/slot-4096", "torchps://job/Worker/a",
+        "xtorchps://job/worker/a"}) {
+    EXPECT_EQ(ParseIdentity(uri).status().code(), absl::StatusCode::kInvalidArgument) << uri;
+  }
+  const std::string with_zero("torchps://job/worker/a\0b", 24);
+  EXPECT_FALSE(ParseIdentity(with_zero).ok());
+  EXPECT_FALSE(ParseIdentity("torchps://job/worker/" + std::string(65, 'a')).ok());
+}
+
+TEST(IdentityTest, OfAWorkerMayBeBoundToASlot) {
+  EXPECT_EQ(BoundSlot({"j", Role::kWorker, "slot-3"}), 3);
+  EXPECT_EQ(BoundSlot({"j", Role::kWorker, "any"}), absl::nullopt);
+  EXPECT_EQ(BoundSlot({"j", Role::kServer, "slot-3"}), absl::nullopt);
+}
+
+TEST(MethodRolesTest, EveryMethodOfBothServicesHasARuleOfItsOwn) {
+  int methods = 0;
+  for (const google::protobuf::FileDescriptor* file :
+       {ServerStatus::descriptor()->file(), JobStatus::descriptor()->file()}) {
+    for (int s = 0; s < file->service_count(); ++s) {
+      for (int m = 0; m < file->service(s)->method_count(); ++m) {
+        const google::protobuf::MethodDescriptor* method = file->service(s)->method(m);
+        const MethodRule* rule = FindMethodRule(method->input_type()->name());
+        ASSERT_NE(rule, nullptr) << method->full_name();
+        EXPECT_EQ(rule->method, method->name()) << "a request message serves one method only";
+        EXPECT_TRUE(rule->server || rule->worker || rule->operators) << method->full_name();
+        ++methods;
+      }
+    }
+  }
+  EXPECT_EQ(methods, 17);
+  EXPECT_EQ(FindMethodRule("FormatDiskRequest"), nullptr);
+}
+
+// The whole table once more, as docs/security.md has it: a change must be made twice.
+TEST(MethodRolesTest, AllowWhatTheDocumentedTableAllows) {
+  struct Row {
+    const char* request;
+    const char* roles;
+  };
+  const std::vector<Row> table = {
+      {"HelloRequest", "w"},       {"PushFrame", "w"},
+      {"PullRequest", "w"},        {"RenewRequest", "w"},
+      {"LeaveRequest", "w"},       {"ServerStatusRequest", "swo"},
+      {"WriteShardRequest", "s"},  {"CommitCheckpointRequest", "s"},
+      {"ShutdownRequest", "o"},    {"JoinRequest", "w"},
+      {"AwaitStartRequest", "w"},  {"NextWorkRequest", "w"},
+      {"RenewSlotRequest", "w"},   {"ReportEvaluationRequest", "w"},
+      {"LeaveJobRequest", "w"},    {"TakeCheckpointRequest", "so"},
+      {"JobStatusRequest", "swo"},
+  };
+  for (const Row& row : table) {
+    const MethodRule* rule = FindMethodRule(row.request);
+    ASSERT_NE(rule, nullptr) << row.request;
+    const std::string roles = row.roles;
+    for (const Role role : {Role::kServer, Role::kWorker, Role::kOperator}) {
+      const bool expected = roles.find(RoleName(role)[0]) != std::string::npos;
+      const absl::Status status = CheckMethod(*rule, {"j", role, "a"}, absl::nullopt);
+      EXPECT_EQ(status.ok(), expected) << row.request << " by " << RoleName(role);
+      if (expected) continue;
+      EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
+      EXPECT_THAT(std::string(status.message()), HasSubstr(std::string(rule->method)));
+      EXPECT_THAT(std::string(status.message()), HasSubstr(ToUri({"j", role, "a"})));
+    }
+  }
+}
+
+TEST(MethodRolesTest, ACertificateOfASlotSpeaksForNoOther) {
+  const MethodRule& push = *FindMethodRule("PushFrame");
+  const Identity bound{"j", Role::kWorker, "slot-1"};
+  EXPECT_TRUE(CheckMethod(push, bound, 1).ok());
+  EXPECT_TRUE(CheckMethod(push, bound, absl::nullopt).ok());
+  const absl::Status other = CheckMethod(push, bound, 0);
+  EXPECT_EQ(other.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(std::string(other.message()), HasSubstr("cannot speak for slot 0, only for slot 1"));
+  const absl::Status any = CheckMethod(push, bound, -1);
+  EXPECT_THAT(std::string(any.message()), HasSubstr("--slot=1"));
+  EXPECT_TRUE(CheckMethod(push, {"j", Role::kWorker, "any"}, 7).ok());
+}
+
+}  // namespace
+}  // namespace torchps
