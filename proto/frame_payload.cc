@@ -209,6 +209,18 @@ void FramePayload::VisitTopK(
   if (first < elements) visit(first, absl::MakeConstSpan(buffer, elements - first));
 }
 
+void FramePayload::CopyBytesTo(uint8_t* destination) const {
+  size_t to_skip = skipped_bytes_;
+  for (const grpc::Slice& slice : slices_) {
+    const size_t skipped = std::min(to_skip, slice.size());
+    to_skip -= skipped;
+    const size_t bytes = slice.size() - skipped;
+    if (bytes == 0) continue;
+    std::memcpy(destination, slice.begin() + skipped, bytes);
+    destination += bytes;
+  }
+}
+
 void FramePayload::CopyTo(absl::Span<float> destination) const {
   const auto elements = static_cast<int64_t>(destination.size());
   if (encoding_ == EncodingSpec::TOP_K) {

@@ -53,6 +53,9 @@ class FramePayload {
   // Writes all elements to `destination`. REQUIRES: Check(destination.size()) is OK.
   void CopyTo(absl::Span<float> destination) const;
 
+  // Writes the payload to `destination` as it came, encoded: bytes() bytes.
+  void CopyBytesTo(uint8_t* destination) const;
+
  private:
   // Calls visit(piece) with consecutive contiguous pieces of the bytes, cut between units of the
   // encoding only; the very last unit may be shorter (an INT8 group). Units that slices cut are put

@@ -93,6 +93,9 @@ TEST(FramePayloadTest, ReadsSlicesCutAnywhere) {
           CutAnywhere(std::string(skipped, 'x') + BytesOf(values), longest, random_state), skipped);
       EXPECT_EQ(CollectRuns(payload), values);
       EXPECT_EQ(Copied(payload), values);
+      std::string bytes(payload.bytes(), '?');
+      payload.CopyBytesTo(reinterpret_cast<uint8_t*>(bytes.data()));
+      EXPECT_EQ(bytes, BytesOf(values));
     }
   }
 }

@@ -1,0 +1,193 @@
+#include "server/push_log/log_record.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "checkpoint/crc32c.h"
+#include "common/check.h"
+#include "proto/frame_codec.h"
+#include "server/push_log/little_endian.h"
+
+namespace torchps {
+namespace {
+
+constexpr uint32_t kMagic = 0x524c5054;  // "TPLR"
+
+// Where the fields of the header are.
+constexpr size_t kMagicAt = 0;
+constexpr size_t kHeaderChecksumAt = 4;
+constexpr size_t kKindAt = 8;
+constexpr size_t kEncodingAt = 9;
+constexpr size_t kRowsAt = 10;
+constexpr size_t kBlockAt = 12;
+constexpr size_t kSequenceAt = 16;
+constexpr size_t kDurableAt = 24;
+constexpr size_t kBaseVersionAt = 32;
+constexpr size_t kVersionAt = 40;
+constexpr size_t kRateFactorAt = 48;
+constexpr size_t kShareAt = 56;
+constexpr size_t kPayloadBytesAt = 64;
+constexpr size_t kBodyChecksumAt = 68;
+static_assert(kBodyChecksumAt + 4 == kLogRecordHeaderBytes);
+
+uint32_t Checksum(const uint8_t* record, size_t from, size_t to) {
+  return Crc32c(0, absl::string_view(reinterpret_cast<const char*>(record) + from, to - from));
+}
+
+uint32_t HeaderChecksum(const uint8_t* record) {
+  return Checksum(record, kKindAt, kLogRecordHeaderBytes);
+}
+
+uint32_t BodyChecksum(const uint8_t* record, size_t record_bytes) {
+  return Checksum(record, kLogRecordHeaderBytes, record_bytes);
+}
+
+void WriteRow(const LogLedgerRow& row, uint8_t* at) {
+  PutLittleEndian(at, static_cast<uint32_t>(row.slot));
+  PutLittleEndian(at + 4, static_cast<uint32_t>(row.entry.last_verdict));
+  PutLittleEndian(at + 8, row.entry.last_step);
+  PutLittleEndian(at + 16, row.entry.last_lag);
+  PutLittleEndian(at + 24, row.entry.applied);
+  PutLittleEndian(at + 32, row.entry.acknowledged_step);
+  PutLittleEndian(at + 40, row.entry.rejections_in_row);
+  PutLittleEndian(at + 44, uint32_t{0});
+}
+
+absl::Status ReadRow(const uint8_t* at, LogLedgerRow* row) {
+  const uint32_t slot = GetLittleEndian<uint32_t>(at);
+  const uint32_t verdict = GetLittleEndian<uint32_t>(at + 4);
+  if (slot >= static_cast<uint32_t>(kMaxSlots)) {
+    return absl::DataLossError(
+        absl::StrCat("a row of its ledger is of slot ", slot, "; expected 0 to ", kMaxSlots - 1));
+  }
+  if (!Verdict_IsValid(static_cast<int>(verdict))) {
+    return absl::DataLossError(absl::StrCat("a row of its ledger has verdict ", verdict,
+                                            ", which this program does not know"));
+  }
+  row->slot = static_cast<SlotId>(slot);
+  row->entry.last_verdict = static_cast<Verdict>(verdict);
+  row->entry.last_step = GetLittleEndian<int64_t>(at + 8);
+  row->entry.last_lag = GetLittleEndian<int64_t>(at + 16);
+  row->entry.applied = GetLittleEndian<uint64_t>(at + 24);
+  row->entry.acknowledged_step = GetLittleEndian<int64_t>(at + 32);
+  row->entry.rejections_in_row = GetLittleEndian<int32_t>(at + 40);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+size_t LogRecordBytes(size_t rows, size_t payload_bytes) {
+  TPS_CHECK(rows <= static_cast<size_t>(kMaxSlots), "a ledger has a row for each slot at most");
+  TPS_CHECK(payload_bytes <= kMaxFramePayloadBytes, "a payload fits into a frame");
+  return kLogRecordHeaderBytes + rows * kLogLedgerRowBytes + payload_bytes;
+}
+
+void WriteLogRecord(const LogRecord& record, const FramePayload& payload, uint8_t* destination) {
+  PutLittleEndian(destination + kMagicAt, kMagic);
+  PutLittleEndian(destination + kHeaderChecksumAt, uint32_t{0});
+  destination[kKindAt] = static_cast<uint8_t>(record.kind);
+  destination[kEncodingAt] = static_cast<uint8_t>(payload.encoding());
+  PutLittleEndian(destination + kRowsAt, static_cast<uint16_t>(record.ledger.size()));
+  PutLittleEndian(destination + kBlockAt, record.block);
+  PutLittleEndian(destination + kSequenceAt, record.sequence);
+  PutLittleEndian(destination + kDurableAt, uint64_t{0});
+  PutLittleEndian(destination + kBaseVersionAt, record.base_version);
+  PutLittleEndian(destination + kVersionAt, record.version);
+  PutLittleEndian(destination + kRateFactorAt, record.rate_factor);
+  PutLittleEndian(destination + kShareAt, record.share);
+  PutLittleEndian(destination + kPayloadBytesAt, static_cast<uint32_t>(payload.bytes()));
+  PutLittleEndian(destination + kBodyChecksumAt, uint32_t{0});
+  uint8_t* at = destination + kLogRecordHeaderBytes;
+  for (const LogLedgerRow& row : record.ledger) {
+    WriteRow(row, at);
+    at += kLogLedgerRowBytes;
+  }
+  payload.CopyBytesTo(at);
+}
+
+size_t SealLogRecord(uint64_t durable_sequence, uint8_t* record) {
+  const size_t bytes = LogRecordBytes(GetLittleEndian<uint16_t>(record + kRowsAt),
+                                      GetLittleEndian<uint32_t>(record + kPayloadBytesAt));
+  PutLittleEndian(record + kDurableAt, durable_sequence);
+  PutLittleEndian(record + kBodyChecksumAt, BodyChecksum(record, bytes));
+  PutLittleEndian(record + kHeaderChecksumAt, HeaderChecksum(record));
+  return bytes;
+}
+
+absl::StatusOr<LogRecordHeader> ReadLogRecordHeader(absl::Span<const uint8_t> bytes) {
+  if (bytes.size() < kLogRecordHeaderBytes) {
+    return absl::DataLossError(absl::StrCat("a record's header takes ", kLogRecordHeaderBytes,
+                                            " bytes; there are ", bytes.size()));
+  }
+  const uint8_t* const record = bytes.data();
+  if (GetLittleEndian<uint32_t>(record + kMagicAt) != kMagic) {
+    return absl::DataLossError("there is no record");
+  }
+  if (GetLittleEndian<uint32_t>(record + kHeaderChecksumAt) != HeaderChecksum(record)) {
+    return absl::DataLossError("a record's header fails its checksum");
+  }
+  LogRecordHeader header;
+  header.rows = GetLittleEndian<uint16_t>(record + kRowsAt);
+  header.payload_bytes = GetLittleEndian<uint32_t>(record + kPayloadBytesAt);
+  header.sequence = GetLittleEndian<uint64_t>(record + kSequenceAt);
+  header.durable_sequence = GetLittleEndian<uint64_t>(record + kDurableAt);
+  // A checksum is no proof: nothing is allocated that a record of ours could not need.
+  if (header.rows > static_cast<size_t>(kMaxSlots) ||
+      header.payload_bytes > kMaxFramePayloadBytes) {
+    return absl::DataLossError(absl::StrCat("a record announces ", header.rows,
+                                            " rows of a ledger and ", header.payload_bytes,
+                                            " bytes of payload; no record has so much"));
+  }
+  header.bytes = LogRecordBytes(header.rows, header.payload_bytes);
+  return header;
+}
+
+absl::Status ReadLogRecord(absl::Span<const uint8_t> bytes, LogRecord* record,
+                           FramePayload* payload) {
+  const absl::StatusOr<LogRecordHeader> header = ReadLogRecordHeader(bytes);
+  if (!header.ok()) return header.status();
+  if (bytes.size() < header->bytes) {
+    return absl::DataLossError(
+        absl::StrCat("a record takes ", header->bytes, " bytes; there are ", bytes.size()));
+  }
+  const uint8_t* const start = bytes.data();
+  if (GetLittleEndian<uint32_t>(start + kBodyChecksumAt) != BodyChecksum(start, header->bytes)) {
+    return absl::DataLossError("a record fails its checksum");
+  }
+  const uint8_t kind = start[kKindAt];
+  if (kind < static_cast<uint8_t>(LogKind::kInitialValues) ||
+      kind > static_cast<uint8_t>(LogKind::kLedger)) {
+    return absl::DataLossError(
+        absl::StrCat("a record is of kind ", kind, ", which this program does not know"));
+  }
+  const int encoding = start[kEncodingAt];
+  if (!EncodingSpec::Kind_IsValid(encoding)) {
+    return absl::DataLossError(
+        absl::StrCat("a record is in encoding ", encoding, ", which this program does not know"));
+  }
+  record->kind = static_cast<LogKind>(kind);
+  record->encoding = static_cast<EncodingSpec::Kind>(encoding);
+  record->sequence = header->sequence;
+  record->durable_sequence = header->durable_sequence;
+  record->block = GetLittleEndian<uint32_t>(start + kBlockAt);
+  record->base_version = GetLittleEndian<int64_t>(start + kBaseVersionAt);
+  record->version = GetLittleEndian<int64_t>(start + kVersionAt);
+  record->rate_factor = GetLittleEndian<double>(start + kRateFactorAt);
+  record->share = GetLittleEndian<double>(start + kShareAt);
+  record->ledger.assign(header->rows, LogLedgerRow());
+  const uint8_t* at = start + kLogRecordHeaderBytes;
+  for (LogLedgerRow& row : record->ledger) {
+    if (absl::Status read = ReadRow(at, &row); !read.ok()) return read;
+    at += kLogLedgerRowBytes;
+  }
+  std::vector<grpc::Slice> slices;
+  if (header->payload_bytes > 0) {
+    slices.emplace_back(at, header->payload_bytes, grpc::Slice::STATIC_SLICE);
+  }
+  *payload = FramePayload(std::move(slices), /*skipped_bytes=*/0, record->encoding);
+  return absl::OkStatus();
+}
+
+}  // namespace torchps

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "checkpoint/block_image.h"
+#include "common/ids.h"
+#include "proto/frame_payload.h"
+#include "proto/job.pb.h"
+
+// The records of the push log as bytes (docs/checkpoint.md, "The push log"): a header of fixed
+// length with a checksum of its own, so that the lengths in it can be believed, then rows of the
+// ledger and the payload under a second one. All functions are thread-safe.
+
+namespace torchps {
+
+// What a change of a block was.
+enum class LogKind : uint8_t {
+  kInitialValues = 1,  // the payload took the place of the values; the version stays 0
+  kGradient = 2,       // the optimizer, or the running average, took the payload: version + 1
+  kPassedOver = 3,     // rounds without a gradient: a higher version
+  kLedger = 4,         // the ledger alone: a push was refused, was late or was withheld
+};
+
+// A slot's ledger entry as it was after the change.
+struct LogLedgerRow {
+  SlotId slot = 0;
+  LedgerEntry entry;
+
+  friend bool operator==(const LogLedgerRow& a, const LogLedgerRow& b) {
+    return a.slot == b.slot && a.entry == b.entry;
+  }
+};
+
+// One change of one block, without its payload.
+struct LogRecord {
+  LogKind kind = LogKind::kLedger;
+  // Rises by one from record to record, over all segments and lives of the log.
+  uint64_t sequence = 0;
+  // When this record was written, all records up to this one were on the disk.
+  uint64_t durable_sequence = 0;
+  BlockId block = 0;
+  Version base_version = 0;  // of the block, before the change
+  Version version = 0;       // and after it
+  double rate_factor = 1;
+  double share = 1;
+  EncodingSpec::Kind encoding = EncodingSpec::FLOAT32;  // of the payload
+  std::vector<LogLedgerRow> ledger;
+};
+
+inline constexpr size_t kLogRecordHeaderBytes = 72;
+inline constexpr size_t kLogLedgerRowBytes = 48;
+
+// The bytes of a record with so many rows of the ledger and such a payload.
+// REQUIRES: rows <= kMaxSlots, payload_bytes <= kMaxFramePayloadBytes.
+size_t LogRecordBytes(size_t rows, size_t payload_bytes);
+
+// Writes a record to `destination`, LogRecordBytes of it, without its checksums and without
+// durable_sequence: these come with SealLogRecord. `record.encoding` is not looked at, the
+// payload's own is taken. REQUIRES: as LogRecordBytes.
+void WriteLogRecord(const LogRecord& record, const FramePayload& payload, uint8_t* destination);
+
+// Completes what WriteLogRecord has written at `record`; returns its length.
+size_t SealLogRecord(uint64_t durable_sequence, uint8_t* record);
+
+// The lengths that a header announces.
+struct LogRecordHeader {
+  size_t rows = 0;
+  size_t payload_bytes = 0;
+  size_t bytes = 0;  // of the whole record
+  uint64_t sequence = 0;
+  uint64_t durable_sequence = 0;
+};
+
+// DATA_LOSS says in words what is wrong: too short, no record, a checksum, an impossible length.
+absl::StatusOr<LogRecordHeader> ReadLogRecordHeader(absl::Span<const uint8_t> bytes);
+
+// A whole record. `*payload` refers to the bytes, which must live as long as it. DATA_LOSS as
+// above. What the payload is to the block (length, indices) is for FramePayload::Check.
+absl::Status ReadLogRecord(absl::Span<const uint8_t> bytes, LogRecord* record,
+                           FramePayload* payload);
+
+}  // namespace torchps

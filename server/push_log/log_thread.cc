@@ -1,0 +1,69 @@
+#include "server/push_log/log_thread.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace torchps {
+namespace {
+
+constexpr absl::Duration kRetry = absl::Seconds(1);
+// How often the clock is looked at, which may be any.
+constexpr absl::Duration kLook = absl::Milliseconds(20);
+
+}  // namespace
+
+LogThread::LogThread(PushLog* log, const Clock* clock, std::function<void(absl::string_view)> tell)
+    : log_(log), clock_(clock), tell_(std::move(tell)), thread_([this] { Run(); }) {}
+
+LogThread::~LogThread() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    stop_.Signal();
+  }
+  log_->Wake();
+  thread_.join();
+}
+
+bool LogThread::stopping() {
+  MutexLock lock(&mutex_);
+  return stopping_;
+}
+
+void LogThread::AwaitNextTry() {
+  const absl::Duration due = clock_->Now() + kRetry;
+  MutexLock lock(&mutex_);
+  while (!stopping_ && clock_->Now() < due) stop_.WaitFor(&mutex_, kLook);
+}
+
+void LogThread::Run() {
+  std::string trouble;
+  absl::Duration since;
+  while (true) {
+    // Asked before the try: what was appended before the stop is tried once more after it.
+    const bool last = stopping();
+    const absl::StatusOr<bool> wrote = log_->WriteGroup();
+    if (!wrote.ok()) {
+      if (trouble.empty()) since = clock_->Now();
+      if (trouble != wrote.status().message()) {
+        trouble = std::string(wrote.status().message());
+        tell_(absl::StrCat("the push log cannot be written: ", trouble,
+                           "; pushes stay unacknowledged, and it is tried again every second"));
+      }
+      if (last) return;
+      AwaitNextTry();
+      continue;
+    }
+    if (!trouble.empty() && *wrote) {
+      trouble.clear();
+      tell_(absl::StrCat("the push log is written again, after ",
+                         absl::FormatDuration(clock_->Now() - since), "; nothing is lost"));
+    }
+    if (*wrote) continue;
+    if (last) return;
+    log_->AwaitWork(absl::Seconds(1));
+  }
+}
+
+}  // namespace torchps

@@ -1,0 +1,259 @@
+#include "server/push_log/push_log.h"
+
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/check.h"
+
+namespace torchps {
+namespace {
+
+// May pass: a full disk, an I/O error.
+bool MayPass(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) || absl::IsUnavailable(status);
+}
+
+std::string SegmentPath(const std::string& directory, uint64_t number) {
+  return absl::StrCat(directory, "/", LogSegmentName(number));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PushLog>> PushLog::Open(FileSystem* files, Options options,
+                                                       const LogEnd& end) {
+  if (absl::Status made = files->CreateDirectories(options.directory); !made.ok()) return made;
+  auto log = absl::WrapUnique(new PushLog(files, std::move(options), end));
+  const absl::StatusOr<bool> begun = log->WriteGroup();
+  if (!begun.ok() && !MayPass(begun.status())) return begun.status();
+  return log;
+}
+
+PushLog::PushLog(FileSystem* files, Options options, const LogEnd& end)
+    : files_(files),
+      options_(std::move(options)),
+      segment_bytes_(end.durable_bytes),
+      segments_(end.segments),
+      sequence_(end.durable_sequence),
+      durable_(static_cast<int64_t>(end.durable_sequence)) {
+  MutexLock lock(&mutex_);
+  BeginGroup(LogBuffer(), /*begins_segment=*/true);
+  if (end.tail.empty()) return;
+  Group& group = groups_.back();
+  std::memcpy(group.records.Extend(end.tail.size()), end.tail.data(), end.tail.size());
+  sequence_ = end.last_sequence;
+  group.last_sequence = sequence_;
+  appended_bytes_ = static_cast<int64_t>(end.tail.size());
+  group.end_bytes = appended_bytes_;
+}
+
+PushLog::~PushLog() = default;
+
+void PushLog::BeginGroup(LogBuffer buffer, bool begins_segment) {
+  Group group;
+  group.records = std::move(buffer);
+  group.first_sequence = sequence_ + 1;
+  group.last_sequence = sequence_;
+  group.end_bytes = appended_bytes_;
+  group.begins_segment = begins_segment;
+  groups_.push_back(std::move(group));
+}
+
+void PushLog::Append(LogRecord record, const FramePayload& payload) {
+  const size_t bytes = LogRecordBytes(record.ledger.size(), payload.bytes());
+  MutexLock lock(&mutex_);
+  Group& group = groups_.back();
+  record.sequence = ++sequence_;
+  WriteLogRecord(record, payload, group.records.Extend(bytes));
+  appended_bytes_ += static_cast<int64_t>(bytes);
+  group.last_sequence = sequence_;
+  group.end_bytes = appended_bytes_;
+  ++figures_.records;
+  figures_.bytes += bytes;
+  work_.Signal();
+}
+
+PushLog::WaiterId PushLog::WhenDurable(Continuation continuation) {
+  MutexLock lock(&mutex_);
+  const auto last = static_cast<int64_t>(sequence_);
+  if (durable_.value() >= last) return 0;
+  return durable_.WhenAtLeast(last, std::move(continuation));
+}
+
+PushLog::WaiterId PushLog::WhenRoom(Continuation continuation) {
+  MutexLock lock(&mutex_);
+  const int64_t threshold = appended_bytes_ - options_.buffer_bytes;
+  if (durable_bytes_.value() >= threshold) return 0;
+  return durable_bytes_.WhenAtLeast(threshold, std::move(continuation));
+}
+
+void PushLog::CancelDurable(WaiterId id) {
+  MutexLock lock(&mutex_);
+  durable_.Cancel(id);
+}
+
+void PushLog::CancelRoom(WaiterId id) {
+  MutexLock lock(&mutex_);
+  durable_bytes_.Cancel(id);
+}
+
+uint64_t PushLog::Rotate() {
+  MutexLock lock(&mutex_);
+  Group& group = groups_.back();
+  if (group.records.size() == 0) {
+    group.begins_segment = true;
+  } else {
+    BeginGroup(LogBuffer(), /*begins_segment=*/true);
+  }
+  work_.Signal();
+  return sequence_;
+}
+
+absl::Status PushLog::DropThrough(uint64_t sequence) {
+  bool any = false;
+  while (true) {
+    uint64_t number = 0;
+    {
+      MutexLock lock(&mutex_);
+      if (segments_.size() < 2 || segments_[1].first_sequence > sequence + 1) break;
+      number = segments_[0].number;
+    }
+    const absl::Status removed = files_->RemoveFile(SegmentPath(options_.directory, number));
+    if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
+    any = true;
+    MutexLock lock(&mutex_);
+    segments_.erase(segments_.begin());
+  }
+  return any ? files_->SyncDirectory(options_.directory) : absl::OkStatus();
+}
+
+PushLog::Figures PushLog::figures() const {
+  MutexLock lock(&mutex_);
+  return figures_;
+}
+
+void PushLog::AwaitWork(absl::Duration patience) {
+  MutexLock lock(&mutex_);
+  const Group& group = groups_.front();
+  if (!woken_ && groups_.size() == 1 && group.records.size() == 0 && !group.begins_segment) {
+    work_.WaitFor(&mutex_, patience);
+  }
+  woken_ = false;
+}
+
+void PushLog::Wake() {
+  MutexLock lock(&mutex_);
+  woken_ = true;
+  work_.Signal();
+}
+
+bool PushLog::TakeGroup() {
+  if (current_.has_value()) return true;
+  uint64_t durable = 0;
+  {
+    MutexLock lock(&mutex_);
+    Group& group = groups_.front();
+    if (groups_.size() == 1) {
+      if (group.records.size() == 0 && !group.begins_segment) return false;
+      BeginGroup(std::move(spare_), /*begins_segment=*/false);
+      spare_ = LogBuffer();
+    }
+    current_ = std::move(groups_.front());
+    groups_.pop_front();
+    durable = static_cast<uint64_t>(durable_.value());
+  }
+  // Here and not where it was appended: this thread has the time, and what is summed up is what is
+  // written, whoever could still change what it was copied from.
+  uint8_t* const end = current_->records.data() + current_->records.size();
+  for (uint8_t* record = current_->records.data(); record < end;) {
+    record += SealLogRecord(durable, record);
+  }
+  return true;
+}
+
+absl::StatusOr<bool> PushLog::WriteGroup() {
+  std::vector<Continuation> due;
+  {
+    MutexLock write(&write_mutex_);
+    if (!TakeGroup()) return false;
+    const absl::Status written = WriteOut(*current_);
+    MutexLock lock(&mutex_);
+    if (!written.ok()) {
+      figures_.trouble = std::string(written.message());
+      return written;
+    }
+    figures_.trouble.clear();
+    ++figures_.syncs;
+    due = durable_.RaiseTo(static_cast<int64_t>(current_->last_sequence));
+    for (Continuation& room : durable_bytes_.RaiseTo(current_->end_bytes)) {
+      due.push_back(std::move(room));
+    }
+    spare_ = std::move(current_->records);
+    spare_.Clear();
+    current_.reset();
+  }
+  for (const Continuation& continuation : due) continuation();
+  return true;
+}
+
+absl::Status PushLog::WriteOut(const Group& group) {
+  if (group.begins_segment || file_ == nullptr) return OpenSegment(group);
+  if (group.records.size() == 0) return absl::OkStatus();
+  if (absl::Status written = file_->Append(group.records.view()); !written.ok()) {
+    // Where there was no room the same file goes on; after anything else it is not trusted.
+    if (!absl::IsResourceExhausted(written)) file_.reset();
+    return written;
+  }
+  if (absl::Status synced = file_->Sync(); !synced.ok()) {
+    // What a failed sync should have written is lost even if the next one succeeds: it is written
+    // again, to a new segment, whose header tells how much of this one counts.
+    file_.reset();
+    return synced;
+  }
+  segment_bytes_ = file_->size();
+  return absl::OkStatus();
+}
+
+absl::Status PushLog::OpenSegment(const Group& group) {
+  LogSegmentHeader header;
+  header.identity = options_.identity;
+  header.number = 1;
+  header.first_sequence = group.first_sequence;
+  bool replaces = false;
+  {
+    MutexLock lock(&mutex_);
+    if (!segments_.empty()) {
+      const LogSegmentHeader& last = segments_.back();
+      // A segment without a record is of no use, and there might be one for every try.
+      replaces = segment_bytes_ == static_cast<int64_t>(kLogSegmentHeaderBytes) &&
+                 last.first_sequence == group.first_sequence;
+      header.number = replaces ? last.number : last.number + 1;
+      header.previous_bytes = replaces ? last.previous_bytes : segment_bytes_;
+    }
+  }
+  file_.reset();
+  const std::string path = SegmentPath(options_.directory, header.number);
+  const std::string temporary = TemporaryPath(path);
+  const auto bytes = EncodeLogSegmentHeader(header);
+  absl::StatusOr<std::unique_ptr<WritableFile>> file = files_->CreateFile(temporary);
+  if (!file.ok()) return file.status();
+  absl::Status status =
+      (*file)->Append(absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  // With the first records: behind a crash they may be what this segment takes over from the tail
+  // of the one before, which ends with it.
+  if (status.ok()) status = (*file)->Append(group.records.view());
+  if (status.ok()) status = (*file)->Sync();
+  if (status.ok()) status = files_->Rename(temporary, path);
+  if (status.ok()) status = files_->SyncDirectory(options_.directory);
+  if (!status.ok()) return status;
+  file_ = *std::move(file);
+  segment_bytes_ = file_->size();
+  MutexLock lock(&mutex_);
+  if (!replaces) segments_.push_back(header);
+  return absl::OkStatus();
+}
+
+}  // namespace torchps

@@ -1,0 +1,75 @@
+#include "server/push_log/replay.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace torchps {
+namespace {
+
+absl::Status Missing(const LogRecord& record, const Block& block)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex) {
+  return absl::DataLossError(absl::StrCat(
+      "record ", record.sequence, " of the push log makes version ", record.version, " of block ",
+      block.range.id, " out of version ", record.base_version, "; the block is at version ",
+      block.version, block.initialized ? "" : " and has no values",
+      ": what lies between is neither in the log nor in the checkpoint"));
+}
+
+// Others leave the version as it is.
+bool RaisesVersion(LogKind kind) {
+  return kind == LogKind::kGradient || kind == LogKind::kPassedOver;
+}
+
+absl::Status CheckPayload(const LogRecord& record, const FramePayload& payload,
+                          const Block& block) {
+  const bool has_elements =
+      record.kind == LogKind::kInitialValues || record.kind == LogKind::kGradient;
+  absl::Status checked;
+  if (has_elements) {
+    checked = payload.Check(block.range.length);
+  } else if (payload.bytes() > 0) {
+    checked = absl::DataLossError("it has a payload, which its kind has not");
+  }
+  if (checked.ok()) return checked;
+  return absl::DataLossError(absl::StrCat("record ", record.sequence,
+                                          " of the push log does not fit block ", block.range.id,
+                                          ": ", checked.message()));
+}
+
+}  // namespace
+
+absl::StatusOr<bool> ReplayLogRecord(const LogRecord& record, const FramePayload& payload,
+                                     const BlockUpdater& updater, Block* block) {
+  if (absl::Status checked = CheckPayload(record, payload, *block); !checked.ok()) return checked;
+  // What is in the block already, its ledger has already too.
+  if (record.version < block->version) return false;
+  if (RaisesVersion(record.kind)) {
+    if (record.version == block->version) return false;
+    if (!block->initialized) return Missing(record, *block);
+  }
+  if (record.base_version != block->version) return Missing(record, *block);
+  switch (record.kind) {
+    case LogKind::kInitialValues: {
+      const BlockChange change(block);
+      payload.CopyTo(block->values);
+      block->initialized = true;
+      break;
+    }
+    case LogKind::kGradient:
+      updater.Apply(block, payload, record.rate_factor, record.share);
+      break;
+    case LogKind::kPassedOver: {
+      const BlockChange change(block);
+      block->version = record.version;
+      break;
+    }
+    case LogKind::kLedger:
+      break;
+  }
+  for (const LogLedgerRow& row : record.ledger) {
+    LedgerEntry& entry = block->Ledger(row.slot);
+    if (row.entry.last_step > entry.last_step) entry = row.entry;
+  }
+  return true;
+}
+
+}  // namespace torchps

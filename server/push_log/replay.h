@@ -1,0 +1,21 @@
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "proto/frame_payload.h"
+#include "server/block.h"
+#include "server/block_updater.h"
+#include "server/push_log/log_record.h"
+
+namespace torchps {
+
+// Does to the block what the record tells, to the same bits as when it was recorded; false if that
+// is in the block already, which may come from a checkpoint that is newer than the record. The
+// sameness holds for records in their order and an `updater` of the same job.
+//
+// DATA_LOSS: the block is not what the record was made on: something between is missing; or the
+// payload does not fit it. Then the block is as before. REQUIRES: the record is of this block.
+absl::StatusOr<bool> ReplayLogRecord(const LogRecord& record, const FramePayload& payload,
+                                     const BlockUpdater& updater, Block* block)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);
+
+}  // namespace torchps

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "server/push_log/log_reader.h"
+#include "server/push_log/push_log.h"
+#include "tests/testing/faulty_file_system.h"
+
+namespace torchps {
+
+// A push log on a disk that breaks, with records whose payload is their own number.
+struct LogRig {
+  static constexpr char kDirectory[] = "/ps/log-0-of-2";
+  static LogIdentity Identity() { return {/*job_id=*/77, 0, 2, /*blocks=*/8}; }
+
+  FaultyFileSystem files;
+  std::vector<uint64_t> read;  // sequences, by the last Open or Read
+  std::vector<std::string> payloads;
+  std::string directory = kDirectory;
+
+  absl::StatusOr<LogEnd> Read() {
+    read.clear();
+    payloads.clear();
+    return ReadPushLog(files, directory, Identity(),
+                       [&](const LogRecord& record, const FramePayload& payload) {
+                         read.push_back(record.sequence);
+                         std::string bytes(payload.bytes(), '\0');
+                         payload.CopyBytesTo(reinterpret_cast<uint8_t*>(bytes.data()));
+                         payloads.push_back(bytes);
+                         return absl::OkStatus();
+                       });
+  }
+
+  absl::StatusOr<std::unique_ptr<PushLog>> Open(int64_t buffer_bytes = 1 << 20) {
+    const absl::StatusOr<LogEnd> end = Read();
+    if (!end.ok()) return end.status();
+    PushLog::Options options;
+    options.directory = directory;
+    options.identity = Identity();
+    options.buffer_bytes = buffer_bytes;
+    return PushLog::Open(&files, options, *end);
+  }
+
+  // A record with a payload that names it.
+  static void Append(PushLog* log, absl::string_view payload) {
+    LogRecord record;
+    record.kind = LogKind::kGradient;
+    log->Append(record, FramePayload({grpc::Slice(std::string(payload))}));
+  }
+};
+
+}  // namespace torchps

@@ -1,0 +1,434 @@
+#include "server/push_log/push_log.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/split_mix64.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/push_log/log_thread.h"
+#include "tests/server/push_log/log_rig.h"
+#include "tests/testing/eventually.h"
+#include "tests/testing/manual_clock.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Operation = FaultyFileSystem::Operation;
+using Fault = FaultyFileSystem::Fault;
+
+std::vector<std::string> SegmentsOf(LogRig& rig) {
+  const auto names = rig.files.List(LogRig::kDirectory);
+  return names.ok() ? *names : std::vector<std::string>();
+}
+
+TEST(PushLogTest, KeepsWhatIsAppendedInItsOrder) {
+  LogRig rig;
+  {
+    auto log = rig.Open();
+    ASSERT_TRUE(log.ok()) << log.status();
+    LogRig::Append(log->get(), "one");
+    LogRig::Append(log->get(), "two");
+    EXPECT_TRUE(*(*log)->WriteGroup());
+    EXPECT_FALSE(*(*log)->WriteGroup()) << "there is nothing more to write";
+    LogRig::Append(log->get(), "three");
+    EXPECT_TRUE(*(*log)->WriteGroup());
+    EXPECT_EQ((*log)->figures().records, 3u);
+    EXPECT_EQ((*log)->figures().syncs, 3u) << "the new segment is one";
+  }
+  rig.files.Crash(1);
+  auto again = rig.Open();
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_THAT(rig.payloads, ElementsAre("one", "two", "three"));
+  EXPECT_THAT(rig.read, ElementsAre(1, 2, 3));
+  LogRig::Append(again->get(), "four");
+  EXPECT_TRUE(*(*again)->WriteGroup());
+  ASSERT_TRUE(rig.Read().ok());
+  EXPECT_THAT(rig.payloads, ElementsAre("one", "two", "three", "four"));
+}
+
+TEST(PushLogTest, TellsWhenEverythingBeforeIsOnTheDisk) {
+  LogRig rig;
+  auto log = *rig.Open();
+  std::vector<int> told;
+  EXPECT_EQ(log->WhenDurable([&] { told.push_back(0); }), 0u) << "there is nothing to wait for";
+  LogRig::Append(log.get(), "one");
+  EXPECT_NE(log->WhenDurable([&] { told.push_back(1); }), 0u);
+  const auto cancelled = log->WhenDurable([&] { told.push_back(2); });
+  LogRig::Append(log.get(), "two");
+  EXPECT_NE(log->WhenDurable([&] { told.push_back(3); }), 0u);
+  log->CancelDurable(cancelled);
+  EXPECT_THAT(told, IsEmpty());
+  ASSERT_TRUE(*log->WriteGroup());
+  EXPECT_THAT(told, ElementsAre(1, 3)) << "one sync for both";
+  EXPECT_EQ(log->WhenDurable([&] { told.push_back(4); }), 0u);
+}
+
+TEST(PushLogTest, MakesWaitWhoBringsMoreThanTheBufferHolds) {
+  LogRig rig;
+  auto log = *rig.Open(/*buffer_bytes=*/1000);
+  bool room = false;
+  EXPECT_EQ(log->WhenRoom([&] { room = true; }), 0u);
+  LogRig::Append(log.get(), std::string(2000, 'x'));
+  EXPECT_NE(log->WhenRoom([&] { room = true; }), 0u);
+  bool never = false;
+  log->CancelRoom(log->WhenRoom([&] { never = true; }));
+  ASSERT_TRUE(*log->WriteGroup());
+  EXPECT_TRUE(room);
+  EXPECT_FALSE(never);
+}
+
+TEST(PushLogTest, ASegmentGoesWhenACheckpointHasWhatIsInIt) {
+  LogRig rig;
+  auto log = *rig.Open();
+  LogRig::Append(log.get(), "one");
+  LogRig::Append(log.get(), "two");
+  const uint64_t first = log->Rotate();
+  EXPECT_EQ(first, 2u);
+  LogRig::Append(log.get(), "three");
+  while (*log->WriteGroup()) {
+  }
+  EXPECT_THAT(SegmentsOf(rig), ElementsAre(LogSegmentName(1), LogSegmentName(2)));
+  // A rotation with nothing behind it makes a segment too, for what was before can go then.
+  EXPECT_EQ(log->Rotate(), 3u);
+  EXPECT_EQ(log->Rotate(), 3u);
+  while (*log->WriteGroup()) {
+  }
+  ASSERT_TRUE(log->DropThrough(1).ok());
+  EXPECT_THAT(SegmentsOf(rig),
+              ElementsAre(LogSegmentName(1), LogSegmentName(2), LogSegmentName(3)));
+  ASSERT_TRUE(log->DropThrough(first).ok());
+  EXPECT_THAT(SegmentsOf(rig), ElementsAre(LogSegmentName(2), LogSegmentName(3)));
+  ASSERT_TRUE(rig.Read().ok());
+  EXPECT_THAT(rig.payloads, ElementsAre("three"));
+  ASSERT_TRUE(log->DropThrough(3).ok());
+  EXPECT_THAT(SegmentsOf(rig), ElementsAre(LogSegmentName(3)));
+  log.reset();
+  rig.files.KillProcesses();
+  log = *rig.Open();
+  EXPECT_THAT(rig.payloads, IsEmpty());
+  LogRig::Append(log.get(), "four");
+  ASSERT_TRUE(*log->WriteGroup());
+  EXPECT_THAT(SegmentsOf(rig), ElementsAre(LogSegmentName(3))) << "the empty one was used again";
+  ASSERT_TRUE(rig.Read().ok());
+  EXPECT_THAT(rig.read, ElementsAre(4)) << "numbers go on over lives and checkpoints";
+}
+
+TEST(PushLogTest, AFullDiskLosesNothingAndAcknowledgesNothing) {
+  LogRig rig;
+  auto log = *rig.Open();
+  LogRig::Append(log.get(), "before");
+  ASSERT_TRUE(*log->WriteGroup());
+  rig.files.SetCapacity(300);
+  LogRig::Append(log.get(), std::string(500, 'a'));
+  bool durable = false;
+  log->WhenDurable([&] { durable = true; });
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_TRUE(absl::IsResourceExhausted(log->WriteGroup().status()));
+    LogRig::Append(log.get(), std::string(500, static_cast<char>('b' + i)));
+  }
+  EXPECT_FALSE(durable);
+  EXPECT_THAT(log->figures().trouble, HasSubstr("No space left"));
+  rig.files.SetCapacity(1 << 20);
+  ASSERT_TRUE(*log->WriteGroup());
+  EXPECT_TRUE(durable);
+  EXPECT_EQ(log->figures().trouble, "");
+  ASSERT_TRUE(*log->WriteGroup());
+  rig.files.Crash(3);
+  ASSERT_TRUE(rig.Read().ok());
+  EXPECT_THAT(rig.read, ElementsAre(1, 2, 3, 4, 5, 6, 7));
+}
+
+TEST(PushLogTest, WhatASyncHasFailedForIsWrittenAnew) {
+  for (int failures = 1; failures <= 4; ++failures) {
+    LogRig rig;
+    auto log = *rig.Open();
+    LogRig::Append(log.get(), "one");
+    ASSERT_TRUE(*log->WriteGroup());
+    LogRig::Append(log.get(), "two");
+    int left = failures;
+    rig.files.SetFaultHook([&](Operation operation, const std::string&) -> std::optional<Fault> {
+      if (operation != Operation::kSync || left == 0) return std::nullopt;
+      --left;
+      return Fault{EIO, 0};
+    });
+    bool durable = false;
+    log->WhenDurable([&] { durable = true; });
+    while (left > 0) {
+      EXPECT_FALSE(log->WriteGroup().ok());
+      EXPECT_FALSE(durable);
+    }
+    ASSERT_TRUE(*log->WriteGroup());
+    EXPECT_TRUE(durable);
+    LogRig::Append(log.get(), "three");
+    ASSERT_TRUE(*log->WriteGroup());
+    EXPECT_LE(SegmentsOf(rig).size(), 3u) << "two segments, and what is left of a failed try";
+    // The page cache forgets what could not be synced.
+    rig.files.Crash(failures);
+    const auto end = rig.Read();
+    ASSERT_TRUE(end.ok()) << end.status();
+    EXPECT_THAT(rig.payloads, ElementsAre("one", "two", "three"));
+  }
+}
+
+TEST(PushLogTest, ADirectoryThatCannotBeIsRefusedAtOnce) {
+  LogRig rig;
+  rig.files.SetFaultHook([&](Operation operation, const std::string&) -> std::optional<Fault> {
+    if (operation == Operation::kCreate) return Fault{EROFS, 0};
+    return std::nullopt;
+  });
+  EXPECT_TRUE(absl::IsFailedPrecondition(rig.Open().status()));
+}
+
+// The machine goes off at every operation of a life of a log, and of the next ones: what was told
+// to be durable is there, what is there is a beginning of what was appended, and a log always
+// opens.
+TEST(PushLogTest, NothingThatWasToldDurableIsLostWhereverTheMachineGoesOff) {
+  int crashes = 0;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(seed);
+    uint64_t random = seed;
+    LogRig rig;
+    std::vector<std::string> appended;  // by sequence - 1, over all lives
+    size_t durable = 0;
+    for (int life = 0; life < 12; ++life) {
+      rig.files.PowerOffAt(1 + static_cast<int64_t>(UniformBelow(random, 60)));
+      auto opened = rig.Open();
+      if (opened.ok()) {
+        ASSERT_GE(rig.payloads.size(), durable);
+        ASSERT_LE(rig.payloads.size(), appended.size());
+        for (size_t i = 0; i < rig.payloads.size(); ++i) ASSERT_EQ(rig.payloads[i], appended[i]);
+        appended.resize(rig.payloads.size());
+        PushLog* const log = opened->get();
+        const auto is_durable = [&durable, number = appended.size()] {
+          durable = std::max(durable, number);
+        };
+        // As a repeated push asks, whose first try this life has read.
+        if (log->WhenDurable(is_durable) == 0) is_durable();
+        for (int i = 0; i < 25; ++i) {
+          const uint64_t what = UniformBelow(random, 10);
+          if (what < 5) {
+            appended.push_back(absl::StrCat("life ", life, " record ", i));
+            appended.back().resize(UniformBelow(random, 300), '.');
+            LogRig::Append(log, appended.back());
+            const size_t number = appended.size();
+            log->WhenDurable([&durable, number] { durable = std::max(durable, number); });
+          } else if (what == 5) {
+            log->Rotate();
+          } else if (const auto wrote = log->WriteGroup(); !wrote.ok()) {
+            if (UniformBelow(random, 3) == 0) break;
+          }
+        }
+      } else {
+        ASSERT_TRUE(absl::IsUnavailable(opened.status())) << opened.status();
+      }
+      ++crashes;
+      if (UniformBelow(random, 3) == 0) {
+        rig.files.PowerOffAt(std::numeric_limits<int32_t>::max());
+        rig.files.KillProcesses();
+      } else {
+        rig.files.Crash(SplitMix64(random));
+      }
+    }
+    rig.files.PowerOffAt(std::numeric_limits<int32_t>::max());
+    const auto end = rig.Read();
+    ASSERT_TRUE(end.ok()) << end.status();
+    ASSERT_GE(rig.payloads.size(), durable);
+    for (size_t i = 0; i < rig.payloads.size(); ++i) ASSERT_EQ(rig.payloads[i], appended[i]);
+  }
+  std::printf("%d crashes\n", crashes);
+}
+
+// A log in which every way of writing has left its traces is damaged everywhere: it is either read
+// with all that was durable when the last record was written, or refused.
+TEST(PushLogTest, DamageIsNeverReadAsIfNothingWere) {
+  const uint64_t seed = 20261121;
+  SCOPED_TRACE(seed);
+  uint64_t random = seed;
+  int refused = 0;
+  int cut = 0;
+  for (int trial = 0; trial < 10000; ++trial) {
+    LogRig rig;
+    std::vector<std::string> appended;
+    auto log = *rig.Open();
+    for (int i = 0; i < 6; ++i) {
+      appended.push_back(std::string(10 + i, static_cast<char>('a' + i)));
+      LogRig::Append(log.get(), appended.back());
+      if (i == 3) log->Rotate();
+      if (i == 1 || i >= 3) {
+        while (*log->WriteGroup()) {
+        }
+      }
+    }
+    log.reset();
+    std::vector<std::string> names = SegmentsOf(rig);
+    ASSERT_EQ(names.size(), 2u);
+    const std::string path =
+        absl::StrCat(LogRig::kDirectory, "/", names[UniformBelow(random, names.size())]);
+    const auto file = rig.files.OpenForReading(path);
+    ASSERT_TRUE(file.ok());
+    rig.files.FlipBit(path, static_cast<int64_t>(UniformBelow(random, (*file)->size())),
+                      static_cast<int>(UniformBelow(random, 8)));
+    const auto end = rig.Read();
+    if (!end.ok()) {
+      ASSERT_TRUE(absl::IsDataLoss(end.status())) << end.status();
+      ASSERT_THAT(std::string(end.status().message()), HasSubstr(path));
+      ASSERT_THAT(std::string(end.status().message()), HasSubstr("byte "));
+      ++refused;
+      continue;
+    }
+    // Only the very last record may be taken for a torn one: nothing tells that it was synced.
+    ASSERT_GT(end->cut_bytes, 0);
+    ASSERT_EQ(rig.payloads.size(), appended.size() - 1);
+    for (size_t i = 0; i < rig.payloads.size(); ++i) ASSERT_EQ(rig.payloads[i], appended[i]);
+    ++cut;
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_GT(cut, 0);
+  std::printf("10000 flips: %d refused, %d cut off the last record\n", refused, cut);
+}
+
+TEST(PushLogTest, IsCutWhereItWasTorn) {
+  for (int64_t length = 0;; ++length) {
+    LogRig rig;
+    auto log = *rig.Open();
+    LogRig::Append(log.get(), "one");
+    ASSERT_TRUE(*log->WriteGroup());
+    LogRig::Append(log.get(), "two");
+    LogRig::Append(log.get(), "three");
+    ASSERT_TRUE(*log->WriteGroup());
+    log.reset();
+    const std::string path = absl::StrCat(LogRig::kDirectory, "/", LogSegmentName(1));
+    auto file = *rig.files.OpenForAppend(path);
+    if (length > file->size()) break;
+    ASSERT_TRUE(file->Truncate(length).ok());
+    const auto end = rig.Read();
+    if (length < static_cast<int64_t>(kLogSegmentHeaderBytes)) {
+      EXPECT_TRUE(absl::IsDataLoss(end.status())) << length << ": " << end.status();
+      continue;
+    }
+    ASSERT_TRUE(end.ok()) << end.status();
+    const size_t whole = rig.payloads.size();
+    // And goes on behind the cut.
+    auto again = rig.Open();
+    ASSERT_TRUE(again.ok()) << again.status();
+    LogRig::Append(again->get(), "more");
+    ASSERT_TRUE(*(*again)->WriteGroup());
+    ASSERT_TRUE(rig.Read().ok());
+    ASSERT_EQ(rig.payloads.size(), whole + 1);
+    EXPECT_EQ(rig.payloads.back(), "more");
+  }
+}
+
+TEST(PushLogTest, RefusesALogThatIsNotItsOwnOrNotWhole) {
+  LogRig rig;
+  auto log = *rig.Open();
+  for (int i = 0; i < 3; ++i) {
+    LogRig::Append(log.get(), "record");
+    log->Rotate();
+    while (*log->WriteGroup()) {
+    }
+  }
+  const auto read = [&](LogIdentity identity) {
+    return ReadPushLog(rig.files, LogRig::kDirectory, identity,
+                       [](const LogRecord&, const FramePayload&) { return absl::OkStatus(); })
+        .status();
+  };
+  LogIdentity other = LogRig::Identity();
+  EXPECT_TRUE(read(other).ok());
+  other.job_id = 5;
+  EXPECT_TRUE(absl::IsFailedPrecondition(read(other))) << read(other);
+  EXPECT_THAT(std::string(read(other).message()), HasSubstr("job 77"));
+  other = LogRig::Identity();
+  other.server_count = 3;
+  EXPECT_TRUE(absl::IsFailedPrecondition(read(other)));
+  ASSERT_TRUE(rig.files.RemoveFile(absl::StrCat(LogRig::kDirectory, "/", LogSegmentName(2))).ok());
+  const absl::Status missing = read(LogRig::Identity());
+  EXPECT_TRUE(absl::IsDataLoss(missing));
+  EXPECT_THAT(std::string(missing.message()), HasSubstr(LogSegmentName(2)));
+}
+
+TEST(LogThreadTest, WritesByItselfAndTriesAgainEverySecond) {
+  LogRig rig;
+  auto log = *rig.Open();
+  ManualClock clock;
+  Mutex mutex;
+  std::vector<std::string> told;
+  std::atomic<int> writes{0};
+  std::atomic<bool> full{false};
+  rig.files.SetFaultHook([&](Operation operation, const std::string&) -> std::optional<Fault> {
+    if (operation != Operation::kWrite) return std::nullopt;
+    ++writes;
+    return full ? std::optional<Fault>(Fault{ENOSPC, 7}) : std::nullopt;
+  });
+  {
+    LogThread thread(log.get(), &clock, [&](absl::string_view sentence) {
+      MutexLock lock(&mutex);
+      told.emplace_back(sentence);
+    });
+    std::atomic<int> durable{0};
+    LogRig::Append(log.get(), "one");
+    if (log->WhenDurable([&] { ++durable; }) == 0) ++durable;
+    ASSERT_TRUE(Eventually([&] { return durable == 1; }));
+    full = true;
+    LogRig::Append(log.get(), "two");
+    log->WhenDurable([&] { ++durable; });
+    ASSERT_TRUE(Eventually([&] {
+      MutexLock lock(&mutex);
+      return told.size() == 1;
+    }));
+    const int tries = writes;
+    clock.Advance(absl::Milliseconds(1100));
+    ASSERT_TRUE(Eventually([&] { return writes > tries; }));
+    EXPECT_EQ(durable, 1);
+    full = false;
+    clock.Advance(absl::Milliseconds(1100));
+    ASSERT_TRUE(Eventually([&] { return durable == 2; }));
+    ASSERT_TRUE(Eventually([&] {
+      MutexLock lock(&mutex);
+      return told.size() == 2;
+    }));
+    LogRig::Append(log.get(), "three");
+  }
+  EXPECT_THAT(told, ElementsAre(HasSubstr("No space left"), HasSubstr("written again")));
+  log.reset();
+  ASSERT_TRUE(rig.Read().ok());
+  EXPECT_THAT(rig.payloads, ElementsAre("one", "two", "three")) << "the end writes what is left";
+}
+
+TEST(LogThreadTest, ManyAppendAndEachHearsOfItsOwn) {
+  LogRig rig;
+  auto log = *rig.Open(/*buffer_bytes=*/4096);
+  ManualClock clock;
+  constexpr int kThreads = 4;
+  constexpr int kRecords = 200;
+  std::atomic<int> durable{0};
+  {
+    LogThread thread(log.get(), &clock, [](absl::string_view) {});
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        for (int i = 0; i < kRecords; ++i) {
+          LogRig::Append(log.get(), absl::StrCat(t, " ", i));
+          if (log->WhenDurable([&] { ++durable; }) == 0) ++durable;
+          if (i % 50 == 0) log->Rotate();
+        }
+      });
+    }
+    for (std::thread& one : threads) one.join();
+    EXPECT_TRUE(Eventually([&] { return durable == kThreads * kRecords; }));
+  }
+  log.reset();
+  ASSERT_TRUE(rig.Read().ok());
+  EXPECT_EQ(rig.payloads.size(), static_cast<size_t>(kThreads * kRecords));
+}
+
+}  // namespace
+}  // namespace torchps
