@@ -25,4 +25,7 @@ inline uint32_t Crc32c(uint32_t crc, absl::string_view data) {
   return ~state;
 }
 
+// The CRC of A followed by B, from that of A, that of B, and B's length.
+uint32_t Crc32cCombine(uint32_t first, uint32_t second, uint64_t second_bytes);
+
 }  // namespace torchps

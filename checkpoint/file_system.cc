@@ -13,7 +13,7 @@ absl::StatusOr<std::string> ReadWholeFile(FileSystem& files, const std::string& 
   if (!file.ok()) return file.status();
   const int64_t size = (*file)->size();
   if (size > max_bytes) {
-    return absl::ResourceExhaustedError(
+    return absl::DataLossError(
         absl::StrCat(path, " has ", size, " bytes; expected ", max_bytes, " at most"));
   }
   std::string contents(static_cast<size_t>(size), '\0');

@@ -101,7 +101,7 @@ class FileSystem {
 // The operating system's.
 std::unique_ptr<FileSystem> MakePosixFileSystem();
 
-// All of a file. RESOURCE_EXHAUSTED: it has more than `max_bytes`, and nothing was read.
+// All of a file. DATA_LOSS also if it has more than `max_bytes`; then nothing was read.
 absl::StatusOr<std::string> ReadWholeFile(FileSystem& files, const std::string& path,
                                           int64_t max_bytes);
 

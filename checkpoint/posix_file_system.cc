@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "checkpoint/file_system.h"
+#include "common/file_descriptor.h"
 
 namespace torchps {
 namespace {
@@ -26,34 +27,16 @@ constexpr mode_t kDirectoryMode = 0755;
 // The kernel takes a little less than 2 GiB at a time.
 constexpr size_t kLargestCall = size_t{1} << 30;
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(Descriptor&& other) noexcept : fd_(other.Release()) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  bool ok() const { return fd_ >= 0; }
-  int get() const { return fd_; }
-  int Release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
-Descriptor Open(const std::string& path, int flags) {
+FileDescriptor Open(const std::string& path, int flags) {
   int fd;
   do {
     fd = open(path.c_str(), flags | O_CLOEXEC, kFileMode);
   } while (fd < 0 && errno == EINTR);
-  return Descriptor(fd);
+  return FileDescriptor(fd);
 }
 
 // The size of what must be a regular file: a pipe or device in its place could block forever.
-absl::StatusOr<int64_t> RegularSize(const Descriptor& fd, const std::string& path) {
+absl::StatusOr<int64_t> RegularSize(const FileDescriptor& fd, const std::string& path) {
   struct stat file;
   if (fstat(fd.get(), &file) != 0) return FileError(FileAction::kRead, "examine", path, errno);
   if (!S_ISREG(file.st_mode)) {
@@ -64,7 +47,7 @@ absl::StatusOr<int64_t> RegularSize(const Descriptor& fd, const std::string& pat
 
 class PosixWritableFile final : public WritableFile {
  public:
-  PosixWritableFile(std::string path, Descriptor fd, int64_t size)
+  PosixWritableFile(std::string path, FileDescriptor fd, int64_t size)
       : path_(std::move(path)), fd_(std::move(fd)), size_(size) {}
 
   absl::Status Append(absl::string_view data) override {
@@ -131,13 +114,13 @@ class PosixWritableFile final : public WritableFile {
   }
 
   const std::string path_;
-  Descriptor fd_;
+  FileDescriptor fd_;
   int64_t size_;
 };
 
 class PosixReadableFile final : public ReadableFile {
  public:
-  PosixReadableFile(std::string path, Descriptor fd, int64_t size)
+  PosixReadableFile(std::string path, FileDescriptor fd, int64_t size)
       : path_(std::move(path)), fd_(std::move(fd)), size_(size) {}
 
   absl::Status ReadAt(int64_t offset, absl::Span<char> out) const override {
@@ -162,16 +145,16 @@ class PosixReadableFile final : public ReadableFile {
 
  private:
   const std::string path_;
-  const Descriptor fd_;
+  const FileDescriptor fd_;
   const int64_t size_;
 };
 
 class PosixFileLock final : public FileLock {
  public:
-  explicit PosixFileLock(Descriptor fd) : fd_(std::move(fd)) {}
+  explicit PosixFileLock(FileDescriptor fd) : fd_(std::move(fd)) {}
 
  private:
-  const Descriptor fd_;
+  const FileDescriptor fd_;
 };
 
 class PosixFileSystem final : public FileSystem {
@@ -185,8 +168,8 @@ class PosixFileSystem final : public FileSystem {
   }
 
   absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForReading(const std::string& path) override {
-    Descriptor fd = Open(path, O_RDONLY | O_NONBLOCK);
-    if (!fd.ok()) return FileError(FileAction::kRead, "open", path, errno);
+    FileDescriptor fd = Open(path, O_RDONLY | O_NONBLOCK);
+    if (fd.get() < 0) return FileError(FileAction::kRead, "open", path, errno);
     const absl::StatusOr<int64_t> size = RegularSize(fd, path);
     if (!size.ok()) return size.status();
     return std::make_unique<PosixReadableFile>(path, std::move(fd), *size);
@@ -228,8 +211,8 @@ class PosixFileSystem final : public FileSystem {
   }
 
   absl::Status SyncDirectory(const std::string& path) override {
-    const Descriptor fd = Open(path, O_RDONLY | O_DIRECTORY);
-    if (!fd.ok()) return FileError(FileAction::kWrite, "open", path, errno);
+    const FileDescriptor fd = Open(path, O_RDONLY | O_DIRECTORY);
+    if (fd.get() < 0) return FileError(FileAction::kWrite, "open", path, errno);
     int result;
     do {
       result = fsync(fd.get());
@@ -264,8 +247,8 @@ class PosixFileSystem final : public FileSystem {
   }
 
   absl::StatusOr<std::unique_ptr<FileLock>> Lock(const std::string& path) override {
-    Descriptor fd = Open(path, O_RDWR | O_CREAT | O_NONBLOCK);
-    if (!fd.ok()) return FileError(FileAction::kWrite, "open", path, errno);
+    FileDescriptor fd = Open(path, O_RDWR | O_CREAT | O_NONBLOCK);
+    if (fd.get() < 0) return FileError(FileAction::kWrite, "open", path, errno);
     if (absl::StatusOr<int64_t> size = RegularSize(fd, path); !size.ok()) return size.status();
     int result;
     do {
@@ -293,8 +276,8 @@ class PosixFileSystem final : public FileSystem {
  private:
   absl::StatusOr<std::unique_ptr<WritableFile>> OpenToWrite(const std::string& path, int flags,
                                                             absl::string_view doing) {
-    Descriptor fd = Open(path, O_RDWR | O_NONBLOCK | flags);
-    if (!fd.ok()) return FileError(FileAction::kWrite, doing, path, errno);
+    FileDescriptor fd = Open(path, O_RDWR | O_NONBLOCK | flags);
+    if (fd.get() < 0) return FileError(FileAction::kWrite, doing, path, errno);
     const absl::StatusOr<int64_t> size = RegularSize(fd, path);
     if (!size.ok()) return size.status();
     return std::make_unique<PosixWritableFile>(path, std::move(fd), *size);

@@ -1,0 +1,100 @@
+#include "checkpoint/manifest.h"
+
+#include <google/protobuf/util/json_util.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "checkpoint/checkpoint_directory.h"
+#include "checkpoint/crc32c.h"
+#include "proto/layout_codec.h"
+
+namespace torchps {
+namespace {
+
+namespace json = google::protobuf::util;
+
+// The file is kBegin, the checksum in 8 hexadecimal digits, kMiddle, the manifest, kEnd: as a whole
+// JSON too, but only this spelling of it is taken, so that no bit of it may differ.
+constexpr absl::string_view kBegin = "{\n\"crc32c\": \"";
+constexpr absl::string_view kMiddle = "\",\n\"manifest\": ";
+constexpr absl::string_view kEnd = "}\n";
+constexpr size_t kChecksumDigits = 8;
+
+absl::Status NoManifest(absl::string_view reason) {
+  return absl::DataLossError(absl::StrCat("this is no manifest: ", reason));
+}
+
+absl::Status CheckManifest(const Manifest& manifest) {
+  if (manifest.checkpoint() == 0) return NoManifest("its checkpoint has no number");
+  if (manifest.shard_size() != manifest.server_count()) {
+    return NoManifest(absl::StrCat("it lists ", manifest.shard_size(), " shards of ",
+                                   manifest.server_count(), " servers"));
+  }
+  for (int i = 0; i < manifest.shard_size(); ++i) {
+    const std::string name = CheckpointDirectory::ShardName(i, manifest.server_count());
+    if (manifest.shard(i).server_index() != i || manifest.shard(i).file() != name) {
+      return NoManifest(absl::StrCat("shard ", i, " is '", manifest.shard(i).file(), "' of server ",
+                                     manifest.shard(i).server_index(), "; expected '", name, "'"));
+    }
+  }
+  return BlocksOf(manifest).status();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> EncodeManifest(Manifest manifest) {
+  manifest.set_format_version(kCheckpointFormatVersion);
+  if (absl::Status status = CheckManifest(manifest); !status.ok()) {
+    return absl::InvalidArgumentError(status.message());
+  }
+  json::JsonPrintOptions options;
+  options.add_whitespace = true;
+  options.preserve_proto_field_names = true;
+  std::string text;
+  if (const auto status = json::MessageToJsonString(manifest, &text, options); !status.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the manifest cannot be written as JSON: ", status.message().ToString()));
+  }
+  return absl::StrCat(kBegin, absl::StrFormat("%08x", Crc32c(0, text)), kMiddle, text, kEnd);
+}
+
+absl::StatusOr<Manifest> DecodeManifest(absl::string_view text) {
+  const size_t head = kBegin.size() + kChecksumDigits + kMiddle.size();
+  if (text.size() < head + kEnd.size() || !absl::StartsWith(text, kBegin) ||
+      text.substr(kBegin.size() + kChecksumDigits, kMiddle.size()) != kMiddle ||
+      !absl::EndsWith(text, kEnd)) {
+    return NoManifest("it does not begin and end as one");
+  }
+  const absl::string_view said = text.substr(kBegin.size(), kChecksumDigits);
+  const absl::string_view body = text.substr(head, text.size() - head - kEnd.size());
+  const std::string crc = absl::StrFormat("%08x", Crc32c(0, body));
+  if (said != crc) {
+    return NoManifest(absl::StrCat("its checksum is ", crc, "; it says ", said));
+  }
+  Manifest manifest;
+  json::JsonParseOptions options;
+  options.ignore_unknown_fields = true;
+  const google::protobuf::StringPiece piece(body.data(), body.size());
+  if (const auto status = json::JsonStringToMessage(piece, &manifest, options); !status.ok()) {
+    return NoManifest(status.message().ToString());
+  }
+  if (manifest.format_version() != kCheckpointFormatVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the checkpoint has format ", manifest.format_version(), "; this program reads format ",
+        kCheckpointFormatVersion, ": use the torchps that wrote it"));
+  }
+  if (absl::Status status = CheckManifest(manifest); !status.ok()) return status;
+  return manifest;
+}
+
+absl::StatusOr<ManifestBlocks> BlocksOf(const Manifest& manifest) {
+  absl::StatusOr<ModelLayout> layout = DecodeLayout(manifest.layout());
+  if (!layout.ok()) return NoManifest(layout.status().message());
+  absl::StatusOr<BlockMap> blocks =
+      BlockMap::Create(*layout, manifest.job().wire().block_bytes(), manifest.server_count());
+  if (!blocks.ok()) return NoManifest(blocks.status().message());
+  return ManifestBlocks{*std::move(layout), *std::move(blocks)};
+}
+
+}  // namespace torchps

@@ -1,0 +1,103 @@
+#include "checkpoint/restore.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace torchps {
+namespace {
+
+// Puts each slot's higher entry into `ledger`.
+void TakeHighest(const std::vector<LedgerEntry>& other, std::vector<LedgerEntry>* ledger) {
+  if (ledger->size() < other.size()) ledger->resize(other.size());
+  for (size_t slot = 0; slot < other.size(); ++slot) {
+    LedgerEntry& mine = (*ledger)[slot];
+    const Step acknowledged = std::max(mine.acknowledged_step, other[slot].acknowledged_step);
+    if (other[slot].last_step > mine.last_step) mine = other[slot];
+    mine.acknowledged_step = acknowledged;
+  }
+}
+
+bool SameCut(const BlockRange& a, const BlockRange& b) {
+  return a.offset == b.offset && a.length == b.length;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Restore>> Restore::Open(FileSystem* files, const Request& request) {
+  std::vector<BlockRange> blocks;
+  for (const BlockId block : request.blocks->owned_by(request.server_index)) {
+    blocks.push_back(request.blocks->blocks()[block]);
+  }
+  const CheckpointDirectory directory(files, request.directory);
+  std::vector<std::string> passed_over;
+  std::unique_ptr<CheckpointReader> reader;
+  const auto usable = [&](const Manifest& manifest) -> absl::Status {
+    if (manifest.job_id() != request.job_id) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "%s has checkpoints of job %016x; this is job %016x: resume that one, or use another "
+          "directory",
+          request.directory, manifest.job_id(), request.job_id));
+    }
+    absl::StatusOr<ManifestBlocks> cut = BlocksOf(manifest);
+    if (!cut.ok()) return cut.status();
+    if (absl::Status status = cut->layout.CheckSame(
+            *request.layout, absl::StrCat("checkpoint ", manifest.checkpoint()), "the job");
+        !status.ok()) {
+      return status;
+    }
+    auto opened = CheckpointReader::Open(files, {request.directory}, manifest, blocks);
+    if (!opened.ok()) return opened.status();
+    reader = *std::move(opened);
+    return absl::OkStatus();
+  };
+  if (absl::Status status = directory.Newest(usable, &passed_over).status(); !status.ok()) {
+    return status;
+  }
+  return absl::WrapUnique(
+      new Restore(std::move(reader), std::move(blocks), std::move(passed_over)));
+}
+
+Restore::Restore(std::unique_ptr<CheckpointReader> reader, std::vector<BlockRange> blocks,
+                 std::vector<std::string> passed_over)
+    : reader_(std::move(reader)),
+      blocks_(std::move(blocks)),
+      passed_over_(std::move(passed_over)) {}
+
+absl::Status Restore::ReadBlock(size_t i, BlockBuffer* out) {
+  const BlockRange& range = blocks_[i];
+  BlockId block = reader_->BlockAt(range.offset);
+  if (SameCut(reader_->blocks()[block], range)) {
+    const absl::Status status = reader_->ReadBlock(block, out);
+    out->range = range;
+    return status;
+  }
+  out->range = range;
+  out->version = 0;
+  out->ledger.clear();
+  out->values.resize(static_cast<size_t>(range.length));
+  out->slots.resize(range.averaged ? 0 : static_cast<size_t>(slots()));
+  for (std::vector<float>& array : out->slots) array.resize(static_cast<size_t>(range.length));
+  const int64_t end = range.offset + range.length;
+  for (int64_t offset = range.offset; offset < end; ++block) {
+    if (absl::Status status = reader_->ReadBlock(block, &old_); !status.ok()) return status;
+    const int64_t length = std::min(end, old_.range.offset + old_.range.length) - offset;
+    const auto copy = [&](const std::vector<float>& from, std::vector<float>* to) {
+      std::copy_n(from.begin() + (offset - old_.range.offset), length,
+                  to->begin() + (offset - range.offset));
+    };
+    copy(old_.values, &out->values);
+    for (size_t slot = 0; slot < out->slots.size(); ++slot) {
+      copy(old_.slots[slot], &out->slots[slot]);
+    }
+    out->version = std::max(out->version, old_.version);
+    TakeHighest(old_.ledger, &out->ledger);
+    offset += length;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace torchps

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace torchps {
+
+// The header of a safetensors file. Such a file is: the header's length as 8 bytes, little-endian;
+// the header, JSON that may be padded with spaces; the tensors' bytes without a gap. Thread-safe.
+
+enum class Dtype { kF32, kI64 };
+
+int64_t DtypeBytes(Dtype dtype);
+
+struct TensorInfo {
+  std::string name;
+  Dtype dtype = Dtype::kF32;
+  std::vector<int64_t> shape;
+  int64_t begin = 0;  // of its bytes, counted from the end of the header
+  int64_t end = 0;
+};
+
+struct SafetensorsHeader {
+  std::vector<TensorInfo> tensors;  // in the order of their bytes
+  std::map<std::string, std::string> metadata;
+};
+
+// What other readers take at most.
+inline constexpr int64_t kMaxSafetensorsHeaderBytes = 100'000'000;
+
+// The JSON, without padding.
+std::string FormatSafetensorsHeader(const SafetensorsHeader& header);
+
+// Takes tensors of the dtypes above whose bytes lie one after the other and are exactly
+// `data_bytes`. DATA_LOSS names what is wrong: no such JSON, a name twice, sizes that do not agree.
+absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
+                                                         int64_t data_bytes);
+
+}  // namespace torchps

@@ -1,0 +1,101 @@
+#include "checkpoint/safetensors_reader.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "checkpoint/crc32c.h"
+#include "common/check.h"
+
+namespace torchps {
+namespace {
+
+constexpr int64_t kLengthBytes = 8;
+constexpr int64_t kPieceBytes = 1 << 20;
+
+absl::Status NoSafetensors(const std::string& path, absl::string_view reason) {
+  return absl::DataLossError(absl::StrCat(path, " is no safetensors file: ", reason));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SafetensorsReader>> SafetensorsReader::Open(
+    FileSystem* files, const std::string& path) {
+  absl::StatusOr<std::unique_ptr<ReadableFile>> file = files->OpenForReading(path);
+  if (!file.ok()) return file.status();
+  const int64_t bytes = (*file)->size();
+  if (bytes < kLengthBytes) {
+    return NoSafetensors(path, absl::StrCat("it has ", bytes, " bytes; expected 8 at least"));
+  }
+  char length_bytes[kLengthBytes];
+  if (absl::Status status = (*file)->ReadAt(0, absl::MakeSpan(length_bytes)); !status.ok()) {
+    return status;
+  }
+  uint64_t length = 0;
+  std::memcpy(&length, length_bytes, sizeof(length));
+  const int64_t most = std::min(bytes - kLengthBytes, kMaxSafetensorsHeaderBytes);
+  if (length > static_cast<uint64_t>(most)) {
+    return NoSafetensors(path, absl::StrCat("it says that its header has ", length,
+                                            " bytes; expected ", most, " at most"));
+  }
+  std::string header_bytes(static_cast<size_t>(kLengthBytes) + length, '\0');
+  if (absl::Status status =
+          (*file)->ReadAt(0, absl::MakeSpan(&header_bytes[0], header_bytes.size()));
+      !status.ok()) {
+    return status;
+  }
+  absl::StatusOr<SafetensorsHeader> header =
+      ParseSafetensorsHeader(absl::string_view(header_bytes).substr(kLengthBytes),
+                             bytes - static_cast<int64_t>(header_bytes.size()));
+  if (!header.ok()) return NoSafetensors(path, header.status().message());
+  return absl::WrapUnique(
+      new SafetensorsReader(path, *std::move(file), std::move(header_bytes), *std::move(header)));
+}
+
+SafetensorsReader::SafetensorsReader(std::string path, std::unique_ptr<ReadableFile> file,
+                                     std::string header_bytes, SafetensorsHeader header)
+    : path_(std::move(path)),
+      file_(std::move(file)),
+      header_bytes_(std::move(header_bytes)),
+      header_(std::move(header)) {}
+
+absl::StatusOr<uint32_t> SafetensorsReader::Checksum() {
+  uint32_t all = Crc32c(0, header_bytes_);
+  crcs_.clear();
+  crcs_.reserve(tensors().size());
+  std::vector<char> piece;
+  for (const TensorInfo& tensor : tensors()) {
+    uint32_t crc = 0;
+    for (int64_t begin = tensor.begin; begin < tensor.end; begin += kPieceBytes) {
+      piece.resize(static_cast<size_t>(std::min(kPieceBytes, tensor.end - begin)));
+      if (absl::Status status = file_->ReadAt(static_cast<int64_t>(header_bytes_.size()) + begin,
+                                              absl::MakeSpan(piece));
+          !status.ok()) {
+        return status;
+      }
+      crc = Crc32c(crc, absl::string_view(piece.data(), piece.size()));
+    }
+    crcs_.push_back(crc);
+    all = Crc32cCombine(all, crc, static_cast<uint64_t>(tensor.end - tensor.begin));
+  }
+  return all;
+}
+
+absl::Status SafetensorsReader::Read(size_t i, absl::Span<char> out) const {
+  const TensorInfo& tensor = tensors()[i];
+  TPS_CHECK(static_cast<int64_t>(out.size()) == tensor.end - tensor.begin, "the tensor fits");
+  if (absl::Status status =
+          file_->ReadAt(static_cast<int64_t>(header_bytes_.size()) + tensor.begin, out);
+      !status.ok()) {
+    return status;
+  }
+  if (!crcs_.empty() && Crc32c(0, absl::string_view(out.data(), out.size())) != crcs_[i]) {
+    return absl::DataLossError(
+        absl::StrCat(path_, " has changed while it was read: tensor '", tensor.name, "'"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace torchps
