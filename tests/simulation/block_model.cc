@@ -1,0 +1,217 @@
+#include "tests/simulation/block_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace torchps::simulation {
+namespace {
+
+// Of sums of small integers that are scaled or averaged in float32.
+constexpr double kTolerance = 0.02;
+// PushGate's number, written down a second time.
+constexpr int kRejectionsInRow = 3;
+
+bool SameLedger(const std::map<SlotId, LedgerEntry>& a, const std::map<SlotId, LedgerEntry>& b) {
+  return a.size() == b.size() &&
+         std::equal(a.begin(), a.end(), b.begin(), [](const auto& left, const auto& right) {
+           return left.first == right.first && left.second.last_step == right.second.last_step &&
+                  left.second.applied == right.second.applied;
+         });
+}
+
+}  // namespace
+
+BlockModel::BlockModel(World* world, const Scenario* scenario, BlockId id)
+    : world_(world), scenario_(scenario), id_(id) {}
+
+Step BlockModel::LastStep(SlotId slot) const {
+  const auto found = ledger_.find(slot);
+  return found == ledger_.end() ? 0 : found->second.last_step;
+}
+
+void BlockModel::Push(const PushHeader& header, bool restored) {
+  if (!initialized_) {
+    world_->Violation("block ", id_, " took a push before it had values");
+    return;
+  }
+  // Asked for again: nothing must come of it.
+  if (header.step <= ledger_[header.slot].last_step) return;
+  if (scenario_->synchronous()) {
+    PushSync(header);
+  } else {
+    PushAsync(header, restored);
+  }
+}
+
+void BlockModel::PushAsync(const PushHeader& header, bool restored) {
+  LedgerEntry& entry = ledger_[header.slot];
+  entry.last_step = header.step;
+  entry.last_lag = version_ - header.base_version;
+  if (restored && entry.last_lag < 0) entry.last_lag = 0;
+  if (entry.last_lag < 0) {
+    world_->Violation("block ", id_, " took a push on version ", header.base_version,
+                      ", which it never had");
+  }
+  const LagContract& lag = scenario_->job.consistency().lag();
+  double factor = 1;
+  entry.last_verdict = ACCEPTED;
+  if (lag.policy() == LagContract::SCALE && entry.last_lag > lag.free_lag()) {
+    entry.last_verdict = SCALED;
+    factor = static_cast<double>(lag.free_lag()) / static_cast<double>(entry.last_lag);
+  }
+  if (lag.policy() == LagContract::REJECT && entry.last_lag > lag.max_lag()) {
+    const bool is_admitted = entry.rejections_in_row >= kRejectionsInRow;
+    entry.last_verdict = is_admitted ? ADMITTED : REJECTED_STALE;
+    factor =
+        is_admitted ? static_cast<double>(lag.max_lag()) / static_cast<double>(entry.last_lag) : 0;
+  }
+  if (header.withheld) {
+    entry.last_verdict = WITHHELD;
+    factor = 0;
+  }
+  entry.rejections_in_row = entry.last_verdict == REJECTED_STALE ? entry.rejections_in_row + 1 : 0;
+  if (factor > 0) {
+    ++entry.applied;
+    ++version_;
+    value_ -= factor * GradientOf(header.slot, header.incarnation, header.step, id_);
+  }
+  Note(header.slot, entry);
+}
+
+void BlockModel::PushSync(const PushHeader& header) {
+  LedgerEntry& entry = ledger_[header.slot];
+  entry.last_step = header.step;
+  entry.last_lag = 0;
+  if (header.step <= version_) {
+    entry.last_verdict = LATE;
+    Note(header.slot, entry);
+    return;
+  }
+  if (header.step != version_ + 1) {
+    world_->Violation("block ", id_, ", which collects step ", version_ + 1, ", took step ",
+                      header.step);
+  }
+  entry.last_verdict = header.withheld ? WITHHELD : ACCEPTED;
+  Contribution& contribution = round_[header.slot];
+  if (!header.withheld) {
+    ++entry.applied;
+    contribution.weight = header.weight;
+    contribution.gradient = GradientOf(header.slot, header.incarnation, header.step, id_);
+  }
+  contribution.entry = entry;
+}
+
+void BlockModel::EndRound(int missing) {
+  ++version_;
+  if (round_.empty()) {
+    Note(std::nullopt, {});
+    return;
+  }
+  if (missing > scenario_->job.consistency().backup_workers()) {
+    world_->Violation("block ", id_, " ended round ", version_, " without ", missing,
+                      " live slots");
+  }
+  double sum = 0;
+  double weight = 0;
+  for (const auto& [slot, contribution] : round_) {
+    sum += contribution.weight * contribution.gradient;
+    weight += contribution.weight;
+  }
+  if (weight > 0) value_ -= sum / weight;
+  for (const auto& [slot, contribution] : std::exchange(round_, {})) {
+    Note(slot, contribution.entry);
+    history_.back().whole = false;
+  }
+  history_.back().whole = true;
+}
+
+void BlockModel::Note(std::optional<SlotId> slot, const LedgerEntry& entry) {
+  Event event;
+  event.slot = slot;
+  event.entry = entry;
+  event.version = version_;
+  event.value = static_cast<float>(value_);
+  history_.push_back(event);
+}
+
+void BlockModel::Observe(const State& state, const CountMissing& missing) {
+  if (scenario_->synchronous()) {
+    while (version_ < state.version) {
+      std::set<SlotId> contributors;
+      for (const auto& [slot, contribution] : round_) contributors.insert(slot);
+      EndRound(missing(version_ + 1, contributors));
+    }
+  }
+  world_->Digest(static_cast<uint64_t>(state.version));
+  if (state.initialized != initialized_ || state.version != version_ ||
+      std::abs(state.value - value_) > kTolerance) {
+    world_->Violation("block ", id_, " is at version ", state.version, " with value ", state.value,
+                      "; what it was sent makes version ", version_, " with value ", value_);
+    return;
+  }
+  // Rounding must not add up, and a restored value must be the very same.
+  value_ = state.value;
+  for (auto event = history_.rbegin(); event != history_.rend() && event->version == version_;
+       ++event) {
+    event->value = state.value;
+  }
+}
+
+void BlockModel::Acknowledge(SlotId slot, Step step, const BlockVerdict& verdict) {
+  const LedgerEntry& entry = ledger_[slot];
+  if (entry.last_step > step) return;  // a late repeat
+  if (entry.last_step < step || round_.count(slot) > 0) {
+    world_->Violation("slot ", slot, "'s step ", step, " was acknowledged before block ", id_,
+                      entry.last_step < step ? " had it" : " ended its round");
+    return;
+  }
+  if (verdict.verdict() != entry.last_verdict) {
+    world_->Violation("slot ", slot, " was told ", Verdict_Name(verdict.verdict()), " of step ",
+                      step, " on block ", id_, "; it was ", Verdict_Name(entry.last_verdict));
+  }
+  for (auto event = history_.rbegin(); event != history_.rend(); ++event) {
+    if (event->slot != slot || event->entry.last_step != step) continue;
+    event->acknowledged = true;
+    return;
+  }
+}
+
+std::vector<BlockModel::Name> BlockModel::Restore(const State& state) {
+  State past;
+  past.initialized = state.initialized;  // the only moment without an event
+  size_t kept = 0;
+  bool is_found = past.version == state.version && past.value == state.value &&
+                  SameLedger(past.ledger, state.ledger);
+  State then = past;
+  for (size_t i = 0; i < history_.size(); ++i) {
+    const Event& event = history_[i];
+    past.version = event.version;
+    past.value = event.value;
+    if (event.slot.has_value()) past.ledger[*event.slot] = event.entry;
+    if (!event.whole || past.version != state.version || past.value != state.value ||
+        !SameLedger(past.ledger, state.ledger)) {
+      continue;
+    }
+    is_found = true;
+    kept = i + 1;
+    then = past;
+  }
+  if (!is_found || (!initialized_ && state.initialized)) {
+    world_->Violation("block ", id_, " came back at version ", state.version, " with value ",
+                      state.value, " and ", state.ledger.size(),
+                      " slots in its ledger: it was never like that");
+  }
+  std::vector<Name> lost;
+  for (size_t i = kept; i < history_.size(); ++i) {
+    if (history_[i].acknowledged) lost.push_back({*history_[i].slot, history_[i].entry.last_step});
+  }
+  history_.resize(kept);
+  initialized_ = state.initialized;
+  version_ = then.version;
+  value_ = then.value;
+  ledger_ = then.ledger;
+  round_.clear();
+  return lost;
+}
+
+}  // namespace torchps::simulation

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/block_image.h"
+#include "common/ids.h"
+#include "proto/frame_codec.h"
+#include "proto/parameter_service.pb.h"
+#include "tests/simulation/scenario.h"
+#include "tests/simulation/world.h"
+
+namespace torchps::simulation {
+
+// What one block must be by all that has happened to it, written down a second time as simply as
+// can be: every change of its values and of its ledger, in order. Compares the block with that.
+class BlockModel {
+ public:
+  // A push in the history.
+  struct Name {
+    SlotId slot = 0;
+    Step step = 0;
+    friend bool operator<(const Name& a, const Name& b) {
+      return std::tie(a.slot, a.step) < std::tie(b.slot, b.step);
+    }
+  };
+  // A block as it is.
+  struct State {
+    bool initialized = false;
+    Version version = 0;
+    float value = 0;  // of every element
+    std::map<SlotId, LedgerEntry> ledger;
+  };
+  // How many live slots have still to push to the round of this step, beside these.
+  using CountMissing = std::function<int(Step step, const std::set<SlotId>& contributors)>;
+
+  BlockModel(World* world, const Scenario* scenario, BlockId id);
+
+  BlockId id() const { return id_; }
+  Version version() const { return version_; }
+  Step LastStep(SlotId slot) const;
+
+  void Initialize() { initialized_ = true; }
+
+  // The server has taken this frame. `restored`: its present life began from a file.
+  void Push(const PushHeader& header, bool restored);
+
+  // The block is like this now, after everything that was told before.
+  void Observe(const State& state, const CountMissing& missing);
+
+  // A slot has been told this verdict on its step.
+  void Acknowledge(SlotId slot, Step step, const BlockVerdict& verdict);
+
+  // The server has come back and has this: it must be one moment of the history. What came later
+  // has not happened; returns its acknowledged pushes.
+  std::vector<Name> Restore(const State& state);
+
+ private:
+  // A change of one slot's ledger entry, of version and value, or of both.
+  struct Event {
+    std::optional<SlotId> slot;
+    LedgerEntry entry;
+    Version version = 0;
+    float value = 0;
+    bool whole = true;  // false between the contributors of one round
+    bool acknowledged = false;
+  };
+  struct Contribution {
+    LedgerEntry entry;
+    double gradient = 0;
+    double weight = 0;
+  };
+
+  void PushAsync(const PushHeader& header, bool restored);
+  void PushSync(const PushHeader& header);
+  void EndRound(int missing);
+  void Note(std::optional<SlotId> slot, const LedgerEntry& entry);
+
+  World* const world_;
+  const Scenario* const scenario_;
+  const BlockId id_;
+  bool initialized_ = false;
+  Version version_ = 0;
+  double value_ = 0;
+  // Includes what waits for its round.
+  std::map<SlotId, LedgerEntry> ledger_;
+  std::map<SlotId, Contribution> round_;
+  std::vector<Event> history_;
+};
+
+}  // namespace torchps::simulation

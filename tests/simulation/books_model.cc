@@ -1,0 +1,72 @@
+#include "tests/simulation/books_model.h"
+
+#include <algorithm>
+
+namespace torchps::simulation {
+
+void BooksModel::OnLease(SlotId slot, Incarnation incarnation, const DataLease& lease) {
+  const auto [found, is_new] = leases_.emplace(lease.id(), Lease{slot, incarnation, lease});
+  if (!is_new) {
+    if (found->second.slot != slot || found->second.incarnation != incarnation) {
+      world_->Violation("data lease ", lease.id(), " was given to slot ", found->second.slot,
+                        " and to slot ", slot);
+    }
+    return;
+  }
+  if (lease.begin() < 0 || lease.end() > scenario_->train_samples || lease.begin() >= lease.end() ||
+      lease.epoch() < 1 || lease.epoch() > scenario_->job.training().epochs()) {
+    world_->Violation("data lease ", lease.id(), " is ", lease.ShortDebugString());
+  }
+}
+
+void BooksModel::OnHandedIn(const NextWorkRequest& request, const JobStatus& status) {
+  for (const EpochBooks& books : status.epoch()) {
+    int64_t& known = used_count_[books.epoch()];
+    const int64_t more = books.used() - known;
+    known = books.used();
+    if (books.used() + books.outstanding() > books.samples() || more < 0) {
+      world_->Violation("the books of epoch ", books.epoch(), " are ", books.ShortDebugString());
+    }
+    if (more == 0) continue;
+    const auto found = leases_.find(request.finished_lease());
+    if (found == leases_.end() || found->second.counted || found->second.slot != request.slot() ||
+        found->second.incarnation != request.incarnation() ||
+        found->second.lease.epoch() != books.epoch() ||
+        found->second.lease.end() - found->second.lease.begin() != more) {
+      world_->Violation("slot ", request.slot(), " handed in data lease ", request.finished_lease(),
+                        ", and ", more, " samples of epoch ", books.epoch(),
+                        " were counted as used");
+      return;
+    }
+    found->second.counted = true;
+    std::vector<bool>& used = used_[books.epoch()];
+    used.resize(scenario_->train_samples);
+    for (int64_t i = found->second.lease.begin(); i < found->second.lease.end(); ++i) {
+      if (used[i]) world_->Violation("sample ", i, " of epoch ", books.epoch(), " counted twice");
+      used[i] = true;
+    }
+  }
+}
+
+void BooksModel::CheckEnd(const JobStatus& status) const {
+  const bool is_cut = scenario_->job.training().max_pushes() > 0;
+  if (!is_cut && status.epoch_size() != scenario_->job.training().epochs()) {
+    world_->Violation("the job ended after ", status.epoch_size(), " epochs");
+  }
+  for (const EpochBooks& books : status.epoch()) {
+    const auto used = used_.find(books.epoch());
+    const int64_t counted =
+        used == used_.end() ? 0 : std::count(used->second.begin(), used->second.end(), true);
+    if (!books.closed() || books.outstanding() != 0 || counted != books.used() ||
+        (!is_cut && counted != scenario_->train_samples)) {
+      world_->Violation("the job ended with these books: ", books.ShortDebugString(), "; ", counted,
+                        " samples were used");
+    }
+  }
+  if (scenario_->job.training().evaluate() && status.evaluation_size() != status.epoch_size()) {
+    world_->Violation("the job ended after ", status.evaluation_size(), " evaluations of ",
+                      status.epoch_size(), " epochs");
+  }
+}
+
+}  // namespace torchps::simulation

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "proto/coordinator.pb.h"
+#include "tests/simulation/scenario.h"
+#include "tests/simulation/world.h"
+
+namespace torchps::simulation {
+
+// The training samples of a job by what workers were told and what they handed in: which of them
+// have been used. Compares the coordinator's books with that.
+class BooksModel {
+ public:
+  BooksModel(World* world, const Scenario* scenario) : world_(world), scenario_(scenario) {}
+
+  // A worker was told to train on this.
+  void OnLease(SlotId slot, Incarnation incarnation, const DataLease& lease);
+  // A worker has handed in its lease, if any; this is what the books say now.
+  void OnHandedIn(const NextWorkRequest& request, const JobStatus& status);
+  // The job says that it is done.
+  void CheckEnd(const JobStatus& status) const;
+
+ private:
+  struct Lease {
+    SlotId slot = 0;
+    Incarnation incarnation = 0;
+    DataLease lease;
+    bool counted = false;
+  };
+
+  World* const world_;
+  const Scenario* const scenario_;
+  std::map<uint64_t, Lease> leases_;
+  std::map<int, std::vector<bool>> used_;  // by epoch, by position
+  std::map<int, int64_t> used_count_;
+};
+
+}  // namespace torchps::simulation

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <any>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "tests/simulation/process.h"
+#include "tests/simulation/world.h"
+
+namespace torchps::simulation {
+
+// Calls between processes, over a network that loses, delays, doubles and reorders what they send,
+// breaks connections and parts the processes from each other. A call's frames arrive in order or
+// not at all, as on a connection; calls overtake each other, and one that its caller has given up
+// may still arrive.
+//
+// Not thread-safe.
+class Network {
+ public:
+  // How bad it is at present.
+  struct Weather {
+    double loss = 0;
+    double doubling = 0;
+    // Part of what is sent that is under way for up to `longest`.
+    double stray = 0;
+    absl::Duration latency = absl::Milliseconds(1);
+    absl::Duration longest = absl::Seconds(2);
+  };
+
+  // One arrival of a call at its server. Kept by whoever will answer it.
+  class Arrival {
+   public:
+    // Sends the answer; only the first one counts.
+    template <typename Response>
+    void Answer(absl::StatusOr<Response> response) {
+      if (!response.ok()) {
+        Send(response.status(), std::any());
+      } else {
+        Send(absl::OkStatus(), std::any(*std::move(response)));
+      }
+    }
+    // What to do when the caller has gone away, if there is no answer by then.
+    void OnCancel(std::function<void()> action) { on_cancel_ = std::move(action); }
+
+   private:
+    friend class Network;
+    void Send(const absl::Status& status, std::any response);
+    void Cancel();
+
+    Network* network_ = nullptr;
+    uint64_t call_ = 0;
+    Process* client_ = nullptr;
+    Process* server_ = nullptr;
+    uint64_t server_life_ = 0;
+    bool broken_ = false;
+    bool over_ = false;
+    std::function<void()> on_cancel_;
+  };
+  using ArrivalPointer = std::shared_ptr<Arrival>;
+  // Takes one frame at the server.
+  using Frame = std::function<void(const ArrivalPointer&)>;
+
+  explicit Network(World* world) : world_(world) {}
+
+  Weather& weather() { return weather_; }
+
+  // Calls `server` with these frames. `done` runs once in the client's life: with the answer, or
+  // UNAVAILABLE, or after `timeout` DEADLINE_EXCEEDED.
+  template <typename Response>
+  void Call(Process* client, Process* server, absl::Duration timeout, std::vector<Frame> frames,
+            std::function<void(absl::StatusOr<Response>)> done) {
+    Begin(client, server, timeout, std::move(frames),
+          [done = std::move(done)](const absl::Status& status, const std::any& response) {
+            if (status.ok()) {
+              done(std::any_cast<const Response&>(response));
+            } else {
+              done(status);
+            }
+          });
+  }
+
+  // Every connection between the two breaks.
+  void Reset(Process* client, Process* server);
+  // ... of a process that has died. REQUIRES: it is not alive.
+  void OnDeath(Process* dead);
+  // The two cannot reach each other until then.
+  void Part(Process* a, Process* b, absl::Duration until) { parted_[Pair(a, b)] = until; }
+
+ private:
+  struct OpenCall {
+    Process* client = nullptr;
+    uint64_t client_life = 0;
+    Process* server = nullptr;
+    std::function<void(const absl::Status&, const std::any&)> done;
+    std::vector<std::weak_ptr<Arrival>> arrivals;
+  };
+
+  static std::pair<Process*, Process*> Pair(Process* a, Process* b) {
+    return a->name() < b->name() ? std::make_pair(a, b) : std::make_pair(b, a);
+  }
+
+  void Begin(Process* client, Process* server, absl::Duration timeout, std::vector<Frame> frames,
+             std::function<void(const absl::Status&, const std::any&)> done);
+  void SendFrames(uint64_t call, const ArrivalPointer& arrival, const std::vector<Frame>& frames);
+  // How long a message is under way; none: it is lost.
+  std::optional<absl::Duration> Transit(Process* from, Process* to);
+  // The client learns how its call ended, unless it has already.
+  void End(uint64_t call, const absl::Status& status, const std::any& response);
+  void Fail(uint64_t call, const absl::Status& status);
+
+  World* const world_;
+  Weather weather_;
+  uint64_t last_call_ = 0;
+  std::map<uint64_t, OpenCall> open_;
+  std::map<std::pair<Process*, Process*>, absl::Duration> parted_;
+};
+
+}  // namespace torchps::simulation

@@ -1,0 +1,126 @@
+#include "tests/simulation/scenario.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "proto/job_spec.h"
+
+namespace torchps::simulation {
+namespace {
+
+uint64_t Hash(SlotId slot, Incarnation incarnation, Step step, BlockId block) {
+  uint64_t state = static_cast<uint64_t>(slot) << 48 ^ incarnation << 24 ^
+                   static_cast<uint64_t>(step) << 8 ^ block;
+  SplitMix64(state);
+  return SplitMix64(state);
+}
+
+// Most seeds know most kinds of trouble; without some of them other things come to light.
+absl::Duration Sometimes(World* world, absl::Duration low, absl::Duration high) {
+  return world->Chance(0.6) ? world->Between(low, high) : absl::InfiniteDuration();
+}
+
+void DrawConsistency(World* world, ConsistencySpec* consistency, int workers) {
+  if (world->Chance(0.35)) {
+    consistency->set_mode(ConsistencySpec::SYNC);
+    if (workers > 1 && world->Chance(0.4)) consistency->set_backup_workers(1);
+    return;
+  }
+  constexpr int kBounds[] = {-1, 0, 1, 2, 4};
+  consistency->set_staleness_bound(kBounds[world->Below(5)]);
+  if (consistency->staleness_bound() != 0) consistency->set_prefetch(world->Chance(0.5));
+  LagContract* const lag = consistency->mutable_lag();
+  switch (world->Below(3)) {
+    case 0:
+      lag->set_policy(LagContract::ACCEPT);
+      break;
+    case 1:
+      lag->set_policy(LagContract::SCALE);
+      lag->set_free_lag(1 + static_cast<int64_t>(world->Below(3)));
+      break;
+    default:
+      lag->set_policy(LagContract::REJECT);
+      lag->set_max_lag(1 + static_cast<int64_t>(world->Below(4)));
+  }
+}
+
+}  // namespace
+
+Scenario Scenario::Draw(World* world) {
+  Scenario scenario;
+  scenario.servers = 1 + static_cast<int>(world->Below(3));
+  JobSpec job;
+  job.set_name("simulated");
+  job.set_workers(1 + static_cast<int>(world->Below(4)));
+  scenario.seats = job.workers() + static_cast<int>(world->Below(2));
+  job.mutable_model()->set_name("integers");
+  TrainingSpec* const training = job.mutable_training();
+  training->set_epochs(1 + static_cast<int>(world->Below(2)));
+  training->set_batch_size(4);
+  training->set_evaluate(world->Chance(0.7));
+  job.mutable_optimizer()->mutable_sgd();
+  job.mutable_optimizer()->set_learning_rate(1);
+  DrawConsistency(world, job.mutable_consistency(), job.workers());
+  if (job.consistency().mode() == ConsistencySpec::ASYNC) {
+    training->set_lease_batches(1 + static_cast<int>(world->Below(4)));
+  }
+  if (world->Chance(0.2)) training->set_max_pushes(5 + static_cast<int64_t>(world->Below(20)));
+  job.mutable_wire()->set_block_bytes(64);
+  job.mutable_wire()->set_shared_memory(false);
+  job.mutable_membership()->set_lease_seconds(1 + static_cast<double>(world->Below(3)));
+  const absl::StatusOr<JobSpec> normal = NormalizeJobSpec(job);
+  TPS_CHECK(normal.ok(), normal.status().ToString());
+  scenario.job = *normal;
+  scenario.train_samples = 20 + static_cast<int64_t>(world->Below(80));
+
+  Segment weights;
+  weights.name = "w";
+  weights.shape = {static_cast<int64_t>(scenario.servers) + static_cast<int64_t>(world->Below(60))};
+  const absl::StatusOr<ModelLayout> layout = ModelLayout::Create({weights});
+  TPS_CHECK(layout.ok(), layout.status().ToString());
+  scenario.layout = *layout;
+  const absl::StatusOr<BlockMap> map =
+      BlockMap::Create(scenario.layout, scenario.job.wire().block_bytes(), scenario.servers);
+  TPS_CHECK(map.ok(), map.status().ToString());
+  scenario.map = *map;
+
+  const double badness = world->Chance(0.15) ? 0 : UnitDouble(world->Draw());
+  scenario.weather.loss = 0.03 * badness;
+  scenario.weather.doubling = 0.1 * badness;
+  scenario.weather.stray = 0.05 * badness;
+  scenario.weather.latency = world->Between(absl::Microseconds(200), absl::Milliseconds(20));
+  scenario.weather.longest = world->Between(absl::Milliseconds(50), absl::Seconds(4));
+  scenario.worker_deaths = Sometimes(world, absl::Milliseconds(500), absl::Seconds(8));
+  scenario.worker_freezes = Sometimes(world, absl::Seconds(1), absl::Seconds(8));
+  scenario.worker_leaves = Sometimes(world, absl::Seconds(2), absl::Seconds(16));
+  scenario.server_freezes = Sometimes(world, absl::Seconds(1), absl::Seconds(8));
+  scenario.partings = Sometimes(world, absl::Seconds(1), absl::Seconds(8));
+  scenario.resets = Sometimes(world, absl::Milliseconds(200), absl::Seconds(4));
+  scenario.heals_at = world->Between(absl::Seconds(4), absl::Seconds(20));
+  scenario.fastest_step = world->Between(absl::Milliseconds(5), absl::Milliseconds(100));
+  scenario.slowest_step = scenario.fastest_step * (1 + 5 * UnitDouble(world->Draw()));
+  return scenario;
+}
+
+std::string Scenario::Describe() const {
+  return absl::StrCat(servers, " servers, ", seats, " workers (", job.workers(), " expected), ",
+                      map.blocks().size(), " blocks, ", train_samples, " samples, ",
+                      job.consistency().ShortDebugString(), ", heals at ",
+                      absl::FormatDuration(heals_at));
+}
+
+float GradientOf(SlotId slot, Incarnation incarnation, Step step, BlockId block) {
+  const auto value = static_cast<int>(Hash(slot, incarnation, step, block) % 126) - 63;
+  return static_cast<float>(value == 0 ? 63 : value);
+}
+
+bool IsWithheld(SlotId slot, Incarnation incarnation, Step step, BlockId block) {
+  return block > 0 && Hash(slot, incarnation, step, block) >> 58 == 0;
+}
+
+uint32_t WeightOf(SlotId slot, Step step) {
+  return 1 + static_cast<uint32_t>((static_cast<uint64_t>(step) + static_cast<uint64_t>(slot)) % 4);
+}
+
+}  // namespace torchps::simulation

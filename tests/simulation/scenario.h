@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/time/time.h"
+#include "common/block_map.h"
+#include "common/ids.h"
+#include "common/model_layout.h"
+#include "proto/job.pb.h"
+#include "tests/simulation/network.h"
+#include "tests/simulation/world.h"
+
+namespace torchps::simulation {
+
+// A mistake that a server could make, planted to see that the simulator finds it.
+enum class Fault {
+  kNone,
+  kSkipLedgerCheck,        // a repeated push is taken for a new one
+  kAcknowledgeEarly,       // a push is answered before it is applied
+  kForgetLedgerOnRestore,  // a server comes back without knowing what its values contain
+  kCountDeadSlot,          // a dead slot's clock holds the others back for ever
+};
+
+// What one seed draws: a job, its processes, and all that goes wrong.
+struct Scenario {
+  JobSpec job;  // normalised
+  ModelLayout layout;
+  BlockMap map;
+  int64_t train_samples = 0;
+  int servers = 1;
+  int seats = 1;  // worker processes at a time; job.workers at least
+
+  Network::Weather weather;
+  // Mean time from one to the next, over all processes of the kind; infinite: never.
+  absl::Duration worker_deaths = absl::InfiniteDuration();
+  absl::Duration worker_freezes = absl::InfiniteDuration();
+  absl::Duration worker_leaves = absl::InfiniteDuration();
+  absl::Duration server_deaths = absl::InfiniteDuration();
+  absl::Duration server_freezes = absl::InfiniteDuration();
+  absl::Duration partings = absl::InfiniteDuration();
+  absl::Duration resets = absl::InfiniteDuration();
+  // From here on nothing goes wrong any more, and the job has to come to its end.
+  absl::Duration heals_at;
+  // One step of the fastest and of the slowest seat.
+  absl::Duration fastest_step;
+  absl::Duration slowest_step;
+
+  static Scenario Draw(World* world);
+
+  absl::Duration lease() const { return absl::Seconds(job.membership().lease_seconds()); }
+  bool synchronous() const { return job.consistency().mode() == ConsistencySpec::SYNC; }
+  // In a few words, for a trace.
+  std::string Describe() const;
+};
+
+// Every element of the gradient (slot, incarnation, step) on a block: a small integer other than 0,
+// so that sums are exact and one lost or doubled push shows. Another holder of the same slot has
+// another gradient, as in life.
+float GradientOf(SlotId slot, Incarnation incarnation, Step step, BlockId block);
+// Whether the worker has no finite gradient of this block; never all blocks of a step.
+bool IsWithheld(SlotId slot, Incarnation incarnation, Step step, BlockId block);
+// Samples behind the gradient.
+uint32_t WeightOf(SlotId slot, Step step);
+
+}  // namespace torchps::simulation

@@ -1,0 +1,294 @@
+#include "tests/simulation/server_model.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace torchps::simulation {
+
+ServerModel::ServerModel(World* world, const Scenario* scenario, int server)
+    : world_(world), scenario_(scenario), name_(absl::StrCat("server ", server)) {
+  for (const BlockId id : scenario->map.owned_by(server)) {
+    blocks_.emplace_back(world, scenario, id);
+  }
+}
+
+void ServerModel::OnDeath() {
+  job_ = nullptr;
+  slots_.clear();
+  waits_.clear();
+  acknowledged_.clear();
+  granted_.clear();
+  floor_ = 0;
+  floor_before_ = 0;
+}
+
+void ServerModel::OnJob(HostedJob* job, bool restored, bool from_log) {
+  job_ = job;
+  restored_ = restored;
+  lost_.clear();
+  ServerStatus status;
+  job->Describe(/*include_ledger=*/true, &status);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    for (const BlockModel::Name& name : blocks_[i].Restore(StateOf(i, status))) {
+      lost_.insert(name);
+    }
+  }
+  if (from_log && !lost_.empty()) {
+    world_->Violation(name_, " came back from its log without ", lost_.size(),
+                      " acknowledged pushes, the first one step ", lost_.begin()->step, " of slot ",
+                      lost_.begin()->slot);
+  }
+}
+
+BlockModel::State ServerModel::StateOf(size_t index, const ServerStatus& status) const {
+  BlockModel::State state;
+  const absl::StatusOr<ParameterStore::Copy> copy = job_->store().Read(index);
+  state.initialized = copy.ok();
+  if (copy.ok()) {
+    state.version = copy->version;
+    const size_t elements = copy->values.size() / sizeof(float);
+    std::vector<float> values(elements);
+    std::memcpy(values.data(), copy->values.begin(), copy->values.size());
+    state.value = values.front();
+    if (std::count(values.begin(), values.end(), state.value) !=
+        static_cast<std::ptrdiff_t>(elements)) {
+      world_->Violation(name_, ": the elements of block ", blocks_[index].id(),
+                        " are no longer equal");
+    }
+  }
+  for (const LedgerEntryStatus& row : status.ledger()) {
+    if (row.block() != blocks_[index].id()) continue;
+    LedgerEntry& entry = state.ledger[row.slot()];
+    entry.last_step = row.last_step();
+    entry.applied = row.applied();
+  }
+  return state;
+}
+
+Step ServerModel::LastStep(SlotId slot) const {
+  Step last = 0;
+  for (const BlockModel& block : blocks_) last = std::max(last, block.LastStep(slot));
+  return last;
+}
+
+void ServerModel::OnHello(SlotId slot, Incarnation incarnation, const HelloReply& reply) {
+  Slot& state = slots_[slot];
+  if (state.incarnation > incarnation) {
+    world_->Violation(name_, " let in incarnation ", incarnation, " of slot ", slot, " after ",
+                      state.incarnation);
+  }
+  const Step last = LastStep(slot);
+  if (reply.last_step() != last) {
+    world_->Violation(name_, " told slot ", slot, " that its last step was ", reply.last_step(),
+                      "; it was ", last);
+  }
+  if (!state.live || state.incarnation != incarnation) {
+    const Step start = scenario_->synchronous() ? std::max(last, CompletedRounds()) : last;
+    state.clock = std::max(floor_, start);
+    state.pulled = false;
+  }
+  state.incarnation = incarnation;
+  state.live = true;
+  state.lease_until = world_->now() + scenario_->lease();
+  RaiseFloor();
+}
+
+bool ServerModel::Heard(SlotId slot, Incarnation incarnation) {
+  const auto found = slots_.find(slot);
+  if (found == slots_.end() || !found->second.live || found->second.incarnation != incarnation) {
+    return false;
+  }
+  found->second.lease_until = world_->now() + scenario_->lease();
+  return true;
+}
+
+void ServerModel::OnRenew(SlotId slot, Incarnation incarnation, bool is_ok) {
+  if (Heard(slot, incarnation) != is_ok) {
+    world_->Violation(name_, is_ok ? " renewed" : " did not renew", " incarnation ", incarnation,
+                      " of slot ", slot);
+  }
+}
+
+void ServerModel::OnLeave(SlotId slot, Incarnation incarnation) {
+  const auto found = slots_.find(slot);
+  if (found == slots_.end() || found->second.incarnation != incarnation) return;
+  found->second.live = false;
+  RaiseFloor();
+}
+
+void ServerModel::OnExpiry() {
+  for (auto& [slot, state] : slots_) {
+    if (state.live && state.lease_until <= world_->now()) {
+      state.live = false;
+      world_->Trace(name_, ": the lease of slot ", slot, " has run out");
+    }
+  }
+  RaiseFloor();
+  leases_judged_ = true;
+}
+
+void ServerModel::OnFrame(const PushHeader& header, const absl::Status& status) {
+  const auto block = std::find_if(blocks_.begin(), blocks_.end(), [&](const BlockModel& candidate) {
+    return candidate.id() == header.block;
+  });
+  if (!status.ok() || block == blocks_.end()) return;
+  const auto slot = slots_.find(header.slot);
+  if (slot == slots_.end() || slot->second.incarnation != header.incarnation) {
+    world_->Violation(name_, " took a frame of incarnation ", header.incarnation, " of slot ",
+                      header.slot, ", which does not hold it here");
+  }
+  if (header.step == 0) {
+    block->Initialize();
+  } else {
+    block->Push(header, restored_);
+  }
+}
+
+void ServerModel::OnPushEnd(SlotId slot, Incarnation incarnation) { Heard(slot, incarnation); }
+
+void ServerModel::OnAcknowledged(SlotId slot, Incarnation incarnation, Step step,
+                                 const PushReply& reply) {
+  acknowledged_.push_back({slot, incarnation, step, reply});
+}
+
+void ServerModel::Judge(const Acknowledged& acknowledged) {
+  const auto& [slot, incarnation, step, reply] = acknowledged;
+  if (step == 0) return;
+  if (reply.block_size() != static_cast<int>(blocks_.size())) {
+    world_->Violation(name_, " acknowledged ", reply.block_size(), " blocks of ", blocks_.size());
+    return;
+  }
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    blocks_[i].Acknowledge(slot, step, reply.block(static_cast<int>(i)));
+  }
+  const auto found = slots_.find(slot);
+  if (found == slots_.end() || !found->second.live || found->second.incarnation != incarnation) {
+    return;
+  }
+  found->second.clock = std::max(found->second.clock, step);
+  RaiseFloor();
+}
+
+void ServerModel::OnPull(const PullRequest& request) {
+  if (!Heard(request.slot(), request.incarnation())) {
+    world_->Violation(name_, " let slot ", request.slot(), " pull, which is not live");
+    return;
+  }
+  Slot& slot = slots_[request.slot()];
+  if (slot.pulled) return;
+  slot.pulled = true;
+  slot.clock = std::max<Step>(slot.clock, request.clock() - (request.ahead() ? 1 : 0));
+  RaiseFloor();
+}
+
+void ServerModel::OnGrant(SlotId slot, Step clock, Step floor) {
+  granted_.push_back({slot, clock, floor});
+}
+
+void ServerModel::Judge(const Granted& granted) {
+  const auto& [slot, clock, floor] = granted;
+  const Step highest = scenario_->synchronous() ? CompletedRounds() : floor_;
+  if (floor > highest || floor < floor_before_) {
+    world_->Violation(name_, " let slot ", slot, " read at floor ", floor, "; it is ", highest);
+  }
+  const int bound = Bound();
+  if (bound >= 0 && clock - floor > bound) {
+    world_->Violation(name_, " let slot ", slot, " read at clock ", clock, " and floor ", floor,
+                      "; the bound is ", bound);
+  }
+}
+
+int ServerModel::Bound() const {
+  return scenario_->synchronous() ? 0 : scenario_->job.consistency().staleness_bound();
+}
+
+void ServerModel::RaiseFloor() {
+  Step lowest = std::numeric_limits<Step>::max();
+  for (const auto& [slot, state] : slots_) {
+    if (state.live) lowest = std::min(lowest, state.clock);
+  }
+  if (lowest != std::numeric_limits<Step>::max()) floor_ = std::max(floor_, lowest);
+}
+
+Step ServerModel::CompletedRounds() const {
+  Step rounds = std::numeric_limits<Step>::max();
+  for (const BlockModel& block : blocks_) rounds = std::min(rounds, block.version());
+  return rounds;
+}
+
+Step ServerModel::Clock(SlotId slot) const {
+  const auto found = slots_.find(slot);
+  return found == slots_.end() ? 0 : found->second.clock;
+}
+
+int ServerModel::CountMissing(Step step, const std::set<SlotId>& contributors) const {
+  return static_cast<int>(std::count_if(slots_.begin(), slots_.end(), [&](const auto& entry) {
+    return entry.second.live && entry.second.clock < step && contributors.count(entry.first) == 0;
+  }));
+}
+
+void ServerModel::OnPullParked(uint64_t call, SlotId slot, Step clock) {
+  waits_[call] = {/*is_pull=*/true, slot, clock, world_->now()};
+}
+
+void ServerModel::OnPushParked(uint64_t call, SlotId slot, Step step) {
+  waits_[call] = {/*is_pull=*/false, slot, step, world_->now()};
+}
+
+void ServerModel::OnWaitOver(uint64_t call) { waits_.erase(call); }
+
+void ServerModel::Observe() {
+  if (job_ == nullptr) return;
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    blocks_[i].Observe(StateOf(i, ServerStatus()),
+                       [this](Step step, const std::set<SlotId>& contributors) {
+                         return CountMissing(step, contributors);
+                       });
+  }
+}
+
+void ServerModel::Check() {
+  if (job_ == nullptr) return;
+  Observe();
+  for (const Acknowledged& acknowledged : std::exchange(acknowledged_, {})) Judge(acknowledged);
+  for (const Granted& granted : std::exchange(granted_, {})) Judge(granted);
+  floor_before_ = scenario_->synchronous() ? CompletedRounds() : floor_;
+  CheckWaits();
+  leases_judged_ = false;
+}
+
+void ServerModel::CheckWaits() {
+  for (const auto& [call, wait] : waits_) {
+    const bool is_due = wait.is_pull ? Bound() < 0 || wait.clock - floor_before_ <= Bound()
+                                     : CompletedRounds() >= wait.clock;
+    if (is_due) {
+      world_->Violation(name_, ": the ", wait.is_pull ? "pull" : "push", " of slot ", wait.slot,
+                        " at step ", wait.clock, " waits for nothing; the floor is ",
+                        floor_before_);
+      return;
+    }
+    if (!leases_judged_ || world_->now() - wait.since <= scenario_->lease() + absl::Seconds(1)) {
+      continue;
+    }
+    // Who is dead itself waits for its call's deadline; for others somebody who is heard of has yet
+    // to do something.
+    const auto waiting = slots_.find(wait.slot);
+    if (waiting == slots_.end() || !waiting->second.live) continue;
+    const bool has_reason = std::any_of(slots_.begin(), slots_.end(), [&](const auto& entry) {
+      return entry.second.lease_until + absl::Seconds(1) >= world_->now() &&
+             entry.second.clock < wait.clock;
+    });
+    if (!has_reason) {
+      world_->Violation(name_, ": slot ", wait.slot, " has waited for ",
+                        absl::FormatDuration(world_->now() - wait.since),
+                        ", and nobody alive is behind it");
+      return;
+    }
+  }
+}
+
+}  // namespace torchps::simulation

@@ -1,0 +1,115 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "proto/frame_codec.h"
+#include "proto/parameter_service.pb.h"
+#include "server/hosted_job.h"
+#include "tests/simulation/block_model.h"
+#include "tests/simulation/scenario.h"
+#include "tests/simulation/world.h"
+
+namespace torchps::simulation {
+
+// What one parameter server must be by all that has happened to it: its blocks, who is alive, how
+// far each slot is, who has to wait. The server tells it what it is asked and what it answers;
+// after each event the two are compared.
+//
+// Lives through the server's deaths.
+class ServerModel {
+ public:
+  ServerModel(World* world, const Scenario* scenario, int server);
+
+  // A life of the server ends; who waited has nobody to wait for.
+  void OnDeath();
+  // Its next life has got a job, restored from a file or new: compares it with the history.
+  void OnJob(HostedJob* job, bool restored, bool from_log);
+
+  void OnHello(SlotId slot, Incarnation incarnation, const HelloReply& reply);
+  void OnRenew(SlotId slot, Incarnation incarnation, bool is_ok);
+  void OnLeave(SlotId slot, Incarnation incarnation);
+  void OnExpiry();
+  void OnFrame(const PushHeader& header, const absl::Status& status);
+  // All frames of a step have come; its end is to be judged.
+  void OnPushEnd(SlotId slot, Incarnation incarnation);
+  void OnAcknowledged(SlotId slot, Incarnation incarnation, Step step, const PushReply& reply);
+  void OnPull(const PullRequest& request);
+  void OnGrant(SlotId slot, Step clock, Step floor);
+
+  // A call waits, or does not any more.
+  void OnPullParked(uint64_t call, SlotId slot, Step clock);
+  void OnPushParked(uint64_t call, SlotId slot, Step step);
+  void OnWaitOver(uint64_t call);
+
+  // Compares everything, when an event is over.
+  void Check();
+
+  // Acknowledged pushes that this life began without.
+  const std::set<BlockModel::Name>& lost() const { return lost_; }
+  Step Clock(SlotId slot) const;
+
+ private:
+  struct Slot {
+    Incarnation incarnation = 0;
+    bool live = false;
+    bool pulled = false;
+    Step clock = 0;
+    absl::Duration lease_until;
+  };
+  struct Wait {
+    bool is_pull = false;
+    SlotId slot = 0;
+    Step clock = 0;
+    absl::Duration since;
+  };
+
+  struct Acknowledged {
+    SlotId slot = 0;
+    Incarnation incarnation = 0;
+    Step step = 0;
+    PushReply reply;
+  };
+  struct Granted {
+    SlotId slot = 0;
+    Step clock = 0;
+    Step floor = 0;
+  };
+
+  void Judge(const Acknowledged& acknowledged);
+  void Judge(const Granted& granted);
+  void CheckWaits();
+  BlockModel::State StateOf(size_t index, const ServerStatus& status) const;
+  void Observe();
+  Step LastStep(SlotId slot) const;
+  bool Heard(SlotId slot, Incarnation incarnation);
+  void RaiseFloor();
+  Step CompletedRounds() const;
+  // The staleness bound; below 0: none.
+  int Bound() const;
+  int CountMissing(Step step, const std::set<SlotId>& contributors) const;
+
+  World* const world_;
+  const Scenario* const scenario_;
+  const std::string name_;
+  HostedJob* job_ = nullptr;
+  bool restored_ = false;
+  std::vector<BlockModel> blocks_;
+  std::map<SlotId, Slot> slots_;
+  Step floor_ = 0;
+  Step floor_before_ = 0;  // when the last event was over
+  std::map<uint64_t, Wait> waits_;
+  bool leases_judged_ = false;  // in this event: a server that was frozen has seen the time
+  // What this event has answered; judged when all that it changed is known.
+  std::vector<Acknowledged> acknowledged_;
+  std::vector<Granted> granted_;
+  std::set<BlockModel::Name> lost_;
+};
+
+}  // namespace torchps::simulation

@@ -1,0 +1,133 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/coordinator.pb.h"
+#include "proto/parameter_service.pb.h"
+#include "tests/simulation/network.h"
+#include "tests/simulation/process.h"
+#include "tests/simulation/scenario.h"
+#include "tests/simulation/sim_server.h"
+#include "tests/simulation/world.h"
+
+namespace torchps::simulation {
+
+// A ps_worker without its arithmetic: says what worker/ says, in its order, and repeats what it
+// repeats, as a chain of continuations. A life of it ends by the job's end, by a death, by leaving,
+// or by losing its slot.
+class SimWorker {
+ public:
+  SimWorker(World* world, Network* network, std::vector<SimServer*> servers,
+            const Scenario* scenario, int seat);
+
+  Process* process() { return &process_; }
+  // It was told that the job is done.
+  bool finished() const { return finished_; }
+  // Pushes that were acknowledged and are gone, as servers told it.
+  uint64_t rolled_back_blocks() const { return rolled_back_blocks_; }
+
+  void Start();
+  void Kill();
+  // Says farewell and goes.
+  void LeaveEarly();
+
+ private:
+  using Then = std::function<void()>;
+  using Ended = std::function<void(absl::Status)>;
+  // What a server's ABORTED leads to, as in worker/call_round.h.
+  enum class Forgotten { kGreetAgain, kFail, kDone };
+
+  // One call at every server, each repeated until it is answered.
+  struct Round {
+    std::function<void(int server, Ended ended)> attempt;
+    Forgotten forgotten = Forgotten::kGreetAgain;
+    Then then;
+    int left = 0;
+    bool dropped = false;
+    std::vector<int> greetings;
+    std::vector<absl::Duration> backoff;
+  };
+  using RoundPointer = std::shared_ptr<Round>;
+
+  // A push or pull that goes on while the worker does something else.
+  struct Transfer {
+    std::weak_ptr<Round> round;
+    bool done = false;
+    Step floor = 0;
+    Then waiting;
+  };
+  using TransferPointer = std::shared_ptr<Transfer>;
+
+  RoundPointer Begin(Round round);
+  void Try(const RoundPointer& round, int server);
+  void Conclude(const RoundPointer& round, int server, const absl::Status& status);
+  void WhenDone(const TransferPointer& transfer, Then then);
+  void Done(const TransferPointer& transfer);
+
+  // One call at the coordinator, repeated until it is answered.
+  template <typename Response, typename Send>
+  void Ask(absl::Duration timeout, Send send, std::function<void(const Response&)> then);
+
+  void Join();
+  void Enter(Then then);
+  void Greet(int server, Ended ended);
+  void TakeHello(int server, const HelloReply& reply);
+  void AwaitStart(bool initialized);
+  void NextWork();
+  void TakeWork(const NextWorkReply& work);
+  void Evaluate(int epoch);
+  void LeaveServers(Then then);
+  void Finish();
+  // The end of this life by itself.
+  void Exit(const absl::Status& why);
+  void Beat();
+
+  void NextStep();
+  void PullValues(Then then);
+  void BeginTransfers();
+  TransferPointer BeginPull(Step clock, bool ahead, bool read_only);
+  TransferPointer BeginPush(Step step);
+  void FinishPush(Then then);
+
+  World* const world_;
+  Network* const network_;
+  const std::vector<SimServer*> servers_;
+  const Scenario* const scenario_;
+  const absl::Duration step_time_;
+  Process process_;
+  bool finished_ = false;
+  uint64_t rolled_back_blocks_ = 0;
+
+  // What follows is of the present life.
+  uint64_t nonce_ = 0;
+  JoinReply joined_;
+  struct Server {
+    uint64_t life = 0;
+    Step start_clock = 0;
+    bool has_model = false;
+    bool greeted = false;  // and not left since
+  };
+  std::vector<Server> known_;
+  std::vector<Version> versions_;
+  // By block: acknowledged steps that changed it.
+  std::vector<std::set<Step>> acknowledged_;
+  Step clock_ = 0;
+  bool entered_ = false;
+  bool pulled_ = false;
+  bool idle_ = false;
+  uint64_t calls_ = 0;
+  uint64_t finished_lease_ = 0;
+  DataLease lease_;
+  int64_t position_ = 0;
+  TransferPointer push_;
+  TransferPointer ahead_;
+};
+
+}  // namespace torchps::simulation

@@ -1,0 +1,149 @@
+#include "tests/simulation/simulation.h"
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "tests/simulation/network.h"
+#include "tests/simulation/sim_server.h"
+#include "tests/simulation/sim_worker.h"
+#include "tests/simulation/world.h"
+
+namespace torchps::simulation {
+namespace {
+
+// After everything is well again, a job of so few steps takes no longer.
+constexpr absl::Duration kTimeToFinish = absl::Seconds(120);
+
+class Simulation {
+ public:
+  explicit Simulation(const RunOptions& options)
+      : options_(options),
+        world_(options.seed, options.is_traced),
+        scenario_(Scenario::Draw(&world_)),
+        network_(&world_) {}
+
+  Outcome Run() {
+    world_.Trace("seed ", options_.seed, ": ", scenario_.Describe());
+    network_.weather() = scenario_.weather;
+    for (int i = 0; i < scenario_.servers; ++i) {
+      servers_.push_back(
+          std::make_unique<SimServer>(&world_, &network_, &scenario_, options_.fault, i));
+    }
+    std::vector<SimServer*> all;
+    for (const auto& server : servers_) {
+      all.push_back(server.get());
+      server->Start();
+    }
+    for (int i = 0; i < scenario_.seats; ++i) {
+      workers_.push_back(std::make_unique<SimWorker>(&world_, &network_, all, &scenario_, i));
+      Seat(workers_.back().get(), i < scenario_.job.workers()
+                                      ? world_.Between(absl::ZeroDuration(), absl::Seconds(1))
+                                      : world_.Between(absl::ZeroDuration(), absl::Seconds(8)));
+    }
+    PlanTrouble();
+    const absl::Duration limit = scenario_.heals_at + kTimeToFinish;
+    while (world_.violation().empty() && !AllFinished()) {
+      if (!world_.Step() || world_.elapsed() > limit) {
+        world_.Violation("the job has not come to its end; its coordinator says ",
+                         servers_.front()->Status().ShortDebugString());
+      }
+    }
+    if (world_.violation().empty()) servers_.front()->books()->CheckEnd(servers_.front()->Status());
+    Outcome outcome;
+    outcome.violation = world_.violation();
+    outcome.digest = world_.digest();
+    outcome.events = world_.events();
+    outcome.virtual_seconds = absl::ToDoubleSeconds(world_.elapsed());
+    outcome.worker_deaths = worker_deaths_;
+    outcome.server_deaths = server_deaths_;
+    return outcome;
+  }
+
+ private:
+  bool Healed() const { return world_.elapsed() >= scenario_.heals_at; }
+
+  bool AllFinished() const {
+    for (const auto& worker : workers_) {
+      if (!worker->finished()) return false;
+    }
+    return true;
+  }
+
+  // Whoever ends before the job does is started again after a while, as `psctl run` does.
+  void Seat(SimWorker* worker, absl::Duration delay) {
+    world_.After(delay, [this, worker] {
+      if (!worker->process()->alive() && !worker->finished()) worker->Start();
+      Seat(worker, world_.Between(absl::Milliseconds(100), absl::Seconds(2)));
+    });
+  }
+
+  // Does `strike` again and again until everything heals.
+  void Repeat(absl::Duration mean, std::function<void()> strike) {
+    if (mean == absl::InfiniteDuration()) return;
+    world_.After(world_.NextAfter(mean), [this, mean, strike = std::move(strike)] {
+      if (Healed()) return;
+      strike();
+      Repeat(mean, strike);
+    });
+  }
+
+  SimWorker* SomeWorker() { return workers_[world_.Below(workers_.size())].get(); }
+  SimServer* SomeServer() { return servers_[world_.Below(servers_.size())].get(); }
+
+  void PlanTrouble() {
+    Repeat(scenario_.worker_deaths, [this] {
+      SimWorker* const worker = SomeWorker();
+      if (!worker->process()->alive() || worker->finished()) return;
+      world_.Trace(worker->process()->name(), " is killed");
+      ++worker_deaths_;
+      worker->Kill();
+    });
+    Repeat(scenario_.worker_freezes, [this] {
+      SimWorker* const worker = SomeWorker();
+      const absl::Duration pause = world_.Between(absl::ZeroDuration(), scenario_.lease() * 2);
+      world_.Trace(worker->process()->name(), " freezes for ", absl::FormatDuration(pause));
+      worker->process()->Freeze(pause);
+    });
+    Repeat(scenario_.worker_leaves, [this] {
+      SimWorker* const worker = SomeWorker();
+      if (worker->process()->alive() && !worker->finished()) worker->LeaveEarly();
+    });
+    Repeat(scenario_.server_freezes, [this] {
+      SimServer* const server = SomeServer();
+      const absl::Duration pause = world_.Between(absl::ZeroDuration(), scenario_.lease() * 2);
+      world_.Trace(server->process()->name(), " freezes for ", absl::FormatDuration(pause));
+      server->process()->Freeze(pause);
+    });
+    Repeat(scenario_.partings, [this] {
+      Process* const worker = SomeWorker()->process();
+      Process* const server = SomeServer()->process();
+      const absl::Duration time = world_.Between(absl::ZeroDuration(), scenario_.lease() * 3);
+      world_.Trace(worker->name(), " and ", server->name(), " are parted for ",
+                   absl::FormatDuration(time));
+      network_.Part(worker, server, world_.now() + time);
+    });
+    Repeat(scenario_.resets,
+           [this] { network_.Reset(SomeWorker()->process(), SomeServer()->process()); });
+    world_.After(scenario_.heals_at, [this] {
+      world_.Trace("everything heals");
+      network_.weather().loss = 0;
+      network_.weather().stray = 0;
+    });
+  }
+
+  const RunOptions options_;
+  World world_;
+  const Scenario scenario_;
+  Network network_;
+  std::vector<std::unique_ptr<SimServer>> servers_;
+  std::vector<std::unique_ptr<SimWorker>> workers_;
+  int worker_deaths_ = 0;
+  int server_deaths_ = 0;
+};
+
+}  // namespace
+
+Outcome Run(const RunOptions& options) { return Simulation(options).Run(); }
+
+}  // namespace torchps::simulation

@@ -1,0 +1,66 @@
+#include "tests/simulation/simulation.h"
+
+#include <cstdio>
+
+#include "gtest/gtest.h"
+
+namespace torchps::simulation {
+namespace {
+
+constexpr uint64_t kSeeds = 1000;
+
+// The first seed that finds the fault; none: kSeeds.
+uint64_t FirstSeedThatFinds(Fault fault) {
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    RunOptions options;
+    options.seed = seed;
+    options.fault = fault;
+    const Outcome outcome = simulation::Run(options);
+    if (outcome.violation.empty()) continue;
+    std::printf("seed %lu: %s\n", seed, outcome.violation.c_str());
+    return seed;
+  }
+  return kSeeds;
+}
+
+TEST(SimulationTest, NoSeedFindsAViolation) {
+  uint64_t events = 0;
+  double seconds = 0;
+  int worker_deaths = 0;
+  int server_deaths = 0;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    RunOptions options;
+    options.seed = seed;
+    const Outcome outcome = simulation::Run(options);
+    ASSERT_EQ(outcome.violation, "") << "seed " << seed;
+    events += outcome.events;
+    seconds += outcome.virtual_seconds;
+    worker_deaths += outcome.worker_deaths;
+    server_deaths += outcome.server_deaths;
+  }
+  std::printf("%lu seeds, %lu events, %.0f virtual seconds, %d workers and %d servers died\n",
+              kSeeds, events, seconds, worker_deaths, server_deaths);
+  EXPECT_GT(worker_deaths, 0);
+}
+
+TEST(SimulationTest, ASeedReplaysBitForBit) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    RunOptions options;
+    options.seed = seed;
+    const Outcome once = simulation::Run(options);
+    const Outcome again = simulation::Run(options);
+    EXPECT_EQ(once.digest, again.digest) << "seed " << seed;
+    EXPECT_EQ(once.events, again.events) << "seed " << seed;
+  }
+}
+
+TEST(SimulationTest, AnAcknowledgementBeforeThePushIsAppliedIsFound) {
+  EXPECT_LT(FirstSeedThatFinds(Fault::kAcknowledgeEarly), kSeeds);
+}
+
+TEST(SimulationTest, ADeadSlotThatCountsIsFound) {
+  EXPECT_LT(FirstSeedThatFinds(Fault::kCountDeadSlot), kSeeds);
+}
+
+}  // namespace
+}  // namespace torchps::simulation

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/split_mix64.h"
+
+namespace torchps::simulation {
+
+// Virtual time, what is to happen in it, and all chance there is. Everything runs on one thread in
+// the order of time, so a seed is a whole history.
+//
+// Not thread-safe, but for the clock, which threads of the code under test may read.
+class World {
+ public:
+  World(uint64_t seed, bool is_traced);
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  const Clock* clock() const { return &clock_; }
+  absl::Duration now() const { return clock_.Now(); }
+  // Since the history began.
+  absl::Duration elapsed() const { return now() - clock_.start; }
+
+  void After(absl::Duration delay, std::function<void()> event);
+
+  // Runs the next event. False: there is none.
+  bool Step();
+  uint64_t events() const { return events_run_; }
+
+  // Chance.
+  uint64_t Draw() { return SplitMix64(random_); }
+  uint64_t Below(uint64_t bound) { return UniformBelow(random_, bound); }
+  bool Chance(double probability) { return UnitDouble(Draw()) < probability; }
+  absl::Duration Between(absl::Duration low, absl::Duration high) {
+    return low + (high - low) * UnitDouble(Draw());
+  }
+  // Of a Poisson process.
+  absl::Duration NextAfter(absl::Duration mean);
+
+  template <typename... Parts>
+  void Trace(const Parts&... parts) {
+    if (is_traced_) Print(absl::StrCat(parts...));
+  }
+
+  // What must never happen has happened. The first one counts.
+  template <typename... Parts>
+  void Violation(const Parts&... parts) {
+    if (!violation_.empty()) return;
+    violation_ = absl::StrCat("after ", absl::FormatDuration(elapsed()), ": ", parts...);
+    Trace("VIOLATION ", violation_);
+  }
+  const std::string& violation() const { return violation_; }
+
+  // Takes something into what two runs of one seed must have in common.
+  void Digest(uint64_t value) { digest_ = (digest_ ^ value) * 0x100000001b3u; }
+  uint64_t digest() const { return digest_; }
+
+ private:
+  class ManualClock final : public Clock {
+   public:
+    absl::Duration Now() const override { return now; }
+    // Not at zero, where forgetting to set a deadline would look right.
+    const absl::Duration start = absl::Seconds(1000);
+    absl::Duration now = start;
+  };
+
+  void Print(const std::string& line) const;
+
+  const bool is_traced_;
+  ManualClock clock_;
+  uint64_t random_;
+  // By time, then in the order in which they were asked for.
+  std::map<std::pair<absl::Duration, uint64_t>, std::function<void()>> events_;
+  uint64_t last_event_ = 0;
+  uint64_t events_run_ = 0;
+  uint64_t digest_ = 0xcbf29ce484222325u;
+  std::string violation_;
+};
+
+}  // namespace torchps::simulation
