@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 
 #include "absl/base/thread_annotations.h"
@@ -23,6 +24,7 @@ struct BlockRecord {
   double share = 1.0;
   const FramePayload* payload = nullptr;
   absl::Span<const float> elements;
+  Version version_before = 0;  // kPassed only
   // Whose ledger entries have changed.
   absl::Span<const SlotId> slots;
 };
@@ -42,8 +44,24 @@ class BlockJournal {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex) = 0;
 
   // Runs `continuation` once everything that was recorded before this call is durable: at once, or
-  // later on another thread. Called under no lock. It does not run if the journal ends before.
+  // later on another thread. Called under no lock. It does not run if the journal is stopped
+  // before.
   virtual void WhenDurable(std::function<void()> continuation) = 0;
+
+  // Names a continuation of WhenRoom that waits; 0 is none.
+  using RoomId = uint64_t;
+  // For who brings more to record: 0 if the journal has room for it; then the continuation does not
+  // run. Otherwise the continuation runs when there is room, on another thread and maybe before
+  // this returns, unless it is cancelled or the journal stopped before. Called under no lock.
+  virtual RoomId WhenRoom(std::function<void()> continuation) {
+    (void)continuation;
+    return 0;
+  }
+  virtual void CancelRoom(RoomId id) { (void)id; }
+
+  // No continuation runs after this has returned, and none is running. Nothing is recorded any
+  // more.
+  virtual void Stop() {}
 };
 
 }  // namespace torchps

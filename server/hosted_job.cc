@@ -143,6 +143,11 @@ HostedJob::HostedJob(const JobSpec& spec, const HelloRequest& request, ModelLayo
       clocks_(absl::Seconds(spec.membership().lease_seconds())),
       pull_gate_(PullBound(spec.consistency())) {}
 
+HostedJob::~HostedJob() {
+  // Its continuations are this object's.
+  if (journal_ != nullptr) journal_->Stop();
+}
+
 absl::Status HostedJob::CheckSame(const HelloRequest& request) const {
   if (request.job_id() != job_id_) {
     return absl::FailedPreconditionError(
@@ -349,47 +354,61 @@ absl::Status HostedJob::PushShared(const PushHeader& header) {
 
 HostedJob::ParkedId HostedJob::FinishPush(SlotId slot, Incarnation incarnation, Step step,
                                           PushDone done) {
-  auto finish = [this, slot, incarnation, step, done = std::move(done)] {
-    PushReply reply;
-    if (step > 0) {
-      const absl::Status acknowledged = store_->Acknowledge(slot, step, &reply);
-      if (!acknowledged.ok()) {
-        done(acknowledged);
-        return;
-      }
-    }
-    {
-      MutexLock lock(&mutex_);
-      // A slot that has been taken over meanwhile has its own clock.
-      const auto it = clocks_.slots().find(slot);
-      if (it != clocks_.slots().end() && it->second.incarnation == incarnation) {
-        clocks_.Advance(slot, step);
-        reply.set_clock(it->second.clock);
-      }
-      ++figures_[slot].pushes;
-    }
-    RaiseFloors();
-    done(reply);
-  };
-  // A repeat of a push is answered no sooner than the push itself.
-  const auto finish_when_durable = [this, finish = std::move(finish)] {
-    if (journal_ == nullptr) {
-      finish();
-    } else {
-      journal_->WhenDurable(finish);
-    }
-  };
-
+  ParkedId id = 0;
   {
     MutexLock lock(&mutex_);
     // A slot that pushes is alive; one that was taken over meanwhile is refused by other calls.
     clocks_.Renew(slot, incarnation, clock_->Now()).IgnoreError();
+    id = ++last_finished_push_;
+    FinishedPush& push = finished_pushes_[id];
+    push = {slot, incarnation, step, std::move(done), /*round=*/0};
     if (synchronous() && rounds_.value() < step) {
-      return rounds_.WhenAtLeast(step, finish_when_durable);
+      push.round = rounds_.WhenAtLeast(step, [this, id] { AwaitJournal(id); });
+      return id;
     }
   }
-  finish_when_durable();
-  return 0;
+  AwaitJournal(id);
+  return id;
+}
+
+void HostedJob::AwaitJournal(ParkedId push) {
+  if (journal_ == nullptr) {
+    Answer(push);
+  } else {
+    // All that was recorded so far, so that a repeat is answered no sooner than the push itself.
+    journal_->WhenDurable([this, push] { Answer(push); });
+  }
+}
+
+void HostedJob::Answer(ParkedId id) {
+  FinishedPush push;
+  {
+    MutexLock lock(&mutex_);
+    const auto it = finished_pushes_.find(id);
+    if (it == finished_pushes_.end()) return;
+    push = std::move(it->second);
+    finished_pushes_.erase(it);
+  }
+  PushReply reply;
+  if (push.step > 0) {
+    const absl::Status acknowledged = store_->Acknowledge(push.slot, push.step, &reply);
+    if (!acknowledged.ok()) {
+      push.done(acknowledged);
+      return;
+    }
+  }
+  {
+    MutexLock lock(&mutex_);
+    // A slot that has been taken over meanwhile has its own clock.
+    const auto it = clocks_.slots().find(push.slot);
+    if (it != clocks_.slots().end() && it->second.incarnation == push.incarnation) {
+      clocks_.Advance(push.slot, push.step);
+      reply.set_clock(it->second.clock);
+    }
+    ++figures_[push.slot].pushes;
+  }
+  RaiseFloors();
+  push.done(reply);
 }
 
 void HostedJob::RaiseFloors() {
@@ -456,8 +475,21 @@ void HostedJob::CancelPull(ParkedId id) {
 }
 
 void HostedJob::CancelPush(ParkedId id) {
+  FinishedPush forgotten;
   MutexLock lock(&mutex_);
-  rounds_.Cancel(id);
+  const auto it = finished_pushes_.find(id);
+  if (it == finished_pushes_.end()) return;
+  if (it->second.round != 0) rounds_.Cancel(it->second.round);
+  forgotten = std::move(it->second);
+  finished_pushes_.erase(it);
+}
+
+BlockJournal::RoomId HostedJob::WhenRoom(std::function<void()> continuation) {
+  return journal_ == nullptr ? 0 : journal_->WhenRoom(std::move(continuation));
+}
+
+void HostedJob::CancelRoom(BlockJournal::RoomId id) {
+  if (journal_ != nullptr) journal_->CancelRoom(id);
 }
 
 void HostedJob::Describe(bool include_ledger, ServerStatus* status) {

@@ -58,6 +58,10 @@ class HostedJob {
                                                            const Clock* clock,
                                                            JobStorage* storage = nullptr);
 
+  ~HostedJob();
+  HostedJob(const HostedJob&) = delete;
+  HostedJob& operator=(const HostedJob&) = delete;
+
   // FAILED_PRECONDITION with the first difference, if this Hello is of another job, model or
   // placement.
   absl::Status CheckSame(const HelloRequest& request) const;
@@ -94,6 +98,11 @@ class HostedJob {
   void CancelPull(ParkedId id);
   void CancelPush(ParkedId id);
 
+  // For who is about to receive a frame: waits, where the journal cannot keep up, until it has
+  // room. As BlockJournal::WhenRoom.
+  BlockJournal::RoomId WhenRoom(std::function<void()> continuation);
+  void CancelRoom(BlockJournal::RoomId id);
+
   // Lets slots die whose lease has run out.
   void ExpireLeases();
 
@@ -116,6 +125,15 @@ class HostedJob {
     absl::Duration parked;
   };
 
+  // A push all of whose frames have come and which is still to be answered.
+  struct FinishedPush {
+    SlotId slot = 0;
+    Incarnation incarnation = 0;
+    Step step = 0;
+    PushDone done;
+    RisingNumber::WaiterId round = 0;  // in rounds_
+  };
+
   HostedJob(const JobSpec& spec, const HelloRequest& request, ModelLayout layout, BlockMap map,
             const Clock* clock);
 
@@ -129,6 +147,10 @@ class HostedJob {
   // it brings tells where it is, as a first pull does. UNAVAILABLE while others are to come back
   // before that round can be.
   absl::Status CatchUp(const PushHeader& header);
+
+  // The push has changed what it changes: answers it once the journal has that.
+  void AwaitJournal(ParkedId push) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Answer(ParkedId push) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Whether a frame of this incarnation may change a block now.
   absl::Status Admit(const PushHeader& header) const;
@@ -170,6 +192,9 @@ class HostedJob {
   SlotClocks clocks_ ABSL_GUARDED_BY(mutex_);
   PullGate pull_gate_ ABSL_GUARDED_BY(mutex_);
   RisingNumber rounds_ ABSL_GUARDED_BY(mutex_);  // SYNC: push replies wait for their round
+  // What waits holds a number only, so that whoever is cancelled is forgotten at once.
+  std::map<ParkedId, FinishedPush> finished_pushes_ ABSL_GUARDED_BY(mutex_);
+  ParkedId last_finished_push_ ABSL_GUARDED_BY(mutex_) = 0;
   IntegerHistogram clock_gap_ ABSL_GUARDED_BY(mutex_);
   std::map<SlotId, SlotFigures> figures_ ABSL_GUARDED_BY(mutex_);
 

@@ -292,6 +292,24 @@ absl::Status ParameterStore::Restore(const BlockImage& image) {
   return absl::OkStatus();
 }
 
+absl::Status ParameterStore::Replay(BlockId id, absl::FunctionRef<absl::Status(Block*)> change) {
+  if (id >= by_id_.size() || by_id_[id] == nullptr) {
+    return absl::DataLossError(
+        absl::StrCat("block ", id, " was changed, which is not on this server"));
+  }
+  Block* const block = by_id_[id];
+  bool first = false;
+  {
+    MutexLock lock(&block->mutex);
+    const bool had_values = block->initialized;
+    if (const absl::Status changed = change(block); !changed.ok()) return changed;
+    first = block->initialized && !had_values;
+  }
+  MutexLock lock(&mutex_);
+  if (first) ++initialized_blocks_;
+  return absl::OkStatus();
+}
+
 void ParameterStore::FinishRestore() {
   Version highest = 0;
   for (const std::unique_ptr<Block>& block : blocks_) {

@@ -95,6 +95,9 @@ class ParameterStore {
   // The block is as it was when `image` was taken; doing so again with another image is harmless.
   // DATA_LOSS: not a block of this server, or of another shape. REQUIRES: nothing was pushed yet.
   absl::Status Restore(const BlockImage& image);
+  // Lets `change` bring back one more change of a block, under its lock; its error is the result.
+  // DATA_LOSS: not a block of this server. REQUIRES: nothing was pushed yet.
+  absl::Status Replay(BlockId id, absl::FunctionRef<absl::Status(Block*)> change);
   // All blocks have been restored. REQUIRES: they have, and nothing was pushed yet.
   void FinishRestore();
   // Of each slot that has pushed: the last step that every block has seen.

@@ -55,6 +55,22 @@ void PushCall::OnArrived(bool ok) {
 }
 
 void PushCall::AskForFrame() {
+  const BlockJournal::RoomId waiting =
+      job_->WhenRoom([call = shared_from_this()] { call->AskForBudget(); });
+  if (waiting == 0) {
+    AskForBudget();
+    return;
+  }
+  bool cancelled = false;
+  {
+    MutexLock lock(&mutex_);
+    waiting_for_room_ = waiting;
+    cancelled = cancelled_;
+  }
+  if (cancelled) job_->CancelRoom(waiting);
+}
+
+void PushCall::AskForBudget() {
   const ByteBudget::Waiting waiting = server_->receive_budget().Take(
       frame_bytes_, [call = shared_from_this()] { call->ReadFrame(); });
   if (waiting == 0) {
@@ -180,14 +196,17 @@ void PushCall::EndOfFrames() {
 void PushCall::OnDone(bool) {
   if (!context_.IsCancelled()) return;
   HostedJob::ParkedId parked = 0;
+  BlockJournal::RoomId waiting_for_room = 0;
   ByteBudget::Waiting waiting = 0;
   {
     MutexLock lock(&mutex_);
     cancelled_ = true;
     parked = parked_;
+    waiting_for_room = waiting_for_room_;
     waiting = waiting_;
   }
   if (parked != 0) job_->CancelPush(parked);
+  if (waiting_for_room != 0) job_->CancelRoom(waiting_for_room);
   if (waiting != 0) server_->receive_budget().Leave(waiting);
   Respond(absl::CancelledError("the worker went away"));
 }

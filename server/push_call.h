@@ -43,8 +43,9 @@ class PushCall final : public std::enable_shared_from_this<PushCall> {
   void OnDone(bool ok);
   void OnFinished(bool) {}
 
-  // Reads the next frame as soon as the budget has room for one.
+  // Reads the next frame as soon as the job's journal and the budget have room for one.
   void AskForFrame();
+  void AskForBudget();
   void ReadFrame();
   // A frame, or that there is none any more.
   void Handle(bool ok);
@@ -76,6 +77,7 @@ class PushCall final : public std::enable_shared_from_this<PushCall> {
   // A thread is handling a frame; what has arrived meanwhile it handles next.
   bool handling_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<bool> arrived_ ABSL_GUARDED_BY(mutex_);
+  BlockJournal::RoomId waiting_for_room_ ABSL_GUARDED_BY(mutex_) = 0;
   ByteBudget::Waiting waiting_ ABSL_GUARDED_BY(mutex_) = 0;
   bool answered_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;

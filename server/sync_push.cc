@@ -98,16 +98,16 @@ void SyncPush::FinishRounds(Block* block) {
 }
 
 void SyncPush::PassOver(Block* block, Version version, absl::Span<const SlotId> contributors) {
-  const Version rounds = version - block->version;
+  BlockRecord record;
+  record.version_before = block->version;
   {
     const BlockChange change(block);
     block->version = version;
   }
-  BlockRecord record;
   record.kind = BlockRecord::Kind::kPassed;
   record.slots = contributors;
   Tell(*block, record);
-  blocks_finished_.fetch_add(rounds, std::memory_order_acq_rel);
+  blocks_finished_.fetch_add(version - record.version_before, std::memory_order_acq_rel);
 }
 
 Step SyncPush::SlowestClock() const {

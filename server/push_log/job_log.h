@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "checkpoint/file_system.h"
+#include "common/clock.h"
+#include "proto/parameter_service.pb.h"
+#include "server/block_journal.h"
+#include "server/job_storage.h"
+#include "server/parameter_store.h"
+#include "server/push_log/log_thread.h"
+#include "server/push_log/push_log.h"
+
+namespace torchps {
+
+// The push log of one server's part of a job: brings back what the log has beyond the checkpoint,
+// then records every change, so that no push is acknowledged before it is on the disk.
+//
+// Thread-safe. Owned by the JobStorage. Continuations run on its own thread, none after it is
+// destroyed; what they need outlives it.
+class JobLog final : public BlockJournal {
+ public:
+  struct Options {
+    FileSystem* files = nullptr;  // borrowed, as the clock
+    const Clock* clock = nullptr;
+    std::string directory;        // of this log alone
+    bool has_checkpoint = false;  // the store has been restored from one
+    int64_t buffer_bytes = int64_t{32} << 20;
+    // Takes one line for people, on any thread.
+    std::function<void(const std::string& line)> say = [](const std::string&) {};
+  };
+
+  // Brings the blocks up to the log's end. DATA_LOSS: the log is damaged, or does not begin where
+  // the checkpoint ends; otherwise as ReadPushLog and PushLog::Open. `store` is used only here.
+  static absl::StatusOr<std::unique_ptr<JobLog>> Open(const Options& options, const JobShare& share,
+                                                      ParameterStore* store);
+
+  // Whether there was a log, and the records of it that were not in the blocks yet.
+  bool existed() const { return existed_; }
+  uint64_t replayed() const { return replayed_; }
+
+  void Record(const Block& block, const BlockRecord& record) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex);
+  void WhenDurable(std::function<void()> continuation) override;
+  RoomId WhenRoom(std::function<void()> continuation) override;
+  void CancelRoom(RoomId id) override;
+  // Writes what is left, if the disk takes it.
+  void Stop() override { thread_ = nullptr; }
+
+  // Around a checkpoint: Rotate() before the first block is copied; when the checkpoint is complete
+  // and read back, DropThrough() what Rotate() returned. As PushLog.
+  uint64_t Rotate() { return log_->Rotate(); }
+  absl::Status DropThrough(uint64_t sequence) { return log_->DropThrough(sequence); }
+
+  // Fills in what the log has written and, where it cannot write, why.
+  void Describe(DurabilityStatus* status) const;
+
+ private:
+  JobLog() = default;
+
+  bool existed_ = false;
+  uint64_t replayed_ = 0;
+  std::unique_ptr<PushLog> log_;
+  std::unique_ptr<LogThread> thread_;
+};
+
+}  // namespace torchps
