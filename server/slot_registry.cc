@@ -46,7 +46,7 @@ absl::StatusOr<Holder> SlotRegistry::Take(SlotId wanted, uint64_t nonce, const s
     }
   } else if (const auto found = live_.find(slot); found != live_.end()) {
     const Hold& hold = found->second;
-    return absl::FailedPreconditionError(absl::StrCat(
+    return absl::ResourceExhaustedError(absl::StrCat(
         "slot ", slot, " is held by a process on ", hold.host, " (incarnation ", hold.incarnation,
         "), whose lease runs for another ", absl::FormatDuration(hold.deadline - now)));
   }

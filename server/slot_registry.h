@@ -38,9 +38,8 @@ class SlotRegistry {
   // Gives the process with `nonce`, which runs on `host`, the slot `wanted`, or with -1 the lowest
   // free one. A process that holds a slot already gets the same answer again, and its lease is
   // renewed. REQUIRES: CheckWish(wanted, nonce) is OK.
-  //   FAILED_PRECONDITION  another process holds `wanted`: the message says which, and for how
-  //                        long its lease still runs
-  //   RESOURCE_EXHAUSTED   all slots are held
+  //   RESOURCE_EXHAUSTED   another process holds `wanted`, which may be dead: the message says
+  //                        which, and for how long its lease still runs; or all slots are held
   absl::StatusOr<Holder> Take(SlotId wanted, uint64_t nonce, const std::string& host,
                               absl::Duration now);
 

@@ -13,6 +13,8 @@ namespace {
 
 constexpr absl::Duration kPromptTimeout = absl::Seconds(5);
 constexpr absl::Duration kParkTimeout = absl::Seconds(30);
+// A lease that runs out is noticed within 0.1 s.
+constexpr absl::Duration kSlotRetry = absl::Milliseconds(100);
 constexpr absl::Duration kLeavePatience = absl::Seconds(3);
 
 ServerPatience::Options PatienceOptions(const CoordinatorClient::Options& options) {
@@ -73,7 +75,16 @@ absl::StatusOr<Reply> CoordinatorClient::Call(Method<Request, Reply> method, con
 absl::StatusOr<JoinReply> CoordinatorClient::Join(const JoinRequest& request) {
   Rules rules;
   rules.timeout = kPromptTimeout;
+  const absl::Duration give_up = options_.clock->Now() + options_.patience;
+  bool told = false;
   absl::StatusOr<JoinReply> reply = Call(&Coordinator::Stub::Join, request, rules);
+  while (absl::IsResourceExhausted(reply.status())) {
+    const std::string holder(reply.status().message());
+    if (options_.clock->Now() >= give_up) return absl::FailedPreconditionError(holder);
+    if (!std::exchange(told, true)) options_.say(absl::StrCat("waiting for a slot: ", holder));
+    options_.stop->WaitFor(kSlotRetry);
+    reply = Call(&Coordinator::Stub::Join, request, rules);
+  }
   if (reply.ok()) {
     slot_ = reply->slot();
     incarnation_ = reply->incarnation();

@@ -104,7 +104,7 @@ TEST(JobCoordinatorTest, EveryJoinerWhoDisagreesIsToldInWhat) {
       {"no nonce", [](JoinRequest& join) { join.set_nonce(0); }, absl::StatusCode::kInvalidArgument,
        "nonce is 0"},
       {"a slot that is held", [](JoinRequest& join) { join.set_wanted_slot(0); },
-       absl::StatusCode::kFailedPrecondition, "slot 0 is held by a process on here"},
+       absl::StatusCode::kResourceExhausted, "slot 0 is held by a process on here"},
   };
   Rig rig;
   rig.Start(2);

@@ -42,7 +42,7 @@ TEST(SlotRegistryTest, ALiveSlotIsNotTakenAndTheRefusalSaysWhoHoldsIt) {
   SlotRegistry registry(TenSeconds());
   ASSERT_TRUE(registry.Take(3, 1, "gpu7", At(0)).ok());
   const absl::Status refused = registry.Take(3, 2, "gpu8", At(4)).status();
-  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.message()),
               HasSubstr("slot 3 is held by a process on gpu7 (incarnation 100), whose lease runs "
                         "for another 6s"));

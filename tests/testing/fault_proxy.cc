@@ -1,6 +1,8 @@
 #include "tests/testing/fault_proxy.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -188,8 +190,12 @@ void FaultProxy::Accept(const Orders& orders) {
       CloseWithReset(std::move(client));
       continue;
     }
-    MakeNonBlocking(client);
-    MakeNonBlocking(*target);
+    for (const FileDescriptor* const end : {&client, &*target}) {
+      MakeNonBlocking(*end);
+      // Without it a small message waits for the other side's delayed acknowledgement.
+      const int on = 1;
+      setsockopt(end->get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    }
     connections_.emplace_back();
     Connection& connection = connections_.back();
     connection.client = std::move(client);

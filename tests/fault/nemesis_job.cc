@@ -1,0 +1,46 @@
+#include "tests/fault/nemesis_job.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "google/protobuf/text_format.h"
+#include "proto/job_spec.h"
+#include "proto/layout_codec.h"
+
+namespace torchps {
+
+constexpr int NemesisJob::kModulus[];
+
+NemesisJob NemesisJob::Create(DurabilitySpec::Level level) {
+  JobSpec spec;
+  const bool parsed = google::protobuf::TextFormat::ParseFromString(
+      absl::StrCat("name: 'nemesis' workers: ", kSlots, " model { name: 'counters' } ",
+                   "optimizer { sgd {} learning_rate: 1 } consistency { staleness_bound: -1 } ",
+                   "wire { block_bytes: ", kBlockElements * sizeof(float), " } ",
+                   "membership { lease_seconds: 1 } durability { level: ",
+                   DurabilitySpec::Level_Name(level), " checkpoint_seconds: 0.5 keep: 2 }"),
+      &spec);
+  TPS_CHECK(parsed, "the nemesis' job is not valid");
+  const auto normal = NormalizeJobSpec(spec);
+  TPS_CHECK(normal.ok(), "the nemesis' job is not valid");
+  ModelLayoutProto proto;
+  SegmentProto* const counters = proto.add_segment();
+  counters->set_name("counters");
+  counters->add_shape(kBlocks * kBlockElements);
+  counters->set_group(-1);
+  const auto layout = DecodeLayout(proto);
+  TPS_CHECK(layout.ok(), "the nemesis' layout is not valid");
+  const auto map = BlockMap::Create(*layout, normal->wire().block_bytes(), kServers);
+  TPS_CHECK(map.ok() && map->blocks().size() == kBlocks, "the nemesis' layout is cut differently");
+  return {*normal, *layout, *map};
+}
+
+std::vector<float> NemesisJob::Gradient(SlotId slot, Step step) {
+  std::vector<float> gradient(kBlockElements);
+  for (int modulus = 0; modulus < 2; ++modulus) {
+    // The optimizer subtracts.
+    gradient[Counter(slot, modulus, static_cast<int>(step % kModulus[modulus]))] = -1;
+  }
+  return gradient;
+}
+
+}  // namespace torchps

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common/block_map.h"
+#include "common/ids.h"
+#include "common/model_layout.h"
+#include "proto/job.pb.h"
+
+namespace torchps {
+
+// The job that is pushed at under a nemesis. Its gradients are such that a block's values tell
+// which pushes are in it: each slot has counters of its own in every block, of steps by their
+// remainder modulo two numbers, and a push adds one to two of them. The learning rate is 1, so
+// counts of floats are exact and one lost or doubled push shows.
+struct NemesisJob {
+  static constexpr int kServers = 2;
+  static constexpr int kSlots = 3;
+  static constexpr int kBlocks = 6;
+  static constexpr int kModulus[] = {128, 127};
+  static constexpr int kCounters = kModulus[0] + kModulus[1];
+  static constexpr int kBlockElements = kSlots * kCounters + 3;  // in whole lines of cache
+
+  JobSpec spec;
+  ModelLayout layout;
+  BlockMap map;
+
+  static NemesisJob Create(DurabilitySpec::Level level);
+
+  // Of a block, the gradient named (slot, step).
+  static std::vector<float> Gradient(SlotId slot, Step step);
+  // Where in a block steps of `slot` with this remainder are counted.
+  static int Counter(SlotId slot, int modulus, int remainder) {
+    return slot * kCounters + (modulus == 0 ? 0 : kModulus[0]) + remainder;
+  }
+};
+
+}  // namespace torchps

@@ -1,0 +1,114 @@
+#include "tests/fault/nemesis_journal.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+
+namespace torchps {
+
+NemesisJournal::NemesisJournal(const std::string& path)
+    : fd_(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600)) {
+  TPS_CHECK(fd_ >= 0, "the journal cannot be opened");
+}
+
+NemesisJournal::~NemesisJournal() { close(fd_); }
+
+void NemesisJournal::Write(const std::string& line) {
+  TPS_CHECK(write(fd_, line.data(), line.size()) == static_cast<ssize_t>(line.size()),
+            "the journal cannot be written");
+}
+
+void NemesisJournal::Start(Incarnation incarnation) {
+  Write(absl::StrCat("start ", incarnation, "\n"));
+}
+
+void NemesisJournal::Greeted(int server, const HelloReply& reply) {
+  std::string line = absl::StrCat("life ", server, " ", reply.server_life(), " ",
+                                  reply.restored().from_log() ? 1 : 0);
+  for (const int64_t step : reply.restored().block_step()) absl::StrAppend(&line, " ", step);
+  Write(line + "\n");
+}
+
+void NemesisJournal::Begin(Step step) { Write(absl::StrCat("begin ", step, "\n")); }
+
+void NemesisJournal::Acknowledged(int server, Step step) {
+  Write(absl::StrCat("ack ", server, " ", step, "\n"));
+}
+
+NemesisBook NemesisBook::Read(const std::string& path, const BlockMap& map) {
+  NemesisBook book;
+  std::map<int, uint64_t> lives;
+  Step in_flight = 0;
+  std::set<int> missing;  // servers that have not acknowledged it
+  std::ifstream file(path);
+  for (std::string text; std::getline(file, text);) {
+    if (file.eof()) break;  // no end of line: its process was killed
+    std::istringstream line(text);
+    std::string word;
+    line >> word;
+    if (word == "start") {
+      ++book.incarnations;
+      in_flight = 0;
+    } else if (word == "begin") {
+      line >> in_flight;
+      missing.clear();
+      for (int server = 0; server < map.servers(); ++server) missing.insert(server);
+      for (Block& block : book.blocks) block.unknown.insert(in_flight);
+    } else if (word == "ack") {
+      int server = 0;
+      Step step = 0;
+      line >> server >> step;
+      for (const BlockId id : map.owned_by(server)) {
+        book.blocks[id].unknown.erase(step);
+        if (!book.blocks[id].present.insert(step).second) {
+          book.broken_promises.push_back(absl::StrCat("step ", step, " acknowledged twice"));
+        }
+        ++book.acknowledged;
+      }
+      missing.erase(server);
+      if (missing.empty()) {
+        ++book.steps;
+        in_flight = 0;
+      }
+    } else if (word == "life") {
+      int server = 0;
+      uint64_t life = 0;
+      int from_log = 0;
+      line >> server >> life >> from_log;
+      const bool same = lives[server] == life;
+      const bool first = lives[server] == 0;
+      lives[server] = life;
+      if (!same && !first) ++book.restored_lives;
+      for (const BlockId id : map.owned_by(server)) {
+        Step has = 0;
+        const bool told = static_cast<bool>(line >> has);
+        // A first life was not restored, and tells nothing.
+        if (!told && (same || first)) continue;
+        Block& block = book.blocks[id];
+        const auto lost = block.present.upper_bound(has);
+        const int64_t count = std::distance(lost, block.present.end());
+        book.rolled_back += count;
+        if (count > 0 && (same || from_log != 0)) {
+          book.broken_promises.push_back(absl::StrCat(
+              "server ", server, same ? " forgot in one life" : " said that its log has everything",
+              ", but block ", id, " is at step ", has, " and step ", *block.present.rbegin(),
+              " was acknowledged"));
+        }
+        block.present.erase(lost, block.present.end());
+        // What comes later under these names is refused, but for the one that is repeated.
+        const bool kept = in_flight > has && block.unknown.count(in_flight) > 0;
+        block.unknown.erase(block.unknown.upper_bound(has), block.unknown.end());
+        if (kept) block.unknown.insert(in_flight);
+      }
+    }
+  }
+  return book;
+}
+
+}  // namespace torchps

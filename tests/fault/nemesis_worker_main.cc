@@ -1,0 +1,286 @@
+// nemesis_worker SERVERS SLOT JOURNAL LEVEL: pushes counters (tests/fault/nemesis_job.h) at all
+// servers until SIGTERM, by Protobuf's own stubs, and writes down what happens before it goes on.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "common/clock.h"
+#include "common/exit_codes.h"
+#include "common/stop_signal.h"
+#include "proto/grpc_process.h"
+#include "proto/layout_codec.h"
+#include "proto/parameter_service.grpc.pb.h"
+#include "proto/status_codec.h"
+#include "tests/fault/nemesis_job.h"
+#include "tests/fault/nemesis_journal.h"
+#include "worker/coordinator_client.h"
+#include "worker/heartbeat.h"
+#include "worker/server_channel.h"
+#include "worker/stop_latch.h"
+
+namespace torchps {
+namespace {
+
+// A server that is frozen is away for longer than this and comes back.
+constexpr absl::Duration kCallTimeout = absl::Seconds(2);
+constexpr absl::Duration kRetry = absl::Milliseconds(20);
+constexpr absl::Duration kPatience = absl::Seconds(60);
+
+void Say(const std::string& line) { std::fprintf(stderr, "nemesis_worker: %s\n", line.c_str()); }
+
+class Pusher {
+ public:
+  Pusher(NemesisJob job, std::vector<ServerEndpoint> servers, JoinReply joined,
+         NemesisJournal* journal, StopLatch* stop)
+      : job_(std::move(job)), joined_(std::move(joined)), journal_(*journal), stop_(*stop) {
+    for (const ServerEndpoint& server : servers) {
+      peers_.push_back({ParameterService::NewStub(server.channel), 0});
+    }
+    versions_.resize(NemesisJob::kBlocks);
+  }
+
+  absl::Status Greet(int server) {
+    HelloRequest request;
+    request.set_protocol_version(kProtocolVersion);
+    *request.mutable_job() = joined_.job();
+    *request.mutable_layout() = EncodeLayout(job_.layout);
+    request.set_slot(joined_.slot());
+    request.set_incarnation(joined_.incarnation());
+    request.set_server_index(server);
+    request.set_server_count(NemesisJob::kServers);
+    request.set_job_id(joined_.job_id());
+    return Persist([&](grpc::ClientContext* context) {
+      HelloReply reply;
+      const absl::Status status =
+          FromGrpcStatus(peers_[server].stub->Hello(context, request, &reply));
+      if (!status.ok()) return status;
+      const uint64_t before = peers_[server].life;
+      if (before != 0 && before != reply.server_life() && !reply.has_restored()) {
+        return absl::DataLossError(absl::StrCat("server ", server, " came back with nothing"));
+      }
+      peers_[server].life = reply.server_life();
+      step_ = std::max({step_, reply.last_step(), reply.floor()});
+      journal_.Greeted(server, reply);
+      return absl::OkStatus();
+    });
+  }
+
+  absl::Status GreetAll() {
+    for (int server = 0; server < NemesisJob::kServers; ++server) {
+      if (absl::Status status = Greet(server); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Initialize() {
+    const std::vector<float> zeros(NemesisJob::kBlockElements);
+    for (int server = 0; server < NemesisJob::kServers; ++server) {
+      if (absl::Status status = Push(server, /*step=*/0, zeros); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  // Until stopped.
+  absl::Status Train() {
+    while (!stop_.stopped()) {
+      for (int server = 0; server < NemesisJob::kServers; ++server) {
+        if (absl::Status status = Pull(server); !status.ok()) return status;
+      }
+      const Step step = ++step_;
+      const std::vector<float> gradient = NemesisJob::Gradient(joined_.slot(), step);
+      journal_.Begin(step);
+      for (int server = 0; server < NemesisJob::kServers; ++server) {
+        if (absl::Status status = Push(server, step, gradient); !status.ok()) return status;
+        journal_.Acknowledged(server, step);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  struct Peer {
+    std::unique_ptr<ParameterService::Stub> stub;
+    uint64_t life = 0;
+  };
+
+  // Makes a call until it is answered.
+  absl::Status Persist(const std::function<absl::Status(grpc::ClientContext*)>& call) {
+    const absl::Time give_up = absl::Now() + kPatience;
+    while (true) {
+      grpc::ClientContext context;
+      context.set_deadline(absl::ToChronoTime(absl::Now() + kCallTimeout));
+      const absl::Status status = call(&context);
+      if (!ServerPatience::MayRetry(status) || absl::Now() > give_up) return status;
+      // A stop ends no call: what has begun is to be known.
+      absl::SleepFor(kRetry);
+    }
+  }
+
+  // The same where the server may have forgotten this slot.
+  absl::Status PersistAt(int server,
+                         const std::function<absl::Status(grpc::ClientContext*)>& call) {
+    while (true) {
+      const absl::Status status = Persist(call);
+      if (!absl::IsAborted(status)) return status;
+      if (absl::Status greeted = Greet(server); !greeted.ok()) return greeted;
+    }
+  }
+
+  absl::Status Pull(int server) {
+    return PersistAt(server, [&](grpc::ClientContext* context) {
+      PullRequest request;
+      request.set_slot(joined_.slot());
+      request.set_incarnation(joined_.incarnation());
+      request.set_clock(step_);
+      request.set_server_life(peers_[server].life);
+      const auto reader = peers_[server].stub->Pull(context, request);
+      for (PullFrame frame; reader->Read(&frame);) versions_.at(frame.block()) = frame.version();
+      return FromGrpcStatus(reader->Finish());
+    });
+  }
+
+  absl::Status Push(int server, Step step, const std::vector<float>& gradient) {
+    const std::vector<BlockId>& owned = job_.map.owned_by(server);
+    return PersistAt(server, [&](grpc::ClientContext* context) {
+      PushReply reply;
+      const auto writer = peers_[server].stub->Push(context, &reply);
+      for (const BlockId block : owned) {
+        PushFrame frame;
+        frame.set_slot(joined_.slot());
+        frame.set_incarnation(joined_.incarnation());
+        frame.set_step(step);
+        frame.set_block(block);
+        frame.set_base_version(versions_[block]);
+        frame.set_server_life(peers_[server].life);
+        frame.set_weight(1);
+        frame.set_block_count(static_cast<uint32_t>(owned.size()));
+        frame.set_payload(gradient.data(), gradient.size() * sizeof(float));
+        if (!writer->Write(frame)) break;  // the status says why
+      }
+      writer->WritesDone();
+      const absl::Status status = FromGrpcStatus(writer->Finish());
+      if (!status.ok()) return status;
+      const Verdict expected = step == 0 ? INITIALIZED : ACCEPTED;
+      for (const BlockVerdict& block : reply.block()) {
+        if (block.verdict() == expected) continue;
+        return absl::InternalError(absl::StrCat("step ", step, " of block ", block.block(), " is ",
+                                                Verdict_Name(block.verdict())));
+      }
+      if (step > 0 && reply.block_size() != static_cast<int>(owned.size())) {
+        return absl::InternalError("an acknowledgement without a verdict for every block");
+      }
+      return absl::OkStatus();
+    });
+  }
+
+  const NemesisJob job_;
+  const JoinReply joined_;
+  NemesisJournal& journal_;
+  StopLatch& stop_;
+  std::vector<Peer> peers_;
+  std::vector<Version> versions_;
+  Step step_ = 0;
+};
+
+absl::Status Work(const std::vector<std::string>& addresses, SlotId slot,
+                  const std::string& journal_path, DurabilitySpec::Level level, StopLatch* stop) {
+  const NemesisJob job = NemesisJob::Create(level);
+  const SteadyClock clock;
+  std::vector<ServerEndpoint> servers;
+  for (const std::string& address : addresses) {
+    servers.push_back(ConnectToServer(static_cast<int>(servers.size()), address));
+  }
+  CoordinatorClient::Options options;
+  options.server = servers.front();
+  options.patience = kPatience;
+  options.say = &Say;
+  options.clock = &clock;
+  options.stop = stop;
+  CoordinatorClient coordinator(std::move(options));
+
+  JoinRequest join;
+  join.set_protocol_version(kProtocolVersion);
+  *join.mutable_job() = job.spec;
+  *join.mutable_layout() = EncodeLayout(job.layout);
+  join.set_wanted_slot(slot);
+  std::random_device random;
+  join.set_nonce((uint64_t{random()} << 32) | random() | 1);
+  join.set_host("nemesis");
+  join.set_train_samples(1000);
+  join.set_server_count(NemesisJob::kServers);
+  for (const std::string& address : addresses) join.add_server_address(address);
+  const absl::StatusOr<JoinReply> joined = coordinator.Join(join);
+  if (!joined.ok()) return joined.status();
+
+  NemesisJournal journal(journal_path);
+  journal.Start(joined->incarnation());
+  Pusher pusher(job, servers, *joined, &journal, stop);
+  if (absl::Status status = pusher.GreetAll(); !status.ok()) return status;
+  absl::Status lost;
+  absl::Status status;
+  {
+    const Heartbeat heartbeat(
+        absl::Milliseconds(200),
+        [&](absl::Duration timeout) { return coordinator.RenewSlot(timeout); },
+        [&](const absl::Status& status) { stop->Stop(std::string(status.message())); });
+    bool initialized = false;
+    while (true) {
+      const auto action = coordinator.AwaitStart(initialized);
+      status = action.status();
+      if (!status.ok() || *action != AwaitStartReply::INITIALIZE) break;
+      status = pusher.Initialize();
+      if (!status.ok()) break;
+      initialized = true;
+    }
+    if (status.ok()) {
+      std::puts("training");
+      std::fflush(stdout);
+      status = pusher.Train();
+    }
+    lost = heartbeat.status();
+  }
+  if (!lost.ok()) return lost;
+  if (!status.ok()) return status;
+  return coordinator.LeaveJob("stopped");
+}
+
+int Main(int argc, char** argv) {
+  DurabilitySpec::Level level;
+  SlotId slot = 0;
+  if (argc != 5 || !absl::SimpleAtoi(argv[2], &slot) ||
+      !DurabilitySpec::Level_Parse(argv[4], &level)) {
+    Say("usage: nemesis_worker SERVERS SLOT JOURNAL LEVEL");
+    return static_cast<int>(ExitCode::kUsage);
+  }
+  StopSignal signals;
+  signals.WatchStandardInput();
+  PrepareGrpcProcess();
+  StopLatch stop;
+  absl::Status result;
+  std::thread trainer([&] {
+    result = Work(absl::StrSplit(argv[1], ','), slot, argv[3], level, &stop);
+    signals.Request("finished");
+  });
+  stop.Stop(signals.Wait());
+  trainer.join();
+  if (!result.ok()) Say(result.ToString());
+  return static_cast<int>(ExitCodeFor(result));
+}
+
+}  // namespace
+}  // namespace torchps
+
+int main(int argc, char** argv) { return torchps::Main(argc, argv); }
