@@ -52,6 +52,8 @@ class CheckpointSchedule {
   void Request() { requested_ = true; }
 
   bool under_way() const { return under_way_ != 0; }
+  // The job has ended, and nothing by itself is still to come.
+  bool complete() const { return ended_ && !last_one_due_ && under_way_ == 0; }
   bool Due(absl::Duration now, int64_t steps) const;
   // Begins the one that is due, and gives its number. REQUIRES: Due(now, steps).
   uint64_t Begin(absl::Duration now, int64_t steps);

@@ -98,7 +98,7 @@ absl::StatusOr<JoinReply> JobCoordinator::Join(const JoinRequest& request, absl:
 
   Member& member = members_[holder->slot];
   if (member.incarnation != holder->incarnation) {
-    Changed();
+    ChangedVitally();
     // The figures of a slot are summed up over all who held it.
     StepFigures figures = std::move(member.figures);
     member = Member();
@@ -136,7 +136,7 @@ JobCoordinator::ParkedCall JobCoordinator::AwaitStart(const AwaitStartRequest& r
       return 0;
     }
     initialized_ = true;
-    Changed();
+    ChangedVitally();
   }
   Park(member.parked_start, std::move(reply));
   Settle(now);
@@ -186,7 +186,7 @@ absl::StatusOr<ReportEvaluationReply> JobCoordinator::ReportEvaluation(
         absl::StrCat("slot ", request.slot(), " was not asked to evaluate epoch ", epoch));
   }
   Evaluation& evaluation = found->second;
-  Changed();
+  ChangedVitally();
   evaluation.reported = true;
   evaluation.result = request.result();
   evaluation.result.set_at_seconds(absl::ToDoubleSeconds(RunningTime(now)));
@@ -273,7 +273,7 @@ absl::Status JobCoordinator::Adopt(JobTerms terms) {
   if (!completed.ok()) return completed;
   Build(std::move(terms), first_incarnation_);
   phase_ = JobStatus::GATHERING;
-  Changed();
+  ChangedVitally();
   return absl::OkStatus();
 }
 
@@ -383,7 +383,7 @@ void JobCoordinator::EndJob(absl::Duration now) {
   if (phase_ == JobStatus::DONE) return;
   phase_ = JobStatus::DONE;
   ended_at_ = now;
-  Changed();
+  ChangedVitally();
   schedule_->End(/*one_more=*/true);
 }
 
@@ -408,13 +408,13 @@ void JobCoordinator::Bury(Holder dead, SlotBooks::State state, const std::string
 void JobCoordinator::Settle(absl::Duration now) {
   if (phase_ == JobStatus::GATHERING && Gathered()) {
     phase_ = JobStatus::INITIALIZING;
-    Changed();
+    ChangedVitally();
   }
   if (phase_ == JobStatus::INITIALIZING && initialized_) {
     phase_ = JobStatus::RUNNING;
     started_at_ = now - ran_before_;
     schedule_->Start(now, MostSteps());
-    Changed();
+    ChangedVitally();
   }
   if (phase_ == JobStatus::INITIALIZING) ChooseInitializer();
   if (phase_ == JobStatus::RUNNING && leases_->Complete() && AllEvaluated()) EndJob(now);

@@ -97,6 +97,9 @@ class JobCoordinator {
   // What became of the one under way: its size and times, or why it failed.
   void EndCheckpoint(const absl::StatusOr<CheckpointStatus>& outcome, absl::Duration now);
 
+  // The job runs or has ended, keeps checkpoints, and has done something since the last one.
+  bool wants_last_checkpoint() const;
+
   // REQUIRES: has_job().
   CoordinatorState Save(absl::Duration now) const;
   // Goes on with the job of `state`. DATA_LOSS, and nothing has changed: such a state cannot have
@@ -106,9 +109,12 @@ class JobCoordinator {
   bool has_job() const { return phase_ != JobStatus::NO_JOB; }
   // The job wants its state to outlive this process.
   bool durable() const;
-  // Rises whenever Save() would differ in more than its time; what rises it may have an answer
-  // ready.
+  // Rises whenever Save() would differ in more than its time. An answer that has become due since
+  // then must not be given before that state is stored.
   uint64_t revision() const { return revision_; }
+  // The last revision that changed something that must survive a power cut, too: who holds which
+  // slot, the phase, a checkpoint, an evaluation. What else is lost with the power is done again.
+  uint64_t vital_revision() const { return vital_revision_; }
 
   // Buries the slots whose lease has run out. Every other call does so too; this one is for when
   // nobody calls.
@@ -194,6 +200,7 @@ class JobCoordinator {
   // The most steps that any slot has made.
   int64_t MostSteps() const;
   void Changed() { ++revision_; }
+  void ChangedVitally() { vital_revision_ = ++revision_; }
   absl::Duration RunningTime(absl::Duration now) const;
   JobStatus Describe(absl::Duration now) const;
 
@@ -202,6 +209,7 @@ class JobCoordinator {
   const Incarnation first_incarnation_;
   uint64_t job_id_;
   uint64_t revision_ = 0;
+  uint64_t vital_revision_ = 0;
 
   JobStatus::Phase phase_ = JobStatus::NO_JOB;
   // Set from GATHERING on.

@@ -28,6 +28,10 @@ bool JobCoordinator::durable() const {
   return has_job() && terms_->job.durability().level() != DurabilitySpec::NONE;
 }
 
+bool JobCoordinator::wants_last_checkpoint() const {
+  return has_directory_ && durable() && phase_ >= JobStatus::RUNNING && !schedule_->complete();
+}
+
 JobCoordinator::ParkedCall JobCoordinator::TakeCheckpoint(const TakeCheckpointRequest&,
                                                           absl::Duration now,
                                                           Reply<CheckpointStatus> reply) {
@@ -53,7 +57,7 @@ std::optional<JobCoordinator::CheckpointPlan> JobCoordinator::BeginCheckpoint(ab
   if (!has_directory_ || !durable() || !schedule_->Due(now, MostSteps())) return std::nullopt;
   CheckpointPlan plan;
   plan.number = schedule_->Begin(now, MostSteps());
-  Changed();
+  ChangedVitally();
   plan.state = Save(now);
   plan.keep = schedule_->KeepList();
   std::move(parked_for_next_.begin(), parked_for_next_.end(), std::back_inserter(parked_for_this_));
@@ -63,7 +67,7 @@ std::optional<JobCoordinator::CheckpointPlan> JobCoordinator::BeginCheckpoint(ab
 
 void JobCoordinator::EndCheckpoint(const absl::StatusOr<CheckpointStatus>& outcome,
                                    absl::Duration now) {
-  Changed();
+  ChangedVitally();
   absl::StatusOr<CheckpointStatus> answer = outcome;
   if (outcome.ok()) {
     answer->set_at_seconds(absl::ToDoubleSeconds(RunningTime(now)));
@@ -176,7 +180,8 @@ absl::Status JobCoordinator::Restore(const CoordinatorState& state, Return how,
 
   restored_ = true;
   job_id_ = state.job_id();
-  revision_ = state.revision() + 1;
+  revision_ = state.revision();
+  ChangedVitally();
   phase_ = state.phase();
   initializer_ = state.initializer();
   if (members_.count(initializer_) == 0) initializer_ = -1;

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 
+#include <cstdio>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -87,12 +88,43 @@ ParameterServer::Options DataPlaneOptions(const Server::Options& options) {
 
 Server::Server(Options options)
     : options_(std::move(options)),
+      own_files_(options_.files == nullptr ? MakePosixFileSystem() : nullptr),
       parameter_server_(DataPlaneOptions(options_)),
       parameter_service_(&parameter_server_,
                          [this] {
                            if (options_.on_shutdown_request) options_.on_shutdown_request();
                          }),
-      coordinator_service_(options_.seed, options_.clock) {}
+      coordinator_service_(CoordinationOptions()) {}
+
+CoordinatorService::Options Server::CoordinationOptions() {
+  CoordinatorService::Options coordination;
+  coordination.seed = options_.seed;
+  coordination.clock = options_.clock;
+  coordination.directory = options_.dir;
+  coordination.files = options_.files != nullptr ? options_.files : own_files_.get();
+  coordination.resume = options_.resume;
+  coordination.connect = [this](int index, const std::string& address) {
+    return options_.peer_channel != nullptr ? options_.peer_channel(index, address)
+                                            : ConnectToPeer(index, address);
+  };
+  coordination.say = options_.say;
+  if (coordination.say == nullptr) {
+    coordination.say = [](const std::string& line) {
+      std::fprintf(stderr, "ps_server: %s\n", line.c_str());
+    };
+  }
+  return coordination;
+}
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> Server::ConnectToPeer(int index,
+                                                                     const std::string& address) {
+  // The coordinator is a role of the first server.
+  if (index == 0) return InProcessChannel();
+  if (address.empty()) {
+    return absl::FailedPreconditionError("no worker has told where it is");
+  }
+  return grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
+}
 
 Server::~Server() { Stop(); }
 
@@ -199,7 +231,7 @@ void Server::Stop() {
     state_changed_.SignalAll();
   }
   if (server_ == nullptr) return;
-  coordinator_service_.AbandonParked();
+  coordinator_service_.Stop();
   server_->Shutdown(absl::ToChronoTime(absl::Now() + kDrainTime));
   // A call that was cancelled still has its end to say, and gRPC aborts the process where an
   // operation begins on a queue that is shut down.

@@ -8,9 +8,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "checkpoint/file_system.h"
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "grpcpp/grpcpp.h"
+#include "server/checkpoint_conductor.h"
 #include "server/coordinator_service.h"
 #include "server/parameter_server.h"
 #include "server/parameter_service.h"
@@ -38,6 +40,13 @@ class Server {
     std::string dir;
     // The first server: the job whose state is in `dir` goes on, with other workers than before.
     bool resume = false;
+    // Outlives the server. Null: the operating system's.
+    FileSystem* files = nullptr;
+    // How the first server reaches the others, to take checkpoints; null: by the address that the
+    // workers use.
+    CheckpointConductor::Connect peer_channel;
+    // Takes sentences for the user; null: they go to standard error.
+    std::function<void(const std::string& line)> say;
     // Applying a frame takes so many times as long as it does; at least 1. To see what a server
     // that cannot keep up does to its workers.
     double slow = 1;
@@ -68,6 +77,12 @@ class Server {
   // A channel that leaves out the network: same calls, same threads.
   std::shared_ptr<grpc::Channel> InProcessChannel();
 
+  // Of a graceful stop, before Stop(): the first server takes one more checkpoint of a job that
+  // keeps them, and waits for it at most `timeout`. OK: there is none to take.
+  absl::Status TakeLastCheckpoint(absl::Duration timeout) {
+    return coordinator_service_.TakeLastCheckpoint(timeout);
+  }
+
   // Answers what is parked (with UNAVAILABLE or CANCELLED), waits for running calls, joins the
   // threads. Idempotent.
   void Stop();
@@ -75,11 +90,15 @@ class Server {
  private:
   explicit Server(Options options);
 
+  CoordinatorService::Options CoordinationOptions();
   absl::Status Listen();
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToPeer(int index,
+                                                               const std::string& address);
   void Poll();
   void WatchLeases();
 
   const Options options_;
+  const std::unique_ptr<FileSystem> own_files_;
   ParameterServer parameter_server_;
   ParameterServiceShell parameter_service_;
   CoordinatorService coordinator_service_;

@@ -1,0 +1,105 @@
+#include "server/state_writer.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace torchps {
+
+StateWriter::StateWriter(Options options) : options_(std::move(options)) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+void StateWriter::Hold(uint64_t revision, uint64_t synced, Answers answers) {
+  {
+    MutexLock lock(&mutex_);
+    if (!stopping_ && (revision > stored_ || synced > synced_)) {
+      wanted_ = std::max(wanted_, revision);
+      wanted_synced_ = std::max(wanted_synced_, synced);
+      held_.push_back({revision, std::move(answers)});
+      changed_.Signal();
+      return;
+    }
+  }
+  for (const std::function<void()>& give : answers) give();
+}
+
+void StateWriter::Run() {
+  absl::Duration last_sync = options_.clock->Now();
+  while (true) {
+    bool sync = false;
+    {
+      MutexLock lock(&mutex_);
+      while (!stopping_ && held_.empty()) {
+        if (synced_ >= wanted_) {
+          changed_.Wait(&mutex_);
+          continue;
+        }
+        // A spurious wake syncs early, which does no harm.
+        changed_.WaitFor(&mutex_, options_.pause);
+        if (!stopping_ && held_.empty()) {
+          sync = true;
+          break;
+        }
+      }
+      if (stopping_) break;
+      const absl::Duration now = options_.clock->Now();
+      sync = sync || wanted_synced_ > synced_ || now - last_sync >= options_.pause;
+      if (sync) last_sync = now;
+    }
+    for (const std::function<void()>& give : Store(sync)) give();
+  }
+  for (const std::function<void()>& give : Store(/*sync=*/true)) give();
+}
+
+StateWriter::Answers StateWriter::Store(bool sync) {
+  bool needed = false;
+  {
+    MutexLock lock(&mutex_);
+    needed = sync ? wanted_ > synced_ : wanted_ > stored_;
+  }
+  absl::Status status;
+  CoordinatorState state;
+  if (needed) {
+    state = options_.snapshot();
+    status = options_.store->Write(state, sync);
+  }
+  std::string line;
+  Answers answers;
+  {
+    MutexLock lock(&mutex_);
+    if (needed && status.ok()) {
+      stored_ = std::max(stored_, state.revision());
+      if (sync) synced_ = std::max(synced_, state.revision());
+      if (std::exchange(failing_, false)) line = "the coordinator's state is kept again";
+    }
+    if (!status.ok() && !std::exchange(failing_, true)) {
+      line = absl::StrCat("the coordinator's state cannot be kept, the job goes on without: ",
+                          status.message());
+    }
+    for (Held& held : std::exchange(held_, {})) {
+      // One try is enough; what came after it waits for the next.
+      if (status.ok() && needed && held.revision > state.revision()) {
+        held_.push_back(std::move(held));
+        continue;
+      }
+      answers.insert(answers.end(), std::make_move_iterator(held.answers.begin()),
+                     std::make_move_iterator(held.answers.end()));
+    }
+  }
+  if (!line.empty()) options_.say(line);
+  return answers;
+}
+
+void StateWriter::Stop() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    changed_.Signal();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+}  // namespace torchps

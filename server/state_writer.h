@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/mutex.h"
+#include "server/coordinator_store.h"
+
+namespace torchps {
+
+// Holds the coordinator's answers back until the state that they stand on is in its store, on a
+// thread of its own: one write serves all answers that have come meanwhile.
+//
+// A state that is to survive a power cut is synced before its answers go. Every other one is in the
+// kernel's hands before they go, which is enough for any end of the process, and synced within a
+// second.
+//
+// A disk that refuses does not stop the job: the answers go after one try, a sentence says so, and
+// the state is tried again every second. A coordinator that dies meanwhile comes back with an older
+// state, which costs work but never mixes two processes up (JobCoordinator::Restore).
+//
+// Thread-safe. Gives the answers on its thread, or on that of Stop().
+class StateWriter {
+ public:
+  struct Options {
+    // Outlives this.
+    CoordinatorStore* store = nullptr;
+    // The present state; called on the writer's thread, under none of its locks.
+    std::function<CoordinatorState()> snapshot;
+    // Takes the sentences.
+    std::function<void(const std::string& line)> say;
+    // Outlives this.
+    const Clock* clock = nullptr;
+    // From a change to its sync, and from one failed try to the next.
+    absl::Duration pause = absl::Seconds(1);
+  };
+  using Answers = std::vector<std::function<void()>>;
+
+  explicit StateWriter(Options options);
+  ~StateWriter() { Stop(); }
+
+  // Gives `answers` once a state of at least `revision` is stored and one of at least `synced` is
+  // synced; at once if they are.
+  void Hold(uint64_t revision, uint64_t synced, Answers answers);
+
+  // Stores and syncs what is left, gives the last answers, ends the thread. Answers that are held
+  // afterwards are given at once. Idempotent.
+  void Stop();
+
+ private:
+  void Run();
+  // Stores the present state, whatever comes of it; the answers that may go now.
+  Answers Store(bool sync) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  struct Held {
+    uint64_t revision = 0;
+    Answers answers;
+  };
+
+  const Options options_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  // What was ever held for; of that, what must be synced before it goes.
+  uint64_t wanted_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t wanted_synced_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t stored_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t synced_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool failing_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<Held> held_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace torchps

@@ -1,0 +1,134 @@
+#include "server/state_writer.h"
+
+#include <atomic>
+#include <cerrno>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/mutex.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/eventually.h"
+#include "tests/testing/faulty_file_system.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class StateWriterTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto store = CoordinatorStore::Open(&files_, "/data");
+    ASSERT_TRUE(store.ok()) << store.status();
+    store_ = *std::move(store);
+    StateWriter::Options options;
+    options.store = store_.get();
+    options.snapshot = [this] {
+      CoordinatorState state;
+      state.set_job_id(1);
+      state.set_revision(revision_);
+      return state;
+    };
+    options.say = [this](const std::string& line) {
+      MutexLock lock(&mutex_);
+      lines_.push_back(line);
+    };
+    options.clock = &clock_;
+    options.pause = absl::Milliseconds(20);
+    writer_ = std::make_unique<StateWriter>(std::move(options));
+  }
+
+  // An answer that looks what is stored when it is given.
+  StateWriter::Answers Answer() {
+    return {[this] {
+      const auto state = store_->Load();
+      stored_when_given_ =
+          state.ok() && state->has_value() ? static_cast<int64_t>((*state)->revision()) : -1;
+    }};
+  }
+  int64_t Stored() const {
+    const auto state = store_->Load();
+    return state.ok() && state->has_value() ? static_cast<int64_t>((*state)->revision()) : -1;
+  }
+  std::vector<std::string> lines() {
+    MutexLock lock(&mutex_);
+    return lines_;
+  }
+
+  FaultyFileSystem files_;
+  SteadyClock clock_;
+  std::unique_ptr<CoordinatorStore> store_;
+  std::atomic<uint64_t> revision_{0};
+  std::atomic<int64_t> stored_when_given_{-2};
+  Mutex mutex_;
+  std::vector<std::string> lines_;
+  std::unique_ptr<StateWriter> writer_;
+};
+
+TEST_F(StateWriterTest, AnAnswerIsGivenWhenItsStateIsStored) {
+  revision_ = 5;
+  writer_->Hold(5, 0, Answer());
+  ASSERT_TRUE(Eventually([this] { return stored_when_given_ != -2; }));
+  EXPECT_EQ(stored_when_given_, 5);
+  stored_when_given_ = -2;
+  writer_->Hold(5, 0, Answer());
+  EXPECT_EQ(stored_when_given_, 5) << "what is stored already is not waited for";
+}
+
+TEST_F(StateWriterTest, WhatMustSurviveAPowerCutIsSyncedFirst) {
+  revision_ = 7;
+  writer_->Hold(7, 7, Answer());
+  ASSERT_TRUE(Eventually([this] { return stored_when_given_ != -2; }));
+  writer_ = nullptr;
+  store_ = nullptr;
+  files_.Crash(1);
+  store_ = *CoordinatorStore::Open(&files_, "/data");
+  EXPECT_EQ(Stored(), 7);
+}
+
+TEST_F(StateWriterTest, AllIsSyncedSoonAndWhenItStops) {
+  revision_ = 3;
+  writer_->Hold(3, 0, Answer());
+  ASSERT_TRUE(
+      Eventually([this] { return ReadWholeFile(files_, "/data/coordinator.state", 1000).ok(); }));
+  revision_ = 4;
+  writer_->Hold(4, 0, Answer());
+  writer_->Stop();
+  EXPECT_EQ(stored_when_given_, 4);
+  store_ = nullptr;
+  files_.Crash(1);
+  store_ = *CoordinatorStore::Open(&files_, "/data");
+  EXPECT_EQ(Stored(), 4);
+}
+
+TEST_F(StateWriterTest, AFullDiskStopsNobodyAndIsToldOnce) {
+  std::atomic<bool> full{true};
+  files_.SetFaultHook([&full](FaultyFileSystem::Operation operation,
+                              const std::string&) -> std::optional<FaultyFileSystem::Fault> {
+    if (!full || operation != FaultyFileSystem::Operation::kWrite) return std::nullopt;
+    return FaultyFileSystem::Fault{ENOSPC, 0};
+  });
+  for (const uint64_t revision : {1, 2, 3}) {
+    revision_ = revision;
+    stored_when_given_ = -2;
+    writer_->Hold(revision, revision, Answer());
+    ASSERT_TRUE(Eventually([this] { return stored_when_given_ != -2; }));
+    EXPECT_EQ(stored_when_given_, -1);
+  }
+  ASSERT_EQ(lines().size(), 1u);
+  EXPECT_THAT(lines()[0], HasSubstr("No space left on device"));
+  full = false;
+  ASSERT_TRUE(Eventually([this] { return lines().size() == 2; })) << "it is tried again by itself";
+  EXPECT_EQ(lines()[1], "the coordinator's state is kept again");
+  EXPECT_EQ(Stored(), 3);
+  files_.SetFaultHook(nullptr);
+}
+
+}  // namespace
+}  // namespace torchps
