@@ -19,7 +19,11 @@ TEST(Crc32cTest, GoesOnWhereItStopped) {
   for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 7);
   const absl::string_view all = text;
   for (const size_t cut : {0u, 1u, 7u, 64u, 999u, 1000u}) {
-    EXPECT_EQ(Crc32c(Crc32c(0, all.substr(0, cut)), all.substr(cut)), Crc32c(0, all)) << cut;
+    const absl::string_view first = all.substr(0, cut);
+    const absl::string_view second = all.substr(cut);
+    EXPECT_EQ(Crc32c(Crc32c(0, first), second), Crc32c(0, all)) << cut;
+    EXPECT_EQ(Crc32cCombine(Crc32c(0, first), Crc32c(0, second), second.size()), Crc32c(0, all))
+        << cut;
   }
 }
 

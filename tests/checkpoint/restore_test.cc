@@ -1,0 +1,210 @@
+#include "checkpoint/restore.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "checkpoint/checkpoint_directory.h"
+#include "checkpoint/manifest.h"
+#include "tests/testing/faulty_file_system.h"
+#include "tests/testing/sample_checkpoint.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+// What servers hold together, put back into flat vectors.
+struct Whole {
+  std::vector<float> values;
+  std::vector<std::vector<float>> slots;
+  int64_t elements = 0;
+};
+
+Whole Assemble(const SampleModel& model, const std::vector<RestoredServer>& servers) {
+  Whole whole;
+  whole.values.resize(model.values.size());
+  whole.slots.assign(2, std::vector<float>(model.slots[0].size()));
+  for (const RestoredServer& server : servers) {
+    for (const BlockBuffer& block : server.blocks) {
+      std::copy(block.values.begin(), block.values.end(),
+                whole.values.begin() + block.range.offset);
+      for (size_t slot = 0; slot < block.slots.size(); ++slot) {
+        std::copy(block.slots[slot].begin(), block.slots[slot].end(),
+                  whole.slots[slot].begin() + block.range.offset);
+      }
+      whole.elements += block.range.length;
+    }
+  }
+  return whole;
+}
+
+bool SameBytes(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// With blocks that keep their cut, and with ones so large that every number of servers cuts the
+// model otherwise.
+class RestoreChainTest : public ::testing::TestWithParam<int64_t> {};
+
+TEST_P(RestoreChainTest, OntoFourTwoThreeAndOneServersEveryByteIsTheSame) {
+  const SampleModel model(GetParam());
+  FaultyFileSystem files;
+  ASSERT_EQ(WriteCheckpoint(files, "/d", 1, 4, model), absl::OkStatus());
+  uint64_t checkpoint = 1;
+  for (const int servers : {4, 2, 3, 1, 4}) {
+    std::vector<RestoredServer> restored;
+    std::vector<ShardInfo> shards;
+    for (int server = 0; server < servers; ++server) {
+      auto one = RestoreServer(files, "/d", model, server, servers);
+      ASSERT_EQ(one.status(), absl::OkStatus());
+      EXPECT_EQ(one->checkpoint, checkpoint);
+      EXPECT_THAT(one->passed_over, IsEmpty());
+      // It goes on from there, and writes the next checkpoint.
+      const auto shard = WriteShard(files, "/d", checkpoint + 1, server, servers, one->blocks);
+      ASSERT_EQ(shard.status(), absl::OkStatus());
+      shards.push_back(*shard);
+      restored.push_back(*std::move(one));
+    }
+    ASSERT_EQ(CheckpointDirectory(&files, "/d")
+                  .WriteManifest(checkpoint + 1,
+                                 *EncodeManifest(MakeManifest(model, checkpoint + 1, shards))),
+              absl::OkStatus());
+    ++checkpoint;
+    const Whole whole = Assemble(model, restored);
+    EXPECT_EQ(whole.elements, model.layout.size());
+    EXPECT_TRUE(SameBytes(whole.values, model.values)) << servers << " servers";
+    EXPECT_TRUE(SameBytes(whole.slots[0], model.slots[0])) << servers << " servers";
+    EXPECT_TRUE(SameBytes(whole.slots[1], model.slots[1])) << servers << " servers";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(BlockBytes, RestoreChainTest, ::testing::Values(64, 256, 1 << 20));
+
+class RestoreTest : public ::testing::Test {
+ protected:
+  absl::Status Status(uint64_t job_id, const ModelLayout& layout) {
+    const BlockMap map = model_.Cut(1);
+    return Restore::Open(&files_, {"/d", job_id, &layout, &map, 0}).status();
+  }
+  void Write(uint64_t checkpoint, int servers) {
+    ASSERT_EQ(WriteCheckpoint(files_, "/d", checkpoint, servers, model_,
+                              static_cast<int64_t>(checkpoint)),
+              absl::OkStatus());
+  }
+
+  const SampleModel model_{1 << 20};
+  FaultyFileSystem files_;
+};
+
+TEST_F(RestoreTest, OnTheSameCutVersionsAndLedgersAreTheSame) {
+  Write(1, 3);
+  const BlockMap map = model_.Cut(3);
+  const auto restored = RestoreServer(files_, "/d", model_, 2, 3);
+  ASSERT_EQ(restored.status(), absl::OkStatus());
+  ASSERT_EQ(restored->blocks.size(), map.owned_by(2).size());
+  for (const BlockBuffer& block : restored->blocks) {
+    const BlockBuffer expected = model_.Block(map.blocks()[block.range.id], 1);
+    EXPECT_EQ(block.version, expected.version);
+    EXPECT_EQ(block.ledger, expected.ledger);
+    EXPECT_EQ(block.range.server, 2);
+  }
+}
+
+TEST_F(RestoreTest, ABlockCutOtherwiseTakesTheHighestOfWhatItOverlaps) {
+  Write(1, 4);
+  const BlockMap old = model_.Cut(4);
+  const auto restored = RestoreServer(files_, "/d", model_, 0, 1);
+  ASSERT_EQ(restored.status(), absl::OkStatus());
+  int overlapped_most = 0;
+  for (const BlockBuffer& block : restored->blocks) {
+    Version version = 0;
+    Step last_step[3] = {};
+    int overlapped = 0;
+    for (const BlockRange& range : old.blocks()) {
+      if (range.offset + range.length <= block.range.offset ||
+          range.offset >= block.range.offset + block.range.length) {
+        continue;
+      }
+      ++overlapped;
+      const BlockBuffer one = model_.Block(range, 1);
+      version = std::max(version, one.version);
+      for (size_t slot = 0; slot < 3; ++slot) {
+        last_step[slot] = std::max(last_step[slot], one.ledger[slot].last_step);
+      }
+    }
+    overlapped_most = std::max(overlapped_most, overlapped);
+    EXPECT_EQ(block.version, version);
+    for (size_t slot = 0; slot < 3; ++slot) {
+      EXPECT_EQ(block.ledger[slot].last_step, last_step[slot]) << "slot " << slot;
+    }
+  }
+  EXPECT_GE(overlapped_most, 4);
+}
+
+TEST_F(RestoreTest, WithoutACheckpointThereIsNothingToRestore) {
+  EXPECT_EQ(Status(SampleModel::kJobId, model_.layout).code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(RestoreTest, AnotherJobsDirectoryIsRefusedInWords) {
+  Write(1, 1);
+  const absl::Status status = Status(77, model_.layout);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.message(),
+            "/d has checkpoints of job 123456789abcdef0; this is job 000000000000004d: resume that "
+            "one, or use another directory");
+}
+
+TEST_F(RestoreTest, AnotherModelIsRefusedInWords) {
+  Write(1, 1);
+  std::vector<Segment> segments = model_.layout.segments();
+  segments[0].shape = {11, 37};
+  const absl::Status status = Status(SampleModel::kJobId, *ModelLayout::Create(segments));
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("body.weight"));
+}
+
+TEST_F(RestoreTest, ADamagedShardMeansTheCheckpointBeforeAndIsTold) {
+  Write(1, 2);
+  Write(2, 2);
+  const std::string path = CheckpointDirectory(&files_, "/d").ShardPath(2, 1, 2);
+  files_.FlipBit(path, 2000, 6);
+  const auto restored = RestoreServer(files_, "/d", model_, 1, 2);
+  ASSERT_EQ(restored.status(), absl::OkStatus());
+  EXPECT_EQ(restored->checkpoint, 1u);
+  ASSERT_THAT(restored->passed_over, SizeIs(1));
+  EXPECT_THAT(restored->passed_over[0], HasSubstr("checkpoint 2 cannot be loaded: "));
+  EXPECT_THAT(restored->passed_over[0], HasSubstr(path));
+  EXPECT_THAT(restored->passed_over[0], HasSubstr("its checksum is"));
+  // The other server does not need that shard.
+  EXPECT_EQ(RestoreServer(files_, "/d", model_, 0, 2)->checkpoint, 2u);
+}
+
+TEST_F(RestoreTest, AMissingShardIsNamed) {
+  Write(1, 2);
+  ASSERT_TRUE(files_.RemoveFile(CheckpointDirectory(&files_, "/d").ShardPath(1, 1, 2)).ok());
+  const absl::Status status = RestoreServer(files_, "/d", model_, 0, 1).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("checkpoint 1 was written by 2 servers, and server-1-of-2.safetensors is "
+                        "not in /d: copy it there"));
+}
+
+TEST_F(RestoreTest, ShardsOfTwoCheckpointsAreNotMixed) {
+  Write(1, 2);
+  Write(2, 2);
+  const CheckpointDirectory place(&files_, "/d");
+  ASSERT_TRUE(files_.Rename(place.ShardPath(1, 1, 2), place.ShardPath(2, 1, 2)).ok());
+  EXPECT_EQ(RestoreServer(files_, "/d", model_, 1, 2).status().code(), absl::StatusCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace torchps

@@ -1,0 +1,184 @@
+#include "checkpoint/safetensors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+
+#include "checkpoint/crc32c.h"
+#include "checkpoint/safetensors_reader.h"
+#include "checkpoint/safetensors_writer.h"
+#include "tests/testing/faulty_file_system.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string FloatBytes(std::vector<float> numbers) {
+  return std::string(reinterpret_cast<const char*>(numbers.data()), 4 * numbers.size());
+}
+
+class SafetensorsTest : public ::testing::Test {
+ protected:
+  SafetensorsTest() { EXPECT_TRUE(files_.CreateDirectories("/d").ok()); }
+
+  absl::Status OpenStatus(const std::string& contents) {
+    EXPECT_TRUE(WriteFileAtomically(files_, "/d/f", contents).ok());
+    return SafetensorsReader::Open(&files_, "/d/f").status();
+  }
+
+  FaultyFileSystem files_;
+};
+
+// The example of docs/checkpoint.md, byte for byte.
+TEST_F(SafetensorsTest, AFileIsTheseBytes) {
+  auto writer = SafetensorsWriter::Create(&files_, "/d/f", 150);
+  ASSERT_TRUE(writer.ok());
+  (*writer)->BeginTensor("w", Dtype::kF32, {1, 2});
+  ASSERT_TRUE((*writer)->Append(FloatBytes({1.0f, -2.0f})).ok());
+  (*writer)->BeginTensor("n", Dtype::kI64, {1});
+  const int64_t seven = 7;
+  ASSERT_TRUE((*writer)->Append({reinterpret_cast<const char*>(&seven), 8}).ok());
+  const auto result = (*writer)->Finish({{"k", "v"}});
+  ASSERT_TRUE(result.ok());
+
+  const std::string json =
+      R"({"__metadata__":{"k":"v"},"w":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},)"
+      R"("n":{"dtype":"I64","shape":[1],"data_offsets":[8,16]}})";
+  ASSERT_EQ(json.size(), 135u);
+  const std::string expected = std::string("\xb8\0\0\0\0\0\0\0", 8) + json +
+                               std::string(184 - json.size(), ' ') +
+                               std::string("\0\0\x80\x3f\0\0\0\xc0\7\0\0\0\0\0\0\0", 16);
+  const auto contents = ReadWholeFile(files_, "/d/f", 1000);
+  ASSERT_TRUE(contents.ok());
+  EXPECT_EQ(*contents, expected);
+  EXPECT_EQ(result->bytes, 208);
+  EXPECT_EQ(result->crc32c, Crc32c(0, expected));
+}
+
+TEST_F(SafetensorsTest, WhatWasWrittenIsRead) {
+  // Long enough that some pieces are collected and others go straight to the file.
+  std::vector<float> large(100'000);
+  for (size_t i = 0; i < large.size(); ++i) large[i] = static_cast<float>(i);
+  auto writer = SafetensorsWriter::Create(&files_, "/d/f", 1000);
+  ASSERT_TRUE(writer.ok());
+  const char* const names[] = {"small", "a \"quoted\"\nname", "empty", "last"};
+  for (const char* const name : names) {
+    const bool is_large = std::string(name) != "small" && std::string(name) != "empty";
+    const std::vector<float> numbers = is_large                       ? large
+                                       : std::string(name) == "small" ? std::vector<float>{1, 2, 3}
+                                                                      : std::vector<float>();
+    (*writer)->BeginTensor(name, Dtype::kF32, {static_cast<int64_t>(numbers.size())});
+    ASSERT_TRUE((*writer)->Append(FloatBytes(numbers)).ok());
+  }
+  const auto result = (*writer)->Finish({});
+  ASSERT_TRUE(result.ok());
+
+  auto reader = SafetensorsReader::Open(&files_, "/d/f");
+  ASSERT_EQ(reader.status(), absl::OkStatus());
+  const auto crc = (*reader)->Checksum();
+  ASSERT_TRUE(crc.ok());
+  EXPECT_EQ(*crc, result->crc32c);
+  EXPECT_EQ(*crc, Crc32c(0, *ReadWholeFile(files_, "/d/f", 1 << 30)));
+  ASSERT_EQ((*reader)->tensors().size(), 4u);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ((*reader)->tensors()[i].name, names[i]);
+  std::string bytes(400'000, ' ');
+  ASSERT_TRUE((*reader)->Read(3, absl::MakeSpan(&bytes[0], bytes.size())).ok());
+  EXPECT_EQ(bytes, FloatBytes(large));
+}
+
+TEST_F(SafetensorsTest, AFileThatIsNotFinishedLeavesNothing) {
+  {
+    auto writer = SafetensorsWriter::Create(&files_, "/d/f", 1000);
+    ASSERT_TRUE(writer.ok());
+    EXPECT_THAT(*files_.List("/d"), ElementsAre("f.tmp"));
+  }
+  EXPECT_THAT(*files_.List("/d"), ElementsAre());
+}
+
+TEST_F(SafetensorsTest, WhatChangesWhileItIsReadIsNotTaken) {
+  auto writer = SafetensorsWriter::Create(&files_, "/d/f", 150);
+  (*writer)->BeginTensor("w", Dtype::kF32, {2});
+  ASSERT_TRUE((*writer)->Append(FloatBytes({1, 2})).ok());
+  ASSERT_TRUE((*writer)->Finish({}).ok());
+  auto reader = SafetensorsReader::Open(&files_, "/d/f");
+  ASSERT_TRUE((*reader)->Checksum().ok());
+  files_.FlipBit("/d/f", (*reader)->bytes() - 1, 0);
+  char out[8];
+  const absl::Status status = (*reader)->Read(0, absl::MakeSpan(out));
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/d/f has changed while it was read"));
+}
+
+TEST_F(SafetensorsTest, ALengthThatCannotBeIsRefusedBeforeAnythingIsAllocated) {
+  const auto length = [](uint64_t n) { return std::string(reinterpret_cast<char*>(&n), 8); };
+  for (const std::string& contents :
+       {std::string(), std::string("1234567"), length(1), length(uint64_t{1} << 62) + "{}",
+        length(~uint64_t{0}) + "{}", length(3) + "{}"}) {
+    EXPECT_EQ(OpenStatus(contents).code(), absl::StatusCode::kDataLoss) << contents.size();
+  }
+  EXPECT_EQ(OpenStatus(length(2) + "{}"), absl::OkStatus());
+}
+
+struct BadHeader {
+  const char* json;
+  const char* words;
+};
+
+TEST(SafetensorsHeaderTest, WhatIsWrongWithAHeaderIsSaid) {
+  // All of them with 8 bytes of data.
+  const BadHeader cases[] = {
+      {"", "is no JSON"},
+      {"[]", "array in an unexpected place"},
+      {"7", "number in an unexpected place"},
+      {R"({"a":1})", "number in an unexpected place"},
+      {R"({"a":{}})", "lacks dtype, shape or data_offsets of 'a'"},
+      {R"({"a":{"dtype":"F32","shape":[2]}})", "lacks dtype"},
+      {R"({"a":{"dtype":"F16","shape":[4],"data_offsets":[0,8]}})", "dtype 'F16'"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"x":1}})", "unknown field 'x'"},
+      {R"({"a":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+       "'dtype' of 'a' twice"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+       R"("a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+       "'a' twice"},
+      {R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", "negative number"},
+      {R"({"a":{"dtype":"F32","shape":[2.5],"data_offsets":[0,8]}})", "fraction"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8,8]}})", "3 data_offsets"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", "lies in [8, 0)"},
+      {R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", "its shape takes 12 bytes"},
+      {R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,8]}})",
+       "too many elements"},
+      {R"({"a":{"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,8]}})", "too large"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", "begins at 4; expected 0"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "its header names 4"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+       R"("b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+       "begins at 4; expected 8"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}} x)", "is no JSON"},
+      {R"({"__metadata__":{"a":1}})", "number in an unexpected place"},
+      {R"({"__metadata__":{"a":"b","a":"c"}})", "twice"},
+      {R"({"a":null})", "null"},
+  };
+  for (const BadHeader& bad : cases) {
+    const absl::Status status = ParseSafetensorsHeader(bad.json, 8).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << bad.json;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(bad.words)) << bad.json;
+  }
+}
+
+TEST(SafetensorsHeaderTest, TensorsAreInTheOrderOfTheirBytes) {
+  const auto header =
+      ParseSafetensorsHeader(R"( {"b":{"shape":[],"data_offsets":[8,12],"dtype":"F32"},)"
+                             R"("a":{"dtype":"I64","shape":[1],"data_offsets":[0,8]}}   )",
+                             12);
+  ASSERT_EQ(header.status(), absl::OkStatus());
+  ASSERT_EQ(header->tensors.size(), 2u);
+  EXPECT_EQ(header->tensors[0].name, "a");
+  EXPECT_EQ(header->tensors[1].name, "b");
+}
+
+}  // namespace
+}  // namespace torchps
