@@ -198,7 +198,7 @@ TEST_P(ReplayTest, GivesTheSameBits) {
     auto harness = std::make_unique<JobHarness>(Model(job, &storage));
     EnterAll(*harness);
     ASSERT_TRUE(harness->Initialize(0, 1, 0.5f).ok());
-    const std::vector<BlockRange>& blocks = harness->job().map().blocks();
+    const std::vector<BlockRange> blocks = harness->job().map().blocks();
     std::map<BlockId, KeptBlock> checkpoint;
     uint64_t rotated = 0;
     for (Step step = 1; step <= 12; ++step) {
