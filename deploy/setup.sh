@@ -43,6 +43,7 @@ libgmock-dev           tests
 libbenchmark-dev       benchmarks
 clang-14               checks the lock annotations
 python3                reads the results of the tests
+python3-torch          opens what psctl exports
 "
 ENGINE_PACKAGES="
 docker.io              builds and runs containers

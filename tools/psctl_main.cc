@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/exit_codes.h"
+#include "tools/export_command.h"
 #include "tools/flag_table.h"
 #include "tools/report_command.h"
 #include "tools/run_command.h"
@@ -33,6 +34,9 @@ constexpr Command kCommands[] = {
     {"report", "Reports on a cluster's job, now or when it has ended.",
      "psctl report --servers=127.0.0.1:4711,127.0.0.1:4712 --wait --report=report.json",
      &ReportFlags, &ReportCommand},
+    {"export", "Writes the model of a checkpoint as a file that Python reads.",
+     "psctl export --dir=checkpoints --out=model.safetensors --out=model.pt", &ExportFlags,
+     &ExportCommand},
     {"stop", "Stops the servers of a cluster.",
      "psctl stop --servers=127.0.0.1:4711,127.0.0.1:4712", &StopFlags, &StopCommand},
 };

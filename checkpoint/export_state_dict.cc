@@ -1,0 +1,132 @@
+#include "checkpoint/export_state_dict.h"
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "checkpoint/model_values.h"
+#include "checkpoint/stored_zip.h"
+
+namespace torchps {
+namespace {
+
+// As much of pickle, protocol 2, as a dictionary of tensors takes (Python's pickletools.py has the
+// definitions). Only constructors that torch.load(weights_only=True) allows.
+class Pickle {
+ public:
+  Pickle() : bytes_("\x80\x02", 2) {}
+
+  void Mark() { bytes_ += '('; }
+  void Global(absl::string_view module, absl::string_view name) {
+    absl::StrAppend(&bytes_, "c", module, "\n", name, "\n");
+  }
+  void String(absl::string_view text) {
+    bytes_ += 'X';
+    Put(text.size(), 4);
+    absl::StrAppend(&bytes_, text);
+  }
+  void Integer(int64_t number) {
+    if (number >= 0 && number <= std::numeric_limits<int32_t>::max()) {
+      bytes_ += 'J';
+      Put(static_cast<uint64_t>(number), 4);
+    } else {
+      bytes_ += '\x8a';
+      bytes_ += '\x08';
+      Put(static_cast<uint64_t>(number), 8);
+    }
+  }
+  void False() { bytes_ += '\x89'; }
+  void EmptyTuple() { bytes_ += ')'; }
+  void Tuple() { bytes_ += 't'; }           // of what is above the mark
+  void Call() { bytes_ += 'R'; }            // a callable with the tuple above it
+  void LoadPersistent() { bytes_ += 'Q'; }  // what the tuple names
+  void SetItems() { bytes_ += 'u'; }        // of the dictionary below the mark
+  std::string Finish() { return bytes_ + '.'; }
+
+ private:
+  void Put(uint64_t number, int bytes) {
+    for (int i = 0; i < bytes; ++i) bytes_ += static_cast<char>(number >> (8 * i));
+  }
+
+  std::string bytes_;
+};
+
+void PutOrderedDict(Pickle* pickle) {
+  pickle->Global("collections", "OrderedDict");
+  pickle->EmptyTuple();
+  pickle->Call();
+}
+
+void PutTuple(const std::vector<int64_t>& numbers, Pickle* pickle) {
+  pickle->Mark();
+  for (const int64_t number : numbers) pickle->Integer(number);
+  pickle->Tuple();
+}
+
+std::vector<int64_t> ContiguousStrides(const std::vector<int64_t>& shape) {
+  std::vector<int64_t> strides(shape.size());
+  int64_t stride = 1;
+  for (size_t i = shape.size(); i-- > 0;) {
+    strides[i] = stride;
+    stride *= shape[i] > 0 ? shape[i] : 1;
+  }
+  return strides;
+}
+
+// A tensor over the whole of the storage data/`key`.
+void PutTensor(const Segment& segment, absl::string_view key, Pickle* pickle) {
+  pickle->Global("torch._utils", "_rebuild_tensor_v2");
+  pickle->Mark();
+  pickle->Mark();
+  pickle->String("storage");
+  pickle->Global("torch", "FloatStorage");
+  pickle->String(key);
+  pickle->String("cpu");
+  pickle->Integer(segment.length);
+  pickle->Tuple();
+  pickle->LoadPersistent();
+  pickle->Integer(0);
+  PutTuple(segment.shape, pickle);
+  PutTuple(ContiguousStrides(segment.shape), pickle);
+  pickle->False();         // requires_grad
+  PutOrderedDict(pickle);  // backward hooks
+  pickle->Tuple();
+  pickle->Call();
+}
+
+}  // namespace
+
+absl::Status ExportStateDict(FileSystem* files, const std::string& path,
+                             const CheckpointReader& reader) {
+  const std::vector<Segment>& segments = reader.layout().segments();
+  Pickle pickle;
+  PutOrderedDict(&pickle);
+  pickle.Mark();
+  for (size_t i = 0; i < segments.size(); ++i) {
+    pickle.String(segments[i].name);
+    PutTensor(segments[i], absl::StrCat(i), &pickle);
+  }
+  pickle.SetItems();
+
+  auto zip = StoredZip::Create(files, path);
+  if (!zip.ok()) return zip.status();
+  absl::Status status = (*zip)->AddEntry("archive/data.pkl", pickle.Finish());
+  if (status.ok()) status = (*zip)->AddEntry("archive/byteorder", "little");
+  ModelValues values(&reader);
+  for (size_t i = 0; i < segments.size() && status.ok(); ++i) {
+    status = (*zip)->BeginEntry(absl::StrCat("archive/data/", i),
+                                static_cast<uint64_t>(segments[i].length) * sizeof(float));
+    if (!status.ok()) break;
+    status = values.Read(segments[i], [&](absl::Span<const float> piece) {
+      return (*zip)->Append(
+          {reinterpret_cast<const char*>(piece.data()), piece.size() * sizeof(float)});
+    });
+  }
+  if (status.ok()) status = (*zip)->AddEntry("archive/version", "3\n");
+  if (!status.ok()) return status;
+  return (*zip)->Finish();
+}
+
+}  // namespace torchps

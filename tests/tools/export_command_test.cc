@@ -1,0 +1,126 @@
+#include "tools/export_command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "checkpoint/checkpoint_directory.h"
+#include "checkpoint/safetensors_reader.h"
+#include "tests/testing/sample_checkpoint.h"
+#include "tests/tools/testing.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ExportCommandTest : public ::testing::Test {
+ protected:
+  ExportCommandTest() : files_(MakePosixFileSystem()) {}
+
+  int Run(const std::vector<std::string>& words) {
+    const auto flags = FlagTable("psctl export", ExportFlags()).Parse(words);
+    EXPECT_TRUE(flags.ok());
+    out_.str("");
+    error_.str("");
+    return ExportCommand(*flags, out_, error_);
+  }
+  std::string Dir(const std::string& name) const {
+    return absl::StrCat("--dir=", folder_.path(name));
+  }
+  std::string Out(const std::string& name) const {
+    return absl::StrCat("--out=", folder_.path(name));
+  }
+  void Write(const std::string& directory, uint64_t checkpoint, const SampleModel& model) {
+    ASSERT_EQ(WriteCheckpoint(*files_, folder_.path(directory), checkpoint, 3, model),
+              absl::OkStatus());
+  }
+
+  const TestFolder folder_;
+  const std::unique_ptr<FileSystem> files_;
+  std::ostringstream out_;
+  std::ostringstream error_;
+};
+
+TEST_F(ExportCommandTest, EveryTensorHasTheModulesNameAndItsValues) {
+  const SampleModel model;
+  Write("d", 7, model);
+  ASSERT_EQ(Run({Dir("d"), Out("model.safetensors")}), 0) << error_.str();
+  EXPECT_THAT(out_.str(), HasSubstr("wrote checkpoint 7 to "));
+  EXPECT_THAT(out_.str(), HasSubstr("model.safetensors: 5 tensors, 463 values"));
+
+  const auto file = SafetensorsReader::Open(files_.get(), folder_.path("model.safetensors"));
+  ASSERT_EQ(file.status(), absl::OkStatus());
+  ASSERT_EQ((*file)->tensors().size(), model.layout.segments().size());
+  for (size_t i = 0; i < model.layout.segments().size(); ++i) {
+    const Segment& segment = model.layout.segments()[i];
+    EXPECT_EQ((*file)->tensors()[i].name, segment.name);
+    EXPECT_EQ((*file)->tensors()[i].shape, segment.shape);
+    std::vector<float> values(static_cast<size_t>(segment.length));
+    ASSERT_EQ((*file)->Read(i, {reinterpret_cast<char*>(values.data()), values.size() * 4}),
+              absl::OkStatus());
+    EXPECT_EQ(values, std::vector<float>(model.values.begin() + segment.offset,
+                                         model.values.begin() + segment.offset + segment.length));
+  }
+}
+
+TEST_F(ExportCommandTest, TheNewestIsTakenOrTheOneThatIsNamed) {
+  SampleModel model;
+  Write("d", 1, model);
+  Write("d", 2, model);
+  ASSERT_EQ(Run({Dir("d"), Out("m.pt")}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("wrote checkpoint 2 to"));
+  ASSERT_EQ(Run({Dir("d"), Out("m.pt"), "--checkpoint=1"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("wrote checkpoint 1 to"));
+  EXPECT_EQ(Run({Dir("d"), Out("m.pt"), "--checkpoint=3"}), 5);
+  EXPECT_THAT(error_.str(), HasSubstr("checkpoint-000000000003/MANIFEST.json"));
+}
+
+TEST_F(ExportCommandTest, ADamagedOneIsPassedOverInWordsUnlessItWasNamed) {
+  const SampleModel model;
+  Write("d", 1, model);
+  Write("d", 2, model);
+  const std::string shard = CheckpointDirectory(files_.get(), folder_.path("d")).ShardPath(2, 1, 3);
+  ASSERT_EQ(WriteFileAtomically(*files_, shard, "hello"), absl::OkStatus());
+  ASSERT_EQ(Run({Dir("d"), Out("m.pt")}), 0);
+  EXPECT_THAT(error_.str(), HasSubstr("psctl: checkpoint 2 cannot be loaded: " + shard));
+  EXPECT_THAT(out_.str(), HasSubstr("wrote checkpoint 1 to"));
+  EXPECT_EQ(Run({Dir("d"), Out("m.pt"), "--checkpoint=2"}), 5);
+}
+
+TEST_F(ExportCommandTest, ServersWithDirectoriesOfTheirOwnAreGathered) {
+  const SampleModel model;
+  Write("d0", 1, model);
+  Write("d1", 1, model);
+  const CheckpointDirectory d0(files_.get(), folder_.path("d0"));
+  const CheckpointDirectory d1(files_.get(), folder_.path("d1"));
+  ASSERT_EQ(files_->RemoveFile(d0.ShardPath(1, 1, 3)), absl::OkStatus());
+  ASSERT_EQ(files_->RemoveFile(d1.ShardPath(1, 0, 3)), absl::OkStatus());
+  EXPECT_EQ(Run({Dir("d0"), Out("m.pt")}), 5);
+  EXPECT_THAT(error_.str(), HasSubstr("server-1-of-3.safetensors is not in"));
+  EXPECT_EQ(Run({Dir("d0"), Dir("d1"), Out("m.pt")}), 0) << error_.str();
+}
+
+TEST_F(ExportCommandTest, WrongFlagsAreNamed) {
+  EXPECT_EQ(Run({Out("m.pt")}), 2);
+  EXPECT_THAT(error_.str(), HasSubstr("needs --dir=DIR"));
+  EXPECT_EQ(Run({Dir("d")}), 2);
+  EXPECT_THAT(error_.str(), HasSubstr("needs --out=FILE"));
+  EXPECT_EQ(Run({Dir("d"), Out("model.onnx")}), 2);
+  EXPECT_THAT(error_.str(), HasSubstr("model.onnx'; expected a name that ends in .safetensors"));
+  EXPECT_EQ(Run({Dir("d"), Out("m.pt")}), 5);
+  EXPECT_THAT(error_.str(), HasSubstr("there is no checkpoint in"));
+}
+
+TEST_F(ExportCommandTest, AFileThatCannotBeWrittenIsNamedAndTheOldOneStays) {
+  Write("d", 1, SampleModel());
+  EXPECT_EQ(Run({Dir("d"), Out("nowhere/m.pt")}), 1);
+  EXPECT_THAT(error_.str(), HasSubstr("nowhere/m.pt.tmp: No such file or directory"));
+}
+
+}  // namespace
+}  // namespace torchps

@@ -1,0 +1,94 @@
+"""Opens what psctl has exported as its users do, and what servers have written.
+
+Expects model.safetensors, model.pt, checkpoints/ and expected.json (name: shape and values) in the
+folder that it is given. The safetensors library is no Debian package, so those files are read here
+by the format's public definition; torch.load is Debian's.
+"""
+
+import glob
+import json
+import os
+import struct
+import sys
+import zipfile
+
+import torch
+
+
+def read_safetensors(path):
+    """name: (dtype, shape, bytes), with the checks that the library makes."""
+    with open(path, "rb") as file:
+        data = file.read()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length].decode("utf-8"))
+    assert data[8:9] == b"{"
+    metadata = header.pop("__metadata__", {})
+    assert all(isinstance(value, str) for value in metadata.values())
+    body = data[8 + length :]
+    end = 0
+    tensors = {}
+    for name, tensor in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        begin, stop = tensor["data_offsets"]
+        size = {"F32": 4, "I64": 8}[tensor["dtype"]]
+        assert begin == end, f"{name} begins at {begin}, not {end}"
+        assert begin % size == 0, f"{name} is not aligned"
+        count = 1
+        for dimension in tensor["shape"]:
+            count *= dimension
+        assert stop - begin == count * size, name
+        tensors[name] = (tensor["dtype"], tensor["shape"], body[begin:stop])
+        end = stop
+    assert end == len(body)
+    return metadata, tensors
+
+
+def main(folder):
+    with open(os.path.join(folder, "expected.json"), encoding="utf-8") as file:
+        expected = json.load(file)
+
+    metadata, tensors = read_safetensors(os.path.join(folder, "model.safetensors"))
+    assert metadata["format"] == "pt", metadata
+    assert list(tensors) == list(expected), list(tensors)
+    for name, (dtype, shape, data) in tensors.items():
+        assert dtype == "F32" and shape == expected[name]["shape"], name
+        assert list(struct.unpack(f"<{len(data) // 4}f", data)) == expected[name]["values"], name
+
+    path = os.path.join(folder, "model.pt")
+    assert zipfile.ZipFile(path).testzip() is None
+    for weights_only in (False, True):
+        state = torch.load(path, weights_only=weights_only)
+        assert list(state) == list(expected), list(state)
+        for name, tensor in state.items():
+            assert tensor.dtype == torch.float32 and tensor.is_contiguous(), name
+            assert list(tensor.shape) == expected[name]["shape"], name
+            assert tensor.flatten().tolist() == expected[name]["values"], name
+
+    # A module takes it.
+    class Body(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = torch.nn.Linear(11, 37, bias=False)
+            self.body.bias = torch.nn.Parameter(torch.zeros(11))
+            self.norm = torch.nn.Module()
+            self.norm.register_buffer("running_mean", torch.zeros(9))
+            self.head = torch.nn.Linear(7, 5, bias=False)
+            self.scale = torch.nn.Parameter(torch.zeros(()))
+
+    module = Body()
+    module.load_state_dict(torch.load(path))
+    assert module.scale.item() == expected["scale"]["values"][0]
+
+    shards = glob.glob(os.path.join(folder, "checkpoints", "*", "*.safetensors"))
+    assert len(shards) == 3, shards
+    for shard in shards:
+        metadata, tensors = read_safetensors(shard)
+        assert metadata["format"] == "torchps shard", metadata
+        assert "versions" in tensors and tensors["ledger"][1][1] == 8
+
+    manifests = glob.glob(os.path.join(folder, "checkpoints", "*", "MANIFEST.json"))
+    with open(manifests[0], encoding="utf-8") as file:
+        assert json.load(file)["manifest"]["server_count"] == 3
+    print(f"torch {torch.__version__}: {len(expected)} tensors as expected")
+
+
+main(sys.argv[1])

@@ -1,0 +1,127 @@
+#include "tools/export_command.h"
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "checkpoint/checkpoint_directory.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/export_safetensors.h"
+#include "checkpoint/export_state_dict.h"
+#include "checkpoint/file_system.h"
+#include "common/exit_codes.h"
+#include "tools/format.h"
+
+namespace torchps {
+namespace {
+
+using Export = absl::Status (*)(FileSystem*, const std::string&, const CheckpointReader&);
+
+// What a file's name asks for; null if nothing that we know.
+Export ExportFor(const std::string& path) {
+  if (absl::EndsWith(path, ".safetensors")) return &ExportSafetensors;
+  if (absl::EndsWith(path, ".pt") || absl::EndsWith(path, ".pth")) return &ExportStateDict;
+  return nullptr;
+}
+
+absl::Status CheckOut(const std::vector<std::string>& paths) {
+  if (paths.empty()) {
+    return absl::InvalidArgumentError(
+        "psctl export needs --out=FILE, a name that ends in .safetensors, .pt or .pth");
+  }
+  for (const std::string& path : paths) {
+    if (ExportFor(path) == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--out is '", path,
+                       "'; expected a name that ends in .safetensors (for the "
+                       "safetensors library) or in .pt or .pth (for torch.load)"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Checkpoint `number` with all of its shards, the newest that can be loaded if that is 0. Newer
+// ones that cannot are told on `error`.
+absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenCheckpoint(
+    FileSystem* files, const std::vector<std::string>& directories, uint64_t number,
+    std::ostream& error) {
+  std::unique_ptr<CheckpointReader> reader;
+  const auto open = [&](const Manifest& manifest) -> absl::Status {
+    const absl::StatusOr<ManifestBlocks> cut = BlocksOf(manifest);
+    if (!cut.ok()) return cut.status();
+    auto opened = CheckpointReader::Open(files, directories, manifest, cut->blocks.blocks());
+    if (!opened.ok()) return opened.status();
+    reader = *std::move(opened);
+    return absl::OkStatus();
+  };
+  const CheckpointDirectory place(files, directories[0]);
+  if (number != 0) {
+    const absl::StatusOr<Manifest> manifest = place.ReadManifest(number);
+    if (!manifest.ok()) return manifest.status();
+    if (absl::Status status = open(*manifest); !status.ok()) return status;
+    return reader;
+  }
+  std::vector<std::string> passed_over;
+  const absl::Status status = place.Newest(open, &passed_over).status();
+  if (!status.ok()) return status;
+  for (const std::string& sentence : passed_over) error << "psctl: " << sentence << std::endl;
+  return reader;
+}
+
+int Fail(const absl::Status& status, ExitCode code, std::ostream& error) {
+  error << "psctl: " << status.message() << std::endl;
+  return static_cast<int>(code);
+}
+
+}  // namespace
+
+std::vector<FlagSpec> ExportFlags() {
+  return {
+      {"dir", "DIR",
+       "The directory of ps_server --dir. Once for each directory if the servers have one each; "
+       "the "
+       "first one's list of checkpoints counts. Required.",
+       true},
+      {"out", "FILE",
+       "The file to write: for the safetensors library if its name ends in .safetensors, for "
+       "torch.load if it ends in .pt or .pth. May be given several times. Required.",
+       true},
+      {"checkpoint", "N", "The checkpoint to take. Default: the newest that can be loaded."},
+  };
+}
+
+int ExportCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) {
+  const std::vector<std::string> directories = flags.All("dir");
+  if (directories.empty()) {
+    return Fail(absl::InvalidArgumentError("psctl export needs --dir=DIR"), ExitCode::kUsage,
+                error);
+  }
+  const std::vector<std::string> paths = flags.All("out");
+  if (absl::Status status = CheckOut(paths); !status.ok()) {
+    return Fail(status, ExitCode::kUsage, error);
+  }
+  const absl::StatusOr<int64_t> number =
+      flags.Integer("checkpoint", 0, 1, std::numeric_limits<int64_t>::max());
+  if (!number.ok()) return Fail(number.status(), ExitCode::kUsage, error);
+
+  const std::unique_ptr<FileSystem> files = MakePosixFileSystem();
+  const auto reader =
+      OpenCheckpoint(files.get(), directories, static_cast<uint64_t>(*number), error);
+  if (!reader.ok()) return Fail(reader.status(), ExitCode::kData, error);
+  for (const std::string& path : paths) {
+    if (absl::Status status = ExportFor(path)(files.get(), path, **reader); !status.ok()) {
+      return Fail(status, absl::IsDataLoss(status) ? ExitCode::kData : ExitCode::kFailed, error);
+    }
+    out << "wrote checkpoint " << (*reader)->manifest().checkpoint() << " to " << path << ": "
+        << Count(static_cast<int64_t>((*reader)->layout().segments().size()), "tensor") << ", "
+        << WithThousands((*reader)->layout().size()) << " values" << std::endl;
+  }
+  return static_cast<int>(ExitCode::kOk);
+}
+
+}  // namespace torchps
