@@ -32,8 +32,8 @@ absl::StatusOr<Result> Guard(const char* what, const std::function<absl::StatusO
 
 Learner::Learner(Task task, FlatModel* model, Options options)
     : task_(std::move(task)), model_(model), options_(options) {
-  // Clipping needs the whole gradient, and a GPU's reaches the host as a whole.
-  if (options_.clip_norm > 0 || !model_->device().is_cpu()) return;
+  // Clipping and checking need the whole gradient, and a GPU's reaches the host as a whole.
+  if (options_.clip_norm > 0 || options_.check_finite || !model_->device().is_cpu()) return;
   watch_ =
       std::make_unique<GradientWatch>(model_->layout(), *options_.block_map, model_->parameters());
 }
@@ -89,11 +89,12 @@ absl::StatusOr<Learner::Gradient> Learner::Compute(absl::Span<const int64_t> sam
     }
     if (absl::Status status = model_->CheckViews(); !status.ok()) return status;
     if (absl::Status status = model_->ToHost(); !status.ok()) return status;
-    if (options_.clip_norm > 0) {
+    if (options_.clip_norm > 0 || options_.check_finite) {
       const GradientScan scan = ScanGradient(model_->gradients());
       const bool finite = scan.finite && FirstNonFinite(model_->averaged()) < 0;
       gradient.finite = finite ? Gradient::kFinite : Gradient::kNotFinite;
-      if (finite) ClipGradient(model_->gradients(), scan.norm, options_.clip_norm);
+      if (finite && options_.clip_norm > 0)
+        ClipGradient(model_->gradients(), scan.norm, options_.clip_norm);
     }
     gradient.compute_time = options_.clock->Now() - began - gradient.data_time - observed;
     return gradient;

@@ -27,6 +27,9 @@ class Learner {
     int64_t batch_size = 32;
     // The gradient is scaled down to this Euclidean norm; 0 clips nothing.
     double clip_norm = 0;
+    // Nothing of a gradient is told early, so that one that is not finite can be left out as a
+    // whole.
+    bool check_finite = false;
     // How the model is cut: for blocks to be told early. Both borrowed.
     const BlockMap* block_map = nullptr;
     const Clock* clock = nullptr;
@@ -48,7 +51,8 @@ class Learner {
   struct Gradient {
     int64_t samples = 0;
     double loss_sum = 0;  // over samples
-    // What is known of it: nothing where it was not looked at, since nothing was to be clipped.
+    // What is known of it: nothing where it was not looked at, since nothing was to be clipped or
+    // checked.
     enum Finite { kUnknown, kFinite, kNotFinite };
     // Of the gradient and the averaged buffers.
     Finite finite = kUnknown;
@@ -69,7 +73,7 @@ class Learner {
 
   // Leaves in the model's gradients() and averaged() what a step on `samples` pushes: the gradient
   // of the mean loss over all of them, computed in passes of batch_size, clipped. Blocks are told
-  // early in the last pass, on the CPU and where nothing is clipped.
+  // early in the last pass, on the CPU and where nothing is clipped or checked.
   // INTERNAL: the user's code failed; FAILED_PRECONDITION: it has replaced a tensor; or what the
   // observer returned.
   absl::StatusOr<Gradient> Compute(absl::Span<const int64_t> samples, Observer* observer);

@@ -51,6 +51,7 @@ JoinRequest MakeJoinRequest(const WorkerOptions& options, const ModelLayout& lay
   request.set_device(options.device.str());
   request.set_train_samples(train_samples);
   request.set_server_count(static_cast<int>(options.servers.size()));
+  for (const ServerEndpoint& server : options.servers) request.add_server_address(server.address);
   return request;
 }
 
@@ -100,6 +101,7 @@ absl::Status Train(const Task& task, const WorkerOptions& options, const JoinRep
   Learner::Options learning;
   learning.batch_size = joined.job().training().batch_size();
   learning.clip_norm = joined.job().training().clip_norm();
+  learning.check_finite = joined.job().training().nonfinite() != SKIP_BLOCK;
   learning.block_map = &*block_map;
   learning.clock = options.clock;
   Learner learner(task, model, learning);

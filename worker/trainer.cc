@@ -10,10 +10,6 @@
 namespace torchps {
 namespace {
 
-// A few gradients that overflow are an accident of a large step; so many in a row will not stop by
-// themselves.
-constexpr int kMaxNonfiniteInARow = 10;
-
 // Weight of the newest in what the last ones took.
 constexpr double kNewest = 0.2;
 // Of what a pull is expected to take, what is set aside for it: pulls vary more than passes do.
@@ -76,6 +72,7 @@ absl::Status Trainer::Work() {
     const RollbackBooks::Lost lost = options_.parameters->TakeRolledBack();
     figures_.set_rolled_back_blocks(lost.blocks);
     figures_.set_rolled_back_pushes(lost.pushes);
+    figures_.set_nonfinite_in_a_row(nonfinite_in_a_row_);
     const absl::StatusOr<NextWorkReply> work =
         options_.coordinator->NextWork(finished_lease, figures_, idle);
     if (!work.ok()) return work.status();
@@ -153,6 +150,8 @@ absl::Status Trainer::TrainOn(const DataLease& lease) {
     pulled = false;
     absl::Status status = TrainStep(samples.subspan(begin, step_samples));
     if (!status.ok()) return status;
+    // The coordinator decides what becomes of this slot, and does not count the lease as used.
+    if (TooOftenNonfinite()) break;
   }
   return FinishPush();
 }
@@ -211,7 +210,8 @@ absl::Status Trainer::TrainStep(absl::Span<const int64_t> samples) {
     // No block of it is ready, so nothing was sent.
     push_.reset();
     figures_.set_skipped_nonfinite(figures_.skipped_nonfinite() + 1);
-    return CountNonfinite();
+    ++nonfinite_in_a_row_;
+    return absl::OkStatus();
   }
   push_->AllReady();
   pushed_ = *gradient;
@@ -222,8 +222,10 @@ absl::Status Trainer::TrainStep(absl::Span<const int64_t> samples) {
 absl::Status Trainer::BeginTransfers(int64_t samples) {
   if (absl::Status status = FinishPush(); !status.ok()) return status;
   transfers_since_ = options_.clock->Now();
-  // A gradient that is to be clipped has been looked at as a whole before any of it is sent.
-  const bool check_finite = options_.job.training().clip_norm() == 0;
+  // A gradient that is to be clipped, or dropped as a whole, has been looked at before any of it is
+  // sent.
+  const TrainingSpec& training = options_.job.training();
+  const bool check_finite = training.clip_norm() == 0 && training.nonfinite() == SKIP_BLOCK;
   push_ = options_.parameters->BeginPush(clock_ + 1, samples, options_.model->gradients(),
                                          options_.model->averaged(), check_finite);
   if (prefetch_) {
@@ -248,7 +250,8 @@ absl::Status Trainer::FinishPush() {
   figures_.set_push_seconds(figures_.push_seconds() + absl::ToDoubleSeconds(now - began));
   if (push->skipped) {
     figures_.set_skipped_nonfinite(figures_.skipped_nonfinite() + 1);
-    return CountNonfinite();
+    ++nonfinite_in_a_row_;
+    return absl::OkStatus();
   }
   ++clock_;
   ++pushes_;
@@ -261,16 +264,14 @@ absl::Status Trainer::FinishPush() {
   progress_.Add(pushed_.samples, loss_sum, absl::ZeroDuration());
   const std::string line = progress_.Line(epoch_, clock_, now);
   if (!line.empty()) options_.print(line);
-  if (push->withheld > 0) return CountNonfinite();
-  nonfinite_in_a_row_ = 0;
+  nonfinite_in_a_row_ = push->withheld > 0 ? nonfinite_in_a_row_ + 1 : 0;
   return absl::OkStatus();
 }
 
-absl::Status Trainer::CountNonfinite() {
-  if (++nonfinite_in_a_row_ < kMaxNonfiniteInARow) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      nonfinite_in_a_row_, " gradients in a row were not finite, the last one at step ", clock_ + 1,
-      " of epoch ", epoch_, "; a smaller optimizer.learning_rate or training.clip_norm may help"));
+bool Trainer::TooOftenNonfinite() const {
+  const TrainingSpec& training = options_.job.training();
+  const int limit = training.nonfinite() == STOP_JOB ? 1 : training.quarantine_after();
+  return limit > 0 && nonfinite_in_a_row_ >= limit;
 }
 
 absl::Status Trainer::Evaluate(int epoch) {

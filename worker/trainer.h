@@ -66,8 +66,9 @@ class Trainer {
 
   // Trains from the start of the job, or from where it is, to its end; has left the servers' clocks
   // where it succeeds.
-  // CANCELLED: stopped. INVALID_ARGUMENT: ten gradients in a row were not finite. Everything else
-  // comes from the clients and the learner.
+  // CANCELLED: stopped. ABORTED: the coordinator has sent the slot away, since too many of its
+  // gradients in a row were not finite, or has given it to another process. Everything else comes
+  // from the clients and the learner.
   absl::Status Run();
 
   // Pushes that were acknowledged.
@@ -89,7 +90,8 @@ class Trainer {
   absl::Status BeginTransfers(int64_t samples);
   // Waits for the push under way, if there is one, and enters it in the books.
   absl::Status FinishPush();
-  absl::Status CountNonfinite();
+  // So many gradients in a row were not finite that the coordinator has to hear of it now.
+  bool TooOftenNonfinite() const;
   absl::Status Evaluate(int epoch);
   // Makes the slot count in the servers' clocks, or no longer.
   absl::Status Enter();

@@ -17,6 +17,7 @@
 namespace torchps {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 
@@ -188,12 +189,36 @@ TEST_F(TrainingTest, AGradientThatIsNotFiniteIsNotPushed) {
   EXPECT_EQ(Status().slot(0).figures().skipped_nonfinite(), 3) << "one batch in each epoch";
 }
 
-TEST_F(TrainingTest, TenNonFiniteGradientsInARowEndTheWorker) {
-  const std::vector<Worker> workers = Run(Job({"workers=1"}), /*poison=*/0);
-  EXPECT_TRUE(absl::IsInvalidArgument(workers[0].status)) << workers[0].status;
-  EXPECT_THAT(std::string(workers[0].status.message()),
-              HasSubstr("10 gradients in a row were not finite"));
+TEST_F(TrainingTest, ASlotWithTooManyNonFiniteGradientsInARowIsSentAway) {
+  const std::vector<Worker> workers =
+      Run(Job({"workers=1", "training.quarantine_after=10"}), /*poison=*/0);
+  EXPECT_TRUE(absl::IsAborted(workers[0].status)) << workers[0].status;
+  EXPECT_THAT(
+      std::string(workers[0].status.message()),
+      AllOf(HasSubstr("slot 0 is sent away"), HasSubstr("gradients in a row were not finite")));
   EXPECT_EQ(StatusOf(0).max_version(), 0);
+  const JobStatus status = Status();
+  EXPECT_EQ(status.slot(0).state(), SlotBooks::LEFT);
+  EXPECT_EQ(status.epoch(0).outstanding(), 0) << "its data go to others";
+}
+
+TEST_F(TrainingTest, WherePushesAreRejectedAsAWholeNothingOfANonFiniteGradientIsApplied) {
+  const std::vector<Worker> workers =
+      Run(Job({"workers=1", "training.nonfinite=REJECT_PUSH"}), /*poison=*/95);
+  ASSERT_TRUE(workers[0].status.ok()) << workers[0].status;
+  EXPECT_EQ(workers[0].lines.back(), "torchps_worker done slot=0 pushes=33");
+  EXPECT_EQ(StatusOf(0).withheld(), 0);
+  EXPECT_EQ(StatusOf(0).min_version(), 33);
+  EXPECT_EQ(Status().slot(0).figures().skipped_nonfinite(), 3);
+}
+
+TEST_F(TrainingTest, WhereItIsThePolicyANonFiniteGradientStopsTheJobAndTheSlotIsNamed) {
+  const std::vector<Worker> workers =
+      Run(Job({"workers=1", "training.nonfinite=STOP_JOB"}), /*poison=*/95);
+  EXPECT_TRUE(absl::IsAborted(workers[0].status)) << workers[0].status;
+  const JobStatus status = Status();
+  EXPECT_EQ(status.phase(), JobStatus::DONE);
+  EXPECT_THAT(status.stopped(), HasSubstr("slot 0: 1 gradient was not finite"));
 }
 
 TEST_F(TrainingTest, AStopEndsTheWorkersAndTheirSlotsLeave) {
