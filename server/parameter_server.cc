@@ -23,7 +23,7 @@ absl::StatusOr<HelloReply> ParameterServer::Hello(const HelloRequest& request) {
   {
     MutexLock lock(&mutex_);
     if (owned_job_ == nullptr) {
-      absl::StatusOr<std::unique_ptr<HostedJob>> job = HostedJob::Create(request, options_.clock);
+      absl::StatusOr<std::unique_ptr<HostedJob>> job = CreateJob(request);
       if (!job.ok()) return job.status();
       owned_job_ = *std::move(job);
       job_.store(owned_job_.get(), std::memory_order_release);
@@ -38,6 +38,74 @@ absl::StatusOr<HelloReply> ParameterServer::Hello(const HelloRequest& request) {
   if (!entered.ok()) return entered;
   hosted->Share(request, &reply);
   return reply;
+}
+
+absl::StatusOr<std::unique_ptr<HostedJob>> ParameterServer::CreateJob(const HelloRequest& request) {
+  const DurabilitySpec::Level level = request.job().durability().level();
+  if (options_.dir.empty() || level == DurabilitySpec::NONE) {
+    if (level == DurabilitySpec::LOG) {
+      return absl::FailedPreconditionError(
+          "durability.level is LOG, but this server has no directory for a push log; start it with "
+          "--dir, or take the level CHECKPOINT");
+    }
+    return HostedJob::Create(request, options_.clock);
+  }
+  JobDirectory::Options options;
+  options.files = options_.files;
+  options.clock = options_.clock;
+  options.path = options_.dir;
+  options.say = options_.say;
+  auto directory = std::make_unique<JobDirectory>(std::move(options));
+  absl::StatusOr<std::unique_ptr<HostedJob>> job =
+      HostedJob::Create(request, options_.clock, directory.get());
+  if (!job.ok()) return job.status();
+  directory_ = std::move(directory);
+  checkpointer_ = std::make_unique<Checkpointer>(directory_.get());
+  return job;
+}
+
+absl::StatusOr<Checkpointer*> ParameterServer::CheckpointerFor(uint64_t job_id) {
+  HostedJob* const hosted = job();
+  // A server that was restarted gets its job with the first worker that comes back.
+  if (hosted == nullptr) return absl::UnavailableError("this server has no job yet");
+  if (hosted->job_id() != job_id) {
+    return absl::FailedPreconditionError("this server works for another job");
+  }
+  MutexLock lock(&mutex_);
+  if (checkpointer_ != nullptr) return checkpointer_.get();
+  return absl::FailedPreconditionError(
+      options_.dir.empty() ? "this server has no directory for checkpoints; start it with --dir"
+                           : "durability.level is NONE: nothing of this job is kept");
+}
+
+void ParameterServer::WriteShard(const WriteShardRequest& request, Reply<ShardInfo> reply) {
+  const absl::StatusOr<Checkpointer*> checkpointer = CheckpointerFor(request.job_id());
+  if (!checkpointer.ok()) {
+    reply(checkpointer.status());
+    return;
+  }
+  if (request.checkpoint() == 0) {
+    reply(absl::InvalidArgumentError("checkpoint is 0; expected at least 1"));
+    return;
+  }
+  (*checkpointer)->WriteShard(request.checkpoint(), std::move(reply));
+}
+
+void ParameterServer::CommitCheckpoint(const CommitCheckpointRequest& request,
+                                       Reply<CommitCheckpointReply> reply) {
+  const absl::StatusOr<Checkpointer*> checkpointer = CheckpointerFor(request.job_id());
+  if (!checkpointer.ok()) {
+    reply(checkpointer.status());
+    return;
+  }
+  (*checkpointer)->Commit(request, std::move(reply));
+}
+
+ParameterServer::~ParameterServer() { Stop(); }
+
+void ParameterServer::Stop() {
+  MutexLock lock(&mutex_);
+  if (checkpointer_ != nullptr) checkpointer_->Stop();
 }
 
 absl::StatusOr<HostedJob*> ParameterServer::JobFor(uint64_t server_life) const {

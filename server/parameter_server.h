@@ -1,15 +1,21 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "checkpoint/file_system.h"
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "proto/parameter_service.pb.h"
 #include "server/byte_budget.h"
+#include "server/checkpointer.h"
 #include "server/hosted_job.h"
+#include "server/job_directory.h"
+#include "server/replies.h"
 
 namespace torchps {
 
@@ -30,13 +36,22 @@ class ParameterServer {
     // Applying a frame takes so many times as long as it does, at least 1: to see a server that
     // cannot keep up.
     double slow = 1;
-    // Outlives this object.
+    // Where the job is kept, and found again by the next life of this server. Empty: nowhere.
+    std::string dir;
+    // Takes lines for people: what was restored, and from where.
+    std::function<void(const std::string& line)> say = [](const std::string&) {};
+    // Outlive this object. Files are needed with `dir` only.
     const Clock* clock = nullptr;
+    FileSystem* files = nullptr;
   };
   explicit ParameterServer(const Options& options);
+  ~ParameterServer();
 
-  // FAILED_PRECONDITION: other protocol, job, model or placement, naming the first difference.
-  // INVALID_ARGUMENT: the job cannot be. ABORTED: the slot belongs to a newer incarnation.
+  // FAILED_PRECONDITION: other protocol, job, model or placement, naming the first difference; a
+  // push log without a directory; a directory that another process or job has. INVALID_ARGUMENT:
+  // the job cannot be. ABORTED: the slot belongs to a newer incarnation. DATA_LOSS: what the
+  // directory has of the job is damaged. The first one brings the blocks back from there, and takes
+  // as long as that.
   absl::StatusOr<HelloReply> Hello(const HelloRequest& request);
 
   // The job, for a call that was meant for this life of the server. ABORTED: no job, or another
@@ -49,6 +64,14 @@ class ParameterServer {
   // HostedJob::PushFrame, at the pace that Options asks for. With `slow` above 1 the thread waits
   // after the frame was applied, under no lock.
   absl::Status PushFrame(HostedJob* job, const PushHeader& header, const FramePayload& payload);
+
+  // This server's part of a checkpoint, answered later (Checkpointer). UNAVAILABLE: no job yet;
+  // FAILED_PRECONDITION: another job, or one that is not kept.
+  void WriteShard(const WriteShardRequest& request, Reply<ShardInfo> reply);
+  void CommitCheckpoint(const CommitCheckpointRequest& request, Reply<CommitCheckpointReply> reply);
+
+  // Gives up the shard that is being written, and answers who waits for it. Idempotent.
+  void Stop();
 
   ByteBudget& receive_budget() { return receive_budget_; }
   ByteBudget& send_budget() { return send_budget_; }
@@ -67,10 +90,18 @@ class ParameterServer {
   std::atomic<uint64_t> bytes_in_{0};
   std::atomic<uint64_t> bytes_out_{0};
 
+  absl::StatusOr<std::unique_ptr<HostedJob>> CreateJob(const HelloRequest& request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What writes this job's shards; or why nothing does, as the two calls above say.
+  absl::StatusOr<Checkpointer*> CheckpointerFor(uint64_t job_id);
+
   // Set once under the mutex, then read without it.
   std::atomic<HostedJob*> job_{nullptr};
   Mutex mutex_;
   std::unique_ptr<HostedJob> owned_job_ ABSL_GUARDED_BY(mutex_);
+  // Null where the job is not kept. Their threads use the job, so they end first.
+  std::unique_ptr<JobDirectory> directory_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<Checkpointer> checkpointer_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace torchps

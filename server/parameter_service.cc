@@ -79,6 +79,29 @@ void ParameterServiceShell::Listen(grpc::ServerCompletionQueue* queue,
         call->Respond(server_->Describe(call->request().include_ledger()));
       });
 
+  using ShardCall = UnaryCall<WriteShardRequest, ShardInfo>;
+  ShardCall::Listen(
+      [this, queue, in_use](grpc::ServerContext* context, WriteShardRequest* request,
+                            ShardCall::Writer* writer, void* tag) {
+        service_.RequestWriteShard(context, request, writer, queue, queue, tag);
+      },
+      [this](const ShardCall::Pointer& call) {
+        server_->WriteShard(call->request(),
+                            [call](const absl::StatusOr<ShardInfo>& info) { call->Respond(info); });
+      });
+
+  using CommitCall = UnaryCall<CommitCheckpointRequest, CommitCheckpointReply>;
+  CommitCall::Listen(
+      [this, queue, in_use](grpc::ServerContext* context, CommitCheckpointRequest* request,
+                            CommitCall::Writer* writer, void* tag) {
+        service_.RequestCommitCheckpoint(context, request, writer, queue, queue, tag);
+      },
+      [this](const CommitCall::Pointer& call) {
+        server_->CommitCheckpoint(
+            call->request(),
+            [call](const absl::StatusOr<CommitCheckpointReply>& reply) { call->Respond(reply); });
+      });
+
   using ShutdownCall = UnaryCall<ShutdownRequest, ShutdownReply>;
   ShutdownCall::Listen(
       [this, queue, in_use](grpc::ServerContext* context, ShutdownRequest* request,

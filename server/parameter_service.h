@@ -28,7 +28,9 @@ class ParameterServiceShell {
   using Service = ParameterService::WithAsyncMethod_Hello<ParameterService::WithRawMethod_Push<
       ParameterService::WithRawMethod_Pull<ParameterService::WithAsyncMethod_Renew<
           ParameterService::WithAsyncMethod_Leave<ParameterService::WithAsyncMethod_GetServerStatus<
-              ParameterService::WithAsyncMethod_Shutdown<ParameterService::Service>>>>>>>;
+              ParameterService::WithAsyncMethod_WriteShard<
+                  ParameterService::WithAsyncMethod_CommitCheckpoint<
+                      ParameterService::WithAsyncMethod_Shutdown<ParameterService::Service>>>>>>>>>;
 
   ParameterServer* const server_;
   const std::function<void()> shut_down_;

@@ -249,6 +249,11 @@ absl::StatusOr<absl::Duration> ParameterStore::Capture(size_t index, const Clock
   return clock.Now() - begun;
 }
 
+int ParameterStore::slots(size_t index) const {
+  MutexLock lock(&blocks_[index]->mutex);
+  return static_cast<int>(blocks_[index]->slots.size());
+}
+
 std::unique_ptr<BlockCopy> ParameterStore::MakeCopy() const {
   return std::make_unique<BlockCopy>(largest_block_bytes_ / static_cast<int64_t>(sizeof(float)),
                                      most_slots_, /*ledger=*/256);

@@ -119,6 +119,9 @@ class ParameterStore {
   int64_t largest_block_bytes() const { return largest_block_bytes_; }
   size_t owned() const { return blocks_.size(); }
   BlockId block_id(size_t index) const { return blocks_[index]->range.id; }
+  const BlockRange& range(size_t index) const { return blocks_[index]->range; }
+  // Arrays of the optimizer that the block has.
+  int slots(size_t index) const;
   uint64_t state_bytes() const { return state_bytes_; }
   // Where the values lie, for workers that read them in place.
   const ValueArena& arena() const { return *arena_; }

@@ -72,24 +72,23 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   return server;
 }
 
-namespace {
-
-ParameterServer::Options DataPlaneOptions(const Server::Options& options) {
+ParameterServer::Options Server::DataPlaneOptions() const {
   ParameterServer::Options data_plane;
-  data_plane.life = options.seed | 1;
-  data_plane.receive_bytes = options.receive_bytes;
-  data_plane.send_bytes = options.send_bytes;
-  data_plane.slow = options.slow;
-  data_plane.clock = options.clock;
+  data_plane.life = options_.seed | 1;
+  data_plane.receive_bytes = options_.receive_bytes;
+  data_plane.send_bytes = options_.send_bytes;
+  data_plane.slow = options_.slow;
+  data_plane.dir = options_.dir;
+  data_plane.say = say();
+  data_plane.clock = options_.clock;
+  data_plane.files = files();
   return data_plane;
 }
-
-}  // namespace
 
 Server::Server(Options options)
     : options_(std::move(options)),
       own_files_(options_.files == nullptr ? MakePosixFileSystem() : nullptr),
-      parameter_server_(DataPlaneOptions(options_)),
+      parameter_server_(DataPlaneOptions()),
       parameter_service_(&parameter_server_,
                          [this] {
                            if (options_.on_shutdown_request) options_.on_shutdown_request();
@@ -101,19 +100,19 @@ CoordinatorService::Options Server::CoordinationOptions() {
   coordination.seed = options_.seed;
   coordination.clock = options_.clock;
   coordination.directory = options_.dir;
-  coordination.files = options_.files != nullptr ? options_.files : own_files_.get();
+  coordination.files = files();
   coordination.resume = options_.resume;
   coordination.connect = [this](int index, const std::string& address) {
     return options_.peer_channel != nullptr ? options_.peer_channel(index, address)
                                             : ConnectToPeer(index, address);
   };
-  coordination.say = options_.say;
-  if (coordination.say == nullptr) {
-    coordination.say = [](const std::string& line) {
-      std::fprintf(stderr, "ps_server: %s\n", line.c_str());
-    };
-  }
+  coordination.say = say();
   return coordination;
+}
+
+std::function<void(const std::string& line)> Server::say() const {
+  if (options_.say != nullptr) return options_.say;
+  return [](const std::string& line) { std::fprintf(stderr, "ps_server: %s\n", line.c_str()); };
 }
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Server::ConnectToPeer(int index,
@@ -232,6 +231,7 @@ void Server::Stop() {
   }
   if (server_ == nullptr) return;
   coordinator_service_.Stop();
+  parameter_server_.Stop();
   server_->Shutdown(absl::ToChronoTime(absl::Now() + kDrainTime));
   // A call that was cancelled still has its end to say, and gRPC aborts the process where an
   // operation begins on a queue that is shut down.

@@ -90,7 +90,13 @@ class Server {
  private:
   explicit Server(Options options);
 
+  FileSystem* files() const {
+    return options_.files != nullptr ? options_.files : own_files_.get();
+  }
+  std::function<void(const std::string& line)> say() const;
+  ParameterServer::Options DataPlaneOptions() const;
   CoordinatorService::Options CoordinationOptions();
+
   absl::Status Listen();
   absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToPeer(int index,
                                                                const std::string& address);

@@ -38,7 +38,7 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> ParameterClient::Create(Options
 
 ParameterClient::ParameterClient(Options options)
     : options_(std::move(options)),
-      books_(options_.block_map.blocks().size()),
+      books_(options_.block_map.blocks().size(), options_.on_rolled_back),
       versions_(options_.block_map.blocks().size()),
       loop_(options_.clock, options_.stop, SpinFor(options_.layout)) {
   HelloRequest hello;

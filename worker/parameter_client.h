@@ -72,6 +72,9 @@ class ParameterClient {
     absl::Duration patience = absl::Seconds(60);
     // Lines for the user: what is being waited for.
     std::function<void(const std::string& line)> say = [](const std::string&) {};
+    // Hears of what restarted servers have lost, block by block; may be null. Called on the
+    // client's own thread.
+    RollbackBooks::Listener on_rolled_back;
     // Borrowed.
     const Clock* clock = nullptr;
     StopLatch* stop = nullptr;

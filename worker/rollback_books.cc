@@ -17,7 +17,7 @@ RollbackBooks::Lost& RollbackBooks::Lost::operator+=(const Lost& other) {
 void RollbackBooks::Applied(BlockId block, Step step, bool by_former_life) {
   MutexLock lock(&mutex_);
   if (by_former_life && step > kept_[block]) {
-    Lose({{step, step}});
+    Lose(block, {{step, step}});
   } else {
     applied_[block].Add({step, step});
   }
@@ -26,7 +26,7 @@ void RollbackBooks::Applied(BlockId block, Step step, bool by_former_life) {
 RollbackBooks::Lost RollbackBooks::RollBack(BlockId block, Step last_step) {
   MutexLock lock(&mutex_);
   kept_[block] = last_step;
-  return Lose(applied_[block].TakeAbove(last_step));
+  return Lose(block, applied_[block].TakeAbove(last_step));
 }
 
 RollbackBooks::Lost RollbackBooks::TakeLost() {
@@ -34,7 +34,7 @@ RollbackBooks::Lost RollbackBooks::TakeLost() {
   return std::exchange(untold_, {});
 }
 
-RollbackBooks::Lost RollbackBooks::Lose(const std::vector<StepSet::Run>& runs) {
+RollbackBooks::Lost RollbackBooks::Lose(BlockId block, const std::vector<StepSet::Run>& runs) {
   Lost lost;
   for (const StepSet::Run& run : runs) {
     Lost more;
@@ -42,6 +42,7 @@ RollbackBooks::Lost RollbackBooks::Lose(const std::vector<StepSet::Run>& runs) {
     more.pushes = lost_steps_.Add(run);
     more.first_step = run.first;
     lost += more;
+    if (listener_ != nullptr) listener_(block, run);
   }
   untold_ += lost;
   return lost;

@@ -2,8 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "common/ids.h"
 #include "common/mutex.h"
 #include "worker/step_set.h"
@@ -24,7 +27,12 @@ class RollbackBooks {
     Lost& operator+=(const Lost& other);
   };
 
-  explicit RollbackBooks(size_t blocks) : applied_(blocks), kept_(blocks) {}
+  // Hears of each run of steps that is lost of a block. Must not call back.
+  using Listener = std::function<void(BlockId block, const StepSet::Run& run)>;
+
+  // `listener` may be null.
+  explicit RollbackBooks(size_t blocks, Listener listener = nullptr)
+      : listener_(std::move(listener)), applied_(blocks), kept_(blocks) {}
 
   // `step` was acknowledged as applied to `block`. `by_former_life`: the answer was given by a life
   // of its server before the one that RollBack() was last told of.
@@ -39,7 +47,10 @@ class RollbackBooks {
 
  private:
   // Enters steps of one block as lost.
-  Lost Lose(const std::vector<StepSet::Run>& runs) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Lost Lose(BlockId block, const std::vector<StepSet::Run>& runs)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const Listener listener_;
 
   Mutex mutex_;
   std::vector<StepSet> applied_ ABSL_GUARDED_BY(mutex_);  // by block, without what is lost

@@ -1,0 +1,132 @@
+#include "server/job_directory.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "checkpoint/block_buffer.h"
+#include "checkpoint/restore.h"
+#include "checkpoint/shard_writer.h"
+#include "common/check.h"
+
+namespace torchps {
+
+JobDirectory::JobDirectory(Options options)
+    : options_(std::move(options)), directory_(options_.files, options_.path) {}
+
+absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::Open(const JobShare& share,
+                                                                     ParameterStore* store) {
+  if (const absl::Status prepared = directory_.Prepare(); !prepared.ok()) return prepared;
+  // A job that was refused after this one had the lock may be followed by the right one.
+  lock_ = nullptr;
+  absl::StatusOr<std::unique_ptr<FileLock>> lock =
+      options_.files->Lock(directory_.ServerLockPath(share.server));
+  if (!lock.ok()) return lock.status();
+  lock_ = *std::move(lock);
+  job_id_ = share.job_id;
+  server_index_ = share.server;
+  server_count_ = share.map.servers();
+  store_ = store;
+  return RestoreNewest(share);
+}
+
+absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::RestoreNewest(
+    const JobShare& share) {
+  const absl::Duration begun = options_.clock->Now();
+  Restore::Request request;
+  request.directory = directory_.path();
+  request.job_id = share.job_id;
+  request.layout = &share.layout;
+  request.blocks = &share.map;
+  request.server_index = share.server;
+  const absl::StatusOr<std::unique_ptr<Restore>> restore = Restore::Open(options_.files, request);
+  if (absl::IsNotFound(restore.status())) return std::optional<Origin>();
+  if (!restore.ok()) return restore.status();
+  for (const std::string& reason : (*restore)->passed_over()) options_.say(reason);
+  BlockBuffer buffer;
+  for (size_t i = 0; i < (*restore)->blocks().size(); ++i) {
+    if (absl::Status read = (*restore)->ReadBlock(i, &buffer); !read.ok()) return read;
+    if (absl::Status taken = store_->Restore(buffer.image()); !taken.ok()) return taken;
+  }
+  origin_.checkpoint = (*restore)->checkpoint();
+  {
+    MutexLock lock(&mutex_);
+    committed_ = origin_.checkpoint;
+  }
+  options_.say(
+      absl::StrFormat("server %d has its %d blocks (%d MiB) back from checkpoint %d, after %.2f s",
+                      share.server, store_->owned(), store_->state_bytes() >> 20,
+                      origin_.checkpoint, absl::ToDoubleSeconds(options_.clock->Now() - begun)));
+  return std::optional<Origin>(origin_);
+}
+
+void JobDirectory::Describe(DurabilityStatus* status) {
+  status->set_has_directory(true);
+  status->set_restored_checkpoint(origin_.checkpoint);
+  status->set_replayed(origin_.replayed);
+  MutexLock lock(&mutex_);
+  status->set_checkpoint(committed_);
+  status->set_trouble(trouble_);
+}
+
+absl::StatusOr<ShardInfo> JobDirectory::WriteShard(uint64_t checkpoint) {
+  absl::StatusOr<ShardInfo> info = TryWriteShard(checkpoint);
+  Note(info.status());
+  return info;
+}
+
+absl::StatusOr<ShardInfo> JobDirectory::TryWriteShard(uint64_t checkpoint) {
+  const absl::Duration begun = options_.clock->Now();
+  if (absl::Status made = directory_.PrepareCheckpoint(checkpoint); !made.ok()) return made;
+  std::vector<ShardBlock> blocks;
+  for (size_t index = 0; index < store_->owned(); ++index) {
+    blocks.push_back({store_->range(index), store_->slots(index)});
+  }
+  ShardHeader header;
+  header.job_id = job_id_;
+  header.checkpoint = checkpoint;
+  header.server_index = server_index_;
+  header.server_count = server_count_;
+  absl::StatusOr<std::unique_ptr<ShardWriter>> writer = ShardWriter::Create(
+      options_.files, directory_.ShardPath(checkpoint, server_index_, server_count_), header,
+      std::move(blocks));
+  if (!writer.ok()) return writer.status();
+  if (copy_ == nullptr) copy_ = store_->MakeCopy();
+  absl::Duration longest_pause;
+  for (size_t index = 0; index < store_->owned(); ++index) {
+    if (abandoned_) return absl::CancelledError("the server stops");
+    const absl::StatusOr<absl::Duration> pause =
+        store_->Capture(index, *options_.clock, copy_.get());
+    if (!pause.ok()) return absl::FailedPreconditionError(pause.status().message());
+    longest_pause = std::max(longest_pause, *pause);
+    if (absl::Status written = (*writer)->Append(copy_->image()); !written.ok()) return written;
+  }
+  absl::StatusOr<ShardInfo> info = (*writer)->Finish();
+  if (!info.ok()) return info.status();
+  info->set_longest_pause_seconds(absl::ToDoubleSeconds(longest_pause));
+  info->set_seconds(absl::ToDoubleSeconds(options_.clock->Now() - begun));
+  return info;
+}
+
+absl::Status JobDirectory::Commit(const CommitCheckpointRequest& request) {
+  absl::Status status = directory_.WriteManifest(request.checkpoint(), request.manifest());
+  if (status.ok()) {
+    MutexLock lock(&mutex_);
+    committed_ = std::max(committed_, request.checkpoint());
+  }
+  if (status.ok()) {
+    status = directory_.Prune(server_index_, server_count_, request.checkpoint(),
+                              {request.keep().begin(), request.keep().end()});
+  }
+  Note(status);
+  return status;
+}
+
+void JobDirectory::Note(const absl::Status& status) {
+  MutexLock lock(&mutex_);
+  trouble_ = absl::IsCancelled(status) ? "" : std::string(status.message());
+}
+
+}  // namespace torchps

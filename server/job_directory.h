@@ -1,0 +1,83 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "checkpoint/checkpoint_directory.h"
+#include "checkpoint/file_system.h"
+#include "common/clock.h"
+#include "common/mutex.h"
+#include "proto/parameter_service.pb.h"
+#include "server/block_copy.h"
+#include "server/job_storage.h"
+
+namespace torchps {
+
+// One server's part of a job on a disk, in the directory that ps_server --dir names: brings the
+// blocks back when the job begins, and writes them as shards of checkpoints while it runs.
+//
+// Thread-safe, but WriteShard() and Commit() are one thread's (Checkpointer). No other process
+// works as this server in this directory as long as the object lives.
+class JobDirectory final : public JobStorage {
+ public:
+  struct Options {
+    // Borrowed.
+    FileSystem* files = nullptr;
+    const Clock* clock = nullptr;
+    std::string path;
+    // Takes one line for people: what was restored, what was passed over and why.
+    std::function<void(const std::string& line)> say = [](const std::string&) {};
+  };
+  explicit JobDirectory(Options options);
+
+  // FAILED_PRECONDITION: another process is this server here, or the directory is of another job;
+  // otherwise as JobStorage and FileSystem.
+  absl::StatusOr<std::optional<Origin>> Open(const JobShare& share, ParameterStore* store) override;
+  BlockJournal* journal() override { return nullptr; }
+  void Describe(DurabilityStatus* status) override;
+
+  // Writes all blocks, one after the other, each as it is when its turn comes. CANCELLED: Abandon()
+  // was called; FAILED_PRECONDITION: a block has no values yet; otherwise as FileSystem, after
+  // which nothing is left of the shard. REQUIRES: Open() was OK.
+  absl::StatusOr<ShardInfo> WriteShard(uint64_t checkpoint);
+
+  // The checkpoint is complete: its manifest is kept here too, and what it makes superfluous goes.
+  // Nothing is removed unless the checkpoint has been read back. INVALID_ARGUMENT: no manifest of
+  // this checkpoint; otherwise as FileSystem. REQUIRES: Open() was OK.
+  absl::Status Commit(const CommitCheckpointRequest& request);
+
+  // Lets a WriteShard() that is under way end soon.
+  void Abandon() { abandoned_ = true; }
+
+ private:
+  absl::StatusOr<std::optional<Origin>> RestoreNewest(const JobShare& share);
+  absl::StatusOr<ShardInfo> TryWriteShard(uint64_t checkpoint);
+  // Remembers the outcome of the last write for Describe().
+  void Note(const absl::Status& status);
+
+  const Options options_;
+  const CheckpointDirectory directory_;
+  std::atomic<bool> abandoned_{false};
+
+  // Set by Open().
+  std::unique_ptr<FileLock> lock_;
+  uint64_t job_id_ = 0;
+  int server_index_ = 0;
+  int server_count_ = 0;
+  ParameterStore* store_ = nullptr;
+  Origin origin_;
+  // Made for the first shard, and used for all of them.
+  std::unique_ptr<BlockCopy> copy_;
+
+  Mutex mutex_;
+  uint64_t committed_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string trouble_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace torchps
