@@ -1,0 +1,257 @@
+// The coordinator's process is killed at any moment of a job and started again on the same
+// directory and port: workers only see that it was away, and every sample is used once.
+
+#include <grpcpp/grpcpp.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/ids.h"
+#include "common/mutex.h"
+#include "common/split_mix64.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/coordinator.grpc.pb.h"
+#include "tests/testing/eventually.h"
+#include "tests/testing/program.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kSamples = 1600;
+
+JoinRequest SmallJob() {
+  JoinRequest request;
+  request.set_protocol_version(kProtocolVersion);
+  JobSpec& job = *request.mutable_job();
+  job.set_workers(3);
+  job.mutable_training()->set_epochs(2);
+  job.mutable_training()->set_batch_size(4);
+  job.mutable_training()->set_lease_batches(1);
+  job.mutable_optimizer()->mutable_sgd();
+  job.mutable_optimizer()->set_learning_rate(0.1);
+  // No checkpoint by itself: there are no blocks here to write.
+  job.mutable_durability()->set_checkpoint_seconds(0);
+  SegmentProto& segment = *request.mutable_layout()->add_segment();
+  segment.set_name("weight");
+  segment.add_shape(3);
+  segment.set_group(-1);
+  request.set_wanted_slot(-1);
+  request.set_host("here");
+  request.set_device("cpu");
+  request.set_train_samples(kSamples);
+  request.set_server_count(1);
+  return request;
+}
+
+// Speaks to the coordinator as a worker does: repeats a call until it is answered.
+class PatientWorker {
+ public:
+  PatientWorker(const std::string& address, uint64_t nonce) : nonce_(nonce) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
+    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 20);
+    arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
+    stub_ = Coordinator::NewStub(
+        grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+  }
+
+  grpc::Status Join(JoinRequest request = SmallJob()) {
+    request.set_nonce(nonce_);
+    JoinReply reply;
+    const grpc::Status status = Call(&Coordinator::Stub::Join, request, &reply);
+    slot_ = reply.slot();
+    incarnation_ = reply.incarnation();
+    return status;
+  }
+
+  void Start() {
+    AwaitStartRequest request;
+    request.set_slot(slot_);
+    request.set_incarnation(incarnation_);
+    AwaitStartReply reply;
+    do {
+      ASSERT_TRUE(Call(&Coordinator::Stub::AwaitStart, request, &reply).ok());
+      request.set_initialized(reply.action() == AwaitStartReply::INITIALIZE);
+    } while (reply.action() == AwaitStartReply::INITIALIZE);
+  }
+
+  // The ranges that it used, until the job is done or `leases` are used.
+  std::vector<DataLease> Work(std::atomic<int64_t>* finished) {
+    std::vector<DataLease> used;
+    NextWorkRequest request;
+    request.set_slot(slot_);
+    request.set_incarnation(incarnation_);
+    while (true) {
+      request.set_call(request.call() + 1);
+      NextWorkReply reply;
+      const grpc::Status status = Call(&Coordinator::Stub::NextWork, request, &reply);
+      EXPECT_TRUE(status.ok()) << status.error_message();
+      request.clear_finished_lease();
+      if (!status.ok() || reply.done()) return used;
+      request.set_idle(reply.go_idle());
+      if (reply.has_lease()) {
+        used.push_back(reply.lease());
+        request.set_finished_lease(reply.lease().id());
+        ++*finished;
+      }
+      if (reply.evaluate_epoch() == 0) continue;
+      ReportEvaluationRequest report;
+      report.set_slot(slot_);
+      report.set_incarnation(incarnation_);
+      report.mutable_result()->set_epoch(reply.evaluate_epoch());
+      ReportEvaluationReply reported;
+      EXPECT_TRUE(Call(&Coordinator::Stub::ReportEvaluation, report, &reported).ok());
+    }
+  }
+
+  JobStatus Status() {
+    JobStatus status;
+    EXPECT_TRUE(Call(&Coordinator::Stub::GetJobStatus, JobStatusRequest(), &status).ok());
+    return status;
+  }
+
+  grpc::Status TakeCheckpoint() {
+    CheckpointStatus status;
+    return Call(&Coordinator::Stub::TakeCheckpoint, TakeCheckpointRequest(), &status);
+  }
+
+ private:
+  template <typename Request, typename Reply>
+  grpc::Status Call(grpc::Status (Coordinator::Stub::*method)(grpc::ClientContext*, const Request&,
+                                                              Reply*),
+                    const Request& request, Reply* reply) {
+    const auto give_up = std::chrono::system_clock::now() + std::chrono::seconds(60);
+    while (true) {
+      grpc::ClientContext context;
+      context.set_deadline(give_up);
+      context.set_wait_for_ready(true);
+      const grpc::Status status = (stub_.get()->*method)(&context, request, reply);
+      if (status.error_code() != grpc::StatusCode::UNAVAILABLE ||
+          std::chrono::system_clock::now() > give_up) {
+        return status;
+      }
+    }
+  }
+
+  const uint64_t nonce_;
+  std::unique_ptr<Coordinator::Stub> stub_;
+  int slot_ = -1;
+  uint64_t incarnation_ = 0;
+};
+
+std::string NewDirectory() {
+  std::string name = absl::StrCat(getenv("TEST_TMPDIR"), "/job.XXXXXX");
+  return mkdtemp(name.data());
+}
+
+// Kills the server and starts it again where it was.
+void KillAndRestart(ServerProgram* server, const std::vector<std::string>& flags) {
+  const std::string address = server->address;
+  kill(server->program->pid(), SIGKILL);
+  server->program->AwaitExit();
+  std::vector<std::string> command = {"server/ps_server", absl::StrCat("--listen=", address)};
+  command.insert(command.end(), flags.begin(), flags.end());
+  server->program = std::make_unique<Program>(command);
+  ASSERT_NE(server->program->AwaitLine("torchps_server ready"), "");
+}
+
+TEST(CoordinatorRestartTest, KilledAtAnyMomentItComesBackAndEverySampleIsUsedOnce) {
+  const uint64_t seed = static_cast<uint64_t>(absl::GetCurrentTimeNanos());
+  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
+  uint64_t random = seed;
+  const std::vector<std::string> flags = {absl::StrCat("--dir=", NewDirectory())};
+  ServerProgram server = StartServerProgram(flags);
+  ASSERT_NE(server.address, "");
+
+  std::atomic<int64_t> finished{0};
+  std::atomic<int> done{0};
+  Mutex mutex;
+  std::vector<DataLease> used;
+  std::vector<std::thread> workers;
+  for (uint64_t i = 1; i <= 3; ++i) {
+    workers.emplace_back([&, i] {
+      PatientWorker worker(server.address, i);
+      ASSERT_TRUE(worker.Join().ok());
+      worker.Start();
+      const std::vector<DataLease> mine = worker.Work(&finished);
+      MutexLock lock(&mutex);
+      used.insert(used.end(), mine.begin(), mine.end());
+      ++done;
+    });
+  }
+  const int64_t leases = 2 * kSamples / 4;
+  int kills = 0;
+  for (int64_t next = 0; next < leases && done < 3; ++kills) {
+    // Before, during and after the start, and anywhere in between.
+    ASSERT_TRUE(Eventually([&] { return finished >= next || done == 3; }, absl::Seconds(60)));
+    KillAndRestart(&server, flags);
+    next = finished + 1 + static_cast<int64_t>(UniformBelow(random, leases / 6));
+  }
+  for (std::thread& worker : workers) worker.join();
+
+  std::set<std::pair<int, int64_t>> seen;
+  int64_t samples = 0;
+  for (const DataLease& lease : used) {
+    EXPECT_FALSE(lease.reissued());
+    EXPECT_TRUE(seen.insert({lease.epoch(), lease.begin()}).second) << "handed out twice";
+    samples += lease.end() - lease.begin();
+  }
+  EXPECT_EQ(samples, 2 * kSamples);
+  EXPECT_GE(kills, 3);
+  const JobStatus status = PatientWorker(server.address, 9).Status();
+  EXPECT_EQ(status.phase(), JobStatus::DONE);
+  EXPECT_EQ(status.slot_size(), 3) << "nobody had to join again";
+  for (const EpochBooks& books : status.epoch()) {
+    EXPECT_EQ(books.used(), kSamples);
+    EXPECT_EQ(books.reissued(), 0);
+  }
+  std::printf("killed %d times, %zu leases\n", kills, used.size());
+}
+
+TEST(CoordinatorRestartTest, ItSaysWhatItGoesOnWith) {
+  const std::vector<std::string> flags = {absl::StrCat("--dir=", NewDirectory())};
+  ServerProgram server = StartServerProgram(flags);
+  PatientWorker anna(server.address, 1);
+  ASSERT_TRUE(anna.Join().ok());
+  KillAndRestart(&server, flags);
+  anna.Status();
+  EXPECT_THAT(server.program->AwaitError("the coordinator is back"), HasSubstr("with 1 slot"));
+}
+
+TEST(CoordinatorRestartTest, WithoutADirectoryNothingIsKeptAndThatIsSaid) {
+  ServerProgram server = StartServerProgram();
+  PatientWorker anna(server.address, 1);
+  ASSERT_TRUE(anna.Join().ok());
+  const grpc::Status refused = anna.TakeCheckpoint();
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(refused.error_message(), HasSubstr("server 0 has no --dir"));
+  EXPECT_FALSE(anna.Status().checkpoint().enabled());
+}
+
+TEST(CoordinatorRestartTest, AResumeWithoutACheckpointIsRefusedInWords) {
+  const std::string directory = absl::StrCat("--dir=", NewDirectory());
+  ServerProgram server = StartServerProgram({directory, "--resume"});
+  PatientWorker anna(server.address, 1);
+  const grpc::Status refused = anna.Join();
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_THAT(refused.error_message(), HasSubstr("no checkpoint to go on from"));
+}
+
+}  // namespace
+}  // namespace torchps
