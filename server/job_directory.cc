@@ -1,6 +1,7 @@
 #include "server/job_directory.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "checkpoint/restore.h"
 #include "checkpoint/shard_writer.h"
 #include "common/check.h"
+#include "server/push_log/other_logs.h"
 
 namespace torchps {
 
@@ -29,7 +31,33 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::Open(const JobSh
   server_index_ = share.server;
   server_count_ = share.map.servers();
   store_ = store;
-  return RestoreNewest(share);
+  const absl::StatusOr<std::optional<Origin>> checkpoint = RestoreNewest(share);
+  if (!checkpoint.ok() || share.job.durability().level() != DurabilitySpec::LOG) return checkpoint;
+  return OpenLog(share, *checkpoint);
+}
+
+absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::OpenLog(
+    const JobShare& share, const std::optional<Origin>& checkpoint) {
+  const absl::Duration begun = options_.clock->Now();
+  const absl::Status others =
+      CheckLogsOfOtherCounts(*options_.files, directory_.path(), share.job_id, share.map.servers());
+  if (!others.ok()) return others;
+  JobLog::Options options;
+  options.files = options_.files;
+  options.clock = options_.clock;
+  options.directory = directory_.LogPath(share.server, share.map.servers());
+  options.has_checkpoint = checkpoint.has_value();
+  options.say = options_.say;
+  absl::StatusOr<std::unique_ptr<JobLog>> log = JobLog::Open(options, share, store_);
+  if (!log.ok()) return log.status();
+  log_ = *std::move(log);
+  if (!log_->existed()) return checkpoint;
+  origin_.from_log = true;
+  origin_.replayed = log_->replayed();
+  options_.say(absl::StrFormat("server %d has done %d changes of its push log again, after %.2f s",
+                               share.server, log_->replayed(),
+                               absl::ToDoubleSeconds(options_.clock->Now() - begun)));
+  return std::optional<Origin>(origin_);
 }
 
 absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::RestoreNewest(
@@ -66,9 +94,13 @@ void JobDirectory::Describe(DurabilityStatus* status) {
   status->set_has_directory(true);
   status->set_restored_checkpoint(origin_.checkpoint);
   status->set_replayed(origin_.replayed);
-  MutexLock lock(&mutex_);
-  status->set_checkpoint(committed_);
-  status->set_trouble(trouble_);
+  {
+    MutexLock lock(&mutex_);
+    status->set_checkpoint(committed_);
+    status->set_trouble(trouble_);
+  }
+  // What the log cannot write weighs more than what a checkpoint could not.
+  if (log_ != nullptr) log_->Describe(status);
 }
 
 absl::StatusOr<ShardInfo> JobDirectory::WriteShard(uint64_t checkpoint) {
@@ -94,6 +126,8 @@ absl::StatusOr<ShardInfo> JobDirectory::TryWriteShard(uint64_t checkpoint) {
       std::move(blocks));
   if (!writer.ok()) return writer.status();
   if (copy_ == nullptr) copy_ = store_->MakeCopy();
+  // Before the first copy, so that the copies have all that is logged so far.
+  if (log_ != nullptr) covered_[checkpoint] = log_->Rotate();
   absl::Duration longest_pause;
   for (size_t index = 0; index < store_->owned(); ++index) {
     if (abandoned_) return absl::CancelledError("the server stops");
@@ -119,6 +153,11 @@ absl::Status JobDirectory::Commit(const CommitCheckpointRequest& request) {
   if (status.ok()) {
     status = directory_.Prune(server_index_, server_count_, request.checkpoint(),
                               {request.keep().begin(), request.keep().end()});
+  }
+  if (const auto covered = covered_.find(request.checkpoint());
+      status.ok() && covered != covered_.end()) {
+    status = log_->DropThrough(covered->second);
+    covered_.erase(covered_.begin(), std::next(covered));
   }
   Note(status);
   return status;

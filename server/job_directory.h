@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 #include "proto/parameter_service.pb.h"
 #include "server/block_copy.h"
 #include "server/job_storage.h"
+#include "server/push_log/job_log.h"
 
 namespace torchps {
 
@@ -39,7 +41,7 @@ class JobDirectory final : public JobStorage {
   // FAILED_PRECONDITION: another process is this server here, or the directory is of another job;
   // otherwise as JobStorage and FileSystem.
   absl::StatusOr<std::optional<Origin>> Open(const JobShare& share, ParameterStore* store) override;
-  BlockJournal* journal() override { return nullptr; }
+  BlockJournal* journal() override { return log_.get(); }
   void Describe(DurabilityStatus* status) override;
 
   // Writes all blocks, one after the other, each as it is when its turn comes. CANCELLED: Abandon()
@@ -57,6 +59,10 @@ class JobDirectory final : public JobStorage {
 
  private:
   absl::StatusOr<std::optional<Origin>> RestoreNewest(const JobShare& share);
+  // Brings the blocks from where the checkpoint has them to the end of the push log, and journals
+  // into it from now on.
+  absl::StatusOr<std::optional<Origin>> OpenLog(const JobShare& share,
+                                                const std::optional<Origin>& checkpoint);
   absl::StatusOr<ShardInfo> TryWriteShard(uint64_t checkpoint);
   // Remembers the outcome of the last write for Describe().
   void Note(const absl::Status& status);
@@ -72,6 +78,11 @@ class JobDirectory final : public JobStorage {
   int server_count_ = 0;
   ParameterStore* store_ = nullptr;
   Origin origin_;
+  // With durability LOG only; its thread uses the store.
+  std::unique_ptr<JobLog> log_;
+  // By checkpoint: the last record of the log that its shard makes superfluous. Of the thread that
+  // writes shards.
+  std::map<uint64_t, uint64_t> covered_;
   // Made for the first shard, and used for all of them.
   std::unique_ptr<BlockCopy> copy_;
 

@@ -98,9 +98,9 @@ class ParameterServer {
   // Set once under the mutex, then read without it.
   std::atomic<HostedJob*> job_{nullptr};
   Mutex mutex_;
-  std::unique_ptr<HostedJob> owned_job_ ABSL_GUARDED_BY(mutex_);
-  // Null where the job is not kept. Their threads use the job, so they end first.
+  // Null where the job is not kept. The job uses the directory and the checkpointer both.
   std::unique_ptr<JobDirectory> directory_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<HostedJob> owned_job_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Checkpointer> checkpointer_ ABSL_GUARDED_BY(mutex_);
 };
 
