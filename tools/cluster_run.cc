@@ -132,6 +132,7 @@ absl::Status ClusterRun::MakeReport(bool finished) {
     (part->is_server ? report.server_restarts : report.worker_restarts) +=
         part->restarts.restarts();
   }
+  if (options_.on_report) options_.on_report(*job, report);
   if (!report.epochs.empty()) out_ << "\n" << ReportText(report) << std::flush;
   if (!options_.report_file.empty()) {
     const absl::Status written = WriteFileAtomically(options_.report_file, ReportJson(report));
@@ -156,8 +157,17 @@ absl::Status ClusterRun::StopParts(bool servers) {
   for (ChildProcess* process : Processes(servers)) {
     if (process->running()) running.push_back(process);
   }
+  if (!servers || running.empty()) return StopAll(running);
+  // The first one takes the last checkpoint, of all of them.
+  const absl::Status first = StopAll({running.front()});
+  running.erase(running.begin());
+  const absl::Status others = StopAll(running);
+  return first.ok() ? others : first;
+}
+
+absl::Status ClusterRun::StopAll(const std::vector<ChildProcess*>& children) {
   StopChildren(
-      running, interrupt_fd_, options_.stop_grace, clock_,
+      children, interrupt_fd_, options_.stop_grace, clock_,
       [this](const ChildProcess& child, ChildProcess::Stream stream, absl::string_view line) {
         for (const auto& part : parts_) {
           if (part->process.get() == &child) HandleLine(*part, stream, line);
@@ -165,7 +175,7 @@ absl::Status ClusterRun::StopParts(bool servers) {
       });
   for (const auto& part : parts_) {
     const bool asked =
-        std::find(running.begin(), running.end(), part->process.get()) != running.end();
+        std::find(children.begin(), children.end(), part->process.get()) != children.end();
     if (asked && part->process->exit_code() != 0) {
       return Failure(*part, absl::StrCat("did not stop well: it ", part->process->ExitReason()));
     }

@@ -37,6 +37,9 @@ namespace torchps {
 // thread-safe; Run is called once. Borrows the streams and the clock.
 class ClusterRun {
  public:
+  // Gets what the coordinator said last, and the report of it.
+  using OnReport = std::function<void(const JobStatus& job, const Report& report)>;
+
   struct Options {
     LaunchOptions launch;
     Hosts hosts;
@@ -47,6 +50,7 @@ class ClusterRun {
     absl::Duration stop_grace = absl::Seconds(5);       // from asking to killing
     absl::Duration answer_timeout = absl::Seconds(5);   // for each question of the report
     RestartPolicy::Options restarts;                    // of each part
+    OnReport on_report;                                 // may be null
     // Does harm to the parts on purpose, and watches them; null: nothing of that. Borrowed.
     FaultPlan* faults = nullptr;
   };
@@ -88,6 +92,7 @@ class ClusterRun {
   // Workers first, then servers. An error if one had to be killed or ended badly.
   absl::Status StopEverything();
   absl::Status StopParts(bool servers);
+  absl::Status StopAll(const std::vector<ChildProcess*>& children);
 
   absl::Status StartPart(bool is_server, int index);
   ChildProcess::Options ProgramOf(const Part& part) const;

@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/exit_codes.h"
+#include "tools/doctor_command.h"
+#include "tools/drill_command.h"
 #include "tools/export_command.h"
 #include "tools/flag_table.h"
 #include "tools/report_command.h"
@@ -29,6 +31,14 @@ constexpr Command kCommands[] = {
      "psctl run --job=deploy/jobs/mlp_digits.textproto --servers=2 --workers=3 "
      "--report=report.json",
      &RunFlags, &RunCommand},
+    {"doctor", "Looks at what a run will need, before it does.",
+     "psctl doctor --job=deploy/jobs/mlp_digits.textproto --dir=/data/run1 "
+     "--servers=alpha:7000,beta:7000",
+     &DoctorFlags, &DoctorCommand},
+    {"drill", "Runs a job whose parts are killed and frozen, and tells what it survived.",
+     "psctl drill --job=deploy/jobs/mlp_digits.textproto --servers=2 --workers=3 "
+     "--kill=server:every=5s --freeze=worker:every=8s --seconds=60",
+     &DrillFlags, &DrillCommand},
     {"status", "Shows what a running cluster is doing.",
      "psctl status --servers=127.0.0.1:4711,127.0.0.1:4712 --watch", &StatusFlags, &StatusCommand},
     {"report", "Reports on a cluster's job, now or when it has ended.",

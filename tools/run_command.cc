@@ -127,15 +127,6 @@ int ThreadsPerWorker(size_t workers) {
   return std::max(1, cores / static_cast<int>(workers));
 }
 
-ProgressView::Options ViewOfTerminal() {
-  ProgressView::Options view;
-  const char* const kind = std::getenv("TERM");
-  view.terminal = isatty(STDOUT_FILENO) == 1 && kind != nullptr && std::string(kind) != "dumb";
-  winsize size = {};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) view.columns = size.ws_col;
-  return view;
-}
-
 absl::Status PlanDirectory(const FlagValues& flags, LaunchOptions& launch) {
   launch.resume = flags.Has("resume");
   if (!flags.Has("dir")) {
@@ -261,8 +252,18 @@ absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
   return options;
 }
 
+ProgressView::Options ViewOfTerminal() {
+  ProgressView::Options view;
+  const char* const kind = std::getenv("TERM");
+  view.terminal = isatty(STDOUT_FILENO) == 1 && kind != nullptr && std::string(kind) != "dumb";
+  winsize size = {};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) view.columns = size.ws_col;
+  return view;
+}
+
 int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream& error,
-                   const Clock& clock, int interrupt_fd) {
+                   const Clock& clock, int interrupt_fd, ClusterRun::OnReport on_report) {
+  options.on_report = std::move(on_report);
   std::string temporary;
   if (options.launch.dir.empty() && !options.launch.elsewhere &&
       options.job.durability().level() != DurabilitySpec::NONE) {

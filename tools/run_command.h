@@ -20,10 +20,14 @@ std::vector<FlagSpec> RunFlags();
 absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
                                             const std::string& program_directory);
 
+// How much of the terminal there is to draw on.
+ProgressView::Options ViewOfTerminal();
+
 // Runs it, with a directory of its own for the servers' state where none is named: removed when the
-// run has ended well, otherwise told. Returns the exit code.
+// run has ended well, otherwise told. `on_report` gets the books, if there are any. Returns the
+// exit code.
 int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream& error,
-                   const Clock& clock, int interrupt_fd);
+                   const Clock& clock, int interrupt_fd, ClusterRun::OnReport on_report = nullptr);
 
 // Plans and runs; returns the exit code. Complaints go to `error`, all else to `out`.
 int RunCommand(const FlagValues& flags, std::ostream& out, std::ostream& error);

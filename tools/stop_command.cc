@@ -7,7 +7,8 @@
 namespace torchps {
 namespace {
 
-constexpr absl::Duration kStopTimeout = absl::Seconds(15);
+// A last checkpoint may have to be written.
+constexpr absl::Duration kStopTimeout = absl::Seconds(60);
 
 }  // namespace
 
@@ -18,8 +19,8 @@ std::vector<FlagSpec> StopFlags() {
 int StopCluster(ClusterClient& cluster, std::ostream& out, std::ostream& error) {
   int stopped = 0;
   int stayed = 0;
-  // The last one first: server 0 knows about the job and stays to the end.
-  for (int i = static_cast<int>(cluster.addresses().size()) - 1; i >= 0; --i) {
+  // Server 0 first: it takes the last checkpoint, of all of them.
+  for (int i = 0; i < static_cast<int>(cluster.addresses().size()); ++i) {
     const std::string& address = cluster.addresses()[i];
     const absl::Status status = cluster.Shutdown(i, "psctl stop", kStopTimeout);
     if (status.ok()) {

@@ -210,6 +210,11 @@ int TrainMain(int argc, char** argv, const TaskFactory& factory) {
       });
       stop.Stop(signals.Wait());
       trainer.join();
+      // Told to stop, it has: what it had in hand is given back, and its slot is free.
+      if (absl::IsCancelled(result)) {
+        PrintLine(stdout, absl::StrCat("torchps_worker stopped: ", stop.reason()));
+        result = absl::OkStatus();
+      }
     }
   }
   if (!result.ok()) PrintLine(stderr, absl::StrCat(program, ": ", result.message()));

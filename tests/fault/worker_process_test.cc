@@ -149,10 +149,27 @@ TEST(WorkerProcess, WrongOnesAreRefusedInOneSentenceAndTheRunningJobGoesOn) {
   EXPECT_TRUE(healthy.running());
   const size_t lines = healthy.out().size();
   healthy.AskToStop();
-  ExpectEnd(healthy, ExitCode::kFailed, {"terminated"});
+  EXPECT_EQ(healthy.AwaitExit(), 0) << ::testing::PrintToString(healthy.error());
+  EXPECT_EQ(healthy.out().back(), "torchps_worker stopped: terminated");
   EXPECT_GT(healthy.out().size(), lines) << "it went on telling its progress";
   EXPECT_TRUE(first.program->running());
   EXPECT_TRUE(second.program->running());
+}
+
+TEST(WorkerProcess, ToldToStopItGivesBackItsDataForAnotherToFinishTheJob) {
+  const ServerProgram server = StartServerProgram();
+  const std::vector<std::string> long_job = {"--set=training.epochs=30"};
+  Program first(WorkerCommand(server.address, long_job));
+  ASSERT_NE(first.AwaitLine("torchps_worker progress "), "");
+  first.AskToStop();
+  EXPECT_EQ(first.AwaitExit(), 0) << ::testing::PrintToString(first.error());
+  EXPECT_EQ(first.out().back(), "torchps_worker stopped: terminated");
+
+  // Its slot is free at once, and what it had not used comes back: the job ends with every sample.
+  Program second(WorkerCommand(server.address, {long_job[0], "--slot=0"}));
+  EXPECT_EQ(second.AwaitExit(), 0) << ::testing::PrintToString(second.error());
+  EXPECT_THAT(second.out().back(), HasSubstr("torchps_worker done slot=0"));
+  EXPECT_TRUE(second.error().empty()) << ::testing::PrintToString(second.error());
 }
 
 TEST(WorkerProcess, StartedBeforeItsServerSaysWhatItWaitsForAndThenTrains) {

@@ -118,7 +118,7 @@ TEST(StopClusterTest, TheServerThatKnowsTheJobIsStoppedLast) {
   FakeCluster cluster;
   std::ostringstream out, error;
   EXPECT_EQ(StopCluster(cluster, out, error), 0);
-  EXPECT_EQ(cluster.shut_down, (std::vector<int>{1, 0}));
+  EXPECT_EQ(cluster.shut_down, (std::vector<int>{0, 1}));
   EXPECT_EQ(out.str(),
             "server 1 at 127.0.0.1:4712 has stopped\nserver 0 at 127.0.0.1:4711 has stopped\n");
 }
