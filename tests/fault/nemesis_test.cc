@@ -345,11 +345,11 @@ TEST_P(NemesisTest, WhatIsAcknowledgedIsAppliedOnce) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, NemesisTest,
-                         ::testing::Values(NemesisCase{"Workers", DurabilitySpec::NONE, false}),
-                         [](const ::testing::TestParamInfo<NemesisCase>& info) {
-                           return info.param.name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Levels, NemesisTest,
+    ::testing::Values(NemesisCase{"Workers", DurabilitySpec::NONE, false},
+                      NemesisCase{"Checkpoint", DurabilitySpec::CHECKPOINT, true}),
+    [](const ::testing::TestParamInfo<NemesisCase>& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace torchps
