@@ -26,7 +26,7 @@ struct NemesisJob {
   ModelLayout layout;
   BlockMap map;
 
-  static NemesisJob Create(DurabilitySpec::Level level);
+  static NemesisJob Create(DurabilitySpec::Level level, double checkpoint_seconds = 0.5);
 
   // Of a block, the gradient named (slot, step).
   static std::vector<float> Gradient(SlotId slot, Step step);

@@ -348,7 +348,8 @@ TEST_P(NemesisTest, WhatIsAcknowledgedIsAppliedOnce) {
 INSTANTIATE_TEST_SUITE_P(
     Levels, NemesisTest,
     ::testing::Values(NemesisCase{"Workers", DurabilitySpec::NONE, false},
-                      NemesisCase{"Checkpoint", DurabilitySpec::CHECKPOINT, true}),
+                      NemesisCase{"Checkpoint", DurabilitySpec::CHECKPOINT, true},
+                      NemesisCase{"Log", DurabilitySpec::LOG, true}),
     [](const ::testing::TestParamInfo<NemesisCase>& info) { return info.param.name; });
 
 }  // namespace

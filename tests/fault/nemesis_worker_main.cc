@@ -1,5 +1,6 @@
-// nemesis_worker SERVERS SLOT JOURNAL LEVEL: pushes counters (tests/fault/nemesis_job.h) at all
-// servers until SIGTERM, by Protobuf's own stubs, and writes down what happens before it goes on.
+// nemesis_worker SERVERS SLOT JOURNAL LEVEL [CHECKPOINT_SECONDS]: pushes counters
+// (tests/fault/nemesis_job.h) at all servers until SIGTERM, by Protobuf's own stubs, and writes
+// down what happens before it goes on.
 
 #include <unistd.h>
 
@@ -196,8 +197,7 @@ class Pusher {
 };
 
 absl::Status Work(const std::vector<std::string>& addresses, SlotId slot,
-                  const std::string& journal_path, DurabilitySpec::Level level, StopLatch* stop) {
-  const NemesisJob job = NemesisJob::Create(level);
+                  const std::string& journal_path, const NemesisJob& job, StopLatch* stop) {
   const SteadyClock clock;
   std::vector<ServerEndpoint> servers;
   for (const std::string& address : addresses) {
@@ -260,9 +260,11 @@ absl::Status Work(const std::vector<std::string>& addresses, SlotId slot,
 int Main(int argc, char** argv) {
   DurabilitySpec::Level level;
   SlotId slot = 0;
-  if (argc != 5 || !absl::SimpleAtoi(argv[2], &slot) ||
-      !DurabilitySpec::Level_Parse(argv[4], &level)) {
-    Say("usage: nemesis_worker SERVERS SLOT JOURNAL LEVEL");
+  double checkpoint_seconds = 0.5;
+  if (argc < 5 || argc > 6 || !absl::SimpleAtoi(argv[2], &slot) ||
+      !DurabilitySpec::Level_Parse(argv[4], &level) ||
+      (argc == 6 && !absl::SimpleAtod(argv[5], &checkpoint_seconds))) {
+    Say("usage: nemesis_worker SERVERS SLOT JOURNAL LEVEL [CHECKPOINT_SECONDS]");
     return static_cast<int>(ExitCode::kUsage);
   }
   StopSignal signals;
@@ -271,7 +273,8 @@ int Main(int argc, char** argv) {
   StopLatch stop;
   absl::Status result;
   std::thread trainer([&] {
-    result = Work(absl::StrSplit(argv[1], ','), slot, argv[3], level, &stop);
+    result = Work(absl::StrSplit(argv[1], ','), slot, argv[3],
+                  NemesisJob::Create(level, checkpoint_seconds), &stop);
     signals.Request("finished");
   });
   stop.Stop(signals.Wait());

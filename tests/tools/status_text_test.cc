@@ -114,13 +114,13 @@ TEST(StatusTextTest, AGatheringJobSaysHowManyHaveCome) {
   EXPECT_EQ(text.find("digits is gathering: 1 of 3 workers joined\n"), 0u) << text;
 }
 
-TEST(StopClusterTest, TheServerThatKnowsTheJobIsStoppedLast) {
+TEST(StopClusterTest, TheServerThatTakesTheLastCheckpointIsStoppedFirst) {
   FakeCluster cluster;
   std::ostringstream out, error;
   EXPECT_EQ(StopCluster(cluster, out, error), 0);
   EXPECT_EQ(cluster.shut_down, (std::vector<int>{0, 1}));
   EXPECT_EQ(out.str(),
-            "server 1 at 127.0.0.1:4712 has stopped\nserver 0 at 127.0.0.1:4711 has stopped\n");
+            "server 0 at 127.0.0.1:4711 has stopped\nserver 1 at 127.0.0.1:4712 has stopped\n");
 }
 
 TEST(StopClusterTest, AServerAlreadyGoneIsNamedAndIsNoFailure) {

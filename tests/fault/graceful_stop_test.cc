@@ -1,0 +1,149 @@
+// A cluster of processes that is told to stop, by SIGTERM or by a peer, keeps everything: each part
+// exits with 0, and what was acknowledged is there when it is started again.
+
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "grpcpp/client_context.h"
+#include "gtest/gtest.h"
+#include "proto/grpc_process.h"
+#include "tests/fault/nemesis_journal.h"
+#include "tests/testing/eventually.h"
+#include "tests/testing/plain_worker.h"
+#include "tests/testing/program.h"
+
+namespace torchps {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(60);
+
+class GracefulStopTest : public ::testing::TestWithParam<bool> {
+ protected:
+  static void SetUpTestSuite() { PrepareGrpcProcess(); }
+
+  void SetUp() override {
+    folder_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/",
+                           ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::create_directories(folder_);
+    addresses_.resize(NemesisJob::kServers);
+  }
+
+  void StartServers() {
+    servers_.clear();
+    for (std::string& address : addresses_) {
+      std::vector<std::string> flags = {"--dir=" + folder_ + "/state"};
+      if (!address.empty()) flags.push_back("--listen=" + address);
+      servers_.push_back(StartServerProgram(flags));
+      ASSERT_NE(servers_.back().address, "");
+      address = servers_.back().address;
+    }
+  }
+  void StartWorkers() {
+    workers_.clear();
+    for (SlotId slot = 0; slot < NemesisJob::kSlots; ++slot) {
+      // No checkpoint comes by its time but the first.
+      workers_.push_back(std::make_unique<Program>(
+          std::vector<std::string>{"tests/fault/nemesis_worker", absl::StrJoin(addresses_, ","),
+                                   absl::StrCat(slot), JournalOf(slot), "CHECKPOINT", "3600"}));
+    }
+  }
+  void AwaitSteps(int64_t steps) {
+    const std::vector<NemesisBook> before = Books();
+    ASSERT_TRUE(Eventually(
+        [&] {
+          const std::vector<NemesisBook> books = Books();
+          for (SlotId slot = 0; slot < NemesisJob::kSlots; ++slot) {
+            workers_[slot]->AwaitExit(absl::ZeroDuration());
+            if (books[slot].steps < before[slot].steps + steps) return false;
+          }
+          return true;
+        },
+        kPatience))
+        << absl::StrJoin(workers_[0]->error(), "\n");
+  }
+  void StopWorkers() {
+    for (const auto& worker : workers_) worker->AskToStop();
+    for (const auto& worker : workers_) {
+      EXPECT_EQ(worker->AwaitExit(kPatience), 0) << absl::StrJoin(worker->error(), "\n");
+    }
+  }
+  // The first one first: it takes the last checkpoint, of all of them.
+  void StopServers() {
+    for (const ServerProgram& server : servers_) {
+      if (GetParam()) {
+        const auto stub = ParameterService::NewStub(PlainChannel(server.address));
+        grpc::ClientContext context;
+        ShutdownReply reply;
+        EXPECT_TRUE(stub->Shutdown(&context, ShutdownRequest(), &reply).ok());
+      } else {
+        server.program->AskToStop();
+      }
+      EXPECT_EQ(server.program->AwaitExit(kPatience), 0)
+          << absl::StrJoin(server.program->error(), "\n");
+    }
+  }
+
+  std::string JournalOf(SlotId slot) { return absl::StrCat(folder_, "/journal.", slot); }
+  std::vector<NemesisBook> Books() {
+    static const NemesisJob job = NemesisJob::Create(DurabilitySpec::CHECKPOINT);
+    std::vector<NemesisBook> books;
+    for (SlotId slot = 0; slot < NemesisJob::kSlots; ++slot) {
+      books.push_back(NemesisBook::Read(JournalOf(slot), job.map));
+    }
+    return books;
+  }
+
+  std::string folder_;
+  std::vector<std::string> addresses_;
+  std::vector<ServerProgram> servers_;
+  std::vector<std::unique_ptr<Program>> workers_;
+};
+
+TEST_P(GracefulStopTest, NothingIsLostThoughNoCheckpointWasDue) {
+  ASSERT_NO_FATAL_FAILURE(StartServers());
+  StartWorkers();
+  ASSERT_NO_FATAL_FAILURE(AwaitSteps(200));
+  StopWorkers();
+  StopServers();
+
+  ASSERT_NO_FATAL_FAILURE(StartServers());
+  StartWorkers();
+  ASSERT_NO_FATAL_FAILURE(AwaitSteps(20));
+  StopWorkers();
+  for (const NemesisBook& book : Books()) {
+    EXPECT_EQ(book.incarnations, 2);
+    EXPECT_EQ(book.restored_lives, NemesisJob::kServers) << "they went on from what was there";
+    EXPECT_EQ(book.rolled_back, 0);
+    EXPECT_TRUE(book.broken_promises.empty()) << book.broken_promises[0];
+  }
+  StopServers();
+}
+
+TEST_P(GracefulStopTest, WorkersThatPushWhileItStopsLoseNothingThatTheServersHadTold) {
+  ASSERT_NO_FATAL_FAILURE(StartServers());
+  StartWorkers();
+  ASSERT_NO_FATAL_FAILURE(AwaitSteps(200));
+  StopServers();
+  // They wait for their servers, and go on when these are back.
+  ASSERT_NO_FATAL_FAILURE(StartServers());
+  ASSERT_NO_FATAL_FAILURE(AwaitSteps(50));
+  StopWorkers();
+  for (const NemesisBook& book : Books()) {
+    EXPECT_EQ(book.incarnations, 1) << "nobody had to join again";
+    EXPECT_TRUE(book.broken_promises.empty()) << book.broken_promises[0];
+  }
+  StopServers();
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, GracefulStopTest, ::testing::Bool(),
+                         [](const ::testing::TestParamInfo<bool>& info) {
+                           return info.param ? "ByAPeer" : "BySignal";
+                         });
+
+}  // namespace
+}  // namespace torchps
