@@ -40,6 +40,8 @@ ABSL_FLAG(int, servers, 1, "servers that share the model");
 ABSL_FLAG(std::string, transport, "tcp", "tcp or shm");
 ABSL_FLAG(std::string, encoding, "float32", "float32, bfloat16, float16, int8 or top_k");
 ABSL_FLAG(std::string, optimizer, "sgd {}", "OptimizerSpec in text format, without its rate");
+ABSL_FLAG(std::string, durability, "none",
+          "none or log; log needs --server_flags=--dir=DIR with a new DIR");
 ABSL_FLAG(double, seconds, 0.5, "how long a repetition lasts");
 ABSL_FLAG(int, least, 3, "operations that a repetition has at least, however long they take");
 ABSL_FLAG(int, repetitions, 5, "of each case");
@@ -84,6 +86,7 @@ absl::StatusOr<Scenario> ScenarioFromFlags() {
   scenario.transport = absl::GetFlag(FLAGS_transport);
   scenario.encoding = absl::GetFlag(FLAGS_encoding);
   scenario.optimizer = absl::GetFlag(FLAGS_optimizer);
+  scenario.durability = absl::GetFlag(FLAGS_durability);
   if (scenario.workers < 1 || scenario.servers < 1) {
     return absl::InvalidArgumentError("--workers and --servers are at least 1");
   }
@@ -93,6 +96,10 @@ absl::StatusOr<Scenario> ScenarioFromFlags() {
   if (scenario.transport != "tcp" && scenario.transport != "shm") {
     return absl::InvalidArgumentError(
         absl::StrCat("--transport is ", scenario.transport, "; expected tcp or shm"));
+  }
+  if (scenario.durability != "none" && scenario.durability != "log") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--durability is ", scenario.durability, "; expected none or log"));
   }
   return scenario;
 }
@@ -115,6 +122,7 @@ void Print(const Scenario& scenario, Cast cast, const std::string& case_name,
   json["transport"] = in_memory ? "memory" : scenario.transport;
   json["encoding"] = scenario.encoding;
   json["optimizer"] = scenario.optimizer;
+  json["durability"] = scenario.durability;
   json["gbps"] = Rounded(measured.gbps);
   json["cpu_s_per_gb"] = Rounded(measured.cpu_s_per_gb);
   json["calls_per_s"] = Rounded(measured.calls_per_s);

@@ -24,6 +24,8 @@ struct Scenario {
   std::string encoding = "float32";
   // OptimizerSpec in text format but for its rate.
   std::string optimizer = "sgd {}";
+  // "none", or "log": every push is on the disk before it is answered; needs servers with --dir.
+  std::string durability = "none";
 };
 
 // Which processes a case needs beside the workers.

@@ -71,6 +71,8 @@ absl::StatusOr<JobSpec> JobOf(const Scenario& scenario) {
   job.mutable_wire()->mutable_pull()->set_kind(kind == EncodingSpec::TOP_K ? EncodingSpec::FLOAT32
                                                                            : kind);
   job.mutable_wire()->set_shared_memory(scenario.transport == "shm");
+  job.mutable_durability()->set_level(scenario.durability == "log" ? DurabilitySpec::LOG
+                                                                   : DurabilitySpec::NONE);
   return NormalizeJobSpec(std::move(job));
 }
 
