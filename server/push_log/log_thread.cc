@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace torchps {
 namespace {
@@ -57,8 +58,8 @@ void LogThread::Run() {
     }
     if (!trouble.empty() && *wrote) {
       trouble.clear();
-      tell_(absl::StrCat("the push log is written again, after ",
-                         absl::FormatDuration(clock_->Now() - since), "; nothing is lost"));
+      tell_(absl::StrFormat("the push log is written again, after %.1f s; nothing is lost",
+                            absl::ToDoubleSeconds(clock_->Now() - since)));
     }
     if (*wrote) continue;
     if (last) return;

@@ -249,6 +249,9 @@ absl::Status PushLog::OpenSegment(const Group& group) {
   if (status.ok()) status = files_->Rename(temporary, path);
   if (status.ok()) status = files_->SyncDirectory(options_.directory);
   if (!status.ok()) return status;
+  // Anew, since sentences about a file name it by what it was opened as.
+  file = files_->OpenForAppend(path);
+  if (!file.ok()) return file.status();
   file_ = *std::move(file);
   segment_bytes_ = file_->size();
   MutexLock lock(&mutex_);

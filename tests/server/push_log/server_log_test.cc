@@ -1,0 +1,231 @@
+// A whole server with durability LOG, on a disk that breaks.
+
+#include <atomic>
+#include <cerrno>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/grpc_process.h"
+#include "proto/layout_codec.h"
+#include "server/server.h"
+#include "tests/testing/checkpoint_driver.h"
+#include "tests/testing/eventually.h"
+#include "tests/testing/faulty_file_system.h"
+#include "tests/testing/job_harness.h"
+#include "tests/testing/plain_worker.h"
+#include "tests/testing/shared_worker.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+using Operation = FaultyFileSystem::Operation;
+using Fault = FaultyFileSystem::Fault;
+
+class ServerLogTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { PrepareGrpcProcess(); }
+
+  void Start(const std::string& dir = "/ps") {
+    Server::Options options;
+    options.clock = &clock_;
+    options.seed = ++lives_;
+    options.files = &files_;
+    options.dir = dir;
+    options.say = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
+    auto server = Server::Start(options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+
+  // A power cut.
+  void Crash(uint64_t seed) {
+    files_.PowerOffAt(1);
+    server_ = nullptr;
+    files_.Crash(seed);
+  }
+
+  static HelloRequest Hello(int64_t elements, SlotId slot = 0) {
+    JobHarness::Options model;
+    model.trained = elements;
+    model.averaged = 100;
+    model.block_elements = elements / 5;
+    model.job = "durability { level: LOG } optimizer { adam {} }";
+    HelloRequest hello = JobHarness::Hello(model);
+    hello.set_slot(slot);
+    hello.set_incarnation(slot + 1);
+    return hello;
+  }
+
+  // The disk is full while this holds.
+  std::atomic<bool> full_{false};
+  FaultyFileSystem files_;
+  SteadyClock clock_;
+  std::unique_ptr<Server> server_;
+  uint64_t lives_ = 0;
+};
+
+TEST_F(ServerLogTest, ComesBackFromCheckpointAndLogWithTheSameBits) {
+  Start();
+  HelloRequest hello = Hello(50000);
+  std::vector<std::vector<float>> values;
+  std::vector<Version> versions;
+  {
+    SharedWorker near(PlainChannel(server_->address()), hello);
+    ASSERT_TRUE(near.Hello().ok());
+    ASSERT_TRUE(near.shares());
+    ASSERT_TRUE(near.plain().Initialize(0.5f).ok());
+    PlainWorker far(PlainChannel(server_->address()), Hello(50000, 1));
+    ASSERT_TRUE(far.Hello().ok());
+    CheckpointDriver::Options driver;
+    driver.job = hello.job();
+    driver.layout = *DecodeLayout(hello.layout());
+    driver.job_id = hello.job_id();
+    driver.addresses = {server_->address()};
+    CheckpointDriver checkpoints(driver);
+    for (Step step = 1; step <= 12; ++step) {
+      ASSERT_TRUE(near.Pull(step - 1).ok());
+      for (const BlockRange& block : near.plain().blocks()) {
+        for (float& element : near.Gradient(block.id)) {
+          element = static_cast<float>(step) / static_cast<float>(block.id + 3);
+        }
+      }
+      const auto shared = near.Push(step);
+      ASSERT_TRUE(shared.ok()) << shared.status();
+      ASSERT_TRUE(far.Pull(step - 1).ok());
+      const auto pushed = far.Push(step, -0.125f);
+      ASSERT_TRUE(pushed.ok()) << pushed.status();
+      if (step == 6) {
+        ASSERT_EQ(checkpoints.Take(), absl::OkStatus());
+        EXPECT_EQ(files_.List("/ps/log-0-of-1")->size(), 1u) << "the segments before it went";
+      }
+    }
+    ASSERT_TRUE(far.ReadOnlyPull().ok());
+    values = far.values();
+    versions = far.versions();
+    const auto status = far.Status();
+    ASSERT_TRUE(status.ok());
+    EXPECT_GT(status->durability().log_records(), 100u);
+    EXPECT_GT(status->durability().log_syncs(), 0u);
+  }
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    Crash(seed);
+    Start();
+    PlainWorker worker(PlainChannel(server_->address()), Hello(50000, 1));
+    ASSERT_TRUE(worker.Hello().ok());
+    const Restored& restored = worker.hello_reply().restored();
+    EXPECT_TRUE(restored.from_log());
+    EXPECT_EQ(restored.checkpoint(), 1u);
+    for (const Step step : restored.block_step()) EXPECT_EQ(step, 12);
+    ASSERT_TRUE(worker.ReadOnlyPull().ok());
+    EXPECT_EQ(worker.values(), values);
+    EXPECT_EQ(worker.versions(), versions);
+    EXPECT_GT(worker.Status()->durability().replayed(), 0u);
+    // What was answered is a duplicate to this life, too.
+    ASSERT_TRUE(worker.Push(12, -0.125f).ok());
+    ASSERT_TRUE(worker.ReadOnlyPull().ok());
+    EXPECT_EQ(worker.versions(), versions);
+  }
+}
+
+TEST_F(ServerLogTest, WithAFullDiskPushesWaitAndTheServerStillStops) {
+  Start();
+  files_.SetFaultHook([&](Operation operation, const std::string&) -> std::optional<Fault> {
+    if (operation == Operation::kWrite && full_) return Fault{ENOSPC, 0};
+    return std::nullopt;
+  });
+  // Two pushes of 20 MB do not fit into the log's buffer.
+  constexpr int64_t kElements = 5000000;
+  PlainWorker first(PlainChannel(server_->address()), Hello(kElements, 0));
+  PlainWorker second(PlainChannel(server_->address()), Hello(kElements, 1));
+  ASSERT_TRUE(first.Hello().ok());
+  ASSERT_TRUE(second.Hello().ok());
+  ASSERT_TRUE(first.Initialize(0).ok());
+  ASSERT_TRUE(first.ReadOnlyPull().ok());
+  const auto push_both = [&](Step step, const std::function<void()>& meanwhile) {
+    std::atomic<int> answered{0};
+    std::atomic<int> succeeded{0};
+    std::vector<std::thread> threads;
+    for (PlainWorker* worker : {&first, &second}) {
+      threads.emplace_back([&, worker] {
+        if (worker->Push(step, 1.0f).ok()) ++succeeded;
+        ++answered;
+      });
+    }
+    PlainWorker observer(PlainChannel(server_->address()), Hello(kElements, 0));
+    EXPECT_TRUE(Eventually([&] {
+      const auto status = observer.Status();
+      return status.ok() && !status->durability().trouble().empty();
+    }));
+    EXPECT_EQ(answered, 0);
+    meanwhile();
+    for (std::thread& thread : threads) thread.join();
+    return succeeded.load();
+  };
+  full_ = true;
+  EXPECT_EQ(push_both(1, [&] { full_ = false; }), 2);
+  full_ = true;
+  EXPECT_EQ(push_both(2, [&] { server_->Stop(); }), 0);
+  server_ = nullptr;
+  full_ = false;
+  files_.KillProcesses();
+  Start();
+  PlainWorker again(PlainChannel(server_->address()), Hello(kElements, 0));
+  ASSERT_TRUE(again.Hello().ok());
+  EXPECT_GE(again.hello_reply().last_step(), 1);
+}
+
+TEST_F(ServerLogTest, NeedsADirectory) {
+  Start(/*dir=*/"");
+  PlainWorker worker(PlainChannel(server_->address()), Hello(100));
+  const absl::Status refused = worker.Hello();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("--dir"));
+}
+
+TEST_F(ServerLogTest, DoesNotBeginBesideALogOfAnotherNumberOfServers) {
+  Start();
+  {
+    PlainWorker worker(PlainChannel(server_->address()), Hello(100));
+    ASSERT_TRUE(worker.Hello().ok());
+    ASSERT_TRUE(worker.Initialize(0).ok());
+  }
+  Crash(1);
+  Start();
+  HelloRequest hello = Hello(100);
+  hello.set_server_count(2);
+  PlainWorker worker(PlainChannel(server_->address()), hello);
+  const absl::Status refused = worker.Hello();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("/ps/log-0-of-1"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("on 1 servers"));
+}
+
+TEST_F(ServerLogTest, ADamagedLogIsRefusedInWordsAndNotServedFrom) {
+  Start();
+  {
+    PlainWorker worker(PlainChannel(server_->address()), Hello(100));
+    ASSERT_TRUE(worker.Hello().ok());
+    ASSERT_TRUE(worker.Initialize(0).ok());
+    ASSERT_TRUE(worker.ReadOnlyPull().ok());
+    for (Step step = 1; step <= 3; ++step) ASSERT_TRUE(worker.Push(step, 1.0f).ok());
+  }
+  Crash(1);
+  files_.FlipBit("/ps/log-0-of-1/00000000000000000001.log", 150, 3);
+  Start();
+  PlainWorker worker(PlainChannel(server_->address()), Hello(100));
+  const absl::Status refused = worker.Hello();
+  EXPECT_TRUE(absl::IsDataLoss(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("00000000000000000001.log, byte 64"));
+}
+
+}  // namespace
+}  // namespace torchps
