@@ -37,6 +37,9 @@ ABSL_FLAG(bool, exit_with_parent, false, "stop when standard input ends: for lau
 
 namespace {
 
+// A server writes some hundred MB in a second; whoever cannot wait so long sends SIGKILL.
+constexpr absl::Duration kLastCheckpointTimeout = absl::Minutes(2);
+
 int Fail(const absl::Status& status) {
   std::fprintf(stderr, "ps_server: %s\n", std::string(status.message()).c_str());
   return static_cast<int>(torchps::ExitCodeFor(status));
@@ -79,6 +82,11 @@ int main(int argc, char** argv) {
   std::fflush(stdout);
 
   const std::string reason = stop.Wait();
+  const absl::Status kept = (*server)->TakeLastCheckpoint(kLastCheckpointTimeout);
+  if (!kept.ok()) {
+    std::fprintf(stderr, "ps_server: the last steps are in no checkpoint: %s\n",
+                 std::string(kept.message()).c_str());
+  }
   (*server)->Stop();
   std::printf("torchps_server stopped: %s\n", reason.c_str());
   return 0;

@@ -72,6 +72,20 @@ class GrpcClusterClient final : public ClusterClient {
     return reply;
   }
 
+  absl::StatusOr<CheckpointStatus> TakeCheckpoint(absl::Duration timeout) override {
+    grpc::ClientContext context;
+    context.set_deadline(After(timeout));
+    CheckpointStatus reply;
+    const grpc::Status status = Coordinator::NewStub(channels_.front())
+                                    ->TakeCheckpoint(&context, TakeCheckpointRequest(), &reply);
+    // That of another server, in whole words, comes from a server that is there.
+    if (!status.ok() && channels_.front()->GetState(false) == GRPC_CHANNEL_READY) {
+      return FromGrpcStatus(status);
+    }
+    if (!status.ok()) return InWords(status);
+    return reply;
+  }
+
   absl::StatusOr<ServerStatus> GetServerStatus(int server, absl::Duration timeout) override {
     grpc::ClientContext context;
     context.set_deadline(After(timeout));

@@ -28,6 +28,9 @@ class ClusterClient {
   // there until the job has ended; DEADLINE_EXCEEDED if `timeout` passes before.
   virtual absl::StatusOr<JobStatus> GetJobStatus(bool wait_until_done, absl::Duration timeout) = 0;
 
+  // Of server 0, which answers when the checkpoint is complete.
+  virtual absl::StatusOr<CheckpointStatus> TakeCheckpoint(absl::Duration timeout) = 0;
+
   virtual absl::StatusOr<ServerStatus> GetServerStatus(int server, absl::Duration timeout) = 0;
 
   // Asks the server to end and returns once its connection has closed. DEADLINE_EXCEEDED: it

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/exit_codes.h"
+#include "tools/checkpoint_command.h"
 #include "tools/doctor_command.h"
 #include "tools/drill_command.h"
 #include "tools/export_command.h"
@@ -47,6 +48,9 @@ constexpr Command kCommands[] = {
     {"export", "Writes the model of a checkpoint as a file that Python reads.",
      "psctl export --dir=checkpoints --out=model.safetensors --out=model.pt", &ExportFlags,
      &ExportCommand},
+    {"checkpoint", "Takes a checkpoint of a running job.",
+     "psctl checkpoint --servers=127.0.0.1:4711,127.0.0.1:4712", &CheckpointFlags,
+     &CheckpointCommand},
     {"stop", "Stops the servers of a cluster.",
      "psctl stop --servers=127.0.0.1:4711,127.0.0.1:4712", &StopFlags, &StopCommand},
 };
@@ -72,7 +76,7 @@ int UnknownCommand(const std::string& name) {
 int Help(std::ostream& out) {
   out << "psctl runs and watches torchps clusters.\n\n";
   for (const Command& command : kCommands) {
-    out << "  psctl " << command.name << std::string(9 - std::string(command.name).size(), ' ')
+    out << "  psctl " << command.name << std::string(12 - std::string(command.name).size(), ' ')
         << command.summary << "\n";
   }
   out << "\n'psctl help COMMAND' lists the flags of one of them.\n";

@@ -48,6 +48,8 @@ Report::Slot SlotOf(const SlotBooks& books) {
   slot.mean_loss = figures.samples() > 0 ? figures.loss_sum() / figures.samples() : 0;
   slot.rejected_pushes = figures.rejected_pushes();
   slot.skipped_nonfinite = figures.skipped_nonfinite();
+  slot.rolled_back_pushes = figures.rolled_back_pushes();
+  slot.rolled_back_blocks = figures.rolled_back_blocks();
   slot.seconds.compute = figures.compute_seconds();
   slot.seconds.push = figures.push_seconds();
   slot.seconds.pull = figures.pull_seconds();
@@ -57,7 +59,7 @@ Report::Slot SlotOf(const SlotBooks& books) {
   return slot;
 }
 
-Report::Server ServerOf(int index, const ServerAnswer& answer) {
+Report::Server ServerOf(int index, const ServerAnswer& answer, double job_seconds) {
   Report::Server server;
   server.index = index;
   server.address = answer.address;
@@ -73,6 +75,10 @@ Report::Server ServerOf(int index, const ServerAnswer& answer) {
   server.bytes_in = status.bytes_in();
   server.bytes_out = status.bytes_out();
   server.uptime_seconds = status.uptime_ms() / 1000.0;
+  server.restored_checkpoint = status.durability().restored_checkpoint();
+  // A server is there before its job starts.
+  server.came_back = server.restored_checkpoint > 0 || status.durability().replayed() > 0 ||
+                     server.uptime_seconds < job_seconds;
   server.verdicts.accepted = status.accepted();
   server.verdicts.scaled = status.scaled();
   server.verdicts.admitted = status.admitted();
@@ -126,6 +132,10 @@ class Checker {
   void AtMost(const std::string& name, int64_t bound, int64_t actual,
               const std::string& not_judged) {
     Judge(name, bound, actual, actual <= bound, not_judged);
+  }
+  void AtLeast(const std::string& name, int64_t bound, int64_t actual,
+               const std::string& not_judged) {
+    Judge(name, bound, actual, actual >= bound, not_judged);
   }
 
  private:
@@ -184,37 +194,58 @@ void CheckAll(Report& report) {
                     std::any_of(report.epochs.begin(), report.epochs.end(),
                                 [](const auto& epoch) { return epoch.reissued > 0; });
   const char* const kDied = "a worker ended early and took the figures of its last steps with it";
+  const bool resumed = report.resumed_checkpoint > 0;
+  const char* const kResumed = "the job was resumed from a checkpoint";
+  const bool came_back = std::any_of(report.servers.begin(), report.servers.end(),
+                                     [](const Report::Server& s) { return s.came_back; });
+  const char* const kCameBack = "a server came back and has counted only since then";
 
   Checker checker(report.checks);
   checker.Equal("samples_used", int64_t{training.epochs()} * samples_per_epoch, used,
                 FirstReason({{cut_short, kCutShort}, {limited, kLimited}}));
   checker.Equal("slot_samples", used, static_cast<int64_t>(report.samples),
-                FirstReason({{cut_short, kCutShort}, {died, kDied}}));
+                FirstReason({{cut_short, kCutShort}, {died, kDied}, {resumed, kResumed}}));
   checker.Equal("evaluations", training.evaluate() ? training.epochs() : 0, evaluated,
                 FirstReason({{cut_short, kCutShort}, {limited, kLimited}}));
   checker.Equal("pushed_blocks", pushes * total_blocks, static_cast<int64_t>(blocks.verdicts()),
-                FirstReason({{!answered, kSilent}, {cut_short, kCutShort}, {died, kDied}}));
+                FirstReason({{!answered, kSilent},
+                             {cut_short, kCutShort},
+                             {died, kDied},
+                             {resumed, kResumed},
+                             {came_back, kCameBack}}));
   checker.Equal("acknowledged_blocks", static_cast<int64_t>(blocks.verdicts()),
                 static_cast<int64_t>(blocks.acknowledged),
-                FirstReason({{!answered, kSilent}, {cut_short, kCutShort}, {died, kDied}}));
+                FirstReason({{!answered, kSilent},
+                             {cut_short, kCutShort},
+                             {died, kDied},
+                             {resumed, kResumed},
+                             {came_back, kCameBack}}));
   checker.Equal("lag_counted", static_cast<int64_t>(blocks.applied()),
                 static_cast<int64_t>(report.lag.count), FirstReason({{!answered, kSilent}}));
-  const bool some_not_applied = blocks.not_applied() > 0;
-  checker.Equal("min_version", pushes, report.min_version,
-                FirstReason({{!answered, kSilent},
-                             {!async, "in SYNC a version is a round, not a push"},
-                             {some_not_applied, "some blocks were not applied"},
-                             {cut_short, kCutShort},
-                             {died, kDied}}));
-  checker.Equal("max_version", pushes, report.max_version,
-                FirstReason({{!answered, kSilent},
-                             {!async, "in SYNC a version is a round, not a push"},
-                             {some_not_applied, "some blocks were not applied"},
-                             {cut_short, kCutShort},
-                             {died, kDied}}));
+  // A push raises every block's version by one, and a push that a server has lost lowers it by one
+  // on the blocks that lack it, of which nothing more is known here.
+  const int64_t lost = static_cast<int64_t>(report.rolled_back_pushes);
+  const std::string versions_not_judged =
+      FirstReason({{!answered, kSilent},
+                   {!async, "in SYNC a version is a round, not a push"},
+                   {blocks.not_applied() > 0, "some blocks were not applied"},
+                   {came_back && consistency.lag().policy() == LagContract::REJECT, kCameBack},
+                   {cut_short, kCutShort},
+                   {died, kDied},
+                   {resumed, kResumed}});
+  if (lost == 0) {
+    checker.Equal("min_version", pushes, report.min_version, versions_not_judged);
+    checker.Equal("max_version", pushes, report.max_version, versions_not_judged);
+  } else {
+    checker.AtLeast("min_version", pushes - lost, report.min_version, versions_not_judged);
+    checker.AtMost("max_version", pushes, report.max_version, versions_not_judged);
+  }
   checker.Equal(
       "rounds", report.max_version, report.min_version,
-      FirstReason({{!answered, kSilent}, {async, "ASYNC has no rounds"}, {cut_short, kCutShort}}));
+      FirstReason({{!answered, kSilent},
+                   {async, "ASYNC has no rounds"},
+                   {lost > 0, "a server came back and has passed over the rounds that it lost"},
+                   {cut_short, kCutShort}}));
   checker.AtMost("clock_gap", consistency.staleness_bound(), report.clock_gap.max,
                  FirstReason({{!answered, kSilent},
                               {!async, "SYNC has no staleness bound"},
@@ -253,7 +284,10 @@ Report BuildReport(const JobStatus& job, const std::vector<ServerAnswer>& server
   report.job_id = job.job_id();
   report.job = job.job();
   report.phase = PhaseName(job.phase());
-  report.finished = job.phase() == JobStatus::DONE;
+  report.finished = job.phase() == JobStatus::DONE && job.stopped().empty();
+  report.stopped = job.stopped();
+  report.checkpoint = job.checkpoint();
+  report.resumed_checkpoint = job.resumed_checkpoint();
   report.parameters = job.parameters();
   report.wall_seconds = job.running_seconds();
 
@@ -271,7 +305,8 @@ Report BuildReport(const JobStatus& job, const std::vector<ServerAnswer>& server
 
   bool first = true;
   for (const ServerAnswer& answer : servers) {
-    Report::Server server = ServerOf(static_cast<int>(report.servers.size()), answer);
+    Report::Server server =
+        ServerOf(static_cast<int>(report.servers.size()), answer, report.wall_seconds);
     if (answer.status.ok()) {
       Add(server.verdicts, report.blocks);
       Merge(answer.status->lag(), report.lag);
@@ -297,6 +332,8 @@ Report BuildReport(const JobStatus& job, const std::vector<ServerAnswer>& server
   for (auto& [number, slot] : slots) {
     report.samples += slot.samples;
     report.pushes += slot.steps;
+    report.rolled_back_pushes += slot.rolled_back_pushes;
+    report.rolled_back_blocks += slot.rolled_back_blocks;
     report.slots.push_back(std::move(slot));
   }
   if (report.wall_seconds > 0) {

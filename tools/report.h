@@ -64,6 +64,10 @@ struct Report {
     double mean_loss = 0;
     uint64_t rejected_pushes = 0;
     uint64_t skipped_nonfinite = 0;
+    // Pushes that had been acknowledged, and of which a server that came back from a checkpoint has
+    // lost a block or more; and those blocks.
+    uint64_t rolled_back_pushes = 0;
+    uint64_t rolled_back_blocks = 0;
     Times seconds;
     uint64_t parked_pulls = 0;  // summed over servers
   };
@@ -94,6 +98,9 @@ struct Report {
     uint64_t bytes_in = 0;
     uint64_t bytes_out = 0;
     double uptime_seconds = 0;
+    // It came back while the job ran, and has counted only since then.
+    bool came_back = false;
+    uint64_t restored_checkpoint = 0;  // from this one; 0: from none
     Blocks verdicts;
   };
 
@@ -122,9 +129,14 @@ struct Report {
   bool finished = false;
   std::string phase;  // in small letters: "done"
   int64_t parameters = 0;
-  double wall_seconds = 0;  // from the start of training to its end
-  uint64_t samples = 0;     // trained on, over all slots
-  uint64_t pushes = 0;      // over all slots
+  double wall_seconds = 0;          // from the start of training to its end
+  uint64_t samples = 0;             // trained on, over all slots
+  uint64_t pushes = 0;              // over all slots
+  uint64_t rolled_back_pushes = 0;  // of those
+  uint64_t rolled_back_blocks = 0;
+  CheckpointStatus checkpoint;      // what is kept of the job
+  uint64_t resumed_checkpoint = 0;  // it went on from this one; 0: it began anew
+  std::string stopped;              // why it ended early; empty: it did not
   double samples_per_second = 0;
   std::vector<Epoch> epochs;
   std::vector<Slot> slots;

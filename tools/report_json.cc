@@ -62,20 +62,38 @@ Json TimesJson(const Report::Times& times, double scale) {
 }
 
 Json SlotJson(const Report::Slot& slot) {
-  return {{"slot", slot.slot},
-          {"incarnation", slot.incarnation},
-          {"host", slot.host},
-          {"device", slot.device},
-          {"state", slot.state},
-          {"reason", slot.reason},
-          {"steps", slot.steps},
-          {"samples", slot.samples},
-          {"mean_loss", Number(slot.mean_loss)},
-          {"rejected_pushes", slot.rejected_pushes},
-          {"skipped_nonfinite", slot.skipped_nonfinite},
-          {"parked_pulls", slot.parked_pulls},
-          {"seconds", TimesJson(slot.seconds, 1)},
-          {"shares", TimesJson(slot.seconds, Ratio(1, slot.seconds.total()))}};
+  Json json = {{"slot", slot.slot},
+               {"incarnation", slot.incarnation},
+               {"host", slot.host},
+               {"device", slot.device},
+               {"state", slot.state},
+               {"reason", slot.reason},
+               {"steps", slot.steps},
+               {"samples", slot.samples},
+               {"mean_loss", Number(slot.mean_loss)},
+               {"rejected_pushes", slot.rejected_pushes},
+               {"skipped_nonfinite", slot.skipped_nonfinite},
+               {"parked_pulls", slot.parked_pulls},
+               {"seconds", TimesJson(slot.seconds, 1)},
+               {"shares", TimesJson(slot.seconds, Ratio(1, slot.seconds.total()))}};
+  if (slot.rolled_back_pushes > 0) {
+    json["rolled_back"] = {{"pushes", slot.rolled_back_pushes},
+                           {"blocks", slot.rolled_back_blocks}};
+  }
+  return json;
+}
+
+Json CheckpointJson(const CheckpointStatus& status) {
+  Json json = {{"number", status.number()},
+               {"completed", status.completed()},
+               {"failed", status.failed()},
+               {"bytes", status.bytes()},
+               {"seconds", Number(status.seconds())},
+               {"longest_pause_seconds", Number(status.longest_pause_seconds())},
+               {"at_seconds", Number(status.at_seconds())},
+               {"directory", status.directory()}};
+  if (!status.last_error().empty()) json["last_error"] = status.last_error();
+  return json;
 }
 
 Json BlocksJson(const Report::Blocks& blocks) {
@@ -102,6 +120,10 @@ Json ServerJson(const Report::Server& server) {
   json["bytes_in"] = server.bytes_in;
   json["bytes_out"] = server.bytes_out;
   json["uptime_seconds"] = Number(server.uptime_seconds);
+  if (server.came_back) {
+    json["came_back"] = true;
+    json["restored_checkpoint"] = server.restored_checkpoint;
+  }
   json["pushed_blocks"] = BlocksJson(server.verdicts);
   return json;
 }
@@ -175,6 +197,13 @@ std::string ReportJson(const Report& report) {
   json["lag"] = DistributionJson(report.lag);
   json["clock_gap"] = DistributionJson(report.clock_gap);
   json["reconciles"] = ChecksJson(report);
+  if (report.checkpoint.enabled()) json["checkpoint"] = CheckpointJson(report.checkpoint);
+  if (report.resumed_checkpoint > 0) json["resumed_checkpoint"] = report.resumed_checkpoint;
+  if (!report.stopped.empty()) json["stopped"] = report.stopped;
+  if (report.rolled_back_pushes > 0) {
+    json["rolled_back"] = {{"pushes", report.rolled_back_pushes},
+                           {"blocks", report.rolled_back_blocks}};
+  }
   if (report.server_restarts + report.worker_restarts > 0) {
     json["restarts"] = {{"servers", report.server_restarts}, {"workers", report.worker_restarts}};
   }

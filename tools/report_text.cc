@@ -38,6 +38,32 @@ std::string Restarts(const Report& report) {
   return absl::StrCat("died and started again: ", absl::StrJoin(parts, ", "), "\n");
 }
 
+// What was kept, what the job went on from, and what was lost on the way.
+std::string Kept(const Report& report) {
+  std::string text;
+  if (!report.stopped.empty()) absl::StrAppend(&text, "stopped early: ", report.stopped, "\n");
+  if (report.resumed_checkpoint > 0) {
+    absl::StrAppend(&text, "resumed from checkpoint ", report.resumed_checkpoint, "\n");
+  }
+  const CheckpointStatus& last = report.checkpoint;
+  if (last.number() > 0) {
+    absl::StrAppend(&text, Count(static_cast<int64_t>(last.completed()), "checkpoint"),
+                    ", the last one is ", last.directory(), " (",
+                    FormatBytes(static_cast<double>(last.bytes())), ")\n");
+  }
+  if (!last.last_error().empty()) {
+    absl::StrAppend(&text, "the last checkpoint failed: ", last.last_error(), "\n");
+  }
+  for (const Report::Slot& slot : report.slots) {
+    if (slot.rolled_back_pushes == 0) continue;
+    absl::StrAppend(&text, "slot ", slot.slot, ": ",
+                    WithThousands(static_cast<int64_t>(slot.rolled_back_blocks)), " blocks of ",
+                    WithThousands(static_cast<int64_t>(slot.rolled_back_pushes)),
+                    " acknowledged pushes were rolled back with a server that came back\n");
+  }
+  return text;
+}
+
 std::string EpochTable(const Report& report) {
   if (report.epochs.empty()) return "";
   const bool reissues = std::any_of(report.epochs.begin(), report.epochs.end(),
@@ -204,8 +230,8 @@ std::string Books(const Report& report) {
 }  // namespace
 
 std::string ReportText(const Report& report) {
-  std::string text = absl::StrCat(Headline(report), Restarts(report), EpochTable(report),
-                                  SlotTable(report), ServerTable(report));
+  std::string text = absl::StrCat(Headline(report), Kept(report), Restarts(report),
+                                  EpochTable(report), SlotTable(report), ServerTable(report));
   // In a synchronous run nobody is ahead and nothing lags: there is nothing to see.
   const ConsistencySpec& consistency = report.job.consistency();
   if (consistency.mode() == ConsistencySpec::ASYNC) {

@@ -42,6 +42,23 @@ std::map<int, double> RatesOf(const ClusterView& view, const ClusterView* previo
 
 std::string Rate(double per_second) { return WithThousands(std::llround(per_second)); }
 
+// What is kept of the job; nothing where nothing is to be.
+std::string Checkpoint(const JobStatus& job) {
+  const CheckpointStatus& status = job.checkpoint();
+  if (!status.enabled()) return "";
+  std::string text = "no checkpoint yet";
+  if (status.number() > 0) {
+    text = absl::StrCat(
+        "checkpoint ", status.number(), ": ", FormatBytes(static_cast<double>(status.bytes())),
+        " in ", FormatSeconds(status.seconds()), ", ",
+        FormatSeconds(std::max(0.0, job.running_seconds() - status.at_seconds())), " ago");
+  }
+  if (!status.last_error().empty()) {
+    absl::StrAppend(&text, "; the last one failed: ", status.last_error());
+  }
+  return absl::StrCat(text, "\n");
+}
+
 std::string Headline(const ClusterView& view, const std::map<int, double>& rates) {
   if (!view.job.ok()) {
     return absl::StrCat("server 0, which knows about the job, does not answer: ",
@@ -70,9 +87,13 @@ std::string Headline(const ClusterView& view, const std::map<int, double>& rates
     absl::StrAppend(&text, ", test accuracy ", FormatPercent(last.accuracy(), 2), " after epoch ",
                     last.epoch());
   }
-  return absl::StrCat(text, "\n", job.job().model().name(), " with ",
-                      WithThousands(job.parameters()), " parameters, ",
-                      DescribeConsistency(job.job().consistency()), "\n");
+  absl::StrAppend(&text, "\n", job.job().model().name(), " with ", WithThousands(job.parameters()),
+                  " parameters, ", DescribeConsistency(job.job().consistency()), "\n");
+  if (!job.stopped().empty()) absl::StrAppend(&text, "stopped early: ", job.stopped(), "\n");
+  if (job.resumed_checkpoint() > 0) {
+    absl::StrAppend(&text, "resumed from checkpoint ", job.resumed_checkpoint(), "\n");
+  }
+  return text + Checkpoint(job);
 }
 
 std::string ServerTable(const ClusterView& view) {

@@ -131,6 +131,40 @@ TEST(ReportTest, ADeadWorkersLostFiguresAreNoLostGradients) {
   EXPECT_NE(ReportText(report).find("re-issued"), std::string::npos);
 }
 
+TEST(ReportTest, WhatAServerLostAndToldIsInTheBooksAndNotMore) {
+  Statuses statuses;
+  // Server 1 came back without the last two pushes of slot 0 and the last one of slot 1.
+  StepFigures& first = *statuses.job.mutable_slot(0)->mutable_figures();
+  first.set_rolled_back_pushes(2);
+  first.set_rolled_back_blocks(2);
+  statuses.job.mutable_slot(1)->mutable_figures()->set_rolled_back_pushes(1);
+  ServerStatus& server = *statuses.servers[1].status;
+  server.mutable_durability()->set_restored_checkpoint(3);
+  server.set_min_version(37);
+  server.set_accepted(5);
+  const Report report = statuses.Build();
+  EXPECT_EQ(report.rolled_back_pushes, 3u);
+  EXPECT_EQ(Holds(report, "min_version"), absl::optional<bool>(true));
+  EXPECT_EQ(Holds(report, "max_version"), absl::optional<bool>(true));
+  EXPECT_EQ(Holds(report, "pushed_blocks"), absl::nullopt);
+  EXPECT_TRUE(report.reconciles());
+  EXPECT_NE(ReportText(report).find("slot 0: 2 blocks of 2 acknowledged pushes were rolled back"),
+            std::string::npos);
+  EXPECT_NE(ReportJson(report).find("\"rolled_back\""), std::string::npos);
+  server.set_min_version(36);
+  EXPECT_EQ(Holds(statuses.Build(), "min_version"), absl::optional<bool>(false))
+      << "one more is lost than was told";
+}
+
+TEST(ReportTest, AJobThatWasStoppedHasNotFinished) {
+  Statuses statuses;
+  statuses.job.set_stopped("slot 1: 1 gradient was not finite");
+  const Report report = statuses.Build();
+  EXPECT_FALSE(report.finished);
+  EXPECT_NE(ReportText(report).find("stopped early: slot 1: 1 gradient was not finite"),
+            std::string::npos);
+}
+
 TEST(ReportTest, AnEmptyJobIsReportedWithoutDividingByZero) {
   JobStatus job;
   job.set_phase(JobStatus::GATHERING);

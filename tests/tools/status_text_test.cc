@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "tests/tools/testing.h"
+#include "tools/checkpoint_command.h"
 #include "tools/status_command.h"
 #include "tools/stop_command.h"
 
@@ -112,6 +113,51 @@ TEST(StatusTextTest, AGatheringJobSaysHowManyHaveCome) {
   const std::string text =
       StatusText(LookAtCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr);
   EXPECT_EQ(text.find("digits is gathering: 1 of 3 workers joined\n"), 0u) << text;
+}
+
+TEST(StatusTextTest, SaysWhatIsKeptOfTheJobAndWhatWentWrong) {
+  FakeCluster cluster;
+  const double now = cluster.job->running_seconds();
+  CheckpointStatus& checkpoint = *cluster.job->mutable_checkpoint();
+  const auto text = [&cluster] {
+    std::ostringstream out;
+    EXPECT_EQ(ShowStatus(cluster, out), 0);
+    return out.str();
+  };
+  EXPECT_EQ(text().find("checkpoint"), std::string::npos);
+  checkpoint.set_enabled(true);
+  EXPECT_NE(text().find("no checkpoint yet\n"), std::string::npos);
+  checkpoint.set_number(3);
+  checkpoint.set_bytes(4096);
+  checkpoint.set_seconds(0.5);
+  checkpoint.set_at_seconds(now - 1.5);
+  EXPECT_NE(text().find("checkpoint 3: 4.0 KiB in 0.50 s, 1.50 s ago\n"), std::string::npos)
+      << text();
+  checkpoint.set_last_error("server 1: the disk is full");
+  EXPECT_NE(text().find(" ago; the last one failed: server 1: the disk is full\n"),
+            std::string::npos);
+  cluster.job->set_stopped("slot 1: a gradient was not finite");
+  EXPECT_NE(text().find("stopped early: slot 1: a gradient was not finite\n"), std::string::npos);
+}
+
+TEST(TakeCheckpointTest, SaysWhatWasWrittenOrWhyNothingWas) {
+  FakeCluster cluster;
+  std::ostringstream out, error;
+  cluster.checkpoint = absl::FailedPreconditionError("server 0 has no --dir");
+  EXPECT_NE(TakeCheckpoint(cluster, out, error), 0);
+  EXPECT_EQ(out.str(), "");
+  EXPECT_EQ(error.str(), "psctl: no checkpoint was taken: server 0 has no --dir\n");
+  CheckpointStatus taken;
+  taken.set_number(7);
+  taken.set_bytes(4096);
+  taken.set_seconds(0.5);
+  taken.set_longest_pause_seconds(0.25);
+  taken.set_directory("job/checkpoint-000000000007");
+  cluster.checkpoint = taken;
+  EXPECT_EQ(TakeCheckpoint(cluster, out, error), 0);
+  EXPECT_EQ(out.str(),
+            "checkpoint 7: 4.0 KiB in 0.50 s, no block was held for more than 0.25 s\n"
+            "job/checkpoint-000000000007\n");
 }
 
 TEST(StopClusterTest, TheServerThatTakesTheLastCheckpointIsStoppedFirst) {

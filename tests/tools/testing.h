@@ -86,6 +86,7 @@ class FakeCluster final : public ClusterClient {
     }
     return job;
   }
+  absl::StatusOr<CheckpointStatus> TakeCheckpoint(absl::Duration) override { return checkpoint; }
   absl::StatusOr<ServerStatus> GetServerStatus(int server, absl::Duration) override {
     return servers[server];
   }
@@ -95,6 +96,7 @@ class FakeCluster final : public ClusterClient {
   }
 
   absl::StatusOr<JobStatus> job = absl::UnknownError("not set");
+  absl::StatusOr<CheckpointStatus> checkpoint = absl::UnknownError("not set");
   std::vector<absl::StatusOr<ServerStatus>> servers;
   // What the next parked questions get, in order; afterwards `job`.
   std::vector<absl::Status> wait_answers;

@@ -1,0 +1,43 @@
+#include "tools/checkpoint_command.h"
+
+#include <string>
+
+#include "common/exit_codes.h"
+#include "tools/format.h"
+
+namespace torchps {
+namespace {
+
+// A server writes a few hundred MB in a second.
+constexpr absl::Duration kCheckpointTimeout = absl::Minutes(20);
+
+}  // namespace
+
+std::vector<FlagSpec> CheckpointFlags() {
+  return {{"servers", "HOST:PORT,...", "All servers of the cluster, in their order. Required."}};
+}
+
+int TakeCheckpoint(ClusterClient& cluster, std::ostream& out, std::ostream& error) {
+  const absl::StatusOr<CheckpointStatus> taken = cluster.TakeCheckpoint(kCheckpointTimeout);
+  if (!taken.ok()) {
+    error << "psctl: no checkpoint was taken: " << taken.status().message() << std::endl;
+    return static_cast<int>(ExitCodeFor(taken.status()));
+  }
+  out << "checkpoint " << taken->number() << ": "
+      << FormatBytes(static_cast<double>(taken->bytes())) << " in "
+      << FormatSeconds(taken->seconds()) << ", no block was held for more than "
+      << FormatSeconds(taken->longest_pause_seconds()) << "\n"
+      << taken->directory() << std::endl;
+  return static_cast<int>(ExitCode::kOk);
+}
+
+int CheckpointCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) {
+  const absl::StatusOr<std::vector<std::string>> servers = ServersFlag(flags, "checkpoint");
+  if (!servers.ok()) {
+    error << "psctl: " << servers.status().message() << std::endl;
+    return static_cast<int>(ExitCode::kUsage);
+  }
+  return TakeCheckpoint(*ConnectToCluster(*servers), out, error);
+}
+
+}  // namespace torchps
