@@ -142,6 +142,7 @@ TEST(ReportTest, WhatAServerLostAndToldIsInTheBooksAndNotMore) {
   server.mutable_durability()->set_restored_checkpoint(3);
   server.set_min_version(37);
   server.set_accepted(5);
+  server.mutable_lag()->set_count(5);
   const Report report = statuses.Build();
   EXPECT_EQ(report.rolled_back_pushes, 3u);
   EXPECT_EQ(Holds(report, "min_version"), absl::optional<bool>(true));

@@ -131,7 +131,7 @@ TEST(StatusTextTest, SaysWhatIsKeptOfTheJobAndWhatWentWrong) {
   checkpoint.set_bytes(4096);
   checkpoint.set_seconds(0.5);
   checkpoint.set_at_seconds(now - 1.5);
-  EXPECT_NE(text().find("checkpoint 3: 4.0 KiB in 0.50 s, 1.50 s ago\n"), std::string::npos)
+  EXPECT_NE(text().find("checkpoint 3: 4.0 KiB in 500 ms, 1.50 s ago\n"), std::string::npos)
       << text();
   checkpoint.set_last_error("server 1: the disk is full");
   EXPECT_NE(text().find(" ago; the last one failed: server 1: the disk is full\n"),
@@ -156,7 +156,7 @@ TEST(TakeCheckpointTest, SaysWhatWasWrittenOrWhyNothingWas) {
   cluster.checkpoint = taken;
   EXPECT_EQ(TakeCheckpoint(cluster, out, error), 0);
   EXPECT_EQ(out.str(),
-            "checkpoint 7: 4.0 KiB in 0.50 s, no block was held for more than 0.25 s\n"
+            "checkpoint 7: 4.0 KiB in 500 ms, no block was held for more than 250 ms\n"
             "job/checkpoint-000000000007\n");
 }
 

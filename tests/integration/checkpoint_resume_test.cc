@@ -1,0 +1,272 @@
+// A job's checkpoints by its coordinator, on a real disk: taken while it runs and when its server
+// is asked to stop, gone on from by a whole new cluster. And a job whose coordinator is gone.
+
+#include <grpcpp/grpcpp.h>
+#include <stdlib.h>
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "gtest/gtest.h"
+#include "proto/coordinator.grpc.pb.h"
+#include "proto/status_codec.h"
+#include "server/server.h"
+#include "tests/testing/eventually.h"
+#include "tests/testing/job_harness.h"
+#include "tests/testing/plain_worker.h"
+
+namespace torchps {
+namespace {
+
+constexpr int64_t kSamples = 40;
+
+// Checkpoints come when they are asked for, and by `durability` otherwise.
+JobHarness::Options Model(const std::string& durability = "checkpoint_seconds: 0") {
+  JobHarness::Options model;
+  model.workers = 1;
+  model.job = absl::StrCat("workers: 1 training { epochs: 2 batch_size: 4 lease_batches: 1 } ",
+                           "durability { ", durability, " }");
+  return model;
+}
+
+std::string NewDirectory() {
+  std::string name = absl::StrCat(getenv("TEST_TMPDIR"), "/job.XXXXXX");
+  return mkdtemp(name.data());
+}
+
+std::unique_ptr<Server> StartServer(const Clock* clock, const std::string& dir,
+                                    bool resume = false) {
+  Server::Options options;
+  options.clock = clock;
+  options.dir = dir;
+  options.resume = resume;
+  options.seed = resume ? 2 : 1;
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(std::move(options));
+  EXPECT_TRUE(server.ok()) << server.status();
+  return *std::move(server);
+}
+
+// One worker of a job with one server: both its planes, one call at a time. A step pushes 1 to
+// every element, so that with plain SGD every value is minus the number of steps.
+class WholeWorker {
+ public:
+  WholeWorker(const std::string& address, const JobHarness::Options& model, uint64_t nonce)
+      : channel_(PlainChannel(address)),
+        coordinator_(Coordinator::NewStub(channel_)),
+        hello_(JobHarness::Hello(model)) {
+    JoinRequest join;
+    join.set_protocol_version(kProtocolVersion);
+    *join.mutable_job() = hello_.job();
+    *join.mutable_layout() = hello_.layout();
+    join.set_wanted_slot(-1);
+    join.set_nonce(nonce);
+    join.set_train_samples(kSamples);
+    join.set_server_count(1);
+    join.add_server_address(address);
+    const absl::StatusOr<JoinReply> joined = Call(&Coordinator::Stub::Join, join);
+    status_ = joined.status();
+    if (!joined.ok()) return;
+    *hello_.mutable_job() = joined->job();
+    hello_.set_job_id(joined->job_id());
+    hello_.set_slot(joined->slot());
+    hello_.set_incarnation(joined->incarnation());
+    data_ = std::make_unique<PlainWorker>(channel_, hello_);
+    status_ = data_->Hello();
+    step_ = data_->hello_reply().last_step();
+  }
+
+  const absl::Status& status() const { return status_; }
+  PlainWorker& data() { return *data_; }
+  Step step() const { return step_; }
+
+  void Start() {
+    AwaitStartRequest request;
+    request.set_slot(hello_.slot());
+    request.set_incarnation(hello_.incarnation());
+    while (true) {
+      const auto reply = Call(&Coordinator::Stub::AwaitStart, request);
+      ASSERT_TRUE(reply.ok()) << reply.status();
+      if (reply->action() == AwaitStartReply::START) return;
+      ASSERT_EQ(reply->action(), AwaitStartReply::INITIALIZE);
+      ASSERT_TRUE(data_->Initialize(0).ok());
+      request.set_initialized(true);
+    }
+  }
+
+  // One lease, which is one step; false: the job is done.
+  bool Work() {
+    while (true) {
+      NextWorkRequest request;
+      request.set_slot(hello_.slot());
+      request.set_incarnation(hello_.incarnation());
+      request.set_call(++calls_);
+      request.set_finished_lease(std::exchange(lease_, 0));
+      request.mutable_figures()->set_pushes(calls_ > 1 ? 1 : 0);
+      const auto reply = Call(&Coordinator::Stub::NextWork, request);
+      EXPECT_TRUE(reply.ok()) << reply.status();
+      if (!reply.ok() || reply->done()) return false;
+      if (reply->evaluate_epoch() > 0) {
+        ReportEvaluationRequest report;
+        report.set_slot(hello_.slot());
+        report.set_incarnation(hello_.incarnation());
+        report.mutable_result()->set_epoch(reply->evaluate_epoch());
+        EXPECT_TRUE(Call(&Coordinator::Stub::ReportEvaluation, report).ok());
+        continue;
+      }
+      lease_ = reply->lease().id();
+      EXPECT_TRUE(data_->Pull(step_).ok());
+      EXPECT_TRUE(data_->Push(++step_, 1).ok());
+      return true;
+    }
+  }
+
+  absl::StatusOr<CheckpointStatus> TakeCheckpoint() {
+    return Call(&Coordinator::Stub::TakeCheckpoint, TakeCheckpointRequest());
+  }
+  JobStatus Status() { return *Call(&Coordinator::Stub::GetJobStatus, JobStatusRequest()); }
+
+ private:
+  template <typename Request, typename Reply>
+  absl::StatusOr<Reply> Call(grpc::Status (Coordinator::Stub::*method)(grpc::ClientContext*,
+                                                                       const Request&, Reply*),
+                             const Request& request) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    context.set_wait_for_ready(true);
+    Reply reply;
+    const grpc::Status status = (coordinator_.get()->*method)(&context, request, &reply);
+    if (!status.ok()) return FromGrpcStatus(status);
+    return reply;
+  }
+
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<Coordinator::Stub> coordinator_;
+  HelloRequest hello_;
+  absl::Status status_;
+  std::unique_ptr<PlainWorker> data_;
+  Step step_ = 0;
+  uint64_t calls_ = 0;
+  uint64_t lease_ = 0;
+};
+
+TEST(CheckpointResumeTest, AWholeJobGoesOnFromItsLastCheckpointAsIfNothingElseHadHappened) {
+  const SteadyClock clock;
+  const std::string dir = NewDirectory();
+  {
+    const auto server = StartServer(&clock, dir);
+    WholeWorker anna(server->address(), Model(), 1);
+    ASSERT_TRUE(anna.status().ok()) << anna.status();
+    anna.Start();
+    // Three leases are handed in, the fourth is in hand and pushed.
+    for (int i = 0; i < 4; ++i) ASSERT_TRUE(anna.Work());
+    const absl::StatusOr<CheckpointStatus> taken = anna.TakeCheckpoint();
+    ASSERT_TRUE(taken.ok()) << taken.status();
+    EXPECT_EQ(taken->number(), 1u);
+    EXPECT_TRUE(std::filesystem::exists(taken->directory() + "/MANIFEST.json"));
+    EXPECT_EQ(anna.Status().checkpoint().completed(), 1u);
+    // Whatever comes after it is not in it.
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(anna.Work());
+  }
+
+  const auto server = StartServer(&clock, dir, /*resume=*/true);
+  WholeWorker bert(server->address(), Model(), 2);
+  ASSERT_TRUE(bert.status().ok()) << bert.status();
+  EXPECT_EQ(bert.step(), 4) << "the blocks are those of the checkpoint";
+  bert.Start();
+  const JobStatus resumed = bert.Status();
+  EXPECT_EQ(resumed.resumed_checkpoint(), 1u);
+  EXPECT_EQ(resumed.epoch(0).used(), 12);
+  EXPECT_EQ(resumed.epoch(0).outstanding(), 0);
+  ASSERT_TRUE(bert.data().ReadOnlyPull().ok());
+  EXPECT_EQ(bert.data().values()[0][0], -4);
+  while (bert.Work()) {
+  }
+  const JobStatus done = bert.Status();
+  EXPECT_EQ(done.phase(), JobStatus::DONE);
+  for (const EpochBooks& books : done.epoch()) {
+    EXPECT_EQ(books.used(), kSamples);
+    EXPECT_EQ(books.reissued(), books.epoch() == 1 ? 4 : 0) << "the lease that was in hand";
+  }
+  // One push of 20, the fourth, has been made twice: it was in the model, but not handed in.
+  ASSERT_TRUE(bert.data().ReadOnlyPull().ok());
+  EXPECT_EQ(bert.data().values()[0][0], -21);
+}
+
+TEST(CheckpointResumeTest, TheFirstCheckpointAndTheLastComeByThemselvesAndOldOnesGo) {
+  const SteadyClock clock;
+  const std::string dir = NewDirectory();
+  auto server = StartServer(&clock, dir);
+  WholeWorker anna(server->address(), Model("checkpoint_steps: 3 keep: 2"), 1);
+  ASSERT_TRUE(anna.status().ok()) << anna.status();
+  anna.Start();
+  ASSERT_TRUE(Eventually([&] { return anna.Status().checkpoint().completed() == 1; }));
+  for (uint64_t expected = 2; expected <= 4; ++expected) {
+    for (int i = 0; i < 4; ++i) ASSERT_TRUE(anna.Work());
+    ASSERT_TRUE(Eventually([&] { return anna.Status().checkpoint().completed() >= expected; }));
+  }
+  while (anna.Work()) {
+  }
+  EXPECT_TRUE(server->TakeLastCheckpoint(absl::Seconds(60)).ok());
+  const CheckpointStatus last = anna.Status().checkpoint();
+  EXPECT_EQ(last.failed(), 0u) << last.last_error();
+  int kept = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(dir)) {
+    kept += entry.path().filename().string().rfind("checkpoint-", 0) == 0 ? 1 : 0;
+  }
+  EXPECT_EQ(kept, 2);
+
+  // What came last is the end of the job.
+  server = nullptr;
+  const auto again = StartServer(&clock, dir);
+  WholeWorker bert(again->address(), Model("checkpoint_steps: 3 keep: 2"), 2);
+  ASSERT_TRUE(bert.status().ok()) << bert.status();
+  ASSERT_TRUE(bert.data().ReadOnlyPull().ok());
+  EXPECT_EQ(bert.data().values()[0][0], -20);
+  EXPECT_EQ(bert.Status().phase(), JobStatus::DONE);
+}
+
+TEST(CheckpointResumeTest, AServerThatIsAskedToStopKeepsWhatTheLastCheckpointLacks) {
+  const SteadyClock clock;
+  const std::string dir = NewDirectory();
+  {
+    const auto server = StartServer(&clock, dir);
+    WholeWorker anna(server->address(), Model(), 1);
+    ASSERT_TRUE(anna.status().ok()) << anna.status();
+    anna.Start();
+    for (int i = 0; i < 5; ++i) ASSERT_TRUE(anna.Work());
+    EXPECT_TRUE(server->TakeLastCheckpoint(absl::Seconds(60)).ok());
+  }
+  const auto server = StartServer(&clock, dir, /*resume=*/true);
+  WholeWorker bert(server->address(), Model(), 2);
+  ASSERT_TRUE(bert.status().ok()) << bert.status();
+  EXPECT_EQ(bert.step(), 5);
+}
+
+TEST(CoordinatorLossTest, PushesAndPullsGoOnWhileTheCoordinatorIsAway) {
+  const SteadyClock clock;
+  auto coordinator = StartServer(&clock, "");
+  const auto other = StartServer(&clock, "");
+  WholeWorker anna(coordinator->address(), Model(), 1);
+  ASSERT_TRUE(anna.status().ok());
+  anna.Start();
+  // The job's other server, which knows nothing of a coordinator.
+  PlainWorker elsewhere(PlainChannel(other->address()), anna.data().hello());
+  ASSERT_TRUE(elsewhere.Hello().ok());
+  ASSERT_TRUE(elsewhere.Initialize(0).ok());
+  coordinator = nullptr;
+  for (Step step = 1; step <= 20; ++step) {
+    ASSERT_TRUE(elsewhere.Pull(step - 1).ok());
+    ASSERT_TRUE(elsewhere.Push(step, 1).ok());
+  }
+  EXPECT_EQ(elsewhere.Status()->max_version(), 20);
+}
+
+}  // namespace
+}  // namespace torchps
