@@ -71,9 +71,6 @@ class NemesisTest : public ::testing::TestWithParam<NemesisCase> {
   static void SetUpTestSuite() { PrepareGrpcProcess(); }
 
   void SetUp() override {
-#ifdef TORCHPS_TSAN
-    seconds_ *= 2;
-#endif
     seed_ = FromEnvironment<uint64_t>("TORCHPS_NEMESIS_SEED", 1);
     random_ = seed_;
     folder_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/", GetParam().name);
