@@ -52,13 +52,13 @@ void Checkpointer::Commit(const CommitCheckpointRequest& request,
 }
 
 void Checkpointer::Stop() {
+  directory_->Abandon();
   {
     MutexLock lock(&mutex_);
     if (stopping_) return;
     stopping_ = true;
     changed_.SignalAll();
   }
-  directory_->Abandon();
   thread_.join();
 }
 

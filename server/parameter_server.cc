@@ -40,6 +40,43 @@ absl::StatusOr<HelloReply> ParameterServer::Hello(const HelloRequest& request) {
   return reply;
 }
 
+void ParameterServer::Hello(const HelloRequest& request, Reply<HelloReply> reply) {
+  {
+    MutexLock lock(&greetings_mutex_);
+    if (stopped_) {
+      reply(absl::UnavailableError("this server stops"));
+      return;
+    }
+    // Bringing a large model back takes seconds, in which leases must be renewed all the same.
+    if (job() == nullptr && !options_.dir.empty()) {
+      greetings_.push_back({request, std::move(reply)});
+      if (is_greeting_) return;
+      is_greeting_ = true;
+      // The one before has said its last word.
+      if (greeter_.joinable()) greeter_.join();
+      greeter_ = std::thread([this] { AnswerGreetings(); });
+      return;
+    }
+  }
+  reply(Hello(request));
+}
+
+void ParameterServer::AnswerGreetings() {
+  while (true) {
+    Greeting greeting;
+    {
+      MutexLock lock(&greetings_mutex_);
+      if (greetings_.empty()) {
+        is_greeting_ = false;
+        return;
+      }
+      greeting = std::move(greetings_.front());
+      greetings_.pop_front();
+    }
+    greeting.reply(Hello(greeting.request));
+  }
+}
+
 absl::StatusOr<std::unique_ptr<HostedJob>> ParameterServer::CreateJob(const HelloRequest& request) {
   const DurabilitySpec::Level level = request.job().durability().level();
   if (options_.dir.empty() || level == DurabilitySpec::NONE) {
@@ -104,6 +141,13 @@ void ParameterServer::CommitCheckpoint(const CommitCheckpointRequest& request,
 ParameterServer::~ParameterServer() { Stop(); }
 
 void ParameterServer::Stop() {
+  std::thread greeter;
+  {
+    MutexLock lock(&greetings_mutex_);
+    stopped_ = true;
+    std::swap(greeter, greeter_);
+  }
+  if (greeter.joinable()) greeter.join();
   MutexLock lock(&mutex_);
   if (checkpointer_ != nullptr) checkpointer_->Stop();
 }

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -54,6 +56,10 @@ class ParameterServer {
   // as long as that.
   absl::StatusOr<HelloReply> Hello(const HelloRequest& request);
 
+  // The same for a caller that must not wait: while the job is being brought back the answer is
+  // given later, on another thread. UNAVAILABLE: the server stops.
+  void Hello(const HelloRequest& request, Reply<HelloReply> reply);
+
   // The job, for a call that was meant for this life of the server. ABORTED: no job, or another
   // life.
   absl::StatusOr<HostedJob*> JobFor(uint64_t server_life) const;
@@ -70,7 +76,8 @@ class ParameterServer {
   void WriteShard(const WriteShardRequest& request, Reply<ShardInfo> reply);
   void CommitCheckpoint(const CommitCheckpointRequest& request, Reply<CommitCheckpointReply> reply);
 
-  // Gives up the shard that is being written, and answers who waits for it. Idempotent.
+  // Gives up the shard that is being written, and answers who waits for it or for the job to be
+  // brought back, which it waits for. Idempotent.
   void Stop();
 
   ByteBudget& receive_budget() { return receive_budget_; }
@@ -90,10 +97,23 @@ class ParameterServer {
   std::atomic<uint64_t> bytes_in_{0};
   std::atomic<uint64_t> bytes_out_{0};
 
+  struct Greeting {
+    HelloRequest request;
+    Reply<HelloReply> reply;
+  };
+  // Answers all greetings that came before there was a job.
+  void AnswerGreetings();
+
   absl::StatusOr<std::unique_ptr<HostedJob>> CreateJob(const HelloRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What writes this job's shards; or why nothing does, as the two calls above say.
   absl::StatusOr<Checkpointer*> CheckpointerFor(uint64_t job_id);
+
+  Mutex greetings_mutex_;
+  std::deque<Greeting> greetings_ ABSL_GUARDED_BY(greetings_mutex_);
+  bool is_greeting_ ABSL_GUARDED_BY(greetings_mutex_) = false;
+  bool stopped_ ABSL_GUARDED_BY(greetings_mutex_) = false;
+  std::thread greeter_ ABSL_GUARDED_BY(greetings_mutex_);
 
   // Set once under the mutex, then read without it.
   std::atomic<HostedJob*> job_{nullptr};

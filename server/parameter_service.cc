@@ -32,7 +32,10 @@ void ParameterServiceShell::Listen(grpc::ServerCompletionQueue* queue,
                             HelloCall::Writer* writer, void* tag) {
         service_.RequestHello(context, request, writer, queue, queue, tag);
       },
-      [this](const HelloCall::Pointer& call) { call->Respond(server_->Hello(call->request())); });
+      [this](const HelloCall::Pointer& call) {
+        server_->Hello(call->request(),
+                       [call](const absl::StatusOr<HelloReply>& reply) { call->Respond(reply); });
+      });
 
   using RenewCall = UnaryCall<RenewRequest, RenewReply>;
   RenewCall::Listen(

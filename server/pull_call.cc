@@ -50,6 +50,8 @@ absl::Status PullCall::Begin() {
     // Whoever only looks need not know which life of the server it is looking at.
     job_ = server_->job();
     if (job_ == nullptr || !job_->store().initialized()) {
+      // A worker's Hello brings back what this server had in an earlier life.
+      if (request.server_life() != 0 && !job.ok()) return job.status();
       return absl::FailedPreconditionError("this server has no values to read yet");
     }
     if (job.ok()) {

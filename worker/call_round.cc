@@ -92,8 +92,10 @@ absl::Status CallRound::Conclude(Part& part, const absl::Status& status) {
     part.greeted_life = part.server->life();
     part.greetings = 0;
   }
-  if (absl::IsAborted(status) && rules_.forgotten == Rules::Forgotten::kGreetAgain &&
-      !part.greeting && part.greetings < kMaxGreetings) {
+  const bool may_greet =
+      rules_.forgotten == Rules::Forgotten::kGreetAgain ||
+      (rules_.forgotten == Rules::Forgotten::kGreetIfKnown && part.server->life() != 0);
+  if (absl::IsAborted(status) && may_greet && !part.greeting && part.greetings < kMaxGreetings) {
     ++part.greetings;
     part.greeting = true;
     return absl::OkStatus();

@@ -27,8 +27,9 @@ class CallRound {
   // How a round is bounded beside the servers' patience, and what it does on the way.
   struct Rules {
     // What ABORTED, the word of a server that has forgotten this slot, leads to: a Hello and
-    // another try, an error, or nothing, since that is what was wanted.
-    enum class Forgotten { kGreetAgain, kFail, kDone };
+    // another try, always or where it was greeted before, an error, or nothing, since that is what
+    // was wanted.
+    enum class Forgotten { kGreetAgain, kGreetIfKnown, kFail, kDone };
     Forgotten forgotten = Forgotten::kGreetAgain;
     // A server may hold the call for long: a deadline that passes on a connection that works is no
     // sign of a server that is away.

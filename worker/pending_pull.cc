@@ -27,7 +27,7 @@ CallRound::Rules PullRules(PullKind kind, absl::Duration not_before) {
   rules.not_before = not_before;
   rules.may_park = true;
   // Whoever only reads was never greeted, and need not be.
-  if (kind == PullKind::kReadOnly) rules.forgotten = CallRound::Rules::Forgotten::kFail;
+  if (kind == PullKind::kReadOnly) rules.forgotten = CallRound::Rules::Forgotten::kGreetIfKnown;
   return rules;
 }
 

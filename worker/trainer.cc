@@ -284,6 +284,10 @@ absl::Status Trainer::Evaluate(int epoch) {
   const absl::StatusOr<PullResult> pull =
       options_.parameters->Pull(clock_, /*read_only=*/true, options_.model->values(), &held_);
   if (!pull.ok()) return pull.status();
+  // A server that was restarted meanwhile was greeted, and would wait for this slot.
+  if (!sync_) {
+    if (absl::Status status = LeaveServers(); !status.ok()) return status;
+  }
   if (absl::Status status = options_.model->ToDevice(); !status.ok()) return status;
   const absl::StatusOr<Learner::Evaluation> evaluation = options_.learner->Evaluate();
   if (!evaluation.ok()) return evaluation.status();
@@ -316,7 +320,14 @@ absl::Status Trainer::Leave() {
   ahead_.reset();
   if (!entered_) return absl::OkStatus();
   entered_ = false;
-  return options_.parameters->Leave();
+  return LeaveServers();
+}
+
+absl::Status Trainer::LeaveServers() {
+  const absl::Status left = options_.parameters->Leave();
+  // Who is away just now has forgotten this slot when it comes back, or lets its lease run out.
+  if (absl::IsUnavailable(left) || absl::IsDeadlineExceeded(left)) return absl::OkStatus();
+  return left;
 }
 
 }  // namespace torchps

@@ -96,6 +96,7 @@ class Trainer {
   // Makes the slot count in the servers' clocks, or no longer.
   absl::Status Enter();
   absl::Status Leave();
+  absl::Status LeaveServers();
 
   const Options options_;
   const bool sync_;

@@ -60,6 +60,7 @@ class ParameterClientTest : public ::testing::Test {
     options.slot = 3;
     options.incarnation = 5;
     options.patience = patience;
+    options.say = [this](const std::string& line) { said_.push_back(line); };
     options.clock = &clock_;
     options.stop = &stop_;
     auto client = ParameterClient::Create(std::move(options));
@@ -86,6 +87,7 @@ class ParameterClientTest : public ::testing::Test {
   std::vector<float> gradients_;
   std::vector<float> averaged_ = {0.25f, 0.75f};
   std::vector<float> values_;
+  std::vector<std::string> said_;
 };
 
 TEST_F(ParameterClientTest, HelloTellsEachServerItsPlaceAndStartsAtTheLargestClock) {
@@ -342,6 +344,57 @@ TEST_F(ParameterClientTest, AServerThatHasForgottenTheSlotIsGreetedAgain) {
   EXPECT_EQ(servers_[0]->pulls()[1].clock(), 1);
   ASSERT_TRUE(client->Pull(2, false, absl::MakeSpan(values_)).ok());
   EXPECT_EQ(servers_[1]->pulls()[1].clock(), 2);
+}
+
+TEST_F(ParameterClientTest, WhatARestartedServerHasLostIsCountedOnceAndToldInASentence) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  for (Step step = 1; step <= 5; ++step) ASSERT_TRUE(Push(*client, step).ok());
+  HelloReply back;
+  back.set_server_life(2000);
+  back.set_initialized(true);
+  back.mutable_restored()->set_checkpoint(9);
+  back.mutable_restored()->add_block_step(3);
+  back.mutable_restored()->add_block_step(4);
+  servers_[0]->SetHelloReply(back);
+  servers_[0]->AddPushFault({grpc::ABORTED});
+  const auto push = Push(*client, 6);
+  ASSERT_TRUE(push.ok()) << push.status();
+  const RollbackBooks::Lost lost = client->TakeRolledBack();
+  EXPECT_EQ(lost.blocks, 3u) << "steps 4 and 5 of one block, 5 of the other";
+  EXPECT_EQ(lost.pushes, 2u);
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_THAT(said_[0], HasSubstr("back from checkpoint 9; of what slot 3 pushed there 3 blocks"));
+  // The step that was under way came again, under its name, to the new life.
+  EXPECT_EQ(servers_[0]->pushes().back().frames[0].step(), 6);
+  EXPECT_EQ(servers_[0]->pushes().back().frames[0].server_life(), 2000);
+  servers_[0]->AddPullFault({grpc::ABORTED});
+  ASSERT_TRUE(client->Pull(6, false, absl::MakeSpan(values_)).ok());
+  EXPECT_EQ(client->TakeRolledBack().blocks, 0u) << "the same life again";
+}
+
+TEST_F(ParameterClientTest, ARestoredServerThatTellsOfOtherBlocksIsNotBelieved) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  HelloReply back;
+  back.set_server_life(2000);
+  back.set_initialized(true);
+  back.mutable_restored()->add_block_step(3);
+  servers_[0]->SetHelloReply(back);
+  servers_[0]->AddPullFault({grpc::ABORTED});
+  const auto pull = client->Pull(1, false, absl::MakeSpan(values_));
+  EXPECT_EQ(pull.status().code(), absl::StatusCode::kInternal) << pull.status();
+}
+
+TEST_F(ParameterClientTest, WhoOnlyReadsGreetsAServerThatItHadGreeted) {
+  const auto stranger = MakeClient();
+  servers_[0]->AddPullFault({grpc::ABORTED});
+  EXPECT_TRUE(absl::IsAborted(stranger->Pull(0, true, absl::MakeSpan(values_)).status()));
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  servers_[0]->AddPullFault({grpc::ABORTED});
+  EXPECT_TRUE(client->Pull(0, /*read_only=*/true, absl::MakeSpan(values_)).ok());
+  EXPECT_THAT(servers_[0]->hellos(), SizeIs(2));
 }
 
 TEST_F(ParameterClientTest, AServerThatKeepsAbortingIsNotGreetedForEver) {
