@@ -39,7 +39,8 @@ struct ShardBlock {
 class ShardWriter {
  public:
   // `files` must outlive the writer. `blocks` are all blocks of this server, in ascending order.
-  // FAILED_PRECONDITION: more blocks than a safetensors header can name (some 400,000).
+  // FAILED_PRECONDITION: more blocks than a safetensors header can name (about a million
+  // tensors).
   static absl::StatusOr<std::unique_ptr<ShardWriter>> Create(FileSystem* files, std::string path,
                                                              const ShardHeader& header,
                                                              std::vector<ShardBlock> blocks);

@@ -21,6 +21,14 @@ using ::testing::HasSubstr;
 
 constexpr int kServers = 2;
 
+#if defined(TORCHPS_ASAN) || defined(TORCHPS_TSAN)
+constexpr int kTurnedBits = 500;
+constexpr uint64_t kCrashSeeds = 1;
+#else
+constexpr int kTurnedBits = 10'000;
+constexpr uint64_t kCrashSeeds = 10;
+#endif
+
 class DamageTest : public ::testing::Test {
  protected:
   DamageTest() : place_(&files_, "/d") {
@@ -57,7 +65,7 @@ TEST_F(DamageTest, CutOffAtEverySixtyFourthOfItsLength) {
   EXPECT_EQ(Load(), absl::OkStatus());
 }
 
-TEST_F(DamageTest, TenThousandTurnedBits) {
+TEST_F(DamageTest, TurnedBits) {
   uint64_t random = 4;
   std::printf("seed %llu\n", static_cast<unsigned long long>(random));
   std::vector<int64_t> sizes;
@@ -66,7 +74,7 @@ TEST_F(DamageTest, TenThousandTurnedBits) {
     sizes.push_back(static_cast<int64_t>(ReadWholeFile(files_, path, 1 << 20)->size()));
     all += sizes.back();
   }
-  for (int trial = 0; trial < 10'000; ++trial) {
+  for (int trial = 0; trial < kTurnedBits; ++trial) {
     int64_t byte = static_cast<int64_t>(UniformBelow(random, static_cast<uint64_t>(all)));
     const int bit = static_cast<int>(UniformBelow(random, 8));
     size_t file = 0;
@@ -121,7 +129,7 @@ TEST(CrashTest, WhereverTheMachineStopsAWholeCheckpointIsLeft) {
   }
   int old = 0;
   int young = 0;
-  for (uint64_t seed = 0; seed < 10; ++seed) {
+  for (uint64_t seed = 0; seed < kCrashSeeds; ++seed) {
     for (int64_t n = 1; n <= operations + 1; ++n) {
       FaultyFileSystem files;
       ASSERT_TRUE(NextCheckpoint(files, model, 1).ok());
