@@ -3,284 +3,31 @@
 #include <algorithm>
 #include <cerrno>
 #include <limits>
-#include <map>
 #include <set>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/check.h"
 #include "common/mutex.h"
 #include "common/split_mix64.h"
+#include "tests/testing/faulty_disk.h"
+#include "tests/testing/faulty_files.h"
 
 namespace torchps {
-namespace {
 
-using Operation = FaultyFileSystem::Operation;
-using Fault = FaultyFileSystem::Fault;
-
-// One change of a file that no Sync has covered yet.
-struct PendingChange {
-  bool truncates = false;
-  int64_t offset = 0;  // or the new size
-  std::string data;
-  bool forgotten = false;  // a Sync that failed should have covered it
-};
-
-struct Inode {
-  std::string live;     // what readers see
-  std::string durable;  // what is on the disk
-  std::vector<PendingChange> pending;
-};
-using InodePtr = std::shared_ptr<Inode>;
-
-void Write(std::string* file, int64_t offset, absl::string_view data) {
-  const size_t end = static_cast<size_t>(offset) + data.size();
-  if (file->size() < end) file->resize(end, '\0');
-  file->replace(static_cast<size_t>(offset), data.size(), data.data(), data.size());
-}
-
-// A name that was bound to a file, or to nothing, and the one that it had before in the same
-// directory.
-struct PendingName {
-  std::string path;
-  InodePtr inode;  // null: the name is gone
-  std::string former_path;
-};
-
-std::string Clean(std::string path) {
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  return path;
-}
-
-}  // namespace
-
-class FaultyFileSystem::Disk {
- public:
-  Disk() { directories_ = {"/", "."}; }
-
-  // Counts the operation and says how it fails, if it does; what else it does is up to the caller.
-  std::optional<Fault> Begin(Operation operation, const std::string& path)
-      ABSL_LOCKS_EXCLUDED(mutex_) {
-    FaultHook hook;
-    {
-      const MutexLock lock(&mutex_);
-      ++operations_;
-      if (operations_ >= off_at_) return Fault{ESHUTDOWN, 0};
-      if (operations_ == fail_at_) return fault_;
-      hook = hook_;
-    }
-    return hook == nullptr ? std::nullopt : hook(operation, path);
-  }
-
-  Mutex mutex_;
-  FaultHook hook_ ABSL_GUARDED_BY(mutex_);
-  int64_t operations_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t fail_at_ ABSL_GUARDED_BY(mutex_) = -1;
-  Fault fault_ ABSL_GUARDED_BY(mutex_);
-  int64_t off_at_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
-  int64_t capacity_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
-  uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
-
-  std::map<std::string, InodePtr> names_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, InodePtr> durable_names_ ABSL_GUARDED_BY(mutex_);
-  // By directory, in their order.
-  std::map<std::string, std::vector<PendingName>> pending_names_ ABSL_GUARDED_BY(mutex_);
-  std::set<std::string> directories_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, uint64_t> locks_ ABSL_GUARDED_BY(mutex_);  // path: generation
-
-  int64_t UsedBytes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    int64_t used = 0;
-    for (const auto& [path, inode] : names_) used += static_cast<int64_t>(inode->live.size());
-    return used;
-  }
-
-  void Bind(const std::string& path, InodePtr inode, const std::string& former_path = "")
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    pending_names_[ParentDirectory(path)].push_back({path, inode, former_path});
-    if (!former_path.empty()) names_.erase(former_path);
-    if (inode == nullptr) {
-      names_.erase(path);
-    } else {
-      names_[path] = std::move(inode);
-    }
-  }
-
-  void BindDurably(const PendingName& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (!name.former_path.empty()) durable_names_.erase(name.former_path);
-    if (name.inode == nullptr) {
-      durable_names_.erase(name.path);
-    } else {
-      durable_names_[name.path] = name.inode;
-    }
-  }
-
-  // Whether `path` may be made: its parent must be there.
-  absl::Status CheckParent(absl::string_view doing, const std::string& path)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (directories_.count(ParentDirectory(path)) > 0) return absl::OkStatus();
-    return FileError(FileAction::kWrite, doing, path, ENOENT);
-  }
-};
-
-namespace {
-
-using Disk = FaultyFileSystem::Disk;
-using DiskFault = std::optional<Fault>;
-
-absl::Status Failed(FileAction action, absl::string_view doing, const std::string& path,
-                    const DiskFault& fault) {
-  return FileError(action, doing, path, fault->error_number);
-}
-
-class MemoryWritableFile final : public WritableFile {
- public:
-  MemoryWritableFile(Disk* disk, std::string path, InodePtr inode, uint64_t generation,
-                     int64_t size)
-      : disk_(disk),
-        path_(std::move(path)),
-        inode_(std::move(inode)),
-        generation_(generation),
-        size_(size) {}
-
-  absl::Status Append(absl::string_view data) override {
-    if (absl::Status status = Put(size_, data); !status.ok()) return status;
-    size_ += static_cast<int64_t>(data.size());
-    return absl::OkStatus();
-  }
-
-  absl::Status WriteAt(int64_t offset, absl::string_view data) override {
-    if (offset < 0 || offset > size_ || static_cast<int64_t>(data.size()) > size_ - offset) {
-      return absl::InvalidArgumentError(absl::StrCat("cannot write behind the end of ", path_));
-    }
-    return Put(offset, data);
-  }
-
-  absl::Status Truncate(int64_t size) override {
-    if (size < 0 || size > size_) {
-      return absl::InvalidArgumentError(absl::StrCat("cannot make ", path_, " longer"));
-    }
-    const DiskFault fault = disk_->Begin(Operation::kTruncate, path_);
-    if (fault.has_value()) return Failed(FileAction::kWrite, "truncate", path_, fault);
-    const MutexLock lock(&disk_->mutex_);
-    if (disk_->generation_ != generation_) return Dead("truncate");
-    inode_->live.resize(static_cast<size_t>(size));
-    inode_->pending.push_back({true, size, "", false});
-    size_ = size;
-    return absl::OkStatus();
-  }
-
-  absl::Status Sync() override {
-    const DiskFault fault = disk_->Begin(Operation::kSync, path_);
-    const MutexLock lock(&disk_->mutex_);
-    if (disk_->generation_ != generation_) return Dead("sync");
-    if (fault.has_value()) {
-      for (PendingChange& change : inode_->pending) change.forgotten = true;
-      return Failed(FileAction::kWrite, "sync", path_, fault);
-    }
-    std::vector<PendingChange> forgotten;
-    for (PendingChange& change : inode_->pending) {
-      if (change.forgotten) {
-        forgotten.push_back(std::move(change));
-      } else if (change.truncates) {
-        inode_->durable.resize(static_cast<size_t>(change.offset), '\0');
-      } else {
-        Write(&inode_->durable, change.offset, change.data);
-      }
-    }
-    inode_->pending = std::move(forgotten);
-    return absl::OkStatus();
-  }
-
-  absl::Status Close() override {
-    const DiskFault fault = disk_->Begin(Operation::kClose, path_);
-    if (fault.has_value()) return Failed(FileAction::kWrite, "close", path_, fault);
-    return absl::OkStatus();
-  }
-
-  int64_t size() const override { return size_; }
-
- private:
-  absl::Status Dead(absl::string_view doing) {
-    return FileError(FileAction::kWrite, doing, path_, ESHUTDOWN);
-  }
-
-  absl::Status Put(int64_t offset, absl::string_view data) {
-    DiskFault fault = disk_->Begin(Operation::kWrite, path_);
-    const MutexLock lock(&disk_->mutex_);
-    if (disk_->generation_ != generation_) return Dead("write");
-    if (!fault.has_value()) {
-      const int64_t grown =
-          offset + static_cast<int64_t>(data.size()) - static_cast<int64_t>(inode_->live.size());
-      const int64_t room = std::max<int64_t>(0, disk_->capacity_ - disk_->UsedBytes());
-      if (grown > room) {
-        const int64_t missing = std::min<int64_t>(grown - room, static_cast<int64_t>(data.size()));
-        fault = Fault{ENOSPC, data.size() - static_cast<size_t>(missing)};
-      }
-    }
-    if (fault.has_value()) data = data.substr(0, std::min(fault->bytes_before, data.size()));
-    if (!data.empty()) {
-      Write(&inode_->live, offset, data);
-      inode_->pending.push_back({false, offset, std::string(data), false});
-    }
-    return fault.has_value() ? Failed(FileAction::kWrite, "write", path_, fault) : absl::OkStatus();
-  }
-
-  Disk* const disk_;
-  const std::string path_;
-  const InodePtr inode_;
-  const uint64_t generation_;
-  int64_t size_;
-};
-
-class MemoryReadableFile final : public ReadableFile {
- public:
-  MemoryReadableFile(Disk* disk, std::string path, InodePtr inode, int64_t size)
-      : disk_(disk), path_(std::move(path)), inode_(std::move(inode)), size_(size) {}
-
-  absl::Status ReadAt(int64_t offset, absl::Span<char> out) const override {
-    const DiskFault fault = disk_->Begin(Operation::kRead, path_);
-    if (fault.has_value()) return Failed(FileAction::kRead, "read", path_, fault);
-    const MutexLock lock(&disk_->mutex_);
-    const std::string& live = inode_->live;
-    if (offset < 0 || offset > static_cast<int64_t>(live.size()) ||
-        out.size() > live.size() - static_cast<size_t>(offset)) {
-      return absl::DataLossError(absl::StrCat(path_, " ends after ", live.size(),
-                                              " bytes; expected at least ",
-                                              offset + static_cast<int64_t>(out.size())));
-    }
-    std::copy_n(live.data() + offset, out.size(), out.data());
-    return absl::OkStatus();
-  }
-
-  int64_t size() const override { return size_; }
-
- private:
-  Disk* const disk_;
-  const std::string path_;
-  const InodePtr inode_;
-  const int64_t size_;
-};
-
-class MemoryFileLock final : public FileLock {
- public:
-  MemoryFileLock(Disk* disk, std::string path, uint64_t generation)
-      : disk_(disk), path_(std::move(path)), generation_(generation) {}
-
-  ~MemoryFileLock() override {
-    const MutexLock lock(&disk_->mutex_);
-    const auto held = disk_->locks_.find(path_);
-    if (held != disk_->locks_.end() && held->second == generation_) disk_->locks_.erase(held);
-  }
-
- private:
-  Disk* const disk_;
-  const std::string path_;
-  const uint64_t generation_;
-};
-
-}  // namespace
+using faulty::Clean;
+using faulty::DiskFault;
+using faulty::Failed;
+using faulty::Inode;
+using faulty::InodePtr;
+using faulty::MemoryFileLock;
+using faulty::MemoryReadableFile;
+using faulty::MemoryWritableFile;
+using faulty::Operation;
+using faulty::PendingChange;
+using faulty::PendingName;
+using faulty::Write;
 
 FaultyFileSystem::FaultyFileSystem() : disk_(std::make_unique<Disk>()) {}
 
