@@ -42,7 +42,7 @@ Contents Look(const std::string& dir) {
       contents.newest = std::max(contents.newest, checkpoint);
     } else if (absl::StartsWith(name, "log-")) {
       ++contents.logs;
-    } else if (name == "coordinator.state") {
+    } else if (absl::StartsWith(name, "coordinator.")) {
       contents.coordinator = true;
     } else {
       contents.others.push_back(name);

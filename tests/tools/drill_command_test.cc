@@ -73,6 +73,9 @@ TEST(RecoveryWatch, ToldIsHowLongAServerWasAwayUntilItAppliedAgain) {
       if (*applies_) status.set_accepted(1);
       return status;
     }
+    absl::StatusOr<CheckpointStatus> TakeCheckpoint(absl::Duration) override {
+      return CheckpointStatus();
+    }
     absl::Status Shutdown(int, absl::string_view, absl::Duration) override {
       return absl::OkStatus();
     }

@@ -55,6 +55,7 @@ TEST_F(RunDirectoryTest, WhereNothingIsNothingGoesOn) {
                                  " holds nothing, so there is nothing to go on from; without "
                                  "--resume the job begins anew");
   Add("coordinator.state");
+  Add("coordinator.recent");
   EXPECT_NE(Complaint(true), "");
   EXPECT_EQ(Complaint(false), Dir() +
                                   " holds a job's coordinator, but no checkpoint; empty it, or "

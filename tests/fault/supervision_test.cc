@@ -1,0 +1,83 @@
+// psctl with our real programs: what is killed comes back, and the job ends as if nothing had been.
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/program.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kPatience = absl::Minutes(4);
+
+// Some seconds of work without any file.
+constexpr char kJob[] = R"(
+  name: "supervised"
+  workers: 2
+  model { name: "linear" }
+  data { source: "digits" train_samples: 2000 test_samples: 100 }
+  training { epochs: 15 batch_size: 10 }
+  optimizer { sgd {} learning_rate: 0.05 }
+  membership { lease_seconds: 1 }
+  durability { checkpoint_seconds: 1 }
+)";
+
+std::vector<std::string> Psctl(const std::string& command, std::vector<std::string> more) {
+  const std::string folder = std::getenv("TEST_TMPDIR");
+  std::ofstream(folder + "/job.textproto") << kJob;
+  std::vector<std::string> words = {"tools/psctl",
+                                    command,
+                                    "--job=" + folder + "/job.textproto",
+                                    "--server_binary=server/ps_server",
+                                    "--worker_binary=worker/ps_worker",
+                                    "--servers=2"};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+TEST(Supervision, ADrillIsSurvivedWithEverySampleUsed) {
+  Program drill(Psctl("drill", {"--kill=server.0:at=500ms", "--kill=server.1:at=1500ms",
+                                "--kill=worker:at=1s", "--seconds=10", "--seed=3"}));
+  EXPECT_EQ(drill.AwaitExit(kPatience), 0) << absl::StrJoin(drill.error(), "\n");
+  const std::string out = absl::StrJoin(drill.out(), "\n");
+  std::printf("%s\n", out.c_str());
+  EXPECT_THAT(out, HasSubstr("supervised finished: test accuracy"));
+  EXPECT_THAT(out, HasSubstr("died and started again: 2 servers, 1 worker\n"));
+  EXPECT_THAT(out, HasSubstr("\nthe books reconcile: "));
+  EXPECT_THAT(out, HasSubstr("\nkilled: 2 servers, 1 worker; frozen: 0 servers, 0 workers\n"));
+  EXPECT_THAT(out, HasSubstr("from death to the first applied push: "));
+  EXPECT_FALSE(absl::StrContains(out, "never"));
+}
+
+TEST(Supervision, ARunThatIsCutShortLeavesWhatGoesOn) {
+  const std::string dir = absl::StrCat(std::getenv("TEST_TMPDIR"), "/state");
+  {
+    Program run(Psctl("run", {"--dir=" + dir}));
+    ASSERT_NE(run.AwaitLine("epoch 1/15   test accuracy"), "") << absl::StrJoin(run.error(), "\n");
+    run.AskToStop();
+    EXPECT_EQ(run.AwaitExit(kPatience), 1);
+    EXPECT_THAT(run.error().back(), HasSubstr("interrupted; everything has been stopped"));
+  }
+  Program refused(Psctl("run", {"--dir=" + dir}));
+  EXPECT_EQ(refused.AwaitExit(kPatience), 2);
+  EXPECT_THAT(refused.error().back(), HasSubstr("--resume goes on with that job"));
+
+  Program resumed(Psctl("run", {"--dir=" + dir, "--resume"}));
+  EXPECT_EQ(resumed.AwaitExit(kPatience), 0) << absl::StrJoin(resumed.error(), "\n");
+  const std::string out = absl::StrJoin(resumed.out(), "\n");
+  EXPECT_THAT(out, HasSubstr("supervised finished: test accuracy"));
+  EXPECT_FALSE(absl::StrContains(out, "NOT reconcile")) << out;
+}
+
+}  // namespace
+}  // namespace torchps
