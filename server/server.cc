@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/loopback_sockets.h"
 #include "proto/frame_codec.h"
+#include "security/credentials.h"
 #include "server/rpc/completion_tag.h"
 
 namespace torchps {
@@ -23,6 +24,9 @@ constexpr int kLeaseChecksPerSocketCheck = 10;
 
 // Running calls are short but for parked ones, which are cancelled when this is over.
 constexpr absl::Duration kDrainTime = absl::Milliseconds(200);
+
+// Far more than a handshake takes, on a busy machine and over a slow link.
+constexpr int kHandshakeTimeoutMs = 10'000;
 
 // The largest that HTTP/2 knows.
 constexpr int kMaxHttp2FrameBytes = (1 << 24) - 1;
@@ -122,28 +126,54 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Server::ConnectToPeer(int index,
   if (address.empty()) {
     return absl::FailedPreconditionError("no worker has told where it is");
   }
-  return grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
+  return grpc::CreateChannel(address, ChannelCredentialsFor(options_.certificates));
 }
 
 Server::~Server() { Stop(); }
 
+absl::Status Server::MakeDoor() {
+  const absl::StatusOr<HostPort> parts = SplitAddress(options_.listen);
+  if (!parts.ok()) return parts.status();
+  const bool tls = options_.certificates != nullptr;
+  const bool loopback = IsLoopback(parts->host);
+  if (!tls && !options_.insecure && !loopback) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("refusing to listen on ", options_.listen,
+                     " in the clear: anybody who reaches it could read and change the model. ",
+                     "Give it certificates with --certs=DIR ('psctl certs' makes them), listen on ",
+                     "127.0.0.1, or type --insecure in a network you trust"));
+  }
+  FrontDoor::Options door;
+  door.host = parts->host;
+  door.port = parts->port;
+  door.tls = tls;
+  door.own_user_only = !tls && !options_.insecure;
+  door.say = say();
+  door.clock = options_.clock;
+  door.admit = [this](FileDescriptor connection) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+    parameters.fd = connection.Release();
+    acceptor_->HandleNewConnection(&parameters);
+  };
+  absl::StatusOr<std::unique_ptr<FrontDoor>> made = FrontDoor::Create(std::move(door));
+  if (!made.ok()) return made.status();
+  door_ = *std::move(made);
+  port_ = door_->port();
+  address_ = absl::StrCat(parts->host, ":", port_);
+  return absl::OkStatus();
+}
+
 absl::Status Server::Listen() {
   grpc::ServerBuilder builder;
-  int port = 0;
   if (!options_.listen.empty()) {
-    const absl::StatusOr<HostPort> parts = SplitAddress(options_.listen);
-    if (!parts.ok()) return parts.status();
-    if (!options_.insecure && !IsLoopback(parts->host)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("refusing to listen on ", options_.listen,
-                       " in the clear: anybody who reaches it could read and change the model. ",
-                       "Listen on 127.0.0.1, or type --insecure in a network you trust"));
-    }
-    address_ = parts->host;
-    builder.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port);
+    if (absl::Status status = MakeDoor(); !status.ok()) return status;
+    acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
+        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+        options_.certificates == nullptr ? grpc::InsecureServerCredentials()
+                                         : TlsServerCredentials(options_.certificates, say()));
   }
-  // Two servers must not share a port silently.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // A handshake that is begun and not ended, and a connection that speaks and then says nothing.
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
   // What the workers' keepalive needs, or they are told "too many pings".
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -160,15 +190,7 @@ absl::Status Server::Listen() {
   builder.RegisterService(coordinator_service_.service());
   queue_ = builder.AddCompletionQueue();
   server_ = builder.BuildAndStart();
-  if (server_ == nullptr || (!options_.listen.empty() && port == 0)) {
-    // gRPC says only that it failed; a taken port is by far the usual reason.
-    server_ = nullptr;
-    return absl::AlreadyExistsError(
-        absl::StrCat("cannot listen on ", options_.listen,
-                     ": the port is taken by another process, or the host is not this machine's"));
-  }
-  if (!options_.listen.empty()) absl::StrAppend(&address_, ":", port);
-  port_ = port;
+  if (server_ == nullptr) return absl::UnavailableError("gRPC cannot start a server");
   UseCubicOnLoopback(port_);
 
   calls_ = std::shared_ptr<const void>(this, [this](const void*) {
@@ -182,6 +204,7 @@ absl::Status Server::Listen() {
     threads_.emplace_back([this] { Poll(); });
   }
   threads_.emplace_back([this] { WatchLeases(); });
+  if (door_ != nullptr) door_->Open();
   return absl::OkStatus();
 }
 
@@ -230,6 +253,7 @@ void Server::Stop() {
     state_changed_.SignalAll();
   }
   if (server_ == nullptr) return;
+  if (door_ != nullptr) door_->Close();
   coordinator_service_.Stop();
   parameter_server_.Stop();
   server_->Shutdown(absl::ToChronoTime(absl::Now() + kDrainTime));

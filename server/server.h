@@ -12,8 +12,10 @@
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "grpcpp/grpcpp.h"
+#include "security/certificate_files.h"
 #include "server/checkpoint_conductor.h"
 #include "server/coordinator_service.h"
+#include "server/front_door.h"
 #include "server/parameter_server.h"
 #include "server/parameter_service.h"
 
@@ -32,8 +34,12 @@ class Server {
     // Threads that poll the completion queue; a frame is applied on the thread that took it from
     // there. At least 1.
     int threads = 2;
-    // Permits a host other than loopback without mTLS. Gradients and parameters then travel in
-    // the clear, and anybody who reaches the port may push.
+    // Of a server (security/credentials.h): TLS with certificates on both sides, and what each
+    // caller may do by its certificate. Null: no TLS; then only on a loopback, and only for the
+    // user that this process runs as.
+    std::shared_ptr<CertificateFiles> certificates;
+    // Permits every host and every user without TLS. Gradients and parameters then travel in the
+    // clear, and anybody who reaches the port may push.
     bool insecure = false;
     // Where checkpoints and the push log are kept, and found again by a later life of this server.
     // Empty: nowhere.
@@ -45,7 +51,8 @@ class Server {
     // How the first server reaches the others, to take checkpoints; null: by the address that the
     // workers use.
     CheckpointConductor::Connect peer_channel;
-    // Takes sentences for the user; null: they go to standard error.
+    // Takes sentences for the user, on any thread, and of connections that are refused also shortly
+    // after the server has gone; null: they go to standard error.
     std::function<void(const std::string& line)> say;
     // Applying a frame takes so many times as long as it does; at least 1. To see what a server
     // that cannot keep up does to its workers.
@@ -65,7 +72,7 @@ class Server {
   };
 
   // ALREADY_EXISTS: the port is taken. INVALID_ARGUMENT: not HOST:PORT, or not loopback without
-  // `insecure`. UNAVAILABLE: the host cannot be bound.
+  // `certificates` or `insecure`. UNAVAILABLE: the host cannot be bound.
   static absl::StatusOr<std::unique_ptr<Server>> Start(Options options);
 
   // Stops, if nobody has.
@@ -100,6 +107,8 @@ class Server {
   absl::Status Listen();
   absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToPeer(int index,
                                                                const std::string& address);
+  // Binds the port, before anybody is let in.
+  absl::Status MakeDoor();
   void Poll();
   void WatchLeases();
 
@@ -114,6 +123,9 @@ class Server {
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   // Referred to by every call; ours is given up when the server stops.
   std::shared_ptr<const void> calls_;
+  // Takes the connections that the door lets in.
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
+  std::unique_ptr<FrontDoor> door_;
   std::unique_ptr<grpc::Server> server_;
   std::vector<std::thread> threads_;
 

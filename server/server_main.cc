@@ -18,12 +18,19 @@
 #include "common/exit_codes.h"
 #include "common/stop_signal.h"
 #include "proto/grpc_process.h"
+#include "security/credentials.h"
 #include "server/server.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:0",
           "HOST:PORT to listen on; port 0 takes a free one, which the first line of output tells");
-ABSL_FLAG(bool, insecure, false,
-          "permit a host beyond loopback: gradients and parameters travel in the clear");
+ABSL_FLAG(
+    std::string, certs, "",
+    "directory with ca.pem, cert.pem and key.pem of a server ('psctl certs' makes them): speak "
+    "TLS, only with those who have such certificates too");
+ABSL_FLAG(
+    bool, insecure, false,
+    "permit a host beyond loopback without --certs, and every user of this machine: gradients "
+    "and parameters travel in the clear");
 ABSL_FLAG(std::string, dir, "",
           "directory for checkpoints and the push log, from which a server that is started again "
           "goes on; empty: nothing is kept");
@@ -62,6 +69,13 @@ int main(int argc, char** argv) {
   torchps::Server::Options options;
   options.listen = absl::GetFlag(FLAGS_listen);
   options.insecure = absl::GetFlag(FLAGS_insecure);
+  options.say = [](const std::string& line) {
+    std::fprintf(stderr, "ps_server: %s\n", line.c_str());
+  };
+  auto certificates =
+      torchps::OpenCertificates(absl::GetFlag(FLAGS_certs), torchps::Role::kServer, options.say);
+  if (!certificates.ok()) return Fail(certificates.status());
+  options.certificates = *std::move(certificates);
   options.dir = absl::GetFlag(FLAGS_dir);
   options.resume = absl::GetFlag(FLAGS_resume);
   // The other half is the kernel's, which copies as much as the threads do, and the workers'.

@@ -1,11 +1,13 @@
 #include "worker/server_channel.h"
 
+#include <utility>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "grpcpp/create_channel.h"
-#include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
 #include "proto/frame_codec.h"
+#include "security/credentials.h"
 
 namespace torchps {
 namespace {
@@ -31,7 +33,8 @@ int ServerEndpoint::port() const {
   return has_port ? port : 0;
 }
 
-ServerEndpoint ConnectToServer(int index, const std::string& address) {
+ServerEndpoint ConnectToServer(int index, const std::string& address,
+                               std::shared_ptr<CertificateFiles> certificates) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, kMaxFrameBytes);
   arguments.SetInt(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, kMaxFrameBytes);
@@ -50,8 +53,9 @@ ServerEndpoint ConnectToServer(int index, const std::string& address) {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // Two workers in one process (tests) each have their own connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return {index, address,
-          grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments)};
+  std::shared_ptr<grpc::Channel> channel =
+      grpc::CreateCustomChannel(address, ChannelCredentialsFor(certificates), arguments);
+  return {index, address, std::move(channel), std::move(certificates)};
 }
 
 }  // namespace torchps

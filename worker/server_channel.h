@@ -4,6 +4,7 @@
 #include <string>
 
 #include "grpcpp/channel.h"
+#include "security/certificate_files.h"
 
 namespace torchps {
 
@@ -13,6 +14,8 @@ struct ServerEndpoint {
   // "HOST:PORT"; empty where the server is inside this process.
   std::string address;
   std::shared_ptr<grpc::Channel> channel;
+  // What the channel's credentials are made of; null: it has no TLS.
+  std::shared_ptr<CertificateFiles> certificates = nullptr;
 
   // 0 where the server is inside this process.
   int port() const;
@@ -20,8 +23,9 @@ struct ServerEndpoint {
   std::string name() const;
 };
 
-// A channel with the settings that every connection of ours has; nothing is sent yet, and an
-// address at which nobody listens is no error here.
-ServerEndpoint ConnectToServer(int index, const std::string& address);
+// A channel with the settings that every connection of ours has, by TLS if there are certificates
+// (a worker's); nothing is sent yet, and an address at which nobody listens is no error here.
+ServerEndpoint ConnectToServer(int index, const std::string& address,
+                               std::shared_ptr<CertificateFiles> certificates = nullptr);
 
 }  // namespace torchps

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "worker/server_probe.h"
+#include "security/connection_probe.h"
 
 namespace torchps {
 namespace {
@@ -60,10 +60,17 @@ absl::StatusOr<absl::Duration> ServerPatience::Failed(const absl::Status& failur
   const bool give_up = silence >= options_.patience;
   const bool line_due = now >= next_line_;
   const bool may_be_foreign = !has_answered_ && silence >= kForeignAfter;
-  if (give_up || line_due || may_be_foreign) {
+  // What certificates prevent is known at once, and waiting would not change it.
+  const bool first_look = !has_answered_ && !has_looked_;
+  has_looked_ = true;
+  if (give_up || line_due || may_be_foreign || first_look) {
     std::string reason(failure.message());
     if (!server_.address.empty()) {
-      const ProbeResult probe = ProbeServer(server_.address, kProbeTimeout);
+      const ProbeResult probe =
+          ProbeServer(server_.address, server_.certificates.get(), kProbeTimeout);
+      if (!has_answered_ && probe.kind == ProbeResult::kRefused) {
+        return absl::UnauthenticatedError(absl::StrCat(server_.name(), " ", probe.reason));
+      }
       if (!has_answered_ && ((probe.kind == ProbeResult::kForeign && silence >= kForeignAfter) ||
                              (probe.kind == ProbeResult::kSilent && silence >= kSilentAfter))) {
         return NoTorchpsServer(server_);

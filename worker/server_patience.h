@@ -39,8 +39,9 @@ class ServerPatience {
   void Answered();
 
   // After a call that may be retried: how long to wait before that. UNAVAILABLE: the patience is
-  // used up. FAILED_PRECONDITION: something answers there, but it is no server of ours. May block
-  // for about a second, to look at the address.
+  // used up. FAILED_PRECONDITION: something answers there, but it is no server of ours.
+  // UNAUTHENTICATED: one side's certificate, or the want of one, keeps it from ever answering. May
+  // block for about a second, to look at the address.
   absl::StatusOr<absl::Duration> Failed(const absl::Status& failure);
 
  private:
@@ -48,6 +49,7 @@ class ServerPatience {
   const Options options_;
   Backoff backoff_;
   bool has_answered_ = false;
+  bool has_looked_ = false;
   std::optional<absl::Duration> silent_since_;
   absl::Duration next_line_;
 };

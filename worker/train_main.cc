@@ -27,6 +27,7 @@
 #include "proto/job_file.h"
 #include "proto/job_override.h"
 #include "proto/job_spec.h"
+#include "security/credentials.h"
 #include "torch/utils.h"
 #include "worker/data/mnist_download.h"
 #include "worker/device.h"
@@ -35,6 +36,10 @@
 
 ABSL_FLAG(std::vector<std::string>, servers, {},
           "HOST:PORT of all servers of the job, comma-separated, the same list for every worker");
+ABSL_FLAG(
+    std::string, certs, "",
+    "directory with ca.pem, cert.pem and key.pem of a worker ('psctl certs' makes them): speak "
+    "TLS with the servers, and only with those");
 ABSL_FLAG(std::string, job, "",
           "job file; its fields are described in proto/job.proto. Without one, --set says it all");
 ABSL_FLAG(std::string, set, "",
@@ -168,9 +173,12 @@ absl::Status Train(const TaskFactory& factory, const JobSpec& job, const std::st
     cluster = *std::move(started);
     options.servers = cluster->endpoints();
   } else {
+    const absl::StatusOr<std::shared_ptr<CertificateFiles>> certificates =
+        OpenCertificates(absl::GetFlag(FLAGS_certs), Role::kWorker, options.say);
+    if (!certificates.ok()) return certificates.status();
     int index = 0;
     for (const std::string& address : absl::GetFlag(FLAGS_servers)) {
-      options.servers.push_back(ConnectToServer(index++, address));
+      options.servers.push_back(ConnectToServer(index++, address, *certificates));
     }
   }
   return RunWorker(*task, std::move(options));

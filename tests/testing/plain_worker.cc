@@ -10,6 +10,7 @@
 #include "proto/frame_codec.h"
 #include "proto/layout_codec.h"
 #include "proto/status_codec.h"
+#include "security/credentials.h"
 
 namespace torchps {
 namespace {
@@ -23,12 +24,13 @@ void SetDeadline(grpc::ClientContext& context) {
 
 }  // namespace
 
-std::shared_ptr<grpc::Channel> PlainChannel(const std::string& address) {
+std::shared_ptr<grpc::Channel> PlainChannel(const std::string& address,
+                                            const std::shared_ptr<CertificateFiles>& certificates) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxFrameBytes);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(address, ChannelCredentialsFor(certificates), arguments);
 }
 
 PlainWorker::PlainWorker(std::shared_ptr<grpc::Channel> channel, HelloRequest hello)

@@ -11,11 +11,14 @@
 #include "common/ids.h"
 #include "grpcpp/channel.h"
 #include "proto/parameter_service.grpc.pb.h"
+#include "security/certificate_files.h"
 
 namespace torchps {
 
-// A channel to "HOST:PORT" that shares its connection with no other and lets blocks through.
-std::shared_ptr<grpc::Channel> PlainChannel(const std::string& address);
+// A channel to "HOST:PORT" that shares its connection with no other and lets blocks through; by TLS
+// if there are certificates.
+std::shared_ptr<grpc::Channel> PlainChannel(
+    const std::string& address, const std::shared_ptr<CertificateFiles>& certificates = nullptr);
 
 // One slot at one server by Protobuf's own stub and messages: every call once, with a deadline, and
 // whatever it answers handed back. It can be made to say what no worker of ours would.

@@ -8,8 +8,8 @@
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "proto/parameter_service.grpc.pb.h"
+#include "security/connection_probe.h"
 #include "tests/worker/tcp_listener.h"
-#include "worker/server_probe.h"
 
 namespace torchps {
 namespace {
@@ -112,14 +112,14 @@ TEST_F(ServerPatienceTest, AServerThatOnceAnsweredIsWaitedForHoweverSilent) {
 
 TEST(ServerProbeTest, TellsWhatIsThere) {
   TcpListener web("SSH-2.0-OpenSSH_9.2\r\n");
-  EXPECT_EQ(ProbeServer(web.address(), kTimeout).kind, ProbeResult::kForeign);
+  EXPECT_EQ(ProbeServer(web.address(), nullptr, kTimeout).kind, ProbeResult::kForeign);
   TcpListener silent("");
-  EXPECT_EQ(ProbeServer(silent.address(), kTimeout).kind, ProbeResult::kSilent);
+  EXPECT_EQ(ProbeServer(silent.address(), nullptr, kTimeout).kind, ProbeResult::kSilent);
   const std::string gone = silent.address();
   silent.Close();
-  EXPECT_EQ(ProbeServer(gone, kTimeout).kind, ProbeResult::kUnreachable);
-  EXPECT_EQ(ProbeServer(gone, kTimeout).reason, "connection refused");
-  EXPECT_EQ(ProbeServer("no port", kTimeout).kind, ProbeResult::kUnreachable);
+  EXPECT_EQ(ProbeServer(gone, nullptr, kTimeout).kind, ProbeResult::kUnreachable);
+  EXPECT_EQ(ProbeServer(gone, nullptr, kTimeout).reason, "connection refused");
+  EXPECT_EQ(ProbeServer("no port", nullptr, kTimeout).kind, ProbeResult::kUnreachable);
 }
 
 TEST(ServerProbeTest, KnowsAGrpcServerWhenItSeesOne) {
@@ -130,7 +130,7 @@ TEST(ServerProbeTest, KnowsAGrpcServerWhenItSeesOne) {
   builder.RegisterService(&service);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   ASSERT_NE(server, nullptr);
-  EXPECT_EQ(ProbeServer(absl::StrCat("127.0.0.1:", port), absl::Seconds(10)).kind,
+  EXPECT_EQ(ProbeServer(absl::StrCat("127.0.0.1:", port), nullptr, absl::Seconds(10)).kind,
             ProbeResult::kHttp2);
 }
 

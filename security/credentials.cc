@@ -1,0 +1,106 @@
+#include "security/credentials.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "grpcpp/security/tls_certificate_provider.h"
+#include "grpcpp/security/tls_certificate_verifier.h"
+#include "grpcpp/security/tls_credentials_options.h"
+#include "security/complaints.h"
+
+namespace torchps {
+namespace {
+
+namespace tls = grpc::experimental;
+
+// How soon gRPC sees that the file it was given has changed; its least.
+constexpr unsigned kWatchSeconds = 1;
+
+absl::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
+
+// "HOST" of "HOST:PORT", with the brackets of an IPv6 address.
+std::string HostOf(absl::string_view target) {
+  const size_t colon = target.rfind(':');
+  const bool has_port = colon != absl::string_view::npos && target.find(']', colon) == target.npos;
+  return std::string(has_port ? target.substr(0, colon) : target);
+}
+
+// gRPC's question whether to go on with a peer.
+class PeerVerifier final : public tls::ExternalCertificateVerifier {
+ public:
+  PeerVerifier(std::shared_ptr<CertificateFiles> files, bool of_clients,
+               std::function<void(const std::string&)> say)
+      : files_(std::move(files)), of_clients_(of_clients), complaints_(std::move(say)) {}
+
+  bool Verify(tls::TlsCustomVerificationCheckRequest* request,
+              std::function<void(grpc::Status)> /*callback*/, grpc::Status* status) override {
+    absl::string_view chain = View(request->peer_cert_full_chain());
+    if (chain.empty()) chain = View(request->peer_cert());
+    absl::optional<std::string> host;
+    if (!of_clients_) host = HostOf(View(request->target_name()));
+    const PeerVerdict peer = files_->CheckPeer(chain, host);
+    *status =
+        peer.ok() ? grpc::Status::OK : grpc::Status(grpc::StatusCode::UNAUTHENTICATED, peer.words);
+    if (!peer.ok() && of_clients_) {
+      complaints_.Say(absl::StrCat("refused a client: it ", peer.words), absl::Now());
+    }
+    return true;
+  }
+
+  void Cancel(tls::TlsCustomVerificationCheckRequest*) override {}
+
+ private:
+  const std::shared_ptr<CertificateFiles> files_;
+  const bool of_clients_;
+  Complaints complaints_;
+};
+
+// Both files are one: each reader takes what is his.
+std::shared_ptr<tls::CertificateProviderInterface> Provider(const CertificateFiles& files) {
+  return std::make_shared<tls::FileWatcherCertificateProvider>(
+      files.published_path(), files.published_path(), kWatchSeconds);
+}
+
+}  // namespace
+
+std::shared_ptr<grpc::ServerCredentials> TlsServerCredentials(
+    std::shared_ptr<CertificateFiles> files, std::function<void(const std::string& line)> say) {
+  tls::TlsServerCredentialsOptions options(Provider(*files));
+  options.watch_identity_key_cert_pairs();
+  // "Don't verify" is about gRPC: PeerVerifier does, and without its consent there is no
+  // connection.
+  options.set_cert_request_type(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_BUT_DONT_VERIFY);
+  options.set_certificate_verifier(tls::ExternalCertificateVerifier::Create<PeerVerifier>(
+      std::move(files), true, std::move(say)));
+  return tls::TlsServerCredentials(options);
+}
+
+std::shared_ptr<grpc::ChannelCredentials> TlsChannelCredentials(
+    std::shared_ptr<CertificateFiles> files) {
+  tls::TlsChannelCredentialsOptions options;
+  options.set_certificate_provider(Provider(*files));
+  options.watch_identity_key_cert_pairs();
+  options.set_verify_server_certs(false);
+  // The name was checked when the connection was made, and every call has the channel's.
+  options.set_check_call_host(false);
+  options.set_certificate_verifier(tls::ExternalCertificateVerifier::Create<PeerVerifier>(
+      std::move(files), false, [](const std::string&) {}));
+  return tls::TlsCredentials(options);
+}
+
+std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsFor(
+    const std::shared_ptr<CertificateFiles>& files) {
+  return files == nullptr ? grpc::InsecureChannelCredentials() : TlsChannelCredentials(files);
+}
+
+absl::StatusOr<std::shared_ptr<CertificateFiles>> OpenCertificates(
+    const std::string& directory, Role role, std::function<void(const std::string& line)> say) {
+  if (directory.empty()) return std::shared_ptr<CertificateFiles>();
+  CertificateFiles::Options options;
+  options.directory = directory;
+  options.role = role;
+  options.say = std::move(say);
+  return CertificateFiles::Open(std::move(options));
+}
+
+}  // namespace torchps

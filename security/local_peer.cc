@@ -1,0 +1,104 @@
+#include "security/local_peer.h"
+
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "common/file_descriptor.h"
+
+namespace torchps {
+namespace {
+
+struct Request {
+  nlmsghdr header;
+  inet_diag_req_v2 question;
+};
+
+absl::Status Unknown(absl::string_view why) {
+  return absl::UnauthenticatedError(absl::StrCat("cannot tell whose connection it is: ", why));
+}
+
+absl::Status SystemError() { return Unknown(std::strerror(errno)); }
+
+// An address as the kernel's tables have it.
+bool Split(const sockaddr_storage& address, uint16_t* port, uint32_t host[4]) {
+  if (address.ss_family == AF_INET) {
+    const auto& four = reinterpret_cast<const sockaddr_in&>(address);
+    *port = four.sin_port;
+    std::memcpy(host, &four.sin_addr, sizeof(four.sin_addr));
+    return true;
+  }
+  if (address.ss_family != AF_INET6) return false;
+  const auto& six = reinterpret_cast<const sockaddr_in6&>(address);
+  *port = six.sin6_port;
+  std::memcpy(host, &six.sin6_addr, sizeof(six.sin6_addr));
+  return true;
+}
+
+}  // namespace
+
+absl::StatusOr<uid_t> OwnerOfPeer(int socket_fd) {
+  sockaddr_storage here{};
+  sockaddr_storage there{};
+  socklen_t here_size = sizeof(here);
+  socklen_t there_size = sizeof(there);
+  if (getsockname(socket_fd, reinterpret_cast<sockaddr*>(&here), &here_size) != 0 ||
+      getpeername(socket_fd, reinterpret_cast<sockaddr*>(&there), &there_size) != 0) {
+    return SystemError();
+  }
+  const FileDescriptor netlink(socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+  if (netlink.get() < 0) return SystemError();
+  // The kernel answers within the call; this is for one that does not.
+  const timeval patience{1, 0};
+  setsockopt(netlink.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+
+  // The other end's own socket: its address is the one there, its peer's the one here.
+  Request request{};
+  request.header.nlmsg_len = sizeof(request);
+  request.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+  request.header.nlmsg_flags = NLM_F_REQUEST;
+  inet_diag_req_v2& question = request.question;
+  question.sdiag_family = static_cast<uint8_t>(there.ss_family);
+  question.sdiag_protocol = IPPROTO_TCP;
+  question.idiag_states = ~0u;
+  question.id.idiag_cookie[0] = INET_DIAG_NOCOOKIE;
+  question.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+  if (!Split(there, &question.id.idiag_sport, question.id.idiag_src) ||
+      !Split(here, &question.id.idiag_dport, question.id.idiag_dst)) {
+    return Unknown("it is no TCP connection");
+  }
+  if (send(netlink.get(), &request, sizeof(request), 0) != sizeof(request)) return SystemError();
+
+  alignas(nlmsghdr) char answer[4096];
+  const ssize_t size = recv(netlink.get(), answer, sizeof(answer), 0);
+  if (size < 0) return SystemError();
+  nlmsghdr header;
+  if (static_cast<size_t>(size) < sizeof(header))
+    return Unknown("the kernel's answer is cut short");
+  std::memcpy(&header, answer, sizeof(header));
+  if (header.nlmsg_type == NLMSG_ERROR) {
+    nlmsgerr error{};
+    std::memcpy(&error, answer + NLMSG_HDRLEN, sizeof(error));
+    return Unknown(error.error == -ENOENT ? "its other end is not on this machine any more"
+                                          : std::strerror(-error.error));
+  }
+  inet_diag_msg found;
+  if (header.nlmsg_type != SOCK_DIAG_BY_FAMILY ||
+      static_cast<size_t>(size) < NLMSG_HDRLEN + sizeof(found)) {
+    return Unknown("the kernel answers something else");
+  }
+  std::memcpy(&found, answer + NLMSG_HDRLEN, sizeof(found));
+  // Where a process has let go of its socket, the kernel says user 0, who is somebody else.
+  if (found.idiag_inode == 0) return Unknown("its other end has been closed");
+  return found.idiag_uid;
+}
+
+}  // namespace torchps

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/file_descriptor.h"
+#include "security/complaints.h"
+#include "security/opening.h"
+
+namespace torchps {
+
+// Accepts a server's connections, and looks at the first bytes of each before gRPC does: gRPC sends
+// a TLS client away from a plaintext server, a plaintext client from a TLS server and a browser
+// from both without a word on either side. Here each of them costs a file descriptor until it has
+// shown what it speaks, is refused in one sentence that both sides can read, and a connection that
+// says nothing goes when its time is over or when too many wait.
+//
+// Where a server listens on a loopback without TLS, everybody on the machine can reach it. The door
+// then asks the kernel whose the connection is, and admits the user that the server runs as, and
+// root.
+//
+// Thread-safe. Has one thread; `admit` and `say` are called on it.
+class FrontDoor {
+ public:
+  struct Options {
+    // A name or address, as in HOST:PORT; several where a name leads to several.
+    std::string host = "127.0.0.1";
+    int port = 0;
+    // Whether what is behind the door speaks TLS.
+    bool tls = false;
+    bool own_user_only = false;
+    // Gets a connection that may go on, nonblocking, with nothing read from it yet.
+    std::function<void(FileDescriptor connection)> admit;
+    std::function<void(const std::string& line)> say = [](const std::string&) {};
+    // For how long a connection may be undecided, and how many may be; the oldest goes first.
+    absl::Duration patience = absl::Seconds(10);
+    size_t most_waiting = 512;
+    const Clock* clock = nullptr;  // outlives the door
+  };
+
+  // Binds and listens; nothing is accepted before Open(). ALREADY_EXISTS: the port is taken.
+  // UNAVAILABLE: the host is not this machine's, with the system's words.
+  static absl::StatusOr<std::unique_ptr<FrontDoor>> Create(Options options);
+
+  ~FrontDoor();
+
+  int port() const { return port_; }
+
+  void Open();
+  // Ends the thread; what waits is closed. Idempotent.
+  void Close();
+
+ private:
+  struct Visitor {
+    FileDescriptor connection;
+    std::string address;  // for messages
+    absl::Duration deadline;
+    // Has been refused: what else it says is thrown away, so that it can read the refusal.
+    bool leaving = false;
+  };
+  // By a number that rises with every arrival, and is what epoll tells.
+  using Visitors = std::map<uint64_t, Visitor>;
+
+  explicit FrontDoor(Options options);
+
+  absl::Status Listen();
+  void Watch(int fd, uint32_t events, uint64_t number) const;
+  void Serve();
+  void Accept(int listener);
+  void Receive(FileDescriptor connection, std::string address);
+  void Look(Visitors::iterator visitor);
+  // What is wrong with a visitor who began so; empty: nothing.
+  std::string Objection(const Visitor& visitor, Opening opening, absl::string_view bytes) const;
+  void Refuse(Visitor& visitor, Opening opening, const std::string& reason);
+  void Say(const Visitor& visitor, const std::string& what);
+  // Ends those whose time is over; how long until the next one's is.
+  absl::Duration DismissLate();
+  // No file is free for another connection: lets some time pass.
+  void Pause();
+
+  const Options options_;
+  int port_ = 0;
+  Complaints complaints_;
+  std::vector<FileDescriptor> listeners_;
+  FileDescriptor poll_;
+  FileDescriptor wake_;  // an eventfd: it is time to end
+
+  // Of the thread.
+  Visitors visitors_;
+  uint64_t next_number_ = 0;
+  bool paused_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace torchps

@@ -1,0 +1,400 @@
+// Whose connection a server takes and which server a worker believes: each fault of TLS and of
+// certificates is refused, and named in words on both sides within a second. And what a certificate
+// does not permit is refused call by call.
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/clock.h"
+#include "common/mutex.h"
+#include "gmock/gmock.h"
+#include "grpcpp/grpcpp.h"
+#include "gtest/gtest.h"
+#include "openssl/pem.h"
+#include "openssl/ssl.h"
+#include "proto/coordinator.grpc.pb.h"
+#include "proto/status_codec.h"
+#include "security/credentials.h"
+#include "server/server.h"
+#include "tests/testing/certificates.h"
+#include "tests/testing/eventually.h"
+#include "tests/testing/job_harness.h"
+#include "tests/testing/plain_worker.h"
+#include "tests/testing/tcp.h"
+#include "worker/server_patience.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+#if defined(TORCHPS_TSAN) || defined(TORCHPS_ASAN)
+constexpr absl::Duration kOneSecond = absl::Seconds(10);
+#else
+constexpr absl::Duration kOneSecond = absl::Seconds(1);
+#endif
+
+// What a server has said so far. Shared, for gRPC may keep its say longer than the server lives.
+class Words {
+ public:
+  std::function<void(const std::string&)> Listener() {
+    return [state = state_](const std::string& line) {
+      MutexLock lock(&state->mutex);
+      state->lines.push_back(line);
+    };
+  }
+  bool Contain(const std::string& words) const {
+    MutexLock lock(&state_->mutex);
+    return std::any_of(state_->lines.begin(), state_->lines.end(),
+                       [&](const std::string& line) { return absl::StrContains(line, words); });
+  }
+  std::string All() const {
+    MutexLock lock(&state_->mutex);
+    std::string all;
+    for (const std::string& line : state_->lines) absl::StrAppend(&all, line, "\n");
+    return all;
+  }
+
+ private:
+  struct State {
+    Mutex mutex;
+    std::vector<std::string> lines ABSL_GUARDED_BY(mutex);
+  };
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+HelloRequest HelloOf(SlotId slot) {
+  JobHarness::Options model;
+  model.trained = 48;
+  model.job = "consistency { staleness_bound: -1 } membership { lease_seconds: 600 } workers: 2";
+  HelloRequest hello = JobHarness::Hello(model);
+  hello.set_slot(slot);
+  hello.set_incarnation(5);
+  return hello;
+}
+
+class TlsTest : public ::testing::Test {
+ protected:
+  // With certificates where there is a directory.
+  std::unique_ptr<Server> Start(const std::string& directory, Words* words) {
+    Server::Options options;
+    options.clock = &clock_;
+    options.say = words->Listener();
+    if (!directory.empty()) options.certificates = OpenFiles(directory, Role::kServer);
+    auto server = Server::Start(std::move(options));
+    EXPECT_TRUE(server.ok()) << server.status();
+    return server.ok() ? *std::move(server) : nullptr;
+  }
+
+  // What a worker does first, as our worker does it, and what comes of it in the end.
+  absl::Status Greet(const std::string& address, std::shared_ptr<CertificateFiles> certificates) {
+    const ServerEndpoint endpoint = ConnectToServer(0, address, std::move(certificates));
+    ServerPatience::Options patience;
+    patience.clock = &clock_;
+    ServerPatience patient(endpoint, patience);
+    PlainWorker worker(endpoint.channel, HelloOf(0));
+    while (true) {
+      const absl::Status status = worker.Hello();
+      if (!ServerPatience::MayRetry(status)) return status;
+      const auto wait = patient.Failed(status);
+      if (!wait.ok()) return wait.status();
+      absl::SleepFor(*wait);
+    }
+  }
+
+  SteadyClock clock_;
+  const TestCertificates made_;
+};
+
+TEST_F(TlsTest, TrainsWithGoodCertificates) {
+  Words words;
+  const auto server = Start(made_.Make(Role::kServer), &words);
+  ASSERT_NE(server, nullptr);
+  PlainWorker worker(PlainChannel(server->address(), made_.Open(Role::kWorker)), HelloOf(0));
+  ASSERT_TRUE(worker.Hello().ok());
+  ASSERT_TRUE(worker.Initialize(0.0f).ok());
+  ASSERT_TRUE(worker.Pull(0).ok());
+  const auto pushed = worker.Push(1, 1.0f);
+  EXPECT_TRUE(pushed.ok()) << pushed.status();
+  EXPECT_EQ(words.All(), "");
+}
+
+struct Fault {
+  std::string name;
+  std::string server;  // directory; empty: no TLS
+  std::string worker;
+  std::vector<std::string> worker_is_told;
+  std::string server_says;
+};
+
+TEST_F(TlsTest, NamesEveryFaultOnBothSidesWithinASecond) {
+  const TestCertificates other;
+  const std::string good_server = made_.Make(Role::kServer);
+  const std::string good_worker = made_.Make(Role::kWorker);
+  const std::vector<Fault> faults = {
+      {"plaintext client on a TLS port",
+       good_server,
+       "",
+       {"speaks without TLS", "--certs=DIR"},
+       "speaks without TLS, and this server takes nothing"},
+      {"TLS client on a plaintext port",
+       "",
+       good_worker,
+       {"speaks without TLS", "--certs=DIR"},
+       "speaks TLS, and this server runs without"},
+      {"wrong authority",
+       good_server,
+       other.Make(Role::kWorker),
+       {"of another authority", "signed by"},
+       "does not know the authority that signed this server's certificate"},
+      {"wrong name",
+       made_.Make(Role::kServer, "any", {"alpha"}),
+       good_worker,
+       {"certificate for alpha, not for '127.0.0.1'", "psctl certs --hosts="},
+       "is not for the address that it called"},
+  };
+  for (const Fault& fault : faults) {
+    SCOPED_TRACE(fault.name);
+    Words words;
+    const auto server = Start(fault.server, &words);
+    ASSERT_NE(server, nullptr);
+    std::shared_ptr<CertificateFiles> certificates;
+    if (!fault.worker.empty()) certificates = OpenFiles(fault.worker, Role::kWorker);
+    const absl::Duration began = clock_.Now();
+    const absl::Status status = Greet(server->address(), certificates);
+    EXPECT_TRUE(Eventually([&] { return words.Contain(fault.server_says); })) << words.All();
+    const absl::Duration took = clock_.Now() - began;
+    std::printf("%s (%s)\n  worker: %s\n  server: %s", fault.name.c_str(),
+                absl::FormatDuration(took).c_str(), status.ToString().c_str(), words.All().c_str());
+    EXPECT_LT(took, kOneSecond);
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated) << status;
+    for (const std::string& word : fault.worker_is_told) {
+      EXPECT_THAT(std::string(status.message()), HasSubstr(word));
+    }
+    EXPECT_THAT(std::string(status.message()), HasSubstr("server 0 at 127.0.0.1:"));
+    EXPECT_THAT(std::string(status.message()), Not(HasSubstr("\n")));
+  }
+}
+
+// A client that is not one of ours, or is hostile: it shows whatever certificate it likes, or none,
+// and believes every server. What comes back: the bytes of a server's first frame, or none.
+std::string HostileHandshake(const std::string& address, const std::string& directory) {
+  const auto socket = ConnectTcp(address);
+  EXPECT_TRUE(socket.ok());
+  SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
+  const unsigned char http2[] = {2, 'h', '2'};
+  SSL_CTX_set_alpn_protos(context, http2, sizeof(http2));
+  if (!directory.empty()) {
+    EXPECT_EQ(
+        SSL_CTX_use_certificate_file(context, (directory + "/cert.pem").c_str(), SSL_FILETYPE_PEM),
+        1);
+    EXPECT_EQ(
+        SSL_CTX_use_PrivateKey_file(context, (directory + "/key.pem").c_str(), SSL_FILETYPE_PEM),
+        1);
+  }
+  SSL* const ssl = SSL_new(context);
+  SSL_set_fd(ssl, socket->get());
+  char bytes[64];
+  int got = 0;
+  if (SSL_connect(ssl) == 1) got = SSL_read(ssl, bytes, sizeof(bytes));
+  SSL_free(ssl);
+  SSL_CTX_free(context);
+  return std::string(bytes, std::max(0, got));
+}
+
+TEST_F(TlsTest, RefusesEveryBadCertificateOfAClientAndSaysWhich) {
+  const TestCertificates other;
+  const TestCertificates other_job("elsewhere");
+  const TestValidity over{absl::Now() - absl::Hours(2), absl::Now() - absl::Hours(1)};
+  const TestValidity later{absl::Now() + absl::Hours(1), absl::Now() + absl::Hours(2)};
+  struct Case {
+    std::string name;
+    std::string directory;
+    std::string server_says;
+  };
+  const std::vector<Case> cases = {
+      {"none", "", "it has no certificate; expected one signed by 'torchps job"},
+      {"of another authority", other.Make(Role::kWorker), "of another authority: signed by"},
+      {"expired", made_.Make(Role::kWorker, "any", {}, over),
+       "torchps://job/worker/any that expired at"},
+      {"not yet valid", made_.Make(Role::kWorker, "any", {}, later),
+       "torchps://job/worker/any that is not valid yet"},
+      {"of an operator of another job", other_job.Make(Role::kOperator),
+       "torchps://elsewhere/operator/any of another authority"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    Words words;
+    const auto server = Start(made_.Make(Role::kServer), &words);
+    ASSERT_NE(server, nullptr);
+    const absl::Duration began = clock_.Now();
+    EXPECT_EQ(HostileHandshake(server->address(), c.directory), "");
+    EXPECT_TRUE(Eventually([&] { return words.Contain(c.server_says); })) << words.All();
+    std::printf("%s\n  server: %s", c.name.c_str(), words.All().c_str());
+    EXPECT_LT(clock_.Now() - began, kOneSecond);
+  }
+  // The same program with a good one gets the server's SETTINGS frame: it is the certificates.
+  Words words;
+  const auto server = Start(made_.Make(Role::kServer), &words);
+  EXPECT_NE(HostileHandshake(server->address(), made_.Make(Role::kWorker)), "");
+}
+
+// A server of the same authority that is none: a worker's certificate does not make one.
+TEST_F(TlsTest, AWorkerBelievesNoServerThatShowsAnotherRole) {
+  const std::string directory = made_.Make(Role::kWorker);
+  grpc::ServerBuilder builder;
+  int port = 0;
+  // gRPC as a hostile program would use it, with nothing of ours in between.
+  grpc::SslServerCredentialsOptions options;
+  std::ifstream key(directory + "/key.pem");
+  std::ifstream certificate(directory + "/cert.pem");
+  options.pem_key_cert_pairs.push_back(
+      {std::string(std::istreambuf_iterator<char>(key), {}),
+       std::string(std::istreambuf_iterator<char>(certificate), {})});
+  ParameterService::Service service;
+  builder.AddListeningPort("127.0.0.1:0", grpc::SslServerCredentials(options), &port);
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  ASSERT_NE(server, nullptr);
+  const absl::Status status = Greet(absl::StrCat("127.0.0.1:", port), made_.Open(Role::kWorker));
+  std::printf("wrong role\n  worker: %s\n", status.ToString().c_str());
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("torchps://job/worker/any for the role worker; expected the role server"));
+}
+
+TEST_F(TlsTest, AWorkersCertificateCannotCheckpointStopOrSpeakForAnotherSlot) {
+  Words words;
+  const auto server = Start(made_.Make(Role::kServer), &words);
+  ASSERT_NE(server, nullptr);
+  const auto channel = PlainChannel(server->address(), made_.Open(Role::kWorker, "slot-1"));
+  const auto parameters = ParameterService::NewStub(channel);
+  const auto coordinator = Coordinator::NewStub(channel);
+  const auto expect_denied = [](const grpc::Status& status, const std::string& words_expected) {
+    std::printf("%s\n", status.error_message().c_str());
+    // A server without checkpoints knows neither of its two calls.
+    if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) return;
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << status.error_message();
+    EXPECT_THAT(status.error_message(), HasSubstr(words_expected));
+  };
+  {
+    grpc::ClientContext context;
+    WriteShardRequest request;
+    ShardInfo reply;
+    expect_denied(parameters->WriteShard(&context, request, &reply), "may not call WriteShard");
+  }
+  {
+    grpc::ClientContext context;
+    CommitCheckpointReply reply;
+    expect_denied(parameters->CommitCheckpoint(&context, CommitCheckpointRequest(), &reply),
+                  "may not call CommitCheckpoint");
+  }
+  {
+    grpc::ClientContext context;
+    ShutdownReply reply;
+    expect_denied(parameters->Shutdown(&context, ShutdownRequest(), &reply),
+                  "may not call Shutdown; expected the role operator");
+  }
+  {
+    grpc::ClientContext context;
+    CheckpointStatus reply;
+    expect_denied(coordinator->TakeCheckpoint(&context, TakeCheckpointRequest(), &reply),
+                  "may not call TakeCheckpoint");
+  }
+  {
+    grpc::ClientContext context;
+    JoinRequest request;
+    request.set_wanted_slot(-1);
+    JoinReply reply;
+    expect_denied(coordinator->Join(&context, request, &reply),
+                  "cannot speak for any slot, only for slot 1");
+  }
+  PlainWorker other(channel, HelloOf(0));
+  EXPECT_EQ(other.Hello().code(), absl::StatusCode::kPermissionDenied);
+  PlainWorker own(channel, HelloOf(1));
+  ASSERT_TRUE(own.Hello().ok());
+  ASSERT_TRUE(own.Initialize(0.0f).ok());
+  ASSERT_TRUE(own.Pull(0).ok());
+  EXPECT_TRUE(own.ReadOnlyPull().ok()) << "reading speaks for nobody";
+  PushFrame stolen = own.Frame(1, 0, 1.0f);
+  stolen.set_slot(0);
+  const auto pushed = own.Send({stolen});
+  EXPECT_EQ(pushed.status().code(), absl::StatusCode::kPermissionDenied) << pushed.status();
+  EXPECT_THAT(std::string(pushed.status().message()), HasSubstr("cannot speak for slot 0"));
+  PullRequest pull = own.RequestPull(0);
+  pull.set_slot(0);
+  EXPECT_EQ(own.Pull(pull).code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_TRUE(own.Push(1, 1.0f).ok());
+}
+
+TEST_F(TlsTest, AnOperatorsCertificateWatchesAndStopsButTrainsNot) {
+  Words words;
+  const auto server = Start(made_.Make(Role::kServer), &words);
+  ASSERT_NE(server, nullptr);
+  const auto channel = PlainChannel(server->address(), made_.Open(Role::kOperator));
+  PlainWorker worker(channel, HelloOf(0));
+  EXPECT_EQ(worker.Hello().code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_TRUE(worker.Status().ok());
+  EXPECT_EQ(worker.Send({worker.Frame(1, 0, 1.0f)}).status().code(),
+            absl::StatusCode::kPermissionDenied);
+  grpc::ClientContext context;
+  ShutdownReply reply;
+  EXPECT_TRUE(worker.stub().Shutdown(&context, ShutdownRequest(), &reply).ok());
+}
+
+// A new pair on both sides while both run; garbage in between changes nothing.
+TEST_F(TlsTest, CertificatesAreExchangedWithoutARestart) {
+  Words words;
+  const std::string server_directory = made_.Make(Role::kServer, "first");
+  const std::string worker_directory = made_.Make(Role::kWorker, "first");
+  const auto server = Start(server_directory, &words);
+  ASSERT_NE(server, nullptr);
+  const auto certificates = OpenFiles(worker_directory, Role::kWorker);
+  PlainWorker before(PlainChannel(server->address(), certificates), HelloOf(0));
+  ASSERT_TRUE(before.Hello().ok());
+  ASSERT_TRUE(before.Initialize(0.0f).ok());
+
+  std::ofstream(server_directory + "/cert.pem") << "garbage";
+  PlainWorker meanwhile(PlainChannel(server->address(), certificates), HelloOf(1));
+  EXPECT_TRUE(meanwhile.Hello().ok()) << "a new connection, by the certificate in use";
+  EXPECT_TRUE(before.ReadOnlyPull().ok()) << "and an old one";
+
+  made_.Replace(server_directory, Role::kServer, "second");
+  made_.Replace(worker_directory, Role::kWorker, "second");
+  const auto shown = [&] {
+    // Which certificate the server shows to a new connection.
+    const auto socket = ConnectTcp(server->address());
+    SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
+    SSL* const ssl = SSL_new(context);
+    SSL_set_fd(ssl, socket->get());
+    std::string name;
+    if (SSL_connect(ssl) == 1) {
+      X509* const certificate = SSL_get1_peer_certificate(ssl);
+      char text[64] = "";
+      X509_NAME_get_text_by_NID(X509_get_subject_name(certificate), NID_commonName, text,
+                                sizeof(text));
+      name = text;
+      X509_free(certificate);
+    }
+    SSL_free(ssl);
+    SSL_CTX_free(context);
+    return name;
+  };
+  EXPECT_TRUE(Eventually([&] { return shown() == "server second"; })) << shown();
+  EXPECT_TRUE(Eventually([&] { return certificates->current()->identity().name == "second"; }));
+  PlainWorker after(PlainChannel(server->address(), certificates), HelloOf(1));
+  EXPECT_TRUE(after.Hello().ok());
+  EXPECT_TRUE(before.ReadOnlyPull().ok()) << "the old connection was never touched";
+}
+
+}  // namespace
+}  // namespace torchps
