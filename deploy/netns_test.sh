@@ -65,18 +65,21 @@ on() {
 }
 
 servers="${address[server0]}:7000,${address[server1]}:7000"
-say "two servers and two workers, one network namespace each (servers: $servers)"
+certs="$work/certs"
+"$binaries/tools/psctl" certs --dir="$certs" --job=netns \
+  --hosts="${address[server0]},${address[server1]}" >"$work/certs.log"
+say "two servers and two workers, one network namespace each, TLS (servers: $servers)"
 declare -A process
 for node in server0 server1; do
-  on "$node" "$binaries/server/ps_server" --listen="${address[$node]}:7000" --insecure &
+  on "$node" "$binaries/server/ps_server" --listen="${address[$node]}:7000" --certs="$certs" &
   process[$node]=$!
 done
 on server0 timeout "$limit_s" "$binaries/tools/psctl" report --servers="$servers" --wait \
-  --report="$work/report.json" &
+  --certs="$certs" --report="$work/report.json" &
 process[report]=$!
 for node in worker0 worker1; do
   on "$node" "$binaries/worker/ps_worker" --servers="$servers" --job="$job" \
-    --set=workers=2 "$@" &
+    --certs="$certs" --set=workers=2 "$@" &
   process[$node]=$!
 done
 

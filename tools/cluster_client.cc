@@ -12,6 +12,8 @@
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/parameter_service.grpc.pb.h"
 #include "proto/status_codec.h"
+#include "security/connection_probe.h"
+#include "security/credentials.h"
 
 namespace torchps {
 namespace {
@@ -35,14 +37,17 @@ absl::Status InWords(const grpc::Status& grpc_status) {
   }
 }
 
+constexpr absl::Duration kProbeTimeout = absl::Milliseconds(500);
+
 std::chrono::system_clock::time_point After(absl::Duration timeout) {
   return std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout);
 }
 
 class GrpcClusterClient final : public ClusterClient {
  public:
-  explicit GrpcClusterClient(std::vector<std::string> addresses)
-      : addresses_(std::move(addresses)) {
+  GrpcClusterClient(std::vector<std::string> addresses,
+                    std::shared_ptr<CertificateFiles> certificates)
+      : addresses_(std::move(addresses)), certificates_(std::move(certificates)) {
     for (const std::string& address : addresses_) {
       grpc::ChannelArguments arguments;
       arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
@@ -53,21 +58,25 @@ class GrpcClusterClient final : public ClusterClient {
       // A status with every slot and block of a large job is longer than gRPC's 4 MiB.
       arguments.SetMaxReceiveMessageSize(64 << 20);
       channels_.push_back(
-          grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+          grpc::CreateCustomChannel(address, ChannelCredentialsFor(certificates_), arguments));
     }
   }
 
   const std::vector<std::string>& addresses() const override { return addresses_; }
 
   absl::StatusOr<JobStatus> GetJobStatus(bool wait_until_done, absl::Duration timeout) override {
+    // Waiting for a server that is not up yet must not become waiting for one that never answers.
+    if (wait_until_done) {
+      if (absl::Status refused = Refusal(0); !refused.ok()) return refused;
+    }
     grpc::ClientContext context;
     context.set_deadline(After(timeout));
     context.set_wait_for_ready(wait_until_done);
     JobStatusRequest request;
     request.set_wait_until_done(wait_until_done);
     JobStatus reply;
-    const absl::Status status =
-        InWords(Coordinator::NewStub(channels_.front())->GetJobStatus(&context, request, &reply));
+    const absl::Status status = Explained(
+        0, Coordinator::NewStub(channels_.front())->GetJobStatus(&context, request, &reply));
     if (!status.ok()) return status;
     return reply;
   }
@@ -91,8 +100,8 @@ class GrpcClusterClient final : public ClusterClient {
     context.set_deadline(After(timeout));
     ServerStatus reply;
     const absl::Status status =
-        InWords(ParameterService::NewStub(channels_[server])
-                    ->GetServerStatus(&context, ServerStatusRequest(), &reply));
+        Explained(server, ParameterService::NewStub(channels_[server])
+                              ->GetServerStatus(&context, ServerStatusRequest(), &reply));
     if (!status.ok()) return status;
     return reply;
   }
@@ -106,7 +115,7 @@ class GrpcClusterClient final : public ClusterClient {
     ShutdownReply reply;
     const std::shared_ptr<grpc::Channel>& channel = channels_[server];
     const absl::Status status =
-        InWords(ParameterService::NewStub(channel)->Shutdown(&context, request, &reply));
+        Explained(server, ParameterService::NewStub(channel)->Shutdown(&context, request, &reply));
     if (!status.ok()) return status;
     if (channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY &&
         !channel->WaitForStateChange(GRPC_CHANNEL_READY, deadline)) {
@@ -116,14 +125,50 @@ class GrpcClusterClient final : public ClusterClient {
   }
 
  private:
+  // As InWords, and what keeps the two sides apart if it is more than an absent server.
+  absl::Status Explained(int server, const grpc::Status& grpc_status) const {
+    const absl::Status status = InWords(grpc_status);
+    if (status.code() != absl::StatusCode::kUnavailable) return status;
+    const absl::Status refused = Refusal(server);
+    return refused.ok() ? status : refused;
+  }
+
+  absl::Status Refusal(int server) const {
+    const ProbeResult probe = ProbeServer(addresses_[server], certificates_.get(), kProbeTimeout);
+    if (probe.kind != ProbeResult::kRefused) return absl::OkStatus();
+    return absl::UnauthenticatedError(probe.reason);
+  }
+
   const std::vector<std::string> addresses_;
+  const std::shared_ptr<CertificateFiles> certificates_;
   std::vector<std::shared_ptr<grpc::Channel>> channels_;
 };
 
 }  // namespace
 
-std::unique_ptr<ClusterClient> ConnectToCluster(std::vector<std::string> addresses) {
-  return std::make_unique<GrpcClusterClient>(std::move(addresses));
+std::unique_ptr<ClusterClient> ConnectToCluster(std::vector<std::string> addresses,
+                                                std::shared_ptr<CertificateFiles> certificates) {
+  return std::make_unique<GrpcClusterClient>(std::move(addresses), std::move(certificates));
+}
+
+FlagSpec CertificatesFlag() {
+  return {
+      "certs", "DIR",
+      "Speaks TLS: the directory that 'psctl certs' made, or ca.pem, cert.pem and key.pem of an "
+      "operator."};
+}
+
+absl::StatusOr<std::shared_ptr<CertificateFiles>> OpenCertificates(const FlagValues& flags) {
+  return OpenCertificates(flags.Get("certs"), Role::kOperator, [](const std::string&) {});
+}
+
+absl::StatusOr<std::unique_ptr<ClusterClient>> ConnectByFlags(const FlagValues& flags,
+                                                              absl::string_view command) {
+  absl::StatusOr<std::vector<std::string>> servers = ServersFlag(flags, command);
+  if (!servers.ok()) return servers.status();
+  absl::StatusOr<std::shared_ptr<CertificateFiles>> certificates = OpenCertificates(flags);
+  if (!certificates.ok()) return certificates.status();
+  return ConnectToCluster(*std::move(servers), *std::move(certificates));
 }
 
 std::vector<ServerAnswer> AskAllServers(ClusterClient& cluster, absl::Duration timeout) {

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "proto/coordinator.pb.h"
 #include "proto/parameter_service.pb.h"
+#include "security/certificate_files.h"
 #include "tools/flag_table.h"
 #include "tools/report.h"
 
@@ -38,14 +39,27 @@ class ClusterClient {
   virtual absl::Status Shutdown(int server, absl::string_view reason, absl::Duration timeout) = 0;
 };
 
-// The client of a real cluster, over gRPC without encryption. Thread-compatible.
-std::unique_ptr<ClusterClient> ConnectToCluster(std::vector<std::string> addresses);
+// The client of a real cluster, over gRPC; by TLS if there are certificates (an operator's). A
+// server that one side's certificate keeps away gives UNAUTHENTICATED. Thread-compatible.
+std::unique_ptr<ClusterClient> ConnectToCluster(
+    std::vector<std::string> addresses, std::shared_ptr<CertificateFiles> certificates = nullptr);
 
 // The answers of all servers, in order; one that is away is an error in its place.
 std::vector<ServerAnswer> AskAllServers(ClusterClient& cluster, absl::Duration timeout);
 
 // "h:p,h:p" as a list. INVALID_ARGUMENT names the part that is no HOST:PORT.
 absl::StatusOr<std::vector<std::string>> ParseAddresses(absl::string_view text);
+
+// The client that the flags --servers and --certs of `psctl COMMAND` ask for. INVALID_ARGUMENT:
+// --servers is missing or wrong. Otherwise CertificateSet::Read's errors.
+absl::StatusOr<std::unique_ptr<ClusterClient>> ConnectByFlags(const FlagValues& flags,
+                                                              absl::string_view command);
+
+// --certs, for the tables of all commands that connect.
+FlagSpec CertificatesFlag();
+
+// The certificates that --certs names; null without it. Errors are CertificateSet::Read's.
+absl::StatusOr<std::shared_ptr<CertificateFiles>> OpenCertificates(const FlagValues& flags);
 
 // The flag --servers of `psctl COMMAND`, which must be there.
 absl::StatusOr<std::vector<std::string>> ServersFlag(const FlagValues& flags,

@@ -21,7 +21,13 @@ namespace {
 class Drill final : public FaultPlan {
  public:
   Drill(const FaultSchedule::Options& options, std::ostream& out, const Clock& clock)
-      : schedule_(options), out_(out), watch_(&ConnectToCluster, clock) {}
+      : schedule_(options),
+        out_(out),
+        watch_(
+            [](std::vector<std::string> addresses) {
+              return ConnectToCluster(std::move(addresses));
+            },
+            clock) {}
 
   absl::Duration NextAt() const override { return schedule_.NextAt(); }
   std::vector<Fault> Take(absl::Duration now) override { return schedule_.Take(now); }

@@ -47,6 +47,7 @@ ChildProcess::Options ServerProgram(const LaunchOptions& options, int index, con
       absl::StrCat("--listen=", beyond_loopback ? "0.0.0.0" : "127.0.0.1", ":", place.port),
       "--exit_with_parent"};
   if (beyond_loopback && options.insecure) command.push_back("--insecure");
+  if (!options.certs.empty()) command.push_back(absl::StrCat("--certs=", options.certs));
   if (!options.dir.empty()) command.push_back(absl::StrCat("--dir=", options.dir));
   // Where to go on from is the coordinator's business.
   if (options.resume && index == 0) command.push_back("--resume");
@@ -69,6 +70,7 @@ ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, cons
   pass_on("data", options.data);
   pass_on("device", options.device);
   pass_on("patience", options.patience);
+  pass_on("certs", options.certs);
   if (options.threads > 0) command.push_back(absl::StrCat("--threads=", options.threads));
   const auto slow = options.slow.find(slot);
   if (slow != options.slow.end()) pass_on("slow", slow->second);

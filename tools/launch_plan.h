@@ -24,6 +24,7 @@ struct LaunchOptions {
   int threads = 0;                  // of each worker; 0: its own default
   std::string dir;                  // where servers keep their state; empty: nowhere
   bool resume = false;              // the job of that directory goes on
+  std::string certs;                // passed on if not empty
   bool insecure = false;
   bool elsewhere = false;  // parts run on other machines
   std::string server_binary;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/exit_codes.h"
+#include "tools/certs_command.h"
 #include "tools/checkpoint_command.h"
 #include "tools/doctor_command.h"
 #include "tools/drill_command.h"
@@ -53,6 +54,8 @@ constexpr Command kCommands[] = {
      &CheckpointCommand},
     {"stop", "Stops the servers of a cluster.",
      "psctl stop --servers=127.0.0.1:4711,127.0.0.1:4712", &StopFlags, &StopCommand},
+    {"certs", "Makes certificates for servers, workers and operators, or new ones.",
+     "psctl certs --dir=certs --job=mnist --hosts=alpha,beta", &CertsFlags, &CertsCommand},
 };
 
 const Command* FindCommand(const std::string& name) {

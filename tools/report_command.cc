@@ -41,6 +41,7 @@ absl::Status WaitUntilDone(ClusterClient& cluster, const ReportRequest& request,
 std::vector<FlagSpec> ReportFlags() {
   return {
       {"servers", "HOST:PORT,...", "All servers of the cluster, in their order. Required."},
+      CertificatesFlag(),
       {"wait", "", "Waits until the job has ended; also for server 0 to come up."},
       {"patience", "DURATION",
        "With --wait: how long server 0 may be away without an answer. Default 60s."},
@@ -81,10 +82,10 @@ int MakeReport(ClusterClient& cluster, const ReportRequest& request, const Clock
 }
 
 int ReportCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) {
-  const absl::StatusOr<std::vector<std::string>> servers = ServersFlag(flags, "report");
-  if (!servers.ok()) {
-    error << "psctl: " << servers.status().message() << std::endl;
-    return static_cast<int>(ExitCode::kUsage);
+  const absl::StatusOr<std::unique_ptr<ClusterClient>> cluster = ConnectByFlags(flags, "report");
+  if (!cluster.ok()) {
+    error << "psctl: " << cluster.status().message() << std::endl;
+    return static_cast<int>(ExitCodeFor(cluster.status()));
   }
   ReportRequest request;
   request.file = flags.Get("report");
@@ -96,7 +97,7 @@ int ReportCommand(const FlagValues& flags, std::ostream& out, std::ostream& erro
     return static_cast<int>(ExitCode::kUsage);
   }
   request.parked_for = std::clamp(request.patience / 2, absl::Seconds(1), absl::Seconds(30));
-  return MakeReport(*ConnectToCluster(*servers), request, SteadyClock(), out, error);
+  return MakeReport(**cluster, request, SteadyClock(), out, error);
 }
 
 }  // namespace torchps

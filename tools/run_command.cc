@@ -21,6 +21,7 @@
 #include "proto/job_file.h"
 #include "proto/job_override.h"
 #include "proto/job_spec.h"
+#include "security/credentials.h"
 #include "tools/interrupt.h"
 #include "tools/run_directory.h"
 
@@ -87,10 +88,12 @@ absl::StatusOr<Hosts> PlanHosts(const FlagValues& flags, const JobSpec& job) {
 absl::Status CheckHosts(const FlagValues& flags, const Hosts& hosts) {
   const auto beyond = std::find_if(hosts.servers.begin(), hosts.servers.end(),
                                    [](const Place& place) { return !IsLoopback(place.host); });
-  if (beyond != hosts.servers.end() && !flags.Has("insecure")) {
+  if (beyond != hosts.servers.end() && !flags.Has("insecure") && !flags.Has("certs")) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the server on ", beyond->host, " would listen on the network without encryption; ",
-        "type --insecure if that network is yours alone"));
+        "give it certificates with --certs=DIR ('psctl certs' makes them; DIR must be there on "
+        "every ",
+        "machine), or type --insecure if that network is yours alone"));
   }
   if (!flags.Has("hosts")) {
     for (const char* flag : {"ssh", "remote_binary_dir"}) {
@@ -187,6 +190,9 @@ std::vector<FlagSpec> RunFlags() {
       {"ssh", "COMMAND", "The ssh command with its options. Default 'ssh -o BatchMode=yes'."},
       {"remote_binary_dir", "PATH",
        "Where ps_server and ps_worker lie on the other machines. Default: as on this one."},
+      {"certs", "DIR",
+       "Speaks TLS everywhere: the directory that 'psctl certs' made, on every machine of the "
+       "run."},
       {"insecure", "",
        "Lets servers listen beyond this machine's loopback without encryption. Only in a network "
        "that is yours alone."},
@@ -205,6 +211,7 @@ absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
   launch.data = flags.Get("data");
   launch.device = flags.Get("device");
   launch.patience = flags.Get("patience");
+  launch.certs = flags.Get("certs");
   launch.insecure = flags.Has("insecure");
   options.report_file = flags.Get("report");
 
@@ -264,6 +271,12 @@ ProgressView::Options ViewOfTerminal() {
 int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream& error,
                    const Clock& clock, int interrupt_fd, ClusterRun::OnReport on_report) {
   options.on_report = std::move(on_report);
+  const absl::StatusOr<std::shared_ptr<CertificateFiles>> certificates =
+      OpenCertificates(options.launch.certs, Role::kOperator, [](const std::string&) {});
+  if (!certificates.ok()) {
+    error << "psctl: " << certificates.status().message() << std::endl;
+    return static_cast<int>(ExitCodeFor(certificates.status()));
+  }
   std::string temporary;
   if (options.launch.dir.empty() && !options.launch.elsewhere &&
       options.job.durability().level() != DurabilitySpec::NONE) {
@@ -277,8 +290,10 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
   }
   // The last checkpoint takes its time.
   if (options.launch.keeps_state()) options.stop_grace = absl::Seconds(30);
-  const int code =
-      ClusterRun(std::move(options), &ConnectToCluster, out, error, clock, interrupt_fd).Run();
+  const auto connect = [&](std::vector<std::string> addresses) {
+    return ConnectToCluster(std::move(addresses), *certificates);
+  };
+  const int code = ClusterRun(std::move(options), connect, out, error, clock, interrupt_fd).Run();
   if (temporary.empty()) return code;
   const std::string left = DescribeRunDirectory(temporary);
   if (code != 0 && (absl::StrContains(left, "checkpoint") || absl::StrContains(left, "log"))) {

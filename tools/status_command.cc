@@ -42,6 +42,7 @@ int WatchStatus(ClusterClient& cluster, std::ostream& out, int interrupt_fd) {
 std::vector<FlagSpec> StatusFlags() {
   return {
       {"servers", "HOST:PORT,...", "All servers of the cluster, in their order. Required."},
+      CertificatesFlag(),
       {"watch", "", "Looks again every second until Ctrl-C."},
   };
 }
@@ -54,14 +55,16 @@ int ShowStatus(ClusterClient& cluster, std::ostream& out) {
 }
 
 int StatusCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) {
-  const absl::StatusOr<std::vector<std::string>> servers = ServersFlag(flags, "status");
-  if (!servers.ok()) {
-    error << "psctl: " << servers.status().message() << std::endl;
-    return static_cast<int>(ExitCode::kUsage);
+  // First of all, so that every thread of gRPC leaves the signals to it.
+  absl::optional<Interrupt> interrupt;
+  if (flags.Has("watch")) interrupt.emplace();
+  const absl::StatusOr<std::unique_ptr<ClusterClient>> cluster = ConnectByFlags(flags, "status");
+  if (!cluster.ok()) {
+    error << "psctl: " << cluster.status().message() << std::endl;
+    return static_cast<int>(ExitCodeFor(cluster.status()));
   }
-  if (!flags.Has("watch")) return ShowStatus(*ConnectToCluster(*servers), out);
-  const Interrupt interrupt;
-  return WatchStatus(*ConnectToCluster(*servers), out, interrupt.fd());
+  if (!interrupt.has_value()) return ShowStatus(**cluster, out);
+  return WatchStatus(**cluster, out, interrupt->fd());
 }
 
 }  // namespace torchps

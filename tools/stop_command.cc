@@ -13,7 +13,8 @@ constexpr absl::Duration kStopTimeout = absl::Seconds(60);
 }  // namespace
 
 std::vector<FlagSpec> StopFlags() {
-  return {{"servers", "HOST:PORT,...", "All servers of the cluster, in their order. Required."}};
+  return {{"servers", "HOST:PORT,...", "All servers of the cluster, in their order. Required."},
+          CertificatesFlag()};
 }
 
 int StopCluster(ClusterClient& cluster, std::ostream& out, std::ostream& error) {
@@ -36,12 +37,12 @@ int StopCluster(ClusterClient& cluster, std::ostream& out, std::ostream& error) 
 }
 
 int StopCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) {
-  const absl::StatusOr<std::vector<std::string>> servers = ServersFlag(flags, "stop");
-  if (!servers.ok()) {
-    error << "psctl: " << servers.status().message() << std::endl;
-    return static_cast<int>(ExitCode::kUsage);
+  const absl::StatusOr<std::unique_ptr<ClusterClient>> cluster = ConnectByFlags(flags, "stop");
+  if (!cluster.ok()) {
+    error << "psctl: " << cluster.status().message() << std::endl;
+    return static_cast<int>(ExitCodeFor(cluster.status()));
   }
-  return StopCluster(*ConnectToCluster(*servers), out, error);
+  return StopCluster(**cluster, out, error);
 }
 
 }  // namespace torchps

@@ -1,0 +1,347 @@
+// What a server's port does with those who do not speak as a worker does: half a handshake,
+// silence, browsers, noise, other users of the machine, thousands of connections. They are sent
+// away in words, cost next to nothing, and nobody else notices.
+
+#include "server/front_door.h"
+
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/mutex.h"
+#include "common/split_mix64.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "security/local_peer.h"
+#include "security/opening.h"
+#include "server/server.h"
+#include "tests/testing/certificates.h"
+#include "tests/testing/eventually.h"
+#include "tests/testing/job_harness.h"
+#include "tests/testing/plain_worker.h"
+#include "tests/testing/tcp.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kPatience = absl::Seconds(20);
+constexpr absl::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+// Every beginning of every kind of opening, one byte longer at a time.
+TEST(OpeningTest, IsDecidedAsSoonAsItCanBeAndNotBefore) {
+  struct Case {
+    std::string bytes;
+    size_t decided_after;
+    Opening opening;
+  };
+  const std::vector<Case> cases = {
+      {std::string(kPreface), 24, Opening::kHttp2},
+      {std::string("\x16\x03\x01\x02\x00\x01", 6), 2, Opening::kTls},
+      {std::string("\x15\x03\x03\x00\x02\x02\x30", 7), 7, Opening::kTlsAlert},
+      {"GET / HTTP/1.1\r\n", 4, Opening::kHttp1},
+      {"POST /x", 5, Opening::kHttp1},
+      {"OPTIONS *", 8, Opening::kHttp1},
+      {"PRI * HTTP/1.1", 12, Opening::kOther},
+      {std::string("\x16\x02", 2), 2, Opening::kOther},
+      {std::string("\0", 1), 1, Opening::kOther},
+      {"SSH-2.0-", 1, Opening::kOther},
+      {"GEX", 3, Opening::kOther},
+  };
+  for (const Case& c : cases) {
+    for (size_t size = 0; size <= c.bytes.size(); ++size) {
+      const Opening expected = size < c.decided_after ? Opening::kUndecided : c.opening;
+      EXPECT_EQ(static_cast<int>(ClassifyOpening(c.bytes.substr(0, size))),
+                static_cast<int>(expected))
+          << c.bytes << ", " << size << " bytes";
+    }
+  }
+}
+
+TEST(OpeningTest, ARefusalComesBackAsItWasAndNothingElseIsOne) {
+  const std::string frame = GoAwayFrame("no\r\nthanks");
+  EXPECT_EQ(ParseGoAwayFrame(frame), "no  thanks");
+  for (size_t size = 0; size < frame.size(); ++size) {
+    EXPECT_EQ(ParseGoAwayFrame(frame.substr(0, size)), absl::nullopt) << size;
+  }
+  EXPECT_EQ(ParseGoAwayFrame(GoAwayFrame(std::string(100000, 'x')))->size(), 512);
+  uint64_t random = 7;
+  for (int i = 0; i < 10000; ++i) {
+    std::string noise = frame;
+    noise[SplitMix64(random) % noise.size()] = static_cast<char>(SplitMix64(random));
+    const auto parsed = ParseGoAwayFrame(noise);
+    EXPECT_TRUE(!parsed.has_value() || parsed->size() <= 512);
+  }
+}
+
+// A door with nothing behind it but a list, and time that the test moves.
+class FrontDoorTest : public ::testing::Test {
+ protected:
+  void Open(FrontDoor::Options options = FrontDoor::Options()) {
+    options.clock = &clock_;
+    options.admit = [this](FileDescriptor connection) {
+      MutexLock lock(&mutex_);
+      admitted_.push_back(std::move(connection));
+    };
+    options.say = [this](const std::string& line) {
+      MutexLock lock(&mutex_);
+      said_.push_back(line);
+    };
+    auto door = FrontDoor::Create(std::move(options));
+    ASSERT_TRUE(door.ok()) << door.status();
+    door_ = *std::move(door);
+    door_->Open();
+  }
+
+  FileDescriptor Visit(absl::string_view bytes) {
+    auto socket = ConnectTcp(absl::StrCat("127.0.0.1:", door_->port()));
+    EXPECT_TRUE(socket.ok()) << socket.status();
+    if (!bytes.empty()) EXPECT_TRUE(WriteAll(*socket, bytes).ok());
+    return *std::move(socket);
+  }
+  size_t admitted() {
+    MutexLock lock(&mutex_);
+    return admitted_.size();
+  }
+  bool Said(const std::string& words) {
+    MutexLock lock(&mutex_);
+    return std::any_of(said_.begin(), said_.end(),
+                       [&](const std::string& line) { return absl::StrContains(line, words); });
+  }
+
+  SteadyClock clock_;
+  Mutex mutex_;
+  std::vector<FileDescriptor> admitted_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> said_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<FrontDoor> door_;
+};
+
+TEST_F(FrontDoorTest, LetsInWhoeverBeginsAsAWorkerDoesAndKeepsEveryByte) {
+  Open();
+  const FileDescriptor whole = Visit(kPreface);
+  EXPECT_TRUE(Eventually([&] { return admitted() == 1; }));
+  const FileDescriptor in_pieces = Visit(kPreface.substr(0, 5));
+  ASSERT_TRUE(WriteAll(in_pieces, kPreface.substr(5)).ok());
+  EXPECT_TRUE(Eventually([&] { return admitted() == 2; }));
+  MutexLock lock(&mutex_);
+  for (const FileDescriptor& connection : admitted_) {
+    char bytes[64];
+    EXPECT_EQ(recv(connection.get(), bytes, sizeof(bytes), 0), 24);
+  }
+  EXPECT_TRUE(said_.empty());
+}
+
+TEST_F(FrontDoorTest, AnswersABrowserInItsOwnLanguage) {
+  Open();
+  const FileDescriptor browser = Visit("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  const TcpEnd end = ReadUntilEnd(browser, kPatience);
+  EXPECT_EQ(end.kind, TcpEnd::kClosed);
+  EXPECT_THAT(end.bytes, HasSubstr("HTTP/1.1 400"));
+  EXPECT_THAT(end.bytes, HasSubstr("this is a torchps server"));
+  EXPECT_TRUE(Eventually([&] { return Said("127.0.0.1: it speaks HTTP/1"); }));
+  EXPECT_EQ(admitted(), 0);
+}
+
+TEST_F(FrontDoorTest, ClosesOnNoise) {
+  Open();
+  uint64_t random = 20;
+  for (int i = 0; i < 200; ++i) {
+    std::string noise(1 + SplitMix64(random) % 200, '\0');
+    for (char& c : noise) c = static_cast<char>(SplitMix64(random));
+    noise[0] |= '\x80';  // no opening begins so
+    const FileDescriptor visitor = Visit(noise);
+    EXPECT_NE(ReadUntilEnd(visitor, kPatience).kind, TcpEnd::kOpen) << i;
+  }
+  EXPECT_EQ(admitted(), 0);
+  MutexLock lock(&mutex_);
+  EXPECT_LE(said_.size(), 2) << "one sentence for all of them";
+}
+
+// One byte and then nothing: it has its time, and others need not wait for it.
+TEST_F(FrontDoorTest, DismissesThoseWhoTakeTooLong) {
+  FrontDoor::Options options;
+  options.patience = absl::Milliseconds(50);
+  Open(std::move(options));
+  const FileDescriptor silent = Visit("");
+  const FileDescriptor slow = Visit("P");
+  EXPECT_NE(ReadUntilEnd(silent, kPatience).kind, TcpEnd::kOpen);
+  EXPECT_NE(ReadUntilEnd(slow, kPatience).kind, TcpEnd::kOpen);
+  EXPECT_TRUE(Eventually([&] { return Said("nothing that could be understood in time"); }));
+}
+
+TEST_F(FrontDoorTest, LetsTheOldestGoWhenTooManyWait) {
+  FrontDoor::Options options;
+  options.most_waiting = 10;
+  options.patience = absl::Hours(1);
+  Open(std::move(options));
+  std::vector<FileDescriptor> silent;
+  for (int i = 0; i < 30; ++i) silent.push_back(Visit(""));
+  EXPECT_NE(ReadUntilEnd(silent.front(), kPatience).kind, TcpEnd::kOpen);
+  EXPECT_TRUE(Eventually([&] { return Said("more than 10 of them"); }));
+  const FileDescriptor worker = Visit(kPreface);
+  EXPECT_TRUE(Eventually([&] { return admitted() == 1; }));
+  EXPECT_EQ(ReadUntilEnd(silent.back(), absl::ZeroDuration()).kind, TcpEnd::kOpen);
+}
+
+TEST_F(FrontDoorTest, APortIsNotShared) {
+  Open();
+  FrontDoor::Options second;
+  second.port = door_->port();
+  second.clock = &clock_;
+  const auto door = FrontDoor::Create(std::move(second));
+  EXPECT_EQ(door.status().code(), absl::StatusCode::kAlreadyExists) << door.status();
+  FrontDoor::Options nowhere;
+  nowhere.host = "192.0.2.1";  // set aside for documentation (RFC 5737)
+  nowhere.clock = &clock_;
+  EXPECT_EQ(FrontDoor::Create(std::move(nowhere)).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(FrontDoorTest, KnowsWhoseAConnectionIs) {
+  Open();
+  const FileDescriptor own = Visit(kPreface);
+  ASSERT_TRUE(Eventually([&] { return admitted() == 1; }));
+  MutexLock lock(&mutex_);
+  const auto owner = OwnerOfPeer(admitted_[0].get());
+  ASSERT_TRUE(owner.ok()) << owner.status();
+  EXPECT_EQ(*owner, geteuid());
+}
+
+// What a user without rights may do on a loopback: connect. Needs root, to be somebody else.
+TEST_F(FrontDoorTest, ServesItsOwnUserAndNoOtherOne) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  FrontDoor::Options options;
+  options.own_user_only = true;
+  Open(std::move(options));
+  const FileDescriptor own = Visit(kPreface);
+  EXPECT_TRUE(Eventually([&] { return admitted() == 1; }));
+  // The socket of a process belongs to the user that it was when it made it.
+  ASSERT_EQ(seteuid(65534), 0);
+  const FileDescriptor stranger = Visit("");
+  ASSERT_EQ(seteuid(0), 0);
+  ASSERT_TRUE(WriteAll(stranger, kPreface).ok());
+  const TcpEnd end = ReadUntilEnd(stranger, kPatience);
+  const auto reason = ParseGoAwayFrame(end.bytes);
+  ASSERT_TRUE(reason.has_value());
+  EXPECT_THAT(*reason, HasSubstr("belongs to user 65534"));
+  EXPECT_THAT(*reason, HasSubstr("--certs=DIR"));
+  EXPECT_TRUE(Eventually([&] { return Said("belongs to user 65534"); }));
+  EXPECT_EQ(admitted(), 1);
+}
+
+// Whoever says all he has to say and is gone when he is looked at has nobody's rights.
+TEST_F(FrontDoorTest, NeverTakesTheDepartedForRoot) {
+  FrontDoor::Options options;
+  options.own_user_only = true;
+  Open(std::move(options));
+  for (int i = 0; i < 50; ++i) {
+    FileDescriptor hasty = Visit(kPreface);
+    hasty.Close();
+  }
+  // A socket that its process has closed: asked for directly, since above it is a race.
+  const auto pair = [&] {
+    FileDescriptor here = Visit(kPreface);
+    EXPECT_TRUE(Eventually([&] { return admitted() > 0; }));
+    return here;
+  };
+  FileDescriptor here = pair();
+  FileDescriptor there;
+  {
+    MutexLock lock(&mutex_);
+    there = std::move(admitted_.back());
+  }
+  here.Close();
+  EXPECT_TRUE(Eventually([&] { return !OwnerOfPeer(there.get()).ok(); }))
+      << "a closed end belongs to nobody";
+}
+
+int64_t ResidentBytes() {
+  std::ifstream file("/proc/self/statm");
+  int64_t pages = 0;
+  file >> pages >> pages;
+  return pages * sysconf(_SC_PAGESIZE);
+}
+
+// 5,000 connections that say nothing, to a server with TLS and to one without, while a worker
+// trains.
+class ManyConnectionsTest : public ::testing::TestWithParam<bool> {};
+
+TEST_P(ManyConnectionsTest, CostLittleAndDisturbNobody) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+#if defined(TORCHPS_TSAN) || defined(TORCHPS_ASAN)
+  const int wanted = 300;
+#else
+  const int wanted = 5000;
+#endif
+  const int count = std::min<int>(wanted, static_cast<int>(limit.rlim_cur) / 2 - 200);
+  const TestCertificates made;
+  SteadyClock clock;
+  Server::Options options;
+  options.clock = &clock;
+  options.say = [](const std::string&) {};
+  std::shared_ptr<CertificateFiles> certificates;
+  if (GetParam()) {
+    options.certificates = made.Open(Role::kServer);
+    certificates = made.Open(Role::kWorker);
+  }
+  auto server = Server::Start(std::move(options));
+  ASSERT_TRUE(server.ok()) << server.status();
+  JobHarness::Options model;
+  model.trained = 48;
+  model.job = "consistency { staleness_bound: -1 }";
+  HelloRequest hello = JobHarness::Hello(model);
+  hello.set_incarnation(1);
+  PlainWorker worker(PlainChannel((*server)->address(), certificates), hello);
+  ASSERT_TRUE(worker.Hello().ok());
+  ASSERT_TRUE(worker.Initialize(0.0f).ok());
+
+  const int64_t before = ResidentBytes();
+  std::vector<FileDescriptor> idle;
+  Step step = 0;
+  for (int i = 0; i < count; ++i) {
+    auto socket = ConnectTcp((*server)->address());
+    ASSERT_TRUE(socket.ok()) << i << ": " << socket.status();
+    // Half of them have begun a handshake.
+    if (i % 2 == 1) {
+      WriteAll(*socket, GetParam() ? absl::string_view("\x16\x03\x01", 3) : kPreface).IgnoreError();
+    }
+    idle.push_back(*std::move(socket));
+    if (i % 500 == 0) {
+      ASSERT_TRUE(worker.Pull(step).ok());
+      ASSERT_TRUE(worker.Push(++step, 1.0f).ok());
+    }
+  }
+  const int64_t grown = ResidentBytes() - before;
+  const absl::Duration began = clock.Now();
+  PlainWorker late(PlainChannel((*server)->address(), certificates), hello);
+  EXPECT_TRUE(late.Hello().ok()) << "a new connection finds its way";
+  std::printf("%d connections: %.1f MB more, a new worker is greeted in %s\n", count,
+              static_cast<double>(grown) / 1e6, absl::FormatDuration(clock.Now() - began).c_str());
+  EXPECT_LT(grown, int64_t{400} << 20);
+  EXPECT_TRUE(worker.Push(++step, 1.0f).ok());
+  const auto status = worker.Status();
+  ASSERT_TRUE(status.ok());
+  EXPECT_EQ(status->max_version(), step) << "each push was applied once";
+}
+
+INSTANTIATE_TEST_SUITE_P(PlainAndTls, ManyConnectionsTest, ::testing::Bool(),
+                         [](const ::testing::TestParamInfo<bool>& with_tls) {
+                           return with_tls.param ? "Tls" : "Plain";
+                         });
+
+}  // namespace
+}  // namespace torchps

@@ -1,0 +1,93 @@
+// psctl certs: what it makes is what the programs take, and made again it replaces without a break.
+
+#include "tools/certs_command.h"
+
+#include <cstdlib>
+#include <sstream>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "security/certificate_set.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+
+class CertsCommandTest : public ::testing::Test {
+ protected:
+  CertsCommandTest() {
+    const char* const base = std::getenv("TEST_TMPDIR");
+    std::string directory = absl::StrCat(base == nullptr ? "/tmp" : base, "/certs-XXXXXX");
+    request_.directory = absl::StrCat(mkdtemp(directory.data()), "/certs");
+    request_.job = "mnist";
+    request_.hosts = {"alpha", "10.0.0.2"};
+    request_.slots = 2;
+    request_.validity = absl::Hours(24);
+    request_.now = absl::Now();
+  }
+
+  absl::StatusOr<std::shared_ptr<const CertificateSet>> Read(Role role,
+                                                             const std::string& folder = "") {
+    return CertificateSet::Read(absl::StrCat(request_.directory, folder), role, request_.now);
+  }
+
+  CertsRequest request_;
+  std::ostringstream out_;
+};
+
+TEST_F(CertsCommandTest, MakesWhatEachProgramTakes) {
+  ASSERT_TRUE(MakeCertificates(request_, out_).ok());
+  const auto server = Read(Role::kServer);
+  const auto worker = Read(Role::kWorker);
+  const auto operators = Read(Role::kOperator);
+  ASSERT_TRUE(server.ok()) << server.status();
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  ASSERT_TRUE(operators.ok()) << operators.status();
+  const auto bound = Read(Role::kWorker, "/worker-1");
+  ASSERT_TRUE(bound.ok()) << bound.status();
+  EXPECT_EQ(BoundSlot((*bound)->identity()), 1);
+  for (const char* host : {"alpha", "10.0.0.2", "localhost", "127.0.0.1", "[::1]"}) {
+    const PeerVerdict verdict =
+        (*worker)->CheckPeer((*server)->certificate_pem(), std::string(host), request_.now);
+    EXPECT_TRUE(verdict.ok()) << host << ": " << verdict.words;
+  }
+  EXPECT_EQ(
+      (*worker)->CheckPeer((*server)->certificate_pem(), std::string("beta"), request_.now).fault,
+      PeerFault::kWrongName);
+  EXPECT_THAT(out_.str(), HasSubstr("torchps://mnist/worker/slot-1"));
+}
+
+TEST_F(CertsCommandTest, MadeAgainTheyAreNewAndOfTheSameAuthority) {
+  ASSERT_TRUE(MakeCertificates(request_, out_).ok());
+  const auto old_worker = Read(Role::kWorker);
+  ASSERT_TRUE(old_worker.ok());
+  request_.hosts.push_back("beta");
+  ASSERT_TRUE(MakeCertificates(request_, out_).ok());
+  const auto server = Read(Role::kServer);
+  ASSERT_TRUE(server.ok());
+  EXPECT_TRUE((*old_worker)
+                  ->CheckPeer((*server)->certificate_pem(), std::string("beta"), request_.now)
+                  .ok());
+  EXPECT_NE((*Read(Role::kWorker))->key_pem(), (*old_worker)->key_pem());
+}
+
+TEST_F(CertsCommandTest, SaysWhatItCannotMake) {
+  request_.hosts = {"alpha:7000"};
+  const absl::Status port = MakeCertificates(request_, out_);
+  EXPECT_EQ(port.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(port.message()), HasSubstr("'alpha:7000'"));
+  request_.job = "my job";
+  EXPECT_EQ(MakeCertificates(request_, out_).code(), absl::StatusCode::kInvalidArgument);
+  request_.job = "mnist";
+  request_.directory = "/dev/null/certs";
+  const absl::Status directory = MakeCertificates(request_, out_);
+  EXPECT_EQ(directory.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(directory.message()), HasSubstr("/dev/null/certs"));
+}
+
+}  // namespace
+}  // namespace torchps
