@@ -108,7 +108,9 @@ class FrontDoorTest : public ::testing::Test {
   FileDescriptor Visit(absl::string_view bytes) {
     auto socket = ConnectTcp(absl::StrCat("127.0.0.1:", door_->port()));
     EXPECT_TRUE(socket.ok()) << socket.status();
-    if (!bytes.empty()) EXPECT_TRUE(WriteAll(*socket, bytes).ok());
+    if (!bytes.empty()) {
+      EXPECT_TRUE(WriteAll(*socket, bytes).ok());
+    }
     return *std::move(socket);
   }
   size_t admitted() {
