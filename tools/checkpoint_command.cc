@@ -14,7 +14,8 @@ constexpr absl::Duration kCheckpointTimeout = absl::Minutes(20);
 }  // namespace
 
 std::vector<FlagSpec> CheckpointFlags() {
-  return {{"servers", "HOST:PORT,...", "All servers of the cluster, in their order. Required."}};
+  return {{"servers", "HOST:PORT,...", "All servers of the cluster, in their order. Required."},
+          CertificatesFlag()};
 }
 
 int TakeCheckpoint(ClusterClient& cluster, std::ostream& out, std::ostream& error) {
@@ -32,12 +33,13 @@ int TakeCheckpoint(ClusterClient& cluster, std::ostream& out, std::ostream& erro
 }
 
 int CheckpointCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) {
-  const absl::StatusOr<std::vector<std::string>> servers = ServersFlag(flags, "checkpoint");
-  if (!servers.ok()) {
-    error << "psctl: " << servers.status().message() << std::endl;
-    return static_cast<int>(ExitCode::kUsage);
+  const absl::StatusOr<std::unique_ptr<ClusterClient>> cluster =
+      ConnectByFlags(flags, "checkpoint");
+  if (!cluster.ok()) {
+    error << "psctl: " << cluster.status().message() << std::endl;
+    return static_cast<int>(ExitCodeFor(cluster.status()));
   }
-  return TakeCheckpoint(*ConnectToCluster(*servers), out, error);
+  return TakeCheckpoint(**cluster, out, error);
 }
 
 }  // namespace torchps

@@ -91,7 +91,7 @@ class GrpcClusterClient final : public ClusterClient {
     if (!status.ok() && channels_.front()->GetState(false) == GRPC_CHANNEL_READY) {
       return FromGrpcStatus(status);
     }
-    if (!status.ok()) return InWords(status);
+    if (!status.ok()) return Explained(0, status);
     return reply;
   }
 

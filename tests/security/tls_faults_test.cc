@@ -281,8 +281,6 @@ TEST_F(TlsTest, AWorkersCertificateCannotCheckpointStopOrSpeakForAnotherSlot) {
   const auto coordinator = Coordinator::NewStub(channel);
   const auto expect_denied = [](const grpc::Status& status, const std::string& words_expected) {
     std::printf("%s\n", status.error_message().c_str());
-    // A server without checkpoints knows neither of its two calls.
-    if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) return;
     EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << status.error_message();
     EXPECT_THAT(status.error_message(), HasSubstr(words_expected));
   };
