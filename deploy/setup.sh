@@ -41,7 +41,8 @@ TEST_PACKAGES="
 libgtest-dev           tests
 libgmock-dev           tests
 libbenchmark-dev       benchmarks
-clang-14               checks the lock annotations
+clang-14               checks the lock annotations, fuzzes
+libclang-rt-14-dev     libFuzzer
 python3                reads the results of the tests
 python3-torch          opens what psctl exports
 "

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Fuzzes everything that reads bytes of a peer's or a file's, with libFuzzer, for a while each.
+#
+#   deploy/fuzz.sh [SECONDS [TARGET]...]        (default: 60, all of tests/fuzz)
+#
+# Starts from the corpus in tests/fuzz/corpus; what it finds beyond that stays in a directory of its
+# own, which TORCHPS_FUZZ_DIR names (default: a new one). One line for each target says how much was
+# tried; the last line is 'N executions, N failed'. An input that fails is kept there and named.
+
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+seconds="${1:-60}"
+[[ "$seconds" =~ ^[0-9]+$ ]] || die "'$seconds' is not a number of seconds."
+shift || true
+cd "$TORCHPS_ROOT"
+targets=("$@")
+if [ "${#targets[@]}" = 0 ]; then
+  for corpus in tests/fuzz/corpus/*/; do targets+=("$(basename "$corpus")"); done
+fi
+work="${TORCHPS_FUZZ_DIR:-$(mktemp -d)}"
+# shellcheck disable=SC2206
+bazel=(bazel ${TORCHPS_BAZEL_STARTUP:-})
+
+labels=()
+for target in "${targets[@]}"; do labels+=("//tests/fuzz:${target}_fuzzer"); done
+"${bazel[@]}" build --jobs="$(compile_jobs)" --noshow_progress --curses=no --config=fuzz \
+  "${labels[@]}" || die "the fuzz targets do not compile."
+binaries="$("${bazel[@]}" info --config=fuzz bazel-bin 2>/dev/null)/tests/fuzz"
+
+executions=0
+failed=0
+for target in "${targets[@]}"; do
+  mkdir -p "$work/$target"
+  log="$work/$target.log"
+  status=0
+  "$binaries/${target}_fuzzer" -max_total_time="$seconds" -print_final_stats=1 -rss_limit_mb=2048 \
+    -artifact_prefix="$work/$target-" "$work/$target" "tests/fuzz/corpus/$target" \
+    >"$log" 2>&1 || status=$?
+  count="$(awk '/stat::number_of_executed_units/ {print $2}' "$log")"
+  rate="$(awk '/stat::average_exec_per_sec/ {print $2}' "$log")"
+  executions=$((executions + ${count:-0}))
+  if [ "$status" = 0 ]; then
+    say "$target: ${count:-0} executions, ${rate:-0} in a second"
+  else
+    failed=$((failed + 1))
+    say "$target: FAILED after ${count:-?} executions; see $log" >&2
+    tail -n 40 "$log" >&2
+  fi
+done
+echo "$executions executions, $failed failed"
+[ "$failed" = 0 ]

@@ -1,0 +1,42 @@
+// What a peer or a file may tell a coordinator: a JoinRequest, or the state that it is to go on
+// from. The first byte says which.
+
+#include <google/protobuf/stubs/logging.h>
+
+#include "absl/time/time.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/coordinator.pb.h"
+#include "server/job_coordinator.h"
+#include "tests/fuzz/fuzz_target.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace torchps;
+  // It complains of every string that is not UTF-8.
+  static const auto silenced = google::protobuf::SetLogHandler(nullptr);
+  (void)silenced;
+  if (size == 0) return 0;
+  const auto bytes = static_cast<int>(size - 1);
+  const absl::Duration now = absl::Seconds(1000);
+  JobCoordinator::Options options;
+  options.has_directory = true;
+  JobCoordinator coordinator(options);
+  if (data[0] % 2 == 0) {
+    JoinRequest request;
+    if (!request.ParseFromArray(data + 1, bytes)) return 0;
+    coordinator.Join(request, now).IgnoreError();
+  } else {
+    CoordinatorState state;
+    if (!state.ParseFromArray(data + 1, bytes)) return 0;
+    const auto how =
+        data[0] % 4 == 1 ? JobCoordinator::Return::kInPlace : JobCoordinator::Return::kResume;
+    const absl::Status restored = coordinator.Restore(state, how, now);
+    FUZZ_CHECK(restored.ok() == coordinator.has_job());
+  }
+  if (!coordinator.has_job()) return 0;
+  // What it holds now can be saved, and goes on elsewhere.
+  coordinator.Tick(now + absl::Hours(2));
+  const CoordinatorState state = coordinator.Save(now + absl::Hours(2));
+  JobCoordinator next(options);
+  FUZZ_CHECK(next.Restore(state, JobCoordinator::Return::kInPlace, now).ok());
+  return 0;
+}

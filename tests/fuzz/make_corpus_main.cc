@@ -1,0 +1,249 @@
+// Writes the corpus of the fuzz targets that read binary files or messages:
+//
+//   bazel run //tests/fuzz:make_corpus -- $PWD/tests/fuzz/corpus
+//
+// Text formats have theirs by hand.
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/shard_writer.h"
+#include "common/check.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "proto/encoding.h"
+#include "proto/frame_codec.h"
+#include "proto/job_spec.h"
+#include "server/job_coordinator.h"
+#include "server/push_log/log_record.h"
+#include "server/push_log/log_segment.h"
+#include "tests/fuzz/small_checkpoint.h"
+#include "tests/testing/faulty_file_system.h"
+
+namespace torchps {
+namespace {
+
+class Corpus {
+ public:
+  explicit Corpus(std::string root) : root_(std::move(root)) {}
+
+  void Add(const std::string& target, const std::string& name, const std::string& bytes) {
+    const std::string directory = root_ + "/" + target;
+    std::filesystem::create_directories(directory);
+    std::ofstream(directory + "/" + name, std::ios::binary) << bytes;
+  }
+
+ private:
+  const std::string root_;
+};
+
+std::string Flat(const grpc::ByteBuffer& buffer) {
+  std::vector<grpc::Slice> slices;
+  TPS_CHECK(buffer.Dump(&slices).ok(), "a frame has slices");
+  std::string bytes;
+  for (const grpc::Slice& slice : slices) {
+    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  return bytes;
+}
+
+void AddFrames(Corpus& corpus) {
+  const std::vector<float> values = {1, -2, 3.5f, 0, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+  PushHeader push;
+  push.slot = 3;
+  push.incarnation = 1234567890123;
+  push.step = 42;
+  push.block = 5;
+  push.base_version = 41;
+  push.server_life = 0xfedcba9876543210;
+  push.weight = 32;
+  push.block_count = 6;
+  const std::string begin = {'\x07', '\x0f'};
+  corpus.Add("frame", "push_float32", begin + Flat(EncodePushFrame(push, values, nullptr)));
+  for (const EncodingSpec::Kind kind :
+       {EncodingSpec::BFLOAT16, EncodingSpec::FLOAT16, EncodingSpec::INT8, EncodingSpec::TOP_K}) {
+    push.encoding = kind;
+    std::vector<uint8_t> encoded(EncodedBytes(kind, 16, /*fraction=*/0.25));
+    Encode(kind, values, /*fraction=*/0.25, encoded.data());
+    corpus.Add("frame", absl::StrCat("push_", kind),
+               begin + Flat(EncodePushFrame(push, absl::MakeConstSpan(encoded), nullptr)));
+  }
+  PullHeader pull;
+  pull.block = 1;
+  pull.version = 99;
+  pull.block_count = 2;
+  pull.floor = 7;
+  pull.parked_us = 1500;
+  corpus.Add("frame", "pull", begin + Flat(EncodePullFrame(pull, values, nullptr)));
+}
+
+void AddShard(Corpus& corpus) {
+  FaultyFileSystem files;
+  std::vector<ShardBlock> blocks;
+  for (const BlockRange& range : SmallShardBlocks()) {
+    blocks.push_back({range, range.averaged ? 0 : 1});
+  }
+  auto writer = ShardWriter::Create(&files, "shard", SmallShardHeader(), blocks);
+  TPS_CHECK(writer.ok(), writer.status().ToString());
+  for (const ShardBlock& block : blocks) {
+    const std::vector<float> values(block.range.length, 1.5f);
+    const std::vector<float> slot(block.range.length, 0.25f);
+    std::vector<LedgerEntry> ledger(3);
+    ledger[2].last_step = 9;
+    ledger[2].last_verdict = ACCEPTED;
+    ledger[2].applied = 8;
+    BlockImage image;
+    image.range = block.range;
+    image.version = 10;
+    image.values = values;
+    if (block.slots > 0) image.slots.emplace_back(slot);
+    image.ledger = ledger;
+    TPS_CHECK((*writer)->Append(image).ok(), "a block can be appended");
+  }
+  TPS_CHECK((*writer)->Finish().ok(), "a shard can be finished");
+  const auto bytes = ReadWholeFile(files, "shard", 1 << 20);
+  TPS_CHECK(bytes.ok(), bytes.status().ToString());
+  corpus.Add("shard", "small", *bytes);
+}
+
+JoinRequest Join() {
+  JoinRequest request;
+  request.set_protocol_version(kProtocolVersion);
+  JobSpec job;
+  job.set_name("fuzz");
+  job.mutable_model()->set_name("linear");
+  job.mutable_optimizer()->mutable_adam();
+  job.mutable_optimizer()->set_learning_rate(0.01);
+  const auto normal = NormalizeJobSpec(job);
+  TPS_CHECK(normal.ok(), normal.status().ToString());
+  *request.mutable_job() = *normal;
+  SegmentProto& segment = *request.mutable_layout()->add_segment();
+  segment.set_name("weight");
+  segment.add_shape(16);
+  segment.set_group(-1);
+  request.set_wanted_slot(-1);
+  request.set_nonce(5);
+  request.set_host("here");
+  request.set_device("cpu");
+  request.set_train_samples(100);
+  request.set_server_count(1);
+  request.add_server_address("localhost:1");
+  return request;
+}
+
+CoordinatorState RunningState() {
+  JobCoordinator::Options options;
+  options.has_directory = true;
+  JobCoordinator coordinator(options);
+  const absl::Duration now = absl::Seconds(1000);
+  const auto joined = coordinator.Join(Join(), now);
+  TPS_CHECK(joined.ok(), joined.status().ToString());
+  AwaitStartRequest await;
+  await.set_slot(joined->slot());
+  await.set_incarnation(joined->incarnation());
+  coordinator.AwaitStart(await, now, [](const auto&) {});
+  await.set_initialized(true);
+  coordinator.AwaitStart(await, now, [](const auto&) {});
+  NextWorkRequest work;
+  work.set_slot(joined->slot());
+  work.set_incarnation(joined->incarnation());
+  work.set_call(1);
+  coordinator.NextWork(work, now, [](const auto&) {});
+  for (const auto& give : coordinator.TakeReady()) give();
+  return coordinator.Save(now);
+}
+
+void AddMessages(Corpus& corpus) {
+  corpus.Add("coordinator", "join", std::string(1, '\0') + Join().SerializeAsString());
+  corpus.Add("coordinator", "in_place", '\1' + RunningState().SerializeAsString());
+  corpus.Add("coordinator", "resume", '\3' + RunningState().SerializeAsString());
+  Manifest manifest;
+  manifest.set_checkpoint(3);
+  manifest.set_job_id(7);
+  *manifest.mutable_job() = Join().job();
+  *manifest.mutable_layout() = Join().layout();
+  manifest.set_server_count(1);
+  ShardInfo& shard = *manifest.add_shard();
+  shard.set_file("server-0-of-1.safetensors");
+  shard.set_bytes(1000);
+  shard.set_crc32c(12345);
+  *manifest.mutable_coordinator() = RunningState();
+  manifest.set_created("2026-01-01T00:00:00Z");
+  const auto text = EncodeManifest(manifest);
+  TPS_CHECK(text.ok(), text.status().ToString());
+  corpus.Add("manifest", "file", *text);
+  const size_t begin = text->find("\"manifest\": ") + 12;
+  corpus.Add("manifest", "json", text->substr(begin, text->size() - begin - 2));
+}
+
+void AddLog(Corpus& corpus) {
+  LogSegmentHeader header;
+  header.identity.job_id = 7;
+  header.identity.blocks = 3;
+  header.number = 1;
+  header.first_sequence = 1;
+  const auto begin = EncodeLogSegmentHeader(header);
+  std::string segment(begin.begin(), begin.end());
+  const std::vector<float> values(16, 0.5f);
+  for (uint64_t sequence = 1; sequence <= 3; ++sequence) {
+    LogRecord record;
+    record.kind = sequence == 1   ? LogKind::kInitialValues
+                  : sequence == 2 ? LogKind::kGradient
+                                  : LogKind::kLedger;
+    record.sequence = sequence;
+    record.block = 1;
+    record.base_version = sequence == 3 ? 1 : 0;
+    record.version = sequence == 1 ? 0 : 1;
+    if (sequence > 1) {
+      LogLedgerRow row;
+      row.slot = 2;
+      row.entry.last_step = static_cast<Step>(sequence);
+      row.entry.last_verdict = sequence == 2 ? ACCEPTED : WITHHELD;
+      record.ledger.push_back(row);
+    }
+    std::vector<grpc::Slice> slices;
+    if (sequence < 3) slices.emplace_back(values.data(), values.size() * sizeof(float));
+    const FramePayload payload(std::move(slices));
+    std::vector<uint8_t> bytes(LogRecordBytes(record.ledger.size(), payload.bytes()));
+    WriteLogRecord(record, payload, bytes.data());
+    SealLogRecord(sequence - 1, bytes.data());
+    segment.append(bytes.begin(), bytes.end());
+  }
+  corpus.Add("push_log", "three_records", segment);
+}
+
+std::string BigEndian(uint32_t number) {
+  return {static_cast<char>(number >> 24), static_cast<char>(number >> 16),
+          static_cast<char>(number >> 8), static_cast<char>(number)};
+}
+
+void AddImages(Corpus& corpus) {
+  const std::string images =
+      BigEndian(0x803) + BigEndian(2) + BigEndian(3) + BigEndian(4) + std::string(24, '\x55');
+  const std::string labels = BigEndian(0x801) + BigEndian(2) + std::string("\1\2");
+  corpus.Add("idx", "two_images", static_cast<char>(labels.size()) + images + labels);
+  corpus.Add("cifar10", "one_image", '\3' + std::string(3 * 32 * 32, '\x21'));
+}
+
+int Main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: %s DIRECTORY\n", argv[0]);
+    return 2;
+  }
+  Corpus corpus(argv[1]);
+  AddFrames(corpus);
+  AddShard(corpus);
+  AddMessages(corpus);
+  AddLog(corpus);
+  AddImages(corpus);
+  return 0;
+}
+
+}  // namespace
+}  // namespace torchps
+
+int main(int argc, char** argv) { return torchps::Main(argc, argv); }
