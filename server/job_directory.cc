@@ -47,6 +47,7 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::OpenLog(
   options.clock = options_.clock;
   options.directory = directory_.LogPath(share.server, share.map.servers());
   options.has_checkpoint = checkpoint.has_value();
+  options.has_thread = options_.has_log_thread;
   options.say = options_.say;
   absl::StatusOr<std::unique_ptr<JobLog>> log = JobLog::Open(options, share, store_);
   if (!log.ok()) return log.status();

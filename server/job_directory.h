@@ -33,6 +33,8 @@ class JobDirectory final : public JobStorage {
     FileSystem* files = nullptr;
     const Clock* clock = nullptr;
     std::string path;
+    // Without, somebody else calls WriteLog(): the simulator.
+    bool has_log_thread = true;
     // Takes one line for people: what was restored, what was passed over and why.
     std::function<void(const std::string& line)> say = [](const std::string&) {};
   };
@@ -53,6 +55,10 @@ class JobDirectory final : public JobStorage {
   // Nothing is removed unless the checkpoint has been read back. INVALID_ARGUMENT: no manifest of
   // this checkpoint; otherwise as FileSystem. REQUIRES: Open() was OK.
   absl::Status Commit(const CommitCheckpointRequest& request);
+
+  // What the push log's thread does, where it has none. As PushLog::WriteGroup; false without a
+  // log.
+  absl::StatusOr<bool> WriteLog() { return log_ == nullptr ? false : log_->WriteGroup(); }
 
   // Lets a WriteShard() that is under way end soon.
   void Abandon() { abandoned_ = true; }

@@ -82,9 +82,11 @@ absl::StatusOr<std::unique_ptr<JobLog>> JobLog::Open(const Options& options, con
       PushLog::Open(options.files, std::move(log), *end);
   if (!opened.ok()) return opened.status();
   journal->log_ = *std::move(opened);
-  journal->thread_ = std::make_unique<LogThread>(
-      journal->log_.get(), options.clock,
-      [say = options.say](absl::string_view sentence) { say(std::string(sentence)); });
+  if (options.has_thread) {
+    journal->thread_ = std::make_unique<LogThread>(
+        journal->log_.get(), options.clock,
+        [say = options.say](absl::string_view sentence) { say(std::string(sentence)); });
+  }
   return journal;
 }
 

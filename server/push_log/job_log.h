@@ -32,6 +32,8 @@ class JobLog final : public BlockJournal {
     std::string directory;        // of this log alone
     bool has_checkpoint = false;  // the store has been restored from one
     int64_t buffer_bytes = int64_t{32} << 20;
+    // Without, somebody else calls WriteGroup(): the simulator, whose time is not ours.
+    bool has_thread = true;
     // Takes one line for people, on any thread.
     std::function<void(const std::string& line)> say = [](const std::string&) {};
   };
@@ -57,6 +59,9 @@ class JobLog final : public BlockJournal {
   // and read back, DropThrough() what Rotate() returned. As PushLog.
   uint64_t Rotate() { return log_->Rotate(); }
   absl::Status DropThrough(uint64_t sequence) { return log_->DropThrough(sequence); }
+
+  // What the log's thread does, where there is none. As PushLog.
+  absl::StatusOr<bool> WriteGroup() { return log_->WriteGroup(); }
 
   // Fills in what the log has written and, where it cannot write, why.
   void Describe(DurabilityStatus* status) const;
