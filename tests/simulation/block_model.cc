@@ -29,6 +29,12 @@ Step BlockModel::LastStep(SlotId slot) const {
   return found == ledger_.end() ? 0 : found->second.last_step;
 }
 
+bool BlockModel::Has(SlotId slot, Step step) const {
+  return std::any_of(history_.begin(), history_.end(), [&](const Event& event) {
+    return event.slot == slot && event.entry.last_step == step;
+  });
+}
+
 void BlockModel::Push(const PushHeader& header, bool restored) {
   if (!initialized_) {
     world_->Violation("block ", id_, " took a push before it had values");
@@ -37,7 +43,7 @@ void BlockModel::Push(const PushHeader& header, bool restored) {
   // Asked for again: nothing must come of it.
   if (header.step <= ledger_[header.slot].last_step) return;
   if (scenario_->synchronous()) {
-    PushSync(header);
+    PushSync(header, restored);
   } else {
     PushAsync(header, restored);
   }
@@ -78,7 +84,13 @@ void BlockModel::PushAsync(const PushHeader& header, bool restored) {
   Note(header.slot, entry);
 }
 
-void BlockModel::PushSync(const PushHeader& header) {
+void BlockModel::PushSync(const PushHeader& header, bool restored) {
+  // Rounds that the others finished while this server was away.
+  if (restored && header.step > version_ + 1 && !round_.empty()) EndRound(/*missing=*/0);
+  if (restored && header.step > version_ + 1) {
+    version_ = header.step - 1;
+    Note(std::nullopt, {});
+  }
   LedgerEntry& entry = ledger_[header.slot];
   entry.last_step = header.step;
   entry.last_lag = 0;
@@ -177,21 +189,21 @@ void BlockModel::Acknowledge(SlotId slot, Step step, const BlockVerdict& verdict
 }
 
 std::vector<BlockModel::Name> BlockModel::Restore(const State& state) {
+  const auto is_it = [&](const State& past) {
+    const bool same_version =
+        past.version == state.version || (scenario_->synchronous() && past.version < state.version);
+    return same_version && past.value == state.value && SameLedger(past.ledger, state.ledger);
+  };
   State past;
-  past.initialized = state.initialized;  // the only moment without an event
-  size_t kept = 0;
-  bool is_found = past.version == state.version && past.value == state.value &&
-                  SameLedger(past.ledger, state.ledger);
   State then = past;
+  size_t kept = 0;
+  bool is_found = is_it(past);
   for (size_t i = 0; i < history_.size(); ++i) {
     const Event& event = history_[i];
     past.version = event.version;
     past.value = event.value;
     if (event.slot.has_value()) past.ledger[*event.slot] = event.entry;
-    if (!event.whole || past.version != state.version || past.value != state.value ||
-        !SameLedger(past.ledger, state.ledger)) {
-      continue;
-    }
+    if (!event.whole || !is_it(past)) continue;
     is_found = true;
     kept = i + 1;
     then = past;
@@ -207,10 +219,11 @@ std::vector<BlockModel::Name> BlockModel::Restore(const State& state) {
   }
   history_.resize(kept);
   initialized_ = state.initialized;
-  version_ = then.version;
+  version_ = state.version;
   value_ = then.value;
   ledger_ = then.ledger;
   round_.clear();
+  if (then.version != version_) Note(std::nullopt, {});
   return lost;
 }
 

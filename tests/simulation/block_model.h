@@ -45,6 +45,9 @@ class BlockModel {
   BlockId id() const { return id_; }
   Version version() const { return version_; }
   Step LastStep(SlotId slot) const;
+  // The block has this push in it, whatever came of it.
+  bool Has(SlotId slot, Step step) const;
+  const std::map<SlotId, LedgerEntry>& ledger() const { return ledger_; }
 
   void Initialize() { initialized_ = true; }
 
@@ -57,8 +60,9 @@ class BlockModel {
   // A slot has been told this verdict on its step.
   void Acknowledge(SlotId slot, Step step, const BlockVerdict& verdict);
 
-  // The server has come back and has this: it must be one moment of the history. What came later
-  // has not happened; returns its acknowledged pushes.
+  // The server has come back and has this: it must be one moment of the history (in SYNC rounds may
+  // have been passed over since, to bring the blocks together). What came later has not happened;
+  // returns its acknowledged pushes.
   std::vector<Name> Restore(const State& state);
 
  private:
@@ -78,7 +82,7 @@ class BlockModel {
   };
 
   void PushAsync(const PushHeader& header, bool restored);
-  void PushSync(const PushHeader& header);
+  void PushSync(const PushHeader& header, bool restored);
   void EndRound(int missing);
   void Note(std::optional<SlotId> slot, const LedgerEntry& entry);
 

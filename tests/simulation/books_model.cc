@@ -5,7 +5,7 @@
 namespace torchps::simulation {
 
 void BooksModel::OnLease(SlotId slot, Incarnation incarnation, const DataLease& lease) {
-  const auto [found, is_new] = leases_.emplace(lease.id(), Lease{slot, incarnation, lease});
+  const auto [found, is_new] = books_.leases.emplace(lease.id(), Lease{slot, incarnation, lease});
   if (!is_new) {
     if (found->second.slot != slot || found->second.incarnation != incarnation) {
       world_->Violation("data lease ", lease.id(), " was given to slot ", found->second.slot,
@@ -19,17 +19,28 @@ void BooksModel::OnLease(SlotId slot, Incarnation incarnation, const DataLease& 
   }
 }
 
+void BooksModel::OnRestored(uint64_t revision) {
+  const auto kept = kept_.find(revision);
+  if (kept == kept_.end()) {
+    world_->Violation("the coordinator came back with revision ", revision,
+                      " of its state, which it never kept");
+    return;
+  }
+  books_ = kept->second;
+}
+
 void BooksModel::OnHandedIn(const NextWorkRequest& request, const JobStatus& status) {
   for (const EpochBooks& books : status.epoch()) {
-    int64_t& known = used_count_[books.epoch()];
+    int64_t& known = books_.used_count[books.epoch()];
     const int64_t more = books.used() - known;
     known = books.used();
     if (books.used() + books.outstanding() > books.samples() || more < 0) {
       world_->Violation("the books of epoch ", books.epoch(), " are ", books.ShortDebugString());
     }
     if (more == 0) continue;
-    const auto found = leases_.find(request.finished_lease());
-    if (found == leases_.end() || found->second.counted || found->second.slot != request.slot() ||
+    const auto found = books_.leases.find(request.finished_lease());
+    if (found == books_.leases.end() || found->second.counted ||
+        found->second.slot != request.slot() ||
         found->second.incarnation != request.incarnation() ||
         found->second.lease.epoch() != books.epoch() ||
         found->second.lease.end() - found->second.lease.begin() != more) {
@@ -39,11 +50,12 @@ void BooksModel::OnHandedIn(const NextWorkRequest& request, const JobStatus& sta
       return;
     }
     found->second.counted = true;
-    std::vector<bool>& used = used_[books.epoch()];
-    used.resize(scenario_->train_samples);
+    std::vector<bool>& used_now = books_.used[books.epoch()];
+    used_now.resize(scenario_->train_samples);
     for (int64_t i = found->second.lease.begin(); i < found->second.lease.end(); ++i) {
-      if (used[i]) world_->Violation("sample ", i, " of epoch ", books.epoch(), " counted twice");
-      used[i] = true;
+      if (used_now[i])
+        world_->Violation("sample ", i, " of epoch ", books.epoch(), " counted twice");
+      used_now[i] = true;
     }
   }
 }
@@ -54,9 +66,9 @@ void BooksModel::CheckEnd(const JobStatus& status) const {
     world_->Violation("the job ended after ", status.epoch_size(), " epochs");
   }
   for (const EpochBooks& books : status.epoch()) {
-    const auto used = used_.find(books.epoch());
+    const auto used = books_.used.find(books.epoch());
     const int64_t counted =
-        used == used_.end() ? 0 : std::count(used->second.begin(), used->second.end(), true);
+        used == books_.used.end() ? 0 : std::count(used->second.begin(), used->second.end(), true);
     if (!books.closed() || books.outstanding() != 0 || counted != books.used() ||
         (!is_cut && counted != scenario_->train_samples)) {
       world_->Violation("the job ended with these books: ", books.ShortDebugString(), "; ", counted,

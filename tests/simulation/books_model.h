@@ -20,6 +20,10 @@ class BooksModel {
   void OnLease(SlotId slot, Incarnation incarnation, const DataLease& lease);
   // A worker has handed in its lease, if any; this is what the books say now.
   void OnHandedIn(const NextWorkRequest& request, const JobStatus& status);
+  // The coordinator's state of this revision is kept now, with what was decided by then.
+  void OnKept(uint64_t revision) { kept_[revision] = books_; }
+  // The coordinator has come back with the state of this revision.
+  void OnRestored(uint64_t revision);
   // The job says that it is done.
   void CheckEnd(const JobStatus& status) const;
 
@@ -31,11 +35,16 @@ class BooksModel {
     bool counted = false;
   };
 
+  struct Books {
+    std::map<uint64_t, Lease> leases;
+    std::map<int, std::vector<bool>> used;  // by epoch, by position
+    std::map<int, int64_t> used_count;
+  };
+
   World* const world_;
   const Scenario* const scenario_;
-  std::map<uint64_t, Lease> leases_;
-  std::map<int, std::vector<bool>> used_;  // by epoch, by position
-  std::map<int, int64_t> used_count_;
+  Books books_;
+  std::map<uint64_t, Books> kept_ = {{0, Books()}};  // by revision; 0: nothing yet
 };
 
 }  // namespace torchps::simulation

@@ -8,7 +8,8 @@ void Network::Arrival::Send(const absl::Status& status, std::any response) {
   if (over_) return;
   over_ = true;
   on_cancel_ = nullptr;
-  if (broken_) return;
+  // A process that has died meanwhile says nothing any more.
+  if (broken_ || !server_->alive() || server_->life() != server_life_) return;
   const std::optional<absl::Duration> transit = network_->Transit(server_, client_);
   if (!transit.has_value()) return;
   network_->world_->After(

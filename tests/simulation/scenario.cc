@@ -69,6 +69,17 @@ Scenario Scenario::Draw(World* world) {
   job.mutable_wire()->set_block_bytes(64);
   job.mutable_wire()->set_shared_memory(false);
   job.mutable_membership()->set_lease_seconds(1 + static_cast<double>(world->Below(3)));
+  DurabilitySpec* const durability = job.mutable_durability();
+  durability->set_level(world->Chance(0.2)   ? DurabilitySpec::NONE
+                        : world->Chance(0.5) ? DurabilitySpec::LOG
+                                             : DurabilitySpec::CHECKPOINT);
+  if (durability->level() != DurabilitySpec::NONE) {
+    durability->set_checkpoint_seconds(0.3 + 3 * UnitDouble(world->Draw()));
+    durability->set_keep(1 + static_cast<int>(world->Below(3)));
+    if (world->Chance(0.3)) {
+      durability->set_checkpoint_steps(1 + static_cast<int64_t>(world->Below(6)));
+    }
+  }
   const absl::StatusOr<JobSpec> normal = NormalizeJobSpec(job);
   TPS_CHECK(normal.ok(), normal.status().ToString());
   scenario.job = *normal;
@@ -97,6 +108,12 @@ Scenario Scenario::Draw(World* world) {
   scenario.server_freezes = Sometimes(world, absl::Seconds(1), absl::Seconds(8));
   scenario.partings = Sometimes(world, absl::Seconds(1), absl::Seconds(8));
   scenario.resets = Sometimes(world, absl::Milliseconds(200), absl::Seconds(4));
+  if (scenario.durable()) {
+    scenario.server_deaths = Sometimes(world, absl::Milliseconds(500), absl::Seconds(6));
+    scenario.power_cuts = world->Chance(0.5) ? UnitDouble(world->Draw()) : 0;
+    scenario.disk_errors = world->Chance(0.3) ? 0.02 * UnitDouble(world->Draw()) : 0;
+    scenario.deaths_in_writing = world->Chance(0.3) ? 0.005 * UnitDouble(world->Draw()) : 0;
+  }
   scenario.heals_at = world->Between(absl::Seconds(4), absl::Seconds(20));
   scenario.fastest_step = world->Between(absl::Milliseconds(5), absl::Milliseconds(100));
   scenario.slowest_step = scenario.fastest_step * (1 + 5 * UnitDouble(world->Draw()));
@@ -106,7 +123,8 @@ Scenario Scenario::Draw(World* world) {
 std::string Scenario::Describe() const {
   return absl::StrCat(servers, " servers, ", seats, " workers (", job.workers(), " expected), ",
                       map.blocks().size(), " blocks, ", train_samples, " samples, ",
-                      job.consistency().ShortDebugString(), ", heals at ",
+                      job.consistency().ShortDebugString(), ", ",
+                      job.durability().ShortDebugString(), ", heals at ",
                       absl::FormatDuration(heals_at));
 }
 

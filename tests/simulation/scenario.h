@@ -37,6 +37,11 @@ struct Scenario {
   absl::Duration worker_freezes = absl::InfiniteDuration();
   absl::Duration worker_leaves = absl::InfiniteDuration();
   absl::Duration server_deaths = absl::InfiniteDuration();
+  // Part of a server's deaths in which its machine goes with it.
+  double power_cuts = 0;
+  // Of the operations that change a disk: that fail, and that are their process's last.
+  double disk_errors = 0;
+  double deaths_in_writing = 0;
   absl::Duration server_freezes = absl::InfiniteDuration();
   absl::Duration partings = absl::InfiniteDuration();
   absl::Duration resets = absl::InfiniteDuration();
@@ -49,6 +54,8 @@ struct Scenario {
   static Scenario Draw(World* world);
 
   absl::Duration lease() const { return absl::Seconds(job.membership().lease_seconds()); }
+  bool logs() const { return job.durability().level() == DurabilitySpec::LOG; }
+  bool durable() const { return job.durability().level() != DurabilitySpec::NONE; }
   bool synchronous() const { return job.consistency().mode() == ConsistencySpec::SYNC; }
   // In a few words, for a trace.
   std::string Describe() const;

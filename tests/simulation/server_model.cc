@@ -29,18 +29,36 @@ void ServerModel::OnDeath() {
 void ServerModel::OnJob(HostedJob* job, bool restored, bool from_log) {
   job_ = job;
   restored_ = restored;
-  lost_.clear();
+  std::set<BlockModel::Name> lost;
   ServerStatus status;
   job->Describe(/*include_ledger=*/true, &status);
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    for (const BlockModel::Name& name : blocks_[i].Restore(StateOf(i, status))) {
-      lost_.insert(name);
-    }
+    for (const BlockModel::Name& name : blocks_[i].Restore(StateOf(i, status))) lost.insert(name);
   }
-  if (from_log && !lost_.empty()) {
-    world_->Violation(name_, " came back from its log without ", lost_.size(),
-                      " acknowledged pushes, the first one step ", lost_.begin()->step, " of slot ",
-                      lost_.begin()->slot);
+  world_->Trace(name_, " begins ", restored ? "with what was kept" : "anew", ", without ",
+                lost.size(), " acknowledged pushes");
+  if (from_log && !lost.empty()) {
+    world_->Violation(name_, " came back from its log without ", lost.size(),
+                      " acknowledged pushes, the first one step ", lost.begin()->step, " of slot ",
+                      lost.begin()->slot);
+  }
+  if (restored) Expect();
+}
+
+void ServerModel::Expect() {
+  // Of each slot that some block has seen: the last step that all have.
+  std::set<SlotId> known;
+  for (const BlockModel& block : blocks_) {
+    for (const auto& [slot, entry] : block.ledger()) known.insert(slot);
+  }
+  for (const SlotId slot : known) {
+    Slot& state = slots_[slot];
+    state.clock = std::numeric_limits<Step>::max();
+    for (const BlockModel& block : blocks_) {
+      state.clock = std::min(state.clock, block.LastStep(slot));
+    }
+    state.live = true;
+    state.lease_until = world_->now() + scenario_->lease();
   }
 }
 
@@ -86,7 +104,9 @@ void ServerModel::OnHello(SlotId slot, Incarnation incarnation, const HelloReply
     world_->Violation(name_, " told slot ", slot, " that its last step was ", reply.last_step(),
                       "; it was ", last);
   }
-  if (!state.live || state.incarnation != incarnation) {
+  if (state.live && state.incarnation == 0) {
+    state.clock = std::max(floor_, state.clock);
+  } else if (!state.live || state.incarnation != incarnation) {
     const Step start = scenario_->synchronous() ? std::max(last, CompletedRounds()) : last;
     state.clock = std::max(floor_, start);
     state.pulled = false;
@@ -121,17 +141,24 @@ void ServerModel::OnLeave(SlotId slot, Incarnation incarnation) {
 }
 
 void ServerModel::OnExpiry() {
+  bool any = false;
   for (auto& [slot, state] : slots_) {
     if (state.live && state.lease_until <= world_->now()) {
       state.live = false;
+      any = true;
       world_->Trace(name_, ": the lease of slot ", slot, " has run out");
     }
   }
-  RaiseFloor();
+  if (any) RaiseFloor();
   leases_judged_ = true;
 }
 
 void ServerModel::OnFrame(const PushHeader& header, const absl::Status& status) {
+  // A restored server may be rounds behind; a push says so as a first pull does.
+  if (restored_ && scenario_->synchronous() && header.step > CompletedRounds() + 1 &&
+      Heard(header.slot, header.incarnation)) {
+    Claim(slots_[header.slot], header.step - 1);
+  }
   const auto block = std::find_if(blocks_.begin(), blocks_.end(), [&](const BlockModel& candidate) {
     return candidate.id() == header.block;
   });
@@ -178,10 +205,14 @@ void ServerModel::OnPull(const PullRequest& request) {
     world_->Violation(name_, " let slot ", request.slot(), " pull, which is not live");
     return;
   }
-  Slot& slot = slots_[request.slot()];
+  Claim(slots_[request.slot()], request.clock() - (request.ahead() ? 1 : 0));
+}
+
+void ServerModel::Claim(Slot& slot, Step clock) {
   if (slot.pulled) return;
   slot.pulled = true;
-  slot.clock = std::max<Step>(slot.clock, request.clock() - (request.ahead() ? 1 : 0));
+  if (clock <= slot.clock) return;
+  slot.clock = clock;
   RaiseFloor();
 }
 
@@ -264,7 +295,8 @@ void ServerModel::Check() {
 void ServerModel::CheckWaits() {
   for (const auto& [call, wait] : waits_) {
     const bool is_due = wait.is_pull ? Bound() < 0 || wait.clock - floor_before_ <= Bound()
-                                     : CompletedRounds() >= wait.clock;
+                                     // With a log it may wait for the disk.
+                                     : !scenario_->logs() && CompletedRounds() >= wait.clock;
     if (is_due) {
       world_->Violation(name_, ": the ", wait.is_pull ? "pull" : "push", " of slot ", wait.slot,
                         " at step ", wait.clock, " waits for nothing; the floor is ",

@@ -51,8 +51,8 @@ class ServerModel {
   // Compares everything, when an event is over.
   void Check();
 
-  // Acknowledged pushes that this life began without.
-  const std::set<BlockModel::Name>& lost() const { return lost_; }
+  // Whether this life has the push in that block of its own.
+  bool Has(size_t index, SlotId slot, Step step) const { return blocks_[index].Has(slot, step); }
   Step Clock(SlotId slot) const;
 
  private:
@@ -88,6 +88,8 @@ class ServerModel {
   BlockModel::State StateOf(size_t index, const ServerStatus& status) const;
   void Observe();
   Step LastStep(SlotId slot) const;
+  void Expect();
+  void Claim(Slot& slot, Step clock);
   bool Heard(SlotId slot, Incarnation incarnation);
   void RaiseFloor();
   Step CompletedRounds() const;
@@ -109,7 +111,6 @@ class ServerModel {
   // What this event has answered; judged when all that it changed is known.
   std::vector<Acknowledged> acknowledged_;
   std::vector<Granted> granted_;
-  std::set<BlockModel::Name> lost_;
 };
 
 }  // namespace torchps::simulation

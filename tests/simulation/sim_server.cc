@@ -1,8 +1,10 @@
 #include "tests/simulation/sim_server.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "checkpoint/checkpoint_directory.h"
 #include "tests/testing/job_harness.h"
 
 namespace torchps::simulation {
@@ -21,53 +23,114 @@ SimServer::SimServer(World* world, Network* network, const Scenario* scenario, F
       fault_(fault),
       index_(index),
       process_(world, absl::StrCat("server ", index)),
-      model_(world, scenario, index) {}
+      model_(world, scenario, index),
+      disk_(world, scenario,
+            [this] {
+              if (!MayDie()) return false;
+              world_->Trace(process_.name(), " dies while it writes");
+              Kill(world_->Chance(scenario_->power_cuts));
+              return true;
+            }),
+      books_(index == 0 ? std::make_unique<BooksModel>(world, scenario) : nullptr) {}
 
 void SimServer::Start() {
   process_.Start();
-  ParameterServer::Options options;
-  options.life = world_->Draw() | 1;
-  options.receive_bytes = 1 << 20;
-  options.send_bytes = 1 << 20;
-  options.clock = world_->clock();
-  server_ = std::make_unique<ParameterServer>(options);
-  has_job_ = false;
-  if (index_ == 0) {
-    coordinator_ = std::make_unique<JobCoordinator>(JobCoordinator::Options{world_->Draw()});
-    books_ = std::make_unique<BooksModel>(world_, scenario_);
-  }
+  server_life_ = world_->Draw() | 1;
+  writing_log_ = keeping_state_ = false;
+  writing_shard_ = 0;
+  written_shards_.clear();
+  world_->Trace(process_.name(), " starts");
+  if (index_ == 0) StartCoordinator();
   process_.After(kTick, [this] { Tick(); });
 }
 
-void SimServer::Kill() {
+void SimServer::Kill(bool power_cut) {
+  if (!process_.alive()) return;
+  ++deaths_;
   process_.Die();
+  disk_.Cut();
+  ending_ = true;
+  world_->Trace(process_.name(), power_cut ? " loses power" : " is killed");
+  world_->After(absl::ZeroDuration(), [this, power_cut] { FinishKill(power_cut); });
+}
+
+void SimServer::FinishKill(bool power_cut) {
+  if (disk_.in_long_work()) {
+    // It is still on the stack.
+    world_->After(absl::Milliseconds(1), [this, power_cut] { FinishKill(power_cut); });
+    return;
+  }
   model_.OnDeath();
-  server_.reset();
-  coordinator_.reset();
+  job_ = nullptr;
+  storage_ = nullptr;
+  coordinator_ = nullptr;
+  store_ = nullptr;
+  held_.clear();
   network_->OnDeath(&process_);
+  disk_.Recover(power_cut);
+  ending_ = false;
+}
+
+bool SimServer::MayDie() const {
+  return scenario_->logs() || has_committed_ || (scenario_->durable() && job_ == nullptr);
 }
 
 void SimServer::Tick() {
-  if (HostedJob* const job = server_->job(); job != nullptr) {
-    if (fault_ != Fault::kCountDeadSlot) job->ExpireLeases();
+  if (job_ != nullptr) {
+    if (fault_ != Fault::kCountDeadSlot) job_->ExpireLeases();
     model_.OnExpiry();
     model_.Check();
+    WriteLogSoon();
   }
   if (coordinator_ != nullptr) {
     coordinator_->Tick(world_->now());
+    if (std::optional<JobCoordinator::CheckpointPlan> plan =
+            coordinator_->BeginCheckpoint(world_->now())) {
+      Hold([this, plan = *std::move(plan)] { Conduct(plan); });
+    }
     AfterCoordination();
   }
   process_.After(kTick, [this] { Tick(); });
 }
 
+absl::StatusOr<HostedJob*> SimServer::JobFor(uint64_t life) const {
+  if (job_ == nullptr) return absl::AbortedError("this server has no job yet");
+  if (life != server_life_) return absl::AbortedError("this server has been restarted since");
+  return job_.get();
+}
+
+absl::StatusOr<HelloReply> SimServer::TakeHello(const HelloRequest& request) {
+  if (job_ == nullptr) {
+    std::unique_ptr<SimStorage> storage;
+    if (scenario_->durable()) {
+      storage = std::make_unique<SimStorage>(world_, &disk_, fault_);
+    }
+    absl::StatusOr<std::unique_ptr<HostedJob>> job =
+        HostedJob::Create(request, world_->clock(), storage.get());
+    if (!job.ok()) return job.status();
+    storage_ = std::move(storage);
+    job_ = *std::move(job);
+  }
+  if (absl::Status same = job_->CheckSame(request); !same.ok()) return same;
+  HelloReply reply;
+  reply.set_server_life(server_life_);
+  const absl::Status entered = job_->Enter(request.slot(), request.incarnation(), &reply);
+  if (!entered.ok()) return entered;
+  return reply;
+}
+
 void SimServer::Hello(const Arrival& arrival, const HelloRequest& request) {
-  const absl::StatusOr<HelloReply> reply = server_->Hello(request);
+  const bool had_job = job_ != nullptr;
+  const absl::StatusOr<HelloReply> reply = TakeHello(request);
   world_->Trace(process_.name(), ": Hello of slot ", request.slot(), " incarnation ",
                 request.incarnation(), ": ",
                 reply.ok() ? reply->ShortDebugString() : reply.status().ToString());
-  if (server_->job() != nullptr && !has_job_) {
-    has_job_ = true;
-    model_.OnJob(server_->job(), /*restored=*/false, /*from_log=*/false);
+  if (!process_.alive()) return;
+  if (job_ != nullptr && !had_job) {
+    ServerStatus status;
+    job_->Describe(/*include_ledger=*/false, &status);
+    const bool restored = reply.ok() && reply->has_restored();
+    model_.OnJob(job_.get(), restored, restored && reply->restored().from_log());
   }
   if (reply.ok()) model_.OnHello(request.slot(), request.incarnation(), *reply);
   arrival->Answer(reply);
@@ -75,7 +138,7 @@ void SimServer::Hello(const Arrival& arrival, const HelloRequest& request) {
 }
 
 void SimServer::Push(const Arrival& arrival, const PushHeader& header, size_t index, size_t count) {
-  const absl::StatusOr<HostedJob*> job = server_->JobFor(header.server_life);
+  const absl::StatusOr<HostedJob*> job = JobFor(header.server_life);
   if (!job.ok()) {
     arrival->Answer<PushReply>(job.status());
     return;
@@ -86,12 +149,17 @@ void SimServer::Push(const Arrival& arrival, const PushHeader& header, size_t in
                        : GradientOf(header.slot, header.incarnation, header.step, header.block);
   const FramePayload payload =
       header.withheld ? FramePayload() : MakePayload(std::vector<float>(length, gradient));
-  const absl::Status pushed = server_->PushFrame(*job, header, payload);
+  // Rounds of SYNC keep a ledger of their own beside; the fault is one of ASYNC.
+  if (fault_ == Fault::kSkipLedgerCheck && !scenario_->synchronous() && header.step > 0) {
+    ForgetStep(world_->clock(), &(*job)->store(), header.block, header.slot, header.step);
+  }
+  const absl::Status pushed = (*job)->PushFrame(header, payload);
   world_->Trace(process_.name(), ": block ", header.block, " of step ", header.step, " of slot ",
                 header.slot, " incarnation ", header.incarnation, " on version ",
                 header.base_version, ": ", pushed.ToString());
   model_.OnFrame(header, pushed);
   model_.Check();
+  WriteLogSoon();
   if (!pushed.ok()) {
     arrival->Answer<PushReply>(pushed);
     return;
@@ -117,13 +185,15 @@ void SimServer::Push(const Arrival& arrival, const PushHeader& header, size_t in
   if (index + 1 < count) return;
   const uint64_t wait = ++last_wait_;
   model_.OnPushEnd(header.slot, header.incarnation);
+  const auto is_answered = std::make_shared<bool>(false);
   const HostedJob::ParkedId parked =
       (*job)->FinishPush(header.slot, header.incarnation, header.step,
-                         [this, wait, answer](const absl::StatusOr<PushReply>& reply) {
+                         [this, wait, answer, is_answered](const absl::StatusOr<PushReply>& reply) {
+                           *is_answered = true;
                            model_.OnWaitOver(wait);
                            answer(reply);
                          });
-  if (parked != 0) {
+  if (!*is_answered) {
     model_.OnPushParked(wait, header.slot, header.step);
     arrival->OnCancel([this, wait, parked, job = *job] {
       job->CancelPush(parked);
@@ -134,10 +204,14 @@ void SimServer::Push(const Arrival& arrival, const PushHeader& header, size_t in
 }
 
 void SimServer::Pull(const Arrival& arrival, const PullRequest& request) {
-  const absl::StatusOr<HostedJob*> alive = server_->JobFor(request.server_life());
+  const absl::StatusOr<HostedJob*> alive = JobFor(request.server_life());
   const auto pulled = std::make_shared<Pulled>();
   if (request.read_only()) {
-    HostedJob* const job = server_->job();
+    HostedJob* const job = job_.get();
+    if (job == nullptr && request.server_life() != 0) {
+      arrival->Answer<Pulled>(alive.status());
+      return;
+    }
     if (job == nullptr || !job->store().initialized()) {
       arrival->Answer<Pulled>(absl::FailedPreconditionError("no values to read yet"));
     } else {
@@ -204,7 +278,7 @@ void SimServer::SendBlocks(const Arrival& arrival, HostedJob* job, const PullReq
 }
 
 void SimServer::Renew(const Arrival& arrival, const RenewRequest& request) {
-  const absl::StatusOr<HostedJob*> job = server_->JobFor(request.server_life());
+  const absl::StatusOr<HostedJob*> job = JobFor(request.server_life());
   if (!job.ok()) {
     arrival->Answer<RenewReply>(job.status());
     return;
@@ -215,7 +289,7 @@ void SimServer::Renew(const Arrival& arrival, const RenewRequest& request) {
 }
 
 void SimServer::Leave(const Arrival& arrival, const LeaveRequest& request) {
-  const absl::StatusOr<HostedJob*> job = server_->JobFor(request.server_life());
+  const absl::StatusOr<HostedJob*> job = JobFor(request.server_life());
   if (!job.ok()) {
     arrival->Answer<LeaveReply>(job.status());
     return;
@@ -227,10 +301,74 @@ void SimServer::Leave(const Arrival& arrival, const LeaveRequest& request) {
   model_.Check();
 }
 
+void SimServer::WriteShard(const Arrival& arrival, const WriteShardRequest& request) {
+  if (job_ == nullptr) {
+    arrival->Answer<ShardInfo>(absl::UnavailableError("this server has no job yet"));
+    return;
+  }
+  const uint64_t number = request.checkpoint();
+  if (const auto written = written_shards_.find(number); written != written_shards_.end()) {
+    arrival->Answer<ShardInfo>(written->second);
+    return;
+  }
+  if (writing_shard_ != 0) {
+    arrival->Answer<ShardInfo>(absl::AlreadyExistsError("another shard is being written"));
+    return;
+  }
+  writing_shard_ = number;
+  const uint64_t life = process_.life();
+  const absl::StatusOr<ShardInfo> info = storage_->WriteShard(number);
+  world_->Trace(process_.name(), ": its shard of checkpoint ", number, ": ",
+                info.status().ToString());
+  if (!process_.alive() || process_.life() != life) return;
+  writing_shard_ = 0;
+  if (info.ok()) written_shards_[number] = *info;
+  arrival->Answer(info);
+  WriteLogSoon();
+}
+
+void SimServer::CommitCheckpoint(const Arrival& arrival, const CommitCheckpointRequest& request) {
+  if (job_ == nullptr || writing_shard_ != 0) {
+    arrival->Answer<CommitCheckpointReply>(absl::UnavailableError("later"));
+    return;
+  }
+  const absl::Status committed = storage_->Commit(request);
+  world_->Trace(process_.name(), ": commit of checkpoint ", request.checkpoint(), ": ",
+                committed.ToString());
+  if (!process_.alive()) return;
+  if (committed.ok()) {
+    has_committed_ = true;
+    arrival->Answer<CommitCheckpointReply>(CommitCheckpointReply());
+  } else {
+    arrival->Answer<CommitCheckpointReply>(committed);
+  }
+}
+
+void SimServer::WriteLogSoon() {
+  if (storage_ == nullptr || !scenario_->logs() || std::exchange(writing_log_, true)) return;
+  process_.After(world_->Between(absl::Microseconds(100), absl::Milliseconds(5)),
+                 [this] { WriteLog(); });
+}
+
+void SimServer::WriteLog() {
+  writing_log_ = false;
+  const absl::StatusOr<bool> written = storage_->WriteLog();
+  if (!process_.alive()) return;
+  model_.Check();
+  if (written.ok()) {
+    if (*written) WriteLogSoon();
+    return;
+  }
+  world_->Trace(process_.name(), ": its log: ", written.status().ToString());
+  writing_log_ = true;
+  process_.After(absl::Seconds(1), [this] { WriteLog(); });
+}
+
 void SimServer::AwaitStart(const Arrival& arrival, const AwaitStartRequest& request) {
   const JobCoordinator::ParkedCall parked = coordinator_->AwaitStart(
-      request, world_->now(),
-      [arrival](const absl::StatusOr<AwaitStartReply>& reply) { arrival->Answer(reply); });
+      request, world_->now(), [this, arrival](const absl::StatusOr<AwaitStartReply>& reply) {
+        Hold([arrival, reply] { arrival->Answer(reply); });
+      });
   if (parked != 0) {
     arrival->OnCancel([this, parked] { coordinator_->CancelParked(parked); });
   }
@@ -245,26 +383,14 @@ void SimServer::NextWork(const Arrival& arrival, const NextWorkRequest& request)
         if (reply.ok() && reply->has_lease()) {
           books_->OnLease(request.slot(), request.incarnation(), reply->lease());
         }
-        arrival->Answer(reply);
+        Hold([arrival, reply] { arrival->Answer(reply); });
       });
   if (parked != 0) {
     arrival->OnCancel([this, parked] { coordinator_->CancelParked(parked); });
   }
-  AfterCoordination();
+  // What this call has counted is known before what it was told.
   books_->OnHandedIn(request, Status());
-}
-
-JobStatus SimServer::Status() {
-  JobStatus status;
-  coordinator_->GetJobStatus(
-      JobStatusRequest(), world_->now(),
-      [&status](const absl::StatusOr<JobStatus>& reply) { status = *reply; });
   AfterCoordination();
-  return status;
-}
-
-void SimServer::AfterCoordination() {
-  for (const std::function<void()>& give : coordinator_->TakeReady()) give();
 }
 
 }  // namespace torchps::simulation

@@ -12,13 +12,16 @@
 #include "proto/coordinator.pb.h"
 #include "proto/frame_codec.h"
 #include "proto/parameter_service.pb.h"
+#include "server/coordinator_store.h"
+#include "server/hosted_job.h"
 #include "server/job_coordinator.h"
-#include "server/parameter_server.h"
 #include "tests/simulation/books_model.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/process.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/server_model.h"
+#include "tests/simulation/sim_disk.h"
+#include "tests/simulation/sim_storage.h"
 #include "tests/simulation/world.h"
 
 namespace torchps::simulation {
@@ -34,19 +37,34 @@ struct Pulled {
   std::vector<PulledBlock> blocks;
 };
 
-// A ps_server: the real ParameterServer and, at server 0, the real JobCoordinator, in a shell that
-// plays gRPC's part. After each call the models are compared with what has become of it.
+// A ps_server: the real HostedJob with what it keeps and, at server 0, the real JobCoordinator with
+// its store, in a shell that plays the part of gRPC and of all threads. After each call the models
+// are compared with what has become of it.
 class SimServer {
  public:
   SimServer(World* world, Network* network, const Scenario* scenario, Fault fault, int index);
 
   Process* process() { return &process_; }
+  const Process* process() const { return &process_; }
   int index() const { return index_; }
-  ServerModel& model() { return model_; }
+  const ServerModel& model() const { return model_; }
   const BooksModel* books() const { return books_.get(); }
 
+  // All servers, in their order; once, before anything starts.
+  void SetPeers(std::vector<SimServer*> peers) { peers_ = std::move(peers); }
+
   void Start();
-  void Kill();
+  // The process ends here and now; with `power_cut` its machine does. Nothing else is said by it.
+  void Kill(bool power_cut);
+  // Nothing of an earlier life is left over.
+  bool CanStart() const { return !process_.alive() && !ending_; }
+  // A death now would not take the model away for good.
+  bool MayDie() const;
+  // Of this life.
+  uint64_t server_life() const { return server_life_; }
+  int deaths() const { return deaths_; }
+  // The coordinator has come back with less than it had told.
+  bool has_forgotten() const { return has_forgotten_; }
 
   // The parameter service. A push is one frame for each block, told which of how many it is.
   using Arrival = Network::ArrivalPointer;
@@ -56,13 +74,16 @@ class SimServer {
   void Renew(const Arrival& arrival, const RenewRequest& request);
   void Leave(const Arrival& arrival, const LeaveRequest& request);
 
+  void WriteShard(const Arrival& arrival, const WriteShardRequest& request);
+  void CommitCheckpoint(const Arrival& arrival, const CommitCheckpointRequest& request);
+
   // The coordinator's. REQUIRES: index() is 0.
   template <typename Request, typename Response>
   void Prompt(const Arrival& arrival,
               absl::StatusOr<Response> (JobCoordinator::*method)(const Request&, absl::Duration),
               const Request& request) {
     const absl::StatusOr<Response> response = (coordinator_.get()->*method)(request, world_->now());
-    arrival->Answer(response);
+    Hold([arrival, response] { arrival->Answer(response); });
     AfterCoordination();
   }
   void AwaitStart(const Arrival& arrival, const AwaitStartRequest& request);
@@ -71,11 +92,38 @@ class SimServer {
   JobStatus Status();
 
  private:
+  using Answer = std::function<void()>;
+  // A checkpoint under way, as CheckpointConductor takes it.
+  struct Conducted {
+    JobCoordinator::CheckpointPlan plan;
+    std::vector<ShardInfo> shards;
+    CommitCheckpointRequest commit;
+    int left = 0;
+    bool over = false;
+    absl::Duration give_up;
+  };
+  using ConductedPointer = std::shared_ptr<Conducted>;
+
   void Tick();
-  // Gives the coordinator's answers and checks its books.
-  void AfterCoordination();
+  void StartCoordinator();
+  void FinishKill(bool power_cut);
+  absl::StatusOr<HelloReply> TakeHello(const HelloRequest& request);
+  absl::StatusOr<HostedJob*> JobFor(uint64_t life) const;
   void SendBlocks(const Arrival& arrival, HostedJob* job, const PullRequest& request,
                   std::shared_ptr<Pulled> pulled);
+  // What the log has to write is written in a while.
+  void WriteLogSoon();
+  void WriteLog();
+
+  // An answer of the coordinator: given when what it stands on is kept.
+  void Hold(Answer answer) { held_.push_back(std::move(answer)); }
+  // Takes the coordinator's answers, keeps its state in a while.
+  void AfterCoordination();
+  void KeepState();
+  void Conduct(const JobCoordinator::CheckpointPlan& plan);
+  void OnShards(const ConductedPointer& conducted);
+  void Commit(const ConductedPointer& conducted, int server);
+  void EndCheckpoint(const ConductedPointer& conducted, const absl::Status& status);
 
   World* const world_;
   Network* const network_;
@@ -84,10 +132,28 @@ class SimServer {
   const int index_;
   Process process_;
   ServerModel model_;
-  std::unique_ptr<ParameterServer> server_;
-  std::unique_ptr<JobCoordinator> coordinator_;
+  SimDisk disk_;
+  std::vector<SimServer*> peers_;
   std::unique_ptr<BooksModel> books_;
-  bool has_job_ = false;
+  int deaths_ = 0;
+  bool has_committed_ = false;  // in any life
+  bool ending_ = false;
+  uint64_t told_revision_ = 0;  // of the coordinator's state, in any life
+  bool has_forgotten_ = false;
+
+  // Of the present life.
+  uint64_t server_life_ = 0;
+  std::unique_ptr<SimStorage> storage_;
+  std::unique_ptr<HostedJob> job_;
+  std::unique_ptr<CoordinatorStore> store_;
+  std::unique_ptr<JobCoordinator> coordinator_;
+  bool writing_log_ = false;
+  bool keeping_state_ = false;
+  uint64_t synced_revision_ = 0;
+  absl::Duration last_sync_;
+  std::vector<Answer> held_;
+  uint64_t writing_shard_ = 0;
+  std::map<uint64_t, ShardInfo> written_shards_;
   uint64_t last_wait_ = 0;
 };
 

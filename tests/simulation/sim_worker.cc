@@ -1,6 +1,7 @@
 #include "tests/simulation/sim_worker.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -42,6 +43,7 @@ void SimWorker::Start() {
   known_.assign(servers_.size(), Server());
   versions_.assign(scenario_->map.blocks().size(), 0);
   acknowledged_.assign(scenario_->map.blocks().size(), {});
+  kept_.assign(scenario_->map.blocks().size(), 0);
   clock_ = 0;
   entered_ = pulled_ = idle_ = false;
   calls_ = 0;
@@ -58,7 +60,9 @@ void SimWorker::Kill() {
 
 void SimWorker::Exit(const absl::Status& why) {
   world_->Trace(process_.name(), " ends: ", why.ToString());
-  if (!absl::IsAborted(why) && !absl::IsCancelled(why)) {
+  // A coordinator whose disk failed before it died knows less than it has told.
+  const bool is_forgotten = servers_.front()->has_forgotten() && absl::IsInvalidArgument(why);
+  if (!absl::IsAborted(why) && !absl::IsCancelled(why) && !is_forgotten) {
     world_->Violation(process_.name(), ", which did nothing wrong, was refused: ", why.ToString());
   }
   Kill();
@@ -251,10 +255,33 @@ void SimWorker::TakeHello(int server, const HelloReply& reply) {
     Exit(absl::FailedPreconditionError("the server has lost the model"));
     return;
   }
+  if (is_new_life && known.life != 0 && reply.has_restored()) TakeRestored(server, reply);
   known.life = reply.server_life();
   known.has_model = reply.initialized();
   known.start_clock = std::max(reply.floor(), reply.last_step());
   known.greeted = true;
+}
+
+void SimWorker::TakeRestored(int server, const HelloReply& reply) {
+  const std::vector<BlockId>& owned = scenario_->map.owned_by(server);
+  const SimServer* const it = servers_[server];
+  for (size_t i = 0; i < owned.size(); ++i) {
+    std::set<Step>& acknowledged = acknowledged_[owned[i]];
+    const Step last = reply.restored().block_step(static_cast<int>(i));
+    kept_[owned[i]] = last;
+    // What the server says must be so, unless it has died again since.
+    for (const Step step : acknowledged) {
+      if (!it->process()->alive() || it->server_life() != reply.server_life()) break;
+      if (it->model().Has(i, joined_.slot(), step) != (step <= last)) {
+        world_->Violation(it->process()->name(), " says that of slot ", joined_.slot(),
+                          " it has steps up to ", last, " in block ", owned[i], ", and of step ",
+                          step, " that is not so");
+      }
+    }
+    const auto lost = acknowledged.upper_bound(last);
+    rolled_back_blocks_ += static_cast<uint64_t>(std::distance(lost, acknowledged.end()));
+    acknowledged.erase(lost, acknowledged.end());
+  }
 }
 
 void SimWorker::Enter(Then then) {
@@ -344,21 +371,28 @@ void SimWorker::TakeWork(const NextWorkReply& work) {
 }
 
 void SimWorker::Evaluate(int epoch) {
-  const Then read = [this, epoch] {
+  const Then report = [this, epoch] {
+    ReportEvaluationRequest request;
+    request.set_slot(joined_.slot());
+    request.set_incarnation(joined_.incarnation());
+    request.mutable_result()->set_epoch(epoch);
+    Ask<ReportEvaluationReply>(
+        kPromptTimeout,
+        [request](SimServer* coordinator, const SimServer::Arrival& arrival) {
+          coordinator->Prompt(arrival, &JobCoordinator::ReportEvaluation, request);
+        },
+        [this](const ReportEvaluationReply&) { NextWork(); });
+  };
+  const Then evaluate = [this, report] { process_.After(step_time_, report); };
+  const Then read = [this, evaluate] {
     const TransferPointer pull = BeginPull(clock_, /*ahead=*/false, /*read_only=*/true);
-    WhenDone(pull, [this, epoch] {
-      process_.After(step_time_, [this, epoch] {
-        ReportEvaluationRequest request;
-        request.set_slot(joined_.slot());
-        request.set_incarnation(joined_.incarnation());
-        request.mutable_result()->set_epoch(epoch);
-        Ask<ReportEvaluationReply>(
-            kPromptTimeout,
-            [request](SimServer* coordinator, const SimServer::Arrival& arrival) {
-              coordinator->Prompt(arrival, &JobCoordinator::ReportEvaluation, request);
-            },
-            [this](const ReportEvaluationReply&) { NextWork(); });
-      });
+    WhenDone(pull, [this, evaluate] {
+      if (scenario_->synchronous()) {
+        evaluate();
+      } else {
+        // A server that came back was greeted for it.
+        TellLeaving(evaluate);
+      }
     });
   };
   if (scenario_->synchronous()) {
@@ -379,6 +413,10 @@ void SimWorker::LeaveServers(Then then) {
     return;
   }
   entered_ = false;
+  TellLeaving(std::move(then));
+}
+
+void SimWorker::TellLeaving(Then then) {
   Round round;
   round.forgotten = Forgotten::kDone;
   round.attempt = [this](int server, Ended ended) {
@@ -476,7 +514,6 @@ SimWorker::TransferPointer SimWorker::BeginPull(Step clock, bool ahead, bool rea
   transfer->floor = std::numeric_limits<Step>::max();
   const auto versions = std::make_shared<std::vector<Version>>(versions_.size());
   Round round;
-  if (read_only) round.forgotten = Forgotten::kFail;
   round.attempt = [this, clock, ahead, read_only, transfer, versions](int server, Ended ended) {
     PullRequest request;
     request.set_slot(joined_.slot());
@@ -534,10 +571,16 @@ SimWorker::TransferPointer SimWorker::BeginPush(Step step) {
     }
     network_->Call<PushReply>(
         &process_, to->process(), kParkTimeout, std::move(frames),
-        [this, step, ended = std::move(ended)](const absl::StatusOr<PushReply>& reply) {
+        [this, step, server, life = known_[server].life,
+         ended = std::move(ended)](const absl::StatusOr<PushReply>& reply) {
           if (reply.ok() && step > 0) {
             for (const BlockVerdict& verdict : reply->block()) {
-              acknowledged_[verdict.block()].insert(step);
+              // The answer of a former life, after the present one has said what it has.
+              if (life != known_[server].life && step > kept_[verdict.block()]) {
+                ++rolled_back_blocks_;
+              } else {
+                acknowledged_[verdict.block()].insert(step);
+              }
             }
           }
           ended(reply.status());

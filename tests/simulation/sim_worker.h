@@ -79,11 +79,13 @@ class SimWorker {
   void Enter(Then then);
   void Greet(int server, Ended ended);
   void TakeHello(int server, const HelloReply& reply);
+  void TakeRestored(int server, const HelloReply& reply);
   void AwaitStart(bool initialized);
   void NextWork();
   void TakeWork(const NextWorkReply& work);
   void Evaluate(int epoch);
   void LeaveServers(Then then);
+  void TellLeaving(Then then);
   void Finish();
   // The end of this life by itself.
   void Exit(const absl::Status& why);
@@ -116,8 +118,10 @@ class SimWorker {
   };
   std::vector<Server> known_;
   std::vector<Version> versions_;
-  // By block: acknowledged steps that changed it.
+  // By block: acknowledged steps that are not known to be lost.
   std::vector<std::set<Step>> acknowledged_;
+  // By block: the last step that its server had when it came back.
+  std::vector<Step> kept_;
   Step clock_ = 0;
   bool entered_ = false;
   bool pulled_ = false;

@@ -33,7 +33,11 @@ class Simulation {
     std::vector<SimServer*> all;
     for (const auto& server : servers_) {
       all.push_back(server.get());
+    }
+    for (SimServer* const server : all) {
+      server->SetPeers(all);
       server->Start();
+      Keep(server);
     }
     for (int i = 0; i < scenario_.seats; ++i) {
       workers_.push_back(std::make_unique<SimWorker>(&world_, &network_, all, &scenario_, i));
@@ -45,8 +49,10 @@ class Simulation {
     const absl::Duration limit = scenario_.heals_at + kTimeToFinish;
     while (world_.violation().empty() && !AllFinished()) {
       if (!world_.Step() || world_.elapsed() > limit) {
-        world_.Violation("the job has not come to its end; its coordinator says ",
-                         servers_.front()->Status().ShortDebugString());
+        world_.Violation("the job has not come to its end; its coordinator ",
+                         servers_.front()->process()->alive()
+                             ? "says " + servers_.front()->Status().ShortDebugString()
+                             : "is dead");
       }
     }
     if (world_.violation().empty()) servers_.front()->books()->CheckEnd(servers_.front()->Status());
@@ -56,14 +62,17 @@ class Simulation {
     outcome.events = world_.events();
     outcome.virtual_seconds = absl::ToDoubleSeconds(world_.elapsed());
     outcome.worker_deaths = worker_deaths_;
-    outcome.server_deaths = server_deaths_;
+    for (const auto& server : servers_) outcome.server_deaths += server->deaths();
+    for (const auto& worker : workers_) outcome.rolled_back_blocks += worker->rolled_back_blocks();
     return outcome;
   }
 
  private:
   bool Healed() const { return world_.elapsed() >= scenario_.heals_at; }
 
+  // ... and there is a coordinator to be asked about it.
   bool AllFinished() const {
+    if (!servers_.front()->process()->alive()) return false;
     for (const auto& worker : workers_) {
       if (!worker->finished()) return false;
     }
@@ -75,6 +84,14 @@ class Simulation {
     world_.After(delay, [this, worker] {
       if (!worker->process()->alive() && !worker->finished()) worker->Start();
       Seat(worker, world_.Between(absl::Milliseconds(100), absl::Seconds(2)));
+    });
+  }
+
+  // A dead server is started again after a while.
+  void Keep(SimServer* server) {
+    world_.After(world_.Between(absl::Milliseconds(100), absl::Seconds(2)), [this, server] {
+      if (server->CanStart()) server->Start();
+      Keep(server);
     });
   }
 
@@ -109,8 +126,13 @@ class Simulation {
       SimWorker* const worker = SomeWorker();
       if (worker->process()->alive() && !worker->finished()) worker->LeaveEarly();
     });
+    Repeat(scenario_.server_deaths, [this] {
+      SimServer* const server = SomeServer();
+      if (server->MayDie()) server->Kill(world_.Chance(scenario_.power_cuts));
+    });
     Repeat(scenario_.server_freezes, [this] {
       SimServer* const server = SomeServer();
+      if (!server->process()->alive()) return;
       const absl::Duration pause = world_.Between(absl::ZeroDuration(), scenario_.lease() * 2);
       world_.Trace(server->process()->name(), " freezes for ", absl::FormatDuration(pause));
       server->process()->Freeze(pause);
@@ -139,7 +161,6 @@ class Simulation {
   std::vector<std::unique_ptr<SimServer>> servers_;
   std::vector<std::unique_ptr<SimWorker>> workers_;
   int worker_deaths_ = 0;
-  int server_deaths_ = 0;
 };
 
 }  // namespace

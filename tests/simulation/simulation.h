@@ -23,6 +23,7 @@ struct Outcome {
   // What went wrong on the way.
   int worker_deaths = 0;
   int server_deaths = 0;
+  uint64_t rolled_back_blocks = 0;  // as the workers were told
 };
 
 // One whole job, from its first process to its last, with all the trouble that the seed draws.

@@ -41,6 +41,7 @@ TEST(SimulationTest, NoSeedFindsAViolation) {
   std::printf("%lu seeds, %lu events, %.0f virtual seconds, %d workers and %d servers died\n",
               kSeeds, events, seconds, worker_deaths, server_deaths);
   EXPECT_GT(worker_deaths, 0);
+  EXPECT_GT(server_deaths, 0);
 }
 
 TEST(SimulationTest, ASeedReplaysBitForBit) {
@@ -56,6 +57,14 @@ TEST(SimulationTest, ASeedReplaysBitForBit) {
 
 TEST(SimulationTest, AnAcknowledgementBeforeThePushIsAppliedIsFound) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kAcknowledgeEarly), kSeeds);
+}
+
+TEST(SimulationTest, APushAppliedTwiceIsFound) {
+  EXPECT_LT(FirstSeedThatFinds(Fault::kSkipLedgerCheck), kSeeds);
+}
+
+TEST(SimulationTest, AServerThatComesBackWithoutItsLedgerIsFound) {
+  EXPECT_LT(FirstSeedThatFinds(Fault::kForgetLedgerOnRestore), kSeeds);
 }
 
 TEST(SimulationTest, ADeadSlotThatCountsIsFound) {

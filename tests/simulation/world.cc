@@ -29,6 +29,14 @@ bool World::Step() {
   return true;
 }
 
+void World::GoOnMeanwhile() {
+  constexpr int kDeepest = 3;
+  if (depth_ == kDeepest) return;
+  ++depth_;
+  for (uint64_t count = Below(5); count > 0 && violation_.empty(); --count) Step();
+  --depth_;
+}
+
 absl::Duration World::NextAfter(absl::Duration mean) {
   return -mean * std::log(1.0 - UnitDouble(Draw()));
 }

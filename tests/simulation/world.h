@@ -33,6 +33,8 @@ class World {
 
   // Runs the next event. False: there is none.
   bool Step();
+  // Runs a few events within the present one, which takes its time.
+  void GoOnMeanwhile();
   uint64_t events() const { return events_run_; }
 
   // Chance.
@@ -81,6 +83,7 @@ class World {
   std::map<std::pair<absl::Duration, uint64_t>, std::function<void()>> events_;
   uint64_t last_event_ = 0;
   uint64_t events_run_ = 0;
+  int depth_ = 0;  // of events within events
   uint64_t digest_ = 0xcbf29ce484222325u;
   std::string violation_;
 };

@@ -1,0 +1,184 @@
+// What of SimServer plays the coordinator's service, its state writer and its conductor.
+
+#include <algorithm>
+#include <utility>
+
+#include "checkpoint/checkpoint_directory.h"
+#include "checkpoint/manifest.h"
+#include "common/check.h"
+#include "tests/simulation/sim_server.h"
+
+namespace torchps::simulation {
+namespace {
+
+constexpr absl::Duration kShardTimeout = absl::Seconds(5);
+constexpr absl::Duration kCommitPatience = absl::Seconds(5);
+constexpr absl::Duration kCommitPause = absl::Milliseconds(500);
+// As StateWriter has it.
+constexpr absl::Duration kSyncPause = absl::Seconds(1);
+
+}  // namespace
+
+void SimServer::StartCoordinator() {
+  JobCoordinator::Options options;
+  options.seed = world_->Draw();
+  options.has_directory = scenario_->durable();
+  coordinator_ = std::make_unique<JobCoordinator>(options);
+  synced_revision_ = 0;
+  last_sync_ = world_->now();
+  if (!scenario_->durable()) return;
+  absl::StatusOr<std::unique_ptr<CoordinatorStore>> store =
+      CoordinatorStore::Open(&disk_.files(), SimDisk::directory());
+  if (!process_.alive()) return;
+  if (!store.ok()) {
+    // As a process that cannot start: another one is tried later.
+    Kill(/*power_cut=*/false);
+    return;
+  }
+  store_ = *std::move(store);
+  const absl::StatusOr<std::optional<CoordinatorState>> state = store_->Load();
+  if (!state.ok()) {
+    world_->Violation("what the coordinator had kept is lost: ", state.status().ToString());
+    return;
+  }
+  const uint64_t revision = state->has_value() ? (*state)->revision() : 0;
+  if (revision < told_revision_) has_forgotten_ = true;
+  if (!state->has_value()) {
+    books_->OnRestored(0);
+    return;
+  }
+  const absl::Status restored =
+      coordinator_->Restore(**state, JobCoordinator::Return::kInPlace, world_->now());
+  if (!restored.ok()) {
+    world_->Violation("the coordinator does not take back what it kept: ", restored.ToString());
+    return;
+  }
+  world_->Trace("coordinator: is back with revision ", (*state)->revision());
+  books_->OnRestored((*state)->revision());
+  AfterCoordination();
+}
+
+JobStatus SimServer::Status() {
+  JobStatus status;
+  coordinator_->GetJobStatus(
+      JobStatusRequest(), world_->now(),
+      [&status](const absl::StatusOr<JobStatus>& reply) { status = *reply; });
+  for (const Answer& give : coordinator_->TakeReady()) give();
+  return status;
+}
+
+void SimServer::AfterCoordination() {
+  for (const Answer& give : coordinator_->TakeReady()) give();
+  if (store_ == nullptr || !coordinator_->durable()) {
+    for (const Answer& give : std::exchange(held_, {})) give();
+    return;
+  }
+  if (held_.empty() || std::exchange(keeping_state_, true)) return;
+  process_.After(world_->Between(absl::Microseconds(50), absl::Milliseconds(3)),
+                 [this] { KeepState(); });
+}
+
+void SimServer::KeepState() {
+  keeping_state_ = false;
+  const bool sync =
+      coordinator_->vital_revision() > synced_revision_ || world_->now() - last_sync_ >= kSyncPause;
+  const CoordinatorState state = coordinator_->Save(world_->now());
+  // Also where the disk says no it may have it.
+  books_->OnKept(state.revision());
+  const absl::Status written = store_->Write(state, sync);
+  if (!process_.alive()) return;
+  if (!written.ok()) world_->Trace("coordinator: its state: ", written.ToString());
+  if (written.ok() && sync) {
+    synced_revision_ = state.revision();
+    last_sync_ = world_->now();
+  }
+  told_revision_ = state.revision();
+  for (const Answer& give : std::exchange(held_, {})) give();
+}
+
+void SimServer::Conduct(const JobCoordinator::CheckpointPlan& plan) {
+  world_->Trace("coordinator: checkpoint ", plan.number, " begins");
+  const auto conducted = std::make_shared<Conducted>();
+  conducted->plan = plan;
+  conducted->shards.resize(peers_.size());
+  conducted->left = static_cast<int>(peers_.size());
+  WriteShardRequest request;
+  request.set_checkpoint(plan.number);
+  request.set_job_id(plan.state.job_id());
+  for (SimServer* const peer : peers_) {
+    network_->Call<ShardInfo>(
+        &process_, peer->process(), kShardTimeout,
+        {[peer, request](const Arrival& arrival) { peer->WriteShard(arrival, request); }},
+        [this, conducted, index = peer->index()](const absl::StatusOr<ShardInfo>& info) {
+          if (conducted->over) return;
+          if (!info.ok()) {
+            EndCheckpoint(conducted, info.status());
+            return;
+          }
+          conducted->shards[index] = *info;
+          if (--conducted->left == 0) OnShards(conducted);
+        });
+  }
+}
+
+void SimServer::OnShards(const ConductedPointer& conducted) {
+  const CoordinatorState& state = conducted->plan.state;
+  Manifest manifest;
+  manifest.set_checkpoint(conducted->plan.number);
+  manifest.set_job_id(state.job_id());
+  *manifest.mutable_job() = state.job();
+  *manifest.mutable_layout() = state.layout();
+  manifest.set_server_count(state.server_count());
+  *manifest.mutable_coordinator() = state;
+  for (const ShardInfo& shard : conducted->shards) *manifest.add_shard() = shard;
+  const absl::StatusOr<std::string> text = EncodeManifest(manifest);
+  TPS_CHECK(text.ok(), text.status().ToString());
+  const absl::Status written = CheckpointDirectory(&disk_.files(), SimDisk::directory())
+                                   .WriteManifest(conducted->plan.number, *text);
+  if (!process_.alive()) return;
+  if (!written.ok()) {
+    EndCheckpoint(conducted, written);
+    return;
+  }
+  conducted->commit.set_checkpoint(conducted->plan.number);
+  conducted->commit.set_job_id(state.job_id());
+  conducted->commit.set_manifest(*text);
+  for (const uint64_t keep : conducted->plan.keep) conducted->commit.add_keep(keep);
+  conducted->left = static_cast<int>(peers_.size());
+  conducted->give_up = world_->now() + kCommitPatience;
+  for (SimServer* const peer : peers_) Commit(conducted, peer->index());
+}
+
+void SimServer::Commit(const ConductedPointer& conducted, int server) {
+  SimServer* const peer = peers_[server];
+  network_->Call<CommitCheckpointReply>(
+      &process_, peer->process(), kShardTimeout,
+      {[peer, request = conducted->commit](const Arrival& arrival) {
+        peer->CommitCheckpoint(arrival, request);
+      }},
+      [this, conducted, server](const absl::StatusOr<CommitCheckpointReply>& reply) {
+        if (conducted->over) return;
+        if (reply.ok()) {
+          if (--conducted->left == 0) EndCheckpoint(conducted, absl::OkStatus());
+        } else if (absl::IsUnavailable(reply.status()) && world_->now() < conducted->give_up) {
+          process_.After(kCommitPause, [this, conducted, server] { Commit(conducted, server); });
+        } else {
+          EndCheckpoint(conducted, reply.status());
+        }
+      });
+}
+
+void SimServer::EndCheckpoint(const ConductedPointer& conducted, const absl::Status& status) {
+  conducted->over = true;
+  world_->Trace("coordinator: checkpoint ", conducted->plan.number, ": ", status.ToString());
+  absl::StatusOr<CheckpointStatus> outcome = CheckpointStatus();
+  if (status.ok()) {
+    outcome->set_number(conducted->plan.number);
+  } else {
+    outcome = status;
+  }
+  coordinator_->EndCheckpoint(outcome, world_->now());
+  AfterCoordination();
+}
+
+}  // namespace torchps::simulation

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "tests/simulation/scenario.h"
+#include "tests/simulation/world.h"
+#include "tests/testing/faulty_file_system.h"
+
+namespace torchps::simulation {
+
+// The disk of one server's machine, which outlives its processes. Now and then an operation fails,
+// or is the last one that a process does; in the middle of long ones the world goes on.
+//
+// Not thread-safe.
+class SimDisk {
+ public:
+  // `on_fatal` ends the process that uses the disk, if it may; what it tries after that fails.
+  SimDisk(World* world, const Scenario* scenario, std::function<bool()> on_fatal);
+
+  FaultyFileSystem& files() { return files_; }
+  static std::string directory() { return "kept"; }
+
+  // Long work, during which other things happen; shorter one is one moment.
+  class LongWork {
+   public:
+    explicit LongWork(SimDisk* disk) : disk_(disk) { ++disk_->long_works_; }
+    ~LongWork() { --disk_->long_works_; }
+    LongWork(const LongWork&) = delete;
+    LongWork& operator=(const LongWork&) = delete;
+
+   private:
+    SimDisk* const disk_;
+  };
+  bool in_long_work() const { return long_works_ > 0; }
+
+  // From here on nothing has an effect, until the process is gone.
+  void Cut() { is_cut_ = true; }
+  // The process is gone, in a power cut or by itself; the disk may be used again.
+  void Recover(bool power_cut);
+
+ private:
+  std::optional<FaultyFileSystem::Fault> OnOperation(FaultyFileSystem::Operation operation,
+                                                     const std::string& path);
+
+  World* const world_;
+  const Scenario* const scenario_;
+  const std::function<bool()> on_fatal_;
+  FaultyFileSystem files_;
+  bool is_cut_ = false;
+  int long_works_ = 0;
+};
+
+}  // namespace torchps::simulation

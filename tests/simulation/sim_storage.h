@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "proto/parameter_service.pb.h"
+#include "server/job_directory.h"
+#include "server/job_storage.h"
+#include "tests/simulation/scenario.h"
+#include "tests/simulation/sim_disk.h"
+#include "tests/simulation/world.h"
+
+namespace torchps::simulation {
+
+// What a server keeps of its job: the real JobDirectory, push log included, on a simulated disk,
+// with the simulator in place of its threads.
+class SimStorage final : public JobStorage {
+ public:
+  SimStorage(World* world, SimDisk* disk, Fault fault);
+
+  absl::StatusOr<std::optional<Origin>> Open(const JobShare& share, ParameterStore* store) override;
+  BlockJournal* journal() override { return directory_.journal(); }
+  void Describe(DurabilityStatus* status) override { directory_.Describe(status); }
+
+  absl::StatusOr<ShardInfo> WriteShard(uint64_t checkpoint);
+  absl::Status Commit(const CommitCheckpointRequest& request) { return directory_.Commit(request); }
+  // What the log's thread does. False: there is nothing to write.
+  absl::StatusOr<bool> WriteLog() { return directory_.WriteLog(); }
+
+ private:
+  SimDisk* const disk_;
+  const Clock* const clock_;
+  const Fault fault_;
+  JobDirectory directory_;
+};
+
+// Makes a block of a server forget that it has seen a step of a slot, as if its ledger were not
+// asked: what kSkipLedgerCheck plants.
+void ForgetStep(const Clock* clock, ParameterStore* store, BlockId block, SlotId slot, Step step);
+
+}  // namespace torchps::simulation
