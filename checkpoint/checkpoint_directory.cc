@@ -137,7 +137,8 @@ absl::Status CheckpointDirectory::WriteManifest(uint64_t checkpoint, absl::strin
   }
   absl::StatusOr<std::string> present = ReadWholeFile(*files_, path, kMaxManifestBytes);
   if (present.ok()) {
-    if (*present == text) return absl::OkStatus();
+    // Perhaps by a try whose last sync failed: until it is synced, a power cut takes it away.
+    if (*present == text) return files_->SyncDirectory(CheckpointPath(checkpoint));
     return absl::AlreadyExistsError(absl::StrCat(path, " is there and has other contents"));
   }
   if (!absl::IsNotFound(present.status())) return present.status();
