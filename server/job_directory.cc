@@ -106,6 +106,7 @@ void JobDirectory::Describe(DurabilityStatus* status) {
 
 absl::StatusOr<ShardInfo> JobDirectory::WriteShard(uint64_t checkpoint) {
   absl::StatusOr<ShardInfo> info = TryWriteShard(checkpoint);
+  if (info.ok()) written_ = checkpoint;
   Note(info.status());
   return info;
 }
@@ -146,6 +147,14 @@ absl::StatusOr<ShardInfo> JobDirectory::TryWriteShard(uint64_t checkpoint) {
 }
 
 absl::Status JobDirectory::Commit(const CommitCheckpointRequest& request) {
+  // What every worker was told to be rolled back must not return with an old shard.
+  if (log_ == nullptr && request.checkpoint() > origin_.checkpoint &&
+      request.checkpoint() != written_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this server has been restarted since it wrote its shard of checkpoint ",
+                     request.checkpoint(), ", and began from checkpoint ", origin_.checkpoint,
+                     "; the next checkpoint will be whole"));
+  }
   absl::Status status = directory_.WriteManifest(request.checkpoint(), request.manifest());
   if (status.ok()) {
     MutexLock lock(&mutex_);

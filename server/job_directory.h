@@ -53,7 +53,8 @@ class JobDirectory final : public JobStorage {
 
   // The checkpoint is complete: its manifest is kept here too, and what it makes superfluous goes.
   // Nothing is removed unless the checkpoint has been read back. INVALID_ARGUMENT: no manifest of
-  // this checkpoint; otherwise as FileSystem. REQUIRES: Open() was OK.
+  // this checkpoint; FAILED_PRECONDITION: its shard is of an earlier life, behind which this one has
+  // gone back; otherwise as FileSystem. REQUIRES: Open() was OK.
   absl::Status Commit(const CommitCheckpointRequest& request);
 
   // What the push log's thread does, where it has none. As PushLog::WriteGroup; false without a
@@ -89,6 +90,7 @@ class JobDirectory final : public JobStorage {
   // By checkpoint: the last record of the log that its shard makes superfluous. Of the thread that
   // writes shards.
   std::map<uint64_t, uint64_t> covered_;
+  uint64_t written_ = 0;  // the last checkpoint of which this life has written a shard
   // Made for the first shard, and used for all of them.
   std::unique_ptr<BlockCopy> copy_;
 
