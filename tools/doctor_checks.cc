@@ -25,6 +25,8 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "common/shared_segment.h"
+#include "security/certificate_set.h"
+#include "security/identity.h"
 #include "tools/format.h"
 #include "worker/data/cifar10.h"
 #include "worker/data/csv.h"
@@ -253,6 +255,40 @@ Finding CheckSharedMemory() {
   if (status.ok()) return Ok("shared memory", "works between processes of this user");
   return {Level::kWarning, "shared memory", std::string(status.message()),
           "payloads on one machine then go through the network: slower, nothing else"};
+}
+
+std::vector<Finding> CheckCertificates(const std::string& dir, absl::Time now) {
+  constexpr absl::Duration kSoon = absl::Hours(7 * 24);
+  std::vector<Finding> findings;
+  absl::Status first;
+  for (const Role role : {Role::kServer, Role::kWorker, Role::kOperator}) {
+    const std::string place = CertificateSet::DirectoryFor(dir, role);
+    const auto set = CertificateSet::Read(dir, role, now);
+    // In a directory of its own it is to be of that role; else it is of one role only.
+    if (!set.ok()) {
+      if (place != dir) {
+        findings.push_back(Problem(absl::StrCat("certificates ", place),
+                                   std::string(set.status().message()),
+                                   "'psctl certs' makes new ones"));
+      } else if (first.ok()) {
+        first = set.status();
+      }
+      continue;
+    }
+    const absl::Time end = (*set)->not_after();
+    const std::string text =
+        absl::StrCat(ToUri((*set)->identity()), ", valid until ",
+                     absl::FormatTime("%Y-%m-%d %H:%M UTC", end, absl::UTCTimeZone()));
+    findings.push_back(end - now < kSoon
+                           ? Finding{Level::kWarning, absl::StrCat("certificates ", place), text,
+                                     "renew them: running processes take new files by themselves"}
+                           : Ok(absl::StrCat("certificates ", place), text));
+  }
+  if (findings.empty()) {
+    findings.push_back(Problem(absl::StrCat("certificates ", dir), std::string(first.message()),
+                               "'psctl certs' makes them"));
+  }
+  return findings;
 }
 
 Finding CheckClock(int64_t seconds_since_1970) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "proto/job.pb.h"
 
 namespace torchps {
@@ -45,6 +46,10 @@ uint64_t OpenFilesLimit();
 
 // That payloads can go through memory that processes share.
 Finding CheckSharedMemory();
+
+// The certificates in `dir`, of each role that has some there: whole, of one authority, valid at
+// `now` and for a while longer.
+std::vector<Finding> CheckCertificates(const std::string& dir, absl::Time now);
 
 // That the date is one that a certificate could be valid at.
 Finding CheckClock(int64_t seconds_since_1970);

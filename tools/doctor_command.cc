@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "common/exit_codes.h"
 #include "common/ids.h"
 #include "proto/job_file.h"
@@ -72,6 +73,7 @@ std::vector<FlagSpec> DoctorFlags() {
       {"servers", "HOST:PORT,...", "Where servers are to be: names, routes and ports are checked."},
       {"hosts", "FILE", "The same for the servers of a hosts file."},
       {"dir", "DIR", "Where servers are to keep their state: room and rights are checked."},
+      {"certs", "DIR", "The certificates that 'psctl certs' made."},
       {"resume", "", "The job in --dir is to go on."},
       {"device", "DEVICE", "What workers of this machine compute on. Default cpu."},
   };
@@ -104,6 +106,11 @@ std::vector<Finding> Examine(const FlagValues& flags) {
     } else if (flags.Has("resume")) {
       findings.push_back({Finding::Level::kOk, "directory",
                           absl::StrCat("holds ", DescribeRunDirectory(dir)), ""});
+    }
+  }
+  if (flags.Has("certs")) {
+    for (Finding& finding : CheckCertificates(flags.Get("certs"), absl::Now())) {
+      findings.push_back(std::move(finding));
     }
   }
   findings.push_back(CheckDevice(flags.Get("device")));

@@ -20,14 +20,9 @@ namespace {
 // Does what the schedule says, and notes what comes of it.
 class Drill final : public FaultPlan {
  public:
-  Drill(const FaultSchedule::Options& options, std::ostream& out, const Clock& clock)
-      : schedule_(options),
-        out_(out),
-        watch_(
-            [](std::vector<std::string> addresses) {
-              return ConnectToCluster(std::move(addresses));
-            },
-            clock) {}
+  Drill(const FaultSchedule::Options& options, RecoveryWatch::Connect connect, std::ostream& out,
+        const Clock& clock)
+      : schedule_(options), out_(out), watch_(std::move(connect), clock) {}
 
   absl::Duration NextAt() const override { return schedule_.NextAt(); }
   std::vector<Fault> Take(absl::Duration now) override { return schedule_.Take(now); }
@@ -193,7 +188,15 @@ int DrillCommand(const FlagValues& flags, std::ostream& out, std::ostream& error
   options->run.view = ViewOfTerminal();
   const SteadyClock clock;
   const absl::Duration began = clock.Now();
-  Drill drill(options->faults, out, clock);
+  const absl::StatusOr<std::shared_ptr<CertificateFiles>> certificates = OpenCertificates(flags);
+  if (!certificates.ok()) {
+    error << "psctl: " << certificates.status().message() << std::endl;
+    return static_cast<int>(ExitCodeFor(certificates.status()));
+  }
+  const auto connect = [&](std::vector<std::string> addresses) {
+    return ConnectToCluster(std::move(addresses), *certificates);
+  };
+  Drill drill(options->faults, connect, out, clock);
   options->run.faults = &drill;
   out << "drill: seed " << options->faults.seed << ", faults for "
       << absl::FormatDuration(options->faults.length) << std::endl;

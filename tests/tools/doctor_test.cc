@@ -3,6 +3,7 @@
 #include "absl/strings/match.h"
 #include "tests/testing/tcp.h"
 #include "tests/tools/testing.h"
+#include "tools/certs_command.h"
 #include "tools/doctor_checks.h"
 #include "tools/doctor_command.h"
 
@@ -69,6 +70,29 @@ TEST(Doctor, Data) {
   folder.WriteFile("train-labels-idx1-ubyte",
                    std::string("\0\0\x08\x01\0\0\0\x0a", 8) + std::string(10, '\0'));
   Expect(look("idx", folder.path(""))[0], Level::kProblem, "train-images-idx3-ubyte");
+}
+
+TEST(Doctor, Certificates) {
+  const TestFolder folder;
+  const absl::Time now = absl::FromUnixSeconds(1800000000);
+  const std::string dir = folder.path("certs");
+  Expect(CheckCertificates(dir, now)[0], Level::kProblem, dir);
+  CertsRequest request;
+  request.directory = dir;
+  request.job = "tiny";
+  request.validity = absl::Hours(24 * 30);
+  request.now = now;
+  std::ostringstream ignored;
+  ASSERT_TRUE(MakeCertificates(request, ignored).ok());
+  const std::vector<Finding> good = CheckCertificates(dir, now + absl::Hours(1));
+  EXPECT_EQ(good.size(), 3u) << "a server's, a worker's and an operator's";
+  for (const Finding& finding : good) Expect(finding, Level::kOk, "torchps://tiny/");
+  for (const Finding& finding : CheckCertificates(dir, now + absl::Hours(24 * 28))) {
+    Expect(finding, Level::kWarning, "valid until");
+  }
+  for (const Finding& finding : CheckCertificates(dir, now + absl::Hours(24 * 31))) {
+    Expect(finding, Level::kProblem, "expired");
+  }
 }
 
 TEST(Doctor, TheMachine) {
