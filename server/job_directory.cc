@@ -52,7 +52,8 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::OpenLog(
   absl::StatusOr<std::unique_ptr<JobLog>> log = JobLog::Open(options, share, store_);
   if (!log.ok()) return log.status();
   log_ = *std::move(log);
-  if (!log_->existed()) return checkpoint;
+  // A life that ended before there were values leaves a log without records.
+  if (!log_->existed() || (!checkpoint.has_value() && log_->replayed() == 0)) return checkpoint;
   origin_.from_log = true;
   origin_.replayed = log_->replayed();
   options_.say(absl::StrFormat("server %d has done %d changes of its push log again, after %.2f s",
