@@ -73,6 +73,7 @@ void CheckpointSchedule::Succeed(const CheckpointStatus& status, absl::Duration 
   memory_.status.clear_last_error();
   if (last_one_under_way_) last_one_due_ = false;
   under_way_ = 0;
+  failures_in_a_row_ = 0;
   not_before_ = now;
 }
 
@@ -81,7 +82,8 @@ void CheckpointSchedule::Fail(const absl::Status& error, absl::Duration now) {
   memory_.status.set_failed(memory_.status.failed() + 1);
   memory_.status.set_last_error(std::string(error.message()));
   under_way_ = 0;
-  not_before_ = now + options_.retry;
+  const absl::Duration pause = absl::Seconds(1) * (1 << std::min(failures_in_a_row_++, 20));
+  not_before_ = now + std::min(options_.retry, pause);
   // Sooner than by itself: what was to be kept is not.
   due_at_ = std::min(due_at_, not_before_);
 }

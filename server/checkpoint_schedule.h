@@ -27,7 +27,8 @@ class CheckpointSchedule {
     int64_t steps = 0;
     // How many stay, at least 1.
     int keep = 1;
-    // After a failure the next one comes no sooner, and no later if it would have by itself.
+    // After a failure the next one comes no sooner, and no later if it would have by itself; the
+    // first failures in a row are followed sooner, by a second, two, four.
     absl::Duration retry = absl::Seconds(10);
   };
 
@@ -51,6 +52,8 @@ class CheckpointSchedule {
   // Somebody wants one that begins after now.
   void Request() { requested_ = true; }
 
+  // Something comes by itself.
+  bool automatic() const { return options_.interval > absl::ZeroDuration() || options_.steps > 0; }
   bool under_way() const { return under_way_ != 0; }
   // The job has ended, and nothing by itself is still to come.
   bool complete() const { return ended_ && !last_one_due_ && under_way_ == 0; }
@@ -64,8 +67,6 @@ class CheckpointSchedule {
   void Fail(const absl::Status& error, absl::Duration now);
 
  private:
-  bool automatic() const { return options_.interval > absl::ZeroDuration() || options_.steps > 0; }
-
   const Options options_;
   Memory memory_;
   bool started_ = false;
@@ -74,6 +75,7 @@ class CheckpointSchedule {
   bool last_one_due_ = false;
   bool last_one_under_way_ = false;
   uint64_t under_way_ = 0;
+  int failures_in_a_row_ = 0;
   absl::Duration not_before_ = -absl::InfiniteDuration();
   absl::Duration due_at_ = absl::InfiniteDuration();
   int64_t due_at_steps_ = 0;

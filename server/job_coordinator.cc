@@ -411,12 +411,14 @@ void JobCoordinator::Settle(absl::Duration now) {
     ChangedVitally();
   }
   if (phase_ == JobStatus::INITIALIZING && initialized_) {
-    phase_ = JobStatus::RUNNING;
-    started_at_ = now - ran_before_;
     schedule_->Start(now, MostSteps());
-    ChangedVitally();
+    if (ModelIsKept()) {
+      phase_ = JobStatus::RUNNING;
+      started_at_ = now - ran_before_;
+      ChangedVitally();
+    }
   }
-  if (phase_ == JobStatus::INITIALIZING) ChooseInitializer();
+  if (phase_ == JobStatus::INITIALIZING && !initialized_) ChooseInitializer();
   if (phase_ == JobStatus::RUNNING && leases_->Complete() && AllEvaluated()) EndJob(now);
   for (auto& [slot, member] : members_) {
     if (member.parked_start.has_value()) {
@@ -461,7 +463,7 @@ void JobCoordinator::ChooseInitializer() {
 std::optional<AwaitStartReply> JobCoordinator::FindStart(SlotId slot) const {
   if (phase_ == JobStatus::DONE) return StartReply(AwaitStartReply::DONE);
   if (phase_ == JobStatus::RUNNING) return StartReply(AwaitStartReply::START);
-  if (phase_ == JobStatus::INITIALIZING && initializer_ == slot) {
+  if (phase_ == JobStatus::INITIALIZING && !initialized_ && initializer_ == slot) {
     return StartReply(AwaitStartReply::INITIALIZE);
   }
   return std::nullopt;

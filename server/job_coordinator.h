@@ -181,6 +181,9 @@ class JobCoordinator {
   // whole job.
   absl::Status CheckFinite(const NextWorkRequest& request, absl::Duration now);
   void EndJob(absl::Duration now);
+  // The model is where it must be for training to start: where servers come back from checkpoints,
+  // in the first one.
+  bool ModelIsKept() const;
   // Gives away what a dead slot had in hand. `state` and `reason` go into the books.
   void Bury(Holder dead, SlotBooks::State state, const std::string& reason);
   // Goes through the phases as far as they go and answers every parked call that can be.
@@ -227,6 +230,7 @@ class JobCoordinator {
   std::map<int, Evaluation> evaluations_;      // by epoch; from the moment its books closed
   std::map<int, EpochFigures> epoch_figures_;  // by epoch
   bool initialized_ = false;                   // the model has its initial values
+  int first_failures_ = 0;                     // of the checkpoint that training waits for
   std::string stopped_;                        // why the job ended early; empty: it did not
   uint64_t resumed_checkpoint_ = 0;
   // How long the job had run when it stopped to wait for its workers.

@@ -16,6 +16,9 @@ namespace {
 // moments before it) are never given out again.
 constexpr Incarnation kIncarnationGap = 1 << 20;
 
+// Training does not wait longer for its first checkpoint: a disk that is full does not stop a job.
+constexpr int kFirstTries = 2;
+
 template <typename... Words>
 absl::Status Damaged(const Words&... words) {
   return absl::DataLossError(
@@ -54,7 +57,9 @@ JobCoordinator::ParkedCall JobCoordinator::TakeCheckpoint(const TakeCheckpointRe
 }
 
 std::optional<JobCoordinator::CheckpointPlan> JobCoordinator::BeginCheckpoint(absl::Duration now) {
-  if (!has_directory_ || !durable() || !schedule_->Due(now, MostSteps())) return std::nullopt;
+  // Not while the model is initialised anew.
+  if (!has_directory_ || !durable() || !initialized_) return std::nullopt;
+  if (!schedule_->Due(now, MostSteps())) return std::nullopt;
   CheckpointPlan plan;
   plan.number = schedule_->Begin(now, MostSteps());
   ChangedVitally();
@@ -80,6 +85,18 @@ void JobCoordinator::EndCheckpoint(const absl::StatusOr<CheckpointStatus>& outco
   for (ParkedReply<CheckpointStatus>& parked : std::exchange(parked_for_this_, {})) {
     ready_.Add<CheckpointStatus>(std::move(parked.reply), answer);
   }
+  if (phase_ == JobStatus::INITIALIZING && !outcome.ok() && ++first_failures_ < kFirstTries) {
+    // A server may have lost its initial values with its process: they are pushed once more.
+    initialized_ = false;
+  }
+  Settle(now);
+}
+
+bool JobCoordinator::ModelIsKept() const {
+  // Nobody could come back before there is something to come back to.
+  const bool needed = has_directory_ && schedule_->automatic() &&
+                      terms_->job.durability().level() == DurabilitySpec::CHECKPOINT;
+  return !needed || !schedule_->memory().kept.empty() || first_failures_ >= kFirstTries;
 }
 
 int64_t JobCoordinator::MostSteps() const {

@@ -223,7 +223,7 @@ void CheckAll(Report& report) {
   checker.Equal("lag_counted", static_cast<int64_t>(blocks.applied()),
                 static_cast<int64_t>(report.lag.count), FirstReason({{!answered, kSilent}}));
   // A push raises every block's version by one, and a push that a server has lost lowers it by one
-  // on the blocks that lack it, of which nothing more is known here.
+  // on the blocks that lack it.
   const int64_t lost = static_cast<int64_t>(report.rolled_back_pushes);
   const std::string versions_not_judged =
       FirstReason({{!answered, kSilent},
@@ -239,6 +239,15 @@ void CheckAll(Report& report) {
   } else {
     checker.AtLeast("min_version", pushes - lost, report.min_version, versions_not_judged);
     checker.AtMost("max_version", pushes, report.max_version, versions_not_judged);
+    int64_t versions = 0;
+    bool even = true;
+    for (const Report::Server& server : report.servers) {
+      even = even && server.min_version == server.max_version;
+      versions += static_cast<int64_t>(server.blocks) * server.max_version;
+    }
+    checker.Equal("kept_blocks",
+                  pushes * total_blocks - static_cast<int64_t>(report.rolled_back_blocks), versions,
+                  even ? versions_not_judged : "a server's blocks are at different versions");
   }
   checker.Equal(
       "rounds", report.max_version, report.min_version,

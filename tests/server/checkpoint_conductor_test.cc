@@ -74,6 +74,12 @@ class KeepingServer final : public ParameterService::Service {
   std::unique_ptr<grpc::Server> server_;
 };
 
+JoinRequest OnRequest() {
+  JoinRequest terms = JobCoordinatorRig::SmallJob();
+  terms.mutable_job()->mutable_durability()->set_checkpoint_seconds(0);
+  return terms;
+}
+
 class CheckpointConductorTest : public ::testing::Test {
  protected:
   CheckpointConductorTest() {
@@ -93,10 +99,10 @@ class CheckpointConductorTest : public ::testing::Test {
     options.clock = &clock_;
     conductor_ = std::make_unique<CheckpointConductor>(std::move(options));
     rig_.Start(2);
+    rig_.TakeCheckpoint();
     EXPECT_TRUE(files_.CreateDirectories("/data/checkpoint-000000000001").ok());
   }
 
-  // Where the rig's coordinator goes on from; the first one is due when the job starts.
   absl::StatusOr<CheckpointStatus> Take() {
     conductor_->Start(*rig_.coordinator().BeginCheckpoint(rig_.now()));
     return Outcome();
@@ -112,7 +118,7 @@ class CheckpointConductorTest : public ::testing::Test {
 
   FaultyFileSystem files_;
   SteadyClock clock_;
-  JobCoordinatorRig rig_;
+  JobCoordinatorRig rig_{OnRequest(), 1, /*has_directory=*/true};
   std::vector<std::unique_ptr<KeepingServer>> servers_;
   std::shared_ptr<const CheckpointDirectory> directory_;
   Mutex mutex_;

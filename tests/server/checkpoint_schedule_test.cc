@@ -88,12 +88,25 @@ TEST(CheckpointScheduleTest, TheNewestStayAndAFailedOneTakesNothingAway) {
   EXPECT_EQ(schedule.memory().status.last_error(), "the disk is full");
   EXPECT_EQ(schedule.memory().status.failed(), 1u);
   EXPECT_EQ(schedule.memory().status.number(), 2u);
-  EXPECT_FALSE(schedule.Due(At(125), 0)) << "not in a hurry";
-  ASSERT_TRUE(schedule.Due(At(131), 0));
-  EXPECT_EQ(Take(schedule, At(131)), 4u) << "a server may hold a part of number 3";
+  EXPECT_FALSE(schedule.Due(At(121.5), 0)) << "not in a hurry";
+  ASSERT_TRUE(schedule.Due(At(122), 0));
+  EXPECT_EQ(Take(schedule, At(122)), 4u) << "a server may hold a part of number 3";
   EXPECT_THAT(schedule.memory().kept, ElementsAre(2, 4));
   EXPECT_EQ(schedule.memory().status.last_error(), "");
   EXPECT_EQ(schedule.memory().status.completed(), 3u);
+}
+
+TEST(CheckpointScheduleTest, FailuresInARowAreFollowedByLongerPauses) {
+  CheckpointSchedule schedule(EveryMinute());
+  schedule.Start(At(0), 0);
+  absl::Duration now = At(0);
+  for (const double pause : {1, 2, 4, 8, 10, 10}) {
+    schedule.Begin(now, 0);
+    schedule.Fail(absl::UnavailableError("away"), now);
+    EXPECT_FALSE(schedule.Due(now + At(pause - 0.5), 0));
+    now += At(pause);
+    ASSERT_TRUE(schedule.Due(now, 0));
+  }
 }
 
 TEST(CheckpointScheduleTest, TheJobsEndIsKeptOnceAndNothingAfterIt) {

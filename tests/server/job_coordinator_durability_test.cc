@@ -212,12 +212,21 @@ CheckpointStatus Written() {
   return status;
 }
 
+// A job whose checkpoints come when they are asked for.
+JoinRequest OnRequest() {
+  JoinRequest terms = Rig::SmallJob();
+  terms.mutable_job()->mutable_durability()->set_checkpoint_seconds(0);
+  return terms;
+}
+
 TEST(CoordinatorCheckpointTest, TheStateInItIsThatOfTheMomentBeforeTheServersWrite) {
-  Rig rig;
+  Rig rig(OnRequest(), 1, /*has_directory=*/true);
   std::vector<Rig::Worker> workers = rig.Start(2);
   EXPECT_EQ(Words(rig.Ask(workers[0])), "1: 0-16");
+  EXPECT_FALSE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
+  rig.TakeCheckpoint();
   const auto plan = rig.coordinator().BeginCheckpoint(rig.now());
-  ASSERT_TRUE(plan.has_value()) << "the first one is due when the job starts";
+  ASSERT_TRUE(plan.has_value());
   EXPECT_FALSE(rig.coordinator().BeginCheckpoint(rig.now()).has_value()) << "one at a time";
   rig.Ask(workers[0]);
   EXPECT_EQ(plan->number, 1u);
@@ -234,8 +243,9 @@ TEST(CoordinatorCheckpointTest, TheStateInItIsThatOfTheMomentBeforeTheServersWri
 }
 
 TEST(CoordinatorCheckpointTest, WhoAsksForOneGetsOneThatBeginsAfterwards) {
-  Rig rig;
+  Rig rig(OnRequest(), 1, /*has_directory=*/true);
   rig.Start(2);
+  rig.TakeCheckpoint();
   ASSERT_TRUE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
   const Later<CheckpointStatus> asked = rig.TakeCheckpoint();
   rig.coordinator().EndCheckpoint(Written(), rig.now());
@@ -249,7 +259,7 @@ TEST(CoordinatorCheckpointTest, WhoAsksForOneGetsOneThatBeginsAfterwards) {
 }
 
 TEST(CoordinatorCheckpointTest, AFailureIsToldToWhoAskedAndStandsInTheStatus) {
-  Rig rig;
+  Rig rig(OnRequest(), 1, /*has_directory=*/true);
   rig.Start(2);
   const Later<CheckpointStatus> asked = rig.TakeCheckpoint();
   ASSERT_TRUE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
@@ -262,10 +272,12 @@ TEST(CoordinatorCheckpointTest, AFailureIsToldToWhoAskedAndStandsInTheStatus) {
 }
 
 TEST(CoordinatorCheckpointTest, OneThatWasUnderWayWhenTheCoordinatorDiedIsNotCompletedLater) {
-  Rig rig;
+  Rig rig(OnRequest(), 1, /*has_directory=*/true);
   rig.Start(2);
+  rig.TakeCheckpoint();
   ASSERT_EQ(rig.coordinator().BeginCheckpoint(rig.now())->number, 1u);
   ASSERT_TRUE(rig.Restart().ok());
+  rig.TakeCheckpoint();
   const auto next = rig.coordinator().BeginCheckpoint(rig.now());
   ASSERT_TRUE(next.has_value());
   EXPECT_EQ(next->number, 2u);
@@ -274,13 +286,56 @@ TEST(CoordinatorCheckpointTest, OneThatWasUnderWayWhenTheCoordinatorDiedIsNotCom
 TEST(CoordinatorCheckpointTest, WhoKeepsNothingTakesNone) {
   JoinRequest terms = Rig::SmallJob();
   terms.mutable_job()->mutable_durability()->set_level(DurabilitySpec::NONE);
-  Rig rig(terms);
+  Rig rig(terms, 1, /*has_directory=*/true);
   rig.Start(2);
   EXPECT_FALSE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
   const Later<CheckpointStatus> asked = rig.TakeCheckpoint();
   ASSERT_TRUE(asked.given());
   EXPECT_TRUE(absl::IsFailedPrecondition(asked.answer().status()));
   EXPECT_FALSE(rig.Status().checkpoint().enabled());
+}
+
+TEST(FirstCheckpointTest, TrainingStartsWhenThereIsSomethingToComeBackTo) {
+  Rig rig(Rig::SmallJob(), 1, /*has_directory=*/true);
+  const Rig::Worker anna = rig.NewWorker(), bert = rig.NewWorker();
+  const Later<AwaitStartReply> berts = rig.AwaitStart(bert);
+  ASSERT_EQ(Words(rig.AwaitStart(anna)), "INITIALIZE");
+  EXPECT_FALSE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
+  const Later<AwaitStartReply> annas = rig.AwaitStart(anna, /*initialized=*/true);
+  ASSERT_TRUE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
+  EXPECT_EQ(Words(annas), "parked");
+  rig.coordinator().EndCheckpoint(Written(), rig.now());
+  rig.Deliver();
+  EXPECT_EQ(Words(annas), "START");
+  EXPECT_EQ(Words(berts), "START");
+}
+
+TEST(FirstCheckpointTest, WhereItFailsTheModelIsInitialisedAgainButADiskStopsNoJob) {
+  Rig rig(Rig::SmallJob(), 1, /*has_directory=*/true);
+  const Rig::Worker anna = rig.NewWorker(), bert = rig.NewWorker();
+  const Later<AwaitStartReply> berts = rig.AwaitStart(bert);
+  ASSERT_EQ(Words(rig.AwaitStart(anna)), "INITIALIZE");
+  const Later<AwaitStartReply> annas = rig.AwaitStart(anna, /*initialized=*/true);
+  ASSERT_TRUE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
+  rig.coordinator().EndCheckpoint(absl::FailedPreconditionError("no job here"), rig.now());
+  rig.Deliver();
+  EXPECT_EQ(Words(annas), "INITIALIZE") << "a server may have died and lost it";
+  // The coordinator may die here, too.
+  ASSERT_TRUE(rig.Restart().ok());
+  const Later<AwaitStartReply> again = rig.AwaitStart(bert);
+  const Later<AwaitStartReply> second = rig.AwaitStart(anna, /*initialized=*/true);
+  rig.Pass(absl::Seconds(1));
+  ASSERT_TRUE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
+  rig.coordinator().EndCheckpoint(absl::ResourceExhaustedError("full"), rig.now());
+  rig.Deliver();
+  ASSERT_EQ(Words(second), "INITIALIZE");
+  const Later<AwaitStartReply> third = rig.AwaitStart(anna, /*initialized=*/true);
+  rig.Pass(absl::Seconds(4));
+  ASSERT_TRUE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
+  rig.coordinator().EndCheckpoint(absl::ResourceExhaustedError("full"), rig.now());
+  rig.Deliver();
+  EXPECT_EQ(Words(third), "START");
+  EXPECT_EQ(Words(again), "START");
 }
 
 // A worker that hands in its lease with so many gradients that were not finite at the end.

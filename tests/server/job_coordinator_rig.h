@@ -98,8 +98,9 @@ class JobCoordinatorRig {
     return request;
   }
 
-  explicit JobCoordinatorRig(JoinRequest terms = SmallJob(), uint64_t seed = 1)
-      : terms_(std::move(terms)), seed_(seed) {
+  explicit JobCoordinatorRig(JoinRequest terms = SmallJob(), uint64_t seed = 1,
+                             bool has_directory = false)
+      : terms_(std::move(terms)), seed_(seed), has_directory_(has_directory) {
     StartCoordinator();
   }
 
@@ -268,12 +269,13 @@ class JobCoordinatorRig {
   void StartCoordinator() {
     JobCoordinator::Options options;
     options.seed = seed_;
-    options.has_directory = true;
+    options.has_directory = has_directory_;
     coordinator_ = std::make_unique<JobCoordinator>(options);
   }
 
   const JoinRequest terms_;
   uint64_t seed_;
+  const bool has_directory_;
   std::unique_ptr<JobCoordinator> coordinator_;
   absl::Duration now_ = absl::Seconds(1000);
   uint64_t next_nonce_ = 1;

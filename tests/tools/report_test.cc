@@ -138,9 +138,11 @@ TEST(ReportTest, WhatAServerLostAndToldIsInTheBooksAndNotMore) {
   first.set_rolled_back_pushes(2);
   first.set_rolled_back_blocks(2);
   statuses.job.mutable_slot(1)->mutable_figures()->set_rolled_back_pushes(1);
+  statuses.job.mutable_slot(1)->mutable_figures()->set_rolled_back_blocks(1);
   ServerStatus& server = *statuses.servers[1].status;
   server.mutable_durability()->set_restored_checkpoint(3);
   server.set_min_version(37);
+  server.set_max_version(37);
   server.set_accepted(5);
   server.mutable_lag()->set_count(5);
   const Report report = statuses.Build();
@@ -148,10 +150,15 @@ TEST(ReportTest, WhatAServerLostAndToldIsInTheBooksAndNotMore) {
   EXPECT_EQ(Holds(report, "min_version"), absl::optional<bool>(true));
   EXPECT_EQ(Holds(report, "max_version"), absl::optional<bool>(true));
   EXPECT_EQ(Holds(report, "pushed_blocks"), absl::nullopt);
+  EXPECT_EQ(Holds(report, "kept_blocks"), absl::optional<bool>(true));
   EXPECT_TRUE(report.reconciles());
   EXPECT_NE(ReportText(report).find("slot 0: 2 blocks of 2 acknowledged pushes were rolled back"),
             std::string::npos);
   EXPECT_NE(ReportJson(report).find("\"rolled_back\""), std::string::npos);
+  server.set_min_version(38);
+  server.set_max_version(38);
+  EXPECT_EQ(Holds(statuses.Build(), "kept_blocks"), absl::optional<bool>(false))
+      << "less is lost than was told";
   server.set_min_version(36);
   EXPECT_EQ(Holds(statuses.Build(), "min_version"), absl::optional<bool>(false))
       << "one more is lost than was told";
