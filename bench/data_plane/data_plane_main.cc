@@ -13,6 +13,8 @@
 #include <climits>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -25,6 +27,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
 #include "bench/data_plane/ensemble.h"
 #include "bench/data_plane/operation.h"
 #include "bench/data_plane/scenario.h"
@@ -32,12 +35,14 @@
 #include "bench/data_plane/tcp.h"
 #include "bench/data_plane/worker.h"
 #include "common/command_line.h"
+#include "security/certificate_authority.h"
 
 ABSL_FLAG(std::vector<std::string>, case, {"push_apply"}, "what to measure, comma-separated");
 ABSL_FLAG(std::string, size, "16MiB", "float32 bytes of the model: a number, or with KiB or MiB");
 ABSL_FLAG(int, workers, 1, "worker processes, all at the same time");
 ABSL_FLAG(int, servers, 1, "servers that share the model");
-ABSL_FLAG(std::string, transport, "tcp", "tcp or shm");
+ABSL_FLAG(std::string, transport, "tcp", "tcp, tls or shm");
+ABSL_FLAG(std::string, certs, "", "with --transport=tls: from 'psctl certs'; default: made for it");
 ABSL_FLAG(std::string, encoding, "float32", "float32, bfloat16, float16, int8 or top_k");
 ABSL_FLAG(std::string, optimizer, "sgd {}", "OptimizerSpec in text format, without its rate");
 ABSL_FLAG(std::string, durability, "none",
@@ -90,12 +95,10 @@ absl::StatusOr<Scenario> ScenarioFromFlags() {
   if (scenario.workers < 1 || scenario.servers < 1) {
     return absl::InvalidArgumentError("--workers and --servers are at least 1");
   }
-  if (scenario.transport == "tls") {
-    return absl::UnimplementedError("servers and workers have no TLS credentials to give yet");
-  }
-  if (scenario.transport != "tcp" && scenario.transport != "shm") {
+  scenario.certs = absl::GetFlag(FLAGS_certs);
+  if (scenario.transport != "tcp" && scenario.transport != "tls" && scenario.transport != "shm") {
     return absl::InvalidArgumentError(
-        absl::StrCat("--transport is ", scenario.transport, "; expected tcp or shm"));
+        absl::StrCat("--transport is ", scenario.transport, "; expected tcp, tls or shm"));
   }
   if (scenario.durability != "none" && scenario.durability != "log") {
     return absl::InvalidArgumentError(
@@ -146,6 +149,52 @@ absl::StatusOr<std::string> OwnPath() {
   return std::string(path, length);
 }
 
+// Certificates for one measurement, made if there are none; removed with this object if it made
+// them.
+class Certificates {
+ public:
+  Certificates() = default;
+  Certificates(const Certificates&) = delete;
+  Certificates& operator=(const Certificates&) = delete;
+  ~Certificates() {
+    std::error_code ignored;
+    if (!made_.empty()) std::filesystem::remove_all(made_, ignored);
+  }
+
+  // Sets --certs, for this process and by it for those that it starts.
+  absl::Status Provide() {
+    if (absl::GetFlag(FLAGS_transport) != "tls" || !absl::GetFlag(FLAGS_certs).empty()) {
+      return absl::OkStatus();
+    }
+    std::string directory = (std::filesystem::temp_directory_path() / "data_plane-XXXXXX").string();
+    if (mkdtemp(directory.data()) == nullptr) {
+      return absl::UnavailableError(absl::StrCat("cannot make ", directory));
+    }
+    made_ = directory;
+    const absl::Time now = absl::Now();
+    const auto authority =
+        CertificateAuthority::Create("bench", now - absl::Hours(1), now + absl::Hours(100));
+    if (!authority.ok()) return authority.status();
+    for (const Role role : {Role::kServer, Role::kWorker}) {
+      std::vector<std::string> hosts;
+      if (role == Role::kServer) hosts = {absl::GetFlag(FLAGS_listen_host)};
+      const auto issued =
+          (*authority)
+              ->Issue(
+                  {{"bench", role, "any"}, hosts, now - absl::Hours(1), now + absl::Hours(100)});
+      if (!issued.ok()) return issued.status();
+      const absl::Status written = WriteCertificates(absl::StrCat(directory, "/", RoleName(role)),
+                                                     (*authority)->certificate_pem(), *issued);
+      if (!written.ok()) return written;
+    }
+    absl::SetFlag(&FLAGS_certs, directory);
+    return absl::OkStatus();
+  }
+
+ private:
+  std::string made_;
+};
+
 absl::StatusOr<Ensemble::Options> EnsembleFromFlags(const std::vector<std::string>& own_arguments) {
   Ensemble::Options options;
   const absl::StatusOr<Scenario> scenario = ScenarioFromFlags();
@@ -163,6 +212,9 @@ absl::StatusOr<Ensemble::Options> EnsembleFromFlags(const std::vector<std::strin
     command.push_back(*self);
     command.insert(command.end(), own_arguments.begin(), own_arguments.end());
     command.push_back(absl::StrCat("--role=", role));
+    if (!options.scenario.certs.empty()) {
+      command.push_back(absl::StrCat("--certs=", options.scenario.certs));
+    }
     return command;
   };
   options.worker_command = self_as("worker", absl::GetFlag(FLAGS_worker_prefix));
@@ -179,6 +231,9 @@ absl::StatusOr<Ensemble::Options> EnsembleFromFlags(const std::vector<std::strin
     options.server_command.push_back(
         absl::StrCat("--listen=", absl::GetFlag(FLAGS_listen_host), ":0"));
     options.server_command.push_back("--exit_with_parent");
+    if (options.scenario.transport == "tls") {
+      options.server_command.push_back(absl::StrCat("--certs=", options.scenario.certs));
+    }
     for (const std::string& flag : Words(absl::GetFlag(FLAGS_server_flags))) {
       options.server_command.push_back(flag);
     }
@@ -187,6 +242,8 @@ absl::StatusOr<Ensemble::Options> EnsembleFromFlags(const std::vector<std::strin
 }
 
 absl::Status Drive(const std::vector<std::string>& own_arguments) {
+  Certificates certificates;
+  if (absl::Status provided = certificates.Provide(); !provided.ok()) return provided;
   const absl::StatusOr<Ensemble::Options> options = EnsembleFromFlags(own_arguments);
   if (!options.ok()) return options.status();
   const absl::StatusOr<std::unique_ptr<Ensemble>> ensemble = Ensemble::Start(*options);

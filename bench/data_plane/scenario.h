@@ -17,8 +17,11 @@ struct Scenario {
   int64_t bytes = 16 << 20;
   int workers = 1;
   int servers = 1;
-  // "tcp", or "shm": payloads go through memory that worker and server share.
+  // "tcp"; "tls": the same with certificates on both sides; or "shm": payloads go through memory
+  // that worker and server share.
   std::string transport = "tcp";
+  // Where the certificates of "tls" lie.
+  std::string certs;
   // float32, bfloat16, float16, int8 or top_k: of pushes, and of pulls where that can be (top_k:
   // float32).
   std::string encoding = "float32";

@@ -23,6 +23,7 @@
 #include "proto/job_spec.h"
 #include "proto/parameter_service.grpc.pb.h"
 #include "proto/status_codec.h"
+#include "security/credentials.h"
 #include "worker/parameter_client.h"
 #include "worker/push_segment.h"
 #include "worker/server_channel.h"
@@ -127,8 +128,12 @@ absl::Status TorchpsStage::Join(const Scenario& scenario, const Place& place) {
       BlockMap::Create(*layout, job->wire().block_bytes(), scenario.servers);
   if (!map.ok()) return map.status();
   options.block_map = *map;
+  const auto certificates = OpenCertificates(scenario.transport == "tls" ? scenario.certs : "",
+                                             Role::kWorker, [](const std::string&) {});
+  if (!certificates.ok()) return certificates.status();
   for (const std::string& address : place.addresses) {
-    options.servers.push_back(ConnectToServer(static_cast<int>(options.servers.size()), address));
+    options.servers.push_back(
+        ConnectToServer(static_cast<int>(options.servers.size()), address, *certificates));
   }
   if (scenario.transport == "shm") {
     absl::StatusOr<std::unique_ptr<PushSegment>> segment = PushSegment::Create(*layout);

@@ -34,6 +34,13 @@ std::vector<std::string> CasesOf(const std::vector<Json>& rows) {
   return cases;
 }
 
+TEST(DataPlaneTest, TlsHasCertificatesOfItsOwn) {
+  const auto rows = Rows({"--case=push_pull", "--transport=tls", "--repetitions=1", "--size=4096"});
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0]["transport"], "tls");
+  EXPECT_GT(rows[0]["gbps"], 0);
+}
+
 TEST(DataPlaneTest, CasesTakeTurnsAndEachRepetitionIsARow) {
   const auto rows = Rows({"--case=push_apply,pull,ping", "--repetitions=2", "--size=4096"});
   EXPECT_EQ(CasesOf(rows),
