@@ -462,6 +462,85 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
        },
        StatusCode::kInternal,
        {"parse"}},
+      {"a message at the limit, of nothing",
+       [this](PlainWorker&) {
+         return CallWithBytes(PlainChannel(server_->address()), "/torchps.ParameterService/Push",
+                              std::string(kMaxFrameBytes, 'x'));
+       },
+       StatusCode::kInvalidArgument,
+       {}},
+
+      // Checkpoints, of a server that keeps nothing.
+      {"a shard with nowhere to write it",
+       [](PlainWorker& peer) {
+         grpc::ClientContext context;
+         WriteShardRequest request;
+         request.set_checkpoint(1);
+         request.set_job_id(peer.hello().job_id());
+         ShardInfo reply;
+         return FromGrpcStatus(peer.stub().WriteShard(&context, request, &reply));
+       },
+       StatusCode::kFailedPrecondition,
+       {"no directory", "--dir"}},
+      {"a shard of another job",
+       [](PlainWorker& peer) {
+         grpc::ClientContext context;
+         WriteShardRequest request;
+         request.set_checkpoint(1);
+         request.set_job_id(peer.hello().job_id() + 1);
+         ShardInfo reply;
+         return FromGrpcStatus(peer.stub().WriteShard(&context, request, &reply));
+       },
+       StatusCode::kFailedPrecondition,
+       {"another job"}},
+      {"a commit of noise",
+       [](PlainWorker& peer) {
+         grpc::ClientContext context;
+         CommitCheckpointRequest request;
+         request.set_checkpoint(uint64_t{1} << 63);
+         request.set_job_id(peer.hello().job_id());
+         request.set_manifest("../../etc/passwd");
+         request.add_keep(0);
+         CommitCheckpointReply reply;
+         return FromGrpcStatus(peer.stub().CommitCheckpoint(&context, request, &reply));
+       },
+       StatusCode::kFailedPrecondition,
+       {"--dir"}},
+      {"a WriteShard that is no WriteShardRequest",
+       [this](PlainWorker&) {
+         return CallWithBytes(PlainChannel(server_->address()),
+                              "/torchps.ParameterService/WriteShard", "\xff\xff\xff");
+       },
+       StatusCode::kInternal,
+       {"parse"}},
+      {"a CommitCheckpoint that is no CommitCheckpointRequest",
+       [this](PlainWorker&) {
+         return CallWithBytes(PlainChannel(server_->address()),
+                              "/torchps.ParameterService/CommitCheckpoint", "\xff\xff\xff");
+       },
+       StatusCode::kInternal,
+       {"parse"}},
+      {"a Shutdown that is no ShutdownRequest",
+       [this](PlainWorker&) {
+         return CallWithBytes(PlainChannel(server_->address()),
+                              "/torchps.ParameterService/Shutdown", "\xff\xff\xff");
+       },
+       StatusCode::kInternal,
+       {"parse"}},
+      {"a checkpoint of no job",
+       [this](PlainWorker&) {
+         return CallWithBytes(PlainChannel(server_->address()),
+                              "/torchps.Coordinator/TakeCheckpoint", "");
+       },
+       StatusCode::kFailedPrecondition,
+       {}},
+      {"a Join that is no JoinRequest",
+       [this](PlainWorker&) {
+         return CallWithBytes(PlainChannel(server_->address()), "/torchps.Coordinator/Join",
+                              "\xff\xff\xff");
+       },
+       StatusCode::kInternal,
+       {"parse"}},
       {"a call that is not there",
        [this](PlainWorker&) {
          return CallWithBytes(PlainChannel(server_->address()), "/torchps.ParameterService/Sing",
