@@ -88,7 +88,7 @@ void AddShard(Corpus& corpus) {
     blocks.push_back({range, range.averaged ? 0 : 1});
   }
   auto writer = ShardWriter::Create(&files, "shard", SmallShardHeader(), blocks);
-  TPS_CHECK(writer.ok(), writer.status().ToString());
+  TPS_CHECK(writer.ok(), writer.status().ToString().c_str());
   for (const ShardBlock& block : blocks) {
     const std::vector<float> values(block.range.length, 1.5f);
     const std::vector<float> slot(block.range.length, 0.25f);
@@ -106,7 +106,7 @@ void AddShard(Corpus& corpus) {
   }
   TPS_CHECK((*writer)->Finish().ok(), "a shard can be finished");
   const auto bytes = ReadWholeFile(files, "shard", 1 << 20);
-  TPS_CHECK(bytes.ok(), bytes.status().ToString());
+  TPS_CHECK(bytes.ok(), bytes.status().ToString().c_str());
   corpus.Add("shard", "small", *bytes);
 }
 
@@ -119,7 +119,7 @@ JoinRequest Join() {
   job.mutable_optimizer()->mutable_adam();
   job.mutable_optimizer()->set_learning_rate(0.01);
   const auto normal = NormalizeJobSpec(job);
-  TPS_CHECK(normal.ok(), normal.status().ToString());
+  TPS_CHECK(normal.ok(), normal.status().ToString().c_str());
   *request.mutable_job() = *normal;
   SegmentProto& segment = *request.mutable_layout()->add_segment();
   segment.set_name("weight");
@@ -141,7 +141,7 @@ CoordinatorState RunningState() {
   JobCoordinator coordinator(options);
   const absl::Duration now = absl::Seconds(1000);
   const auto joined = coordinator.Join(Join(), now);
-  TPS_CHECK(joined.ok(), joined.status().ToString());
+  TPS_CHECK(joined.ok(), joined.status().ToString().c_str());
   AwaitStartRequest await;
   await.set_slot(joined->slot());
   await.set_incarnation(joined->incarnation());
@@ -174,7 +174,7 @@ void AddMessages(Corpus& corpus) {
   *manifest.mutable_coordinator() = RunningState();
   manifest.set_created("2026-01-01T00:00:00Z");
   const auto text = EncodeManifest(manifest);
-  TPS_CHECK(text.ok(), text.status().ToString());
+  TPS_CHECK(text.ok(), text.status().ToString().c_str());
   corpus.Add("manifest", "file", *text);
   const size_t begin = text->find("\"manifest\": ") + 12;
   corpus.Add("manifest", "json", text->substr(begin, text->size() - begin - 2));

@@ -81,7 +81,7 @@ Scenario Scenario::Draw(World* world) {
     }
   }
   const absl::StatusOr<JobSpec> normal = NormalizeJobSpec(job);
-  TPS_CHECK(normal.ok(), normal.status().ToString());
+  TPS_CHECK(normal.ok(), normal.status().ToString().c_str());
   scenario.job = *normal;
   scenario.train_samples = 20 + static_cast<int64_t>(world->Below(80));
 
@@ -89,11 +89,11 @@ Scenario Scenario::Draw(World* world) {
   weights.name = "w";
   weights.shape = {static_cast<int64_t>(scenario.servers) + static_cast<int64_t>(world->Below(60))};
   const absl::StatusOr<ModelLayout> layout = ModelLayout::Create({weights});
-  TPS_CHECK(layout.ok(), layout.status().ToString());
+  TPS_CHECK(layout.ok(), layout.status().ToString().c_str());
   scenario.layout = *layout;
   const absl::StatusOr<BlockMap> map =
       BlockMap::Create(scenario.layout, scenario.job.wire().block_bytes(), scenario.servers);
-  TPS_CHECK(map.ok(), map.status().ToString());
+  TPS_CHECK(map.ok(), map.status().ToString().c_str());
   scenario.map = *map;
 
   const double badness = world->Chance(0.15) ? 0 : UnitDouble(world->Draw());

@@ -293,7 +293,8 @@ void ServerModel::Check() {
 }
 
 void ServerModel::CheckWaits() {
-  for (const auto& [call, wait] : waits_) {
+  for (const auto& waiter : waits_) {
+    const Wait& wait = waiter.second;
     const bool is_due = wait.is_pull ? Bound() < 0 || wait.clock - floor_before_ <= Bound()
                                      // With a log it may wait for the disk.
                                      : !scenario_->logs() && CompletedRounds() >= wait.clock;

@@ -132,7 +132,7 @@ void SimServer::OnShards(const ConductedPointer& conducted) {
   *manifest.mutable_coordinator() = state;
   for (const ShardInfo& shard : conducted->shards) *manifest.add_shard() = shard;
   const absl::StatusOr<std::string> text = EncodeManifest(manifest);
-  TPS_CHECK(text.ok(), text.status().ToString());
+  TPS_CHECK(text.ok(), text.status().ToString().c_str());
   const absl::Status written = CheckpointDirectory(&disk_.files(), SimDisk::directory())
                                    .WriteManifest(conducted->plan.number, *text);
   if (!process_.alive()) return;
