@@ -7,6 +7,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "common/failpoint.h"
 #include "proto/job_difference.h"
 #include "proto/job_spec.h"
 #include "proto/layout_codec.h"
@@ -282,6 +283,7 @@ absl::Status HostedJob::PushFrame(const PushHeader& header, const FramePayload& 
   // In SYNC this frame may have completed the round that others wait for, whatever becomes of the
   // rest of its stream.
   if (synchronous() && header.step > 0) RaiseFloors();
+  if (header.step > 0) ReachFailpoint(Failpoint::kPushApplied);
   return pushed;
 }
 
@@ -408,6 +410,7 @@ void HostedJob::Answer(ParkedId id) {
     ++figures_[push.slot].pushes;
   }
   RaiseFloors();
+  ReachFailpoint(Failpoint::kPushAnswered);
   push.done(reply);
 }
 

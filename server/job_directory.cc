@@ -11,6 +11,7 @@
 #include "checkpoint/restore.h"
 #include "checkpoint/shard_writer.h"
 #include "common/check.h"
+#include "common/failpoint.h"
 #include "server/push_log/other_logs.h"
 
 namespace torchps {
@@ -140,6 +141,7 @@ absl::StatusOr<ShardInfo> JobDirectory::TryWriteShard(uint64_t checkpoint) {
     longest_pause = std::max(longest_pause, *pause);
     if (absl::Status written = (*writer)->Append(copy_->image()); !written.ok()) return written;
   }
+  ReachFailpoint(Failpoint::kShardWritten);
   absl::StatusOr<ShardInfo> info = (*writer)->Finish();
   if (!info.ok()) return info.status();
   info->set_longest_pause_seconds(absl::ToDoubleSeconds(longest_pause));

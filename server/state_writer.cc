@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/failpoint.h"
 
 namespace torchps {
 
@@ -65,6 +66,7 @@ StateWriter::Answers StateWriter::Store(bool sync) {
   if (needed) {
     state = options_.snapshot();
     status = options_.store->Write(state, sync);
+    ReachFailpoint(Failpoint::kStateKept);
   }
   std::string line;
   Answers answers;

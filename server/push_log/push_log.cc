@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/check.h"
+#include "common/failpoint.h"
 
 namespace torchps {
 namespace {
@@ -185,6 +186,7 @@ absl::StatusOr<bool> PushLog::WriteGroup() {
       figures_.trouble = std::string(written.message());
       return written;
     }
+    ReachFailpoint(Failpoint::kLogSynced);
     figures_.trouble.clear();
     ++figures_.syncs;
     due = durable_.RaiseTo(static_cast<int64_t>(current_->last_sequence));
@@ -207,6 +209,7 @@ absl::Status PushLog::WriteOut(const Group& group) {
     if (!absl::IsResourceExhausted(written)) file_.reset();
     return written;
   }
+  ReachFailpoint(Failpoint::kLogWritten);
   if (absl::Status synced = file_->Sync(); !synced.ok()) {
     // What a failed sync should have written is lost even if the next one succeeds: it is written
     // again, to a new segment, whose header tells how much of this one counts.
