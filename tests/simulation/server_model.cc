@@ -304,6 +304,10 @@ void ServerModel::CheckWaits() {
                         floor_before_);
       return;
     }
+    // What a log has still to write waits for the disk, which may refuse for as long as it likes.
+    const bool waits_for_disk = !wait.is_pull && scenario_->logs() &&
+                                (!scenario_->synchronous() || CompletedRounds() >= wait.clock);
+    if (waits_for_disk) continue;
     if (!leases_judged_ || world_->now() - wait.since <= scenario_->lease() + absl::Seconds(1)) {
       continue;
     }
