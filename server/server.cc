@@ -122,7 +122,12 @@ std::function<void(const std::string& line)> Server::say() const {
 absl::StatusOr<std::shared_ptr<grpc::Channel>> Server::ConnectToPeer(int index,
                                                                      const std::string& address) {
   // The coordinator is a role of the first server.
-  if (index == 0) return InProcessChannel();
+  bool within_process = index == 0;
+#ifdef TORCHPS_TSAN
+  // Which cannot see how gRPC hands bytes over within a process.
+  within_process = within_process && address.empty();
+#endif
+  if (within_process) return InProcessChannel();
   if (address.empty()) {
     return absl::FailedPreconditionError("no worker has told where it is");
   }
