@@ -254,12 +254,9 @@ absl::Status CheckpointDirectory::PruneOne(uint64_t checkpoint, int server_index
   const std::string path = CheckpointPath(checkpoint);
   const absl::StatusOr<std::vector<std::string>> names = files_->List(path);
   if (!names.ok()) return UnlessNotFound(names.status());
-  // The manifest first, for good: a checkpoint without its shards must not seem to be one.
-  const std::string manifest = ManifestPath(checkpoint);
+  // The manifest first: a checkpoint without its shards must not seem to be one.
   if (absl::c_linear_search(*names, kManifestName)) {
-    absl::Status status = UnlessNotFound(files_->RemoveFile(manifest));
-    if (status.ok()) status = UnlessNotFound(files_->SyncDirectory(path));
-    if (!status.ok()) return status;
+    if (absl::Status status = RemoveManifest(checkpoint); !status.ok()) return status;
   }
   for (const std::string& name : *names) {
     const int server = ShardServer(name);
@@ -274,6 +271,26 @@ absl::Status CheckpointDirectory::PruneOne(uint64_t checkpoint, int server_index
   const absl::Status status = files_->RemoveDirectory(path);
   // Others still have something in it.
   return absl::IsFailedPrecondition(status) ? absl::OkStatus() : UnlessNotFound(status);
+}
+
+absl::Status CheckpointDirectory::RemoveManifest(uint64_t checkpoint) const {
+  const absl::Status status = UnlessNotFound(files_->RemoveFile(ManifestPath(checkpoint)));
+  return status.ok() ? UnlessNotFound(files_->SyncDirectory(CheckpointPath(checkpoint))) : status;
+}
+
+absl::Status CheckpointDirectory::RemoveShardsAbove(uint64_t checkpoint,
+                                                    const std::vector<uint64_t>& except,
+                                                    int server_index, int server_count) const {
+  const absl::StatusOr<std::vector<uint64_t>> numbers = Numbers();
+  if (!numbers.ok()) return numbers.status();
+  for (const uint64_t number : *numbers) {
+    if (number <= checkpoint || absl::c_linear_search(except, number)) continue;
+    absl::Status status =
+        UnlessNotFound(files_->RemoveFile(ShardPath(number, server_index, server_count)));
+    if (status.ok()) status = UnlessNotFound(files_->SyncDirectory(CheckpointPath(number)));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace torchps

@@ -137,7 +137,13 @@ absl::StatusOr<CheckpointStatus> CheckpointConductor::Take(
   // Reads it back, too.
   const absl::Status written = options_.directory->WriteManifest(plan.number, *text);
   if (!written.ok()) return written;
-  if (absl::Status status = Commit(plan, *text); !status.ok()) return status;
+  if (absl::Status status = Commit(plan, *text); !status.ok()) {
+    // A server has died since it wrote its shard, and has gone on from an older one.
+    if (absl::IsFailedPrecondition(status)) {
+      status.Update(options_.directory->RemoveManifest(plan.number));
+    }
+    return status;
+  }
 
   CheckpointStatus status;
   status.set_number(plan.number);

@@ -32,9 +32,17 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::Open(const JobSh
   server_index_ = share.server;
   server_count_ = share.map.servers();
   store_ = store;
+  const absl::StatusOr<std::vector<uint64_t>> complete = directory_.Complete();
+  if (!complete.ok()) return complete.status();
   const absl::StatusOr<std::optional<Origin>> checkpoint = RestoreNewest(share);
-  if (!checkpoint.ok() || share.job.durability().level() != DurabilitySpec::LOG) return checkpoint;
-  return OpenLog(share, *checkpoint);
+  if (!checkpoint.ok()) return checkpoint;
+  if (share.job.durability().level() == DurabilitySpec::LOG) return OpenLog(share, *checkpoint);
+  // An earlier life may have written its shard of a checkpoint that nobody has completed yet. This
+  // life tells every worker that what is in there is lost, so that must never come back.
+  const absl::Status disowned =
+      directory_.RemoveShardsAbove(origin_.checkpoint, *complete, server_index_, server_count_);
+  if (!disowned.ok()) return disowned;
+  return checkpoint;
 }
 
 absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::OpenLog(

@@ -171,6 +171,17 @@ TEST_F(CheckpointDirectoryTest, LeftoversOfAnUnfinishedOneGoWithIt) {
   EXPECT_THAT(Names(1), ElementsAre("mine.txt")) << "what is somebody else's stays";
 }
 
+TEST_F(CheckpointDirectoryTest, AServerDisownsOnlyItsOwnShards) {
+  for (const uint64_t number : {1, 2, 3, 4}) Write(number);
+  EXPECT_EQ(place_.RemoveShardsAbove(2, {4}, 0, 2), absl::OkStatus());
+  EXPECT_THAT(Names(2), SizeIs(3));
+  EXPECT_THAT(Names(3), ElementsAre("MANIFEST.json", "server-1-of-2.safetensors"));
+  EXPECT_THAT(Names(4), SizeIs(3));
+  EXPECT_EQ(place_.RemoveManifest(3), absl::OkStatus());
+  EXPECT_EQ(place_.RemoveManifest(3), absl::OkStatus()) << "it is gone already";
+  EXPECT_THAT(Names(3), ElementsAre("server-1-of-2.safetensors"));
+}
+
 TEST_F(CheckpointDirectoryTest, NothingGoesBeforeTheNewestIsReadBack) {
   Write(1);
   Write(2);

@@ -63,6 +63,7 @@ class KeepingServer final : public ParameterService::Service {
       return {grpc::StatusCode::UNAVAILABLE, "not there"};
     }
     MutexLock lock(&mutex);
+    if (!commit_refusal.ok()) return commit_refusal;
     committed = *request;
     return grpc::Status::OK;
   }
@@ -72,6 +73,7 @@ class KeepingServer final : public ParameterService::Service {
   std::atomic<int> away_commits{0};
   grpc::Status refusal;
   Mutex mutex;
+  grpc::Status commit_refusal;
   std::optional<CommitCheckpointRequest> committed;
 
  private:
@@ -176,6 +178,15 @@ TEST_F(CheckpointConductorTest, AServerThatIsAwayForAMomentIsAskedAgainToComplet
   ASSERT_TRUE(taken.ok()) << taken.status();
   MutexLock lock(&servers_[1]->mutex);
   EXPECT_TRUE(servers_[1]->committed.has_value());
+}
+
+TEST_F(CheckpointConductorTest, WhatAServerHasGoneBackBehindIsNoCheckpoint) {
+  {
+    MutexLock lock(&servers_[1]->mutex);
+    servers_[1]->commit_refusal = {grpc::StatusCode::FAILED_PRECONDITION, "I was restarted"};
+  }
+  EXPECT_EQ(Take().status().message(), "server 1: I was restarted");
+  EXPECT_TRUE(absl::IsNotFound(directory_->ReadManifest(1).status()));
 }
 
 TEST_F(CheckpointConductorTest, AStopBreaksOffWhatIsUnderWay) {

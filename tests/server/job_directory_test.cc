@@ -110,6 +110,31 @@ TEST(JobDirectoryTest, TheNextLifeBeginsFromTheNewestCheckpoint) {
   EXPECT_TRUE(absl::StrContains(life.said[0], "checkpoint 2")) << life.said[0];
 }
 
+TEST(JobDirectoryTest, WhatWasToldToBeLostNeverComesBack) {
+  FaultyFileSystem files;
+  TakeTwo(&files);
+  CommitCheckpointRequest commit;
+  {
+    Life life(&files, "");
+    ASSERT_TRUE(life.Push(4, 1.0f).ok());
+    const absl::StatusOr<ShardInfo> shard = life.directory->WriteShard(3);
+    ASSERT_TRUE(shard.ok()) << shard.status();
+    commit = life.CommitOf(3, *shard, {2, 3});
+  }
+  files.KillProcesses();
+  {
+    Life life(&files, "");
+    EXPECT_EQ(life.harness->Value(0), -3.0f);
+    // The coordinator, which has heard of the shard, completes the checkpoint.
+    EXPECT_EQ(life.directory->Commit(commit).code(), absl::StatusCode::kFailedPrecondition);
+    const CheckpointDirectory place(&files, kDirectory);
+    ASSERT_EQ(place.WriteManifest(3, commit.manifest()), absl::OkStatus());
+  }
+  files.KillProcesses();
+  Life life(&files, "");
+  EXPECT_EQ(life.harness->Value(0), -3.0f);
+}
+
 TEST(JobDirectoryTest, AFreshDirectoryIsAFreshJob) {
   FaultyFileSystem files;
   Life life(&files, "");
