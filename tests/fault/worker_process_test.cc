@@ -158,15 +158,16 @@ TEST(WorkerProcess, WrongOnesAreRefusedInOneSentenceAndTheRunningJobGoesOn) {
 
 TEST(WorkerProcess, ToldToStopItGivesBackItsDataForAnotherToFinishTheJob) {
   const ServerProgram server = StartServerProgram();
-  const std::vector<std::string> long_job = {"--set=training.epochs=30"};
-  Program first(WorkerCommand(server.address, long_job));
+  const std::string job = "--set=training.epochs=30";
+  // Slow enough to be in the middle of it, on any machine, when it is told.
+  Program first(WorkerCommand(server.address, {job, "--slow=1000", "--progress_seconds=0.01"}));
   ASSERT_NE(first.AwaitLine("torchps_worker progress "), "");
   first.AskToStop();
   EXPECT_EQ(first.AwaitExit(), 0) << ::testing::PrintToString(first.error());
   EXPECT_EQ(first.out().back(), "torchps_worker stopped: terminated");
 
   // Its slot is free at once, and what it had not used comes back: the job ends with every sample.
-  Program second(WorkerCommand(server.address, {long_job[0], "--slot=0"}));
+  Program second(WorkerCommand(server.address, {job, "--slot=0"}));
   EXPECT_EQ(second.AwaitExit(), 0) << ::testing::PrintToString(second.error());
   EXPECT_THAT(second.out().back(), HasSubstr("torchps_worker done slot=0"));
   EXPECT_TRUE(second.error().empty()) << ::testing::PrintToString(second.error());

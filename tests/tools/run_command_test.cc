@@ -112,8 +112,9 @@ TEST_F(PlanRunTest, AHostsFileSaysHowManyAndWhere) {
   EXPECT_EQ(Complaint({"--hosts=" + hosts, "--workers=2"}),
             "--workers and --hosts exclude each other: the file says how many");
   EXPECT_EQ(Complaint({"--hosts=" + hosts}),
-            "the server on alpha would listen on the network without encryption; type --insecure "
-            "if that network is yours alone");
+            "the server on alpha would listen on the network without encryption; give it "
+            "certificates with --certs=DIR ('psctl certs' makes them; DIR must be there on every "
+            "machine), or type --insecure if that network is yours alone");
 }
 
 TEST_F(PlanRunTest, ProgramsElsewhereNeedNotLieOnThisMachine) {
