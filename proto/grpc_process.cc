@@ -15,12 +15,6 @@ constexpr int kKeptBytes = 1 << 30;
 
 }  // namespace
 
-#ifdef TORCHPS_TSAN
-// Debian's gRPC is not instrumented, but it shares templates of the standard library with this
-// program, which are: what it does to its own containers under its own locks looks like a race.
-extern "C" const char* __tsan_default_suppressions() { return "race:grpc_core::\n"; }
-#endif
-
 void PrepareGrpcProcess() {
   setenv("GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS", "200", /*overwrite=*/0);
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
