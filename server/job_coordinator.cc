@@ -318,6 +318,8 @@ absl::Status JobCoordinator::TakeIn(const NextWorkRequest& request, Member& memb
   if (request.call() == member.call && member.call > 0) return absl::OkStatus();
   if (request.call() != member.call + 1) return refused(" comes after call ", member.call);
   if (phase_ < JobStatus::RUNNING) {
+    // The disk may have refused the state that had the start.
+    if (restored_) return refused(" comes before the start, as far as is known here");
     return absl::FailedPreconditionError("the job has not started: AwaitStart comes first");
   }
   if (member.evaluating != 0) {

@@ -41,7 +41,8 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::Open(const JobSh
   // life tells every worker that what is in there is lost, so that must never come back.
   const absl::Status disowned =
       directory_.RemoveShardsAbove(origin_.checkpoint, *complete, server_index_, server_count_);
-  if (!disowned.ok()) return disowned;
+  // Whatever the disk says, it is no fault of the worker that greets, which is to try again.
+  if (!disowned.ok()) return absl::UnavailableError(disowned.message());
   return checkpoint;
 }
 

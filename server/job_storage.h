@@ -43,6 +43,7 @@ class JobStorage {
   // one go or, where that turned out to be damaged, again. Nothing: nothing is kept of this job.
   //   FAILED_PRECONDITION  the job cannot be kept here, or what is kept is not of this job
   //   DATA_LOSS            what is kept is damaged, and there is nothing older
+  //   UNAVAILABLE          the disk refuses: another try may do
   virtual absl::StatusOr<std::optional<Origin>> Open(const JobShare& share,
                                                      ParameterStore* store) = 0;
 
