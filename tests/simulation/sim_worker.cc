@@ -502,8 +502,9 @@ void SimWorker::PullValues(Then then) {
   }
   FinishPush([this, then = std::move(then)] {
     const TransferPointer pull = BeginPull(clock_, /*ahead=*/false, /*read_only=*/false);
-    WhenDone(pull, [this, pull, then] {
-      if (scenario_->synchronous()) clock_ = std::max(clock_, pull->floor);
+    // Not the pull itself, which holds this: of one that never ends nobody would let go.
+    WhenDone(pull, [this, ended = std::weak_ptr<Transfer>(pull), then] {
+      if (scenario_->synchronous()) clock_ = std::max(clock_, ended.lock()->floor);
       then();
     });
   });
