@@ -17,22 +17,17 @@ namespace torchps {
 namespace {
 
 constexpr absl::string_view kCheckpointPrefix = "checkpoint-";
-constexpr int kCheckpointDigits = 12;
+constexpr size_t kCheckpointDigits = 12;
 constexpr char kManifestName[] = "MANIFEST.json";
-constexpr absl::string_view kLogSuffix = ".log";
-constexpr int kLogDigits = 20;
 
-// The number that is all of `digits`, written with at least `width` digits; 0 if it is no such
-// thing.
-uint64_t ParseNumber(absl::string_view digits, size_t width) {
-  uint64_t number = 0;
-  const bool strict = digits.size() >= width && absl::c_all_of(digits, absl::ascii_isdigit) &&
-                      (digits.size() == width || digits[0] != '0');
-  return strict && absl::SimpleAtoi(digits, &number) ? number : 0;
-}
-
+// 0 if that is no checkpoint's name.
 uint64_t CheckpointNumber(absl::string_view name) {
-  return absl::ConsumePrefix(&name, kCheckpointPrefix) ? ParseNumber(name, kCheckpointDigits) : 0;
+  if (!absl::ConsumePrefix(&name, kCheckpointPrefix)) return 0;
+  uint64_t number = 0;
+  const bool strict = name.size() >= kCheckpointDigits &&
+                      absl::c_all_of(name, absl::ascii_isdigit) &&
+                      (name.size() == kCheckpointDigits || name[0] != '0');
+  return strict && absl::SimpleAtoi(name, &number) ? number : 0;
 }
 
 // The server that a shard's file, whole or not, is of; -1 if it is none.
@@ -101,14 +96,6 @@ std::string CheckpointDirectory::ShardPath(uint64_t checkpoint, int server_index
 
 std::string CheckpointDirectory::LogPath(int server_index, int server_count) const {
   return absl::StrCat(path_, "/log-", server_index, "-of-", server_count);
-}
-
-std::string CheckpointDirectory::LogSegmentName(uint64_t segment) {
-  return absl::StrFormat("%0*d%s", kLogDigits, segment, kLogSuffix);
-}
-
-uint64_t CheckpointDirectory::LogSegmentNumber(absl::string_view name) {
-  return absl::ConsumeSuffix(&name, kLogSuffix) ? ParseNumber(name, kLogDigits) : 0;
 }
 
 absl::Status CheckpointDirectory::Prepare() const { return files_->CreateDirectories(path_); }

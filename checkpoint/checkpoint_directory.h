@@ -18,7 +18,7 @@ namespace torchps {
 //
 //   DIR/server-0.lock ...  coordinator.lock  coordinator.state
 //   DIR/checkpoint-000000000012/server-0-of-2.safetensors  server-1-of-2.safetensors  MANIFEST.json
-//   DIR/log-0-of-2/00000000000000000001.log
+//   DIR/log-0-of-2/           server/push_log/log_segment.h names what is in it
 //
 // A checkpoint exists when its manifest does. Thread-safe: it holds no state, and several processes
 // may work in one directory. Errors are those of FileSystem.
@@ -40,9 +40,6 @@ class CheckpointDirectory {
   std::string ManifestPath(uint64_t checkpoint) const;
   std::string ShardPath(uint64_t checkpoint, int server_index, int server_count) const;
   std::string LogPath(int server_index, int server_count) const;
-  static std::string LogSegmentName(uint64_t segment);
-  // The segment that is called `name`, 0 if that is no such name.
-  static uint64_t LogSegmentNumber(absl::string_view name);
 
   // --- Writing ---
 

@@ -52,12 +52,6 @@ TEST_F(CheckpointDirectoryTest, EverythingHasItsName) {
   EXPECT_EQ(place_.ManifestPath(12), "/d/checkpoint-000000000012/MANIFEST.json");
   EXPECT_EQ(place_.ShardPath(12, 0, 2), "/d/checkpoint-000000000012/server-0-of-2.safetensors");
   EXPECT_EQ(place_.LogPath(0, 2), "/d/log-0-of-2");
-  EXPECT_EQ(CheckpointDirectory::LogSegmentName(1), "00000000000000000001.log");
-  EXPECT_EQ(CheckpointDirectory::LogSegmentNumber("00000000000000000017.log"), 17u);
-  for (const char* const name : {"17.log", "00000000000000000017", "0000000000000000001x.log",
-                                 "-0000000000000000017.log", "00000000000000000017.log.tmp"}) {
-    EXPECT_EQ(CheckpointDirectory::LogSegmentNumber(name), 0u) << name;
-  }
 }
 
 TEST_F(CheckpointDirectoryTest, ACheckpointIsThereWhenItsManifestIs) {
