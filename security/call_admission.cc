@@ -1,10 +1,12 @@
 #include "security/call_admission.h"
 
 #include <memory>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
 #include "grpc/grpc_security_constants.h"
 #include "grpcpp/security/auth_context.h"
 #include "security/method_roles.h"
@@ -17,14 +19,17 @@ constexpr absl::string_view kInsecure = "insecure";
 
 absl::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
 
-}  // namespace
+// "127.0.0.1" or "[::1]" of gRPC's "ipv4:127.0.0.1:4711" or "ipv6:%5B::1%5D:4711". Every connection
+// has a port of its own; the sentence is about the machine.
+std::string HostOf(absl::string_view peer) {
+  const size_t kind = peer.find(':');
+  if (kind != peer.npos) peer.remove_prefix(kind + 1);
+  peer = peer.substr(0, peer.rfind(':'));
+  return absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}, {"%25", "%"}});
+}
 
-absl::Status AdmitCall(const grpc::ServerContext& context, absl::string_view request,
-                       absl::optional<SlotId> slot) {
-  const MethodRule* const rule = FindMethodRule(request);
-  if (rule == nullptr) {
-    return absl::PermissionDeniedError(absl::StrCat("nobody may call a method with ", request));
-  }
+absl::Status Check(const grpc::ServerContext& context, const MethodRule& rule,
+                   absl::optional<SlotId> slot) {
   const std::shared_ptr<const grpc::AuthContext> connection = context.auth_context();
   if (connection == nullptr) return absl::OkStatus();
   const std::vector<grpc::string_ref> transport =
@@ -40,7 +45,28 @@ absl::Status AdmitCall(const grpc::ServerContext& context, absl::string_view req
   }
   const absl::StatusOr<Identity> caller = ParseIdentity(View(uris.front()));
   if (!caller.ok()) return absl::UnauthenticatedError(caller.status().message());
-  return CheckMethod(*rule, *caller, slot);
+  return CheckMethod(rule, *caller, slot);
+}
+
+}  // namespace
+
+CallAdmission::CallAdmission(std::function<void(const std::string& line)> say)
+    : complaints_(std::move(say)) {}
+
+absl::Status CallAdmission::Admit(const grpc::ServerContext& context, absl::string_view request,
+                                  absl::optional<SlotId> slot) {
+  const MethodRule* const rule = FindMethodRule(request);
+  const absl::Status status =
+      rule == nullptr
+          ? absl::PermissionDeniedError(absl::StrCat("nobody may call a method with ", request))
+          : Check(context, *rule, slot);
+  if (!status.ok()) {
+    complaints_.Say(
+        absl::StrCat("refused ", rule == nullptr ? request : rule->method, " to a client at ",
+                     HostOf(context.peer()), ": ", status.message()),
+        absl::Now());
+  }
+  return status;
 }
 
 }  // namespace torchps

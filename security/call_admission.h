@@ -1,24 +1,16 @@
 #pragma once
 
+#include <functional>
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "common/ids.h"
 #include "grpcpp/server_context.h"
+#include "security/complaints.h"
 
 namespace torchps {
-
-// Stands first in every handler: whether this caller may make this call. `request` is the name of
-// the request message ("HelloRequest"), which tells the method; `slot` is the one that the call
-// speaks for.
-//
-// Over TLS the caller is who its certificate says, which was verified when the connection was made
-// (security/peer_check.h). Without TLS everybody is trusted whom the door let in
-// (server/front_door.h), and so is a call from within this process.
-//
-// PERMISSION_DENIED: the role, or the slot. UNAUTHENTICATED: no identity where there must be one.
-absl::Status AdmitCall(const grpc::ServerContext& context, absl::string_view request,
-                       absl::optional<SlotId> slot);
 
 namespace security_internal {
 
@@ -39,10 +31,36 @@ absl::optional<SlotId> SlotOf(const Request&, ...) {
 
 }  // namespace security_internal
 
-// The same for a call whose request is at hand.
-template <class Request>
-absl::Status AdmitCall(const grpc::ServerContext& context, const Request& request) {
-  return AdmitCall(context, Request::descriptor()->name(), security_internal::SlotOf(request, 0));
-}
+// Stands first in every handler of a server: whether this caller may make this call.
+//
+// Over TLS the caller is who its certificate says, which was verified when the connection was made
+// (security/credentials.h). Without TLS everybody is trusted whom the door let in
+// (server/front_door.h), and so is a call from within this process.
+//
+// A refusal goes to the caller as a status, and one sentence of it to the server's own people: an
+// operator who has mixed up two certificates looks at either end.
+//
+// Thread-safe. Outlives the calls.
+class CallAdmission {
+ public:
+  // `say` takes the sentences, as Complaints does: each once in ten seconds, ten of them at most.
+  explicit CallAdmission(std::function<void(const std::string& line)> say);
+
+  // `request` is the name of the request message ("HelloRequest"), which tells the method; `slot`
+  // is the one that the call speaks for.
+  //
+  // PERMISSION_DENIED: the role, or the slot. UNAUTHENTICATED: no identity where there must be one.
+  absl::Status Admit(const grpc::ServerContext& context, absl::string_view request,
+                     absl::optional<SlotId> slot);
+
+  // The same for a call whose request is at hand.
+  template <class Request>
+  absl::Status Admit(const grpc::ServerContext& context, const Request& request) {
+    return Admit(context, Request::descriptor()->name(), security_internal::SlotOf(request, 0));
+  }
+
+ private:
+  Complaints complaints_;
+};
 
 }  // namespace torchps

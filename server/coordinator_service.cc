@@ -129,6 +129,7 @@ void CoordinatorService::Arm(grpc::ServerCompletionQueue* queue, std::shared_ptr
                                                                                 absl::Duration)) {
   using Call = UnaryCall<Request, Response>;
   Call::Listen(
+      options_.admission,
       [this, queue, in_use, acceptor](grpc::ServerContext* context, Request* request,
                                       typename Call::Writer* writer, void* tag) {
         (service_.*acceptor)(context, request, writer, queue, queue, tag);
@@ -151,6 +152,7 @@ void CoordinatorService::Arm(grpc::ServerCompletionQueue* queue, std::shared_ptr
                                  const Request&, absl::Duration, Reply<Response>)) {
   using Call = UnaryCall<Request, Response>;
   Call::Listen(
+      options_.admission,
       [this, queue, in_use, acceptor](grpc::ServerContext* context, Request* request,
                                       typename Call::Writer* writer, void* tag) {
         (service_.*acceptor)(context, request, writer, queue, queue, tag);

@@ -15,6 +15,7 @@
 #include "common/mutex.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/coordinator.grpc.pb.h"
+#include "security/call_admission.h"
 #include "server/checkpoint_conductor.h"
 #include "server/coordinator_store.h"
 #include "server/job_coordinator.h"
@@ -45,6 +46,8 @@ class CoordinatorService {
     // The job in the directory goes on with other processes than before (resumed_state.h).
     bool resume = false;
     CheckpointConductor::Connect connect;
+    // Who may make which call. Outlives this.
+    CallAdmission* admission = nullptr;
     // Takes sentences for the user.
     std::function<void(const std::string& line)> say = [](const std::string&) {};
   };

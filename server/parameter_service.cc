@@ -8,9 +8,9 @@
 
 namespace torchps {
 
-ParameterServiceShell::ParameterServiceShell(ParameterServer* server,
+ParameterServiceShell::ParameterServiceShell(ParameterServer* server, CallAdmission* admission,
                                              std::function<void()> shut_down)
-    : server_(server), shut_down_(std::move(shut_down)) {}
+    : server_(server), admission_(admission), shut_down_(std::move(shut_down)) {}
 
 void ParameterServiceShell::Listen(grpc::ServerCompletionQueue* queue,
                                    std::shared_ptr<const void> in_use) {
@@ -18,16 +18,17 @@ void ParameterServiceShell::Listen(grpc::ServerCompletionQueue* queue,
       [this, queue, in_use](grpc::ServerContext* context, PushCall::Reader* reader, void* tag) {
         service_.RequestPush(context, reader, queue, queue, tag);
       },
-      server_);
+      server_, admission_);
   PullCall::Listen(
       [this, queue, in_use](grpc::ServerContext* context, grpc::ByteBuffer* request,
                             PullCall::Writer* writer, void* tag) {
         service_.RequestPull(context, request, writer, queue, queue, tag);
       },
-      server_);
+      server_, admission_);
 
   using HelloCall = UnaryCall<HelloRequest, HelloReply>;
   HelloCall::Listen(
+      admission_,
       [this, queue, in_use](grpc::ServerContext* context, HelloRequest* request,
                             HelloCall::Writer* writer, void* tag) {
         service_.RequestHello(context, request, writer, queue, queue, tag);
@@ -39,6 +40,7 @@ void ParameterServiceShell::Listen(grpc::ServerCompletionQueue* queue,
 
   using RenewCall = UnaryCall<RenewRequest, RenewReply>;
   RenewCall::Listen(
+      admission_,
       [this, queue, in_use](grpc::ServerContext* context, RenewRequest* request,
                             RenewCall::Writer* writer, void* tag) {
         service_.RequestRenew(context, request, writer, queue, queue, tag);
@@ -57,6 +59,7 @@ void ParameterServiceShell::Listen(grpc::ServerCompletionQueue* queue,
 
   using LeaveCall = UnaryCall<LeaveRequest, LeaveReply>;
   LeaveCall::Listen(
+      admission_,
       [this, queue, in_use](grpc::ServerContext* context, LeaveRequest* request,
                             LeaveCall::Writer* writer, void* tag) {
         service_.RequestLeave(context, request, writer, queue, queue, tag);
@@ -74,6 +77,7 @@ void ParameterServiceShell::Listen(grpc::ServerCompletionQueue* queue,
 
   using StatusCall = UnaryCall<ServerStatusRequest, ServerStatus>;
   StatusCall::Listen(
+      admission_,
       [this, queue, in_use](grpc::ServerContext* context, ServerStatusRequest* request,
                             StatusCall::Writer* writer, void* tag) {
         service_.RequestGetServerStatus(context, request, writer, queue, queue, tag);
@@ -84,6 +88,7 @@ void ParameterServiceShell::Listen(grpc::ServerCompletionQueue* queue,
 
   using ShardCall = UnaryCall<WriteShardRequest, ShardInfo>;
   ShardCall::Listen(
+      admission_,
       [this, queue, in_use](grpc::ServerContext* context, WriteShardRequest* request,
                             ShardCall::Writer* writer, void* tag) {
         service_.RequestWriteShard(context, request, writer, queue, queue, tag);
@@ -95,6 +100,7 @@ void ParameterServiceShell::Listen(grpc::ServerCompletionQueue* queue,
 
   using CommitCall = UnaryCall<CommitCheckpointRequest, CommitCheckpointReply>;
   CommitCall::Listen(
+      admission_,
       [this, queue, in_use](grpc::ServerContext* context, CommitCheckpointRequest* request,
                             CommitCall::Writer* writer, void* tag) {
         service_.RequestCommitCheckpoint(context, request, writer, queue, queue, tag);
@@ -107,6 +113,7 @@ void ParameterServiceShell::Listen(grpc::ServerCompletionQueue* queue,
 
   using ShutdownCall = UnaryCall<ShutdownRequest, ShutdownReply>;
   ShutdownCall::Listen(
+      admission_,
       [this, queue, in_use](grpc::ServerContext* context, ShutdownRequest* request,
                             ShutdownCall::Writer* writer, void* tag) {
         service_.RequestShutdown(context, request, writer, queue, queue, tag);

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
 #include "grpcpp/grpcpp.h"
 #include "proto/parameter_service.grpc.pb.h"
+#include "security/call_admission.h"
 #include "server/parameter_server.h"
 
 namespace torchps {
@@ -11,11 +13,12 @@ namespace torchps {
 // The gRPC shell of a ParameterServer: decode, call one method, encode. Push and Pull stay bytes;
 // push_call.h and pull_call.h carry them.
 //
-// Thread-safe after Listen. `server` outlives it.
+// Thread-safe after Listen. `server` and `admission` outlive it.
 class ParameterServiceShell {
  public:
   // `shut_down` runs, once at the most, when a peer asks for the end of the process.
-  ParameterServiceShell(ParameterServer* server, std::function<void()> shut_down);
+  ParameterServiceShell(ParameterServer* server, CallAdmission* admission,
+                        std::function<void()> shut_down);
 
   // To be registered with the ServerBuilder.
   grpc::Service* service() { return &service_; }
@@ -33,6 +36,7 @@ class ParameterServiceShell {
                       ParameterService::WithAsyncMethod_Shutdown<ParameterService::Service>>>>>>>>>;
 
   ParameterServer* const server_;
+  CallAdmission* const admission_;
   const std::function<void()> shut_down_;
   Service service_;
 };

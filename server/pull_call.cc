@@ -6,7 +6,6 @@
 #include "absl/time/time.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "proto/status_codec.h"
-#include "security/call_admission.h"
 
 namespace torchps {
 namespace {
@@ -16,14 +15,14 @@ constexpr int64_t kShortBlockBytes = 64 << 10;
 
 }  // namespace
 
-void PullCall::Listen(Acceptor acceptor, ParameterServer* server) {
-  auto call = std::shared_ptr<PullCall>(new PullCall(std::move(acceptor), server));
+void PullCall::Listen(Acceptor acceptor, ParameterServer* server, CallAdmission* admission) {
+  auto call = std::shared_ptr<PullCall>(new PullCall(std::move(acceptor), server, admission));
   call->context_.AsyncNotifyWhenDone(call->done_tag_.Arm(call));
   call->acceptor_(&call->context_, &call->request_, &call->writer_, call->arrived_tag_.Arm(call));
 }
 
-PullCall::PullCall(Acceptor acceptor, ParameterServer* server)
-    : acceptor_(std::move(acceptor)), server_(server), writer_(&context_) {}
+PullCall::PullCall(Acceptor acceptor, ParameterServer* server, CallAdmission* admission)
+    : acceptor_(std::move(acceptor)), server_(server), admission_(admission), writer_(&context_) {}
 
 void PullCall::OnArrived(bool ok) {
   if (!ok) {
@@ -31,7 +30,7 @@ void PullCall::OnArrived(bool ok) {
     done_tag_.Disarm();
     return;
   }
-  Listen(acceptor_, server_);
+  Listen(acceptor_, server_, admission_);
   const absl::Status begun = Begin();
   if (!begun.ok()) FinishUnlessServing(begun);
 }
@@ -43,7 +42,7 @@ absl::Status PullCall::Begin() {
   if (!parsed.ok()) return absl::InvalidArgumentError("the PullRequest is not a Protobuf message");
   absl::optional<SlotId> slot;
   if (!request.read_only()) slot = request.slot();
-  const absl::Status admitted = AdmitCall(context_, request.GetDescriptor()->name(), slot);
+  const absl::Status admitted = admission_->Admit(context_, request.GetDescriptor()->name(), slot);
   if (!admitted.ok()) return admitted;
   const absl::StatusOr<HostedJob*> job = server_->JobFor(request.server_life());
   if (request.read_only()) {

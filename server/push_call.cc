@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/status_codec.h"
-#include "security/call_admission.h"
 
 namespace torchps {
 namespace {
@@ -22,14 +21,14 @@ grpc::ByteBuffer Serialize(const PushReply& reply) {
 
 }  // namespace
 
-void PushCall::Listen(Acceptor acceptor, ParameterServer* server) {
-  auto call = std::shared_ptr<PushCall>(new PushCall(std::move(acceptor), server));
+void PushCall::Listen(Acceptor acceptor, ParameterServer* server, CallAdmission* admission) {
+  auto call = std::shared_ptr<PushCall>(new PushCall(std::move(acceptor), server, admission));
   call->context_.AsyncNotifyWhenDone(call->done_tag_.Arm(call));
   call->acceptor_(&call->context_, &call->reader_, call->arrived_tag_.Arm(call));
 }
 
-PushCall::PushCall(Acceptor acceptor, ParameterServer* server)
-    : acceptor_(std::move(acceptor)), server_(server), reader_(&context_) {}
+PushCall::PushCall(Acceptor acceptor, ParameterServer* server, CallAdmission* admission)
+    : acceptor_(std::move(acceptor)), server_(server), admission_(admission), reader_(&context_) {}
 
 void PushCall::OnArrived(bool ok) {
   if (!ok) {
@@ -37,9 +36,9 @@ void PushCall::OnArrived(bool ok) {
     done_tag_.Disarm();
     return;
   }
-  Listen(acceptor_, server_);
+  Listen(acceptor_, server_, admission_);
   // By its role; for which slot it speaks, the first frame tells.
-  const absl::Status admitted = AdmitCall(context_, kRequest, /*slot=*/absl::nullopt);
+  const absl::Status admitted = admission_->Admit(context_, kRequest, /*slot=*/absl::nullopt);
   if (!admitted.ok()) {
     Respond(admitted);
     return;
@@ -151,7 +150,7 @@ absl::Status PushCall::Admit(const grpc::ByteBuffer& frame, PushHeader* header,
   const absl::Status parsed = ParsePushFrame(frame, header, payload);
   if (!parsed.ok()) return parsed;
   if (frames_ == 0) {
-    const absl::Status admitted = AdmitCall(context_, kRequest, header->slot);
+    const absl::Status admitted = admission_->Admit(context_, kRequest, header->slot);
     if (!admitted.ok()) return admitted;
     const absl::StatusOr<HostedJob*> job = server_->JobFor(header->server_life);
     if (!job.ok()) return job.status();

@@ -10,6 +10,7 @@
 #include "grpcpp/support/async_stream.h"
 #include "proto/frame_codec.h"
 #include "proto/parameter_service.pb.h"
+#include "security/call_admission.h"
 #include "server/byte_budget.h"
 #include "server/parameter_server.h"
 #include "server/rpc/call_tag.h"
@@ -32,11 +33,11 @@ class PushCall final : public std::enable_shared_from_this<PushCall> {
   // ParameterService's RequestPush, bound to the service and the queue.
   using Acceptor = std::function<void(grpc::ServerContext*, Reader*, void* tag)>;
 
-  // Arms the queue for the server's whole life. `server` outlives the queue.
-  static void Listen(Acceptor acceptor, ParameterServer* server);
+  // Arms the queue for the server's whole life. `server` and `admission` outlive the queue.
+  static void Listen(Acceptor acceptor, ParameterServer* server, CallAdmission* admission);
 
  private:
-  PushCall(Acceptor acceptor, ParameterServer* server);
+  PushCall(Acceptor acceptor, ParameterServer* server, CallAdmission* admission);
 
   void OnArrived(bool ok);
   void OnFrame(bool ok);
@@ -56,6 +57,7 @@ class PushCall final : public std::enable_shared_from_this<PushCall> {
 
   const Acceptor acceptor_;
   ParameterServer* const server_;
+  CallAdmission* const admission_;
   grpc::ServerContext context_;
   Reader reader_;
   grpc::ByteBuffer frame_;

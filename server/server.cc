@@ -92,8 +92,9 @@ ParameterServer::Options Server::DataPlaneOptions() const {
 Server::Server(Options options)
     : options_(std::move(options)),
       own_files_(options_.files == nullptr ? MakePosixFileSystem() : nullptr),
+      admission_(say()),
       parameter_server_(DataPlaneOptions()),
-      parameter_service_(&parameter_server_,
+      parameter_service_(&parameter_server_, &admission_,
                          [this] {
                            if (options_.on_shutdown_request) options_.on_shutdown_request();
                          }),
@@ -106,6 +107,7 @@ CoordinatorService::Options Server::CoordinationOptions() {
   coordination.directory = options_.dir;
   coordination.files = files();
   coordination.resume = options_.resume;
+  coordination.admission = &admission_;
   coordination.connect = [this](int index, const std::string& address) {
     return options_.peer_channel != nullptr ? options_.peer_channel(index, address)
                                             : ConnectToPeer(index, address);

@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "grpcpp/grpcpp.h"
+#include "security/call_admission.h"
 #include "security/certificate_files.h"
 #include "server/checkpoint_conductor.h"
 #include "server/coordinator_service.h"
@@ -114,6 +115,7 @@ class Server {
 
   const Options options_;
   const std::unique_ptr<FileSystem> own_files_;
+  CallAdmission admission_;
   ParameterServer parameter_server_;
   ParameterServiceShell parameter_service_;
   CoordinatorService coordinator_service_;

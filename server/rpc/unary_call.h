@@ -33,8 +33,10 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, R
   using Acceptor = std::function<void(grpc::ServerContext*, Request*, Writer*, void* tag)>;
   using Handler = std::function<void(const Pointer& call)>;
 
-  static void Listen(Acceptor acceptor, Handler handler) {
-    auto call = std::shared_ptr<UnaryCall>(new UnaryCall(std::move(acceptor), std::move(handler)));
+  // `admission` outlives the queue.
+  static void Listen(CallAdmission* admission, Acceptor acceptor, Handler handler) {
+    auto call = std::shared_ptr<UnaryCall>(
+        new UnaryCall(admission, std::move(acceptor), std::move(handler)));
     call->context_.AsyncNotifyWhenDone(call->done_tag_.Arm(call));
     call->acceptor_(&call->context_, &call->request_, &call->writer_, call->arrived_tag_.Arm(call));
   }
@@ -70,8 +72,11 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, R
   }
 
  private:
-  UnaryCall(Acceptor acceptor, Handler handler)
-      : acceptor_(std::move(acceptor)), handler_(std::move(handler)), writer_(&context_) {}
+  UnaryCall(CallAdmission* admission, Acceptor acceptor, Handler handler)
+      : admission_(admission),
+        acceptor_(std::move(acceptor)),
+        handler_(std::move(handler)),
+        writer_(&context_) {}
 
   void OnArrived(bool ok) {
     if (!ok) {
@@ -79,8 +84,8 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, R
       done_tag_.Disarm();
       return;
     }
-    Listen(acceptor_, handler_);
-    const absl::Status admitted = AdmitCall(context_, request_);
+    Listen(admission_, acceptor_, handler_);
+    const absl::Status admitted = admission_->Admit(context_, request_);
     if (!admitted.ok()) {
       Respond(admitted);
       return;
@@ -102,6 +107,7 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, R
 
   void OnFinished(bool) {}
 
+  CallAdmission* const admission_;
   const Acceptor acceptor_;
   const Handler handler_;
   grpc::ServerContext context_;

@@ -84,12 +84,12 @@ HelloRequest HelloOf(SlotId slot) {
 
 class TlsTest : public ::testing::Test {
  protected:
-  // With certificates where there is a directory.
-  std::unique_ptr<Server> Start(const std::string& directory, Words* words) {
+  // Without TLS where there are no certificates.
+  std::unique_ptr<Server> Start(std::shared_ptr<CertificateFiles> certificates, Words* words) {
     Server::Options options;
     options.clock = &clock_;
     options.say = words->Listener();
-    if (!directory.empty()) options.certificates = OpenFiles(directory, Role::kServer);
+    options.certificates = std::move(certificates);
     auto server = Server::Start(std::move(options));
     EXPECT_TRUE(server.ok()) << server.status();
     return server.ok() ? *std::move(server) : nullptr;
@@ -115,9 +115,20 @@ class TlsTest : public ::testing::Test {
   const TestCertificates made_;
 };
 
+// The certificates in a directory as a program reads them whose clock is `behind` of ours; so it
+// can hold some that have expired meanwhile.
+absl::StatusOr<std::shared_ptr<CertificateFiles>> OpenBehind(
+    const std::string& directory, Role role, absl::Duration behind = absl::ZeroDuration()) {
+  CertificateFiles::Options options;
+  options.directory = directory;
+  options.role = role;
+  options.now = [behind] { return absl::Now() - behind; };
+  return CertificateFiles::Open(std::move(options));
+}
+
 TEST_F(TlsTest, TrainsWithGoodCertificates) {
   Words words;
-  const auto server = Start(made_.Make(Role::kServer), &words);
+  const auto server = Start(made_.Open(Role::kServer), &words);
   ASSERT_NE(server, nullptr);
   PlainWorker worker(PlainChannel(server->address(), made_.Open(Role::kWorker)), HelloOf(0));
   ASSERT_TRUE(worker.Hello().ok());
@@ -130,57 +141,84 @@ TEST_F(TlsTest, TrainsWithGoodCertificates) {
 
 struct Fault {
   std::string name;
-  std::string server;  // directory; empty: no TLS
-  std::string worker;
+  std::shared_ptr<CertificateFiles> server;  // null: no TLS
+  std::shared_ptr<CertificateFiles> worker;
   std::vector<std::string> worker_is_told;
   std::string server_says;
+  absl::StatusCode code = absl::StatusCode::kUnauthenticated;
 };
 
 TEST_F(TlsTest, NamesEveryFaultOnBothSidesWithinASecond) {
   const TestCertificates other;
-  const std::string good_server = made_.Make(Role::kServer);
-  const std::string good_worker = made_.Make(Role::kWorker);
+  const auto good_server = made_.Open(Role::kServer);
+  const TestValidity long_ago{absl::Now() - absl::Hours(100), absl::Now() + absl::Hours(100)};
+  const auto good_worker = OpenFiles(made_.Make(Role::kWorker, "any", {}, long_ago), Role::kWorker);
+  const TestValidity over{absl::Now() - absl::Hours(3), absl::Now() - absl::Hours(1)};
+  const TestValidity later{absl::Now() + absl::Hours(1), absl::Now() + absl::Hours(3)};
+  const std::vector<std::string> here = {"127.0.0.1"};
+  const auto expired =
+      OpenBehind(made_.Make(Role::kServer, "any", here, over), Role::kServer, absl::Hours(2));
+  const auto early =
+      OpenBehind(made_.Make(Role::kServer, "any", here, later), Role::kServer, -absl::Hours(2));
+  ASSERT_TRUE(expired.ok() && early.ok()) << expired.status() << early.status();
   const std::vector<Fault> faults = {
       {"plaintext client on a TLS port",
        good_server,
-       "",
+       nullptr,
        {"speaks without TLS", "--certs=DIR"},
        "speaks without TLS, and this server takes nothing"},
       {"TLS client on a plaintext port",
-       "",
+       nullptr,
        good_worker,
        {"speaks without TLS", "--certs=DIR"},
        "speaks TLS, and this server runs without"},
       {"wrong authority",
        good_server,
-       other.Make(Role::kWorker),
+       other.Open(Role::kWorker),
        {"of another authority", "signed by"},
        "does not know the authority that signed this server's certificate"},
+      {"expired",
+       *expired,
+       good_worker,
+       {"torchps://job/server/any that expired at"},
+       "finds this server's certificate expired or not valid yet"},
+      {"not yet valid",
+       *early,
+       good_worker,
+       {"torchps://job/server/any that is not valid yet", "is this machine's clock right"},
+       "finds this server's certificate expired or not valid yet"},
       {"wrong name",
-       made_.Make(Role::kServer, "any", {"alpha"}),
+       OpenFiles(made_.Make(Role::kServer, "any", {"alpha"}), Role::kServer),
        good_worker,
        {"certificate for alpha, not for '127.0.0.1'", "psctl certs --hosts="},
        "is not for the address that it called"},
+      {"wrong role",
+       good_server,
+       made_.Open(Role::kOperator),
+       {"torchps://job/operator/any may not call Hello; expected the role worker"},
+       "refused Hello to a client at 127.0.0.1: the certificate torchps://job/operator/any may "
+       "not call Hello; expected the role worker",
+       absl::StatusCode::kPermissionDenied},
   };
   for (const Fault& fault : faults) {
     SCOPED_TRACE(fault.name);
     Words words;
     const auto server = Start(fault.server, &words);
     ASSERT_NE(server, nullptr);
-    std::shared_ptr<CertificateFiles> certificates;
-    if (!fault.worker.empty()) certificates = OpenFiles(fault.worker, Role::kWorker);
     const absl::Duration began = clock_.Now();
-    const absl::Status status = Greet(server->address(), certificates);
+    const absl::Status status = Greet(server->address(), fault.worker);
     EXPECT_TRUE(Eventually([&] { return words.Contain(fault.server_says); })) << words.All();
     const absl::Duration took = clock_.Now() - began;
     std::printf("%s (%s)\n  worker: %s\n  server: %s", fault.name.c_str(),
                 absl::FormatDuration(took).c_str(), status.ToString().c_str(), words.All().c_str());
     EXPECT_LT(took, kOneSecond);
-    EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated) << status;
+    EXPECT_EQ(status.code(), fault.code) << status;
     for (const std::string& word : fault.worker_is_told) {
       EXPECT_THAT(std::string(status.message()), HasSubstr(word));
     }
-    EXPECT_THAT(std::string(status.message()), HasSubstr("server 0 at 127.0.0.1:"));
+    if (fault.code == absl::StatusCode::kUnauthenticated) {
+      EXPECT_THAT(std::string(status.message()), HasSubstr("server 0 at 127.0.0.1:"));
+    }
     EXPECT_THAT(std::string(status.message()), Not(HasSubstr("\n")));
   }
 }
@@ -211,7 +249,9 @@ std::string HostileHandshake(const std::string& address, const std::string& dire
   return std::string(bytes, std::max(0, got));
 }
 
-TEST_F(TlsTest, RefusesEveryBadCertificateOfAClientAndSaysWhich) {
+// Our own programs look at their files first, and never get as far as a server with these. What a
+// server says of them it says of a program that does not look.
+TEST_F(TlsTest, RefusesEveryBadCertificateOfAClientAndNamesItOnBothSides) {
   const TestCertificates other;
   const TestCertificates other_job("elsewhere");
   const TestValidity over{absl::Now() - absl::Hours(2), absl::Now() - absl::Hours(1)};
@@ -219,32 +259,40 @@ TEST_F(TlsTest, RefusesEveryBadCertificateOfAClientAndSaysWhich) {
   struct Case {
     std::string name;
     std::string directory;
+    std::string worker_says;  // empty: it takes the files, which are in order
     std::string server_says;
   };
   const std::vector<Case> cases = {
-      {"none", "", "it has no certificate; expected one signed by 'torchps job"},
-      {"of another authority", other.Make(Role::kWorker), "of another authority: signed by"},
-      {"expired", made_.Make(Role::kWorker, "any", {}, over),
+      {"none", "", "cannot read /nowhere/",
+       "it has no certificate; expected one signed by 'torchps job"},
+      {"of another authority", other.Make(Role::kWorker), "", "of another authority: signed by"},
+      {"expired", made_.Make(Role::kWorker, "any", {}, over), "expired at",
        "torchps://job/worker/any that expired at"},
-      {"not yet valid", made_.Make(Role::kWorker, "any", {}, later),
+      {"not yet valid", made_.Make(Role::kWorker, "any", {}, later), "not valid yet",
        "torchps://job/worker/any that is not valid yet"},
       {"of an operator of another job", other_job.Make(Role::kOperator),
+       "for the role operator; expected one for the role worker",
        "torchps://elsewhere/operator/any of another authority"},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.name);
     Words words;
-    const auto server = Start(made_.Make(Role::kServer), &words);
+    const auto server = Start(made_.Open(Role::kServer), &words);
     ASSERT_NE(server, nullptr);
     const absl::Duration began = clock_.Now();
     EXPECT_EQ(HostileHandshake(server->address(), c.directory), "");
     EXPECT_TRUE(Eventually([&] { return words.Contain(c.server_says); })) << words.All();
-    std::printf("%s\n  server: %s", c.name.c_str(), words.All().c_str());
+    const absl::Status own =
+        OpenBehind(c.directory.empty() ? "/nowhere" : c.directory, Role::kWorker).status();
     EXPECT_LT(clock_.Now() - began, kOneSecond);
+    std::printf("%s\n  worker: %s\n  server: %s", c.name.c_str(), own.ToString().c_str(),
+                words.All().c_str());
+    EXPECT_EQ(own.ok(), c.worker_says.empty()) << own;
+    EXPECT_THAT(std::string(own.message()), HasSubstr(c.worker_says));
   }
   // The same program with a good one gets the server's SETTINGS frame: it is the certificates.
   Words words;
-  const auto server = Start(made_.Make(Role::kServer), &words);
+  const auto server = Start(made_.Open(Role::kServer), &words);
   EXPECT_NE(HostileHandshake(server->address(), made_.Make(Role::kWorker)), "");
 }
 
@@ -274,38 +322,48 @@ TEST_F(TlsTest, AWorkerBelievesNoServerThatShowsAnotherRole) {
 
 TEST_F(TlsTest, AWorkersCertificateCannotCheckpointStopOrSpeakForAnotherSlot) {
   Words words;
-  const auto server = Start(made_.Make(Role::kServer), &words);
+  const auto server = Start(made_.Open(Role::kServer), &words);
   ASSERT_NE(server, nullptr);
   const auto channel = PlainChannel(server->address(), made_.Open(Role::kWorker, "slot-1"));
   const auto parameters = ParameterService::NewStub(channel);
   const auto coordinator = Coordinator::NewStub(channel);
-  const auto expect_denied = [](const grpc::Status& status, const std::string& words_expected) {
-    std::printf("%s\n", status.error_message().c_str());
+  // It is told, and so are the server's people before it is.
+  const auto expect_said = [&words](const std::string& method, const std::string& denial) {
+    EXPECT_TRUE(
+        words.Contain(absl::StrCat("refused ", method, " to a client at 127.0.0.1: ", denial)))
+        << words.All();
+  };
+  const auto expect_denied = [&](const std::string& method, const grpc::Status& status,
+                                 const std::string& words_expected) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << status.error_message();
     EXPECT_THAT(status.error_message(), HasSubstr(words_expected));
+    expect_said(method, status.error_message());
   };
   {
     grpc::ClientContext context;
     WriteShardRequest request;
     ShardInfo reply;
-    expect_denied(parameters->WriteShard(&context, request, &reply), "may not call WriteShard");
+    expect_denied("WriteShard", parameters->WriteShard(&context, request, &reply),
+                  "may not call WriteShard");
   }
   {
     grpc::ClientContext context;
     CommitCheckpointReply reply;
-    expect_denied(parameters->CommitCheckpoint(&context, CommitCheckpointRequest(), &reply),
+    expect_denied("CommitCheckpoint",
+                  parameters->CommitCheckpoint(&context, CommitCheckpointRequest(), &reply),
                   "may not call CommitCheckpoint");
   }
   {
     grpc::ClientContext context;
     ShutdownReply reply;
-    expect_denied(parameters->Shutdown(&context, ShutdownRequest(), &reply),
+    expect_denied("Shutdown", parameters->Shutdown(&context, ShutdownRequest(), &reply),
                   "may not call Shutdown; expected the role operator");
   }
   {
     grpc::ClientContext context;
     CheckpointStatus reply;
-    expect_denied(coordinator->TakeCheckpoint(&context, TakeCheckpointRequest(), &reply),
+    expect_denied("TakeCheckpoint",
+                  coordinator->TakeCheckpoint(&context, TakeCheckpointRequest(), &reply),
                   "may not call TakeCheckpoint");
   }
   {
@@ -313,11 +371,13 @@ TEST_F(TlsTest, AWorkersCertificateCannotCheckpointStopOrSpeakForAnotherSlot) {
     JoinRequest request;
     request.set_wanted_slot(-1);
     JoinReply reply;
-    expect_denied(coordinator->Join(&context, request, &reply),
+    expect_denied("Join", coordinator->Join(&context, request, &reply),
                   "cannot speak for any slot, only for slot 1");
   }
   PlainWorker other(channel, HelloOf(0));
-  EXPECT_EQ(other.Hello().code(), absl::StatusCode::kPermissionDenied);
+  const absl::Status greeted = other.Hello();
+  EXPECT_EQ(greeted.code(), absl::StatusCode::kPermissionDenied);
+  expect_said("Hello", std::string(greeted.message()));
   PlainWorker own(channel, HelloOf(1));
   ASSERT_TRUE(own.Hello().ok());
   ASSERT_TRUE(own.Initialize(0.0f).ok());
@@ -328,15 +388,17 @@ TEST_F(TlsTest, AWorkersCertificateCannotCheckpointStopOrSpeakForAnotherSlot) {
   const auto pushed = own.Send({stolen});
   EXPECT_EQ(pushed.status().code(), absl::StatusCode::kPermissionDenied) << pushed.status();
   EXPECT_THAT(std::string(pushed.status().message()), HasSubstr("cannot speak for slot 0"));
+  expect_said("Push", std::string(pushed.status().message()));
   PullRequest pull = own.RequestPull(0);
   pull.set_slot(0);
   EXPECT_EQ(own.Pull(pull).code(), absl::StatusCode::kPermissionDenied);
+  expect_said("Pull", "the certificate torchps://job/worker/slot-1 cannot speak for slot 0");
   EXPECT_TRUE(own.Push(1, 1.0f).ok());
 }
 
 TEST_F(TlsTest, AnOperatorsCertificateWatchesAndStopsButTrainsNot) {
   Words words;
-  const auto server = Start(made_.Make(Role::kServer), &words);
+  const auto server = Start(made_.Open(Role::kServer), &words);
   ASSERT_NE(server, nullptr);
   const auto channel = PlainChannel(server->address(), made_.Open(Role::kOperator));
   PlainWorker worker(channel, HelloOf(0));
@@ -354,7 +416,7 @@ TEST_F(TlsTest, CertificatesAreExchangedWithoutARestart) {
   Words words;
   const std::string server_directory = made_.Make(Role::kServer, "first");
   const std::string worker_directory = made_.Make(Role::kWorker, "first");
-  const auto server = Start(server_directory, &words);
+  const auto server = Start(OpenFiles(server_directory, Role::kServer), &words);
   ASSERT_NE(server, nullptr);
   const auto certificates = OpenFiles(worker_directory, Role::kWorker);
   PlainWorker before(PlainChannel(server->address(), certificates), HelloOf(0));
