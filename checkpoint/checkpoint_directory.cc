@@ -138,6 +138,11 @@ absl::Status CheckpointDirectory::WriteManifest(uint64_t checkpoint, absl::strin
   return absl::DataLossError(absl::StrCat(path, " is not what was written to it"));
 }
 
+absl::Status CheckpointDirectory::Sync(uint64_t checkpoint) const {
+  const absl::Status status = files_->SyncDirectory(CheckpointPath(checkpoint));
+  return status.ok() ? files_->SyncDirectory(path_) : status;
+}
+
 absl::StatusOr<std::vector<uint64_t>> CheckpointDirectory::Numbers() const {
   const absl::StatusOr<std::vector<std::string>> names = files_->List(path_);
   if (absl::IsNotFound(names.status())) return std::vector<uint64_t>();

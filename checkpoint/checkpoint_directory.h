@@ -53,6 +53,10 @@ class CheckpointDirectory {
   // another one.
   absl::Status WriteManifest(uint64_t checkpoint, absl::string_view text) const;
 
+  // What is there of a checkpoint stays there over a power cut: to be called before anything is
+  // built on a checkpoint whose completion may have failed at its last sync.
+  absl::Status Sync(uint64_t checkpoint) const;
+
   // --- Reading ---
 
   // Those that have a manifest, ascending; also those whose manifest will turn out to be damaged.

@@ -41,7 +41,6 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::Open(const JobSh
   // life tells every worker that what is in there is lost, so that must never come back.
   const absl::Status disowned =
       directory_.RemoveShardsAbove(origin_.checkpoint, *complete, server_index_, server_count_);
-  // Whatever the disk says, it is no fault of the worker that greets, which is to try again.
   if (!disowned.ok()) return absl::UnavailableError(disowned.message());
   return checkpoint;
 }
@@ -85,6 +84,12 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::RestoreNewest(
   if (absl::IsNotFound(restore.status())) return std::optional<Origin>();
   if (!restore.ok()) return restore.status();
   for (const std::string& reason : (*restore)->passed_over()) options_.say(reason);
+  // Its manifest may have come here with a last sync that failed. What this life does is recorded
+  // as done to these blocks: they must not turn into older ones with the power.
+  if (const absl::Status synced = directory_.Sync((*restore)->checkpoint()); !synced.ok()) {
+    // Whatever the disk says, it is no fault of the worker that greets, which is to try again.
+    return absl::UnavailableError(synced.message());
+  }
   BlockBuffer buffer;
   for (size_t i = 0; i < (*restore)->blocks().size(); ++i) {
     if (absl::Status read = (*restore)->ReadBlock(i, &buffer); !read.ok()) return read;

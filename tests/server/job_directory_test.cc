@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cerrno>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -33,6 +34,7 @@ struct Life {
     options.files = files;
     options.clock = &clock;
     options.path = kDirectory;
+    options.has_log_thread = false;
     options.say = [this](const std::string& line) { said.push_back(line); };
     directory = std::make_unique<JobDirectory>(std::move(options));
     harness_options.job = job;
@@ -133,6 +135,55 @@ TEST(JobDirectoryTest, WhatWasToldToBeLostNeverComesBack) {
   files.KillProcesses();
   Life life(&files, "");
   EXPECT_EQ(life.harness->Value(0), -3.0f);
+}
+
+// The checkpoint is ahead of the log, which could not be written, and its manifest is there without
+// the sync that was to follow.
+TEST(JobDirectoryTest, ACheckpointThatALogGoesOnFromSurvivesAPowerCut) {
+  const std::string job = "durability { level: LOG }";
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
+    SCOPED_TRACE(seed);
+    FaultyFileSystem files;
+    {
+      Life life(&files, job);
+      ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
+      ASSERT_TRUE(life.directory->WriteLog().ok());
+      life.harness->Push(0, 1, 1, 1.0f);
+      const absl::StatusOr<ShardInfo> shard = life.directory->WriteShard(1);
+      ASSERT_TRUE(shard.ok()) << shard.status();
+      files.SetFaultHook([](FaultyFileSystem::Operation operation,
+                            const std::string& path) -> std::optional<FaultyFileSystem::Fault> {
+        if (operation != FaultyFileSystem::Operation::kSyncDirectory ||
+            !absl::StrContains(path, "checkpoint")) {
+          return std::nullopt;
+        }
+        return FaultyFileSystem::Fault{EIO, 0};
+      });
+      ASSERT_FALSE(life.directory->Commit(life.CommitOf(1, *shard, {1})).ok());
+      // Who comes back while the disk still refuses is told to try again.
+      files.KillProcesses();
+      JobDirectory::Options options;
+      options.files = &files;
+      options.clock = &life.clock;
+      options.path = kDirectory;
+      JobDirectory refused(options);
+      const auto tried =
+          HostedJob::Create(JobHarness::Hello(life.harness_options), &life.clock, &refused);
+      EXPECT_EQ(tried.status().code(), absl::StatusCode::kUnavailable) << tried.status();
+      files.SetFaultHook(nullptr);
+    }
+    files.KillProcesses();
+    {
+      Life life(&files, job);
+      EXPECT_EQ(life.harness->Value(0), -1.0f);
+      const auto acknowledged = life.harness->Push(0, 1, 2, 1.0f);
+      ASSERT_TRUE(life.directory->WriteLog().ok());
+      ASSERT_TRUE(acknowledged->ok()) << acknowledged->status();
+    }
+    files.Crash(seed);
+    Life life(&files, job);
+    EXPECT_EQ(life.harness->Value(0), -2.0f);
+  }
 }
 
 TEST(JobDirectoryTest, AFreshDirectoryIsAFreshJob) {
