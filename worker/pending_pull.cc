@@ -67,6 +67,8 @@ class PendingPull::Round final : public CallRound {
     request.set_read_only(options_.kind == PullKind::kReadOnly);
     request.set_ahead(options_.kind == PullKind::kAhead);
     lives_[server.index()] = server.life();
+    // Who asks as a slot has been told to start.
+    if (options_.kind != PullKind::kReadOnly) server.ExpectModel();
     // A server that was not greeted in its present life may have other memory by now.
     if (options_.kind != PullKind::kReadOnly && !rest_by_network_[server.index()] &&
         server.shared_values() != nullptr) {
@@ -140,7 +142,7 @@ class PendingPull::Round final : public CallRound {
     const auto parked_us = static_cast<int64_t>(header.parked_us);
     result_.parked = std::max(result_.parked, absl::Microseconds(parked_us));
     result_.moving = options_.clock->Now() - began_ - result_.parked;
-    server.HasServed();
+    server.ExpectModel();
   }
 
   absl::Status TakeFrame(RemoteServer& server, const PullHeader& header,

@@ -44,7 +44,7 @@ std::unique_ptr<ClientCall> RemoteServer::MakeHello() {
 
 absl::Status RemoteServer::TakeHello(const HelloReply& reply) {
   const bool is_new_life = life_ != reply.server_life();
-  if (is_new_life && has_model_ && !reply.initialized()) {
+  if (expects_model_ && !reply.initialized()) {
     return absl::FailedPreconditionError(
         "it has been restarted and has lost the model; start the job again");
   }
@@ -53,7 +53,6 @@ absl::Status RemoteServer::TakeHello(const HelloReply& reply) {
     if (!taken.ok()) return taken;
   }
   life_ = reply.server_life();
-  has_model_ = reply.initialized();
   start_clock_ = std::max(reply.floor(), reply.last_step());
   TakeSharedMemory(reply);
   UseCubicOnLoopback(endpoint_.port());

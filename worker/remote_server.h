@@ -52,11 +52,12 @@ class RemoteServer {
   // holds it beyond that.
   const std::shared_ptr<const SharedValues>& shared_values() const { return shared_values_; }
 
-  // A Hello, whose answer is remembered. FAILED_PRECONDITION: the server has been restarted and its
-  // model is gone.
+  // A Hello, whose answer is remembered. FAILED_PRECONDITION: ExpectModel() was called, and the
+  // server has none any more.
   std::unique_ptr<ClientCall> MakeHello();
-  // The server has served values, so it has a model.
-  void HasServed() { has_model_ = true; }
+  // From here on the server is to have the model. Before the start it may lose it again with its
+  // process, also after a Hello has told of it: then the coordinator has it initialised once more.
+  void ExpectModel() { expects_model_ = true; }
 
   // A Leave. From here on there is nothing to renew, until the next greeting.
   std::unique_ptr<ClientCall> MakeLeave(absl::Duration timeout);
@@ -83,7 +84,7 @@ class RemoteServer {
   ServerPatience patience_;
   uint64_t life_ = 0;
   Step start_clock_ = 0;
-  bool has_model_ = false;
+  bool expects_model_ = false;
   std::shared_ptr<const SharedValues> shared_values_;
   bool has_complained_ = false;
 

@@ -251,13 +251,12 @@ void SimWorker::Greet(int server, Ended ended) {
 void SimWorker::TakeHello(int server, const HelloReply& reply) {
   Server& known = known_[server];
   const bool is_new_life = known.life != reply.server_life();
-  if (is_new_life && known.has_model && !reply.initialized()) {
+  if (known.expects_model && !reply.initialized()) {
     Exit(absl::FailedPreconditionError("the server has lost the model"));
     return;
   }
   if (is_new_life && known.life != 0 && reply.has_restored()) TakeRestored(server, reply);
   known.life = reply.server_life();
-  known.has_model = reply.initialized();
   known.start_clock = std::max(reply.floor(), reply.last_step());
   known.greeted = true;
 }
@@ -523,6 +522,7 @@ SimWorker::TransferPointer SimWorker::BeginPull(Step clock, bool ahead, bool rea
     request.set_server_life(known_[server].life);
     request.set_ahead(ahead);
     request.set_read_only(read_only);
+    if (!read_only) known_[server].expects_model = true;
     SimServer* const to = servers_[server];
     network_->Call<Pulled>(
         &process_, to->process(), kParkTimeout,
@@ -531,7 +531,7 @@ SimWorker::TransferPointer SimWorker::BeginPull(Step clock, bool ahead, bool rea
          ended = std::move(ended)](const absl::StatusOr<Pulled>& pulled) {
           if (pulled.ok()) {
             transfer->floor = std::min(transfer->floor, pulled->floor);
-            known_[server].has_model = true;
+            known_[server].expects_model = true;
             for (const PulledBlock& block : pulled->blocks) {
               (*versions)[block.block] = block.version;
             }

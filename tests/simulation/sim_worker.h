@@ -113,7 +113,7 @@ class SimWorker {
   struct Server {
     uint64_t life = 0;
     Step start_clock = 0;
-    bool has_model = false;
+    bool expects_model = false;
     bool greeted = false;  // and not left since
   };
   std::vector<Server> known_;

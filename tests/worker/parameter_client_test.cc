@@ -417,6 +417,17 @@ TEST_F(ParameterClientTest, AServerThatHasLostTheModelEndsTheJob) {
   EXPECT_THAT(std::string(pull.status().message()), HasSubstr("lost the model"));
 }
 
+TEST_F(ParameterClientTest, BeforeTheStartAServerMayLoseTheModelAndIsGivenItAgain) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());  // tells of a model that another slot has pushed
+  HelloReply empty;
+  empty.set_server_life(2000);
+  servers_[0]->SetHelloReply(empty);
+  servers_[0]->AddPushFault({grpc::ABORTED});
+  const absl::Status initialized = client->Initialize(values_);
+  EXPECT_TRUE(initialized.ok()) << initialized;
+}
+
 TEST_F(ParameterClientTest, ARefusedJobIsAnErrorThatNamesTheServer) {
   servers_[1]->AddHelloFault({grpc::FAILED_PRECONDITION, 0, "the models differ"});
   const auto hello = MakeClient()->Hello();
