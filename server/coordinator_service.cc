@@ -62,7 +62,9 @@ void CoordinatorService::Tick() {
     std::optional<JobCoordinator::CheckpointPlan> plan = coordinator.BeginCheckpoint(now);
     if (!plan.has_value()) return nullptr;
     // Its number must be stored before any server hears of it, like everything that is told.
-    return [this, plan = *std::move(plan)] { conductor_->Start(plan); };
+    return [this, plan = *std::move(plan)](const absl::Status& kept) {
+      if (kept.ok()) conductor_->Start(plan);
+    };
   }).IgnoreError();
 }
 
@@ -112,14 +114,14 @@ void CoordinatorService::Stop() {
   }
   // Its last word still goes into the state.
   if (conductor_ != nullptr) conductor_->Stop();
-  std::vector<Answer> ready;
+  std::vector<std::function<void()>> ready;
   {
     MutexLock lock(&mutex_);
     coordinator_.AbandonParked(ShuttingDown());
     ready = coordinator_.TakeReady();
   }
   if (writer_ != nullptr) writer_->Stop();
-  for (const Answer& give : ready) give();
+  for (const std::function<void()>& give : ready) give();
 }
 
 template <class Owner, class Request, class Response>
@@ -137,8 +139,9 @@ void CoordinatorService::Arm(grpc::ServerCompletionQueue* queue, std::shared_ptr
       [this, method](const typename Call::Pointer& call) {
         const absl::Status applied =
             Apply([&](JobCoordinator& coordinator, absl::Duration now) -> Answer {
-              return [call, response = (coordinator.*method)(call->request(), now)] {
-                call->Respond(response);
+              return [call, response = (coordinator.*method)(call->request(), now)](
+                         const absl::Status& kept) {
+                call->Respond(kept.ok() ? response : absl::StatusOr<Response>(kept));
               };
             });
         if (!applied.ok()) call->Respond(applied);
@@ -191,7 +194,7 @@ absl::Status CoordinatorService::Apply(const Change& change) {
 }
 
 void CoordinatorService::Make(const Change& change) {
-  std::vector<Answer> ready;
+  StateWriter::Answers ready;
   uint64_t revision = 0;
   uint64_t vital_revision = 0;
   bool stored = false;
@@ -199,7 +202,11 @@ void CoordinatorService::Make(const Change& change) {
     MutexLock lock(&mutex_);
     // Read under the lock, so that the coordinator's time never goes back.
     Answer own = change(coordinator_, options_.clock->Now());
-    ready = coordinator_.TakeReady();
+    // Parked calls are those of slots, which a job that is not kept has not got yet, and those that
+    // ask for its status.
+    for (std::function<void()>& give : coordinator_.TakeReady()) {
+      ready.push_back([give = std::move(give)](const absl::Status&) { give(); });
+    }
     if (own != nullptr) ready.push_back(std::move(own));
     revision = coordinator_.revision();
     vital_revision = coordinator_.vital_revision();
@@ -208,7 +215,7 @@ void CoordinatorService::Make(const Change& change) {
   if (stored) {
     writer_->Hold(revision, vital_revision, std::move(ready));
   } else {
-    for (const Answer& give : ready) give();
+    for (const Answer& give : ready) give(absl::OkStatus());
   }
 }
 
@@ -244,6 +251,7 @@ absl::Status CoordinatorService::Open() {
   store_ = *std::move(store);
   StateWriter::Options writing;
   writing.store = store_.get();
+  writing.has_state = state.has_value() && store_->Sync().ok();
   writing.snapshot = [this] {
     MutexLock lock(&mutex_);
     return coordinator_.Save(options_.clock->Now());

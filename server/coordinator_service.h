@@ -29,7 +29,8 @@ namespace torchps {
 // holds no thread, and is dropped when its caller goes away.
 //
 // With a directory, the coordinator outlives its process: its state is there before any answer is
-// given that depends on it, and it conducts the job's checkpoints. The directory is opened at the
+// given that depends on it, and it conducts the job's checkpoints; a job that cannot be kept at all
+// does not begin (state_writer.h). The directory is opened at the
 // first call, since only the first server of a job is asked to coordinate.
 //
 // Thread-safe. Outlives the completion queues it listens on.
@@ -77,7 +78,7 @@ class CoordinatorService {
 
  private:
   using Service = Coordinator::AsyncService;
-  using Answer = std::function<void()>;
+  using Answer = StateWriter::Answer;
 
   // RequestX of the generated service.
   template <class Owner, class Request, class Response>

@@ -95,6 +95,11 @@ absl::StatusOr<std::optional<CoordinatorState>> CoordinatorStore::LoadFrom(
   return state;
 }
 
+absl::Status CoordinatorStore::Sync() {
+  const absl::Status there = files_->OpenForReading(state_path_).status();
+  return there.ok() ? files_->SyncDirectory(ParentDirectory(state_path_)) : there;
+}
+
 absl::Status CoordinatorStore::Write(const CoordinatorState& state, bool sync) {
   const std::string text = Encode(state);
   if (sync) return WriteFileAtomically(*files_, state_path_, text);

@@ -35,6 +35,10 @@ class CoordinatorStore {
   // power cut.
   absl::Status Write(const CoordinatorState& state, bool sync);
 
+  // Makes sure that the last state that was synced survives a power cut: the process that wrote it
+  // may have ended before its last sync, or that one may have failed. NOT_FOUND: none ever was.
+  absl::Status Sync();
+
   const std::string& path() const { return state_path_; }
 
  private:

@@ -9,7 +9,8 @@
 
 namespace torchps {
 
-StateWriter::StateWriter(Options options) : options_(std::move(options)) {
+StateWriter::StateWriter(Options options)
+    : options_(std::move(options)), has_state_(options_.has_state) {
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -24,7 +25,7 @@ void StateWriter::Hold(uint64_t revision, uint64_t synced, Answers answers) {
       return;
     }
   }
-  for (const std::function<void()>& give : answers) give();
+  for (const Answer& give : answers) give(absl::OkStatus());
 }
 
 void StateWriter::Run() {
@@ -50,12 +51,12 @@ void StateWriter::Run() {
       sync = sync || wanted_synced_ > synced_ || now - last_sync >= options_.pause;
       if (sync) last_sync = now;
     }
-    for (const std::function<void()>& give : Store(sync)) give();
+    Store(sync);
   }
-  for (const std::function<void()>& give : Store(/*sync=*/true)) give();
+  Store(/*sync=*/true);
 }
 
-StateWriter::Answers StateWriter::Store(bool sync) {
+void StateWriter::Store(bool sync) {
   bool needed = false;
   {
     MutexLock lock(&mutex_);
@@ -69,17 +70,27 @@ StateWriter::Answers StateWriter::Store(bool sync) {
     ReachFailpoint(Failpoint::kStateKept);
   }
   std::string line;
+  absl::Status kept;
   Answers answers;
   {
     MutexLock lock(&mutex_);
     if (needed && status.ok()) {
       stored_ = std::max(stored_, state.revision());
-      if (sync) synced_ = std::max(synced_, state.revision());
+      if (sync) {
+        synced_ = std::max(synced_, state.revision());
+        has_state_ = true;
+      }
       if (std::exchange(failing_, false)) line = "the coordinator's state is kept again";
     }
+    if (!status.ok() && !has_state_) {
+      kept = absl::UnavailableError(absl::StrCat(
+          "the job does not begin before the coordinator can keep it: ", status.message()));
+    }
     if (!status.ok() && !std::exchange(failing_, true)) {
-      line = absl::StrCat("the coordinator's state cannot be kept, the job goes on without: ",
-                          status.message());
+      line = kept.ok()
+                 ? absl::StrCat("the coordinator's state cannot be kept, the job goes on without: ",
+                                status.message())
+                 : std::string(kept.message());
     }
     for (Held& held : std::exchange(held_, {})) {
       // One try is enough; what came after it waits for the next.
@@ -92,7 +103,7 @@ StateWriter::Answers StateWriter::Store(bool sync) {
     }
   }
   if (!line.empty()) options_.say(line);
-  return answers;
+  for (const Answer& give : answers) give(kept);
 }
 
 void StateWriter::Stop() {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/mutex.h"
@@ -25,12 +26,18 @@ namespace torchps {
 // the state is tried again every second. A coordinator that dies meanwhile comes back with an older
 // state, which costs work but never mixes two processes up (JobCoordinator::Restore).
 //
+// A disk that refuses the first state of all does not let the job begin: the answers that stand on
+// it are refused. A coordinator that died then would come back without the job and call it by
+// another id, which servers that had heard of this one would never take.
+//
 // Thread-safe. Gives the answers on its thread, or on that of Stop().
 class StateWriter {
  public:
   struct Options {
     // Outlives this.
     CoordinatorStore* store = nullptr;
+    // Whether a synced state of the job is in the store already.
+    bool has_state = false;
     // The present state; called on the writer's thread, under none of its locks.
     std::function<CoordinatorState()> snapshot;
     // Takes the sentences.
@@ -40,7 +47,10 @@ class StateWriter {
     // From a change to its sync, and from one failed try to the next.
     absl::Duration pause = absl::Seconds(1);
   };
-  using Answers = std::vector<std::function<void()>>;
+  // Gives an answer. Not OK: the job is not kept, and this, UNAVAILABLE, is to be said instead by
+  // whoever can.
+  using Answer = std::function<void(const absl::Status& kept)>;
+  using Answers = std::vector<Answer>;
 
   explicit StateWriter(Options options);
   ~StateWriter() { Stop(); }
@@ -55,8 +65,8 @@ class StateWriter {
 
  private:
   void Run();
-  // Stores the present state, whatever comes of it; the answers that may go now.
-  Answers Store(bool sync) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Stores the present state, whatever comes of it, and gives the answers that may go now.
+  void Store(bool sync) ABSL_LOCKS_EXCLUDED(mutex_);
 
   struct Held {
     uint64_t revision = 0;
@@ -70,6 +80,7 @@ class StateWriter {
   // What was ever held for; of that, what must be synced before it goes.
   uint64_t wanted_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t wanted_synced_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool has_state_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t stored_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t synced_ ABSL_GUARDED_BY(mutex_) = 0;
   bool failing_ ABSL_GUARDED_BY(mutex_) = false;

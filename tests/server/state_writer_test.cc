@@ -27,8 +27,14 @@ class StateWriterTest : public ::testing::Test {
     auto store = CoordinatorStore::Open(&files_, "/data");
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
+    Begin(/*has_state=*/false);
+  }
+
+  void Begin(bool has_state) {
+    writer_ = nullptr;
     StateWriter::Options options;
     options.store = store_.get();
+    options.has_state = has_state;
     options.snapshot = [this] {
       CoordinatorState state;
       state.set_job_id(1);
@@ -46,11 +52,26 @@ class StateWriterTest : public ::testing::Test {
 
   // An answer that looks what is stored when it is given.
   StateWriter::Answers Answer() {
-    return {[this] {
+    return {[this](const absl::Status& kept) {
+      {
+        MutexLock lock(&mutex_);
+        kept_ = kept;
+      }
       const auto state = store_->Load();
       stored_when_given_ =
           state.ok() && state->has_value() ? static_cast<int64_t>((*state)->revision()) : -1;
     }};
+  }
+  absl::Status kept() {
+    MutexLock lock(&mutex_);
+    return kept_;
+  }
+  void FillDisk() {
+    files_.SetFaultHook([](FaultyFileSystem::Operation operation,
+                           const std::string&) -> std::optional<FaultyFileSystem::Fault> {
+      if (operation != FaultyFileSystem::Operation::kWrite) return std::nullopt;
+      return FaultyFileSystem::Fault{ENOSPC, 0};
+    });
   }
   int64_t Stored() const {
     const auto state = store_->Load();
@@ -67,6 +88,7 @@ class StateWriterTest : public ::testing::Test {
   std::atomic<uint64_t> revision_{0};
   std::atomic<int64_t> stored_when_given_{-2};
   Mutex mutex_;
+  absl::Status kept_;
   std::vector<std::string> lines_;
   std::unique_ptr<StateWriter> writer_;
 };
@@ -108,25 +130,46 @@ TEST_F(StateWriterTest, AllIsSyncedSoonAndWhenItStops) {
 }
 
 TEST_F(StateWriterTest, AFullDiskStopsNobodyAndIsToldOnce) {
-  std::atomic<bool> full{true};
-  files_.SetFaultHook([&full](FaultyFileSystem::Operation operation,
-                              const std::string&) -> std::optional<FaultyFileSystem::Fault> {
-    if (!full || operation != FaultyFileSystem::Operation::kWrite) return std::nullopt;
-    return FaultyFileSystem::Fault{ENOSPC, 0};
-  });
+  Begin(/*has_state=*/true);
+  FillDisk();
   for (const uint64_t revision : {1, 2, 3}) {
     revision_ = revision;
     stored_when_given_ = -2;
     writer_->Hold(revision, revision, Answer());
     ASSERT_TRUE(Eventually([this] { return stored_when_given_ != -2; }));
     EXPECT_EQ(stored_when_given_, -1);
+    EXPECT_EQ(kept(), absl::OkStatus());
   }
   ASSERT_EQ(lines().size(), 1u);
   EXPECT_THAT(lines()[0], HasSubstr("No space left on device"));
-  full = false;
+  files_.SetFaultHook(nullptr);
   ASSERT_TRUE(Eventually([this] { return lines().size() == 2; })) << "it is tried again by itself";
   EXPECT_EQ(lines()[1], "the coordinator's state is kept again");
   EXPECT_EQ(Stored(), 3);
+}
+
+TEST_F(StateWriterTest, AJobThatCannotBeKeptAtAllIsRefused) {
+  FillDisk();
+  revision_ = 1;
+  writer_->Hold(1, 1, Answer());
+  ASSERT_TRUE(Eventually([this] { return stored_when_given_ != -2; }));
+  EXPECT_TRUE(absl::IsUnavailable(kept())) << kept();
+  EXPECT_THAT(std::string(kept().message()), HasSubstr("No space left on device"));
+  EXPECT_THAT(lines(), ElementsAre(std::string(kept().message())));
+  files_.SetFaultHook(nullptr);
+  // Who asks again is answered, and from now on a disk that refuses stops nobody.
+  stored_when_given_ = -2;
+  writer_->Hold(1, 1, Answer());
+  ASSERT_TRUE(Eventually([this] { return stored_when_given_ != -2; }));
+  EXPECT_EQ(stored_when_given_, 1);
+  EXPECT_EQ(kept(), absl::OkStatus());
+  FillDisk();
+  revision_ = 2;
+  stored_when_given_ = -2;
+  writer_->Hold(2, 2, Answer());
+  ASSERT_TRUE(Eventually([this] { return stored_when_given_ != -2; }));
+  EXPECT_EQ(stored_when_given_, 1);
+  EXPECT_EQ(kept(), absl::OkStatus());
   files_.SetFaultHook(nullptr);
 }
 

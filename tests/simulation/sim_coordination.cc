@@ -25,6 +25,7 @@ void SimServer::StartCoordinator() {
   options.has_directory = scenario_->durable();
   coordinator_ = std::make_unique<JobCoordinator>(options);
   synced_revision_ = 0;
+  has_state_ = false;
   last_sync_ = world_->now();
   if (!scenario_->durable()) return;
   absl::StatusOr<std::unique_ptr<CoordinatorStore>> store =
@@ -47,6 +48,8 @@ void SimServer::StartCoordinator() {
     books_->OnRestored(0);
     return;
   }
+  has_state_ = store_->Sync().ok();
+  if (!process_.alive()) return;
   const absl::Status restored =
       coordinator_->Restore(**state, JobCoordinator::Return::kInPlace, world_->now());
   if (!restored.ok()) {
@@ -63,14 +66,14 @@ JobStatus SimServer::Status() {
   coordinator_->GetJobStatus(
       JobStatusRequest(), world_->now(),
       [&status](const absl::StatusOr<JobStatus>& reply) { status = *reply; });
-  for (const Answer& give : coordinator_->TakeReady()) give();
+  for (const std::function<void()>& give : coordinator_->TakeReady()) give();
   return status;
 }
 
 void SimServer::AfterCoordination() {
-  for (const Answer& give : coordinator_->TakeReady()) give();
+  for (const std::function<void()>& give : coordinator_->TakeReady()) give();
   if (store_ == nullptr || !coordinator_->durable()) {
-    for (const Answer& give : std::exchange(held_, {})) give();
+    GiveHeld(absl::OkStatus());
     return;
   }
   if (held_.empty() || std::exchange(keeping_state_, true)) return;
@@ -91,9 +94,18 @@ void SimServer::KeepState() {
   if (written.ok() && sync) {
     synced_revision_ = state.revision();
     last_sync_ = world_->now();
+    has_state_ = true;
+  }
+  if (!written.ok() && !has_state_) {
+    GiveHeld(absl::UnavailableError(written.message()));
+    return;
   }
   told_revision_ = state.revision();
-  for (const Answer& give : std::exchange(held_, {})) give();
+  GiveHeld(absl::OkStatus());
+}
+
+void SimServer::GiveHeld(const absl::Status& kept) {
+  for (const Answer& give : std::exchange(held_, {})) give(kept);
 }
 
 void SimServer::Conduct(const JobCoordinator::CheckpointPlan& plan) {

@@ -86,7 +86,9 @@ void SimServer::Tick() {
     coordinator_->Tick(world_->now());
     if (std::optional<JobCoordinator::CheckpointPlan> plan =
             coordinator_->BeginCheckpoint(world_->now())) {
-      Hold([this, plan = *std::move(plan)] { Conduct(plan); });
+      Hold([this, plan = *std::move(plan)](const absl::Status& kept) {
+        if (kept.ok()) Conduct(plan);
+      });
     }
     AfterCoordination();
   }
@@ -367,7 +369,7 @@ void SimServer::WriteLog() {
 void SimServer::AwaitStart(const Arrival& arrival, const AwaitStartRequest& request) {
   const JobCoordinator::ParkedCall parked = coordinator_->AwaitStart(
       request, world_->now(), [this, arrival](const absl::StatusOr<AwaitStartReply>& reply) {
-        Hold([arrival, reply] { arrival->Answer(reply); });
+        Hold([arrival, reply](const absl::Status&) { arrival->Answer(reply); });
       });
   if (parked != 0) {
     arrival->OnCancel([this, parked] { coordinator_->CancelParked(parked); });
@@ -383,7 +385,7 @@ void SimServer::NextWork(const Arrival& arrival, const NextWorkRequest& request)
         if (reply.ok() && reply->has_lease()) {
           books_->OnLease(request.slot(), request.incarnation(), reply->lease());
         }
-        Hold([arrival, reply] { arrival->Answer(reply); });
+        Hold([arrival, reply](const absl::Status&) { arrival->Answer(reply); });
       });
   if (parked != 0) {
     arrival->OnCancel([this, parked] { coordinator_->CancelParked(parked); });

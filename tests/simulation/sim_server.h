@@ -83,7 +83,9 @@ class SimServer {
               absl::StatusOr<Response> (JobCoordinator::*method)(const Request&, absl::Duration),
               const Request& request) {
     const absl::StatusOr<Response> response = (coordinator_.get()->*method)(request, world_->now());
-    Hold([arrival, response] { arrival->Answer(response); });
+    Hold([arrival, response](const absl::Status& kept) {
+      arrival->Answer(kept.ok() ? response : absl::StatusOr<Response>(kept));
+    });
     AfterCoordination();
   }
   void AwaitStart(const Arrival& arrival, const AwaitStartRequest& request);
@@ -92,7 +94,8 @@ class SimServer {
   JobStatus Status();
 
  private:
-  using Answer = std::function<void()>;
+  // As StateWriter's.
+  using Answer = std::function<void(const absl::Status& kept)>;
   // A checkpoint under way, as CheckpointConductor takes it.
   struct Conducted {
     JobCoordinator::CheckpointPlan plan;
@@ -117,6 +120,7 @@ class SimServer {
 
   // An answer of the coordinator: given when what it stands on is kept.
   void Hold(Answer answer) { held_.push_back(std::move(answer)); }
+  void GiveHeld(const absl::Status& kept);
   // Takes the coordinator's answers, keeps its state in a while.
   void AfterCoordination();
   void KeepState();
@@ -149,6 +153,7 @@ class SimServer {
   std::unique_ptr<JobCoordinator> coordinator_;
   bool writing_log_ = false;
   bool keeping_state_ = false;
+  bool has_state_ = false;  // synced
   uint64_t synced_revision_ = 0;
   absl::Duration last_sync_;
   std::vector<Answer> held_;
