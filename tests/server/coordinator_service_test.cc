@@ -1,0 +1,121 @@
+// What the coordinator's shell says where its disk says no.
+
+#include <grpcpp/grpcpp.h>
+
+#include <cerrno>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/time/clock.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/coordinator.grpc.pb.h"
+#include "proto/grpc_process.h"
+#include "proto/status_codec.h"
+#include "server/server.h"
+#include "tests/testing/faulty_file_system.h"
+#include "tests/testing/plain_worker.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+
+JoinRequest Job() {
+  JoinRequest request;
+  request.set_protocol_version(kProtocolVersion);
+  JobSpec& job = *request.mutable_job();
+  job.set_workers(2);
+  job.mutable_training()->set_epochs(1);
+  job.mutable_training()->set_batch_size(4);
+  job.mutable_optimizer()->mutable_sgd();
+  job.mutable_optimizer()->set_learning_rate(0.1);
+  SegmentProto& segment = *request.mutable_layout()->add_segment();
+  segment.set_name("weight");
+  segment.add_shape(3);
+  segment.set_group(-1);
+  request.set_wanted_slot(-1);
+  request.set_train_samples(100);
+  request.set_server_count(1);
+  return request;
+}
+
+// A server that coordinates, in a process of which the disk may refuse and that may be killed.
+class CoordinatorServiceTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { PrepareGrpcProcess(); }
+
+  void SetUp() override { Start(); }
+
+  void Start() {
+    Server::Options options;
+    options.clock = &clock_;
+    options.seed = ++lives_;
+    options.files = &files_;
+    options.dir = "/ps";
+    auto server = Server::Start(options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    stub_ = Coordinator::NewStub(PlainChannel(server_->address()));
+  }
+
+  // Nothing that the process does at its end reaches the disk.
+  void Kill() {
+    stub_ = nullptr;
+    files_.PowerOffAt(1);
+    server_ = nullptr;
+    files_.SetFaultHook(nullptr);
+    files_.Crash(/*seed=*/lives_);
+  }
+
+  void RefuseWrites() {
+    files_.SetFaultHook([](FaultyFileSystem::Operation operation,
+                           const std::string&) -> std::optional<FaultyFileSystem::Fault> {
+      if (operation != FaultyFileSystem::Operation::kWrite) return std::nullopt;
+      return FaultyFileSystem::Fault{ENOSPC, 0};
+    });
+  }
+
+  absl::StatusOr<JoinReply> Join(uint64_t nonce) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(20)));
+    JoinRequest request = Job();
+    request.set_nonce(nonce);
+    JoinReply reply;
+    const absl::Status status = FromGrpcStatus(stub_->Join(&context, request, &reply));
+    if (!status.ok()) return status;
+    return reply;
+  }
+
+  FaultyFileSystem files_;
+  SteadyClock clock_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<Coordinator::Stub> stub_;
+  uint64_t lives_ = 0;
+};
+
+TEST_F(CoordinatorServiceTest, WhoWasToldOfAJobFindsItAgain) {
+  RefuseWrites();
+  const auto refused = Join(/*nonce=*/7);
+  ASSERT_TRUE(absl::IsUnavailable(refused.status())) << refused.status();
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("No space left on device"));
+  files_.SetFaultHook(nullptr);
+  const auto first = Join(/*nonce=*/7);
+  ASSERT_TRUE(first.ok()) << first.status();
+  // From now on it is the other way round: the job goes on, whatever the disk says.
+  RefuseWrites();
+  const auto second = Join(/*nonce=*/8);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->job_id(), first->job_id());
+  Kill();
+  Start();
+  const auto later = Join(/*nonce=*/9);
+  ASSERT_TRUE(later.ok()) << later.status();
+  EXPECT_EQ(later->job_id(), first->job_id());
+}
+
+}  // namespace
+}  // namespace torchps
