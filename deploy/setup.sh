@@ -41,8 +41,8 @@ TEST_PACKAGES="
 libgtest-dev           tests
 libgmock-dev           tests
 libbenchmark-dev       benchmarks
-clang-14               checks the lock annotations, fuzzes
-libclang-rt-14-dev     libFuzzer
+clang-14               checks the lock annotations, sanitizes, fuzzes
+libclang-rt-14-dev     AddressSanitizer and libFuzzer
 python3                reads the results of the tests
 python3-torch          opens what psctl exports
 "

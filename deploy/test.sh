@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# From a bare Debian 12 to a judgement: installs what is missing, runs every test, then the static
-# analysis of the locks and the sanitizers on everything that does not need libtorch.
+# From a bare Debian 12 to a judgement: installs what is missing, runs every test, then those that do
+# not need libtorch twice more: under AddressSanitizer and UndefinedBehaviorSanitizer, compiled by
+# clang with its analysis of the locks, and under ThreadSanitizer.
 #
 #   deploy/test.sh [--quick]        --quick: the tests only, no analysis and no sanitizers
 #
 # The last line is 'N passed, N failed'. Each test target counts once for each configuration it
-# runs in, the analysis of the locks counts as one; a target that does not compile has failed.
+# runs in; a target that does not compile, or whose locks the analysis objects to, has failed.
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -79,16 +80,8 @@ run_tests() {
 run_tests tests manual
 
 if ! $quick; then
-  say "lock analysis"
-  started=$SECONDS
-  if bazel build --jobs="$(compile_jobs)" --keep_going --noshow_progress --curses=no \
-    --config=thread_safety //...; then
-    note "lock analysis" 1 0 $((SECONDS - started))
-  else
-    note "lock analysis" 0 1 $((SECONDS - started))
-  fi
   without_libtorch=(--build_tag_filters=-libtorch --test_tag_filters=-libtorch)
-  run_tests asan "manual|libtorch" --config=asan "${without_libtorch[@]}"
+  run_tests "asan, locks" "manual|libtorch" --config=asan "${without_libtorch[@]}"
   run_tests tsan "manual|libtorch" --config=tsan "${without_libtorch[@]}"
 fi
 
