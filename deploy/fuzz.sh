@@ -11,19 +11,24 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 seconds="${1:-60}"
-[[ "$seconds" =~ ^[0-9]+$ ]] || die "'$seconds' is not a number of seconds."
+# 0 would be for ever to libFuzzer.
+[[ "$seconds" =~ ^[1-9][0-9]*$ ]] || die "'$seconds' is not a number of seconds, from 1."
 shift || true
+work="$(realpath -m "${TORCHPS_FUZZ_DIR:-$(mktemp -d)}")"
 cd "$TORCHPS_ROOT"
 targets=("$@")
 if [ "${#targets[@]}" = 0 ]; then
   for corpus in tests/fuzz/corpus/*/; do targets+=("$(basename "$corpus")"); done
 fi
-work="${TORCHPS_FUZZ_DIR:-$(mktemp -d)}"
 # shellcheck disable=SC2206
 bazel=(bazel ${TORCHPS_BAZEL_STARTUP:-})
 
 labels=()
-for target in "${targets[@]}"; do labels+=("//tests/fuzz:${target}_fuzzer"); done
+for target in "${targets[@]}"; do
+  [ -d "tests/fuzz/corpus/$target" ] ||
+    die "there is no target '$target': expected one of $(cd tests/fuzz/corpus && echo *)."
+  labels+=("//tests/fuzz:${target}_fuzzer")
+done
 "${bazel[@]}" build --jobs="$(compile_jobs)" --noshow_progress --curses=no --config=fuzz \
   "${labels[@]}" || die "the fuzz targets do not compile."
 binaries="$("${bazel[@]}" info --config=fuzz bazel-bin 2>/dev/null)/tests/fuzz"
@@ -48,5 +53,6 @@ for target in "${targets[@]}"; do
     tail -n 40 "$log" >&2
   fi
 done
+say "what was found is in $work"
 echo "$executions executions, $failed failed"
 [ "$failed" = 0 ]
