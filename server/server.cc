@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "proto/frame_codec.h"
 #include "security/credentials.h"
 #include "server/rpc/completion_tag.h"
+#include "server/rpc/receive_window.h"
 
 namespace torchps {
 namespace {
@@ -27,6 +29,13 @@ constexpr absl::Duration kDrainTime = absl::Milliseconds(200);
 
 // Far more than a handshake takes, on a busy machine and over a slow link.
 constexpr int kHandshakeTimeoutMs = 10'000;
+
+// More brings nothing on a loopback, where the most is to be had; less is gRPC's own least.
+constexpr int64_t kMaxWindowBytes = int64_t{4} << 20;
+constexpr int64_t kMinWindowBytes = int64_t{64} << 10;
+
+// So many share the windows until it is known how many there are.
+constexpr int kWorkersBeforeJob = 32;
 
 // The largest that HTTP/2 knows.
 constexpr int kMaxHttp2FrameBytes = (1 << 24) - 1;
@@ -186,10 +195,10 @@ absl::Status Server::Listen() {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
-  // What a worker may send before anybody reads is to stay small, for a server has many workers:
-  // gRPC's estimate of the bandwidth would let it grow to many MiB for each of them. A frame that
-  // is being read gets a window of its own. Without the estimate HTTP/2 frames must be let grow.
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  // What workers may send before anybody reads is bounded for all of them together. A frame that is
+  // being read gets a window of its own. Without the estimate HTTP/2 frames must be let grow.
+  ShareReceiveWindow();
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, CanSetReceiveWindow() ? 1 : 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxHttp2FrameBytes);
   builder.SetMaxReceiveMessageSize(kMaxFrameBytes);
   builder.SetMaxSendMessageSize(kMaxFrameBytes);
@@ -239,6 +248,12 @@ void Server::Poll() {
   }
 }
 
+void Server::ShareReceiveWindow() const {
+  const HostedJob* const job = parameter_server_.job();
+  const int workers = job == nullptr ? kWorkersBeforeJob : job->spec().workers();
+  SetReceiveWindow(std::clamp(options_.unread_bytes / workers, kMinWindowBytes, kMaxWindowBytes));
+}
+
 void Server::WatchLeases() {
   MutexLock lock(&mutex_);
   for (int check = 1; !stopping_; ++check) {
@@ -246,6 +261,7 @@ void Server::WatchLeases() {
     if (stopping_) return;
     mutex_.Unlock();
     if (check % kLeaseChecksPerSocketCheck == 0) UseCubicOnLoopback(port_);
+    ShareReceiveWindow();
     if (HostedJob* const job = parameter_server_.job(); job != nullptr) job->ExpireLeases();
     coordinator_service_.Tick();
     mutex_.Lock();

@@ -59,9 +59,11 @@ class Server {
     // that cannot keep up does to its workers.
     double slow = 1;
     // What the server holds at most, for all workers together, of frames that are being received
-    // or applied, and of copies of blocks that are being sent. With gRPC's own and the allocator's
-    // share this keeps a server within 96 MiB beside its model, at blocks of 1 MiB and 32 workers.
-    int64_t receive_bytes = int64_t{24} << 20;
+    // or applied, of what workers have sent ahead of that (rpc/receive_window.h; each an equal
+    // part), and of copies of blocks that are being sent. With gRPC's own and the allocator's share
+    // this keeps a server within 96 MiB beside its model, at blocks of 1 MiB and 32 workers.
+    int64_t receive_bytes = int64_t{16} << 20;
+    int64_t unread_bytes = int64_t{16} << 20;
     int64_t send_bytes = int64_t{24} << 20;
     // Draws the names of this server's life, job and incarnations.
     uint64_t seed = 1;
@@ -112,6 +114,8 @@ class Server {
   absl::Status MakeDoor();
   void Poll();
   void WatchLeases();
+  // Divides `unread_bytes` among the workers that the job has.
+  void ShareReceiveWindow() const;
 
   const Options options_;
   const std::unique_ptr<FileSystem> own_files_;
