@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/loopback_sockets.h"
 #include "proto/frame_codec.h"
+#include "proto/next_event.h"
 #include "security/credentials.h"
 #include "server/rpc/completion_tag.h"
 #include "server/rpc/receive_window.h"
@@ -240,7 +241,10 @@ void Server::Poll() {
       do {
         if (tag != nullptr) tag->Proceed(ok);
         void* next = nullptr;
-        if (!queue_->Next(&next, &ok)) return;
+        if (NextEvent(queue_.get(), absl::InfiniteFuture(), &next, &ok) !=
+            grpc::CompletionQueue::GOT_EVENT) {
+          return;
+        }
         tag = static_cast<CompletionTag*>(next);
       } while (!tag->is_long());
     }

@@ -6,6 +6,7 @@
 #include "absl/time/clock.h"
 #include "common/check.h"
 #include "grpc/support/time.h"
+#include "proto/next_event.h"
 
 namespace torchps {
 
@@ -14,8 +15,7 @@ void CallLoop::Wake::Set(grpc::CompletionQueue* queue) {
   alarm_.Set(queue, gpr_inf_past(GPR_CLOCK_REALTIME), static_cast<QueueEvent*>(this));
 }
 
-CallLoop::CallLoop(const Clock* clock, StopLatch* stop, absl::Duration spin)
-    : clock_(clock), spin_(spin) {
+CallLoop::CallLoop(const Clock* clock, StopLatch* stop) : clock_(clock) {
   thread_ = std::thread([this] { Run(); });
   // Rounds ask the latch themselves whenever they are advanced.
   on_stop_.emplace(stop, [this] { Post([] {}); });
@@ -68,17 +68,8 @@ void CallLoop::Run() {
 void CallLoop::AwaitEvent(absl::Duration wake_at) {
   void* tag = nullptr;
   bool ok = false;
-  auto next = grpc::CompletionQueue::TIMEOUT;
-  if (!rounds_.empty() && spin_ > absl::ZeroDuration()) {
-    const absl::Duration until = clock_->Now() + std::min(spin_, wake_at - clock_->Now());
-    do {
-      next = queue_.AsyncNext(&tag, &ok, gpr_inf_past(GPR_CLOCK_REALTIME));
-    } while (next == grpc::CompletionQueue::TIMEOUT && clock_->Now() < until);
-  }
-  if (next == grpc::CompletionQueue::TIMEOUT) {
-    const absl::Time deadline = absl::Now() + (wake_at - clock_->Now());
-    next = queue_.AsyncNext(&tag, &ok, absl::ToChronoTime(deadline));
-  }
+  const absl::Time deadline = absl::Now() + (wake_at - clock_->Now());
+  const auto next = NextEvent(&queue_, deadline, &tag, &ok);
   TPS_CHECK(next != grpc::CompletionQueue::SHUTDOWN, "the queue outlives the loop's thread");
   if (next == grpc::CompletionQueue::GOT_EVENT) static_cast<QueueEvent*>(tag)->Happened(ok);
 }

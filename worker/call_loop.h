@@ -25,8 +25,7 @@ namespace torchps {
 // Begin() and Post() are thread-safe. Borrows clock and latch.
 class CallLoop {
  public:
-  // While a round is under way the thread polls for `spin` after each event before it sleeps.
-  CallLoop(const Clock* clock, StopLatch* stop, absl::Duration spin = absl::ZeroDuration());
+  CallLoop(const Clock* clock, StopLatch* stop);
   // REQUIRES: every round has finished, and nobody posts any more.
   ~CallLoop();
   CallLoop(const CallLoop&) = delete;
@@ -63,7 +62,6 @@ class CallLoop {
   void AwaitEvent(absl::Duration wake_at);
 
   const Clock* const clock_;
-  const absl::Duration spin_;
   grpc::CompletionQueue queue_;
   Wake wake_{this};
 
