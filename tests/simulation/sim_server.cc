@@ -5,13 +5,24 @@
 
 #include "absl/strings/str_cat.h"
 #include "checkpoint/checkpoint_directory.h"
-#include "tests/testing/job_harness.h"
+#include "proto/encoding.h"
+#include "proto/frame_payload.h"
 
 namespace torchps::simulation {
 namespace {
 
 // As Server does it.
 constexpr absl::Duration kTick = absl::Milliseconds(100);
+
+// `length` times the same element.
+FramePayload PayloadOf(EncodingSpec::Kind encoding, int64_t length, float element) {
+  const std::vector<float> elements(length, element);
+  std::vector<uint8_t> bytes(EncodedBytes(encoding, length, /*fraction=*/0));
+  Encode(encoding, elements, /*fraction=*/0, bytes.data());
+  std::vector<grpc::Slice> slices;
+  slices.emplace_back(bytes.data(), bytes.size());
+  return FramePayload(std::move(slices), /*skipped_bytes=*/0, encoding);
+}
 
 }  // namespace
 
@@ -149,8 +160,10 @@ void SimServer::Push(const Arrival& arrival, const PushHeader& header, size_t in
   const float gradient =
       header.step == 0 ? 0.0f
                        : GradientOf(header.slot, header.incarnation, header.step, header.block);
+  const EncodingSpec::Kind encoding =
+      header.step == 0 ? EncodingSpec::FLOAT32 : scenario_->job.wire().push().kind();
   const FramePayload payload =
-      header.withheld ? FramePayload() : MakePayload(std::vector<float>(length, gradient));
+      header.withheld ? FramePayload() : PayloadOf(encoding, length, gradient);
   // Rounds of SYNC keep a ledger of their own beside; the fault is one of ASYNC.
   if (fault_ == Fault::kSkipLedgerCheck && !scenario_->synchronous() && header.step > 0) {
     ForgetStep(world_->clock(), &(*job)->store(), header.block, header.slot, header.step);
