@@ -356,11 +356,23 @@ absl::Status HostedJob::PushShared(const PushHeader& header) {
 
 HostedJob::ParkedId HostedJob::FinishPush(SlotId slot, Incarnation incarnation, Step step,
                                           PushDone done) {
-  ParkedId id = 0;
   {
     MutexLock lock(&mutex_);
     // A slot that pushes is alive; one that was taken over meanwhile is refused by other calls.
     clocks_.Renew(slot, incarnation, clock_->Now()).IgnoreError();
+  }
+  // A process that was taken over may greet a restarted server before its successor does. What its
+  // successor has pushed stands in the ledger, and does not say that this step was ever complete.
+  if (step > 0 && restored_.has_value()) {
+    if (const Step last = store_->LastStep(slot); last > step) {
+      done(absl::AbortedError(absl::StrCat("slot ", slot, " has pushed step ", last, " since step ",
+                                           step, ", by another process that has taken it over")));
+      return 0;
+    }
+  }
+  ParkedId id = 0;
+  {
+    MutexLock lock(&mutex_);
     id = ++last_finished_push_;
     FinishedPush& push = finished_pushes_[id];
     push = {slot, incarnation, step, std::move(done), /*round=*/0};

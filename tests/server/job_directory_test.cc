@@ -137,6 +137,18 @@ TEST(JobDirectoryTest, WhatWasToldToBeLostNeverComesBack) {
   EXPECT_EQ(life.harness->Value(0), -3.0f);
 }
 
+// Its successor's steps are in the ledger, which does not say that its own was ever complete.
+TEST(JobDirectoryTest, AProcessThatWasTakenOverIsNotToldThatItsStepIsApplied) {
+  FaultyFileSystem files;
+  TakeTwo(&files);
+  files.Crash(/*seed=*/1);
+  Life life(&files, "");
+  EXPECT_TRUE(absl::IsAborted(life.Push(2, 1.0f)));
+  EXPECT_EQ(life.Push(3, 1.0f), absl::OkStatus()) << "a repeat of the last one";
+  EXPECT_EQ(life.Push(4, 1.0f), absl::OkStatus());
+  EXPECT_EQ(life.harness->Value(0), -4.0f);
+}
+
 // The checkpoint is ahead of the log, which could not be written, and its manifest is there without
 // the sync that was to follow.
 TEST(JobDirectoryTest, ACheckpointThatALogGoesOnFromSurvivesAPowerCut) {

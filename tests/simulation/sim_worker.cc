@@ -198,8 +198,7 @@ void SimWorker::Conclude(const RoundPointer& round, int server, const absl::Stat
     const auto greet = std::make_shared<Then>();
     *greet = [this, round, server, greet_again = std::weak_ptr<Then>(greet)] {
       const std::shared_ptr<Then> again = greet_again.lock();
-      Greet(server, [this, round, server, again](const absl::Status& greeted) {
-        if (round->dropped) return;
+      Greet(server, round, [this, round, server, again](const absl::Status& greeted) {
         if (greeted.ok()) {
           Try(round, server);
         } else if (MayRetry(greeted)) {
@@ -228,7 +227,7 @@ void SimWorker::Done(const TransferPointer& transfer) {
   if (const Then then = std::exchange(transfer->waiting, nullptr)) then();
 }
 
-void SimWorker::Greet(int server, Ended ended) {
+void SimWorker::Greet(int server, const RoundPointer& round, Ended ended) {
   HelloRequest request;
   request.set_protocol_version(kProtocolVersion);
   *request.mutable_job() = joined_.job();
@@ -242,7 +241,8 @@ void SimWorker::Greet(int server, Ended ended) {
   network_->Call<HelloReply>(
       &process_, to->process(), kPromptTimeout,
       {[to, request](const SimServer::Arrival& arrival) { to->Hello(arrival, request); }},
-      [this, server, ended = std::move(ended)](const absl::StatusOr<HelloReply>& reply) {
+      [this, server, round, ended = std::move(ended)](const absl::StatusOr<HelloReply>& reply) {
+        if (round != nullptr && round->dropped) return;
         if (reply.ok()) TakeHello(server, *reply);
         if (process_.alive()) ended(reply.status());
       });
@@ -290,7 +290,9 @@ void SimWorker::Enter(Then then) {
   }
   Round round;
   round.forgotten = Forgotten::kFail;
-  round.attempt = [this](int server, Ended ended) { Greet(server, std::move(ended)); };
+  round.attempt = [this](int server, Ended ended) {
+    Greet(server, /*round=*/nullptr, std::move(ended));
+  };
   round.then = [this, then = std::move(then)] {
     for (const Server& known : known_) clock_ = std::max(clock_, known.start_clock);
     entered_ = true;
@@ -386,7 +388,7 @@ void SimWorker::Evaluate(int epoch) {
   const Then read = [this, evaluate] {
     const TransferPointer pull = BeginPull(clock_, /*ahead=*/false, /*read_only=*/true);
     WhenDone(pull, [this, evaluate] {
-      if (scenario_->synchronous()) {
+      if (entered_) {
         evaluate();
       } else {
         // A server that came back was greeted for it.

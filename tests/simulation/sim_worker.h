@@ -77,7 +77,8 @@ class SimWorker {
 
   void Join();
   void Enter(Then then);
-  void Greet(int server, Ended ended);
+  // For `round`, if any: who drops it drops the call, and hears of no answer.
+  void Greet(int server, const RoundPointer& round, Ended ended);
   void TakeHello(int server, const HelloReply& reply);
   void TakeRestored(int server, const HelloReply& reply);
   void AwaitStart(bool initialized);
