@@ -284,8 +284,9 @@ absl::Status Trainer::Evaluate(int epoch) {
   const absl::StatusOr<PullResult> pull =
       options_.parameters->Pull(clock_, /*read_only=*/true, options_.model->values(), &held_);
   if (!pull.ok()) return pull.status();
-  // A server that was restarted meanwhile was greeted, and would wait for this slot.
-  if (!sync_) {
+  // A server that was restarted meanwhile was greeted, and would wait for this slot; in SYNC that
+  // is one that had nothing to do and was outside already.
+  if (!entered_) {
     if (absl::Status status = LeaveServers(); !status.ok()) return status;
   }
   if (absl::Status status = options_.model->ToDevice(); !status.ok()) return status;
