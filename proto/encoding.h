@@ -18,16 +18,6 @@ namespace torchps {
 
 // INT8: elements that share a scale.
 inline constexpr int64_t kInt8GroupElements = 1024;
-// INT8: the largest scale. 128 times it is finite, so a group holds no byte that is none.
-inline constexpr float kLargestInt8Scale = 0x1.fffffep+120f;
-
-// TOP_K: one element that is sent.
-struct TopKEntry {
-  uint32_t index = 0;
-  float value = 0;
-};
-inline constexpr size_t kTopKEntryBytes = 8;
-TopKEntry ReadTopKEntry(const uint8_t* bytes);
 
 // The bytes that hold an index of whole elements without being cut: an element, a group, an entry.
 size_t EncodingUnitBytes(EncodingSpec::Kind kind);

@@ -9,6 +9,8 @@
 #include "common/check.h"
 #include "common/finite_check.h"
 #include "proto/encoding.h"
+#include "proto/encoding_elements.h"
+#include "proto/top_k.h"
 
 namespace torchps {
 namespace {
@@ -95,10 +97,10 @@ absl::Status FramePayload::CheckScales() const {
       float scale;
       std::memcpy(&scale, piece.data() + at, sizeof(scale));
       // Written so that a NaN is outside.
-      if (!(scale >= 0 && scale <= kLargestInt8Scale) && status.ok()) {
+      if (!(scale >= 0 && scale <= Int8Scale::kLargest) && status.ok()) {
         status = absl::InvalidArgumentError(
             absl::StrCat("the INT8 scale of elements ", group * kInt8GroupElements,
-                         " and following is ", scale, "; expected 0 to ", kLargestInt8Scale));
+                         " and following is ", scale, "; expected 0 to ", Int8Scale::kLargest));
       }
     }
   });

@@ -7,6 +7,8 @@
 #include "common/finite_check.h"
 #include "common/instruction_set.h"
 #include "proto/encoding.h"
+#include "proto/residual_encoding.h"
+#include "proto/top_k.h"
 
 namespace torchps {
 namespace {
@@ -18,21 +20,9 @@ struct AddLoop {
   }
 };
 
-struct SubtractLoop {
-  [[gnu::always_inline]] static void Run(const float* __restrict terms, float* __restrict sums,
-                                         int64_t n) {
-    for (int64_t i = 0; i < n; ++i) sums[i] -= terms[i];
-  }
-};
-
 void Add(absl::Span<const float> terms, absl::Span<float> sums) {
   RunVectorised<AddLoop>(BestInstructionSet(), terms.data(), sums.data(),
                          static_cast<int64_t>(sums.size()));
-}
-
-void Subtract(absl::Span<const float> terms, absl::Span<float> sums) {
-  RunVectorised<SubtractLoop>(BestInstructionSet(), terms.data(), sums.data(),
-                              static_cast<int64_t>(sums.size()));
 }
 
 // Calls visit(begin, length, first byte, bytes) for pieces of a block that are encoded by
@@ -84,26 +74,7 @@ absl::Span<const uint8_t> ErrorFeedback::Encode(BlockId block, Step step,
   if (sent.step == step) return sent.bytes;
   sent.step = step;
   sent.taken_back = false;
-  uint8_t* const bytes = sent.bytes.data();
-  if (encoding_ == EncodingSpec::TOP_K) {
-    Add(gradient, residual);
-    torchps::Encode(encoding_, residual, fraction_, bytes);
-    for (size_t at = 0; at < sent.bytes.size(); at += kTopKEntryBytes) {
-      residual[ReadTopKEntry(bytes + at).index] = 0;
-    }
-    return sent.bytes;
-  }
-  // The rest of a rounding is a float itself, so nothing is lost here.
-  ForEachPiece(encoding_, residual.size(),
-               [&](size_t begin, size_t length, size_t at, size_t piece_bytes) {
-                 float decoded[kInt8GroupElements];
-                 const absl::Span<float> rest = residual.subspan(begin, length);
-                 Add(gradient.subspan(begin, length), rest);
-                 torchps::Encode(encoding_, rest, fraction_, bytes + at);
-                 Decode(encoding_, absl::MakeConstSpan(bytes + at, piece_bytes),
-                        absl::MakeSpan(decoded, length));
-                 Subtract(absl::MakeConstSpan(decoded, length), rest);
-               });
+  EncodeKeepingRest(encoding_, gradient, fraction_, residual, sent.bytes.data());
   return sent.bytes;
 }
 

@@ -13,6 +13,7 @@
 #include "common/split_mix64.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/encoding_elements.h"
 #include "proto/frame_payload.h"
 #include "tests/proto/slicing.h"
 
@@ -303,7 +304,7 @@ TEST(Int8Test, RefusesAScaleThatCannotBe) {
     std::memcpy(&bytes[1028], &scale, sizeof(scale));
     return std::string(PayloadOf(EncodingSpec::INT8, bytes).Check(1500).message());
   };
-  EXPECT_EQ(check(kLargestInt8Scale), "");
+  EXPECT_EQ(check(Int8Scale::kLargest), "");
   EXPECT_THAT(check(-1.0f), HasSubstr("the INT8 scale of elements 1024 and following is -1"));
   EXPECT_THAT(check(kInfinity), HasSubstr("is inf; expected 0 to 2.65846e+36"));
   EXPECT_THAT(check(std::nanf("1")), HasSubstr("is nan"));

@@ -1,0 +1,139 @@
+// Measures: what a lossy encoding costs either end of a push, on one core and without a network.
+// The model is of 96 blocks of 1 MiB, larger than the caches. Told is `gradient`, GB/s of float32
+// gradient, whatever its encoded bytes are: a push cannot be faster than the slower of its ends.
+//
+//   worker: ErrorFeedback::Encode of every block, a new gradient each time, from memory.
+//   server: what a frame meets there: checked, looked at for numbers that are not finite, and
+//     applied by SGD. All blocks get the same payload, which is warm as it is from the network.
+//
+// bench/README.md has the command.
+
+#include <time.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "bench/data_plane/numbers.h"
+#include "benchmark/benchmark.h"
+#include "common/block_map.h"
+#include "common/check.h"
+#include "common/model_layout.h"
+#include "common/shared_block.h"
+#include "grpcpp/support/slice.h"
+#include "proto/encoding.h"
+#include "proto/frame_payload.h"
+#include "server/block.h"
+#include "server/block_updater.h"
+#include "worker/error_feedback.h"
+
+namespace torchps {
+namespace {
+
+constexpr int64_t kBlockBytes = 1 << 20;
+constexpr int64_t kBlocks = 96;
+constexpr int64_t kElements = kBlocks * kBlockBytes / static_cast<int64_t>(sizeof(float));
+
+EncodingSpec Spec(EncodingSpec::Kind kind) {
+  EncodingSpec spec;
+  spec.set_kind(kind);
+  spec.set_fraction(0.01);
+  return spec;
+}
+
+ModelLayout Layout() {
+  Segment all;
+  all.name = "all";
+  all.shape = {kElements};
+  return *ModelLayout::Create({all});
+}
+
+double ThreadSeconds() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// Runs `pass` over the whole model again and again.
+template <typename Pass>
+void Measure(benchmark::State& state, Pass pass) {
+  double seconds = 0;
+  int64_t passes = 0;
+  for (auto _ : state) {
+    const double begin = ThreadSeconds();
+    pass();
+    const double took = ThreadSeconds() - begin;
+    state.SetIterationTime(took);
+    seconds += took;
+    ++passes;
+  }
+  state.counters["gradient"] =
+      static_cast<double>(passes * kElements) * sizeof(float) / seconds / 1e9;
+}
+
+void Worker(benchmark::State& state, EncodingSpec::Kind kind) {
+  const BlockMap map = *BlockMap::Create(Layout(), kBlockBytes, /*servers=*/1);
+  const std::vector<float> gradient = SomeFloats(kElements);
+  ErrorFeedback feedback(map, Spec(kind));
+  Step step = 0;
+  Measure(state, [&] {
+    ++step;
+    for (const BlockRange& block : map.blocks()) {
+      benchmark::DoNotOptimize(feedback.Encode(
+          block.id, step, absl::MakeConstSpan(gradient).subspan(block.offset, block.length)));
+    }
+  });
+}
+
+void Server(benchmark::State& state, EncodingSpec::Kind kind) {
+  const ModelLayout layout = Layout();
+  const BlockMap map = *BlockMap::Create(layout, kBlockBytes, /*servers=*/1);
+  OptimizerSpec optimizer;
+  optimizer.set_learning_rate(1e-6);
+  optimizer.mutable_sgd();
+  const std::unique_ptr<BlockUpdater> updater = *BlockUpdater::Create(optimizer, layout, map);
+  std::vector<float> values = SomeFloats(kElements);
+  std::vector<SharedBlock> heads(map.blocks().size());
+  std::vector<std::unique_ptr<Block>> blocks;
+  for (const BlockRange& range : map.blocks()) {
+    blocks.push_back(std::make_unique<Block>(
+        range, absl::MakeSpan(values).subspan(range.offset, range.length), &heads[range.id]));
+    MutexLock lock(&blocks.back()->mutex);
+    updater->Allocate(blocks.back().get());
+  }
+  const int64_t length = map.blocks().front().length;
+  std::vector<uint8_t> bytes(EncodedBytes(kind, length, Spec(kind).fraction()));
+  Encode(kind, absl::MakeConstSpan(values).subspan(0, length), Spec(kind).fraction(), bytes.data());
+  const FramePayload payload({grpc::Slice(bytes.data(), bytes.size())}, 0, kind);
+  Measure(state, [&] {
+    for (const std::unique_ptr<Block>& block : blocks) {
+      TPS_CHECK(payload.Check(length).ok(), "a payload of ours is well formed");
+      TPS_CHECK(payload.FirstNonFinite() < 0, "and finite");
+      MutexLock lock(&block->mutex);
+      updater->Apply(block.get(), payload, /*rate_factor=*/1, /*share=*/1);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace torchps
+
+int main(int argc, char** argv) {
+  using torchps::EncodingSpec;
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  for (const EncodingSpec::Kind kind :
+       {EncodingSpec::FLOAT32, EncodingSpec::BFLOAT16, EncodingSpec::FLOAT16, EncodingSpec::INT8,
+        EncodingSpec::TOP_K}) {
+    const std::string name = EncodingSpec::Kind_Name(kind);
+    if (kind != EncodingSpec::FLOAT32) {
+      benchmark::RegisterBenchmark(("worker/" + name).c_str(), torchps::Worker, kind)
+          ->UseManualTime();
+    }
+    benchmark::RegisterBenchmark(("server/" + name).c_str(), torchps::Server, kind)
+        ->UseManualTime();
+  }
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
