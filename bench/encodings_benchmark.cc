@@ -10,6 +10,7 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "absl/types/span.h"
 #include "bench/data_plane/numbers.h"
 #include "benchmark/benchmark.h"
+#include "common/aligned_array.h"
 #include "common/block_map.h"
 #include "common/check.h"
 #include "common/model_layout.h"
@@ -74,7 +76,10 @@ void Measure(benchmark::State& state, Pass pass) {
 
 void Worker(benchmark::State& state, EncodingSpec::Kind kind) {
   const BlockMap map = *BlockMap::Create(Layout(), kBlockBytes, /*servers=*/1);
-  const std::vector<float> gradient = SomeFloats(kElements);
+  // Where torch's tensors begin.
+  AlignedArray<float> gradient(kElements);
+  const std::vector<float> numbers = SomeFloats(kElements);
+  std::copy(numbers.begin(), numbers.end(), gradient.begin());
   ErrorFeedback feedback(map, Spec(kind));
   Step step = 0;
   Measure(state, [&] {

@@ -57,7 +57,7 @@ ErrorFeedback::ErrorFeedback(const BlockMap& block_map, const EncodingSpec& enco
   TPS_CHECK(encoding_ != EncodingSpec::FLOAT32, "float32 loses nothing");
   for (const BlockRange& block : blocks_) {
     if (block.averaged) continue;
-    sent_[block.id].bytes.resize(EncodedBytes(encoding_, block.length, fraction_));
+    sent_[block.id].bytes = AlignedArray<uint8_t>(EncodedBytes(encoding_, block.length, fraction_));
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/aligned_array.h"
 #include "common/block_map.h"
 #include "common/ids.h"
 #include "proto/job.pb.h"
@@ -50,7 +51,7 @@ class ErrorFeedback {
   struct Sent {
     Step step = 0;
     bool taken_back = false;
-    std::vector<uint8_t> bytes;
+    AlignedArray<uint8_t> bytes;
   };
 
   absl::Span<float> ResidualOf(BlockId block);
@@ -58,7 +59,7 @@ class ErrorFeedback {
   const std::vector<BlockRange> blocks_;
   const EncodingSpec::Kind encoding_;
   const double fraction_;
-  std::vector<float> residual_;
+  AlignedArray<float> residual_;
   std::vector<Sent> sent_;  // by block
 };
 

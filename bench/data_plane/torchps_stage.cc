@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "bench/data_plane/numbers.h"
 #include "bench/data_plane/operation.h"
+#include "common/aligned_array.h"
 #include "common/block_map.h"
 #include "common/clock.h"
 #include "common/model_layout.h"
@@ -104,7 +105,7 @@ class TorchpsStage final : public Stage {
   StopLatch stop_;
   // The gradients lie in the segment where they are to be shared.
   std::unique_ptr<PushSegment> segment_;
-  std::vector<float> own_gradients_;
+  AlignedArray<float> own_gradients_;
   absl::Span<float> gradients_;
   std::vector<float> values_;
   std::unique_ptr<ParameterClient> client_;
@@ -152,13 +153,15 @@ absl::Status TorchpsStage::Join(const Scenario& scenario, const Place& place) {
   if (!client.ok()) return client.status();
   client_ = *std::move(client);
 
-  own_gradients_ = SomeFloats(layout->size());
-  gradients_ = absl::MakeSpan(own_gradients_);
   if (segment_ != nullptr) {
     gradients_ = segment_->gradients();
-    std::copy(own_gradients_.begin(), own_gradients_.end(), gradients_.begin());
-    own_gradients_ = {};
+  } else {
+    // Begins where torch's tensors do.
+    own_gradients_ = AlignedArray<float>(layout->size());
+    gradients_ = absl::MakeSpan(own_gradients_);
   }
+  const std::vector<float> numbers = SomeFloats(layout->size());
+  std::copy(numbers.begin(), numbers.end(), gradients_.begin());
   if (const absl::StatusOr<Step> greeted = client_->Hello(); !greeted.ok()) return greeted.status();
   const absl::StatusOr<ServerStatus> status = StatusOfServer0();
   if (!status.ok()) return status.status();
