@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <string>
 #include <utility>
@@ -12,7 +13,9 @@
 namespace torchps::simulation {
 
 // A process that can die and be frozen: what it means to do later happens only in the life in which
-// it meant to, and not while it is frozen.
+// it meant to, and not while it is frozen. What came while it was frozen happens in the order in
+// which it came, however often it is frozen again meanwhile, and before what comes later: a
+// connection never hands a call's frames over out of their order.
 //
 // Outlives every event of its world.
 class Process {
@@ -30,6 +33,7 @@ class Process {
     alive_ = true;
     ++life_;
     frozen_until_ = absl::ZeroDuration();
+    waiting_.clear();
   }
   void Die() { alive_ = false; }
   void Freeze(absl::Duration duration) {
@@ -46,21 +50,35 @@ class Process {
   // Runs `action` now, or when the process goes on, if it is still in `life` then.
   void Run(uint64_t life, std::function<void()> action) {
     if (!alive_ || life != life_) return;
-    if (world_->now() < frozen_until_) {
-      world_->After(
-          frozen_until_ - world_->now(),
-          [this, life, action = std::move(action)]() mutable { Run(life, std::move(action)); });
+    if (world_->now() >= frozen_until_ && waiting_.empty()) {
+      action();
       return;
     }
-    action();
+    waiting_.push_back(std::move(action));
+    RunOneWhenThawed();
   }
 
  private:
+  // One event for each action that waits, which runs whatever is the first by then.
+  void RunOneWhenThawed() {
+    world_->After(frozen_until_ - world_->now(), [this, life = life_] {
+      if (!alive_ || life != life_) return;
+      if (world_->now() < frozen_until_) {  // once more
+        RunOneWhenThawed();
+        return;
+      }
+      const std::function<void()> action = std::move(waiting_.front());
+      waiting_.pop_front();
+      action();
+    });
+  }
+
   World* const world_;
   const std::string name_;
   bool alive_ = false;
   uint64_t life_ = 0;
   absl::Duration frozen_until_;
+  std::deque<std::function<void()>> waiting_;  // in the order in which it came
 };
 
 }  // namespace torchps::simulation
