@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "absl/strings/strip.h"
 #include "checkpoint/file_system.h"
 #include "common/file_descriptor.h"
+#include "common/mutex.h"
 
 namespace torchps {
 namespace {
@@ -200,15 +202,23 @@ class PosixFileSystem final : public FileSystem {
   }
 
   absl::Status CreateDirectories(const std::string& path) override {
+    // Held all the time: who finds a directory that another thread has just made waits for its
+    // sync.
+    MutexLock lock(&making_);
     // From the outermost on, so that each one's name is on the disk in its parent.
     for (size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
       const std::string directory = path.substr(0, end);
       if (mkdir(directory.c_str(), kDirectoryMode) == 0) {
+        unsynced_.insert(directory);
+      } else if (errno != EEXIST) {
+        return FileError(FileAction::kWrite, "create directory", directory, errno);
+      }
+      // Perhaps made by a call whose sync failed.
+      if (unsynced_.count(directory) > 0) {
         if (absl::Status status = SyncDirectory(ParentDirectory(directory)); !status.ok()) {
           return status;
         }
-      } else if (errno != EEXIST) {
-        return FileError(FileAction::kWrite, "create directory", directory, errno);
+        unsynced_.erase(directory);
       }
       if (end == std::string::npos) break;
     }
@@ -291,6 +301,10 @@ class PosixFileSystem final : public FileSystem {
     if (!size.ok()) return size.status();
     return std::make_unique<PosixWritableFile>(path, std::move(fd), *size);
   }
+
+  Mutex making_;
+  // Directories made here whose names are not known to be on the disk.
+  std::set<std::string> unsynced_ ABSL_GUARDED_BY(making_);
 };
 
 }  // namespace

@@ -225,6 +225,25 @@ TEST(PosixFileSystemTest, AWriteThatDoesNotFitIsResourceExhaustedAndMayBeRepeate
   EXPECT_EQ(*ReadWholeFile(*files, path, 100), "12345678ABCDEFGH");
 }
 
+TEST(PosixFileSystemTest, ADirectoryIsNotThereBeforeItsNameIsSynced) {
+  const auto files = MakePosixFileSystem();
+  const std::string path = absl::StrCat(::testing::TempDir(), "/unsynced.", getpid());
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  // mkdir needs no descriptor, and the sync of its parent needs one.
+  const rlimit none = {0, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const absl::Status first = files->CreateDirectories(path);
+  struct stat made;
+  const bool is_made = stat(path.c_str(), &made) == 0;
+  const absl::Status second = files->CreateDirectories(path);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(first.code(), absl::StatusCode::kResourceExhausted) << first;
+  EXPECT_TRUE(is_made);
+  EXPECT_EQ(second.code(), absl::StatusCode::kResourceExhausted) << second;
+  EXPECT_EQ(files->CreateDirectories(path), absl::OkStatus());
+}
+
 TEST(FileErrorTest, EveryReasonHasItsCode) {
   const auto code = [](FileAction action, int error) {
     return FileError(action, "do it to", "x", error).code();
