@@ -63,7 +63,11 @@ void CoordinatorService::Tick() {
     if (!plan.has_value()) return nullptr;
     // Its number must be stored before any server hears of it, like everything that is told.
     return [this, plan = *std::move(plan)](const absl::Status& kept) {
-      if (kept.ok()) conductor_->Start(plan);
+      if (kept.ok()) {
+        conductor_->Start(plan);
+      } else {
+        OnCheckpoint(plan.number, kept);
+      }
     };
   }).IgnoreError();
 }
@@ -251,7 +255,9 @@ absl::Status CoordinatorService::Open() {
   store_ = *std::move(store);
   StateWriter::Options writing;
   writing.store = store_.get();
-  writing.has_state = state.has_value() && store_->Sync().ok();
+  // What is in the store of a job that is resumed is another course of it: a coordinator that came
+  // back to that one would give the incarnations of this one out again.
+  writing.has_state = state.has_value() && !options_.resume && store_->Sync().ok();
   writing.snapshot = [this] {
     MutexLock lock(&mutex_);
     return coordinator_.Save(options_.clock->Now());

@@ -28,7 +28,8 @@ namespace torchps {
 //
 // A disk that refuses the first state of all does not let the job begin: the answers that stand on
 // it are refused. A coordinator that died then would come back without the job and call it by
-// another id, which servers that had heard of this one would never take.
+// another id, which servers that had heard of this one would never take; or, where the job is
+// resumed, with the state before that, and give the same incarnations out again.
 //
 // Thread-safe. Gives the answers on its thread, or on that of Stop().
 class StateWriter {
@@ -36,7 +37,8 @@ class StateWriter {
   struct Options {
     // Outlives this.
     CoordinatorStore* store = nullptr;
-    // Whether a synced state of the job is in the store already.
+    // Whether a synced state of the job is in the store already, to which a coordinator that dies
+    // now may come back. Not that of a job which is resumed: it has not begun again yet.
     bool has_state = false;
     // The present state; called on the writer's thread, under none of its locks.
     std::function<CoordinatorState()> snapshot;

@@ -33,6 +33,8 @@ JoinRequest Job() {
   job.mutable_training()->set_batch_size(4);
   job.mutable_optimizer()->mutable_sgd();
   job.mutable_optimizer()->set_learning_rate(0.1);
+  // It can be resumed without a checkpoint.
+  job.mutable_durability()->set_level(DurabilitySpec::LOG);
   SegmentProto& segment = *request.mutable_layout()->add_segment();
   segment.set_name("weight");
   segment.add_shape(3);
@@ -50,12 +52,13 @@ class CoordinatorServiceTest : public ::testing::Test {
 
   void SetUp() override { Start(); }
 
-  void Start() {
+  void Start(bool resume = false) {
     Server::Options options;
     options.clock = &clock_;
     options.seed = ++lives_;
     options.files = &files_;
     options.dir = "/ps";
+    options.resume = resume;
     auto server = Server::Start(options);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -115,6 +118,41 @@ TEST_F(CoordinatorServiceTest, WhoWasToldOfAJobFindsItAgain) {
   const auto later = Join(/*nonce=*/9);
   ASSERT_TRUE(later.ok()) << later.status();
   EXPECT_EQ(later->job_id(), first->job_id());
+}
+
+TEST_F(CoordinatorServiceTest, NoTwoWorkersOfAResumedJobHaveOneName) {
+  const auto before = Join(/*nonce=*/7);
+  ASSERT_TRUE(before.ok()) << before.status();
+  Kill();
+  Start(/*resume=*/true);
+  RefuseWrites();
+  const auto refused = Join(/*nonce=*/8);
+  EXPECT_TRUE(absl::IsUnavailable(refused.status())) << refused.status();
+  // Without --resume it comes back to what is on the disk: to the job as it was before.
+  Kill();
+  Start();
+  const auto later = Join(/*nonce=*/9);
+  ASSERT_TRUE(later.ok()) << later.status();
+  EXPECT_EQ(later->job_id(), before->job_id());
+  if (refused.ok()) {
+    EXPECT_NE(later->incarnation(), refused->incarnation());
+  }
+}
+
+TEST_F(CoordinatorServiceTest, AResumedJobGoesOnOnceItIsKept) {
+  ASSERT_TRUE(Join(/*nonce=*/7).ok());
+  Kill();
+  Start(/*resume=*/true);
+  RefuseWrites();
+  EXPECT_TRUE(absl::IsUnavailable(Join(/*nonce=*/8).status()));
+  files_.SetFaultHook(nullptr);
+  const auto told = Join(/*nonce=*/8);
+  ASSERT_TRUE(told.ok()) << told.status();
+  Kill();
+  Start();
+  const auto again = Join(/*nonce=*/8);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->incarnation(), told->incarnation()) << "it is known, and was not resumed again";
 }
 
 }  // namespace
