@@ -8,18 +8,11 @@
 #include "grpc/support/time.h"
 
 namespace torchps {
-namespace {
-
-// The round trip of a block of 1 MiB on a loopback.
-constexpr std::chrono::microseconds kAskFor(300);
-
-}  // namespace
-
-grpc::CompletionQueue::NextStatus NextEvent(grpc::CompletionQueue* queue, absl::Time deadline,
-                                            void** tag, bool* ok) {
+grpc::CompletionQueue::NextStatus NextEvent(grpc::CompletionQueue* queue, absl::Duration ask_for,
+                                            absl::Time deadline, void** tag, bool* ok) {
   static const bool may_ask = std::thread::hardware_concurrency() > 1;
-  if (may_ask) {
-    const auto until = std::chrono::steady_clock::now() + kAskFor;
+  if (may_ask && ask_for > absl::ZeroDuration()) {
+    const auto until = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(ask_for);
     do {
       const auto next = queue->AsyncNext(tag, ok, gpr_inf_past(GPR_CLOCK_REALTIME));
       if (next != grpc::CompletionQueue::TIMEOUT) return next;

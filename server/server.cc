@@ -241,7 +241,7 @@ void Server::Poll() {
       do {
         if (tag != nullptr) tag->Proceed(ok);
         void* next = nullptr;
-        if (NextEvent(queue_.get(), absl::InfiniteFuture(), &next, &ok) !=
+        if (NextEvent(queue_.get(), kRoundTrip, absl::InfiniteFuture(), &next, &ok) !=
             grpc::CompletionQueue::GOT_EVENT) {
           return;
         }

@@ -15,7 +15,8 @@ void CallLoop::Wake::Set(grpc::CompletionQueue* queue) {
   alarm_.Set(queue, gpr_inf_past(GPR_CLOCK_REALTIME), static_cast<QueueEvent*>(this));
 }
 
-CallLoop::CallLoop(const Clock* clock, StopLatch* stop) : clock_(clock) {
+CallLoop::CallLoop(const Clock* clock, StopLatch* stop, absl::Duration ask_for)
+    : clock_(clock), ask_for_(ask_for) {
   thread_ = std::thread([this] { Run(); });
   // Rounds ask the latch themselves whenever they are advanced.
   on_stop_.emplace(stop, [this] { Post([] {}); });
@@ -69,7 +70,7 @@ void CallLoop::AwaitEvent(absl::Duration wake_at) {
   void* tag = nullptr;
   bool ok = false;
   const absl::Time deadline = absl::Now() + (wake_at - clock_->Now());
-  const auto next = NextEvent(&queue_, deadline, &tag, &ok);
+  const auto next = NextEvent(&queue_, ask_for_, deadline, &tag, &ok);
   TPS_CHECK(next != grpc::CompletionQueue::SHUTDOWN, "the queue outlives the loop's thread");
   if (next == grpc::CompletionQueue::GOT_EVENT) static_cast<QueueEvent*>(tag)->Happened(ok);
 }

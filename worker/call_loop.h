@@ -25,7 +25,8 @@ namespace torchps {
 // Begin() and Post() are thread-safe. Borrows clock and latch.
 class CallLoop {
  public:
-  CallLoop(const Clock* clock, StopLatch* stop);
+  // The thread asks for the next event for `ask_for` before it sleeps (proto/next_event.h).
+  CallLoop(const Clock* clock, StopLatch* stop, absl::Duration ask_for = absl::ZeroDuration());
   // REQUIRES: every round has finished, and nobody posts any more.
   ~CallLoop();
   CallLoop(const CallLoop&) = delete;
@@ -62,6 +63,7 @@ class CallLoop {
   void AwaitEvent(absl::Duration wake_at);
 
   const Clock* const clock_;
+  const absl::Duration ask_for_;
   grpc::CompletionQueue queue_;
   Wake wake_{this};
 

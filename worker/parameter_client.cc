@@ -6,12 +6,22 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "proto/layout_codec.h"
+#include "proto/next_event.h"
 #include "proto/shared_offer.h"
 
 namespace torchps {
 namespace {
 
 constexpr absl::Duration kLeavePatience = absl::Seconds(3);
+
+// Of a small model most of a call's time goes by in waking threads. Of a large one it would take a
+// core from who computes or applies (docs/threads.md).
+constexpr int64_t kSmallModelBytes = 4 << 20;
+
+absl::Duration AskFor(const ModelLayout& layout) {
+  const auto bytes = layout.size() * static_cast<int64_t>(sizeof(float));
+  return bytes <= kSmallModelBytes ? kRoundTrip : absl::ZeroDuration();
+}
 
 }  // namespace
 
@@ -29,7 +39,7 @@ ParameterClient::ParameterClient(Options options)
     : options_(std::move(options)),
       books_(options_.block_map.blocks().size(), options_.on_rolled_back),
       versions_(options_.block_map.blocks().size()),
-      loop_(options_.clock, options_.stop) {
+      loop_(options_.clock, options_.stop, AskFor(options_.layout)) {
   HelloRequest hello;
   hello.set_protocol_version(kProtocolVersion);
   *hello.mutable_job() = options_.job;
