@@ -5,12 +5,7 @@
 #include "grpcpp/version_info.h"
 
 #if GRPC_CPP_VERSION_MAJOR == 1 && GRPC_CPP_VERSION_MINOR == 51
-#define TORCHPS_GRPC_HAS_WINDOW_HOOK 1
-#else
-#define TORCHPS_GRPC_HAS_WINDOW_HOOK 0
-#endif
 
-#if TORCHPS_GRPC_HAS_WINDOW_HOOK
 // gRPC's own, from a header that it does not install. Weak: a gRPC that hides its symbols has none.
 namespace grpc_core {
 namespace chttp2 {
@@ -26,23 +21,17 @@ extern TestOnlyTransportTargetWindowEstimatesMocker*
 
 }  // namespace chttp2
 }  // namespace grpc_core
-#endif
 
 namespace torchps {
-
-#if TORCHPS_GRPC_HAS_WINDOW_HOOK
 namespace {
+
+std::atomic<int64_t> chosen_bytes{0};
 
 class ChosenWindow final : public grpc_core::chttp2::TestOnlyTransportTargetWindowEstimatesMocker {
  public:
   double ComputeNextTargetInitialWindowSizeFromPeriodicUpdate(double /*current*/) override {
-    return static_cast<double>(bytes_.load(std::memory_order_relaxed));
+    return static_cast<double>(chosen_bytes.load(std::memory_order_relaxed));
   }
-
-  void Choose(int64_t bytes) { bytes_.store(bytes, std::memory_order_relaxed); }
-
- private:
-  std::atomic<int64_t> bytes_{0};
 };
 
 }  // namespace
@@ -53,18 +42,23 @@ bool CanSetReceiveWindow() {
 
 void SetReceiveWindow(int64_t bytes) {
   if (!CanSetReceiveWindow()) return;
-  static ChosenWindow* const chosen = [bytes] {
-    auto* const window = new ChosenWindow;
-    window->Choose(bytes);
-    grpc_core::chttp2::g_test_only_transport_target_window_estimates_mocker = window;
-    return window;
-  }();
-  chosen->Choose(bytes);
+  chosen_bytes.store(bytes, std::memory_order_relaxed);
+  // Never destroyed: gRPC's threads outlive main.
+  static auto* const window =
+      grpc_core::chttp2::g_test_only_transport_target_window_estimates_mocker = new ChosenWindow;
+  static_cast<void>(window);
 }
+
+}  // namespace torchps
+
 #else
+
+namespace torchps {
+
 bool CanSetReceiveWindow() { return false; }
 
 void SetReceiveWindow(int64_t /*bytes*/) {}
-#endif
 
 }  // namespace torchps
+
+#endif
