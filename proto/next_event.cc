@@ -8,6 +8,7 @@
 #include "grpc/support/time.h"
 
 namespace torchps {
+
 grpc::CompletionQueue::NextStatus NextEvent(grpc::CompletionQueue* queue, absl::Duration ask_for,
                                             absl::Time deadline, void** tag, bool* ok) {
   static const bool may_ask = std::thread::hardware_concurrency() > 1;

@@ -1,4 +1,5 @@
-// A worker sends ahead of what the server has asked for, and no further than the server says.
+// A worker sends ahead of what the server has asked for. How far at most, the bench measures as the
+// memory of a slow server (bench/run.sh --case=memory).
 
 #include "server/rpc/receive_window.h"
 
