@@ -33,6 +33,15 @@ std::string Describe(const CoordinatorState& state, bool resumed) {
                       ", and waits for its workers");
 }
 
+// Whether `response` tells a process an incarnation that no state of an earlier life has.
+template <class Response>
+bool NamesNewcomer(const JobCoordinator&, const absl::StatusOr<Response>&) {
+  return false;
+}
+bool NamesNewcomer(const JobCoordinator& coordinator, const absl::StatusOr<JoinReply>& reply) {
+  return reply.ok() && coordinator.GivesOut(reply->incarnation());
+}
+
 }  // namespace
 
 CoordinatorService::CoordinatorService(Options options)
@@ -62,11 +71,11 @@ void CoordinatorService::Tick() {
     std::optional<JobCoordinator::CheckpointPlan> plan = coordinator.BeginCheckpoint(now);
     if (!plan.has_value()) return nullptr;
     // Its number must be stored before any server hears of it, like everything that is told.
-    return [this, plan = *std::move(plan)](const absl::Status& kept) {
-      if (kept.ok()) {
+    return [this, plan = *std::move(plan)](const StateWriter::Kept& kept) {
+      if (kept.job.ok()) {
         conductor_->Start(plan);
       } else {
-        OnCheckpoint(plan.number, kept);
+        OnCheckpoint(plan.number, kept.job);
       }
     };
   }).IgnoreError();
@@ -143,9 +152,11 @@ void CoordinatorService::Arm(grpc::ServerCompletionQueue* queue, std::shared_ptr
       [this, method](const typename Call::Pointer& call) {
         const absl::Status applied =
             Apply([&](JobCoordinator& coordinator, absl::Duration now) -> Answer {
-              return [call, response = (coordinator.*method)(call->request(), now)](
-                         const absl::Status& kept) {
-                call->Respond(kept.ok() ? response : absl::StatusOr<Response>(kept));
+              absl::StatusOr<Response> response = (coordinator.*method)(call->request(), now);
+              const bool is_new = NamesNewcomer(coordinator, response);
+              return [call, is_new, response = std::move(response)](const StateWriter::Kept& kept) {
+                const absl::Status& needed = is_new ? kept.incarnations : kept.job;
+                call->Respond(needed.ok() ? response : absl::StatusOr<Response>(needed));
               };
             });
         if (!applied.ok()) call->Respond(applied);
@@ -209,7 +220,7 @@ void CoordinatorService::Make(const Change& change) {
     // Parked calls are those of slots, which a job that is not kept has not got yet, and those that
     // ask for its status.
     for (std::function<void()>& give : coordinator_.TakeReady()) {
-      ready.push_back([give = std::move(give)](const absl::Status&) { give(); });
+      ready.push_back([give = std::move(give)](const StateWriter::Kept&) { give(); });
     }
     if (own != nullptr) ready.push_back(std::move(own));
     revision = coordinator_.revision();
@@ -219,7 +230,7 @@ void CoordinatorService::Make(const Change& change) {
   if (stored) {
     writer_->Hold(revision, vital_revision, std::move(ready));
   } else {
-    for (const Answer& give : ready) give(absl::OkStatus());
+    for (const Answer& give : ready) give(StateWriter::Kept());
   }
 }
 

@@ -58,8 +58,12 @@ absl::StatusOr<std::optional<CoordinatorState>> CoordinatorStore::Load() const {
   if (has_synced && has_recent) {
     // Of two jobs that followed each other in one directory, the synced one is the later: whoever
     // begins a job syncs its first state.
-    const bool newer =
-        (*recent)->job_id() == (*synced)->job_id() && (*recent)->revision() > (*synced)->revision();
+    // And of two lives of one job the one with the higher incarnations: revisions of a life that
+    // the next one could not read are higher than those of the next, and no more true.
+    const auto age = [](const CoordinatorState& state) {
+      return std::make_pair(state.next_incarnation(), state.revision());
+    };
+    const bool newer = (*recent)->job_id() == (*synced)->job_id() && age(**recent) > age(**synced);
     return newer ? recent : synced;
   }
   if (has_synced) return synced;

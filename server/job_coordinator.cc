@@ -281,6 +281,7 @@ void JobCoordinator::Build(JobTerms terms, Incarnation first_incarnation) {
   SlotRegistry::Options slots;
   slots.lease = absl::Seconds(terms.job.membership().lease_seconds());
   slots.first_incarnation = first_incarnation;
+  own_from_ = first_incarnation;
   registry_ = std::make_unique<SlotRegistry>(slots);
   leases_ = std::make_unique<DataLeases>(LeaseOptions(terms));
   const DurabilitySpec& durability = terms.job.durability();

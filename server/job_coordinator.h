@@ -116,6 +116,11 @@ class JobCoordinator {
   // slot, the phase, a checkpoint, an evaluation. What else is lost with the power is done again.
   uint64_t vital_revision() const { return vital_revision_; }
 
+  // `incarnation` is one of those that this object gives out: those that an earlier life may have
+  // given out are below. Nobody may be told it before a state that this object has saved is on the
+  // disk for good, or the next life gives it out again. REQUIRES: has_job().
+  bool GivesOut(Incarnation incarnation) const { return incarnation >= own_from_; }
+
   // Buries the slots whose lease has run out. Every other call does so too; this one is for when
   // nobody calls.
   void Tick(absl::Duration now);
@@ -211,6 +216,7 @@ class JobCoordinator {
   const uint64_t life_;
   const Incarnation first_incarnation_;
   uint64_t job_id_;
+  Incarnation own_from_ = 0;  // the first that this object gives out
   uint64_t revision_ = 0;
   uint64_t vital_revision_ = 0;
 

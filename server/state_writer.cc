@@ -15,6 +15,7 @@ StateWriter::StateWriter(Options options)
 }
 
 void StateWriter::Hold(uint64_t revision, uint64_t synced, Answers answers) {
+  Kept kept;
   {
     MutexLock lock(&mutex_);
     if (!stopping_ && (revision > stored_ || synced > synced_)) {
@@ -24,8 +25,9 @@ void StateWriter::Hold(uint64_t revision, uint64_t synced, Answers answers) {
       changed_.Signal();
       return;
     }
+    if (stopping_) kept = WhatIsKept(absl::UnavailableError("the coordinator is shutting down"));
   }
-  for (const Answer& give : answers) give(absl::OkStatus());
+  for (const Answer& give : answers) give(kept);
 }
 
 void StateWriter::Run() {
@@ -70,7 +72,7 @@ void StateWriter::Store(bool sync) {
     ReachFailpoint(Failpoint::kStateKept);
   }
   std::string line;
-  absl::Status kept;
+  Kept kept;
   Answers answers;
   {
     MutexLock lock(&mutex_);
@@ -78,19 +80,16 @@ void StateWriter::Store(bool sync) {
       stored_ = std::max(stored_, state.revision());
       if (sync) {
         synced_ = std::max(synced_, state.revision());
-        has_state_ = true;
+        has_state_ = has_own_state_ = true;
       }
       if (std::exchange(failing_, false)) line = "the coordinator's state is kept again";
     }
-    if (!status.ok() && !has_state_) {
-      kept = absl::UnavailableError(absl::StrCat(
-          "the job does not begin before the coordinator can keep it: ", status.message()));
-    }
+    kept = WhatIsKept(status);
     if (!status.ok() && !std::exchange(failing_, true)) {
-      line = kept.ok()
+      line = kept.job.ok()
                  ? absl::StrCat("the coordinator's state cannot be kept, the job goes on without: ",
                                 status.message())
-                 : std::string(kept.message());
+                 : std::string(kept.job.message());
     }
     for (Held& held : std::exchange(held_, {})) {
       // One try is enough; what came after it waits for the next.
@@ -104,6 +103,23 @@ void StateWriter::Store(bool sync) {
   }
   if (!line.empty()) options_.say(line);
   for (const Answer& give : answers) give(kept);
+}
+
+StateWriter::Kept StateWriter::WhatIsKept(const absl::Status& status) const {
+  Kept kept;
+  if (!status.ok() && !has_state_) {
+    kept.job = absl::UnavailableError(absl::StrCat(
+        "the job does not begin before the coordinator can keep it: ", status.message()));
+  }
+  if (!status.ok() && !has_own_state_) {
+    kept.incarnations =
+        has_state_ ? absl::UnavailableError(absl::StrCat(
+                         "nobody new joins before the coordinator, which came back, can keep whom "
+                         "it lets in: ",
+                         status.message()))
+                   : kept.job;
+  }
+  return kept;
 }
 
 void StateWriter::Stop() {

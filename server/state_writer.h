@@ -29,7 +29,11 @@ namespace torchps {
 // A disk that refuses the first state of all does not let the job begin: the answers that stand on
 // it are refused. A coordinator that died then would come back without the job and call it by
 // another id, which servers that had heard of this one would never take; or, where the job is
-// resumed, with the state before that, and give the same incarnations out again.
+// resumed, with the state before that.
+//
+// A disk that refuses the first state of this life, of a job that was kept before, lets nobody in
+// who is new: a coordinator that died then would come back to where this one did, and give the same
+// incarnations out again. Those who have theirs from before go on.
 //
 // Thread-safe. Gives the answers on its thread, or on that of Stop().
 class StateWriter {
@@ -49,9 +53,15 @@ class StateWriter {
     // From a change to its sync, and from one failed try to the next.
     absl::Duration pause = absl::Seconds(1);
   };
-  // Gives an answer. Not OK: the job is not kept, and this, UNAVAILABLE, is to be said instead by
-  // whoever can.
-  using Answer = std::function<void(const absl::Status& kept)>;
+  // What the disk has for good when an answer is given. What is not OK is UNAVAILABLE, to be said
+  // instead by whoever stands on it and can say it.
+  struct Kept {
+    // A state of the job, to which a coordinator that dies now comes back.
+    absl::Status job;
+    // One of this life, so that no later life gives the same incarnations out.
+    absl::Status incarnations;
+  };
+  using Answer = std::function<void(const Kept& kept)>;
   using Answers = std::vector<Answer>;
 
   explicit StateWriter(Options options);
@@ -62,13 +72,15 @@ class StateWriter {
   void Hold(uint64_t revision, uint64_t synced, Answers answers);
 
   // Stores and syncs what is left, gives the last answers, ends the thread. Answers that are held
-  // afterwards are given at once. Idempotent.
+  // afterwards are given at once, and what they stand on is stored no more. Idempotent.
   void Stop();
 
  private:
   void Run();
   // Stores the present state, whatever comes of it, and gives the answers that may go now.
   void Store(bool sync) ABSL_LOCKS_EXCLUDED(mutex_);
+  // What is kept after a write that ended with `status`.
+  Kept WhatIsKept(const absl::Status& status) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   struct Held {
     uint64_t revision = 0;
@@ -83,6 +95,7 @@ class StateWriter {
   uint64_t wanted_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t wanted_synced_ ABSL_GUARDED_BY(mutex_) = 0;
   bool has_state_ ABSL_GUARDED_BY(mutex_) = false;
+  bool has_own_state_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t stored_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t synced_ ABSL_GUARDED_BY(mutex_) = 0;
   bool failing_ ABSL_GUARDED_BY(mutex_) = false;

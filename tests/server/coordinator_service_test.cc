@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/time/clock.h"
@@ -93,6 +94,16 @@ class CoordinatorServiceTest : public ::testing::Test {
     return reply;
   }
 
+  absl::Status Renew(const JoinReply& joined) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(20)));
+    RenewSlotRequest request;
+    request.set_slot(joined.slot());
+    request.set_incarnation(joined.incarnation());
+    RenewSlotReply reply;
+    return FromGrpcStatus(stub_->RenewSlot(&context, request, &reply));
+  }
+
   FaultyFileSystem files_;
   SteadyClock clock_;
   std::unique_ptr<Server> server_;
@@ -150,6 +161,45 @@ TEST_F(CoordinatorServiceTest, AResumedJobGoesOnOnceItIsKept) {
   const auto again = Join(/*nonce=*/8);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->incarnation(), told->incarnation()) << "it is known, and was not resumed again";
+}
+
+TEST_F(CoordinatorServiceTest, NoTwoWorkersHaveOneNameThoughTwoLivesInARowCannotBeKept) {
+  const auto first = Join(/*nonce=*/7);
+  ASSERT_TRUE(first.ok()) << first.status();
+  std::set<Incarnation> told = {first->incarnation()};
+  for (const uint64_t nonce : {8, 9}) {
+    Kill();
+    Start();
+    RefuseWrites();
+    const auto refused = Join(nonce);
+    EXPECT_TRUE(absl::IsUnavailable(refused.status())) << refused.status();
+    EXPECT_THAT(std::string(refused.status().message()), HasSubstr("No space left on device"));
+    if (refused.ok()) {
+      EXPECT_TRUE(told.insert(refused->incarnation()).second) << "two have one name";
+    }
+  }
+  files_.SetFaultHook(nullptr);
+  const auto last = Join(/*nonce=*/9);
+  ASSERT_TRUE(last.ok()) << last.status();
+  EXPECT_TRUE(told.insert(last->incarnation()).second);
+  // From here on this life's incarnations are reserved, whatever the disk says.
+  RefuseWrites();
+  const auto another = Join(/*nonce=*/10);
+  ASSERT_TRUE(another.ok()) << another.status();
+  EXPECT_TRUE(told.insert(another->incarnation()).second);
+}
+
+TEST_F(CoordinatorServiceTest, AFullDiskStopsNobodyWhoIsInTheJobThatComesBack) {
+  const auto joined = Join(/*nonce=*/7);
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  Kill();
+  Start();
+  RefuseWrites();
+  EXPECT_TRUE(absl::IsUnavailable(Join(/*nonce=*/8).status()));
+  EXPECT_EQ(Renew(*joined), absl::OkStatus());
+  const auto again = Join(/*nonce=*/7);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->incarnation(), joined->incarnation());
 }
 
 }  // namespace

@@ -59,6 +59,18 @@ TEST(CoordinatorStoreTest, AJobThatBeganLaterInTheSameDirectoryCounts) {
   EXPECT_EQ((*store->Load())->job_id(), 2u);
 }
 
+TEST(CoordinatorStoreTest, AStateThatALaterLifeCouldNotReadIsNotComeBackTo) {
+  FaultyFileSystem files;
+  const auto store = Open(files);
+  CoordinatorState unread = State(900);
+  unread.set_next_incarnation(50);
+  CoordinatorState later = State(2);
+  later.set_next_incarnation(1000);
+  ASSERT_TRUE(store->Write(unread, /*sync=*/false).ok());
+  ASSERT_TRUE(store->Write(later, /*sync=*/true).ok());
+  EXPECT_EQ(Revision(*store), 2u) << "it would give the later life's incarnations out again";
+}
+
 TEST(CoordinatorStoreTest, TwoProcessesAreNotCoordinatorsInOneDirectory) {
   FaultyFileSystem files;
   const auto store = Open(files);

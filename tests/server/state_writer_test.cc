@@ -52,10 +52,11 @@ class StateWriterTest : public ::testing::Test {
 
   // An answer that looks what is stored when it is given.
   StateWriter::Answers Answer() {
-    return {[this](const absl::Status& kept) {
+    return {[this](const StateWriter::Kept& kept) {
       {
         MutexLock lock(&mutex_);
-        kept_ = kept;
+        kept_ = kept.job;
+        kept_incarnations_ = kept.incarnations;
       }
       const auto state = store_->Load();
       stored_when_given_ =
@@ -65,6 +66,10 @@ class StateWriterTest : public ::testing::Test {
   absl::Status kept() {
     MutexLock lock(&mutex_);
     return kept_;
+  }
+  absl::Status kept_incarnations() {
+    MutexLock lock(&mutex_);
+    return kept_incarnations_;
   }
   void FillDisk() {
     files_.SetFaultHook([](FaultyFileSystem::Operation operation,
@@ -89,6 +94,7 @@ class StateWriterTest : public ::testing::Test {
   std::atomic<int64_t> stored_when_given_{-2};
   Mutex mutex_;
   absl::Status kept_;
+  absl::Status kept_incarnations_;
   std::vector<std::string> lines_;
   std::unique_ptr<StateWriter> writer_;
 };
@@ -170,6 +176,41 @@ TEST_F(StateWriterTest, AJobThatCannotBeKeptAtAllIsRefused) {
   ASSERT_TRUE(Eventually([this] { return stored_when_given_ != -2; }));
   EXPECT_EQ(stored_when_given_, 1);
   EXPECT_EQ(kept(), absl::OkStatus());
+  files_.SetFaultHook(nullptr);
+}
+
+TEST_F(StateWriterTest, WhatCameBackMustBeKeptOnceMoreBeforeItNamesAnybodyNew) {
+  Begin(/*has_state=*/true);
+  FillDisk();
+  revision_ = 1;
+  writer_->Hold(1, 1, Answer());
+  ASSERT_TRUE(Eventually([this] { return stored_when_given_ != -2; }));
+  EXPECT_EQ(kept(), absl::OkStatus());
+  EXPECT_TRUE(absl::IsUnavailable(kept_incarnations())) << kept_incarnations();
+  EXPECT_THAT(std::string(kept_incarnations().message()), HasSubstr("No space left on device"));
+  files_.SetFaultHook(nullptr);
+  stored_when_given_ = -2;
+  writer_->Hold(1, 1, Answer());
+  ASSERT_TRUE(Eventually([this] { return stored_when_given_ != -2; }));
+  EXPECT_EQ(kept_incarnations(), absl::OkStatus());
+  // Enough of them are reserved now for as long as this life may last.
+  FillDisk();
+  revision_ = 2;
+  stored_when_given_ = -2;
+  writer_->Hold(2, 2, Answer());
+  ASSERT_TRUE(Eventually([this] { return stored_when_given_ != -2; }));
+  EXPECT_EQ(stored_when_given_, 1);
+  EXPECT_EQ(kept_incarnations(), absl::OkStatus());
+  files_.SetFaultHook(nullptr);
+}
+
+TEST_F(StateWriterTest, WhatComesAfterItsEndIsNotSaidToBeKept) {
+  FillDisk();
+  writer_->Stop();
+  writer_->Hold(1, 1, Answer());
+  ASSERT_NE(stored_when_given_, -2);
+  EXPECT_TRUE(absl::IsUnavailable(kept())) << kept();
+  EXPECT_TRUE(absl::IsUnavailable(kept_incarnations())) << kept_incarnations();
   files_.SetFaultHook(nullptr);
 }
 

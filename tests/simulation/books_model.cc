@@ -4,6 +4,12 @@
 
 namespace torchps::simulation {
 
+void BooksModel::OnNamed(Incarnation incarnation, uint64_t nonce) {
+  if (nonces_.emplace(incarnation, nonce).first->second != nonce) {
+    world_->Violation("two processes are incarnation ", incarnation);
+  }
+}
+
 void BooksModel::OnLease(SlotId slot, Incarnation incarnation, const DataLease& lease) {
   const auto [found, is_new] = books_.leases.emplace(lease.id(), Lease{slot, incarnation, lease});
   if (!is_new) {

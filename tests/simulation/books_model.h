@@ -11,11 +11,13 @@
 namespace torchps::simulation {
 
 // The training samples of a job by what workers were told and what they handed in: which of them
-// have been used. Compares the coordinator's books with that.
+// have been used. Compares the coordinator's books with that, and what it calls the workers.
 class BooksModel {
  public:
   BooksModel(World* world, const Scenario* scenario) : world_(world), scenario_(scenario) {}
 
+  // A process, which draws its nonce, was told that it is this incarnation.
+  void OnNamed(Incarnation incarnation, uint64_t nonce);
   // A worker was told to train on this.
   void OnLease(SlotId slot, Incarnation incarnation, const DataLease& lease);
   // A worker has handed in its lease, if any; this is what the books say now.
@@ -43,6 +45,7 @@ class BooksModel {
 
   World* const world_;
   const Scenario* const scenario_;
+  std::map<Incarnation, uint64_t> nonces_;
   Books books_;
   std::map<uint64_t, Books> kept_ = {{0, Books()}};  // by revision; 0: nothing yet
 };

@@ -116,6 +116,9 @@ Scenario Scenario::Draw(World* world) {
     scenario.server_deaths = Sometimes(world, absl::Milliseconds(500), absl::Seconds(6));
     scenario.power_cuts = world->Chance(0.5) ? UnitDouble(world->Draw()) : 0;
     scenario.disk_errors = world->Chance(0.3) ? 0.02 * UnitDouble(world->Draw()) : 0;
+    if (world->Chance(0.2)) {
+      scenario.full_disks = world->Between(absl::Seconds(1), absl::Seconds(8));
+    }
     scenario.deaths_in_writing = world->Chance(0.3) ? 0.005 * UnitDouble(world->Draw()) : 0;
   }
   scenario.heals_at = world->Between(absl::Seconds(4), absl::Seconds(20));

@@ -42,6 +42,7 @@ struct Scenario {
   // Of the operations that change a disk: that fail, and that are their process's last.
   double disk_errors = 0;
   double deaths_in_writing = 0;
+  absl::Duration full_disks = absl::InfiniteDuration();
   absl::Duration server_freezes = absl::InfiniteDuration();
   absl::Duration partings = absl::InfiniteDuration();
   absl::Duration resets = absl::InfiniteDuration();

@@ -25,7 +25,7 @@ void SimServer::StartCoordinator() {
   options.has_directory = scenario_->durable();
   coordinator_ = std::make_unique<JobCoordinator>(options);
   synced_revision_ = 0;
-  has_state_ = false;
+  has_state_ = has_own_state_ = false;
   last_sync_ = world_->now();
   if (!scenario_->durable()) return;
   absl::StatusOr<std::unique_ptr<CoordinatorStore>> store =
@@ -73,7 +73,7 @@ JobStatus SimServer::Status() {
 void SimServer::AfterCoordination() {
   for (const std::function<void()>& give : coordinator_->TakeReady()) give();
   if (store_ == nullptr || !coordinator_->durable()) {
-    GiveHeld(absl::OkStatus());
+    GiveHeld(StateWriter::Kept());
     return;
   }
   if (held_.empty() || std::exchange(keeping_state_, true)) return;
@@ -94,17 +94,17 @@ void SimServer::KeepState() {
   if (written.ok() && sync) {
     synced_revision_ = state.revision();
     last_sync_ = world_->now();
-    has_state_ = true;
+    has_state_ = has_own_state_ = true;
   }
-  if (!written.ok() && !has_state_) {
-    GiveHeld(absl::UnavailableError(written.message()));
-    return;
-  }
-  told_revision_ = state.revision();
-  GiveHeld(absl::OkStatus());
+  StateWriter::Kept kept;
+  if (!written.ok() && !has_state_) kept.job = absl::UnavailableError(written.message());
+  if (!written.ok() && !has_own_state_)
+    kept.incarnations = absl::UnavailableError(written.message());
+  if (kept.job.ok()) told_revision_ = state.revision();
+  GiveHeld(kept);
 }
 
-void SimServer::GiveHeld(const absl::Status& kept) {
+void SimServer::GiveHeld(const StateWriter::Kept& kept) {
   for (const Answer& give : std::exchange(held_, {})) give(kept);
 }
 

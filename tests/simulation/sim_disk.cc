@@ -63,6 +63,10 @@ std::optional<FaultyFileSystem::Fault> SimDisk::OnOperation(Operation operation,
     fault.bytes_before = world_->Below(64);
     return fault;
   }
+  if (operation == Operation::kWrite && world_->now() < full_until_) {
+    fault.error_number = ENOSPC;
+    return fault;
+  }
   if (!world_->Chance(scenario_->disk_errors)) return std::nullopt;
   fault.error_number = world_->Chance(0.5) ? ENOSPC : EIO;
   if (operation == Operation::kWrite) fault.bytes_before = world_->Below(64);

@@ -37,6 +37,9 @@ class SimDisk {
   };
   bool in_long_work() const { return long_works_ > 0; }
 
+  // Nothing can be written for a while: it is full.
+  void Fill(absl::Duration duration) { full_until_ = world_->now() + duration; }
+
   // From here on nothing has an effect, until the process is gone.
   void Cut() { is_cut_ = true; }
   // The process is gone, in a power cut or by itself; the disk may be used again.
@@ -51,6 +54,7 @@ class SimDisk {
   const std::function<bool()> on_fatal_;
   FaultyFileSystem files_;
   bool is_cut_ = false;
+  absl::Duration full_until_;
   int long_works_ = 0;
 };
 

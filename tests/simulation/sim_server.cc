@@ -97,8 +97,8 @@ void SimServer::Tick() {
     coordinator_->Tick(world_->now());
     if (std::optional<JobCoordinator::CheckpointPlan> plan =
             coordinator_->BeginCheckpoint(world_->now())) {
-      Hold([this, plan = *std::move(plan)](const absl::Status& kept) {
-        if (kept.ok()) Conduct(plan);
+      Hold([this, plan = *std::move(plan)](const StateWriter::Kept& kept) {
+        if (kept.job.ok()) Conduct(plan);
       });
     }
     AfterCoordination();
@@ -379,10 +379,21 @@ void SimServer::WriteLog() {
   process_.After(absl::Seconds(1), [this] { WriteLog(); });
 }
 
+void SimServer::Join(const Arrival& arrival, const JoinRequest& request) {
+  const absl::StatusOr<JoinReply> reply = coordinator_->Join(request, world_->now());
+  const bool is_new = reply.ok() && coordinator_->GivesOut(reply->incarnation());
+  Hold([this, arrival, reply, is_new, nonce = request.nonce()](const StateWriter::Kept& kept) {
+    const absl::Status& needed = is_new ? kept.incarnations : kept.job;
+    if (needed.ok() && reply.ok()) books_->OnNamed(reply->incarnation(), nonce);
+    arrival->Answer(needed.ok() ? reply : absl::StatusOr<JoinReply>(needed));
+  });
+  AfterCoordination();
+}
+
 void SimServer::AwaitStart(const Arrival& arrival, const AwaitStartRequest& request) {
   const JobCoordinator::ParkedCall parked = coordinator_->AwaitStart(
       request, world_->now(), [this, arrival](const absl::StatusOr<AwaitStartReply>& reply) {
-        Hold([arrival, reply](const absl::Status&) { arrival->Answer(reply); });
+        Hold([arrival, reply](const StateWriter::Kept&) { arrival->Answer(reply); });
       });
   if (parked != 0) {
     arrival->OnCancel([this, parked] { coordinator_->CancelParked(parked); });
@@ -398,7 +409,7 @@ void SimServer::NextWork(const Arrival& arrival, const NextWorkRequest& request)
         if (reply.ok() && reply->has_lease()) {
           books_->OnLease(request.slot(), request.incarnation(), reply->lease());
         }
-        Hold([arrival, reply](const absl::Status&) { arrival->Answer(reply); });
+        Hold([arrival, reply](const StateWriter::Kept&) { arrival->Answer(reply); });
       });
   if (parked != 0) {
     arrival->OnCancel([this, parked] { coordinator_->CancelParked(parked); });

@@ -15,6 +15,7 @@
 #include "server/coordinator_store.h"
 #include "server/hosted_job.h"
 #include "server/job_coordinator.h"
+#include "server/state_writer.h"
 #include "tests/simulation/books_model.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/process.h"
@@ -56,6 +57,8 @@ class SimServer {
   void Start();
   // The process ends here and now; with `power_cut` its machine does. Nothing else is said by it.
   void Kill(bool power_cut);
+  // Its disk takes nothing for a while, whoever of its lives asks.
+  void FillDisk(absl::Duration duration) { disk_.Fill(duration); }
   // Nothing of an earlier life is left over.
   bool CanStart() const { return !process_.alive() && !ending_; }
   // A death now would not take the model away for good.
@@ -83,19 +86,19 @@ class SimServer {
               absl::StatusOr<Response> (JobCoordinator::*method)(const Request&, absl::Duration),
               const Request& request) {
     const absl::StatusOr<Response> response = (coordinator_.get()->*method)(request, world_->now());
-    Hold([arrival, response](const absl::Status& kept) {
-      arrival->Answer(kept.ok() ? response : absl::StatusOr<Response>(kept));
+    Hold([arrival, response](const StateWriter::Kept& kept) {
+      arrival->Answer(kept.job.ok() ? response : absl::StatusOr<Response>(kept.job));
     });
     AfterCoordination();
   }
+  void Join(const Arrival& arrival, const JoinRequest& request);
   void AwaitStart(const Arrival& arrival, const AwaitStartRequest& request);
   void NextWork(const Arrival& arrival, const NextWorkRequest& request);
   // As the coordinator tells it.
   JobStatus Status();
 
  private:
-  // As StateWriter's.
-  using Answer = std::function<void(const absl::Status& kept)>;
+  using Answer = StateWriter::Answer;
   // A checkpoint under way, as CheckpointConductor takes it.
   struct Conducted {
     JobCoordinator::CheckpointPlan plan;
@@ -120,7 +123,7 @@ class SimServer {
 
   // An answer of the coordinator: given when what it stands on is kept.
   void Hold(Answer answer) { held_.push_back(std::move(answer)); }
-  void GiveHeld(const absl::Status& kept);
+  void GiveHeld(const StateWriter::Kept& kept);
   // Takes the coordinator's answers, keeps its state in a while.
   void AfterCoordination();
   void KeepState();
@@ -153,7 +156,8 @@ class SimServer {
   std::unique_ptr<JobCoordinator> coordinator_;
   bool writing_log_ = false;
   bool keeping_state_ = false;
-  bool has_state_ = false;  // synced
+  bool has_state_ = false;      // synced
+  bool has_own_state_ = false;  // ... by this life
   uint64_t synced_revision_ = 0;
   absl::Duration last_sync_;
   std::vector<Answer> held_;

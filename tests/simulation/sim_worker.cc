@@ -125,7 +125,7 @@ void SimWorker::Join() {
   Ask<JoinReply>(
       kPromptTimeout,
       [request](SimServer* coordinator, const SimServer::Arrival& arrival) {
-        coordinator->Prompt(arrival, &JobCoordinator::Join, request);
+        coordinator->Join(arrival, request);
       },
       [this](const JoinReply& reply) {
         joined_ = reply;

@@ -130,6 +130,13 @@ class Simulation {
       SimServer* const server = SomeServer();
       if (server->MayDie()) server->Kill(world_.Chance(scenario_.power_cuts));
     });
+    Repeat(scenario_.full_disks, [this] {
+      SimServer* const server = SomeServer();
+      const absl::Duration time = world_.Between(absl::ZeroDuration(), absl::Seconds(6));
+      world_.Trace("the disk of ", server->process()->name(), " is full for ",
+                   absl::FormatDuration(time));
+      server->FillDisk(time);
+    });
     Repeat(scenario_.server_freezes, [this] {
       SimServer* const server = SomeServer();
       if (!server->process()->alive()) return;
