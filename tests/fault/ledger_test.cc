@@ -1,8 +1,6 @@
 // Exactly once, over a network that breaks all the time: for every (slot, step) every block has
 // been applied exactly once or not at all, and every acknowledged one exactly once.
-//
-// Gradients are small integers and the learning rate is 1, so sums of floats are exact and one lost
-// or doubled push shows. TORCHPS_LEDGER_SECONDS says how long each case pushes.
+// TORCHPS_LEDGER_SECONDS says how long each case pushes.
 
 #include <algorithm>
 #include <atomic>
@@ -17,33 +15,21 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/block_map.h"
-#include "common/clock.h"
-#include "common/split_mix64.h"
-#include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "proto/grpc_process.h"
-#include "proto/job_spec.h"
-#include "proto/layout_codec.h"
-#include "proto/parameter_service.grpc.pb.h"
 #include "server/server.h"
+#include "tests/fault/integer_rig.h"
 #include "tests/testing/fault_proxy.h"
-#include "tests/testing/plain_worker.h"
-#include "worker/heartbeat.h"
 #include "worker/parameter_client.h"
-#include "worker/server_channel.h"
-#include "worker/stop_latch.h"
 
 namespace torchps {
 namespace {
 
-constexpr int kServers = 2;
-constexpr int kSlots = 3;
-constexpr int64_t kTrained = 4096;
-constexpr int64_t kAveraged = 600;
-constexpr int64_t kBlockBytes = 2048;
+constexpr int kServers = IntegerRig::kServers;
+constexpr int kSlots = IntegerRig::kSlots;
+constexpr int64_t kTrained = IntegerRig::kTrained;
+constexpr int64_t kAveraged = IntegerRig::kAveraged;
 // Samples that a slot claims for its gradients. Their sum is a power of two, so that a mean over
 // all slots is exact as well.
 constexpr int64_t kWeights[kSlots] = {1, 1, 2};
@@ -73,7 +59,7 @@ class LedgerTest : public ::testing::TestWithParam<LedgerCase> {
     std::printf("case %s, seed %lu\n", test_case.name, kSeed);
     for (int i = 0; i < kServers; ++i) {
       Server::Options server_options;
-      server_options.clock = &clock_;
+      server_options.clock = &rig_.clock();
       server_options.seed = kSeed + i;
       auto server = Server::Start(server_options);
       ASSERT_TRUE(server.ok()) << server.status();
@@ -87,56 +73,13 @@ class LedgerTest : public ::testing::TestWithParam<LedgerCase> {
       ASSERT_TRUE(proxy.ok()) << proxy.status();
       proxies_.push_back(*std::move(proxy));
     }
-
-    JobSpec job;
-    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
-        absl::StrCat("name: 'ledger' workers: ", kSlots, " model { name: 'integers' } ",
-                     "optimizer { sgd {} learning_rate: 1 } consistency { mode: ",
-                     ConsistencySpec::Mode_Name(test_case.mode), " staleness_bound: -1 } ",
-                     "wire { block_bytes: ", kBlockBytes, " } membership { lease_seconds: 60 }"),
-        &job));
-    if (test_case.mode == ConsistencySpec::SYNC) {
-      job.mutable_consistency()->clear_staleness_bound();
-    }
-    const auto normal = NormalizeJobSpec(job);
-    ASSERT_TRUE(normal.ok()) << normal.status();
-    client_options_.job = *normal;
-    ModelLayoutProto layout;
-    SegmentProto* const weights = layout.add_segment();
-    weights->set_name("w");
-    weights->add_shape(kTrained);
-    weights->set_group(-1);
-    SegmentProto* const mean = layout.add_segment();
-    mean->set_name("running_mean");
-    mean->add_shape(kAveraged);
-    mean->set_group(-1);
-    mean->set_averaged(true);
-    client_options_.layout = *DecodeLayout(layout);
-    client_options_.block_map = *BlockMap::Create(client_options_.layout, kBlockBytes, kServers);
-    client_options_.job_id = 7;
-    client_options_.incarnation = 1;
-    client_options_.clock = &clock_;
-    client_options_.stop = &stop_;
   }
 
   std::unique_ptr<ParameterClient> MakeClient(SlotId slot,
                                               const std::vector<std::string>& addresses) {
-    ParameterClient::Options options = client_options_;
-    options.slot = slot;
-    for (const std::string& address : addresses) {
-      options.servers.push_back(ConnectToServer(static_cast<int>(options.servers.size()), address));
-    }
-    auto client = ParameterClient::Create(std::move(options));
+    auto client = ParameterClient::Create(rig_.ClientOptions(slot, addresses));
     EXPECT_TRUE(client.ok()) << client.status();
     return *std::move(client);
-  }
-
-  // The gradient named (slot, step): integers from -3 to 3, another gradient for another name.
-  static void FillGradient(SlotId slot, Step step, std::vector<float>& gradient) {
-    uint64_t random = static_cast<uint64_t>(step) * kSlots + static_cast<uint64_t>(slot);
-    for (float& element : gradient) {
-      element = static_cast<float>(UniformBelow(random, 7)) - 3.0f;
-    }
   }
 
   // Pushes until the time is over. In SYNC all slots end with the same step, which slot 0 chooses:
@@ -145,20 +88,13 @@ class LedgerTest : public ::testing::TestWithParam<LedgerCase> {
              SlotBook& book) {
     const bool synchronous = GetParam().mode == ConsistencySpec::SYNC;
     std::vector<float> values(kTrained + kAveraged);
-    std::vector<float> gradient(kTrained);
     const std::vector<float> averaged(kAveraged, static_cast<float>(slot));
-    const Heartbeat heartbeat(
-        absl::Milliseconds(200),
-        [&client](absl::Duration timeout) {
-          client.Renew(timeout);
-          return absl::OkStatus();
-        },
-        [](const absl::Status&) {});
+    const auto heartbeat = IntegerRig::KeepAlive(client);
     for (Step step = clock + 1;; ++step) {
       if (synchronous) {
-        if (slot == 0 && clock_.Now() >= until) last_step_ = std::min<Step>(last_step_, step);
+        if (slot == 0 && rig_.clock().Now() >= until) last_step_ = std::min<Step>(last_step_, step);
         if (step > last_step_) return;
-      } else if (clock_.Now() >= until) {
+      } else if (rig_.clock().Now() >= until) {
         return;
       }
       const auto pulled = client.Pull(step - 1, /*read_only=*/false, absl::MakeSpan(values));
@@ -166,7 +102,8 @@ class LedgerTest : public ::testing::TestWithParam<LedgerCase> {
         book.failure = pulled.status();
         return;
       }
-      FillGradient(slot, step, gradient);
+      const std::vector<int> integers = IntegerRig::Gradient(slot, step);
+      const std::vector<float> gradient(integers.begin(), integers.end());
       const auto pushed = client.Push(step, kWeights[slot], gradient, averaged);
       if (!pushed.ok()) {
         book.failure = pushed.status();
@@ -174,7 +111,7 @@ class LedgerTest : public ::testing::TestWithParam<LedgerCase> {
       }
       book.acknowledged = step;
       for (int64_t i = 0; i < kTrained; ++i) {
-        book.weighted_sum[i] += kWeights[slot] * static_cast<int64_t>(gradient[i]);
+        book.weighted_sum[i] += kWeights[slot] * integers[i];
       }
       book.verdicts.accepted += pushed->accepted;
       book.verdicts.duplicates += pushed->duplicates;
@@ -182,24 +119,11 @@ class LedgerTest : public ::testing::TestWithParam<LedgerCase> {
     }
   }
 
-  ServerStatus StatusOf(int server) {
-    const auto stub = ParameterService::NewStub(PlainChannel(servers_[server]->address()));
-    grpc::ClientContext context;
-    ServerStatusRequest request;
-    request.set_include_ledger(true);
-    ServerStatus status;
-    const grpc::Status outcome = stub->GetServerStatus(&context, request, &status);
-    EXPECT_TRUE(outcome.ok()) << outcome.error_message();
-    return status;
-  }
-
   static constexpr uint64_t kSeed = 20240608;
 
-  SteadyClock clock_;
-  StopLatch stop_;
+  IntegerRig rig_{GetParam().mode, /*staleness_bound=*/-1, /*lease_seconds=*/60};
   std::vector<std::unique_ptr<Server>> servers_;
   std::vector<std::unique_ptr<FaultProxy>> proxies_;
-  ParameterClient::Options client_options_;
   std::atomic<Step> last_step_{INT64_MAX};
 };
 
@@ -222,7 +146,7 @@ TEST_P(LedgerTest, EveryAcknowledgedPushIsAppliedOnceToEveryBlock) {
       clients[0]->Initialize(std::vector<float>(kTrained + kAveraged, 0.0f));
   ASSERT_TRUE(initialized.ok()) << initialized;
 
-  const absl::Duration until = clock_.Now() + absl::Seconds(seconds);
+  const absl::Duration until = rig_.clock().Now() + absl::Seconds(seconds);
   std::vector<SlotBook> books(kSlots);
   std::vector<std::thread> threads;
   for (SlotId slot = 0; slot < kSlots; ++slot) {
@@ -243,8 +167,8 @@ TEST_P(LedgerTest, EveryAcknowledgedPushIsAppliedOnceToEveryBlock) {
   std::printf("%d seconds\nserver slot blocks acknowledged applied/block duplicates resets\n",
               seconds);
   for (int server = 0; server < kServers; ++server) {
-    const ServerStatus status = StatusOf(server);
-    const std::vector<BlockId>& owned = client_options_.block_map.owned_by(server);
+    const ServerStatus status = IntegerRig::StatusOf(servers_[server]->address());
+    const std::vector<BlockId>& owned = rig_.block_map().owned_by(server);
     std::map<std::pair<BlockId, SlotId>, LedgerEntryStatus> ledger;
     for (const LedgerEntryStatus& row : status.ledger()) ledger[{row.block(), row.slot()}] = row;
     EXPECT_EQ(ledger.size(), owned.size() * kSlots);

@@ -1,8 +1,6 @@
 // Servers that die and come back from their last checkpoint while workers push: nothing is doubled,
 // and what is lost is exactly what the workers were told, per slot, step and block.
-//
-// Gradients are small integers and the learning rate is 1, so that sums of floats are exact and one
-// lost or doubled block shows. TORCHPS_RESTART_SECONDS says how long each case pushes.
+// TORCHPS_RESTART_SECONDS says how long each case pushes.
 
 #include <atomic>
 #include <cstdint>
@@ -19,32 +17,22 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/block_map.h"
-#include "common/clock.h"
-#include "common/mutex.h"
 #include "common/split_mix64.h"
-#include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "proto/grpc_process.h"
-#include "proto/job_spec.h"
-#include "proto/layout_codec.h"
 #include "server/server.h"
+#include "tests/fault/integer_rig.h"
 #include "tests/testing/checkpoint_driver.h"
-#include "tests/testing/plain_worker.h"
-#include "worker/heartbeat.h"
 #include "worker/parameter_client.h"
 #include "worker/push_segment.h"
-#include "worker/server_channel.h"
-#include "worker/stop_latch.h"
 
 namespace torchps {
 namespace {
 
-constexpr int kServers = 2;
-constexpr int kSlots = 3;
-constexpr int64_t kTrained = 4096;
-constexpr int64_t kAveraged = 600;
-constexpr int64_t kBlockBytes = 2048;
+constexpr int kServers = IntegerRig::kServers;
+constexpr int kSlots = IntegerRig::kSlots;
+constexpr int64_t kTrained = IntegerRig::kTrained;
+constexpr int64_t kAveraged = IntegerRig::kAveraged;
 
 struct RestartCase {
   const char* name;
@@ -69,37 +57,7 @@ class RestartTest : public ::testing::TestWithParam<RestartCase> {
   static void SetUpTestSuite() { PrepareGrpcProcess(); }
 
   void SetUp() override {
-    const RestartCase& test_case = GetParam();
-    directory_ = absl::StrCat(testing::TempDir(), "/restart_", test_case.name);
-    const bool synchronous = test_case.mode == ConsistencySpec::SYNC;
-    JobSpec job;
-    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
-        absl::StrCat("name: 'restart' workers: ", kSlots, " model { name: 'integers' } ",
-                     "optimizer { sgd {} learning_rate: 1 } consistency { mode: ",
-                     ConsistencySpec::Mode_Name(test_case.mode),
-                     synchronous ? std::string()
-                                 : absl::StrCat(" staleness_bound: ", test_case.staleness_bound),
-                     " } wire { block_bytes: ", kBlockBytes, " } membership { lease_seconds: 5 }"),
-        &job));
-    const auto normal = NormalizeJobSpec(job);
-    ASSERT_TRUE(normal.ok()) << normal.status();
-    client_options_.job = *normal;
-    ModelLayoutProto layout;
-    SegmentProto* const weights = layout.add_segment();
-    weights->set_name("w");
-    weights->add_shape(kTrained);
-    weights->set_group(-1);
-    SegmentProto* const mean = layout.add_segment();
-    mean->set_name("running_mean");
-    mean->add_shape(kAveraged);
-    mean->set_group(-1);
-    mean->set_averaged(true);
-    client_options_.layout = *DecodeLayout(layout);
-    client_options_.block_map = *BlockMap::Create(client_options_.layout, kBlockBytes, kServers);
-    client_options_.job_id = 7;
-    client_options_.incarnation = 1;
-    client_options_.clock = &clock_;
-    client_options_.stop = &stop_;
+    directory_ = absl::StrCat(testing::TempDir(), "/restart_", GetParam().name);
     servers_.resize(kServers);
     addresses_.assign(kServers, "127.0.0.1:0");
     for (int i = 0; i < kServers; ++i) StartServer(i);
@@ -109,7 +67,7 @@ class RestartTest : public ::testing::TestWithParam<RestartCase> {
   void StartServer(int i) {
     Server::Options options;
     options.listen = addresses_[i];
-    options.clock = &clock_;
+    options.clock = &rig_.clock();
     options.seed = ++lives_;
     options.dir = directory_;
     auto server = Server::Start(options);
@@ -119,8 +77,7 @@ class RestartTest : public ::testing::TestWithParam<RestartCase> {
   }
 
   std::unique_ptr<ParameterClient> MakeClient(SlotId slot, SlotBook* book, PushSegment* segment) {
-    ParameterClient::Options options = client_options_;
-    options.slot = slot;
+    ParameterClient::Options options = rig_.ClientOptions(slot, addresses_);
     options.push_segment = segment;
     if (book != nullptr) {
       options.on_rolled_back = [book](BlockId block, const StepSet::Run& run) {
@@ -128,20 +85,9 @@ class RestartTest : public ::testing::TestWithParam<RestartCase> {
       };
       options.say = [book](const std::string& line) { book->said.push_back(line); };
     }
-    for (const std::string& address : addresses_) {
-      options.servers.push_back(ConnectToServer(static_cast<int>(options.servers.size()), address));
-    }
     auto client = ParameterClient::Create(std::move(options));
     EXPECT_TRUE(client.ok()) << client.status();
     return *std::move(client);
-  }
-
-  // The gradient named (slot, step): integers from -3 to 3, another gradient for another name.
-  static std::vector<int> Gradient(SlotId slot, Step step) {
-    uint64_t random = static_cast<uint64_t>(step) * kSlots + static_cast<uint64_t>(slot);
-    std::vector<int> gradient(kTrained);
-    for (int& element : gradient) element = static_cast<int>(UniformBelow(random, 7)) - 3;
-    return gradient;
   }
 
   void Train(SlotId slot, ParameterClient& client, absl::Span<float> gradients, SlotBook& book) {
@@ -149,13 +95,7 @@ class RestartTest : public ::testing::TestWithParam<RestartCase> {
     std::vector<float> values(kTrained + kAveraged);
     HeldValues held;
     const std::vector<float> averaged(kAveraged, static_cast<float>(slot));
-    const Heartbeat heartbeat(
-        absl::Milliseconds(200),
-        [&client](absl::Duration timeout) {
-          client.Renew(timeout);
-          return absl::OkStatus();
-        },
-        [](const absl::Status&) {});
+    const auto heartbeat = IntegerRig::KeepAlive(client);
     Step step = 0;
     // The last step begins after the last restart, so that everybody hears of what that has cost.
     for (bool is_last = false; !is_last;) {
@@ -167,7 +107,7 @@ class RestartTest : public ::testing::TestWithParam<RestartCase> {
       }
       if (synchronous) step = std::max(step, pulled->floor);
       ++step;
-      const std::vector<int> gradient = Gradient(slot, step);
+      const std::vector<int> gradient = IntegerRig::Gradient(slot, step);
       for (int64_t i = 0; i < kTrained; ++i) gradients[i] = static_cast<float>(gradient[i]);
       const auto pushed = client.Push(step, /*weight=*/1, gradients, averaged);
       if (!pushed.ok()) {
@@ -185,13 +125,11 @@ class RestartTest : public ::testing::TestWithParam<RestartCase> {
 
   static constexpr uint64_t kSeed = 20261121;
 
-  SteadyClock clock_;
-  StopLatch stop_;
+  IntegerRig rig_{GetParam().mode, GetParam().staleness_bound, /*lease_seconds=*/5};
   std::string directory_;
   uint64_t lives_ = kSeed;
   std::vector<std::string> addresses_;
   std::vector<std::unique_ptr<Server>> servers_;
-  ParameterClient::Options client_options_;
   std::atomic<bool> done_{false};
 };
 
@@ -208,7 +146,7 @@ TEST_P(RestartTest, NothingIsDoubledAndWhatIsLostIsWhatWasTold) {
   std::vector<std::unique_ptr<ParameterClient>> clients;
   for (SlotId slot = 0; slot < kSlots; ++slot) {
     if (GetParam().shared_memory) {
-      auto segment = PushSegment::Create(client_options_.layout);
+      auto segment = PushSegment::Create(rig_.layout());
       ASSERT_TRUE(segment.ok()) << segment.status();
       segments[slot] = *std::move(segment);
     }
@@ -217,9 +155,9 @@ TEST_P(RestartTest, NothingIsDoubledAndWhatIsLostIsWhatWasTold) {
   }
   ASSERT_TRUE(clients[0]->Initialize(std::vector<float>(kTrained + kAveraged, 0.0f)).ok());
   CheckpointDriver::Options driving;
-  driving.job = client_options_.job;
-  driving.layout = client_options_.layout;
-  driving.job_id = client_options_.job_id;
+  driving.job = rig_.job();
+  driving.layout = rig_.layout();
+  driving.job_id = rig_.job_id();
   driving.addresses = addresses_;
   CheckpointDriver checkpoints(std::move(driving));
   ASSERT_TRUE(checkpoints.Take().ok());
@@ -236,17 +174,17 @@ TEST_P(RestartTest, NothingIsDoubledAndWhatIsLostIsWhatWasTold) {
   uint64_t random = kSeed;
   int kills = 0;
   uint64_t attempts = 1;
-  const absl::Duration until = clock_.Now() + absl::Seconds(seconds);
+  const absl::Duration until = rig_.clock().Now() + absl::Seconds(seconds);
   const absl::Duration give_up = until + absl::Seconds(60);
   // On a slow machine longer, until there was enough of everything.
-  while (clock_.Now() < until ||
-         ((kills < 8 || checkpoints.taken() < 4) && clock_.Now() < give_up)) {
+  while (rig_.clock().Now() < until ||
+         ((kills < 8 || checkpoints.taken() < 4) && rig_.clock().Now() < give_up)) {
     // A server that was restarted has its job when the first worker greets it.
-    while (checkpoints.taken() < attempts && clock_.Now() < give_up) {
-      if (!checkpoints.Take().ok()) stop_.WaitFor(absl::Milliseconds(5));
+    while (checkpoints.taken() < attempts && rig_.clock().Now() < give_up) {
+      if (!checkpoints.Take().ok()) rig_.stop().WaitFor(absl::Milliseconds(5));
     }
     attempts += UniformBelow(random, 3);
-    stop_.WaitFor(absl::Milliseconds(20 + UniformBelow(random, 200)));
+    rig_.stop().WaitFor(absl::Milliseconds(20 + UniformBelow(random, 200)));
     const int victim = static_cast<int>(UniformBelow(random, kServers));
     servers_[victim] = nullptr;
     StartServer(victim);
@@ -267,12 +205,7 @@ TEST_P(RestartTest, NothingIsDoubledAndWhatIsLostIsWhatWasTold) {
   uint64_t lost = 0;
   size_t pushes = 0;
   for (int server = 0; server < kServers; ++server) {
-    const auto stub = ParameterService::NewStub(PlainChannel(addresses_[server]));
-    grpc::ClientContext context;
-    ServerStatusRequest request;
-    request.set_include_ledger(true);
-    ServerStatus status;
-    ASSERT_TRUE(stub->GetServerStatus(&context, request, &status).ok());
+    const ServerStatus status = IntegerRig::StatusOf(addresses_[server]);
     EXPECT_TRUE(status.durability().has_directory());
     EXPECT_GT(status.durability().checkpoint(), 0u);
     for (const LedgerEntryStatus& row : status.ledger()) {
@@ -312,8 +245,8 @@ TEST_P(RestartTest, NothingIsDoubledAndWhatIsLostIsWhatWasTold) {
   std::vector<int64_t> expected(kTrained);
   for (SlotId slot = 0; slot < kSlots; ++slot) {
     for (const Step step : books[slot].acknowledged) {
-      const std::vector<int> gradient = Gradient(slot, step);
-      for (const BlockRange& block : client_options_.block_map.blocks()) {
+      const std::vector<int> gradient = IntegerRig::Gradient(slot, step);
+      for (const BlockRange& block : rig_.block_map().blocks()) {
         if (block.averaged) continue;
         const auto lost_here = books[slot].lost.find(block.id);
         if (lost_here != books[slot].lost.end() && lost_here->second.count(step) > 0) continue;
