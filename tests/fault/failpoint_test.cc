@@ -17,6 +17,7 @@
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/status_codec.h"
 #include "tests/testing/job_harness.h"
+#include "tests/testing/join_request.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/program.h"
 
@@ -71,16 +72,8 @@ absl::Status WriteShard(PlainWorker& worker) {
 }
 
 absl::StatusOr<JoinReply> Join(const std::string& address) {
-  const HelloRequest hello = JobHarness::Hello(Model());
-  JoinRequest request;
-  request.set_protocol_version(kProtocolVersion);
-  *request.mutable_job() = hello.job();
-  *request.mutable_layout() = hello.layout();
-  request.set_wanted_slot(-1);
-  request.set_nonce(5);
-  request.set_train_samples(100);
-  request.set_server_count(1);
-  request.add_server_address(address);
+  const JoinRequest request =
+      JoinFor(JobHarness::Hello(Model()), address, /*nonce=*/5, /*train_samples=*/100);
   const auto stub = Coordinator::NewStub(PlainChannel(address));
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(60)));

@@ -16,6 +16,7 @@
 #include "proto/status_codec.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/job_harness.h"
+#include "tests/testing/join_request.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/program.h"
 #include "tests/testing/shared_worker.h"
@@ -69,15 +70,8 @@ void LiveOnce(const std::string& address, int number) {
   HelloRequest hello = JobHarness::Hello(model);
   const auto channel = PlainChannel(address);
   const auto coordinator = Coordinator::NewStub(channel);
-  JoinRequest join;
-  join.set_protocol_version(hello.protocol_version());
-  *join.mutable_job() = hello.job();
-  *join.mutable_layout() = hello.layout();
-  join.set_wanted_slot(-1);
-  join.set_nonce(static_cast<uint64_t>(number) + 1);
-  join.set_train_samples(1000);
-  join.set_server_count(1);
-  join.add_server_address(address);
+  const JoinRequest join =
+      JoinFor(hello, address, /*nonce=*/static_cast<uint64_t>(number) + 1, /*train_samples=*/1000);
   JoinReply joined;
   {
     grpc::ClientContext context;

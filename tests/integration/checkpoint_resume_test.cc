@@ -20,6 +20,7 @@
 #include "server/server.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/job_harness.h"
+#include "tests/testing/join_request.h"
 #include "tests/testing/plain_worker.h"
 
 namespace torchps {
@@ -61,16 +62,8 @@ class WholeWorker {
       : channel_(PlainChannel(address)),
         coordinator_(Coordinator::NewStub(channel_)),
         hello_(JobHarness::Hello(model)) {
-    JoinRequest join;
-    join.set_protocol_version(kProtocolVersion);
-    *join.mutable_job() = hello_.job();
-    *join.mutable_layout() = hello_.layout();
-    join.set_wanted_slot(-1);
-    join.set_nonce(nonce);
-    join.set_train_samples(kSamples);
-    join.set_server_count(1);
-    join.add_server_address(address);
-    const absl::StatusOr<JoinReply> joined = Call(&Coordinator::Stub::Join, join);
+    const absl::StatusOr<JoinReply> joined =
+        Call(&Coordinator::Stub::Join, JoinFor(hello_, address, nonce, kSamples));
     status_ = joined.status();
     if (!joined.ok()) return;
     *hello_.mutable_job() = joined->job();

@@ -18,13 +18,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/ids.h"
 #include "common/mutex.h"
 #include "common/split_mix64.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "tests/testing/eventually.h"
+#include "tests/testing/join_request.h"
 #include "tests/testing/program.h"
 
 namespace torchps {
@@ -34,27 +34,16 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kSamples = 1600;
 
-JoinRequest SmallJob() {
-  JoinRequest request;
-  request.set_protocol_version(kProtocolVersion);
+// Three workers and leases of one batch, so that there is much to ask for.
+JoinRequest ManyLeases() {
+  JoinRequest request = SmallJoin();
   JobSpec& job = *request.mutable_job();
   job.set_workers(3);
   job.mutable_training()->set_epochs(2);
-  job.mutable_training()->set_batch_size(4);
   job.mutable_training()->set_lease_batches(1);
-  job.mutable_optimizer()->mutable_sgd();
-  job.mutable_optimizer()->set_learning_rate(0.1);
   // No checkpoint by itself: there are no blocks here to write.
   job.mutable_durability()->set_checkpoint_seconds(0);
-  SegmentProto& segment = *request.mutable_layout()->add_segment();
-  segment.set_name("weight");
-  segment.add_shape(3);
-  segment.set_group(-1);
-  request.set_wanted_slot(-1);
-  request.set_host("here");
-  request.set_device("cpu");
   request.set_train_samples(kSamples);
-  request.set_server_count(1);
   return request;
 }
 
@@ -71,7 +60,8 @@ class PatientWorker {
         grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
   }
 
-  grpc::Status Join(JoinRequest request = SmallJob()) {
+  grpc::Status Join() {
+    JoinRequest request = ManyLeases();
     request.set_nonce(nonce_);
     JoinReply reply;
     const grpc::Status status = Call(&Coordinator::Stub::Join, request, &reply);

@@ -18,6 +18,7 @@
 #include "proto/coordinator.grpc.pb.h"
 #include "server/server.h"
 #include "tests/testing/eventually.h"
+#include "tests/testing/join_request.h"
 #include "tests/testing/manual_clock.h"
 
 namespace torchps {
@@ -27,29 +28,6 @@ using ::testing::HasSubstr;
 
 // Longest that a call may take on a slow machine before the test gives it up.
 constexpr auto kPatience = std::chrono::seconds(60);
-
-// Two workers, one epoch of 40 samples in leases of 16.
-JoinRequest SmallJob() {
-  JoinRequest request;
-  request.set_protocol_version(kProtocolVersion);
-  JobSpec& job = *request.mutable_job();
-  job.set_workers(2);
-  job.mutable_training()->set_epochs(1);
-  job.mutable_training()->set_batch_size(4);
-  job.mutable_training()->set_lease_batches(4);
-  job.mutable_optimizer()->mutable_sgd();
-  job.mutable_optimizer()->set_learning_rate(0.1);
-  SegmentProto& segment = *request.mutable_layout()->add_segment();
-  segment.set_name("weight");
-  segment.add_shape(3);
-  segment.set_group(-1);
-  request.set_wanted_slot(-1);
-  request.set_host("here");
-  request.set_device("cpu");
-  request.set_train_samples(40);
-  request.set_server_count(1);
-  return request;
-}
 
 // One worker process's side of the control plane, on a connection of its own. Each call blocks.
 class Client {
@@ -61,7 +39,7 @@ class Client {
         grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
   }
 
-  grpc::Status Join(JoinRequest request = SmallJob()) {
+  grpc::Status Join(JoinRequest request = SmallJoin()) {
     request.set_nonce(nonce_);
     JoinReply reply;
     const grpc::Status status = stub_->Join(NewContext().get(), request, &reply);
@@ -267,12 +245,12 @@ TEST_F(CoordinatorOverGrpcTest, WhoJoinsLateTakesPartAtOnce) {
 
 TEST_F(CoordinatorOverGrpcTest, AStrangerIsRefusedInOneSentenceAndTheJobGoesOn) {
   auto [anna, bert] = StartTwo();
-  JoinRequest other = SmallJob();
+  JoinRequest other = SmallJoin();
   other.mutable_job()->mutable_training()->set_batch_size(8);
   const grpc::Status refused = NewClient().Join(other);
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_THAT(refused.error_message(), HasSubstr("training.batch_size"));
-  JoinRequest newer = SmallJob();
+  JoinRequest newer = SmallJoin();
   newer.set_protocol_version(kProtocolVersion + 1);
   EXPECT_EQ(NewClient().Join(newer).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   NextWorkReply reply;

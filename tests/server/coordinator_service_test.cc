@@ -18,33 +18,13 @@
 #include "proto/status_codec.h"
 #include "server/server.h"
 #include "tests/testing/faulty_file_system.h"
+#include "tests/testing/join_request.h"
 #include "tests/testing/plain_worker.h"
 
 namespace torchps {
 namespace {
 
 using ::testing::HasSubstr;
-
-JoinRequest Job() {
-  JoinRequest request;
-  request.set_protocol_version(kProtocolVersion);
-  JobSpec& job = *request.mutable_job();
-  job.set_workers(2);
-  job.mutable_training()->set_epochs(1);
-  job.mutable_training()->set_batch_size(4);
-  job.mutable_optimizer()->mutable_sgd();
-  job.mutable_optimizer()->set_learning_rate(0.1);
-  // It can be resumed without a checkpoint.
-  job.mutable_durability()->set_level(DurabilitySpec::LOG);
-  SegmentProto& segment = *request.mutable_layout()->add_segment();
-  segment.set_name("weight");
-  segment.add_shape(3);
-  segment.set_group(-1);
-  request.set_wanted_slot(-1);
-  request.set_train_samples(100);
-  request.set_server_count(1);
-  return request;
-}
 
 // A server that coordinates, in a process of which the disk may refuse and that may be killed.
 class CoordinatorServiceTest : public ::testing::Test {
@@ -86,7 +66,9 @@ class CoordinatorServiceTest : public ::testing::Test {
   absl::StatusOr<JoinReply> Join(uint64_t nonce) {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(20)));
-    JoinRequest request = Job();
+    JoinRequest request = SmallJoin();
+    // It can be resumed without a checkpoint.
+    request.mutable_job()->mutable_durability()->set_level(DurabilitySpec::LOG);
     request.set_nonce(nonce);
     JoinReply reply;
     const absl::Status status = FromGrpcStatus(stub_->Join(&context, request, &reply));

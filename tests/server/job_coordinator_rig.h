@@ -14,6 +14,7 @@
 #include "common/ids.h"
 #include "gtest/gtest.h"
 #include "server/job_coordinator.h"
+#include "tests/testing/join_request.h"
 
 namespace torchps {
 
@@ -76,24 +77,9 @@ class JobCoordinatorRig {
 
   // Two workers, two epochs of 40 samples, leases of 16.
   static JoinRequest SmallJob() {
-    JoinRequest request;
-    request.set_protocol_version(kProtocolVersion);
-    JobSpec& job = *request.mutable_job();
-    job.set_workers(2);
-    job.mutable_training()->set_epochs(2);
-    job.mutable_training()->set_batch_size(4);
-    job.mutable_training()->set_lease_batches(4);
-    job.mutable_optimizer()->mutable_sgd();
-    job.mutable_optimizer()->set_learning_rate(0.1);
-    SegmentProto& segment = *request.mutable_layout()->add_segment();
-    segment.set_name("weight");
-    segment.add_shape(3);
-    segment.set_group(-1);
-    request.set_wanted_slot(-1);
+    JoinRequest request = SmallJoin();
+    request.mutable_job()->mutable_training()->set_epochs(2);
     request.set_nonce(1);
-    request.set_host("here");
-    request.set_device("cpu");
-    request.set_train_samples(40);
     request.set_server_count(2);
     return request;
   }
