@@ -16,6 +16,7 @@
 #include "proto/encoding_elements.h"
 #include "proto/frame_payload.h"
 #include "tests/proto/slicing.h"
+#include "tests/testing/encoding_name.h"
 
 namespace torchps {
 namespace {
@@ -239,11 +240,7 @@ INSTANTIATE_TEST_SUITE_P(All, EncodingTest,
                          ::testing::Values(EncodingSpec::FLOAT32, EncodingSpec::BFLOAT16,
                                            EncodingSpec::FLOAT16, EncodingSpec::INT8,
                                            EncodingSpec::TOP_K),
-                         [](const ::testing::TestParamInfo<EncodingSpec::Kind>& info) {
-                           std::string name = EncodingSpec::Kind_Name(info.param);
-                           name.erase(std::remove(name.begin(), name.end(), '_'), name.end());
-                           return name;
-                         });
+                         EncodingName);
 
 TEST(Bfloat16Test, RoundsToNearestAndTiesToEven) {
   // Neighbours of 1 are 2^-7 apart.

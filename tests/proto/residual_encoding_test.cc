@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/encoding.h"
+#include "tests/testing/encoding_name.h"
 
 namespace torchps {
 namespace {
@@ -61,11 +62,7 @@ TEST_P(ResidualEncodingTest, EqualsItsFourStepsOnEveryInstructionSet) {
 INSTANTIATE_TEST_SUITE_P(All, ResidualEncodingTest,
                          ::testing::Values(EncodingSpec::BFLOAT16, EncodingSpec::FLOAT16,
                                            EncodingSpec::INT8, EncodingSpec::TOP_K),
-                         [](const ::testing::TestParamInfo<EncodingSpec::Kind>& info) {
-                           return info.param == EncodingSpec::TOP_K
-                                      ? "TOPK"
-                                      : EncodingSpec::Kind_Name(info.param);
-                         });
+                         EncodingName);
 
 }  // namespace
 }  // namespace torchps

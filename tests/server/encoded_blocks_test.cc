@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/encoding.h"
+#include "tests/testing/encoding_name.h"
 #include "tests/testing/job_harness.h"
 
 namespace torchps {
@@ -164,11 +165,7 @@ INSTANTIATE_TEST_SUITE_P(All, EncodedBlocksTest,
                          ::testing::Values(EncodingSpec::FLOAT32, EncodingSpec::BFLOAT16,
                                            EncodingSpec::FLOAT16, EncodingSpec::INT8,
                                            EncodingSpec::TOP_K),
-                         [](const ::testing::TestParamInfo<EncodingSpec::Kind>& info) {
-                           return info.param == EncodingSpec::TOP_K
-                                      ? "TOPK"
-                                      : EncodingSpec::Kind_Name(info.param);
-                         });
+                         EncodingName);
 
 }  // namespace
 }  // namespace torchps

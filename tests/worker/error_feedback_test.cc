@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/encoding.h"
+#include "tests/testing/encoding_name.h"
 
 namespace torchps {
 namespace {
@@ -151,11 +152,7 @@ TEST_P(ErrorFeedbackTest, AResidualThatDoesNotFitIsRefused) {
 INSTANTIATE_TEST_SUITE_P(Lossy, ErrorFeedbackTest,
                          ::testing::Values(EncodingSpec::BFLOAT16, EncodingSpec::FLOAT16,
                                            EncodingSpec::INT8, EncodingSpec::TOP_K),
-                         [](const ::testing::TestParamInfo<EncodingSpec::Kind>& info) {
-                           return info.param == EncodingSpec::TOP_K
-                                      ? "TOPK"
-                                      : EncodingSpec::Kind_Name(info.param);
-                         });
+                         EncodingName);
 
 TEST(ErrorFeedbackOverTimeTest, GradientsTooSmallForTheEncodingAreSentInTheEnd) {
   // Beside one of 127, a hundredth rounds to 0 in INT8 each time; in 60 steps it has been sent.

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <algorithm>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "proto/job.pb.h"
+
+namespace torchps {
+
+// Names the tests that run once for each encoding. GoogleTest takes no underscore.
+inline std::string EncodingName(const ::testing::TestParamInfo<EncodingSpec::Kind>& info) {
+  std::string name = EncodingSpec::Kind_Name(info.param);
+  name.erase(std::remove(name.begin(), name.end(), '_'), name.end());
+  return name;
+}
+
+}  // namespace torchps
