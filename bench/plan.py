@@ -3,7 +3,7 @@
 import itertools
 
 from link import Link
-from sources import Ensemble, Gloo, Kernels, Memory, TrainStep, MIB, Skipped
+from sources import EncodingEnds, Ensemble, Gloo, Kernels, Memory, TrainStep, MIB, Skipped
 
 KIB = 1 << 10
 SIZES = [4 * KIB, 64 * KIB, MIB, 16 * MIB, 100 * MIB, 400 * MIB]
@@ -82,6 +82,10 @@ class Plan:
         names = {scenario.get("transport", "tcp"), scenario.get("encoding", "float32"), *groups}
         self._drive(case, "torchps", names, **scenario)
 
+    def _kernel_seconds(self):
+        """For each row of Google's benchmark library."""
+        return 0.02 if self.options.quick else 0.2
+
     def _sizes(self):
         return SIZES[:3] if self.options.quick else SIZES
 
@@ -134,6 +138,11 @@ class Plan:
         for size, encoding in itertools.product(sizes, ENCODINGS[1:]):
             for case in ("push_apply", "pull") if encoding != "top_k" else ("push_apply",):
                 self._product(case, ["encodings"], size=size, encoding=encoding)
+        for encoding in ENCODINGS:
+            source = self._own(EncodingEnds(encoding))
+            self._add("encoding_end", f"both ends of {encoding}",
+                      lambda source=source: source.measure(self._kernel_seconds()),
+                      ["encoding_ends", "encodings", encoding])
 
     def _other_systems(self):
         gloo = self._own(Gloo())
@@ -142,9 +151,8 @@ class Plan:
             self._add("gloo_all_reduce", f"gloo_all_reduce {size_name(size)}",
                       lambda size=size: gloo.measure(size, seconds))
         kernels = self._own(Kernels(self.options.all))
-        kernel_seconds = 0.02 if self.options.quick else 0.2
-        self._add("apply_kernel", "apply kernels", lambda: kernels.measure(kernel_seconds),
-                  ["apply_kernels"])
+        self._add("apply_kernel", "apply kernels",
+                  lambda: kernels.measure(self._kernel_seconds()), ["apply_kernels"])
 
     def _link(self):
         """A repetition has three pushes at least: those of a float32 model take 0.14 s each."""

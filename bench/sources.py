@@ -131,6 +131,19 @@ class Gloo:
         self.folder.cleanup()
 
 
+def google_benchmark(program, names, seconds):
+    """The rows of a program of Google's benchmark library whose names match."""
+    command = [os.path.join(BIN, "bench", program), "--benchmark_format=json",
+               f"--benchmark_min_time={seconds}", f"--benchmark_filter={names}"]
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            check=False)
+    if result.returncode != 0:
+        raise Skipped(f"{program} failed: {result.stderr.strip()[-200:]}")
+    if not result.stdout:
+        raise Skipped(f"{program} has no row that matches '{names}'")
+    return json.loads(result.stdout)["benchmarks"]
+
+
 class Kernels:
     """The servers' optimizers in memory, each next to an empty loop over the same arrays, and next
     to torch::optim's; gbps counts what is read and written."""
@@ -143,27 +156,31 @@ class Kernels:
 
     def measure(self, seconds):
         samples = []
-        for row in self._run("apply_kernels_benchmark", self.filter, seconds):
+        for row in google_benchmark("apply_kernels_benchmark", self.filter, seconds):
             samples.append({"case": "apply_kernel",
                             "variant": row["name"].replace("/manual_time", ""),
                             "gbps": row["memory"] if "memory" in row else None,
                             "gradient_gbps": row["gradient"] if "gradient" in row else None,
                             "of_limit": row.get("of_limit")})
-        for row in self._run("torch_optimizer_benchmark", ".", seconds):
+        for row in google_benchmark("torch_optimizer_benchmark", ".", seconds):
             samples.append({"case": "apply_kernel", "variant": row["name"].split("/")[0],
                             "times_torch": row["of_torch"]})
         return samples
 
-    def _run(self, program, names, seconds):
-        command = [os.path.join(BIN, "bench", program), "--benchmark_format=json",
-                   f"--benchmark_min_time={seconds}", f"--benchmark_filter={names}"]
-        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                check=False)
-        if result.returncode != 0:
-            raise Skipped(f"{program} failed: {result.stderr.strip()[-200:]}")
-        if not result.stdout:
-            raise Skipped(f"{program} has no row that matches '{names}'")
-        return json.loads(result.stdout)["benchmarks"]
+    def close(self):
+        pass
+
+
+class EncodingEnds:
+    """What an encoding costs the two ends of a push, on one core each and without a network."""
+
+    def __init__(self, encoding):
+        self.encoding = encoding
+
+    def measure(self, seconds):
+        rows = google_benchmark("encodings_benchmark", f"/{self.encoding.upper()}/", seconds)
+        return [{"case": "encoding_end", "encoding": self.encoding,
+                 "variant": row["name"].split("/")[0], "gbps": row["gradient"]} for row in rows]
 
     def close(self):
         pass

@@ -109,6 +109,14 @@ def encodings(rows):
     return matrix("Encodings, 16 MiB: GB/s of float32 elements", rows, "encoding", str, columns)
 
 
+def encoding_ends(rows):
+    columns = [(end, {"case": "encoding_end", "variant": end},
+                lambda row: show(row, "gbps", "{:.1f}")) for end in ("worker", "server")]
+    return matrix("Encodings, one core at either end of a push: GB/s of float32 gradient", rows,
+                  "encoding", str, columns, "A worker encodes and keeps what that loses; a server "
+                  "checks, decodes and applies by SGD.")
+
+
 def gloo(rows):
     def milliseconds(row):
         return f"{row['p50_us'] / 1e3:.2f}" if row and row.get("p50_us") is not None else ""
@@ -164,7 +172,8 @@ def summary(rows):
         processor_time(rows), small_messages(rows),
         by_count(rows, "workers", "Workers at once, one server, 16 MiB: GB/s of all together"),
         by_count(rows, "servers", "Servers, one worker, 16 MiB: GB/s"),
-        encodings(rows), gloo(rows), train_steps(rows), memory(rows), kernels(rows)])
+        encodings(rows), encoding_ends(rows), gloo(rows), train_steps(rows), memory(rows),
+        kernels(rows)])
 
 
 def every_row(rows):

@@ -75,6 +75,15 @@ class TablesTest(unittest.TestCase):
         self.assertIn("| size | raw TCP | push + apply |", text)
         self.assertIn("| 16 MiB | 10.00 | 7.00 (0.70) |", text)
 
+    def test_both_ends_of_an_encoding_stand_in_one_line(self):
+        ends = [{"case": "encoding_end", "encoding": encoding, "variant": end, "gbps": gbps,
+                 "repetition": 0, "throttled": False}
+                for encoding, end, gbps in (("float32", "server", 5.0), ("int8", "worker", 7.0),
+                                            ("int8", "server", 4.0))]
+        text = tables.summary(rows.aggregate(ends))
+        self.assertIn("| float32 |  | 5.0 |", text)
+        self.assertIn("| int8 | 7.0 | 4.0 |", text)
+
 
 if __name__ == "__main__":
     unittest.main()
