@@ -3,137 +3,23 @@
 #include <algorithm>
 #include <limits>
 #include <string>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "common/check.h"
 #include "common/ids.h"
-#include "google/protobuf/descriptor.h"
-#include "google/protobuf/message.h"
+#include "proto/field_checker.h"
 
 namespace torchps {
 namespace {
-
-using ::google::protobuf::FieldDescriptor;
-using ::google::protobuf::Message;
-using ::google::protobuf::Reflection;
 
 constexpr int64_t kMaxCount = int64_t{1} << 20;    // batches, epochs, widths
 constexpr int64_t kMaxSamples = int64_t{1} << 40;  // keeps all products below 2^63
 constexpr int kMaxGroups = 1000;
 constexpr int kMaxHiddenLayers = 1000;
-constexpr size_t kMaxStringBytes = 4096;
 
-// Rates and factors end up as float32: neither lost to 0 nor to infinity.
-constexpr double kSmallestReal = 1e-30;
-constexpr double kLargestReal = 1e30;
-
-// Collects the first error of many checks.
-class Checker {
- public:
-  template <typename Value>
-  void Range(absl::string_view field, Value value, Value low, Value high) {
-    // Written so that NaN is outside.
-    if (!(value >= low && value <= high)) Fail(field, value, absl::StrCat(low, " to ", high));
-  }
-
-  void NotNegative(absl::string_view field, double value) {
-    Range(field, value, 0.0, kLargestReal);
-  }
-
-  void Positive(absl::string_view field, double value) {
-    if (!(value >= kSmallestReal && value <= kLargestReal)) {
-      Fail(field, value, "a number above 0 that float32 can hold");
-    }
-  }
-
-  // [0, 1): the decay rate of a moving average.
-  void Decay(absl::string_view field, double value) {
-    if (!(value >= 0 && value < 1)) Fail(field, value, "0 to below 1");
-  }
-
-  template <typename Value>
-  void Fail(absl::string_view field, const Value& value, absl::string_view expected) {
-    if (!status_.ok()) return;
-    status_ = absl::InvalidArgumentError(
-        absl::StrCat("job field ", field, " is ", value, "; expected ", expected));
-  }
-
-  const absl::Status& status() const { return status_; }
-
- private:
-  absl::Status status_;
-};
-
-bool IsUtf8(absl::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const auto first = static_cast<uint8_t>(text[i]);
-    const int length = first < 0x80   ? 1
-                       : first < 0xc2 ? 0
-                       : first < 0xe0 ? 2
-                       : first < 0xf0 ? 3
-                       : first < 0xf5 ? 4
-                                      : 0;
-    if (length == 0 || i + length > text.size()) return false;
-    for (int j = 1; j < length; ++j) {
-      if ((static_cast<uint8_t>(text[i + j]) & 0xc0) != 0x80) return false;
-    }
-    // Overlong three- and four-byte forms, surrogates, and what lies beyond U+10FFFF.
-    const auto second = length > 2 ? static_cast<uint8_t>(text[i + 1]) : uint8_t{0x80};
-    if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second >= 0xa0) ||
-        (first == 0xf0 && second < 0x90) || (first == 0xf4 && second >= 0x90)) {
-      return false;
-    }
-    i += length;
-  }
-  return true;
-}
-
-void CheckString(const std::string& path, const std::string& value, Checker& check) {
-  if (value.size() > kMaxStringBytes) {
-    check.Fail(path, absl::StrCat(value.size(), " bytes long"),
-               absl::StrCat("at most ", kMaxStringBytes));
-  }
-  const bool has_control = std::any_of(
-      value.begin(), value.end(), [](char character) { return absl::ascii_iscntrl(character); });
-  if (has_control || !IsUtf8(value)) {
-    check.Fail(path, absl::StrCat("\"", absl::CHexEscape(value), "\""),
-               "UTF-8 text without control characters");
-  }
-}
-
-// Every string of `message` travels and is printed, whatever else it is for; every enum has a value
-// that this program knows, although text and wire format also take bare numbers.
-void CheckStringsAndEnums(const Message& message, const std::string& path, Checker& check) {
-  const Reflection* reflection = message.GetReflection();
-  std::vector<const FieldDescriptor*> fields;
-  reflection->ListFields(message, &fields);
-  for (const FieldDescriptor* field : fields) {
-    const std::string here = absl::StrCat(path, path.empty() ? "" : ".", field->name());
-    if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING && !field->is_repeated()) {
-      CheckString(here, reflection->GetString(message, field), check);
-    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM && !field->is_repeated()) {
-      const int value = reflection->GetEnumValue(message, field);
-      if (field->enum_type()->FindValueByNumber(value) == nullptr) {
-        check.Fail(here, value, absl::StrCat("a value of ", field->enum_type()->name()));
-      }
-    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-      if (!field->is_repeated()) {
-        CheckStringsAndEnums(reflection->GetMessage(message, field), here, check);
-        continue;
-      }
-      for (int i = 0; i < reflection->FieldSize(message, field); ++i) {
-        CheckStringsAndEnums(reflection->GetRepeatedMessage(message, field, i),
-                             absl::StrCat(here, ".", i), check);
-      }
-    }
-  }
-}
-
-void NormalizeTop(JobSpec* job, Checker& check) {
+void NormalizeTop(JobSpec* job, FieldChecker& check) {
   if (job->name().empty()) job->set_name("job");
   const bool plain = std::all_of(job->name().begin(), job->name().end(), [](char character) {
     return absl::ascii_isalnum(character) || character == '-' || character == '_' ||
@@ -148,7 +34,7 @@ void NormalizeTop(JobSpec* job, Checker& check) {
   check.Range("workers", job->workers(), 1, kMaxSlots);
 }
 
-void NormalizeModel(ModelSpec* model, Checker& check) {
+void NormalizeModel(ModelSpec* model, FieldChecker& check) {
   if (model->name() == "mlp" && model->hidden().empty()) model->add_hidden(128);
   if (model->hidden_size() > kMaxHiddenLayers) {
     check.Fail("model.hidden", absl::StrCat("a list of ", model->hidden_size()),
@@ -173,7 +59,7 @@ void NormalizeModel(ModelSpec* model, Checker& check) {
   }
 }
 
-void NormalizeData(DataSpec* data, Checker& check) {
+void NormalizeData(DataSpec* data, FieldChecker& check) {
   if (data->source().empty()) data->set_source("digits");
   check.Range<int64_t>("data.train_samples", data->train_samples(), 0, kMaxSamples);
   check.Range<int64_t>("data.test_samples", data->test_samples(), 0, kMaxSamples);
@@ -189,7 +75,7 @@ void NormalizeData(DataSpec* data, Checker& check) {
   }
 }
 
-void NormalizeTraining(TrainingSpec* training, ConsistencySpec::Mode mode, Checker& check) {
+void NormalizeTraining(TrainingSpec* training, ConsistencySpec::Mode mode, FieldChecker& check) {
   if (!training->has_epochs()) training->set_epochs(1);
   if (!training->has_batch_size()) training->set_batch_size(32);
   if (!training->has_accumulate()) training->set_accumulate(1);
@@ -219,7 +105,7 @@ void NormalizeTraining(TrainingSpec* training, ConsistencySpec::Mode mode, Check
 
 // Adam and AdamW have the same fields.
 template <typename Spec>
-void NormalizeAdam(Spec* spec, const std::string& path, Checker& check) {
+void NormalizeAdam(Spec* spec, const std::string& path, FieldChecker& check) {
   if (!spec->has_beta1()) spec->set_beta1(0.9);
   if (!spec->has_beta2()) spec->set_beta2(0.999);
   if (!spec->has_epsilon()) spec->set_epsilon(1e-8);
@@ -228,7 +114,7 @@ void NormalizeAdam(Spec* spec, const std::string& path, Checker& check) {
   check.Positive(path + ".epsilon", spec->epsilon());
 }
 
-void NormalizeOptimizerKind(OptimizerSpec* optimizer, Checker& check) {
+void NormalizeOptimizerKind(OptimizerSpec* optimizer, FieldChecker& check) {
   switch (optimizer->kind_case()) {
     case OptimizerSpec::KIND_NOT_SET:
       optimizer->mutable_sgd();
@@ -269,7 +155,7 @@ void NormalizeOptimizerKind(OptimizerSpec* optimizer, Checker& check) {
   }
 }
 
-void NormalizeSchedule(ScheduleSpec* schedule, Checker& check) {
+void NormalizeSchedule(ScheduleSpec* schedule, FieldChecker& check) {
   if (!schedule->has_gamma()) schedule->set_gamma(0.1);
   check.Range<int64_t>("optimizer.schedule.warmup_steps", schedule->warmup_steps(), 0, kMaxSamples);
   // A step's width means something in one shape only.
@@ -282,7 +168,7 @@ void NormalizeSchedule(ScheduleSpec* schedule, Checker& check) {
   check.Range("optimizer.schedule.final_fraction", schedule->final_fraction(), 0.0, 1.0);
 }
 
-void NormalizeOptimizer(OptimizerSpec* optimizer, Checker& check) {
+void NormalizeOptimizer(OptimizerSpec* optimizer, FieldChecker& check) {
   NormalizeOptimizerKind(optimizer, check);
   check.Positive("optimizer.learning_rate", optimizer->learning_rate());
   check.NotNegative("optimizer.weight_decay", optimizer->weight_decay());
@@ -303,7 +189,7 @@ void NormalizeOptimizer(OptimizerSpec* optimizer, Checker& check) {
   }
 }
 
-void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, Checker& check) {
+void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, FieldChecker& check) {
   if (!consistency->has_staleness_bound()) consistency->set_staleness_bound(4);
   check.Range("consistency.staleness_bound", consistency->staleness_bound(), -1,
               std::numeric_limits<int32_t>::max());
@@ -329,7 +215,7 @@ void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, Checker
 
 // The fraction means something to TOP_K only; elsewhere it is left as it is, and checked all the
 // same.
-void NormalizeEncoding(const std::string& field, EncodingSpec* encoding, Checker& check) {
+void NormalizeEncoding(const std::string& field, EncodingSpec* encoding, FieldChecker& check) {
   const bool top_k = encoding->kind() == EncodingSpec::TOP_K;
   if (top_k && !encoding->has_fraction()) encoding->set_fraction(0.01);
   if (!encoding->has_fraction()) return;
@@ -340,7 +226,7 @@ void NormalizeEncoding(const std::string& field, EncodingSpec* encoding, Checker
   }
 }
 
-void NormalizeWire(WireSpec* wire, Checker& check) {
+void NormalizeWire(WireSpec* wire, FieldChecker& check) {
   if (!wire->has_block_bytes()) wire->set_block_bytes(1 << 20);
   check.Range<int64_t>("wire.block_bytes", wire->block_bytes(), 64, 64 << 20);
   if (wire->block_bytes() % static_cast<int64_t>(sizeof(float)) != 0) {
@@ -355,12 +241,12 @@ void NormalizeWire(WireSpec* wire, Checker& check) {
   if (!wire->has_shared_memory()) wire->set_shared_memory(true);
 }
 
-void NormalizeMembership(MembershipSpec* membership, Checker& check) {
+void NormalizeMembership(MembershipSpec* membership, FieldChecker& check) {
   if (!membership->has_lease_seconds()) membership->set_lease_seconds(10);
   check.Range("membership.lease_seconds", membership->lease_seconds(), 0.1, 3600.0);
 }
 
-void NormalizeDurability(DurabilitySpec* durability, Checker& check) {
+void NormalizeDurability(DurabilitySpec* durability, FieldChecker& check) {
   if (!durability->has_checkpoint_seconds()) durability->set_checkpoint_seconds(60);
   check.Range("durability.checkpoint_seconds", durability->checkpoint_seconds(), 0.0, 86400.0);
   check.Range<int64_t>("durability.checkpoint_steps", durability->checkpoint_steps(), 0,
@@ -376,8 +262,8 @@ int64_t DivideRoundingUp(int64_t dividend, int64_t divisor) {
 }  // namespace
 
 absl::StatusOr<JobSpec> NormalizeJobSpec(JobSpec job) {
-  Checker check;
-  CheckStringsAndEnums(job, "", check);
+  FieldChecker check;
+  check.StringsAndEnums(job);
   NormalizeTop(&job, check);
   // Defaults below are computed from `workers`.
   if (!check.status().ok()) return check.status();
