@@ -10,7 +10,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "common/check.h"
 #include "common/exit_codes.h"
 #include "tools/format.h"
@@ -19,20 +18,6 @@
 #include "tools/worker_text.h"
 
 namespace torchps {
-namespace {
-
-// Long enough for a process to end after its last words (unloading libtorch takes its time), short
-// enough not to be missed.
-constexpr absl::Duration kHoldComplaints = absl::Seconds(1);
-constexpr size_t kErrorsRemembered = 5;
-
-absl::string_view WithoutProgramName(absl::string_view line) {
-  absl::ConsumePrefix(&line, "ps_worker: ");
-  absl::ConsumePrefix(&line, "ps_server: ");
-  return line;
-}
-
-}  // namespace
 
 ClusterRun::ClusterRun(Options options, Connect connect, std::ostream& out, std::ostream& error,
                        const Clock& clock, int interrupt_fd)
@@ -102,10 +87,10 @@ absl::Status ClusterRun::WaitForWorkers() {
     return part->is_server ? !part->listening : !part->ended_well();
   };
   while (std::any_of(parts_.begin(), parts_.end(), working)) {
-    const bool complaints = std::any_of(parts_.begin(), parts_.end(),
-                                        [](const auto& part) { return !part->held.empty(); });
+    const bool complaints = std::any_of(
+        parts_.begin(), parts_.end(), [](const auto& part) { return part->complaints.waiting(); });
     const absl::Status status =
-        HandleEvents(complaints ? kHoldComplaints : absl::InfiniteDuration());
+        HandleEvents(complaints ? Complaints::kHold : absl::InfiniteDuration());
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -228,8 +213,8 @@ absl::Status ClusterRun::HandleDeath(Part& part) {
                                       " within ", absl::FormatDuration(options_.restarts.window),
                                       " before, so it stays down"));
   }
-  ShowHeldComplaints(part, absl::InfiniteDuration());
-  part.last_errors.clear();
+  ShowComplaints(part, absl::InfiniteDuration());
+  part.complaints.Clear();
   view_.Say(absl::StrCat(name.text(), " ", how, "; it is started again",
                          part.is_server ? absl::StrCat(" at ", part.address) : "", " (restart ",
                          part.restarts.restarts(), ")"));
@@ -310,15 +295,13 @@ absl::Status ClusterRun::HandleEvents(absl::Duration longest) {
     if (!status.ok()) return status;
   }
   DoHarm();
-  for (const auto& part : parts_) ShowHeldComplaints(*part, clock_.Now() - kHoldComplaints);
+  for (const auto& part : parts_) ShowComplaints(*part, clock_.Now() - Complaints::kHold);
   return absl::OkStatus();
 }
 
 void ClusterRun::HandleLine(Part& part, ChildProcess::Stream stream, absl::string_view line) {
   if (stream == ChildProcess::Stream::kError) {
-    part.last_errors.emplace_back(line);
-    if (part.last_errors.size() > kErrorsRemembered) part.last_errors.pop_front();
-    part.held.emplace_back(clock_.Now(), line);
+    part.complaints.Add(clock_.Now(), line);
     return;
   }
   const absl::optional<StatusLine> status = ParseStatusLine(line);
@@ -354,11 +337,9 @@ void ClusterRun::HandleWorkerStatus(const Part& part, const StatusLine& line) {
   }
 }
 
-void ClusterRun::ShowHeldComplaints(Part& part, absl::Duration before) {
-  while (!part.held.empty() && part.held.front().first <= before) {
-    view_.Say(
-        absl::StrCat(part.process->name(), ": ", WithoutProgramName(part.held.front().second)));
-    part.held.pop_front();
+void ClusterRun::ShowComplaints(Part& part, absl::Duration until) {
+  for (const std::string& line : part.complaints.Take(until)) {
+    view_.Say(absl::StrCat(part.process->name(), ": ", line));
   }
 }
 
@@ -370,11 +351,7 @@ absl::Status ClusterRun::Failure(const Part& part, absl::string_view what) {
     exit_code_ = ours ? code : static_cast<int>(ExitCode::kFailed);
   }
   std::string text = absl::StrCat(part.process->name(), " ", what);
-  // What has not been shown yet; if all has, its last words once more.
-  std::vector<std::string> words;
-  for (const auto& [time, line] : part.held) words.push_back(line);
-  if (words.empty() && !part.last_errors.empty()) words.push_back(part.last_errors.back());
-  for (const std::string& word : words) absl::StrAppend(&text, "\n  ", WithoutProgramName(word));
+  for (const std::string& word : part.complaints.LastWords()) absl::StrAppend(&text, "\n  ", word);
   return absl::InternalError(text);
 }
 

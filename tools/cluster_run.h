@@ -1,6 +1,5 @@
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <ostream>
@@ -15,6 +14,7 @@
 #include "proto/job.pb.h"
 #include "tools/child_process.h"
 #include "tools/cluster_client.h"
+#include "tools/complaints.h"
 #include "tools/fault_plan.h"
 #include "tools/hosts_file.h"
 #include "tools/launch_plan.h"
@@ -76,10 +76,7 @@ class ClusterRun {
     bool listening = false;  // a server, in its present life
     RestartPolicy restarts;
     absl::optional<absl::Duration> restart_at;  // it has died, and is started again then
-    // Complaints not shown yet. They wait a moment: if the part is failing, they belong into the
-    // sentence that says so.
-    std::deque<std::pair<absl::Duration, std::string>> held;
-    std::deque<std::string> last_errors;
+    Complaints complaints;
 
     explicit Part(RestartPolicy::Options options) : restarts(options) {}
     bool ended_well() const { return !process->running() && process->exit_code() == 0; }
@@ -107,7 +104,7 @@ class ClusterRun {
   absl::Status HandleEvents(absl::Duration longest);
   void HandleLine(Part& part, ChildProcess::Stream stream, absl::string_view line);
   void HandleWorkerStatus(const Part& part, const StatusLine& line);
-  void ShowHeldComplaints(Part& part, absl::Duration before);
+  void ShowComplaints(Part& part, absl::Duration until);
   absl::Status Failure(const Part& part, absl::string_view what);
   void SayWhatRuns();
 
