@@ -22,7 +22,6 @@
 #include "common/block_map.h"
 #include "common/check.h"
 #include "common/model_layout.h"
-#include "common/shared_block.h"
 #include "grpcpp/support/slice.h"
 #include "proto/encoding.h"
 #include "proto/frame_payload.h"
@@ -98,14 +97,15 @@ void Server(benchmark::State& state, EncodingSpec::Kind kind) {
   optimizer.set_learning_rate(1e-6);
   optimizer.mutable_sgd();
   const std::unique_ptr<BlockUpdater> updater = *BlockUpdater::Create(optimizer, layout, map);
-  std::vector<float> values = SomeFloats(kElements);
-  std::vector<SharedBlock> heads(map.blocks().size());
+  const std::vector<float> values = SomeFloats(kElements);
   std::vector<std::unique_ptr<Block>> blocks;
   for (const BlockRange& range : map.blocks()) {
-    blocks.push_back(std::make_unique<Block>(
-        range, absl::MakeSpan(values).subspan(range.offset, range.length), &heads[range.id]));
-    MutexLock lock(&blocks.back()->mutex);
-    updater->Allocate(blocks.back().get());
+    blocks.push_back(std::make_unique<Block>(range));
+    Block* const block = blocks.back().get();
+    MutexLock lock(&block->mutex);
+    updater->Allocate(block);
+    const BlockChange change(block);
+    std::copy_n(values.begin() + range.offset, range.length, block->values.begin());
   }
   const int64_t length = map.blocks().front().length;
   std::vector<uint8_t> bytes(EncodedBytes(kind, length, Spec(kind).fraction()));

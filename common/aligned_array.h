@@ -15,21 +15,34 @@ namespace torchps {
 // lines costs two accesses, and std::vector begins 16 bytes behind a line.
 inline constexpr size_t kLineBytes = 64;
 
+struct FreeMemory {
+  void operator()(void* memory) const { std::free(memory); }
+};
+
+// Numbers that begin at a cache line.
+template <typename T>
+using AlignedMemory = std::unique_ptr<T[], FreeMemory>;
+
+// Memory for `size` numbers, not yet written.
+template <typename T>
+AlignedMemory<T> AllocateAligned(size_t size) {
+  static_assert(std::is_arithmetic_v<T>, "memory is numbers without being made so");
+  // As std::aligned_alloc wants it: whole lines. One at least, for no elements have an address too.
+  const size_t bytes = (size * sizeof(T) / kLineBytes + 1) * kLineBytes;
+  AlignedMemory<T> memory(static_cast<T*>(std::aligned_alloc(kLineBytes, bytes)));
+  TPS_CHECK(memory != nullptr, "there is memory");
+  return memory;
+}
+
 // An array of numbers that begins at a cache line, zeros at first. Thread-compatible; owns its
 // memory, which stays where it is.
 template <typename T>
 class AlignedArray {
  public:
-  static_assert(std::is_arithmetic_v<T>, "zero bytes are zeros");
-
   AlignedArray() = default;
-  explicit AlignedArray(size_t size) : size_(size) {
-    // As std::aligned_alloc wants it: whole lines. One at least, for no elements have an address
-    // too.
-    const size_t bytes = (size * sizeof(T) / kLineBytes + 1) * kLineBytes;
-    data_.reset(static_cast<T*>(std::aligned_alloc(kLineBytes, bytes)));
-    TPS_CHECK(data_ != nullptr, "there is memory");
-    std::memset(data_.get(), 0, bytes);
+  explicit AlignedArray(size_t size) : size_(size), data_(AllocateAligned<T>(size)) {
+    // Zero bytes are zeros.
+    std::memset(data_.get(), 0, size * sizeof(T));
   }
 
   size_t size() const { return size_; }
@@ -41,12 +54,8 @@ class AlignedArray {
   const T* end() const { return data() + size_; }
 
  private:
-  struct Free {
-    void operator()(T* memory) const { std::free(memory); }
-  };
-
   size_t size_ = 0;
-  std::unique_ptr<T[], Free> data_;
+  AlignedMemory<T> data_;
 };
 
 }  // namespace torchps

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/finite_check.h"
+#include "common/streaming_copy.h"
 #include "proto/encoding.h"
 #include "proto/encoding_elements.h"
 #include "proto/top_k.h"
@@ -223,7 +224,7 @@ void FramePayload::CopyBytesTo(uint8_t* destination) const {
   }
 }
 
-void FramePayload::CopyTo(absl::Span<float> destination) const {
+void FramePayload::CopyTo(absl::Span<float> destination, Stores stores) const {
   const auto elements = static_cast<int64_t>(destination.size());
   if (encoding_ == EncodingSpec::TOP_K) {
     return ForEachRun(elements, [destination](int64_t first, absl::Span<const float> run) {
@@ -234,7 +235,12 @@ void FramePayload::CopyTo(absl::Span<float> destination) const {
   int64_t first = 0;
   ForEachPiece([&](absl::Span<const uint8_t> piece) {
     const int64_t count = ElementsIn(encoding_, piece.size());
-    Decode(encoding_, piece, destination.subspan(first, count));
+    const absl::Span<float> elements_of_piece = destination.subspan(first, count);
+    if (encoding_ == EncodingSpec::FLOAT32 && stores == Stores::kStreaming) {
+      StreamingCopy(elements_of_piece.data(), piece.data(), piece.size());
+    } else {
+      Decode(encoding_, piece, elements_of_piece);
+    }
     first += count;
   });
 }

@@ -90,9 +90,6 @@ absl::StatusOr<std::unique_ptr<HostedJob>> HostedJob::Create(const HelloRequest&
   const absl::Status fits = CheckMemory(
       *map, request.server_index(), spec->consistency().mode() == ConsistencySpec::SYNC, **updater);
   if (!fits.ok()) return fits;
-  absl::StatusOr<std::unique_ptr<ValueArena>> arena =
-      ValueArena::Create(*map, request.server_index(), spec->wire().shared_memory());
-  if (!arena.ok()) return arena.status();
 
   auto job =
       absl::WrapUnique(new HostedJob(*spec, request, *std::move(layout), *std::move(map), clock));
@@ -105,9 +102,8 @@ absl::StatusOr<std::unique_ptr<HostedJob>> HostedJob::Create(const HelloRequest&
   } else {
     job->policy_ = std::make_unique<AsyncPush>(spec->consistency().lag(), job->updater_.get());
   }
-  job->store_ =
-      std::make_unique<ParameterStore>(job->layout_, job->map_, job->server_index_,
-                                       *std::move(arena), job->updater_.get(), job->policy_.get());
+  job->store_ = std::make_unique<ParameterStore>(job->layout_, job->map_, job->server_index_,
+                                                 job->updater_.get(), job->policy_.get());
   if (storage != nullptr) {
     if (const absl::Status restored = job->RestoreFrom(storage); !restored.ok()) return restored;
   }
@@ -199,15 +195,17 @@ absl::Status HostedJob::Enter(SlotId slot, Incarnation incarnation, HelloReply* 
 }
 
 void HostedJob::Share(const HelloRequest& request, HelloReply* reply) {
-  const SharedSegment* const values = store_->arena().segment();
-  if (values == nullptr || !request.has_shared_memory()) {
-    push_segments_.Close(request.slot(), request.incarnation());
-    return;
+  if (spec_.wire().shared_memory() && request.has_shared_memory()) {
+    const absl::Status opened = push_segments_.Open(request.slot(), request.incarnation(),
+                                                    DecodeOffer(request.shared_memory()));
+    // A worker in another container, or another user's, goes through the network.
+    if (!opened.ok()) return;
+    if (const absl::StatusOr<const SharedSegment*> values = store_->Share(); values.ok()) {
+      *reply->mutable_shared_memory() = EncodeOffer((*values)->offer());
+      return;
+    }
   }
-  const absl::Status opened = push_segments_.Open(request.slot(), request.incarnation(),
-                                                  DecodeOffer(request.shared_memory()));
-  // A worker in another container, or another user's, goes through the network.
-  if (opened.ok()) *reply->mutable_shared_memory() = EncodeOffer(values->offer());
+  push_segments_.Close(request.slot(), request.incarnation());
 }
 
 absl::Status HostedJob::Renew(SlotId slot, Incarnation incarnation) {

@@ -1,5 +1,7 @@
 #include "server/parameter_store.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -24,17 +26,15 @@ std::string NameOfElement(const ModelLayout& layout, int64_t element) {
 }  // namespace
 
 ParameterStore::ParameterStore(const ModelLayout& layout, const BlockMap& map, int server,
-                               std::unique_ptr<ValueArena> arena, const BlockUpdater* updater,
-                               PushPolicy* policy)
+                               const BlockUpdater* updater, PushPolicy* policy)
     : layout_(layout),
+      map_(map),
+      server_(server),
       policy_(policy),
       updater_(updater),
-      arena_(std::move(arena)),
       by_id_(map.blocks().size(), nullptr) {
   for (const BlockId id : map.owned_by(server)) {
-    const size_t index = blocks_.size();
-    blocks_.push_back(
-        std::make_unique<Block>(map.blocks()[id], arena_->values(index), arena_->head(index)));
+    blocks_.push_back(std::make_unique<Block>(map.blocks()[id]));
     Block* const block = blocks_.back().get();
     by_id_[id] = block;
     MutexLock lock(&block->mutex);
@@ -191,30 +191,55 @@ absl::Status ParameterStore::Acknowledge(SlotId slot, Step step, PushReply* repl
   return absl::OkStatus();
 }
 
-absl::StatusOr<ParameterStore::Copy> ParameterStore::Read(size_t index, EncodingSpec::Kind encoding,
-                                                          Version have) {
+absl::StatusOr<ParameterStore::Image> ParameterStore::Read(size_t index,
+                                                           EncodingSpec::Kind encoding,
+                                                           Version have) {
   TPS_CHECK(encoding != EncodingSpec::TOP_K, "a worker needs all values");
   Block* const block = blocks_[index].get();
-  Copy copy;
-  if (have > 0) {
+  Image image;
+  image.encoding = block->range.averaged ? EncodingSpec::FLOAT32 : encoding;
+  {
     MutexLock lock(&block->mutex);
-    if (block->version == have) {
-      copy.version = have;
-      copy.unchanged = true;
-      return copy;
+    if (!block->initialized) {
+      return absl::AbortedError(absl::StrCat("block ", block->range.id, " has no values yet"));
+    }
+    image.version = block->version;
+    if (have > 0 && block->version == have) {
+      image.unchanged = true;
+      return image;
+    }
+    if (image.encoding == EncodingSpec::FLOAT32 && block->buffer != nullptr) {
+      image.values = ValueBuffer::Lend(block->buffer);
+      return image;
     }
   }
-  copy.encoding = block->range.averaged ? EncodingSpec::FLOAT32 : encoding;
-  // The memory is taken before the lock: a large allocation faults pages in.
-  copy.values = grpc::Slice(EncodedBytes(copy.encoding, block->range.length, /*fraction=*/1));
+  // The memory is taken without the lock: a large allocation faults pages in.
+  image.values = grpc::Slice(EncodedBytes(image.encoding, block->range.length, /*fraction=*/1));
   MutexLock lock(&block->mutex);
-  if (!block->initialized) {
-    return absl::AbortedError(absl::StrCat("block ", block->range.id, " has no values yet"));
-  }
   // A fresh slice has one owner, so writing to it is safe; grpc::Slice just offers no other way.
-  Encode(copy.encoding, block->values, /*fraction=*/1, const_cast<uint8_t*>(copy.values.begin()));
-  copy.version = block->version;
-  return copy;
+  Encode(image.encoding, block->values, /*fraction=*/1, const_cast<uint8_t*>(image.values.begin()));
+  image.version = block->version;
+  return image;
+}
+
+absl::StatusOr<const SharedSegment*> ParameterStore::Share() {
+  MutexLock sharing(&sharing_mutex_);
+  if (arena_ != nullptr) return &arena_->segment();
+  absl::StatusOr<std::unique_ptr<const ValueArena>> arena = ValueArena::Create(map_, server_);
+  if (!arena.ok()) return arena.status();
+  arena_ = *std::move(arena);
+  for (size_t index = 0; index < blocks_.size(); ++index) {
+    MutexLock lock(&blocks_[index]->mutex);
+    blocks_[index]->MoveTo(arena_->values(index), arena_->head(index));
+  }
+  // The heap would keep what restored values leave behind.
+  malloc_trim(0);
+  return &arena_->segment();
+}
+
+bool ParameterStore::shared() const {
+  MutexLock sharing(&sharing_mutex_);
+  return arena_ != nullptr;
 }
 
 absl::StatusOr<absl::Duration> ParameterStore::Capture(size_t index, const Clock& clock,
@@ -270,7 +295,7 @@ absl::Status ParameterStore::Restore(const BlockImage& image) {
   {
     MutexLock lock(&block->mutex);
     const bool same_lengths =
-        image.values.size() == block->values.size() &&
+        image.values.size() == static_cast<size_t>(block->range.length) &&
         std::all_of(image.slots.begin(), image.slots.end(),
                     [&](const auto& slot) { return slot.size() == image.values.size(); });
     if (image.range.offset != block->range.offset ||
@@ -279,8 +304,8 @@ absl::Status ParameterStore::Restore(const BlockImage& image) {
         image.ledger.size() > static_cast<size_t>(kMaxSlots)) {
       return absl::DataLossError(absl::StrCat(
           "block ", id, " was kept as ", image.values.size(), " elements with ", image.slots.size(),
-          " optimizer slots at element ", image.range.offset, "; here it has ",
-          block->values.size(), " with ", block->slots.size(), " at ", block->range.offset));
+          " optimizer slots at element ", image.range.offset, "; here it has ", block->range.length,
+          " with ", block->slots.size(), " at ", block->range.offset));
     }
     const BlockChange change(block);
     std::copy(image.values.begin(), image.values.end(), block->values.begin());

@@ -35,8 +35,8 @@ namespace torchps {
 // step) a block is changed exactly once or not at all, since the ledger changes with the values.
 class ParameterStore {
  public:
-  // A copy of a block as it was at one moment.
-  struct Copy {
+  // A block as it was at one moment.
+  struct Image {
     grpc::Slice values;
     EncodingSpec::Kind encoding = EncodingSpec::FLOAT32;  // of `values`
     Version version = 0;
@@ -59,11 +59,9 @@ class ParameterStore {
   // Runs under the block's lock before anything is changed; an error refuses the frame.
   using Admission = absl::FunctionRef<absl::Status()>;
 
-  // Holds the blocks that `map` gives to `server`, with their values in `arena`. `updater` and
-  // `policy` outlive this object.
+  // Holds the blocks that `map` gives to `server`. `updater` and `policy` outlive this object.
   ParameterStore(const ModelLayout& layout, const BlockMap& map, int server,
-                 std::unique_ptr<ValueArena> arena, const BlockUpdater* updater,
-                 PushPolicy* policy);
+                 const BlockUpdater* updater, PushPolicy* policy);
 
   // Stores initial values, until the first gradient; repeating is harmless. INVALID_ARGUMENT: not
   // this server's block, wrong length, not finite, not FLOAT32.
@@ -79,12 +77,20 @@ class ParameterStore {
   // acknowledged. INVALID_ARGUMENT if some block has not seen this step.
   absl::Status Acknowledge(SlotId slot, Step step, PushReply* reply);
 
-  // Encodes a block straight from its values, under its lock; an averaged block is always FLOAT32.
-  // A block at version `have` is not encoded again, but for version 0, whose values may have been
-  // replaced by other initial ones.
-  // REQUIRES: `index` < owned(), `encoding` is not TOP_K. ABORTED: no values yet.
-  absl::StatusOr<Copy> Read(size_t index, EncodingSpec::Kind encoding = EncodingSpec::FLOAT32,
-                            Version have = 0);
+  // A block's values, encoded; an averaged block is always FLOAT32. What goes out as it lies is
+  // lent where no other process reads it, until the slice is let go; all else is copied, under the
+  // lock. A block at version `have` is not read again, but for version 0, whose values may have
+  // been replaced by other initial ones. REQUIRES: `index` < owned(), `encoding` is not TOP_K.
+  // ABORTED: no values yet.
+  absl::StatusOr<Image> Read(size_t index, EncodingSpec::Kind encoding = EncodingSpec::FLOAT32,
+                             Version have = 0);
+
+  // From now on the values lie in shared memory, where workers of this machine read them in place.
+  // The same again once that is so. RESOURCE_EXHAUSTED: the kernel gives no such memory, and
+  // nothing has changed.
+  absl::StatusOr<const SharedSegment*> Share();
+  // Whether Share() has succeeded.
+  bool shared() const;
 
   // Copies a block with its version and ledger, which go together, for a checkpoint. Returns for
   // how long the block was locked. REQUIRES: `index` < owned(). ABORTED: no values yet.
@@ -123,8 +129,6 @@ class ParameterStore {
   // Arrays of the optimizer that the block has.
   int slots(size_t index) const;
   uint64_t state_bytes() const { return state_bytes_; }
-  // Where the values lie, for workers that read them in place.
-  const ValueArena& arena() const { return *arena_; }
 
   Counters counters() const;
   // Fills versions and, where asked, the ledger.
@@ -138,15 +142,21 @@ class ParameterStore {
   void Count(const PushDecision& decision);
 
   const ModelLayout layout_;
+  const BlockMap map_;
+  const int server_;
   PushPolicy* const policy_;
   BlockJournal* journal_ = nullptr;
   const BlockUpdater* const updater_;
-  const std::unique_ptr<ValueArena> arena_;
   std::vector<std::unique_ptr<Block>> blocks_;  // owned ones, ascending
   std::vector<Block*> by_id_;                   // null where another server owns it
   uint64_t state_bytes_ = 0;
   int64_t largest_block_bytes_ = 0;
   size_t most_slots_ = 0;
+
+  // Held before a block's lock.
+  mutable Mutex sharing_mutex_;
+  // Null until the values are shared.
+  std::unique_ptr<const ValueArena> arena_ ABSL_GUARDED_BY(sharing_mutex_);
 
   mutable Mutex mutex_;
   Counters counters_ ABSL_GUARDED_BY(mutex_);

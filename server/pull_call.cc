@@ -106,7 +106,7 @@ void PullCall::Serve(const HostedJob::PullGrant& grant) {
 
 void PullCall::SendShared() {
   ParameterStore& store = job_->store();
-  if (store.arena().segment() == nullptr) {
+  if (!store.shared()) {
     Finish(absl::InvalidArgumentError("a pull from shared memory, but this server shares none"));
     return;
   }
@@ -154,23 +154,23 @@ void PullCall::LeaveLine(ByteBudget::Waiting waiting) {
 
 void PullCall::SendBlock() {
   ParameterStore& store = job_->store();
-  absl::StatusOr<ParameterStore::Copy> copy =
+  absl::StatusOr<ParameterStore::Image> image =
       store.Read(next_block_, encoding_, have_.empty() ? Version{0} : have_[next_block_]);
-  if (!copy.ok()) {
+  if (!image.ok()) {
     server_->send_budget().GiveBack(store.largest_block_bytes());
-    Finish(copy.status());
+    Finish(image.status());
     return;
   }
   PullHeader header;
   header.block = store.block_id(next_block_);
-  header.version = copy->version;
+  header.version = image->version;
   header.block_count = static_cast<uint32_t>(store.owned());
   header.floor = grant_.floor;
   header.parked_us = static_cast<uint64_t>(absl::ToInt64Microseconds(grant_.parked));
-  header.encoding = copy->encoding;
-  header.unchanged = copy->unchanged;
+  header.encoding = image->encoding;
+  header.unchanged = image->unchanged;
   ++next_block_;
-  const grpc::ByteBuffer frame = EncodePullFrame(header, std::move(copy->values));
+  const grpc::ByteBuffer frame = EncodePullFrame(header, std::move(image->values));
   server_->CountSent(frame.Length());
   writer_.Write(frame, written_tag_.Arm(shared_from_this()));
 }

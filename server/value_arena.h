@@ -11,18 +11,15 @@
 
 namespace torchps {
 
-// The memory in which the blocks of one server have their values. Where it may be shared, workers
-// of this machine read it in place; where the kernel refuses that, it is memory like any other.
+// The shared memory in which the blocks of one server have their values from the moment on that a
+// worker of this machine reads them in place.
 //
-// Gives out memory and touches none of it afterwards; immutable, so thread-safe. Values begin as
-// zeros.
+// Gives out memory and touches none of it afterwards; immutable, so thread-safe.
 class ValueArena {
  public:
-  // RESOURCE_EXHAUSTED: the kernel gives no memory for these blocks, shared or not.
-  static absl::StatusOr<std::unique_ptr<ValueArena>> Create(const BlockMap& map, int server,
-                                                            bool may_be_shared);
+  // RESOURCE_EXHAUSTED: the kernel gives no memory that can be shared.
+  static absl::StatusOr<std::unique_ptr<const ValueArena>> Create(const BlockMap& map, int server);
 
-  ~ValueArena();
   ValueArena(const ValueArena&) = delete;
   ValueArena& operator=(const ValueArena&) = delete;
 
@@ -31,17 +28,14 @@ class ValueArena {
   absl::Span<float> values(size_t index) const;
   SharedBlock* head(size_t index) const;
 
-  // Null where nothing is shared.
-  const SharedSegment* segment() const { return segment_.get(); }
+  const SharedSegment& segment() const { return *segment_; }
 
  private:
-  ValueArena(const BlockMap& map, int server);
+  ValueArena(const BlockMap& map, int server, std::unique_ptr<SharedSegment> segment);
 
   const ValueSegmentLayout layout_;
   std::vector<int64_t> lengths_;
-  std::unique_ptr<SharedSegment> segment_;
-  // Of the segment; without one, of memory that is mapped here alone.
-  uint8_t* data_ = nullptr;
+  const std::unique_ptr<SharedSegment> segment_;
 };
 
 }  // namespace torchps

@@ -9,6 +9,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "common/streaming_copy.h"
 #include "worker/client_pull.h"
 #include "worker/shared_values.h"
 #include "worker/transfer_timeout.h"
@@ -171,7 +172,7 @@ class PendingPull::Round final : public CallRound {
       return absl::InvalidArgumentError(
           absl::StrCat("sent block ", header.block, ": ", checked.message()));
     }
-    payload.CopyTo(options_.values.subspan(block.offset, block.length));
+    payload.CopyTo(options_.values.subspan(block.offset, block.length), stores_);
     Took(server, header);
     return absl::OkStatus();
   }
@@ -183,6 +184,9 @@ class PendingPull::Round final : public CallRound {
   }
 
   const Options options_;
+  const FramePayload::Stores stores_ = options_.values.size() * sizeof(float) >= kStreamFromBytes
+                                           ? FramePayload::Stores::kStreaming
+                                           : FramePayload::Stores::kCached;
   absl::Duration began_ = absl::InfiniteDuration();
   std::vector<Version> versions_;
   // By server: shared memory did not bring every block.

@@ -8,13 +8,6 @@
 #include "common/streaming_copy.h"
 
 namespace torchps {
-namespace {
-
-// A model that a core's second-level cache holds is read again before it has left it; a larger one
-// is not, and streaming stores are faster.
-constexpr size_t kStreamFromBytes = size_t{2} << 20;
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<const SharedValues>> SharedValues::Open(
     const SharedSegment::Offer& offer, const BlockMap& map, int server) {

@@ -1,5 +1,6 @@
 #include "server/block_updater.h"
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -50,26 +51,20 @@ Fixture MakeFixture(int64_t block_elements) {
   return fixture;
 }
 
-// A block with memory of its own.
-struct OwnBlock {
-  explicit OwnBlock(const BlockRange& range)
-      : values(range.length), block(range, absl::MakeSpan(values), &head) {}
-  std::vector<float> values;
-  SharedBlock head;
-  Block block;
-};
+void SetAll(Block* block, float value) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) {
+  const BlockChange change(block);
+  std::fill(block->values.begin(), block->values.end(), value);
+}
 
 // What all elements are after one gradient of ones on values of two.
 std::vector<float> OneStep(int64_t block_elements, bool through_payload) {
   const Fixture fixture = MakeFixture(block_elements);
   std::vector<float> result;
   for (const BlockRange& range : fixture.map.blocks()) {
-    // Not on the stack, where GCC's sanitizer forgets its alignment.
-    const auto own = std::make_unique<OwnBlock>(range);
-    Block& block = own->block;
+    Block block(range);
     MutexLock lock(&block.mutex);
     fixture.updater->Allocate(&block);
-    for (float& value : block.values) value = 2.0f;
+    SetAll(&block, 2.0f);
     const std::vector<float> ones(range.length, 1.0f);
     if (through_payload) {
       fixture.updater->Apply(&block, MakePayload(ones), 1.0, 0.5);
@@ -99,11 +94,10 @@ TEST(BlockUpdaterTest, EachElementFollowsItsGroupWhereverTheBlocksAreCut) {
 TEST(BlockUpdaterTest, TheRateFactorScalesTheStepAndTheShare) {
   const Fixture fixture = MakeFixture(12);
   for (const BlockRange& range : fixture.map.blocks()) {
-    // Not on the stack, where GCC's sanitizer forgets its alignment.
-    const auto own = std::make_unique<OwnBlock>(range);
-    Block& block = own->block;
+    Block block(range);
     MutexLock lock(&block.mutex);
     fixture.updater->Allocate(&block);
+    SetAll(&block, 0.0f);
     const std::vector<float> ones(range.length, 1.0f);
     fixture.updater->Apply(&block, absl::MakeConstSpan(ones), 0.25, 0.5);
     EXPECT_FLOAT_EQ(block.values[0], range.averaged ? 0.125f : -0.25f);
@@ -119,9 +113,7 @@ TEST(BlockUpdaterTest, AveragedBlocksKeepNoOptimizerSlots) {
   const auto updater = BlockUpdater::Create(adam, fixture.layout, fixture.map);
   ASSERT_TRUE(updater.ok()) << updater.status();
   for (const BlockRange& range : fixture.map.blocks()) {
-    // Not on the stack, where GCC's sanitizer forgets its alignment.
-    const auto own = std::make_unique<OwnBlock>(range);
-    Block& block = own->block;
+    Block block(range);
     MutexLock lock(&block.mutex);
     (*updater)->Allocate(&block);
     EXPECT_EQ(block.slots.size(), range.averaged ? 0u : 2u);

@@ -228,6 +228,23 @@ TEST_F(SharedMemoryTest, APullFromSharedMemoryWaitsAtTheGateLikeAnyOther) {
   EXPECT_EQ(fast->versions()[0], 2);
 }
 
+TEST_F(SharedMemoryTest, AWorkerThatSharesMayComeToAJobThatRunsOverTheNetwork) {
+  const auto server = StartServer();
+  PlainWorker plain(PlainChannel(server->address()), Hello(0));
+  ASSERT_EQ(plain.Hello(), absl::OkStatus());
+  ASSERT_EQ(plain.Initialize(1.0f), absl::OkStatus());
+  ASSERT_TRUE(plain.Push(1, 0.25f).ok());
+  SharedWorker shared(PlainChannel(server->address()), Hello(1));
+  ASSERT_EQ(shared.Hello(), absl::OkStatus());
+  ASSERT_TRUE(shared.shares());
+  ASSERT_TRUE(plain.Push(2, 0.25f).ok());
+  ASSERT_EQ(plain.Pull(2), absl::OkStatus());
+  ASSERT_EQ(shared.Pull(1), absl::OkStatus());
+  EXPECT_EQ(shared.values(), plain.values());
+  EXPECT_EQ(shared.versions(), plain.versions());
+  EXPECT_EQ(shared.values()[0][0], 0.5f);
+}
+
 TEST_F(SharedMemoryTest, AServerWithoutValuesLetsNobodyReadThem) {
   const auto server = StartServer();
   SharedWorker worker(PlainChannel(server->address()), Hello());

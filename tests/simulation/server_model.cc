@@ -64,13 +64,13 @@ void ServerModel::Expect() {
 
 BlockModel::State ServerModel::StateOf(size_t index, const ServerStatus& status) const {
   BlockModel::State state;
-  const absl::StatusOr<ParameterStore::Copy> copy = job_->store().Read(index);
-  state.initialized = copy.ok();
-  if (copy.ok()) {
-    state.version = copy->version;
-    const size_t elements = copy->values.size() / sizeof(float);
+  const absl::StatusOr<ParameterStore::Image> image = job_->store().Read(index);
+  state.initialized = image.ok();
+  if (image.ok()) {
+    state.version = image->version;
+    const size_t elements = image->values.size() / sizeof(float);
     std::vector<float> values(elements);
-    std::memcpy(values.data(), copy->values.begin(), copy->values.size());
+    std::memcpy(values.data(), image->values.begin(), image->values.size());
     state.value = values.front();
     if (std::count(values.begin(), values.end(), state.value) !=
         static_cast<std::ptrdiff_t>(elements)) {

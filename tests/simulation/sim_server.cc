@@ -280,13 +280,13 @@ void SimServer::SendBlocks(const Arrival& arrival, HostedJob* job, const PullReq
   }
   const Version have =
       request.have_version().empty() ? 0 : request.have_version(static_cast<int>(index));
-  const absl::StatusOr<ParameterStore::Copy> copy =
+  const absl::StatusOr<ParameterStore::Image> image =
       job->store().Read(index, job->pull_encoding(), have);
-  if (!copy.ok()) {
-    arrival->Answer<Pulled>(copy.status());
+  if (!image.ok()) {
+    arrival->Answer<Pulled>(image.status());
     return;
   }
-  pulled->blocks.push_back({job->store().block_id(index), copy->version, copy->unchanged});
+  pulled->blocks.push_back({job->store().block_id(index), image->version, image->unchanged});
   process_.After(absl::Microseconds(50), [this, arrival, job, request, pulled] {
     SendBlocks(arrival, job, request, pulled);
   });

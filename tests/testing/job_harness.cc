@@ -138,16 +138,16 @@ std::shared_ptr<JobHarness::Pulling> JobHarness::Pull(SlotId slot, Incarnation i
 }
 
 float JobHarness::Value(BlockId block) {
-  const absl::StatusOr<ParameterStore::Copy> copy = job_->store().Read(block);
-  TPS_CHECK(copy.ok(), "the block has no values");
+  const absl::StatusOr<ParameterStore::Image> image = job_->store().Read(block);
+  TPS_CHECK(image.ok(), "the block has no values");
   float value;
-  std::memcpy(&value, copy->values.begin(), sizeof(value));
+  std::memcpy(&value, image->values.begin(), sizeof(value));
   return value;
 }
 
 Version JobHarness::VersionOf(BlockId block) {
-  const absl::StatusOr<ParameterStore::Copy> copy = job_->store().Read(block);
-  return copy.ok() ? copy->version : 0;
+  const absl::StatusOr<ParameterStore::Image> image = job_->store().Read(block);
+  return image.ok() ? image->version : 0;
 }
 
 ServerStatus JobHarness::Status(bool include_ledger) {
