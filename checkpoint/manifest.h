@@ -15,7 +15,7 @@ namespace torchps {
 // The contents of MANIFEST.json: the manifest as JSON, with the CRC-32C of exactly that text before
 // it. Thread-safe.
 
-inline constexpr uint32_t kCheckpointFormatVersion = 1;
+inline constexpr uint32_t kCheckpointFormatVersion = 2;
 // No manifest is longer; nothing longer is read.
 inline constexpr int64_t kMaxManifestBytes = int64_t{256} << 20;
 

@@ -15,9 +15,10 @@ void TakeHighest(const std::vector<LedgerEntry>& other, std::vector<LedgerEntry>
   if (ledger->size() < other.size()) ledger->resize(other.size());
   for (size_t slot = 0; slot < other.size(); ++slot) {
     LedgerEntry& mine = (*ledger)[slot];
+    const bool same = mine.incarnation == other[slot].incarnation;
     const Step acknowledged = std::max(mine.acknowledged_step, other[slot].acknowledged_step);
-    if (other[slot].last_step > mine.last_step) mine = other[slot];
-    mine.acknowledged_step = acknowledged;
+    if (mine.IsBefore(other[slot])) mine = other[slot];
+    if (same) mine.acknowledged_step = acknowledged;
   }
 }
 

@@ -11,7 +11,7 @@ namespace torchps {
 // What ShardWriter and ShardReader agree on; nobody else's business.
 
 inline constexpr char kShardFormat[] = "torchps shard";
-inline constexpr char kShardFormatVersion[] = "1";
+inline constexpr char kShardFormatVersion[] = "2";
 
 inline std::string BlockTensorName(BlockId block) {
   return absl::StrFormat("block/%08d/value", block);
@@ -35,6 +35,7 @@ enum LedgerColumn {
   kLedgerRejectionsInRow,
   kLedgerApplied,
   kLedgerAcknowledgedStep,
+  kLedgerIncarnation,
   kLedgerColumns,
 };
 

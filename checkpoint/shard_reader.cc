@@ -37,6 +37,7 @@ bool ParseEntry(const int64_t* row, LedgerEntry* entry) {
   entry->rejections_in_row = static_cast<int32_t>(row[kLedgerRejectionsInRow]);
   entry->applied = static_cast<uint64_t>(row[kLedgerApplied]);
   entry->acknowledged_step = row[kLedgerAcknowledgedStep];
+  entry->incarnation = static_cast<Incarnation>(row[kLedgerIncarnation]);
   return true;
 }
 

@@ -103,7 +103,8 @@ absl::Status ShardWriter::Append(const BlockImage& block) {
                                          entry.last_lag,
                                          entry.rejections_in_row,
                                          static_cast<int64_t>(entry.applied),
-                                         entry.acknowledged_step};
+                                         entry.acknowledged_step,
+                                         static_cast<int64_t>(entry.incarnation)};
     ledger_.insert(ledger_.end(), std::begin(row), std::end(row));
   }
   return absl::OkStatus();

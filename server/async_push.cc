@@ -10,7 +10,8 @@ absl::StatusOr<PushDecision> AsyncPush::Push(Block* block, const PushHeader& hea
   // Nobody knows the lag on a version that was rolled back: it counts as none.
   const Version base =
       restored_ ? std::min(header.base_version, block->version) : header.base_version;
-  absl::StatusOr<PushDecision> decision = gate_.Judge(entry, header.step, base, block->version);
+  absl::StatusOr<PushDecision> decision =
+      gate_.Judge(entry, header.incarnation, header.step, base, block->version);
   if (!decision.ok() || decision->duplicate) return decision;
   if (header.withheld) {
     decision->verdict = WITHHELD;
@@ -24,7 +25,7 @@ absl::StatusOr<PushDecision> AsyncPush::Push(Block* block, const PushHeader& hea
     record.payload = &payload;
     updater_->Apply(block, payload, record.rate_factor, record.share);
   }
-  PushGate::Record(*decision, header.step, &entry);
+  PushGate::Record(*decision, header.incarnation, header.step, &entry);
   record.slots = absl::MakeConstSpan(&header.slot, 1);
   Tell(*block, record);
   return decision;

@@ -122,7 +122,9 @@ absl::Status HostedJob::RestoreFrom(JobStorage* storage) {
   store_->FinishRestore();
   {
     MutexLock lock(&mutex_);
-    for (const auto& [slot, clock] : store_->Clocks()) clocks_.Expect(slot, clock, clock_->Now());
+    for (const auto& [slot, history] : store_->Histories()) {
+      clocks_.Expect(slot, history.clock, history.incarnation, clock_->Now());
+    }
   }
   MembershipChanged();
   return absl::OkStatus();
@@ -189,7 +191,11 @@ absl::Status HostedJob::Enter(SlotId slot, Incarnation incarnation, HelloReply* 
     Restored* const restored = reply->mutable_restored();
     restored->set_checkpoint(restored_->checkpoint);
     restored->set_from_log(restored_->from_log);
-    for (const Step step : store_->LastSteps(slot)) restored->add_block_step(step);
+    for (const LedgerEntry& entry : store_->EntriesOf(slot)) {
+      // What another process made is not this one's, whatever its number.
+      restored->add_block_step(entry.incarnation == incarnation ? entry.last_step : 0);
+      restored->add_slot_step(entry.last_step);
+    }
   }
   return absl::OkStatus();
 }
@@ -359,15 +365,6 @@ HostedJob::ParkedId HostedJob::FinishPush(SlotId slot, Incarnation incarnation, 
     // A slot that pushes is alive; one that was taken over meanwhile is refused by other calls.
     clocks_.Renew(slot, incarnation, clock_->Now()).IgnoreError();
   }
-  // A process that was taken over may greet a restarted server before its successor does. What its
-  // successor has pushed stands in the ledger, and does not say that this step was ever complete.
-  if (step > 0 && restored_.has_value()) {
-    if (const Step last = store_->LastStep(slot); last > step) {
-      done(absl::AbortedError(absl::StrCat("slot ", slot, " has pushed step ", last, " since step ",
-                                           step, ", by another process that has taken it over")));
-      return 0;
-    }
-  }
   ParkedId id = 0;
   {
     MutexLock lock(&mutex_);
@@ -403,7 +400,8 @@ void HostedJob::Answer(ParkedId id) {
   }
   PushReply reply;
   if (push.step > 0) {
-    const absl::Status acknowledged = store_->Acknowledge(push.slot, push.step, &reply);
+    const absl::Status acknowledged =
+        store_->Acknowledge(push.slot, push.incarnation, push.step, &reply);
     if (!acknowledged.ok()) {
       push.done(acknowledged);
       return;

@@ -81,10 +81,9 @@ class HostedJob {
   // a frame that refers to shared memory that is not shared or to blocks that are not here.
   absl::Status PushFrame(const PushHeader& header, const FramePayload& payload);
 
-  // All frames of (slot, step) have come: `done` gets the reply, in SYNC when the round has been
-  // applied, and in any case once the journal has it. Returns the name by which to cancel it.
-  // Errors as ParameterStore::Acknowledge, and ABORTED: this life was restored, and a later step of
-  // the slot has come, so another process holds it.
+  // All frames of (slot, incarnation, step) have come: `done` gets the reply, in SYNC when the
+  // round has been applied, and in any case once the journal has it. Returns the name by which to
+  // cancel it. Errors as ParameterStore::Acknowledge.
   ParkedId FinishPush(SlotId slot, Incarnation incarnation, Step step, PushDone done);
 
   // `done` runs when the staleness bound lets `clock` read: at once, or parked. `ahead`: the slot

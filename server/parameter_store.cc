@@ -158,13 +158,27 @@ void ParameterStore::Count(const PushDecision& decision) {
   if (decision.apply) counters_.lag.Add(decision.lag);
 }
 
-absl::Status ParameterStore::Acknowledge(SlotId slot, Step step, PushReply* reply) {
-  // Two passes, so that nothing counts as acknowledged when the reply is an error. A step once in a
-  // ledger stays there, so the second pass finds what the first one saw.
+absl::Status ParameterStore::Acknowledge(SlotId slot, Incarnation incarnation, Step step,
+                                         PushReply* reply) {
+  // Two passes, so that nothing counts as acknowledged when the reply is an error. What a block has
+  // seen stays so, though a later incarnation may take the entry over between the passes.
   size_t unseen = 0;
+  reply->clear_block();
   for (const std::unique_ptr<Block>& block : blocks_) {
     MutexLock lock(&block->mutex);
-    if (block->Ledger(slot).last_step < step) ++unseen;
+    const LedgerEntry& entry = block->Ledger(slot);
+    if (entry.incarnation > incarnation) {
+      return absl::AbortedError(absl::StrCat(
+          "slot ", slot, " was taken over: block ", block->range.id, " has a push of incarnation ",
+          entry.incarnation, " and does not say any more whether step ", step, " of incarnation ",
+          incarnation, " is in it"));
+    }
+    if (!entry.HasSeen(incarnation, step)) ++unseen;
+    BlockVerdict* const verdict = reply->add_block();
+    verdict->set_block(block->range.id);
+    verdict->set_version(block->version);
+    verdict->set_verdict(entry.last_verdict);
+    verdict->set_lag(entry.last_lag);
   }
   if (unseen > 0) {
     return absl::InvalidArgumentError(absl::StrCat("the push of step ", step, " by slot ", slot,
@@ -172,19 +186,15 @@ absl::Status ParameterStore::Acknowledge(SlotId slot, Step step, PushReply* repl
                                                    " blocks had come"));
   }
   uint64_t newly_acknowledged = 0;
-  for (const std::unique_ptr<Block>& block : blocks_) {
-    MutexLock lock(&block->mutex);
-    LedgerEntry& entry = block->Ledger(slot);
-    BlockVerdict* const verdict = reply->add_block();
-    verdict->set_block(block->range.id);
-    verdict->set_version(block->version);
-    verdict->set_verdict(entry.last_verdict);
-    verdict->set_lag(entry.last_lag);
-    verdict->set_duplicate(entry.acknowledged_step >= step);
-    if (entry.acknowledged_step < step) {
-      entry.acknowledged_step = step;
-      ++newly_acknowledged;
-    }
+  for (size_t index = 0; index < blocks_.size(); ++index) {
+    MutexLock lock(&blocks_[index]->mutex);
+    LedgerEntry& entry = blocks_[index]->Ledger(slot);
+    const bool is_mine = entry.incarnation == incarnation;
+    const bool duplicate = is_mine && entry.acknowledged_step >= step;
+    reply->mutable_block(static_cast<int>(index))->set_duplicate(duplicate);
+    if (duplicate) continue;
+    if (is_mine) entry.acknowledged_step = step;
+    ++newly_acknowledged;
   }
   MutexLock lock(&mutex_);
   counters_.acknowledged += newly_acknowledged;
@@ -352,28 +362,25 @@ void ParameterStore::FinishRestore() {
   }
 }
 
-std::map<SlotId, Step> ParameterStore::Clocks() {
-  std::vector<Step> lowest;
-  std::vector<Step> highest;
+std::map<SlotId, ParameterStore::SlotHistory> ParameterStore::Histories() {
+  std::map<SlotId, SlotHistory> histories;
   for (const std::unique_ptr<Block>& block : blocks_) {
     MutexLock lock(&block->mutex);
-    const size_t known = block->ledger.size();
-    // Whom an earlier block has not seen has no clock beyond 0, and neither has who is not here.
-    if (known > highest.size()) {
-      lowest.resize(known, block == blocks_.front() ? std::numeric_limits<Step>::max() : 0);
-      highest.resize(known);
-    }
-    for (size_t slot = 0; slot < highest.size(); ++slot) {
-      const Step last = slot < known ? block->ledger[slot].last_step : 0;
-      lowest[slot] = std::min(lowest[slot], last);
-      highest[slot] = std::max(highest[slot], last);
+    for (size_t slot = 0; slot < block->ledger.size(); ++slot) {
+      const LedgerEntry& entry = block->ledger[slot];
+      if (entry.last_step == 0) continue;
+      SlotHistory& history = histories[static_cast<SlotId>(slot)];
+      history.incarnation = std::max(history.incarnation, entry.incarnation);
     }
   }
-  std::map<SlotId, Step> clocks;
-  for (size_t slot = 0; slot < highest.size(); ++slot) {
-    if (highest[slot] > 0) clocks[static_cast<SlotId>(slot)] = lowest[slot];
+  for (auto& [slot, history] : histories) {
+    history.clock = std::numeric_limits<Step>::max();
+    for (const std::unique_ptr<Block>& block : blocks_) {
+      MutexLock lock(&block->mutex);
+      history.clock = std::min(history.clock, block->Ledger(slot).last_step);
+    }
   }
-  return clocks;
+  return histories;
 }
 
 void ParameterStore::SetJournal(BlockJournal* journal) {
@@ -398,13 +405,13 @@ Step ParameterStore::LastStep(SlotId slot) {
   return last;
 }
 
-std::vector<Step> ParameterStore::LastSteps(SlotId slot) {
-  std::vector<Step> steps;
+std::vector<LedgerEntry> ParameterStore::EntriesOf(SlotId slot) {
+  std::vector<LedgerEntry> entries;
   for (const std::unique_ptr<Block>& block : blocks_) {
     MutexLock lock(&block->mutex);
-    steps.push_back(block->Ledger(slot).last_step);
+    entries.push_back(block->Ledger(slot));
   }
-  return steps;
+  return entries;
 }
 
 bool ParameterStore::initialized() const {
@@ -431,6 +438,7 @@ void ParameterStore::Describe(bool include_ledger, ServerStatus* status) {
       LedgerEntryStatus* const row = status->add_ledger();
       row->set_block(block->range.id);
       row->set_slot(static_cast<int32_t>(slot));
+      row->set_incarnation(entry.incarnation);
       row->set_last_step(entry.last_step);
       row->set_applied(entry.applied);
     }

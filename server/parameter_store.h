@@ -32,7 +32,8 @@ namespace torchps {
 // The blocks of one server: the place where values change.
 //
 // Thread-safe: each block has its own lock, and no call holds two. Invariant: for every (slot,
-// step) a block is changed exactly once or not at all, since the ledger changes with the values.
+// incarnation, step) a block is changed exactly once or not at all, since the ledger changes with
+// the values.
 class ParameterStore {
  public:
   // A block as it was at one moment.
@@ -43,7 +44,13 @@ class ParameterStore {
     bool unchanged = false;  // no values: the block is at the version that the reader has
   };
 
-  // Counts of verdicts, each (slot, step, block) once, and of repeats.
+  // What the ledgers know of a slot.
+  struct SlotHistory {
+    Step clock = 0;               // the last step that every block has seen, whoever made it
+    Incarnation incarnation = 0;  // the highest that any block has seen
+  };
+
+  // Counts of verdicts, each (slot, incarnation, step, block) once, and of repeats.
   struct Counters {
     uint64_t accepted = 0;
     uint64_t scaled = 0;
@@ -74,8 +81,9 @@ class ParameterStore {
   absl::Status Push(const PushHeader& header, const FramePayload& payload, Admission admission);
 
   // The verdicts of a finished push on every block, to go into an OK reply, counted as
-  // acknowledged. INVALID_ARGUMENT if some block has not seen this step.
-  absl::Status Acknowledge(SlotId slot, Step step, PushReply* reply);
+  // acknowledged. INVALID_ARGUMENT if some block has not seen this push. ABORTED: a later
+  // incarnation has pushed to some block, which no longer says whether it has.
+  absl::Status Acknowledge(SlotId slot, Incarnation incarnation, Step step, PushReply* reply);
 
   // A block's values, encoded; an averaged block is always FLOAT32. What goes out as it lies is
   // lent where no other process reads it, until the slice is let go; all else is copied, under the
@@ -106,8 +114,8 @@ class ParameterStore {
   absl::Status Replay(BlockId id, absl::FunctionRef<absl::Status(Block*)> change);
   // All blocks have been restored. REQUIRES: they have, and nothing was pushed yet.
   void FinishRestore();
-  // Of each slot that has pushed: the last step that every block has seen.
-  std::map<SlotId, Step> Clocks();
+  // Of each slot that has pushed.
+  std::map<SlotId, SlotHistory> Histories();
 
   // Tells `journal` of every change from now on. REQUIRES: nothing was pushed yet.
   void SetJournal(BlockJournal* journal);
@@ -115,10 +123,10 @@ class ParameterStore {
   // Tells the policy who is live and lets it finish what has become due.
   void SetLive(const std::vector<LiveSlot>& live);
 
-  // The highest step of this slot that any block has in its ledger.
+  // The highest step of this slot that any block has in its ledger, whoever made it.
   Step LastStep(SlotId slot);
-  // The last step of this slot in each block's ledger, in ascending order of blocks.
-  std::vector<Step> LastSteps(SlotId slot);
+  // The slot's entry in each block's ledger, in ascending order of blocks.
+  std::vector<LedgerEntry> EntriesOf(SlotId slot);
 
   bool initialized() const;
   // What a frame's payload takes at most.

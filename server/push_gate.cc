@@ -6,13 +6,25 @@
 
 namespace torchps {
 
-absl::StatusOr<PushDecision> PushGate::Judge(const LedgerEntry& entry, Step step, Version base,
-                                             Version current) const {
+absl::StatusOr<bool> PushGate::IsRepeat(const LedgerEntry& entry, Incarnation incarnation,
+                                        Step step) {
   if (step < 1) {
     return absl::InvalidArgumentError(absl::StrCat("step is ", step, "; expected at least 1"));
   }
+  if (incarnation < entry.incarnation) {
+    return absl::AbortedError(absl::StrCat("incarnation ", incarnation,
+                                           " of the slot was taken over by incarnation ",
+                                           entry.incarnation, ", which has pushed since"));
+  }
+  return entry.HasSeen(incarnation, step);
+}
+
+absl::StatusOr<PushDecision> PushGate::Judge(const LedgerEntry& entry, Incarnation incarnation,
+                                             Step step, Version base, Version current) const {
+  const absl::StatusOr<bool> repeat = IsRepeat(entry, incarnation, step);
+  if (!repeat.ok()) return repeat.status();
   PushDecision decision;
-  if (step <= entry.last_step) {
+  if (*repeat) {
     decision.verdict = entry.last_verdict;
     decision.lag = entry.last_lag;
     decision.duplicate = true;
@@ -50,7 +62,11 @@ absl::StatusOr<PushDecision> PushGate::Judge(const LedgerEntry& entry, Step step
   return decision;
 }
 
-void PushGate::Record(const PushDecision& decision, Step step, LedgerEntry* entry) {
+void PushGate::Record(const PushDecision& decision, Incarnation incarnation, Step step,
+                      LedgerEntry* entry) {
+  // What was acknowledged to another process says nothing about this one's steps.
+  if (entry->incarnation != incarnation) entry->acknowledged_step = 0;
+  entry->incarnation = incarnation;
   entry->last_step = step;
   entry->last_verdict = decision.verdict;
   entry->last_lag = decision.lag;

@@ -26,18 +26,25 @@ class PushGate {
   // `contract` is normalised: max_lag and free_lag are at least 1 where their policy needs them.
   explicit PushGate(const LagContract& contract) : contract_(contract) {}
 
-  // The decision on step `step`, computed on version `base`, of a block now at version `current`.
+  // The push of `step` by `incarnation` on this entry: true, it is a repeat of one that is in the
+  // entry; false, it is new, also where it has a lower step than an earlier incarnation's last one.
+  // ABORTED: a later incarnation has pushed. INVALID_ARGUMENT: step below 1.
+  static absl::StatusOr<bool> IsRepeat(const LedgerEntry& entry, Incarnation incarnation,
+                                       Step step);
+
+  // The decision on that push, computed on version `base`, of a block now at version `current`.
   // Lag is current - base. ACCEPT applies whatever the lag. SCALE multiplies the learning rate by
   // 1 / max(1, lag / free_lag) (Zhang et al. 2015, Jiang et al. 2017). REJECT does not apply a
   // push with lag > max_lag; after kRejectionsInRow of these the slot's next push on this block is
   // admitted with the rate times max_lag / lag, so that a straggler is never starved.
-  // INVALID_ARGUMENT: step below 1, or a base version that the block never had.
-  absl::StatusOr<PushDecision> Judge(const LedgerEntry& entry, Step step, Version base,
-                                     Version current) const;
+  // Errors as IsRepeat; INVALID_ARGUMENT: a base version that the block never had.
+  absl::StatusOr<PushDecision> Judge(const LedgerEntry& entry, Incarnation incarnation, Step step,
+                                     Version base, Version current) const;
 
   // Writes a decision that is no duplicate into the ledger; the caller has applied it by then, or
   // does so before it lets go of the block's lock.
-  static void Record(const PushDecision& decision, Step step, LedgerEntry* entry);
+  static void Record(const PushDecision& decision, Incarnation incarnation, Step step,
+                     LedgerEntry* entry);
 
   // Two could be chance; three lags in a row mean that this slot is simply slower than max_lag.
   static constexpr int32_t kRejectionsInRow = 3;

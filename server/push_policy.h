@@ -25,7 +25,8 @@ class PushPolicy {
   virtual ~PushPolicy() = default;
 
   // Judges one frame and applies it, or keeps it for its round. The decision is in the ledger when
-  // this returns. INVALID_ARGUMENT as PushGate::Judge, or a step that no slot can be at.
+  // this returns. Errors as PushGate::Judge; INVALID_ARGUMENT: a step that no slot can be at;
+  // UNAVAILABLE: not yet, push again.
   // REQUIRES: the payload has been checked: as many elements as the block, all finite, or none
   // where the block is withheld.
   virtual absl::StatusOr<PushDecision> Push(Block* block, const PushHeader& header,

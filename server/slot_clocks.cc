@@ -15,11 +15,11 @@ absl::Status SlotClocks::CheckEntry(SlotId slot, Incarnation incarnation) const 
   }
   if (incarnation == 0) return absl::InvalidArgumentError("incarnation is 0; expected at least 1");
   const auto it = slots_.find(slot);
-  if (it != slots_.end() && it->second.incarnation > incarnation) {
-    return absl::AbortedError(absl::StrCat("slot ", slot, " was taken over: incarnation ",
-                                           incarnation, " is older than ", it->second.incarnation));
-  }
-  return absl::OkStatus();
+  if (it == slots_.end()) return absl::OkStatus();
+  const Incarnation known = std::max(it->second.incarnation, it->second.least);
+  if (incarnation >= known) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat("slot ", slot, " was taken over: incarnation ",
+                                         incarnation, " is older than ", known));
 }
 
 Step SlotClocks::Enter(SlotId slot, Incarnation incarnation, Step last_step, absl::Duration now) {
@@ -39,9 +39,10 @@ Step SlotClocks::Enter(SlotId slot, Incarnation incarnation, Step last_step, abs
   return state.clock;
 }
 
-void SlotClocks::Expect(SlotId slot, Step clock, absl::Duration now) {
+void SlotClocks::Expect(SlotId slot, Step clock, Incarnation incarnation, absl::Duration now) {
   Slot& state = slots_[slot];
   TPS_CHECK(state.incarnation == 0, "a slot is expected that has entered");
+  state.least = incarnation;
   state.clock = clock;
   state.live = true;
   state.lease_until = now + lease_;

@@ -19,6 +19,7 @@ class SlotClocks {
  public:
   struct Slot {
     Incarnation incarnation = 0;  // 0: expected, nobody's yet
+    Incarnation least = 0;        // of those that may enter, by what is known of an earlier life
     bool live = false;
     bool pulled = false;  // since it entered
     Step clock = 0;
@@ -28,7 +29,8 @@ class SlotClocks {
   // `lease`: how long a slot lives on after the last call that anybody heard from it.
   explicit SlotClocks(absl::Duration lease) : lease_(lease) {}
 
-  // May this incarnation take the slot? ABORTED if a higher one already has; INVALID_ARGUMENT for
+  // May this incarnation take the slot? ABORTED if a higher one already has, in this life of the
+  // server or in one that Expect() tells of; INVALID_ARGUMENT for
   // a slot outside [0, kMaxSlots).
   absl::Status CheckEntry(SlotId slot, Incarnation incarnation) const;
 
@@ -38,10 +40,11 @@ class SlotClocks {
   // Returns the slot's clock. REQUIRES: CheckEntry() is OK.
   Step Enter(SlotId slot, Incarnation incarnation, Step last_step, absl::Duration now);
 
-  // The slot was at `clock` in an earlier life of this server: it is live as nobody's, and keeps
-  // its clock if somebody enters it before its lease runs out, so that those who come back first do
-  // not go on alone. REQUIRES: nobody has entered yet.
-  void Expect(SlotId slot, Step clock, absl::Duration now);
+  // The slot was at `clock` in an earlier life of this server, and `incarnation` held it: it is
+  // live as nobody's, and keeps its clock if somebody enters it before its lease runs out, so that
+  // those who come back first do not go on alone. Whoever was taken over by `incarnation` does not
+  // enter any more. REQUIRES: nobody has entered yet.
+  void Expect(SlotId slot, Step clock, Incarnation incarnation, absl::Duration now);
 
   // OK if this incarnation is the slot's live one, and renews its lease. ABORTED otherwise: the
   // worker says Hello again.

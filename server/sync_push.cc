@@ -14,8 +14,10 @@ SyncPush::SyncPush(size_t blocks, size_t owned, int backup_workers, const BlockU
 absl::StatusOr<PushDecision> SyncPush::Push(Block* block, const PushHeader& header,
                                             const FramePayload& payload) {
   LedgerEntry& entry = block->Ledger(header.slot);
+  const absl::StatusOr<bool> repeat = PushGate::IsRepeat(entry, header.incarnation, header.step);
+  if (!repeat.ok()) return repeat.status();
   PushDecision decision;
-  if (header.step <= entry.last_step) {
+  if (*repeat) {
     decision.verdict = entry.last_verdict;
     decision.duplicate = true;
     return decision;
@@ -29,7 +31,7 @@ absl::StatusOr<PushDecision> SyncPush::Push(Block* block, const PushHeader& head
   }
   if (header.step <= block->version) {
     decision.verdict = LATE;
-    PushGate::Record(decision, header.step, &entry);
+    PushGate::Record(decision, header.incarnation, header.step, &entry);
     BlockRecord record;
     record.slots = absl::MakeConstSpan(&header.slot, 1);
     Tell(*block, record);
@@ -42,6 +44,15 @@ absl::StatusOr<PushDecision> SyncPush::Push(Block* block, const PushHeader& head
   }
 
   Round& round = rounds_[block->range.id];
+  if (std::find(round.contributors.begin(), round.contributors.end(), header.slot) !=
+      round.contributors.end()) {
+    // A slot gives to a round once. Its ledger entry goes with the round, so nothing is said of
+    // this push before the round has ended; then it is late.
+    return absl::UnavailableError(
+        absl::StrCat("slot ", header.slot, "'s incarnation ", entry.incarnation,
+                     " has given to step ", header.step, " of block ", header.block,
+                     " before it was taken over; push again when that step is over"));
+  }
   if (round.contributors.empty()) round.weighted_sum.assign(block->range.length, 0.0f);
   // What is withheld takes part in its round with no weight.
   const uint32_t samples = header.withheld ? 0 : header.weight;
@@ -56,7 +67,7 @@ absl::StatusOr<PushDecision> SyncPush::Push(Block* block, const PushHeader& head
 
   decision.verdict = header.withheld ? WITHHELD : ACCEPTED;
   decision.apply = !header.withheld;
-  PushGate::Record(decision, header.step, &entry);
+  PushGate::Record(decision, header.incarnation, header.step, &entry);
   FinishRounds(block);
   return decision;
 }

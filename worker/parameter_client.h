@@ -31,8 +31,8 @@ namespace torchps {
 
 // A worker's view of all parameter servers together: one flat vector that it pulls, and pushes
 // gradients for. Talks to all servers at once, one stream per server and step, one block per frame,
-// and repeats what did not get through under the same name (slot, step), so that it is applied
-// once.
+// and repeats what did not get through under the same name (slot, incarnation, step), so that it is
+// applied once.
 //
 // A call blocks until all servers have answered. BeginPull and BeginPush do not: what they return
 // goes on by itself and is finished later, so that a push and the next pull run side by side, and

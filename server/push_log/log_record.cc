@@ -53,6 +53,7 @@ void WriteRow(const LogLedgerRow& row, uint8_t* at) {
   PutLittleEndian(at + 32, row.entry.acknowledged_step);
   PutLittleEndian(at + 40, row.entry.rejections_in_row);
   PutLittleEndian(at + 44, uint32_t{0});
+  PutLittleEndian(at + 48, row.entry.incarnation);
 }
 
 absl::Status ReadRow(const uint8_t* at, LogLedgerRow* row) {
@@ -73,6 +74,7 @@ absl::Status ReadRow(const uint8_t* at, LogLedgerRow* row) {
   row->entry.applied = GetLittleEndian<uint64_t>(at + 24);
   row->entry.acknowledged_step = GetLittleEndian<int64_t>(at + 32);
   row->entry.rejections_in_row = GetLittleEndian<int32_t>(at + 40);
+  row->entry.incarnation = GetLittleEndian<uint64_t>(at + 48);
   return absl::OkStatus();
 }
 

@@ -54,7 +54,7 @@ struct LogRecord {
 };
 
 inline constexpr size_t kLogRecordHeaderBytes = 72;
-inline constexpr size_t kLogLedgerRowBytes = 48;
+inline constexpr size_t kLogLedgerRowBytes = 56;
 
 // The bytes of a record with so many rows of the ledger and such a payload.
 // REQUIRES: rows <= kMaxSlots, payload_bytes <= kMaxFramePayloadBytes.

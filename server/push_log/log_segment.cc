@@ -14,7 +14,7 @@ namespace torchps {
 namespace {
 
 constexpr char kMagic[] = "TORCHPSL";
-constexpr uint32_t kFormatVersion = 1;
+constexpr uint32_t kFormatVersion = 2;
 constexpr size_t kChecksumAt = 60;
 constexpr size_t kDigits = 20;
 constexpr absl::string_view kSuffix = ".log";
@@ -55,9 +55,9 @@ absl::StatusOr<LogSegmentHeader> ReadLogSegmentHeader(absl::Span<const uint8_t> 
   }
   const uint32_t version = GetLittleEndian<uint32_t>(at + 8);
   if (version != kFormatVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("the segment has format version ", version,
-                                                      "; this program reads version ",
-                                                      kFormatVersion));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the segment has format version ", version, "; this program reads version ",
+                     kFormatVersion, ": use the torchps that wrote it"));
   }
   LogSegmentHeader header;
   header.identity.server_index = GetLittleEndian<uint32_t>(at + 12);

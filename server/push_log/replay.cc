@@ -67,7 +67,7 @@ absl::StatusOr<bool> ReplayLogRecord(const LogRecord& record, const FramePayload
   }
   for (const LogLedgerRow& row : record.ledger) {
     LedgerEntry& entry = block->Ledger(row.slot);
-    if (row.entry.last_step > entry.last_step) entry = row.entry;
+    if (entry.IsBefore(row.entry)) entry = row.entry;
   }
   return true;
 }

@@ -76,10 +76,10 @@ TEST(ManifestTest, OfAnotherFormatItSaysSo) {
   const auto text = EncodeManifest(SampleManifest());
   ASSERT_TRUE(text.ok());
   const absl::Status status =
-      DecodeManifest(Forge(*text, "\"format_version\": 1", "\"format_version\": 2, \"new\": 1"))
+      DecodeManifest(Forge(*text, "\"format_version\": 2", "\"format_version\": 3, \"new\": 1"))
           .status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("format 2; this program reads format 1"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("format 3; this program reads format 2"));
 }
 
 TEST(ManifestTest, WhatMakesNoSenseIsRefusedThoughItsChecksumIsRight) {

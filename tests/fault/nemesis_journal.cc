@@ -31,7 +31,7 @@ void NemesisJournal::Start(Incarnation incarnation) {
 void NemesisJournal::Greeted(int server, const HelloReply& reply) {
   std::string line = absl::StrCat("life ", server, " ", reply.server_life(), " ",
                                   reply.restored().from_log() ? 1 : 0);
-  for (const int64_t step : reply.restored().block_step()) absl::StrAppend(&line, " ", step);
+  for (const int64_t step : reply.restored().slot_step()) absl::StrAppend(&line, " ", step);
   Write(line + "\n");
 }
 

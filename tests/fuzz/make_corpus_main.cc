@@ -93,6 +93,7 @@ void AddShard(Corpus& corpus) {
     const std::vector<float> values(block.range.length, 1.5f);
     const std::vector<float> slot(block.range.length, 0.25f);
     std::vector<LedgerEntry> ledger(3);
+    ledger[2].incarnation = 4;
     ledger[2].last_step = 9;
     ledger[2].last_verdict = ACCEPTED;
     ledger[2].applied = 8;
@@ -201,6 +202,7 @@ void AddLog(Corpus& corpus) {
     if (sequence > 1) {
       LogLedgerRow row;
       row.slot = 2;
+      row.entry.incarnation = 5;
       row.entry.last_step = static_cast<Step>(sequence);
       row.entry.last_verdict = sequence == 2 ? ACCEPTED : WITHHELD;
       record.ledger.push_back(row);

@@ -539,5 +539,57 @@ TEST(HostedJobTest, AnotherJobModelOrPlacementIsRefusedWithTheFirstDifference) {
   EXPECT_NE(status.message().find("number 0 of 1"), std::string::npos) << status;
 }
 
+TEST(HostedJobTest, ASuccessorsPushIsNotItsPredecessorsThoughTheStepsAreTheSame) {
+  JobHarness harness(JobHarness::Options{});
+  EnterAll(harness, 1);
+  ASSERT_TRUE(harness.Push(0, 1, 1, 1.0f)->ok());
+  ASSERT_TRUE(harness.Enter(0, 9).ok());
+  const auto own = harness.Push(0, 9, 1, 10.0f);
+  ASSERT_TRUE(own->ok()) << own->status();
+  EXPECT_FALSE((*own)->block(0).duplicate());
+  EXPECT_EQ(harness.Value(0), -11.0f);
+  const auto repeat = harness.Push(0, 9, 1, 10.0f, /*base=*/1);
+  ASSERT_TRUE(repeat->ok()) << repeat->status();
+  EXPECT_TRUE((*repeat)->block(0).duplicate());
+  EXPECT_EQ(harness.Value(0), -11.0f);
+  const ServerStatus status = harness.Status(/*include_ledger=*/true);
+  ASSERT_GT(status.ledger_size(), 0);
+  for (const LedgerEntryStatus& row : status.ledger()) {
+    EXPECT_EQ(row.incarnation(), 9u);
+    EXPECT_EQ(row.applied(), 2u);
+  }
+}
+
+TEST(HostedJobTest, APushThatItsSuccessorFollowedIsNotAcknowledged) {
+  JobHarness harness(JobHarness::Options{});
+  EnterAll(harness, 1);
+  // Of one block only; the rest of it never comes.
+  ASSERT_TRUE(harness.Frame(0, 1, 1, 0, 1.0f, 0).ok());
+  ASSERT_TRUE(harness.Enter(0, 9).ok());
+  ASSERT_TRUE(harness.Push(0, 9, 1, 10.0f)->ok());
+  absl::Status answer;
+  harness.job().FinishPush(
+      0, 1, 1, [&](const absl::StatusOr<PushReply>& reply) { answer = reply.status(); });
+  EXPECT_EQ(answer.code(), absl::StatusCode::kAborted) << answer;
+}
+
+TEST(HostedJobTest, InSyncASlotGivesToARoundOnceThoughItIsTakenOverMeanwhile) {
+  JobHarness::Options options;
+  options.job = "consistency { mode: SYNC }";
+  JobHarness harness(options);
+  EnterAll(harness, 2);
+  ASSERT_TRUE(harness.Frame(0, 1, 1, /*block=*/0, 2.0f, 0).ok());
+  ASSERT_TRUE(harness.Enter(0, 9).ok());
+  // Its own gradient of that step is neither a repeat nor may it count beside the other one.
+  EXPECT_EQ(harness.Frame(0, 9, 1, /*block=*/0, 8.0f, 0).code(), absl::StatusCode::kUnavailable);
+  const auto other = harness.Push(1, 2, 1, 4.0f);
+  ASSERT_TRUE(other->ok()) << other->status();
+  EXPECT_EQ(harness.Value(0), -3.0f);
+  const auto own = harness.Push(0, 9, 1, 8.0f, /*base=*/0);
+  ASSERT_TRUE(own->ok()) << own->status();
+  EXPECT_EQ((*own)->block(0).verdict(), LATE);
+  EXPECT_EQ(harness.Value(0), -3.0f);
+}
+
 }  // namespace
 }  // namespace torchps

@@ -29,7 +29,7 @@ constexpr char kDirectory[] = "/data";
 
 // A job of one server with its directory, as one life of the server has them.
 struct Life {
-  Life(FileSystem* files, const std::string& job) {
+  Life(FileSystem* files, const std::string& job, Incarnation incarnation = 1) {
     JobDirectory::Options options;
     options.files = files;
     options.clock = &clock;
@@ -40,7 +40,7 @@ struct Life {
     harness_options.job = job;
     harness_options.storage = directory.get();
     harness = std::make_unique<JobHarness>(harness_options);
-    EXPECT_TRUE(harness->Enter(0, 1).ok());
+    EXPECT_TRUE(harness->Enter(0, incarnation).ok());
   }
 
   absl::Status Push(Step step, float value) { return harness->Push(0, 1, step, value)->status(); }
@@ -137,16 +137,22 @@ TEST(JobDirectoryTest, WhatWasToldToBeLostNeverComesBack) {
   EXPECT_EQ(life.harness->Value(0), -3.0f);
 }
 
-// Its successor's steps are in the ledger, which does not say that its own was ever complete.
-TEST(JobDirectoryTest, AProcessThatWasTakenOverIsNotToldThatItsStepIsApplied) {
+TEST(JobDirectoryTest, WhoWasTakenOverIsKnownInTheNextLife) {
   FaultyFileSystem files;
-  TakeTwo(&files);
+  {
+    Life life(&files, "");
+    ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
+    ASSERT_TRUE(life.Push(1, 1.0f).ok());
+    ASSERT_TRUE(life.harness->Enter(0, 7).ok());
+    ASSERT_TRUE(life.harness->Push(0, 7, 2, 1.0f)->ok());
+    ASSERT_EQ(life.Take(1, {1}), absl::OkStatus());
+  }
   files.Crash(/*seed=*/1);
-  Life life(&files, "");
+  Life life(&files, "", /*incarnation=*/7);
+  EXPECT_TRUE(absl::IsAborted(life.harness->Enter(0, 1).status()));
   EXPECT_TRUE(absl::IsAborted(life.Push(2, 1.0f)));
-  EXPECT_EQ(life.Push(3, 1.0f), absl::OkStatus()) << "a repeat of the last one";
-  EXPECT_EQ(life.Push(4, 1.0f), absl::OkStatus());
-  EXPECT_EQ(life.harness->Value(0), -4.0f);
+  ASSERT_TRUE(life.harness->Push(0, 7, 2, 1.0f)->ok()) << "a repeat";
+  EXPECT_EQ(life.harness->Value(0), -2.0f);
 }
 
 // The checkpoint is ahead of the log, which could not be written, and its manifest is there without

@@ -425,5 +425,55 @@ TEST(RestoreTest, NobodyHangsInSyncWhereverTheServerWasSaved) {
   }
 }
 
+TEST(RestoreTest, WhoWasTakenOverIsNotLetInAgain) {
+  JobHarness before(WithJob(""));
+  ASSERT_TRUE(before.Enter(0, 5).ok());
+  ASSERT_TRUE(before.Initialize(0, 5, 0.0f).ok());
+  ASSERT_TRUE(before.Push(0, 5, 1, 1.0f)->ok());
+  ASSERT_TRUE(before.Enter(0, 7).ok());
+  // One block is enough to know the successor by.
+  ASSERT_TRUE(before.Frame(0, 7, 2, /*block=*/1, 1.0f, 1).ok());
+  MemoryStorage storage;
+  storage.KeepAll(before.job());
+  JobHarness after(WithJob("", &storage));
+  EXPECT_EQ(after.Enter(0, 5).status().code(), absl::StatusCode::kAborted);
+  const auto hello = after.Enter(0, 7);
+  ASSERT_TRUE(hello.ok()) << hello.status();
+  EXPECT_EQ(hello->restored().block_step(0), 0) << "step 1 was another process's";
+  EXPECT_EQ(hello->restored().block_step(1), 2);
+  EXPECT_EQ(hello->last_step(), 2);
+}
+
+TEST(RestoreTest, ASuccessorsStepIsItsOwnThoughItsPredecessorCameFirst) {
+  for (const char* const job : {"", "consistency { mode: SYNC }"}) {
+    SCOPED_TRACE(job);
+    JobHarness before(WithJob(job));
+    ASSERT_TRUE(before.Enter(0, 5).ok());
+    ASSERT_TRUE(before.Initialize(0, 5, 0.0f).ok());
+    ASSERT_TRUE(before.Push(0, 5, 1, 1.0f)->ok());
+    MemoryStorage storage;
+    storage.KeepAll(before.job());
+    ASSERT_TRUE(before.Enter(0, 7).ok());
+    ASSERT_TRUE(before.Push(0, 7, 2, 16.0f)->ok());
+
+    // That is lost here, and the frozen process comes back before the one that has its slot.
+    JobHarness after(WithJob(job, &storage));
+    ASSERT_TRUE(after.Enter(0, 5).ok());
+    ASSERT_TRUE(after.Push(0, 5, 2, 4.0f)->ok());
+    const auto hello = after.Enter(0, 7);
+    ASSERT_TRUE(hello.ok()) << hello.status();
+    for (const Step step : hello->restored().block_step()) {
+      EXPECT_EQ(step, 0) << "it would take what it has lost for kept";
+    }
+    const bool synchronous = *job != '\0';
+    const auto again = after.Push(0, 7, 2, 16.0f, /*base=*/1);
+    ASSERT_TRUE(again->ok()) << again->status();
+    EXPECT_EQ((*again)->block(0).verdict(), synchronous ? LATE : ACCEPTED);
+    EXPECT_FALSE((*again)->block(0).duplicate());
+    EXPECT_EQ(after.Value(0), synchronous ? -5.0f : -21.0f);
+    EXPECT_EQ(after.Push(0, 5, 2, 4.0f)->status().code(), absl::StatusCode::kAborted);
+  }
+}
+
 }  // namespace
 }  // namespace torchps

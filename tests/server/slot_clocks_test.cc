@@ -101,5 +101,16 @@ TEST(SlotClocksTest, SlotsOutsideTheLimitsAreRefused) {
   EXPECT_EQ(clocks.CheckEntry(0, 0).code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(SlotClocksTest, WhoWasTakenOverDoesNotEnterAServerThatCameBack) {
+  SlotClocks clocks(kLease);
+  clocks.Expect(0, /*clock=*/6, /*incarnation=*/7, At(0));
+  EXPECT_EQ(clocks.CheckEntry(0, 5).code(), absl::StatusCode::kAborted);
+  EXPECT_TRUE(clocks.CheckEntry(0, 7).ok()) << "the process that it knew";
+  EXPECT_TRUE(clocks.CheckEntry(0, 9).ok());
+  clocks.Expire(At(11));
+  EXPECT_EQ(clocks.CheckEntry(0, 5).code(), absl::StatusCode::kAborted) << "nor later";
+  EXPECT_EQ(clocks.Enter(0, 7, /*last_step=*/6, At(11)), 6);
+}
+
 }  // namespace
 }  // namespace torchps

@@ -14,7 +14,9 @@ constexpr int kRejectionsInRow = 3;
 bool SameLedger(const std::map<SlotId, LedgerEntry>& a, const std::map<SlotId, LedgerEntry>& b) {
   return a.size() == b.size() &&
          std::equal(a.begin(), a.end(), b.begin(), [](const auto& left, const auto& right) {
-           return left.first == right.first && left.second.last_step == right.second.last_step &&
+           return left.first == right.first &&
+                  left.second.incarnation == right.second.incarnation &&
+                  left.second.last_step == right.second.last_step &&
                   left.second.applied == right.second.applied;
          });
 }
@@ -29,10 +31,14 @@ Step BlockModel::LastStep(SlotId slot) const {
   return found == ledger_.end() ? 0 : found->second.last_step;
 }
 
-bool BlockModel::Has(SlotId slot, Step step) const {
-  return std::any_of(history_.begin(), history_.end(), [&](const Event& event) {
-    return event.slot == slot && event.entry.last_step == step;
-  });
+bool BlockModel::Has(const Name& name) const {
+  return std::any_of(history_.begin(), history_.end(),
+                     [&](const Event& event) { return Is(event, name); });
+}
+
+bool BlockModel::Is(const Event& event, const Name& name) {
+  return event.slot == name.slot && event.entry.incarnation == name.incarnation &&
+         event.entry.last_step == name.step;
 }
 
 void BlockModel::Push(const PushHeader& header, bool restored) {
@@ -40,8 +46,15 @@ void BlockModel::Push(const PushHeader& header, bool restored) {
     world_->Violation("block ", id_, " took a push before it had values");
     return;
   }
+  LedgerEntry& entry = ledger_[header.slot];
+  if (header.incarnation < entry.incarnation) {
+    world_->Violation("block ", id_, " took a push of incarnation ", header.incarnation,
+                      " of slot ", header.slot, " after one of ", entry.incarnation);
+    return;
+  }
   // Asked for again: nothing must come of it.
-  if (header.step <= ledger_[header.slot].last_step) return;
+  if (header.incarnation == entry.incarnation && header.step <= entry.last_step) return;
+  entry.incarnation = header.incarnation;
   if (scenario_->synchronous()) {
     PushSync(header, restored);
   } else {
@@ -104,6 +117,10 @@ void BlockModel::PushSync(const PushHeader& header, bool restored) {
                       header.step);
   }
   entry.last_verdict = header.withheld ? WITHHELD : ACCEPTED;
+  if (round_.count(header.slot) > 0) {
+    world_->Violation("block ", id_, " took two gradients of slot ", header.slot, " into step ",
+                      header.step);
+  }
   Contribution& contribution = round_[header.slot];
   if (!header.withheld) {
     ++entry.applied;
@@ -169,12 +186,15 @@ void BlockModel::Observe(const State& state, const CountMissing& missing) {
   }
 }
 
-void BlockModel::Acknowledge(SlotId slot, Step step, const BlockVerdict& verdict) {
+void BlockModel::Acknowledge(const Name& name, const BlockVerdict& verdict) {
+  const auto& [slot, incarnation, step] = name;
   const LedgerEntry& entry = ledger_[slot];
-  if (entry.last_step > step) return;  // a late repeat
-  if (entry.last_step < step || round_.count(slot) > 0) {
-    world_->Violation("slot ", slot, "'s step ", step, " was acknowledged before block ", id_,
-                      entry.last_step < step ? " had it" : " ended its round");
+  const bool has_it = entry.incarnation == incarnation && entry.last_step >= step;
+  if (has_it && entry.last_step > step) return;  // a late repeat
+  if (!has_it || round_.count(slot) > 0) {
+    world_->Violation("slot ", slot, "'s step ", step, " by incarnation ", incarnation,
+                      " was acknowledged before block ", id_,
+                      has_it ? " ended its round" : " had it");
     return;
   }
   if (verdict.verdict() != entry.last_verdict) {
@@ -182,7 +202,7 @@ void BlockModel::Acknowledge(SlotId slot, Step step, const BlockVerdict& verdict
                       step, " on block ", id_, "; it was ", Verdict_Name(entry.last_verdict));
   }
   for (auto event = history_.rbegin(); event != history_.rend(); ++event) {
-    if (event->slot != slot || event->entry.last_step != step) continue;
+    if (!Is(*event, name)) continue;
     event->acknowledged = true;
     return;
   }
@@ -215,7 +235,9 @@ std::vector<BlockModel::Name> BlockModel::Restore(const State& state) {
   }
   std::vector<Name> lost;
   for (size_t i = kept; i < history_.size(); ++i) {
-    if (history_[i].acknowledged) lost.push_back({*history_[i].slot, history_[i].entry.last_step});
+    const Event& event = history_[i];
+    if (!event.acknowledged) continue;
+    lost.push_back({*event.slot, event.entry.incarnation, event.entry.last_step});
   }
   history_.resize(kept);
   initialized_ = state.initialized;

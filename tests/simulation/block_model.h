@@ -25,9 +25,10 @@ class BlockModel {
   // A push in the history.
   struct Name {
     SlotId slot = 0;
+    Incarnation incarnation = 0;
     Step step = 0;
     friend bool operator<(const Name& a, const Name& b) {
-      return std::tie(a.slot, a.step) < std::tie(b.slot, b.step);
+      return std::tie(a.slot, a.incarnation, a.step) < std::tie(b.slot, b.incarnation, b.step);
     }
   };
   // A block as it is.
@@ -46,7 +47,7 @@ class BlockModel {
   Version version() const { return version_; }
   Step LastStep(SlotId slot) const;
   // The block has this push in it, whatever came of it.
-  bool Has(SlotId slot, Step step) const;
+  bool Has(const Name& name) const;
   const std::map<SlotId, LedgerEntry>& ledger() const { return ledger_; }
 
   void Initialize() { initialized_ = true; }
@@ -57,8 +58,8 @@ class BlockModel {
   // The block is like this now, after everything that was told before.
   void Observe(const State& state, const CountMissing& missing);
 
-  // A slot has been told this verdict on its step.
-  void Acknowledge(SlotId slot, Step step, const BlockVerdict& verdict);
+  // Who made a push has been told this verdict on it.
+  void Acknowledge(const Name& name, const BlockVerdict& verdict);
 
   // The server has come back and has this: it must be one moment of the history (in SYNC rounds may
   // have been passed over since, to bring the blocks together). What came later has not happened;
@@ -81,6 +82,7 @@ class BlockModel {
     double weight = 0;
   };
 
+  static bool Is(const Event& event, const Name& name);
   void PushAsync(const PushHeader& header, bool restored);
   void PushSync(const PushHeader& header, bool restored);
   void EndRound(int missing);

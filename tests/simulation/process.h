@@ -36,6 +36,8 @@ class Process {
     waiting_.clear();
   }
   void Die() { alive_ = false; }
+  bool frozen() const { return alive_ && world_->now() < frozen_until_; }
+  absl::Duration frozen_until() const { return frozen_until_; }
   void Freeze(absl::Duration duration) {
     frozen_until_ = std::max(frozen_until_, world_->now() + duration);
   }

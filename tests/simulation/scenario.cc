@@ -113,6 +113,9 @@ Scenario Scenario::Draw(World* world) {
   scenario.partings = Sometimes(world, absl::Seconds(1), absl::Seconds(8));
   scenario.resets = Sometimes(world, absl::Milliseconds(200), absl::Seconds(4));
   if (scenario.durable()) {
+    if (world->Chance(0.4)) {
+      scenario.zombies = world->Between(absl::Milliseconds(200), absl::Seconds(2));
+    }
     scenario.server_deaths = Sometimes(world, absl::Milliseconds(500), absl::Seconds(6));
     scenario.power_cuts = world->Chance(0.5) ? UnitDouble(world->Draw()) : 0;
     scenario.disk_errors = world->Chance(0.3) ? 0.02 * UnitDouble(world->Draw()) : 0;

@@ -20,6 +20,7 @@ enum class Fault {
   kAcknowledgeEarly,       // a push is answered before it is applied
   kForgetLedgerOnRestore,  // a server comes back without knowing what its values contain
   kCountDeadSlot,          // a dead slot's clock holds the others back for ever
+  kIgnoreIncarnation,      // a push is named by slot and step alone, whoever made it
 };
 
 // What one seed draws: a job, its processes, and all that goes wrong.
@@ -36,6 +37,8 @@ struct Scenario {
   absl::Duration worker_deaths = absl::InfiniteDuration();
   absl::Duration worker_freezes = absl::InfiniteDuration();
   absl::Duration worker_leaves = absl::InfiniteDuration();
+  // A worker is frozen until another one has its slot, and thaws when a server has come back.
+  absl::Duration zombies = absl::InfiniteDuration();
   absl::Duration server_deaths = absl::InfiniteDuration();
   // Part of a server's deaths in which its machine goes with it.
   double power_cuts = 0;

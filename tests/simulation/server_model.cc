@@ -40,7 +40,7 @@ void ServerModel::OnJob(HostedJob* job, bool restored, bool from_log) {
   if (from_log && !lost.empty()) {
     world_->Violation(name_, " came back from its log without ", lost.size(),
                       " acknowledged pushes, the first one step ", lost.begin()->step, " of slot ",
-                      lost.begin()->slot);
+                      lost.begin()->slot, " by incarnation ", lost.begin()->incarnation);
   }
   if (restored) Expect();
 }
@@ -56,6 +56,10 @@ void ServerModel::Expect() {
     state.clock = std::numeric_limits<Step>::max();
     for (const BlockModel& block : blocks_) {
       state.clock = std::min(state.clock, block.LastStep(slot));
+      const auto entry = block.ledger().find(slot);
+      if (entry != block.ledger().end()) {
+        state.least = std::max(state.least, entry->second.incarnation);
+      }
     }
     state.live = true;
     state.lease_until = world_->now() + scenario_->lease();
@@ -81,6 +85,7 @@ BlockModel::State ServerModel::StateOf(size_t index, const ServerStatus& status)
   for (const LedgerEntryStatus& row : status.ledger()) {
     if (row.block() != blocks_[index].id()) continue;
     LedgerEntry& entry = state.ledger[row.slot()];
+    entry.incarnation = row.incarnation();
     entry.last_step = row.last_step();
     entry.applied = row.applied();
   }
@@ -95,9 +100,9 @@ Step ServerModel::LastStep(SlotId slot) const {
 
 void ServerModel::OnHello(SlotId slot, Incarnation incarnation, const HelloReply& reply) {
   Slot& state = slots_[slot];
-  if (state.incarnation > incarnation) {
+  if (std::max(state.incarnation, state.least) > incarnation) {
     world_->Violation(name_, " let in incarnation ", incarnation, " of slot ", slot, " after ",
-                      state.incarnation);
+                      std::max(state.incarnation, state.least));
   }
   const Step last = LastStep(slot);
   if (reply.last_step() != last) {
@@ -118,11 +123,8 @@ void ServerModel::OnHello(SlotId slot, Incarnation incarnation, const HelloReply
 }
 
 bool ServerModel::Heard(SlotId slot, Incarnation incarnation) {
-  const auto found = slots_.find(slot);
-  if (found == slots_.end() || !found->second.live || found->second.incarnation != incarnation) {
-    return false;
-  }
-  found->second.lease_until = world_->now() + scenario_->lease();
+  if (!IsLive(slot, incarnation)) return false;
+  slots_[slot].lease_until = world_->now() + scenario_->lease();
   return true;
 }
 
@@ -190,13 +192,10 @@ void ServerModel::Judge(const Acknowledged& acknowledged) {
     return;
   }
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    blocks_[i].Acknowledge(slot, step, reply.block(static_cast<int>(i)));
+    blocks_[i].Acknowledge({slot, incarnation, step}, reply.block(static_cast<int>(i)));
   }
-  const auto found = slots_.find(slot);
-  if (found == slots_.end() || !found->second.live || found->second.incarnation != incarnation) {
-    return;
-  }
-  found->second.clock = std::max(found->second.clock, step);
+  if (!IsLive(slot, incarnation)) return;
+  slots_[slot].clock = std::max(slots_[slot].clock, step);
   RaiseFloor();
 }
 
@@ -254,6 +253,16 @@ Step ServerModel::CompletedRounds() const {
 Step ServerModel::Clock(SlotId slot) const {
   const auto found = slots_.find(slot);
   return found == slots_.end() ? 0 : found->second.clock;
+}
+
+bool ServerModel::IsLive(SlotId slot, Incarnation incarnation) const {
+  const auto found = slots_.find(slot);
+  return found != slots_.end() && found->second.live && found->second.incarnation == incarnation;
+}
+
+Incarnation ServerModel::Holder(SlotId slot) const {
+  const auto found = slots_.find(slot);
+  return found == slots_.end() ? 0 : found->second.incarnation;
 }
 
 int ServerModel::CountMissing(Step step, const std::set<SlotId>& contributors) const {

@@ -52,12 +52,16 @@ class ServerModel {
   void Check();
 
   // Whether this life has the push in that block of its own.
-  bool Has(size_t index, SlotId slot, Step step) const { return blocks_[index].Has(slot, step); }
+  bool Has(size_t index, const BlockModel::Name& name) const { return blocks_[index].Has(name); }
   Step Clock(SlotId slot) const;
+  bool IsLive(SlotId slot, Incarnation incarnation) const;
+  // The last that has greeted this life; 0: nobody has.
+  Incarnation Holder(SlotId slot) const;
 
  private:
   struct Slot {
     Incarnation incarnation = 0;
+    Incarnation least = 0;  // by what the present life came back with
     bool live = false;
     bool pulled = false;
     Step clock = 0;

@@ -142,12 +142,16 @@ void SimServer::Hello(const Arrival& arrival, const HelloRequest& request) {
   if (job_ != nullptr && !had_job) {
     ServerStatus status;
     job_->Describe(/*include_ledger=*/false, &status);
-    const bool restored = reply.ok() && reply->has_restored();
-    model_.OnJob(job_.get(), restored, restored && reply->restored().from_log());
+    const bool restored = storage_ != nullptr && storage_->origin().has_value();
+    model_.OnJob(job_.get(), restored, restored && storage_->origin()->from_log);
   }
+  const Incarnation before = model_.Holder(request.slot());
   if (reply.ok()) model_.OnHello(request.slot(), request.incarnation(), *reply);
   arrival->Answer(reply);
   model_.Check();
+  if (reply.ok() && before != 0 && before != request.incarnation()) {
+    on_takeover_(this, before, request.incarnation());
+  }
 }
 
 void SimServer::Push(const Arrival& arrival, const PushHeader& header, size_t index, size_t count) {
@@ -167,6 +171,11 @@ void SimServer::Push(const Arrival& arrival, const PushHeader& header, size_t in
   // Rounds of SYNC keep a ledger of their own beside; the fault is one of ASYNC.
   if (fault_ == Fault::kSkipLedgerCheck && !scenario_->synchronous() && header.step > 0) {
     ForgetStep(world_->clock(), &(*job)->store(), header.block, header.slot, header.step);
+  }
+  if (fault_ == Fault::kIgnoreIncarnation && !scenario_->synchronous() && header.step > 0 &&
+      model_.IsLive(header.slot, header.incarnation)) {
+    ForgetIncarnation(world_->clock(), &(*job)->store(), header.block, header.slot,
+                      header.incarnation);
   }
   const absl::Status pushed = (*job)->PushFrame(header, payload);
   world_->Trace(process_.name(), ": block ", header.block, " of step ", header.step, " of slot ",

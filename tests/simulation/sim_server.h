@@ -51,6 +51,9 @@ class SimServer {
   const ServerModel& model() const { return model_; }
   const BooksModel* books() const { return books_.get(); }
 
+  // Hears of each slot that a later incarnation has taken over here. Once, before anything starts.
+  using OnTakeover = std::function<void(SimServer*, Incarnation before, Incarnation now)>;
+  void SetOnTakeover(OnTakeover on_takeover) { on_takeover_ = std::move(on_takeover); }
   // All servers, in their order; once, before anything starts.
   void SetPeers(std::vector<SimServer*> peers) { peers_ = std::move(peers); }
 
@@ -141,6 +144,7 @@ class SimServer {
   ServerModel model_;
   SimDisk disk_;
   std::vector<SimServer*> peers_;
+  OnTakeover on_takeover_;
   std::unique_ptr<BooksModel> books_;
   int deaths_ = 0;
   bool has_committed_ = false;  // in any life

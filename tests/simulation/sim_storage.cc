@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "common/check.h"
 
 namespace torchps::simulation {
@@ -28,6 +29,7 @@ SimStorage::SimStorage(World* world, SimDisk* disk, Fault fault)
 absl::StatusOr<std::optional<JobStorage::Origin>> SimStorage::Open(const JobShare& share,
                                                                    ParameterStore* store) {
   absl::StatusOr<std::optional<Origin>> origin = directory_.Open(share, store);
+  if (origin.ok()) origin_ = *origin;
   if (!origin.ok() || !origin->has_value() || fault_ != Fault::kForgetLedgerOnRestore) {
     return origin;
   }
@@ -46,19 +48,41 @@ absl::StatusOr<ShardInfo> SimStorage::WriteShard(uint64_t checkpoint) {
   return directory_.WriteShard(checkpoint);
 }
 
-void ForgetStep(const Clock* clock, ParameterStore* store, BlockId block, SlotId slot, Step step) {
+namespace {
+
+// Lets `change` alter what a block has seen of a slot; false: it leaves it as it is.
+void ChangeEntry(const Clock* clock, ParameterStore* store, BlockId block, SlotId slot,
+                 absl::FunctionRef<bool(LedgerEntry*)> change) {
   for (size_t index = 0; index < store->owned(); ++index) {
     if (store->block_id(index) != block) continue;
     const auto copy = store->MakeCopy();
     if (!store->Capture(index, *clock, copy.get()).ok()) return;
     BlockImage image = copy->image();
     std::vector<LedgerEntry> ledger(image.ledger.begin(), image.ledger.end());
-    if (static_cast<size_t>(slot) >= ledger.size() || ledger[slot].last_step < step) return;
-    ledger[slot].last_step = step - 1;
+    if (static_cast<size_t>(slot) >= ledger.size() || !change(&ledger[slot])) return;
     image.ledger = ledger;
     TPS_CHECK(store->Restore(image).ok(), "a copy of a block can be restored");
     return;
   }
+}
+
+}  // namespace
+
+void ForgetStep(const Clock* clock, ParameterStore* store, BlockId block, SlotId slot, Step step) {
+  ChangeEntry(clock, store, block, slot, [step](LedgerEntry* entry) {
+    if (entry->last_step < step) return false;
+    entry->last_step = step - 1;
+    return true;
+  });
+}
+
+void ForgetIncarnation(const Clock* clock, ParameterStore* store, BlockId block, SlotId slot,
+                       Incarnation incarnation) {
+  ChangeEntry(clock, store, block, slot, [incarnation](LedgerEntry* entry) {
+    if (entry->last_step == 0 || entry->incarnation == incarnation) return false;
+    entry->incarnation = incarnation;
+    return true;
+  });
 }
 
 }  // namespace torchps::simulation

@@ -25,6 +25,9 @@ class SimStorage final : public JobStorage {
   BlockJournal* journal() override { return directory_.journal(); }
   void Describe(DurabilityStatus* status) override { directory_.Describe(status); }
 
+  // What Open() has brought back, also where the Hello that led to it was refused then.
+  const std::optional<Origin>& origin() const { return origin_; }
+
   absl::StatusOr<ShardInfo> WriteShard(uint64_t checkpoint);
   absl::Status Commit(const CommitCheckpointRequest& request) { return directory_.Commit(request); }
   // What the log's thread does. False: there is nothing to write.
@@ -35,10 +38,16 @@ class SimStorage final : public JobStorage {
   const Clock* const clock_;
   const Fault fault_;
   JobDirectory directory_;
+  std::optional<Origin> origin_;
 };
 
 // Makes a block of a server forget that it has seen a step of a slot, as if its ledger were not
 // asked: what kSkipLedgerCheck plants.
 void ForgetStep(const Clock* clock, ParameterStore* store, BlockId block, SlotId slot, Step step);
+
+// Gives what a block has seen of a slot to this incarnation, as if its ledger kept none: what
+// kIgnoreIncarnation plants.
+void ForgetIncarnation(const Clock* clock, ParameterStore* store, BlockId block, SlotId slot,
+                       Incarnation incarnation);
 
 }  // namespace torchps::simulation

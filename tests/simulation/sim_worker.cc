@@ -49,6 +49,7 @@ void SimWorker::Start() {
   calls_ = 0;
   finished_lease_ = 0;
   push_ = ahead_ = nullptr;
+  freeze_ = absl::ZeroDuration();
   world_->Trace(process_.name(), " starts");
   Join();
 }
@@ -271,10 +272,11 @@ void SimWorker::TakeRestored(int server, const HelloReply& reply) {
     // What the server says must be so, unless it has died again since.
     for (const Step step : acknowledged) {
       if (!it->process()->alive() || it->server_life() != reply.server_life()) break;
-      if (it->model().Has(i, joined_.slot(), step) != (step <= last)) {
+      const BlockModel::Name name = {joined_.slot(), joined_.incarnation(), step};
+      if (it->model().Has(i, name) != (step <= last)) {
         world_->Violation(it->process()->name(), " says that of slot ", joined_.slot(),
-                          " it has steps up to ", last, " in block ", owned[i], ", and of step ",
-                          step, " that is not so");
+                          "'s incarnation ", joined_.incarnation(), " it has steps up to ", last,
+                          " in block ", owned[i], ", and of step ", step, " that is not so");
       }
     }
     const auto lost = acknowledged.upper_bound(last);
@@ -472,7 +474,20 @@ void SimWorker::NextStep() {
   }
 }
 
+void SimWorker::FreezeBeforePush(absl::Duration duration, Then then) {
+  freeze_ = duration;
+  when_frozen_ = std::move(then);
+}
+
 void SimWorker::BeginTransfers() {
+  if (const absl::Duration freeze = std::exchange(freeze_, absl::ZeroDuration());
+      freeze > absl::ZeroDuration()) {
+    world_->Trace(process_.name(), " freezes before it pushes step ", clock_ + 1);
+    process_.Freeze(freeze);
+    process_.After(absl::ZeroDuration(), [this] { BeginTransfers(); });
+    when_frozen_();
+    return;
+  }
   push_ = BeginPush(clock_ + 1);
   if (scenario_->job.consistency().prefetch()) {
     ahead_ = BeginPull(clock_ + 1, /*ahead=*/true, /*read_only=*/false);

@@ -28,6 +28,8 @@ class SimWorker {
             const Scenario* scenario, int seat);
 
   Process* process() { return &process_; }
+  // Whom it takes itself for; 0: it has not joined.
+  Incarnation incarnation() const { return joined_.incarnation(); }
   // It was told that the job is done.
   bool finished() const { return finished_; }
   // Pushes that were acknowledged and are gone, as servers told it.
@@ -37,6 +39,8 @@ class SimWorker {
   void Kill();
   // Says farewell and goes.
   void LeaveEarly();
+  // It freezes with its next gradient in hand, of which nobody has heard; `then` happens then.
+  void FreezeBeforePush(absl::Duration duration, std::function<void()> then);
 
  private:
   using Then = std::function<void()>;
@@ -133,6 +137,8 @@ class SimWorker {
   int64_t position_ = 0;
   TransferPointer push_;
   TransferPointer ahead_;
+  absl::Duration freeze_;  // before the next push; 0: none
+  Then when_frozen_;
 };
 
 }  // namespace torchps::simulation

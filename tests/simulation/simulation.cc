@@ -1,5 +1,6 @@
 #include "tests/simulation/simulation.h"
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -36,6 +37,9 @@ class Simulation {
     }
     for (SimServer* const server : all) {
       server->SetPeers(all);
+      server->SetOnTakeover([this](SimServer* at, Incarnation before, Incarnation now) {
+        OnTakeover(at, before, now);
+      });
       server->Start();
       Keep(server);
     }
@@ -105,6 +109,63 @@ class Simulation {
     });
   }
 
+  SimWorker* WorkerOf(Incarnation incarnation) {
+    for (const auto& worker : workers_) {
+      if (worker->process()->alive() && worker->incarnation() == incarnation) return worker.get();
+    }
+    return nullptr;
+  }
+
+  // A worker freezes with a gradient in its hands, for longer than its lease; whoever is started
+  // meanwhile has its slot.
+  void MakeZombie(SimWorker* zombie, SimWorker* another) {
+    zombie->FreezeBeforePush(scenario_.lease() + absl::Milliseconds(1500), [this, another] {
+      world_.After(scenario_.lease() + absl::Milliseconds(200), [this, another] {
+        if (Healed() || !another->process()->alive() || another->finished()) return;
+        world_.Trace(another->process()->name(), " is killed");
+        ++worker_deaths_;
+        another->Kill();
+        world_.After(absl::Milliseconds(100), [another] {
+          if (!another->process()->alive() && !another->finished()) another->Start();
+        });
+      });
+    });
+  }
+
+  // Where who held the slot is frozen still, the worst that can come of it: the server dies before
+  // it has much of the successor, and when it is back, the other one is there first, and cannot
+  // reach those who would tell it that it is over.
+  void OnTakeover(SimServer* server, Incarnation before, Incarnation now) {
+    SimWorker* const zombie = WorkerOf(before);
+    SimWorker* const successor = WorkerOf(now);
+    if (scenario_.zombies == absl::InfiniteDuration() || Healed() || zombie == nullptr ||
+        successor == nullptr || !zombie->process()->frozen()) {
+      return;
+    }
+    // At one of them, and not at the coordinator, if there are others.
+    const int others = scenario_.servers - 1;
+    if (others > 0 && server->index() != 1 + static_cast<int>(before % others)) return;
+    const absl::Duration death = world_.Between(absl::ZeroDuration(), scenario_.slowest_step);
+    const absl::Duration back =
+        std::max(zombie->process()->frozen_until() - world_.now(), death + absl::Milliseconds(50));
+    world_.Trace(zombie->process()->name(), " will be a zombie at ", server->process()->name());
+    zombie->process()->Freeze(back);
+    for (const auto& other : servers_) {
+      if (other.get() == server) continue;
+      network_.Part(zombie->process(), other->process(), world_.now() + back + absl::Seconds(1));
+    }
+    const absl::Duration head_start =
+        world_.Between(absl::Milliseconds(50), absl::Milliseconds(500));
+    world_.After(death, [this, server, successor, pause = back - death + head_start] {
+      if (!server->MayDie()) return;
+      server->Kill(world_.Chance(scenario_.power_cuts));
+      successor->process()->Freeze(pause);
+    });
+    world_.After(back - absl::Milliseconds(10), [server] {
+      if (server->CanStart()) server->Start();
+    });
+  }
+
   SimWorker* SomeWorker() { return workers_[world_.Below(workers_.size())].get(); }
   SimServer* SomeServer() { return servers_[world_.Below(servers_.size())].get(); }
 
@@ -121,6 +182,12 @@ class Simulation {
       const absl::Duration pause = world_.Between(absl::ZeroDuration(), scenario_.lease() * 2);
       world_.Trace(worker->process()->name(), " freezes for ", absl::FormatDuration(pause));
       worker->process()->Freeze(pause);
+    });
+    Repeat(scenario_.zombies, [this] {
+      if (workers_.size() < 2) return;
+      const size_t worker = world_.Below(workers_.size());
+      const size_t another = (worker + 1 + world_.Below(workers_.size() - 1)) % workers_.size();
+      MakeZombie(workers_[worker].get(), workers_[another].get());
     });
     Repeat(scenario_.worker_leaves, [this] {
       SimWorker* const worker = SomeWorker();

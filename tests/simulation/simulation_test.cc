@@ -72,6 +72,10 @@ TEST(SimulationTest, AServerThatComesBackWithoutItsLedgerIsFound) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kForgetLedgerOnRestore), kSeeds);
 }
 
+TEST(SimulationTest, ALedgerWithoutIncarnationsIsFound) {
+  EXPECT_LT(FirstSeedThatFinds(Fault::kIgnoreIncarnation), kSeeds);
+}
+
 TEST(SimulationTest, ADeadSlotThatCountsIsFound) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kCountDeadSlot), kSeeds);
 }

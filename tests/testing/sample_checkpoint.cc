@@ -46,11 +46,18 @@ BlockBuffer SampleModel::Block(const BlockRange& range, int64_t age) const {
   if (!range.averaged) {
     for (const std::vector<float>& array : slots) block.slots.push_back(cut(array));
   }
-  // Slot 1 has pushed nothing; slot 2 is ahead in the even blocks, slot 0 in the odd ones.
+  // Slot 1 has pushed nothing; slot 0 is ahead in the odd blocks, slot 2 in the even ones; in the
+  // odd ones a later process has made its last step.
   block.ledger.resize(3);
   const int64_t ahead = range.id % 2 == 0 ? 0 : 5;
-  block.ledger[0] = {20 + ahead + age, ACCEPTED, 3, 0, static_cast<uint64_t>(7 + age), 19 + age};
-  block.ledger[2] = {30 - ahead + age, REJECTED_STALE, 11, 2, 5, 30 - ahead + age};
+  block.ledger[0] = {4, 20 + ahead + age, ACCEPTED, 3, 0, static_cast<uint64_t>(7 + age), 19 + age};
+  block.ledger[2] = {Incarnation(ahead == 0 ? 6 : 7),
+                     30 - ahead + age,
+                     REJECTED_STALE,
+                     11,
+                     2,
+                     5,
+                     30 - ahead + age};
   return block;
 }
 

@@ -83,7 +83,7 @@ def main(folder):
     for shard in shards:
         metadata, tensors = read_safetensors(shard)
         assert metadata["format"] == "torchps shard", metadata
-        assert "versions" in tensors and tensors["ledger"][1][1] == 8
+        assert "versions" in tensors and tensors["ledger"][1][1] == 9
 
     manifests = glob.glob(os.path.join(folder, "checkpoints", "*", "MANIFEST.json"))
     with open(manifests[0], encoding="utf-8") as file:

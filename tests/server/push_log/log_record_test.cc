@@ -44,6 +44,7 @@ LogRecord SomeRecord() {
   record.rate_factor = 0.5;
   record.share = 0.25;
   LedgerEntry entry;
+  entry.incarnation = 9;
   entry.last_step = 7;
   entry.last_verdict = SCALED;
   entry.last_lag = 2;
@@ -108,10 +109,10 @@ TEST(LogRecordTest, HasTheBytesThatTheDocumentationShows) {
   const std::vector<uint8_t> bytes =
       Sealed(record, PayloadOf(EncodingSpec::FLOAT32, {1.0f, -2.0f}));
   const std::string expected = absl::StrReplaceAll(
-      "54504c52 9da0eb50 02 00 0100 03000000 0c00000000000000 0b00000000000000"
-      "2800000000000000 2900000000000000 000000000000e03f 000000000000d03f 08000000 2b0de32d"
+      "54504c52 539068f5 02 00 0100 03000000 0c00000000000000 0b00000000000000"
+      "2800000000000000 2900000000000000 000000000000e03f 000000000000d03f 08000000 cb5cfe9a"
       "01000000 02000000 0700000000000000 0200000000000000 0600000000000000 0500000000000000"
-      "01000000 00000000 0000803f 000000c0",
+      "01000000 00000000 0900000000000000 0000803f 000000c0",
       {{" ", ""}});
   EXPECT_EQ(absl::BytesToHexString(
                 absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())),
@@ -124,9 +125,9 @@ TEST(LogRecordTest, HasTheBytesThatTheDocumentationShows) {
   const auto segment = EncodeLogSegmentHeader(header);
   EXPECT_EQ(absl::BytesToHexString(
                 absl::string_view(reinterpret_cast<const char*>(segment.data()), segment.size())),
-            absl::StrReplaceAll("544f52434850534c 01000000 01000000 02000000 05000000"
+            absl::StrReplaceAll("544f52434850534c 02000000 01000000 02000000 05000000"
                                 "3412000000000000 0300000000000000 0001000000000000"
-                                "0c00000000000000 00000000 ae76037e",
+                                "0c00000000000000 00000000 a11d5c97",
                                 {{" ", ""}}));
 }
 

@@ -227,5 +227,66 @@ TEST_F(ServerLogTest, ADamagedLogIsRefusedInWordsAndNotServedFrom) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("00000000000000000001.log, byte 64"));
 }
 
+// A was frozen and B holds its slot since; the server dies, and A greets it before B does.
+TEST_F(ServerLogTest, NoPushIsTakenForThatOfAProcessWhichHeldTheSlotBefore) {
+  HelloRequest hello = Hello(50000);
+  hello.mutable_job()->mutable_optimizer()->mutable_sgd();
+  const auto a = [&] {
+    hello.set_incarnation(5);
+    return std::make_unique<PlainWorker>(PlainChannel(server_->address()), hello);
+  };
+  const auto b = [&] {
+    hello.set_incarnation(7);
+    return std::make_unique<SharedWorker>(PlainChannel(server_->address()), hello);
+  };
+  const auto push = [](SharedWorker& worker, Step step, float value) {
+    for (const BlockRange& block : worker.plain().blocks()) {
+      if (block.averaged) continue;
+      for (float& element : worker.Gradient(block.id)) element = value;
+    }
+    return worker.Push(step);
+  };
+  const auto value = [&] {
+    PlainWorker reader(PlainChannel(server_->address()), Hello(50000));
+    EXPECT_EQ(reader.ReadOnlyPull(), absl::OkStatus());
+    return reader.values()[0][0];
+  };
+  Start();
+  {
+    const auto first = a();
+    ASSERT_EQ(first->Hello(), absl::OkStatus());
+    ASSERT_EQ(first->Initialize(0.0f), absl::OkStatus());
+    ASSERT_EQ(first->Pull(0), absl::OkStatus());
+    ASSERT_EQ(first->Push(1, 1.0f).status(), absl::OkStatus());
+    const auto second = b();
+    ASSERT_EQ(second->Hello(), absl::OkStatus());
+    EXPECT_TRUE(absl::IsAborted(first->Push(2, 1.0f).status()));
+  }
+  Crash(1);
+  Start();
+  {
+    const auto first = a();
+    ASSERT_EQ(first->Hello(), absl::OkStatus()) << "nothing here knows yet that it is over";
+    ASSERT_EQ(first->Pull(1), absl::OkStatus());
+    ASSERT_EQ(first->Push(2, 10.0f).status(), absl::OkStatus());
+    const auto second = b();
+    ASSERT_EQ(second->Hello(), absl::OkStatus());
+    ASSERT_EQ(second->Pull(1), absl::OkStatus());
+    const auto pushed = push(*second, 2, 100.0f);
+    ASSERT_EQ(pushed.status(), absl::OkStatus());
+    EXPECT_FALSE(pushed->block(0).duplicate());
+    EXPECT_TRUE(absl::IsAborted(first->Push(2, 10.0f).status()));
+    EXPECT_EQ(value(), -111.0f) << "what was acknowledged is there";
+  }
+  Crash(2);
+  Start();
+  EXPECT_TRUE(absl::IsAborted(a()->Hello())) << "the log knows its successor";
+  const auto second = b();
+  ASSERT_EQ(second->Hello(), absl::OkStatus());
+  ASSERT_EQ(second->Pull(2), absl::OkStatus());
+  ASSERT_EQ(push(*second, 2, 100.0f).status(), absl::OkStatus());
+  EXPECT_EQ(value(), -111.0f) << "a repeat changes nothing";
+}
+
 }  // namespace
 }  // namespace torchps
