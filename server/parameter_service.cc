@@ -12,7 +12,7 @@ ParameterServiceShell::ParameterServiceShell(ParameterServer* server, CallAdmiss
                                              std::function<void()> shut_down)
     : server_(server), admission_(admission), shut_down_(std::move(shut_down)) {}
 
-void ParameterServiceShell::Listen(grpc::ServerCompletionQueue* queue,
+void ParameterServiceShell::Listen(grpc::ServerCompletionQueue* queue, TurnLine* turns,
                                    std::shared_ptr<const void> in_use) {
   PushCall::Listen(
       [this, queue, in_use](grpc::ServerContext* context, PushCall::Reader* reader, void* tag) {
@@ -24,7 +24,7 @@ void ParameterServiceShell::Listen(grpc::ServerCompletionQueue* queue,
                             PullCall::Writer* writer, void* tag) {
         service_.RequestPull(context, request, writer, queue, queue, tag);
       },
-      server_, admission_);
+      server_, admission_, turns);
 
   using HelloCall = UnaryCall<HelloRequest, HelloReply>;
   HelloCall::Listen(

@@ -7,6 +7,7 @@
 #include "proto/parameter_service.grpc.pb.h"
 #include "security/call_admission.h"
 #include "server/parameter_server.h"
+#include "server/rpc/turn_line.h"
 
 namespace torchps {
 
@@ -24,8 +25,10 @@ class ParameterServiceShell {
   grpc::Service* service() { return &service_; }
 
   // Arms one completion queue with every method, for the server's whole life. Every call holds a
-  // reference to `in_use` until it has ended and will touch the queue no more.
-  void Listen(grpc::ServerCompletionQueue* queue, std::shared_ptr<const void> in_use);
+  // reference to `in_use` until it has ended and will touch the queue no more. `turns` is the line
+  // of the threads that poll it, and outlives it.
+  void Listen(grpc::ServerCompletionQueue* queue, TurnLine* turns,
+              std::shared_ptr<const void> in_use);
 
  private:
   using Service = ParameterService::WithAsyncMethod_Hello<ParameterService::WithRawMethod_Push<

@@ -15,14 +15,21 @@ constexpr int64_t kShortBlockBytes = 64 << 10;
 
 }  // namespace
 
-void PullCall::Listen(Acceptor acceptor, ParameterServer* server, CallAdmission* admission) {
-  auto call = std::shared_ptr<PullCall>(new PullCall(std::move(acceptor), server, admission));
+void PullCall::Listen(Acceptor acceptor, ParameterServer* server, CallAdmission* admission,
+                      TurnLine* turns) {
+  auto call =
+      std::shared_ptr<PullCall>(new PullCall(std::move(acceptor), server, admission, turns));
   call->context_.AsyncNotifyWhenDone(call->done_tag_.Arm(call));
   call->acceptor_(&call->context_, &call->request_, &call->writer_, call->arrived_tag_.Arm(call));
 }
 
-PullCall::PullCall(Acceptor acceptor, ParameterServer* server, CallAdmission* admission)
-    : acceptor_(std::move(acceptor)), server_(server), admission_(admission), writer_(&context_) {}
+PullCall::PullCall(Acceptor acceptor, ParameterServer* server, CallAdmission* admission,
+                   TurnLine* turns)
+    : acceptor_(std::move(acceptor)),
+      server_(server),
+      admission_(admission),
+      turns_(turns),
+      writer_(&context_) {}
 
 void PullCall::OnArrived(bool ok) {
   if (!ok) {
@@ -30,7 +37,7 @@ void PullCall::OnArrived(bool ok) {
     done_tag_.Disarm();
     return;
   }
-  Listen(acceptor_, server_, admission_);
+  Listen(acceptor_, server_, admission_, turns_);
   const absl::Status begun = Begin();
   if (!begun.ok()) FinishUnlessServing(begun);
 }
@@ -96,7 +103,7 @@ void PullCall::Serve(const HostedJob::PullGrant& grant) {
     decided_ = true;
   }
   grant_ = grant;
-  written_tag_.SetLong(job_->store().largest_block_bytes() > kShortBlockBytes);
+  turn_tag_.SetLong(job_->store().largest_block_bytes() > kShortBlockBytes);
   if (shared_) {
     SendShared();
   } else {
@@ -176,12 +183,19 @@ void PullCall::SendBlock() {
 }
 
 void PullCall::OnWritten(bool ok) {
-  server_->send_budget().GiveBack(job_->store().largest_block_bytes());
-  if (ok) {
-    SendNext();
-  } else {
-    Finish(absl::CancelledError("the worker went away"));
+  if (ok && next_block_ < job_->store().owned()) {
+    // On a thread that polls, since this is short.
+    turns_->Enter(static_cast<CompletionTag*>(turn_tag_.Arm(shared_from_this())));
+    return;
   }
+  server_->send_budget().GiveBack(job_->store().largest_block_bytes());
+  Finish(ok ? absl::OkStatus() : absl::CancelledError("the worker went away"));
+}
+
+void PullCall::OnTurn(bool) {
+  // Only now, when another thread polls: who gets it sends a block right here.
+  server_->send_budget().GiveBack(job_->store().largest_block_bytes());
+  SendNext();
 }
 
 void PullCall::OnDone(bool) {

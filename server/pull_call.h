@@ -14,13 +14,14 @@
 #include "server/byte_budget.h"
 #include "server/parameter_server.h"
 #include "server/rpc/call_tag.h"
+#include "server/rpc/turn_line.h"
 
 namespace torchps {
 
 // One Pull on the server: waits at the gate without a thread, then sends this server's blocks one
-// at a time; the next one is copied when the last one has left, so a pull holds one block's memory,
-// and takes it from the server's budget.
-// Where the worker reads shared memory, one frame without a block is the answer.
+// at a time; the next one is read when the last one has left and this pull's turn has come, so a
+// pull holds one block's memory, taken from the server's budget, and pulls that can send share
+// alike. Where the worker reads shared memory, one frame without a block is the answer.
 //
 // Owned by its pending operations and, while parked, by its continuation.
 class PullCall final : public std::enable_shared_from_this<PullCall> {
@@ -30,14 +31,17 @@ class PullCall final : public std::enable_shared_from_this<PullCall> {
   // ParameterService's RequestPull, bound to the service and the queue.
   using Acceptor = std::function<void(grpc::ServerContext*, grpc::ByteBuffer*, Writer*, void* tag)>;
 
-  // Arms the queue for the server's whole life. `server` and `admission` outlive the queue.
-  static void Listen(Acceptor acceptor, ParameterServer* server, CallAdmission* admission);
+  // Arms the queue for the server's whole life. `turns` is the line of the threads that poll it.
+  // `server`, `admission` and `turns` outlive the queue.
+  static void Listen(Acceptor acceptor, ParameterServer* server, CallAdmission* admission,
+                     TurnLine* turns);
 
  private:
-  PullCall(Acceptor acceptor, ParameterServer* server, CallAdmission* admission);
+  PullCall(Acceptor acceptor, ParameterServer* server, CallAdmission* admission, TurnLine* turns);
 
   void OnArrived(bool ok);
   void OnWritten(bool ok);
+  void OnTurn(bool);
   void OnDone(bool ok);
   void OnFinished(bool) {}
 
@@ -58,11 +62,13 @@ class PullCall final : public std::enable_shared_from_this<PullCall> {
   const Acceptor acceptor_;
   ParameterServer* const server_;
   CallAdmission* const admission_;
+  TurnLine* const turns_;
   grpc::ServerContext context_;
   grpc::ByteBuffer request_;
   Writer writer_;
   CallTag<PullCall> arrived_tag_{&PullCall::OnArrived};
   CallTag<PullCall> written_tag_{&PullCall::OnWritten};
+  CallTag<PullCall> turn_tag_{&PullCall::OnTurn};
   CallTag<PullCall> done_tag_{&PullCall::OnDone};
   CallTag<PullCall> finished_tag_{&PullCall::OnFinished};
 

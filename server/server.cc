@@ -10,10 +10,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/loopback_sockets.h"
+#include "grpc/support/time.h"
 #include "proto/frame_codec.h"
 #include "proto/next_event.h"
 #include "security/credentials.h"
-#include "server/rpc/completion_tag.h"
 #include "server/rpc/receive_window.h"
 
 namespace torchps {
@@ -215,7 +215,7 @@ absl::Status Server::Listen() {
     calls_ended_ = true;
     state_changed_.SignalAll();
   });
-  parameter_service_.Listen(queue_.get(), calls_);
+  parameter_service_.Listen(queue_.get(), &turns_, calls_);
   coordinator_service_.Listen(queue_.get(), calls_);
   for (int i = 0; i < options_.threads; ++i) {
     threads_.emplace_back([this] { Poll(); });
@@ -240,15 +240,28 @@ void Server::Poll() {
       MutexLock lock(&polling_);
       do {
         if (tag != nullptr) tag->Proceed(ok);
-        void* next = nullptr;
-        if (NextEvent(queue_.get(), kRoundTrip, absl::InfiniteFuture(), &next, &ok) !=
-            grpc::CompletionQueue::GOT_EVENT) {
-          return;
-        }
-        tag = static_cast<CompletionTag*>(next);
+        tag = AwaitTask(&ok);
+        if (tag == nullptr) return;
       } while (!tag->is_long());
     }
     tag->Proceed(ok);
+  }
+}
+
+CompletionTag* Server::AwaitTask(bool* ok) {
+  while (true) {
+    if (CompletionTag* const turn = turns_.Next(); turn != nullptr) {
+      *ok = true;
+      return turn;
+    }
+    void* next = nullptr;
+    const auto answer =
+        turns_.waits() ? queue_->AsyncNext(&next, ok, gpr_inf_past(GPR_CLOCK_REALTIME))
+                       : NextEvent(queue_.get(), kRoundTrip, absl::InfiniteFuture(), &next, ok);
+    if (answer == grpc::CompletionQueue::SHUTDOWN) return nullptr;
+    auto* const event = static_cast<CompletionTag*>(next);
+    turns_.Asked(event != nullptr && event->is_long());
+    if (event != nullptr) return event;
   }
 }
 

@@ -19,6 +19,8 @@
 #include "server/front_door.h"
 #include "server/parameter_server.h"
 #include "server/parameter_service.h"
+#include "server/rpc/completion_tag.h"
+#include "server/rpc/turn_line.h"
 
 namespace torchps {
 
@@ -113,6 +115,8 @@ class Server {
   // Binds the port, before anybody is let in.
   absl::Status MakeDoor();
   void Poll();
+  // What is to be done next: an event of the queue, or a turn. Null: the queue is shut down.
+  CompletionTag* AwaitTask(bool* ok) ABSL_EXCLUSIVE_LOCKS_REQUIRED(polling_);
   void WatchLeases();
   // Divides `unread_bytes` among the workers that the job has.
   void ShareReceiveWindow() const;
@@ -138,6 +142,8 @@ class Server {
   // Held by the one thread that polls, and handles by itself whatever is short: waking another
   // thread to poll meanwhile costs more.
   Mutex polling_ ABSL_ACQUIRED_BEFORE(mutex_);
+  // Entered by whoever polls, while it does.
+  TurnLine turns_;
 
   Mutex mutex_;
   CondVar state_changed_;
