@@ -96,6 +96,10 @@ class Plan:
             for case in ("memcpy", "in_process_apply"):
                 self._drive(case, "memory", size=size)
             self._drive("shared_memory_copy", "copy", size=size)
+        if not self.options.quick:
+            # What many streams into one process cost without us.
+            for workers in WORKERS[1:]:
+                self._drive("raw_tcp", "raw_tcp", ["scaling"], size=16 * MIB, workers=workers)
 
     def _one_worker(self):
         for size, transport in itertools.product(self._sizes(), ("tcp", "shm", "tls")):
@@ -203,6 +207,8 @@ class Plan:
             if name not in known:
                 raise Skipped(f"no case is called '{name}'; expected {', '.join(sorted(known))}")
         chosen = [unit for unit in self.units if unit.names & set(names)]
-        if not any(unit.case == "raw_tcp" for unit in chosen):
-            chosen = [unit for unit in self.units if unit.case == "raw_tcp"] + chosen
+        raw = [unit for unit in self.units
+               if unit.case == "raw_tcp" and "scaling" not in unit.names]
+        if not any(unit in chosen for unit in raw):
+            chosen = raw + chosen
         self.units = chosen

@@ -37,7 +37,7 @@ def aggregate(samples):
     groups = collections.OrderedDict()
     for sample in samples:
         groups.setdefault(key_of(sample), []).append(sample)
-    raw = {key[1]: group for key, group in groups.items() if key[0] == "raw_tcp"}
+    raw = {key[1]: group for key, group in groups.items() if key[0] == "raw_tcp" and key[2] == 1}
     rows = []
     for key, group in groups.items():
         row = dict.fromkeys(FIELDS)

@@ -57,7 +57,7 @@ def matrix(title, rows, index, names, columns, prose=""):
 
 
 def sizes(rows, transport, yardsticks):
-    columns = [(name, {"case": case}, rate) for name, case in yardsticks]
+    columns = [(name, {"case": case, "workers": 1}, rate) for name, case in yardsticks]
     columns += [(name, {**PLAIN, "case": case, "transport": transport}, rate)
                 for name, case in PRODUCT]
     if not any(row["transport"] == transport and row["case"] == "push_apply" for row in rows):
@@ -69,7 +69,7 @@ def sizes(rows, transport, yardsticks):
 def processor_time(rows):
     def cpu(row):
         return show(row, "cpu_s_per_gb", "{:.2f}")
-    columns = [("raw TCP", {"case": "raw_tcp"}, cpu)]
+    columns = [("raw TCP", {"case": "raw_tcp", "workers": 1}, cpu)]
     columns += [(f"{name}, {transport}", {**PLAIN, "case": case, "transport": transport}, cpu)
                 for transport in ("tcp", "shm") for name, case in PRODUCT[1:]]
     return matrix("Processor seconds per GB, all processes", rows, "size", size_name, columns)
@@ -87,15 +87,17 @@ def small_messages(rows):
 
 def by_count(rows, field, title):
     columns = []
-    for transport in ("tcp", "shm"):
-        for name, case in PRODUCT[1:]:
-            wanted = {**PLAIN, "case": case, "transport": transport, "size": 16 * MIB}
-            del wanted[field]
-            columns.append((f"{name}, {transport}", wanted,
-                            lambda row: show(row, "gbps", "{:.2f}")))
-            if field == "workers":
-                columns.append(("fairness", wanted, lambda row: show(row, "fairness", "{:.2f}")
-                                if row["workers"] > 1 else ""))
+    cases = [("raw TCP", "raw_tcp", "tcp")] if field == "workers" else []
+    cases += [(name, case, transport) for transport in ("tcp", "shm")
+              for name, case in PRODUCT[1:]]
+    for name, case, transport in cases:
+        wanted = {**PLAIN, "case": case, "transport": transport, "size": 16 * MIB}
+        del wanted[field]
+        columns.append((f"{name}, {transport}", wanted,
+                        lambda row: show(row, "gbps", "{:.2f}")))
+        if field == "workers":
+            columns.append(("fairness", wanted, lambda row: show(row, "fairness", "{:.2f}")
+                            if row["workers"] > 1 else ""))
     return matrix(title, rows, field, str, columns)
 
 

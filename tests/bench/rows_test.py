@@ -42,6 +42,11 @@ class RowsTest(unittest.TestCase):
         samples = [sample("raw_tcp", 0, 10.0, size=MIB), sample("push", 0, 8.0)]
         self.assertIsNone(rows.aggregate(samples)[1]["ratio_to_raw_tcp"])
 
+    def test_raw_tcp_of_several_streams_is_no_yardstick_of_one(self):
+        samples = [sample("raw_tcp", 0, 10.0), sample("raw_tcp", 0, 5.0, workers=16),
+                   sample("push", 0, 8.0)]
+        self.assertEqual(rows.aggregate(samples)[2]["ratio_to_raw_tcp"], 0.8)
+
 
 class VerdictTest(unittest.TestCase):
 
