@@ -45,6 +45,16 @@ void DrawConsistency(World* world, ConsistencySpec* consistency, int workers) {
   }
 }
 
+// A zombie's story is long, and would seldom come to its end between other troubles.
+void LeaveToZombies(Scenario* scenario) {
+  for (absl::Duration* const trouble :
+       {&scenario->worker_deaths, &scenario->worker_freezes, &scenario->worker_leaves,
+        &scenario->server_deaths, &scenario->server_freezes, &scenario->partings,
+        &scenario->resets}) {
+    *trouble = absl::InfiniteDuration();
+  }
+}
+
 }  // namespace
 
 Scenario Scenario::Draw(World* world) {
@@ -113,7 +123,7 @@ Scenario Scenario::Draw(World* world) {
   scenario.partings = Sometimes(world, absl::Seconds(1), absl::Seconds(8));
   scenario.resets = Sometimes(world, absl::Milliseconds(200), absl::Seconds(4));
   if (scenario.durable()) {
-    if (world->Chance(0.4)) {
+    if (world->Chance(0.5)) {
       scenario.zombies = world->Between(absl::Milliseconds(200), absl::Seconds(2));
     }
     scenario.server_deaths = Sometimes(world, absl::Milliseconds(500), absl::Seconds(6));
@@ -124,6 +134,7 @@ Scenario Scenario::Draw(World* world) {
     }
     scenario.deaths_in_writing = world->Chance(0.3) ? 0.005 * UnitDouble(world->Draw()) : 0;
   }
+  if (scenario.zombies != absl::InfiniteDuration() && world->Chance(0.8)) LeaveToZombies(&scenario);
   scenario.heals_at = world->Between(absl::Seconds(4), absl::Seconds(20));
   scenario.fastest_step = world->Between(absl::Milliseconds(5), absl::Milliseconds(100));
   scenario.slowest_step = scenario.fastest_step * (1 + 5 * UnitDouble(world->Draw()));

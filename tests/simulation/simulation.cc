@@ -145,7 +145,7 @@ class Simulation {
     // At one of them, and not at the coordinator, if there are others.
     const int others = scenario_.servers - 1;
     if (others > 0 && server->index() != 1 + static_cast<int>(before % others)) return;
-    const absl::Duration death = world_.Between(absl::ZeroDuration(), scenario_.slowest_step);
+    const absl::Duration death = world_.Between(absl::ZeroDuration(), scenario_.fastest_step);
     const absl::Duration back =
         std::max(zombie->process()->frozen_until() - world_.now(), death + absl::Milliseconds(50));
     world_.Trace(zombie->process()->name(), " will be a zombie at ", server->process()->name());
