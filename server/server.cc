@@ -259,7 +259,9 @@ CompletionTag* Server::AwaitTask(bool* ok) {
         turns_.waits() ? queue_->AsyncNext(&next, ok, gpr_inf_past(GPR_CLOCK_REALTIME))
                        : NextEvent(queue_.get(), kRoundTrip, absl::InfiniteFuture(), &next, ok);
     if (answer == grpc::CompletionQueue::SHUTDOWN) return nullptr;
-    auto* const event = static_cast<CompletionTag*>(next);
+    // Without an event gRPC may leave behind the tag of something that was its own affair.
+    const bool got_event = answer == grpc::CompletionQueue::GOT_EVENT;
+    auto* const event = got_event ? static_cast<CompletionTag*>(next) : nullptr;
     turns_.Asked(event != nullptr && event->is_long());
     if (event != nullptr) return event;
   }
