@@ -102,6 +102,9 @@ void LiveOnce(const std::string& address, int number) {
   ASSERT_EQ(FromGrpcStatus(coordinator->LeaveJob(&context, leave, &left)), absl::OkStatus());
 }
 
+// gRPC's pools take one thread more where a busy machine holds up those that they have.
+constexpr int kPoolThreads = 2;
+
 TEST(JoinsAndLeaves, LeaveNothingBehind) {
 #ifdef TORCHPS_TSAN
   GTEST_SKIP() << "ThreadSanitizer cannot see what gRPC orders";
@@ -138,13 +141,13 @@ TEST(JoinsAndLeaves, LeaveNothingBehind) {
   // Connections close a moment after their last call.
   EXPECT_TRUE(Eventually([&] {
     after = HoldingsOf(pid);
-    return after.files <= before.files && after.threads <= before.threads &&
+    return after.files <= before.files && after.threads <= before.threads + kPoolThreads &&
            after.mappings <= before.mappings + 4;
   }));
   Print(absl::StrCat("after ", joins).c_str(), after);
   Print("this process", HoldingsOf(getpid()));
   EXPECT_LE(after.files, before.files);
-  EXPECT_LE(after.threads, before.threads);
+  EXPECT_LE(after.threads, before.threads + kPoolThreads);
   EXPECT_LE(after.mappings, before.mappings + 4) << "the heap may have grown by a piece";
 #if !defined(TORCHPS_ASAN)
   // 900 lives: a leak of a kilobyte in each would show.

@@ -98,8 +98,9 @@ void SimServer::KeepState() {
   }
   StateWriter::Kept kept;
   if (!written.ok() && !has_state_) kept.job = absl::UnavailableError(written.message());
-  if (!written.ok() && !has_own_state_)
+  if (!written.ok() && !has_own_state_) {
     kept.incarnations = absl::UnavailableError(written.message());
+  }
   if (kept.job.ok()) told_revision_ = state.revision();
   GiveHeld(kept);
 }
