@@ -164,13 +164,13 @@ absl::StatusOr<ShardInfo> JobDirectory::TryWriteShard(uint64_t checkpoint) {
 }
 
 absl::Status JobDirectory::Commit(const CommitCheckpointRequest& request) {
-  // What every worker was told to be rolled back must not return with an old shard.
-  if (log_ == nullptr && request.checkpoint() > origin_.checkpoint &&
-      request.checkpoint() != written_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("this server has been restarted since it wrote its shard of checkpoint ",
-                     request.checkpoint(), ", and began from checkpoint ", origin_.checkpoint,
-                     "; the next checkpoint will be whole"));
+  // What every worker was told to be rolled back must not return with an old shard; nor, with a
+  // log, what was in the shard, but not in the log, when that life ended.
+  if (request.checkpoint() > origin_.checkpoint && request.checkpoint() != written_) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "this server has been restarted since it wrote its shard of checkpoint ",
+        request.checkpoint(), ", and began from checkpoint ", origin_.checkpoint,
+        log_ == nullptr ? "" : " and its push log", "; the next checkpoint will be whole"));
   }
   absl::Status status = directory_.WriteManifest(request.checkpoint(), request.manifest());
   if (status.ok()) {

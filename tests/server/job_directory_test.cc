@@ -137,6 +137,34 @@ TEST(JobDirectoryTest, WhatWasToldToBeLostNeverComesBack) {
   EXPECT_EQ(life.harness->Value(0), -3.0f);
 }
 
+// A shard may have what the disk took from the log no more, and the next life goes on without it.
+TEST(JobDirectoryTest, WhatTheLogDidNotHaveNeverComesBack) {
+  const std::string job = "durability { level: LOG }";
+  FaultyFileSystem files;
+  CommitCheckpointRequest commit;
+  {
+    Life life(&files, job);
+    ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
+    ASSERT_TRUE(life.directory->WriteLog().ok());
+    life.harness->Push(0, 1, 1, 1.0f);
+    const absl::StatusOr<ShardInfo> shard = life.directory->WriteShard(1);
+    ASSERT_TRUE(shard.ok()) << shard.status();
+    commit = life.CommitOf(1, *shard, {1});
+  }
+  files.KillProcesses();
+  {
+    Life life(&files, job, /*incarnation=*/2);
+    EXPECT_EQ(life.harness->Value(0), 0.0f);
+    const auto acknowledged = life.harness->Push(0, 2, 1, 4.0f);
+    ASSERT_TRUE(life.directory->WriteLog().ok());
+    ASSERT_TRUE(acknowledged->ok()) << acknowledged->status();
+    EXPECT_EQ(life.directory->Commit(commit).code(), absl::StatusCode::kFailedPrecondition);
+  }
+  files.KillProcesses();
+  Life life(&files, job, /*incarnation=*/2);
+  EXPECT_EQ(life.harness->Value(0), -4.0f);
+}
+
 TEST(JobDirectoryTest, WhoWasTakenOverIsKnownInTheNextLife) {
   FaultyFileSystem files;
   {
