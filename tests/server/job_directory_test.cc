@@ -137,7 +137,7 @@ TEST(JobDirectoryTest, WhatWasToldToBeLostNeverComesBack) {
   EXPECT_EQ(life.harness->Value(0), -3.0f);
 }
 
-// A shard may have what the disk took from the log no more, and the next life goes on without it.
+// A shard may hold a push that its life could not log any more: the next life goes on without it.
 TEST(JobDirectoryTest, WhatTheLogDidNotHaveNeverComesBack) {
   const std::string job = "durability { level: LOG }";
   FaultyFileSystem files;

@@ -63,6 +63,12 @@ class StateWriterTest : public ::testing::Test {
           state.ok() && state->has_value() ? static_cast<int64_t>((*state)->revision()) : -1;
     }};
   }
+  // Holds an answer for a synced state of `revision`; false: it is not given.
+  bool HoldsAndGives(uint64_t revision) {
+    stored_when_given_ = -2;
+    writer_->Hold(revision, revision, Answer());
+    return Eventually([this] { return stored_when_given_ != -2; });
+  }
   absl::Status kept() {
     MutexLock lock(&mutex_);
     return kept_;
@@ -111,8 +117,7 @@ TEST_F(StateWriterTest, AnAnswerIsGivenWhenItsStateIsStored) {
 
 TEST_F(StateWriterTest, WhatMustSurviveAPowerCutIsSyncedFirst) {
   revision_ = 7;
-  writer_->Hold(7, 7, Answer());
-  ASSERT_TRUE(Eventually([this] { return stored_when_given_ != -2; }));
+  ASSERT_TRUE(HoldsAndGives(7));
   writer_ = nullptr;
   store_ = nullptr;
   files_.Crash(1);
@@ -157,23 +162,18 @@ TEST_F(StateWriterTest, AFullDiskStopsNobodyAndIsToldOnce) {
 TEST_F(StateWriterTest, AJobThatCannotBeKeptAtAllIsRefused) {
   FillDisk();
   revision_ = 1;
-  writer_->Hold(1, 1, Answer());
-  ASSERT_TRUE(Eventually([this] { return stored_when_given_ != -2; }));
+  ASSERT_TRUE(HoldsAndGives(1));
   EXPECT_TRUE(absl::IsUnavailable(kept())) << kept();
   EXPECT_THAT(std::string(kept().message()), HasSubstr("No space left on device"));
   EXPECT_THAT(lines(), ElementsAre(std::string(kept().message())));
   files_.SetFaultHook(nullptr);
   // Who asks again is answered, and from now on a disk that refuses stops nobody.
-  stored_when_given_ = -2;
-  writer_->Hold(1, 1, Answer());
-  ASSERT_TRUE(Eventually([this] { return stored_when_given_ != -2; }));
+  ASSERT_TRUE(HoldsAndGives(1));
   EXPECT_EQ(stored_when_given_, 1);
   EXPECT_EQ(kept(), absl::OkStatus());
   FillDisk();
   revision_ = 2;
-  stored_when_given_ = -2;
-  writer_->Hold(2, 2, Answer());
-  ASSERT_TRUE(Eventually([this] { return stored_when_given_ != -2; }));
+  ASSERT_TRUE(HoldsAndGives(2));
   EXPECT_EQ(stored_when_given_, 1);
   EXPECT_EQ(kept(), absl::OkStatus());
   files_.SetFaultHook(nullptr);
@@ -183,22 +183,17 @@ TEST_F(StateWriterTest, WhatCameBackMustBeKeptOnceMoreBeforeItNamesAnybodyNew) {
   Begin(/*has_state=*/true);
   FillDisk();
   revision_ = 1;
-  writer_->Hold(1, 1, Answer());
-  ASSERT_TRUE(Eventually([this] { return stored_when_given_ != -2; }));
+  ASSERT_TRUE(HoldsAndGives(1));
   EXPECT_EQ(kept(), absl::OkStatus());
   EXPECT_TRUE(absl::IsUnavailable(kept_incarnations())) << kept_incarnations();
   EXPECT_THAT(std::string(kept_incarnations().message()), HasSubstr("No space left on device"));
   files_.SetFaultHook(nullptr);
-  stored_when_given_ = -2;
-  writer_->Hold(1, 1, Answer());
-  ASSERT_TRUE(Eventually([this] { return stored_when_given_ != -2; }));
+  ASSERT_TRUE(HoldsAndGives(1));
   EXPECT_EQ(kept_incarnations(), absl::OkStatus());
   // Enough of them are reserved now for as long as this life may last.
   FillDisk();
   revision_ = 2;
-  stored_when_given_ = -2;
-  writer_->Hold(2, 2, Answer());
-  ASSERT_TRUE(Eventually([this] { return stored_when_given_ != -2; }));
+  ASSERT_TRUE(HoldsAndGives(2));
   EXPECT_EQ(stored_when_given_, 1);
   EXPECT_EQ(kept_incarnations(), absl::OkStatus());
   files_.SetFaultHook(nullptr);
