@@ -129,10 +129,12 @@ JobCoordinator::ParkedCall JobCoordinator::AwaitStart(const AwaitStartRequest& r
   if (!std::exchange(member.awaits_start, true)) Changed();
   if (request.initialized() && phase_ < JobStatus::RUNNING) {
     if (phase_ != JobStatus::INITIALIZING || initializer_ != request.slot()) {
-      ready_.Add<AwaitStartReply>(
-          std::move(reply),
-          absl::InvalidArgumentError(absl::StrCat(
-              "slot ", request.slot(), " was not asked to initialise the model, but says it has")));
+      const std::string what = absl::StrCat(
+          "slot ", request.slot(), " was not asked to initialise the model, but says it has");
+      // By an earlier life it may have been.
+      ready_.Add<AwaitStartReply>(std::move(reply),
+                                  restored_ ? absl::AbortedError(absl::StrCat(what, ": join again"))
+                                            : absl::InvalidArgumentError(what));
       return 0;
     }
     initialized_ = true;
@@ -218,7 +220,7 @@ JobCoordinator::ParkedCall JobCoordinator::GetJobStatus(const JobStatusRequest& 
                                                         absl::Duration now,
                                                         Reply<JobStatus> reply) {
   Tick(now);
-  if (!request.wait_until_done() || phase_ == JobStatus::DONE) {
+  if (!request.wait_until_done() || told_phase_ == JobStatus::DONE) {
     ready_.Add<JobStatus>(std::move(reply), Describe(now));
     return 0;
   }
@@ -233,6 +235,11 @@ void JobCoordinator::Tick(absl::Duration now) {
     Bury(dead, SlotBooks::EXPIRED, "its lease ran out");
   }
   if (!expired.empty()) Settle(now);
+}
+
+void JobCoordinator::OnSynced(uint64_t revision, absl::Duration now) {
+  synced_revision_ = std::max(synced_revision_, revision);
+  if (told_phase_ != phase_) Settle(now);
 }
 
 void JobCoordinator::CancelParked(ParkedCall call) {
@@ -272,8 +279,8 @@ absl::Status JobCoordinator::Adopt(JobTerms terms) {
   absl::Status completed = CompleteJobSpec(&terms.job, terms.train_samples);
   if (!completed.ok()) return completed;
   Build(std::move(terms), first_incarnation_);
-  phase_ = JobStatus::GATHERING;
-  ChangedVitally();
+  Enter(JobStatus::GATHERING);
+  told_phase_ = JobStatus::GATHERING;
   return absl::OkStatus();
 }
 
@@ -384,10 +391,20 @@ absl::Status JobCoordinator::CheckFinite(const NextWorkRequest& request, absl::D
 
 void JobCoordinator::EndJob(absl::Duration now) {
   if (phase_ == JobStatus::DONE) return;
-  phase_ = JobStatus::DONE;
+  Enter(JobStatus::DONE);
   ended_at_ = now;
-  ChangedVitally();
   schedule_->End(/*one_more=*/true);
+}
+
+void JobCoordinator::Enter(JobStatus::Phase phase) {
+  phase_ = phase;
+  ChangedVitally();
+  phase_revision_ = revision_;
+}
+
+void JobCoordinator::TellPhase() {
+  const bool is_kept = has_directory_ && durable();
+  if (!is_kept || synced_revision_ >= phase_revision_) told_phase_ = phase_;
 }
 
 void JobCoordinator::Bury(Holder dead, SlotBooks::State state, const std::string& reason) {
@@ -410,19 +427,18 @@ void JobCoordinator::Bury(Holder dead, SlotBooks::State state, const std::string
 
 void JobCoordinator::Settle(absl::Duration now) {
   if (phase_ == JobStatus::GATHERING && Gathered()) {
-    phase_ = JobStatus::INITIALIZING;
-    ChangedVitally();
+    Enter(JobStatus::INITIALIZING);
   }
   if (phase_ == JobStatus::INITIALIZING && initialized_) {
     schedule_->Start(now, MostSteps());
     if (ModelIsKept()) {
-      phase_ = JobStatus::RUNNING;
+      Enter(JobStatus::RUNNING);
       started_at_ = now - ran_before_;
-      ChangedVitally();
     }
   }
   if (phase_ == JobStatus::INITIALIZING && !initialized_) ChooseInitializer();
   if (phase_ == JobStatus::RUNNING && leases_->Complete() && AllEvaluated()) EndJob(now);
+  TellPhase();
   for (auto& [slot, member] : members_) {
     if (member.parked_start.has_value()) {
       if (std::optional<AwaitStartReply> start = FindStart(slot)) {
@@ -437,7 +453,7 @@ void JobCoordinator::Settle(absl::Duration now) {
       }
     }
   }
-  if (phase_ == JobStatus::DONE) {
+  if (told_phase_ == JobStatus::DONE) {
     for (ParkedReply<JobStatus>& parked : std::exchange(parked_status_, {})) {
       ready_.Add<JobStatus>(std::move(parked.reply), Describe(now));
     }
@@ -464,9 +480,9 @@ void JobCoordinator::ChooseInitializer() {
 }
 
 std::optional<AwaitStartReply> JobCoordinator::FindStart(SlotId slot) const {
-  if (phase_ == JobStatus::DONE) return StartReply(AwaitStartReply::DONE);
-  if (phase_ == JobStatus::RUNNING) return StartReply(AwaitStartReply::START);
-  if (phase_ == JobStatus::INITIALIZING && !initialized_ && initializer_ == slot) {
+  if (told_phase_ == JobStatus::DONE) return StartReply(AwaitStartReply::DONE);
+  if (told_phase_ == JobStatus::RUNNING) return StartReply(AwaitStartReply::START);
+  if (told_phase_ == JobStatus::INITIALIZING && !initialized_ && initializer_ == slot) {
     return StartReply(AwaitStartReply::INITIALIZE);
   }
   return std::nullopt;
@@ -474,40 +490,40 @@ std::optional<AwaitStartReply> JobCoordinator::FindStart(SlotId slot) const {
 
 std::optional<NextWorkReply> JobCoordinator::FindWork(SlotId slot, Member& member) {
   NextWorkReply reply;
-  if (!stopped_.empty()) {
+  if (told_phase_ == JobStatus::DONE) {
     member.state = SlotBooks::FINISHED;
     reply.set_done(true);
     return reply;
   }
+  // After a stop there is only the end to wait for.
+  if (stopped_.empty() && HandOut(slot, member, &reply)) return reply;
+  member.state = SlotBooks::WAITING;
+  if (member.idle) return std::nullopt;
+  reply.set_go_idle(true);
+  return reply;
+}
+
+bool JobCoordinator::HandOut(SlotId slot, Member& member, NextWorkReply* reply) {
   for (auto& [epoch, evaluation] : evaluations_) {
     if (evaluation.reported || (evaluation.slot != slot && evaluation.slot != -1)) continue;
     evaluation.slot = slot;
     member.evaluating = epoch;
     member.state = SlotBooks::EVALUATING;
-    reply.set_evaluate_epoch(epoch);
-    return reply;
+    reply->set_evaluate_epoch(epoch);
+    return true;
   }
-  if (const std::optional<DataLeases::Lease> lease = leases_->Take({slot, member.incarnation})) {
-    member.lease = lease->id;
-    member.epoch = lease->range.epoch;
-    member.state = SlotBooks::TRAINING;
-    DataLease& given = *reply.mutable_lease();
-    given.set_id(lease->id);
-    given.set_epoch(lease->range.epoch);
-    given.set_begin(lease->range.begin);
-    given.set_end(lease->range.end);
-    given.set_reissued(lease->reissued);
-    return reply;
-  }
-  if (phase_ == JobStatus::DONE) {
-    member.state = SlotBooks::FINISHED;
-    reply.set_done(true);
-    return reply;
-  }
-  member.state = SlotBooks::WAITING;
-  if (member.idle) return std::nullopt;
-  reply.set_go_idle(true);
-  return reply;
+  const std::optional<DataLeases::Lease> lease = leases_->Take({slot, member.incarnation});
+  if (!lease.has_value()) return false;
+  member.lease = lease->id;
+  member.epoch = lease->range.epoch;
+  member.state = SlotBooks::TRAINING;
+  DataLease& given = *reply->mutable_lease();
+  given.set_id(lease->id);
+  given.set_epoch(lease->range.epoch);
+  given.set_begin(lease->range.begin);
+  given.set_end(lease->range.end);
+  given.set_reissued(lease->reissued);
+  return true;
 }
 
 template <typename T>
@@ -540,7 +556,7 @@ absl::Duration JobCoordinator::RunningTime(absl::Duration now) const {
 JobStatus JobCoordinator::Describe(absl::Duration now) const {
   JobStatus status;
   status.set_coordinator_life(life_);
-  status.set_phase(phase_);
+  status.set_phase(told_phase_);
   if (phase_ == JobStatus::NO_JOB) return status;
   status.set_job_id(job_id_);
   *status.mutable_job() = terms_->job;

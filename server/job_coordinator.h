@@ -29,6 +29,10 @@ namespace torchps {
 //   NO_JOB --Join--> GATHERING --all slots await--> INITIALIZING --initialised--> RUNNING
 //     --all books closed, all evaluations reported--> DONE
 //
+// Of a job that is durable in a directory, a phase is told once it is on the disk for good
+// (OnSynced): a coordinator that came back to the phase before would wait for workers that have
+// begun, or ended. Until then the calls that ask for it stay parked, and training goes on.
+//
 // A slot is dead when its lease runs out, when it leaves, or when a newer incarnation holds it.
 // What a dead slot had in hand (a data lease, an evaluation, the model's initialisation) is given
 // to another; nothing waits for the dead.
@@ -116,6 +120,10 @@ class JobCoordinator {
   // slot, the phase, a checkpoint, an evaluation. What else is lost with the power is done again.
   uint64_t vital_revision() const { return vital_revision_; }
 
+  // A state with at least this revision is on the disk for good. To be called after every sync
+  // where the state is kept.
+  void OnSynced(uint64_t revision, absl::Duration now);
+
   // `incarnation` is one of those that this object gives out: those that an earlier life may have
   // given out are below. Nobody may be told it before a state that this object has saved is on the
   // disk for good, or the next life gives it out again. REQUIRES: has_job().
@@ -186,6 +194,9 @@ class JobCoordinator {
   // whole job.
   absl::Status CheckFinite(const NextWorkRequest& request, absl::Duration now);
   void EndJob(absl::Duration now);
+  void Enter(JobStatus::Phase phase);
+  // From now on others may hear of the phase, if the disk has it or need not have it.
+  void TellPhase();
   // The model is where it must be for training to start: where servers come back from checkpoints,
   // in the first one.
   bool ModelIsKept() const;
@@ -199,6 +210,8 @@ class JobCoordinator {
   std::optional<AwaitStartReply> FindStart(SlotId slot) const;
   // What `slot` is to do next; none: there is nothing, but there may yet be.
   std::optional<NextWorkReply> FindWork(SlotId slot, Member& member);
+  // Gives `slot` an evaluation or a data lease, if there is one for it.
+  bool HandOut(SlotId slot, Member& member, NextWorkReply* reply);
   template <typename T>
   void Park(ParkingPlace<T>& place, Reply<T> reply);
   template <typename T>
@@ -219,8 +232,12 @@ class JobCoordinator {
   Incarnation own_from_ = 0;  // the first that this object gives out
   uint64_t revision_ = 0;
   uint64_t vital_revision_ = 0;
+  uint64_t synced_revision_ = 0;
 
   JobStatus::Phase phase_ = JobStatus::NO_JOB;
+  uint64_t phase_revision_ = 0;  // that has it
+  // The latest one that others may hear of.
+  JobStatus::Phase told_phase_ = JobStatus::NO_JOB;
   // Set from GATHERING on.
   std::optional<JobTerms> terms_;
   std::unique_ptr<SlotRegistry> registry_;

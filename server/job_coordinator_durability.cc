@@ -200,6 +200,9 @@ absl::Status JobCoordinator::Restore(const CoordinatorState& state, Return how,
   revision_ = state.revision();
   ChangedVitally();
   phase_ = state.phase();
+  phase_revision_ = state.revision();
+  // Until it is known to be synced.
+  told_phase_ = JobStatus::GATHERING;
   initializer_ = state.initializer();
   if (members_.count(initializer_) == 0) initializer_ = -1;
   initialized_ = state.initialized();
@@ -215,7 +218,7 @@ absl::Status JobCoordinator::Restore(const CoordinatorState& state, Return how,
   const absl::Duration ran = absl::Seconds(state.running_seconds());
   if (how == Return::kResume) {
     FreeAllSlots();
-    if (phase_ != JobStatus::DONE) phase_ = JobStatus::GATHERING;
+    Enter(phase_ == JobStatus::DONE ? JobStatus::DONE : JobStatus::GATHERING);
   }
   if (phase_ < JobStatus::RUNNING) {
     ran_before_ = ran;

@@ -86,10 +86,11 @@ void StateWriter::Store(bool sync) {
     }
     kept = WhatIsKept(status);
     if (!status.ok() && !std::exchange(failing_, true)) {
-      line = kept.job.ok()
-                 ? absl::StrCat("the coordinator's state cannot be kept, the job goes on without: ",
-                                status.message())
-                 : std::string(kept.job.message());
+      line = kept.job.ok() ? absl::StrCat(
+                                 "the coordinator's state cannot be kept, the job goes on, but "
+                                 "neither begins nor ends without: ",
+                                 status.message())
+                           : std::string(kept.job.message());
     }
     for (Held& held : std::exchange(held_, {})) {
       // One try is enough; what came after it waits for the next.
@@ -102,6 +103,7 @@ void StateWriter::Store(bool sync) {
     }
   }
   if (!line.empty()) options_.say(line);
+  if (needed && sync && status.ok()) options_.synced(state.revision());
   for (const Answer& give : answers) give(kept);
 }
 

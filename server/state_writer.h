@@ -24,7 +24,8 @@ namespace torchps {
 //
 // A disk that refuses does not stop the job: the answers go after one try, a sentence says so, and
 // the state is tried again every second. A coordinator that dies meanwhile comes back with an older
-// state, which costs work but never mixes two processes up (JobCoordinator::Restore).
+// state, which costs work but never mixes two processes up (JobCoordinator::Restore). What must not
+// be taken back, its phase, the coordinator tells only when it hears that the state is synced.
 //
 // A disk that refuses the first state of all does not let the job begin: the answers that stand on
 // it are refused. A coordinator that died then would come back without the job and call it by
@@ -46,6 +47,9 @@ class StateWriter {
     bool has_state = false;
     // The present state; called on the writer's thread, under none of its locks.
     std::function<CoordinatorState()> snapshot;
+    // A state with this revision has been synced. Called on the writer's thread, under none of its
+    // locks; may Hold().
+    std::function<void(uint64_t revision)> synced;
     // Takes the sentences.
     std::function<void(const std::string& line)> say;
     // Outlives this.

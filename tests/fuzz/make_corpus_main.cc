@@ -149,6 +149,8 @@ CoordinatorState RunningState() {
   coordinator.AwaitStart(await, now, [](const auto&) {});
   await.set_initialized(true);
   coordinator.AwaitStart(await, now, [](const auto&) {});
+  TPS_CHECK(coordinator.BeginCheckpoint(now).has_value(), "training waits for the first one");
+  coordinator.EndCheckpoint(CheckpointStatus(), now);
   NextWorkRequest work;
   work.set_slot(joined->slot());
   work.set_incarnation(joined->incarnation());

@@ -2,7 +2,10 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <future>
 #include <memory>
 #include <optional>
 #include <set>
@@ -17,6 +20,7 @@
 #include "proto/grpc_process.h"
 #include "proto/status_codec.h"
 #include "server/server.h"
+#include "tests/testing/eventually.h"
 #include "tests/testing/faulty_file_system.h"
 #include "tests/testing/join_request.h"
 #include "tests/testing/plain_worker.h"
@@ -56,9 +60,11 @@ class CoordinatorServiceTest : public ::testing::Test {
   }
 
   void RefuseWrites() {
-    files_.SetFaultHook([](FaultyFileSystem::Operation operation,
-                           const std::string&) -> std::optional<FaultyFileSystem::Fault> {
+    refused_ = 0;
+    files_.SetFaultHook([this](FaultyFileSystem::Operation operation,
+                               const std::string&) -> std::optional<FaultyFileSystem::Fault> {
       if (operation != FaultyFileSystem::Operation::kWrite) return std::nullopt;
+      ++refused_;
       return FaultyFileSystem::Fault{ENOSPC, 0};
     });
   }
@@ -72,6 +78,18 @@ class CoordinatorServiceTest : public ::testing::Test {
     request.set_nonce(nonce);
     JoinReply reply;
     const absl::Status status = FromGrpcStatus(stub_->Join(&context, request, &reply));
+    if (!status.ok()) return status;
+    return reply;
+  }
+
+  absl::StatusOr<AwaitStartReply> AwaitStart(const JoinReply& joined) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(20)));
+    AwaitStartRequest request;
+    request.set_slot(joined.slot());
+    request.set_incarnation(joined.incarnation());
+    AwaitStartReply reply;
+    const absl::Status status = FromGrpcStatus(stub_->AwaitStart(&context, request, &reply));
     if (!status.ok()) return status;
     return reply;
   }
@@ -91,6 +109,7 @@ class CoordinatorServiceTest : public ::testing::Test {
   std::unique_ptr<Server> server_;
   std::unique_ptr<Coordinator::Stub> stub_;
   uint64_t lives_ = 0;
+  std::atomic<int> refused_{0};
 };
 
 TEST_F(CoordinatorServiceTest, WhoWasToldOfAJobFindsItAgain) {
@@ -182,6 +201,28 @@ TEST_F(CoordinatorServiceTest, AFullDiskStopsNobodyWhoIsInTheJobThatComesBack) {
   const auto again = Join(/*nonce=*/7);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->incarnation(), joined->incarnation());
+}
+
+TEST_F(CoordinatorServiceTest, APhaseIsToldOnceTheDiskHasItWhileOtherAnswersGo) {
+  const auto anna = Join(/*nonce=*/7);
+  ASSERT_TRUE(anna.ok()) << anna.status();
+  const auto bert = Join(/*nonce=*/8);
+  ASSERT_TRUE(bert.ok()) << bert.status();
+  RefuseWrites();
+  const auto await = [this](const JoinReply& joined) {
+    return std::async(std::launch::async, [this, joined] { return AwaitStart(joined); });
+  };
+  std::future<absl::StatusOr<AwaitStartReply>> annas = await(*anna), berts = await(*bert);
+  // By the third try, what was to be answered after one has been.
+  ASSERT_TRUE(Eventually([this] { return refused_ >= 3; }));
+  EXPECT_EQ(Renew(*anna), absl::OkStatus());
+  EXPECT_EQ(annas.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  files_.SetFaultHook(nullptr);
+  const absl::StatusOr<AwaitStartReply> told = annas.get();
+  ASSERT_TRUE(told.ok()) << told.status();
+  EXPECT_EQ(told->action(), AwaitStartReply::INITIALIZE);
+  server_ = nullptr;
+  EXPECT_TRUE(absl::IsUnavailable(berts.get().status())) << "it waits for the values";
 }
 
 }  // namespace

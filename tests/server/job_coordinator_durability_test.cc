@@ -338,6 +338,70 @@ TEST(FirstCheckpointTest, WhereItFailsTheModelIsInitialisedAgainButADiskStopsNoJ
   EXPECT_EQ(Words(again), "START");
 }
 
+TEST(ToldPhaseTest, NobodyIsToldThatTheJobBeginsBeforeTheDiskHasIt) {
+  Rig rig(OnRequest(), 1, /*has_directory=*/true);
+  const Rig::Worker anna = rig.NewWorker(), bert = rig.NewWorker();
+  const CoordinatorState gathering = rig.coordinator().Save(rig.now());
+  rig.FillDisk(true);
+  rig.AwaitStart(bert);
+  const Later<AwaitStartReply> first = rig.AwaitStart(anna);
+  EXPECT_EQ(Words(first), "parked") << "another might be chosen once more";
+  EXPECT_EQ(rig.Status().phase(), JobStatus::GATHERING);
+  rig.FillDisk(false);
+  ASSERT_EQ(Words(first), "INITIALIZE");
+
+  const CoordinatorState initializing = rig.coordinator().Save(rig.now());
+  rig.FillDisk(true);
+  const Later<AwaitStartReply> second = rig.AwaitStart(anna, /*initialized=*/true);
+  EXPECT_EQ(Words(second), "parked");
+  EXPECT_EQ(rig.Status().phase(), JobStatus::INITIALIZING);
+  // One that dies now asks for the values once more, and the job begins.
+  ASSERT_TRUE(rig.Restart(initializing, Return::kInPlace).ok());
+  EXPECT_EQ(Words(second), "UNAVAILABLE");
+  rig.FillDisk(false);
+  const Later<AwaitStartReply> berts = rig.AwaitStart(bert);
+  EXPECT_EQ(Words(rig.AwaitStart(anna, /*initialized=*/true)), "START");
+  EXPECT_EQ(Words(berts), "START");
+
+  // A claim that a power cut has taken the reason of is no fault of the worker's.
+  ASSERT_TRUE(rig.Restart(gathering, Return::kInPlace).ok());
+  EXPECT_EQ(Words(rig.AwaitStart(anna, /*initialized=*/true)), "ABORTED");
+}
+
+TEST(ToldPhaseTest, WhoComesBackIsNotToldWhatMayNotBeSynced) {
+  Rig rig(OnRequest(), 1, /*has_directory=*/true);
+  const std::vector<Rig::Worker> workers = rig.Start(2);
+  rig.FillDisk(true);
+  ASSERT_TRUE(rig.Restart().ok());
+  const Later<AwaitStartReply> start = rig.AwaitStart(workers[0]);
+  EXPECT_EQ(Words(start), "parked");
+  rig.FillDisk(false);
+  EXPECT_EQ(Words(start), "START");
+}
+
+TEST(ToldPhaseTest, AFullDiskHoldsUpTheEndAndNothingElse) {
+  JoinRequest terms = OnRequest();
+  terms.mutable_job()->mutable_training()->set_epochs(1);
+  terms.mutable_job()->mutable_training()->set_evaluate(false);
+  Rig rig(terms, 1, /*has_directory=*/true);
+  std::vector<Rig::Worker> workers = rig.Start(2);
+  rig.FillDisk(true);
+  ASSERT_EQ(Words(rig.Ask(workers[0])), "1: 0-16");
+  ASSERT_EQ(Words(rig.Ask(workers[0])), "1: 16-32");
+  ASSERT_EQ(Words(rig.Ask(workers[0])), "1: 32-40");
+  const Later<JobStatus> end = rig.AskStatus(/*wait_until_done=*/true);
+  EXPECT_EQ(Words(rig.Ask(workers[0])), "go idle");
+  const Later<NextWorkReply> last = rig.Ask(workers[0], /*idle=*/true);
+  EXPECT_EQ(Words(last), "parked");
+  EXPECT_EQ(rig.Status().phase(), JobStatus::RUNNING);
+  EXPECT_FALSE(end.given());
+  rig.FillDisk(false);
+  EXPECT_EQ(Words(last), "done");
+  EXPECT_EQ(Words(rig.Ask(workers[1])), "done");
+  ASSERT_TRUE(end.given());
+  EXPECT_EQ(end.answer()->phase(), JobStatus::DONE);
+}
+
 // A worker that hands in its lease with so many gradients that were not finite at the end.
 Later<NextWorkReply> AskAfterNonfinite(Rig& rig, Rig::Worker& worker, int in_a_row) {
   NextWorkRequest request = rig.NextRequest(worker);

@@ -147,8 +147,9 @@ class JobCoordinatorRig {
     request.set_initialized(initialized);
     Later<AwaitStartReply> later;
     last_parked_ = coordinator_->AwaitStart(request, now_, later.reply());
-    Deliver();
+    Give();
     EXPECT_EQ(last_parked_ == 0, later.given());
+    Deliver();
     return later;
   }
 
@@ -164,8 +165,9 @@ class JobCoordinatorRig {
   Later<NextWorkReply> Send(const NextWorkRequest& request) {
     Later<NextWorkReply> later;
     last_parked_ = coordinator_->NextWork(request, now_, later.reply());
-    Deliver();
+    Give();
     EXPECT_EQ(last_parked_ == 0, later.given());
+    Deliver();
     return later;
   }
 
@@ -240,8 +242,18 @@ class JobCoordinatorRig {
   // What the last call that may be parked returned.
   JobCoordinator::ParkedCall last_parked() const { return last_parked_; }
 
+  // From now on nothing more gets onto the disk, or everything again.
+  void FillDisk(bool full) {
+    disk_is_full_ = full;
+    Deliver();
+  }
+
+  // Gives the answers that are due, and those that come of it that all is on the disk.
   void Deliver() {
-    for (const std::function<void()>& give : coordinator_->TakeReady()) give();
+    Give();
+    if (!has_directory_ || disk_is_full_) return;
+    coordinator_->OnSynced(coordinator_->revision(), now_);
+    Give();
   }
 
   Later<CheckpointStatus> TakeCheckpoint() {
@@ -252,6 +264,10 @@ class JobCoordinatorRig {
   }
 
  private:
+  void Give() {
+    for (const std::function<void()>& give : coordinator_->TakeReady()) give();
+  }
+
   void StartCoordinator() {
     JobCoordinator::Options options;
     options.seed = seed_;
@@ -262,6 +278,7 @@ class JobCoordinatorRig {
   const JoinRequest terms_;
   uint64_t seed_;
   const bool has_directory_;
+  bool disk_is_full_ = false;
   std::unique_ptr<JobCoordinator> coordinator_;
   absl::Duration now_ = absl::Seconds(1000);
   uint64_t next_nonce_ = 1;

@@ -41,6 +41,7 @@ class StateWriterTest : public ::testing::Test {
       state.set_revision(revision_);
       return state;
     };
+    options.synced = [this](uint64_t revision) { last_synced_ = revision; };
     options.say = [this](const std::string& line) {
       MutexLock lock(&mutex_);
       lines_.push_back(line);
@@ -97,6 +98,7 @@ class StateWriterTest : public ::testing::Test {
   SteadyClock clock_;
   std::unique_ptr<CoordinatorStore> store_;
   std::atomic<uint64_t> revision_{0};
+  std::atomic<uint64_t> last_synced_{0};
   std::atomic<int64_t> stored_when_given_{-2};
   Mutex mutex_;
   absl::Status kept_;
@@ -118,6 +120,7 @@ TEST_F(StateWriterTest, AnAnswerIsGivenWhenItsStateIsStored) {
 TEST_F(StateWriterTest, WhatMustSurviveAPowerCutIsSyncedFirst) {
   revision_ = 7;
   ASSERT_TRUE(HoldsAndGives(7));
+  EXPECT_EQ(last_synced_, 7u);
   writer_ = nullptr;
   store_ = nullptr;
   files_.Crash(1);
@@ -150,12 +153,14 @@ TEST_F(StateWriterTest, AFullDiskStopsNobodyAndIsToldOnce) {
     ASSERT_TRUE(Eventually([this] { return stored_when_given_ != -2; }));
     EXPECT_EQ(stored_when_given_, -1);
     EXPECT_EQ(kept(), absl::OkStatus());
+    EXPECT_EQ(last_synced_, 0u);
   }
   ASSERT_EQ(lines().size(), 1u);
   EXPECT_THAT(lines()[0], HasSubstr("No space left on device"));
   files_.SetFaultHook(nullptr);
   ASSERT_TRUE(Eventually([this] { return lines().size() == 2; })) << "it is tried again by itself";
   EXPECT_EQ(lines()[1], "the coordinator's state is kept again");
+  EXPECT_TRUE(Eventually([this] { return last_synced_ == 3u; }));
   EXPECT_EQ(Stored(), 3);
 }
 

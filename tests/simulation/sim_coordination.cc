@@ -25,7 +25,7 @@ void SimServer::StartCoordinator() {
   options.has_directory = scenario_->durable();
   coordinator_ = std::make_unique<JobCoordinator>(options);
   synced_revision_ = 0;
-  has_state_ = has_own_state_ = false;
+  has_state_ = has_own_state_ = state_is_refused_ = false;
   last_sync_ = world_->now();
   if (!scenario_->durable()) return;
   absl::StatusOr<std::unique_ptr<CoordinatorStore>> store =
@@ -58,6 +58,7 @@ void SimServer::StartCoordinator() {
   }
   world_->Trace("coordinator: is back with revision ", (*state)->revision());
   books_->OnRestored((*state)->revision());
+  if (has_state_) coordinator_->OnSynced((*state)->revision(), world_->now());
   AfterCoordination();
 }
 
@@ -76,7 +77,8 @@ void SimServer::AfterCoordination() {
     GiveHeld(StateWriter::Kept());
     return;
   }
-  if (held_.empty() || std::exchange(keeping_state_, true)) return;
+  const bool is_due = !state_is_refused_ && coordinator_->vital_revision() > synced_revision_;
+  if ((held_.empty() && !is_due) || std::exchange(keeping_state_, true)) return;
   process_.After(world_->Between(absl::Microseconds(50), absl::Milliseconds(3)),
                  [this] { KeepState(); });
 }
@@ -103,6 +105,17 @@ void SimServer::KeepState() {
   }
   if (kept.job.ok()) told_revision_ = state.revision();
   GiveHeld(kept);
+  if (written.ok() && sync) {
+    coordinator_->OnSynced(state.revision(), world_->now());
+    AfterCoordination();
+  }
+  state_is_refused_ = !written.ok();
+  if (state_is_refused_) {
+    process_.After(kSyncPause, [this] {
+      state_is_refused_ = false;
+      AfterCoordination();
+    });
+  }
 }
 
 void SimServer::GiveHeld(const StateWriter::Kept& kept) {

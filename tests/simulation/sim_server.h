@@ -160,8 +160,9 @@ class SimServer {
   std::unique_ptr<JobCoordinator> coordinator_;
   bool writing_log_ = false;
   bool keeping_state_ = false;
-  bool has_state_ = false;      // synced
-  bool has_own_state_ = false;  // ... by this life
+  bool has_state_ = false;         // synced
+  bool has_own_state_ = false;     // ... by this life
+  bool state_is_refused_ = false;  // and is tried again in a while
   uint64_t synced_revision_ = 0;
   absl::Duration last_sync_;
   std::vector<Answer> held_;
