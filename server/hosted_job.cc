@@ -178,10 +178,15 @@ absl::Status HostedJob::Enter(SlotId slot, Incarnation incarnation, HelloReply* 
       if (!entry.ok()) return entry;
     }
     live_incarnation_[slot].store(incarnation);
-    const Step last_step = store_->LastStep(slot);
+    Step last_step = 0;
+    Step own_step = 0;
+    for (const LedgerEntry& entry : store_->EntriesOf(slot)) {
+      last_step = std::max(last_step, entry.last_step);
+      if (entry.incarnation == incarnation) own_step = std::max(own_step, entry.last_step);
+    }
     MutexLock lock(&mutex_);
-    const Step start = synchronous() ? std::max(last_step, pull_gate_.floor()) : last_step;
-    clocks_.Enter(slot, incarnation, start, clock_->Now());
+    if (synchronous()) own_step = std::max(own_step, pull_gate_.floor());
+    clocks_.Enter(slot, incarnation, own_step, clock_->Now());
     reply->set_floor(synchronous() ? pull_gate_.floor() : clocks_.floor());
     reply->set_last_step(last_step);
   }

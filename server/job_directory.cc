@@ -156,6 +156,11 @@ absl::StatusOr<ShardInfo> JobDirectory::TryWriteShard(uint64_t checkpoint) {
     if (absl::Status written = (*writer)->Append(copy_->image()); !written.ok()) return written;
   }
   ReachFailpoint(Failpoint::kShardWritten);
+  // The log comes first: a shard with a push that the log does not have would, in a later life,
+  // bring back what that life had gone on without.
+  if (log_ != nullptr) {
+    if (absl::Status logged = log_->Flush(); !logged.ok()) return logged;
+  }
   absl::StatusOr<ShardInfo> info = (*writer)->Finish();
   if (!info.ok()) return info.status();
   info->set_longest_pause_seconds(absl::ToDoubleSeconds(longest_pause));
@@ -164,13 +169,14 @@ absl::StatusOr<ShardInfo> JobDirectory::TryWriteShard(uint64_t checkpoint) {
 }
 
 absl::Status JobDirectory::Commit(const CommitCheckpointRequest& request) {
-  // What every worker was told to be rolled back must not return with an old shard; nor, with a
-  // log, what was in the shard, but not in the log, when that life ended.
-  if (request.checkpoint() > origin_.checkpoint && request.checkpoint() != written_) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "this server has been restarted since it wrote its shard of checkpoint ",
-        request.checkpoint(), ", and began from checkpoint ", origin_.checkpoint,
-        log_ == nullptr ? "" : " and its push log", "; the next checkpoint will be whole"));
+  // What every worker was told to be rolled back must not return with an old shard. With a log, all
+  // that is in the shard has been brought back by the log.
+  if (log_ == nullptr && request.checkpoint() > origin_.checkpoint &&
+      request.checkpoint() != written_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this server has been restarted since it wrote its shard of checkpoint ",
+                     request.checkpoint(), ", and began from checkpoint ", origin_.checkpoint,
+                     "; the next checkpoint will be whole"));
   }
   absl::Status status = directory_.WriteManifest(request.checkpoint(), request.manifest());
   if (status.ok()) {

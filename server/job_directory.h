@@ -48,13 +48,14 @@ class JobDirectory final : public JobStorage {
 
   // Writes all blocks, one after the other, each as it is when its turn comes. CANCELLED: Abandon()
   // was called; FAILED_PRECONDITION: a block has no values yet; otherwise as FileSystem, after
-  // which nothing is left of the shard. REQUIRES: Open() was OK.
+  // which nothing is left of the shard. With a push log, all that is in the shard is in the log
+  // when this returns. REQUIRES: Open() was OK.
   absl::StatusOr<ShardInfo> WriteShard(uint64_t checkpoint);
 
   // The checkpoint is complete: its manifest is kept here too, and what it makes superfluous goes.
   // Nothing is removed unless the checkpoint has been read back. INVALID_ARGUMENT: no manifest of
-  // this checkpoint; FAILED_PRECONDITION: its shard is of an earlier life, behind which this one has
-  // gone back; otherwise as FileSystem. REQUIRES: Open() was OK.
+  // this checkpoint; FAILED_PRECONDITION: its shard is of an earlier life, behind which this one
+  // has gone back; otherwise as FileSystem. REQUIRES: Open() was OK.
   absl::Status Commit(const CommitCheckpointRequest& request);
 
   // What the push log's thread does, where it has none. As PushLog::WriteGroup; false without a

@@ -396,15 +396,6 @@ void ParameterStore::SetLive(const std::vector<LiveSlot>& live) {
   }
 }
 
-Step ParameterStore::LastStep(SlotId slot) {
-  Step last = 0;
-  for (const std::unique_ptr<Block>& block : blocks_) {
-    MutexLock lock(&block->mutex);
-    last = std::max(last, block->Ledger(slot).last_step);
-  }
-  return last;
-}
-
 std::vector<LedgerEntry> ParameterStore::EntriesOf(SlotId slot) {
   std::vector<LedgerEntry> entries;
   for (const std::unique_ptr<Block>& block : blocks_) {

@@ -123,8 +123,6 @@ class ParameterStore {
   // Tells the policy who is live and lets it finish what has become due.
   void SetLive(const std::vector<LiveSlot>& live);
 
-  // The highest step of this slot that any block has in its ledger, whoever made it.
-  Step LastStep(SlotId slot);
   // The slot's entry in each block's ledger, in ascending order of blocks.
   std::vector<LedgerEntry> EntriesOf(SlotId slot);
 

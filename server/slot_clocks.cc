@@ -22,14 +22,14 @@ absl::Status SlotClocks::CheckEntry(SlotId slot, Incarnation incarnation) const 
                                          incarnation, " is older than ", known));
 }
 
-Step SlotClocks::Enter(SlotId slot, Incarnation incarnation, Step last_step, absl::Duration now) {
+Step SlotClocks::Enter(SlotId slot, Incarnation incarnation, Step own_step, absl::Duration now) {
   Slot& state = slots_[slot];
   TPS_CHECK(state.incarnation <= incarnation, "an older incarnation entered");
-  const bool was_expected = state.live && state.incarnation == 0;
-  if (was_expected) {
-    state.clock = std::max(floor_, state.clock);
-  } else if (!state.live || state.incarnation != incarnation) {
-    state.clock = std::max(floor_, last_step);
+  // Where slots are expected, nobody has looked yet how far all of them are.
+  RaiseFloor();
+  const Incarnation holder = state.incarnation > 0 ? state.incarnation : state.least;
+  if (!state.live || holder != incarnation) {
+    state.clock = std::max(floor_, own_step);
     state.pulled = false;
   }
   state.incarnation = incarnation;

@@ -34,16 +34,18 @@ class SlotClocks {
   // a slot outside [0, kMaxSlots).
   absl::Status CheckEntry(SlotId slot, Incarnation incarnation) const;
 
-  // Makes the slot live. A slot that was not live starts at max(floor, last_step), where
-  // `last_step` is the highest step of it that any block has seen; one that was, or was expected,
-  // keeps its clock.
+  // Makes the slot live. An incarnation that is live, or was expected, keeps its clock; another one
+  // starts at max(floor, own_step), where `own_step` is the highest step of its own that any block
+  // has seen. What another incarnation has pushed under this slot does not count: one that was
+  // taken over may have been further here, after a restart, than its successor is, and two slots
+  // so held up would wait for each other at two servers.
   // Returns the slot's clock. REQUIRES: CheckEntry() is OK.
-  Step Enter(SlotId slot, Incarnation incarnation, Step last_step, absl::Duration now);
+  Step Enter(SlotId slot, Incarnation incarnation, Step own_step, absl::Duration now);
 
   // The slot was at `clock` in an earlier life of this server, and `incarnation` held it: it is
-  // live as nobody's, and keeps its clock if somebody enters it before its lease runs out, so that
-  // those who come back first do not go on alone. Whoever was taken over by `incarnation` does not
-  // enter any more. REQUIRES: nobody has entered yet.
+  // live as nobody's until its lease runs out, and `incarnation` keeps its clock if it enters by
+  // then, so that those who come back first do not go on alone. Whoever was taken over by
+  // `incarnation` does not enter any more. REQUIRES: nobody has entered yet.
   void Expect(SlotId slot, Step clock, Incarnation incarnation, absl::Duration now);
 
   // OK if this incarnation is the slot's live one, and renews its lease. ABORTED otherwise: the

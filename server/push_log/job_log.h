@@ -22,8 +22,8 @@ namespace torchps {
 // The push log of one server's part of a job: brings back what the log has beyond the checkpoint,
 // then records every change, so that no push is acknowledged before it is on the disk.
 //
-// Thread-safe. Owned by the JobStorage. Continuations run on its own thread, none after it is
-// destroyed; what they need outlives it.
+// Thread-safe. Owned by the JobStorage. Continuations run on its own thread or that of Flush,
+// none after it is destroyed; what they need outlives it.
 class JobLog final : public BlockJournal {
  public:
   struct Options {
@@ -55,9 +55,11 @@ class JobLog final : public BlockJournal {
   // Writes what is left, if the disk takes it.
   void Stop() override { thread_ = nullptr; }
 
-  // Around a checkpoint: Rotate() before the first block is copied; when the checkpoint is complete
-  // and read back, DropThrough() what Rotate() returned. As PushLog.
+  // Around a checkpoint: Rotate() before the first block is copied, Flush() after the last one;
+  // when the checkpoint is complete and read back, DropThrough() what Rotate() returned. As
+  // PushLog.
   uint64_t Rotate() { return log_->Rotate(); }
+  absl::Status Flush() { return log_->Flush(); }
   absl::Status DropThrough(uint64_t sequence) { return log_->DropThrough(sequence); }
 
   // What the log's thread does, where there is none. As PushLog.

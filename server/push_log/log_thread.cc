@@ -56,7 +56,8 @@ void LogThread::Run() {
       AwaitNextTry();
       continue;
     }
-    if (!trouble.empty() && *wrote) {
+    // Somebody else may have written all there was.
+    if (!trouble.empty()) {
       trouble.clear();
       tell_(absl::StrFormat("the push log is written again, after %.1f s; nothing is lost",
                             absl::ToDoubleSeconds(clock_->Now() - since)));

@@ -131,6 +131,22 @@ absl::Status PushLog::DropThrough(uint64_t sequence) {
   return any ? files_->SyncDirectory(options_.directory) : absl::OkStatus();
 }
 
+absl::Status PushLog::Flush() {
+  int64_t last = 0;
+  {
+    MutexLock lock(&mutex_);
+    last = static_cast<int64_t>(sequence_);
+  }
+  while (true) {
+    {
+      MutexLock lock(&mutex_);
+      if (durable_.value() >= last) return absl::OkStatus();
+    }
+    const absl::StatusOr<bool> wrote = WriteGroup();
+    if (!wrote.ok()) return wrote.status();
+  }
+}
+
 PushLog::Figures PushLog::figures() const {
   MutexLock lock(&mutex_);
   return figures_;

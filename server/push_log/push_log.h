@@ -26,7 +26,8 @@ namespace torchps {
 // only copies it into memory; the log's own thread (log_thread.h) writes and syncs everything that
 // has come meanwhile in one go, and who waits for that is a stored continuation.
 //
-// Thread-safe; may be called under a block's lock, but for WriteGroup and DropThrough. Invariant: a
+// Thread-safe; may be called under a block's lock, but for Flush,
+// WriteGroup and DropThrough. Invariant: a
 // continuation of WhenDurable runs only when every record appended before it was asked for is on
 // the disk. Appending never fails and never waits: what the disk does not take stays in memory, and
 // who brings more asks WhenRoom before.
@@ -77,13 +78,18 @@ class PushLog {
   // time. Errors are the file system's; what is left then goes with the next call.
   absl::Status DropThrough(uint64_t sequence);
 
-  Figures figures() const;
+  // Returns when all that has been appended so far is on the disk: writes it here, as the log's
+  // thread does. An error is the disk's; nothing is lost.
+  absl::Status Flush();
 
-  // --- For the log's thread, one at a time ---
+  Figures figures() const;
 
   // Writes and syncs what has been appended, and runs the continuations that are due. False: there
   // is nothing to write. An error is the disk's: nothing is lost, call again later.
   absl::StatusOr<bool> WriteGroup();
+
+  // --- For the log's thread ---
+
   // Returns when there may be something to write, at the latest after `patience`.
   void AwaitWork(absl::Duration patience);
   // Makes AwaitWork return.

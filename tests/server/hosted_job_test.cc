@@ -560,6 +560,18 @@ TEST(HostedJobTest, ASuccessorsPushIsNotItsPredecessorsThoughTheStepsAreTheSame)
   }
 }
 
+// Otherwise two slots, each with such a predecessor at another server, would wait for each other.
+TEST(HostedJobTest, ASuccessorMayReadThoughItsPredecessorWasFurther) {
+  JobHarness::Options options;
+  options.job = "consistency { staleness_bound: 0 }";
+  JobHarness harness(options);
+  EnterAll(harness, 2);
+  ASSERT_TRUE(harness.Push(0, 1, 1, 1.0f)->ok());
+  ASSERT_FALSE(harness.Pull(0, 1, 1)->granted) << "slot 1 has not made step 1";
+  ASSERT_TRUE(harness.Enter(0, 9).ok());
+  EXPECT_TRUE(harness.Pull(0, 9, 0)->granted);
+}
+
 TEST(HostedJobTest, APushThatItsSuccessorFollowedIsNotAcknowledged) {
   JobHarness harness(JobHarness::Options{});
   EnterAll(harness, 1);
@@ -583,12 +595,15 @@ TEST(HostedJobTest, InSyncASlotGivesToARoundOnceThoughItIsTakenOverMeanwhile) {
   // Its own gradient of that step is neither a repeat nor may it count beside the other one.
   EXPECT_EQ(harness.Frame(0, 9, 1, /*block=*/0, 8.0f, 0).code(), absl::StatusCode::kUnavailable);
   const auto other = harness.Push(1, 2, 1, 4.0f);
-  ASSERT_TRUE(other->ok()) << other->status();
+  EXPECT_FALSE(other->ok()) << "nobody has given to block 1 for slot 0";
   EXPECT_EQ(harness.Value(0), -3.0f);
   const auto own = harness.Push(0, 9, 1, 8.0f, /*base=*/0);
   ASSERT_TRUE(own->ok()) << own->status();
+  ASSERT_TRUE(other->ok()) << other->status();
   EXPECT_EQ((*own)->block(0).verdict(), LATE);
   EXPECT_EQ(harness.Value(0), -3.0f);
+  EXPECT_EQ((*own)->block(1).verdict(), ACCEPTED);
+  EXPECT_EQ(harness.Value(1), -6.0f);
 }
 
 }  // namespace

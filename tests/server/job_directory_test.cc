@@ -26,6 +26,7 @@ namespace torchps {
 namespace {
 
 constexpr char kDirectory[] = "/data";
+constexpr char kLogged[] = "durability { level: LOG }";
 
 // A job of one server with its directory, as one life of the server has them.
 struct Life {
@@ -137,32 +138,57 @@ TEST(JobDirectoryTest, WhatWasToldToBeLostNeverComesBack) {
   EXPECT_EQ(life.harness->Value(0), -3.0f);
 }
 
-// A shard may hold a push that its life could not log any more: the next life goes on without it.
-TEST(JobDirectoryTest, WhatTheLogDidNotHaveNeverComesBack) {
-  const std::string job = "durability { level: LOG }";
+TEST(JobDirectoryTest, AShardHasNothingThatTheLogDoesNotHave) {
   FaultyFileSystem files;
-  CommitCheckpointRequest commit;
   {
-    Life life(&files, job);
+    Life life(&files, kLogged);
     ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
     ASSERT_TRUE(life.directory->WriteLog().ok());
-    life.harness->Push(0, 1, 1, 1.0f);
-    const absl::StatusOr<ShardInfo> shard = life.directory->WriteShard(1);
-    ASSERT_TRUE(shard.ok()) << shard.status();
-    commit = life.CommitOf(1, *shard, {1});
+    const auto unlogged = life.harness->Push(0, 1, 1, 1.0f);
+    files.SetFaultHook([](FaultyFileSystem::Operation operation,
+                          const std::string& path) -> std::optional<FaultyFileSystem::Fault> {
+      if (operation != FaultyFileSystem::Operation::kWrite || !absl::StrContains(path, "log")) {
+        return std::nullopt;
+      }
+      return FaultyFileSystem::Fault{ENOSPC, 0};
+    });
+    EXPECT_TRUE(absl::IsResourceExhausted(life.directory->WriteShard(1).status()));
+    EXPECT_FALSE(unlogged->ok());
+    files.SetFaultHook(nullptr);
   }
+  EXPECT_TRUE(absl::IsNotFound(ReadWholeFile(files, ShardOf(1), 1 << 20).status()));
   files.KillProcesses();
-  {
-    Life life(&files, job, /*incarnation=*/2);
-    EXPECT_EQ(life.harness->Value(0), 0.0f);
-    const auto acknowledged = life.harness->Push(0, 2, 1, 4.0f);
-    ASSERT_TRUE(life.directory->WriteLog().ok());
-    ASSERT_TRUE(acknowledged->ok()) << acknowledged->status();
-    EXPECT_EQ(life.directory->Commit(commit).code(), absl::StatusCode::kFailedPrecondition);
+  Life life(&files, kLogged, /*incarnation=*/2);
+  EXPECT_EQ(life.harness->Value(0), 0.0f) << "nobody was told that it is in";
+}
+
+TEST(JobDirectoryTest, WithALogAShardOfTheLifeBeforeCompletesACheckpoint) {
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
+    SCOPED_TRACE(seed);
+    FaultyFileSystem files;
+    CommitCheckpointRequest commit;
+    {
+      Life life(&files, kLogged);
+      ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
+      const auto pushed = life.harness->Push(0, 1, 1, 1.0f);
+      const absl::StatusOr<ShardInfo> shard = life.directory->WriteShard(1);
+      ASSERT_TRUE(shard.ok()) << shard.status();
+      ASSERT_TRUE(pushed->ok()) << "the shard has it, so the log has it";
+      commit = life.CommitOf(1, *shard, {1});
+    }
+    files.Crash(seed);
+    {
+      Life life(&files, kLogged, /*incarnation=*/2);
+      EXPECT_EQ(life.harness->Value(0), -1.0f);
+      const auto acknowledged = life.harness->Push(0, 2, 1, 4.0f);
+      ASSERT_TRUE(life.directory->WriteLog().ok());
+      ASSERT_TRUE(acknowledged->ok()) << acknowledged->status();
+      EXPECT_EQ(life.directory->Commit(commit), absl::OkStatus());
+    }
+    files.Crash(seed);
+    Life life(&files, kLogged, /*incarnation=*/2);
+    EXPECT_EQ(life.harness->Value(0), -5.0f);
   }
-  files.KillProcesses();
-  Life life(&files, job, /*incarnation=*/2);
-  EXPECT_EQ(life.harness->Value(0), -4.0f);
 }
 
 TEST(JobDirectoryTest, WhoWasTakenOverIsKnownInTheNextLife) {
@@ -183,18 +209,15 @@ TEST(JobDirectoryTest, WhoWasTakenOverIsKnownInTheNextLife) {
   EXPECT_EQ(life.harness->Value(0), -2.0f);
 }
 
-// The checkpoint is ahead of the log, which could not be written, and its manifest is there without
-// the sync that was to follow.
-TEST(JobDirectoryTest, ACheckpointThatALogGoesOnFromSurvivesAPowerCut) {
-  const std::string job = "durability { level: LOG }";
+// Its manifest is there, without the sync that was to follow.
+TEST(JobDirectoryTest, ACheckpointThatALifeBeganFromSurvivesAPowerCut) {
   for (uint64_t seed = 1; seed <= 8; ++seed) {
     SCOPED_TRACE(seed);
     FaultyFileSystem files;
     {
-      Life life(&files, job);
+      Life life(&files, "");
       ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
-      ASSERT_TRUE(life.directory->WriteLog().ok());
-      life.harness->Push(0, 1, 1, 1.0f);
+      ASSERT_TRUE(life.Push(1, 1.0f).ok());
       const absl::StatusOr<ShardInfo> shard = life.directory->WriteShard(1);
       ASSERT_TRUE(shard.ok()) << shard.status();
       files.SetFaultHook([](FaultyFileSystem::Operation operation,
@@ -220,15 +243,12 @@ TEST(JobDirectoryTest, ACheckpointThatALogGoesOnFromSurvivesAPowerCut) {
     }
     files.KillProcesses();
     {
-      Life life(&files, job);
+      Life life(&files, "");
       EXPECT_EQ(life.harness->Value(0), -1.0f);
-      const auto acknowledged = life.harness->Push(0, 1, 2, 1.0f);
-      ASSERT_TRUE(life.directory->WriteLog().ok());
-      ASSERT_TRUE(acknowledged->ok()) << acknowledged->status();
     }
     files.Crash(seed);
-    Life life(&files, job);
-    EXPECT_EQ(life.harness->Value(0), -2.0f);
+    Life life(&files, "");
+    EXPECT_EQ(life.harness->Value(0), -1.0f);
   }
 }
 

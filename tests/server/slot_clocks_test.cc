@@ -30,11 +30,31 @@ TEST(SlotClocksTest, AJoinerStartsAtTheFloor) {
   EXPECT_EQ(clocks.floor(), 8);
 }
 
-TEST(SlotClocksTest, WhoTakesASlotOverStartsAboveWhatItsBlocksHaveSeen) {
+TEST(SlotClocksTest, WhoComesBackStartsAtItsOwnLastStep) {
   SlotClocks clocks(kLease);
   clocks.Enter(0, 1, 0, At(0));
   clocks.Enter(1, 2, 0, At(0));
-  EXPECT_EQ(clocks.Enter(0, 3, /*last_step=*/12, At(0)), 12);
+  clocks.Leave(0, 1);
+  EXPECT_EQ(clocks.Enter(0, 1, /*own_step=*/12, At(0)), 12);
+}
+
+// Its predecessor, which did not know that it was over, was further on after a restart.
+TEST(SlotClocksTest, WhoTakesASlotOverIsJudgedByItsOwnSteps) {
+  for (const bool was_here : {false, true}) {
+    SCOPED_TRACE(was_here);
+    SlotClocks clocks(kLease);
+    clocks.Expect(0, /*clock=*/was_here ? 2 : 3, /*incarnation=*/1, At(0));
+    clocks.Expect(1, /*clock=*/2, /*incarnation=*/2, At(0));
+    clocks.Enter(1, 2, /*own_step=*/2, At(0));
+    if (was_here) {
+      EXPECT_EQ(clocks.Enter(0, 1, /*own_step=*/2, At(0)), 2);
+      EXPECT_EQ(clocks.BeginPull(0, 2), 2);
+      clocks.Advance(0, 3);
+    }
+    EXPECT_EQ(clocks.Enter(0, 3, /*own_step=*/0, At(0)), 2) << "the floor";
+    EXPECT_EQ(clocks.BeginPull(0, 2), 2);
+    EXPECT_EQ(clocks.floor(), 2);
+  }
 }
 
 TEST(SlotClocksTest, AnOlderIncarnationIsRefusedAndCannotRenewOrLeave) {
@@ -109,7 +129,7 @@ TEST(SlotClocksTest, WhoWasTakenOverDoesNotEnterAServerThatCameBack) {
   EXPECT_TRUE(clocks.CheckEntry(0, 9).ok());
   clocks.Expire(At(11));
   EXPECT_EQ(clocks.CheckEntry(0, 5).code(), absl::StatusCode::kAborted) << "nor later";
-  EXPECT_EQ(clocks.Enter(0, 7, /*last_step=*/6, At(11)), 6);
+  EXPECT_EQ(clocks.Enter(0, 7, /*own_step=*/6, At(11)), 6);
 }
 
 }  // namespace

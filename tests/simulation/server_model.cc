@@ -109,11 +109,16 @@ void ServerModel::OnHello(SlotId slot, Incarnation incarnation, const HelloReply
     world_->Violation(name_, " told slot ", slot, " that its last step was ", reply.last_step(),
                       "; it was ", last);
   }
-  if (state.live && state.incarnation == 0) {
-    state.clock = std::max(floor_, state.clock);
-  } else if (!state.live || state.incarnation != incarnation) {
-    const Step start = scenario_->synchronous() ? std::max(last, CompletedRounds()) : last;
-    state.clock = std::max(floor_, start);
+  RaiseFloor();
+  const Incarnation holder = state.incarnation > 0 ? state.incarnation : state.least;
+  if (!state.live || holder != incarnation) {
+    Step own = scenario_->synchronous() ? CompletedRounds() : 0;
+    for (const BlockModel& block : blocks_) {
+      const auto entry = block.ledger().find(slot);
+      if (entry == block.ledger().end() || entry->second.incarnation != incarnation) continue;
+      own = std::max(own, entry->second.last_step);
+    }
+    state.clock = std::max(floor_, own);
     state.pulled = false;
   }
   state.incarnation = incarnation;

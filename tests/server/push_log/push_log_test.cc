@@ -146,6 +146,27 @@ TEST(PushLogTest, AFullDiskLosesNothingAndAcknowledgesNothing) {
   EXPECT_THAT(rig.read, ElementsAre(1, 2, 3, 4, 5, 6, 7));
 }
 
+TEST(PushLogTest, FlushWritesAllThatWasAppendedOrSaysWhyNot) {
+  LogRig rig;
+  auto log = *rig.Open();
+  EXPECT_EQ(log->Flush(), absl::OkStatus());
+  LogRig::Append(log.get(), "one");
+  log->Rotate();
+  LogRig::Append(log.get(), "two");
+  bool durable = false;
+  log->WhenDurable([&] { durable = true; });
+  EXPECT_EQ(log->Flush(), absl::OkStatus());
+  EXPECT_TRUE(durable);
+  rig.files.SetCapacity(1);
+  LogRig::Append(log.get(), "three");
+  EXPECT_TRUE(absl::IsResourceExhausted(log->Flush()));
+  rig.files.SetCapacity(1 << 20);
+  EXPECT_EQ(log->Flush(), absl::OkStatus());
+  rig.files.Crash(3);
+  ASSERT_TRUE(rig.Read().ok());
+  EXPECT_THAT(rig.payloads, ElementsAre("one", "two", "three"));
+}
+
 TEST(PushLogTest, WhatASyncHasFailedForIsWrittenAnew) {
   for (int failures = 1; failures <= 4; ++failures) {
     LogRig rig;
