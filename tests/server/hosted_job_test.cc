@@ -562,9 +562,7 @@ TEST(HostedJobTest, ASuccessorsPushIsNotItsPredecessorsThoughTheStepsAreTheSame)
 
 // Otherwise two slots, each with such a predecessor at another server, would wait for each other.
 TEST(HostedJobTest, ASuccessorMayReadThoughItsPredecessorWasFurther) {
-  JobHarness::Options options;
-  options.job = "consistency { staleness_bound: 0 }";
-  JobHarness harness(options);
+  JobHarness harness(WithJob("consistency { staleness_bound: 0 }"));
   EnterAll(harness, 2);
   ASSERT_TRUE(harness.Push(0, 1, 1, 1.0f)->ok());
   ASSERT_FALSE(harness.Pull(0, 1, 1)->granted) << "slot 1 has not made step 1";
