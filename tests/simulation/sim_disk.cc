@@ -52,6 +52,7 @@ std::optional<FaultyFileSystem::Fault> SimDisk::OnOperation(Operation operation,
                                                             const std::string& path) {
   if (!is_cut_ && in_long_work() && operation == Operation::kWrite &&
       absl::StrContains(path, kLong)) {
+    before_others_();
     world_->GoOnMeanwhile();
   }
   FaultyFileSystem::Fault fault;

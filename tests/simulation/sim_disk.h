@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/world.h"
@@ -24,18 +25,21 @@ class SimDisk {
   FaultyFileSystem& files() { return files_; }
   static std::string directory() { return "kept"; }
 
-  // Long work, during which other things happen; shorter one is one moment.
+  // Long work, during which other things happen, each time after a call of `before_others`; shorter
+  // one is one moment. One at a time.
   class LongWork {
    public:
-    explicit LongWork(SimDisk* disk) : disk_(disk) { ++disk_->long_works_; }
-    ~LongWork() { --disk_->long_works_; }
+    LongWork(SimDisk* disk, std::function<void()> before_others) : disk_(disk) {
+      disk_->before_others_ = std::move(before_others);
+    }
+    ~LongWork() { disk_->before_others_ = nullptr; }
     LongWork(const LongWork&) = delete;
     LongWork& operator=(const LongWork&) = delete;
 
    private:
     SimDisk* const disk_;
   };
-  bool in_long_work() const { return long_works_ > 0; }
+  bool in_long_work() const { return before_others_ != nullptr; }
 
   // Nothing can be written for a while: it is full.
   void Fill(absl::Duration duration) { full_until_ = world_->now() + duration; }
@@ -55,7 +59,7 @@ class SimDisk {
   FaultyFileSystem files_;
   bool is_cut_ = false;
   absl::Duration full_until_;
-  int long_works_ = 0;
+  std::function<void()> before_others_;  // null where no long work is being done
 };
 
 }  // namespace torchps::simulation

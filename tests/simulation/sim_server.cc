@@ -341,10 +341,12 @@ void SimServer::WriteShard(const Arrival& arrival, const WriteShardRequest& requ
   }
   writing_shard_ = number;
   const uint64_t life = process_.life();
-  const absl::StatusOr<ShardInfo> info = storage_->WriteShard(number);
+  // It writes the log, too, and so answers pushes.
+  const absl::StatusOr<ShardInfo> info = storage_->WriteShard(number, [this] { model_.Check(); });
   world_->Trace(process_.name(), ": its shard of checkpoint ", number, ": ",
                 info.status().ToString());
   if (!process_.alive() || process_.life() != life) return;
+  model_.Check();
   writing_shard_ = 0;
   if (info.ok()) written_shards_[number] = *info;
   arrival->Answer(info);

@@ -1,5 +1,6 @@
 #include "tests/simulation/sim_storage.h"
 
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -43,8 +44,9 @@ absl::StatusOr<std::optional<JobStorage::Origin>> SimStorage::Open(const JobShar
   return origin;
 }
 
-absl::StatusOr<ShardInfo> SimStorage::WriteShard(uint64_t checkpoint) {
-  const SimDisk::LongWork work(disk_);
+absl::StatusOr<ShardInfo> SimStorage::WriteShard(uint64_t checkpoint,
+                                                 std::function<void()> before_others) {
+  const SimDisk::LongWork work(disk_, std::move(before_others));
   return directory_.WriteShard(checkpoint);
 }
 

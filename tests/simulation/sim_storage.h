@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 
 #include "absl/status/status.h"
@@ -28,7 +29,8 @@ class SimStorage final : public JobStorage {
   // What Open() has brought back, also where the Hello that led to it was refused then.
   const std::optional<Origin>& origin() const { return origin_; }
 
-  absl::StatusOr<ShardInfo> WriteShard(uint64_t checkpoint);
+  // Other things happen meanwhile, each time after a call of `before_others`.
+  absl::StatusOr<ShardInfo> WriteShard(uint64_t checkpoint, std::function<void()> before_others);
   absl::Status Commit(const CommitCheckpointRequest& request) { return directory_.Commit(request); }
   // What the log's thread does. False: there is nothing to write.
   absl::StatusOr<bool> WriteLog() { return directory_.WriteLog(); }
