@@ -137,13 +137,14 @@ absl::StatusOr<CheckpointStatus> CheckpointConductor::Take(
   // Reads it back, too.
   const absl::Status written = options_.directory->WriteManifest(plan.number, *text);
   if (!written.ok()) return written;
-  if (absl::Status status = Commit(plan, *text); !status.ok()) {
+  if (absl::Status status = Commit(plan, *text, /*everywhere=*/false); !status.ok()) {
     // A server has died since it wrote its shard, and has gone on from an older one.
     if (absl::IsFailedPrecondition(status)) {
       status.Update(options_.directory->RemoveManifest(plan.number));
     }
     return status;
   }
+  if (absl::Status status = Commit(plan, *text, /*everywhere=*/true); !status.ok()) return status;
 
   CheckpointStatus status;
   status.set_number(plan.number);
@@ -208,11 +209,12 @@ absl::StatusOr<Manifest> CheckpointConductor::WriteShards(
 }
 
 absl::Status CheckpointConductor::Commit(const JobCoordinator::CheckpointPlan& plan,
-                                         const std::string& manifest) {
+                                         const std::string& manifest, bool everywhere) {
   CommitCheckpointRequest request;
   request.set_checkpoint(plan.number);
   request.set_job_id(plan.state.job_id());
   request.set_manifest(manifest);
+  request.set_everywhere(everywhere);
   for (const uint64_t keep : plan.keep) request.add_keep(keep);
   std::vector<int> asked(stubs_.size());
   for (size_t i = 0; i < asked.size(); ++i) asked[i] = static_cast<int>(i);

@@ -66,7 +66,9 @@ class CheckpointConductor {
   absl::StatusOr<CheckpointStatus> Take(const JobCoordinator::CheckpointPlan& plan);
   absl::Status ConnectAll(const JobCoordinator::CheckpointPlan& plan);
   absl::StatusOr<Manifest> WriteShards(const JobCoordinator::CheckpointPlan& plan);
-  absl::Status Commit(const JobCoordinator::CheckpointPlan& plan, const std::string& manifest);
+  // Lets all servers keep the manifest or, once they do, remove what it makes superfluous.
+  absl::Status Commit(const JobCoordinator::CheckpointPlan& plan, const std::string& manifest,
+                      bool everywhere);
   // "server 1 at HOST:PORT".
   std::string NameOf(int index) const;
 

@@ -178,22 +178,28 @@ absl::Status JobDirectory::Commit(const CommitCheckpointRequest& request) {
                      request.checkpoint(), ", and began from checkpoint ", origin_.checkpoint,
                      "; the next checkpoint will be whole"));
   }
-  absl::Status status = directory_.WriteManifest(request.checkpoint(), request.manifest());
-  if (status.ok()) {
-    MutexLock lock(&mutex_);
-    committed_ = std::max(committed_, request.checkpoint());
-  }
-  if (status.ok()) {
-    status = directory_.Prune(server_index_, server_count_, request.checkpoint(),
-                              {request.keep().begin(), request.keep().end()});
-  }
-  if (const auto covered = covered_.find(request.checkpoint());
-      status.ok() && covered != covered_.end()) {
-    status = log_->DropThrough(covered->second);
-    covered_.erase(covered_.begin(), std::next(covered));
-  }
+  const absl::Status status = TryCommit(request);
   Note(status);
   return status;
+}
+
+absl::Status JobDirectory::TryCommit(const CommitCheckpointRequest& request) {
+  const uint64_t checkpoint = request.checkpoint();
+  if (absl::Status kept = directory_.WriteManifest(checkpoint, request.manifest()); !kept.ok()) {
+    return kept;
+  }
+  {
+    MutexLock lock(&mutex_);
+    committed_ = std::max(committed_, checkpoint);
+  }
+  if (!request.everywhere()) return absl::OkStatus();
+  absl::Status pruned = directory_.Prune(server_index_, server_count_, checkpoint,
+                                         {request.keep().begin(), request.keep().end()});
+  const auto covered = covered_.find(checkpoint);
+  if (!pruned.ok() || covered == covered_.end()) return pruned;
+  const absl::Status dropped = log_->DropThrough(covered->second);
+  covered_.erase(covered_.begin(), std::next(covered));
+  return dropped;
 }
 
 void JobDirectory::Note(const absl::Status& status) {

@@ -72,6 +72,7 @@ class JobDirectory final : public JobStorage {
   absl::StatusOr<std::optional<Origin>> OpenLog(const JobShare& share,
                                                 const std::optional<Origin>& checkpoint);
   absl::StatusOr<ShardInfo> TryWriteShard(uint64_t checkpoint);
+  absl::Status TryCommit(const CommitCheckpointRequest& request);
   // Remembers the outcome of the last write for Describe().
   void Note(const absl::Status& status);
 

@@ -150,6 +150,7 @@ TEST_F(CheckpointConductorTest, TheManifestStandsWhenAllShardsDoAndEveryServerHe
     ASSERT_TRUE(server->committed.has_value());
     EXPECT_TRUE(DecodeManifest(server->committed->manifest()).ok());
     EXPECT_THAT(server->committed->keep(), ElementsAre(1));
+    EXPECT_TRUE(server->committed->everywhere());
   }
 }
 
@@ -187,6 +188,10 @@ TEST_F(CheckpointConductorTest, WhatAServerHasGoneBackBehindIsNoCheckpoint) {
   }
   EXPECT_EQ(Take().status().message(), "server 1: I was restarted");
   EXPECT_TRUE(absl::IsNotFound(directory_->ReadManifest(1).status()));
+  MutexLock lock(&servers_[0]->mutex);
+  if (servers_[0]->committed.has_value()) {
+    EXPECT_FALSE(servers_[0]->committed->everywhere()) << "server 1 needs the one before";
+  }
 }
 
 TEST_F(CheckpointConductorTest, AStopBreaksOffWhatIsUnderWay) {

@@ -69,6 +69,7 @@ struct Life {
     request.set_checkpoint(number);
     request.set_job_id(hello.job_id());
     request.set_manifest(*text);
+    request.set_everywhere(true);
     for (const uint64_t each : keep) request.add_keep(each);
     return request;
   }
@@ -111,6 +112,23 @@ TEST(JobDirectoryTest, TheNextLifeBeginsFromTheNewestCheckpoint) {
   ASSERT_EQ(life.said.size(), 1u);
   EXPECT_TRUE(absl::StrContains(life.said[0], "server 0 has its 2 blocks")) << life.said[0];
   EXPECT_TRUE(absl::StrContains(life.said[0], "checkpoint 2")) << life.said[0];
+}
+
+TEST(JobDirectoryTest, NothingGoesBeforeAllServersKeepTheNextOne) {
+  FaultyFileSystem files;
+  Life life(&files, "");
+  ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
+  ASSERT_EQ(life.Take(1, {1}), absl::OkStatus());
+  const absl::StatusOr<ShardInfo> shard = life.directory->WriteShard(2);
+  ASSERT_TRUE(shard.ok()) << shard.status();
+  CommitCheckpointRequest commit = life.CommitOf(2, *shard, {2});
+  commit.set_everywhere(false);
+  const CheckpointDirectory place(&files, kDirectory);
+  ASSERT_EQ(life.directory->Commit(commit), absl::OkStatus());
+  EXPECT_EQ(*place.Complete(), (std::vector<uint64_t>{1, 2}));
+  commit.set_everywhere(true);
+  ASSERT_EQ(life.directory->Commit(commit), absl::OkStatus());
+  EXPECT_EQ(*place.Complete(), std::vector<uint64_t>{2});
 }
 
 TEST(JobDirectoryTest, WhatWasToldToBeLostNeverComesBack) {

@@ -50,12 +50,15 @@ absl::Status CheckpointDriver::Take() {
   commit.set_job_id(options_.job_id);
   commit.set_manifest(*text);
   for (const uint64_t each : kept) commit.add_keep(each);
-  for (const auto& stub : stubs_) {
-    grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + kTimeout));
-    CommitCheckpointReply reply;
-    const absl::Status status = FromGrpcStatus(stub->CommitCheckpoint(&context, commit, &reply));
-    if (!status.ok()) return status;
+  for (const bool everywhere : {false, true}) {
+    commit.set_everywhere(everywhere);
+    for (const auto& stub : stubs_) {
+      grpc::ClientContext context;
+      context.set_deadline(absl::ToChronoTime(absl::Now() + kTimeout));
+      CommitCheckpointReply reply;
+      const absl::Status status = FromGrpcStatus(stub->CommitCheckpoint(&context, commit, &reply));
+      if (!status.ok()) return status;
+    }
   }
   kept_ = kept;
   ++taken_;
