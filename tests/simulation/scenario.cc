@@ -127,7 +127,10 @@ Scenario Scenario::Draw(World* world) {
       scenario.zombies = world->Between(absl::Milliseconds(200), absl::Seconds(2));
     }
     scenario.server_deaths = Sometimes(world, absl::Milliseconds(500), absl::Seconds(6));
-    scenario.power_cuts = world->Chance(0.5) ? UnitDouble(world->Draw()) : 0;
+    scenario.shares_directory = world->Chance(0.4);
+    if (!scenario.shares_directory && world->Chance(0.7)) {
+      scenario.power_cuts = UnitDouble(world->Draw());
+    }
     scenario.disk_errors = world->Chance(0.3) ? 0.02 * UnitDouble(world->Draw()) : 0;
     if (world->Chance(0.2)) {
       scenario.full_disks = world->Between(absl::Seconds(1), absl::Seconds(8));
@@ -142,11 +145,11 @@ Scenario Scenario::Draw(World* world) {
 }
 
 std::string Scenario::Describe() const {
-  return absl::StrCat(servers, " servers, ", seats, " workers (", job.workers(), " expected), ",
-                      map.blocks().size(), " blocks, ", train_samples, " samples, ",
-                      job.consistency().ShortDebugString(), ", ",
-                      job.durability().ShortDebugString(), ", heals at ",
-                      absl::FormatDuration(heals_at));
+  return absl::StrCat(
+      servers, " servers, ", seats, " workers (", job.workers(), " expected), ",
+      map.blocks().size(), " blocks, ", train_samples, " samples, ",
+      job.consistency().ShortDebugString(), ", ", job.durability().ShortDebugString(),
+      shares_directory ? " in one directory" : "", ", heals at ", absl::FormatDuration(heals_at));
 }
 
 float GradientOf(SlotId slot, Incarnation incarnation, Step step, BlockId block) {

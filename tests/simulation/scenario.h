@@ -42,6 +42,8 @@ struct Scenario {
   absl::Duration server_deaths = absl::InfiniteDuration();
   // Part of a server's deaths in which its machine goes with it.
   double power_cuts = 0;
+  // All servers keep what they have in one directory, as `psctl run` has it.
+  bool shares_directory = false;
   // Of the operations that change a disk: that fail, and that are their process's last.
   double disk_errors = 0;
   double deaths_in_writing = 0;

@@ -170,6 +170,11 @@ void SimServer::OnShards(const ConductedPointer& conducted) {
   conducted->commit.set_job_id(state.job_id());
   conducted->commit.set_manifest(*text);
   for (const uint64_t keep : conducted->plan.keep) conducted->commit.add_keep(keep);
+  CommitAll(conducted, /*everywhere=*/false);
+}
+
+void SimServer::CommitAll(const ConductedPointer& conducted, bool everywhere) {
+  conducted->commit.set_everywhere(everywhere);
   conducted->left = static_cast<int>(peers_.size());
   conducted->give_up = world_->now() + kCommitPatience;
   for (SimServer* const peer : peers_) Commit(conducted, peer->index());
@@ -185,10 +190,21 @@ void SimServer::Commit(const ConductedPointer& conducted, int server) {
       [this, conducted, server](const absl::StatusOr<CommitCheckpointReply>& reply) {
         if (conducted->over) return;
         if (reply.ok()) {
-          if (--conducted->left == 0) EndCheckpoint(conducted, absl::OkStatus());
+          if (--conducted->left > 0) return;
+          if (conducted->commit.everywhere()) {
+            EndCheckpoint(conducted, absl::OkStatus());
+          } else {
+            CommitAll(conducted, /*everywhere=*/true);
+          }
         } else if (absl::IsUnavailable(reply.status()) && world_->now() < conducted->give_up) {
           process_.After(kCommitPause, [this, conducted, server] { Commit(conducted, server); });
         } else {
+          if (absl::IsFailedPrecondition(reply.status()) && !conducted->commit.everywhere()) {
+            CheckpointDirectory(&disk_.files(), SimDisk::directory())
+                .RemoveManifest(conducted->plan.number)
+                .IgnoreError();
+            if (!process_.alive()) return;
+          }
           EndCheckpoint(conducted, reply.status());
         }
       });

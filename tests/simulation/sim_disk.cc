@@ -32,20 +32,19 @@ bool Changes(Operation operation) {
 
 }  // namespace
 
-SimDisk::SimDisk(World* world, const Scenario* scenario, std::function<bool()> on_fatal)
-    : world_(world), scenario_(scenario), on_fatal_(std::move(on_fatal)) {
-  files_.SetFaultHook([this](Operation operation, const std::string& path) {
-    return OnOperation(operation, path);
-  });
-}
+SimDisk::SimDisk(World* world, const Scenario* scenario, std::shared_ptr<FaultyFileSystem> disk,
+                 std::function<bool()> on_fatal)
+    : world_(world),
+      scenario_(scenario),
+      on_fatal_(std::move(on_fatal)),
+      disk_(std::move(disk)),
+      files_(disk_.get(), [this](Operation operation, const std::string& path) {
+        return OnOperation(operation, path);
+      }) {}
 
 void SimDisk::Recover(bool power_cut) {
   is_cut_ = false;
-  if (power_cut) {
-    files_.Crash(world_->Draw());
-  } else {
-    files_.KillProcesses();
-  }
+  if (power_cut) disk_->Crash(world_->Draw());
 }
 
 std::optional<FaultyFileSystem::Fault> SimDisk::OnOperation(Operation operation,

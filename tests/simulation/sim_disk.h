@@ -7,22 +7,25 @@
 #include <string>
 #include <utility>
 
+#include "tests/simulation/process_files.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/world.h"
 #include "tests/testing/faulty_file_system.h"
 
 namespace torchps::simulation {
 
-// The disk of one server's machine, which outlives its processes. Now and then an operation fails,
-// or is the last one that a process does; in the middle of long ones the world goes on.
+// The disk of a server's machine as the server sees it; it outlives its processes. Now and then an
+// operation fails, or is the last one that a process does; in the middle of long ones the world
+// goes on. Several servers may share a disk, and a directory on it, if none of them loses power.
 //
 // Not thread-safe.
 class SimDisk {
  public:
   // `on_fatal` ends the process that uses the disk, if it may; what it tries after that fails.
-  SimDisk(World* world, const Scenario* scenario, std::function<bool()> on_fatal);
+  SimDisk(World* world, const Scenario* scenario, std::shared_ptr<FaultyFileSystem> disk,
+          std::function<bool()> on_fatal);
 
-  FaultyFileSystem& files() { return files_; }
+  FileSystem& files() { return files_; }
   static std::string directory() { return "kept"; }
 
   // Long work, during which other things happen, each time after a call of `before_others`; shorter
@@ -46,7 +49,8 @@ class SimDisk {
 
   // From here on nothing has an effect, until the process is gone.
   void Cut() { is_cut_ = true; }
-  // The process is gone, in a power cut or by itself; the disk may be used again.
+  // The process is gone, in a power cut or by itself, with all that it had open; the disk may be
+  // used again.
   void Recover(bool power_cut);
 
  private:
@@ -56,7 +60,8 @@ class SimDisk {
   World* const world_;
   const Scenario* const scenario_;
   const std::function<bool()> on_fatal_;
-  FaultyFileSystem files_;
+  const std::shared_ptr<FaultyFileSystem> disk_;
+  ProcessFiles files_;
   bool is_cut_ = false;
   absl::Duration full_until_;
   std::function<void()> before_others_;  // null where no long work is being done

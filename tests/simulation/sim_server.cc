@@ -27,7 +27,7 @@ FramePayload PayloadOf(EncodingSpec::Kind encoding, int64_t length, float elemen
 }  // namespace
 
 SimServer::SimServer(World* world, Network* network, const Scenario* scenario, Fault fault,
-                     int index)
+                     int index, std::shared_ptr<FaultyFileSystem> disk)
     : world_(world),
       network_(network),
       scenario_(scenario),
@@ -35,7 +35,7 @@ SimServer::SimServer(World* world, Network* network, const Scenario* scenario, F
       index_(index),
       process_(world, absl::StrCat("server ", index)),
       model_(world, scenario, index),
-      disk_(world, scenario,
+      disk_(world, scenario, std::move(disk),
             [this] {
               if (!MayDie()) return false;
               world_->Trace(process_.name(), " dies while it writes");

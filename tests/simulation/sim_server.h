@@ -43,7 +43,9 @@ struct Pulled {
 // are compared with what has become of it.
 class SimServer {
  public:
-  SimServer(World* world, Network* network, const Scenario* scenario, Fault fault, int index);
+  // `disk` is its own, or that of all servers.
+  SimServer(World* world, Network* network, const Scenario* scenario, Fault fault, int index,
+            std::shared_ptr<FaultyFileSystem> disk);
 
   Process* process() { return &process_; }
   const Process* process() const { return &process_; }
@@ -109,7 +111,7 @@ class SimServer {
     CommitCheckpointRequest commit;
     int left = 0;
     bool over = false;
-    absl::Duration give_up;
+    absl::Duration give_up;  // of the present round of commits
   };
   using ConductedPointer = std::shared_ptr<Conducted>;
 
@@ -132,6 +134,7 @@ class SimServer {
   void KeepState();
   void Conduct(const JobCoordinator::CheckpointPlan& plan);
   void OnShards(const ConductedPointer& conducted);
+  void CommitAll(const ConductedPointer& conducted, bool everywhere);
   void Commit(const ConductedPointer& conducted, int server);
   void EndCheckpoint(const ConductedPointer& conducted, const absl::Status& status);
 

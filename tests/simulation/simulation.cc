@@ -27,9 +27,11 @@ class Simulation {
   Outcome Run() {
     world_.Trace("seed ", options_.seed, ": ", scenario_.Describe());
     network_.weather() = scenario_.weather;
+    auto disk = std::make_shared<FaultyFileSystem>();
     for (int i = 0; i < scenario_.servers; ++i) {
       servers_.push_back(
-          std::make_unique<SimServer>(&world_, &network_, &scenario_, options_.fault, i));
+          std::make_unique<SimServer>(&world_, &network_, &scenario_, options_.fault, i, disk));
+      if (!scenario_.shares_directory) disk = std::make_shared<FaultyFileSystem>();
     }
     std::vector<SimServer*> all;
     for (const auto& server : servers_) {
@@ -202,7 +204,9 @@ class Simulation {
       const absl::Duration time = world_.Between(absl::ZeroDuration(), absl::Seconds(6));
       world_.Trace("the disk of ", server->process()->name(), " is full for ",
                    absl::FormatDuration(time));
-      server->FillDisk(time);
+      for (const auto& other : servers_) {
+        if (other.get() == server || scenario_.shares_directory) other->FillDisk(time);
+      }
     });
     Repeat(scenario_.server_freezes, [this] {
       SimServer* const server = SomeServer();
