@@ -264,13 +264,15 @@ absl::Status CoordinatorService::Open() {
   }
 
   store_ = *std::move(store);
-  const bool is_kept = state.has_value() && !options_.resume && store_->Sync().ok();
-  if (is_kept) coordinator_.OnSynced(state->revision(), options_.clock->Now());
   StateWriter::Options writing;
   writing.store = store_.get();
   // What is in the store of a job that is resumed is another course of it: a coordinator that came
   // back to that one would give the incarnations of this one out again.
-  writing.has_state = is_kept;
+  if (state.has_value() && !options_.resume) {
+    const absl::StatusOr<uint64_t> synced = store_->Sync();
+    writing.has_state = synced.ok();
+    if (synced.ok()) coordinator_.OnSynced(*synced, options_.clock->Now());
+  }
   writing.snapshot = [this] {
     MutexLock lock(&mutex_);
     return coordinator_.Save(options_.clock->Now());

@@ -99,9 +99,13 @@ absl::StatusOr<std::optional<CoordinatorState>> CoordinatorStore::LoadFrom(
   return state;
 }
 
-absl::Status CoordinatorStore::Sync() {
-  const absl::Status there = files_->OpenForReading(state_path_).status();
-  return there.ok() ? files_->SyncDirectory(ParentDirectory(state_path_)) : there;
+absl::StatusOr<uint64_t> CoordinatorStore::Sync() {
+  const absl::StatusOr<std::optional<CoordinatorState>> state = LoadFrom(state_path_);
+  if (!state.ok()) return state.status();
+  if (!state->has_value()) return absl::NotFoundError(absl::StrCat("there is no ", state_path_));
+  const absl::Status synced = files_->SyncDirectory(ParentDirectory(state_path_));
+  if (!synced.ok()) return synced;
+  return (*state)->revision();
 }
 
 absl::Status CoordinatorStore::Write(const CoordinatorState& state, bool sync) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,8 +37,9 @@ class CoordinatorStore {
   absl::Status Write(const CoordinatorState& state, bool sync);
 
   // Makes sure that the last state that was synced survives a power cut: the process that wrote it
-  // may have ended before its last sync, or that one may have failed. NOT_FOUND: none ever was.
-  absl::Status Sync();
+  // may have ended before its last sync, or that one may have failed. Returns its revision, which
+  // may be below that of the newest. NOT_FOUND: none ever was; others as Load().
+  absl::StatusOr<uint64_t> Sync();
 
   const std::string& path() const { return state_path_; }
 

@@ -210,7 +210,7 @@ absl::StatusOr<LeaveJobReply> JobCoordinator::LeaveJob(const LeaveJobRequest& re
   }
   const Holder leaver{request.slot(), request.incarnation()};
   registry_->Leave(leaver);
-  Bury(leaver, phase_ == JobStatus::DONE ? SlotBooks::FINISHED : SlotBooks::LEFT,
+  Bury(leaver, told_phase_ == JobStatus::DONE ? SlotBooks::FINISHED : SlotBooks::LEFT,
        Clipped(request.reason()));
   Settle(now);
   return LeaveJobReply();

@@ -34,15 +34,18 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::Open(const JobSh
   store_ = store;
   const absl::StatusOr<std::vector<uint64_t>> complete = directory_.Complete();
   if (!complete.ok()) return complete.status();
-  const absl::StatusOr<std::optional<Origin>> checkpoint = RestoreNewest(share);
-  if (!checkpoint.ok()) return checkpoint;
-  if (share.job.durability().level() == DurabilitySpec::LOG) return OpenLog(share, *checkpoint);
+  absl::StatusOr<std::optional<Origin>> origin = RestoreNewest(share);
+  if (!origin.ok()) return origin;
+  if (share.job.durability().level() == DurabilitySpec::LOG) {
+    origin = OpenLog(share, *origin);
+    if (!origin.ok() || goes_on_from_log()) return origin;
+  }
   // An earlier life may have written its shard of a checkpoint that nobody has completed yet. This
   // life tells every worker that what is in there is lost, so that must never come back.
   const absl::Status disowned =
       directory_.RemoveShardsAbove(origin_.checkpoint, *complete, server_index_, server_count_);
   if (!disowned.ok()) return absl::UnavailableError(disowned.message());
-  return checkpoint;
+  return origin;
 }
 
 absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::OpenLog(
@@ -169,9 +172,8 @@ absl::StatusOr<ShardInfo> JobDirectory::TryWriteShard(uint64_t checkpoint) {
 }
 
 absl::Status JobDirectory::Commit(const CommitCheckpointRequest& request) {
-  // What every worker was told to be rolled back must not return with an old shard. With a log, all
-  // that is in the shard has been brought back by the log.
-  if (log_ == nullptr && request.checkpoint() > origin_.checkpoint &&
+  // What every worker was told to be rolled back must not return with an old shard.
+  if (!goes_on_from_log() && request.checkpoint() > origin_.checkpoint &&
       request.checkpoint() != written_) {
     return absl::FailedPreconditionError(
         absl::StrCat("this server has been restarted since it wrote its shard of checkpoint ",

@@ -66,6 +66,9 @@ class JobDirectory final : public JobStorage {
   void Abandon() { abandoned_ = true; }
 
  private:
+  // Whether this life has done again all that the one before had logged, so that whatever that one
+  // has written is of the same history.
+  bool goes_on_from_log() const { return log_ != nullptr && log_->existed(); }
   absl::StatusOr<std::optional<Origin>> RestoreNewest(const JobShare& share);
   // Brings the blocks from where the checkpoint has them to the end of the push log, and journals
   // into it from now on.

@@ -21,7 +21,7 @@ void StateWriter::Hold(uint64_t revision, uint64_t synced, Answers answers) {
     if (!stopping_ && (revision > stored_ || synced > synced_)) {
       wanted_ = std::max(wanted_, revision);
       wanted_synced_ = std::max(wanted_synced_, synced);
-      held_.push_back({revision, std::move(answers)});
+      held_.push_back({revision, synced, std::move(answers)});
       changed_.Signal();
       return;
     }
@@ -93,8 +93,9 @@ void StateWriter::Store(bool sync) {
                            : std::string(kept.job.message());
     }
     for (Held& held : std::exchange(held_, {})) {
-      // One try is enough; what came after it waits for the next.
-      if (status.ok() && needed && held.revision > state.revision()) {
+      // One try is enough; what came after it, or is to be synced and was only stored, waits for
+      // the next.
+      if (status.ok() && (held.revision > stored_ || held.synced > synced_)) {
         held_.push_back(std::move(held));
         continue;
       }

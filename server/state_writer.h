@@ -88,6 +88,7 @@ class StateWriter {
 
   struct Held {
     uint64_t revision = 0;
+    uint64_t synced = 0;
     Answers answers;
   };
 

@@ -101,6 +101,17 @@ TEST(CoordinatorStoreTest, EveryKillLeavesTheLastStateThatWasWrittenOrTheOneBefo
   }
 }
 
+TEST(CoordinatorStoreTest, TellsWhichStateAPowerCutLeaves) {
+  FaultyFileSystem files;
+  auto store = Open(files);
+  EXPECT_TRUE(absl::IsNotFound(store->Sync().status()));
+  ASSERT_TRUE(store->Write(State(1), /*sync=*/true).ok());
+  ASSERT_TRUE(store->Write(State(2), /*sync=*/false).ok());
+  const absl::StatusOr<uint64_t> synced = store->Sync();
+  ASSERT_TRUE(synced.ok()) << synced.status();
+  EXPECT_EQ(*synced, 1u);
+}
+
 TEST(CoordinatorStoreTest, EveryPowerCutLeavesWhatWasSynced) {
   for (int64_t operation = 1; operation < 14; ++operation) {
     for (uint64_t seed = 1; seed <= 20; ++seed) {

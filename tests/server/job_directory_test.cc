@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "checkpoint/manifest.h"
 #include "common/mutex.h"
 #include "gtest/gtest.h"
@@ -207,6 +208,41 @@ TEST(JobDirectoryTest, WithALogAShardOfTheLifeBeforeCompletesACheckpoint) {
     Life life(&files, kLogged, /*incarnation=*/2);
     EXPECT_EQ(life.harness->Value(0), -5.0f);
   }
+}
+
+// As docs/checkpoint.md says to do where the log is damaged.
+TEST(JobDirectoryTest, WithoutItsLogALifeDisownsTheShardsOfTheOneBefore) {
+  FaultyFileSystem files;
+  CommitCheckpointRequest commit;
+  {
+    Life life(&files, kLogged);
+    ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
+    ASSERT_EQ(life.Take(1, {1}), absl::OkStatus());
+    life.harness->Push(0, 1, 1, 1.0f);
+    const absl::StatusOr<ShardInfo> shard = life.directory->WriteShard(2);
+    ASSERT_TRUE(shard.ok()) << shard.status();
+    commit = life.CommitOf(2, *shard, {2});
+  }
+  files.KillProcesses();
+  const std::string log = CheckpointDirectory(nullptr, kDirectory).LogPath(0, 1);
+  const absl::StatusOr<std::vector<std::string>> segments = files.List(log);
+  ASSERT_TRUE(segments.ok()) << segments.status();
+  for (const std::string& name : *segments) {
+    ASSERT_EQ(files.RemoveFile(absl::StrCat(log, "/", name)), absl::OkStatus());
+  }
+  {
+    Life life(&files, kLogged, /*incarnation=*/2);
+    EXPECT_EQ(life.harness->Value(0), 0.0f);
+    const auto acknowledged = life.harness->Push(0, 2, 1, 4.0f);
+    ASSERT_TRUE(life.directory->WriteLog().ok());
+    ASSERT_TRUE(acknowledged->ok()) << acknowledged->status();
+    EXPECT_EQ(life.directory->Commit(commit).code(), absl::StatusCode::kFailedPrecondition);
+    const CheckpointDirectory place(&files, kDirectory);
+    ASSERT_EQ(place.WriteManifest(2, commit.manifest()), absl::OkStatus());
+  }
+  files.KillProcesses();
+  Life life(&files, kLogged, /*incarnation=*/2);
+  EXPECT_EQ(life.harness->Value(0), -4.0f);
 }
 
 TEST(JobDirectoryTest, WhoWasTakenOverIsKnownInTheNextLife) {

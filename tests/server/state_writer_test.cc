@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -36,6 +37,7 @@ class StateWriterTest : public ::testing::Test {
     options.store = store_.get();
     options.has_state = has_state;
     options.snapshot = [this] {
+      if (during_snapshot_ != nullptr) std::exchange(during_snapshot_, nullptr)();
       CoordinatorState state;
       state.set_job_id(1);
       state.set_revision(revision_);
@@ -97,6 +99,7 @@ class StateWriterTest : public ::testing::Test {
   FaultyFileSystem files_;
   SteadyClock clock_;
   std::unique_ptr<CoordinatorStore> store_;
+  std::function<void()> during_snapshot_;  // once
   std::atomic<uint64_t> revision_{0};
   std::atomic<uint64_t> last_synced_{0};
   std::atomic<int64_t> stored_when_given_{-2};
@@ -126,6 +129,23 @@ TEST_F(StateWriterTest, WhatMustSurviveAPowerCutIsSyncedFirst) {
   files_.Crash(1);
   store_ = *CoordinatorStore::Open(&files_, "/data");
   EXPECT_EQ(Stored(), 7);
+}
+
+// A change that is to be synced comes while a state is being stored, and is in it.
+TEST_F(StateWriterTest, WhatIsOnlyStoredIsNotGivenAsSynced) {
+  std::atomic<bool> was_synced{false};
+  std::atomic<bool> given{false};
+  during_snapshot_ = [&] {
+    revision_ = 9;
+    writer_->Hold(9, 9, {[&](const StateWriter::Kept&) {
+                    was_synced = last_synced_ >= 9;
+                    given = true;
+                  }});
+  };
+  revision_ = 8;
+  writer_->Hold(8, 0, Answer());
+  ASSERT_TRUE(Eventually([&] { return given.load(); }));
+  EXPECT_TRUE(was_synced);
 }
 
 TEST_F(StateWriterTest, AllIsSyncedSoonAndWhenItStops) {

@@ -48,7 +48,8 @@ void SimServer::StartCoordinator() {
     books_->OnRestored(0);
     return;
   }
-  has_state_ = store_->Sync().ok();
+  const absl::StatusOr<uint64_t> synced = store_->Sync();
+  has_state_ = synced.ok();
   if (!process_.alive()) return;
   const absl::Status restored =
       coordinator_->Restore(**state, JobCoordinator::Return::kInPlace, world_->now());
@@ -58,7 +59,7 @@ void SimServer::StartCoordinator() {
   }
   world_->Trace("coordinator: is back with revision ", (*state)->revision());
   books_->OnRestored((*state)->revision());
-  if (has_state_) coordinator_->OnSynced((*state)->revision(), world_->now());
+  if (has_state_) coordinator_->OnSynced(*synced, world_->now());
   AfterCoordination();
 }
 
