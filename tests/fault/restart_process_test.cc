@@ -17,7 +17,6 @@
 #include "gtest/gtest.h"
 #include "proto/layout_codec.h"
 #include "tests/testing/checkpoint_driver.h"
-#include "tests/testing/eventually.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/program.h"
@@ -90,8 +89,8 @@ TEST(RestartProcessTest, AKilledServerHasItsBlocksAsOfTheStepsThatItTells) {
       }
     }
     if (life % 2 == 1) {
-      // The driver's connection has to come back first.
-      ASSERT_TRUE(Eventually([&] { return checkpoints.Take().ok(); }, absl::Seconds(30)));
+      ASSERT_TRUE(checkpoints.AwaitConnected(absl::Seconds(30)));
+      ASSERT_EQ(checkpoints.Take(), absl::OkStatus());
     }
     // Between nothing and a dozen checkpoints are written meanwhile.
     std::thread taker([&] {

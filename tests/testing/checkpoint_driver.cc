@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "checkpoint/manifest.h"
@@ -18,8 +19,16 @@ constexpr absl::Duration kTimeout = absl::Seconds(20);
 
 CheckpointDriver::CheckpointDriver(Options options) : options_(std::move(options)) {
   for (const std::string& address : options_.addresses) {
-    stubs_.push_back(ParameterService::NewStub(PlainChannel(address)));
+    channels_.push_back(PlainChannel(address));
+    stubs_.push_back(ParameterService::NewStub(channels_.back()));
   }
+}
+
+bool CheckpointDriver::AwaitConnected(absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  return absl::c_all_of(channels_, [&](const auto& channel) {
+    return channel->WaitForConnected(absl::ToChronoTime(deadline));
+  });
 }
 
 absl::Status CheckpointDriver::Take() {

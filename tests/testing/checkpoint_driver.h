@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "common/model_layout.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/job.pb.h"
@@ -28,6 +29,10 @@ class CheckpointDriver {
   };
   explicit CheckpointDriver(Options options);
 
+  // Whether all servers can be reached, at the latest after `timeout`: after a server's death it
+  // takes its time, and goes on only while somebody waits for it.
+  bool AwaitConnected(absl::Duration timeout);
+
   // Asks every server for its shard, and tells all that the checkpoint is complete. What is done by
   // the first error stays as it is.
   absl::Status Take();
@@ -38,6 +43,7 @@ class CheckpointDriver {
 
  private:
   const Options options_;
+  std::vector<std::shared_ptr<grpc::Channel>> channels_;
   std::vector<std::unique_ptr<ParameterService::Stub>> stubs_;
   uint64_t last_ = 0;
   uint64_t taken_ = 0;
