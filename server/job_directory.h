@@ -52,10 +52,10 @@ class JobDirectory final : public JobStorage {
   // when this returns. REQUIRES: Open() was OK.
   absl::StatusOr<ShardInfo> WriteShard(uint64_t checkpoint);
 
-  // The checkpoint is complete: its manifest is kept here too, and what it makes superfluous goes.
-  // Nothing is removed unless the checkpoint has been read back. INVALID_ARGUMENT: no manifest of
-  // this checkpoint; FAILED_PRECONDITION: its shard is of an earlier life, behind which this one
-  // has gone back; otherwise as FileSystem. REQUIRES: Open() was OK.
+  // The checkpoint is complete: its manifest is kept here too. Once all servers keep it, what it
+  // makes superfluous goes, but nothing unless the checkpoint has been read back. INVALID_ARGUMENT:
+  // no manifest of this checkpoint; FAILED_PRECONDITION: its shard is of an earlier life, behind
+  // which this one has gone back; otherwise as FileSystem. REQUIRES: Open() was OK.
   absl::Status Commit(const CommitCheckpointRequest& request);
 
   // What the push log's thread does, where it has none. As PushLog::WriteGroup; false without a

@@ -55,9 +55,8 @@ class JobLog final : public BlockJournal {
   // Writes what is left, if the disk takes it.
   void Stop() override { thread_ = nullptr; }
 
-  // Around a checkpoint: Rotate() before the first block is copied, Flush() after the last one;
-  // when the checkpoint is complete and read back, DropThrough() what Rotate() returned. As
-  // PushLog.
+  // Around a checkpoint, as PushLog: Rotate() before the first block is copied, Flush() after the
+  // last one; when the checkpoint is complete and read back, DropThrough() what Rotate() returned.
   uint64_t Rotate() { return log_->Rotate(); }
   absl::Status Flush() { return log_->Flush(); }
   absl::Status DropThrough(uint64_t sequence) { return log_->DropThrough(sequence); }

@@ -189,9 +189,8 @@ TEST_F(CheckpointConductorTest, WhatAServerHasGoneBackBehindIsNoCheckpoint) {
   EXPECT_EQ(Take().status().message(), "server 1: I was restarted");
   EXPECT_TRUE(absl::IsNotFound(directory_->ReadManifest(1).status()));
   MutexLock lock(&servers_[0]->mutex);
-  if (servers_[0]->committed.has_value()) {
-    EXPECT_FALSE(servers_[0]->committed->everywhere()) << "server 1 needs the one before";
-  }
+  ASSERT_TRUE(servers_[0]->committed.has_value());
+  EXPECT_FALSE(servers_[0]->committed->everywhere()) << "server 1 needs the one before";
 }
 
 TEST_F(CheckpointConductorTest, AStopBreaksOffWhatIsUnderWay) {
