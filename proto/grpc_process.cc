@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "absl/synchronization/mutex.h"
 #include "grpc/grpc.h"
 
 namespace torchps {
@@ -20,6 +21,7 @@ void PrepareGrpcProcess() {
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   mallopt(M_MMAP_THRESHOLD, kKeptBytes);
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   // The reference that is never given back.
   grpc_init();
 }

@@ -140,9 +140,12 @@ void CallRound::MoreToSend() {
 
 void CallRound::Finish() {
   finished_ = true;
-  MutexLock lock(&mutex_);
-  outcome_ = failure_;
-  has_outcome_ = true;
+  {
+    MutexLock lock(&mutex_);
+    outcome_ = failure_;
+    has_outcome_ = true;
+  }
+  // Not under the lock: who wakes would at once wait for it.
   outcome_changed_.SignalAll();
 }
 
