@@ -11,6 +11,9 @@ WORKERS = [1, 2, 4, 8, 16]
 SERVERS = [1, 2, 4]
 ENCODINGS = ["float32", "bfloat16", "float16", "int8", "top_k"]
 DIRECTIONS = ["push", "push_apply", "pull", "push_pull"]
+# Of a repetition, for each of many workers: some ten operations of 16 MiB, so that their number
+# tells how even they were.
+SECONDS_PER_WORKER = 0.15
 # Model, batch, steps, steps to warm up: a repetition of a few seconds each.
 MODELS = [("mlp", 64, 150, 20), ("convnet", 64, 40, 5), ("resnet18", 16, 4, 2),
           ("transformer", 8, 10, 2)]
@@ -43,6 +46,7 @@ class Plan:
         self.gloo = None
         self._yardsticks()
         self._one_worker()
+        self._in_flight()
         self._more_workers_and_servers()
         self._encodings()
         self._other_systems()
@@ -64,16 +68,19 @@ class Plan:
 
     def _ensemble(self, cast, **scenario):
         """The one with these processes; cases that need the same share it."""
-        key = (cast, *sorted(scenario.items()))
+        key = (cast, *sorted((name, str(value)) for name, value in scenario.items()))
         if key not in self.ensembles:
             self.ensembles[key] = self._own(Ensemble(**scenario))
         return self.ensembles[key]
 
     def _drive(self, case, cast, groups=(), **scenario):
         ensemble = self._ensemble(cast, **scenario)
-        # Of many workers each has a few operations only, and fairness counts them.
-        seconds = self.options.seconds * (1 + (scenario.get("workers", 1) - 1) / 8)
-        details = ", ".join(str(value) for key, value in scenario.items() if key != "size")
+        workers = scenario.get("workers", 1)
+        seconds = self.options.seconds
+        if workers > 1 and not self.options.quick:
+            seconds = max(seconds, SECONDS_PER_WORKER * workers)
+        details = ", ".join(str(value) for key, value in scenario.items()
+                            if key not in ("size", "flags"))
         label = f"{case} {size_name(scenario['size'])}{', ' if details else ''}{details}"
         self._add(case, label, lambda: ensemble.measure(case, seconds), groups,
                   start=lambda: ensemble.start(case))
@@ -96,10 +103,6 @@ class Plan:
             for case in ("memcpy", "in_process_apply"):
                 self._drive(case, "memory", size=size)
             self._drive("shared_memory_copy", "copy", size=size)
-        if not self.options.quick:
-            # What many streams into one process cost without us.
-            for workers in WORKERS[1:]:
-                self._drive("raw_tcp", "raw_tcp", ["scaling"], size=16 * MIB, workers=workers)
 
     def _one_worker(self):
         for size, transport in itertools.product(self._sizes(), ("tcp", "shm", "tls")):
@@ -112,7 +115,7 @@ class Plan:
                 self._product(case, size=size, transport=transport)
 
     def _more_workers_and_servers(self):
-        """One worker and one server are above; pushes in flight are workers."""
+        """One worker and one server are above."""
         chosen = []
         if self.options.all:
             chosen = [(size, workers, servers, transport)
@@ -130,11 +133,21 @@ class Plan:
         else:
             chosen = [(MIB, 4, 1, "tcp"), (MIB, 1, 2, "tcp")]
         for size, workers, servers, transport in chosen:
-            groups = (["scaling", "in_flight"] if workers > 1 else []) + \
-                     (["servers"] if servers > 1 else [])
+            groups = (["scaling"] if workers > 1 else []) + (["servers"] if servers > 1 else [])
             for case in ("push_apply", "pull", "push_pull"):
                 self._product(case, groups, size=size, workers=workers, servers=servers,
                               transport=transport)
+        if not self.options.quick:
+            # What many streams into one process cost without us, and how even the scheduler is.
+            for workers in WORKERS[1:]:
+                self._drive("raw_tcp", "raw_tcp", ["scaling"], size=16 * MIB, workers=workers)
+                self._drive("memcpy", "memory", ["scaling"], size=16 * MIB, workers=workers)
+
+    def _in_flight(self):
+        """One worker again, with four pushes at a time over its connection."""
+        for size in (MIB,) if self.options.quick else (MIB, 16 * MIB, 100 * MIB):
+            self._product("push_apply", ["in_flight"], size=size, variant="4 in flight",
+                          flags=["--in_flight=4"])
 
     def _encodings(self):
         sizes = [MIB] if self.options.quick else SIZES if self.options.all else \

@@ -62,7 +62,9 @@ def draw(rows, folder):
         product = [(case, lines(rows, "size", {"case": case, **same})) for case in PRODUCT]
         if any(points for _, points in product):
             for case in YARDSTICKS[transport]:
-                add(axes, lines(rows, "size", {"case": case}), COLUMNS[case], ".--")
+                workers = 2 if case == "gloo_all_reduce" else 1
+                add(axes, lines(rows, "size", {"case": case, "workers": workers, "variant": ""}),
+                    COLUMNS[case], ".--")
         for case, points in product:
             add(axes, points, COLUMNS[case], "o-")
         ticks = sorted({row["size"] for row in rows if row["size"]})

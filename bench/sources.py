@@ -56,7 +56,6 @@ class Ensemble:
 
     def __init__(self, size, workers=1, servers=1, transport="tcp", encoding="float32",
                  variant="", flags=()):
-        self.size = size
         self.variant = variant
         self.flags = [f"--size={size}", f"--workers={workers}", f"--servers={servers}",
                       f"--transport={transport}", f"--encoding={encoding}", *flags]

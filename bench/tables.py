@@ -57,7 +57,8 @@ def matrix(title, rows, index, names, columns, prose=""):
 
 
 def sizes(rows, transport, yardsticks):
-    columns = [(name, {"case": case, "workers": 1}, rate) for name, case in yardsticks]
+    columns = [(name, {"case": case, "workers": 1, "variant": ""}, rate)
+               for name, case in yardsticks]
     columns += [(name, {**PLAIN, "case": case, "transport": transport}, rate)
                 for name, case in PRODUCT]
     if not any(row["transport"] == transport and row["case"] == "push_apply" for row in rows):
@@ -69,7 +70,7 @@ def sizes(rows, transport, yardsticks):
 def processor_time(rows):
     def cpu(row):
         return show(row, "cpu_s_per_gb", "{:.2f}")
-    columns = [("raw TCP", {"case": "raw_tcp", "workers": 1}, cpu)]
+    columns = [("raw TCP", {"case": "raw_tcp", "workers": 1, "variant": ""}, cpu)]
     columns += [(f"{name}, {transport}", {**PLAIN, "case": case, "transport": transport}, cpu)
                 for transport in ("tcp", "shm") for name, case in PRODUCT[1:]]
     return matrix("Processor seconds per GB, all processes", rows, "size", size_name, columns)
@@ -87,7 +88,8 @@ def small_messages(rows):
 
 def by_count(rows, field, title):
     columns = []
-    cases = [("raw TCP", "raw_tcp", "tcp")] if field == "workers" else []
+    cases = [("raw TCP", "raw_tcp", "tcp"), ("memcpy", "memcpy", "memory")] \
+        if field == "workers" else []
     cases += [(name, case, transport) for transport in ("tcp", "shm")
               for name, case in PRODUCT[1:]]
     for name, case, transport in cases:

@@ -41,6 +41,7 @@ ABSL_FLAG(std::vector<std::string>, case, {"push_apply"}, "what to measure, comm
 ABSL_FLAG(std::string, size, "16MiB", "float32 bytes of the model: a number, or with KiB or MiB");
 ABSL_FLAG(int, workers, 1, "worker processes, all at the same time");
 ABSL_FLAG(int, servers, 1, "servers that share the model");
+ABSL_FLAG(int, in_flight, 1, "pushes that each worker has under way at once, over one connection");
 ABSL_FLAG(std::string, transport, "tcp", "tcp, tls or shm");
 ABSL_FLAG(std::string, certs, "", "with --transport=tls: from 'psctl certs'; default: made for it");
 ABSL_FLAG(std::string, encoding, "float32", "float32, bfloat16, float16, int8 or top_k");
@@ -88,17 +89,22 @@ absl::StatusOr<Scenario> ScenarioFromFlags() {
   scenario.bytes = *bytes;
   scenario.workers = absl::GetFlag(FLAGS_workers);
   scenario.servers = absl::GetFlag(FLAGS_servers);
+  scenario.in_flight = absl::GetFlag(FLAGS_in_flight);
   scenario.transport = absl::GetFlag(FLAGS_transport);
   scenario.encoding = absl::GetFlag(FLAGS_encoding);
   scenario.optimizer = absl::GetFlag(FLAGS_optimizer);
   scenario.durability = absl::GetFlag(FLAGS_durability);
-  if (scenario.workers < 1 || scenario.servers < 1) {
-    return absl::InvalidArgumentError("--workers and --servers are at least 1");
+  if (scenario.workers < 1 || scenario.servers < 1 || scenario.in_flight < 1) {
+    return absl::InvalidArgumentError("--workers, --servers and --in_flight are at least 1");
   }
   scenario.certs = absl::GetFlag(FLAGS_certs);
   if (scenario.transport != "tcp" && scenario.transport != "tls" && scenario.transport != "shm") {
     return absl::InvalidArgumentError(
         absl::StrCat("--transport is ", scenario.transport, "; expected tcp, tls or shm"));
+  }
+  if (scenario.in_flight > 1 && scenario.transport == "shm") {
+    return absl::InvalidArgumentError(
+        "several in flight share a connection: --transport=tcp or tls");
   }
   if (scenario.durability != "none" && scenario.durability != "log") {
     return absl::InvalidArgumentError(
@@ -121,6 +127,7 @@ void Print(const Scenario& scenario, Cast cast, const std::string& case_name,
   json["size"] = scenario.bytes;
   json["workers"] = scenario.workers;
   json["servers"] = scenario.servers;
+  json["in_flight"] = scenario.in_flight;
   const bool in_memory = cast == Cast::kAlone || case_name == "shared_memory_copy";
   json["transport"] = in_memory ? "memory" : scenario.transport;
   json["encoding"] = scenario.encoding;

@@ -105,7 +105,8 @@ absl::StatusOr<Measurement> Ensemble::Measure(const std::string& case_name, absl
                         account->latencies_ns.end());
   }
   std::sort(latencies_ns.begin(), latencies_ns.end());
-  const double gb = static_cast<double>(options_.scenario.bytes) * the_case->payloads / 1e9;
+  const double gb = static_cast<double>(options_.scenario.bytes) * the_case->payloads *
+                    options_.scenario.in_flight / 1e9;
   for (const double rate : rates) result.calls_per_s += rate;
   result.gbps = result.calls_per_s * gb;
   if (gb > 0) result.cpu_s_per_gb = absl::ToDoubleSeconds(cpu) / (static_cast<double>(begun) * gb);

@@ -17,6 +17,9 @@ struct Scenario {
   int64_t bytes = 16 << 20;
   int workers = 1;
   int servers = 1;
+  // Pushes that each worker has under way at once: it has as many slots, all over one connection,
+  // with a gradient each.
+  int in_flight = 1;
   // "tcp"; "tls": the same with certificates on both sides; or "shm": payloads go through memory
   // that worker and server share.
   std::string transport = "tcp";

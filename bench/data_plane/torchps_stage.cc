@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "bench/data_plane/numbers.h"
@@ -60,7 +61,7 @@ absl::StatusOr<JobSpec> JobOf(const Scenario& scenario) {
     return absl::InvalidArgumentError("--optimizer is no OptimizerSpec in text format");
   }
   job.set_name("bench");
-  job.set_workers(scenario.workers);
+  job.set_workers(scenario.workers * scenario.in_flight);
   job.mutable_model()->set_name("bench");
   // So small that values stay numbers however long it runs.
   job.mutable_optimizer()->set_learning_rate(1e-6);
@@ -78,7 +79,15 @@ absl::StatusOr<JobSpec> JobOf(const Scenario& scenario) {
   return NormalizeJobSpec(std::move(job));
 }
 
-// One slot at all servers.
+// What one slot pushes, and by what.
+struct Pusher {
+  std::unique_ptr<ParameterClient> client;
+  // Empty where the gradient lies in the stage's segment.
+  AlignedArray<float> own_gradient;
+  absl::Span<float> gradient;
+};
+
+// A worker's slots at all servers: one, but for many pushes in flight.
 class TorchpsStage final : public Stage {
  public:
   absl::Status Join(const Scenario& scenario, const Place& place);
@@ -89,26 +98,26 @@ class TorchpsStage final : public Stage {
   // The servers know this name: they drop it.
   absl::Status PushAgain() { return PushAs(step_); }
   absl::Status Pull() {
-    return client_->Pull(step_, /*read_only=*/false, absl::MakeSpan(values_)).status();
+    return client().Pull(step_, /*read_only=*/false, absl::MakeSpan(values_)).status();
   }
   absl::Status Ping();
 
  private:
+  ParameterClient& client() { return *pushers_.front().client; }
+  // `options` but for the slot.
+  absl::StatusOr<Pusher> MakePusher(ParameterClient::Options options, SlotId slot);
   absl::StatusOr<ServerStatus> StatusOfServer0();
   // FAILED_PRECONDITION if a push takes more of the wire than this scenario's way of sending it.
   absl::Status CheckBytesOnTheWire(const Scenario& scenario);
-  absl::Status PushAs(Step step) {
-    return client_->Push(step, /*weight=*/1, gradients_, /*averaged=*/{}).status();
-  }
+  // Every slot's, all at once.
+  absl::Status PushAs(Step step);
 
   SteadyClock clock_;
   StopLatch stop_;
-  // The gradients lie in the segment where they are to be shared.
+  // The gradient lies in the segment where it is to be shared.
   std::unique_ptr<PushSegment> segment_;
-  AlignedArray<float> own_gradients_;
-  absl::Span<float> gradients_;
+  std::vector<Pusher> pushers_;
   std::vector<float> values_;
-  std::unique_ptr<ParameterClient> client_;
   std::unique_ptr<ParameterService::Stub> stub_;  // of server 0, on the client's channel
   RenewRequest ping_;
   Step step_ = 0;
@@ -144,33 +153,61 @@ absl::Status TorchpsStage::Join(const Scenario& scenario, const Place& place) {
   }
   stub_ = ParameterService::NewStub(options.servers.front().channel);
   options.job_id = kJobId;
-  options.slot = place.slot;
   options.incarnation = 1;
   options.clock = &clock_;
   options.stop = &stop_;
+  const SlotId first_slot = place.slot * scenario.in_flight;
+  for (SlotId slot = first_slot; slot < first_slot + scenario.in_flight; ++slot) {
+    absl::StatusOr<Pusher> pusher = MakePusher(options, slot);
+    if (!pusher.ok()) return pusher.status();
+    pushers_.push_back(*std::move(pusher));
+  }
+  const absl::StatusOr<ServerStatus> status = StatusOfServer0();
+  if (!status.ok()) return status.status();
+  ping_.set_slot(first_slot);
+  ping_.set_incarnation(1);
+  ping_.set_server_life(status->server_life());
+  if (first_slot > 0) return absl::OkStatus();
+  if (absl::Status brought = client().Initialize(pushers_.front().gradient); !brought.ok()) {
+    return brought;
+  }
+  return CheckBytesOnTheWire(scenario);
+}
+
+absl::StatusOr<Pusher> TorchpsStage::MakePusher(ParameterClient::Options options, SlotId slot) {
+  const int64_t elements = options.layout.size();
+  options.slot = slot;
+  Pusher pusher;
+  if (segment_ != nullptr) {
+    pusher.gradient = segment_->gradients();
+  } else {
+    // Begins where torch's tensors do.
+    pusher.own_gradient = AlignedArray<float>(elements);
+    pusher.gradient = absl::MakeSpan(pusher.own_gradient);
+  }
+  const std::vector<float> numbers = SomeFloats(elements);
+  std::copy(numbers.begin(), numbers.end(), pusher.gradient.begin());
   absl::StatusOr<std::unique_ptr<ParameterClient>> client =
       ParameterClient::Create(std::move(options));
   if (!client.ok()) return client.status();
-  client_ = *std::move(client);
-
-  if (segment_ != nullptr) {
-    gradients_ = segment_->gradients();
-  } else {
-    // Begins where torch's tensors do.
-    own_gradients_ = AlignedArray<float>(layout->size());
-    gradients_ = absl::MakeSpan(own_gradients_);
+  pusher.client = *std::move(client);
+  if (const absl::StatusOr<Step> greeted = pusher.client->Hello(); !greeted.ok()) {
+    return greeted.status();
   }
-  const std::vector<float> numbers = SomeFloats(layout->size());
-  std::copy(numbers.begin(), numbers.end(), gradients_.begin());
-  if (const absl::StatusOr<Step> greeted = client_->Hello(); !greeted.ok()) return greeted.status();
-  const absl::StatusOr<ServerStatus> status = StatusOfServer0();
-  if (!status.ok()) return status.status();
-  ping_.set_slot(place.slot);
-  ping_.set_incarnation(1);
-  ping_.set_server_life(status->server_life());
-  if (place.slot > 0) return absl::OkStatus();
-  if (absl::Status brought = client_->Initialize(gradients_); !brought.ok()) return brought;
-  return CheckBytesOnTheWire(scenario);
+  return pusher;
+}
+
+absl::Status TorchpsStage::PushAs(Step step) {
+  std::vector<std::unique_ptr<PendingPush>> pushes;
+  for (const Pusher& pusher : pushers_) {
+    pushes.push_back(pusher.client->BeginPush(step, /*weight=*/1, pusher.gradient,
+                                              /*averaged=*/{}, /*check_finite=*/false));
+    pushes.back()->AllReady();
+  }
+  for (const std::unique_ptr<PendingPush>& push : pushes) {
+    if (const auto pushed = push->Finish(); !pushed.ok()) return pushed.status();
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ServerStatus> TorchpsStage::StatusOfServer0() {
@@ -190,7 +227,8 @@ absl::Status TorchpsStage::CheckBytesOnTheWire(const Scenario& scenario) {
   const absl::StatusOr<ServerStatus> after = StatusOfServer0();
   if (!after.ok()) return after.status();
   const auto bytes = static_cast<double>(after->bytes_in() - before->bytes_in());
-  const double share = bytes * scenario.servers / static_cast<double>(scenario.bytes);
+  const double share =
+      bytes * scenario.servers / (static_cast<double>(scenario.bytes) * scenario.in_flight);
   const double most =
       scenario.transport == "shm" ? kHeadersShare : MostOfFloat32(scenario.encoding);
   if (share <= most) return absl::OkStatus();
@@ -226,6 +264,10 @@ class TorchpsOperation final : public Operation {
 };
 
 absl::StatusOr<std::unique_ptr<Operation>> TorchpsStage::Prepare(absl::string_view name) {
+  if (pushers_.size() > 1 && name != "push" && name != "push_apply") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("several in flight are pushes: push or push_apply; got ", name));
+  }
   if (name == "ping") {
     return std::make_unique<TorchpsOperation>(
         this, std::vector<TorchpsOperation::Method>{&TorchpsStage::Ping});
@@ -240,7 +282,7 @@ absl::StatusOr<std::unique_ptr<Operation>> TorchpsStage::Prepare(absl::string_vi
   std::vector<TorchpsOperation::Method> methods;
   if (name != "pull") methods.push_back(&TorchpsStage::Push);
   if (name != "push_apply") {
-    values_.resize(gradients_.size());
+    values_.resize(pushers_.front().gradient.size());
     methods.push_back(&TorchpsStage::Pull);
   }
   return std::make_unique<TorchpsOperation>(this, std::move(methods));

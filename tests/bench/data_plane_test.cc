@@ -69,6 +69,26 @@ TEST(DataPlaneTest, ARowSaysWhatWasMovedBetweenWhom) {
   EXPECT_LE(row["fairness"], 1);
 }
 
+TEST(DataPlaneTest, EveryPushInFlightCounts) {
+  const auto rows = Rows({"--case=push,push_apply", "--repetitions=1", "--size=64KiB",
+                          "--in_flight=4", "--workers=2"});
+  ASSERT_EQ(rows.size(), 2u);
+  for (const Json& row : rows) {
+    EXPECT_EQ(row["in_flight"], 4);
+    EXPECT_NEAR(row["gbps"].get<double>(), row["calls_per_s"].get<double>() * 4 * 65536 / 1e9,
+                1e-3 * row["gbps"].get<double>());
+  }
+}
+
+TEST(DataPlaneTest, WhatCannotBeInFlightIsRefused) {
+  for (const std::string flag : {"--case=pull", "--transport=shm"}) {
+    Program program({"bench/data_plane/data_plane", "--in_flight=2", flag, "--size=4096",
+                     "--ps_server=server/ps_server"});
+    EXPECT_EQ(program.AwaitExit(), 1) << flag;
+    EXPECT_THAT(program.error(), Contains(HasSubstr("in flight"))) << flag;
+  }
+}
+
 TEST(DataPlaneTest, YardsticksNeedNoServer) {
   for (const std::string name :
        {"raw_tcp", "raw_tcp_answered", "shared_memory_copy", "memcpy", "in_process_apply"}) {

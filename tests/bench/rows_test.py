@@ -71,6 +71,18 @@ class VerdictTest(unittest.TestCase):
         self.assertEqual(bar.figure, 0.8)
         self.assertIs(bar.met, False)
 
+    def test_pushes_in_flight_are_not_taken_for_the_one_that_they_are_compared_with(self):
+        samples = [sample("push_apply", 0, 3.0, variant="4 in flight"),
+                   sample("push_apply", 0, 4.0)]
+        bar = self.bar(samples, "push_apply 16 MiB: four in flight by one")
+        self.assertEqual(bar.figure, 0.75)
+
+    def test_encodings_over_the_link_are_compared_with_float32_over_the_link(self):
+        samples = [sample("link_push_apply", 0, gbps, encoding=encoding, variant="1 Gbit/s")
+                   for encoding, gbps in (("float32", 0.1), ("bfloat16", 0.2))]
+        bar = self.bar(samples, "bfloat16 push over 1 Gbit/s: elements/s by float32's")
+        self.assertEqual(bar.figure, 2.0)
+
 
 class TablesTest(unittest.TestCase):
 
