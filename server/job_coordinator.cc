@@ -178,20 +178,15 @@ absl::StatusOr<ReportEvaluationReply> JobCoordinator::ReportEvaluation(
   if (!speaker.ok()) return speaker.status();
   Member& member = **speaker;
   const int epoch = request.result().epoch();
-  const auto found = evaluations_.find(epoch);
-  if (found != evaluations_.end() && found->second.reported &&
-      found->second.slot == request.slot()) {
-    return ReportEvaluationReply();  // a repeat
-  }
+  if (evaluations_.WasReportedBy(request.slot(), epoch)) return ReportEvaluationReply();  // again
   if (epoch == 0 || member.evaluating != epoch) {
     return absl::InvalidArgumentError(
         absl::StrCat("slot ", request.slot(), " was not asked to evaluate epoch ", epoch));
   }
-  Evaluation& evaluation = found->second;
   ChangedVitally();
-  evaluation.reported = true;
-  evaluation.result = request.result();
-  evaluation.result.set_at_seconds(absl::ToDoubleSeconds(RunningTime(now)));
+  EvaluationResult result = request.result();
+  result.set_at_seconds(absl::ToDoubleSeconds(RunningTime(now)));
+  evaluations_.Report(epoch, result);
   member.evaluating = 0;
   Settle(now);
   return ReportEvaluationReply();
@@ -214,18 +209,6 @@ absl::StatusOr<LeaveJobReply> JobCoordinator::LeaveJob(const LeaveJobRequest& re
        Clipped(request.reason()));
   Settle(now);
   return LeaveJobReply();
-}
-
-JobCoordinator::ParkedCall JobCoordinator::GetJobStatus(const JobStatusRequest& request,
-                                                        absl::Duration now,
-                                                        Reply<JobStatus> reply) {
-  Tick(now);
-  if (!request.wait_until_done() || told_phase_ == JobStatus::DONE) {
-    ready_.Add<JobStatus>(std::move(reply), Describe(now));
-    return 0;
-  }
-  parked_status_.push_back({++last_parked_, std::move(reply)});
-  return last_parked_;
 }
 
 void JobCoordinator::Tick(absl::Duration now) {
@@ -348,7 +331,7 @@ absl::Status JobCoordinator::TakeIn(const NextWorkRequest& request, Member& memb
       figures.loss_samples += request.figures().samples();
       if (outcome->closed_epoch) {
         figures.closed_at = RunningTime(now);
-        if (terms_->job.training().evaluate()) evaluations_[outcome->epoch].slot = request.slot();
+        if (terms_->job.training().evaluate()) evaluations_.Open(outcome->epoch, request.slot());
       }
     }
   }
@@ -410,9 +393,7 @@ void JobCoordinator::TellPhase() {
 void JobCoordinator::Bury(Holder dead, SlotBooks::State state, const std::string& reason) {
   Changed();
   leases_->Release(dead);
-  for (auto& [epoch, evaluation] : evaluations_) {
-    if (evaluation.slot == dead.slot && !evaluation.reported) evaluation.slot = -1;
-  }
+  evaluations_.Release(dead.slot);
   Member& member = members_.at(dead.slot);
   const absl::Status last_words = absl::AbortedError(
       absl::StrCat("incarnation ", dead.incarnation, " of slot ", dead.slot, " is over"));
@@ -437,7 +418,8 @@ void JobCoordinator::Settle(absl::Duration now) {
     }
   }
   if (phase_ == JobStatus::INITIALIZING && !initialized_) ChooseInitializer();
-  if (phase_ == JobStatus::RUNNING && leases_->Complete() && AllEvaluated()) EndJob(now);
+  if (phase_ == JobStatus::RUNNING && leases_->Complete() && evaluations_.AllReported())
+    EndJob(now);
   TellPhase();
   for (auto& [slot, member] : members_) {
     if (member.parked_start.has_value()) {
@@ -504,9 +486,7 @@ std::optional<NextWorkReply> JobCoordinator::FindWork(SlotId slot, Member& membe
 }
 
 bool JobCoordinator::HandOut(SlotId slot, Member& member, NextWorkReply* reply) {
-  for (auto& [epoch, evaluation] : evaluations_) {
-    if (evaluation.reported || (evaluation.slot != slot && evaluation.slot != -1)) continue;
-    evaluation.slot = slot;
+  if (const int epoch = evaluations_.TakeFor(slot); epoch > 0) {
     member.evaluating = epoch;
     member.state = SlotBooks::EVALUATING;
     reply->set_evaluate_epoch(epoch);
@@ -543,60 +523,9 @@ bool JobCoordinator::Live(SlotId slot) const {
   return registry_->IsLive({slot, members_.at(slot).incarnation});
 }
 
-bool JobCoordinator::AllEvaluated() const {
-  return std::all_of(evaluations_.begin(), evaluations_.end(),
-                     [](const auto& entry) { return entry.second.reported; });
-}
-
 absl::Duration JobCoordinator::RunningTime(absl::Duration now) const {
   if (phase_ < JobStatus::RUNNING) return ran_before_;
   return (phase_ == JobStatus::DONE ? ended_at_ : now) - started_at_;
-}
-
-JobStatus JobCoordinator::Describe(absl::Duration now) const {
-  JobStatus status;
-  status.set_coordinator_life(life_);
-  status.set_phase(told_phase_);
-  if (phase_ == JobStatus::NO_JOB) return status;
-  status.set_job_id(job_id_);
-  *status.mutable_job() = terms_->job;
-  status.set_running_seconds(absl::ToDoubleSeconds(RunningTime(now)));
-  status.set_parameters(terms_->layout.trained_size());
-  for (const DataLeases::Books& books : leases_->books()) {
-    EpochBooks& epoch = *status.add_epoch();
-    epoch.set_epoch(books.epoch);
-    epoch.set_samples(books.samples);
-    epoch.set_used(books.used);
-    epoch.set_reissued(books.reissued);
-    epoch.set_outstanding(books.outstanding);
-    epoch.set_closed(books.closed);
-    const auto figures = epoch_figures_.find(books.epoch);
-    if (figures == epoch_figures_.end()) continue;
-    if (figures->second.loss_samples > 0) {
-      epoch.set_train_loss(figures->second.loss_sum /
-                           static_cast<double>(figures->second.loss_samples));
-    }
-    if (books.closed) epoch.set_closed_at_seconds(absl::ToDoubleSeconds(figures->second.closed_at));
-  }
-  for (const auto& [slot, member] : members_) {
-    SlotBooks& books = *status.add_slot();
-    books.set_slot(slot);
-    books.set_incarnation(member.incarnation);
-    books.set_host(member.host);
-    books.set_device(member.device);
-    books.set_state(member.state);
-    *books.mutable_figures() = member.figures;
-    books.set_epoch(member.epoch);
-    books.set_reason(member.reason);
-  }
-  for (const auto& [epoch, evaluation] : evaluations_) {
-    if (evaluation.reported) *status.add_evaluation() = evaluation.result;
-  }
-  *status.mutable_checkpoint() = schedule_->memory().status;
-  status.mutable_checkpoint()->set_enabled(has_directory_ && durable());
-  status.set_resumed_checkpoint(resumed_checkpoint_);
-  status.set_stopped(stopped_);
-  return status;
 }
 
 }  // namespace torchps

@@ -15,6 +15,7 @@
 #include "proto/coordinator.pb.h"
 #include "server/checkpoint_schedule.h"
 #include "server/data_leases.h"
+#include "server/evaluations.h"
 #include "server/holder.h"
 #include "server/job_terms.h"
 #include "server/replies.h"
@@ -163,13 +164,6 @@ class JobCoordinator {
     std::string reason;
   };
 
-  struct Evaluation {
-    // Who is to do it or is at it; -1: whoever asks next.
-    SlotId slot = -1;
-    bool reported = false;
-    EvaluationResult result;
-  };
-
   // What the books say about an epoch beyond its samples.
   struct EpochFigures {
     double loss_sum = 0;
@@ -217,7 +211,6 @@ class JobCoordinator {
   template <typename T>
   void Answer(ParkingPlace<T>& place, absl::StatusOr<T> answer);
   bool Live(SlotId slot) const;
-  bool AllEvaluated() const;
   // The most steps that any slot has made.
   int64_t MostSteps() const;
   void Changed() { ++revision_; }
@@ -250,7 +243,7 @@ class JobCoordinator {
 
   std::map<SlotId, Member> members_;
   SlotId initializer_ = -1;
-  std::map<int, Evaluation> evaluations_;      // by epoch; from the moment its books closed
+  Evaluations evaluations_;                    // of an epoch, from the moment its books closed
   std::map<int, EpochFigures> epoch_figures_;  // by epoch
   bool initialized_ = false;                   // the model has its initial values
   int first_failures_ = 0;                     // of the checkpoint that training waits for

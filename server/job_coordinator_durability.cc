@@ -141,13 +141,7 @@ CoordinatorState JobCoordinator::Save(absl::Duration now) const {
     saved.set_reason(member.reason);
   }
   *state.mutable_leases() = leases_->Save();
-  for (const auto& [epoch, evaluation] : evaluations_) {
-    EvaluationState& saved = *state.add_evaluation();
-    saved.set_epoch(epoch);
-    saved.set_slot(evaluation.slot);
-    saved.set_reported(evaluation.reported);
-    *saved.mutable_result() = evaluation.result;
-  }
+  evaluations_.SaveTo(&state);
   for (const auto& [epoch, figures] : epoch_figures_) {
     EpochFiguresState& saved = *state.add_epoch_figures();
     saved.set_epoch(epoch);
@@ -190,7 +184,7 @@ absl::Status JobCoordinator::Restore(const CoordinatorState& state, Return how,
   if (!restored.ok()) {
     // Still NO_JOB: the next Join builds everything anew.
     members_.clear();
-    evaluations_.clear();
+    evaluations_ = Evaluations();
     epoch_figures_.clear();
     return restored;
   }
@@ -266,10 +260,7 @@ absl::Status JobCoordinator::RestoreBooks(const CoordinatorState& state) {
   };
   for (const EvaluationState& saved : state.evaluation()) {
     if (!is_epoch(saved.epoch())) return Damaged("an evaluation of epoch ", saved.epoch());
-    Evaluation& evaluation = evaluations_[saved.epoch()];
-    evaluation.slot = saved.slot();
-    evaluation.reported = saved.reported();
-    evaluation.result = saved.result();
+    evaluations_.Restore(saved);
   }
   for (const EpochFiguresState& saved : state.epoch_figures()) {
     if (!is_epoch(saved.epoch())) return Damaged("figures of epoch ", saved.epoch());
@@ -281,7 +272,7 @@ absl::Status JobCoordinator::RestoreBooks(const CoordinatorState& state) {
   for (const auto& [slot, member] : members_) {
     const Holder holder{slot, member.incarnation};
     if (!registry_->IsLive(holder) || member.evaluating == 0) continue;
-    if (evaluations_.count(member.evaluating) == 0) {
+    if (!evaluations_.has(member.evaluating)) {
       return Damaged("slot ", slot, " evaluates epoch ", member.evaluating);
     }
   }

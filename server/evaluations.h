@@ -1,0 +1,51 @@
+#pragma once
+
+#include <map>
+
+#include "common/ids.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/coordinator.pb.h"
+
+namespace torchps {
+
+// The evaluations of a job: which epochs are to be evaluated, who is at it, and what came out. Each
+// is reported once; one whose slot died before is for whoever asks next.
+//
+// Thread-compatible. A plain value.
+class Evaluations {
+ public:
+  // `epoch`, counted from 1, is to be evaluated: by `slot`, if it is the first to ask.
+  void Open(int epoch, SlotId slot);
+
+  // The first epoch that waits for `slot` or for anybody, now `slot`'s; 0: none.
+  int TakeFor(SlotId slot);
+
+  // REQUIRES: `epoch` was opened.
+  void Report(int epoch, const EvaluationResult& result);
+  // `slot` is the one that has reported `epoch`.
+  bool WasReportedBy(SlotId slot, int epoch) const;
+
+  // `slot` is dead: what it has not reported is for anybody.
+  void Release(SlotId slot);
+
+  bool has(int epoch) const { return by_epoch_.count(epoch) > 0; }
+  bool AllReported() const;
+  // Appends the results that there are, by epoch.
+  void AddResultsTo(JobStatus* status) const;
+
+  void SaveTo(CoordinatorState* state) const;
+  // One of those that SaveTo() has saved.
+  void Restore(const EvaluationState& saved);
+
+ private:
+  struct Evaluation {
+    // Who is to do it or is at it; -1: whoever asks next.
+    SlotId slot = -1;
+    bool reported = false;
+    EvaluationResult result;
+  };
+
+  std::map<int, Evaluation> by_epoch_;
+};
+
+}  // namespace torchps
