@@ -14,7 +14,7 @@ namespace torchps {
 // Thread-compatible. A plain value.
 class Evaluations {
  public:
-  // `epoch`, counted from 1, is to be evaluated: by `slot`, if it is the first to ask.
+  // `epoch`, counted from 1, is to be evaluated: by `slot`, or once that is dead, by whoever asks.
   void Open(int epoch, SlotId slot);
 
   // The first epoch that waits for `slot` or for anybody, now `slot`'s; 0: none.

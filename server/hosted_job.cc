@@ -1,19 +1,10 @@
 #include "server/hosted_job.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
-#include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "common/failpoint.h"
-#include "proto/job_difference.h"
-#include "proto/job_spec.h"
-#include "proto/layout_codec.h"
-#include "proto/shared_offer.h"
-#include "server/async_push.h"
-#include "server/sync_push.h"
 
 namespace torchps {
 namespace {
@@ -35,24 +26,6 @@ int64_t PullBound(const ConsistencySpec& consistency) {
   return consistency.mode() == ConsistencySpec::SYNC ? 0 : consistency.staleness_bound();
 }
 
-// A job that this machine cannot hold is refused in words, before the kernel ends the process that
-// tries.
-absl::Status CheckMemory(const BlockMap& map, int server, bool synchronous,
-                         const BlockUpdater& updater) {
-  int64_t needed = 0;
-  for (const BlockId id : map.owned_by(server)) {
-    const BlockRange& block = map.blocks()[id];
-    needed += updater.StateBytes(block);
-    // The gradients of a round are summed up in one more array.
-    if (synchronous) needed += block.length * static_cast<int64_t>(sizeof(float));
-  }
-  const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  if (needed <= machine) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "the job's blocks take ", needed >> 20, " MiB of memory on this server, whose machine has ",
-      machine >> 20, " MiB; use more servers"));
-}
-
 void CopyHistogram(const IntegerHistogram& from, Histogram* to) {
   // Trailing empty buckets say nothing and would fill the report.
   int used = IntegerHistogram::kBuckets;
@@ -64,71 +37,6 @@ void CopyHistogram(const IntegerHistogram& from, Histogram* to) {
 }
 
 }  // namespace
-
-absl::StatusOr<std::unique_ptr<HostedJob>> HostedJob::Create(const HelloRequest& request,
-                                                             const Clock* clock,
-                                                             JobStorage* storage) {
-  // A Hello that would be refused must not decide what this server works for. To clocks that know
-  // nobody only a slot that no worker can have is wrong.
-  const absl::Status slot =
-      SlotClocks(absl::ZeroDuration()).CheckEntry(request.slot(), request.incarnation());
-  if (!slot.ok()) return slot;
-  const absl::StatusOr<JobSpec> spec = NormalizeJobSpec(request.job());
-  if (!spec.ok()) return spec.status();
-  absl::StatusOr<ModelLayout> layout = DecodeLayout(request.layout());
-  if (!layout.ok()) return layout.status();
-  if (request.server_index() < 0 || request.server_index() >= request.server_count()) {
-    return absl::InvalidArgumentError(absl::StrCat("server_index is ", request.server_index(),
-                                                   "; expected 0 to ", request.server_count() - 1));
-  }
-  absl::StatusOr<BlockMap> map =
-      BlockMap::Create(*layout, spec->wire().block_bytes(), request.server_count());
-  if (!map.ok()) return map.status();
-  absl::StatusOr<std::unique_ptr<BlockUpdater>> updater =
-      BlockUpdater::Create(spec->optimizer(), *layout, *map);
-  if (!updater.ok()) return updater.status();
-  const absl::Status fits = CheckMemory(
-      *map, request.server_index(), spec->consistency().mode() == ConsistencySpec::SYNC, **updater);
-  if (!fits.ok()) return fits;
-
-  auto job =
-      absl::WrapUnique(new HostedJob(*spec, request, *std::move(layout), *std::move(map), clock));
-  job->updater_ = *std::move(updater);
-  const size_t owned = job->map_.owned_by(job->server_index_).size();
-  if (job->synchronous()) {
-    job->policy_ =
-        std::make_unique<SyncPush>(job->map_.blocks().size(), owned,
-                                   spec->consistency().backup_workers(), job->updater_.get());
-  } else {
-    job->policy_ = std::make_unique<AsyncPush>(spec->consistency().lag(), job->updater_.get());
-  }
-  job->store_ = std::make_unique<ParameterStore>(job->layout_, job->map_, job->server_index_,
-                                                 job->updater_.get(), job->policy_.get());
-  if (storage != nullptr) {
-    if (const absl::Status restored = job->RestoreFrom(storage); !restored.ok()) return restored;
-  }
-  return job;
-}
-
-absl::Status HostedJob::RestoreFrom(JobStorage* storage) {
-  storage_ = storage;
-  absl::StatusOr<std::optional<JobStorage::Origin>> origin =
-      storage->Open({spec_, job_id_, layout_, map_, server_index_, *updater_}, store_.get());
-  if (!origin.ok()) return origin.status();
-  journal_ = storage->journal();
-  store_->SetJournal(journal_);
-  restored_ = *origin;
-  if (!restored_.has_value()) return absl::OkStatus();
-  store_->FinishRestore();
-  {
-    MutexLock lock(&mutex_);
-    for (const auto& [slot, history] : store_->Histories()) {
-      clocks_.Expect(slot, history.clock, history.incarnation, clock_->Now());
-    }
-  }
-  MembershipChanged();
-  return absl::OkStatus();
-}
 
 HostedJob::HostedJob(const JobSpec& spec, const HelloRequest& request, ModelLayout layout,
                      BlockMap map, const Clock* clock)
@@ -145,124 +53,6 @@ HostedJob::HostedJob(const JobSpec& spec, const HelloRequest& request, ModelLayo
 HostedJob::~HostedJob() {
   // Its continuations are this object's.
   if (journal_ != nullptr) journal_->Stop();
-}
-
-absl::Status HostedJob::CheckSame(const HelloRequest& request) const {
-  if (request.job_id() != job_id_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("this server already works for job '", spec_.name(),
-                     "'; start fresh servers for another job, or stop this one first"));
-  }
-  const absl::Status same_spec =
-      CheckSameJob(spec_, request.job(), "the running job", "this worker");
-  if (!same_spec.ok()) return same_spec;
-  const absl::StatusOr<ModelLayout> layout = DecodeLayout(request.layout());
-  if (!layout.ok()) return layout.status();
-  const absl::Status same_layout = layout_.CheckSame(*layout, "the running job", "this worker");
-  if (!same_layout.ok()) return same_layout;
-  if (request.server_index() != server_index_ || request.server_count() != map_.servers()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "this server is number ", server_index_, " of ", map_.servers(),
-        " in the running job; the worker took it for number ", request.server_index(), " of ",
-        request.server_count(), ". Give all workers the same --servers list in the same order"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status HostedJob::Enter(SlotId slot, Incarnation incarnation, HelloReply* reply) {
-  {
-    MutexLock membership(&membership_mutex_);
-    {
-      MutexLock lock(&mutex_);
-      const absl::Status entry = clocks_.CheckEntry(slot, incarnation);
-      if (!entry.ok()) return entry;
-    }
-    live_incarnation_[slot].store(incarnation);
-    Step last_step = 0;
-    Step own_step = 0;
-    for (const LedgerEntry& entry : store_->EntriesOf(slot)) {
-      last_step = std::max(last_step, entry.last_step);
-      if (entry.incarnation == incarnation) own_step = std::max(own_step, entry.last_step);
-    }
-    MutexLock lock(&mutex_);
-    if (synchronous()) own_step = std::max(own_step, pull_gate_.floor());
-    clocks_.Enter(slot, incarnation, own_step, clock_->Now());
-    reply->set_floor(synchronous() ? pull_gate_.floor() : clocks_.floor());
-    reply->set_last_step(last_step);
-  }
-  MembershipChanged();
-  reply->set_initialized(store_->initialized());
-  if (restored_.has_value()) {
-    Restored* const restored = reply->mutable_restored();
-    restored->set_checkpoint(restored_->checkpoint);
-    restored->set_from_log(restored_->from_log);
-    for (const LedgerEntry& entry : store_->EntriesOf(slot)) {
-      // What another process made is not this one's, whatever its number.
-      restored->add_block_step(entry.incarnation == incarnation ? entry.last_step : 0);
-      restored->add_slot_step(entry.last_step);
-    }
-  }
-  return absl::OkStatus();
-}
-
-void HostedJob::Share(const HelloRequest& request, HelloReply* reply) {
-  if (spec_.wire().shared_memory() && request.has_shared_memory()) {
-    const absl::Status opened = push_segments_.Open(request.slot(), request.incarnation(),
-                                                    DecodeOffer(request.shared_memory()));
-    // A worker in another container, or another user's, goes through the network.
-    if (!opened.ok()) return;
-    if (const absl::StatusOr<const SharedSegment*> values = store_->Share(); values.ok()) {
-      *reply->mutable_shared_memory() = EncodeOffer((*values)->offer());
-      return;
-    }
-  }
-  push_segments_.Close(request.slot(), request.incarnation());
-}
-
-absl::Status HostedJob::Renew(SlotId slot, Incarnation incarnation) {
-  MutexLock lock(&mutex_);
-  return clocks_.Renew(slot, incarnation, clock_->Now());
-}
-
-void HostedJob::Leave(SlotId slot, Incarnation incarnation) {
-  if (slot < 0 || slot >= kMaxSlots) return;
-  push_segments_.Close(slot, incarnation);
-  {
-    MutexLock membership(&membership_mutex_);
-    Incarnation expected = incarnation;
-    live_incarnation_[slot].compare_exchange_strong(expected, 0);
-    MutexLock lock(&mutex_);
-    clocks_.Leave(slot, incarnation);
-  }
-  MembershipChanged();
-}
-
-void HostedJob::ExpireLeases() {
-  bool any = false;
-  {
-    MutexLock membership(&membership_mutex_);
-    MutexLock lock(&mutex_);
-    for (const SlotId slot : clocks_.Expire(clock_->Now())) {
-      push_segments_.Close(slot, live_incarnation_[slot].exchange(0));
-      any = true;
-    }
-  }
-  if (any) MembershipChanged();
-}
-
-void HostedJob::MembershipChanged() {
-  {
-    MutexLock membership(&membership_mutex_);
-    std::vector<LiveSlot> live;
-    {
-      MutexLock lock(&mutex_);
-      for (const auto& [slot, state] : clocks_.slots()) {
-        if (state.live) live.push_back({slot, state.clock});
-      }
-    }
-    store_->SetLive(live);
-  }
-  RaiseFloors();
 }
 
 absl::Status HostedJob::Admit(const PushHeader& header) const {

@@ -178,7 +178,7 @@ absl::StatusOr<ReportEvaluationReply> JobCoordinator::ReportEvaluation(
   if (!speaker.ok()) return speaker.status();
   Member& member = **speaker;
   const int epoch = request.result().epoch();
-  if (evaluations_.WasReportedBy(request.slot(), epoch)) return ReportEvaluationReply();  // again
+  if (evaluations_.WasReportedBy(request.slot(), epoch)) return ReportEvaluationReply();
   if (epoch == 0 || member.evaluating != epoch) {
     return absl::InvalidArgumentError(
         absl::StrCat("slot ", request.slot(), " was not asked to evaluate epoch ", epoch));

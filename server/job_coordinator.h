@@ -243,7 +243,7 @@ class JobCoordinator {
 
   std::map<SlotId, Member> members_;
   SlotId initializer_ = -1;
-  Evaluations evaluations_;                    // of an epoch, from the moment its books closed
+  Evaluations evaluations_;                    // each opened when its epoch's books close
   std::map<int, EpochFigures> epoch_figures_;  // by epoch
   bool initialized_ = false;                   // the model has its initial values
   int first_failures_ = 0;                     // of the checkpoint that training waits for
