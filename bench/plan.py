@@ -11,8 +11,8 @@ WORKERS = [1, 2, 4, 8, 16]
 SERVERS = [1, 2, 4]
 ENCODINGS = ["float32", "bfloat16", "float16", "int8", "top_k"]
 DIRECTIONS = ["push", "push_apply", "pull", "push_pull"]
-# Of a repetition, for each of many workers: some ten operations of 16 MiB, so that their number
-# tells how even they were.
+# Of a repetition, for each of many workers: some ten operations of 16 MiB, fewer of larger ones, so
+# that their number tells how even they were.
 SECONDS_PER_WORKER = 0.15
 # Model, batch, steps, steps to warm up: a repetition of a few seconds each.
 MODELS = [("mlp", 64, 150, 20), ("convnet", 64, 40, 5), ("resnet18", 16, 4, 2),
@@ -73,7 +73,8 @@ class Plan:
             self.ensembles[key] = self._own(Ensemble(**scenario))
         return self.ensembles[key]
 
-    def _drive(self, case, cast, groups=(), **scenario):
+    def _drive(self, case, cast, groups=(), keep=True, **scenario):
+        """`keep`: its processes stay, and their memory, until the run ends."""
         ensemble = self._ensemble(cast, **scenario)
         workers = scenario.get("workers", 1)
         seconds = self.options.seconds
@@ -82,12 +83,20 @@ class Plan:
         details = ", ".join(str(value) for key, value in scenario.items()
                             if key not in ("size", "flags"))
         label = f"{case} {size_name(scenario['size'])}{', ' if details else ''}{details}"
-        self._add(case, label, lambda: ensemble.measure(case, seconds), groups,
-                  start=lambda: ensemble.start(case))
 
-    def _product(self, case, groups=(), **scenario):
+        def measure():
+            try:
+                return ensemble.measure(case, seconds)
+            finally:
+                if not keep:
+                    ensemble.close()
+
+        self._add(case, label, measure, groups,
+                  start=(lambda: ensemble.start(case)) if keep else None)
+
+    def _product(self, case, groups=(), keep=True, **scenario):
         names = {scenario.get("transport", "tcp"), scenario.get("encoding", "float32"), *groups}
-        self._drive(case, "torchps", names, **scenario)
+        self._drive(case, "torchps", names, keep, **scenario)
 
     def _kernel_seconds(self):
         """For each row of Google's benchmark library."""
@@ -141,13 +150,14 @@ class Plan:
             # What many streams into one process cost without us, and how even the scheduler is.
             for workers in WORKERS[1:]:
                 self._drive("raw_tcp", "raw_tcp", ["scaling"], size=16 * MIB, workers=workers)
-                self._drive("memcpy", "memory", ["scaling"], size=16 * MIB, workers=workers)
+                self._drive("memcpy", "memory", ["scaling"], keep=False, size=16 * MIB,
+                            workers=workers)
 
     def _in_flight(self):
         """One worker again, with four pushes at a time over its connection."""
         for size in (MIB,) if self.options.quick else (MIB, 16 * MIB, 100 * MIB):
-            self._product("push_apply", ["in_flight"], size=size, variant="4 in flight",
-                          flags=["--in_flight=4"])
+            self._product("push_apply", ["in_flight"], keep=False, size=size,
+                          variant="4 in flight", flags=["--in_flight=4"])
 
     def _encodings(self):
         sizes = [MIB] if self.options.quick else SIZES if self.options.all else \

@@ -15,7 +15,7 @@ import plots
 import rows as measured
 import tables
 import verdict
-from plan import Plan
+from plan import Plan, SECONDS_PER_WORKER
 from sources import ROOT, Skipped
 
 PROBE = bytes(2 << 20)
@@ -105,7 +105,7 @@ def parse(arguments):
     parser.add_argument("--out", default=os.path.join(ROOT, "bench/out"), metavar="DIR",
                         help="results.json, results.md, rows.md and the plots; default bench/out")
     parser.add_argument("--repetitions", type=int, default=0, help="default 5; 2 with --quick")
-    parser.add_argument("--seconds", type=float, default=0, help="of one repetition; default 0.4")
+    parser.add_argument("--seconds", type=float, default=0, help="of one repetition; default 0.4; more for many workers")
     parser.add_argument("--memory_seconds", type=float, default=0,
                         help="of the memory case; default 30, 600 with --all")
     parser.add_argument("--attempts", type=int, default=3,
@@ -122,7 +122,8 @@ def parse(arguments):
 
 def describe(run, seconds):
     """What a reader of the figures should know."""
-    lines = [f"{run.options.repetitions} repetitions of {run.options.seconds} s, taking turns, on "
+    lines = [f"{run.options.repetitions} repetitions of {run.options.seconds} s, those of many "
+             f"workers of at least {SECONDS_PER_WORKER} s for each, taking turns, on "
              f"{os.cpu_count()} cores, in {seconds:.0f} s. GB/s is 1e9 bytes of float32 payload "
              "per second; medians, with the range in brackets."]
     throttled = sum(sample["throttled"] for sample in run.samples)

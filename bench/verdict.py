@@ -163,8 +163,8 @@ def memory(rows):
 
 def gloo(rows):
     other = rows.find("gloo_all_reduce", size=100 * MIB, workers=2, servers=0)
-    # One worker's push and pull move as many bytes as all_reduce between two processes. Through
-    # shared memory they go by themselves where all are on one host, as they are here.
+    # One worker's push and pull move as many bytes as all_reduce between two processes. Where server
+    # and worker share a host, as they do here, they take shared memory unasked.
     for workers, transport in ((1, "shm"), (1, "tcp"), (2, "shm"), (2, "tcp")):
         yield Bar(8, f"{transport} push_pull 100 MiB, {workers} worker{'s' if workers > 1 else ''}: "
                   "time by gloo all_reduce's",

@@ -32,7 +32,8 @@ class CallLoop {
   CallLoop(const CallLoop&) = delete;
   CallLoop& operator=(const CallLoop&) = delete;
 
-  // Starts a round on the loop's thread and keeps it alive until it has finished.
+  // Starts a round on the loop's thread and keeps it alive until the Advance() that finishes it has
+  // returned.
   void Begin(std::shared_ptr<CallRound> round);
 
   // Runs `work` on the loop's thread, after all that was posted before. It must not block.

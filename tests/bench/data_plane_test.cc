@@ -81,7 +81,7 @@ TEST(DataPlaneTest, EveryPushInFlightCounts) {
 }
 
 TEST(DataPlaneTest, WhatCannotBeInFlightIsRefused) {
-  for (const std::string flag : {"--case=pull", "--transport=shm"}) {
+  for (const std::string flag : {"--case=pull", "--case=raw_tcp", "--transport=shm"}) {
     Program program({"bench/data_plane/data_plane", "--in_flight=2", flag, "--size=4096",
                      "--ps_server=server/ps_server"});
     EXPECT_EQ(program.AwaitExit(), 1) << flag;
