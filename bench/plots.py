@@ -44,7 +44,7 @@ def finish(pyplot, axes, title, xlabel, path, ylabel="GB/s"):
 
 
 def draw(rows, folder):
-    """sizes_tcp.png, sizes_shm.png, workers.png, encodings.png, train_steps.png."""
+    """sizes_tcp.png, sizes_shm.png, sizes_tls.png, workers.png, encodings.png, train_steps.png."""
     try:
         import matplotlib
         matplotlib.use("Agg")

@@ -104,6 +104,9 @@ class HostedJob {
   BlockJournal::RoomId WhenRoom(std::function<void()> continuation);
   void CancelRoom(BlockJournal::RoomId id);
 
+  // How many slots are live here. More may be than the job asks for.
+  int live_slots() const;
+
   // Lets slots die whose lease has run out.
   void ExpireLeases();
 

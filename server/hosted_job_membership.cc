@@ -75,6 +75,12 @@ void HostedJob::Leave(SlotId slot, Incarnation incarnation) {
   MembershipChanged();
 }
 
+int HostedJob::live_slots() const {
+  return static_cast<int>(
+      std::count_if(live_incarnation_.begin(), live_incarnation_.end(),
+                    [](const std::atomic<Incarnation>& live) { return live.load() != 0; }));
+}
+
 void HostedJob::ExpireLeases() {
   bool any = false;
   {

@@ -269,7 +269,9 @@ CompletionTag* Server::AwaitTask(bool* ok) {
 
 void Server::ShareReceiveWindow() const {
   const HostedJob* const job = parameter_server_.job();
-  const int workers = job == nullptr ? kWorkersBeforeJob : job->spec().workers();
+  // More may join than the job waits for.
+  const int workers =
+      job == nullptr ? kWorkersBeforeJob : std::max(job->spec().workers(), job->live_slots());
   SetReceiveWindow(std::clamp(options_.unread_bytes / workers, kMinWindowBytes, kMaxWindowBytes));
 }
 

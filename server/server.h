@@ -62,7 +62,7 @@ class Server {
     double slow = 1;
     // What the server holds at most, for all workers together, of frames that are being received
     // or applied, of what workers have sent ahead of that (rpc/receive_window.h; each an equal
-    // part), and of copies of blocks that are being sent. With gRPC's own and the allocator's share
+    // part, but 64 KiB at least), and of copies of blocks that are being sent. With gRPC's own and the allocator's share
     // this keeps a server within 96 MiB beside its model, at blocks of 1 MiB and 32 workers.
     int64_t receive_bytes = int64_t{16} << 20;
     int64_t unread_bytes = int64_t{16} << 20;

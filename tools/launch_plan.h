@@ -22,7 +22,7 @@ struct LaunchOptions {
   std::string patience;             // passed on if not empty
   std::map<int, std::string> slow;  // slot -> factor, as typed
   int threads = 0;                  // of each worker; 0: its own default
-  std::string dir;                  // where servers keep their state; empty: nowhere
+  std::string dir;                  // where programs keep their state; empty: nowhere
   bool resume = false;              // the job of that directory goes on
   std::string certs;                // passed on if not empty
   bool insecure = false;

@@ -150,7 +150,9 @@ absl::Status CoordinatorClient::RenewSlot(absl::Duration timeout) {
   request.set_slot(slot_);
   request.set_incarnation(incarnation_);
   RenewSlotReply reply;
-  return FromGrpcStatus(stub_->RenewSlot(&context, request, &reply));
+  const absl::Status status = FromGrpcStatus(stub_->RenewSlot(&context, request, &reply));
+  if (status.ok()) checkpoint_.store(reply.checkpoint(), std::memory_order_relaxed);
+  return status;
 }
 
 }  // namespace torchps

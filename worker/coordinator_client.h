@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -66,6 +67,9 @@ class CoordinatorClient {
   // One try, at most `timeout`. Thread-safe.
   absl::Status RenewSlot(absl::Duration timeout);
 
+  // The job's newest complete checkpoint, as the last renewal told it; 0: none. Thread-safe.
+  uint64_t checkpoint() const { return checkpoint_.load(std::memory_order_relaxed); }
+
  private:
   struct Rules {
     absl::Duration timeout;
@@ -85,6 +89,7 @@ class CoordinatorClient {
   SlotId slot_ = 0;
   Incarnation incarnation_ = 0;
   uint64_t calls_ = 0;  // of NextWork
+  std::atomic<uint64_t> checkpoint_{0};
 };
 
 }  // namespace torchps

@@ -40,7 +40,7 @@ class ErrorFeedback {
   // the last one encoded, as that of a block that was withheld.
   void TakeBack(BlockId block, Step step);
 
-  // The residual of all trained elements, in the model's order: what a checkpoint keeps.
+  // The residual of all trained elements, in the model's order. REQUIRES: no push is under way.
   absl::Span<const float> Save() const { return residual_; }
 
   // Goes on from a residual that Save gave. INVALID_ARGUMENT: another length, or a number that is

@@ -23,6 +23,7 @@
 #include "worker/pending_push.h"
 #include "worker/push_segment.h"
 #include "worker/remote_server.h"
+#include "worker/residual_store.h"
 #include "worker/rollback_books.h"
 #include "worker/server_channel.h"
 #include "worker/stop_latch.h"
@@ -68,6 +69,8 @@ class ParameterClient {
     // Where the gradients that are pushed may lie, so that servers on this machine can read them
     // in place; what lies elsewhere goes through the network. Null: all of it does. Borrowed.
     PushSegment* push_segment = nullptr;
+    // Where what lossy pushes owe is kept for this slot's next holder. Null: nowhere. Borrowed.
+    ResidualStore* residuals = nullptr;
     // How long a server may be silent.
     absl::Duration patience = absl::Seconds(60);
     // Lines for the user: what is being waited for.
@@ -119,6 +122,11 @@ class ParameterClient {
                                          absl::Span<const float> gradients,
                                          absl::Span<const float> averaged, bool check_finite);
 
+  // Keeps what lossy pushes owe after `step`, the last one that was pushed, in Options::residuals;
+  // does nothing without, or where gradients travel as they are. Errors as ResidualStore::Save.
+  // REQUIRES: no push is under way.
+  absl::Status SaveResidual(Step step);
+
   // The slot stops counting at every server. Tries for a few seconds, also after a stop.
   absl::Status Leave();
 
@@ -132,6 +140,9 @@ class ParameterClient {
  private:
   explicit ParameterClient(Options options);
 
+  // Goes on, from `start`, with what the slot's last holder has left, where nothing was sent since.
+  void LoadResidual(Step start);
+  absl::Status TakeUp(Step start, ResidualStore::Saved saved);
   absl::Status CallAll(const std::vector<RemoteServer*>& servers, PlainRound::Make make,
                        CallRound::Rules rules);
   std::vector<RemoteServer*> AllServers();
@@ -145,6 +156,7 @@ class ParameterClient {
   std::vector<Version> versions_;
   // Null where gradients travel as they are.
   std::unique_ptr<ErrorFeedback> error_feedback_;
+  bool has_greeted_ = false;
   // Its thread uses all of the above, so it ends first.
   CallLoop loop_;
 };

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -25,7 +26,7 @@ namespace torchps {
 // been greeted, how patient to be with it.
 //
 // Everything happens on the CallLoop's thread, but for Renew(), which may be called from any
-// thread, and start_clock(), which may be asked for between rounds.
+// thread, and start_clock() and slot_steps(), which may be asked for between rounds.
 class RemoteServer {
  public:
   // `hello` is what the server is greeted with; its server_index is filled in here. An offer of
@@ -46,6 +47,9 @@ class RemoteServer {
   // The clock to start from here: the larger of the server's floor and this slot's last step, as
   // the last greeting told them.
   Step start_clock() const { return start_clock_; }
+  // The last step of this slot, whoever has held it, that is in each of the server's blocks, in the
+  // order of BlockMap::owned_by, as the last greeting told them.
+  const std::vector<Step>& slot_steps() const { return slot_steps_; }
 
   // Where to read this server's values; then it also takes pushes from the memory that Hello
   // offers. Null where payloads go through the network. Valid until the next greeting, for whoever
@@ -84,6 +88,7 @@ class RemoteServer {
   ServerPatience patience_;
   uint64_t life_ = 0;
   Step start_clock_ = 0;
+  std::vector<Step> slot_steps_;
   bool expects_model_ = false;
   std::shared_ptr<const SharedValues> shared_values_;
   bool has_complained_ = false;

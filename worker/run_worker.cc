@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "checkpoint/file_system.h"
 #include "common/block_map.h"
 #include "proto/layout_codec.h"
 #include "proto/parameter_groups.h"
@@ -18,6 +19,7 @@
 #include "worker/heartbeat.h"
 #include "worker/learner.h"
 #include "worker/parameter_client.h"
+#include "worker/residual_store.h"
 #include "worker/this_host.h"
 #include "worker/trainer.h"
 
@@ -78,6 +80,9 @@ absl::Status Train(const Task& task, const WorkerOptions& options, const JoinRep
   client.slot = joined.slot();
   client.incarnation = joined.incarnation();
   client.push_segment = model->push_segment();
+  const std::unique_ptr<FileSystem> files = MakePosixFileSystem();
+  ResidualStore residuals(files.get(), options.dir, joined.job_id(), joined.slot());
+  if (!options.dir.empty()) client.residuals = &residuals;
   client.patience = options.patience;
   client.say = options.say;
   client.clock = options.clock;
@@ -119,6 +124,7 @@ absl::Status Train(const Task& task, const WorkerOptions& options, const JoinRep
   training.coordinator = coordinator;
   training.clock = options.clock;
   training.stop = options.stop;
+  training.say = options.say;
   Trainer trainer(std::move(training));
 
   const absl::Status trained = trainer.Run();
@@ -126,11 +132,14 @@ absl::Status Train(const Task& task, const WorkerOptions& options, const JoinRep
     return absl::AbortedError(absl::StrCat("slot ", joined.slot(),
                                            " no longer belongs to this process: ", lost.message()));
   }
+  if (absl::IsCancelled(trained)) trainer.SaveResidual();
   if (!trained.ok()) {
     // The first error is the one to tell.
     (*parameters)->Leave().IgnoreError();
     return trained;
   }
+  // Done is done: nobody will ask what was owed.
+  if (!options.dir.empty()) residuals.Remove().IgnoreError();
   options.print(
       absl::StrCat("torchps_worker done slot=", joined.slot(), " pushes=", trainer.pushes()));
   return absl::OkStatus();

@@ -17,7 +17,7 @@ constexpr int kKeepaliveTimeoutMs = 5'000;
 constexpr int kInitialBackoffMs = 100;
 constexpr int kMinBackoffMs = 1'000;
 constexpr int kMaxBackoffMs = 2'000;
-// A window that holds a few blocks: see docs/wire.md for what it brings.
+// How far a stream of values may run ahead of the worker's reading: a few blocks.
 constexpr int kHttp2WindowBytes = 16 << 20;
 
 }  // namespace

@@ -1,7 +1,11 @@
 // Whole workers, each a thread, on servers inside this process.
 
+#include <filesystem>
+#include <functional>
 #include <limits>
+#include <memory>
 #include <thread>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -9,6 +13,7 @@
 #include "proto/job_file.h"
 #include "proto/job_override.h"
 #include "proto/job_spec.h"
+#include "tests/testing/eventually.h"
 #include "torch/nn/modules/batchnorm.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
@@ -61,6 +66,31 @@ struct Net : torch::nn::Module {
   torch::nn::Linear linear;
 };
 
+// Its second training step, which is the first that tells of blocks early, calls `before` in the
+// forward pass, and `between` in the backward pass, when the second layer's gradients are final and
+// the first one's are not. The layers have no block of 16 elements in common.
+struct TwoLayers : torch::nn::Module {
+  TwoLayers()
+      : first(register_module("first", torch::nn::Linear(2, 16))),
+        second(register_module("second", torch::nn::Linear(16, 2))) {}
+  torch::Tensor forward(const torch::Tensor& input) {
+    const torch::Tensor hidden = first->forward(input);
+    if (hidden.requires_grad() && ++steps == 2) {
+      before();
+      hidden.register_hook([this](torch::Tensor gradient) {
+        between();
+        return gradient;
+      });
+    }
+    return second->forward(hidden);
+  }
+  torch::nn::Linear first;
+  torch::nn::Linear second;
+  std::function<void()> before;
+  std::function<void()> between;
+  int steps = 0;
+};
+
 constexpr char kJob[] = R"(
   workers: 2
   training { epochs: 3 batch_size: 8 }
@@ -83,6 +113,7 @@ class TrainingTest : public ::testing::Test {
   struct Worker {
     absl::Status status;
     std::vector<std::string> lines;
+    std::vector<std::string> said;
   };
 
   // Runs `job.workers` workers at once, each with a module and data of its own.
@@ -103,9 +134,11 @@ class TrainingTest : public ::testing::Test {
         options.progress_interval = absl::ZeroDuration();
         options.print = [&worker](const std::string& line) { worker.lines.push_back(line); };
         options.clock = &clock_;
-        options.stop = &stop_;
+        options.stop = stop_.get();
+        options.dir = dir_;
+        options.say = [&worker](const std::string& line) { worker.said.push_back(line); };
         if (stop_at_first_line_) {
-          options.print = [this](const std::string&) { stop_.Stop("the user had enough"); };
+          options.print = [this](const std::string&) { stop_->Stop("the user had enough"); };
         }
         worker.status = RunWorker(task, options);
       });
@@ -146,8 +179,9 @@ class TrainingTest : public ::testing::Test {
   }
 
   SteadyClock clock_;
-  StopLatch stop_;
+  std::unique_ptr<StopLatch> stop_ = std::make_unique<StopLatch>();
   bool stop_at_first_line_ = false;
+  std::string dir_;
   std::unique_ptr<InProcessCluster> cluster_;
 };
 
@@ -221,6 +255,55 @@ TEST_F(TrainingTest, WhereItIsThePolicyANonFiniteGradientStopsTheJobAndTheSlotIs
   EXPECT_THAT(status.stopped(), HasSubstr("slot 0: 1 gradient was not finite"));
 }
 
+TEST_F(TrainingTest, PushingAndPullingGoOnBehindTheBackwardPass) {
+  const JobSpec job = Job({"workers=1", "training.epochs=1", "consistency.staleness_bound=1"});
+  ASSERT_TRUE(job.consistency().prefetch());
+  const auto moved = [this] {
+    const ServerStatus a = StatusOf(0), b = StatusOf(1);
+    return std::make_pair(a.bytes_in() + b.bytes_in(), a.bytes_out() + b.bytes_out());
+  };
+  const auto module = std::make_shared<TwoLayers>();
+  std::pair<uint64_t, uint64_t> before;
+  bool pushed = false;
+  bool pulled = false;
+  module->before = [&] {
+    // The first step's push is over.
+    EXPECT_TRUE(
+        Eventually([&] { return StatusOf(0).min_version() + StatusOf(1).min_version() == 2; }));
+    before = moved();
+  };
+  module->between = [&] {
+    pushed = Eventually([&] { return moved().first > before.first; });
+    pulled = Eventually([&] { return moved().second > before.second; });
+  };
+  DataSource data;
+  data.train = std::make_shared<Points>(96);
+  data.test = std::make_shared<Points>(40);
+  WorkerOptions options;
+  options.job = job;
+  options.servers = cluster_->endpoints();
+  options.clock = &clock_;
+  options.stop = stop_.get();
+  const absl::Status trained = RunWorker(Task(module, CrossEntropy(), data), options);
+  EXPECT_TRUE(trained.ok()) << trained;
+  EXPECT_TRUE(pushed) << "the second layer's gradient waited for the first one's";
+  EXPECT_TRUE(pulled) << "the next values waited for the end of the step";
+}
+
+TEST_F(TrainingTest, TheSharesOfASlotsTimeAreInTheBooks) {
+  const std::vector<Worker> workers = Run(Job({"workers=1", "consistency.prefetch=false"}));
+  ASSERT_TRUE(workers[0].status.ok()) << workers[0].status;
+  const StepFigures figures = Status().slot(0).figures();
+  EXPECT_GT(figures.compute_seconds(), 0);
+  EXPECT_GT(figures.push_seconds(), 0);
+  EXPECT_GT(figures.pull_seconds(), 0);
+  EXPECT_GT(figures.data_seconds(), 0);
+  EXPECT_GE(figures.wait_seconds(), 0);
+  EXPECT_LE(figures.compute_seconds() + figures.push_seconds() + figures.pull_seconds() +
+                figures.wait_seconds() + figures.data_seconds() + figures.other_seconds(),
+            Status().running_seconds() + 1);
+}
+
 TEST_F(TrainingTest, AStopEndsTheWorkersAndTheirSlotsLeave) {
   stop_at_first_line_ = true;
   for (const Worker& worker : Run(Job({"training.epochs=1000"}))) {
@@ -229,6 +312,23 @@ TEST_F(TrainingTest, AStopEndsTheWorkersAndTheirSlotsLeave) {
   const JobStatus status = Status();
   EXPECT_EQ(status.slot_size(), 2);
   for (const SlotBooks& slot : status.slot()) EXPECT_EQ(slot.state(), SlotBooks::LEFT);
+}
+
+TEST_F(TrainingTest, WhatAStoppedWorkerOwesItsSlotsNextHolderSends) {
+  dir_ = ::testing::TempDir() + "/owed";
+  const std::string file = dir_ + "/residual-0";
+  const JobSpec job = Job({"workers=1", "wire.push.kind=TOP_K", "wire.push.fraction=0.25"});
+  stop_at_first_line_ = true;
+  EXPECT_TRUE(absl::IsCancelled(Run(job)[0].status));
+  EXPECT_TRUE(std::filesystem::exists(file));
+
+  stop_ = std::make_unique<StopLatch>();
+  stop_at_first_line_ = false;
+  const std::vector<Worker> workers = Run(job);
+  ASSERT_TRUE(workers[0].status.ok()) << workers[0].status;
+  EXPECT_THAT(workers[0].said, Contains(HasSubstr("slot 0 goes on with what ")));
+  ExpectDone(job);
+  EXPECT_FALSE(std::filesystem::exists(file)) << "the job is done";
 }
 
 TEST_F(TrainingTest, AnotherJobIsRefusedWithTheFieldThatDiffers) {
