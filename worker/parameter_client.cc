@@ -104,9 +104,13 @@ absl::Status ParameterClient::TakeUp(Step start, ResidualStore::Saved saved) {
       }
     }
   }
-  if (kept == 0) return absl::OkStatus();
-  // From here on it is what is owed after `start`: the names of the steps between may be used
-  // again.
+  if (kept == 0) {
+    options_.say(absl::StrCat("slot ", options_.slot,
+                              " goes on with nothing owed: what was kept is ", "of step ",
+                              saved.step, ", and the servers have later ones"));
+    return absl::OkStatus();
+  }
+  // From here on it is what is owed after `start`: names of later steps may be used again.
   if (absl::Status status = options_.residuals->Save(start, saved.residual); !status.ok()) {
     return status;
   }

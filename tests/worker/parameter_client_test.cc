@@ -554,6 +554,7 @@ TEST_F(OwedTest, GoesOutAlsoWhereServersHaveLostSteps) {
 TEST_F(OwedTest, IsForgottenWhereLaterStepsHaveSentOfIt) {
   ServersHold(2);
   EXPECT_EQ(SentByTheNext(), std::make_pair(0.0f, 0.0f));
+  EXPECT_THAT(said_.back(), HasSubstr("goes on with nothing owed: what was kept is of step 1"));
 }
 
 TEST_F(OwedTest, IsJudgedBlockByBlock) {
