@@ -211,10 +211,6 @@ absl::StatusOr<Ensemble::Options> EnsembleFromFlags(const std::vector<std::strin
   const Case* first = nullptr;
   if (absl::Status found = FindCase(case_name, &first); !found.ok()) return found;
   options.cast = first->cast;
-  if (options.scenario.in_flight > 1 && options.cast != Cast::kTorchpsServer) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("several in flight are pushes: push or push_apply; got ", case_name));
-  }
 
   const absl::StatusOr<std::string> self = OwnPath();
   if (!self.ok()) return self.status();

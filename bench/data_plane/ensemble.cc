@@ -78,6 +78,10 @@ absl::StatusOr<Measurement> Ensemble::Measure(const std::string& case_name, absl
     return absl::InvalidArgumentError(
         absl::StrCat("case '", case_name, "' needs other processes than the first case"));
   }
+  if (options_.scenario.in_flight > 1 && !the_case->overlaps) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "case '", case_name, "' cannot have several in flight; push and push_apply can"));
+  }
   int64_t most_resident_bytes = 0;
   if (std::find(warm_.begin(), warm_.end(), case_name) == warm_.end()) {
     const auto lines = Round(case_name, kWarmUp, kWarmUpLeast, &most_resident_bytes);

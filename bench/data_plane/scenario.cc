@@ -13,8 +13,8 @@ constexpr Case kCases[] = {
     {"raw_tcp_answered", Cast::kPlainPeer, 1},
     {"shared_memory_copy", Cast::kPlainPeer, 1},
     {"ping", Cast::kTorchpsServer, 0},
-    {"push", Cast::kTorchpsServer, 1},
-    {"push_apply", Cast::kTorchpsServer, 1},
+    {"push", Cast::kTorchpsServer, 1, /*overlaps=*/true},
+    {"push_apply", Cast::kTorchpsServer, 1, /*overlaps=*/true},
     {"pull", Cast::kTorchpsServer, 1},
     {"push_pull", Cast::kTorchpsServer, 2},
 };

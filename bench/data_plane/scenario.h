@@ -48,6 +48,8 @@ struct Case {
   // How often one operation moves Scenario::bytes: 2 for push and pull together, 0 for a call
   // without payload.
   int payloads;
+  // Several may be under way at once (Scenario::in_flight).
+  bool overlaps = false;
 };
 
 // NOT_FOUND lists the known ones.

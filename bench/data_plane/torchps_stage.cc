@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "bench/data_plane/numbers.h"
@@ -264,10 +263,6 @@ class TorchpsOperation final : public Operation {
 };
 
 absl::StatusOr<std::unique_ptr<Operation>> TorchpsStage::Prepare(absl::string_view name) {
-  if (pushers_.size() > 1 && name != "push" && name != "push_apply") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("several in flight are pushes: push or push_apply; got ", name));
-  }
   if (name == "ping") {
     return std::make_unique<TorchpsOperation>(
         this, std::vector<TorchpsOperation::Method>{&TorchpsStage::Ping});

@@ -180,6 +180,15 @@ TEST(HostedJobTest, ASlotThatLeavesOrDiesHoldsNobody) {
       << "the dead slot must say Hello again";
 }
 
+TEST(HostedJobTest, MoreSlotsMayBeLiveThanTheJobAsksFor) {
+  JobHarness harness(WithJob("workers: 2"));
+  EXPECT_EQ(harness.job().live_slots(), 0);
+  EnterAll(harness, 5);
+  EXPECT_EQ(harness.job().live_slots(), 5);
+  harness.job().Leave(3, 4);
+  EXPECT_EQ(harness.job().live_slots(), 4);
+}
+
 TEST(HostedJobTest, APushRenewsTheLeaseOfItsSlot) {
   JobHarness harness(WithJob("membership { lease_seconds: 10 }"));
   EnterAll(harness, 1);
