@@ -13,12 +13,12 @@ ParameterServiceShell::ParameterServiceShell(ParameterServer* server, CallAdmiss
     : server_(server), admission_(admission), shut_down_(std::move(shut_down)) {}
 
 void ParameterServiceShell::Listen(grpc::ServerCompletionQueue* queue, TurnLine* turns,
-                                   std::shared_ptr<const void> in_use) {
+                                   ReadPlaces* places, std::shared_ptr<const void> in_use) {
   PushCall::Listen(
       [this, queue, in_use](grpc::ServerContext* context, PushCall::Reader* reader, void* tag) {
         service_.RequestPush(context, reader, queue, queue, tag);
       },
-      server_, admission_);
+      server_, admission_, places);
   PullCall::Listen(
       [this, queue, in_use](grpc::ServerContext* context, grpc::ByteBuffer* request,
                             PullCall::Writer* writer, void* tag) {

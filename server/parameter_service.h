@@ -7,6 +7,7 @@
 #include "proto/parameter_service.grpc.pb.h"
 #include "security/call_admission.h"
 #include "server/parameter_server.h"
+#include "server/rpc/read_places.h"
 #include "server/rpc/turn_line.h"
 
 namespace torchps {
@@ -26,8 +27,8 @@ class ParameterServiceShell {
 
   // Arms one completion queue with every method, for the server's whole life. Every call holds a
   // reference to `in_use` until it has ended and will touch the queue no more. `turns` is the line
-  // of the threads that poll it, and outlives it.
-  void Listen(grpc::ServerCompletionQueue* queue, TurnLine* turns,
+  // of the threads that poll it, `places` are who they read from; both outlive it.
+  void Listen(grpc::ServerCompletionQueue* queue, TurnLine* turns, ReadPlaces* places,
               std::shared_ptr<const void> in_use);
 
  private:

@@ -184,12 +184,24 @@ void PullCall::SendBlock() {
 
 void PullCall::OnWritten(bool ok) {
   if (ok && next_block_ < job_->store().owned()) {
-    // On a thread that polls, since this is short.
-    turns_->Enter(static_cast<CompletionTag*>(turn_tag_.Arm(shared_from_this())));
+    StandInLine();
     return;
   }
   server_->send_budget().GiveBack(job_->store().largest_block_bytes());
   Finish(ok ? absl::OkStatus() : absl::CancelledError("the worker went away"));
+}
+
+void PullCall::StandInLine() {
+  // On a thread that polls, since this is short.
+  auto* const tag = static_cast<CompletionTag*>(turn_tag_.Arm(shared_from_this()));
+  const int64_t block_bytes = job_->store().largest_block_bytes();
+  if (stint_bytes_ > 0) {
+    stint_bytes_ -= block_bytes;
+    turns_->GoOn(tag);
+  } else {
+    stint_bytes_ = TurnLine::kStintBytes - block_bytes;
+    turns_->Enter(tag);
+  }
 }
 
 void PullCall::OnTurn(bool) {

@@ -48,6 +48,8 @@ class PullCall final : public std::enable_shared_from_this<PullCall> {
   absl::Status Begin();
   absl::Status TakeVersions(const PullRequest& request);
   void Serve(const HostedJob::PullGrant& grant);
+  // In the line for the next block's turn.
+  void StandInLine();
   // Sends the next block as soon as the budget has room for its copy.
   void SendNext();
   void SendBlock();
@@ -77,6 +79,8 @@ class PullCall final : public std::enable_shared_from_this<PullCall> {
   bool shared_ = false;
   EncodingSpec::Kind encoding_ = EncodingSpec::FLOAT32;
   size_t next_block_ = 0;
+  // What it may still send before others have their turns.
+  int64_t stint_bytes_ = 0;
   // By owned block, what the worker has in this life of the server; empty: nothing.
   std::vector<Version> have_;
 

@@ -21,14 +21,23 @@ grpc::ByteBuffer Serialize(const PushReply& reply) {
 
 }  // namespace
 
-void PushCall::Listen(Acceptor acceptor, ParameterServer* server, CallAdmission* admission) {
-  auto call = std::shared_ptr<PushCall>(new PushCall(std::move(acceptor), server, admission));
+void PushCall::Listen(Acceptor acceptor, ParameterServer* server, CallAdmission* admission,
+                      ReadPlaces* places) {
+  auto call =
+      std::shared_ptr<PushCall>(new PushCall(std::move(acceptor), server, admission, places));
   call->context_.AsyncNotifyWhenDone(call->done_tag_.Arm(call));
   call->acceptor_(&call->context_, &call->reader_, call->arrived_tag_.Arm(call));
 }
 
-PushCall::PushCall(Acceptor acceptor, ParameterServer* server, CallAdmission* admission)
-    : acceptor_(std::move(acceptor)), server_(server), admission_(admission), reader_(&context_) {}
+PushCall::PushCall(Acceptor acceptor, ParameterServer* server, CallAdmission* admission,
+                   ReadPlaces* places)
+    : acceptor_(std::move(acceptor)),
+      server_(server),
+      admission_(admission),
+      places_(places),
+      reader_(&context_) {}
+
+PushCall::~PushCall() { places_->Leave(&stint_); }
 
 void PushCall::OnArrived(bool ok) {
   if (!ok) {
@@ -36,7 +45,7 @@ void PushCall::OnArrived(bool ok) {
     done_tag_.Disarm();
     return;
   }
-  Listen(acceptor_, server_, admission_);
+  Listen(acceptor_, server_, admission_, places_);
   // By its role; for which slot it speaks, the first frame tells.
   const absl::Status admitted = admission_->Admit(context_, kRequest, /*slot=*/absl::nullopt);
   if (!admitted.ok()) {
@@ -50,10 +59,17 @@ void PushCall::OnArrived(bool ok) {
   }
   frame_bytes_ = job_->store().largest_block_bytes();
   frame_tag_.SetLong(frame_bytes_ > kShortFrameBytes);
-  AskForFrame();
+  // The first frame tells who speaks, and is all of a small push: it stands in no line.
+  AskForRoom();
 }
 
 void PushCall::AskForFrame() {
+  const bool may_read = places_->Ask(&stint_, frame_bytes_, context_.peer(),
+                                     [call = shared_from_this()] { call->AskForRoom(); });
+  if (may_read) AskForRoom();
+}
+
+void PushCall::AskForRoom() {
   const BlockJournal::RoomId waiting =
       job_->WhenRoom([call = shared_from_this()] { call->AskForBudget(); });
   if (waiting == 0) {
@@ -97,6 +113,7 @@ void PushCall::ReadFrame() {
 }
 
 void PushCall::OnFrame(bool ok) {
+  places_->Came(&stint_);
   {
     MutexLock lock(&mutex_);
     if (handling_) {
@@ -178,6 +195,7 @@ void PushCall::EndOfFrames() {
         "the Push was announced with ", name_.block_count, " blocks and ended after ", blocks_)));
     return;
   }
+  places_->Leave(&stint_);
   const HostedJob::ParkedId parked =
       job_->FinishPush(name_.slot, name_.incarnation, name_.step,
                        [call = shared_from_this()](const absl::StatusOr<PushReply>& reply) {

@@ -108,7 +108,8 @@ Server::Server(Options options)
                          [this] {
                            if (options_.on_shutdown_request) options_.on_shutdown_request();
                          }),
-      coordinator_service_(CoordinationOptions()) {}
+      coordinator_service_(CoordinationOptions()),
+      places_(options_.threads, &steady_clock_) {}
 
 CoordinatorService::Options Server::CoordinationOptions() {
   CoordinatorService::Options coordination;
@@ -215,7 +216,7 @@ absl::Status Server::Listen() {
     calls_ended_ = true;
     state_changed_.SignalAll();
   });
-  parameter_service_.Listen(queue_.get(), &turns_, calls_);
+  parameter_service_.Listen(queue_.get(), &turns_, &places_, calls_);
   coordinator_service_.Listen(queue_.get(), calls_);
   for (int i = 0; i < options_.threads; ++i) {
     threads_.emplace_back([this] { Poll(); });
@@ -254,10 +255,9 @@ CompletionTag* Server::AwaitTask(bool* ok) {
       *ok = true;
       return turn;
     }
+    if (places_.waits()) places_.PassOn();
     void* next = nullptr;
-    const auto answer =
-        turns_.waits() ? queue_->AsyncNext(&next, ok, gpr_inf_past(GPR_CLOCK_REALTIME))
-                       : NextEvent(queue_.get(), kRoundTrip, absl::InfiniteFuture(), &next, ok);
+    const auto answer = AwaitEvent(&next, ok);
     if (answer == grpc::CompletionQueue::SHUTDOWN) return nullptr;
     // Without an event gRPC may leave behind the tag of something that was its own affair.
     const bool got_event = answer == grpc::CompletionQueue::GOT_EVENT;
@@ -265,6 +265,24 @@ CompletionTag* Server::AwaitTask(bool* ok) {
     turns_.Asked(event != nullptr && event->is_long());
     if (event != nullptr) return event;
   }
+}
+
+grpc::CompletionQueue::NextStatus Server::AwaitEvent(void** tag, bool* ok) {
+  const auto await = [&](absl::Duration ask_for, absl::Time deadline) {
+    return NextEvent(queue_.get(), ask_for, deadline, tag, ok);
+  };
+  const absl::Time past = absl::UnixEpoch();
+  if (turns_.waits()) return await(absl::ZeroDuration(), past);
+  grpc::CompletionQueue::NextStatus answer = await(kRoundTrip, past);
+  if (answer != grpc::CompletionQueue::TIMEOUT) return answer;
+  if (places_.BeginSleep()) {
+    answer = await(absl::ZeroDuration(), absl::InfiniteFuture());
+    places_.EndSleep();
+  } else {
+    answer = await(absl::ZeroDuration(), absl::Now() + ReadPlaces::kIdle - kRoundTrip);
+    if (answer == grpc::CompletionQueue::TIMEOUT) places_.NothingCame();
+  }
+  return answer;
 }
 
 void Server::ShareReceiveWindow() const {

@@ -20,6 +20,7 @@
 #include "server/parameter_server.h"
 #include "server/parameter_service.h"
 #include "server/rpc/completion_tag.h"
+#include "server/rpc/read_places.h"
 #include "server/rpc/turn_line.h"
 
 namespace torchps {
@@ -62,8 +63,9 @@ class Server {
     double slow = 1;
     // What the server holds at most, for all workers together, of frames that are being received
     // or applied, of what workers have sent ahead of that (rpc/receive_window.h; each an equal
-    // part, but 64 KiB at least), and of copies of blocks that are being sent. With gRPC's own and the allocator's share
-    // this keeps a server within 96 MiB beside its model, at blocks of 1 MiB and 32 workers.
+    // part, but 64 KiB at least), and of copies of blocks that are being sent. With gRPC's own and
+    // the allocator's share this keeps a server within 96 MiB beside its model, at blocks of 1 MiB
+    // and 32 workers.
     int64_t receive_bytes = int64_t{16} << 20;
     int64_t unread_bytes = int64_t{16} << 20;
     int64_t send_bytes = int64_t{24} << 20;
@@ -117,6 +119,9 @@ class Server {
   void Poll();
   // What is to be done next: an event of the queue, or a turn. Null: the queue is shut down.
   CompletionTag* AwaitTask(bool* ok) ABSL_EXCLUSIVE_LOCKS_REQUIRED(polling_);
+  // Asks the queue, and sleeps only where nobody stands in a line.
+  grpc::CompletionQueue::NextStatus AwaitEvent(void** tag, bool* ok)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(polling_);
   void WatchLeases();
   // Divides `unread_bytes` among the workers that the job has.
   void ShareReceiveWindow() const;
@@ -144,6 +149,9 @@ class Server {
   Mutex polling_ ABSL_ACQUIRED_BEFORE(mutex_);
   // Entered by whoever polls, while it does.
   TurnLine turns_;
+  // Of what the network does, which options.clock may know nothing of.
+  SteadyClock steady_clock_;
+  ReadPlaces places_;
 
   Mutex mutex_;
   CondVar state_changed_;

@@ -8,6 +8,12 @@ void TurnLine::Enter(CompletionTag* tag) {
   line_.push_back(tag);
 }
 
+void TurnLine::GoOn(CompletionTag* tag) {
+  MutexLock lock(&mutex_);
+  if (line_.empty()) questions_ = 0;
+  line_.push_front(tag);
+}
+
 CompletionTag* TurnLine::Next() {
   MutexLock lock(&mutex_);
   if (line_.empty() || questions_ < kQuestions) return nullptr;

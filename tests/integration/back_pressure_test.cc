@@ -33,6 +33,8 @@ class BackPressureTest : public ::testing::Test {
     Server::Options options;
     options.clock = &clock_;
     options.slow = slow;
+    // So one stream is read at a time.
+    options.threads = 1;
     options.receive_bytes = kShares * kBlockBytes;
     options.send_bytes = kShares * kBlockBytes;
     auto server = Server::Start(options);

@@ -59,6 +59,21 @@ TEST(TurnLineTest, ATurnFollowsAnEventThatTookLong) {
   EXPECT_EQ(line.Next(), &stream);
 }
 
+TEST(TurnLineTest, WhoGoesOnIsInFrontOfThoseWhoWait) {
+  TurnLine line;
+  Stream first;
+  Stream second;
+  line.Enter(&first);
+  line.Enter(&second);
+  int questions = 0;
+  ASSERT_EQ(AskUntilTurn(line, &questions), &first);
+  line.GoOn(&first);
+  EXPECT_EQ(AskUntilTurn(line, &questions), &first);
+  EXPECT_EQ(questions, TurnLine::kQuestions);
+  line.Enter(&first);
+  EXPECT_EQ(AskUntilTurn(line, &questions), &second);
+}
+
 // A play of streams that come into line whenever an event says that they can send, and again at any
 // time after their turn.
 class Play {

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/mutex.h"
+
+namespace torchps {
+
+// Of all streams that bring frames, which ones are read. Where sixteen are read in turns, frame by
+// frame, each finds its memory pushed out of the caches by the others, at both ends; so a few
+// streams hold a *place* each, for a *stint* of kStintBytes, and the others stand in line: first
+// come, first served (docs/threads.md has what that brings). Streams of one connection share a
+// place: they come one after the other anyway.
+//
+// Nobody waits for long for somebody who has nothing to send. Whose frame is late loses its place,
+// and goes on with its stint without one; where nothing comes at all, the first in line is read as
+// well; and where the thread that polls sleeps, everybody is.
+//
+//   if (places.Ask(&stint, bytes, [call] { call->Read(); })) Read();
+//   ... the frame is here:
+//   places.Came(&stint);
+//   ... it was the last one, or there will be none:
+//   places.Leave(&stint);
+//
+// Thread-safe. A continuation runs on the thread that made it due, with no lock held. Invariants:
+// the line is served in its order; a stream whose stint is over has no other one before all who
+// stood in line by then have had theirs.
+class ReadPlaces {
+ public:
+  using Continuation = std::function<void()>;
+
+  // How much of one stream is read before it is another one's turn.
+  static constexpr int64_t kStintBytes = int64_t{16} << 20;
+  // How long a frame may take. On a busy machine its sender may have to wait for a core for some
+  // milliseconds, and where its place goes to another one, yet more of them want a core.
+  static constexpr absl::Duration kPatience = absl::Milliseconds(8);
+  // For so long the thread that polls finds nothing, before the first in line is read as well.
+  static constexpr absl::Duration kIdle = absl::Milliseconds(1);
+
+  // One stream's part in this. Owned by the stream, and touched by ReadPlaces only.
+  class Stint {
+   public:
+    Stint() = default;
+    Stint(const Stint&) = delete;
+    Stint& operator=(const Stint&) = delete;
+
+   private:
+    friend class ReadPlaces;
+    std::string connection;
+    bool has_place = false;
+    // What remains of it, also to one that has lost its place.
+    int64_t left_bytes = 0;
+    // When the frame that was asked for is late; infinite: none is on its way.
+    absl::Duration late = absl::InfiniteDuration();
+  };
+
+  // `clock` outlives this.
+  ReadPlaces(int places, const Clock* clock) : places_(places), clock_(clock) {}
+
+  // The stream is about to ask for a frame of at most `bytes`; `connection` names what it comes by.
+  // True: it may. False: it stands in line, and `go` runs when it may, perhaps before this returns.
+  // REQUIRES: it does not stand in line.
+  bool Ask(Stint* stint, int64_t bytes, const std::string& connection, Continuation go);
+
+  // What it asked for is here.
+  void Came(Stint* stint);
+
+  // It will ask for nothing more. Nothing happens where it has no place. REQUIRES: it does not
+  // stand in line.
+  void Leave(Stint* stint);
+
+  // Somebody stands in line, so the thread that polls has to look after the line now and then.
+  bool waits() const;
+
+  // Passes on the places of those who are late.
+  void PassOn();
+
+  // The thread that polls has found nothing for kIdle.
+  void NothingCame();
+
+  // It is about to sleep. False: it may not, since somebody stands in line.
+  bool BeginSleep();
+  void EndSleep();
+
+ private:
+  struct InLine {
+    Stint* stint;
+    int64_t bytes;
+    Continuation go;
+  };
+
+  bool HasPlaceFor(const Stint& stint) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Begin(Stint* stint, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Continue(Stint* stint, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void GiveUpPlace(Stint* stint) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes the first out of the line, whose turn it is.
+  Continuation ServeFirst() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // All for whom there are places.
+  std::vector<Continuation> Serve() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const size_t places_;
+  const Clock* const clock_;
+  mutable Mutex mutex_;
+  bool poller_sleeps_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<Stint*> holders_ ABSL_GUARDED_BY(mutex_);
+  std::deque<InLine> line_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace torchps
