@@ -67,7 +67,7 @@ class Server {
     // the allocator's share this keeps a server within 96 MiB beside its model, at blocks of 1 MiB
     // and 32 workers.
     int64_t receive_bytes = int64_t{16} << 20;
-    int64_t unread_bytes = int64_t{16} << 20;
+    int64_t unread_bytes = int64_t{8} << 20;
     int64_t send_bytes = int64_t{24} << 20;
     // Draws the names of this server's life, job and incarnations.
     uint64_t seed = 1;
