@@ -63,7 +63,7 @@ void PushCall::OnArrived(bool ok) {
   AskForRoom();
 }
 
-void PushCall::AskForFrame() {
+void PushCall::AskForPlace() {
   const bool may_read = places_->Ask(&stint_, frame_bytes_, context_.peer(),
                                      [call = shared_from_this()] { call->AskForRoom(); });
   if (may_read) AskForRoom();
@@ -79,7 +79,8 @@ void PushCall::AskForRoom() {
   bool cancelled = false;
   {
     MutexLock lock(&mutex_);
-    waiting_for_room_ = waiting;
+    // A later asking may have been here first: whoever makes room runs the continuation at once.
+    waiting_for_room_ = std::max(waiting_for_room_, waiting);
     cancelled = cancelled_;
   }
   if (cancelled) job_->CancelRoom(waiting);
@@ -95,7 +96,7 @@ void PushCall::AskForBudget() {
   bool cancelled = false;
   {
     MutexLock lock(&mutex_);
-    waiting_ = waiting;
+    waiting_ = std::max(waiting_, waiting);
     cancelled = cancelled_;
   }
   if (cancelled) server_->receive_budget().Leave(waiting);
@@ -152,7 +153,14 @@ void PushCall::Handle(bool ok) {
   // When all announced blocks are here, only the end of the stream could follow.
   const bool is_last = blocks_ == name_.block_count;
   if (status.ok()) {
-    if (!is_last) AskForFrame();
+    if (!is_last) {
+      // What only names shared memory keeps nobody's socket busy.
+      if (header.shared_blocks > 0) {
+        AskForRoom();
+      } else {
+        AskForPlace();
+      }
+    }
     status = server_->PushFrame(job_, header, payload);
   }
   if (!status.ok()) {
@@ -185,6 +193,7 @@ absl::Status PushCall::Admit(const grpc::ByteBuffer& frame, PushHeader* header,
 }
 
 void PushCall::EndOfFrames() {
+  places_->Leave(&stint_);
   if (frames_ == 0) {
     Respond(absl::InvalidArgumentError("a Push without a frame"));
     return;
@@ -195,7 +204,6 @@ void PushCall::EndOfFrames() {
         "the Push was announced with ", name_.block_count, " blocks and ended after ", blocks_)));
     return;
   }
-  places_->Leave(&stint_);
   const HostedJob::ParkedId parked =
       job_->FinishPush(name_.slot, name_.incarnation, name_.step,
                        [call = shared_from_this()](const absl::StatusOr<PushReply>& reply) {
@@ -229,6 +237,8 @@ void PushCall::OnDone(bool) {
 }
 
 void PushCall::Respond(const absl::StatusOr<PushReply>& reply) {
+  // The answer may take long to leave, where the worker reads slowly.
+  places_->Leave(&stint_);
   MutexLock lock(&mutex_);
   if (answered_) return;
   answered_ = true;

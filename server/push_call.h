@@ -51,9 +51,9 @@ class PushCall final : public std::enable_shared_from_this<PushCall> {
   void OnDone(bool ok);
   void OnFinished(bool) {}
 
-  // Reads the next frame as soon as it is this stream's turn, then the job's journal has room for
-  // one, then the budget.
-  void AskForFrame();
+  // Reads the next frame when it is this stream's turn, then the job's journal has room for one,
+  // then the budget.
+  void AskForPlace();
   void AskForRoom();
   void AskForBudget();
   void ReadFrame();

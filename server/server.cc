@@ -255,7 +255,7 @@ CompletionTag* Server::AwaitTask(bool* ok) {
       *ok = true;
       return turn;
     }
-    if (places_.waits()) places_.PassOn();
+    if (places_.waits()) places_.PassOn(asked_);
     void* next = nullptr;
     const auto answer = AwaitEvent(&next, ok);
     if (answer == grpc::CompletionQueue::SHUTDOWN) return nullptr;
@@ -272,6 +272,7 @@ grpc::CompletionQueue::NextStatus Server::AwaitEvent(void** tag, bool* ok) {
     return NextEvent(queue_.get(), ask_for, deadline, tag, ok);
   };
   const absl::Time past = absl::UnixEpoch();
+  asked_ = steady_clock_.Now();
   if (turns_.waits()) return await(absl::ZeroDuration(), past);
   grpc::CompletionQueue::NextStatus answer = await(kRoundTrip, past);
   if (answer != grpc::CompletionQueue::TIMEOUT) return answer;

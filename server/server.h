@@ -119,7 +119,7 @@ class Server {
   void Poll();
   // What is to be done next: an event of the queue, or a turn. Null: the queue is shut down.
   CompletionTag* AwaitTask(bool* ok) ABSL_EXCLUSIVE_LOCKS_REQUIRED(polling_);
-  // Asks the queue, and sleeps only where nobody stands in a line.
+  // Asks the queue, then sleeps, but not for long where somebody stands in a line.
   grpc::CompletionQueue::NextStatus AwaitEvent(void** tag, bool* ok)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(polling_);
   void WatchLeases();
@@ -152,6 +152,8 @@ class Server {
   // Of what the network does, which options.clock may know nothing of.
   SteadyClock steady_clock_;
   ReadPlaces places_;
+  // When the queue was asked last.
+  absl::Duration asked_ ABSL_GUARDED_BY(polling_) = absl::ZeroDuration();
 
   Mutex mutex_;
   CondVar state_changed_;

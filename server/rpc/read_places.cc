@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/string_view.h"
+
 namespace torchps {
 namespace {
 
@@ -41,9 +44,18 @@ void ReadPlaces::Came(Stint* stint) {
 }
 
 void ReadPlaces::Leave(Stint* stint) {
+  // May be the last to refer to the stream.
+  Continuation given_up;
   std::vector<Continuation> served;
   {
     MutexLock lock(&mutex_);
+    const auto in_line = std::find_if(line_.begin(), line_.end(), [stint](const InLine& candidate) {
+      return candidate.stint == stint;
+    });
+    if (in_line != line_.end()) {
+      given_up = std::move(in_line->go);
+      line_.erase(in_line);
+    }
     stint->left_bytes = 0;
     stint->late = absl::InfiniteDuration();
     GiveUpPlace(stint);
@@ -57,14 +69,13 @@ bool ReadPlaces::waits() const {
   return !line_.empty();
 }
 
-void ReadPlaces::PassOn() {
+void ReadPlaces::PassOn(absl::Duration asked) {
   std::vector<Continuation> served;
   {
     MutexLock lock(&mutex_);
     if (line_.empty()) return;
-    const absl::Duration now = clock_->Now();
     for (size_t i = holders_.size(); i > 0; --i) {
-      if (holders_[i - 1]->late <= now) GiveUpPlace(holders_[i - 1]);
+      if (holders_[i - 1]->late <= asked) GiveUpPlace(holders_[i - 1]);
     }
     served = Serve();
   }
@@ -93,14 +104,19 @@ void ReadPlaces::EndSleep() {
 }
 
 bool ReadPlaces::HasPlaceFor(const Stint& stint) const {
-  if (holders_.size() < places_) return true;
-  return std::any_of(holders_.begin(), holders_.end(), [&stint](const Stint* holder) {
-    return holder->connection == stint.connection;
-  });
+  std::vector<absl::string_view> connections;
+  for (const Stint* const holder : holders_) {
+    if (holder->connection == stint.connection) return true;
+    if (!absl::c_linear_search(connections, holder->connection)) {
+      connections.push_back(holder->connection);
+    }
+  }
+  return connections.size() < places_;
 }
 
 void ReadPlaces::Begin(Stint* stint, int64_t bytes) {
   stint->left_bytes = kStintBytes;
+  stint->longest = clock_->Now() + kLongestStint;
   stint->has_place = true;
   holders_.push_back(stint);
   Continue(stint, bytes);
@@ -108,7 +124,7 @@ void ReadPlaces::Begin(Stint* stint, int64_t bytes) {
 
 void ReadPlaces::Continue(Stint* stint, int64_t bytes) {
   stint->left_bytes -= bytes;
-  stint->late = clock_->Now() + kPatience;
+  stint->late = std::min(clock_->Now() + kPatience, stint->longest);
 }
 
 void ReadPlaces::GiveUpPlace(Stint* stint) {

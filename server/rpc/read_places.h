@@ -14,24 +14,23 @@
 namespace torchps {
 
 // Of all streams that bring frames, which ones are read. Where sixteen are read in turns, frame by
-// frame, each finds its memory pushed out of the caches by the others, at both ends; so a few
-// streams hold a *place* each, for a *stint* of kStintBytes, and the others stand in line: first
-// come, first served (docs/threads.md has what that brings). Streams of one connection share a
-// place: they come one after the other anyway.
+// frame, each finds its memory pushed out of the caches by the others, at both ends; so a few hold
+// a *place* each, for a *stint* of kStintBytes, and the others stand in line: first come, first
+// served (docs/threads.md has what that brings). Streams of one connection share a place, each with
+// a stint of its own: they come one after the other anyway.
 //
-// Nobody waits for long for somebody who has nothing to send. Whose frame is late loses its place,
-// and goes on with its stint without one; where nothing comes at all, the first in line is read as
-// well; and where the thread that polls sleeps, everybody is.
+// Nobody waits for long for somebody who has little to send. Whose frame is late, or whose stint
+// has lasted too long, loses its place and goes on without one; where nothing comes at all, the
+// first in line is read as well; and where the thread that polls sleeps, everybody is.
 //
-//   if (places.Ask(&stint, bytes, [call] { call->Read(); })) Read();
+//   if (places.Ask(&stint, bytes, connection, [call] { call->Read(); })) Read();
 //   ... the frame is here:
 //   places.Came(&stint);
 //   ... it was the last one, or there will be none:
 //   places.Leave(&stint);
 //
-// Thread-safe. A continuation runs on the thread that made it due, with no lock held. Invariants:
-// the line is served in its order; a stream whose stint is over has no other one before all who
-// stood in line by then have had theirs.
+// Thread-safe. A continuation runs on the thread that made it due, under no lock of this class.
+// Invariants: the line is served in its order; nobody stands in it while a place is free.
 class ReadPlaces {
  public:
   using Continuation = std::function<void()>;
@@ -41,7 +40,9 @@ class ReadPlaces {
   // How long a frame may take. On a busy machine its sender may have to wait for a core for some
   // milliseconds, and where its place goes to another one, yet more of them want a core.
   static constexpr absl::Duration kPatience = absl::Milliseconds(8);
-  // For so long the thread that polls finds nothing, before the first in line is read as well.
+  // How long a stint may have a place: some six times what it takes on a loopback.
+  static constexpr absl::Duration kLongestStint = absl::Milliseconds(32);
+  // How long the thread that polls finds nothing before the first in line is read as well.
   static constexpr absl::Duration kIdle = absl::Milliseconds(1);
 
   // One stream's part in this. Owned by the stream, and touched by ReadPlaces only.
@@ -57,8 +58,10 @@ class ReadPlaces {
     bool has_place = false;
     // What remains of it, also to one that has lost its place.
     int64_t left_bytes = 0;
-    // When the frame that was asked for is late; infinite: none is on its way.
+    // When it loses its place, if the frame that it has asked for is not here by then; infinite:
+    // none is on its way.
     absl::Duration late = absl::InfiniteDuration();
+    absl::Duration longest = absl::InfiniteDuration();
   };
 
   // `clock` outlives this.
@@ -72,15 +75,16 @@ class ReadPlaces {
   // What it asked for is here.
   void Came(Stint* stint);
 
-  // It will ask for nothing more. Nothing happens where it has no place. REQUIRES: it does not
-  // stand in line.
+  // It will ask for nothing more: gives up its place, or what it stood in line for, whose `go` will
+  // not run. It may have neither.
   void Leave(Stint* stint);
 
   // Somebody stands in line, so the thread that polls has to look after the line now and then.
   bool waits() const;
 
-  // Passes on the places of those who are late.
-  void PassOn();
+  // Passes on the places of those who were late when the queue was last asked, at `asked`; what has
+  // come since may still be in it.
+  void PassOn(absl::Duration asked);
 
   // The thread that polls has found nothing for kIdle.
   void NothingCame();
@@ -102,7 +106,7 @@ class ReadPlaces {
   void GiveUpPlace(Stint* stint) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Takes the first out of the line, whose turn it is.
   Continuation ServeFirst() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // All for whom there are places.
+  // All for whom there are places, in the line's order.
   std::vector<Continuation> Serve() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const size_t places_;

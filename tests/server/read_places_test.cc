@@ -23,6 +23,7 @@ class Stream {
  public:
   Stream(ReadPlaces* places, std::string connection)
       : places_(places), connection_(std::move(connection)) {}
+  // Also those that stand in line when a test ends.
   ~Stream() { places_->Leave(&stint_); }
 
   // Whether it may read now or has to wait.
@@ -105,6 +106,40 @@ TEST_F(ReadPlacesTest, WhoLeavesMakesRoom) {
   EXPECT_FALSE(first.Ask());
 }
 
+TEST_F(ReadPlacesTest, WhoLeavesTheLineIsNeverRead) {
+  Stream& first = Add();
+  Stream& gone = Add();
+  Stream& third = Add();
+  ASSERT_TRUE(first.Bring(1));
+  ASSERT_FALSE(gone.Ask());
+  ASSERT_FALSE(third.Ask());
+  gone.Leave();
+  first.Leave();
+  EXPECT_FALSE(gone.reads());
+  EXPECT_TRUE(third.reads());
+}
+
+TEST_F(ReadPlacesTest, AStreamMayBeGivenUpByItsOwnContinuation) {
+  Stream& first = Add();
+  ASSERT_TRUE(first.Bring(1));
+  // As a call whose last reference stands in line.
+  struct Call {
+    explicit Call(ReadPlaces* read_places) : places(read_places) {}
+    ~Call() { places->Leave(&stint); }
+    ReadPlaces* const places;
+    ReadPlaces::Stint stint;
+  };
+  auto call = std::make_shared<Call>(&places_);
+  ReadPlaces::Stint* const stint = &call->stint;
+  const std::weak_ptr<Call> alive = call;
+  ASSERT_FALSE(places_.Ask(stint, kFrame, "its own", [call] {}));
+  call.reset();
+  ASSERT_FALSE(alive.expired());
+  places_.Leave(stint);
+  EXPECT_TRUE(alive.expired());
+  EXPECT_FALSE(places_.waits());
+}
+
 TEST_F(ReadPlacesTest, WhoIsLateLosesItsPlaceAndGoesOnWithItsStint) {
   Stream& late = Add();
   Stream& second = Add();
@@ -113,10 +148,13 @@ TEST_F(ReadPlacesTest, WhoIsLateLosesItsPlaceAndGoesOnWithItsStint) {
   ASSERT_FALSE(second.Ask());
   ASSERT_FALSE(third.Ask());
   clock_.Advance(ReadPlaces::kPatience - absl::Microseconds(1));
-  places_.PassOn();
+  places_.PassOn(clock_.Now());
   EXPECT_FALSE(second.reads());
+  const absl::Duration asked = clock_.Now();
   clock_.Advance(absl::Microseconds(1));
-  places_.PassOn();
+  places_.PassOn(asked);
+  EXPECT_FALSE(second.reads()) << "its frame may lie in the queue";
+  places_.PassOn(clock_.Now());
   EXPECT_TRUE(second.reads());
   EXPECT_FALSE(third.reads());
   late.Come();
@@ -125,14 +163,31 @@ TEST_F(ReadPlacesTest, WhoIsLateLosesItsPlaceAndGoesOnWithItsStint) {
   EXPECT_FALSE(third.reads()) << "the place was the second one's";
 }
 
-TEST_F(ReadPlacesTest, AFrameThatIsHereIsNotLateHoweverLongItsApplyTakes) {
+TEST_F(ReadPlacesTest, AFrameThatIsHereIsNotLate) {
   Stream& first = Add();
   Stream& second = Add();
   ASSERT_TRUE(first.Bring(1));
   ASSERT_FALSE(second.Ask());
   clock_.Advance(absl::Seconds(10));
-  places_.PassOn();
+  places_.PassOn(clock_.Now());
   EXPECT_FALSE(second.reads());
+}
+
+TEST_F(ReadPlacesTest, WhoBringsItsFramesJustInTimeLosesItsPlaceInTheEnd) {
+  Stream& slow = Add();
+  Stream& second = Add();
+  ASSERT_TRUE(slow.Ask());
+  ASSERT_FALSE(second.Ask());
+  absl::Duration held = absl::ZeroDuration();
+  while (!second.reads()) {
+    ASSERT_LT(held, ReadPlaces::kLongestStint);
+    clock_.Advance(ReadPlaces::kPatience / 2);
+    held += ReadPlaces::kPatience / 2;
+    places_.PassOn(clock_.Now());
+    slow.Come();
+    ASSERT_TRUE(slow.Ask()) << "its stint is not over";
+  }
+  EXPECT_EQ(held, ReadPlaces::kLongestStint);
 }
 
 TEST_F(ReadPlacesTest, WhereNothingComesTheFirstInLineIsReadAsWell) {
@@ -186,12 +241,25 @@ TEST_F(ReadPlacesTest, StreamsOfOneConnectionShareAPlaceButDoNotPassOthersInLine
   EXPECT_FALSE(third.reads());
 }
 
+TEST(ReadPlacesOfTwoTest, HoweverManyStreamsAConnectionHasItTakesOnePlace) {
+  ManualClock clock;
+  ReadPlaces places(/*places=*/2, &clock);
+  Stream first(&places, "shared");
+  Stream second(&places, "shared");
+  Stream other(&places, "its own");
+  Stream last(&places, "also its own");
+  EXPECT_TRUE(first.Ask());
+  EXPECT_TRUE(second.Ask());
+  EXPECT_TRUE(other.Ask());
+  EXPECT_FALSE(last.Ask());
+}
+
 // Streams ask, bring frames, are late and leave in any order.
 class Play {
  public:
   explicit Play(uint64_t seed)
-      : random_(seed), places_(static_cast<int>(1 + random_() % 3), &clock_) {
-    const size_t streams = 2 + random_() % 12;
+      : random_(seed), most_(1 + random_() % 3), places_(static_cast<int>(most_), &clock_) {
+    const size_t streams = most_ + 1 + random_() % 10;
     for (size_t i = 0; i < streams; ++i) {
       streams_.push_back(std::make_unique<Stream>(&places_, absl::StrCat(i)));
       waits_.push_back(false);
@@ -201,41 +269,53 @@ class Play {
   void Step() {
     const size_t i = random_() % streams_.size();
     Stream& stream = *streams_[i];
-    if (waits_[i] && !stream.reads()) {
-      Look();
+    if (waits_[i]) {
+      if (random_() % 16 == 0) LeaveLine(i);
+      Look(/*may_be_idle=*/random_() % 4 == 0);
     } else if (stream.reads()) {
       stream.Come();
       if (random_() % 8 == 0) stream.Leave();
     } else if (!stream.Ask()) {
       waits_[i] = true;
       line_.push_back(i);
+      held_back_ = true;
     }
     CheckOrder();
   }
 
-  // All that is to come comes.
+  // Nobody brings anything any more: the line still gets through.
   void End() {
-    for (int i = 0; i < 1000 && places_.waits(); ++i) {
-      for (const auto& stream : streams_) {
-        if (stream->reads()) stream->Come();
+    for (size_t i = 0; i <= streams_.size() && places_.waits(); ++i) {
+      clock_.Advance(ReadPlaces::kLongestStint);
+      // Those whose frame is here have to ask for another one to be late with it.
+      for (size_t j = 0; j < streams_.size(); ++j) {
+        if (!waits_[j] && !streams_[j]->reads()) streams_[j]->Leave();
       }
-      Look();
+      Look(/*may_be_idle=*/false);
       CheckOrder();
     }
     EXPECT_FALSE(places_.waits());
     EXPECT_TRUE(line_.empty());
+    EXPECT_TRUE(held_back_) << "nobody ever had to wait";
   }
 
  private:
   // What the thread that polls does.
-  void Look() {
+  void Look(bool may_be_idle) {
     clock_.Advance(absl::Milliseconds(static_cast<int>(random_() % 10)));
-    places_.PassOn();
-    if (random_() % 4 == 0) places_.NothingCame();
-    if (places_.BeginSleep()) {
-      EXPECT_TRUE(line_.empty() || streams_[line_.back()]->reads()) << "it sleeps though they wait";
-      places_.EndSleep();
-    }
+    places_.PassOn(clock_.Now());
+    if (may_be_idle) places_.NothingCame();
+    CheckOrder();
+    EXPECT_EQ(places_.waits(), !line_.empty());
+    const bool may_sleep = places_.BeginSleep();
+    EXPECT_EQ(may_sleep, line_.empty());
+    if (may_sleep) places_.EndSleep();
+  }
+
+  void LeaveLine(size_t i) {
+    streams_[i]->Leave();
+    waits_[i] = false;
+    line_.erase(std::find(line_.begin(), line_.end(), i));
   }
 
   // Those who were let read stood before all who still wait.
@@ -248,12 +328,14 @@ class Play {
   }
 
   std::mt19937_64 random_;
+  const size_t most_;
   ManualClock clock_;
   ReadPlaces places_;
   std::vector<std::unique_ptr<Stream>> streams_;
   // By stream, and in the order in which they asked.
   std::vector<bool> waits_;
   std::deque<size_t> line_;
+  bool held_back_ = false;
 };
 
 TEST(ReadPlacesPlayTest, TheLineIsServedInItsOrderAndToItsEnd) {
