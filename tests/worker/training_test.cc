@@ -7,16 +7,20 @@
 #include <thread>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
+#include "checkpoint/file_system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "local/in_process_cluster.h"
 #include "proto/job_file.h"
 #include "proto/job_override.h"
 #include "proto/job_spec.h"
+#include "server/server.h"
 #include "tests/testing/eventually.h"
 #include "torch/nn/modules/batchnorm.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
+#include "worker/residual_store.h"
 #include "worker/run_worker.h"
 
 namespace torchps {
@@ -100,7 +104,9 @@ constexpr char kJob[] = R"(
 
 class TrainingTest : public ::testing::Test {
  protected:
-  TrainingTest() : cluster_(*InProcessCluster::Start(/*servers=*/2, &clock_)) {}
+  TrainingTest()
+      : cluster_(*InProcessCluster::Start(/*servers=*/2, &clock_)),
+        servers_(cluster_->endpoints()) {}
 
   static JobSpec Job(const std::vector<std::string>& overrides) {
     JobSpec job = *ParseJobText(kJob, "the test's job");
@@ -130,7 +136,7 @@ class TrainingTest : public ::testing::Test {
         at::set_num_threads(1);
         WorkerOptions options;
         options.job = job;
-        options.servers = cluster_->endpoints();
+        options.servers = servers_;
         options.progress_interval = absl::ZeroDuration();
         options.print = [&worker](const std::string& line) { worker.lines.push_back(line); };
         options.clock = &clock_;
@@ -148,7 +154,7 @@ class TrainingTest : public ::testing::Test {
   }
 
   JobStatus Status() {
-    const auto stub = Coordinator::NewStub(cluster_->endpoints()[0].channel);
+    const auto stub = Coordinator::NewStub(servers_[0].channel);
     grpc::ClientContext context;
     JobStatus status;
     EXPECT_TRUE(stub->GetJobStatus(&context, JobStatusRequest(), &status).ok());
@@ -156,11 +162,19 @@ class TrainingTest : public ::testing::Test {
   }
 
   ServerStatus StatusOf(int server) {
-    const auto stub = ParameterService::NewStub(cluster_->endpoints()[server].channel);
+    const auto stub = ParameterService::NewStub(servers_[server].channel);
     grpc::ClientContext context;
     ServerStatus status;
     EXPECT_TRUE(stub->GetServerStatus(&context, ServerStatusRequest(), &status).ok());
     return status;
+  }
+
+  void TakeCheckpoint() {
+    const auto stub = Coordinator::NewStub(servers_[0].channel);
+    grpc::ClientContext context;
+    CheckpointStatus taken;
+    const grpc::Status status = stub->TakeCheckpoint(&context, TakeCheckpointRequest(), &taken);
+    EXPECT_TRUE(status.ok()) << status.error_message();
   }
 
   // Every epoch was used once and evaluated, and the model has learnt.
@@ -183,6 +197,8 @@ class TrainingTest : public ::testing::Test {
   bool stop_at_first_line_ = false;
   std::string dir_;
   std::unique_ptr<InProcessCluster> cluster_;
+  // Where workers train: the cluster, if a test says nothing else.
+  std::vector<ServerEndpoint> servers_;
 };
 
 TEST_F(TrainingTest, TwoWorkersTrainAsynchronouslyToTheEnd) {
@@ -281,7 +297,7 @@ TEST_F(TrainingTest, PushingAndPullingGoOnBehindTheBackwardPass) {
   data.test = std::make_shared<Points>(40);
   WorkerOptions options;
   options.job = job;
-  options.servers = cluster_->endpoints();
+  options.servers = servers_;
   options.clock = &clock_;
   options.stop = stop_.get();
   const absl::Status trained = RunWorker(Task(module, CrossEntropy(), data), options);
@@ -328,6 +344,50 @@ TEST_F(TrainingTest, WhatAStoppedWorkerOwesItsSlotsNextHolderSends) {
   EXPECT_THAT(workers[0].said, Contains(HasSubstr("slot 0 goes on with what ")));
   ExpectDone(job);
   EXPECT_FALSE(std::filesystem::exists(file)) << "the job is done";
+}
+
+TEST_F(TrainingTest, AWorkerKeepsWhatItOwesOnceForEachCheckpointThatARenewalTellsOf) {
+  dir_ = ::testing::TempDir() + "/owed_with_checkpoints";
+  Server::Options keeping;
+  keeping.listen.clear();
+  keeping.dir = dir_;
+  keeping.clock = &clock_;
+  const auto server = Server::Start(keeping);
+  ASSERT_TRUE(server.ok()) << server.status();
+  servers_ = {{0, /*address=*/"", (*server)->InProcessChannel()}};
+  // Trains until it is told to stop, and there are no checkpoints but those that are asked for.
+  const JobSpec job = Job({"workers=1", "training.epochs=1000000", "wire.push.kind=TOP_K",
+                           "wire.push.fraction=0.25", "membership.lease_seconds=3",
+                           "durability.checkpoint_seconds=0"});
+  std::thread training(
+      [&] { EXPECT_TRUE(absl::IsCancelled(Run(job)[0].status)) << "it did not last"; });
+  const auto end = absl::MakeCleanup([&] {
+    stop_->Stop("the test is over");
+    training.join();
+  });
+  // With one worker a block's version is the slot's step.
+  const auto pushed = [this]() -> Step { return StatusOf(0).min_version(); };
+  ASSERT_TRUE(Eventually([&] { return pushed() > 0; }));
+
+  const std::unique_ptr<FileSystem> files = MakePosixFileSystem();
+  const ResidualStore store(files.get(), dir_, StatusOf(0).job_id(), /*slot=*/0);
+  const auto kept = [&store]() -> Step {
+    const auto saved = store.Load(/*elements=*/10);
+    EXPECT_TRUE(saved.ok()) << saved.status();
+    return saved.ok() && saved->has_value() ? (*saved)->step : -1;
+  };
+  EXPECT_EQ(kept(), -1) << "there is no checkpoint to go on from with it";
+  for (int checkpoint = 1; checkpoint <= 2; ++checkpoint) {
+    const Step in_checkpoint = pushed();
+    TakeCheckpoint();
+    // Otherwise the job would go on from the checkpoint with what was owed before it.
+    ASSERT_TRUE(Eventually([&] { return kept() >= in_checkpoint; }))
+        << "checkpoint " << checkpoint << " is as of step " << in_checkpoint
+        << " or later, what is owed as of step " << kept();
+    const Step last = kept();
+    ASSERT_TRUE(Eventually([&] { return pushed() >= last + 5; }));
+    EXPECT_EQ(kept(), last) << "it takes the trainer's time, so not after every push";
+  }
 }
 
 TEST_F(TrainingTest, AnotherJobIsRefusedWithTheFieldThatDiffers) {
