@@ -1,0 +1,148 @@
+// The real memory of a ps_server that cannot keep up, as the operating system counts it: what gRPC
+// and the allocator hold beside the frames that the server counts itself is in it too.
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/block_map.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "common/model_layout.h"
+#include "common/mutex.h"
+#include "gtest/gtest.h"
+#include "proto/grpc_process.h"
+#include "proto/layout_codec.h"
+#include "tests/testing/job_harness.h"
+#include "tests/testing/plain_worker.h"
+#include "tests/testing/program.h"
+#include "worker/parameter_client.h"
+#include "worker/server_channel.h"
+#include "worker/stop_latch.h"
+
+namespace torchps {
+namespace {
+
+constexpr int64_t kMib = int64_t{1} << 20;
+constexpr int64_t kBlockElements = kMib / sizeof(float);
+constexpr int kBlocks = 32;
+constexpr int kWorkers = 32;
+constexpr Step kPushes = 2;
+
+// What server/server.h promises at blocks of 1 MiB and 32 workers, with a tenth for what belongs to
+// the model and is not counted as its state.
+constexpr double kStateShare = 1.1;
+constexpr int64_t kBeside = 96 * kMib;
+// Of that, for frames that are being received or applied.
+constexpr int64_t kReceive = 16 * kMib;
+
+JobHarness::Options Model() {
+  JobHarness::Options model;
+  model.trained = kBlocks * kBlockElements;
+  model.block_elements = kBlockElements;
+  model.workers = kWorkers;
+  // Through the network: what a server maps of its workers' memory is not its own. Nobody renews.
+  model.job =
+      "consistency { staleness_bound: -1 } membership { lease_seconds: 3600 } "
+      "wire { shared_memory: false }";
+  return model;
+}
+
+// The most that a process ever had resident.
+int64_t PeakResidentBytes(pid_t pid) {
+  std::ifstream status(absl::StrCat("/proc/", pid, "/status"));
+  int64_t kilobytes = 0;
+  for (std::string word; status >> word;) {
+    if (word == "VmHWM:") status >> kilobytes;
+  }
+  return kilobytes * 1024;
+}
+
+class MemoryProcessTest : public ::testing::Test {
+ protected:
+  // A worker as it is, on a connection of its own, that has said Hello.
+  std::unique_ptr<ParameterClient> Enter(const std::string& address, SlotId slot) {
+    const HelloRequest hello = JobHarness::Hello(Model());
+    ParameterClient::Options options;
+    options.servers = {ConnectToServer(/*index=*/0, address)};
+    options.layout = *DecodeLayout(hello.layout());
+    options.job = hello.job();
+    options.block_map =
+        *BlockMap::Create(options.layout, options.job.wire().block_bytes(), /*servers=*/1);
+    options.job_id = hello.job_id();
+    options.slot = slot;
+    options.incarnation = hello.incarnation();
+    options.clock = &clock_;
+    options.stop = &stop_;
+    auto worker = *ParameterClient::Create(std::move(options));
+    const absl::StatusOr<Step> start = worker->Hello();
+    EXPECT_TRUE(start.ok()) << start.status();
+    return worker;
+  }
+
+  SteadyClock clock_;
+  StopLatch stop_;
+};
+
+TEST_F(MemoryProcessTest, AServerThatManyWorkersPushIntoFasterThanItAppliesStaysUnderItsCeiling) {
+#if defined(TORCHPS_ASAN) || defined(TORCHPS_TSAN)
+  GTEST_SKIP() << "most of the memory would be the sanitizer's";
+#endif
+  PrepareGrpcProcess();
+  const ServerProgram server = StartServerProgram({"--threads=1", "--slow=20"});
+  ASSERT_NE(server.address, "");
+  std::vector<std::unique_ptr<ParameterClient>> workers;
+  for (SlotId slot = 0; slot < kWorkers; ++slot) workers.push_back(Enter(server.address, slot));
+  // The initial values too. Sent from where it lies, so that all can push the same one.
+  const std::vector<float> gradient(kBlocks * kBlockElements, 1.0f);
+  ASSERT_EQ(workers.front()->Initialize(gradient), absl::OkStatus());
+
+  // Held until all threads are there.
+  Mutex start;
+  start.Lock();
+  std::vector<std::thread> threads;
+  for (const auto& worker : workers) {
+    threads.emplace_back([&] {
+      { MutexLock wait(&start); }
+      for (Step step = 1; step <= kPushes; ++step) {
+        const absl::StatusOr<PushResult> push =
+            worker->Push(step, /*weight=*/1, gradient, /*averaged=*/{});
+        ASSERT_TRUE(push.ok()) << push.status();
+        EXPECT_EQ(push->accepted + push->scaled + push->admitted, kBlocks);
+      }
+    });
+  }
+  start.Unlock();
+  for (std::thread& thread : threads) thread.join();
+
+  PlainWorker observer(PlainChannel(server.address), JobHarness::Hello(Model()));
+  const absl::StatusOr<ServerStatus> status = observer.Status();
+  ASSERT_TRUE(status.ok()) << status.status();
+  constexpr int64_t kApplied = kWorkers * kPushes;
+  EXPECT_EQ(status->min_version(), kApplied);
+  EXPECT_EQ(status->max_version(), kApplied);
+  EXPECT_EQ(status->accepted() + status->scaled() + status->admitted(), kApplied * kBlocks);
+  EXPECT_EQ(status->acknowledged(), kApplied * kBlocks);
+  ASSERT_EQ(status->state_bytes(), kBlocks * kMib);
+  // More wanted to push than there was room for.
+  EXPECT_EQ(status->receive_bytes_peak(), kReceive);
+
+  const int64_t peak = PeakResidentBytes(server.program->pid());
+  const auto ceiling =
+      static_cast<int64_t>(kStateShare * static_cast<double>(status->state_bytes())) + kBeside;
+  std::printf("peak: %.1f MiB resident, of at most %.1f MiB\n", static_cast<double>(peak) / kMib,
+              static_cast<double>(ceiling) / kMib);
+  EXPECT_GT(peak, kBlocks * kMib) << "the model alone has more";
+  EXPECT_LE(peak, ceiling);
+}
+
+}  // namespace
+}  // namespace torchps
