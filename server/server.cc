@@ -10,7 +10,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/loopback_sockets.h"
-#include "grpc/support/time.h"
 #include "proto/frame_codec.h"
 #include "proto/next_event.h"
 #include "security/credentials.h"
