@@ -79,6 +79,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
     return absl::InvalidArgumentError(
         absl::StrCat("slow is ", options.slow, "; expected at least 1"));
   }
+  if (options.seed == 0) {
+    return absl::InvalidArgumentError("seed is 0; expected the number of this life of the server");
+  }
   auto server = absl::WrapUnique(new Server(std::move(options)));
   const absl::Status listening = server->Listen();
   if (!listening.ok()) return listening;
@@ -87,7 +90,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
 
 ParameterServer::Options Server::DataPlaneOptions() const {
   ParameterServer::Options data_plane;
-  data_plane.life = options_.seed | 1;
+  data_plane.life = options_.seed;
   data_plane.receive_bytes = options_.receive_bytes;
   data_plane.send_bytes = options_.send_bytes;
   data_plane.slow = options_.slow;

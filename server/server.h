@@ -69,7 +69,8 @@ class Server {
     int64_t receive_bytes = int64_t{16} << 20;
     int64_t unread_bytes = int64_t{8} << 20;
     int64_t send_bytes = int64_t{24} << 20;
-    // Draws the names of this server's life, job and incarnations.
+    // The name of this life of the server, and what the names of job and incarnations are drawn
+    // from: never 0, and never that of another life, or workers take that one for this one.
     uint64_t seed = 1;
     // Outlives the server.
     const Clock* clock = nullptr;
@@ -78,8 +79,9 @@ class Server {
     std::function<void()> on_shutdown_request;
   };
 
-  // ALREADY_EXISTS: the port is taken. INVALID_ARGUMENT: not HOST:PORT, or not loopback without
-  // `certificates` or `insecure`. UNAVAILABLE: the host cannot be bound.
+  // ALREADY_EXISTS: the port is taken. INVALID_ARGUMENT: not HOST:PORT, not loopback without
+  // `certificates` or `insecure`, or a number out of its range. UNAVAILABLE: the host cannot be
+  // bound.
   static absl::StatusOr<std::unique_ptr<Server>> Start(Options options);
 
   // Stops, if nobody has.
