@@ -1,4 +1,7 @@
-"""Which measurements a run takes: a list of units that take turns."""
+"""Which measurements a run takes: a list of units that take turns.
+
+What is compared with each other stands together, so that little time lies between.
+"""
 
 import itertools
 
@@ -6,7 +9,8 @@ from link import Link
 from sources import EncodingEnds, Ensemble, Gloo, Kernels, Memory, TrainStep, MIB, Skipped
 
 KIB = 1 << 10
-SIZES = [4 * KIB, 64 * KIB, MIB, 16 * MIB, 100 * MIB, 400 * MIB]
+LARGE = (16 * MIB, 100 * MIB)
+SIZES = [4 * KIB, 64 * KIB, MIB, *LARGE, 400 * MIB]
 WORKERS = [1, 2, 4, 8, 16]
 SERVERS = [1, 2, 4]
 ENCODINGS = ["float32", "bfloat16", "float16", "int8", "top_k"]
@@ -43,13 +47,14 @@ class Plan:
         self.units = []
         self.sources = []
         self.ensembles = {}
-        self.gloo = None
-        self._yardsticks()
-        self._one_worker()
-        self._in_flight()
-        self._more_workers_and_servers()
-        self._encodings()
-        self._other_systems()
+        self.gloo = self._own(Gloo())
+        for size in SIZES[:3] if options.quick else SIZES:
+            self._over_tcp(size)
+            self._on_one_host(size)
+            self._over_tls(size)
+            self._more_workers_and_servers(size)
+        self._encoding_ends()
+        self._kernels()
         self._link()
         self._train_steps()
         self._memory()
@@ -102,81 +107,74 @@ class Plan:
         """For each row of Google's benchmark library."""
         return 0.02 if self.options.quick else 0.2
 
-    def _sizes(self):
-        return SIZES[:3] if self.options.quick else SIZES
-
-    def _yardsticks(self):
-        for size in self._sizes():
-            for case in ("raw_tcp", "raw_tcp_answered"):
-                self._drive(case, "raw_tcp", size=size)
-            for case in ("memcpy", "in_process_apply"):
-                self._drive(case, "memory", size=size)
-            self._drive("shared_memory_copy", "copy", size=size)
-
-    def _one_worker(self):
-        for size, transport in itertools.product(self._sizes(), ("tcp", "shm", "tls")):
-            cases = list(DIRECTIONS)
-            if size == SIZES[0]:
-                cases.insert(0, "ping")
-            if transport == "tls" and size not in (MIB, 16 * MIB, 100 * MIB):
-                continue
-            for case in cases:
-                self._product(case, size=size, transport=transport)
-
-    def _more_workers_and_servers(self):
-        """One worker and one server are above."""
-        chosen = []
-        if self.options.all:
-            chosen = [(size, workers, servers, transport)
-                      for size, workers, servers, transport in itertools.product(
-                          SIZES, WORKERS, SERVERS, ("tcp", "shm"))
-                      if workers * size <= 4 * 400 * MIB and (workers, servers) != (1, 1)]
-        elif not self.options.quick:
-            chosen += [(16 * MIB, workers, 1, transport)
-                       for workers, transport in itertools.product(WORKERS[1:], ("tcp", "shm"))]
-            chosen += [(size, 4, 1, "tcp") for size in (MIB, 100 * MIB)]
-            chosen += [(size, 1, servers, "tcp")
-                       for size, servers in itertools.product((16 * MIB, 100 * MIB), SERVERS[1:])]
-            chosen.append((100 * MIB, 2, 1, "tcp"))
-            chosen.append((100 * MIB, 2, 1, "shm"))
-        else:
-            chosen = [(MIB, 4, 1, "tcp"), (MIB, 1, 2, "tcp")]
-        for size, workers, servers, transport in chosen:
-            groups = (["scaling"] if workers > 1 else []) + (["servers"] if servers > 1 else [])
-            for case in ("push_apply", "pull", "push_pull"):
-                self._product(case, groups, size=size, workers=workers, servers=servers,
-                              transport=transport)
-        if not self.options.quick:
-            # What many streams into one process cost without us, and how even the scheduler is.
-            for workers in WORKERS[1:]:
-                self._drive("raw_tcp", "raw_tcp", ["scaling"], size=16 * MIB, workers=workers)
-                self._drive("memcpy", "memory", ["scaling"], keep=False, size=16 * MIB,
-                            workers=workers)
-
-    def _in_flight(self):
-        """One worker again, with four pushes at a time over its connection."""
-        for size in (MIB,) if self.options.quick else (MIB, 16 * MIB, 100 * MIB):
+    def _over_tcp(self, size):
+        """One worker and one server, next to raw TCP and gloo, which go the same way."""
+        for case in ("raw_tcp", "raw_tcp_answered"):
+            self._drive(case, "raw_tcp", size=size)
+        self._directions(size, "tcp")
+        if size in (MIB, *LARGE):
             self._product("push_apply", ["in_flight"], keep=False, size=size,
                           variant="4 in flight", flags=["--in_flight=4"])
+        if size in LARGE or (size == MIB and self.options.quick) or self.options.all:
+            for encoding in ENCODINGS[1:]:
+                for case in ("push_apply", "pull") if encoding != "top_k" else ("push_apply",):
+                    self._product(case, ["encodings"], size=size, encoding=encoding)
+        self._add("gloo_all_reduce", f"gloo_all_reduce {size_name(size)}",
+                  lambda: self.gloo.measure(size, self.options.seconds))
 
-    def _encodings(self):
-        sizes = [MIB] if self.options.quick else SIZES if self.options.all else \
-            [16 * MIB, 100 * MIB]
-        for size, encoding in itertools.product(sizes, ENCODINGS[1:]):
-            for case in ("push_apply", "pull") if encoding != "top_k" else ("push_apply",):
-                self._product(case, ["encodings"], size=size, encoding=encoding)
+    def _on_one_host(self, size):
+        """The same through shared memory, next to what goes on in memory alone."""
+        for case in ("memcpy", "in_process_apply"):
+            self._drive(case, "memory", size=size)
+        self._drive("shared_memory_copy", "copy", size=size)
+        self._directions(size, "shm")
+
+    def _over_tls(self, size):
+        if size in (MIB, *LARGE):
+            self._directions(size, "tls")
+
+    def _directions(self, size, transport):
+        for case in (["ping"] if size == SIZES[0] else []) + DIRECTIONS:
+            self._product(case, size=size, transport=transport)
+
+    def _more_workers_and_servers(self, size):
+        """One worker and one server are above."""
+        numbers = []
+        if self.options.all:
+            numbers = [(workers, servers, transport) for servers, transport, workers in
+                       itertools.product(SERVERS, ("tcp", "shm"), WORKERS)
+                       if workers * size <= 4 * 400 * MIB and (workers, servers) != (1, 1)]
+        elif self.options.quick:
+            numbers = {MIB: [(4, 1, "tcp"), (1, 2, "tcp")]}.get(size, [])
+        elif size == 16 * MIB:
+            numbers = [(workers, 1, transport) for transport, workers in
+                       itertools.product(("tcp", "shm"), WORKERS[1:])]
+            numbers += [(1, servers, "tcp") for servers in SERVERS[1:]]
+        elif size == 100 * MIB:
+            numbers = [(2, 1, "tcp"), (4, 1, "tcp"), (2, 1, "shm")]
+            numbers += [(1, servers, "tcp") for servers in SERVERS[1:]]
+        elif size == MIB:
+            numbers = [(4, 1, "tcp")]
+        for case, (workers, servers, transport) in itertools.product(
+                ("push_apply", "pull", "push_pull"), numbers):
+            groups = (["scaling"] if workers > 1 else []) + (["servers"] if servers > 1 else [])
+            self._product(case, groups, size=size, workers=workers, servers=servers,
+                          transport=transport)
+        if size == 16 * MIB:
+            # What many streams into one process cost without us, and how even the scheduler is.
+            for workers in WORKERS[1:]:
+                self._drive("raw_tcp", "raw_tcp", ["scaling"], size=size, workers=workers)
+                self._drive("memcpy", "memory", ["scaling"], keep=False, size=size,
+                            workers=workers)
+
+    def _encoding_ends(self):
         for encoding in ENCODINGS:
             source = self._own(EncodingEnds(encoding))
             self._add("encoding_end", f"both ends of {encoding}",
                       lambda source=source: source.measure(self._kernel_seconds()),
                       ["encoding_ends", "encodings", encoding])
 
-    def _other_systems(self):
-        gloo = self._own(Gloo())
-        seconds = self.options.seconds
-        for size in self._sizes():
-            self._add("gloo_all_reduce", f"gloo_all_reduce {size_name(size)}",
-                      lambda size=size: gloo.measure(size, seconds))
+    def _kernels(self):
         kernels = self._own(Kernels(self.options.all))
         self._add("apply_kernel", "apply kernels",
                   lambda: kernels.measure(self._kernel_seconds()), ["apply_kernels"])

@@ -1,4 +1,8 @@
-"""Samples of many repetitions become rows: medians, ranges and ratios."""
+"""Samples of many repetitions become rows: medians, ranges and ratios.
+
+A ratio of two rows is taken within each repetition: the machine's speed drifts, and what was
+measured at the same time has drifted alike.
+"""
 
 import collections
 import json
@@ -13,6 +17,8 @@ FIELDS = ("case", "size", "workers", "servers", "gbps", "ratio_to_raw_tcp", "cpu
 FIGURES = ("gbps", "cpu_s_per_gb", "p50_us", "p99_us", "rss_mb", "calls_per_s", "fairness",
            "median_us", "ceiling_mb", "seconds", "gradient_gbps", "of_limit",
            "times_torch")
+# Kept of each repetition as well.
+COMPARED = ("gbps", "cpu_s_per_gb", "p50_us")
 
 
 def key_of(sample):
@@ -24,11 +30,16 @@ def median(samples, field):
     return statistics.median(values) if values else None
 
 
-def paired_ratio(samples, others, field):
-    """Median over the repetitions that both have: neighbours in time, so drift cancels out."""
-    by_repetition = {other["repetition"]: other.get(field) for other in others}
-    ratios = [sample[field] / by_repetition[sample["repetition"]] for sample in samples
-              if sample.get(field) is not None and by_repetition.get(sample["repetition"])]
+def each_repetition(samples, field):
+    """The field's values in the order of the repetitions; None where one has none."""
+    values = {sample["repetition"]: sample.get(field) for sample in samples}
+    return [values.get(repetition) for repetition in range(max(values) + 1)]
+
+
+def ratio(row, other, field="gbps"):
+    """Median of the ratios of those repetitions that both rows have; None if there is none."""
+    pairs = zip(row.get(f"{field}_each", []), other.get(f"{field}_each", []))
+    ratios = [mine / theirs for mine, theirs in pairs if mine is not None and theirs]
     return statistics.median(ratios) if ratios else None
 
 
@@ -37,35 +48,41 @@ def aggregate(samples):
     groups = collections.OrderedDict()
     for sample in samples:
         groups.setdefault(key_of(sample), []).append(sample)
-    raw = {key[1]: group for key, group in groups.items() if key[0] == "raw_tcp" and key[2] == 1}
-    rows = []
-    for key, group in groups.items():
-        row = dict.fromkeys(FIELDS)
-        row.update(zip(KEYS, key))
-        for field in FIGURES:
-            value = median(group, field)
-            if value is not None:
-                row[field] = value
-        yardstick = groups.get(("link_raw_tcp", *key[1:5], "float32", key[6])) \
-            if key[0].startswith("link_") else raw.get(row["size"])
-        if yardstick and row["gbps"]:
-            row["ratio_to_raw_tcp"] = paired_ratio(group, yardstick, "gbps")
-        for field in ("gbps", "p50_us"):
-            values = [sample[field] for sample in group if sample.get(field) is not None]
-            if values:
-                row[f"{field}_min"], row[f"{field}_max"] = min(values), max(values)
-        if group[-1].get("congestion_control"):
-            row["congestion_control"] = group[-1]["congestion_control"]
-        row["repetitions"] = len(group)
-        row["throttled"] = sum(sample["throttled"] for sample in group)
+    rows = {key: row_of(key, group) for key, group in groups.items()}
+    raw = {key[1]: row for key, row in rows.items() if key[0] == "raw_tcp" and key[2] == 1}
+    for key, row in rows.items():
+        yardstick = rows.get(("link_raw_tcp", *key[1:5], "float32", key[6]), {}) \
+            if key[0].startswith("link_") else raw.get(key[1], {})
+        row["ratio_to_raw_tcp"] = rounded(ratio(row, yardstick))
         if key[0] == "train_step" and key[6].endswith("/worker"):
-            alone = groups.get((*key[:3], 0, *key[4:6], key[6].replace("/worker", "/alone")), [])
-            row["times_alone"] = paired_ratio(group, alone, "p50_us")
-        rows.append({field: rounded(value) for field, value in row.items()})
-    return rows
+            alone = rows.get((*key[:3], 0, *key[4:6], key[6].replace("/worker", "/alone")), {})
+            row["times_alone"] = rounded(ratio(row, alone, "p50_us"))
+    return list(rows.values())
+
+
+def row_of(key, group):
+    """The row of one key's samples, but for what compares it with other rows."""
+    row = dict.fromkeys(FIELDS)
+    row.update(zip(KEYS, key))
+    for field in FIGURES:
+        value = median(group, field)
+        if value is not None:
+            row[field] = value
+    for field in COMPARED:
+        values = [value for value in each_repetition(group, field) if value is not None]
+        if values:
+            row[f"{field}_min"], row[f"{field}_max"] = min(values), max(values)
+            row[f"{field}_each"] = each_repetition(group, field)
+    if group[-1].get("congestion_control"):
+        row["congestion_control"] = group[-1]["congestion_control"]
+    row["repetitions"] = len(group)
+    row["throttled"] = sum(sample["throttled"] for sample in group)
+    return {field: rounded(value) for field, value in row.items()}
 
 
 def rounded(value):
+    if isinstance(value, list):
+        return [rounded(each) for each in value]
     return float(f"{value:.5g}") if isinstance(value, float) else value
 
 

@@ -49,10 +49,10 @@ class SpinProbe:
 class Run:
     """All repetitions; what came out is in `samples`, what did not in `skipped`."""
 
-    def __init__(self, plan, options):
+    def __init__(self, plan, options, probe):
         self.plan = plan
         self.options = options
-        self.probe = SpinProbe()
+        self.probe = probe
         self.samples = []
         self.skipped = {}
         self.repeats = 0
@@ -144,7 +144,7 @@ def main():
         plan = Plan(options)
     except Skipped as why:
         sys.exit(f"bench/run.sh: {why}")
-    run = Run(plan, options)
+    run = Run(plan, options, SpinProbe())
     try:
         run.all()
     finally:

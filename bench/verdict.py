@@ -10,6 +10,8 @@ import itertools
 import json
 import sys
 
+from rows import ratio
+
 MIB = 1 << 20
 LARGE = (16 * MIB, 100 * MIB)
 
@@ -62,12 +64,6 @@ class Rows:
 
     def all(self, case):
         return [row for row in self.rows if row["case"] == case]
-
-
-def ratio(row, other, field="gbps"):
-    if not row.get(field) or not other.get(field):
-        return None
-    return row[field] / other[field]
 
 
 def size_name(size):
@@ -158,8 +154,7 @@ def memory(rows):
     for row in rows.all("memory"):
         seconds = row.get("seconds", 0)
         yield Bar(7, f"{row['transport']}: most RSS in {seconds:.0f} s by its ceiling of "
-                  f"{row['ceiling_mb']:.0f} MB", ratio({"mb": row["rss_mb"]},
-                                                      {"mb": row["ceiling_mb"]}, "mb"), most=1.0)
+                  f"{row['ceiling_mb']:.0f} MB", row["rss_mb"] / row["ceiling_mb"], most=1.0)
 
 
 def gloo(rows):
@@ -174,6 +169,15 @@ def gloo(rows):
                   most=0.65 if workers == 1 else None)
 
 
+def least_from_peak(rows):
+    """The lowest rate from the highest one on, by the highest; None if a row has no rate."""
+    rates = [ratio(row, rows[0]) for row in rows]
+    if None in rates:
+        return None
+    peak = rates.index(max(rates))
+    return min(ratio(row, rows[peak]) for row in rows[peak:])
+
+
 def scaling(rows):
     # The yardsticks: as many streams into one process, and as many processes that only copy, which
     # share the cores as the scheduler has it.
@@ -184,11 +188,8 @@ def scaling(rows):
         what = f"shm {case}" if transport == "shm" else case
         found = [rows.find(case, size=16 * MIB, workers=workers, transport=transport)
                  for workers in (1, 2, 4, 8, 16)]
-        rates = [row["gbps"] for row in found if row.get("gbps")]
-        peak = rates.index(max(rates)) if rates else 0
         yield Bar(9, f"{what} 16 MiB: least from the peak to 16 workers by the peak",
-                  min(rates[peak:]) / rates[peak] if len(rates) == len(found) else None,
-                  least=0.85 if judged else None)
+                  least_from_peak(found), least=0.85 if judged else None)
         fair = [row["fairness"] for row in found[1:] if row.get("fairness")]
         yield Bar(9, f"{what} 16 MiB: slowest slot by fastest, 2 to 16 workers",
                   min(fair) if len(fair) == len(found) - 1 else None,

@@ -1,11 +1,15 @@
-"""How samples become rows, and rows verdicts."""
+"""In which order a run measures and what it does again; how samples become rows, rows verdicts."""
 
+import argparse
+import itertools
 import os
 import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../bench"))
-import rows  # noqa: E402  the path comes first
+import plan  # noqa: E402  the path comes first
+import rows  # noqa: E402
+import run  # noqa: E402
 import tables  # noqa: E402
 import verdict  # noqa: E402
 
@@ -17,6 +21,75 @@ def sample(case, repetition, gbps, size=16 * MIB, **more):
             "encoding": "float32", "variant": "", "gbps": gbps, "cpu_s_per_gb": 0.2,
             "p50_us": 1.0, "p99_us": 2.0, "rss_mb": 3.0, "repetition": repetition,
             "throttled": False, **more}
+
+
+class PlanTest(unittest.TestCase):
+
+    def test_all_that_is_measured_of_one_size_stands_together(self):
+        options = argparse.Namespace(case=[], quick=False, all=False, seconds=0.1)
+        whole = plan.Plan(options)
+        self.addCleanup(whole.close)
+        names = [plan.size_name(size) for size in plan.SIZES]
+        sizes = [name for unit in whole.units for name in names if f" {name}" in unit.label]
+        self.assertGreater(len(sizes), 50)
+        self.assertEqual([size for size, _ in itertools.groupby(sizes)], names)
+
+
+class Measured:
+    """Stands in for a unit, and for a plan that has no other; counts what is asked of it."""
+
+    def __init__(self):
+        self.units = [self]
+        self.label = "counted"
+        self.start = None
+        self.once = False
+        self.calls = 0
+
+    def measure(self):
+        self.calls += 1
+        return [sample("push", 0, float(self.calls))]
+
+
+class SlowFor:
+    """Stands in for the probe: throttled the first `times` it is asked, and then no more."""
+
+    def __init__(self, times):
+        self.times = times
+
+    def slowdown(self):
+        self.times -= 1
+        return 1.0 if self.times < 0 else 2.0
+
+
+class RunTest(unittest.TestCase):
+
+    def run_all(self, throttled_for, repetitions=8, attempts=3):
+        unit = Measured()
+        options = argparse.Namespace(repetitions=repetitions, attempts=attempts)
+        whole = run.Run(unit, options, SlowFor(throttled_for))
+        whole.all()
+        return unit, whole
+
+    def test_where_nothing_is_throttled_nothing_is_done_again(self):
+        unit, whole = self.run_all(throttled_for=0)
+        self.assertEqual((unit.calls, whole.repeats), (8, 0))
+
+    def test_what_was_throttled_before_or_after_is_done_again_and_left_out(self):
+        # Of each attempt's two probes one is enough.
+        unit, whole = self.run_all(throttled_for=3)
+        self.assertEqual((unit.calls, whole.repeats), (10, 2))
+        self.assertEqual([each["gbps"] for each in whole.samples], [float(i) for i in range(3, 11)])
+        self.assertFalse(any(each["throttled"] for each in whole.samples))
+
+    def test_the_last_attempt_stands_and_says_what_it_is(self):
+        unit, whole = self.run_all(throttled_for=4, attempts=2)
+        self.assertEqual(unit.calls, 9)
+        self.assertEqual([each["throttled"] for each in whole.samples], [True] + 7 * [False])
+
+    def test_on_a_machine_that_is_always_throttled_a_quarter_is_done_again(self):
+        unit, whole = self.run_all(throttled_for=1000)
+        self.assertEqual((unit.calls, whole.repeats), (10, 2))
+        self.assertTrue(all(each["throttled"] for each in whole.samples))
 
 
 class RowsTest(unittest.TestCase):
@@ -38,6 +111,12 @@ class RowsTest(unittest.TestCase):
         samples += [sample("push", i, gbps) for i, gbps in enumerate([8.0, 0.8, 0.8])]
         self.assertEqual(rows.aggregate(samples)[1]["ratio_to_raw_tcp"], 0.8)
 
+    def test_a_repetition_that_one_of_two_rows_lacks_is_left_out_of_their_ratio(self):
+        samples = [sample("raw_tcp", i, gbps) for i, gbps in enumerate([10.0, 1.0])]
+        row, other = rows.aggregate([*samples, sample("push", 1, 0.5)])
+        self.assertEqual(rows.ratio(other, row), 0.5)
+        self.assertIsNone(rows.ratio(row, {}))
+
     def test_raw_tcp_of_another_size_is_no_yardstick(self):
         samples = [sample("raw_tcp", 0, 10.0, size=MIB), sample("push", 0, 8.0)]
         self.assertIsNone(rows.aggregate(samples)[1]["ratio_to_raw_tcp"])
@@ -58,6 +137,23 @@ class VerdictTest(unittest.TestCase):
         for gbps, met in ((7.0, True), (6.9, False)):
             samples = [sample("raw_tcp", 0, 10.0), sample("push", 0, gbps)]
             self.assertIs(self.bar(samples, "push 16 MiB: of raw TCP").met, met)
+
+    def test_every_bar_compares_within_one_repetition(self):
+        # Ten times slower in the repetitions that make the median.
+        speeds = list(enumerate([10.0, 1.0, 1.0]))
+        samples = [sample("raw_tcp", i, speed, cpu_s_per_gb=1 / speed) for i, speed in speeds]
+        samples += [sample("push_apply", i, speed, cpu_s_per_gb=2 / speed) for i, speed in speeds]
+        samples += [sample("push_apply", i, speed, encoding="int8") for i, speed in speeds[:2]]
+        for what, figure in (("push_apply 16 MiB: CPU s/GB by raw TCP's", 2.0),
+                             ("int8 push_apply 16 MiB, loopback: by float32's", 1.0)):
+            self.assertEqual(self.bar(samples, what).figure, figure)
+
+    def test_scaling_compares_within_one_repetition(self):
+        samples = [sample("pull", i, gbps * speed, workers=workers, fairness=0.9)
+                   for workers, gbps in ((1, 1.0), (2, 5.0), (4, 4.5), (8, 4.5), (16, 4.5))
+                   for i, speed in enumerate((10.0, 1.0, 1.0)) if workers < 16 or i < 2]
+        bar = self.bar(samples, "pull 16 MiB: least from the peak to 16 workers by the peak")
+        self.assertEqual(bar.figure, 0.9)
 
     def test_what_was_not_measured_is_neither_met_nor_missed(self):
         bar = self.bar([sample("raw_tcp", 0, 10.0)], "pull 16 MiB: of raw TCP")
