@@ -113,8 +113,8 @@ class Plan:
             self._drive(case, "raw_tcp", size=size)
         self._directions(size, "tcp")
         if size in (MIB, *LARGE):
-            self._product("push_apply", ["in_flight"], keep=False, size=size,
-                          variant="4 in flight", flags=["--in_flight=4"])
+            self._product("push_apply", ["in_flight"], size=size, variant="4 in flight",
+                          flags=["--in_flight=4"])
         if size in LARGE or (size == MIB and self.options.quick) or self.options.all:
             for encoding in ENCODINGS[1:]:
                 for case in ("push_apply", "pull") if encoding != "top_k" else ("push_apply",):
