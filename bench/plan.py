@@ -6,10 +6,9 @@ What is compared with each other stands together, so that little time lies betwe
 import itertools
 
 from link import Link
-from sources import EncodingEnds, Ensemble, Gloo, Kernels, Memory, TrainStep, MIB, Skipped
+from sizes import KIB, LARGE, MIB, size_name
+from sources import EncodingEnds, Ensemble, Gloo, Kernels, Memory, TrainStep, Skipped
 
-KIB = 1 << 10
-LARGE = (16 * MIB, 100 * MIB)
 SIZES = [4 * KIB, 64 * KIB, MIB, *LARGE, 400 * MIB]
 WORKERS = [1, 2, 4, 8, 16]
 SERVERS = [1, 2, 4]
@@ -33,10 +32,6 @@ class Unit:
         self.names = {case, *groups}
         self.once = once
         self.start = start  # what can be done before the first repetition
-
-
-def size_name(size):
-    return f"{size // MIB} MiB" if size >= MIB else f"{size // KIB} KiB"
 
 
 class Plan:

@@ -2,7 +2,7 @@
 
 import os
 
-from tables import size_name
+from sizes import size_name
 
 COLUMNS = {"raw_tcp": "raw TCP", "raw_tcp_answered": "raw TCP, answered", "memcpy": "memcpy",
            "in_process_apply": "apply in-process",

@@ -10,9 +10,10 @@ import os
 import subprocess
 import tempfile
 
+from sizes import MIB
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BIN = os.path.join(ROOT, "bazel-bin")
-MIB = 1 << 20
 
 
 class Skipped(Exception):

@@ -1,15 +1,10 @@
 """A run's rows as Markdown: tables by question, and one of all rows."""
 
-MIB = 1 << 20
+from sizes import MIB, size_name
+
 PLAIN = {"workers": 1, "servers": 1, "transport": "tcp", "encoding": "float32", "variant": ""}
 PRODUCT = (("push", "push"), ("push + apply", "push_apply"), ("pull", "pull"),
            ("push + pull", "push_pull"))
-
-
-def size_name(size):
-    if not size:
-        return ""
-    return f"{size // MIB} MiB" if size >= MIB else f"{size >> 10} KiB"
 
 
 def show(row, field, form):

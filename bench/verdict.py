@@ -11,9 +11,7 @@ import json
 import sys
 
 from rows import ratio
-
-MIB = 1 << 20
-LARGE = (16 * MIB, 100 * MIB)
+from sizes import LARGE, MIB, size_name
 
 
 class Bar:
@@ -64,10 +62,6 @@ class Rows:
 
     def all(self, case):
         return [row for row in self.rows if row["case"] == case]
-
-
-def size_name(size):
-    return f"{size // MIB} MiB" if size >= MIB else f"{size >> 10} KiB"
 
 
 def tcp(rows):

@@ -10,6 +10,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../bench"))
 import plan  # noqa: E402  the path comes first
 import rows  # noqa: E402
 import run  # noqa: E402
+import sizes  # noqa: E402
 import tables  # noqa: E402
 import verdict  # noqa: E402
 
@@ -29,10 +30,10 @@ class PlanTest(unittest.TestCase):
         options = argparse.Namespace(case=[], quick=False, all=False, seconds=0.1)
         whole = plan.Plan(options)
         self.addCleanup(whole.close)
-        names = [plan.size_name(size) for size in plan.SIZES]
-        sizes = [name for unit in whole.units for name in names if f" {name}" in unit.label]
-        self.assertGreater(len(sizes), 50)
-        self.assertEqual([size for size, _ in itertools.groupby(sizes)], names)
+        names = [sizes.size_name(size) for size in plan.SIZES]
+        found = [name for unit in whole.units for name in names if f" {name}" in unit.label]
+        self.assertGreater(len(found), 50)
+        self.assertEqual([size for size, _ in itertools.groupby(found)], names)
 
 
 class Measured:

@@ -17,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/split_mix64.h"
 #include "gtest/gtest.h"
 #include "proto/grpc_process.h"
@@ -270,6 +271,16 @@ INSTANTIATE_TEST_SUITE_P(
                       RestartCase{"AsyncSharedMemory", ConsistencySpec::ASYNC, -1, true},
                       RestartCase{"Sync", ConsistencySpec::SYNC, 0, false}),
     [](const ::testing::TestParamInfo<RestartCase>& info) { return info.param.name; });
+
+TEST(LifeTest, WithoutANameItDoesNotBegin) {
+  const SteadyClock clock;
+  Server::Options options;
+  options.clock = &clock;
+  options.seed = 0;
+  const auto server = Server::Start(options);
+  EXPECT_EQ(server.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(server.status().message(), "seed is 0; expected the number of this life of the server");
+}
 
 }  // namespace
 }  // namespace torchps
