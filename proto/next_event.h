@@ -9,10 +9,7 @@ namespace torchps {
 inline constexpr absl::Duration kRoundTrip = absl::Microseconds(300);
 
 // Waits for the next event of a completion queue until `deadline`, as AsyncNext() does, but asks
-// for it for `ask_for` before it lets the thread sleep: the answer to what was just sent is some
-// 100 us away, and waking a sleeping thread takes as long again, and about as much processor time
-// as the asking (docs/threads.md). Between two questions whoever else wants the core has it. On a
-// machine with one core it sleeps at once.
+// for it for `ask_for` before it lets the thread sleep (common/ask.h).
 grpc::CompletionQueue::NextStatus NextEvent(grpc::CompletionQueue* queue, absl::Duration ask_for,
                                             absl::Time deadline, void** tag, bool* ok);
 

@@ -1,6 +1,15 @@
 #include "server/apply_helper.h"
 
+#include "absl/time/time.h"
+#include "common/ask.h"
+
 namespace torchps {
+namespace {
+
+// A block of 1 MiB takes some 100 us, and the way from one frame to the next less.
+constexpr absl::Duration kPatience = absl::Microseconds(300);
+
+}  // namespace
 
 ApplyHelper::ApplyHelper() : thread_([this] { Help(); }) {}
 
@@ -23,18 +32,25 @@ void ApplyHelper::Run(size_t pieces, absl::FunctionRef<void(size_t piece)> work)
     }
   }
   task.DoPieces();
+  {
+    MutexLock lock(&mutex_);
+    // Help that has not begun is not needed any more; what has is at its last piece.
+    if (task_ == &task && !is_helping_) task_ = nullptr;
+  }
+  const auto is_done = [&] { return task_ != &task; };
+  if (is_done() || AskFor(kPatience, is_done)) return;
   MutexLock lock(&mutex_);
-  if (task_ != &task) return;
-  // Help that has not begun is not needed any more; what has is at its last piece.
-  if (!is_helping_) task_ = nullptr;
-  while (task_ == &task) changed_.Wait(&mutex_);
+  while (!is_done()) changed_.Wait(&mutex_);
 }
 
 void ApplyHelper::Help() {
   MutexLock lock(&mutex_);
   while (!stopping_) {
     if (task_ == nullptr) {
-      changed_.Wait(&mutex_);
+      mutex_.Unlock();
+      AskFor(kPatience, [this] { return task_ != nullptr; });
+      mutex_.Lock();
+      if (task_ == nullptr && !stopping_) changed_.Wait(&mutex_);
       continue;
     }
     is_helping_ = true;

@@ -12,7 +12,8 @@ namespace torchps {
 
 // A thread that lends a hand: blocks that a worker shares are all there at once, so a second core,
 // if it is idle, applies half of them. Whoever asks does the work itself and gets help if there is
-// any; nobody ever waits for help that has not begun.
+// any; nobody ever waits for help that has not begun. Both ask for each other for a moment before
+// they sleep (common/ask.h).
 //
 // Thread-safe. Helps one caller at a time; the others work alone.
 class ApplyHelper {
@@ -42,7 +43,8 @@ class ApplyHelper {
 
   Mutex mutex_;
   CondVar changed_;
-  Task* task_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  // Changes under the lock only.
+  std::atomic<Task*> task_{nullptr};
   bool is_helping_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

@@ -1,0 +1,35 @@
+#include "common/ask.h"
+
+#include <atomic>
+#include <thread>
+
+#include "gtest/gtest.h"
+
+namespace torchps {
+namespace {
+
+TEST(AskForTest, AsksUntilItHasCome) {
+  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "on one core nobody asks";
+  int asked = 0;
+  EXPECT_TRUE(AskFor(absl::Hours(1), [&] { return ++asked == 5; }));
+  EXPECT_EQ(asked, 5);
+}
+
+TEST(AskForTest, HearsWhatAnotherThreadSays) {
+  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "on one core nobody asks";
+  std::atomic<bool> has_come{false};
+  std::thread other([&] { has_come = true; });
+  EXPECT_TRUE(AskFor(absl::Hours(1), [&] { return has_come.load(); }));
+  other.join();
+}
+
+TEST(AskForTest, GivesUpInTime) {
+  EXPECT_FALSE(AskFor(absl::Microseconds(10), [] { return false; }));
+}
+
+TEST(AskForTest, DoesNotAskWithoutTime) {
+  EXPECT_FALSE(AskFor(absl::ZeroDuration(), [] { return true; }));
+}
+
+}  // namespace
+}  // namespace torchps
