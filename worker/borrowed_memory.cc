@@ -11,6 +11,12 @@ BorrowedMemory::BorrowedMemory()
         state->changed.SignalAll();
       }) {}
 
+bool BorrowedMemory::TryRelease() {
+  reference_.reset();
+  MutexLock lock(&state_->mutex);
+  return state_->released;
+}
+
 void BorrowedMemory::AwaitRelease() {
   reference_.reset();
   MutexLock lock(&state_->mutex);

@@ -9,15 +9,18 @@ namespace torchps {
 
 // Memory that gRPC may go on reading after a call has ended: each of its references holds a copy of
 // reference(), and AwaitRelease() waits for the last one to go. gRPC drops them on threads of its
-// own choosing while somebody polls the call's queue, which the CallLoop's thread always does.
+// own choosing while somebody polls the call's queue.
 //
 // Thread-compatible.
 class BorrowedMemory {
  public:
   BorrowedMemory();
 
-  // REQUIRES: AwaitRelease() was not called.
+  // REQUIRES: neither TryRelease() nor AwaitRelease() was called.
   const std::shared_ptr<const void>& reference() const { return reference_; }
+
+  // Whether nobody refers to the memory any more.
+  bool TryRelease();
 
   // Blocks until nobody refers to the memory any more. To be called again does no harm.
   void AwaitRelease();

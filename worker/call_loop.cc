@@ -15,17 +15,21 @@ void CallLoop::Wake::Set(grpc::CompletionQueue* queue) {
   alarm_.Set(queue, gpr_inf_past(GPR_CLOCK_REALTIME), static_cast<QueueEvent*>(this));
 }
 
-CallLoop::CallLoop(const Clock* clock, StopLatch* stop, absl::Duration ask_for)
-    : clock_(clock), ask_for_(ask_for) {
+CallLoop::CallLoop(Options options) : options_(options) {
   thread_ = std::thread([this] { Run(); });
   // Rounds ask the latch themselves whenever they are advanced.
-  on_stop_.emplace(stop, [this] { Post([] {}); });
+  on_stop_.emplace(options_.stop, [this] { Post([] {}); });
 }
 
 CallLoop::~CallLoop() {
   on_stop_.reset();
-  Post([this] { stopping_ = true; });
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  Post([] {});
   thread_.join();
+  TPS_CHECK(rounds_.empty(), "a round outlived its loop");
   queue_.Shutdown();
   void* tag;
   bool ok;
@@ -33,45 +37,101 @@ CallLoop::~CallLoop() {
   }
 }
 
-void CallLoop::Begin(std::shared_ptr<CallRound> round) {
-  Post([this, round = std::move(round)] {
-    round->Begin(&queue_);
-    rounds_.push_back(round);
-  });
+void CallLoop::Begin(std::shared_ptr<CallRound> round, Urgency urgency) {
+  Post(
+      [this, round = std::move(round)] {
+        round->Begin(&queue_);
+        rounds_.push_back(round);
+      },
+      urgency);
 }
 
-void CallLoop::Post(std::function<void()> work) {
+void CallLoop::Post(std::function<void()> work, Urgency urgency) {
   MutexLock lock(&mutex_);
   posted_.push_back(std::move(work));
-  if (is_waking_) return;
-  is_waking_ = true;
-  wake_.Set(&queue_);
+  if (!is_driven_) {
+    if (urgency == Urgency::kNow) drive_.Signal();
+  } else if (!is_waking_) {
+    is_waking_ = true;
+    wake_.Set(&queue_);
+  }
+}
+
+absl::Status CallLoop::Await(const CallRound& round) {
+  {
+    MutexLock lock(&mutex_);
+    is_waited_for_ = true;
+    // The loop's thread lets go after its next event.
+    while (is_driven_ && !round.finished()) is_free_.Wait(&mutex_);
+    is_waited_for_ = false;
+    if (is_driven_) return round.outcome();
+    is_driven_ = true;
+    ++drives_;
+  }
+  DriveUntil([&round] { return round.finished(); });
+  MutexLock lock(&mutex_);
+  is_driven_ = false;
+  if (!rounds_.empty() || !posted_.empty()) drive_.Signal();
+  return round.outcome();
+}
+
+void CallLoop::Run() {
+  uint64_t drives_seen = 0;
+  while (true) {
+    {
+      MutexLock lock(&mutex_);
+      while (MustPark(&drives_seen)) drive_.WaitFor(&mutex_, options_.linger);
+      if (stopping_) return;
+      is_driven_ = true;
+    }
+    DriveUntil([this] {
+      MutexLock lock(&mutex_);
+      return stopping_ || is_waited_for_;
+    });
+    MutexLock lock(&mutex_);
+    is_driven_ = false;
+    is_free_.Signal();
+  }
+}
+
+bool CallLoop::MustPark(uint64_t* drives_seen) {
+  if (stopping_) return false;
+  if (is_driven_ || is_waited_for_) return true;
+  if (!rounds_.empty() || !posted_.empty()) return false;
+  // Who has just driven may well do so again; but sooner or later somebody has to look after the
+  // connections.
+  return std::exchange(*drives_seen, drives_) != drives_;
+}
+
+void CallLoop::DriveUntil(absl::FunctionRef<bool()> is_enough) {
+  while (true) {
+    RunPosted();
+    const absl::Duration wake_at = AdvanceRounds();
+    if (is_enough()) return;
+    AwaitEvent(wake_at);
+  }
 }
 
 void CallLoop::RunPosted() {
   std::vector<std::function<void()>> posted;
   {
     MutexLock lock(&mutex_);
-    is_waking_ = false;
     posted.swap(posted_);
   }
   for (const std::function<void()>& work : posted) work();
 }
 
-void CallLoop::Run() {
-  while (!stopping_) {
-    const absl::Duration wake_at = AdvanceRounds();
-    AwaitEvent(wake_at);
-  }
-  TPS_CHECK(rounds_.empty(), "a round outlived its loop");
+void CallLoop::Woken() {
+  MutexLock lock(&mutex_);
+  is_waking_ = false;
 }
 
 void CallLoop::AwaitEvent(absl::Duration wake_at) {
   void* tag = nullptr;
   bool ok = false;
-  const absl::Time deadline = absl::Now() + (wake_at - clock_->Now());
-  const auto next = NextEvent(&queue_, ask_for_, deadline, &tag, &ok);
-  TPS_CHECK(next != grpc::CompletionQueue::SHUTDOWN, "the queue outlives the loop's thread");
+  const absl::Time deadline = absl::Now() + (wake_at - options_.clock->Now());
+  const auto next = NextEvent(&queue_, options_.ask_for, deadline, &tag, &ok);
+  TPS_CHECK(next != grpc::CompletionQueue::SHUTDOWN, "the queue outlives who drives");
   if (next == grpc::CompletionQueue::GOT_EVENT) static_cast<QueueEvent*>(tag)->Happened(ok);
 }
 

@@ -20,12 +20,6 @@ CallRound::CallRound(const Clock* clock, StopLatch* stop, Rules rules,
   for (size_t i = 0; i < servers.size(); ++i) parts_[i].server = servers[i];
 }
 
-absl::Status CallRound::Wait() {
-  MutexLock lock(&mutex_);
-  while (!has_outcome_) outcome_changed_.Wait(&mutex_);
-  return outcome_;
-}
-
 void CallRound::Begin(grpc::CompletionQueue* queue) {
   queue_ = queue;
   give_up_at_ = clock_->Now() + rules_.patience;
@@ -47,7 +41,7 @@ absl::Duration CallRound::Advance() {
   if (now >= cancel_at_) Fail(absl::CancelledError(stop_->reason()));
   absl::Duration next = absl::InfiniteDuration();
   if (failure_.ok()) next = std::min(BeginDue(now), cancel_at_);
-  if (failure_.ok() ? AllDone() : !InFlight()) Finish();
+  finished_ = failure_.ok() ? AllDone() : !InFlight();
   return next;
 }
 
@@ -136,17 +130,6 @@ void CallRound::MoreToSend() {
   for (Part& part : parts_) {
     if (part.call != nullptr) part.call->MoreToSend();
   }
-}
-
-void CallRound::Finish() {
-  finished_ = true;
-  {
-    MutexLock lock(&mutex_);
-    outcome_ = failure_;
-    has_outcome_ = true;
-  }
-  // Not under the lock: who wakes would at once wait for it.
-  outcome_changed_.SignalAll();
 }
 
 bool CallRound::InFlight() const {

@@ -1,14 +1,13 @@
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
-#include "common/mutex.h"
 #include "grpcpp/completion_queue.h"
 #include "worker/client_call.h"
 #include "worker/remote_server.h"
@@ -19,9 +18,8 @@ namespace torchps {
 // One call at each of several servers, all at once, made again where it did not get through, until
 // every server has answered. What is called is for the derived class to say.
 //
-// Everything happens on the thread of the CallLoop that the round was given to; any other thread
-// may only Wait(). Used once. Borrows clock, latch and servers. No call is in flight when it has
-// finished.
+// Everything happens on the thread that drives the CallLoop the round was given to. Used once.
+// Borrows clock, latch and servers. No call is in flight when it has finished.
 class CallRound {
  public:
   // How a round is bounded beside the servers' patience, and what it does on the way.
@@ -48,13 +46,6 @@ class CallRound {
   CallRound(const CallRound&) = delete;
   CallRound& operator=(const CallRound&) = delete;
 
-  // Blocks until the round has finished. OK when each server has answered OK. Otherwise the first
-  // error that another try would not mend, with the server's name (parameter_client.h lists them),
-  // or CANCELLED by the stop.
-  absl::Status Wait();
-
-  // What follows is called on the loop's thread.
-
   void Begin(grpc::CompletionQueue* queue);
   // Does what is due by now. Returns when the next thing is, infinite where only an event helps.
   absl::Duration Advance();
@@ -62,7 +53,14 @@ class CallRound {
   void Hurry();
   // Gives up: the round finishes with `status` when no call is in flight any more.
   void Fail(const absl::Status& status);
+
+  // On any thread.
+
   bool finished() const { return finished_; }
+  // OK when each server has answered OK. Otherwise the first error that another try would not mend,
+  // with the server's name (parameter_client.h lists them), or CANCELLED by the stop. REQUIRES: the
+  // round has finished.
+  const absl::Status& outcome() const { return failure_; }
 
  protected:
   // A try's call; called again for every try. Null: there is nothing to say to this server yet.
@@ -98,7 +96,6 @@ class CallRound {
   // error.
   absl::Status Conclude(Part& part, const absl::Status& status);
   absl::Status Retry(Part& part, const absl::Status& failure);
-  void Finish();
   bool InFlight() const;
   bool AllDone() const;
 
@@ -111,12 +108,7 @@ class CallRound {
   absl::Duration give_up_at_ = absl::InfiniteDuration();
   absl::Duration cancel_at_ = absl::InfiniteDuration();
   absl::Status failure_;
-  bool finished_ = false;
-
-  Mutex mutex_;
-  CondVar outcome_changed_;
-  bool has_outcome_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status outcome_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<bool> finished_{false};
 };
 
 // A round whose calls are all there from its beginning.

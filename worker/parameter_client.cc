@@ -18,7 +18,7 @@ constexpr absl::Duration kLeavePatience = absl::Seconds(3);
 // core from who computes or applies (docs/threads.md).
 constexpr int64_t kSmallModelBytes = 4 << 20;
 
-absl::Duration AskFor(const ModelLayout& layout) {
+absl::Duration TimeToAsk(const ModelLayout& layout) {
   const auto bytes = layout.size() * static_cast<int64_t>(sizeof(float));
   return bytes <= kSmallModelBytes ? kRoundTrip : absl::ZeroDuration();
 }
@@ -39,7 +39,7 @@ ParameterClient::ParameterClient(Options options)
     : options_(std::move(options)),
       books_(options_.block_map.blocks().size(), options_.on_rolled_back),
       versions_(options_.block_map.blocks().size()),
-      loop_(options_.clock, options_.stop, AskFor(options_.layout)) {
+      loop_({options_.clock, options_.stop, TimeToAsk(options_.layout)}) {
   HelloRequest hello;
   hello.set_protocol_version(kProtocolVersion);
   *hello.mutable_job() = options_.job;
@@ -138,7 +138,7 @@ absl::StatusOr<PushResult> ParameterClient::Push(Step step, int64_t weight,
                                                  absl::Span<const float> averaged) {
   const std::unique_ptr<PendingPush> push =
       BeginPush(step, weight, gradients, averaged, /*check_finite=*/false);
-  push->AllReady();
+  push->AllReady(CallLoop::Urgency::kSoon);
   return push->Finish();
 }
 
@@ -172,8 +172,8 @@ std::unique_ptr<PendingPush> ParameterClient::BeginPush(Step step, int64_t weigh
 
 absl::StatusOr<PullResult> ParameterClient::Pull(Step clock, bool read_only,
                                                  absl::Span<float> values, HeldValues* held) {
-  return BeginPull(clock, read_only ? PullKind::kReadOnly : PullKind::kBounded, values, held)
-      ->Finish();
+  const PullKind kind = read_only ? PullKind::kReadOnly : PullKind::kBounded;
+  return BeginPull(clock, kind, values, held, absl::InfiniteDuration())->Finish();
 }
 
 std::unique_ptr<PendingPull> ParameterClient::BeginPull(Step clock, PullKind kind,
@@ -235,8 +235,8 @@ absl::Status ParameterClient::CallAll(const std::vector<RemoteServer*>& servers,
                                       PlainRound::Make make, CallRound::Rules rules) {
   const auto round =
       std::make_shared<PlainRound>(options_.clock, options_.stop, rules, servers, std::move(make));
-  loop_.Begin(round);
-  return round->Wait();
+  loop_.Begin(round, CallLoop::Urgency::kSoon);
+  return loop_.Await(*round);
 }
 
 }  // namespace torchps

@@ -50,10 +50,11 @@ namespace torchps {
 //   INVALID_ARGUMENT     a server refuses what was sent, or sent a frame that does not fit: stop
 //   CANCELLED            Options::stop was stopped
 //
-// Thread-compatible: one thread, the trainer's, makes all calls; the network is the business of the
-// client's own thread (CallLoop). Renew() alone may be called from any one other thread at the same
-// time. Owns no memory of the model: spans are borrowed for the duration of a call, or of what
-// BeginPull and BeginPush return, after which gRPC holds no reference to them any more.
+// Thread-compatible: one thread, the trainer's, makes all calls; the network is the business of
+// whoever waits for one, and of the client's own thread otherwise (CallLoop). Renew() alone may be
+// called from any one other thread at the same time. Owns no memory of the model: spans are
+// borrowed for the duration of a call, or of what BeginPull and BeginPush return, after which gRPC
+// holds no reference to them any more.
 class ParameterClient {
  public:
   struct Options {
@@ -76,7 +77,7 @@ class ParameterClient {
     // Lines for the user: what is being waited for.
     std::function<void(const std::string& line)> say = [](const std::string&) {};
     // Hears of what restarted servers have lost, block by block; may be null. Called on the
-    // client's own thread.
+    // client's own thread or on one that waits for a call.
     RollbackBooks::Listener on_rolled_back;
     // Borrowed.
     const Clock* clock = nullptr;

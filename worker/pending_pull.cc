@@ -204,18 +204,22 @@ PendingPull::PendingPull(Options options)
       versions_(options.versions),
       held_(options.held),
       round_(std::make_shared<Round>(std::move(options))) {
-  loop_->Begin(round_);
+  loop_->Begin(round_, not_before_ == absl::InfiniteDuration() ? CallLoop::Urgency::kSoon
+                                                               : CallLoop::Urgency::kNow);
 }
 
 PendingPull::~PendingPull() {
   if (finished_) return;
-  loop_->Post([round = round_] { round->Fail(absl::CancelledError("the pull was dropped")); });
-  round_->Wait().IgnoreError();
+  loop_->Post([round = round_] { round->Fail(absl::CancelledError("the pull was dropped")); },
+              CallLoop::Urgency::kSoon);
+  loop_->Await(*round_).IgnoreError();
 }
 
 absl::StatusOr<PullResult> PendingPull::Finish() {
-  if (clock_->Now() < not_before_) loop_->Post([round = round_] { round->Hurry(); });
-  const absl::Status status = round_->Wait();
+  if (clock_->Now() < not_before_) {
+    loop_->Post([round = round_] { round->Hurry(); }, CallLoop::Urgency::kSoon);
+  }
+  const absl::Status status = loop_->Await(*round_);
   finished_ = true;
   if (!status.ok()) return status;
   *versions_ = round_->versions();

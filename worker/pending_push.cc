@@ -42,9 +42,11 @@ class PendingPush::Round final : public CallRound {
         is_tried_(options_.block_map->servers()),
         shares_(options_.block_map->servers()) {}
 
-  // On the loop's thread, as all of a round.
+  // On the thread that drives the loop, as all of a round.
 
   void AddReady(BlockId block) {
+    // A push that has failed early; its caller may have let go of the elements.
+    if (finished()) return;
     TPS_CHECK(!is_told_[block], "a block became ready twice");
     is_told_[block] = true;
     if (options_.check_finite &&
@@ -76,6 +78,7 @@ class PendingPush::Round final : public CallRound {
   // On any thread, once the round has finished.
 
   const PushResult& result() const { return result_; }
+  bool TryRelease() { return memory_.TryRelease(); }
   void AwaitRelease() { memory_.AwaitRelease(); }
 
  private:
@@ -259,27 +262,37 @@ class PendingPush::Round final : public CallRound {
 
 PendingPush::PendingPush(Options options)
     : loop_(options.loop), round_(std::make_shared<Round>(std::move(options))) {
-  loop_->Begin(round_);
+  // There is nothing to say before a block is ready.
+  loop_->Begin(round_, CallLoop::Urgency::kSoon);
 }
 
 PendingPush::~PendingPush() {
   if (finished_) return;
-  loop_->Post([round = round_] { round->Fail(absl::CancelledError("the push was given up")); });
-  round_->Wait().IgnoreError();
-  round_->AwaitRelease();
+  loop_->Post([round = round_] { round->Fail(absl::CancelledError("the push was given up")); },
+              CallLoop::Urgency::kSoon);
+  Await().IgnoreError();
 }
 
 void PendingPush::BlockReady(BlockId block) {
   loop_->Post([round = round_, block] { round->AddReady(block); });
 }
 
-void PendingPush::AllReady() {
-  loop_->Post([round = round_] { round->AddAll(); });
+void PendingPush::AllReady(CallLoop::Urgency urgency) {
+  loop_->Post([round = round_] { round->AddAll(); }, urgency);
+}
+
+absl::Status PendingPush::Await() {
+  absl::Status status = loop_->Await(*round_);
+  if (!round_->TryRelease()) {
+    // Somebody has to poll for that.
+    loop_->Post([] {});
+    round_->AwaitRelease();
+  }
+  return status;
 }
 
 absl::StatusOr<PushResult> PendingPush::Finish() {
-  const absl::Status status = round_->Wait();
-  round_->AwaitRelease();
+  const absl::Status status = Await();
   finished_ = true;
   if (!status.ok()) return status;
   return round_->result();

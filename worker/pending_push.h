@@ -81,8 +81,9 @@ class PendingPush {
 
   // `block` may be sent. REQUIRES: called once per block.
   void BlockReady(BlockId block);
-  // All blocks that were not ready yet may be sent.
-  void AllReady();
+  // All blocks that were not ready yet may be sent; kSoon for who goes on with a Finish(), this one
+  // or another one of the same client.
+  void AllReady(CallLoop::Urgency urgency = CallLoop::Urgency::kNow);
 
   // Blocks until every server has answered; gRPC then holds no reference to the elements any more.
   // Errors as ParameterClient's. REQUIRES: every block is ready.
@@ -90,6 +91,9 @@ class PendingPush {
 
  private:
   class Round;
+
+  // Until the round has finished and nobody refers to the elements.
+  absl::Status Await();
 
   CallLoop* const loop_;
   const std::shared_ptr<Round> round_;

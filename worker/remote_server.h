@@ -25,8 +25,8 @@ namespace torchps {
 // One parameter server as one slot sees it: where it is, whether and in which of its lives it has
 // been greeted, how patient to be with it.
 //
-// Everything happens on the CallLoop's thread, but for Renew(), which may be called from any
-// thread, and start_clock() and slot_steps(), which may be asked for between rounds.
+// Everything happens on the thread that drives the CallLoop, but for Renew(), which may be called
+// from any thread, and start_clock() and slot_steps(), which may be asked for between rounds.
 class RemoteServer {
  public:
   // `hello` is what the server is greeted with; its server_index is filled in here. An offer of

@@ -213,7 +213,8 @@ absl::Status Trainer::TrainStep(absl::Span<const int64_t> samples) {
     ++nonfinite_in_a_row_;
     return absl::OkStatus();
   }
-  push_->AllReady();
+  // What follows waits, for this push or for the next pull.
+  push_->AllReady(CallLoop::Urgency::kSoon);
   pushed_ = *gradient;
   backward_time_ = Blend(backward_time_, options_.clock->Now() - transfers_since_);
   return absl::OkStatus();

@@ -197,6 +197,9 @@ absl::StatusOr<Pusher> TorchpsStage::MakePusher(ParameterClient::Options options
 }
 
 absl::Status TorchpsStage::PushAs(Step step) {
+  if (pushers_.size() == 1) {
+    return client().Push(step, /*weight=*/1, pushers_.front().gradient, /*averaged=*/{}).status();
+  }
   std::vector<std::unique_ptr<PendingPush>> pushes;
   for (const Pusher& pusher : pushers_) {
     pushes.push_back(pusher.client->BeginPush(step, /*weight=*/1, pusher.gradient,
