@@ -184,12 +184,14 @@ void ChildProcess::ReadLines(Pipe& pipe, Stream stream, const LineSink& sink) {
 
 void ChildProcess::AskToStop() {
   if (exited_) return;
+  // First: it takes back every stop that a debugger asks for, and LeakSanitizer, which stops all
+  // threads of a process that ends, waits for ever where this comes in between.
+  kill(pid_, SIGCONT);
   if (options_.stop_by_stdin) {
     stdin_.Reset(-1);
   } else {
     kill(pid_, SIGTERM);
   }
-  kill(pid_, SIGCONT);
 }
 
 void ChildProcess::Signal(int number) {
