@@ -46,10 +46,9 @@ class GracefulStopTest : public ::testing::TestWithParam<bool> {
   void StartWorkers() {
     workers_.clear();
     for (SlotId slot = 0; slot < NemesisJob::kSlots; ++slot) {
-      // No checkpoint comes by its time but the first.
       workers_.push_back(std::make_unique<Program>(
           std::vector<std::string>{"tests/fault/nemesis_worker", absl::StrJoin(addresses_, ","),
-                                   absl::StrCat(slot), JournalOf(slot), "CHECKPOINT", "3600"}));
+                                   absl::StrCat(slot), JournalOf(slot), "CHECKPOINT", "calm"}));
     }
   }
   void AwaitSteps(int64_t steps) {

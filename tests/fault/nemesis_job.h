@@ -26,7 +26,10 @@ struct NemesisJob {
   ModelLayout layout;
   BlockMap map;
 
-  static NemesisJob Create(DurabilitySpec::Level level, double checkpoint_seconds = 0.5);
+  // What comes by its time: checkpoints twice a second and the end of a killed worker's lease after
+  // one; or neither within a test, however busy the machine is.
+  enum class Pace { kHurried, kCalm };
+  static NemesisJob Create(DurabilitySpec::Level level, Pace pace = Pace::kHurried);
 
   // Of a block, the gradient named (slot, step).
   static std::vector<float> Gradient(SlotId slot, Step step);

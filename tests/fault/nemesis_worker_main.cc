@@ -1,6 +1,6 @@
-// nemesis_worker SERVERS SLOT JOURNAL LEVEL [CHECKPOINT_SECONDS]: pushes counters
-// (tests/fault/nemesis_job.h) at all servers until SIGTERM, by Protobuf's own stubs, and writes
-// down what happens before it goes on.
+// nemesis_worker SERVERS SLOT JOURNAL LEVEL [calm]: pushes counters (tests/fault/nemesis_job.h) at
+// all servers until SIGTERM, by Protobuf's own stubs, and writes down what happens before it goes
+// on.
 
 #include <unistd.h>
 
@@ -17,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "common/clock.h"
 #include "common/exit_codes.h"
@@ -260,21 +261,21 @@ absl::Status Work(const std::vector<std::string>& addresses, SlotId slot,
 int Main(int argc, char** argv) {
   DurabilitySpec::Level level;
   SlotId slot = 0;
-  double checkpoint_seconds = 0.5;
   if (argc < 5 || argc > 6 || !absl::SimpleAtoi(argv[2], &slot) ||
       !DurabilitySpec::Level_Parse(argv[4], &level) ||
-      (argc == 6 && !absl::SimpleAtod(argv[5], &checkpoint_seconds))) {
-    Say("usage: nemesis_worker SERVERS SLOT JOURNAL LEVEL [CHECKPOINT_SECONDS]");
+      (argc == 6 && argv[5] != absl::string_view("calm"))) {
+    Say("usage: nemesis_worker SERVERS SLOT JOURNAL LEVEL [calm]");
     return static_cast<int>(ExitCode::kUsage);
   }
+  const auto pace = argc == 6 ? NemesisJob::Pace::kCalm : NemesisJob::Pace::kHurried;
   StopSignal signals;
   signals.WatchStandardInput();
   PrepareGrpcProcess();
   StopLatch stop;
   absl::Status result;
   std::thread trainer([&] {
-    result = Work(absl::StrSplit(argv[1], ','), slot, argv[3],
-                  NemesisJob::Create(level, checkpoint_seconds), &stop);
+    result =
+        Work(absl::StrSplit(argv[1], ','), slot, argv[3], NemesisJob::Create(level, pace), &stop);
     signals.Request("finished");
   });
   stop.Stop(signals.Wait());
