@@ -104,7 +104,7 @@ class Plan:
 
     def _over_tcp(self, size):
         """One worker and one server, next to raw TCP and gloo, which go the same way."""
-        for case in ("raw_tcp", "raw_tcp_answered"):
+        for case in ("raw_tcp", "raw_tcp_answered", "raw_tcp_applied"):
             self._drive(case, "raw_tcp", size=size)
         self._directions(size, "tcp")
         if size in (MIB, *LARGE):

@@ -4,12 +4,13 @@ import os
 
 from sizes import size_name
 
-COLUMNS = {"raw_tcp": "raw TCP", "raw_tcp_answered": "raw TCP, answered", "memcpy": "memcpy",
+COLUMNS = {"raw_tcp": "raw TCP", "raw_tcp_answered": "raw TCP, answered",
+           "raw_tcp_applied": "raw TCP, applied", "memcpy": "memcpy",
            "in_process_apply": "apply in-process",
            "shared_memory_copy": "shared-memory copy", "gloo_all_reduce": "gloo all_reduce",
            "push": "push", "push_apply": "push with apply", "pull": "pull",
            "push_pull": "push + pull"}
-YARDSTICKS = {"tcp": ("raw_tcp", "raw_tcp_answered", "gloo_all_reduce"),
+YARDSTICKS = {"tcp": ("raw_tcp", "raw_tcp_answered", "raw_tcp_applied", "gloo_all_reduce"),
               "shm": ("raw_tcp", "memcpy", "in_process_apply", "shared_memory_copy"),
               "tls": ("raw_tcp",)}
 PRODUCT = ("push", "push_apply", "pull", "push_pull")

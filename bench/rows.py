@@ -36,11 +36,16 @@ def each_repetition(samples, field):
     return [values.get(repetition) for repetition in range(max(values) + 1)]
 
 
-def ratio(row, other, field="gbps"):
-    """Median of the ratios of those repetitions that both rows have; None if there is none."""
+def ratios(row, other, field="gbps"):
+    """One for each repetition that both rows have."""
     pairs = zip(row.get(f"{field}_each", []), other.get(f"{field}_each", []))
-    ratios = [mine / theirs for mine, theirs in pairs if mine is not None and theirs]
-    return statistics.median(ratios) if ratios else None
+    return [mine / theirs for mine, theirs in pairs if mine is not None and theirs]
+
+
+def ratio(row, other, field="gbps"):
+    """Their median; None if there is none."""
+    each = ratios(row, other, field)
+    return statistics.median(each) if each else None
 
 
 def aggregate(samples):

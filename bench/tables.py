@@ -65,7 +65,8 @@ def sizes(rows, transport, yardsticks):
 def processor_time(rows):
     def cpu(row):
         return show(row, "cpu_s_per_gb", "{:.2f}")
-    columns = [("raw TCP", {"case": "raw_tcp", "workers": 1, "variant": ""}, cpu)]
+    columns = [(name, {"case": case, "workers": 1, "variant": ""}, cpu)
+               for name, case in (("raw TCP", "raw_tcp"), ("raw TCP, applied", "raw_tcp_applied"))]
     columns += [(f"{name}, {transport}", {**PLAIN, "case": case, "transport": transport}, cpu)
                 for transport in ("tcp", "shm") for name, case in PRODUCT[1:]]
     return matrix("Processor seconds per GB, all processes", rows, "size", size_name, columns)
@@ -162,7 +163,8 @@ def kernels(rows):
 
 
 def summary(rows):
-    raw = (("raw TCP", "raw_tcp"), ("raw TCP, answered", "raw_tcp_answered"))
+    raw = (("raw TCP", "raw_tcp"), ("raw TCP, answered", "raw_tcp_answered"),
+           ("raw TCP, applied", "raw_tcp_applied"))
     memories = (("memcpy", "memcpy"), ("apply in-process", "in_process_apply"),
                 ("shared-memory copy", "shared_memory_copy"))
     return "".join([

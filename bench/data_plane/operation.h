@@ -39,7 +39,7 @@ struct Place {
 
 // memcpy, in_process_apply.
 absl::StatusOr<std::unique_ptr<Stage>> MakeMemoryStage(const Scenario& scenario);
-// raw_tcp, raw_tcp_answered.
+// raw_tcp, raw_tcp_answered, raw_tcp_applied.
 absl::StatusOr<std::unique_ptr<Stage>> MakeTcpStage(const Scenario& scenario, const Place& place);
 // shared_memory_copy.
 absl::StatusOr<std::unique_ptr<Stage>> MakeSharedCopyStage(const Scenario& scenario,

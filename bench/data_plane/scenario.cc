@@ -11,6 +11,7 @@ constexpr Case kCases[] = {
     {"in_process_apply", Cast::kAlone, 1},
     {"raw_tcp", Cast::kPlainPeer, 1},
     {"raw_tcp_answered", Cast::kPlainPeer, 1},
+    {"raw_tcp_applied", Cast::kPlainPeer, 1},
     {"shared_memory_copy", Cast::kPlainPeer, 1},
     {"ping", Cast::kTorchpsServer, 0},
     {"push", Cast::kTorchpsServer, 1, /*overlaps=*/true},

@@ -1,9 +1,11 @@
-// raw_tcp and raw_tcp_answered: what two processes with plain sockets reach, for everything else to
-// be compared with.
+// raw_tcp, raw_tcp_answered and raw_tcp_applied: what two processes with plain sockets reach, for
+// everything else to be compared with.
 //
 // The sender writes its message in pieces of 1 MiB from a buffer as large as the message; the
 // receiver reads into a buffer of 1 MiB that it uses again and again. raw_tcp just writes on;
-// raw_tcp_answered waits after each message for one byte that says that all of it has come.
+// raw_tcp_answered waits after each message for one byte that says that all of it has come. In
+// raw_tcp_applied that byte says that the message has been applied: whenever its buffer is full the
+// receiver looks through it for numbers that are not finite and applies it, as a server does.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -14,14 +16,18 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "bench/data_plane/local_model.h"
 #include "bench/data_plane/numbers.h"
 #include "bench/data_plane/operation.h"
 #include "bench/data_plane/tcp.h"
+#include "common/finite_check.h"
 
 namespace torchps {
 namespace {
@@ -32,6 +38,8 @@ constexpr char kCongestionControl[] = "cubic";
 // The first byte of a connection.
 constexpr char kStreams = 's';
 constexpr char kAwaitsAnswers = 'a';
+constexpr char kApplied = 'm';
+constexpr char kAnswer = '!';
 
 absl::Status SystemError(absl::string_view what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
@@ -70,7 +78,17 @@ class Socket {
     return absl::OkStatus();
   }
 
+  absl::Status AwaitAnswer() {
+    char answer;
+    size_t got;
+    if (!ReadSome(&answer, 1, &got)) return SystemError("a message was not answered");
+    return absl::OkStatus();
+  }
+
   // False at the end of the connection.
+  bool ReadAll(char* data, size_t bytes) {
+    return recv(fd_, data, bytes, MSG_WAITALL) == static_cast<ssize_t>(bytes);
+  }
   bool ReadSome(char* data, size_t bytes, size_t* got) {
     const ssize_t read = recv(fd_, data, bytes, 0);
     if (read <= 0) return false;
@@ -90,11 +108,7 @@ class SendMessage final : public Operation {
   absl::Status Run() override {
     const absl::Status written = socket_.Write(reinterpret_cast<const char*>(message_->data()),
                                                message_->size() * sizeof(float));
-    if (!written.ok() || !awaits_answers_) return written;
-    char answer;
-    size_t got;
-    if (!socket_.ReadSome(&answer, 1, &got)) return SystemError("a message was not answered");
-    return absl::OkStatus();
+    return written.ok() && awaits_answers_ ? socket_.AwaitAnswer() : written;
   }
 
  private:
@@ -115,10 +129,15 @@ class TcpStage final : public Stage {
     if (connect(socket.fd(), reinterpret_cast<const sockaddr*>(&peer_), sizeof(peer_)) != 0) {
       return SystemError("cannot connect to the raw TCP peer");
     }
-    const bool awaits_answers = name == "raw_tcp_answered";
-    const char kind = awaits_answers ? kAwaitsAnswers : kStreams;
+    const char kind = name == "raw_tcp_applied"    ? kApplied
+                      : name == "raw_tcp_answered" ? kAwaitsAnswers
+                                                   : kStreams;
     if (absl::Status said = socket.Write(&kind, 1); !said.ok()) return said;
-    return std::make_unique<SendMessage>(std::move(socket), awaits_answers, &message_);
+    if (kind == kApplied) {
+      // Its model is there.
+      if (absl::Status ready = socket.AwaitAnswer(); !ready.ok()) return ready;
+    }
+    return std::make_unique<SendMessage>(std::move(socket), kind != kStreams, &message_);
   }
 
  private:
@@ -126,19 +145,43 @@ class TcpStage final : public Stage {
   const std::vector<float> message_;
 };
 
-// One connection, until its end.
-void Receive(Socket socket, size_t message_bytes) {
+// To the end of the connection, or of what can be applied.
+void Apply(Socket& socket, LocalModel& model) {
+  std::vector<float> block(LocalModel::kBlockElements);
+  while (socket.Write(&kAnswer, 1).ok()) {
+    for (int64_t begin = 0; begin < model.elements(); begin += LocalModel::kBlockElements) {
+      const absl::Span<float> gradient(block.data(), model.BlockElements(begin));
+      if (!socket.ReadAll(reinterpret_cast<char*>(gradient.data()),
+                          gradient.size() * sizeof(float)) ||
+          FirstNonFinite(gradient) >= 0) {
+        return;
+      }
+      model.ApplyBlock(begin, gradient.data());
+    }
+    model.EndStep();
+  }
+}
+
+void ThrowAway(Socket& socket, size_t message_bytes, bool answers) {
   std::vector<char> buffer(kPieceBytes);
-  char kind = 0;
   size_t got = 0;
-  if (!socket.ReadSome(&kind, 1, &got)) return;
   size_t of_message = 0;
   while (socket.ReadSome(buffer.data(), buffer.size(), &got)) {
     of_message += got;
     for (; of_message >= message_bytes; of_message -= message_bytes) {
-      if (kind == kAwaitsAnswers && !socket.Write("!", 1).ok()) return;
+      if (answers && !socket.Write(&kAnswer, 1).ok()) return;
     }
   }
+}
+
+// One connection, until its end.
+void Receive(Socket socket, const Scenario& scenario) {
+  char kind = 0;
+  if (!socket.ReadAll(&kind, 1)) return;
+  if (kind != kApplied) return ThrowAway(socket, scenario.bytes, kind == kAwaitsAnswers);
+  const absl::StatusOr<std::unique_ptr<LocalModel>> model = LocalModel::Create(scenario);
+  if (model.ok()) return Apply(socket, **model);
+  std::fprintf(stderr, "data_plane: %s\n", std::string(model.status().message()).c_str());
 }
 
 absl::StatusOr<sockaddr_in> Address(const std::string& host, const std::string& port) {
@@ -177,12 +220,12 @@ absl::Status ServeTcp(const Scenario& scenario, const std::string& listen_host) 
     return SystemError("cannot listen");
   }
   // The threads end with the process.
-  std::thread([&listener, bytes = scenario.bytes] {
+  std::thread([&listener, &scenario] {
     for (;;) {
       Socket socket(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
       if (socket.fd() < 0) return;
       socket.Tune();
-      std::thread(Receive, std::move(socket), bytes).detach();
+      std::thread(Receive, std::move(socket), std::cref(scenario)).detach();
     }
   }).detach();
   std::printf("peer ready address=%s:%d\n", listen_host.c_str(), ntohs(address.sin_port));

@@ -90,11 +90,20 @@ TEST(DataPlaneTest, WhatCannotBeInFlightIsRefused) {
 }
 
 TEST(DataPlaneTest, YardsticksNeedNoServer) {
-  for (const std::string name :
-       {"raw_tcp", "raw_tcp_answered", "shared_memory_copy", "memcpy", "in_process_apply"}) {
+  for (const std::string name : {"raw_tcp", "raw_tcp_answered", "raw_tcp_applied",
+                                 "shared_memory_copy", "memcpy", "in_process_apply"}) {
     const auto rows = Rows({"--case=" + name, "--repetitions=1", "--size=4096"});
     ASSERT_EQ(rows.size(), 1u) << name;
     EXPECT_GT(rows.front()["gbps"], 0) << name;
+  }
+}
+
+TEST(DataPlaneTest, AnOptimizerThatIsNoneIsRefusedByWhoeverApplies) {
+  for (const std::string name : {"raw_tcp_applied", "in_process_apply"}) {
+    Program program({"bench/data_plane/data_plane", "--case=" + name, "--size=4096",
+                     "--optimizer=gradient descent"});
+    EXPECT_EQ(program.AwaitExit(), 1) << name;
+    EXPECT_THAT(program.error(), Contains(HasSubstr("--optimizer is no OptimizerSpec"))) << name;
   }
 }
 

@@ -139,6 +139,25 @@ class VerdictTest(unittest.TestCase):
             samples = [sample("raw_tcp", 0, 10.0), sample("push", 0, gbps)]
             self.assertIs(self.bar(samples, "push 16 MiB: of raw TCP").met, met)
 
+    def test_beside_a_figure_stand_its_lowest_and_its_highest_repetition(self):
+        samples = [sample("raw_tcp", i, 10.0) for i in range(3)]
+        samples += [sample("push", i, gbps) for i, gbps in enumerate([8.0, 6.0, 7.5])]
+        bar = self.bar(samples, "push 16 MiB: of raw TCP")
+        self.assertEqual((bar.figure, bar.range), (0.75, "0.60 to 0.80"))
+        self.assertEqual(self.bar(samples[:1] + samples[3:4], bar.what).range, "")
+
+    def test_plain_sockets_that_apply_stand_between_raw_tcp_and_a_push(self):
+        samples = [sample("raw_tcp", 0, 10.0, cpu_s_per_gb=0.2),
+                   sample("raw_tcp_applied", 0, 8.0, cpu_s_per_gb=0.3),
+                   sample("push_apply", 0, 6.0, cpu_s_per_gb=0.45)]
+        for what, figure in (("raw TCP that applies 16 MiB: of raw TCP", 0.8),
+                             ("raw TCP that applies 16 MiB: CPU s/GB by that of raw TCP", 1.5),
+                             ("push_apply 16 MiB: of raw TCP that applies", 0.75),
+                             ("push_apply 16 MiB: CPU s/GB by that of raw TCP that applies", 1.5)):
+            bar = self.bar(samples, what)
+            self.assertAlmostEqual(bar.figure, figure)
+            self.assertEqual(bar.word, "stated")
+
     def test_every_bar_compares_within_one_repetition(self):
         # Ten times slower in the repetitions that make the median.
         speeds = list(enumerate([10.0, 1.0, 1.0]))
