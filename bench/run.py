@@ -60,6 +60,10 @@ class Run:
         self.repeats_left = len(plan.units) * options.repetitions // 4
 
     def all(self):
+        # While no other unit's processes hold memory.
+        for unit in self.plan.units:
+            if unit.once:
+                self._one(unit, 0)
         begin = time.monotonic()
         for unit in self.plan.units:
             if unit.start:
@@ -69,7 +73,7 @@ class Run:
         for repetition in range(self.options.repetitions):
             begin = time.monotonic()
             for unit in self.plan.units:
-                if unit.label not in self.skipped and not (unit.once and repetition):
+                if unit.label not in self.skipped and not unit.once:
                     self._one(unit, repetition)
             print(f"repetition {repetition + 1} of {self.options.repetitions}: "
                   f"{time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
