@@ -102,14 +102,12 @@ def tcp(rows):
 def applied_without_us(rows):
     """How much of the way from raw TCP to a push that is applied plain sockets would go as well."""
     for size in (MIB, *LARGE):
-        raw = rows.find("raw_tcp", size=size)
-        plain = rows.find("raw_tcp_applied", size=size)
-        push = rows.find("push_apply", size=size)
-        for what, row, other in (("raw TCP that applies", plain, raw),
-                                 ("push_apply", push, plain)):
-            than = "raw TCP" if other is raw else "raw TCP that applies"
-            yield Bar(1, f"{what} {size_name(size)}: of {than}", ratios(row, other))
-            yield Bar(1, f"{what} {size_name(size)}: CPU s/GB by that of {than}",
+        steps = [("raw TCP", "raw_tcp"), ("raw TCP that applies", "raw_tcp_applied"),
+                 ("push_apply", "push_apply")]
+        for (before, other_case), (what, case) in zip(steps, steps[1:]):
+            row, other = rows.find(case, size=size), rows.find(other_case, size=size)
+            yield Bar(1, f"{what} {size_name(size)}: of {before}", ratios(row, other))
+            yield Bar(1, f"{what} {size_name(size)}: CPU s/GB by that of {before}",
                       ratios(row, other, "cpu_s_per_gb"))
 
 
