@@ -35,11 +35,22 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> ParameterClient::Create(Options
   return std::unique_ptr<ParameterClient>(new ParameterClient(std::move(options)));
 }
 
+std::unique_ptr<CallLoop> ParameterClient::MakeLoop(const ModelLayout& layout, const Clock* clock,
+                                                    StopLatch* stop) {
+  CallLoop::Options options;
+  options.clock = clock;
+  options.stop = stop;
+  options.ask_for = TimeToAsk(layout);
+  return std::make_unique<CallLoop>(options);
+}
+
 ParameterClient::ParameterClient(Options options)
     : options_(std::move(options)),
       books_(options_.block_map.blocks().size(), options_.on_rolled_back),
       versions_(options_.block_map.blocks().size()),
-      loop_({options_.clock, options_.stop, TimeToAsk(options_.layout)}) {
+      own_loop_(options_.loop == nullptr ? MakeLoop(options_.layout, options_.clock, options_.stop)
+                                         : nullptr),
+      loop_(options_.loop == nullptr ? own_loop_.get() : options_.loop) {
   HelloRequest hello;
   hello.set_protocol_version(kProtocolVersion);
   *hello.mutable_job() = options_.job;
@@ -150,7 +161,7 @@ std::unique_ptr<PendingPush> ParameterClient::BeginPush(Step step, int64_t weigh
                 static_cast<int64_t>(averaged.size()) == options_.layout.averaged_size(),
             "a push of another length than the layout's");
   PendingPush::Options push;
-  push.loop = &loop_;
+  push.loop = loop_;
   push.clock = options_.clock;
   push.stop = options_.stop;
   push.block_map = &options_.block_map;
@@ -182,7 +193,7 @@ std::unique_ptr<PendingPull> ParameterClient::BeginPull(Step clock, PullKind kin
   TPS_CHECK(static_cast<int64_t>(values.size()) == options_.layout.size(),
             "a pull into a vector of another length than the layout's");
   PendingPull::Options pull;
-  pull.loop = &loop_;
+  pull.loop = loop_;
   pull.clock = options_.clock;
   pull.stop = options_.stop;
   pull.block_map = &options_.block_map;
@@ -235,8 +246,8 @@ absl::Status ParameterClient::CallAll(const std::vector<RemoteServer*>& servers,
                                       PlainRound::Make make, CallRound::Rules rules) {
   const auto round =
       std::make_shared<PlainRound>(options_.clock, options_.stop, rules, servers, std::move(make));
-  loop_.Begin(round, CallLoop::Urgency::kSoon);
-  return loop_.Await(*round);
+  loop_->Begin(round, CallLoop::Urgency::kSoon);
+  return loop_->Await(*round);
 }
 
 }  // namespace torchps

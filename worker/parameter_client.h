@@ -82,9 +82,19 @@ class ParameterClient {
     // Borrowed.
     const Clock* clock = nullptr;
     StopLatch* stop = nullptr;
+    // What makes the calls. One thread that holds several slots gives their clients one loop
+    // (MakeLoop): pushes of several threads over one connection get into each other's way
+    // (docs/threads.md). Null: the client makes its own. Borrowed, and outlives the client.
+    CallLoop* loop = nullptr;
   };
 
   static absl::StatusOr<std::unique_ptr<ParameterClient>> Create(Options options);
+
+  // A loop for clients of this layout, of which one thread makes all calls. Borrows clock and
+  // latch.
+  static std::unique_ptr<CallLoop> MakeLoop(const ModelLayout& layout, const Clock* clock,
+                                            StopLatch* stop);
+
   ParameterClient(const ParameterClient&) = delete;
   ParameterClient& operator=(const ParameterClient&) = delete;
 
@@ -158,8 +168,9 @@ class ParameterClient {
   // Null where gradients travel as they are.
   std::unique_ptr<ErrorFeedback> error_feedback_;
   bool has_greeted_ = false;
-  // Its thread uses all of the above, so it ends first.
-  CallLoop loop_;
+  // Null where the loop is shared. Its thread uses all of the above, so it ends first.
+  const std::unique_ptr<CallLoop> own_loop_;
+  CallLoop* const loop_;
 };
 
 }  // namespace torchps

@@ -115,6 +115,8 @@ class TorchpsStage final : public Stage {
   StopLatch stop_;
   // The gradient lies in the segment where it is to be shared.
   std::unique_ptr<PushSegment> segment_;
+  // Makes the calls of all slots.
+  std::unique_ptr<CallLoop> loop_;
   std::vector<Pusher> pushers_;
   std::vector<float> values_;
   std::unique_ptr<ParameterService::Stub> stub_;  // of server 0, on the client's channel
@@ -155,6 +157,8 @@ absl::Status TorchpsStage::Join(const Scenario& scenario, const Place& place) {
   options.incarnation = 1;
   options.clock = &clock_;
   options.stop = &stop_;
+  loop_ = ParameterClient::MakeLoop(*layout, &clock_, &stop_);
+  options.loop = loop_.get();
   const SlotId first_slot = place.slot * scenario.in_flight;
   for (SlotId slot = first_slot; slot < first_slot + scenario.in_flight; ++slot) {
     absl::StatusOr<Pusher> pusher = MakePusher(options, slot);
@@ -204,7 +208,7 @@ absl::Status TorchpsStage::PushAs(Step step) {
   for (const Pusher& pusher : pushers_) {
     pushes.push_back(pusher.client->BeginPush(step, /*weight=*/1, pusher.gradient,
                                               /*averaged=*/{}, /*check_finite=*/false));
-    pushes.back()->AllReady();
+    pushes.back()->AllReady(CallLoop::Urgency::kSoon);
   }
   for (const std::unique_ptr<PendingPush>& push : pushes) {
     if (const auto pushed = push->Finish(); !pushed.ok()) return pushed.status();

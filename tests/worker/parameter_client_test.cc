@@ -58,13 +58,14 @@ class ParameterClientTest : public ::testing::Test {
     options.job = job_;
     options.job.set_name("the job");
     options.job_id = 77;
-    options.slot = 3;
+    options.slot = slot_;
     options.incarnation = 5;
     options.patience = patience;
     options.residuals = residuals_;
     options.say = [this](const std::string& line) { said_.push_back(line); };
     options.clock = &clock_;
     options.stop = &stop_;
+    options.loop = loop_.get();
     auto client = ParameterClient::Create(std::move(options));
     EXPECT_TRUE(client.ok()) << client.status();
     return *std::move(client);
@@ -91,6 +92,9 @@ class ParameterClientTest : public ::testing::Test {
   std::vector<float> values_;
   std::vector<std::string> said_;
   ResidualStore* residuals_ = nullptr;
+  SlotId slot_ = 3;
+  // Null: each client has its own.
+  std::unique_ptr<CallLoop> loop_;
 };
 
 TEST_F(ParameterClientTest, HelloTellsEachServerItsPlaceAndStartsAtTheLargestClock) {
@@ -202,6 +206,30 @@ TEST_F(ParameterClientTest, APushGoesOnWhileAPullWaits) {
   EXPECT_EQ(servers_[1]->pushes()[0].frames[0].base_version(), 0);
   EXPECT_EQ(servers_[1]->pushes()[1].frames[0].base_version(), 101);
   EXPECT_TRUE(servers_[1]->pulls()[0].ahead());
+}
+
+TEST_F(ParameterClientTest, WhatAClientHasUnderWayOutlivesAnotherOneOfTheSameLoop) {
+  loop_ = ParameterClient::MakeLoop(layout_, &clock_, &stop_);
+  const auto client = MakeClient();
+  slot_ = 4;
+  auto other = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  ASSERT_TRUE(other->Hello().ok());
+  servers_[0]->HoldPulls(true);
+  const auto pull = client->BeginPull(1, PullKind::kAhead, absl::MakeSpan(values_));
+  const auto push = client->BeginPush(1, /*weight=*/32, gradients_, averaged_, false);
+  push->BlockReady(0);
+  const auto pushed_by_other = Push(*other, 1);
+  ASSERT_TRUE(pushed_by_other.ok()) << pushed_by_other.status();
+  EXPECT_EQ(servers_[1]->pushes()[0].frames[0].slot(), 4);
+  other.reset();
+  servers_[0]->HoldPulls(false);
+  push->AllReady(CallLoop::Urgency::kSoon);
+  const auto pushed = push->Finish();
+  ASSERT_TRUE(pushed.ok()) << pushed.status();
+  EXPECT_EQ(servers_[1]->pushes()[1].frames[0].slot(), 3);
+  ASSERT_TRUE(pull->Finish().ok());
+  EXPECT_THAT(values_, ::testing::ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3));
 }
 
 TEST_F(ParameterClientTest, APullThatIsNotDueBeginsWhenItIsWaitedFor) {
