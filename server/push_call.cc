@@ -64,8 +64,10 @@ void PushCall::OnArrived(bool ok) {
 }
 
 void PushCall::AskForPlace() {
-  const bool may_read = places_->Ask(&stint_, frame_bytes_, context_.peer(),
-                                     [call = shared_from_this()] { call->AskForRoom(); });
+  const auto blocks_to_come = static_cast<int64_t>(name_.block_count - blocks_);
+  const bool may_read =
+      places_->Ask(&stint_, frame_bytes_, blocks_to_come * frame_bytes_, context_.peer(),
+                   [call = shared_from_this()] { call->AskForRoom(); });
   if (may_read) AskForRoom();
 }
 

@@ -9,6 +9,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/ask.h"
 #include "common/loopback_sockets.h"
 #include "proto/frame_codec.h"
 #include "proto/next_event.h"
@@ -270,8 +271,9 @@ CompletionTag* Server::AwaitTask(bool* ok) {
 }
 
 grpc::CompletionQueue::NextStatus Server::AwaitEvent(void** tag, bool* ok) {
+  const Meanwhile meanwhile = places_.reads_long() ? Meanwhile::kNap : Meanwhile::kYield;
   const auto await = [&](absl::Duration ask_for, absl::Time deadline) {
-    return NextEvent(queue_.get(), ask_for, deadline, tag, ok);
+    return NextEvent(queue_.get(), ask_for, deadline, tag, ok, meanwhile);
   };
   const absl::Time past = absl::UnixEpoch();
   asked_ = steady_clock_.Now();

@@ -15,12 +15,14 @@ void Run(const std::vector<ReadPlaces::Continuation>& served) {
 
 }  // namespace
 
-bool ReadPlaces::Ask(Stint* stint, int64_t bytes, const std::string& connection, Continuation go) {
+bool ReadPlaces::Ask(Stint* stint, int64_t bytes, int64_t to_come_bytes,
+                     const std::string& connection, Continuation go) {
   std::vector<Continuation> served;
   bool may_read = true;
   {
     MutexLock lock(&mutex_);
     stint->connection = connection;
+    stint->to_come_bytes = to_come_bytes;
     if (stint->left_bytes > 0) {
       Continue(stint, bytes);
     } else {
@@ -67,6 +69,12 @@ void ReadPlaces::Leave(Stint* stint) {
 bool ReadPlaces::waits() const {
   MutexLock lock(&mutex_);
   return !line_.empty();
+}
+
+bool ReadPlaces::reads_long() const {
+  MutexLock lock(&mutex_);
+  return absl::c_any_of(holders_,
+                        [](const Stint* holder) { return holder->to_come_bytes >= kLongBytes; });
 }
 
 void ReadPlaces::PassOn(absl::Duration asked) {

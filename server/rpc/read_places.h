@@ -42,6 +42,8 @@ class ReadPlaces {
   static constexpr absl::Duration kPatience = absl::Milliseconds(8);
   // How long a stint may have a place: some six times what it takes on a loopback.
   static constexpr absl::Duration kLongestStint = absl::Milliseconds(32);
+  // Of so much to come nobody waits for a single part.
+  static constexpr int64_t kLongBytes = int64_t{4} << 20;
   // How long the thread that polls finds nothing before the first in line is read as well.
   static constexpr absl::Duration kIdle = absl::Milliseconds(1);
 
@@ -58,6 +60,8 @@ class ReadPlaces {
     bool has_place = false;
     // What remains of it, also to one that has lost its place.
     int64_t left_bytes = 0;
+    // What the stream brings until its end, with what it has asked for.
+    int64_t to_come_bytes = 0;
     // When it loses its place, if the frame that it has asked for is not here by then; infinite:
     // none is on its way.
     absl::Duration late = absl::InfiniteDuration();
@@ -67,10 +71,11 @@ class ReadPlaces {
   // `clock` outlives this.
   ReadPlaces(int places, const Clock* clock) : places_(places), clock_(clock) {}
 
-  // The stream is about to ask for a frame of at most `bytes`; `connection` names what it comes by.
-  // True: it may. False: it stands in line, and `go` runs when it may, perhaps before this returns.
-  // REQUIRES: it does not stand in line.
-  bool Ask(Stint* stint, int64_t bytes, const std::string& connection, Continuation go);
+  // The stream is about to ask for a frame of at most `bytes`, and brings `to_come_bytes` from
+  // there to its end; `connection` names what it comes by. True: it may. False: it stands in line,
+  // and `go` runs when it may, perhaps before this returns. REQUIRES: it does not stand in line.
+  bool Ask(Stint* stint, int64_t bytes, int64_t to_come_bytes, const std::string& connection,
+           Continuation go);
 
   // What it asked for is here.
   void Came(Stint* stint);
@@ -81,6 +86,9 @@ class ReadPlaces {
 
   // Somebody stands in line, so the thread that polls has to look after the line now and then.
   bool waits() const;
+
+  // Somebody who has a place brings kLongBytes or more: the thread that polls may take a nap.
+  bool reads_long() const;
 
   // Passes on the places of those who were late when the queue was last asked, at `asked`; what has
   // come since may still be in it.

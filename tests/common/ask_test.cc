@@ -3,6 +3,7 @@
 #include <atomic>
 #include <thread>
 
+#include "absl/time/clock.h"
 #include "gtest/gtest.h"
 
 namespace torchps {
@@ -23,8 +24,20 @@ TEST(AskForTest, HearsWhatAnotherThreadSays) {
   other.join();
 }
 
+TEST(AskForTest, AsksAgainAfterANap) {
+  if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "on one core nobody asks";
+  int asked = 0;
+  const absl::Time begin = absl::Now();
+  EXPECT_TRUE(AskFor(
+      absl::Hours(1), [&] { return ++asked == 5; }, Meanwhile::kNap));
+  EXPECT_EQ(asked, 5);
+  EXPECT_GE(absl::Now() - begin, 4 * kNap);
+}
+
 TEST(AskForTest, GivesUpInTime) {
   EXPECT_FALSE(AskFor(absl::Microseconds(10), [] { return false; }));
+  EXPECT_FALSE(AskFor(
+      absl::Microseconds(10), [] { return false; }, Meanwhile::kNap));
 }
 
 TEST(AskForTest, DoesNotAskWithoutTime) {

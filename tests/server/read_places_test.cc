@@ -28,8 +28,9 @@ class Stream {
   ~Stream() { places_->Leave(&stint_); }
 
   // Whether it may read now or has to wait.
-  bool Ask() {
-    const bool may_read = places_->Ask(&stint_, kFrame, connection_, [this] { reads_ = true; });
+  bool Ask(int64_t to_come = kFrame) {
+    const bool may_read =
+        places_->Ask(&stint_, kFrame, to_come, connection_, [this] { reads_ = true; });
     if (may_read) reads_ = true;
     return may_read;
   }
@@ -120,6 +121,23 @@ TEST_F(ReadPlacesTest, WhoLeavesTheLineIsNeverRead) {
   EXPECT_TRUE(third.reads());
 }
 
+TEST_F(ReadPlacesTest, TellsWhetherWhoIsReadHasMuchToCome) {
+  Stream& first = Add();
+  Stream& second = Add();
+  EXPECT_FALSE(places_.reads_long());
+  ASSERT_TRUE(first.Ask(ReadPlaces::kLongBytes));
+  EXPECT_TRUE(places_.reads_long());
+  ASSERT_FALSE(second.Ask(ReadPlaces::kLongBytes));
+  first.Come();
+  EXPECT_TRUE(places_.reads_long()) << "the next part of it is on its way";
+  ASSERT_TRUE(first.Ask(ReadPlaces::kLongBytes - kFrame));
+  EXPECT_FALSE(places_.reads_long()) << "its end is near, and the other one stands in line";
+  first.Leave();
+  EXPECT_TRUE(places_.reads_long());
+  second.Leave();
+  EXPECT_FALSE(places_.reads_long());
+}
+
 TEST_F(ReadPlacesTest, AStreamMayBeGivenUpByItsOwnContinuation) {
   Stream& first = Add();
   ASSERT_TRUE(first.Bring(1));
@@ -133,7 +151,7 @@ TEST_F(ReadPlacesTest, AStreamMayBeGivenUpByItsOwnContinuation) {
   auto call = std::make_shared<Call>(&places_);
   ReadPlaces::Stint* const stint = &call->stint;
   const std::weak_ptr<Call> alive = call;
-  ASSERT_FALSE(places_.Ask(stint, kFrame, "its own", [call] {}));
+  ASSERT_FALSE(places_.Ask(stint, kFrame, kFrame, "its own", [call] {}));
   call.reset();
   ASSERT_FALSE(alive.expired());
   places_.Leave(stint);
