@@ -67,7 +67,7 @@ class Server {
     // the allocator's share this keeps a server within 96 MiB beside its model, at blocks of 1 MiB
     // and 32 workers.
     int64_t receive_bytes = int64_t{16} << 20;
-    int64_t unread_bytes = int64_t{8} << 20;
+    int64_t unread_bytes = int64_t{4} << 20;
     int64_t send_bytes = int64_t{24} << 20;
     // The name of this life of the server, and what the names of job and incarnations are drawn
     // from: never 0, and never that of another life, or workers take that one for this one.
