@@ -23,14 +23,17 @@ MODELS = [("mlp", 64, 150, 20), ("convnet", 64, 40, 5), ("resnet18", 16, 4, 2),
 
 
 class Unit:
-    """One thing that a repetition measures. `groups`: names beside its case's that choose it."""
+    """One thing that a repetition measures. `groups`: names beside its case's that choose it.
+    `alone`: it needs so much memory that it is measured before any process is started; `once`: so
+    too, and in one repetition."""
 
-    def __init__(self, case, label, measure, groups=(), once=False, start=None):
+    def __init__(self, case, label, measure, groups=(), once=False, alone=False, start=None):
         self.case = case
         self.label = label
         self.measure = measure
         self.names = {case, *groups}
         self.once = once
+        self.alone = alone or once
         self.start = start  # what can be done before the first repetition
 
 
@@ -63,8 +66,8 @@ class Plan:
         self.sources.append(source)
         return source
 
-    def _add(self, case, label, measure, groups=(), once=False, start=None):
-        self.units.append(Unit(case, label, measure, groups, once, start))
+    def _add(self, case, label, measure, groups=(), **how):
+        self.units.append(Unit(case, label, measure, groups, **how))
 
     def _ensemble(self, cast, **scenario):
         """The one with these processes; cases that need the same share it."""
@@ -172,7 +175,7 @@ class Plan:
     def _kernels(self):
         kernels = self._own(Kernels(self.options.all))
         self._add("apply_kernel", "apply kernels",
-                  lambda: kernels.measure(self._kernel_seconds()), ["apply_kernels"])
+                  lambda: kernels.measure(self._kernel_seconds()), ["apply_kernels"], alone=True)
 
     def _link(self):
         """A repetition has three pushes at least: those of a float32 model take 0.14 s each."""

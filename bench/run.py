@@ -60,25 +60,27 @@ class Run:
         self.repeats_left = len(plan.units) * options.repetitions // 4
 
     def all(self):
-        # While no other unit's processes hold memory.
-        for unit in self.plan.units:
-            if unit.once:
-                self._one(unit, 0)
+        alone = [unit for unit in self.plan.units if unit.alone]
+        others = [unit for unit in self.plan.units if not unit.alone]
+        for unit in alone:
+            for repetition in range(1 if unit.once else self.options.repetitions):
+                self._one(unit, repetition)
         begin = time.monotonic()
-        for unit in self.plan.units:
+        for unit in others:
             if unit.start:
                 unit.start()
         print(f"all processes are ready: {time.monotonic() - begin:.0f} s", file=sys.stderr,
               flush=True)
         for repetition in range(self.options.repetitions):
             begin = time.monotonic()
-            for unit in self.plan.units:
-                if unit.label not in self.skipped and not unit.once:
-                    self._one(unit, repetition)
+            for unit in others:
+                self._one(unit, repetition)
             print(f"repetition {repetition + 1} of {self.options.repetitions}: "
                   f"{time.monotonic() - begin:.0f} s", file=sys.stderr, flush=True)
 
     def _one(self, unit, repetition):
+        if unit.label in self.skipped:
+            return
         for attempt in range(self.options.attempts):
             slowdown = self.probe.slowdown()
             try:

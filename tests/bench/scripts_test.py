@@ -39,11 +39,12 @@ class PlanTest(unittest.TestCase):
 class Measured:
     """Stands in for a unit, and for a plan that has no other; counts what is asked of it."""
 
-    def __init__(self, once=False):
+    def __init__(self, once=False, alone=False):
         self.units = [self]
         self.label = "counted"
         self.start = None
         self.once = once
+        self.alone = alone or once
         self.calls = 0
 
     def measure(self):
@@ -75,14 +76,15 @@ class RunTest(unittest.TestCase):
         unit, whole = self.run_all(throttled_for=0)
         self.assertEqual((unit.calls, whole.repeats), (8, 0))
 
-    def test_what_is_measured_once_comes_before_any_process_is_started(self):
-        first, other = Measured(once=True), Measured()
+    def test_what_is_measured_alone_comes_before_any_process_is_started(self):
+        once, alone, other = Measured(once=True), Measured(alone=True), Measured()
         started_after = []
-        other.start = lambda: started_after.append(first.calls)
-        other.units = [other, first]
+        other.start = lambda: started_after.append((once.calls, alone.calls))
+        other.units = [other, once, alone]
         whole = run.Run(other, argparse.Namespace(repetitions=3, attempts=1), SlowFor(0))
         whole.all()
-        self.assertEqual((first.calls, other.calls, started_after), (1, 3, [1]))
+        self.assertEqual((once.calls, alone.calls, other.calls), (1, 3, 3))
+        self.assertEqual(started_after, [(1, 3)])
 
     def test_what_was_throttled_before_or_after_is_done_again_and_left_out(self):
         # Of each attempt's two probes one is enough.
