@@ -8,7 +8,6 @@
 #include <thread>
 
 namespace torchps {
-
 namespace {
 
 void Nap() {
