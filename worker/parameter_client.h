@@ -51,7 +51,7 @@ namespace torchps {
 //   CANCELLED            Options::stop was stopped
 //
 // Thread-compatible: one thread, the trainer's, makes all calls; the network is the business of
-// whoever waits for one, and of the client's own thread otherwise (CallLoop). Renew() alone may be
+// whoever waits for one, and of the loop's own thread otherwise (CallLoop). Renew() alone may be
 // called from any one other thread at the same time. Owns no memory of the model: spans are
 // borrowed for the duration of a call, or of what BeginPull and BeginPush return, after which gRPC
 // holds no reference to them any more.

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <thread>
 
+#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/eventually.h"
@@ -206,6 +207,23 @@ TEST_F(ParameterClientTest, APushGoesOnWhileAPullWaits) {
   EXPECT_EQ(servers_[1]->pushes()[0].frames[0].base_version(), 0);
   EXPECT_EQ(servers_[1]->pushes()[1].frames[0].base_version(), 101);
   EXPECT_TRUE(servers_[1]->pulls()[0].ahead());
+}
+
+TEST_F(ParameterClientTest, AClientThatIsGivenALoopMakesItsCallsByThatOne) {
+  loop_ = ParameterClient::MakeLoop(layout_, &clock_, &stop_);
+  const auto client = MakeClient();
+  absl::Notification greeted, looked;
+  bool went_past_the_loop = false;
+  // While this runs the loop does nothing else, whoever drives it.
+  loop_->Post([&] {
+    went_past_the_loop = greeted.WaitForNotificationWithTimeout(absl::Milliseconds(100));
+    looked.Notify();
+  });
+  const auto start = client->Hello();
+  greeted.Notify();
+  looked.WaitForNotification();
+  EXPECT_TRUE(start.ok()) << start.status();
+  EXPECT_FALSE(went_past_the_loop);
 }
 
 TEST_F(ParameterClientTest, WhatAClientHasUnderWayOutlivesAnotherOneOfTheSameLoop) {
