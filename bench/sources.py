@@ -7,6 +7,7 @@ float32 payload per second. What could not be measured raises Skipped with one s
 
 import json
 import os
+import signal
 import subprocess
 import tempfile
 
@@ -25,8 +26,17 @@ class Talker:
 
     def __init__(self, command):
         self.errors = tempfile.TemporaryFile(mode="w+")
+        # In a process group of its own, with all that it starts, so that pause() reaches them and
+        # nobody else. If this program dies meanwhile, the kernel sends the group SIGHUP and SIGCONT.
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        stderr=self.errors, text=True)
+                                        stderr=self.errors, text=True, process_group=0)
+
+    def pause(self):
+        """It and all that it started stand still until resume()."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self):
+        self._signal(signal.SIGCONT)
 
     def say(self, line):
         try:
@@ -44,6 +54,7 @@ class Talker:
         raise Skipped(said[0] if said else "a program ended without a word")
 
     def close(self):
+        self.resume()
         self.process.stdin.close()
         try:
             self.process.wait(timeout=20)
@@ -51,9 +62,18 @@ class Talker:
             self.process.kill()
             self.process.wait()
 
+    def _signal(self, number):
+        try:
+            os.killpg(self.process.pid, number)
+        except ProcessLookupError:
+            pass  # hear() finds out why
+
 
 class Ensemble:
-    """One scenario of bench/data_plane: its servers and workers, kept until close()."""
+    """One scenario of bench/data_plane: its servers and workers, kept until close().
+
+    They stand still while nothing of them is measured: each process that idles wakes some ten times
+    a second for gRPC's timers, and a run has hundreds of them."""
 
     def __init__(self, size, workers=1, servers=1, transport="tcp", encoding="float32",
                  variant="", flags=()):
@@ -71,6 +91,7 @@ class Ensemble:
             self.talker = Talker([os.path.join(BIN, "bench/data_plane/data_plane"),
                                   "--interactive", f"--case={case}", *self.flags])
             self.talker.hear()
+            self.talker.pause()
         except Skipped as why:
             self.dead = str(why)
 
@@ -79,8 +100,10 @@ class Ensemble:
         if self.dead:
             raise Skipped(self.dead)
         try:
+            self.talker.resume()
             self.talker.say(f"{case} {seconds} {least}")
             sample = json.loads(self.talker.hear())
+            self.talker.pause()
         except Skipped as why:
             self.dead = str(why)
             raise

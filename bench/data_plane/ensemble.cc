@@ -83,11 +83,8 @@ absl::StatusOr<Measurement> Ensemble::Measure(const std::string& case_name, absl
         "case '", case_name, "' cannot have several in flight; push and push_apply can"));
   }
   int64_t most_resident_bytes = 0;
-  if (std::find(warm_.begin(), warm_.end(), case_name) == warm_.end()) {
-    const auto lines = Round(case_name, kWarmUp, kWarmUpLeast, &most_resident_bytes);
-    if (!lines.ok()) return lines.status();
-    warm_.push_back(case_name);
-  }
+  const auto warm_up = Round(case_name, kWarmUp, kWarmUpLeast, &most_resident_bytes);
+  if (!warm_up.ok()) return warm_up.status();
 
   Measurement result;
   most_resident_bytes = 0;

@@ -42,8 +42,8 @@ class Ensemble {
   // Starts all of them and waits until they are ready.
   static absl::StatusOr<std::unique_ptr<Ensemble>> Start(Options options);
 
-  // All workers at once repeat the case for `duration`, and `least` times at least. The first call
-  // for a case warms it up before it measures.
+  // All workers at once repeat the case, a little to warm up, since they may have stood still for
+  // minutes, and then for `duration`, and `least` times at least.
   absl::StatusOr<Measurement> Measure(const std::string& case_name, absl::Duration duration,
                                       int64_t least);
 
@@ -61,7 +61,6 @@ class Ensemble {
   const Options options_;
   std::vector<std::unique_ptr<Child>> servers_;
   std::vector<std::unique_ptr<Child>> workers_;
-  std::vector<std::string> warm_;
 };
 
 }  // namespace torchps

@@ -1,4 +1,5 @@
-"""In which order a run measures and what it does again; how samples become rows, rows verdicts."""
+"""In which order a run measures, what it does again and who stands still meanwhile; how samples
+become rows, rows verdicts."""
 
 import argparse
 import itertools
@@ -11,6 +12,7 @@ import plan  # noqa: E402  the path comes first
 import rows  # noqa: E402
 import run  # noqa: E402
 import sizes  # noqa: E402
+import sources  # noqa: E402
 import tables  # noqa: E402
 import verdict  # noqa: E402
 
@@ -34,6 +36,38 @@ class PlanTest(unittest.TestCase):
         found = [name for unit in whole.units for name in names if f" {name}" in unit.label]
         self.assertGreater(len(found), 50)
         self.assertEqual([size for size, _ in itertools.groupby(found)], names)
+
+
+class TalkerTest(unittest.TestCase):
+
+    def await_state(self, pid, state):
+        while True:
+            with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
+                if stat.read().rsplit(")", 1)[1].split()[0] == state:
+                    return
+
+    def test_who_pauses_stands_still_with_all_that_it_started_and_then_goes_on(self):
+        # With something to do after it, the shell waits for cat instead of becoming it.
+        talker = sources.Talker(["sh", "-c", "cat; true"])
+        talker.say("awake")
+        self.assertEqual(talker.hear(), "awake")
+        shell = talker.process.pid
+        with open(f"/proc/{shell}/task/{shell}/children", encoding="ascii") as children:
+            cat = int(children.read())
+        talker.pause()
+        self.await_state(shell, "T")
+        self.await_state(cat, "T")
+        talker.resume()
+        talker.say("awake again")
+        self.assertEqual(talker.hear(), "awake again")
+        talker.close()
+
+    def test_who_pauses_ends_by_itself_when_it_is_closed(self):
+        talker = sources.Talker(["cat"])
+        talker.pause()
+        self.await_state(talker.process.pid, "T")
+        talker.close()
+        self.assertEqual(talker.process.returncode, 0)
 
 
 class Measured:
