@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -24,6 +25,20 @@ namespace {
 
 // A line longer than this is handed over in pieces, so that a child cannot fill our memory.
 constexpr size_t kLongestLine = 64 * 1024;
+
+// What this process has in its environment, and of `defaults` what it has not.
+std::vector<char*> EnvironmentWith(const std::vector<std::string>& defaults) {
+  std::vector<char*> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) variables.push_back(*variable);
+  for (const std::string& variable : defaults) {
+    const std::string name = variable.substr(0, variable.find('='));
+    if (std::getenv(name.c_str()) == nullptr) {
+      variables.push_back(const_cast<char*>(variable.c_str()));
+    }
+  }
+  variables.push_back(nullptr);
+  return variables;
+}
 
 absl::Status CannotStart(const std::string& program, int error) {
   const std::string message = absl::StrCat("cannot start ", program, ": ", std::strerror(error));
@@ -123,8 +138,9 @@ absl::Status ChildProcess::Spawn() {
     arguments.push_back(const_cast<char*>(argument.c_str()));
   }
   arguments.push_back(nullptr);
-  const int failure =
-      posix_spawnp(&pid_, program.c_str(), &actions, &attributes, arguments.data(), environ);
+  const std::vector<char*> environment = EnvironmentWith(options_.environment);
+  const int failure = posix_spawnp(&pid_, program.c_str(), &actions, &attributes, arguments.data(),
+                                   environment.data());
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   if (failure != 0) {

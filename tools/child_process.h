@@ -32,6 +32,8 @@ class ChildProcess {
     // Ask it to stop by ending its standard input instead of by SIGTERM: for ssh, which would die
     // of the signal and leave the remote program's last words behind.
     bool stop_by_stdin = false;
+    // "NAME=value" for its environment, where psctl's own, which it inherits, has no such name.
+    std::vector<std::string> environment = {};
   };
 
   enum class Stream { kOut, kError };

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
@@ -71,6 +72,20 @@ TEST(ChildProcessTest, MoreOutputThanAPipeHoldsIsNotLost) {
   listener.ListenToTheEnd(*child);
   ASSERT_EQ(listener.out.size(), 50000u);
   EXPECT_EQ(listener.out.back(), "50000");
+}
+
+TEST(ChildProcessTest, AChildInheritsTheEnvironmentAndGetsWhatThatLacks) {
+  ASSERT_EQ(setenv("TORCHPS_TEST_INHERITED", "ours", 1), 0);
+  ASSERT_EQ(unsetenv("TORCHPS_TEST_LACKING"), 0);
+  ChildProcess::Options options;
+  options.command = {"sh", "-c", "echo $TORCHPS_TEST_INHERITED $TORCHPS_TEST_LACKING"};
+  options.name = "child";
+  options.environment = {"TORCHPS_TEST_INHERITED=theirs", "TORCHPS_TEST_LACKING=given"};
+  const auto child = ChildProcess::Start(options);
+  ASSERT_TRUE(child.ok()) << child.status();
+  Listener listener;
+  listener.ListenToTheEnd(**child);
+  EXPECT_EQ(listener.out, Lines{"ours given"});
 }
 
 TEST(ChildProcessTest, AnExitCodeOfOursIsSaidInWords) {

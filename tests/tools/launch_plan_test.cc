@@ -40,6 +40,15 @@ TEST(LaunchPlanTest, AWorkerGetsTheJobTheServersAndWhatWasPassedOn) {
              "--data=/data/mnist", "--device=cuda", "--dir=/state", "--threads=2", "--slow=8"}));
 }
 
+TEST(LaunchPlanTest, ThreadsOfAWorkerBesideItsServersSleepWhileTheyWaitForEachOther) {
+  LaunchOptions options = Options();
+  options.threads = 1;
+  EXPECT_EQ(WorkerProgram(options, 0, Place(), {"a:1"}).environment, Words());
+  options.threads = 2;
+  EXPECT_EQ(WorkerProgram(options, 0, Place(), {"a:1"}).environment,
+            (Words{"OMP_WAIT_POLICY=passive"}));
+}
+
 TEST(LaunchPlanTest, OnlyTheSlowedSlotIsSlowed) {
   LaunchOptions options = Options();
   options.slow = {{1, "8"}};
