@@ -31,8 +31,7 @@ constexpr absl::Duration kDrainTime = absl::Milliseconds(200);
 // Far more than a handshake takes, on a busy machine and over a slow link.
 constexpr int kHandshakeTimeoutMs = 10'000;
 
-// More brings nothing on a loopback, where the most is to be had; less is gRPC's own least.
-constexpr int64_t kMaxWindowBytes = int64_t{4} << 20;
+// gRPC's own least.
 constexpr int64_t kMinWindowBytes = int64_t{64} << 10;
 
 // So many share the windows until it is known how many there are.
@@ -295,7 +294,7 @@ void Server::ShareReceiveWindow() const {
   // More may join than the job waits for.
   const int workers =
       job == nullptr ? kWorkersBeforeJob : std::max(job->spec().workers(), job->live_slots());
-  SetReceiveWindow(std::clamp(options_.unread_bytes / workers, kMinWindowBytes, kMaxWindowBytes));
+  SetReceiveWindow(std::max(options_.unread_bytes / workers, kMinWindowBytes));
 }
 
 void Server::WatchLeases() {
