@@ -7,10 +7,36 @@
 Where none applies the target fails with the reason, and only what depends on it.
 """
 
+# What Debian's packages of @system have in /usr/include. A torch wheel brings some of it too, in other
+# versions (Protobuf's headers, so far). As files of the wheel these would come before Debian's, and our
+# code would be compiled against another version than the one it is linked with. torch's own headers
+# need none of it. tests/third_party looks whether anything has been left.
+_HEADERS_OF_DEBIAN = [
+    "absl",
+    "benchmark",
+    "curl",
+    "gmock",
+    "google",
+    "grpc",
+    "grpc++",
+    "grpcpp",
+    "gtest",
+    "hwy",
+    "isa-l",
+    "isa-l.h",
+    "nlohmann",
+    "openssl",
+    "zconf.h",
+    "zlib.h",
+]
+
 _BUILD = """
 load("@torchps//third_party:system_library.bzl", "missing_library", "system_library")
 
 package(default_visibility = ["//visibility:public"])
+
+# What the repository's include folder holds, a name a line; empty where it has none.
+exports_files(["header_names"])
 
 """
 
@@ -40,7 +66,10 @@ def _from_directory(ctx, root, cuda):
     libs += ["-Wl,--as-needed", "-ltorch", "-ltorch_cpu", "-lc10"]
 
     # Bazel takes headers from outside only as files of a repository.
-    ctx.symlink(include, "include")
+    for child in include.readdir():
+        if child.basename not in _HEADERS_OF_DEBIAN:
+            ctx.symlink(child, "include/" + child.basename)
+    ctx.file("header_names", "".join([child.basename + "\n" for child in ctx.path("include").readdir()]))
     ctx.file("BUILD", _BUILD + """
 cc_library(
     name = "torch",
@@ -57,6 +86,10 @@ cc_library(
     ))
 
 def _libtorch_repository_impl(ctx):
+    ctx.file("header_names")
+    if ctx.attr.example:
+        _from_directory(ctx, ctx.path(ctx.attr.example).dirname, cuda = False)
+        return
     cuda = ctx.os.environ.get("TORCHPS_CUDA", "") == "1"
     root = ctx.os.environ.get("TORCHPS_LIBTORCH", "")
     if root:
@@ -92,6 +125,9 @@ system_library(
 
 libtorch_repository = repository_rule(
     implementation = _libtorch_repository_impl,
+    attrs = {
+        "example": attr.label(doc = "For tests: a file in the directory to take, whatever is installed."),
+    },
     configure = True,
     environ = ["TORCHPS_CUDA", "TORCHPS_LIBTORCH", "TORCHPS_PYTHON"],
     local = True,

@@ -98,6 +98,9 @@ def _system_repository_impl(ctx):
         # A script, not a symbolic link: protoc looks for its own protos beside its real place.
         ctx.file(tool, '#!/bin/sh\nexec {} "$@"\n'.format(path))
         text += 'exports_files(["{}"])\n'.format(tool)
+    packages = sorted({package: True for package, _, _ in _LIBRARIES.values()})
+    ctx.file("packages", "".join([package + "\n" for package in packages]))
+    text += '# The Debian packages of the libraries, a name a line.\nexports_files(["packages"])\n'
     ctx.file("BUILD", text)
 
 system_repository = repository_rule(
