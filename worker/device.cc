@@ -53,7 +53,27 @@ absl::StatusOr<torch::Device> FindDevice(const std::string& name) {
         absl::StrCat("device '", name, "' is not known; ", kExpected));
   }
   if (absl::Status status = CheckGpu(index); !status.ok()) return status;
+  if (name == "cuda") return torch::Device(torch::kCUDA);
   return torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(index));
+}
+
+int GpuOfSlot(SlotId slot, int gpus) {
+  if (gpus == 1) return 0;
+  return slot < 0 ? -1 : slot % gpus;
+}
+
+torch::Device DeviceOfSlot(torch::Device device, SlotId slot) {
+  if (!device.is_cuda() || device.has_index()) return device;
+  const int index = GpuOfSlot(slot, static_cast<int>(torch::cuda::device_count()));
+  return torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(index));
+}
+
+std::vector<std::string> SeenDevices() {
+  std::vector<std::string> names = {"cpu"};
+  for (int64_t index = 0; CheckGpu(index).ok(); ++index) {
+    names.push_back(absl::StrCat("cuda:", index));
+  }
+  return names;
 }
 
 absl::Status CheckDevice(torch::Device device) {

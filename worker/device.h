@@ -1,9 +1,11 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/ids.h"
 #include "torch/types.h"
 
 // The devices that a worker can compute on: the CPU, and CUDA's GPUs as this process sees them
@@ -11,16 +13,28 @@
 
 namespace torchps {
 
-// The device named "cpu", "cuda" (the first GPU) or "cuda:INDEX". torch::Device's own reading keeps
-// eight bits of the index, so that cuda:256 would be cuda:0.
+// The device named "cpu", "cuda" (a GPU without an index: DeviceOfSlot says which) or "cuda:INDEX".
+// torch::Device's own reading keeps eight bits of the index, so that cuda:256 would be cuda:0.
 // INVALID_ARGUMENT: no such name; or as CheckDevice.
 absl::StatusOr<torch::Device> FindDevice(const std::string& name);
+
+// The GPU for a slot where `gpus` are seen, at least one: workers of one machine, whose slots
+// follow each other, take one each and then begin again. -1, any of them, for a slot of -1, which
+// is not known yet, unless there is only one.
+int GpuOfSlot(SlotId slot, int gpus);
+
+// `device`, where it is a GPU without an index the one of GpuOfSlot. As it is while that is not
+// known. REQUIRES: CheckDevice(device) is OK.
+torch::Device DeviceOfSlot(torch::Device device, SlotId slot);
+
+// The names of the devices that FindDevice finds here: "cpu", "cuda:0", "cuda:1".
+std::vector<std::string> SeenDevices();
 
 // INVALID_ARGUMENT unless `device` is the CPU or a GPU that is there; says what is missing.
 absl::Status CheckDevice(torch::Device device);
 
 // CheckDevice, and makes a GPU the calling thread's current one, so that what a module makes on
-// torch::kCUDA without saying where is on the same one.
+// torch::kCUDA without saying where is on the same one. Of a GPU without an index it makes nothing.
 // INTERNAL: the GPU cannot be taken (other processes fill it, or hold it exclusively).
 absl::Status UseDevice(torch::Device device);
 

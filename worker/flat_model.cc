@@ -57,7 +57,7 @@ class Collector {
   absl::flat_hash_map<const void*, std::string> by_memory_;
 };
 
-absl::Status Collect(torch::nn::Module& module, const FlatModel::GroupOf& group_of,
+absl::Status Collect(const torch::nn::Module& module, const FlatModel::GroupOf& group_of,
                      Collector& found) {
   for (const auto& item : module.named_parameters()) {
     const torch::Tensor& parameter = item.value();
@@ -86,6 +86,13 @@ bool IsView(const torch::Tensor& tensor, const torch::Tensor& view) {
 }
 
 }  // namespace
+
+absl::StatusOr<ModelLayout> FlatModel::LayoutOf(const torch::nn::Module& module,
+                                                const GroupOf& group_of) {
+  Collector found;
+  if (absl::Status status = Collect(module, group_of, found); !status.ok()) return status;
+  return ModelLayout::Create(std::move(found.segments));
+}
 
 absl::StatusOr<std::unique_ptr<FlatModel>> FlatModel::Create(torch::nn::Module& module,
                                                              torch::Device device,

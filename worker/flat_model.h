@@ -50,13 +50,18 @@ class FlatModel {
   // Index of the optimizer's parameter group for a parameter's name, -1 for none.
   using GroupOf = std::function<int(const std::string& name)>;
 
+  // How `module` would be laid out; touches nothing.
+  // INVALID_ARGUMENT names the tensor: not float32, not dense, two tensors that share memory
+  // without being one, a float buffer that is not finite, nothing to train.
+  static absl::StatusOr<ModelLayout> LayoutOf(const torch::nn::Module& module,
+                                              const GroupOf& group_of);
+
   // Moves `module` to `device` and its parameters and float buffers into the flat tensors; their
   // values stay what they were.
   // With `may_share` and on the CPU the gradients lie in memory that servers on this machine can
   // read, if the kernel gives such memory.
-  // INVALID_ARGUMENT names the tensor: not float32, not dense, two tensors that share memory
-  // without being one, a float buffer that is not finite, nothing to train; or the device that is
-  // not there. INTERNAL: torch cannot move it, e.g. the device's memory is too small.
+  // INVALID_ARGUMENT as LayoutOf; or names the device that is not there. INTERNAL: torch cannot
+  // move it, e.g. the device's memory is too small.
   static absl::StatusOr<std::unique_ptr<FlatModel>> Create(torch::nn::Module& module,
                                                            torch::Device device,
                                                            const GroupOf& group_of,

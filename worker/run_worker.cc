@@ -57,6 +57,10 @@ JoinRequest MakeJoinRequest(const WorkerOptions& options, const ModelLayout& lay
   return request;
 }
 
+absl::Duration RenewalInterval(const JobSpec& job) {
+  return absl::Seconds(job.membership().lease_seconds() / kRenewalsPerLease);
+}
+
 // Whether there is a server that could read this worker's memory.
 bool MayShare(const WorkerOptions& options) {
   return options.job.wire().shared_memory() &&
@@ -64,7 +68,22 @@ bool MayShare(const WorkerOptions& options) {
                      [](const ServerEndpoint& server) { return IsThisHost(server.address); });
 }
 
-// What a worker does once it holds a slot.
+// The module on the device of its slot.
+absl::StatusOr<std::unique_ptr<FlatModel>> LayOut(const Task& task, const WorkerOptions& options,
+                                                  const JoinReply& joined,
+                                                  const FlatModel::GroupOf& group_of,
+                                                  CoordinatorClient* coordinator) {
+  // A GPU that nobody has used yet may take longer than a lease.
+  const Heartbeat heartbeat(
+      RenewalInterval(joined.job()),
+      [&](absl::Duration timeout) { return coordinator->RenewSlot(timeout); },
+      [&](const absl::Status& lost) { options.stop->Stop(std::string(lost.message())); });
+  const torch::Device device = DeviceOfSlot(options.device, joined.slot());
+  if (absl::Status status = UseDevice(device); !status.ok()) return status;
+  return FlatModel::Create(task.module(), device, group_of, MayShare(options));
+}
+
+// What a worker does once it holds a slot and its model is laid out.
 absl::Status Train(const Task& task, const WorkerOptions& options, const JoinReply& joined,
                    FlatModel* model, CoordinatorClient* coordinator) {
   const absl::StatusOr<BlockMap> block_map = BlockMap::Create(
@@ -91,11 +110,9 @@ absl::Status Train(const Task& task, const WorkerOptions& options, const JoinRep
       ParameterClient::Create(std::move(client));
   if (!parameters.ok()) return parameters.status();
 
-  const absl::Duration interval =
-      absl::Seconds(joined.job().membership().lease_seconds() / kRenewalsPerLease);
   const double parts = static_cast<double>(options.servers.size()) + 1;
   const Heartbeat heartbeat(
-      interval,
+      RenewalInterval(joined.job()),
       [&](absl::Duration timeout) {
         const absl::Status renewed = coordinator->RenewSlot(timeout / parts);
         (*parameters)->Renew(timeout / parts);
@@ -153,12 +170,12 @@ absl::Status RunWorker(const Task& task, WorkerOptions options) {
   if (task.data().train == nullptr || task.data().train->size() == 0) {
     return absl::InvalidArgumentError("the task has no training sample");
   }
-  if (absl::Status status = UseDevice(options.device); !status.ok()) return status;
-  const absl::StatusOr<std::unique_ptr<FlatModel>> model = FlatModel::Create(
-      task.module(), options.device,
-      [&](const std::string& name) { return GroupOf(options.job.optimizer(), name); },
-      MayShare(options));
-  if (!model.ok()) return model.status();
+  if (absl::Status status = CheckDevice(options.device); !status.ok()) return status;
+  const auto group_of = [&](const std::string& name) {
+    return GroupOf(options.job.optimizer(), name);
+  };
+  const absl::StatusOr<ModelLayout> layout = FlatModel::LayoutOf(task.module(), group_of);
+  if (!layout.ok()) return layout.status();
 
   CoordinatorClient::Options coordination;
   coordination.server = options.servers.front();
@@ -168,12 +185,16 @@ absl::Status RunWorker(const Task& task, WorkerOptions options) {
   coordination.stop = options.stop;
   CoordinatorClient coordinator(std::move(coordination));
   const absl::StatusOr<JoinReply> joined =
-      coordinator.Join(MakeJoinRequest(options, (*model)->layout(), task.data().train->size()));
+      coordinator.Join(MakeJoinRequest(options, *layout, task.data().train->size()));
   if (!joined.ok()) return joined.status();
   // From here on the slots' draws (dropout) differ, though all began with the same parameters.
   torch::manual_seed(joined->job().seed() + static_cast<uint64_t>(joined->slot()) + 1);
 
-  const absl::Status trained = Train(task, options, *joined, model->get(), &coordinator);
+  // Only now, for which GPU it is may follow from the slot.
+  const absl::StatusOr<std::unique_ptr<FlatModel>> model =
+      LayOut(task, options, *joined, group_of, &coordinator);
+  const absl::Status trained =
+      model.ok() ? Train(task, options, *joined, model->get(), &coordinator) : model.status();
   const absl::Status left = coordinator.LeaveJob(std::string(trained.message()));
   // Done is done; a coordinator that went away meanwhile will see the lease run out.
   if (!left.ok()) options.say(absl::StrCat("left without a farewell: ", left.message()));

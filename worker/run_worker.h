@@ -23,6 +23,7 @@ struct WorkerOptions {
   // All servers of the job, the same and in the same order for all of its workers. The first is
   // the coordinator too.
   std::vector<ServerEndpoint> servers;
+  // A GPU without an index is the one of its slot (worker/device.h).
   torch::Device device = torch::kCPU;
   // -1: the lowest free one.
   SlotId slot = -1;

@@ -17,6 +17,7 @@
 #include "absl/flags/usage.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/command_line.h"
@@ -45,7 +46,11 @@ ABSL_FLAG(std::string, job, "",
 ABSL_FLAG(std::string, set, "",
           "path.to.field=value: sets one field of the job; may be given many times");
 ABSL_FLAG(std::string, data, "", "where the data lies on this machine, instead of data.path");
-ABSL_FLAG(std::string, device, "cpu", "cpu, cuda or cuda:INDEX");
+ABSL_FLAG(
+    std::string, device, "cpu",
+    "cpu, cuda or cuda:INDEX; of several GPUs 'cuda' is the one of this worker's slot: number "
+    "slot modulo the GPUs that are seen");
+ABSL_FLAG(bool, devices, false, "print the devices that this program can compute on, and end");
 ABSL_FLAG(int, slot, -1, "the slot to take; -1 takes the lowest free one");
 ABSL_FLAG(double, slow, 1, "computing takes so many times as long, to see a straggler");
 ABSL_FLAG(int, threads, 1, "threads that torch computes with");
@@ -140,6 +145,15 @@ absl::Status Download(const JobSpec& job, const std::function<void(const std::st
   return DownloadMnist(job.data().path(), options);
 }
 
+// What `psctl doctor` asks for.
+void PrintDevices(const std::string& program) {
+  PrintLine(stdout,
+            absl::StrCat("torchps_worker devices seen=", absl::StrJoin(SeenDevices(), ",")));
+  if (const auto gpu = FindDevice("cuda"); !gpu.ok()) {
+    PrintLine(stderr, absl::StrCat(program, ": ", gpu.status().message()));
+  }
+}
+
 // Everything that touches torch, on the one thread that does.
 absl::Status Train(const TaskFactory& factory, const JobSpec& job, const std::string& program,
                    StopLatch* stop) {
@@ -148,8 +162,10 @@ absl::Status Train(const TaskFactory& factory, const JobSpec& job, const std::st
   const absl::StatusOr<torch::Device> device = FindDevice(absl::GetFlag(FLAGS_device));
   if (!device.ok()) return device.status();
   options.job = job;
-  options.device = *device;
   options.slot = absl::GetFlag(FLAGS_slot);
+  options.device = DeviceOfSlot(*device, options.slot);
+  // What the factory makes on torch::kCUDA is to be there, too.
+  if (absl::Status status = UseDevice(options.device); !status.ok()) return status;
   options.slow = absl::GetFlag(FLAGS_slow);
   options.dir = absl::GetFlag(FLAGS_dir);
   options.patience = absl::GetFlag(FLAGS_patience);
@@ -205,6 +221,10 @@ int TrainMain(int argc, char** argv, const TaskFactory& factory) {
     return static_cast<int>(ExitCodeFor(flags));
   }
   absl::ParseCommandLine(count, arguments.data());
+  if (absl::GetFlag(FLAGS_devices)) {
+    PrintDevices(program);
+    return static_cast<int>(ExitCode::kOk);
+  }
   if (absl::GetFlag(FLAGS_exit_with_parent)) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     signals.WatchStandardInput();

@@ -1,7 +1,8 @@
 // Training through parameter servers against the same training without them: nothing may differ
 // but rounding. One slot, asynchronous, is torch::optim; four slots, synchronous, are one process
-// with four times the batch.
+// with four times the batch; a worker on a GPU is a loop on that GPU.
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
@@ -32,8 +33,10 @@
 #include "proto/parameter_groups.h"
 #include "server/optimizer/schedule.h"
 #include "tests/integration/torch_optimizer.h"
+#include "tests/testing/gpu.h"
 #include "worker/data/dataset.h"
 #include "worker/flat_model.h"
+#include "worker/models/convnet.h"
 #include "worker/parameter_client.h"
 #include "worker/run_worker.h"
 #include "worker/stop_latch.h"
@@ -64,15 +67,30 @@ struct Mlp : torch::nn::Module {
   torch::nn::Linear first{nullptr}, second{nullptr}, last{nullptr};
 };
 
+// Convolutions and batch norm on the same inputs, taken for images.
+struct SmallConvNet : torch::nn::Module {
+  static constexpr int64_t kChannels = 2, kSide = 4;
+  static_assert(kChannels * kSide * kSide == kFeatures, "an image is a sample");
+
+  SmallConvNet()
+      : net(register_module("net", std::make_shared<ConvNet>(kChannels, kSide, kSide, kClasses))) {}
+  torch::Tensor forward(torch::Tensor x) {
+    return net->forward(x.view({-1, kChannels, kSide, kSide}));
+  }
+  std::shared_ptr<ConvNet> net;
+};
+
 // The same parameters every time: initialisation draws from torch's generator.
-std::shared_ptr<Mlp> NewMlp() {
+template <typename Net>
+std::shared_ptr<Net> NewModule() {
   torch::manual_seed(kSeed);
-  return std::make_shared<Mlp>();
+  return std::make_shared<Net>();
 }
+std::shared_ptr<Mlp> NewMlp() { return NewModule<Mlp>(); }
 
 torch::Tensor FlatParameters(const torch::nn::Module& module) {
   torch::NoGradGuard no_grad;
-  return torch::nn::utils::parameters_to_vector(module.parameters()).clone();
+  return torch::nn::utils::parameters_to_vector(module.parameters()).clone().cpu();
 }
 
 // Random inputs, whose classes a random linear map has chosen.
@@ -121,31 +139,36 @@ JobSpec MakeJob(const OptimizerSpec& optimizer, ConsistencySpec::Mode mode, int 
   return *normalised;
 }
 
-// What a program without parameter servers computes: the job's steps of `batch` samples each, in
-// the job's order. `before_step` may change the optimizer for the step of that number, from 0.
+// What a program without parameter servers computes: the first `steps` of the job, of `batch`
+// samples each, in the job's order, where the module is. `before_step` may change the optimizer for
+// the step of that number, from 0.
+template <typename Net>
 torch::Tensor TrainAlone(
-    Mlp& module, torch::optim::Optimizer& optimizer, const Dataset& data, int64_t batch,
-    const std::function<void(int64_t step)>& before_step = [](int64_t) {}) {
+    Net& module, torch::optim::Optimizer& optimizer, const Dataset& data, int64_t batch,
+    const std::function<void(int64_t step)>& before_step = [](int64_t) {}, int64_t steps = kSteps) {
   const Objective objective = CrossEntropy();
+  const torch::Device device = module.parameters().front().device();
   int64_t step = 0;
   for (int epoch = 1; epoch <= kEpochs; ++epoch) {
     const std::vector<int64_t> order = EpochOrder(kSeed, epoch, data.size());
-    for (int64_t begin = 0; begin < data.size(); begin += batch) {
+    for (int64_t begin = 0; begin < data.size() && step < steps; begin += batch) {
       const Batch samples = *data.Get(absl::MakeConstSpan(order).subspan(begin, batch));
       optimizer.zero_grad();
-      objective.loss(module.forward(samples.input), samples.target).backward();
+      objective.loss(module.forward(samples.input.to(device)), samples.target.to(device))
+          .backward();
       before_step(step++);
       optimizer.step();
     }
   }
-  EXPECT_EQ(step, kSteps);
+  EXPECT_EQ(step, steps);
   return FlatParameters(module);
 }
 
 // The values that lie on the servers.
+template <typename Net>
 torch::Tensor ReadServers(const InProcessCluster& cluster, const JobSpec& job, const Clock* clock,
                           StopLatch* stop) {
-  const std::shared_ptr<Mlp> module = NewMlp();
+  const std::shared_ptr<Net> module = NewModule<Net>();
   const absl::StatusOr<std::unique_ptr<FlatModel>> model =
       FlatModel::Create(*module, torch::kCPU,
                         [&](const std::string& name) { return GroupOf(job.optimizer(), name); });
@@ -169,7 +192,9 @@ torch::Tensor ReadServers(const InProcessCluster& cluster, const JobSpec& job, c
 }
 
 // What servers and workers, all in this process, make of the job.
-torch::Tensor TrainOnServers(const JobSpec& job, std::shared_ptr<const Dataset> data, int servers) {
+template <typename Net = Mlp>
+torch::Tensor TrainOnServers(const JobSpec& job, std::shared_ptr<const Dataset> data, int servers,
+                             torch::Device device = torch::kCPU) {
   const SteadyClock clock;
   absl::StatusOr<std::unique_ptr<InProcessCluster>> cluster =
       InProcessCluster::Start(servers, &clock);
@@ -181,11 +206,12 @@ torch::Tensor TrainOnServers(const JobSpec& job, std::shared_ptr<const Dataset> 
   std::vector<absl::Status> outcomes(job.workers());
   std::vector<std::thread> workers;
   for (absl::Status& outcome : outcomes) {
-    workers.emplace_back([&, task = Task(NewMlp(), CrossEntropy(), source)] {
+    workers.emplace_back([&, task = Task(NewModule<Net>(), CrossEntropy(), source)] {
       at::set_num_threads(1);  // a team of threads per worker would only get in each other's way
       WorkerOptions options;
       options.job = job;
       options.servers = (*cluster)->endpoints();
+      options.device = device;
       options.clock = &clock;
       options.stop = &stop;
       outcome = RunWorker(task, std::move(options));
@@ -195,20 +221,22 @@ torch::Tensor TrainOnServers(const JobSpec& job, std::shared_ptr<const Dataset> 
   for (std::thread& worker : workers) worker.join();
   for (const absl::Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome;
   if (stop.stopped()) return torch::Tensor();
-  return ReadServers(**cluster, job, &clock, &stop);
+  return ReadServers<Net>(**cluster, job, &clock, &stop);
 }
 
 // Prints the figure (docs/results.md quotes it) and judges it.
+template <typename Net = Mlp>
 void ExpectEquivalent(const std::string& what, const torch::Tensor& ours,
-                      const torch::Tensor& theirs) {
+                      const torch::Tensor& theirs, int64_t steps = kSteps) {
   ASSERT_TRUE(ours.defined());
   const double difference = RelativeDifference(ours, theirs);
-  const double moved = RelativeDifference(theirs, FlatParameters(*NewMlp()));
-  std::cout << what << ": relative parameter difference " << difference << " after " << kSteps
+  const double moved = RelativeDifference(theirs, FlatParameters(*NewModule<Net>()));
+  std::cout << what << ": relative parameter difference " << difference << " after " << steps
             << " steps (seed " << kSeed << "), which moved the parameters by " << moved
             << std::endl;
   EXPECT_LE(difference, kTolerance);
-  EXPECT_GT(moved, 1e-2) << "training moved too little to tell right from wrong";
+  EXPECT_GT(moved, 1e-4 * static_cast<double>(steps))
+      << "training moved too little to tell right from wrong";
 }
 
 class AsyncEquivalenceTest : public ::testing::TestWithParam<OptimizerCase> {};
@@ -275,6 +303,47 @@ TEST(EquivalenceTest, GroupsAndScheduleAreTorchParameterGroupsWhoseRateIsSetEach
   ExpectEquivalent("ASYNC, 1 worker, 3 servers, AdamW with groups and schedule",
                    TrainOnServers(job, data, /*servers=*/3), alone);
 }
+
+// Whatever the device: the loop beside it runs on the same.
+class DeviceEquivalenceTest : public DeviceTestBase {
+ protected:
+  void SetUp() override {
+    DeviceTestBase::SetUp();
+    // By default convolutions on a GPU round their inputs, and add in an order of the moment.
+    at::globalContext().setAllowTF32CuDNN(false);
+    at::globalContext().setDeterministicCuDNN(true);
+  }
+
+  template <typename Net>
+  void ExpectTheSameAfter(int64_t steps, const std::string& what) {
+    constexpr int kBatch = 25;
+    const OptimizerSpec spec = Parse("sgd { momentum: 0.9 } learning_rate: 0.1");
+    const auto data = std::make_shared<RandomSamples>(kStepsPerEpoch * kBatch);
+    const std::shared_ptr<Net> module = NewModule<Net>();
+    module->to(device());
+    const std::unique_ptr<torch::optim::Optimizer> optimizer =
+        TorchOptimizer(spec, module->parameters());
+    const torch::Tensor alone = TrainAlone(
+        *module, *optimizer, *data, kBatch, [](int64_t) {}, steps);
+
+    JobSpec job = MakeJob(spec, ConsistencySpec::ASYNC, /*workers=*/1, kBatch);
+    job.mutable_training()->set_max_pushes(steps);
+    const torch::Tensor ours = TrainOnServers<Net>(job, data, /*servers=*/2, device());
+    ExpectEquivalent<Net>(absl::StrCat(what, " on ", device().str()), ours, alone, steps);
+  }
+};
+
+TEST_P(DeviceEquivalenceTest, OneStepIsThatOfALoopThere) {
+  ExpectTheSameAfter<Mlp>(1, "MLP");
+  ExpectTheSameAfter<SmallConvNet>(1, "ConvNet");
+}
+
+TEST_P(DeviceEquivalenceTest, AHundredStepsAreThoseOfALoopThere) {
+  ExpectTheSameAfter<Mlp>(kSteps, "MLP");
+  ExpectTheSameAfter<SmallConvNet>(kSteps, "ConvNet");
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, DeviceEquivalenceTest, EachDevice(), DeviceName);
 
 TEST(EquivalenceTest, FourSynchronousWorkersAreOneProcessWithFourTimesTheBatch) {
   constexpr int kWorkers = 4;

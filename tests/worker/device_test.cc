@@ -2,9 +2,11 @@
 
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/gpu.h"
 #include "torch/cuda.h"
 #include "torch/types.h"
 
@@ -51,17 +53,44 @@ TEST(DeviceTest, WithoutAGpuTheRefusalSaysWhatIsMissing) {
   EXPECT_TRUE(absl::IsInvalidArgument(UseDevice(torch::kCUDA)));
 }
 
-TEST(DeviceTest, WithAGpuCudaIsTheFirstAndBecomesTheCurrentOne) {
-  if (!torch::cuda::is_available()) GTEST_SKIP() << "no GPU is here";
-  const absl::StatusOr<torch::Device> first = FindDevice("cuda");
-  ASSERT_TRUE(first.ok()) << first.status();
-  EXPECT_EQ(first->str(), "cuda:0");
+TEST(DeviceTest, TheSlotsOfAMachineTakeOneGpuEach) {
+  EXPECT_EQ(GpuOfSlot(/*slot=*/0, /*gpus=*/4), 0);
+  EXPECT_EQ(GpuOfSlot(3, 4), 3);
+  EXPECT_EQ(GpuOfSlot(4, 4), 0) << "more workers than GPUs begin again";
+  EXPECT_EQ(GpuOfSlot(9, 4), 1) << "the second machine's second worker, of four";
+  EXPECT_EQ(GpuOfSlot(5, 1), 0);
+}
+
+TEST(DeviceTest, ASlotThatIsNotKnownYetHasAGpuOnlyWhereThereIsOne) {
+  EXPECT_EQ(GpuOfSlot(-1, 1), 0);
+  EXPECT_EQ(GpuOfSlot(-1, 2), -1);
+}
+
+TEST(DeviceTest, WhatNamesItsDeviceKeepsItWhateverTheSlot) {
+  EXPECT_EQ(DeviceOfSlot(torch::kCPU, 3), torch::Device(torch::kCPU));
+  EXPECT_EQ(DeviceOfSlot(torch::Device("cuda:1"), 2), torch::Device("cuda:1"));
+}
+
+TEST(DeviceTest, EveryDeviceThatIsSeenIsFound) {
+  const std::vector<std::string> seen = SeenDevices();
+  EXPECT_EQ(seen.front(), "cpu");
+  EXPECT_EQ(seen.size(), 1 + torch::cuda::device_count());
+  for (const std::string& name : seen) EXPECT_EQ(FindDevice(name)->str(), name);
+}
+
+using DeviceOnAGpuTest = GpuTest;
+
+TEST_F(DeviceOnAGpuTest, ASlotsGpuBecomesTheCurrentOneOfItsThread) {
+  const absl::StatusOr<torch::Device> any = FindDevice("cuda");
+  ASSERT_TRUE(any.ok()) << any.status();
+  EXPECT_FALSE(any->has_index());
+  EXPECT_EQ(DeviceOfSlot(*any, 0).str(), "cuda:0");
   const auto count = static_cast<int>(torch::cuda::device_count());
-  const absl::StatusOr<torch::Device> last = FindDevice("cuda:" + std::to_string(count - 1));
-  ASSERT_TRUE(last.ok()) << last.status();
+  const torch::Device last = DeviceOfSlot(*any, 2 * count - 1);
+  EXPECT_EQ(last.str(), "cuda:" + std::to_string(count - 1));
   std::thread([&] {
-    EXPECT_TRUE(UseDevice(*last).ok());
-    EXPECT_EQ(torch::zeros({1}, torch::kCUDA).device(), *last);
+    EXPECT_TRUE(UseDevice(last).ok());
+    EXPECT_EQ(torch::zeros({1}, torch::kCUDA).device(), last);
   }).join();
 }
 

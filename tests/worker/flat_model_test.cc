@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/gpu.h"
 #include "torch/nn/functional/loss.h"
 #include "torch/nn/modules/batchnorm.h"
 #include "torch/nn/modules/linear.h"
@@ -24,9 +25,11 @@ struct Net : torch::nn::Module {
   torch::nn::BatchNorm1d norm;
 };
 
-absl::StatusOr<std::unique_ptr<FlatModel>> Lay(torch::nn::Module& module) {
-  return FlatModel::Create(module, torch::kCPU,
-                           [](const std::string& name) { return name == "first.bias" ? 1 : -1; });
+int GroupOfName(const std::string& name) { return name == "first.bias" ? 1 : -1; }
+
+absl::StatusOr<std::unique_ptr<FlatModel>> Lay(torch::nn::Module& module,
+                                               torch::Device device = torch::kCPU) {
+  return FlatModel::Create(module, device, &GroupOfName);
 }
 
 std::vector<std::string> Names(const ModelLayout& layout) {
@@ -48,47 +51,75 @@ TEST(FlatModelTest, LaysOutParametersThenFloatBuffersAndLeavesIntegersAlone) {
   EXPECT_EQ((*model)->layout().segments()[0].group, -1);
 }
 
-TEST(FlatModelTest, KeepsTheValuesAndSharesTheirMemory) {
+TEST(FlatModelTest, TheLayoutIsKnownBeforeAnythingIsLaidOut) {
   Net net;
-  const torch::Tensor before = net.first->weight.detach().clone();
+  const torch::Tensor weight = net.first->weight;
+  const void* const memory = weight.data_ptr();
+  const auto layout = FlatModel::LayoutOf(net, &GroupOfName);
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  EXPECT_EQ(net.first->weight.data_ptr(), memory) << "a look moves nothing";
+  EXPECT_FALSE(net.first->weight.grad().defined());
   const auto model = Lay(net);
   ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_TRUE(torch::equal(net.first->weight.detach(), before));
-  (*model)->values()[4] = 42;
-  EXPECT_EQ(net.first->weight[1][1].item<float>(), 42);
+  EXPECT_EQ(layout->fingerprint(), (*model)->layout().fingerprint());
+}
+
+TEST(FlatModelTest, OnTheCpuTheModuleSharesItsMemory) {
+  Net net;
+  const auto model = Lay(net);
+  ASSERT_TRUE(model.ok()) << model.status();
   net.first->bias.data()[1] = 43;
   EXPECT_EQ((*model)->values()[7], 43);
 }
 
-TEST(FlatModelTest, BackwardAddsIntoTheFlatGradient) {
+// What holds on every device. On the CPU ToDevice() and ToHost() have nothing to do.
+class FlatModelOnADeviceTest : public DeviceTestBase {};
+
+TEST_P(FlatModelOnADeviceTest, KeepsTheValuesAndTakesOthers) {
   Net net;
-  const auto model = Lay(net);
+  const torch::Tensor before = net.first->weight.detach().clone();
+  const auto model = Lay(net, device());
   ASSERT_TRUE(model.ok()) << model.status();
-  const torch::Tensor input = torch::ones({1, 3});
+  EXPECT_EQ(net.first->weight.device().type(), GetParam());
+  EXPECT_TRUE(torch::equal(net.first->weight.detach().cpu(), before));
+  EXPECT_EQ((*model)->values()[4], before[1][1].item<float>());
+  (*model)->values()[4] = 42;
+  ASSERT_TRUE((*model)->ToDevice().ok());
+  EXPECT_EQ(net.first->weight[1][1].item<float>(), 42);
+}
+
+TEST_P(FlatModelOnADeviceTest, BackwardAddsIntoTheFlatGradient) {
+  Net net;
+  const auto model = Lay(net, device());
+  ASSERT_TRUE(model.ok()) << model.status();
+  const torch::Tensor input = torch::ones({1, 3}).to(device());
   for (int pass = 1; pass <= 2; ++pass) {
     net.first->forward(input).sum().backward();
+    ASSERT_TRUE((*model)->ToHost().ok());
     EXPECT_THAT((*model)->gradients().subspan(0, 8), ::testing::Each(pass));
   }
   EXPECT_THAT((*model)->gradients().subspan(8), ::testing::Each(0)) << "not part of this loss";
   (*model)->ZeroGradients();
+  ASSERT_TRUE((*model)->ToHost().ok());
   EXPECT_THAT((*model)->gradients(), ::testing::Each(0));
   EXPECT_TRUE((*model)->CheckViews().ok());
 }
 
-TEST(FlatModelTest, RunningStatisticsAreSeenThroughTheAveragedElements) {
+TEST_P(FlatModelOnADeviceTest, RunningStatisticsAreSeenThroughTheAveragedElements) {
   Net net;
-  const auto model = Lay(net);
+  const auto model = Lay(net, device());
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_THAT((*model)->averaged(), ElementsAre(0, 0, 1, 1));
-  net.forward(torch::randn({8, 3}) * 3 + 5);
+  net.forward((torch::randn({8, 3}) * 3 + 5).to(device()));
+  ASSERT_TRUE((*model)->ToHost().ok());
   EXPECT_THAT((*model)->averaged(), ::testing::Not(ElementsAre(0, 0, 1, 1)));
   EXPECT_EQ((*model)->averaged()[0], net.norm->running_mean[0].item<float>());
   EXPECT_TRUE((*model)->CheckViews().ok());
 }
 
-TEST(FlatModelTest, TakesOverTheNextValuesWithoutTouchingThePresentOnes) {
+TEST_P(FlatModelOnADeviceTest, TakesOverTheNextValuesWithoutTouchingThePresentOnes) {
   Net net;
-  const auto model = Lay(net);
+  const auto model = Lay(net, device());
   ASSERT_TRUE(model.ok()) << model.status();
   const std::vector<float> before((*model)->values().begin(), (*model)->values().end());
   const absl::Span<float> next = (*model)->next_values();
@@ -105,23 +136,26 @@ TEST(FlatModelTest, TakesOverTheNextValuesWithoutTouchingThePresentOnes) {
   EXPECT_TRUE((*model)->CheckViews().ok()) << (*model)->CheckViews();
   EXPECT_THAT((*model)->next_values(), ::testing::ElementsAreArray(before));
   (*model)->ZeroGradients();
-  net.forward(torch::randn({8, 3})).sum().backward();
+  net.forward(torch::randn({8, 3}).to(device())).sum().backward();
   EXPECT_TRUE((*model)->CheckViews().ok()) << "gradients still lie where they did";
 }
 
-TEST(FlatModelTest, TheSameGradientAsWithoutIt) {
+TEST_P(FlatModelOnADeviceTest, TheSameGradientAsWithoutIt) {
   torch::manual_seed(3);
   Net plain;
+  plain.to(device());
   torch::manual_seed(3);
   Net flat;
-  const auto model = Lay(flat);
+  const auto model = Lay(flat, device());
   ASSERT_TRUE(model.ok()) << model.status();
-  const torch::Tensor input = torch::randn({4, 3});
+  const torch::Tensor input = torch::randn({4, 3}).to(device());
   plain.forward(input).pow(2).sum().backward();
   flat.forward(input).pow(2).sum().backward();
   EXPECT_TRUE(torch::equal(plain.first->weight.grad(), flat.first->weight.grad()));
   EXPECT_TRUE(torch::equal(plain.norm->bias.grad(), flat.norm->bias.grad()));
 }
+
+INSTANTIATE_TEST_SUITE_P(Devices, FlatModelOnADeviceTest, EachDevice(), DeviceName);
 
 struct Half : torch::nn::Module {
   explicit Half(torch::Tensor shared) { weight = register_parameter("weight", shared); }

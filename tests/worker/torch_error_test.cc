@@ -1,9 +1,13 @@
 #include "worker/torch_error.h"
 
 #include <stdexcept>
+#include <string>
 
+#include "absl/strings/match.h"
 #include "c10/util/Exception.h"
 #include "gtest/gtest.h"
+#include "tests/testing/gpu.h"
+#include "torch/types.h"
 
 namespace torchps {
 namespace {
@@ -21,6 +25,20 @@ TEST(TorchErrorTest, KeepsTheFirstLineOfWhatTorchSays) {
 TEST(TorchErrorTest, TakesAnyOtherExceptionAsItIs) {
   EXPECT_EQ(TorchError("the evaluation", std::runtime_error("no more")).message(),
             "the evaluation failed: no more");
+}
+
+using TorchErrorOnAGpuTest = GpuTest;
+
+TEST_F(TorchErrorOnAGpuTest, AGpuThatIsTooSmallIsOneLine) {
+  try {
+    // More than any has.
+    torch::empty({int64_t{1} << 48}, torch::TensorOptions().device(torch::kCUDA));
+    FAIL() << "a petabyte was given";
+  } catch (const c10::Error& error) {
+    const std::string message(TorchError("a training step", error).message());
+    EXPECT_TRUE(absl::StrContains(message, "out of memory")) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  }
 }
 
 }  // namespace

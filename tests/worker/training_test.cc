@@ -17,6 +17,7 @@
 #include "proto/job_spec.h"
 #include "server/server.h"
 #include "tests/testing/eventually.h"
+#include "tests/testing/gpu.h"
 #include "torch/nn/modules/batchnorm.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
@@ -127,15 +128,17 @@ class TrainingTest : public ::testing::Test {
     std::vector<Worker> workers(job.workers());
     std::vector<std::thread> threads;
     for (Worker& worker : workers) {
+      const torch::Device device = devices_.empty() ? torch::kCPU : devices_[threads.size()];
       torch::manual_seed(1);
       DataSource data;
       data.train = std::make_shared<Points>(96, poison);
       data.test = std::make_shared<Points>(40);
       const Task task(std::make_shared<Net>(), CrossEntropy(), data);
-      threads.emplace_back([this, &job, &worker, task] {
+      threads.emplace_back([this, &job, &worker, task, device] {
         at::set_num_threads(1);
         WorkerOptions options;
         options.job = job;
+        options.device = device;
         options.servers = servers_;
         options.progress_interval = absl::ZeroDuration();
         options.print = [&worker](const std::string& line) { worker.lines.push_back(line); };
@@ -196,6 +199,8 @@ class TrainingTest : public ::testing::Test {
   std::unique_ptr<StopLatch> stop_ = std::make_unique<StopLatch>();
   bool stop_at_first_line_ = false;
   std::string dir_;
+  // Of each worker; empty: the CPU.
+  std::vector<torch::Device> devices_;
   std::unique_ptr<InProcessCluster> cluster_;
   // Where workers train: the cluster, if a test says nothing else.
   std::vector<ServerEndpoint> servers_;
@@ -213,6 +218,36 @@ TEST_F(TrainingTest, TwoWorkersTrainInLockstepRounds) {
   for (const Worker& worker : Run(job)) EXPECT_TRUE(worker.status.ok()) << worker.status;
   ExpectDone(job);
   EXPECT_EQ(StatusOf(0).min_version(), 18) << "6 rounds an epoch";
+}
+
+class TrainingOnAGpuTest : public TrainingTest {
+ protected:
+  void SetUp() override { RequireGpu(); }
+};
+
+TEST_F(TrainingOnAGpuTest, TwoWorkersShareOne) {
+  devices_ = {torch::kCUDA, torch::kCUDA};
+  for (const std::string mode : {"async", "sync"}) {
+    cluster_ = *InProcessCluster::Start(/*servers=*/2, &clock_);
+    servers_ = cluster_->endpoints();
+    const JobSpec job = Job({"consistency.mode=" + mode});
+    for (const Worker& worker : Run(job)) EXPECT_TRUE(worker.status.ok()) << worker.status;
+    ExpectDone(job);
+  }
+}
+
+TEST_F(TrainingOnAGpuTest, AWorkerThereAndOneOnTheCpuTrainTheSameJob) {
+  devices_ = {torch::kCUDA, torch::kCPU};
+  const JobSpec job = Job({"consistency.mode=sync", "wire.push.kind=BFLOAT16"});
+  for (const Worker& worker : Run(job)) EXPECT_TRUE(worker.status.ok()) << worker.status;
+  ExpectDone(job);
+}
+
+TEST_F(TrainingOnAGpuTest, AGradientThatIsNotFiniteIsNotPushed) {
+  devices_ = {torch::kCUDA};
+  const std::vector<Worker> workers = Run(Job({"workers=1"}), /*poison=*/95);
+  ASSERT_TRUE(workers[0].status.ok()) << workers[0].status;
+  EXPECT_EQ(Status().slot(0).figures().skipped_nonfinite(), 3) << "one batch in each epoch";
 }
 
 TEST_F(TrainingTest, AccumulationPushesLessOften) {

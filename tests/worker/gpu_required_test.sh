@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# gpu_required_test.sh TEST...
+#
+# Each TEST has parts that need a GPU. Where none can be used they are skipped, and fail where the
+# environment says that there is one.
+set -euo pipefail
+export CUDA_VISIBLE_DEVICES=""
+for test in "$@"; do
+  name="$(basename "$test")"
+  said="$(TORCHPS_REQUIRE_GPU=0 "./$test")" || {
+    echo "$said"
+    echo "$name failed for want of a GPU that nobody promised"
+    exit 1
+  }
+  grep -q "no GPU can be used here" <<<"$said" || {
+    echo "$name has no part that needs a GPU"
+    exit 1
+  }
+  if said="$(TORCHPS_REQUIRE_GPU=1 "./$test")"; then
+    echo "$name passed without the GPU that was required"
+    exit 1
+  fi
+  grep -q "no GPU can be used, and TORCHPS_REQUIRE_GPU=1 says that there is one" <<<"$said" || {
+    echo "$said"
+    echo "$name did not say why it failed"
+    exit 1
+  }
+done
