@@ -212,24 +212,6 @@ std::vector<Finding> CheckData(const JobSpec& job) {
   return findings;
 }
 
-Finding CheckDevice(const std::string& device) {
-  if (device.empty() || device == "cpu") return Ok("device", "cpu");
-  absl::string_view number = device;
-  int index = 0;
-  if (!absl::ConsumePrefix(&number, "cuda") ||
-      (absl::ConsumePrefix(&number, ":") ? !absl::SimpleAtoi(number, &index) || index < 0
-                                         : !number.empty())) {
-    return Problem("device", absl::StrCat("'", device, "' is none"), "cpu, cuda or cuda:INDEX");
-  }
-  const std::string file = absl::StrCat("/dev/nvidia", index);
-  if (access("/proc/driver/nvidia/version", R_OK) != 0 || access(file.c_str(), R_OK) != 0) {
-    return Problem("device", absl::StrCat(device, ": the NVIDIA driver shows no ", file),
-                   "install the driver ('nvidia-smi' must list the GPU), or use --device=cpu");
-  }
-  return Ok("device", absl::StrCat(device, ": ", file,
-                                   " is there; ps_worker must be built with --config=cuda"));
-}
-
 uint64_t OpenFilesLimit() {
   rlimit limit = {};
   return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;

@@ -36,9 +36,6 @@ Finding CheckDirectory(const std::string& dir, int64_t state_bytes);
 // That the job's data are there and whole. Reads all of it, as a worker will.
 std::vector<Finding> CheckData(const JobSpec& job);
 
-// That the device named (cpu, cuda, cuda:N) is there, as far as the driver's files tell.
-Finding CheckDevice(const std::string& device);
-
 // That a process may open as many files as `connections` take.
 Finding CheckOpenFiles(uint64_t limit, int64_t connections);
 // The limit of this process and what it starts.

@@ -12,6 +12,8 @@
 #include "proto/job_file.h"
 #include "proto/job_override.h"
 #include "proto/job_spec.h"
+#include "tools/find_program.h"
+#include "tools/gpu_checks.h"
 #include "tools/hosts_file.h"
 #include "tools/run_directory.h"
 
@@ -75,7 +77,10 @@ std::vector<FlagSpec> DoctorFlags() {
       {"dir", "DIR", "Where servers are to keep their state: room and rights are checked."},
       {"certs", "DIR", "The certificates that 'psctl certs' made."},
       {"resume", "", "The job in --dir is to go on."},
-      {"device", "DEVICE", "What workers of this machine compute on. Default cpu."},
+      {"device", "DEVICE",
+       "What workers of this machine compute on. Default cpu. Of cuda or cuda:N it looks at the "
+       "driver, and asks the worker program what it sees."},
+      {"worker_binary", "PATH", "The worker program. Default: ps_worker beside psctl."},
   };
 }
 
@@ -113,7 +118,11 @@ std::vector<Finding> Examine(const FlagValues& flags) {
       findings.push_back(std::move(finding));
     }
   }
-  findings.push_back(CheckDevice(flags.Get("device")));
+  for (Finding& finding :
+       CheckDevice(flags.Get("device", "cpu"),
+                   FindProgram(flags, "worker_binary", OwnDirectory(), "worker", "ps_worker"))) {
+    findings.push_back(std::move(finding));
+  }
   findings.push_back(CheckOpenFiles(OpenFilesLimit(), workers));
   findings.push_back(CheckSharedMemory());
   findings.push_back(CheckClock(std::time(nullptr)));

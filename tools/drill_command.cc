@@ -1,7 +1,6 @@
 #include "tools/drill_command.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <limits>
 #include <map>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "common/clock.h"
 #include "common/exit_codes.h"
+#include "tools/find_program.h"
 #include "tools/format.h"
 #include "tools/interrupt.h"
 #include "tools/run_command.h"
@@ -178,9 +178,7 @@ std::string DrillText(const DrillFigures& figures, absl::Duration began,
 int DrillCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) {
   // First of all, so that every thread gRPC starts leaves these signals to us.
   const Interrupt interrupt;
-  std::error_code ignored;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", ignored);
-  absl::StatusOr<DrillOptions> options = PlanDrill(flags, self.parent_path().string());
+  absl::StatusOr<DrillOptions> options = PlanDrill(flags, OwnDirectory());
   if (!options.ok()) {
     error << "psctl: " << options.status().message() << std::endl;
     return static_cast<int>(ExitCodeFor(options.status()));

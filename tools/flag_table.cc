@@ -80,13 +80,13 @@ FlagTable::FlagTable(std::string command, std::vector<FlagSpec> flags)
 absl::StatusOr<FlagValues> FlagTable::Parse(const std::vector<std::string>& arguments) const {
   FlagValues parsed;
   for (size_t i = 0; i < arguments.size(); ++i) {
-    absl::string_view rest = arguments[i];
-    if (!absl::ConsumePrefix(&rest, "--") || rest.empty()) {
-      return Error(absl::StrCat("takes flags only, but got '", arguments[i], "'"));
-    }
-    const size_t equals = rest.find('=');
+    const absl::string_view argument = arguments[i];
+    const size_t equals = argument.find('=');
     const bool attached = equals != absl::string_view::npos;
-    const std::string name(rest.substr(0, equals));
+    const std::string name = NameIn(argument.substr(0, equals));
+    if (name.empty()) {
+      return Error(absl::StrCat("takes flags only, but got '", argument, "'"));
+    }
     const FlagSpec* const flag = Find(name);
     if (flag == nullptr) {
       std::vector<std::string> known;
@@ -100,7 +100,7 @@ absl::StatusOr<FlagValues> FlagTable::Parse(const std::vector<std::string>& argu
     if (flag->placeholder.empty()) {
       if (attached) return Error(absl::StrCat("takes --", name, " without a value"));
     } else if (attached) {
-      value = std::string(rest.substr(equals + 1));
+      value = std::string(argument.substr(equals + 1));
     } else if (i + 1 < arguments.size() && !absl::StartsWith(arguments[i + 1], "--")) {
       value = arguments[++i];
     }
@@ -118,8 +118,11 @@ absl::StatusOr<FlagValues> FlagTable::Parse(const std::vector<std::string>& argu
 std::string FlagTable::Help() const {
   std::string text;
   for (const FlagSpec& flag : flags_) {
-    absl::StrAppend(&text, "  --", flag.name, flag.placeholder.empty() ? "" : "=", flag.placeholder,
-                    flag.repeatable ? "   (may be repeated)" : "", "\n", Wrapped(flag.help));
+    const std::string letter =
+        flag.letter == 0 ? "" : absl::StrCat("-", std::string(1, flag.letter), ", ");
+    absl::StrAppend(&text, "  ", letter, "--", flag.name, flag.placeholder.empty() ? "" : "=",
+                    flag.placeholder, flag.repeatable ? "   (may be repeated)" : "", "\n",
+                    Wrapped(flag.help));
   }
   return text;
 }
@@ -128,6 +131,14 @@ const FlagSpec* FlagTable::Find(absl::string_view name) const {
   const auto found = std::find_if(flags_.begin(), flags_.end(),
                                   [&](const FlagSpec& flag) { return flag.name == name; });
   return found == flags_.end() ? nullptr : &*found;
+}
+
+std::string FlagTable::NameIn(absl::string_view typed) const {
+  if (absl::ConsumePrefix(&typed, "--")) return std::string(typed);
+  const auto found = std::find_if(flags_.begin(), flags_.end(), [&](const FlagSpec& flag) {
+    return flag.letter != 0 && typed.size() == 2 && typed[0] == '-' && typed[1] == flag.letter;
+  });
+  return found == flags_.end() ? "" : found->name;
 }
 
 absl::Status FlagTable::Error(absl::string_view message) const {

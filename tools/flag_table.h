@@ -17,6 +17,7 @@ struct FlagSpec {
   std::string placeholder;  // "FILE", "N"; empty: a switch that takes no value
   std::string help;         // one or more sentences
   bool repeatable = false;
+  char letter = 0;  // -L says the same as --name; 0: no letter does
 };
 
 // What was typed: values by flag. Immutable after FlagTable::Parse; copyable.
@@ -44,9 +45,10 @@ class FlagTable {
   // `command` stands in messages: "psctl run".
   FlagTable(std::string command, std::vector<FlagSpec> flags);
 
-  // Takes `--name=value`, `--name value` and, for switches, `--name`. INVALID_ARGUMENT: unknown
-  // flag (with the most similar one), missing or unwanted value, anything that is no flag. Of a
-  // flag that is not repeatable the last value counts, so that a script's can be overridden.
+  // Takes `--name=value`, `--name value` and, for switches, `--name`; a flag's letter, as `-n`, in
+  // place of its name. INVALID_ARGUMENT: unknown flag (with the most similar one), missing or
+  // unwanted value, anything that is no flag. Of a flag that is not repeatable the last value
+  // counts, so that a script's can be overridden.
   absl::StatusOr<FlagValues> Parse(const std::vector<std::string>& arguments) const;
 
   // One flag per paragraph: its form, and its help wrapped to 80 columns.
@@ -54,6 +56,8 @@ class FlagTable {
 
  private:
   const FlagSpec* Find(absl::string_view name) const;
+  // The name that is meant by "--name" or "-n"; "" if that is no flag's form.
+  std::string NameIn(absl::string_view typed) const;
   absl::Status Error(absl::string_view message) const;
 
   const std::string command_;

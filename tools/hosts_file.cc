@@ -4,6 +4,7 @@
 #include <fstream>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -130,6 +131,25 @@ absl::StatusOr<Hosts> ReadHostsFile(const std::string& path) {
     return absl::Status(hosts.status().code(), absl::StrCat(path, ": ", hosts.status().message()));
   }
   return hosts;
+}
+
+absl::Status MultiplyWorkers(int n, Hosts* hosts) {
+  std::set<std::string> seen;
+  std::vector<Place> workers;
+  for (const Place& worker : hosts->workers) {
+    if (!seen.insert(worker.host).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the hosts file has more than one worker on ", worker.host,
+                       "; give each machine one line without slots=N"));
+    }
+    workers.insert(workers.end(), n, worker);
+  }
+  if (workers.size() > static_cast<size_t>(kMaxSlots)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(workers.size(), " workers; at most ", kMaxSlots, " are possible"));
+  }
+  hosts->workers = std::move(workers);
+  return absl::OkStatus();
 }
 
 bool IsLoopback(absl::string_view host) {

@@ -31,6 +31,11 @@ absl::StatusOr<Hosts> ParseHosts(absl::string_view text);
 // ParseHosts of a file's contents; errors begin with its path. NOT_FOUND if it cannot be read.
 absl::StatusOr<Hosts> ReadHostsFile(const std::string& path);
 
+// `n` workers on each worker's machine in place of one, machine after machine, so that the slots of
+// a machine follow each other. INVALID_ARGUMENT: a machine has more than one worker already, or
+// there would be more workers than are possible.
+absl::Status MultiplyWorkers(int n, Hosts* hosts);
+
 // Whether `host` names the machine it is used on: localhost, 127.x.y.z, ::1.
 bool IsLoopback(absl::string_view host);
 

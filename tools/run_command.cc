@@ -22,6 +22,7 @@
 #include "proto/job_override.h"
 #include "proto/job_spec.h"
 #include "security/credentials.h"
+#include "tools/find_program.h"
 #include "tools/interrupt.h"
 #include "tools/run_directory.h"
 
@@ -41,31 +42,25 @@ absl::StatusOr<JobSpec> ReadJob(const std::string& file, const std::vector<std::
   return NormalizeJobSpec(*std::move(job));
 }
 
-// A program of ours: beside psctl when installed, in the neighbouring folder when built by Bazel.
-absl::StatusOr<std::string> FindBinary(const FlagValues& flags, const std::string& flag,
-                                       const std::string& directory, const std::string& folder,
-                                       const std::string& name) {
-  const std::filesystem::path beside = directory;
-  std::vector<std::string> places = {beside / name, beside.parent_path() / folder / name};
-  if (flags.Has(flag)) places = {flags.Get(flag)};
-  for (const std::string& place : places) {
-    std::error_code error;
-    const std::filesystem::path path = std::filesystem::canonical(place, error);
-    if (!error && std::filesystem::is_regular_file(path) && access(path.c_str(), X_OK) == 0) {
-      return path.string();
-    }
-  }
-  if (flags.Has(flag)) {
+// Of a GPU each, where --gpus asks for that; otherwise 0.
+absl::StatusOr<int64_t> GpusPerHost(const FlagValues& flags) {
+  if (!flags.Has("gpus")) return 0;
+  if (flags.Has("workers")) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--", flag, "=", places.front(), " is no program that can be run"));
+        "--gpus and --workers exclude each other: each GPU has one worker");
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "cannot find ", name, " (looked for ", absl::StrJoin(places, " and "), "); build it with ",
-      "'bazel build //", folder, ":", name, "' or name it with --", flag));
+  if (flags.Get("device", "cuda") != "cuda") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--gpus and --device=", flags.Get("device"),
+                     " exclude each other: each worker takes the GPU of its slot"));
+  }
+  return flags.Integer("gpus", 0, 1, kMaxSlots);
 }
 
 // Which parts run where: on this machine by numbers, elsewhere by a hosts file.
 absl::StatusOr<Hosts> PlanHosts(const FlagValues& flags, const JobSpec& job) {
+  const absl::StatusOr<int64_t> gpus = GpusPerHost(flags);
+  if (!gpus.ok()) return gpus.status();
   if (flags.Has("hosts")) {
     for (const char* flag : {"servers", "workers"}) {
       if (flags.Has(flag)) {
@@ -73,11 +68,16 @@ absl::StatusOr<Hosts> PlanHosts(const FlagValues& flags, const JobSpec& job) {
             absl::StrCat("--", flag, " and --hosts exclude each other: the file says how many"));
       }
     }
-    return ReadHostsFile(flags.Get("hosts"));
+    absl::StatusOr<Hosts> hosts = ReadHostsFile(flags.Get("hosts"));
+    if (!hosts.ok() || *gpus == 0) return hosts;
+    const absl::Status multiplied = MultiplyWorkers(static_cast<int>(*gpus), &*hosts);
+    if (!multiplied.ok()) return multiplied;
+    return hosts;
   }
   const absl::StatusOr<int64_t> servers = flags.Integer("servers", 2, 1, kMostServers);
   if (!servers.ok()) return servers.status();
-  const absl::StatusOr<int64_t> workers = flags.Integer("workers", job.workers(), 1, kMaxSlots);
+  const absl::StatusOr<int64_t> workers =
+      flags.Integer("workers", *gpus > 0 ? *gpus : job.workers(), 1, kMaxSlots);
   if (!workers.ok()) return workers.status();
   Hosts hosts;
   hosts.servers.resize(*servers);
@@ -114,10 +114,10 @@ absl::Status FindPrograms(const FlagValues& flags, const std::string& program_di
     return absl::OkStatus();
   }
   absl::StatusOr<std::string> server =
-      FindBinary(flags, "server_binary", program_directory, "server", "ps_server");
+      FindProgram(flags, "server_binary", program_directory, "server", "ps_server");
   if (!server.ok()) return server.status();
   absl::StatusOr<std::string> worker =
-      FindBinary(flags, "worker_binary", program_directory, "worker", "ps_worker");
+      FindProgram(flags, "worker_binary", program_directory, "worker", "ps_worker");
   if (!worker.ok()) return worker.status();
   launch.server_binary = *std::move(server);
   launch.worker_binary = *std::move(worker);
@@ -165,7 +165,13 @@ std::vector<FlagSpec> RunFlags() {
       {"servers", "N", "Parameter servers on this machine. Default 2."},
       {"workers", "N", "Workers on this machine; sets the job's `workers`. Default: the job's."},
       {"data", "PATH", "Directory or file of the training data, in place of the job's data.path."},
-      {"device", "DEVICE", "cpu, cuda or cuda:N, passed to every worker. Default cpu."},
+      {"gpus", "N",
+       "N workers on each machine, each on a GPU of its own: as --workers=N --device=cuda here, or "
+       "as slots=N for each worker's machine of --hosts.",
+       false, 'g'},
+      {"device", "DEVICE",
+       "cpu, cuda or cuda:N, passed to every worker. Of several GPUs, 'cuda' gives each worker the "
+       "one of its slot. Default cpu."},
       {"threads", "N",
        "Computing threads of each worker. Default: this machine's cores divided by the workers."},
       {"slow", "SLOT:FACTOR",
@@ -209,7 +215,7 @@ absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
   launch.job_file = flags.Get("job");
   launch.set = flags.All("set");
   launch.data = flags.Get("data");
-  launch.device = flags.Get("device");
+  launch.device = flags.Get("device", flags.Has("gpus") ? "cuda" : "");
   launch.patience = flags.Get("patience");
   launch.certs = flags.Get("certs");
   launch.insecure = flags.Has("insecure");
@@ -309,9 +315,7 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
 int RunCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) {
   // First of all, so that every thread gRPC starts leaves these signals to us.
   const Interrupt interrupt;
-  std::error_code ignored;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", ignored);
-  absl::StatusOr<ClusterRun::Options> options = PlanRun(flags, self.parent_path().string());
+  absl::StatusOr<ClusterRun::Options> options = PlanRun(flags, OwnDirectory());
   if (!options.ok()) {
     error << "psctl: " << options.status().message() << std::endl;
     return static_cast<int>(ExitCodeFor(options.status()));

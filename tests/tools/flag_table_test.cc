@@ -8,7 +8,7 @@ namespace {
 FlagTable Table() {
   return FlagTable("psctl run", {{"job", "FILE", "The job.", false},
                                  {"set", "PATH=VALUE", "One field.", true},
-                                 {"workers", "N", "How many.", false},
+                                 {"workers", "N", "How many.", false, 'w'},
                                  {"insecure", "", "A switch.", false}});
 }
 
@@ -18,6 +18,15 @@ TEST(FlagTableTest, BothFormsOfAValueAreTaken) {
   EXPECT_EQ(flags->Get("job"), "a.textproto");
   EXPECT_EQ(*flags->Integer("workers", 1, 1, 10), 3);
   EXPECT_TRUE(flags->Has("insecure"));
+}
+
+TEST(FlagTableTest, ALetterSaysTheSameAsItsFlag) {
+  for (const std::vector<std::string>& typed :
+       {std::vector<std::string>{"-w", "3"}, {"-w=3"}, {"--workers=5", "-w", "3"}}) {
+    const auto flags = Table().Parse(typed);
+    ASSERT_TRUE(flags.ok()) << flags.status();
+    EXPECT_EQ(flags->All("workers"), std::vector<std::string>{"3"});
+  }
 }
 
 TEST(FlagTableTest, ARepeatableFlagKeepsItsOrderAndItsEqualsSigns) {
@@ -52,6 +61,8 @@ TEST(FlagTableTest, EveryMistakeIsOneSentenceThatNamesIt) {
       {{"--frobnicate"}, "'psctl run' has no flag --frobnicate"},
       {{"job.textproto"}, "'psctl run' takes flags only, but got 'job.textproto'"},
       {{"-j"}, "'psctl run' takes flags only, but got '-j'"},
+      {{"-w"}, "'psctl run' needs a value for --workers, as --workers=N"},
+      {{"-"}, "'psctl run' takes flags only, but got '-'"},
       {{"--"}, "'psctl run' takes flags only, but got '--'"},
       {{"--job"}, "'psctl run' needs a value for --job, as --job=FILE"},
       {{"--job="}, "'psctl run' needs a value for --job, as --job=FILE"},
@@ -78,7 +89,7 @@ TEST(FlagTableTest, HelpNamesEveryFlagAndItsForm) {
   EXPECT_EQ(Table().Help(),
             "  --job=FILE\n      The job.\n"
             "  --set=PATH=VALUE   (may be repeated)\n      One field.\n"
-            "  --workers=N\n      How many.\n"
+            "  -w, --workers=N\n      How many.\n"
             "  --insecure\n      A switch.\n");
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "common/ids.h"
 #include "tests/tools/testing.h"
 
 namespace torchps {
@@ -66,6 +67,24 @@ TEST(HostsFileTest, EveryMistakeNamesItsLine) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << bad.text;
     EXPECT_EQ(status.message(), bad.message);
   }
+}
+
+TEST(HostsFileTest, SoManyWorkersOnEachMachineFollowEachOther) {
+  auto hosts = ParseHosts("server alpha\nworker alpha\nworker beta\n");
+  ASSERT_TRUE(hosts.ok()) << hosts.status();
+  ASSERT_TRUE(MultiplyWorkers(2, &*hosts).ok());
+  std::vector<std::string> places;
+  for (const Place& worker : hosts->workers) places.push_back(worker.host);
+  EXPECT_EQ(places, (std::vector<std::string>{"alpha", "alpha", "beta", "beta"}));
+  EXPECT_EQ(hosts->servers.size(), 1u);
+
+  EXPECT_EQ(MultiplyWorkers(2, &*hosts).message(),
+            "the hosts file has more than one worker on alpha; give each machine one line without "
+            "slots=N");
+  auto many = ParseHosts("server a\nworker a\nworker b\n");
+  EXPECT_EQ(MultiplyWorkers(kMaxSlots, &*many).message(),
+            "8192 workers; at most 4096 are possible");
+  EXPECT_EQ(many->workers.size(), 2u);
 }
 
 TEST(HostsFileTest, AFileThatIsNotThereIsNamed) {

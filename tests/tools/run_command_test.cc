@@ -117,6 +117,34 @@ TEST_F(PlanRunTest, AHostsFileSaysHowManyAndWhere) {
             "machine), or type --insecure if that network is yours alone");
 }
 
+TEST_F(PlanRunTest, GpusAreSoManyWorkersOnEachMachine) {
+  const auto here = PlanWithJob({"-g", "4"});
+  ASSERT_TRUE(here.ok()) << here.status();
+  EXPECT_EQ(here->hosts.workers.size(), 4u);
+  EXPECT_EQ(here->job.workers(), 4);
+  EXPECT_EQ(here->launch.device, "cuda");
+
+  const std::string hosts =
+      folder_.WriteFile("hosts", "server localhost\nworker localhost\nworker 127.0.0.1\n");
+  const auto there = PlanWithJob({"--gpus=2", "--device=cuda", "--hosts=" + hosts});
+  ASSERT_TRUE(there.ok()) << there.status();
+  EXPECT_EQ(there->hosts.workers.size(), 4u);
+  EXPECT_EQ(there->hosts.workers[1].host, "localhost");
+  EXPECT_EQ(there->launch.device, "cuda");
+
+  EXPECT_EQ(PlanWithJob({})->launch.device, "");
+  EXPECT_EQ(Complaint({"--gpus=2", "--workers=2"}),
+            "--gpus and --workers exclude each other: each GPU has one worker");
+  EXPECT_EQ(Complaint({"--gpus=2", "--device=cuda:1"}),
+            "--gpus and --device=cuda:1 exclude each other: each worker takes the GPU of its slot");
+  EXPECT_EQ(Complaint({"--gpus=0"}), "--gpus=0: expected a whole number from 1 to 4096");
+  const std::string twice =
+      folder_.WriteFile("twice", "server localhost\nworker localhost slots=2\n");
+  EXPECT_EQ(Complaint({"--gpus=2", "--hosts=" + twice}),
+            "the hosts file has more than one worker on localhost; give each machine one line "
+            "without slots=N");
+}
+
 TEST_F(PlanRunTest, ProgramsElsewhereNeedNotLieOnThisMachine) {
   std::filesystem::remove(worker_);
   const std::string hosts = folder_.WriteFile("hosts", "server localhost\nworker localhost\n");
