@@ -2,6 +2,9 @@
 // of the servers in --servers with everything that a worker does. Same module, same random samples,
 // same objective, SGD with momentum in both; a step lasts from one batch being asked for to the
 // next. Prints one JSON object. bench/README.md has the commands.
+//
+// A GPU is given its work and not waited for, so that alone on one only the mean tells how long a
+// step takes: the time between two batches may be that of handing the work over.
 
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
@@ -18,14 +21,20 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "proto/job_spec.h"
+#include "torch/cuda.h"
+#include "worker/device.h"
 #include "worker/models/model_registry.h"
 #include "worker/train.h"
 
 ABSL_FLAG(std::string, model, "convnet", "mlp, convnet, resnet18 or transformer");
+ABSL_FLAG(int, layers, 2, "of a transformer");
+ABSL_FLAG(int, heads, 4, "of a transformer");
+ABSL_FLAG(int, width, 128, "of a transformer");
 ABSL_FLAG(int, batch, 32, "samples of a step");
 ABSL_FLAG(int, steps, 20, "steps that count");
 ABSL_FLAG(int, warm_up, 5, "steps before that");
 ABSL_DECLARE_FLAG(std::vector<std::string>, servers);
+ABSL_DECLARE_FLAG(std::string, device);
 ABSL_DECLARE_FLAG(int, threads);
 
 namespace torchps {
@@ -78,25 +87,42 @@ absl::StatusOr<Task> MakeBenchTask(const JobSpec& job, std::vector<absl::Duratio
   return MakeTask(job, std::move(data));
 }
 
+absl::StatusOr<JobSpec> JobOfTheModel() {
+  JobSpec spec;
+  ModelSpec& model = *spec.mutable_model();
+  model.set_name(absl::GetFlag(FLAGS_model));
+  model.mutable_transformer()->set_layers(absl::GetFlag(FLAGS_layers));
+  model.mutable_transformer()->set_heads(absl::GetFlag(FLAGS_heads));
+  model.mutable_transformer()->set_width(absl::GetFlag(FLAGS_width));
+  spec.mutable_optimizer()->set_learning_rate(1e-4);
+  return NormalizeJobSpec(std::move(spec));
+}
+
 // The loop that everybody writes.
 absl::Status TrainAlone(std::vector<absl::Duration>* asked) {
-  JobSpec spec;
-  spec.mutable_model()->set_name(absl::GetFlag(FLAGS_model));
-  spec.mutable_optimizer()->set_learning_rate(1e-4);
-  const absl::StatusOr<JobSpec> job = NormalizeJobSpec(std::move(spec));
+  const absl::StatusOr<torch::Device> found = FindDevice(absl::GetFlag(FLAGS_device));
+  if (!found.ok()) return found.status();
+  const torch::Device device = DeviceOfSlot(*found, /*slot=*/0);
+  if (absl::Status status = UseDevice(device); !status.ok()) return status;
+  const absl::StatusOr<JobSpec> job = JobOfTheModel();
   if (!job.ok()) return job.status();
   at::set_num_threads(absl::GetFlag(FLAGS_threads));
   torch::manual_seed(1);
   const absl::StatusOr<Task> task = MakeBenchTask(*job, asked);
   if (!task.ok()) return task.status();
+  task->module().to(device);
   torch::optim::SGD optimizer(task->module().parameters(),
                               torch::optim::SGDOptions(1e-4).momentum(0.9));
   const std::vector<int64_t> samples(absl::GetFlag(FLAGS_batch));
   task->module().train();
-  for (int step = 0; step <= absl::GetFlag(FLAGS_warm_up) + absl::GetFlag(FLAGS_steps); ++step) {
+  const int warm_up = absl::GetFlag(FLAGS_warm_up);
+  const int last = warm_up + absl::GetFlag(FLAGS_steps);
+  for (int step = 0; step <= last; ++step) {
+    if (device.is_cuda() && (step == warm_up || step == last)) torch::cuda::synchronize();
     const absl::StatusOr<Batch> batch = task->data().train->Get(samples);
     optimizer.zero_grad();
-    task->objective().loss(task->Forward(batch->input), batch->target).backward();
+    const torch::Tensor output = task->Forward(batch->input.to(device));
+    task->objective().loss(output, batch->target.to(device)).backward();
     optimizer.step();
   }
   return absl::OkStatus();
@@ -109,6 +135,11 @@ std::vector<std::string> WorkerArguments() {
     arguments.push_back(absl::StrCat("--set=", field, "=", value));
   };
   set("model.name", absl::GetFlag(FLAGS_model));
+  if (absl::GetFlag(FLAGS_model) == "transformer") {
+    set("model.transformer.layers", absl::GetFlag(FLAGS_layers));
+    set("model.transformer.heads", absl::GetFlag(FLAGS_heads));
+    set("model.transformer.width", absl::GetFlag(FLAGS_width));
+  }
   set("data.source", "random");
   set("training.batch_size", absl::GetFlag(FLAGS_batch));
   set("training.max_pushes", absl::GetFlag(FLAGS_warm_up) + absl::GetFlag(FLAGS_steps) + 1);
@@ -137,6 +168,8 @@ void Print(const std::vector<absl::Duration>& asked) {
   if (steps_us.empty()) return;
   nlohmann::ordered_json json;
   json["model"] = absl::GetFlag(FLAGS_model);
+  json["device"] = absl::GetFlag(FLAGS_device);
+  json["batch"] = absl::GetFlag(FLAGS_batch);
   json["steps"] = steps_us.size();
   json["mean_us"] = absl::ToDoubleMicroseconds(asked.back() - asked[warm_up]) / steps_us.size();
   std::nth_element(steps_us.begin(), steps_us.begin() + steps_us.size() / 2, steps_us.end());

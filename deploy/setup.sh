@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Installs the Debian 12 packages that torchps needs and that are missing; does nothing else.
 #
-#   deploy/setup.sh [build|test|engine|netns|bench]...     (default: build)
+#   deploy/setup.sh [build|test|engine|netns|bench|gpu]...     (default: build)
 #
 #   build    compile and run torchps        test     build, and what the tests and checks need
 #   engine   a Docker engine with compose, and debootstrap for base images
 #   netns    network namespaces
 #   bench    what bench/run.sh compares with and draws with
+#   gpu      what deploy/gpu_test.sh fetches a CUDA build of torch with, and packs
 #
 # It takes the machine's own apt sources, needs root or sudo only if something is missing, and
 # is done in a fraction of a second if nothing is.
@@ -67,6 +68,10 @@ python3-matplotlib     plots
 iproute2               makes a link of 1 Gbit/s
 linux-perf             profiles
 "
+GPU_PACKAGES="
+python3-pip            fetches torch
+patchelf               makes programs that run from any folder
+"
 
 wanted=""
 for group in "${@:-build}"; do
@@ -76,7 +81,8 @@ for group in "${@:-build}"; do
     engine) wanted+="$ENGINE_PACKAGES" ;;
     netns) wanted+="$NETNS_PACKAGES" ;;
     bench) wanted+="$BENCH_PACKAGES" ;;
-    *) die "unknown group '$group': expected build, test, engine, netns or bench." ;;
+    gpu) wanted+="$GPU_PACKAGES" ;;
+    *) die "unknown group '$group': expected build, test, engine, netns, bench or gpu." ;;
   esac
 done
 # A libtorch of one's own takes the place of Debian's.

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # From a bare Debian 12 to a judgement: installs what is missing, runs every test, then those that do
 # not need libtorch twice more: under AddressSanitizer and UndefinedBehaviorSanitizer, compiled by
-# clang with its analysis of the locks, and under ThreadSanitizer.
+# clang with its analysis of the locks, and under ThreadSanitizer. At last it builds for CUDA and
+# rehearses on the CPU what would run on a GPU (deploy/gpu_test.sh).
 #
-#   deploy/test.sh [--quick]        --quick: the tests only, no analysis and no sanitizers
+#   deploy/test.sh [--quick]        --quick: the tests only
 #
 # The last line is 'N passed, N failed'. Each test target counts once for each configuration it
-# runs in; a target that does not compile, or whose locks the analysis objects to, has failed.
+# runs in; a target that does not compile, or whose locks the analysis objects to, has failed. Of the
+# rehearsal each check counts; where pip cannot fetch torch it is left out, and the summary says so.
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -77,12 +79,31 @@ run_tests() {
   note "$name" "$good" $((wanted - good)) $((SECONDS - started))
 }
 
+# The bundle for a machine with a GPU, built and tried.
+rehearse_gpu() {
+  local started=$SECONDS status=0 counts
+  say "GPU rehearsal"
+  deploy/gpu_test.sh pack || status=$?
+  if [ "$status" = 75 ]; then
+    summary+="  GPU rehearsal  left out: pip cannot fetch torch"$'\n'
+    return
+  fi
+  # Its last line is 'N passed, N failed'.
+  counts="$([ "$status" = 0 ] && deploy/gpu_test.sh rehearse | tee /dev/stderr | tail -n 1)" || true
+  if [[ "$counts" =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
+    note "GPU rehearsal" "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}" $((SECONDS - started))
+  else
+    note "GPU rehearsal" 0 1 $((SECONDS - started))
+  fi
+}
+
 run_tests tests manual
 
 if ! $quick; then
   without_libtorch=(--build_tag_filters=-libtorch --test_tag_filters=-libtorch)
   run_tests "asan, locks" "manual|libtorch" --config=asan "${without_libtorch[@]}"
   run_tests tsan "manual|libtorch" --config=tsan "${without_libtorch[@]}"
+  rehearse_gpu
 fi
 
 printf '\n%s' "$summary"

@@ -1,0 +1,158 @@
+"""Runs stages one after the other, each with a time limit of its own, and keeps what they found.
+
+A stage is a function that gets a Run. It makes checks, which pass or fail, and notes figures. What is
+known is written after each stage, so that a machine that goes away takes only the present one along.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+import traceback
+import typing
+
+
+@dataclasses.dataclass
+class Stage:
+    name: str
+    run: typing.Callable
+    limit_s: float
+
+
+@dataclasses.dataclass
+class Ended:
+    """A command that has ended. `code` is None where it had to be ended."""
+    code: typing.Optional[int]
+    out: str
+    error: str
+
+    @property
+    def said(self):
+        return self.out + self.error
+
+
+class OutOfTime(Exception):
+    """The stage's time is over."""
+
+
+class Run:
+    """What a stage works with: commands that end with it, checks, figures, a folder of its own."""
+
+    def __init__(self, out, seconds, clock=time.monotonic, say=print):
+        self._clock = clock
+        self._say = say
+        self._end = clock() + seconds
+        self._stage_end = self._end
+        self._results = {"figures": {}, "checks": [], "stages": {}}
+        self._stage = None
+        self._file = os.path.join(out, "gpu.json")
+        os.makedirs(out, exist_ok=True)
+        self._log = os.path.join(out, "log")
+        with open(self._log, "w", encoding="utf-8"):
+            pass
+        # Of the present stage, gone at its end.
+        self.folder = None
+
+    # For stages.
+
+    def left_s(self):
+        """Seconds until the stage has to end."""
+        return self._stage_end - self._clock()
+
+    def check(self, what, holds, why=""):
+        """Counts `what` as passed or failed; `why` says what was there instead."""
+        self._results["checks"].append(
+            {"stage": self._stage, "what": what, "passed": bool(holds), "why": "" if holds else why})
+        if not holds:
+            self._say(f"  FAILED {what}" + (f": {why}" if why else ""))
+            self.log(f"FAILED {what}: {why}")
+        return bool(holds)
+
+    def figure(self, name, value):
+        self._results["figures"].setdefault(self._stage, {})[name] = value
+        self.log(f"{name} = {value}")
+
+    def log(self, text):
+        with open(self._log, "a", encoding="utf-8") as file:
+            file.write(text.rstrip() + "\n")
+
+    def command(self, arguments, limit_s=None, env=None):
+        """Runs a program to its end; ends it and what it has started if the time is over."""
+        with self.started(arguments, env) as process:
+            limit_s = self.left_s() if limit_s is None else min(limit_s, self.left_s())
+            try:
+                out, error = process.communicate(timeout=max(limit_s, 0.1))
+                ended = Ended(process.returncode, out, error)
+            except subprocess.TimeoutExpired:
+                _kill(process)
+                out, error = process.communicate()
+                ended = Ended(None, out, error)
+        self.log(f"ended with {ended.code}\n{ended.said}")
+        if ended.code is None and self.left_s() <= 0:
+            raise OutOfTime(f"'{os.path.basename(arguments[0])}' had not ended")
+        return ended
+
+    @contextlib.contextmanager
+    def started(self, arguments, env=None, log_file=None):
+        """A program in a process group of its own, which is gone when the block ends."""
+        self.log(f"\n$ {' '.join(arguments)}")
+        stream = subprocess.PIPE if log_file is None else log_file
+        process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=stream, stderr=stream,
+                                   text=True, env={**os.environ, **(env or {})},
+                                   start_new_session=True)
+        try:
+            yield process
+        finally:
+            _kill(process)
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                if pipe is not None:
+                    with contextlib.suppress(BrokenPipeError):
+                        pipe.close()
+            process.wait()
+
+    # For the main program.
+
+    def go(self, stages):
+        for stage in stages:
+            self._begin(stage)
+            began = self._clock()
+            try:
+                if self.left_s() <= 0:
+                    raise OutOfTime("no time was left for it")
+                with tempfile.TemporaryDirectory() as self.folder:
+                    stage.run(self)
+            except OutOfTime as error:
+                self.check(f"{stage.name} ends in time", False, str(error))
+            except Exception as error:  # what a stage did not expect fails it, and nothing else
+                self.log(traceback.format_exc())
+                self.check(f"{stage.name} runs to its end", False, f"{type(error).__name__}: {error}")
+            self._results["stages"][stage.name] = round(self._clock() - began, 1)
+            self._write()
+
+    def counts(self):
+        passed = sum(check["passed"] for check in self._results["checks"])
+        return passed, len(self._results["checks"]) - passed
+
+    def _begin(self, stage):
+        self._stage = stage.name
+        self._stage_end = min(self._end, self._clock() + stage.limit_s)
+        self._say(f"{stage.name} (at most {max(self.left_s(), 0):.0f} s)")
+        self.log(f"\n===== {stage.name}")
+
+    def _write(self):
+        passed, failed = self.counts()
+        self._results["passed"], self._results["failed"] = passed, failed
+        with open(self._file + ".new", "w", encoding="utf-8") as file:
+            json.dump(self._results, file, indent=2)
+            file.write("\n")
+        os.replace(self._file + ".new", self._file)
+
+
+def _kill(process):
+    """The process and what it has started, as far as that stayed in its group."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,321 @@
+"""What deploy/gpu_test.sh does on a machine with a GPU, in the order in which it does it.
+
+On the CPU (a rehearsal) the same stages run with less of everything, and what only a GPU has is left
+out.
+"""
+
+import contextlib
+import csv
+import glob
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+from runner import Stage
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import check_report  # noqa: E402  (of deploy/)
+
+MIB = 1 << 20
+
+
+class Place:
+    """The bundle, and the device that everything is to run on."""
+
+    def __init__(self, bundle, device):
+        self.bundle = bundle
+        self.device = device
+        self.on_gpu = device != "cpu"
+
+    def program(self, name):
+        return os.path.join(self.bundle, "bin", name)
+
+    def job(self, name):
+        return os.path.join(self.bundle, "jobs", name + ".textproto")
+
+    @property
+    def mnist(self):
+        folder = os.path.join(self.bundle, "data", "mnist")
+        return folder if os.path.isdir(folder) else None
+
+    def stages(self):
+        # Of the whole time, which is shorter than their sum: most need half of it.
+        limits = ((15, 90, 40, 90, 60, 75, 190, 50) if self.on_gpu else
+                  (15, 60, 20, 60, 40, 45, 60, 30))
+        names = ("facts", "unit", "same", "train", "encodings", "faults", "speed", "leak")
+        return [Stage(name, getattr(self, name), limit) for name, limit in zip(names, limits)]
+
+    # The stages.
+
+    def facts(self, run):
+        """The machine, and what psctl and ps_worker make of it."""
+        for name, value in machine_facts():
+            run.figure(name, value)
+        if self.on_gpu:
+            said = run.command(["nvidia-smi"])
+            run.check("nvidia-smi answers", said.code == 0, said.said)
+            for name, value in zip(("gpu", "driver", "gpu_memory_mib"),
+                                   nvidia_smi("name,driver_version,memory.total")[0]):
+                run.figure(name, value)
+        copied = run.command([self.program("device_copy"), f"--device={self.device}"])
+        if run.check("pinned copies each way", copied.code == 0, copied.said):
+            run.figure("device_copy", json.loads(copied.out))
+        seen = run.command([self.program("ps_worker"), "--devices"])
+        wanted = self.device if ":" in self.device else self.device + (":0" if self.on_gpu else "")
+        run.check(f"ps_worker sees {wanted}", wanted in re.split("[=,\n]", seen.out), seen.said)
+        doctor = run.command([self.program("psctl"), "doctor", f"--device={self.device}",
+                              f"--job={self.job('convnet_digits')}", f"--dir={run.folder}"])
+        run.check("doctor finds no problem", doctor.code == 0, doctor.said)
+
+    def unit(self, run):
+        """The tests of the device path; on a GPU none of its parts may be skipped."""
+        env = {"TORCHPS_REQUIRE_GPU": "1"} if self.on_gpu else {}
+        for path in sorted(glob.glob(os.path.join(self.bundle, "bin", "*_test"))):
+            name = os.path.basename(path)
+            tested = run.command([path], env={**env, "TEST_TMPDIR": run.folder})
+            passed = re.search(r"\[  PASSED  \] (\d+) tests?", tested.out)
+            skipped = re.search(r"\[  SKIPPED \] (\d+) tests?,", tested.out)
+            run.figure(name, {"passed": int(passed.group(1)) if passed else 0,
+                              "skipped": int(skipped.group(1)) if skipped else 0})
+            failed = re.findall(r"\[  FAILED  \] (\S+?),? ", tested.out)
+            run.check(name, tested.code == 0, f"exit code {tested.code}: {' '.join(failed)}")
+
+    def same(self, run):
+        """A worker's steps are those of a loop on the same device."""
+        compared = run.command([self.program("equivalence_test"),
+                                f"--gtest_filter=Devices/*/{'Gpu' if self.on_gpu else 'Cpu'}"])
+        found = re.findall(r"^(.*): relative parameter difference (\S+) after (\d+) steps",
+                           compared.out, re.MULTILINE)
+        for what, difference, steps in found:
+            run.figure(f"{what}, {steps} steps", float(difference))
+            run.check(f"{what} after {steps} steps within 1e-5", float(difference) <= 1e-5, difference)
+        run.check("one step and a hundred of two models are compared", len(found) == 4,
+                  f"{len(found)} comparisons; exit code {compared.code}")
+
+    def train(self, run):
+        """Whole jobs: one worker, two that share the device, one here and one on the CPU."""
+        for workers in (1, 2):
+            self._train(run, f"digits, {workers} on {self.device}", "convnet_digits", workers)
+        self._train_mixed(run, "digits, one on the device and one on the CPU", "convnet_digits")
+        if self.mnist:
+            for workers in (1, 2) if self.on_gpu else (2,):
+                self._train(run, f"MNIST, {workers} on {self.device}", "convnet_mnist", workers,
+                            [f"--data={self.mnist}"])
+
+    def encodings(self, run):
+        """Each encoding learns as float32 does."""
+        epochs = ["--set=training.epochs=2"]
+        for kind in ("FLOAT32", "BFLOAT16", "FLOAT16", "INT8", "TOP_K"):
+            # A tenth of the elements, or a job of some hundred steps would end before most are sent.
+            more = ["--set=wire.push.fraction=0.1"] if kind == "TOP_K" else []
+            self._train(run, f"digits, {kind}", "convnet_digits", 1,
+                        epochs + [f"--set=wire.push.kind={kind}", *more],
+                        accuracy=0.9 if kind == "TOP_K" else 0.95)
+
+    def faults(self, run):
+        """What dies comes back; what cannot work says so and ends with the right code."""
+        seconds = 15 if self.on_gpu else 8
+        before = gpu_memory_mib() if self.on_gpu else 0
+        drill = run.command(
+            [self.program("psctl"), "drill", f"--job={self.job('convnet_digits')}",
+             "--set=training.epochs=8", "--servers=2", "--workers=2", f"--device={self.device}",
+             "--kill=server:every=4s", "--kill=worker:every=5s", f"--seconds={seconds}", "--seed=7"])
+        run.check("the job survives kill -9 of servers and workers", drill.code == 0,
+                  drill.said[-2000:])
+        killed = re.search(r"^killed: (\d+) servers?, (\d+) workers?", drill.out, re.MULTILINE)
+        run.figure("killed", killed.group(0) if killed else "")
+        run.check("servers and workers were killed",
+                  killed and int(killed.group(1)) > 0 and int(killed.group(2)) > 0, drill.out[-500:])
+        if self.on_gpu:
+            run.check("killed workers leave no memory on the GPU",
+                      gpu_memory_mib() <= before + 64, f"{before} MiB before, {gpu_memory_mib()} after")
+        alone = [self.program("ps_worker"), "--local", f"--job={self.job('convnet_digits')}"]
+        # On a machine without a GPU no index is there, and the sentence is another one.
+        self._expect(run, "an index that is not there", alone + ["--device=cuda:99"], 2,
+                     "is not there; GPUs seen here:" if self.on_gpu else "CUDA sees no GPU here")
+        self._expect(run, "a device that is none", alone + ["--device=gpu"], 2,
+                     "device 'gpu' is not known")
+        self._expect(run, "no visible GPU", alone + ["--device=cuda"], 2, "CUDA sees no GPU here",
+                     {"CUDA_VISIBLE_DEVICES": ""})
+        if self.on_gpu:
+            with self._server(run) as address:
+                self._expect(run, "a batch that the GPU's memory does not hold",
+                             self._train_step(model="resnet18", batch=30000, steps=1, warm_up=0) +
+                             [f"--servers={address}"], 1, "out of memory")
+
+    def speed(self, run):
+        """A step of a loop alone, and of a worker through shared memory and through TCP, in turns."""
+        if self.on_gpu:
+            cases = {"resnet18, batch 128": dict(model="resnet18", batch=128, steps=60, warm_up=20),
+                     "resnet18, batch 512": dict(model="resnet18", batch=512, steps=30, warm_up=10),
+                     "transformer of 85 M, batch 32": dict(
+                         model="transformer", layers=12, heads=12, width=768, batch=32, steps=12,
+                         warm_up=4)}
+        else:
+            cases = {"convnet, batch 8": dict(model="convnet", batch=8, steps=20, warm_up=5)}
+        times = {(case, place): [] for case in cases for place in ("alone", "worker", "worker, TCP")}
+        # As many rounds as there is time for, three at most.
+        longest_s = 0
+        for rounds in range(3):
+            if rounds > 0 and run.left_s() < 1.2 * longest_s:
+                break
+            began = time.monotonic()
+            for (case, place), found in times.items():
+                self._time_step(run, f"{case}, {place}", place, self._train_step(**cases[case]), found)
+            longest_s = max(longest_s, time.monotonic() - began)
+        for (case, place), found in times.items():
+            if found and times[case, "alone"]:
+                milliseconds = statistics.median(found) / 1000
+                run.figure(f"{case}, {place}", {
+                    "ms": round(milliseconds, 3), "rounds": len(found),
+                    "samples_per_second": round(cases[case]["batch"] / milliseconds * 1000, 1),
+                    "of_alone": round(statistics.median(times[case, "alone"]) / 1000 / milliseconds, 3)})
+
+    def leak(self, run):
+        """A worker's memory, the GPU's, pinned and its own, does not grow while it trains."""
+        with contextlib.ExitStack() as stack:
+            address = stack.enter_context(self._server(run))
+            worker = stack.enter_context(run.started(
+                [self.program("ps_worker"), f"--servers={address}", "--set=workers=1",
+                 f"--job={self.job('convnet_digits')}", "--set=training.epochs=1000000",
+                 "--set=durability.level=NONE", f"--device={self.device}"],
+                log_file=stack.enter_context(open(os.path.join(run.folder, "worker"), "w"))))
+            samples = []
+            while run.left_s() > 8 and worker.poll() is None:
+                samples.append(memory_of(worker.pid, self.on_gpu))
+                time.sleep(0.5)
+            alive = worker.poll() is None
+            worker.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                worker.wait(timeout=max(run.left_s() - 2, 1))
+        said = read(os.path.join(run.folder, "worker"))
+        run.log(said)
+        run.check("it trains until it is told to stop, and ends with 0",
+                  alive and worker.returncode == 0, f"exit code {worker.returncode}: {said[-500:]}")
+        # The first third is for caches to fill.
+        third = len(samples) // 3
+        if not run.check("its memory was looked at", third >= 4, f"{len(samples)} samples"):
+            return
+        for kind in samples[0]:
+            early = statistics.median(sample[kind] for sample in samples[third:2 * third])
+            late = statistics.median(sample[kind] for sample in samples[2 * third:])
+            run.figure(kind, {"early_mib": round(early / MIB, 1), "late_mib": round(late / MIB, 1)})
+            run.check(f"{kind} does not grow", late <= early * 1.01 + 4 * MIB,
+                      f"from {early / MIB:.1f} to {late / MIB:.1f} MiB")
+
+    # What they share.
+
+    def _train(self, run, name, job, workers, more=(), accuracy=0.975):
+        report = os.path.join(run.folder, "report.json")
+        trained = run.command(
+            [self.program("psctl"), "run", f"--job={self.job(job)}", "--servers=2",
+             f"--workers={workers}", f"--device={self.device}", f"--report={report}", *more])
+        if run.check(f"{name}: ends well", trained.code == 0, trained.said[-2000:]):
+            self._judge(run, name, report, workers, accuracy)
+
+    def _train_mixed(self, run, name, job):
+        report = os.path.join(run.folder, "mixed.json")
+        with contextlib.ExitStack() as stack:
+            addresses = [stack.enter_context(self._server(run)) for _ in range(2)]
+            servers = f"--servers={','.join(addresses)}"
+            log = stack.enter_context(open(os.path.join(run.folder, "mixed"), "w", encoding="utf-8"))
+            for slot, device in enumerate((self.device, "cpu")):
+                stack.enter_context(run.started(
+                    [self.program("ps_worker"), servers, f"--job={self.job(job)}", "--set=workers=2",
+                     "--set=durability.level=NONE", f"--slot={slot}", f"--device={device}"],
+                    log_file=log))
+            reported = run.command([self.program("psctl"), "report", servers, "--wait",
+                                    f"--report={report}"])
+        run.log(read(os.path.join(run.folder, "mixed")))
+        if run.check(f"{name}: ends well", reported.code == 0, reported.said[-2000:]):
+            self._judge(run, name, report, 2, 0.975)
+
+    def _judge(self, run, name, report, workers, accuracy):
+        with open(report, encoding="utf-8") as file:
+            figures = json.load(file)
+        wrong = list(check_report.faults(figures, servers=2, workers=workers, accuracy=accuracy))
+        run.check(f"{name}: {accuracy:.1%}, the books agree", not wrong, "; ".join(wrong))
+        devices = sorted(slot.get("device", "?") for slot in figures.get("slots", []))
+        run.figure(name, {"accuracy": (figures.get("result") or {}).get("accuracy"),
+                          "wall_s": figures.get("wall_seconds"),
+                          "samples_per_second": figures.get("samples_per_second"),
+                          "devices": devices})
+
+    @contextlib.contextmanager
+    def _server(self, run):
+        """A server of its own; gives its address."""
+        with run.started([self.program("ps_server"), "--listen=127.0.0.1:0"]) as server:
+            line = server.stdout.readline()
+            found = re.search(r"address=(\S+)", line)
+            if not found:
+                raise RuntimeError(f"ps_server did not get ready: {line or server.stderr.read()}")
+            yield found.group(1)
+
+    def _expect(self, run, name, arguments, code, words, env=None):
+        ended = run.command(arguments, env=env)
+        run.check(f"{name}: code {code}, and a sentence", ended.code == code and words in ended.error,
+                  f"code {ended.code}: {ended.error[-500:]}")
+
+    def _train_step(self, **flags):
+        return [self.program("train_step"), f"--device={self.device}", *(
+            f"--{name}={value}" for name, value in flags.items())]
+
+    def _time_step(self, run, name, place, arguments, found):
+        with contextlib.ExitStack() as stack:
+            if place != "alone":
+                arguments = arguments + [f"--servers={stack.enter_context(self._server(run))}"]
+            if place == "worker, TCP":
+                arguments = arguments + ["--set=wire.shared_memory=false"]
+            ended = run.command(arguments)
+        if run.check(f"{name}: train_step ends well", ended.code == 0, ended.said[-1000:]):
+            found.append(json.loads(ended.out.strip().splitlines()[-1])["mean_us"])
+
+
+# What is read off the machine.
+
+
+def machine_facts():
+    yield "cores", os.cpu_count()
+    yield "glibc", os.confstr("CS_GNU_LIBC_VERSION").split()[-1]
+    yield "kernel", os.uname().release
+    yield "memory_mib", os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // MIB
+    model = re.search(r"model name\s*:\s*(.*)", read("/proc/cpuinfo"))
+    yield "processor", model.group(1) if model else "?"
+
+
+def nvidia_smi(what):
+    """Rows of nvidia-smi's answer, one for each GPU; torch's libraries are not for it."""
+    env = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    said = subprocess.run(["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader,nounits"],
+                          stdout=subprocess.PIPE, text=True, env=env, check=True, timeout=30)
+    return [[cell.strip() for cell in row] for row in csv.reader(said.stdout.splitlines())]
+
+
+def gpu_memory_mib():
+    return int(nvidia_smi("memory.used")[0][0])
+
+
+def memory_of(pid, on_gpu):
+    """Bytes that a process holds: its own, those mapped from the driver (pinned ones), the GPU's."""
+    status = read(f"/proc/{pid}/status")
+    own = re.search(r"VmRSS:\s*(\d+) kB", status)
+    memory = {"resident memory": int(own.group(1)) * 1024 if own else 0}
+    if on_gpu:
+        memory["memory mapped from the driver"] = sum(
+            int(end, 16) - int(begin, 16) for begin, end in
+            re.findall(r"^([0-9a-f]+)-([0-9a-f]+) .*/dev/nvidia", read(f"/proc/{pid}/maps"),
+                       re.MULTILINE))
+        memory["the GPU's memory"] = gpu_memory_mib() * MIB
+    return memory
+
+
+def read(path):
+    with contextlib.suppress(OSError):
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    return ""

@@ -1,0 +1,180 @@
+#!/usr/bin/env bash
+# Brings torchps to a machine with a GPU, and shows there what works and how fast.
+#
+#   deploy/gpu_test.sh pack [--torch=2.11.0] [--out=.gpu] [--data=DIR]
+#       Here, on a Debian 12: fetches that torch by pip, without what it needs to run, builds with
+#       --config=cuda against it and makes a bundle: programs, tests, the libraries they need but for
+#       torch, CUDA and libc, and the MNIST files in DIR.
+#   deploy/gpu_test.sh run [--bundle=.gpu] [--out=.gpu/out] [--seconds=560] [--only=STAGE,...]
+#       There, on any Linux with an NVIDIA driver and a python3 that has the same torch; needs this
+#       folder (deploy/) and the bundle, and no network.
+#   deploy/gpu_test.sh rehearse [--bundle=.gpu] [--out=.gpu/out]
+#       Here: the same on the CPU, in an environment that has nothing but the bundle, torch's libraries
+#       and stand-ins for CUDA's.
+#
+# pack exits with 75 where pip cannot have the wheels. The last line of run and rehearse is 'N passed, N failed'. OUT/gpu.json has all figures, OUT/log what
+# every program said. docs/cuda.md explains the stages.
+
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+cannot_fetch=75  # the exit code where a wheel is not to be had
+largest_mib=56  # of a bundle: what may be carried to a machine that is lent for minutes is limited
+programs=(//worker:ps_worker //server:ps_server //tools:psctl //bench:train_step //bench:device_copy)
+tests=(//tests/worker:device_test //tests/worker:flat_model_test //tests/worker:torch_error_test
+  //tests/worker:training_test //tests/integration:equivalence_test)
+
+command="${1:-}"
+[ $# = 0 ] || shift
+bundle=.gpu
+torch=2.11.0
+data=""
+passed_on=()
+for argument in "$@"; do
+  case "$command $argument" in
+    "pack --torch="?*) torch="${argument#*=}" ;;
+    "pack --out="?* | "run --bundle="?* | "rehearse --bundle="?*) bundle="${argument#*=}" ;;
+    "pack --data="?*) data="${argument#*=}" ;;
+    "run --out="?* | "run --seconds="?* | "run --only="?* | "rehearse --out="?*)
+      passed_on+=("$argument") ;;
+    *) die "unknown option '$argument' of '$command'; the head of this file lists them." ;;
+  esac
+done
+
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/torchps"
+
+# fetch REQUIREMENT: its wheel, for the Python that has newest torch, into the present folder.
+fetch() {
+  python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
+    --python-version 3.12 --implementation cp --platform manylinux_2_28_x86_64 \
+    --platform manylinux_2_27_x86_64 --platform manylinux_2_17_x86_64 \
+    --platform manylinux2014_x86_64 "$1" || {
+    say "pip cannot fetch $1." >&2
+    exit "$cannot_fetch"
+  }
+}
+
+# unpack PATTERN...: the files of all wheels here that match one of the patterns, and removes the wheels.
+unpack() {
+  python3 - "$@" <<'PYTHON'
+import fnmatch, glob, os, sys, zipfile
+for wheel in glob.glob("*.whl"):
+    with zipfile.ZipFile(wheel) as files:
+        for name in files.namelist():
+            if any(fnmatch.fnmatch(name, pattern) for pattern in sys.argv[1:]):
+                files.extract(name)
+    os.remove(wheel)
+PYTHON
+}
+
+# Headers and libraries of torch and CUDA's run-time library, which a program that is linked with torch
+# needs to start, in $cache/torch-VERSION. Python is not needed for them, nor the rest of CUDA.
+fetch_torch() {
+  local folder="$cache/torch-$torch" cuda
+  [ ! -f "$folder/complete" ] || return 0
+  say "fetching torch $torch (half a gigabyte)"
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  (
+    cd "$folder"
+    fetch "torch==$torch"
+    unpack 'torch/include/*' 'torch/lib/lib*.so*' torch/version.py
+    rm -f torch/lib/libtorch_python.so
+    cuda="$(sed -nE "s/^cuda: .*= '([0-9.]+)'$/\1/p" torch/version.py)"
+    [ -n "$cuda" ] || die "torch $torch of pip is no CUDA build."
+    case "$cuda" in
+      1[0-2].*) fetch "nvidia-cuda-runtime-cu${cuda%%.*}==$cuda.*" ;;
+      *) fetch "nvidia-cuda-runtime==$cuda.*" ;;
+    esac
+    unpack 'nvidia/*/lib/libcudart.so*'
+  )
+  touch "$folder/complete"
+}
+
+# Sets `libraries` to the folders of torch's and of CUDA's run-time library.
+find_libraries() {
+  local cudart
+  cudart="$(ls -d "$cache/torch-$torch"/nvidia/*/lib)"
+  libraries=("$cache/torch-$torch/torch/lib" "$cudart")
+}
+
+pack() {
+  "$TORCHPS_ROOT/deploy/setup.sh" build gpu
+  fetch_torch
+  local torch_root="$cache/torch-$torch/torch" binaries label needed kib
+  export TORCHPS_LIBTORCH="$torch_root"
+  cd "$TORCHPS_ROOT"
+  local started=$SECONDS
+  local bazel=(--config=cuda --jobs="$(compile_jobs)" --noshow_progress --ui_event_filters=-info)
+  say "building against torch $torch"
+  bazel build "${bazel[@]}" "${programs[@]}" "${tests[@]}"
+  bazel test "${bazel[@]}" --test_summary=none //tests/third_party/...
+  binaries="$(bazel info "${bazel[@]}" bazel-bin 2>/dev/null)"
+  say "built in $((SECONDS - started)) s"
+
+  cd "$here"
+  rm -rf "$bundle"
+  mkdir -p "$bundle"/{bin,lib,jobs}
+  for label in "${programs[@]}" "${tests[@]}"; do
+    label="${label#//}"
+    install -m 755 "$binaries/${label/://}" "$bundle/bin/${label##*:}"
+  done
+  strip "$bundle"/bin/*
+  # They take what LD_LIBRARY_PATH says, wherever they lie.
+  for label in "$bundle"/bin/*; do patchelf --remove-rpath "$label"; done
+
+  find_libraries
+  python3 "$TORCHPS_ROOT/deploy/gpu/stand_ins.py" --out="$work" "${libraries[@]}" >/dev/null
+  LD_LIBRARY_PATH="$(IFS=:; echo "${libraries[*]}:$work")" ldd "$bundle"/bin/* |
+    awk -v torch="$cache/" -v work="$work/" '
+      $2 == "=>" && $3 == "not" {print "missing " $1 > "/dev/stderr"; exit 1}
+      $2 == "=>" && index($3, torch) != 1 && index($3, work) != 1 &&
+        $1 !~ /^(libc|libm|libdl|librt|libpthread|libresolv|libutil|libstdc\+\+|libgcc_s)\.so/ {print $3}' |
+    sort -u | xargs cp -L -t "$bundle/lib"
+
+  cp "$TORCHPS_ROOT"/deploy/jobs/*.textproto "$bundle/jobs"
+  if [ -n "$data" ]; then
+    mkdir -p "$bundle/data/mnist"
+    cp "$data"/*-ubyte* "$bundle/data/mnist"
+  fi
+  # The newest GLIBC_ that a symbol of ours or of Debian's libraries asks for.
+  needed="$(objdump -T "$bundle"/bin/* "$bundle"/lib/* | grep -oP '\(GLIBC_\K[0-9.]+(?=\))' |
+    sort -uV | tail -n 1)"
+  cat >"$bundle/VERSION.json" <<JSON
+{
+  "commit": "$(git -C "$TORCHPS_ROOT" describe --always --dirty 2>/dev/null || echo unknown)",
+  "torch": "$(sed -nE "s/^__version__ = '(.*)'$/\1/p" "$torch_root/version.py")",
+  "glibc": "$needed"
+}
+JSON
+  kib="$(du -sk --apparent-size "$bundle" | cut -f 1)"
+  [ "$kib" -le $((largest_mib * 1024)) ] ||
+    die "the bundle $bundle takes $((kib / 1024)) MiB, more than the $largest_mib that can be carried."
+  say "packed $bundle: $((kib / 1024)) MiB, torch $torch, for glibc $needed or newer"
+}
+
+rehearse() {
+  [ -f "$bundle/VERSION.json" ] || die "there is no bundle in $bundle; '$0 pack' makes one."
+  torch="$(sed -nE 's/.*"torch": "([^"+]+).*/\1/p' "$bundle/VERSION.json")"
+  [ -f "$cache/torch-$torch/complete" ] || die "torch $torch is not in $cache; '$0 pack' fetches it."
+  find_libraries
+  python3 "$TORCHPS_ROOT/deploy/gpu/stand_ins.py" --out="$work/stand_ins" "${libraries[@]}"
+  libraries+=("$work/stand_ins")
+  env -i PATH=/usr/bin:/bin HOME="$work" TMPDIR="$work" /usr/bin/python3 -B \
+    "$TORCHPS_ROOT/deploy/gpu/run.py" --bundle="$bundle" --out="$bundle/out" --device=cpu \
+    --seconds=300 --torch_lib="$(IFS=:; echo "${libraries[*]}")" "${passed_on[@]}"
+}
+
+here="$PWD"
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+case "$command" in
+  pack) pack ;;
+  run)
+    [ -f "$bundle/VERSION.json" ] || die "there is no bundle in $bundle; '$0 pack' makes one."
+    python3 -B "$TORCHPS_ROOT/deploy/gpu/run.py" --bundle="$bundle" --out="$bundle/out" \
+      "${passed_on[@]}"
+    ;;
+  rehearse) rehearse ;;
+  *) die "expected pack, run or rehearse, got '$command'; the head of this file explains them." ;;
+esac

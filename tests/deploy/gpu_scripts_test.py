@@ -1,0 +1,196 @@
+"""Tests of what deploy/gpu_test.sh runs on a machine with a GPU, without one."""
+
+import contextlib
+import io
+import json
+import os
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+sys.path.insert(0, os.path.abspath("deploy/gpu"))
+
+import run  # noqa: E402
+import stages  # noqa: E402
+from runner import Run, Stage  # noqa: E402
+
+
+class Clock:
+    """Steady time that moves when a test says so."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+class RunnerTest(unittest.TestCase):
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.out = folder.name
+        self.clock = Clock()
+        self.said = []
+
+    def run_for(self, seconds, clock=None):
+        return Run(self.out, seconds, clock or self.clock, self.said.append)
+
+    def results(self):
+        with open(os.path.join(self.out, "gpu.json"), encoding="utf-8") as file:
+            return json.load(file)
+
+    def test_checks_are_counted_and_figures_kept_by_stage(self):
+        def first(its):
+            its.check("two is two", True)
+            its.check("two is three", 2 == 3, "it is two")
+            its.figure("two", 2)
+
+        its = self.run_for(10)
+        its.go([Stage("first", first, 5)])
+        self.assertEqual(its.counts(), (1, 1))
+        results = self.results()
+        self.assertEqual(results["figures"], {"first": {"two": 2}})
+        self.assertEqual((results["passed"], results["failed"]), (1, 1))
+        self.assertIn("  FAILED two is three: it is two", self.said)
+
+    def test_what_is_known_is_written_after_each_stage(self):
+        def second(its):
+            self.assertEqual(self.results()["figures"], {"first": {"here": True}})
+
+        its = self.run_for(10)
+        its.go([Stage("first", lambda its: its.figure("here", True), 5), Stage("second", second, 5)])
+        self.assertEqual(its.counts(), (0, 0))
+        self.assertEqual(list(self.results()["stages"]), ["first", "second"])
+
+    def test_a_stage_that_breaks_fails_and_the_next_one_runs(self):
+        def breaks(its):
+            raise ValueError("no such thing")
+
+        its = self.run_for(10)
+        its.go([Stage("first", breaks, 5), Stage("second", lambda its: its.check("runs", True), 5)])
+        self.assertEqual(its.counts(), (1, 1))
+        self.assertIn("ValueError: no such thing", self.results()["checks"][0]["why"])
+
+    def test_no_stage_outlives_its_limit_or_the_whole_time(self):
+        left = []
+
+        def stage(its):
+            left.append(its.left_s())
+            self.clock.now += 6
+
+        its = self.run_for(10)
+        its.go([Stage("first", stage, 5), Stage("second", stage, 5), Stage("third", stage, 5)])
+        self.assertEqual(left, [5, 4])
+        self.assertEqual(its.counts(), (0, 1))
+        self.assertEqual(self.results()["checks"][0]["what"], "third ends in time")
+
+    def test_a_command_that_hangs_ends_with_its_stage(self):
+        its = Run(self.out, 1000, say=self.said.append)
+        its.go([Stage("hangs", lambda its: its.command(["sleep", "1000"]), 0.1)])
+        self.assertEqual(its.counts(), (0, 1))
+        self.assertIn("'sleep' had not ended", self.results()["checks"][0]["why"])
+
+    def test_a_command_with_a_limit_of_its_own_leaves_the_stage_its_time(self):
+        ended = []
+        its = Run(self.out, 1000, say=self.said.append)
+        its.go([Stage("hangs", lambda its: ended.append(its.command(["sleep", "1000"], limit_s=0.1)),
+                      1000)])
+        self.assertEqual(its.counts(), (0, 0))
+        self.assertIsNone(ended[0].code)
+
+    def test_what_a_program_has_started_ends_with_it(self):
+        children = []
+
+        def stage(its):
+            with its.started(["sh", "-c", "sleep 1000 & echo $!; wait"]) as process:
+                children.append(int(process.stdout.readline()))
+
+        self.run_for(10).go([Stage("first", stage, 5)])
+        # Ended, though perhaps not yet taken notice of by whoever adopted it.
+        self.assertNotIn("State:\tS", stages.read(f"/proc/{children[0]}/status"))
+
+    def test_a_command_tells_its_code_and_what_it_said(self):
+        ended = []
+        its = self.run_for(1000)
+        its.go([Stage("first", lambda its: ended.append(
+            its.command(["sh", "-c", "echo out; echo $WORD >&2; exit 3"], env={"WORD": "error"})),
+            1000)])
+        self.assertEqual((ended[0].code, ended[0].out, ended[0].error), (3, "out\n", "error\n"))
+
+
+class StagesTest(unittest.TestCase):
+
+    def test_all_stages_fit_where_none_takes_more_than_two_thirds_of_its_limit(self):
+        on_gpu = stages.Place(".gpu", "cuda").stages()
+        self.assertEqual([stage.name for stage in on_gpu],
+                         ["facts", "unit", "same", "train", "encodings", "faults", "speed", "leak"])
+        self.assertLess(sum(stage.limit_s for stage in on_gpu) * 2 / 3, 560)
+
+    def test_memory_of_a_process_is_its_own(self):
+        memory = stages.memory_of(os.getpid(), on_gpu=False)
+        self.assertEqual(list(memory), ["resident memory"])
+        self.assertGreater(memory["resident memory"], 1 << 20)
+        self.assertEqual(stages.memory_of(1 << 30, on_gpu=False), {"resident memory": 0})
+
+
+class RefusalTest(unittest.TestCase):
+    """What is wrong is told in one sentence, before anything runs."""
+
+    def refusal(self, check, *arguments, **more):
+        error = io.StringIO()
+        with contextlib.redirect_stderr(error), self.assertRaises(SystemExit) as ended:
+            check(*arguments, **more)
+        self.assertEqual(ended.exception.code, 2)
+        self.assertEqual(error.getvalue().count("\n"), 1)
+        return error.getvalue()
+
+    def torch_of(self, version):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        os.makedirs(os.path.join(folder.name, "torch"))
+        with open(os.path.join(folder.name, "torch", "version.py"), "w", encoding="utf-8") as file:
+            file.write(f"__version__ = '{version}'\n")
+        with open(os.path.join(folder.name, "torch", "__init__.py"), "w", encoding="utf-8"):
+            pass
+        return mock.patch.object(sys, "path", [folder.name])
+
+    def test_no_driver(self):
+        with mock.patch.dict(os.environ, {"PATH": "/nowhere"}):
+            self.assertIn("no NVIDIA driver answers here", self.refusal(run.check_driver))
+        with mock.patch.object(run, "nvidia_smi", lambda what: []):
+            self.assertIn("nvidia-smi lists no GPU", self.refusal(run.check_driver))
+
+    def test_another_torch(self):
+        with self.torch_of("2.11.0+cu130"):
+            self.assertTrue(run.torch_libraries("2.11.0+cu130").endswith("/torch/lib"))
+            self.assertIn("the bundle is built for torch 2.12.0+cu130, and",
+                          self.refusal(run.torch_libraries, "2.12.0+cu130"))
+        with mock.patch.object(sys, "path", []):
+            self.assertIn("has no torch", self.refusal(run.torch_libraries, "2.11.0+cu130"))
+
+    def test_an_old_glibc(self):
+        run.check_glibc("2.2.5")
+        self.assertIn("the bundle's programs need 99.1", self.refusal(run.check_glibc, "99.1"))
+
+    def test_a_library_that_is_not_here_or_not_the_bundles(self):
+        with tempfile.TemporaryDirectory() as bundle:
+            os.makedirs(os.path.join(bundle, "bin"))
+            with open(os.path.join(bundle, "bin", "program"), "w", encoding="utf-8"):
+                pass
+            said = "libm.so.6 => /lib/libm.so.6 (0x1)\n\tlibz.so.1 => /lib/libz.so.1 (0x2)\n"
+            with mock.patch.object(run.subprocess, "run", lambda *_, **__: mock.Mock(stdout=said)):
+                run.check_libraries(bundle, [bundle], alone=False)
+                self.assertIn("program takes libz.so.1 from",
+                              self.refusal(run.check_libraries, bundle, [bundle], alone=True))
+                run.check_libraries(bundle, ["/lib", os.path.realpath("/lib")], alone=True)
+            said = "libz.so.1 => not found\n"
+            with mock.patch.object(run.subprocess, "run", lambda *_, **__: mock.Mock(stdout=said)):
+                self.assertIn("program cannot be loaded here: libz.so.1 => not found",
+                              self.refusal(run.check_libraries, bundle, [bundle], alone=False))
+
+
+if __name__ == "__main__":
+    unittest.main()
