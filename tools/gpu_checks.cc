@@ -127,11 +127,17 @@ Finding WorkerFinding(const std::string& device, const GpuFacts& facts) {
             "'bazel build --config=cuda //worker:ps_worker'; docs/cuda.md has the steps"};
   }
   const std::string subject = absl::StrCat("ps_worker ", *facts.worker);
-  if (!SeesGpu(facts)) {
+  if (facts.seen.empty()) {
     return {Level::kProblem, subject, facts.complaint,
-            absl::StrContains(facts.complaint, "built without CUDA")
-                ? "docs/cuda.md has the steps"
-                : "is the driver as new as the CUDA that torch is built with?"};
+            "it must run before it can see anything; a CUDA build finds torch where it was built"};
+  }
+  if (absl::StrContains(facts.complaint, "built without CUDA")) {
+    return {Level::kProblem, subject, "is built without CUDA", "docs/cuda.md has the steps"};
+  }
+  if (!SeesGpu(facts)) {
+    return {Level::kProblem, subject, "is a CUDA build, and sees no GPU",
+            facts.driver.empty() ? "the driver comes first"
+                                 : "is the driver as new as the CUDA that torch is built with?"};
   }
   const std::string text = absl::StrCat("sees ", absl::StrJoin(facts.seen, ", "));
   if (device != "cuda" &&

@@ -43,9 +43,9 @@ struct WorkerOptions {
   StopLatch* stop = nullptr;
 };
 
-// One worker from joining a job to leaving it: lays out the module, joins, trains until the job is
-// done or `stop` is stopped, and leaves in either case. All torch work is done by the calling
-// thread; one more thread renews the leases.
+// One worker from joining a job to leaving it: joins with the module's layout, lays it out on the
+// device of its slot, trains until the job is done or `stop` is stopped, and leaves in either case. All
+// torch work is done by the calling thread; one more thread renews the leases.
 //
 // OK: the job is done. Errors as in CoordinatorClient, ParameterClient, Trainer and
 // FlatModel::Create, each one sentence.

@@ -69,7 +69,7 @@ TEST(GpuChecks, WithoutADriverEachThingThatIsMissingIsNamed) {
   const std::vector<Finding> findings = GpuFindings("cuda", facts);
   Expect(findings[0], Level::kProblem, "no NVIDIA driver is loaded here");
   Expect(findings[1], Level::kProblem, "there is no /dev/nvidia0");
-  Expect(findings[2], Level::kProblem, kNoCuda);
+  Expect(findings[2], Level::kProblem, "is built without CUDA");
   EXPECT_EQ(findings[2].subject, "ps_worker /opt/ps_worker");
 }
 
@@ -77,8 +77,18 @@ TEST(GpuChecks, AProgramWithoutCudaIsToldFromADriverThatIsTooOld) {
   EXPECT_EQ(GpuFindings("cuda", Unseen(kNoCuda))[2].advice, "docs/cuda.md has the steps");
   const std::vector<Finding> old = GpuFindings("cuda", Unseen(kNoGpu));
   Expect(old[1], Level::kWarning, "2 GPUs by /dev, none of them seen by ps_worker");
-  Expect(old[2], Level::kProblem, kNoGpu);
+  Expect(old[2], Level::kProblem, "is a CUDA build, and sees no GPU");
   EXPECT_EQ(old[2].advice, "is the driver as new as the CUDA that torch is built with?");
+  GpuFacts none = Unseen(kNoGpu);
+  none.driver = "";
+  EXPECT_EQ(GpuFindings("cuda", none)[2].advice, "the driver comes first");
+}
+
+TEST(GpuChecks, AProgramThatDoesNotRunIsQuoted) {
+  GpuFacts facts = Unseen("error while loading shared libraries: libtorch_cuda.so");
+  facts.seen.clear();
+  Expect(GpuFindings("cuda", facts)[2], Level::kProblem,
+         "error while loading shared libraries: libtorch_cuda.so");
 }
 
 TEST(GpuChecks, AnEnvironmentThatHidesTheGpusIsNamed) {
