@@ -51,7 +51,7 @@ absl::Status Check(const grpc::ServerContext& context, const MethodRule& rule,
 }  // namespace
 
 CallAdmission::CallAdmission(std::function<void(const std::string& line)> say)
-    : complaints_(std::move(say)) {}
+    : log_(std::move(say)) {}
 
 absl::Status CallAdmission::Admit(const grpc::ServerContext& context, absl::string_view request,
                                   absl::optional<SlotId> slot) {
@@ -61,7 +61,7 @@ absl::Status CallAdmission::Admit(const grpc::ServerContext& context, absl::stri
           ? absl::PermissionDeniedError(absl::StrCat("nobody may call a method with ", request))
           : Check(context, *rule, slot);
   if (!status.ok()) {
-    complaints_.Say(
+    log_.Say(
         absl::StrCat("refused ", rule == nullptr ? request : rule->method, " to a client at ",
                      HostOf(context.peer()), ": ", status.message()),
         absl::Now());

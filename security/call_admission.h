@@ -8,7 +8,7 @@
 #include "absl/types/optional.h"
 #include "common/ids.h"
 #include "grpcpp/server_context.h"
-#include "security/complaints.h"
+#include "security/log_throttle.h"
 
 namespace torchps {
 
@@ -43,7 +43,7 @@ absl::optional<SlotId> SlotOf(const Request&, ...) {
 // Thread-safe. Outlives the calls.
 class CallAdmission {
  public:
-  // `say` takes the sentences, as Complaints does: each once in ten seconds, ten of them at most.
+  // `say` takes the sentences, as LogThrottle does: each once in ten seconds, ten of them at most.
   explicit CallAdmission(std::function<void(const std::string& line)> say);
 
   // `request` is the name of the request message ("HelloRequest"), which tells the method; `slot`
@@ -60,7 +60,7 @@ class CallAdmission {
   }
 
  private:
-  Complaints complaints_;
+  LogThrottle log_;
 };
 
 }  // namespace torchps

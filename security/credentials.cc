@@ -6,7 +6,7 @@
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_certificate_verifier.h"
 #include "grpcpp/security/tls_credentials_options.h"
-#include "security/complaints.h"
+#include "security/log_throttle.h"
 
 namespace torchps {
 namespace {
@@ -30,7 +30,7 @@ class PeerVerifier final : public tls::ExternalCertificateVerifier {
  public:
   PeerVerifier(std::shared_ptr<CertificateFiles> files, bool of_clients,
                std::function<void(const std::string&)> say)
-      : files_(std::move(files)), of_clients_(of_clients), complaints_(std::move(say)) {}
+      : files_(std::move(files)), of_clients_(of_clients), log_(std::move(say)) {}
 
   bool Verify(tls::TlsCustomVerificationCheckRequest* request,
               std::function<void(grpc::Status)> /*callback*/, grpc::Status* status) override {
@@ -42,7 +42,7 @@ class PeerVerifier final : public tls::ExternalCertificateVerifier {
     *status =
         peer.ok() ? grpc::Status::OK : grpc::Status(grpc::StatusCode::UNAUTHENTICATED, peer.words);
     if (!peer.ok() && of_clients_) {
-      complaints_.Say(absl::StrCat("refused a client: it ", peer.words), absl::Now());
+      log_.Say(absl::StrCat("refused a client: it ", peer.words), absl::Now());
     }
     return true;
   }
@@ -52,7 +52,7 @@ class PeerVerifier final : public tls::ExternalCertificateVerifier {
  private:
   const std::shared_ptr<CertificateFiles> files_;
   const bool of_clients_;
-  Complaints complaints_;
+  LogThrottle log_;
 };
 
 // Both files are one: each reader takes what is his.

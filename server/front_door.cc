@@ -42,7 +42,7 @@ std::string AddressOf(const sockaddr_storage& address, socklen_t size) {
 
 }  // namespace
 
-FrontDoor::FrontDoor(Options options) : options_(std::move(options)), complaints_(options_.say) {}
+FrontDoor::FrontDoor(Options options) : options_(std::move(options)), log_(options_.say) {}
 
 absl::StatusOr<std::unique_ptr<FrontDoor>> FrontDoor::Create(Options options) {
   auto door = absl::WrapUnique(new FrontDoor(std::move(options)));
@@ -172,7 +172,7 @@ void FrontDoor::Accept(int listener) {
       continue;
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      complaints_.Say(absl::StrCat("cannot accept another connection: ", Words(errno)),
+      log_.Say(absl::StrCat("cannot accept another connection: ", Words(errno)),
                       absl::Now());
       Pause();
     }
@@ -194,7 +194,7 @@ void FrontDoor::Receive(FileDescriptor connection, std::string address) {
   const int yes = 1;
   setsockopt(connection.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
   if (visitors_.size() >= options_.most_waiting) {
-    complaints_.Say(absl::StrCat("closes connections that have said nothing, for more than ",
+    log_.Say(absl::StrCat("closes connections that have said nothing, for more than ",
                                  options_.most_waiting, " of them are open"),
                     absl::Now());
     visitors_.erase(visitors_.begin());
@@ -294,7 +294,7 @@ void FrontDoor::Refuse(Visitor& visitor, Opening opening, const std::string& rea
 void FrontDoor::Say(const Visitor& visitor, const std::string& what) {
   // Every connection has a port of its own; the sentence is about the machine.
   const std::string host = visitor.address.substr(0, visitor.address.rfind(':'));
-  complaints_.Say(absl::StrCat("refused a client at ", host, ": it ", what), absl::Now());
+  log_.Say(absl::StrCat("refused a client at ", host, ": it ", what), absl::Now());
 }
 
 absl::Duration FrontDoor::DismissLate() {

@@ -13,7 +13,7 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/file_descriptor.h"
-#include "security/complaints.h"
+#include "security/log_throttle.h"
 #include "security/opening.h"
 
 namespace torchps {
@@ -89,7 +89,7 @@ class FrontDoor {
 
   const Options options_;
   int port_ = 0;
-  Complaints complaints_;
+  LogThrottle log_;
   std::vector<FileDescriptor> listeners_;
   FileDescriptor poll_;
   FileDescriptor wake_;  // an eventfd: it is time to end

@@ -87,10 +87,9 @@ absl::Status ClusterRun::WaitForWorkers() {
     return part->is_server ? !part->listening : !part->ended_well();
   };
   while (std::any_of(parts_.begin(), parts_.end(), working)) {
-    const bool complaints = std::any_of(
-        parts_.begin(), parts_.end(), [](const auto& part) { return part->complaints.waiting(); });
-    const absl::Status status =
-        HandleEvents(complaints ? Complaints::kHold : absl::InfiniteDuration());
+    const bool held = std::any_of(parts_.begin(), parts_.end(),
+                                  [](const auto& part) { return part->held_output.waiting(); });
+    const absl::Status status = HandleEvents(held ? HeldOutput::kHold : absl::InfiniteDuration());
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -213,8 +212,8 @@ absl::Status ClusterRun::HandleDeath(Part& part) {
                                       " within ", absl::FormatDuration(options_.restarts.window),
                                       " before, so it stays down"));
   }
-  ShowComplaints(part, absl::InfiniteDuration());
-  part.complaints.Clear();
+  ShowHeldOutput(part, absl::InfiniteDuration());
+  part.held_output.Clear();
   view_.Say(absl::StrCat(name.text(), " ", how, "; it is started again",
                          part.is_server ? absl::StrCat(" at ", part.address) : "", " (restart ",
                          part.restarts.restarts(), ")"));
@@ -295,13 +294,13 @@ absl::Status ClusterRun::HandleEvents(absl::Duration longest) {
     if (!status.ok()) return status;
   }
   DoHarm();
-  for (const auto& part : parts_) ShowComplaints(*part, clock_.Now() - Complaints::kHold);
+  for (const auto& part : parts_) ShowHeldOutput(*part, clock_.Now() - HeldOutput::kHold);
   return absl::OkStatus();
 }
 
 void ClusterRun::HandleLine(Part& part, ChildProcess::Stream stream, absl::string_view line) {
   if (stream == ChildProcess::Stream::kError) {
-    part.complaints.Add(clock_.Now(), line);
+    part.held_output.Add(clock_.Now(), line);
     return;
   }
   const absl::optional<StatusLine> status = ParseStatusLine(line);
@@ -337,8 +336,8 @@ void ClusterRun::HandleWorkerStatus(const Part& part, const StatusLine& line) {
   }
 }
 
-void ClusterRun::ShowComplaints(Part& part, absl::Duration until) {
-  for (const std::string& line : part.complaints.Take(until)) {
+void ClusterRun::ShowHeldOutput(Part& part, absl::Duration until) {
+  for (const std::string& line : part.held_output.Take(until)) {
     view_.Say(absl::StrCat(part.process->name(), ": ", line));
   }
 }
@@ -351,7 +350,7 @@ absl::Status ClusterRun::Failure(const Part& part, absl::string_view what) {
     exit_code_ = ours ? code : static_cast<int>(ExitCode::kFailed);
   }
   std::string text = absl::StrCat(part.process->name(), " ", what);
-  for (const std::string& word : part.complaints.LastWords()) absl::StrAppend(&text, "\n  ", word);
+  for (const std::string& word : part.held_output.LastWords()) absl::StrAppend(&text, "\n  ", word);
   return absl::InternalError(text);
 }
 

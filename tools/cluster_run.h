@@ -14,8 +14,8 @@
 #include "proto/job.pb.h"
 #include "tools/child_process.h"
 #include "tools/cluster_client.h"
-#include "tools/complaints.h"
 #include "tools/fault_plan.h"
+#include "tools/held_output.h"
 #include "tools/hosts_file.h"
 #include "tools/launch_plan.h"
 #include "tools/progress_view.h"
@@ -76,7 +76,7 @@ class ClusterRun {
     bool listening = false;  // a server, in its present life
     RestartPolicy restarts;
     absl::optional<absl::Duration> restart_at;  // it has died, and is started again then
-    Complaints complaints;
+    HeldOutput held_output;
 
     explicit Part(RestartPolicy::Options options) : restarts(options) {}
     bool ended_well() const { return !process->running() && process->exit_code() == 0; }
@@ -104,7 +104,7 @@ class ClusterRun {
   absl::Status HandleEvents(absl::Duration longest);
   void HandleLine(Part& part, ChildProcess::Stream stream, absl::string_view line);
   void HandleWorkerStatus(const Part& part, const StatusLine& line);
-  void ShowComplaints(Part& part, absl::Duration until);
+  void ShowHeldOutput(Part& part, absl::Duration until);
   absl::Status Failure(const Part& part, absl::string_view what);
   void SayWhatRuns();
 

@@ -13,9 +13,9 @@ namespace torchps {
 // seconds, and at most ten different ones in that time.
 //
 // Thread-safe. `say` is called under its lock, one line at a time.
-class Complaints {
+class LogThrottle {
  public:
-  explicit Complaints(std::function<void(const std::string& line)> say);
+  explicit LogThrottle(std::function<void(const std::string& line)> say);
 
   // `now` only ever rises; where it does not, nothing bad happens.
   void Say(const std::string& line, absl::Time now);

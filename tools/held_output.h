@@ -12,7 +12,7 @@ namespace torchps {
 
 // What one of our programs says on its error stream. A line waits a moment before it is shown: if
 // the process is failing, it belongs into the sentence that says so. Thread-compatible.
-class Complaints {
+class HeldOutput {
  public:
   // Long enough for a process to end after its last words (unloading libtorch takes its time),
   // short enough not to be missed.

@@ -1,4 +1,4 @@
-#include "security/complaints.h"
+#include "security/log_throttle.h"
 
 #include <utility>
 
@@ -12,9 +12,9 @@ constexpr size_t kLinesPerPeriod = 10;
 
 }  // namespace
 
-Complaints::Complaints(std::function<void(const std::string& line)> say) : say_(std::move(say)) {}
+LogThrottle::LogThrottle(std::function<void(const std::string& line)> say) : say_(std::move(say)) {}
 
-void Complaints::Say(const std::string& line, absl::Time now) {
+void LogThrottle::Say(const std::string& line, absl::Time now) {
   MutexLock lock(&mutex_);
   if (now - since_ >= kPeriod) {
     for (const auto& [said, times] : said_) {
