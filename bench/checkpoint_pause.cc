@@ -24,8 +24,8 @@
 #include "common/clock.h"
 #include "google/protobuf/text_format.h"
 #include "proto/job_spec.h"
-#include "server/hosted_job.h"
-#include "server/job_directory.h"
+#include "server/job/hosted_job.h"
+#include "server/job/job_directory.h"
 
 ABSL_FLAG(int, mib, 1024, "MiB of state: values and what the optimizer keeps beside them");
 ABSL_FLAG(std::string, optimizer, "adam {}", "in text format");

@@ -25,8 +25,8 @@
 #include "grpcpp/support/slice.h"
 #include "proto/encoding.h"
 #include "proto/frame_payload.h"
-#include "server/block.h"
-#include "server/block_updater.h"
+#include "server/store/block.h"
+#include "server/store/block_updater.h"
 #include "worker/error_feedback.h"
 
 namespace torchps {

@@ -35,7 +35,7 @@ absl::optional<SlotId> SlotOf(const Request&, ...) {
 //
 // Over TLS the caller is who its certificate says, which was verified when the connection was made
 // (security/credentials.h). Without TLS everybody is trusted whom the door let in
-// (server/front_door.h), and so is a call from within this process.
+// (server/rpc/front_door.h), and so is a call from within this process.
 //
 // A refusal goes to the caller as a status, and one sentence of it to the server's own people: an
 // operator who has mixed up two certificates looks at either end.

@@ -11,11 +11,11 @@
 #include "checkpoint/file_system.h"
 #include "common/clock.h"
 #include "proto/parameter_service.pb.h"
-#include "server/block_journal.h"
-#include "server/job_storage.h"
-#include "server/parameter_store.h"
 #include "server/push_log/log_thread.h"
 #include "server/push_log/push_log.h"
+#include "server/store/block_journal.h"
+#include "server/store/job_storage.h"
+#include "server/store/parameter_store.h"
 
 namespace torchps {
 

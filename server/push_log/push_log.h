@@ -18,7 +18,7 @@
 #include "server/push_log/log_reader.h"
 #include "server/push_log/log_record.h"
 #include "server/push_log/log_segment.h"
-#include "server/rising_number.h"
+#include "server/waiting/rising_number.h"
 
 namespace torchps {
 

@@ -2,9 +2,9 @@
 
 #include "absl/status/statusor.h"
 #include "proto/frame_payload.h"
-#include "server/block.h"
-#include "server/block_updater.h"
 #include "server/push_log/log_record.h"
+#include "server/store/block.h"
+#include "server/store/block_updater.h"
 
 namespace torchps {
 

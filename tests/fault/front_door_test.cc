@@ -2,7 +2,7 @@
 // silence, browsers, noise, other users of the machine, thousands of connections. They are sent
 // away in words, cost next to nothing, and nobody else notices.
 
-#include "server/front_door.h"
+#include "server/rpc/front_door.h"
 
 #include <sys/resource.h>
 #include <sys/socket.h>

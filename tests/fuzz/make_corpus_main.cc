@@ -18,7 +18,7 @@
 #include "proto/encoding.h"
 #include "proto/frame_codec.h"
 #include "proto/job_spec.h"
-#include "server/job_coordinator.h"
+#include "server/coordinator/job_coordinator.h"
 #include "server/push_log/log_record.h"
 #include "server/push_log/log_segment.h"
 #include "tests/fuzz/small_checkpoint.h"

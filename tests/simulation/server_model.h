@@ -11,7 +11,7 @@
 #include "common/ids.h"
 #include "proto/frame_codec.h"
 #include "proto/parameter_service.pb.h"
-#include "server/hosted_job.h"
+#include "server/job/hosted_job.h"
 #include "tests/simulation/block_model.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/world.h"

@@ -9,8 +9,8 @@
 #include "common/ids.h"
 #include "proto/frame_payload.h"
 #include "proto/parameter_service.pb.h"
-#include "server/hosted_job.h"
-#include "server/job_storage.h"
+#include "server/job/hosted_job.h"
+#include "server/store/job_storage.h"
 #include "tests/testing/manual_clock.h"
 
 namespace torchps {

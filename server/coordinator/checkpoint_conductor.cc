@@ -1,0 +1,253 @@
+#include "server/coordinator/checkpoint_conductor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "checkpoint/manifest.h"
+#include "grpcpp/completion_queue.h"
+#include "proto/status_codec.h"
+
+namespace torchps {
+namespace {
+
+absl::Status Cancelled() { return absl::CancelledError("the coordinator is shutting down"); }
+
+// `status` with what it is about before it.
+absl::Status About(const std::string& what, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(what, ": ", status.message()));
+}
+
+// One call to one server.
+template <typename Reply>
+struct Call {
+  grpc::ClientContext context;
+  Reply reply;
+  grpc::Status status;
+  std::unique_ptr<grpc::ClientAsyncResponseReader<Reply>> reader;
+};
+
+}  // namespace
+
+// Several calls at the same time, that Stop() may cancel.
+class CheckpointConductor::Calls {
+ public:
+  explicit Calls(CheckpointConductor* conductor) : conductor_(conductor) {}
+
+  // The answers of the servers `asked`, by server. `begin` makes the call.
+  template <typename Reply, typename Begin>
+  std::vector<absl::StatusOr<Reply>> Ask(const std::vector<int>& asked, size_t servers,
+                                         absl::Duration timeout, const Begin& begin) {
+    std::vector<std::unique_ptr<Call<Reply>>> calls(servers);
+    grpc::CompletionQueue queue;
+    {
+      MutexLock lock(&conductor_->mutex_);
+      if (conductor_->stopping_) {
+        return std::vector<absl::StatusOr<Reply>>(servers, Cancelled());
+      }
+      for (const int server : asked) {
+        calls[server] = std::make_unique<Call<Reply>>();
+        calls[server]->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+        conductor_->contexts_.insert(&calls[server]->context);
+      }
+    }
+    for (const int server : asked) {
+      Call<Reply>& call = *calls[server];
+      call.reader = begin(server, &call.context, &queue);
+      call.reader->Finish(&call.reply, &call.status, &call);
+    }
+    for (size_t ended = 0; ended < asked.size(); ++ended) {
+      void* tag = nullptr;
+      bool ok = false;
+      if (!queue.Next(&tag, &ok)) break;
+    }
+    queue.Shutdown();
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue.Next(&tag, &ok)) {
+    }
+    std::vector<absl::StatusOr<Reply>> replies(servers, absl::UnknownError("not asked"));
+    MutexLock lock(&conductor_->mutex_);
+    for (const int server : asked) {
+      Call<Reply>& call = *calls[server];
+      conductor_->contexts_.erase(&call.context);
+      const absl::Status status = FromGrpcStatus(call.status);
+      if (conductor_->stopping_ && !status.ok()) {
+        replies[server] = Cancelled();
+      } else if (!status.ok()) {
+        replies[server] = About(conductor_->NameOf(server), status);
+      } else {
+        replies[server] = std::move(call.reply);
+      }
+    }
+    return replies;
+  }
+
+ private:
+  CheckpointConductor* const conductor_;
+};
+
+CheckpointConductor::CheckpointConductor(Options options) : options_(std::move(options)) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+void CheckpointConductor::Start(JobCoordinator::CheckpointPlan plan) {
+  MutexLock lock(&mutex_);
+  next_ = std::move(plan);
+  changed_.Signal();
+}
+
+void CheckpointConductor::Stop() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    for (grpc::ClientContext* const context : contexts_) context->TryCancel();
+    changed_.SignalAll();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void CheckpointConductor::Run() {
+  while (true) {
+    std::optional<JobCoordinator::CheckpointPlan> plan;
+    {
+      MutexLock lock(&mutex_);
+      while (!stopping_ && !next_.has_value()) changed_.Wait(&mutex_);
+      if (stopping_) return;
+      std::swap(plan, next_);
+    }
+    const absl::Duration began = options_.clock->Now();
+    absl::StatusOr<CheckpointStatus> outcome = Take(*plan);
+    stubs_.clear();
+    if (outcome.ok()) {
+      outcome->set_seconds(absl::ToDoubleSeconds(options_.clock->Now() - began));
+    }
+    options_.done(plan->number, outcome);
+  }
+}
+
+absl::StatusOr<CheckpointStatus> CheckpointConductor::Take(
+    const JobCoordinator::CheckpointPlan& plan) {
+  if (absl::Status status = ConnectAll(plan); !status.ok()) return status;
+  const absl::StatusOr<Manifest> manifest = WriteShards(plan);
+  if (!manifest.ok()) return manifest.status();
+  const absl::StatusOr<std::string> text = EncodeManifest(*manifest);
+  if (!text.ok()) return text.status();
+  // Reads it back, too.
+  const absl::Status written = options_.directory->WriteManifest(plan.number, *text);
+  if (!written.ok()) return written;
+  if (absl::Status status = Commit(plan, *text, /*everywhere=*/false); !status.ok()) {
+    // A server has died since it wrote its shard, and has gone on from an older one.
+    if (absl::IsFailedPrecondition(status)) {
+      status.Update(options_.directory->RemoveManifest(plan.number));
+    }
+    return status;
+  }
+  if (absl::Status status = Commit(plan, *text, /*everywhere=*/true); !status.ok()) return status;
+
+  CheckpointStatus status;
+  status.set_number(plan.number);
+  status.set_directory(options_.directory->CheckpointPath(plan.number));
+  uint64_t bytes = text->size();
+  double longest_pause = 0;
+  for (const ShardInfo& shard : manifest->shard()) {
+    bytes += shard.bytes();
+    longest_pause = std::max(longest_pause, shard.longest_pause_seconds());
+  }
+  status.set_bytes(bytes);
+  status.set_longest_pause_seconds(longest_pause);
+  return status;
+}
+
+absl::Status CheckpointConductor::ConnectAll(const JobCoordinator::CheckpointPlan& plan) {
+  const int servers = plan.state.server_count();
+  addresses_.assign(plan.state.server_address().begin(), plan.state.server_address().end());
+  addresses_.resize(servers);
+  for (int i = 0; i < servers; ++i) {
+    const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel =
+        options_.connect(i, addresses_[i]);
+    if (!channel.ok()) return About(NameOf(i), channel.status());
+    stubs_.push_back(ParameterService::NewStub(*channel));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Manifest> CheckpointConductor::WriteShards(
+    const JobCoordinator::CheckpointPlan& plan) {
+  WriteShardRequest request;
+  request.set_checkpoint(plan.number);
+  request.set_job_id(plan.state.job_id());
+  std::vector<int> all(stubs_.size());
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
+  const std::vector<absl::StatusOr<ShardInfo>> shards = Calls(this).Ask<ShardInfo>(
+      all, all.size(), options_.shard_timeout,
+      [&](int server, grpc::ClientContext* context, grpc::CompletionQueue* queue) {
+        return stubs_[server]->AsyncWriteShard(context, request, queue);
+      });
+  Manifest manifest;
+  manifest.set_checkpoint(plan.number);
+  manifest.set_job_id(plan.state.job_id());
+  *manifest.mutable_job() = plan.state.job();
+  *manifest.mutable_layout() = plan.state.layout();
+  manifest.set_server_count(plan.state.server_count());
+  *manifest.mutable_coordinator() = plan.state;
+  manifest.set_created(absl::FormatTime(absl::RFC3339_sec, absl::Now(), absl::UTCTimeZone()));
+  for (size_t i = 0; i < shards.size(); ++i) {
+    if (!shards[i].ok()) return shards[i].status();
+    const ShardInfo& shard = *shards[i];
+    if (shard.server_index() != static_cast<int>(i) ||
+        shard.file() !=
+            CheckpointDirectory::ShardName(static_cast<int>(i), plan.state.server_count())) {
+      return absl::InternalError(absl::StrCat(NameOf(static_cast<int>(i)), " wrote ", shard.file(),
+                                              " as server ", shard.server_index(),
+                                              ": give all workers the same --servers list"));
+    }
+    *manifest.add_shard() = shard;
+  }
+  return manifest;
+}
+
+absl::Status CheckpointConductor::Commit(const JobCoordinator::CheckpointPlan& plan,
+                                         const std::string& manifest, bool everywhere) {
+  CommitCheckpointRequest request;
+  request.set_checkpoint(plan.number);
+  request.set_job_id(plan.state.job_id());
+  request.set_manifest(manifest);
+  request.set_everywhere(everywhere);
+  for (const uint64_t keep : plan.keep) request.add_keep(keep);
+  std::vector<int> asked(stubs_.size());
+  for (size_t i = 0; i < asked.size(); ++i) asked[i] = static_cast<int>(i);
+  const absl::Duration give_up = options_.clock->Now() + options_.commit_patience;
+  while (true) {
+    const std::vector<absl::StatusOr<CommitCheckpointReply>> replies =
+        Calls(this).Ask<CommitCheckpointReply>(
+            asked, stubs_.size(), options_.commit_timeout,
+            [&](int server, grpc::ClientContext* context, grpc::CompletionQueue* queue) {
+              return stubs_[server]->AsyncCommitCheckpoint(context, request, queue);
+            });
+    // A server that is away may come back, and then has its shard but not the manifest.
+    absl::Status failure;
+    std::vector<int> again;
+    for (const int server : asked) {
+      if (replies[server].ok()) continue;
+      failure = replies[server].status();
+      if (!absl::IsUnavailable(failure)) return failure;
+      again.push_back(server);
+    }
+    if (again.empty()) return absl::OkStatus();
+    if (options_.clock->Now() >= give_up) return failure;
+    asked = std::move(again);
+    MutexLock lock(&mutex_);
+    if (!stopping_) changed_.WaitFor(&mutex_, options_.commit_pause);
+    if (stopping_) return Cancelled();
+  }
+}
+
+std::string CheckpointConductor::NameOf(int index) const {
+  const std::string& address = addresses_[index];
+  return address.empty() ? absl::StrCat("server ", index)
+                         : absl::StrCat("server ", index, " at ", address);
+}
+
+}  // namespace torchps

@@ -1,0 +1,91 @@
+#include "server/coordinator/checkpoint_schedule.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "common/check.h"
+
+namespace torchps {
+
+void CheckpointSchedule::Restore(Memory memory) {
+  memory_ = std::move(memory);
+  std::sort(memory_.kept.begin(), memory_.kept.end());
+  if (!memory_.kept.empty()) {
+    memory_.last_number = std::max(memory_.last_number, memory_.kept.back());
+  }
+}
+
+void CheckpointSchedule::Start(absl::Duration now, int64_t steps) {
+  if (started_) return;
+  started_ = true;
+  if (!automatic()) return;
+  const bool first = memory_.kept.empty();
+  due_at_ = first ? now
+                  : now + (options_.interval > absl::ZeroDuration() ? options_.interval
+                                                                    : absl::InfiniteDuration());
+  due_at_steps_ = options_.steps > 0 ? steps + options_.steps : std::numeric_limits<int64_t>::max();
+}
+
+void CheckpointSchedule::End(bool one_more) {
+  if (ended_) return;
+  ended_ = true;
+  last_one_due_ = one_more && automatic();
+}
+
+bool CheckpointSchedule::Due(absl::Duration now, int64_t steps) const {
+  if (!started_ || under_way_ != 0) return false;
+  if (requested_) return true;
+  if (!automatic() || now < not_before_) return false;
+  if (ended_) return last_one_due_;
+  return now >= due_at_ || steps >= due_at_steps_;
+}
+
+uint64_t CheckpointSchedule::Begin(absl::Duration now, int64_t steps) {
+  TPS_CHECK(Due(now, steps), "a checkpoint before its time");
+  requested_ = false;
+  last_one_under_way_ = ended_;
+  under_way_ = ++memory_.last_number;
+  due_at_ =
+      options_.interval > absl::ZeroDuration() ? now + options_.interval : absl::InfiniteDuration();
+  due_at_steps_ = options_.steps > 0 ? steps + options_.steps : std::numeric_limits<int64_t>::max();
+  return under_way_;
+}
+
+std::vector<uint64_t> CheckpointSchedule::KeepList() const {
+  std::vector<uint64_t> keep = memory_.kept;
+  keep.push_back(under_way_);
+  const size_t most = static_cast<size_t>(std::max(options_.keep, 1));
+  if (keep.size() > most) keep.erase(keep.begin(), keep.end() - static_cast<int64_t>(most));
+  return keep;
+}
+
+void CheckpointSchedule::Succeed(const CheckpointStatus& status, absl::Duration now) {
+  TPS_CHECK(under_way_ != 0, "a checkpoint that never began");
+  memory_.kept = KeepList();
+  const uint64_t completed = memory_.status.completed() + 1;
+  const uint64_t failed = memory_.status.failed();
+  memory_.status = status;
+  memory_.status.set_number(under_way_);
+  memory_.status.set_completed(completed);
+  memory_.status.set_failed(failed);
+  memory_.status.clear_last_error();
+  if (last_one_under_way_) last_one_due_ = false;
+  under_way_ = 0;
+  failures_in_a_row_ = 0;
+  not_before_ = now;
+}
+
+void CheckpointSchedule::Fail(const absl::Status& error, absl::Duration now) {
+  TPS_CHECK(under_way_ != 0, "a checkpoint that never began");
+  memory_.status.set_failed(memory_.status.failed() + 1);
+  memory_.status.set_last_error(std::string(error.message()));
+  under_way_ = 0;
+  const absl::Duration pause = absl::Seconds(1) * (1 << std::min(failures_in_a_row_++, 20));
+  not_before_ = now + std::min(options_.retry, pause);
+  // Sooner than by itself: what was to be kept is not.
+  due_at_ = std::min(due_at_, not_before_);
+}
+
+}  // namespace torchps

@@ -1,0 +1,322 @@
+#include "server/coordinator/coordinator_service.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/coordinator/resumed_state.h"
+
+namespace torchps {
+namespace {
+
+JobCoordinator::Options PolicyOptions(const CoordinatorService::Options& options) {
+  JobCoordinator::Options policy;
+  policy.seed = options.seed;
+  policy.has_directory = !options.directory.empty();
+  return policy;
+}
+
+absl::Status ShuttingDown() { return absl::UnavailableError("the coordinator is shutting down"); }
+
+// "slots 0 and 2 are live" and so on, for the line that says what came back.
+std::string Describe(const CoordinatorState& state, bool resumed) {
+  int live = 0;
+  for (const MemberState& member : state.member()) live += member.live() ? 1 : 0;
+  if (!resumed) {
+    return absl::StrCat("the coordinator is back: job '", state.job().name(), "' goes on with ",
+                        live, live == 1 ? " slot" : " slots");
+  }
+  return absl::StrCat("job '", state.job().name(), "' is resumed from ",
+                      state.resumed_checkpoint() > 0
+                          ? absl::StrCat("checkpoint ", state.resumed_checkpoint())
+                          : std::string("its last state"),
+                      ", and waits for its workers");
+}
+
+// Whether `response` tells a process an incarnation that no state of an earlier life has.
+template <class Response>
+bool NamesNewcomer(const JobCoordinator&, const absl::StatusOr<Response>&) {
+  return false;
+}
+bool NamesNewcomer(const JobCoordinator& coordinator, const absl::StatusOr<JoinReply>& reply) {
+  return reply.ok() && coordinator.GivesOut(reply->incarnation());
+}
+
+}  // namespace
+
+CoordinatorService::CoordinatorService(Options options)
+    : options_(std::move(options)), coordinator_(PolicyOptions(options_)) {}
+
+CoordinatorService::~CoordinatorService() { Stop(); }
+
+void CoordinatorService::Listen(grpc::ServerCompletionQueue* queue,
+                                std::shared_ptr<const void> in_use) {
+  Arm(queue, in_use, &Service::RequestJoin, &JobCoordinator::Join);
+  Arm(queue, in_use, &Service::RequestAwaitStart, &JobCoordinator::AwaitStart);
+  Arm(queue, in_use, &Service::RequestNextWork, &JobCoordinator::NextWork);
+  Arm(queue, in_use, &Service::RequestRenewSlot, &JobCoordinator::RenewSlot);
+  Arm(queue, in_use, &Service::RequestReportEvaluation, &JobCoordinator::ReportEvaluation);
+  Arm(queue, in_use, &Service::RequestLeaveJob, &JobCoordinator::LeaveJob);
+  Arm(queue, in_use, &Service::RequestTakeCheckpoint, &JobCoordinator::TakeCheckpoint);
+  Arm(queue, in_use, &Service::RequestGetJobStatus, &JobCoordinator::GetJobStatus);
+}
+
+void CoordinatorService::Tick() {
+  {
+    MutexLock lock(&mutex_);
+    if (!opened_) return;
+  }
+  Apply([this](JobCoordinator& coordinator, absl::Duration now) -> Answer {
+    coordinator.Tick(now);
+    std::optional<JobCoordinator::CheckpointPlan> plan = coordinator.BeginCheckpoint(now);
+    if (!plan.has_value()) return nullptr;
+    // Its number must be stored before any server hears of it, like everything that is told.
+    return [this, plan = *std::move(plan)](const StateWriter::Kept& kept) {
+      if (kept.job.ok()) {
+        conductor_->Start(plan);
+      } else {
+        OnCheckpoint(plan.number, kept.job);
+      }
+    };
+  }).IgnoreError();
+}
+
+absl::Status CoordinatorService::TakeLastCheckpoint(absl::Duration timeout) {
+  struct Waiting {
+    Mutex mutex;
+    CondVar answered;
+    std::optional<absl::Status> outcome;
+  };
+  const auto waiting = std::make_shared<Waiting>();
+  bool asked = false;
+  {
+    MutexLock lock(&mutex_);
+    if (!opened_ || stopped_) return absl::OkStatus();
+  }
+  const absl::Status applied =
+      Apply([&](JobCoordinator& coordinator, absl::Duration now) -> Answer {
+        if (!coordinator.wants_last_checkpoint()) return nullptr;
+        asked = true;
+        coordinator.TakeCheckpoint(TakeCheckpointRequest(), now,
+                                   [waiting](const absl::StatusOr<CheckpointStatus>& taken) {
+                                     MutexLock lock(&waiting->mutex);
+                                     waiting->outcome = taken.status();
+                                     waiting->answered.SignalAll();
+                                   });
+        return nullptr;
+      });
+  if (!applied.ok() || !asked) return applied;
+  Tick();
+  const absl::Duration give_up = options_.clock->Now() + timeout;
+  MutexLock lock(&waiting->mutex);
+  while (!waiting->outcome.has_value()) {
+    const absl::Duration left = give_up - options_.clock->Now();
+    if (left <= absl::ZeroDuration()) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("a last checkpoint takes longer than ", absl::FormatDuration(timeout)));
+    }
+    waiting->answered.WaitFor(&waiting->mutex, left);
+  }
+  return *waiting->outcome;
+}
+
+void CoordinatorService::Stop() {
+  {
+    MutexLock lock(&mutex_);
+    if (std::exchange(stopped_, true)) return;
+  }
+  // Its last word still goes into the state.
+  if (conductor_ != nullptr) conductor_->Stop();
+  std::vector<std::function<void()>> ready;
+  {
+    MutexLock lock(&mutex_);
+    coordinator_.AbandonParked(ShuttingDown());
+    ready = coordinator_.TakeReady();
+  }
+  if (writer_ != nullptr) writer_->Stop();
+  for (const std::function<void()>& give : ready) give();
+}
+
+template <class Owner, class Request, class Response>
+void CoordinatorService::Arm(grpc::ServerCompletionQueue* queue, std::shared_ptr<const void> in_use,
+                             Acceptor<Owner, Request, Response> acceptor,
+                             absl::StatusOr<Response> (JobCoordinator::*method)(const Request&,
+                                                                                absl::Duration)) {
+  using Call = UnaryCall<Request, Response>;
+  Call::Listen(
+      options_.admission,
+      [this, queue, in_use, acceptor](grpc::ServerContext* context, Request* request,
+                                      typename Call::Writer* writer, void* tag) {
+        (service_.*acceptor)(context, request, writer, queue, queue, tag);
+      },
+      [this, method](const typename Call::Pointer& call) {
+        const absl::Status applied =
+            Apply([&](JobCoordinator& coordinator, absl::Duration now) -> Answer {
+              absl::StatusOr<Response> response = (coordinator.*method)(call->request(), now);
+              const bool is_new = NamesNewcomer(coordinator, response);
+              return [call, is_new, response = std::move(response)](const StateWriter::Kept& kept) {
+                const absl::Status& needed = is_new ? kept.incarnations : kept.job;
+                call->Respond(needed.ok() ? response : absl::StatusOr<Response>(needed));
+              };
+            });
+        if (!applied.ok()) call->Respond(applied);
+      });
+}
+
+template <class Owner, class Request, class Response>
+void CoordinatorService::Arm(grpc::ServerCompletionQueue* queue, std::shared_ptr<const void> in_use,
+                             Acceptor<Owner, Request, Response> acceptor,
+                             JobCoordinator::ParkedCall (JobCoordinator::*method)(
+                                 const Request&, absl::Duration, Reply<Response>)) {
+  using Call = UnaryCall<Request, Response>;
+  Call::Listen(
+      options_.admission,
+      [this, queue, in_use, acceptor](grpc::ServerContext* context, Request* request,
+                                      typename Call::Writer* writer, void* tag) {
+        (service_.*acceptor)(context, request, writer, queue, queue, tag);
+      },
+      [this, method](const typename Call::Pointer& call) {
+        JobCoordinator::ParkedCall parked = 0;
+        const absl::Status applied =
+            Apply([&](JobCoordinator& coordinator, absl::Duration now) -> Answer {
+              parked = (coordinator.*method)(
+                  call->request(), now,
+                  [call](const absl::StatusOr<Response>& response) { call->Respond(response); });
+              return nullptr;
+            });
+        if (!applied.ok()) call->Respond(applied);
+        if (parked == 0) return;
+        // Should it have been answered meanwhile, its number means nothing any more.
+        call->OnCancel([this, parked] {
+          Apply([parked](JobCoordinator& coordinator, absl::Duration) -> Answer {
+            coordinator.CancelParked(parked);
+            return nullptr;
+          }).IgnoreError();
+        });
+      });
+}
+
+absl::Status CoordinatorService::Apply(const Change& change) {
+  {
+    MutexLock lock(&mutex_);
+    if (stopped_) return ShuttingDown();
+    if (!opened_) {
+      if (absl::Status status = Open(); !status.ok()) return status;
+    }
+  }
+  Make(change);
+  return absl::OkStatus();
+}
+
+void CoordinatorService::Make(const Change& change) {
+  StateWriter::Answers ready;
+  uint64_t revision = 0;
+  uint64_t vital_revision = 0;
+  bool stored = false;
+  {
+    MutexLock lock(&mutex_);
+    // Read under the lock, so that the coordinator's time never goes back.
+    Answer own = change(coordinator_, options_.clock->Now());
+    // Parked calls are those of slots, which a job that is not kept has not got yet, and those that
+    // ask for its status.
+    for (std::function<void()>& give : coordinator_.TakeReady()) {
+      ready.push_back([give = std::move(give)](const StateWriter::Kept&) { give(); });
+    }
+    if (own != nullptr) ready.push_back(std::move(own));
+    revision = coordinator_.revision();
+    vital_revision = coordinator_.vital_revision();
+    stored = writer_ != nullptr && coordinator_.durable();
+  }
+  if (stored) {
+    writer_->Hold(revision, vital_revision, std::move(ready));
+  } else {
+    for (const Answer& give : ready) give(StateWriter::Kept());
+  }
+}
+
+absl::Status CoordinatorService::Open() {
+  if (options_.directory.empty()) {
+    opened_ = true;
+    return absl::OkStatus();
+  }
+  const auto directory =
+      std::make_shared<const CheckpointDirectory>(options_.files, options_.directory);
+  absl::StatusOr<std::unique_ptr<CoordinatorStore>> store =
+      CoordinatorStore::Open(options_.files, options_.directory);
+  if (!store.ok()) return store.status();
+  std::optional<CoordinatorState> state;
+  if (options_.resume) {
+    absl::StatusOr<CoordinatorState> resumed = FindResumedState(*directory, **store);
+    if (!resumed.ok()) return resumed.status();
+    state = *std::move(resumed);
+  } else {
+    absl::StatusOr<std::optional<CoordinatorState>> latest = (*store)->Load();
+    if (!latest.ok()) return latest.status();
+    state = *std::move(latest);
+  }
+  if (state.has_value()) {
+    const absl::Status restored = coordinator_.Restore(
+        *state,
+        options_.resume ? JobCoordinator::Return::kResume : JobCoordinator::Return::kInPlace,
+        options_.clock->Now());
+    if (!restored.ok()) return restored;
+    options_.say(Describe(*state, options_.resume));
+  }
+
+  store_ = *std::move(store);
+  StateWriter::Options writing;
+  writing.store = store_.get();
+  // What is in the store of a job that is resumed is another course of it: a coordinator that came
+  // back to that one would give the incarnations of this one out again.
+  if (state.has_value() && !options_.resume) {
+    const absl::StatusOr<uint64_t> synced = store_->Sync();
+    writing.has_state = synced.ok();
+    if (synced.ok()) coordinator_.OnSynced(*synced, options_.clock->Now());
+  }
+  writing.snapshot = [this] {
+    MutexLock lock(&mutex_);
+    return coordinator_.Save(options_.clock->Now());
+  };
+  writing.synced = [this](uint64_t revision) {
+    Make([revision](JobCoordinator& coordinator, absl::Duration now) -> Answer {
+      coordinator.OnSynced(revision, now);
+      return nullptr;
+    });
+  };
+  writing.say = options_.say;
+  writing.clock = options_.clock;
+  writer_ = std::make_unique<StateWriter>(std::move(writing));
+
+  CheckpointConductor::Options conducting;
+  conducting.directory = directory;
+  conducting.connect = options_.connect;
+  conducting.done = [this](uint64_t number, const absl::StatusOr<CheckpointStatus>& outcome) {
+    OnCheckpoint(number, outcome);
+  };
+  conducting.clock = options_.clock;
+  conductor_ = std::make_unique<CheckpointConductor>(std::move(conducting));
+  opened_ = true;
+  return absl::OkStatus();
+}
+
+void CoordinatorService::OnCheckpoint(uint64_t number,
+                                      const absl::StatusOr<CheckpointStatus>& outcome) {
+  std::string line;
+  {
+    MutexLock lock(&mutex_);
+    const bool failed_before = std::exchange(checkpoints_fail_, !outcome.ok());
+    if (!outcome.ok() && !absl::IsCancelled(outcome.status())) {
+      line = absl::StrCat("checkpoint ", number,
+                          " failed, training goes on: ", outcome.status().message());
+    } else if (outcome.ok() && failed_before) {
+      line = absl::StrCat("checkpoint ", number, " is complete");
+    }
+  }
+  if (!line.empty()) options_.say(line);
+  Make([&outcome](JobCoordinator& coordinator, absl::Duration now) -> Answer {
+    coordinator.EndCheckpoint(outcome, now);
+    return nullptr;
+  });
+}
+
+}  // namespace torchps

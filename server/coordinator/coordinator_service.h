@@ -1,0 +1,125 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "checkpoint/file_system.h"
+#include "common/clock.h"
+#include "common/mutex.h"
+#include "grpcpp/grpcpp.h"
+#include "proto/coordinator.grpc.pb.h"
+#include "security/call_admission.h"
+#include "server/coordinator/checkpoint_conductor.h"
+#include "server/coordinator/coordinator_store.h"
+#include "server/coordinator/job_coordinator.h"
+#include "server/coordinator/state_writer.h"
+#include "server/rpc/unary_call.h"
+#include "server/waiting/replies.h"
+
+namespace torchps {
+
+// The gRPC shell of a JobCoordinator: decode, lock, call one method, unlock, answer. A parked call
+// holds no thread, and is dropped when its caller goes away.
+//
+// With a directory, the coordinator outlives its process: its state is there before any answer is
+// given that depends on it, and it conducts the job's checkpoints; a job that cannot be kept at all
+// does not begin (state_writer.h). The directory is opened at the
+// first call, since only the first server of a job is asked to coordinate.
+//
+// Thread-safe. Outlives the completion queues it listens on.
+class CoordinatorService {
+ public:
+  struct Options {
+    uint64_t seed = 1;
+    // Outlives this.
+    const Clock* clock = nullptr;
+    // Where the state and the checkpoints are; empty: nowhere.
+    std::string directory;
+    // Outlives this; needed with a directory.
+    FileSystem* files = nullptr;
+    // The job in the directory goes on with other processes than before (resumed_state.h).
+    bool resume = false;
+    CheckpointConductor::Connect connect;
+    // Who may make which call. Outlives this.
+    CallAdmission* admission = nullptr;
+    // Takes sentences for the user.
+    std::function<void(const std::string& line)> say = [](const std::string&) {};
+  };
+
+  explicit CoordinatorService(Options options);
+  ~CoordinatorService();
+
+  // To be registered with the ServerBuilder.
+  grpc::Service* service() { return &service_; }
+
+  // Arms one completion queue with every method, for the server's whole life. Every call holds a
+  // reference to `in_use` until it has ended and will touch the queue no more.
+  void Listen(grpc::ServerCompletionQueue* queue, std::shared_ptr<const void> in_use);
+
+  // Lets slots die whose lease has run out, and begins the checkpoint that is due. To be called now
+  // and then.
+  void Tick();
+
+  // Takes one more checkpoint where the job keeps any and has not ended with one, and waits for it
+  // at most `timeout`. OK: there is nothing that is not in a checkpoint. To be called before
+  // Stop(), from a thread of no call.
+  absl::Status TakeLastCheckpoint(absl::Duration timeout);
+
+  // Answers what is parked, and whatever is still to come, with UNAVAILABLE; breaks off a
+  // checkpoint; stores the last state. To be called before the server shuts down. Idempotent.
+  void Stop();
+
+ private:
+  using Service = Coordinator::AsyncService;
+  using Answer = StateWriter::Answer;
+
+  // RequestX of the generated service.
+  template <class Owner, class Request, class Response>
+  using Acceptor = void (Owner::*)(grpc::ServerContext*, Request*,
+                                   grpc::ServerAsyncResponseWriter<Response>*,
+                                   grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*);
+
+  // Arms `queue` with a method that answers at once, or with one that may park.
+  template <class Owner, class Request, class Response>
+  void Arm(grpc::ServerCompletionQueue* queue, std::shared_ptr<const void> in_use,
+           Acceptor<Owner, Request, Response> acceptor,
+           absl::StatusOr<Response> (JobCoordinator::*method)(const Request&, absl::Duration));
+  template <class Owner, class Request, class Response>
+  void Arm(grpc::ServerCompletionQueue* queue, std::shared_ptr<const void> in_use,
+           Acceptor<Owner, Request, Response> acceptor,
+           JobCoordinator::ParkedCall (JobCoordinator::*method)(const Request&, absl::Duration,
+                                                                Reply<Response>));
+
+  // Runs `change` on the coordinator. UNAVAILABLE, DATA_LOSS and so on, without running it: there
+  // is no coordinator here, and the sentence says why.
+  using Change = std::function<Answer(JobCoordinator&, absl::Duration now)>;
+  absl::Status Apply(const Change& change) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Runs it under the lock, then gives the answer that it returns and those that have become due,
+  // once the state that they stand on is stored.
+  void Make(const Change& change) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  absl::Status Open() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void OnCheckpoint(uint64_t number, const absl::StatusOr<CheckpointStatus>& outcome);
+
+  const Options options_;
+  Service service_;
+
+  Mutex mutex_;
+  JobCoordinator coordinator_ ABSL_GUARDED_BY(mutex_);
+  bool opened_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  bool checkpoints_fail_ ABSL_GUARDED_BY(mutex_) = false;
+  // Made by Open(), where there is a directory; from then on only read.
+  std::unique_ptr<CoordinatorStore> store_;
+  std::unique_ptr<StateWriter> writer_;
+  std::unique_ptr<CheckpointConductor> conductor_;
+};
+
+}  // namespace torchps

@@ -1,0 +1,122 @@
+#include "server/coordinator/coordinator_store.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "checkpoint/crc32c.h"
+
+namespace torchps {
+namespace {
+
+constexpr char kMagic[] = "TPSCOOR1";
+constexpr size_t kMagicBytes = sizeof(kMagic) - 1;
+constexpr size_t kHeaderBytes = kMagicBytes + 4;
+// Far more than any job's state; nothing larger is read.
+constexpr int64_t kMaxStateBytes = int64_t{256} << 20;
+
+std::string Encode(const CoordinatorState& state) {
+  std::string body;
+  state.SerializeToString(&body);
+  const uint32_t crc = Crc32c(0, body);
+  std::string text(kMagic, kMagicBytes);
+  for (int shift = 0; shift < 32; shift += 8) text.push_back(static_cast<char>(crc >> shift));
+  return text + body;
+}
+
+}  // namespace
+
+CoordinatorStore::CoordinatorStore(FileSystem* files, const std::string& directory)
+    : files_(files),
+      state_path_(absl::StrCat(directory, "/coordinator.state")),
+      recent_path_(absl::StrCat(directory, "/coordinator.recent")) {}
+
+absl::StatusOr<std::unique_ptr<CoordinatorStore>> CoordinatorStore::Open(
+    FileSystem* files, const std::string& directory) {
+  if (absl::Status made = files->CreateDirectories(directory); !made.ok()) return made;
+  auto store = absl::WrapUnique(new CoordinatorStore(files, directory));
+  absl::StatusOr<std::unique_ptr<FileLock>> lock =
+      files->Lock(absl::StrCat(directory, "/coordinator.lock"));
+  if (!lock.ok()) {
+    // It may be on its way out: whoever asks may ask again.
+    if (absl::IsFailedPrecondition(lock.status())) {
+      return absl::UnavailableError(absl::StrCat("another process is the coordinator in ",
+                                                 directory, ": ", lock.status().message()));
+    }
+    return lock.status();
+  }
+  store->lock_ = *std::move(lock);
+  return store;
+}
+
+absl::StatusOr<std::optional<CoordinatorState>> CoordinatorStore::Load() const {
+  absl::StatusOr<std::optional<CoordinatorState>> synced = LoadFrom(state_path_);
+  absl::StatusOr<std::optional<CoordinatorState>> recent = LoadFrom(recent_path_);
+  const bool has_synced = synced.ok() && synced->has_value();
+  const bool has_recent = recent.ok() && recent->has_value();
+  if (has_synced && has_recent) {
+    // Of two jobs that followed each other in one directory, the synced one is the later: whoever
+    // begins a job syncs its first state.
+    // And of two lives of one job the one with the higher incarnations: revisions of a life that
+    // the next one could not read are higher than those of the next, and no more true.
+    const auto age = [](const CoordinatorState& state) {
+      return std::make_pair(state.next_incarnation(), state.revision());
+    };
+    const bool newer = (*recent)->job_id() == (*synced)->job_id() && age(**recent) > age(**synced);
+    return newer ? recent : synced;
+  }
+  if (has_synced) return synced;
+  // The unsynced one may be torn by a power cut, but then there is a synced one; its damage alone
+  // says nothing.
+  if (has_recent && synced.ok()) return recent;
+  return synced;
+}
+
+absl::StatusOr<std::optional<CoordinatorState>> CoordinatorStore::LoadFrom(
+    const std::string& path) const {
+  const absl::StatusOr<std::string> text = ReadWholeFile(*files_, path, kMaxStateBytes);
+  if (absl::IsNotFound(text.status())) return std::nullopt;
+  if (!text.ok()) return text.status();
+  const auto damaged = [&path](const char* what) {
+    return absl::DataLossError(absl::StrCat(
+        path, " is damaged (", what,
+        "): ps_server --resume goes on from the last checkpoint, another --dir begins anew"));
+  };
+  if (text->size() < kHeaderBytes || std::memcmp(text->data(), kMagic, kMagicBytes) != 0) {
+    return damaged("it is no coordinator's state");
+  }
+  uint32_t crc = 0;
+  for (int i = 0; i < 4; ++i) {
+    crc |= uint32_t{static_cast<unsigned char>((*text)[kMagicBytes + i])} << (8 * i);
+  }
+  const absl::string_view body = absl::string_view(*text).substr(kHeaderBytes);
+  if (Crc32c(0, body) != crc) return damaged("its checksum differs");
+  CoordinatorState state;
+  if (!state.ParseFromArray(body.data(), static_cast<int>(body.size()))) {
+    return damaged("it cannot be parsed");
+  }
+  return state;
+}
+
+absl::StatusOr<uint64_t> CoordinatorStore::Sync() {
+  const absl::StatusOr<std::optional<CoordinatorState>> state = LoadFrom(state_path_);
+  if (!state.ok()) return state.status();
+  if (!state->has_value()) return absl::NotFoundError(absl::StrCat("there is no ", state_path_));
+  const absl::Status synced = files_->SyncDirectory(ParentDirectory(state_path_));
+  if (!synced.ok()) return synced;
+  return (*state)->revision();
+}
+
+absl::Status CoordinatorStore::Write(const CoordinatorState& state, bool sync) {
+  const std::string text = Encode(state);
+  if (sync) return WriteFileAtomically(*files_, state_path_, text);
+  const std::string temporary = TemporaryPath(recent_path_);
+  absl::StatusOr<std::unique_ptr<WritableFile>> file = files_->CreateFile(temporary);
+  if (!file.ok()) return file.status();
+  if (absl::Status status = (*file)->Append(text); !status.ok()) return status;
+  if (absl::Status status = (*file)->Close(); !status.ok()) return status;
+  return files_->Rename(temporary, recent_path_);
+}
+
+}  // namespace torchps

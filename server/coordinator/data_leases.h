@@ -1,0 +1,139 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/checkpoint.pb.h"
+#include "server/coordinator/holder.h"
+
+namespace torchps {
+
+// Hands out the training samples of a job, epoch after epoch, as leases on ranges of positions in
+// the epoch's order (common/sample_order.h), and keeps the books on them.
+//
+// A range that comes back unfinished is handed out again before any new one. Otherwise ranges go
+// out in order, and the next epoch begins as soon as the present one is all handed out, so nobody
+// waits at an epoch's end.
+//
+// Not thread-safe; knows no clock. Invariant, per epoch and after every call:
+//   used + outstanding + unissued = samples,
+// and a sample enters `used` once, however often its range was handed out.
+class DataLeases {
+ public:
+  struct Options {
+    int64_t samples = 0;  // in one epoch, at least 1
+    int epochs = 1;       // at least 1
+    // Samples in a lease, at least 1; the last one of an epoch is shorter where they do not fit.
+    int64_t lease_samples = 1;
+    // Samples behind one push, at least 1: a lease of n samples makes ceil(n / push_samples).
+    int64_t push_samples = 1;
+    // No new range is handed out once ranges for so many pushes have been; the last one is cut to
+    // fit. Ranges handed out again do not count twice. 0 = no limit.
+    int64_t max_pushes = 0;
+  };
+
+  // Positions [begin, end) of epoch `epoch`, counted from 1.
+  struct Range {
+    int epoch = 0;
+    int64_t begin = 0;
+    int64_t end = 0;
+
+    int64_t size() const { return end - begin; }
+    friend bool operator<(const Range& a, const Range& b) {
+      return std::tie(a.epoch, a.begin) < std::tie(b.epoch, b.begin);
+    }
+  };
+
+  struct Lease {
+    uint64_t id = 0;  // from 1, rising; never used twice
+    Range range;
+    bool reissued = false;  // the range was out before and came back unfinished
+  };
+
+  struct Finished {
+    // False for a repeat, and for a lease that was released before (its range is, or will be,
+    // somebody else's): then nothing has changed.
+    bool counted = false;
+    int epoch = 0;  // of the lease, where counted
+    // This call has closed the epoch's books.
+    bool closed_epoch = false;
+  };
+
+  struct Books {
+    int epoch = 0;
+    int64_t samples = 0;
+    int64_t used = 0;
+    int64_t outstanding = 0;
+    int64_t unissued = 0;  // not handed out yet, or back and not handed out again yet
+    int64_t reissued = 0;  // handed out again, each time counted
+    // Nothing is outstanding and nothing more of this epoch will be handed out. Then used =
+    // samples, unless max_pushes cut the epoch short.
+    bool closed = false;
+  };
+
+  // REQUIRES: `options` within the limits stated there.
+  explicit DataLeases(Options options);
+
+  // The next lease, for `holder`; none if there is nothing to hand out at present. That may change
+  // as long as Complete() is false, since a range may come back. A holder may have several leases.
+  std::optional<Lease> Take(Holder holder);
+
+  // `holder` has used all samples of its lease `id`. INVALID_ARGUMENT: no such lease was ever
+  // handed out. What is not counted, and why, see Finished.
+  absl::StatusOr<Finished> Finish(uint64_t id, Holder holder);
+
+  // `holder` is gone: what it has not finished comes back, to be handed out again. Returns the
+  // number of samples that came back.
+  int64_t Release(Holder holder);
+
+  // All books are closed, and nothing will ever be handed out again.
+  bool Complete() const;
+
+  // Of all epochs begun so far, from epoch 1.
+  std::vector<Books> books() const;
+
+  // All of it, for Restore() of another object with the same options.
+  DataLeasesState Save() const;
+
+  // Goes on where Save() was called. DATA_LOSS, and nothing has changed: these are not the books of
+  // such options, and the message says what is wrong. REQUIRES: nothing was handed out yet.
+  absl::Status Restore(const DataLeasesState& state);
+
+ private:
+  struct Epoch {
+    int64_t used = 0;
+    int64_t outstanding = 0;
+    int64_t unissued = 0;
+    int64_t reissued = 0;
+    int64_t position = 0;  // first one never handed out
+  };
+  struct Outstanding {
+    Range range;
+    Holder holder;
+  };
+
+  Epoch& epoch(int number) { return epochs_[number - 1]; }
+  // Pushes behind the first `position` samples of an epoch.
+  int64_t PushesUpTo(int64_t position) const;
+  // Nothing is left to be handed out for the first time.
+  bool Exhausted() const;
+  bool Closed(const Epoch& epoch) const;
+  // Cuts the next range that was never out; none where Exhausted().
+  std::optional<Range> NextNewRange();
+
+  const Options options_;
+  int64_t pushes_left_;
+  uint64_t next_id_ = 1;
+  std::vector<Epoch> epochs_;
+  std::map<uint64_t, Outstanding> outstanding_;
+  // Came back unfinished, lowest epoch and position first.
+  std::set<Range> returned_;
+};
+
+}  // namespace torchps

@@ -1,0 +1,78 @@
+#include "server/coordinator/resumed_state.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/manifest.h"
+
+namespace torchps {
+namespace {
+
+// Reads all shards that are in the directory: where its servers share it, all of them. What a
+// server cannot load, it passes over too.
+absl::Status CheckShards(const CheckpointDirectory& directory, const Manifest& manifest) {
+  const absl::StatusOr<ManifestBlocks> cut = BlocksOf(manifest);
+  if (!cut.ok()) return cut.status();
+  const int servers = manifest.server_count();
+  std::vector<bool> present(servers);
+  for (int server = 0; server < servers; ++server) {
+    const std::string path = directory.ShardPath(manifest.checkpoint(), server, servers);
+    present[server] = !absl::IsNotFound(directory.files().OpenForReading(path).status());
+  }
+  std::vector<BlockRange> needed;
+  for (const BlockRange& block : cut->blocks.blocks()) {
+    if (present[block.server]) needed.push_back(block);
+  }
+  return CheckpointReader::Open(&directory.files(), {directory.path()}, manifest, needed).status();
+}
+
+}  // namespace
+
+absl::StatusOr<CoordinatorState> FindResumedState(const CheckpointDirectory& directory,
+                                                  const CoordinatorStore& store) {
+  const absl::StatusOr<std::optional<CoordinatorState>> latest = store.Load();
+  const bool has_latest = latest.ok() && latest->has_value();
+  if (has_latest && (*latest)->job().durability().level() == DurabilitySpec::LOG) return **latest;
+
+  std::vector<std::string> passed_over;
+  absl::StatusOr<Manifest> manifest = directory.Newest(
+      [&directory](const Manifest& one) { return CheckShards(directory, one); }, &passed_over);
+  if (absl::IsNotFound(manifest.status())) {
+    if (!latest.ok()) return latest.status();
+    return absl::NotFoundError(absl::StrCat("--resume: ", directory.path(),
+                                            " has no checkpoint to go on from; without --resume ",
+                                            "the job begins anew in an empty directory"));
+  }
+  if (!manifest.ok()) return manifest.status();
+
+  CoordinatorState state = manifest->coordinator();
+  const uint64_t number = manifest->checkpoint();
+  state.set_resumed_checkpoint(number);
+  const absl::StatusOr<std::vector<uint64_t>> complete = directory.Complete();
+  if (!complete.ok()) return complete.status();
+  state.clear_kept_checkpoint();
+  for (const uint64_t kept : *complete) {
+    if (kept <= number) state.add_kept_checkpoint(kept);
+  }
+  CheckpointStatus& status = *state.mutable_checkpoint();
+  status.set_number(number);
+  status.set_directory(directory.CheckpointPath(number));
+  // Numbers that were given out later, to checkpoints complete or not, are never given out again.
+  const absl::StatusOr<uint64_t> highest = directory.HighestNumber();
+  if (!highest.ok()) return highest.status();
+  uint64_t last = std::max(number, *highest);
+  if (has_latest && (*latest)->job_id() == state.job_id()) {
+    last = std::max(last, (*latest)->last_checkpoint());
+    // What is written from now on must be newer than what was.
+    state.set_revision(std::max(state.revision(), (*latest)->revision()));
+    state.set_next_incarnation(std::max(state.next_incarnation(), (*latest)->next_incarnation()));
+  }
+  state.set_last_checkpoint(std::max(state.last_checkpoint(), last));
+  return state;
+}
+
+}  // namespace torchps

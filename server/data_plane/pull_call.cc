@@ -1,0 +1,242 @@
+#include "server/data_plane/pull_call.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
+#include "proto/status_codec.h"
+
+namespace torchps {
+namespace {
+
+// Copying as much takes less time than waking another thread.
+constexpr int64_t kShortBlockBytes = 64 << 10;
+
+}  // namespace
+
+void PullCall::Listen(Acceptor acceptor, ParameterServer* server, CallAdmission* admission,
+                      TurnLine* turns) {
+  auto call =
+      std::shared_ptr<PullCall>(new PullCall(std::move(acceptor), server, admission, turns));
+  call->context_.AsyncNotifyWhenDone(call->done_tag_.Arm(call));
+  call->acceptor_(&call->context_, &call->request_, &call->writer_, call->arrived_tag_.Arm(call));
+}
+
+PullCall::PullCall(Acceptor acceptor, ParameterServer* server, CallAdmission* admission,
+                   TurnLine* turns)
+    : acceptor_(std::move(acceptor)),
+      server_(server),
+      admission_(admission),
+      turns_(turns),
+      writer_(&context_) {}
+
+void PullCall::OnArrived(bool ok) {
+  if (!ok) {
+    // The queue is shutting down; gRPC does not report the end of a call that never began.
+    done_tag_.Disarm();
+    return;
+  }
+  Listen(acceptor_, server_, admission_, turns_);
+  const absl::Status begun = Begin();
+  if (!begun.ok()) FinishUnlessServing(begun);
+}
+
+absl::Status PullCall::Begin() {
+  PullRequest request;
+  const grpc::Status parsed =
+      grpc::SerializationTraits<PullRequest>::Deserialize(&request_, &request);
+  if (!parsed.ok()) return absl::InvalidArgumentError("the PullRequest is not a Protobuf message");
+  absl::optional<SlotId> slot;
+  if (!request.read_only()) slot = request.slot();
+  const absl::Status admitted = admission_->Admit(context_, request.GetDescriptor()->name(), slot);
+  if (!admitted.ok()) return admitted;
+  const absl::StatusOr<HostedJob*> job = server_->JobFor(request.server_life());
+  if (request.read_only()) {
+    // Whoever only looks need not know which life of the server it is looking at.
+    job_ = server_->job();
+    if (job_ == nullptr || !job_->store().initialized()) {
+      // A worker's Hello brings back what this server had in an earlier life.
+      if (request.server_life() != 0 && !job.ok()) return job.status();
+      return absl::FailedPreconditionError("this server has no values to read yet");
+    }
+    if (job.ok()) {
+      if (absl::Status status = TakeVersions(request); !status.ok()) return status;
+    }
+    Serve(job_->ReadOnlyPull());
+    return absl::OkStatus();
+  }
+  if (!job.ok()) return job.status();
+  job_ = *job;
+  if (absl::Status status = TakeVersions(request); !status.ok()) return status;
+  encoding_ = job_->pull_encoding();
+  shared_ = request.shared_memory();
+  const absl::StatusOr<HostedJob::ParkedId> parked = job_->Pull(
+      request.slot(), request.incarnation(), request.clock(), request.ahead(),
+      [call = shared_from_this()](const HostedJob::PullGrant& grant) { call->Serve(grant); });
+  if (!parked.ok()) return parked.status();
+  bool cancelled = false;
+  {
+    MutexLock lock(&mutex_);
+    parked_ = *parked;
+    cancelled = cancelled_;
+  }
+  if (cancelled) job_->CancelPull(*parked);
+  return absl::OkStatus();
+}
+
+absl::Status PullCall::TakeVersions(const PullRequest& request) {
+  const auto& versions = request.have_version();
+  const auto owned = static_cast<int>(job_->store().owned());
+  if (!versions.empty() && versions.size() != owned) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("have_version is of ", versions.size(), " blocks; this server has ", owned));
+  }
+  have_.assign(versions.begin(), versions.end());
+  return absl::OkStatus();
+}
+
+void PullCall::Serve(const HostedJob::PullGrant& grant) {
+  {
+    MutexLock lock(&mutex_);
+    if (decided_) return;
+    decided_ = true;
+  }
+  grant_ = grant;
+  turn_tag_.SetLong(job_->store().largest_block_bytes() > kShortBlockBytes);
+  if (shared_) {
+    SendShared();
+  } else {
+    SendNext();
+  }
+}
+
+void PullCall::SendShared() {
+  ParameterStore& store = job_->store();
+  if (!store.shared()) {
+    Finish(absl::InvalidArgumentError("a pull from shared memory, but this server shares none"));
+    return;
+  }
+  if (!store.initialized()) {
+    Finish(absl::AbortedError("this server has no values yet"));
+    return;
+  }
+  PullHeader header;
+  header.block_count = 1;
+  header.floor = grant_.floor;
+  header.parked_us = static_cast<uint64_t>(absl::ToInt64Microseconds(grant_.parked));
+  header.shared = true;
+  const grpc::ByteBuffer frame = EncodePullFrame(header, grpc::Slice());
+  server_->CountSent(frame.Length());
+  writer_.WriteAndFinish(frame, grpc::WriteOptions(), grpc::Status::OK,
+                         finished_tag_.Arm(shared_from_this()));
+}
+
+void PullCall::SendNext() {
+  ParameterStore& store = job_->store();
+  if (next_block_ == store.owned()) {
+    Finish(absl::OkStatus());
+    return;
+  }
+  const ByteBudget::Waiting waiting = server_->send_budget().Take(
+      store.largest_block_bytes(), [call = shared_from_this()] { call->SendBlock(); });
+  if (waiting == 0) {
+    SendBlock();
+    return;
+  }
+  bool cancelled = false;
+  {
+    MutexLock lock(&mutex_);
+    waiting_ = waiting;
+    cancelled = cancelled_;
+  }
+  if (cancelled) LeaveLine(waiting);
+}
+
+void PullCall::LeaveLine(ByteBudget::Waiting waiting) {
+  if (server_->send_budget().Leave(waiting)) {
+    Finish(absl::CancelledError("the worker went away"));
+  }
+}
+
+void PullCall::SendBlock() {
+  ParameterStore& store = job_->store();
+  absl::StatusOr<ParameterStore::Image> image =
+      store.Read(next_block_, encoding_, have_.empty() ? Version{0} : have_[next_block_]);
+  if (!image.ok()) {
+    server_->send_budget().GiveBack(store.largest_block_bytes());
+    Finish(image.status());
+    return;
+  }
+  PullHeader header;
+  header.block = store.block_id(next_block_);
+  header.version = image->version;
+  header.block_count = static_cast<uint32_t>(store.owned());
+  header.floor = grant_.floor;
+  header.parked_us = static_cast<uint64_t>(absl::ToInt64Microseconds(grant_.parked));
+  header.encoding = image->encoding;
+  header.unchanged = image->unchanged;
+  ++next_block_;
+  const grpc::ByteBuffer frame = EncodePullFrame(header, std::move(image->values));
+  server_->CountSent(frame.Length());
+  writer_.Write(frame, written_tag_.Arm(shared_from_this()));
+}
+
+void PullCall::OnWritten(bool ok) {
+  if (ok && next_block_ < job_->store().owned()) {
+    StandInLine();
+    return;
+  }
+  server_->send_budget().GiveBack(job_->store().largest_block_bytes());
+  Finish(ok ? absl::OkStatus() : absl::CancelledError("the worker went away"));
+}
+
+void PullCall::StandInLine() {
+  // On a thread that polls, since this is short.
+  auto* const tag = static_cast<CompletionTag*>(turn_tag_.Arm(shared_from_this()));
+  const int64_t block_bytes = job_->store().largest_block_bytes();
+  if (stint_bytes_ > 0) {
+    stint_bytes_ -= block_bytes;
+    turns_->GoOn(tag);
+  } else {
+    stint_bytes_ = TurnLine::kStintBytes - block_bytes;
+    turns_->Enter(tag);
+  }
+}
+
+void PullCall::OnTurn(bool) {
+  // Only now, when another thread polls: who gets it sends a block right here.
+  server_->send_budget().GiveBack(job_->store().largest_block_bytes());
+  SendNext();
+}
+
+void PullCall::OnDone(bool) {
+  if (!context_.IsCancelled()) return;
+  HostedJob::ParkedId parked = 0;
+  ByteBudget::Waiting waiting = 0;
+  {
+    MutexLock lock(&mutex_);
+    cancelled_ = true;
+    parked = parked_;
+    waiting = waiting_;
+  }
+  if (parked != 0) job_->CancelPull(parked);
+  if (waiting != 0) LeaveLine(waiting);
+  // A call that is sending ends by its own failing write.
+  FinishUnlessServing(absl::CancelledError("the worker went away"));
+}
+
+void PullCall::Finish(const absl::Status& status) {
+  writer_.Finish(ToGrpcStatus(status), finished_tag_.Arm(shared_from_this()));
+}
+
+void PullCall::FinishUnlessServing(const absl::Status& status) {
+  {
+    MutexLock lock(&mutex_);
+    if (decided_) return;
+    decided_ = true;
+  }
+  Finish(status);
+}
+
+}  // namespace torchps

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/mutex.h"
+#include "grpcpp/grpcpp.h"
+#include "grpcpp/support/async_stream.h"
+#include "proto/frame_codec.h"
+#include "proto/parameter_service.pb.h"
+#include "security/call_admission.h"
+#include "server/job/parameter_server.h"
+#include "server/rpc/call_tag.h"
+#include "server/rpc/turn_line.h"
+#include "server/waiting/byte_budget.h"
+
+namespace torchps {
+
+// One Pull on the server: waits at the gate without a thread, then sends this server's blocks one
+// at a time; the next one is read when the last one has left and this pull's turn has come, so a
+// pull holds one block's memory, taken from the server's budget, and pulls that can send share
+// alike. Where the worker reads shared memory, one frame without a block is the answer.
+//
+// Owned by its pending operations and, while parked, by its continuation.
+class PullCall final : public std::enable_shared_from_this<PullCall> {
+ public:
+  // One PullRequest comes in, frames go out, both as bytes.
+  using Writer = grpc::ServerAsyncWriter<grpc::ByteBuffer>;
+  // ParameterService's RequestPull, bound to the service and the queue.
+  using Acceptor = std::function<void(grpc::ServerContext*, grpc::ByteBuffer*, Writer*, void* tag)>;
+
+  // Arms the queue for the server's whole life. `turns` is the line of the threads that poll it.
+  // `server`, `admission` and `turns` outlive the queue.
+  static void Listen(Acceptor acceptor, ParameterServer* server, CallAdmission* admission,
+                     TurnLine* turns);
+
+ private:
+  PullCall(Acceptor acceptor, ParameterServer* server, CallAdmission* admission, TurnLine* turns);
+
+  void OnArrived(bool ok);
+  void OnWritten(bool ok);
+  void OnTurn(bool);
+  void OnDone(bool ok);
+  void OnFinished(bool) {}
+
+  absl::Status Begin();
+  absl::Status TakeVersions(const PullRequest& request);
+  void Serve(const HostedJob::PullGrant& grant);
+  // In the line for the next block's turn.
+  void StandInLine();
+  // Sends the next block as soon as the budget has room for its copy.
+  void SendNext();
+  void SendBlock();
+  // Instead of all blocks one frame: they may be read from shared memory now.
+  void SendShared();
+  // The call is over if it still stands in line for the budget.
+  void LeaveLine(ByteBudget::Waiting waiting);
+  void Finish(const absl::Status& status);
+  // Finishes a call that has not begun to send.
+  void FinishUnlessServing(const absl::Status& status);
+
+  const Acceptor acceptor_;
+  ParameterServer* const server_;
+  CallAdmission* const admission_;
+  TurnLine* const turns_;
+  grpc::ServerContext context_;
+  grpc::ByteBuffer request_;
+  Writer writer_;
+  CallTag<PullCall> arrived_tag_{&PullCall::OnArrived};
+  CallTag<PullCall> written_tag_{&PullCall::OnWritten};
+  CallTag<PullCall> turn_tag_{&PullCall::OnTurn};
+  CallTag<PullCall> done_tag_{&PullCall::OnDone};
+  CallTag<PullCall> finished_tag_{&PullCall::OnFinished};
+
+  HostedJob* job_ = nullptr;
+  HostedJob::PullGrant grant_;
+  bool shared_ = false;
+  EncodingSpec::Kind encoding_ = EncodingSpec::FLOAT32;
+  size_t next_block_ = 0;
+  // What it may still send before others have their turns.
+  int64_t stint_bytes_ = 0;
+  // By owned block, what the worker has in this life of the server; empty: nothing.
+  std::vector<Version> have_;
+
+  // A call is sending or has been finished, never both at once: whoever sets this first goes on.
+  Mutex mutex_;
+  ByteBudget::Waiting waiting_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool decided_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  HostedJob::ParkedId parked_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace torchps

@@ -1,0 +1,208 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/block_map.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "common/integer_histogram.h"
+#include "common/model_layout.h"
+#include "common/mutex.h"
+#include "proto/frame_codec.h"
+#include "proto/job.pb.h"
+#include "proto/parameter_service.pb.h"
+#include "server/job/apply_helper.h"
+#include "server/job/pull_gate.h"
+#include "server/job/push_segments.h"
+#include "server/job/slot_clocks.h"
+#include "server/store/block_journal.h"
+#include "server/store/block_updater.h"
+#include "server/store/job_storage.h"
+#include "server/store/parameter_store.h"
+#include "server/store/push_policy.h"
+
+namespace torchps {
+
+// One job as one parameter server holds it: its share of the blocks, and the rules by which slots
+// may push and pull. This is the whole data plane but for gRPC.
+//
+// Thread-safe. Waiting calls are continuations; they run on the thread that made them due, never
+// under a lock. Owned by the ParameterServer; lives until the process ends.
+class HostedJob {
+ public:
+  // Where a pull stands when the gate lets it go.
+  struct PullGrant {
+    int64_t floor = 0;
+    absl::Duration parked;
+  };
+  using PullDone = std::function<void(const PullGrant&)>;
+  using PushDone = std::function<void(const absl::StatusOr<PushReply>&)>;
+  // Names a parked call; 0 is one that never parked.
+  using ParkedId = uint64_t;
+
+  // `request` is the first Hello that this server got. INVALID_ARGUMENT names what in the job, the
+  // layout or the placement cannot be; RESOURCE_EXHAUSTED: more than this machine's memory; or what
+  // `storage` says, from which the blocks are restored. `clock` and `storage` outlive this object;
+  // without `storage` (null) nothing is kept.
+  static absl::StatusOr<std::unique_ptr<HostedJob>> Create(const HelloRequest& request,
+                                                           const Clock* clock,
+                                                           JobStorage* storage = nullptr);
+
+  ~HostedJob();
+  HostedJob(const HostedJob&) = delete;
+  HostedJob& operator=(const HostedJob&) = delete;
+
+  // FAILED_PRECONDITION with the first difference, if this Hello is of another job, model or
+  // placement.
+  absl::Status CheckSame(const HelloRequest& request) const;
+
+  // Makes the slot live here. Fills floor, last_step, initialized and restored.
+  absl::Status Enter(SlotId slot, Incarnation incarnation, HelloReply* reply);
+
+  // Takes the shared memory that a worker offers in its Hello, if this job and this machine allow
+  // it: the slot may then push from there, and the reply offers where it may pull from. REQUIRES:
+  // the slot has entered.
+  void Share(const HelloRequest& request, HelloReply* reply);
+
+  absl::Status Renew(SlotId slot, Incarnation incarnation);
+  void Leave(SlotId slot, Incarnation incarnation);
+
+  // One frame of a Push; step 0 initialises. Errors as in ParameterStore, and INVALID_ARGUMENT for
+  // a frame that refers to shared memory that is not shared or to blocks that are not here.
+  absl::Status PushFrame(const PushHeader& header, const FramePayload& payload);
+
+  // All frames of (slot, incarnation, step) have come: `done` gets the reply, in SYNC when the
+  // round has been applied, and in any case once the journal has it. Returns the name by which to
+  // cancel it. Errors as ParameterStore::Acknowledge.
+  ParkedId FinishPush(SlotId slot, Incarnation incarnation, Step step, PushDone done);
+
+  // `done` runs when the staleness bound lets `clock` read: at once, or parked. `ahead`: the slot
+  // is still computing that step. On error it does not run. ABORTED: the incarnation is not live
+  // here.
+  absl::StatusOr<ParkedId> Pull(SlotId slot, Incarnation incarnation, Step clock, bool ahead,
+                                PullDone done);
+
+  // A read outside the gate.
+  PullGrant ReadOnlyPull() const;
+
+  // Forgets a parked call whose caller is gone; its continuation will not run.
+  void CancelPull(ParkedId id);
+  void CancelPush(ParkedId id);
+
+  // For who is about to receive a frame: waits, where the journal cannot keep up, until it has
+  // room. As BlockJournal::WhenRoom.
+  BlockJournal::RoomId WhenRoom(std::function<void()> continuation);
+  void CancelRoom(BlockJournal::RoomId id);
+
+  // How many slots are live here. More may be than the job asks for.
+  int live_slots() const;
+
+  // Lets slots die whose lease has run out.
+  void ExpireLeases();
+
+  ParameterStore& store() { return *store_; }
+  const JobSpec& spec() const { return spec_; }
+  const ModelLayout& layout() const { return layout_; }
+  const BlockMap& map() const { return map_; }
+  int server_index() const { return server_index_; }
+  bool synchronous() const { return spec_.consistency().mode() == ConsistencySpec::SYNC; }
+  uint64_t job_id() const { return job_id_; }
+  // How values travel to workers that train; who only reads gets them as they are.
+  EncodingSpec::Kind pull_encoding() const { return spec_.wire().pull().kind(); }
+
+  void Describe(bool include_ledger, ServerStatus* status);
+
+ private:
+  struct SlotFigures {
+    uint64_t pushes = 0;
+    uint64_t parked_pulls = 0;
+    absl::Duration parked;
+  };
+
+  // A push all of whose frames have come and which is still to be answered.
+  struct FinishedPush {
+    SlotId slot = 0;
+    Incarnation incarnation = 0;
+    Step step = 0;
+    PushDone done;
+    RisingNumber::WaiterId round = 0;  // in rounds_
+  };
+
+  HostedJob(const JobSpec& spec, const HelloRequest& request, ModelLayout layout, BlockMap map,
+            const Clock* clock);
+
+  // The blocks of a frame whose payload lies in the worker's shared memory.
+  absl::Status PushShared(const PushHeader& header);
+  absl::Status PushBlock(const PushHeader& header, const FramePayload& payload);
+
+  // Brings the blocks back, if there is anything to bring back.
+  absl::Status RestoreFrom(JobStorage* storage);
+  // In SYNC, after a restore, a slot may come with a step of a round that is still ahead here: what
+  // it brings tells where it is, as a first pull does. UNAVAILABLE while others are to come back
+  // before that round can be.
+  absl::Status CatchUp(const PushHeader& header);
+
+  // The push has changed what it changes: answers it once the journal has that.
+  void AwaitJournal(ParkedId push) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Answer(ParkedId push) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Whether a frame of this incarnation may change a block now.
+  absl::Status Admit(const PushHeader& header) const;
+
+  // Live slots or where they start have changed: tells the store, and releases what the new floor
+  // allows.
+  void MembershipChanged() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Takes over clocks or completed rounds into the gates and runs what has become due.
+  void RaiseFloors() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  PullGrant Grant(SlotId slot, Step clock, absl::Duration parked) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const JobSpec spec_;
+  const ModelLayout layout_;
+  const BlockMap map_;
+  const uint64_t job_id_;
+  const int server_index_;
+  const Clock* const clock_;
+  // What this life began from. Set in Create, as the journal (null: none) and the storage.
+  std::optional<JobStorage::Origin> restored_;
+  JobStorage* storage_ = nullptr;
+  BlockJournal* journal_ = nullptr;
+
+  std::unique_ptr<BlockUpdater> updater_;
+  std::unique_ptr<PushPolicy> policy_;
+  std::unique_ptr<ParameterStore> store_;
+  PushSegments push_segments_;
+
+  // The live incarnation of each slot, 0 for none: read by every frame under its block's lock.
+  // Hello writes it before it looks into the ledgers, so a frame of the old incarnation either got
+  // its block's lock first and is in the ledger that Hello reads, or is refused.
+  std::array<std::atomic<Incarnation>, kMaxSlots> live_incarnation_{};
+
+  // Serialises changes of membership, so that the store hears of them in order.
+  Mutex membership_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
+
+  mutable Mutex mutex_;
+  SlotClocks clocks_ ABSL_GUARDED_BY(mutex_);
+  PullGate pull_gate_ ABSL_GUARDED_BY(mutex_);
+  RisingNumber rounds_ ABSL_GUARDED_BY(mutex_);  // SYNC: push replies wait for their round
+  // What waits holds a number only, so that whoever is cancelled is forgotten at once.
+  std::map<ParkedId, FinishedPush> finished_pushes_ ABSL_GUARDED_BY(mutex_);
+  ParkedId last_finished_push_ ABSL_GUARDED_BY(mutex_) = 0;
+  IntegerHistogram clock_gap_ ABSL_GUARDED_BY(mutex_);
+  std::map<SlotId, SlotFigures> figures_ ABSL_GUARDED_BY(mutex_);
+
+  ApplyHelper helper_;
+};
+
+}  // namespace torchps

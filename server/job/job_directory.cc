@@ -1,0 +1,212 @@
+#include "server/job/job_directory.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "checkpoint/block_buffer.h"
+#include "checkpoint/restore.h"
+#include "checkpoint/shard_writer.h"
+#include "common/check.h"
+#include "common/failpoint.h"
+#include "server/push_log/other_logs.h"
+
+namespace torchps {
+
+JobDirectory::JobDirectory(Options options)
+    : options_(std::move(options)), directory_(options_.files, options_.path) {}
+
+absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::Open(const JobShare& share,
+                                                                     ParameterStore* store) {
+  if (const absl::Status prepared = directory_.Prepare(); !prepared.ok()) return prepared;
+  // A job that was refused after this one had the lock may be followed by the right one.
+  lock_ = nullptr;
+  absl::StatusOr<std::unique_ptr<FileLock>> lock =
+      options_.files->Lock(directory_.ServerLockPath(share.server));
+  if (!lock.ok()) return lock.status();
+  lock_ = *std::move(lock);
+  job_id_ = share.job_id;
+  server_index_ = share.server;
+  server_count_ = share.map.servers();
+  store_ = store;
+  const absl::StatusOr<std::vector<uint64_t>> complete = directory_.Complete();
+  if (!complete.ok()) return complete.status();
+  absl::StatusOr<std::optional<Origin>> origin = RestoreNewest(share);
+  if (!origin.ok()) return origin;
+  if (share.job.durability().level() == DurabilitySpec::LOG) {
+    origin = OpenLog(share, *origin);
+    if (!origin.ok() || goes_on_from_log()) return origin;
+  }
+  // An earlier life may have written its shard of a checkpoint that nobody has completed yet. This
+  // life tells every worker that what is in there is lost, so that must never come back.
+  const absl::Status disowned =
+      directory_.RemoveShardsAbove(origin_.checkpoint, *complete, server_index_, server_count_);
+  if (!disowned.ok()) return absl::UnavailableError(disowned.message());
+  return origin;
+}
+
+absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::OpenLog(
+    const JobShare& share, const std::optional<Origin>& checkpoint) {
+  const absl::Duration begun = options_.clock->Now();
+  const absl::Status others =
+      CheckLogsOfOtherCounts(*options_.files, directory_.path(), share.job_id, share.map.servers());
+  if (!others.ok()) return others;
+  JobLog::Options options;
+  options.files = options_.files;
+  options.clock = options_.clock;
+  options.directory = directory_.LogPath(share.server, share.map.servers());
+  options.has_checkpoint = checkpoint.has_value();
+  options.has_thread = options_.has_log_thread;
+  options.say = options_.say;
+  absl::StatusOr<std::unique_ptr<JobLog>> log = JobLog::Open(options, share, store_);
+  if (!log.ok()) return log.status();
+  log_ = *std::move(log);
+  // A life that ended before there were values leaves a log without records.
+  if (!log_->existed() || (!checkpoint.has_value() && log_->replayed() == 0)) return checkpoint;
+  origin_.from_log = true;
+  origin_.replayed = log_->replayed();
+  options_.say(absl::StrFormat("server %d has done %d changes of its push log again, after %.2f s",
+                               share.server, log_->replayed(),
+                               absl::ToDoubleSeconds(options_.clock->Now() - begun)));
+  return std::optional<Origin>(origin_);
+}
+
+absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::RestoreNewest(
+    const JobShare& share) {
+  const absl::Duration begun = options_.clock->Now();
+  Restore::Request request;
+  request.directory = directory_.path();
+  request.job_id = share.job_id;
+  request.layout = &share.layout;
+  request.blocks = &share.map;
+  request.server_index = share.server;
+  const absl::StatusOr<std::unique_ptr<Restore>> restore = Restore::Open(options_.files, request);
+  if (absl::IsNotFound(restore.status())) return std::optional<Origin>();
+  if (!restore.ok()) return restore.status();
+  for (const std::string& reason : (*restore)->passed_over()) options_.say(reason);
+  // Its manifest may have come here with a last sync that failed. What this life does is recorded
+  // as done to these blocks: they must not turn into older ones with the power.
+  if (const absl::Status synced = directory_.Sync((*restore)->checkpoint()); !synced.ok()) {
+    // Whatever the disk says, it is no fault of the worker that greets, which is to try again.
+    return absl::UnavailableError(synced.message());
+  }
+  BlockBuffer buffer;
+  for (size_t i = 0; i < (*restore)->blocks().size(); ++i) {
+    if (absl::Status read = (*restore)->ReadBlock(i, &buffer); !read.ok()) return read;
+    if (absl::Status taken = store_->Restore(buffer.image()); !taken.ok()) return taken;
+  }
+  origin_.checkpoint = (*restore)->checkpoint();
+  {
+    MutexLock lock(&mutex_);
+    committed_ = origin_.checkpoint;
+  }
+  options_.say(
+      absl::StrFormat("server %d has its %d blocks (%d MiB) back from checkpoint %d, after %.2f s",
+                      share.server, store_->owned(), store_->state_bytes() >> 20,
+                      origin_.checkpoint, absl::ToDoubleSeconds(options_.clock->Now() - begun)));
+  return std::optional<Origin>(origin_);
+}
+
+void JobDirectory::Describe(DurabilityStatus* status) {
+  status->set_has_directory(true);
+  status->set_restored_checkpoint(origin_.checkpoint);
+  status->set_replayed(origin_.replayed);
+  {
+    MutexLock lock(&mutex_);
+    status->set_checkpoint(committed_);
+    status->set_trouble(trouble_);
+  }
+  // What the log cannot write weighs more than what a checkpoint could not.
+  if (log_ != nullptr) log_->Describe(status);
+}
+
+absl::StatusOr<ShardInfo> JobDirectory::WriteShard(uint64_t checkpoint) {
+  absl::StatusOr<ShardInfo> info = TryWriteShard(checkpoint);
+  if (info.ok()) written_ = checkpoint;
+  Note(info.status());
+  return info;
+}
+
+absl::StatusOr<ShardInfo> JobDirectory::TryWriteShard(uint64_t checkpoint) {
+  const absl::Duration begun = options_.clock->Now();
+  if (absl::Status made = directory_.PrepareCheckpoint(checkpoint); !made.ok()) return made;
+  std::vector<ShardBlock> blocks;
+  for (size_t index = 0; index < store_->owned(); ++index) {
+    blocks.push_back({store_->range(index), store_->slots(index)});
+  }
+  ShardHeader header;
+  header.job_id = job_id_;
+  header.checkpoint = checkpoint;
+  header.server_index = server_index_;
+  header.server_count = server_count_;
+  absl::StatusOr<std::unique_ptr<ShardWriter>> writer = ShardWriter::Create(
+      options_.files, directory_.ShardPath(checkpoint, server_index_, server_count_), header,
+      std::move(blocks));
+  if (!writer.ok()) return writer.status();
+  if (copy_ == nullptr) copy_ = store_->MakeCopy();
+  // Before the first copy, so that the copies have all that is logged so far.
+  if (log_ != nullptr) covered_[checkpoint] = log_->Rotate();
+  absl::Duration longest_pause;
+  for (size_t index = 0; index < store_->owned(); ++index) {
+    if (abandoned_) return absl::CancelledError("the server stops");
+    const absl::StatusOr<absl::Duration> pause =
+        store_->Capture(index, *options_.clock, copy_.get());
+    if (!pause.ok()) return absl::FailedPreconditionError(pause.status().message());
+    longest_pause = std::max(longest_pause, *pause);
+    if (absl::Status written = (*writer)->Append(copy_->image()); !written.ok()) return written;
+  }
+  ReachFailpoint(Failpoint::kShardWritten);
+  // The log comes first: a shard with a push that the log does not have would, in a later life,
+  // bring back what that life had gone on without.
+  if (log_ != nullptr) {
+    if (absl::Status logged = log_->Flush(); !logged.ok()) return logged;
+  }
+  absl::StatusOr<ShardInfo> info = (*writer)->Finish();
+  if (!info.ok()) return info.status();
+  info->set_longest_pause_seconds(absl::ToDoubleSeconds(longest_pause));
+  info->set_seconds(absl::ToDoubleSeconds(options_.clock->Now() - begun));
+  return info;
+}
+
+absl::Status JobDirectory::Commit(const CommitCheckpointRequest& request) {
+  // What every worker was told to be rolled back must not return with an old shard.
+  if (!goes_on_from_log() && request.checkpoint() > origin_.checkpoint &&
+      request.checkpoint() != written_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this server has been restarted since it wrote its shard of checkpoint ",
+                     request.checkpoint(), ", and began from checkpoint ", origin_.checkpoint,
+                     "; the next checkpoint will be whole"));
+  }
+  const absl::Status status = TryCommit(request);
+  Note(status);
+  return status;
+}
+
+absl::Status JobDirectory::TryCommit(const CommitCheckpointRequest& request) {
+  const uint64_t checkpoint = request.checkpoint();
+  if (absl::Status kept = directory_.WriteManifest(checkpoint, request.manifest()); !kept.ok()) {
+    return kept;
+  }
+  {
+    MutexLock lock(&mutex_);
+    committed_ = std::max(committed_, checkpoint);
+  }
+  if (!request.everywhere()) return absl::OkStatus();
+  absl::Status pruned = directory_.Prune(server_index_, server_count_, checkpoint,
+                                         {request.keep().begin(), request.keep().end()});
+  const auto covered = covered_.find(checkpoint);
+  if (!pruned.ok() || covered == covered_.end()) return pruned;
+  const absl::Status dropped = log_->DropThrough(covered->second);
+  covered_.erase(covered_.begin(), std::next(covered));
+  return dropped;
+}
+
+void JobDirectory::Note(const absl::Status& status) {
+  MutexLock lock(&mutex_);
+  trouble_ = absl::IsCancelled(status) ? "" : std::string(status.message());
+}
+
+}  // namespace torchps

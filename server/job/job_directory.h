@@ -1,0 +1,107 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "checkpoint/checkpoint_directory.h"
+#include "checkpoint/file_system.h"
+#include "common/clock.h"
+#include "common/mutex.h"
+#include "proto/parameter_service.pb.h"
+#include "server/push_log/job_log.h"
+#include "server/store/block_copy.h"
+#include "server/store/job_storage.h"
+
+namespace torchps {
+
+// One server's part of a job on a disk, in the directory that ps_server --dir names: brings the
+// blocks back when the job begins, and writes them as shards of checkpoints while it runs.
+//
+// Thread-safe, but WriteShard() and Commit() are one thread's (Checkpointer). No other process
+// works as this server in this directory as long as the object lives.
+class JobDirectory final : public JobStorage {
+ public:
+  struct Options {
+    // Borrowed.
+    FileSystem* files = nullptr;
+    const Clock* clock = nullptr;
+    std::string path;
+    // Without, somebody else calls WriteLog(): the simulator.
+    bool has_log_thread = true;
+    // Takes one line for people: what was restored, what was passed over and why.
+    std::function<void(const std::string& line)> say = [](const std::string&) {};
+  };
+  explicit JobDirectory(Options options);
+
+  // FAILED_PRECONDITION: another process is this server here, or the directory is of another job;
+  // otherwise as JobStorage and FileSystem.
+  absl::StatusOr<std::optional<Origin>> Open(const JobShare& share, ParameterStore* store) override;
+  BlockJournal* journal() override { return log_.get(); }
+  void Describe(DurabilityStatus* status) override;
+
+  // Writes all blocks, one after the other, each as it is when its turn comes. CANCELLED: Abandon()
+  // was called; FAILED_PRECONDITION: a block has no values yet; otherwise as FileSystem, after
+  // which nothing is left of the shard. With a push log, all that is in the shard is in the log
+  // when this returns. REQUIRES: Open() was OK.
+  absl::StatusOr<ShardInfo> WriteShard(uint64_t checkpoint);
+
+  // The checkpoint is complete: its manifest is kept here too. Once all servers keep it, what it
+  // makes superfluous goes, but nothing unless the checkpoint has been read back. INVALID_ARGUMENT:
+  // no manifest of this checkpoint; FAILED_PRECONDITION: its shard is of an earlier life, behind
+  // which this one has gone back; otherwise as FileSystem. REQUIRES: Open() was OK.
+  absl::Status Commit(const CommitCheckpointRequest& request);
+
+  // What the push log's thread does, where it has none. As PushLog::WriteGroup; false without a
+  // log.
+  absl::StatusOr<bool> WriteLog() { return log_ == nullptr ? false : log_->WriteGroup(); }
+
+  // Lets a WriteShard() that is under way end soon.
+  void Abandon() { abandoned_ = true; }
+
+ private:
+  // Whether this life has done again all that the one before had logged, so that whatever that one
+  // has written is of the same history.
+  bool goes_on_from_log() const { return log_ != nullptr && log_->existed(); }
+  absl::StatusOr<std::optional<Origin>> RestoreNewest(const JobShare& share);
+  // Brings the blocks from where the checkpoint has them to the end of the push log, and journals
+  // into it from now on.
+  absl::StatusOr<std::optional<Origin>> OpenLog(const JobShare& share,
+                                                const std::optional<Origin>& checkpoint);
+  absl::StatusOr<ShardInfo> TryWriteShard(uint64_t checkpoint);
+  absl::Status TryCommit(const CommitCheckpointRequest& request);
+  // Remembers the outcome of the last write for Describe().
+  void Note(const absl::Status& status);
+
+  const Options options_;
+  const CheckpointDirectory directory_;
+  std::atomic<bool> abandoned_{false};
+
+  // Set by Open().
+  std::unique_ptr<FileLock> lock_;
+  uint64_t job_id_ = 0;
+  int server_index_ = 0;
+  int server_count_ = 0;
+  ParameterStore* store_ = nullptr;
+  Origin origin_;
+  // With durability LOG only; its thread uses the store.
+  std::unique_ptr<JobLog> log_;
+  // By checkpoint: the last record of the log that its shard makes superfluous. Of the thread that
+  // writes shards.
+  std::map<uint64_t, uint64_t> covered_;
+  uint64_t written_ = 0;  // the last checkpoint of which this life has written a shard
+  // Made for the first shard, and used for all of them.
+  std::unique_ptr<BlockCopy> copy_;
+
+  Mutex mutex_;
+  uint64_t committed_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string trouble_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace torchps

@@ -1,0 +1,191 @@
+#include "server/job/parameter_server.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/ids.h"
+
+namespace torchps {
+
+ParameterServer::ParameterServer(const Options& options)
+    : options_(options),
+      started_(options.clock->Now()),
+      receive_budget_(options.receive_bytes),
+      send_budget_(options.send_bytes) {}
+
+absl::StatusOr<HelloReply> ParameterServer::Hello(const HelloRequest& request) {
+  if (request.protocol_version() != kProtocolVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "this server speaks protocol version ", kProtocolVersion, ", the worker speaks ",
+        request.protocol_version(), ": run the same release everywhere"));
+  }
+  {
+    MutexLock lock(&mutex_);
+    if (owned_job_ == nullptr) {
+      absl::StatusOr<std::unique_ptr<HostedJob>> job = CreateJob(request);
+      if (!job.ok()) return job.status();
+      owned_job_ = *std::move(job);
+      job_.store(owned_job_.get(), std::memory_order_release);
+    }
+  }
+  HostedJob* const hosted = job();
+  const absl::Status same = hosted->CheckSame(request);
+  if (!same.ok()) return same;
+  HelloReply reply;
+  reply.set_server_life(options_.life);
+  const absl::Status entered = hosted->Enter(request.slot(), request.incarnation(), &reply);
+  if (!entered.ok()) return entered;
+  hosted->Share(request, &reply);
+  return reply;
+}
+
+void ParameterServer::Hello(const HelloRequest& request, Reply<HelloReply> reply) {
+  {
+    MutexLock lock(&greetings_mutex_);
+    if (stopped_) {
+      reply(absl::UnavailableError("this server stops"));
+      return;
+    }
+    // Bringing a large model back takes seconds, in which leases must be renewed all the same.
+    if (job() == nullptr && !options_.dir.empty()) {
+      greetings_.push_back({request, std::move(reply)});
+      if (is_greeting_) return;
+      is_greeting_ = true;
+      // The one before has said its last word.
+      if (greeter_.joinable()) greeter_.join();
+      greeter_ = std::thread([this] { AnswerGreetings(); });
+      return;
+    }
+  }
+  reply(Hello(request));
+}
+
+void ParameterServer::AnswerGreetings() {
+  while (true) {
+    Greeting greeting;
+    {
+      MutexLock lock(&greetings_mutex_);
+      if (greetings_.empty()) {
+        is_greeting_ = false;
+        return;
+      }
+      greeting = std::move(greetings_.front());
+      greetings_.pop_front();
+    }
+    greeting.reply(Hello(greeting.request));
+  }
+}
+
+absl::StatusOr<std::unique_ptr<HostedJob>> ParameterServer::CreateJob(const HelloRequest& request) {
+  const DurabilitySpec::Level level = request.job().durability().level();
+  if (options_.dir.empty() || level == DurabilitySpec::NONE) {
+    if (level == DurabilitySpec::LOG) {
+      return absl::FailedPreconditionError(
+          "durability.level is LOG, but this server has no directory for a push log; start it with "
+          "--dir, or take the level CHECKPOINT");
+    }
+    return HostedJob::Create(request, options_.clock);
+  }
+  JobDirectory::Options options;
+  options.files = options_.files;
+  options.clock = options_.clock;
+  options.path = options_.dir;
+  options.say = options_.say;
+  auto directory = std::make_unique<JobDirectory>(std::move(options));
+  absl::StatusOr<std::unique_ptr<HostedJob>> job =
+      HostedJob::Create(request, options_.clock, directory.get());
+  if (!job.ok()) return job.status();
+  directory_ = std::move(directory);
+  checkpointer_ = std::make_unique<Checkpointer>(directory_.get());
+  return job;
+}
+
+absl::StatusOr<Checkpointer*> ParameterServer::CheckpointerFor(uint64_t job_id) {
+  HostedJob* const hosted = job();
+  // A server that was restarted gets its job with the first worker that comes back.
+  if (hosted == nullptr) return absl::UnavailableError("this server has no job yet");
+  if (hosted->job_id() != job_id) {
+    return absl::FailedPreconditionError("this server works for another job");
+  }
+  MutexLock lock(&mutex_);
+  if (checkpointer_ != nullptr) return checkpointer_.get();
+  return absl::FailedPreconditionError(
+      options_.dir.empty() ? "this server has no directory for checkpoints; start it with --dir"
+                           : "durability.level is NONE: nothing of this job is kept");
+}
+
+void ParameterServer::WriteShard(const WriteShardRequest& request, Reply<ShardInfo> reply) {
+  const absl::StatusOr<Checkpointer*> checkpointer = CheckpointerFor(request.job_id());
+  if (!checkpointer.ok()) {
+    reply(checkpointer.status());
+    return;
+  }
+  if (request.checkpoint() == 0) {
+    reply(absl::InvalidArgumentError("checkpoint is 0; expected at least 1"));
+    return;
+  }
+  (*checkpointer)->WriteShard(request.checkpoint(), std::move(reply));
+}
+
+void ParameterServer::CommitCheckpoint(const CommitCheckpointRequest& request,
+                                       Reply<CommitCheckpointReply> reply) {
+  const absl::StatusOr<Checkpointer*> checkpointer = CheckpointerFor(request.job_id());
+  if (!checkpointer.ok()) {
+    reply(checkpointer.status());
+    return;
+  }
+  (*checkpointer)->Commit(request, std::move(reply));
+}
+
+ParameterServer::~ParameterServer() { Stop(); }
+
+void ParameterServer::Stop() {
+  std::thread greeter;
+  {
+    MutexLock lock(&greetings_mutex_);
+    stopped_ = true;
+    std::swap(greeter, greeter_);
+  }
+  if (greeter.joinable()) greeter.join();
+  MutexLock lock(&mutex_);
+  if (checkpointer_ != nullptr) checkpointer_->Stop();
+}
+
+absl::StatusOr<HostedJob*> ParameterServer::JobFor(uint64_t server_life) const {
+  HostedJob* const hosted = job();
+  if (hosted == nullptr) {
+    return absl::AbortedError("this server has no job yet; say Hello first");
+  }
+  if (server_life != options_.life) {
+    return absl::AbortedError("this server has been restarted since; say Hello again");
+  }
+  return hosted;
+}
+
+absl::Status ParameterServer::PushFrame(HostedJob* job, const PushHeader& header,
+                                        const FramePayload& payload) {
+  const absl::Duration begun = options_.clock->Now();
+  const absl::Status pushed = job->PushFrame(header, payload);
+  if (options_.slow > 1) {
+    absl::SleepFor((options_.clock->Now() - begun) * (options_.slow - 1));
+  }
+  return pushed;
+}
+
+ServerStatus ParameterServer::Describe(bool include_ledger) const {
+  ServerStatus status;
+  status.set_server_life(options_.life);
+  status.set_uptime_ms(absl::ToInt64Milliseconds(options_.clock->Now() - started_));
+  status.set_bytes_in(bytes_in_.load(std::memory_order_relaxed));
+  status.set_bytes_out(bytes_out_.load(std::memory_order_relaxed));
+  status.set_frame_bytes_held(receive_budget_.held() + send_budget_.held());
+  status.set_receive_bytes_peak(receive_budget_.high_water());
+  status.set_send_bytes_peak(send_budget_.high_water());
+  if (HostedJob* const hosted = job(); hosted != nullptr) {
+    hosted->Describe(include_ledger, &status);
+  }
+  return status;
+}
+
+}  // namespace torchps

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "checkpoint/file_system.h"
+#include "common/clock.h"
+#include "common/mutex.h"
+#include "proto/parameter_service.pb.h"
+#include "server/job/checkpointer.h"
+#include "server/job/hosted_job.h"
+#include "server/job/job_directory.h"
+#include "server/waiting/byte_budget.h"
+#include "server/waiting/replies.h"
+
+namespace torchps {
+
+// A parameter server but for gRPC: no job at first, then one job for the rest of its life, which
+// the first Hello brings along.
+//
+// Thread-safe. Owns its job.
+class ParameterServer {
+ public:
+  struct Options {
+    // Names this run of the process, so that a restarted server is not taken for the one it was;
+    // not 0.
+    uint64_t life = 0;
+    // The budgets of frames that are being received or applied, and of copies of blocks that are
+    // being sent, each for all workers together.
+    int64_t receive_bytes = 0;
+    int64_t send_bytes = 0;
+    // Applying a frame takes so many times as long as it does, at least 1: to see a server that
+    // cannot keep up.
+    double slow = 1;
+    // Where the job is kept, and found again by the next life of this server. Empty: nowhere.
+    std::string dir;
+    // Takes lines for people: what was restored, and from where.
+    std::function<void(const std::string& line)> say = [](const std::string&) {};
+    // Outlive this object. Files are needed with `dir` only.
+    const Clock* clock = nullptr;
+    FileSystem* files = nullptr;
+  };
+  explicit ParameterServer(const Options& options);
+  ~ParameterServer();
+
+  // FAILED_PRECONDITION: other protocol, job, model or placement, naming the first difference; a
+  // push log without a directory; a directory that another process or job has. INVALID_ARGUMENT:
+  // the job cannot be. ABORTED: the slot belongs to a newer incarnation. DATA_LOSS: what the
+  // directory has of the job is damaged. The first one brings the blocks back from there, and takes
+  // as long as that.
+  absl::StatusOr<HelloReply> Hello(const HelloRequest& request);
+
+  // The same for a caller that must not wait: while the job is being brought back the answer is
+  // given later, on another thread. UNAVAILABLE: the server stops.
+  void Hello(const HelloRequest& request, Reply<HelloReply> reply);
+
+  // The job, for a call that was meant for this life of the server. ABORTED: no job, or another
+  // life.
+  absl::StatusOr<HostedJob*> JobFor(uint64_t server_life) const;
+
+  // Null before the first Hello.
+  HostedJob* job() const { return job_.load(std::memory_order_acquire); }
+
+  // HostedJob::PushFrame, at the pace that Options asks for. With `slow` above 1 the thread waits
+  // after the frame was applied, under no lock.
+  absl::Status PushFrame(HostedJob* job, const PushHeader& header, const FramePayload& payload);
+
+  // This server's part of a checkpoint, answered later (Checkpointer). UNAVAILABLE: no job yet;
+  // FAILED_PRECONDITION: another job, or one that is not kept.
+  void WriteShard(const WriteShardRequest& request, Reply<ShardInfo> reply);
+  void CommitCheckpoint(const CommitCheckpointRequest& request, Reply<CommitCheckpointReply> reply);
+
+  // Gives up the shard that is being written, and answers who waits for it or for the job to be
+  // brought back, which it waits for. Idempotent.
+  void Stop();
+
+  ByteBudget& receive_budget() { return receive_budget_; }
+  ByteBudget& send_budget() { return send_budget_; }
+
+  ServerStatus Describe(bool include_ledger) const;
+
+  // Traffic of frames, for the status.
+  void CountReceived(uint64_t bytes) { bytes_in_.fetch_add(bytes, std::memory_order_relaxed); }
+  void CountSent(uint64_t bytes) { bytes_out_.fetch_add(bytes, std::memory_order_relaxed); }
+
+ private:
+  const Options options_;
+  const absl::Duration started_;
+  ByteBudget receive_budget_;
+  ByteBudget send_budget_;
+  std::atomic<uint64_t> bytes_in_{0};
+  std::atomic<uint64_t> bytes_out_{0};
+
+  struct Greeting {
+    HelloRequest request;
+    Reply<HelloReply> reply;
+  };
+  // Answers all greetings that came before there was a job.
+  void AnswerGreetings();
+
+  absl::StatusOr<std::unique_ptr<HostedJob>> CreateJob(const HelloRequest& request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What writes this job's shards; or why nothing does, as the two calls above say.
+  absl::StatusOr<Checkpointer*> CheckpointerFor(uint64_t job_id);
+
+  Mutex greetings_mutex_;
+  std::deque<Greeting> greetings_ ABSL_GUARDED_BY(greetings_mutex_);
+  bool is_greeting_ ABSL_GUARDED_BY(greetings_mutex_) = false;
+  bool stopped_ ABSL_GUARDED_BY(greetings_mutex_) = false;
+  std::thread greeter_ ABSL_GUARDED_BY(greetings_mutex_);
+
+  // Set once under the mutex, then read without it.
+  std::atomic<HostedJob*> job_{nullptr};
+  Mutex mutex_;
+  // Null where the job is not kept. The job uses the directory and the checkpointer both.
+  std::unique_ptr<JobDirectory> directory_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<HostedJob> owned_job_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<Checkpointer> checkpointer_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace torchps

@@ -1,0 +1,113 @@
+#include "server/job/slot_clocks.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+
+namespace torchps {
+
+absl::Status SlotClocks::CheckEntry(SlotId slot, Incarnation incarnation) const {
+  if (slot < 0 || slot >= kMaxSlots) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("slot is ", slot, "; expected 0 to ", kMaxSlots - 1));
+  }
+  if (incarnation == 0) return absl::InvalidArgumentError("incarnation is 0; expected at least 1");
+  const auto it = slots_.find(slot);
+  if (it == slots_.end()) return absl::OkStatus();
+  const Incarnation known = std::max(it->second.incarnation, it->second.least);
+  if (incarnation >= known) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat("slot ", slot, " was taken over: incarnation ",
+                                         incarnation, " is older than ", known));
+}
+
+Step SlotClocks::Enter(SlotId slot, Incarnation incarnation, Step own_step, absl::Duration now) {
+  Slot& state = slots_[slot];
+  TPS_CHECK(state.incarnation <= incarnation, "an older incarnation entered");
+  // Where slots are expected, nobody has looked yet how far all of them are.
+  RaiseFloor();
+  const Incarnation holder = state.incarnation > 0 ? state.incarnation : state.least;
+  if (!state.live || holder != incarnation) {
+    state.clock = std::max(floor_, own_step);
+    state.pulled = false;
+  }
+  state.incarnation = incarnation;
+  state.live = true;
+  state.lease_until = now + lease_;
+  RaiseFloor();
+  return state.clock;
+}
+
+void SlotClocks::Expect(SlotId slot, Step clock, Incarnation incarnation, absl::Duration now) {
+  Slot& state = slots_[slot];
+  TPS_CHECK(state.incarnation == 0, "a slot is expected that has entered");
+  state.least = incarnation;
+  state.clock = clock;
+  state.live = true;
+  state.lease_until = now + lease_;
+}
+
+absl::Status SlotClocks::Renew(SlotId slot, Incarnation incarnation, absl::Duration now) {
+  const auto it = slots_.find(slot);
+  if (it == slots_.end() || !it->second.live || it->second.incarnation != incarnation) {
+    return absl::AbortedError(absl::StrCat("incarnation ", incarnation, " of slot ", slot,
+                                           " is not live at this server; say Hello again"));
+  }
+  it->second.lease_until = now + lease_;
+  return absl::OkStatus();
+}
+
+Step SlotClocks::BeginPull(SlotId slot, Step claimed, bool ahead) {
+  Slot& state = slots_[slot];
+  const Step clock = std::max(state.clock, claimed);
+  if (state.live && !state.pulled) {
+    state.pulled = true;
+    Advance(slot, ahead ? claimed - 1 : claimed);
+  }
+  return clock;
+}
+
+void SlotClocks::Advance(SlotId slot, Step clock) {
+  const auto it = slots_.find(slot);
+  if (it == slots_.end() || !it->second.live || it->second.clock >= clock) return;
+  it->second.clock = clock;
+  RaiseFloor();
+}
+
+void SlotClocks::Leave(SlotId slot, Incarnation incarnation) {
+  const auto it = slots_.find(slot);
+  if (it == slots_.end() || it->second.incarnation != incarnation) return;
+  it->second.live = false;
+  RaiseFloor();
+}
+
+std::vector<SlotId> SlotClocks::Expire(absl::Duration now) {
+  std::vector<SlotId> expired;
+  for (auto& [slot, state] : slots_) {
+    if (state.live && state.lease_until <= now) {
+      state.live = false;
+      expired.push_back(slot);
+    }
+  }
+  if (!expired.empty()) RaiseFloor();
+  return expired;
+}
+
+int SlotClocks::live_count() const {
+  return static_cast<int>(std::count_if(slots_.begin(), slots_.end(),
+                                        [](const auto& entry) { return entry.second.live; }));
+}
+
+void SlotClocks::RaiseFloor() {
+  Step lowest = std::numeric_limits<Step>::max();
+  bool any = false;
+  for (const auto& [slot, state] : slots_) {
+    if (!state.live) continue;
+    any = true;
+    lowest = std::min(lowest, state.clock);
+  }
+  if (any) floor_ = std::max(floor_, lowest);
+}
+
+}  // namespace torchps

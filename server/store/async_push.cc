@@ -1,0 +1,40 @@
+#include "server/store/async_push.h"
+
+#include <algorithm>
+
+namespace torchps {
+
+absl::StatusOr<PushDecision> AsyncPush::Push(Block* block, const PushHeader& header,
+                                             const FramePayload& payload) {
+  LedgerEntry& entry = block->Ledger(header.slot);
+  // Nobody knows the lag on a version that was rolled back: it counts as none.
+  const Version base =
+      restored_ ? std::min(header.base_version, block->version) : header.base_version;
+  absl::StatusOr<PushDecision> decision =
+      gate_.Judge(entry, header.incarnation, header.step, base, block->version);
+  if (!decision.ok() || decision->duplicate) return decision;
+  if (header.withheld) {
+    decision->verdict = WITHHELD;
+    decision->apply = false;
+  }
+  BlockRecord record;
+  if (decision->apply) {
+    record.kind = BlockRecord::Kind::kGradient;
+    record.rate_factor = decision->rate_factor;
+    record.share = 1.0 / live_slots_.load(std::memory_order_relaxed);
+    record.payload = &payload;
+    updater_->Apply(block, payload, record.rate_factor, record.share);
+  }
+  PushGate::Record(*decision, header.incarnation, header.step, &entry);
+  record.slots = absl::MakeConstSpan(&header.slot, 1);
+  Tell(*block, record);
+  return decision;
+}
+
+void AsyncPush::SetLive(const std::vector<LiveSlot>& live) {
+  live_slots_.store(std::max<int>(1, live.size()), std::memory_order_relaxed);
+}
+
+void AsyncPush::TakeRestored(Block*, Version) { restored_ = true; }
+
+}  // namespace torchps

@@ -1,0 +1,33 @@
+#include "server/store/block.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace torchps {
+
+void Block::MoveTo(absl::Span<float> shared_values, SharedBlock* shared_head) {
+  shared_head->BeginChange();
+  std::copy(values.begin(), values.end(), shared_values.begin());
+  shared_head->EndChange(version);
+  values = shared_values;
+  head = shared_head;
+  buffer = nullptr;
+}
+
+BlockChange::BlockChange(Block* block) : block_(block) {
+  if (block->head != nullptr) {
+    block->head->BeginChange();
+    return;
+  }
+  if (block->buffer != nullptr && !block->buffer->lent()) return;
+  auto buffer = std::make_shared<ValueBuffer>(block->range.length);
+  std::copy(block->values.begin(), block->values.end(), buffer->values().begin());
+  block->values = buffer->values();
+  block->buffer = std::move(buffer);
+}
+
+BlockChange::~BlockChange() {
+  if (block_->head != nullptr) block_->head->EndChange(block_->version);
+}
+
+}  // namespace torchps

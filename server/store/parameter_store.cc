@@ -1,0 +1,317 @@
+#include "server/store/parameter_store.h"
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "proto/encoding.h"
+
+namespace torchps {
+namespace {
+
+std::string NameOfElement(const ModelLayout& layout, int64_t element) {
+  const auto& segments = layout.segments();
+  const auto after = std::upper_bound(
+      segments.begin(), segments.end(), element,
+      [](int64_t position, const Segment& segment) { return position < segment.offset; });
+  const Segment& segment = *(after - 1);
+  return absl::StrCat("element ", element - segment.offset, " of segment '", segment.name, "'");
+}
+
+}  // namespace
+
+ParameterStore::ParameterStore(const ModelLayout& layout, const BlockMap& map, int server,
+                               const BlockUpdater* updater, PushPolicy* policy)
+    : layout_(layout),
+      map_(map),
+      server_(server),
+      policy_(policy),
+      updater_(updater),
+      by_id_(map.blocks().size(), nullptr) {
+  for (const BlockId id : map.owned_by(server)) {
+    blocks_.push_back(std::make_unique<Block>(map.blocks()[id]));
+    Block* const block = blocks_.back().get();
+    by_id_[id] = block;
+    MutexLock lock(&block->mutex);
+    updater_->Allocate(block);
+    largest_block_bytes_ =
+        std::max<int64_t>(largest_block_bytes_, block->range.length * sizeof(float));
+    most_slots_ = std::max(most_slots_, block->slots.size());
+    state_bytes_ += block->range.length * sizeof(float) * (1 + block->slots.size());
+  }
+}
+
+absl::StatusOr<Block*> ParameterStore::Find(const PushHeader& header,
+                                            const FramePayload& payload) const {
+  if (header.block >= by_id_.size() || by_id_[header.block] == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("block ", header.block,
+                                                   " is not on this server, which owns ",
+                                                   blocks_.size(), " of ", by_id_.size()));
+  }
+  Block* const block = by_id_[header.block];
+  if (header.withheld) {
+    if (header.step > 0 && payload.bytes() == 0) return block;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "block ", header.block, " is withheld at step ", header.step, " and has ", payload.bytes(),
+        " bytes of payload; only a gradient may be withheld, and then it has none"));
+  }
+  if (payload.encoding() != EncodingSpec::FLOAT32 && (header.step == 0 || block->range.averaged)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "block ", header.block, " came in ", EncodingSpec::Kind_Name(payload.encoding()), "; ",
+        header.step == 0 ? "initial values" : "averaged values", " travel in FLOAT32"));
+  }
+  // All that can be wrong is found before anything is changed, so nothing is half applied.
+  if (const absl::Status checked = payload.Check(block->range.length); !checked.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("block ", header.block, ": ", checked.message()));
+  }
+  if (const int64_t bad = payload.FirstNonFinite(); bad >= 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("slot ", header.slot, " sent a number that is not finite at step ",
+                     header.step, ": ", NameOfElement(layout_, block->range.offset + bad)));
+  }
+  return block;
+}
+
+absl::Status ParameterStore::Initialize(const PushHeader& header, const FramePayload& payload,
+                                        Admission admission) {
+  const absl::StatusOr<Block*> found = Find(header, payload);
+  if (!found.ok()) return found.status();
+  Block* const block = *found;
+  bool first = false;
+  {
+    MutexLock lock(&block->mutex);
+    const absl::Status admitted = admission();
+    if (!admitted.ok()) return admitted;
+    if (block->version > 0) return absl::OkStatus();
+    const BlockChange change(block);
+    payload.CopyTo(block->values);
+    first = !block->initialized;
+    block->initialized = true;
+    if (journal_ != nullptr) {
+      BlockRecord record;
+      record.kind = BlockRecord::Kind::kInitial;
+      record.elements = block->values;
+      journal_->Record(*block, record);
+    }
+  }
+  if (first) {
+    MutexLock lock(&mutex_);
+    ++initialized_blocks_;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParameterStore::Push(const PushHeader& header, const FramePayload& payload,
+                                  Admission admission) {
+  const absl::StatusOr<Block*> found = Find(header, payload);
+  if (!found.ok()) return found.status();
+  Block* const block = *found;
+  absl::StatusOr<PushDecision> decision;
+  {
+    MutexLock lock(&block->mutex);
+    const absl::Status admitted = admission();
+    if (!admitted.ok()) return admitted;
+    if (!block->initialized) {
+      return absl::AbortedError(absl::StrCat("block ", header.block, " has no values yet"));
+    }
+    decision = policy_->Push(block, header, payload);
+  }
+  if (!decision.ok()) return decision.status();
+  Count(*decision);
+  return absl::OkStatus();
+}
+
+void ParameterStore::Count(const PushDecision& decision) {
+  MutexLock lock(&mutex_);
+  if (decision.duplicate) {
+    ++counters_.duplicates;
+    return;
+  }
+  switch (decision.verdict) {
+    case ACCEPTED:
+      ++counters_.accepted;
+      break;
+    case SCALED:
+      ++counters_.scaled;
+      break;
+    case ADMITTED:
+      ++counters_.admitted;
+      break;
+    case REJECTED_STALE:
+      ++counters_.rejected;
+      break;
+    case LATE:
+      ++counters_.late;
+      break;
+    case WITHHELD:
+      ++counters_.withheld;
+      break;
+    default:
+      break;
+  }
+  if (decision.apply) counters_.lag.Add(decision.lag);
+}
+
+absl::Status ParameterStore::Acknowledge(SlotId slot, Incarnation incarnation, Step step,
+                                         PushReply* reply) {
+  // Two passes, so that nothing counts as acknowledged when the reply is an error. What a block has
+  // seen stays so, though a later incarnation may take the entry over between the passes.
+  size_t unseen = 0;
+  reply->clear_block();
+  for (const std::unique_ptr<Block>& block : blocks_) {
+    MutexLock lock(&block->mutex);
+    const LedgerEntry& entry = block->Ledger(slot);
+    if (entry.incarnation > incarnation) {
+      return absl::AbortedError(absl::StrCat(
+          "slot ", slot, " was taken over: block ", block->range.id, " has a push of incarnation ",
+          entry.incarnation, " and does not say any more whether step ", step, " of incarnation ",
+          incarnation, " is in it"));
+    }
+    if (!entry.HasSeen(incarnation, step)) ++unseen;
+    BlockVerdict* const verdict = reply->add_block();
+    verdict->set_block(block->range.id);
+    verdict->set_version(block->version);
+    verdict->set_verdict(entry.last_verdict);
+    verdict->set_lag(entry.last_lag);
+  }
+  if (unseen > 0) {
+    return absl::InvalidArgumentError(absl::StrCat("the push of step ", step, " by slot ", slot,
+                                                   " ended before ", unseen, " of ", blocks_.size(),
+                                                   " blocks had come"));
+  }
+  uint64_t newly_acknowledged = 0;
+  for (size_t index = 0; index < blocks_.size(); ++index) {
+    MutexLock lock(&blocks_[index]->mutex);
+    LedgerEntry& entry = blocks_[index]->Ledger(slot);
+    const bool is_mine = entry.incarnation == incarnation;
+    const bool duplicate = is_mine && entry.acknowledged_step >= step;
+    reply->mutable_block(static_cast<int>(index))->set_duplicate(duplicate);
+    if (duplicate) continue;
+    if (is_mine) entry.acknowledged_step = step;
+    ++newly_acknowledged;
+  }
+  MutexLock lock(&mutex_);
+  counters_.acknowledged += newly_acknowledged;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ParameterStore::Image> ParameterStore::Read(size_t index,
+                                                           EncodingSpec::Kind encoding,
+                                                           Version have) {
+  TPS_CHECK(encoding != EncodingSpec::TOP_K, "a worker needs all values");
+  Block* const block = blocks_[index].get();
+  Image image;
+  image.encoding = block->range.averaged ? EncodingSpec::FLOAT32 : encoding;
+  {
+    MutexLock lock(&block->mutex);
+    if (!block->initialized) {
+      return absl::AbortedError(absl::StrCat("block ", block->range.id, " has no values yet"));
+    }
+    image.version = block->version;
+    if (have > 0 && block->version == have) {
+      image.unchanged = true;
+      return image;
+    }
+    if (image.encoding == EncodingSpec::FLOAT32 && block->buffer != nullptr) {
+      image.values = ValueBuffer::Lend(block->buffer);
+      return image;
+    }
+  }
+  // The memory is taken without the lock: a large allocation faults pages in.
+  image.values = grpc::Slice(EncodedBytes(image.encoding, block->range.length, /*fraction=*/1));
+  MutexLock lock(&block->mutex);
+  // A fresh slice has one owner, so writing to it is safe; grpc::Slice just offers no other way.
+  Encode(image.encoding, block->values, /*fraction=*/1, const_cast<uint8_t*>(image.values.begin()));
+  image.version = block->version;
+  return image;
+}
+
+absl::StatusOr<const SharedSegment*> ParameterStore::Share() {
+  MutexLock sharing(&sharing_mutex_);
+  if (arena_ != nullptr) return &arena_->segment();
+  absl::StatusOr<std::unique_ptr<const ValueArena>> arena = ValueArena::Create(map_, server_);
+  if (!arena.ok()) return arena.status();
+  arena_ = *std::move(arena);
+  for (size_t index = 0; index < blocks_.size(); ++index) {
+    MutexLock lock(&blocks_[index]->mutex);
+    blocks_[index]->MoveTo(arena_->values(index), arena_->head(index));
+  }
+  // The heap would keep what restored values leave behind.
+  malloc_trim(0);
+  return &arena_->segment();
+}
+
+bool ParameterStore::shared() const {
+  MutexLock sharing(&sharing_mutex_);
+  return arena_ != nullptr;
+}
+
+int ParameterStore::slots(size_t index) const {
+  MutexLock lock(&blocks_[index]->mutex);
+  return static_cast<int>(blocks_[index]->slots.size());
+}
+
+void ParameterStore::SetJournal(BlockJournal* journal) {
+  journal_ = journal;
+  policy_->SetJournal(journal);
+}
+
+void ParameterStore::SetLive(const std::vector<LiveSlot>& live) {
+  policy_->SetLive(live);
+  for (const std::unique_ptr<Block>& block : blocks_) {
+    MutexLock lock(&block->mutex);
+    policy_->Reconsider(block.get());
+  }
+}
+
+std::vector<LedgerEntry> ParameterStore::EntriesOf(SlotId slot) {
+  std::vector<LedgerEntry> entries;
+  for (const std::unique_ptr<Block>& block : blocks_) {
+    MutexLock lock(&block->mutex);
+    entries.push_back(block->Ledger(slot));
+  }
+  return entries;
+}
+
+bool ParameterStore::initialized() const {
+  MutexLock lock(&mutex_);
+  return initialized_blocks_ == blocks_.size();
+}
+
+ParameterStore::Counters ParameterStore::counters() const {
+  MutexLock lock(&mutex_);
+  return counters_;
+}
+
+void ParameterStore::Describe(bool include_ledger, ServerStatus* status) {
+  Version lowest = blocks_.empty() ? 0 : std::numeric_limits<Version>::max();
+  Version highest = 0;
+  for (const std::unique_ptr<Block>& block : blocks_) {
+    MutexLock lock(&block->mutex);
+    lowest = std::min(lowest, block->version);
+    highest = std::max(highest, block->version);
+    if (!include_ledger) continue;
+    for (size_t slot = 0; slot < block->ledger.size(); ++slot) {
+      const LedgerEntry& entry = block->ledger[slot];
+      if (entry.last_step == 0) continue;
+      LedgerEntryStatus* const row = status->add_ledger();
+      row->set_block(block->range.id);
+      row->set_slot(static_cast<int32_t>(slot));
+      row->set_incarnation(entry.incarnation);
+      row->set_last_step(entry.last_step);
+      row->set_applied(entry.applied);
+    }
+  }
+  status->set_min_version(lowest);
+  status->set_max_version(highest);
+  status->set_blocks(blocks_.size());
+  status->set_state_bytes(state_bytes_);
+}
+
+}  // namespace torchps

@@ -1,0 +1,172 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "checkpoint/block_image.h"
+#include "common/block_map.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "common/integer_histogram.h"
+#include "common/model_layout.h"
+#include "common/mutex.h"
+#include "grpcpp/support/slice.h"
+#include "proto/frame_codec.h"
+#include "proto/job.pb.h"
+#include "proto/parameter_service.pb.h"
+#include "server/store/block.h"
+#include "server/store/block_copy.h"
+#include "server/store/block_journal.h"
+#include "server/store/block_updater.h"
+#include "server/store/push_policy.h"
+#include "server/store/value_arena.h"
+
+namespace torchps {
+
+// The blocks of one server: the place where values change.
+//
+// Thread-safe: each block has its own lock, and no call holds two. Invariant: for every (slot,
+// incarnation, step) a block is changed exactly once or not at all, since the ledger changes with
+// the values.
+class ParameterStore {
+ public:
+  // A block as it was at one moment.
+  struct Image {
+    grpc::Slice values;
+    EncodingSpec::Kind encoding = EncodingSpec::FLOAT32;  // of `values`
+    Version version = 0;
+    bool unchanged = false;  // no values: the block is at the version that the reader has
+  };
+
+  // What the ledgers know of a slot.
+  struct SlotHistory {
+    Step clock = 0;               // the last step that every block has seen, whoever made it
+    Incarnation incarnation = 0;  // the highest that any block has seen
+  };
+
+  // Counts of verdicts, each (slot, incarnation, step, block) once, and of repeats.
+  struct Counters {
+    uint64_t accepted = 0;
+    uint64_t scaled = 0;
+    uint64_t admitted = 0;
+    uint64_t rejected = 0;
+    uint64_t late = 0;
+    uint64_t withheld = 0;
+    uint64_t duplicates = 0;
+    uint64_t acknowledged = 0;
+    IntegerHistogram lag;  // of applied blocks
+  };
+
+  // Runs under the block's lock before anything is changed; an error refuses the frame.
+  using Admission = absl::FunctionRef<absl::Status()>;
+
+  // Holds the blocks that `map` gives to `server`. `updater` and `policy` outlive this object.
+  ParameterStore(const ModelLayout& layout, const BlockMap& map, int server,
+                 const BlockUpdater* updater, PushPolicy* policy);
+
+  // Stores initial values, until the first gradient; repeating is harmless. INVALID_ARGUMENT: not
+  // this server's block, wrong length, not finite, not FLOAT32.
+  absl::Status Initialize(const PushHeader& header, const FramePayload& payload,
+                          Admission admission);
+
+  // One frame of a push. INVALID_ARGUMENT as for Initialize (gradients may have any encoding, if it
+  // is well formed), or from the policy; ABORTED: the block has no values yet, or what `admission`
+  // says.
+  absl::Status Push(const PushHeader& header, const FramePayload& payload, Admission admission);
+
+  // The verdicts of a finished push on every block, to go into an OK reply, counted as
+  // acknowledged. INVALID_ARGUMENT if some block has not seen this push. ABORTED: a later
+  // incarnation has pushed to some block, which no longer says whether it has.
+  absl::Status Acknowledge(SlotId slot, Incarnation incarnation, Step step, PushReply* reply);
+
+  // A block's values, encoded; an averaged block is always FLOAT32. What goes out as it lies is
+  // lent where no other process reads it, until the slice is let go; all else is copied, under the
+  // lock. A block at version `have` is not read again, but for version 0, whose values may have
+  // been replaced by other initial ones. REQUIRES: `index` < owned(), `encoding` is not TOP_K.
+  // ABORTED: no values yet.
+  absl::StatusOr<Image> Read(size_t index, EncodingSpec::Kind encoding = EncodingSpec::FLOAT32,
+                             Version have = 0);
+
+  // From now on the values lie in shared memory, where workers of this machine read them in place.
+  // The same again once that is so. RESOURCE_EXHAUSTED: the kernel gives no such memory, and
+  // nothing has changed.
+  absl::StatusOr<const SharedSegment*> Share();
+  // Whether Share() has succeeded.
+  bool shared() const;
+
+  // Copies a block with its version and ledger, which go together, for a checkpoint. Returns for
+  // how long the block was locked. REQUIRES: `index` < owned(). ABORTED: no values yet.
+  absl::StatusOr<absl::Duration> Capture(size_t index, const Clock& clock, BlockCopy* copy);
+  // A BlockCopy with room for each of the blocks.
+  std::unique_ptr<BlockCopy> MakeCopy() const;
+
+  // The block is as it was when `image` was taken; doing so again with another image is harmless.
+  // DATA_LOSS: not a block of this server, or of another shape. REQUIRES: nothing was pushed yet.
+  absl::Status Restore(const BlockImage& image);
+  // Lets `change` bring back one more change of a block, under its lock; its error is the result.
+  // DATA_LOSS: not a block of this server. REQUIRES: nothing was pushed yet.
+  absl::Status Replay(BlockId id, absl::FunctionRef<absl::Status(Block*)> change);
+  // All blocks have been restored. REQUIRES: they have, and nothing was pushed yet.
+  void FinishRestore();
+  // Of each slot that has pushed.
+  std::map<SlotId, SlotHistory> Histories();
+
+  // Tells `journal` of every change from now on. REQUIRES: nothing was pushed yet.
+  void SetJournal(BlockJournal* journal);
+
+  // Tells the policy who is live and lets it finish what has become due.
+  void SetLive(const std::vector<LiveSlot>& live);
+
+  // The slot's entry in each block's ledger, in ascending order of blocks.
+  std::vector<LedgerEntry> EntriesOf(SlotId slot);
+
+  bool initialized() const;
+  // What a frame's payload takes at most.
+  int64_t largest_block_bytes() const { return largest_block_bytes_; }
+  size_t owned() const { return blocks_.size(); }
+  BlockId block_id(size_t index) const { return blocks_[index]->range.id; }
+  const BlockRange& range(size_t index) const { return blocks_[index]->range; }
+  // Arrays of the optimizer that the block has.
+  int slots(size_t index) const;
+  uint64_t state_bytes() const { return state_bytes_; }
+
+  Counters counters() const;
+  // Fills versions and, where asked, the ledger.
+  void Describe(bool include_ledger, ServerStatus* status);
+
+ private:
+  // The block that the frame names, with a payload for its length that may be applied: well formed,
+  // all finite; or withheld, without one.
+  absl::StatusOr<Block*> Find(const PushHeader& header, const FramePayload& payload) const;
+
+  void Count(const PushDecision& decision);
+
+  const ModelLayout layout_;
+  const BlockMap map_;
+  const int server_;
+  PushPolicy* const policy_;
+  BlockJournal* journal_ = nullptr;
+  const BlockUpdater* const updater_;
+  std::vector<std::unique_ptr<Block>> blocks_;  // owned ones, ascending
+  std::vector<Block*> by_id_;                   // null where another server owns it
+  uint64_t state_bytes_ = 0;
+  int64_t largest_block_bytes_ = 0;
+  size_t most_slots_ = 0;
+
+  // Held before a block's lock.
+  mutable Mutex sharing_mutex_;
+  // Null until the values are shared.
+  std::unique_ptr<const ValueArena> arena_ ABSL_GUARDED_BY(sharing_mutex_);
+
+  mutable Mutex mutex_;
+  Counters counters_ ABSL_GUARDED_BY(mutex_);
+  size_t initialized_blocks_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace torchps

@@ -1,0 +1,137 @@
+// What of ParameterStore outlives its process: copies of its blocks, and blocks brought back.
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "server/store/parameter_store.h"
+
+namespace torchps {
+
+absl::StatusOr<absl::Duration> ParameterStore::Capture(size_t index, const Clock& clock,
+                                                       BlockCopy* copy) {
+  Block* const block = blocks_[index].get();
+  const size_t length = block->range.length;
+  MutexLock lock(&block->mutex);
+  const absl::Duration begun = clock.Now();
+  if (!block->initialized) {
+    return absl::AbortedError(absl::StrCat("block ", block->range.id, " has no values yet"));
+  }
+  // Memory that is there already, unless the caller has made too small a copy.
+  if (const size_t elements = length * (block->slots.size() + 1); copy->memory_.size() < elements) {
+    copy->memory_.resize(elements);
+  }
+  BlockImage& image = copy->image_;
+  image.range = block->range;
+  image.version = block->version;
+  image.slots.clear();
+  float* next = copy->memory_.data();
+  const auto take = [&](const float* from) {
+    std::copy_n(from, length, next);
+    const absl::Span<const float> taken(next, length);
+    next += length;
+    return taken;
+  };
+  image.values = take(block->values.data());
+  for (const std::vector<float>& slot : block->slots) image.slots.push_back(take(slot.data()));
+  const std::vector<LedgerEntry> ledger = policy_->SettledLedger(*block);
+  copy->ledger_.assign(ledger.begin(), ledger.end());
+  image.ledger = copy->ledger_;
+  return clock.Now() - begun;
+}
+
+std::unique_ptr<BlockCopy> ParameterStore::MakeCopy() const {
+  return std::make_unique<BlockCopy>(largest_block_bytes_ / static_cast<int64_t>(sizeof(float)),
+                                     most_slots_, /*ledger=*/256);
+}
+
+absl::Status ParameterStore::Restore(const BlockImage& image) {
+  const BlockId id = image.range.id;
+  if (id >= by_id_.size() || by_id_[id] == nullptr) {
+    return absl::DataLossError(
+        absl::StrCat("block ", id, " was restored, which is not on this server"));
+  }
+  Block* const block = by_id_[id];
+  bool first = false;
+  {
+    MutexLock lock(&block->mutex);
+    const bool same_lengths =
+        image.values.size() == static_cast<size_t>(block->range.length) &&
+        std::all_of(image.slots.begin(), image.slots.end(),
+                    [&](const auto& slot) { return slot.size() == image.values.size(); });
+    if (image.range.offset != block->range.offset ||
+        image.range.averaged != block->range.averaged || !same_lengths ||
+        image.slots.size() != block->slots.size() || image.version < 0 ||
+        image.ledger.size() > static_cast<size_t>(kMaxSlots)) {
+      return absl::DataLossError(absl::StrCat(
+          "block ", id, " was kept as ", image.values.size(), " elements with ", image.slots.size(),
+          " optimizer slots at element ", image.range.offset, "; here it has ", block->range.length,
+          " with ", block->slots.size(), " at ", block->range.offset));
+    }
+    const BlockChange change(block);
+    std::copy(image.values.begin(), image.values.end(), block->values.begin());
+    for (size_t slot = 0; slot < image.slots.size(); ++slot) {
+      std::copy(image.slots[slot].begin(), image.slots[slot].end(), block->slots[slot].begin());
+    }
+    block->version = image.version;
+    block->ledger.assign(image.ledger.begin(), image.ledger.end());
+    first = !block->initialized;
+    block->initialized = true;
+  }
+  MutexLock lock(&mutex_);
+  if (first) ++initialized_blocks_;
+  return absl::OkStatus();
+}
+
+absl::Status ParameterStore::Replay(BlockId id, absl::FunctionRef<absl::Status(Block*)> change) {
+  if (id >= by_id_.size() || by_id_[id] == nullptr) {
+    return absl::DataLossError(
+        absl::StrCat("block ", id, " was changed, which is not on this server"));
+  }
+  Block* const block = by_id_[id];
+  bool first = false;
+  {
+    MutexLock lock(&block->mutex);
+    const bool had_values = block->initialized;
+    if (const absl::Status changed = change(block); !changed.ok()) return changed;
+    first = block->initialized && !had_values;
+  }
+  MutexLock lock(&mutex_);
+  if (first) ++initialized_blocks_;
+  return absl::OkStatus();
+}
+
+void ParameterStore::FinishRestore() {
+  Version highest = 0;
+  for (const std::unique_ptr<Block>& block : blocks_) {
+    MutexLock lock(&block->mutex);
+    highest = std::max(highest, block->version);
+  }
+  for (const std::unique_ptr<Block>& block : blocks_) {
+    MutexLock lock(&block->mutex);
+    policy_->TakeRestored(block.get(), highest);
+  }
+}
+
+std::map<SlotId, ParameterStore::SlotHistory> ParameterStore::Histories() {
+  std::map<SlotId, SlotHistory> histories;
+  for (const std::unique_ptr<Block>& block : blocks_) {
+    MutexLock lock(&block->mutex);
+    for (size_t slot = 0; slot < block->ledger.size(); ++slot) {
+      const LedgerEntry& entry = block->ledger[slot];
+      if (entry.last_step == 0) continue;
+      SlotHistory& history = histories[static_cast<SlotId>(slot)];
+      history.incarnation = std::max(history.incarnation, entry.incarnation);
+    }
+  }
+  for (auto& [slot, history] : histories) {
+    history.clock = std::numeric_limits<Step>::max();
+    for (const std::unique_ptr<Block>& block : blocks_) {
+      MutexLock lock(&block->mutex);
+      history.clock = std::min(history.clock, block->Ledger(slot).last_step);
+    }
+  }
+  return histories;
+}
+
+}  // namespace torchps

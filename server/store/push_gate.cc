@@ -1,0 +1,77 @@
+#include "server/store/push_gate.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace torchps {
+
+absl::StatusOr<bool> PushGate::IsRepeat(const LedgerEntry& entry, Incarnation incarnation,
+                                        Step step) {
+  if (step < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("step is ", step, "; expected at least 1"));
+  }
+  if (incarnation < entry.incarnation) {
+    return absl::AbortedError(absl::StrCat("incarnation ", incarnation,
+                                           " of the slot was taken over by incarnation ",
+                                           entry.incarnation, ", which has pushed since"));
+  }
+  return entry.HasSeen(incarnation, step);
+}
+
+absl::StatusOr<PushDecision> PushGate::Judge(const LedgerEntry& entry, Incarnation incarnation,
+                                             Step step, Version base, Version current) const {
+  const absl::StatusOr<bool> repeat = IsRepeat(entry, incarnation, step);
+  if (!repeat.ok()) return repeat.status();
+  PushDecision decision;
+  if (*repeat) {
+    decision.verdict = entry.last_verdict;
+    decision.lag = entry.last_lag;
+    decision.duplicate = true;
+    return decision;
+  }
+  if (base < 0 || base > current) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "base_version is ", base, ", but the block's versions so far are 0 to ", current));
+  }
+  const int64_t lag = current - base;
+  decision.lag = lag;
+  decision.apply = true;
+  decision.verdict = ACCEPTED;
+  switch (contract_.policy()) {
+    case LagContract::SCALE:
+      if (lag > contract_.free_lag()) {
+        decision.verdict = SCALED;
+        decision.rate_factor = static_cast<double>(contract_.free_lag()) / lag;
+      }
+      break;
+    case LagContract::REJECT:
+      if (lag > contract_.max_lag()) {
+        if (entry.rejections_in_row >= kRejectionsInRow) {
+          decision.verdict = ADMITTED;
+          decision.rate_factor = static_cast<double>(contract_.max_lag()) / lag;
+        } else {
+          decision.verdict = REJECTED_STALE;
+          decision.apply = false;
+        }
+      }
+      break;
+    default:
+      break;
+  }
+  return decision;
+}
+
+void PushGate::Record(const PushDecision& decision, Incarnation incarnation, Step step,
+                      LedgerEntry* entry) {
+  // What was acknowledged to another process says nothing about this one's steps.
+  if (entry->incarnation != incarnation) entry->acknowledged_step = 0;
+  entry->incarnation = incarnation;
+  entry->last_step = step;
+  entry->last_verdict = decision.verdict;
+  entry->last_lag = decision.lag;
+  entry->rejections_in_row = decision.verdict == REJECTED_STALE ? entry->rejections_in_row + 1 : 0;
+  if (decision.apply) ++entry->applied;
+}
+
+}  // namespace torchps

@@ -1,0 +1,166 @@
+#include "server/store/sync_push.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "server/optimizer/span_math.h"
+
+namespace torchps {
+
+SyncPush::SyncPush(size_t blocks, size_t owned, int backup_workers, const BlockUpdater* updater)
+    : backup_workers_(backup_workers), owned_(owned), updater_(updater), rounds_(blocks) {}
+
+absl::StatusOr<PushDecision> SyncPush::Push(Block* block, const PushHeader& header,
+                                            const FramePayload& payload) {
+  LedgerEntry& entry = block->Ledger(header.slot);
+  const absl::StatusOr<bool> repeat = PushGate::IsRepeat(entry, header.incarnation, header.step);
+  if (!repeat.ok()) return repeat.status();
+  PushDecision decision;
+  if (*repeat) {
+    decision.verdict = entry.last_verdict;
+    decision.duplicate = true;
+    return decision;
+  }
+  // Judged by what all blocks have finished, not by this one: it is what keeps them together.
+  const Step newest = completed_rounds() + 1;
+  if (header.step > newest) {
+    return absl::InvalidArgumentError(absl::StrCat("slot ", header.slot, " pushed step ",
+                                                   header.step, " while this server is collecting ",
+                                                   "step ", newest));
+  }
+  if (header.step <= block->version) {
+    decision.verdict = LATE;
+    PushGate::Record(decision, header.incarnation, header.step, &entry);
+    BlockRecord record;
+    record.slots = absl::MakeConstSpan(&header.slot, 1);
+    Tell(*block, record);
+    return decision;
+  }
+
+  if (header.step > block->version + 1) {
+    return absl::UnavailableError(absl::StrCat(
+        "block ", header.block, " is about to go on to step ", header.step, "; push again"));
+  }
+
+  Round& round = rounds_[block->range.id];
+  if (std::find(round.contributors.begin(), round.contributors.end(), header.slot) !=
+      round.contributors.end()) {
+    // A slot gives to a round once. Its ledger entry goes with the round, so nothing is said of
+    // this push before the round has ended; then it is late.
+    return absl::UnavailableError(
+        absl::StrCat("slot ", header.slot, "'s incarnation ", entry.incarnation,
+                     " has given to step ", header.step, " of block ", header.block,
+                     " before it was taken over; push again when that step is over"));
+  }
+  if (round.contributors.empty()) round.weighted_sum.assign(block->range.length, 0.0f);
+  // What is withheld takes part in its round with no weight.
+  const uint32_t samples = header.withheld ? 0 : header.weight;
+  const float weight = static_cast<float>(samples);
+  const int64_t elements = header.withheld ? 0 : block->range.length;
+  payload.ForEachRun(elements, [&](int64_t first, absl::Span<const float> run) {
+    AddScaled(run.data(), weight, absl::MakeSpan(round.weighted_sum).subspan(first, run.size()));
+  });
+  round.weight += samples;
+  round.contributors.push_back(header.slot);
+  round.ledger_before.push_back(entry);
+
+  decision.verdict = header.withheld ? WITHHELD : ACCEPTED;
+  decision.apply = !header.withheld;
+  PushGate::Record(decision, header.incarnation, header.step, &entry);
+  FinishRounds(block);
+  return decision;
+}
+
+void SyncPush::SetLive(const std::vector<LiveSlot>& live) {
+  MutexLock lock(&mutex_);
+  live_ = live;
+}
+
+void SyncPush::Reconsider(Block* block) { FinishRounds(block); }
+
+void SyncPush::FinishRounds(Block* block) {
+  Round& round = rounds_[block->range.id];
+  while (IsComplete(*block, round)) {
+    if (round.contributors.empty()) {
+      // All at once, since everybody may have come from rounds further on.
+      const Step slowest = SlowestClock();
+      if (slowest <= block->version) return;
+      PassOver(block, slowest, {});
+      continue;
+    }
+    if (round.weight == 0) {
+      PassOver(block, block->version + 1, round.contributors);
+    } else {
+      const float scale = static_cast<float>(1.0 / round.weight);
+      Scale(scale, absl::MakeSpan(round.weighted_sum));
+      BlockRecord record;
+      record.kind = BlockRecord::Kind::kGradient;
+      record.elements = absl::MakeConstSpan(round.weighted_sum);
+      record.slots = round.contributors;
+      updater_->Apply(block, record.elements, record.rate_factor, record.share);
+      Tell(*block, record);
+      blocks_finished_.fetch_add(1, std::memory_order_acq_rel);
+    }
+    round.contributors.clear();
+    round.ledger_before.clear();
+    round.weight = 0;
+  }
+}
+
+void SyncPush::PassOver(Block* block, Version version, absl::Span<const SlotId> contributors) {
+  BlockRecord record;
+  record.version_before = block->version;
+  {
+    const BlockChange change(block);
+    block->version = version;
+  }
+  record.kind = BlockRecord::Kind::kPassed;
+  record.slots = contributors;
+  Tell(*block, record);
+  blocks_finished_.fetch_add(version - record.version_before, std::memory_order_acq_rel);
+}
+
+Step SyncPush::SlowestClock() const {
+  MutexLock lock(&mutex_);
+  if (live_.empty()) return 0;
+  Step slowest = std::numeric_limits<Step>::max();
+  for (const LiveSlot& live : live_) slowest = std::min(slowest, live.clock);
+  return slowest;
+}
+
+std::vector<LedgerEntry> SyncPush::SettledLedger(const Block& block) const {
+  std::vector<LedgerEntry> ledger = block.ledger;
+  const Round& round = rounds_[block.range.id];
+  for (size_t i = 0; i < round.contributors.size(); ++i) {
+    ledger[round.contributors[i]] = round.ledger_before[i];
+  }
+  return ledger;
+}
+
+void SyncPush::TakeRestored(Block* block, Version highest) {
+  blocks_finished_.fetch_add(block->version, std::memory_order_acq_rel);
+  if (block->version < highest - 1) PassOver(block, highest - 1, {});
+}
+
+bool SyncPush::IsComplete(const Block& block, const Round& round) const {
+  const Step step = block.version + 1;
+  int missing = 0;
+  bool passed = false;
+  MutexLock lock(&mutex_);
+  for (const LiveSlot& live : live_) {
+    if (live.clock >= step) {
+      passed = true;
+    } else if (std::find(round.contributors.begin(), round.contributors.end(), live.slot) ==
+               round.contributors.end()) {
+      ++missing;
+    }
+  }
+  return round.contributors.empty() ? passed && missing == 0 : missing <= backup_workers_;
+}
+
+int64_t SyncPush::completed_rounds() const {
+  return blocks_finished_.load(std::memory_order_acquire) / static_cast<int64_t>(owned_);
+}
+
+}  // namespace torchps

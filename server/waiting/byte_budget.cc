@@ -1,0 +1,74 @@
+#include "server/waiting/byte_budget.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+
+namespace torchps {
+
+ByteBudget::Waiting ByteBudget::Take(int64_t bytes, Continuation granted) {
+  MutexLock lock(&mutex_);
+  if (line_.empty() && Fits(bytes)) {
+    Hold(bytes);
+    return 0;
+  }
+  line_.push_back({++last_name_, bytes, std::move(granted)});
+  return last_name_;
+}
+
+void ByteBudget::GiveBack(int64_t bytes) {
+  std::vector<Continuation> served;
+  {
+    MutexLock lock(&mutex_);
+    TPS_CHECK(bytes <= held_, "more is given back than was taken");
+    held_ -= bytes;
+    served = Serve();
+  }
+  for (const Continuation& granted : served) granted();
+}
+
+bool ByteBudget::Leave(Waiting waiting) {
+  std::vector<Continuation> served;
+  {
+    MutexLock lock(&mutex_);
+    const auto place = std::find_if(line_.begin(), line_.end(), [waiting](const Place& candidate) {
+      return candidate.name == waiting;
+    });
+    if (place == line_.end()) return false;
+    line_.erase(place);
+    // It may have been the one that was too large for what is left.
+    served = Serve();
+  }
+  for (const Continuation& granted : served) granted();
+  return true;
+}
+
+bool ByteBudget::Fits(int64_t bytes) const { return held_ == 0 || held_ + bytes <= capacity_; }
+
+void ByteBudget::Hold(int64_t bytes) {
+  held_ += bytes;
+  high_water_ = std::max(high_water_, held_);
+}
+
+std::vector<ByteBudget::Continuation> ByteBudget::Serve() {
+  std::vector<Continuation> served;
+  while (!line_.empty() && Fits(line_.front().bytes)) {
+    Hold(line_.front().bytes);
+    served.push_back(std::move(line_.front().granted));
+    line_.pop_front();
+  }
+  return served;
+}
+
+int64_t ByteBudget::held() const {
+  MutexLock lock(&mutex_);
+  return held_;
+}
+
+int64_t ByteBudget::high_water() const {
+  MutexLock lock(&mutex_);
+  return high_water_;
+}
+
+}  // namespace torchps

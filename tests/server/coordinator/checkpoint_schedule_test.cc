@@ -1,0 +1,142 @@
+#include "server/coordinator/checkpoint_schedule.h"
+
+#include "absl/status/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::ElementsAre;
+
+CheckpointSchedule::Options EveryMinute() {
+  CheckpointSchedule::Options options;
+  options.interval = absl::Seconds(60);
+  options.keep = 2;
+  return options;
+}
+
+absl::Duration At(double seconds) { return absl::Seconds(seconds); }
+
+// Takes the one that is due, successfully.
+uint64_t Take(CheckpointSchedule& schedule, absl::Duration now, int64_t steps = 0) {
+  const uint64_t number = schedule.Begin(now, steps);
+  schedule.Succeed(CheckpointStatus(), now);
+  return number;
+}
+
+TEST(CheckpointScheduleTest, NothingIsDueBeforeTheJobRuns) {
+  CheckpointSchedule schedule(EveryMinute());
+  schedule.Request();
+  EXPECT_FALSE(schedule.Due(At(1000), 1000));
+}
+
+TEST(CheckpointScheduleTest, TheFirstOneIsDueAtOnceAndTheNextOnesByTime) {
+  CheckpointSchedule schedule(EveryMinute());
+  schedule.Start(At(10), 0);
+  ASSERT_TRUE(schedule.Due(At(10), 0));
+  EXPECT_EQ(Take(schedule, At(10)), 1u);
+  EXPECT_FALSE(schedule.Due(At(69), 1000));
+  ASSERT_TRUE(schedule.Due(At(70), 0));
+  EXPECT_EQ(Take(schedule, At(70)), 2u);
+}
+
+TEST(CheckpointScheduleTest, OneIsDueBySteps) {
+  CheckpointSchedule::Options options;
+  options.steps = 100;
+  CheckpointSchedule schedule(options);
+  schedule.Start(At(0), 0);
+  Take(schedule, At(0));
+  EXPECT_FALSE(schedule.Due(At(1e6), 99));
+  ASSERT_TRUE(schedule.Due(At(1e6), 100));
+  Take(schedule, At(1e6), 120);
+  EXPECT_FALSE(schedule.Due(At(1e6), 219));
+  EXPECT_TRUE(schedule.Due(At(1e6), 220));
+}
+
+TEST(CheckpointScheduleTest, WithoutTimeOrStepsOnlyARequestMakesOneDue) {
+  CheckpointSchedule schedule{CheckpointSchedule::Options()};
+  schedule.Start(At(0), 0);
+  EXPECT_FALSE(schedule.Due(At(1e6), 1000000));
+  schedule.Request();
+  ASSERT_TRUE(schedule.Due(At(1e6), 1000000));
+  Take(schedule, At(1e6));
+  schedule.End(/*one_more=*/true);
+  EXPECT_FALSE(schedule.Due(At(1e6), 1000000));
+}
+
+TEST(CheckpointScheduleTest, OneIsUnderWayAtATimeAndARequestMeanwhileIsForTheNext) {
+  CheckpointSchedule schedule(EveryMinute());
+  schedule.Start(At(0), 0);
+  EXPECT_EQ(schedule.Begin(At(0), 0), 1u);
+  schedule.Request();
+  EXPECT_FALSE(schedule.Due(At(500), 0));
+  schedule.Succeed(CheckpointStatus(), At(1));
+  ASSERT_TRUE(schedule.Due(At(1), 0));
+  EXPECT_EQ(schedule.Begin(At(1), 0), 2u);
+}
+
+TEST(CheckpointScheduleTest, TheNewestStayAndAFailedOneTakesNothingAway) {
+  CheckpointSchedule schedule(EveryMinute());
+  schedule.Start(At(0), 0);
+  Take(schedule, At(0));
+  Take(schedule, At(60));
+  ASSERT_EQ(schedule.Begin(At(120), 0), 3u);
+  EXPECT_THAT(schedule.KeepList(), ElementsAre(2, 3));
+  schedule.Fail(absl::ResourceExhaustedError("the disk is full"), At(121));
+  EXPECT_THAT(schedule.memory().kept, ElementsAre(1, 2));
+  EXPECT_EQ(schedule.memory().status.last_error(), "the disk is full");
+  EXPECT_EQ(schedule.memory().status.failed(), 1u);
+  EXPECT_EQ(schedule.memory().status.number(), 2u);
+  EXPECT_FALSE(schedule.Due(At(121.5), 0)) << "not in a hurry";
+  ASSERT_TRUE(schedule.Due(At(122), 0));
+  EXPECT_EQ(Take(schedule, At(122)), 4u) << "a server may hold a part of number 3";
+  EXPECT_THAT(schedule.memory().kept, ElementsAre(2, 4));
+  EXPECT_EQ(schedule.memory().status.last_error(), "");
+  EXPECT_EQ(schedule.memory().status.completed(), 3u);
+}
+
+TEST(CheckpointScheduleTest, FailuresInARowAreFollowedByLongerPauses) {
+  CheckpointSchedule schedule(EveryMinute());
+  schedule.Start(At(0), 0);
+  absl::Duration now = At(0);
+  for (const double pause : {1, 2, 4, 8, 10, 10}) {
+    schedule.Begin(now, 0);
+    schedule.Fail(absl::UnavailableError("away"), now);
+    EXPECT_FALSE(schedule.Due(now + At(pause - 0.5), 0));
+    now += At(pause);
+    ASSERT_TRUE(schedule.Due(now, 0));
+  }
+}
+
+TEST(CheckpointScheduleTest, TheJobsEndIsKeptOnceAndNothingAfterIt) {
+  CheckpointSchedule schedule(EveryMinute());
+  schedule.Start(At(0), 0);
+  schedule.Begin(At(0), 0);
+  schedule.End(/*one_more=*/true);
+  schedule.Succeed(CheckpointStatus(), At(1));
+  ASSERT_TRUE(schedule.Due(At(1), 0)) << "what was under way began before the end";
+  schedule.Begin(At(1), 0);
+  schedule.Fail(absl::UnavailableError("server 1 is away"), At(2));
+  ASSERT_TRUE(schedule.Due(At(12), 0));
+  Take(schedule, At(12));
+  EXPECT_FALSE(schedule.Due(At(1e6), 1000000));
+  schedule.Request();
+  EXPECT_TRUE(schedule.Due(At(1e6), 1000000));
+}
+
+TEST(CheckpointScheduleTest, AnotherOneGoesOnWithItsNumbersAndItsTime) {
+  CheckpointSchedule::Memory memory;
+  memory.last_number = 7;
+  memory.kept = {5, 6};
+  CheckpointSchedule schedule(EveryMinute());
+  schedule.Restore(memory);
+  schedule.Start(At(100), 0);
+  EXPECT_FALSE(schedule.Due(At(159), 0)) << "there is something to come back to";
+  ASSERT_TRUE(schedule.Due(At(160), 0));
+  EXPECT_EQ(Take(schedule, At(160)), 8u);
+  EXPECT_THAT(schedule.memory().kept, ElementsAre(6, 8));
+}
+
+}  // namespace
+}  // namespace torchps

@@ -1,0 +1,285 @@
+#include "server/coordinator/data_leases.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/split_mix64.h"
+#include "gtest/gtest.h"
+
+namespace torchps {
+namespace {
+
+constexpr Holder kAnna{0, 11};
+constexpr Holder kBert{1, 12};
+
+DataLeases::Options TenSamplesInFours() {
+  DataLeases::Options options;
+  options.samples = 10;
+  options.epochs = 2;
+  options.lease_samples = 4;
+  options.push_samples = 2;
+  return options;
+}
+
+// "epoch: begin-end", with a star where the range was out before.
+std::string Words(const std::optional<DataLeases::Lease>& lease) {
+  if (!lease.has_value()) return "none";
+  return absl::StrCat(lease->range.epoch, ": ", lease->range.begin, "-", lease->range.end,
+                      lease->reissued ? "*" : "");
+}
+
+DataLeases::Finished FinishOrDie(DataLeases& leases, uint64_t id, Holder holder) {
+  const absl::StatusOr<DataLeases::Finished> finished = leases.Finish(id, holder);
+  EXPECT_TRUE(finished.ok()) << finished.status();
+  return finished.value_or(DataLeases::Finished{});
+}
+
+TEST(DataLeasesTest, RangesGoOutInOrderAndTheLastOneOfAnEpochIsShorter) {
+  DataLeases leases(TenSamplesInFours());
+  EXPECT_EQ(Words(leases.Take(kAnna)), "1: 0-4");
+  EXPECT_EQ(Words(leases.Take(kBert)), "1: 4-8");
+  EXPECT_EQ(Words(leases.Take(kAnna)), "1: 8-10");
+}
+
+TEST(DataLeasesTest, TheNextEpochBeginsWhileTheLastOneIsStillOut) {
+  DataLeases leases(TenSamplesInFours());
+  for (int i = 0; i < 3; ++i) leases.Take(kAnna);
+  EXPECT_EQ(Words(leases.Take(kBert)), "2: 0-4");
+  ASSERT_EQ(leases.books().size(), 2u);
+  EXPECT_EQ(leases.books()[0].outstanding, 10);
+  EXPECT_FALSE(leases.books()[0].closed);
+}
+
+TEST(DataLeasesTest, AFinishedEpochClosesOnceAndSaysSo) {
+  DataLeases leases(TenSamplesInFours());
+  std::vector<uint64_t> ids;
+  for (int i = 0; i < 3; ++i) ids.push_back(leases.Take(kAnna)->id);
+  EXPECT_FALSE(FinishOrDie(leases, ids[2], kAnna).closed_epoch);
+  EXPECT_FALSE(FinishOrDie(leases, ids[0], kAnna).closed_epoch);
+  const DataLeases::Finished last = FinishOrDie(leases, ids[1], kAnna);
+  EXPECT_TRUE(last.counted);
+  EXPECT_TRUE(last.closed_epoch);
+  EXPECT_EQ(last.epoch, 1);
+  EXPECT_TRUE(leases.books()[0].closed);
+  EXPECT_FALSE(leases.Complete());
+}
+
+TEST(DataLeasesTest, AfterTheLastEpochThereIsNothingMore) {
+  DataLeases leases(TenSamplesInFours());
+  while (const auto lease = leases.Take(kAnna)) FinishOrDie(leases, lease->id, kAnna);
+  EXPECT_TRUE(leases.Complete());
+  EXPECT_EQ(Words(leases.Take(kBert)), "none");
+  ASSERT_EQ(leases.books().size(), 2u);
+  EXPECT_EQ(leases.books()[1].used, 10);
+}
+
+TEST(DataLeasesTest, WhatTheDeadLeftIsHandedOutAgainBeforeAnythingNew) {
+  DataLeases leases(TenSamplesInFours());
+  leases.Take(kAnna);
+  leases.Take(kBert);
+  leases.Take(kAnna);
+  EXPECT_EQ(leases.Release(kAnna), 6);
+  EXPECT_EQ(leases.books()[0].unissued, 6);
+  EXPECT_EQ(Words(leases.Take(kBert)), "1: 0-4*");
+  EXPECT_EQ(Words(leases.Take(kBert)), "1: 8-10*");
+  EXPECT_EQ(Words(leases.Take(kBert)), "2: 0-4");
+  EXPECT_EQ(leases.books()[0].reissued, 6);
+}
+
+TEST(DataLeasesTest, ARangeThatComesBackReopensTheEndOfTheData) {
+  DataLeases leases(TenSamplesInFours());
+  const uint64_t kept = leases.Take(kAnna)->id;
+  while (const auto lease = leases.Take(kBert)) FinishOrDie(leases, lease->id, kBert);
+  EXPECT_FALSE(leases.Complete());
+  leases.Release(kAnna);
+  EXPECT_FALSE(leases.Complete());
+  const auto again = leases.Take(kBert);
+  EXPECT_EQ(Words(again), "1: 0-4*");
+  EXPECT_NE(again->id, kept);
+  FinishOrDie(leases, again->id, kBert);
+  EXPECT_TRUE(leases.Complete());
+}
+
+TEST(DataLeasesTest, FinishingTwiceCountsOnce) {
+  DataLeases leases(TenSamplesInFours());
+  const uint64_t id = leases.Take(kAnna)->id;
+  EXPECT_TRUE(FinishOrDie(leases, id, kAnna).counted);
+  EXPECT_FALSE(FinishOrDie(leases, id, kAnna).counted);
+  EXPECT_EQ(leases.books()[0].used, 4);
+}
+
+TEST(DataLeasesTest, AFinishAfterTheRangeWasGivenToSomebodyElseDoesNotCount) {
+  DataLeases leases(TenSamplesInFours());
+  const uint64_t lost = leases.Take(kAnna)->id;
+  leases.Release(kAnna);
+  EXPECT_FALSE(FinishOrDie(leases, lost, kAnna).counted) << "released";
+  const uint64_t again = leases.Take(kBert)->id;
+  EXPECT_FALSE(FinishOrDie(leases, lost, kAnna).counted) << "somebody else's";
+  EXPECT_TRUE(FinishOrDie(leases, again, kBert).counted);
+  EXPECT_EQ(leases.books()[0].used, 4);
+}
+
+TEST(DataLeasesTest, AnotherIncarnationOfTheSlotCannotFinishALease) {
+  DataLeases leases(TenSamplesInFours());
+  const uint64_t id = leases.Take(kAnna)->id;
+  EXPECT_FALSE(FinishOrDie(leases, id, Holder{kAnna.slot, kAnna.incarnation + 1}).counted);
+  EXPECT_TRUE(FinishOrDie(leases, id, kAnna).counted);
+}
+
+TEST(DataLeasesTest, ALeaseThatNeverWasIsRefused) {
+  DataLeases leases(TenSamplesInFours());
+  leases.Take(kAnna);
+  EXPECT_EQ(leases.Finish(0, kAnna).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(leases.Finish(2, kAnna).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(DataLeasesTest, MaxPushesCutsTheLastLeaseAndClosesTheCutEpoch) {
+  DataLeases::Options options = TenSamplesInFours();
+  options.max_pushes = 6;  // 2 + 2 + 1 in epoch 1, so one push of epoch 2
+  DataLeases leases(options);
+  std::vector<uint64_t> ids;
+  for (const char* words : {"1: 0-4", "1: 4-8", "1: 8-10", "2: 0-2"}) {
+    const auto lease = leases.Take(kAnna);
+    EXPECT_EQ(Words(lease), words);
+    ids.push_back(lease->id);
+  }
+  EXPECT_EQ(Words(leases.Take(kAnna)), "none");
+  EXPECT_FALSE(leases.Complete());
+  EXPECT_TRUE(FinishOrDie(leases, ids[3], kAnna).closed_epoch);
+  for (int i = 0; i < 3; ++i) FinishOrDie(leases, ids[i], kAnna);
+  EXPECT_TRUE(leases.Complete());
+  EXPECT_EQ(leases.books()[1].used, 2);
+  EXPECT_EQ(leases.books()[1].unissued, 8);
+  EXPECT_TRUE(leases.books()[1].closed);
+}
+
+TEST(DataLeasesTest, ARangeHandedOutAgainTakesNothingFromMaxPushes) {
+  DataLeases::Options options = TenSamplesInFours();
+  options.max_pushes = 3;
+  DataLeases leases(options);
+  leases.Take(kAnna);
+  leases.Release(kAnna);
+  EXPECT_EQ(Words(leases.Take(kBert)), "1: 0-4*");
+  EXPECT_EQ(Words(leases.Take(kBert)), "1: 4-6");
+  EXPECT_EQ(Words(leases.Take(kBert)), "none");
+}
+
+TEST(DataLeasesTest, MaxPushesAtAnEpochsEndBeginsNoFurtherEpoch) {
+  DataLeases::Options options = TenSamplesInFours();
+  options.max_pushes = 5;
+  DataLeases leases(options);
+  while (const auto lease = leases.Take(kAnna)) FinishOrDie(leases, lease->id, kAnna);
+  EXPECT_TRUE(leases.Complete());
+  EXPECT_EQ(leases.books().size(), 1u);
+  EXPECT_EQ(leases.books()[0].used, 10);
+}
+
+// Whatever the order of taking, finishing, repeating and dying, the books balance after every
+// step, and at the end every position was counted as used exactly once.
+TEST(DataLeasesTest, TheBooksBalanceUnderRandomSchedules) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    uint64_t random = seed;
+    DataLeases::Options options;
+    options.samples = 1 + static_cast<int64_t>(UniformBelow(random, 60));
+    options.epochs = 1 + static_cast<int>(UniformBelow(random, 4));
+    options.lease_samples = 1 + static_cast<int64_t>(UniformBelow(random, 12));
+    options.push_samples = 1 + static_cast<int64_t>(UniformBelow(random, 6));
+    const bool cut = UniformBelow(random, 3) == 0;
+    options.max_pushes = cut ? 1 + static_cast<int64_t>(UniformBelow(random, 40)) : 0;
+    DataLeases leases(options);
+
+    std::map<uint64_t, std::pair<DataLeases::Range, Holder>> in_hand;
+    std::vector<std::pair<uint64_t, Holder>> past;  // finished or lost
+    std::set<std::pair<int, int64_t>> used;
+    int64_t taken_again = 0;
+    int closed = 0;
+    std::vector<Holder> holders;
+    Incarnation next_incarnation = 1;
+    for (SlotId slot = 0; slot < 4; ++slot) holders.push_back({slot, next_incarnation++});
+
+    for (int step = 0; !leases.Complete(); ++step) {
+      ASSERT_LT(step, 100000) << "the schedule does not come to an end";
+      Holder& holder = holders[UniformBelow(random, holders.size())];
+      switch (UniformBelow(random, 8)) {
+        case 0: {  // dies, and somebody takes the slot over
+          int64_t lost = 0;
+          for (auto it = in_hand.begin(); it != in_hand.end();) {
+            if (!(it->second.second == holder)) {
+              ++it;
+              continue;
+            }
+            lost += it->second.first.size();
+            past.emplace_back(it->first, holder);
+            it = in_hand.erase(it);
+          }
+          EXPECT_EQ(leases.Release(holder), lost);
+          holder.incarnation = next_incarnation++;
+          break;
+        }
+        case 1: {  // says again what it said before
+          if (past.empty()) break;
+          const auto& [id, old_holder] = past[UniformBelow(random, past.size())];
+          EXPECT_FALSE(FinishOrDie(leases, id, old_holder).counted);
+          break;
+        }
+        case 2:
+        case 3:
+        case 4: {
+          if (const auto lease = leases.Take(holder)) {
+            EXPECT_GT(lease->range.size(), 0);
+            EXPECT_LE(lease->range.size(), options.lease_samples);
+            if (lease->reissued) taken_again += lease->range.size();
+            in_hand[lease->id] = {lease->range, holder};
+          }
+          break;
+        }
+        default: {
+          if (in_hand.empty()) break;
+          auto it = in_hand.begin();
+          std::advance(it, UniformBelow(random, in_hand.size()));
+          const auto [range, owner] = it->second;
+          const DataLeases::Finished finished = FinishOrDie(leases, it->first, owner);
+          EXPECT_TRUE(finished.counted);
+          EXPECT_EQ(finished.epoch, range.epoch);
+          if (finished.closed_epoch) ++closed;
+          for (int64_t position = range.begin; position < range.end; ++position) {
+            EXPECT_TRUE(used.insert({range.epoch, position}).second) << "used twice";
+          }
+          past.emplace_back(it->first, owner);
+          in_hand.erase(it);
+        }
+      }
+      for (const DataLeases::Books& books : leases.books()) {
+        ASSERT_EQ(books.used + books.outstanding + books.unissued, books.samples);
+        ASSERT_GE(std::min({books.used, books.outstanding, books.unissued}), 0);
+      }
+    }
+
+    int64_t counted = 0, counted_again = 0;
+    for (const DataLeases::Books& books : leases.books()) {
+      EXPECT_TRUE(books.closed);
+      EXPECT_EQ(books.outstanding, 0);
+      counted += books.used;
+      counted_again += books.reissued;
+    }
+    EXPECT_EQ(counted, static_cast<int64_t>(used.size()));
+    EXPECT_EQ(counted_again, taken_again);
+    EXPECT_EQ(closed, static_cast<int>(leases.books().size()));
+    if (!cut) {
+      EXPECT_EQ(counted, options.samples * options.epochs);
+    } else {
+      EXPECT_LE(counted, options.max_pushes * options.push_samples);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace torchps

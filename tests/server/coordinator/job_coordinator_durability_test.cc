@@ -1,0 +1,474 @@
+// A coordinator that dies and comes back, a job that is resumed, checkpoints as the coordinator
+// sees them, and slots whose gradients are not finite.
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/split_mix64.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/checkpoint.pb.h"
+#include "tests/server/coordinator/job_coordinator_rig.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Rig = JobCoordinatorRig;
+using Return = JobCoordinator::Return;
+
+TEST(CoordinatorRestartTest, WorkersGoOnWithTheirSlotsTheirLeasesAndTheirAnswers) {
+  Rig rig;
+  std::vector<Rig::Worker> workers = rig.Start(2);
+  NextWorkRequest first = rig.NextRequest(workers[0]);
+  const Later<NextWorkReply> before = rig.Send(first);
+  ASSERT_EQ(Words(before), "1: 0-16");
+  ASSERT_TRUE(rig.Restart().ok());
+
+  EXPECT_TRUE(rig.Renew(workers[0]).ok());
+  const Later<NextWorkReply> again = rig.Send(first);
+  ASSERT_EQ(Words(again), "1: 0-16") << "the answer may have been lost";
+  EXPECT_EQ(again.answer()->lease().id(), before.answer()->lease().id());
+  Rig::Hold(workers[0], again);
+  EXPECT_EQ(Words(rig.Ask(workers[0])), "1: 16-32");
+  EXPECT_EQ(Words(rig.Ask(workers[1])), "1: 32-40");
+  EXPECT_EQ(rig.Status().epoch(0).used(), 16);
+}
+
+TEST(CoordinatorRestartTest, LeasesCountFromTheReturn) {
+  Rig rig;
+  std::vector<Rig::Worker> workers = rig.Start(2);
+  ASSERT_EQ(Words(rig.Ask(workers[0])), "1: 0-16");
+  rig.Pass(absl::Seconds(9));
+  ASSERT_TRUE(rig.Restart().ok());
+  rig.Pass(absl::Seconds(9));
+  EXPECT_TRUE(rig.Renew(workers[1]).ok());
+  rig.Pass(absl::Seconds(2));
+  EXPECT_TRUE(absl::IsAborted(rig.Renew(workers[0]))) << "who does not return is dead";
+  EXPECT_EQ(Words(rig.Ask(workers[1])), "1: 0-16*");
+}
+
+TEST(CoordinatorRestartTest, AProcessThatJoinedFindsItsSlotAndNobodyElseGetsItsIncarnation) {
+  Rig rig;
+  const Rig::Worker anna = rig.NewWorker();
+  ASSERT_TRUE(rig.Restart().ok());
+  JoinRequest again = Rig::SmallJob();
+  again.set_nonce(anna.nonce);
+  const absl::StatusOr<JoinReply> same = rig.Join(again);
+  ASSERT_TRUE(same.ok()) << same.status();
+  EXPECT_EQ(same->slot(), anna.slot);
+  EXPECT_EQ(same->incarnation(), anna.incarnation);
+  EXPECT_GT(rig.NewWorker().incarnation, anna.incarnation + 1000)
+      << "one that was given out after the state was saved, and is forgotten, stays unique";
+}
+
+TEST(CoordinatorRestartTest, TheModelIsInitialisedOnceThoughItDiesMeanwhile) {
+  Rig rig;
+  const Rig::Worker anna = rig.NewWorker(), bert = rig.NewWorker();
+  const Later<AwaitStartReply> annas = rig.AwaitStart(anna);
+  ASSERT_TRUE(rig.Restart().ok());
+  EXPECT_EQ(Words(annas), "UNAVAILABLE");
+  EXPECT_EQ(Words(rig.AwaitStart(bert)), "parked");
+  EXPECT_EQ(Words(rig.AwaitStart(anna)), "INITIALIZE");
+  ASSERT_TRUE(rig.Restart().ok());
+  EXPECT_EQ(Words(rig.AwaitStart(anna, /*initialized=*/true)), "START");
+  ASSERT_TRUE(rig.Restart().ok());
+  EXPECT_EQ(Words(rig.AwaitStart(anna, /*initialized=*/true)), "START");
+  EXPECT_EQ(Words(rig.AwaitStart(bert)), "START");
+}
+
+TEST(CoordinatorRestartTest, WhatIsOlderThanTheWorkersRememberSendsThemBackToJoin) {
+  Rig rig;
+  std::vector<Rig::Worker> workers = rig.Start(2);
+  const CoordinatorState old = rig.coordinator().Save(rig.now());
+  ASSERT_EQ(Words(rig.Ask(workers[0])), "1: 0-16");
+  ASSERT_EQ(Words(rig.Ask(workers[0])), "1: 16-32");
+  ASSERT_TRUE(rig.Restart(old, Return::kInPlace).ok());
+  EXPECT_EQ(Words(rig.Ask(workers[0])), "ABORTED");
+}
+
+TEST(CoordinatorRestartTest, ARunningTimeGoesOn) {
+  Rig rig;
+  rig.Start(2);
+  rig.Pass(absl::Seconds(5));
+  ASSERT_TRUE(rig.Restart().ok());
+  EXPECT_DOUBLE_EQ(rig.Status().running_seconds(), 5);
+  rig.Pass(absl::Seconds(2));
+  EXPECT_DOUBLE_EQ(rig.Status().running_seconds(), 7);
+}
+
+TEST(CoordinatorResumeTest, AllDataComesBackAndTheJobWaitsForItsWorkers) {
+  Rig rig;
+  std::vector<Rig::Worker> workers = rig.Start(2);
+  ASSERT_EQ(Words(rig.Ask(workers[0])), "1: 0-16");
+  ASSERT_EQ(Words(rig.Ask(workers[1])), "1: 16-32");
+  ASSERT_EQ(Words(rig.Ask(workers[1])), "1: 32-40");
+  rig.Pass(absl::Seconds(3));
+  ASSERT_TRUE(rig.Restart(Return::kResume).ok());
+
+  EXPECT_TRUE(absl::IsAborted(rig.Renew(workers[0])));
+  const Rig::Worker carla = rig.NewWorker();
+  EXPECT_EQ(Words(rig.AwaitStart(carla)), "parked");
+  Rig::Worker dora = rig.NewWorker();
+  EXPECT_DOUBLE_EQ(rig.Status().running_seconds(), 3);
+  EXPECT_EQ(Words(rig.AwaitStart(dora)), "START") << "the model has its values";
+  EXPECT_EQ(Words(rig.Ask(dora)), "1: 0-16*");
+  EXPECT_EQ(Words(rig.Ask(dora)), "1: 32-40*");
+  EXPECT_EQ(Words(rig.Ask(dora)), "evaluate 1");
+  EXPECT_EQ(rig.Status().epoch(0).used(), 40);
+}
+
+TEST(CoordinatorResumeTest, TheFirstToComeSaysHowManyServersThereAreNow) {
+  Rig rig;
+  rig.Start(2);
+  ASSERT_TRUE(rig.Restart(Return::kResume).ok());
+  JoinRequest three = Rig::SmallJob();
+  three.set_nonce(77);
+  three.set_server_count(3);
+  for (const char* address : {"a:1", "b:2", "c:3"}) three.add_server_address(address);
+  EXPECT_TRUE(rig.Join(three).ok());
+  JoinRequest two = Rig::SmallJob();
+  two.set_nonce(78);
+  EXPECT_THAT(std::string(rig.Join(two).status().message()), HasSubstr("3 servers"));
+  EXPECT_THAT(rig.coordinator().Save(rig.now()).server_address(), ElementsAre("a:1", "b:2", "c:3"));
+}
+
+TEST(CoordinatorResumeTest, ADoneJobStaysDone) {
+  Rig rig;
+  std::vector<Rig::Worker> workers = rig.Start(2);
+  while (Words(rig.Ask(workers[0])) != "done") {
+    for (const int epoch : {1, 2}) rig.Report(workers[0], epoch).IgnoreError();
+    ASSERT_LT(workers[0].calls, 100u);
+  }
+  ASSERT_TRUE(rig.Restart(Return::kResume).ok());
+  EXPECT_EQ(Words(rig.AwaitStart(rig.NewWorker())), "DONE");
+}
+
+// Flips bits and sets fields of a saved state: whatever comes of it, it is refused or it is a
+// state that a job can go on from; nothing crashes, hangs, or hands a sample out twice.
+TEST(CoordinatorStateTest, ADamagedStateIsRefusedOrHarmless) {
+  Rig rig;
+  std::vector<Rig::Worker> workers = rig.Start(3);
+  for (Rig::Worker& worker : workers) rig.Ask(worker);
+  rig.Ask(workers[0]);
+  ASSERT_TRUE(rig.Leave(workers[2], "a signal").ok());
+  const std::string bytes = rig.coordinator().Save(rig.now()).SerializeAsString();
+  uint64_t random = 20;
+  int refused = 0, restored = 0;
+  for (int trial = 0; trial < 3000; ++trial) {
+    std::string damaged = bytes;
+    const int flips = 1 + static_cast<int>(UniformBelow(random, 3));
+    for (int i = 0; i < flips; ++i) {
+      damaged[UniformBelow(random, damaged.size())] ^=
+          static_cast<char>(1 << UniformBelow(random, 8));
+    }
+    CoordinatorState state;
+    if (!state.ParseFromString(damaged)) continue;
+    JobCoordinator coordinator(JobCoordinator::Options{5, true});
+    const absl::Status status = coordinator.Restore(state, Return::kInPlace, absl::Seconds(1));
+    if (!status.ok()) {
+      EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+      EXPECT_FALSE(coordinator.has_job());
+      ++refused;
+      continue;
+    }
+    ++restored;
+    // Goes through every path once more.
+    coordinator.Tick(absl::Seconds(100000));
+    coordinator.BeginCheckpoint(absl::Seconds(100000));
+    coordinator.TakeReady();
+  }
+  EXPECT_GT(refused, 100);
+  EXPECT_GT(restored, 100);
+}
+
+TEST(CoordinatorStateTest, BooksThatCannotBeAreRefusedInWords) {
+  Rig rig;
+  std::vector<Rig::Worker> workers = rig.Start(2);
+  rig.Ask(workers[0]);
+  rig.Ask(workers[1]);
+  const CoordinatorState good = rig.coordinator().Save(rig.now());
+  const auto refusal = [&rig](const CoordinatorState& state) {
+    return std::string(rig.Restart(state, Return::kInPlace).message());
+  };
+  CoordinatorState twice = good;
+  *twice.mutable_leases()->add_returned() = good.leases().outstanding(0).range();
+  EXPECT_THAT(refusal(twice), HasSubstr("positions 0 to 16 of epoch 1 are out twice"));
+  CoordinatorState lost = good;
+  lost.mutable_leases()->mutable_outstanding()->RemoveLast();
+  EXPECT_THAT(refusal(lost), HasSubstr("32 samples were handed out, but 0 are used"));
+  CoordinatorState nobody = good;
+  nobody.mutable_member(1)->set_live(false);
+  EXPECT_THAT(refusal(nobody), HasSubstr("is held by nobody"));
+  EXPECT_EQ(refusal(good), "");
+}
+
+CheckpointStatus Written() {
+  CheckpointStatus status;
+  status.set_bytes(1000);
+  return status;
+}
+
+// A job whose checkpoints come when they are asked for.
+JoinRequest OnRequest() {
+  JoinRequest terms = Rig::SmallJob();
+  terms.mutable_job()->mutable_durability()->set_checkpoint_seconds(0);
+  return terms;
+}
+
+TEST(CoordinatorCheckpointTest, TheStateInItIsThatOfTheMomentBeforeTheServersWrite) {
+  Rig rig(OnRequest(), 1, /*has_directory=*/true);
+  std::vector<Rig::Worker> workers = rig.Start(2);
+  EXPECT_EQ(Words(rig.Ask(workers[0])), "1: 0-16");
+  EXPECT_FALSE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
+  rig.TakeCheckpoint();
+  const auto plan = rig.coordinator().BeginCheckpoint(rig.now());
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_FALSE(rig.coordinator().BeginCheckpoint(rig.now()).has_value()) << "one at a time";
+  rig.Ask(workers[0]);
+  EXPECT_EQ(plan->number, 1u);
+  EXPECT_EQ(plan->state.leases().epoch(0).used(), 0);
+  EXPECT_EQ(plan->state.last_checkpoint(), 1u) << "its number is not given out again";
+  EXPECT_THAT(plan->keep, ElementsAre(1));
+  rig.Pass(absl::Seconds(2));
+  rig.coordinator().EndCheckpoint(Written(), rig.now());
+  const CheckpointStatus status = rig.Status().checkpoint();
+  EXPECT_TRUE(status.enabled());
+  EXPECT_EQ(status.number(), 1u);
+  EXPECT_EQ(status.bytes(), 1000u);
+  EXPECT_DOUBLE_EQ(status.at_seconds(), 2);
+}
+
+TEST(CoordinatorCheckpointTest, WhoAsksForOneGetsOneThatBeginsAfterwards) {
+  Rig rig(OnRequest(), 1, /*has_directory=*/true);
+  rig.Start(2);
+  rig.TakeCheckpoint();
+  ASSERT_TRUE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
+  const Later<CheckpointStatus> asked = rig.TakeCheckpoint();
+  rig.coordinator().EndCheckpoint(Written(), rig.now());
+  rig.Deliver();
+  EXPECT_FALSE(asked.given());
+  ASSERT_TRUE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
+  rig.coordinator().EndCheckpoint(Written(), rig.now());
+  rig.Deliver();
+  ASSERT_TRUE(asked.given());
+  EXPECT_EQ(asked.answer()->number(), 2u);
+}
+
+TEST(CoordinatorCheckpointTest, AFailureIsToldToWhoAskedAndStandsInTheStatus) {
+  Rig rig(OnRequest(), 1, /*has_directory=*/true);
+  rig.Start(2);
+  const Later<CheckpointStatus> asked = rig.TakeCheckpoint();
+  ASSERT_TRUE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
+  rig.coordinator().EndCheckpoint(absl::ResourceExhaustedError("the disk is full"), rig.now());
+  rig.Deliver();
+  ASSERT_TRUE(asked.given());
+  EXPECT_TRUE(absl::IsResourceExhausted(asked.answer().status()));
+  EXPECT_EQ(rig.Status().checkpoint().last_error(), "the disk is full");
+  EXPECT_EQ(rig.Status().checkpoint().failed(), 1u);
+}
+
+TEST(CoordinatorCheckpointTest, OneThatWasUnderWayWhenTheCoordinatorDiedIsNotCompletedLater) {
+  Rig rig(OnRequest(), 1, /*has_directory=*/true);
+  rig.Start(2);
+  rig.TakeCheckpoint();
+  ASSERT_EQ(rig.coordinator().BeginCheckpoint(rig.now())->number, 1u);
+  ASSERT_TRUE(rig.Restart().ok());
+  rig.TakeCheckpoint();
+  const auto next = rig.coordinator().BeginCheckpoint(rig.now());
+  ASSERT_TRUE(next.has_value());
+  EXPECT_EQ(next->number, 2u);
+}
+
+TEST(CoordinatorCheckpointTest, ARenewalTellsTheNewestCompleteOne) {
+  Rig rig(OnRequest(), 1, /*has_directory=*/true);
+  const std::vector<Rig::Worker> workers = rig.Start(2);
+  RenewSlotRequest request;
+  request.set_slot(workers[0].slot);
+  request.set_incarnation(workers[0].incarnation);
+  const auto told = [&] { return rig.coordinator().RenewSlot(request, rig.now())->checkpoint(); };
+  EXPECT_EQ(told(), 0u);
+  for (const uint64_t number : {1, 2}) {
+    rig.TakeCheckpoint();
+    ASSERT_EQ(rig.coordinator().BeginCheckpoint(rig.now())->number, number);
+    EXPECT_EQ(told(), number - 1) << "under way is not complete";
+    rig.coordinator().EndCheckpoint(Written(), rig.now());
+    EXPECT_EQ(told(), number);
+  }
+}
+
+TEST(CoordinatorCheckpointTest, WhoKeepsNothingTakesNone) {
+  JoinRequest terms = Rig::SmallJob();
+  terms.mutable_job()->mutable_durability()->set_level(DurabilitySpec::NONE);
+  Rig rig(terms, 1, /*has_directory=*/true);
+  rig.Start(2);
+  EXPECT_FALSE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
+  const Later<CheckpointStatus> asked = rig.TakeCheckpoint();
+  ASSERT_TRUE(asked.given());
+  EXPECT_TRUE(absl::IsFailedPrecondition(asked.answer().status()));
+  EXPECT_FALSE(rig.Status().checkpoint().enabled());
+}
+
+TEST(FirstCheckpointTest, TrainingStartsWhenThereIsSomethingToComeBackTo) {
+  Rig rig(Rig::SmallJob(), 1, /*has_directory=*/true);
+  const Rig::Worker anna = rig.NewWorker(), bert = rig.NewWorker();
+  const Later<AwaitStartReply> berts = rig.AwaitStart(bert);
+  ASSERT_EQ(Words(rig.AwaitStart(anna)), "INITIALIZE");
+  EXPECT_FALSE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
+  const Later<AwaitStartReply> annas = rig.AwaitStart(anna, /*initialized=*/true);
+  ASSERT_TRUE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
+  EXPECT_EQ(Words(annas), "parked");
+  rig.coordinator().EndCheckpoint(Written(), rig.now());
+  rig.Deliver();
+  EXPECT_EQ(Words(annas), "START");
+  EXPECT_EQ(Words(berts), "START");
+}
+
+TEST(FirstCheckpointTest, WhereItFailsTheModelIsInitialisedAgainButADiskStopsNoJob) {
+  Rig rig(Rig::SmallJob(), 1, /*has_directory=*/true);
+  const Rig::Worker anna = rig.NewWorker(), bert = rig.NewWorker();
+  const Later<AwaitStartReply> berts = rig.AwaitStart(bert);
+  ASSERT_EQ(Words(rig.AwaitStart(anna)), "INITIALIZE");
+  const Later<AwaitStartReply> annas = rig.AwaitStart(anna, /*initialized=*/true);
+  ASSERT_TRUE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
+  rig.coordinator().EndCheckpoint(absl::FailedPreconditionError("no job here"), rig.now());
+  rig.Deliver();
+  EXPECT_EQ(Words(annas), "INITIALIZE") << "a server may have died and lost it";
+  // The coordinator may die here, too.
+  ASSERT_TRUE(rig.Restart().ok());
+  const Later<AwaitStartReply> again = rig.AwaitStart(bert);
+  const Later<AwaitStartReply> second = rig.AwaitStart(anna, /*initialized=*/true);
+  rig.Pass(absl::Seconds(1));
+  ASSERT_TRUE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
+  rig.coordinator().EndCheckpoint(absl::ResourceExhaustedError("full"), rig.now());
+  rig.Deliver();
+  ASSERT_EQ(Words(second), "INITIALIZE");
+  const Later<AwaitStartReply> third = rig.AwaitStart(anna, /*initialized=*/true);
+  rig.Pass(absl::Seconds(4));
+  ASSERT_TRUE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
+  rig.coordinator().EndCheckpoint(absl::ResourceExhaustedError("full"), rig.now());
+  rig.Deliver();
+  EXPECT_EQ(Words(third), "START");
+  EXPECT_EQ(Words(again), "START");
+}
+
+TEST(ToldPhaseTest, NobodyIsToldThatTheJobBeginsBeforeTheDiskHasIt) {
+  Rig rig(OnRequest(), 1, /*has_directory=*/true);
+  const Rig::Worker anna = rig.NewWorker(), bert = rig.NewWorker();
+  const CoordinatorState gathering = rig.coordinator().Save(rig.now());
+  rig.FillDisk(true);
+  rig.AwaitStart(bert);
+  const Later<AwaitStartReply> first = rig.AwaitStart(anna);
+  EXPECT_EQ(Words(first), "parked") << "another might be chosen once more";
+  EXPECT_EQ(rig.Status().phase(), JobStatus::GATHERING);
+  rig.FillDisk(false);
+  ASSERT_EQ(Words(first), "INITIALIZE");
+
+  const CoordinatorState initializing = rig.coordinator().Save(rig.now());
+  rig.FillDisk(true);
+  const Later<AwaitStartReply> second = rig.AwaitStart(anna, /*initialized=*/true);
+  EXPECT_EQ(Words(second), "parked");
+  EXPECT_EQ(rig.Status().phase(), JobStatus::INITIALIZING);
+  // One that dies now asks for the values once more, and the job begins.
+  ASSERT_TRUE(rig.Restart(initializing, Return::kInPlace).ok());
+  EXPECT_EQ(Words(second), "UNAVAILABLE");
+  rig.FillDisk(false);
+  const Later<AwaitStartReply> berts = rig.AwaitStart(bert);
+  EXPECT_EQ(Words(rig.AwaitStart(anna, /*initialized=*/true)), "START");
+  EXPECT_EQ(Words(berts), "START");
+
+  // A claim that a power cut has taken the reason of is no fault of the worker's.
+  ASSERT_TRUE(rig.Restart(gathering, Return::kInPlace).ok());
+  EXPECT_EQ(Words(rig.AwaitStart(anna, /*initialized=*/true)), "ABORTED");
+}
+
+TEST(ToldPhaseTest, WhoComesBackIsNotToldWhatMayNotBeSynced) {
+  Rig rig(OnRequest(), 1, /*has_directory=*/true);
+  const std::vector<Rig::Worker> workers = rig.Start(2);
+  rig.FillDisk(true);
+  ASSERT_TRUE(rig.Restart().ok());
+  const Later<AwaitStartReply> start = rig.AwaitStart(workers[0]);
+  EXPECT_EQ(Words(start), "parked");
+  rig.FillDisk(false);
+  EXPECT_EQ(Words(start), "START");
+}
+
+TEST(ToldPhaseTest, AFullDiskHoldsUpTheEndAndNothingElse) {
+  JoinRequest terms = OnRequest();
+  terms.mutable_job()->mutable_training()->set_epochs(1);
+  terms.mutable_job()->mutable_training()->set_evaluate(false);
+  Rig rig(terms, 1, /*has_directory=*/true);
+  std::vector<Rig::Worker> workers = rig.Start(2);
+  rig.FillDisk(true);
+  ASSERT_EQ(Words(rig.Ask(workers[0])), "1: 0-16");
+  ASSERT_EQ(Words(rig.Ask(workers[0])), "1: 16-32");
+  ASSERT_EQ(Words(rig.Ask(workers[0])), "1: 32-40");
+  const Later<JobStatus> end = rig.AskStatus(/*wait_until_done=*/true);
+  EXPECT_EQ(Words(rig.Ask(workers[0])), "go idle");
+  const Later<NextWorkReply> last = rig.Ask(workers[0], /*idle=*/true);
+  EXPECT_EQ(Words(last), "parked");
+  EXPECT_EQ(rig.Status().phase(), JobStatus::RUNNING);
+  EXPECT_FALSE(end.given());
+  rig.FillDisk(false);
+  EXPECT_EQ(Words(last), "done");
+  EXPECT_EQ(Words(rig.Ask(workers[1])), "done");
+  ASSERT_TRUE(end.given());
+  EXPECT_EQ(end.answer()->phase(), JobStatus::DONE);
+}
+
+// A worker that hands in its lease with so many gradients that were not finite at the end.
+Later<NextWorkReply> AskAfterNonfinite(Rig& rig, Rig::Worker& worker, int in_a_row) {
+  NextWorkRequest request = rig.NextRequest(worker);
+  request.mutable_figures()->set_skipped_nonfinite(in_a_row);
+  request.mutable_figures()->set_nonfinite_in_a_row(in_a_row);
+  const Later<NextWorkReply> answer = rig.Send(request);
+  Rig::Hold(worker, answer);
+  return answer;
+}
+
+TEST(NonFiniteTest, ASlotWithTooManyInARowIsSentAwayAndItsDataGoToAnother) {
+  JoinRequest terms = Rig::SmallJob();
+  terms.mutable_job()->mutable_training()->set_quarantine_after(5);
+  Rig rig(terms);
+  std::vector<Rig::Worker> workers = rig.Start(2);
+  ASSERT_EQ(Words(rig.Ask(workers[0])), "1: 0-16");
+  EXPECT_EQ(Words(AskAfterNonfinite(rig, workers[0], 4)), "1: 16-32");
+  const Later<NextWorkReply> refused = AskAfterNonfinite(rig, workers[0], 5);
+  ASSERT_EQ(Words(refused), "ABORTED");
+  EXPECT_THAT(std::string(refused.answer().status().message()),
+              HasSubstr("slot 0 is sent away: 5 gradients in a row were not finite"));
+  EXPECT_EQ(rig.Status().slot(0).state(), SlotBooks::LEFT);
+  EXPECT_THAT(rig.Status().slot(0).reason(), HasSubstr("not finite"));
+  EXPECT_EQ(Words(rig.Ask(workers[1])), "1: 16-32*");
+  EXPECT_EQ(rig.NewWorker().slot, 0) << "another process may take the slot";
+}
+
+TEST(NonFiniteTest, WhereItIsSwitchedOffNobodyIsSentAway) {
+  JoinRequest terms = Rig::SmallJob();
+  terms.mutable_job()->mutable_training()->set_quarantine_after(0);
+  Rig rig(terms);
+  std::vector<Rig::Worker> workers = rig.Start(2);
+  rig.Ask(workers[0]);
+  EXPECT_EQ(Words(AskAfterNonfinite(rig, workers[0], 1000000)), "1: 16-32");
+}
+
+TEST(NonFiniteTest, OneGradientStopsTheJobWhereThatIsThePolicyAndTheSlotIsNamed) {
+  JoinRequest terms = Rig::SmallJob();
+  terms.mutable_job()->mutable_training()->set_nonfinite(STOP_JOB);
+  Rig rig(terms);
+  std::vector<Rig::Worker> workers = rig.Start(2);
+  rig.Ask(workers[0]);
+  rig.Ask(workers[1]);
+  EXPECT_EQ(Words(AskAfterNonfinite(rig, workers[1], 1)), "ABORTED");
+  EXPECT_EQ(rig.Status().phase(), JobStatus::DONE);
+  EXPECT_THAT(rig.Status().stopped(), HasSubstr("slot 1: 1 gradient was not finite"));
+  EXPECT_EQ(Words(rig.Ask(workers[0])), "done");
+  ASSERT_TRUE(rig.Restart().ok());
+  EXPECT_THAT(rig.Status().stopped(), HasSubstr("slot 1"));
+}
+
+}  // namespace
+}  // namespace torchps

@@ -1,0 +1,559 @@
+// A server's part of a job on a disk: written while the job goes on, found again by the next life
+// of the server.
+
+#include "server/job/job_directory.h"
+
+#include <atomic>
+#include <cerrno>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "checkpoint/manifest.h"
+#include "common/mutex.h"
+#include "gtest/gtest.h"
+#include "server/job/checkpointer.h"
+#include "server/job/parameter_server.h"
+#include "tests/testing/faulty_file_system.h"
+#include "tests/testing/job_harness.h"
+#include "tests/testing/manual_clock.h"
+
+namespace torchps {
+namespace {
+
+constexpr char kDirectory[] = "/data";
+constexpr char kLogged[] = "durability { level: LOG }";
+
+// A job of one server with its directory, as one life of the server has them.
+struct Life {
+  Life(FileSystem* files, const std::string& job, Incarnation incarnation = 1) {
+    JobDirectory::Options options;
+    options.files = files;
+    options.clock = &clock;
+    options.path = kDirectory;
+    options.has_log_thread = false;
+    options.say = [this](const std::string& line) { said.push_back(line); };
+    directory = std::make_unique<JobDirectory>(std::move(options));
+    harness_options.job = job;
+    harness_options.storage = directory.get();
+    harness = std::make_unique<JobHarness>(harness_options);
+    EXPECT_TRUE(harness->Enter(0, incarnation).ok());
+  }
+
+  absl::Status Push(Step step, float value) { return harness->Push(0, 1, step, value)->status(); }
+
+  // The whole of a checkpoint.
+  absl::Status Take(uint64_t number, const std::vector<uint64_t>& keep) {
+    const absl::StatusOr<ShardInfo> shard = directory->WriteShard(number);
+    if (!shard.ok()) return shard.status();
+    return directory->Commit(CommitOf(number, *shard, keep));
+  }
+
+  CommitCheckpointRequest CommitOf(uint64_t number, const ShardInfo& shard,
+                                   const std::vector<uint64_t>& keep) {
+    const HelloRequest hello = JobHarness::Hello(harness_options);
+    Manifest manifest;
+    manifest.set_checkpoint(number);
+    manifest.set_job_id(hello.job_id());
+    *manifest.mutable_job() = hello.job();
+    *manifest.mutable_layout() = hello.layout();
+    manifest.set_server_count(1);
+    *manifest.add_shard() = shard;
+    const absl::StatusOr<std::string> text = EncodeManifest(manifest);
+    EXPECT_TRUE(text.ok()) << text.status();
+    CommitCheckpointRequest request;
+    request.set_checkpoint(number);
+    request.set_job_id(hello.job_id());
+    request.set_manifest(*text);
+    request.set_everywhere(true);
+    for (const uint64_t each : keep) request.add_keep(each);
+    return request;
+  }
+
+  ManualClock clock;
+  std::vector<std::string> said;
+  std::unique_ptr<JobDirectory> directory;
+  JobHarness::Options harness_options;
+  std::unique_ptr<JobHarness> harness;
+};
+
+// Shards of two checkpoints: after step 1, and after step 3.
+void TakeTwo(FileSystem* files) {
+  Life life(files, "");
+  ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
+  ASSERT_TRUE(life.Push(1, 1.0f).ok());
+  ASSERT_EQ(life.Take(1, {1}), absl::OkStatus());
+  ASSERT_TRUE(life.Push(2, 1.0f).ok());
+  ASSERT_TRUE(life.Push(3, 1.0f).ok());
+  ASSERT_EQ(life.Take(2, {1, 2}), absl::OkStatus());
+  ASSERT_TRUE(life.Push(4, 1.0f).ok());
+}
+
+std::string ShardOf(int checkpoint) {
+  return CheckpointDirectory(nullptr, kDirectory).ShardPath(checkpoint, 0, 1);
+}
+
+TEST(JobDirectoryTest, TheNextLifeBeginsFromTheNewestCheckpoint) {
+  FaultyFileSystem files;
+  TakeTwo(&files);
+  files.Crash(/*seed=*/1);
+  Life life(&files, "");
+  EXPECT_EQ(life.harness->Value(0), -3.0f);
+  EXPECT_EQ(life.harness->VersionOf(1), 3);
+  const DurabilityStatus durability = life.harness->Status().durability();
+  EXPECT_TRUE(durability.has_directory());
+  EXPECT_EQ(durability.restored_checkpoint(), 2u);
+  EXPECT_EQ(durability.checkpoint(), 2u);
+  EXPECT_EQ(durability.trouble(), "");
+  ASSERT_EQ(life.said.size(), 1u);
+  EXPECT_TRUE(absl::StrContains(life.said[0], "server 0 has its 2 blocks")) << life.said[0];
+  EXPECT_TRUE(absl::StrContains(life.said[0], "checkpoint 2")) << life.said[0];
+}
+
+TEST(JobDirectoryTest, NothingGoesBeforeAllServersKeepTheNextOne) {
+  FaultyFileSystem files;
+  Life life(&files, "");
+  ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
+  ASSERT_EQ(life.Take(1, {1}), absl::OkStatus());
+  const absl::StatusOr<ShardInfo> shard = life.directory->WriteShard(2);
+  ASSERT_TRUE(shard.ok()) << shard.status();
+  CommitCheckpointRequest commit = life.CommitOf(2, *shard, {2});
+  commit.set_everywhere(false);
+  const CheckpointDirectory place(&files, kDirectory);
+  ASSERT_EQ(life.directory->Commit(commit), absl::OkStatus());
+  EXPECT_EQ(*place.Complete(), (std::vector<uint64_t>{1, 2}));
+  commit.set_everywhere(true);
+  ASSERT_EQ(life.directory->Commit(commit), absl::OkStatus());
+  EXPECT_EQ(*place.Complete(), std::vector<uint64_t>{2});
+}
+
+TEST(JobDirectoryTest, WhatWasToldToBeLostNeverComesBack) {
+  FaultyFileSystem files;
+  TakeTwo(&files);
+  CommitCheckpointRequest commit;
+  {
+    Life life(&files, "");
+    ASSERT_TRUE(life.Push(4, 1.0f).ok());
+    const absl::StatusOr<ShardInfo> shard = life.directory->WriteShard(3);
+    ASSERT_TRUE(shard.ok()) << shard.status();
+    commit = life.CommitOf(3, *shard, {2, 3});
+  }
+  files.KillProcesses();
+  {
+    Life life(&files, "");
+    EXPECT_EQ(life.harness->Value(0), -3.0f);
+    // The coordinator, which has heard of the shard, completes the checkpoint.
+    EXPECT_EQ(life.directory->Commit(commit).code(), absl::StatusCode::kFailedPrecondition);
+    const CheckpointDirectory place(&files, kDirectory);
+    ASSERT_EQ(place.WriteManifest(3, commit.manifest()), absl::OkStatus());
+  }
+  files.KillProcesses();
+  Life life(&files, "");
+  EXPECT_EQ(life.harness->Value(0), -3.0f);
+}
+
+TEST(JobDirectoryTest, AShardHasNothingThatTheLogDoesNotHave) {
+  FaultyFileSystem files;
+  {
+    Life life(&files, kLogged);
+    ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
+    ASSERT_TRUE(life.directory->WriteLog().ok());
+    const auto unlogged = life.harness->Push(0, 1, 1, 1.0f);
+    files.SetFaultHook([](FaultyFileSystem::Operation operation,
+                          const std::string& path) -> std::optional<FaultyFileSystem::Fault> {
+      if (operation != FaultyFileSystem::Operation::kWrite || !absl::StrContains(path, "log")) {
+        return std::nullopt;
+      }
+      return FaultyFileSystem::Fault{ENOSPC, 0};
+    });
+    EXPECT_TRUE(absl::IsResourceExhausted(life.directory->WriteShard(1).status()));
+    EXPECT_FALSE(unlogged->ok());
+    files.SetFaultHook(nullptr);
+  }
+  EXPECT_TRUE(absl::IsNotFound(ReadWholeFile(files, ShardOf(1), 1 << 20).status()));
+  files.KillProcesses();
+  Life life(&files, kLogged, /*incarnation=*/2);
+  EXPECT_EQ(life.harness->Value(0), 0.0f) << "nobody was told that it is in";
+}
+
+TEST(JobDirectoryTest, WithALogAShardOfTheLifeBeforeCompletesACheckpoint) {
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
+    SCOPED_TRACE(seed);
+    FaultyFileSystem files;
+    CommitCheckpointRequest commit;
+    {
+      Life life(&files, kLogged);
+      ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
+      const auto pushed = life.harness->Push(0, 1, 1, 1.0f);
+      const absl::StatusOr<ShardInfo> shard = life.directory->WriteShard(1);
+      ASSERT_TRUE(shard.ok()) << shard.status();
+      ASSERT_TRUE(pushed->ok()) << "the shard has it, so the log has it";
+      commit = life.CommitOf(1, *shard, {1});
+    }
+    files.Crash(seed);
+    {
+      Life life(&files, kLogged, /*incarnation=*/2);
+      EXPECT_EQ(life.harness->Value(0), -1.0f);
+      const auto acknowledged = life.harness->Push(0, 2, 1, 4.0f);
+      ASSERT_TRUE(life.directory->WriteLog().ok());
+      ASSERT_TRUE(acknowledged->ok()) << acknowledged->status();
+      EXPECT_EQ(life.directory->Commit(commit), absl::OkStatus());
+    }
+    files.Crash(seed);
+    Life life(&files, kLogged, /*incarnation=*/2);
+    EXPECT_EQ(life.harness->Value(0), -5.0f);
+  }
+}
+
+// As docs/checkpoint.md says to do where the log is damaged.
+TEST(JobDirectoryTest, WithoutItsLogALifeDisownsTheShardsOfTheOneBefore) {
+  FaultyFileSystem files;
+  CommitCheckpointRequest commit;
+  {
+    Life life(&files, kLogged);
+    ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
+    ASSERT_EQ(life.Take(1, {1}), absl::OkStatus());
+    life.harness->Push(0, 1, 1, 1.0f);
+    const absl::StatusOr<ShardInfo> shard = life.directory->WriteShard(2);
+    ASSERT_TRUE(shard.ok()) << shard.status();
+    commit = life.CommitOf(2, *shard, {2});
+  }
+  files.KillProcesses();
+  const std::string log = CheckpointDirectory(nullptr, kDirectory).LogPath(0, 1);
+  const absl::StatusOr<std::vector<std::string>> segments = files.List(log);
+  ASSERT_TRUE(segments.ok()) << segments.status();
+  for (const std::string& name : *segments) {
+    ASSERT_EQ(files.RemoveFile(absl::StrCat(log, "/", name)), absl::OkStatus());
+  }
+  {
+    Life life(&files, kLogged, /*incarnation=*/2);
+    EXPECT_EQ(life.harness->Value(0), 0.0f);
+    const auto acknowledged = life.harness->Push(0, 2, 1, 4.0f);
+    ASSERT_TRUE(life.directory->WriteLog().ok());
+    ASSERT_TRUE(acknowledged->ok()) << acknowledged->status();
+    EXPECT_EQ(life.directory->Commit(commit).code(), absl::StatusCode::kFailedPrecondition);
+    const CheckpointDirectory place(&files, kDirectory);
+    ASSERT_EQ(place.WriteManifest(2, commit.manifest()), absl::OkStatus());
+  }
+  files.KillProcesses();
+  Life life(&files, kLogged, /*incarnation=*/2);
+  EXPECT_EQ(life.harness->Value(0), -4.0f);
+}
+
+TEST(JobDirectoryTest, WhoWasTakenOverIsKnownInTheNextLife) {
+  FaultyFileSystem files;
+  {
+    Life life(&files, "");
+    ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
+    ASSERT_TRUE(life.Push(1, 1.0f).ok());
+    ASSERT_TRUE(life.harness->Enter(0, 7).ok());
+    ASSERT_TRUE(life.harness->Push(0, 7, 2, 1.0f)->ok());
+    ASSERT_EQ(life.Take(1, {1}), absl::OkStatus());
+  }
+  files.Crash(/*seed=*/1);
+  Life life(&files, "", /*incarnation=*/7);
+  EXPECT_TRUE(absl::IsAborted(life.harness->Enter(0, 1).status()));
+  EXPECT_TRUE(absl::IsAborted(life.Push(2, 1.0f)));
+  ASSERT_TRUE(life.harness->Push(0, 7, 2, 1.0f)->ok()) << "a repeat";
+  EXPECT_EQ(life.harness->Value(0), -2.0f);
+}
+
+// Its manifest is there, without the sync that was to follow.
+TEST(JobDirectoryTest, ACheckpointThatALifeBeganFromSurvivesAPowerCut) {
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
+    SCOPED_TRACE(seed);
+    FaultyFileSystem files;
+    {
+      Life life(&files, "");
+      ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
+      ASSERT_TRUE(life.Push(1, 1.0f).ok());
+      const absl::StatusOr<ShardInfo> shard = life.directory->WriteShard(1);
+      ASSERT_TRUE(shard.ok()) << shard.status();
+      files.SetFaultHook([](FaultyFileSystem::Operation operation,
+                            const std::string& path) -> std::optional<FaultyFileSystem::Fault> {
+        if (operation != FaultyFileSystem::Operation::kSyncDirectory ||
+            !absl::StrContains(path, "checkpoint")) {
+          return std::nullopt;
+        }
+        return FaultyFileSystem::Fault{EIO, 0};
+      });
+      ASSERT_FALSE(life.directory->Commit(life.CommitOf(1, *shard, {1})).ok());
+      // Who comes back while the disk still refuses is told to try again.
+      files.KillProcesses();
+      JobDirectory::Options options;
+      options.files = &files;
+      options.clock = &life.clock;
+      options.path = kDirectory;
+      JobDirectory refused(options);
+      const auto tried =
+          HostedJob::Create(JobHarness::Hello(life.harness_options), &life.clock, &refused);
+      EXPECT_EQ(tried.status().code(), absl::StatusCode::kUnavailable) << tried.status();
+      files.SetFaultHook(nullptr);
+    }
+    files.KillProcesses();
+    {
+      Life life(&files, "");
+      EXPECT_EQ(life.harness->Value(0), -1.0f);
+    }
+    files.Crash(seed);
+    Life life(&files, "");
+    EXPECT_EQ(life.harness->Value(0), -1.0f);
+  }
+}
+
+TEST(JobDirectoryTest, AFreshDirectoryIsAFreshJob) {
+  FaultyFileSystem files;
+  Life life(&files, "");
+  EXPECT_FALSE(life.harness->Enter(0, 1)->has_restored());
+  EXPECT_FALSE(life.harness->Status().initialized());
+  EXPECT_TRUE(life.said.empty());
+  EXPECT_EQ(life.directory->WriteShard(1).status().code(), absl::StatusCode::kFailedPrecondition)
+      << "it has no values yet";
+}
+
+TEST(JobDirectoryTest, ADamagedCheckpointIsPassedOverInASentence) {
+  FaultyFileSystem files;
+  TakeTwo(&files);
+  files.KillProcesses();
+  files.FlipBit(ShardOf(2), 500, 4);
+  Life life(&files, "");
+  EXPECT_EQ(life.harness->Value(0), -1.0f);
+  ASSERT_EQ(life.said.size(), 2u);
+  EXPECT_TRUE(absl::StrContains(life.said[0], ShardOf(2))) << life.said[0];
+  EXPECT_TRUE(absl::StrContains(life.said[1], "checkpoint 1")) << life.said[1];
+}
+
+TEST(JobDirectoryTest, WithNoWholeCheckpointTheJobIsRefused) {
+  FaultyFileSystem files;
+  TakeTwo(&files);
+  files.KillProcesses();
+  files.FlipBit(ShardOf(1), 500, 4);
+  files.FlipBit(ShardOf(2), 500, 4);
+  ManualClock clock;
+  JobDirectory::Options options;
+  options.files = &files;
+  options.clock = &clock;
+  options.path = kDirectory;
+  JobDirectory directory(std::move(options));
+  const auto job = HostedJob::Create(JobHarness::Hello({}), &clock, &directory);
+  EXPECT_EQ(job.status().code(), absl::StatusCode::kDataLoss) << job.status();
+  EXPECT_TRUE(absl::StrContains(job.status().message(), ShardOf(1))) << job.status();
+}
+
+TEST(JobDirectoryTest, AnotherJobOrAnotherProcessIsRefused) {
+  FaultyFileSystem files;
+  TakeTwo(&files);
+  ManualClock clock;
+  JobDirectory::Options options;
+  options.files = &files;
+  options.clock = &clock;
+  options.path = kDirectory;
+  HelloRequest hello = JobHarness::Hello({});
+  hello.set_job_id(hello.job_id() + 1);
+  JobDirectory other(options);
+  EXPECT_EQ(HostedJob::Create(hello, &clock, &other).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  JobDirectory second(options);
+  EXPECT_EQ(HostedJob::Create(JobHarness::Hello({}), &clock, &second).status().code(),
+            absl::StatusCode::kFailedPrecondition)
+      << "the first one has the lock";
+}
+
+TEST(JobDirectoryTest, ADiskThatRefusesAShardCostsNothingButTheShard) {
+  for (const int error : {ENOSPC, EIO, EROFS}) {
+    SCOPED_TRACE(error);
+    FaultyFileSystem files;
+    TakeTwo(&files);
+    files.KillProcesses();
+    {
+      Life life(&files, "");
+      files.SetFaultHook([error](FaultyFileSystem::Operation operation,
+                                 const std::string&) -> std::optional<FaultyFileSystem::Fault> {
+        if (operation != FaultyFileSystem::Operation::kSync) return std::nullopt;
+        return FaultyFileSystem::Fault{error, 0};
+      });
+      EXPECT_FALSE(life.Take(3, {2, 3}).ok());
+      EXPECT_NE(life.harness->Status().durability().trouble(), "");
+      EXPECT_TRUE(life.Push(4, 1.0f).ok()) << "training goes on";
+      files.SetFaultHook(nullptr);
+    }
+    files.KillProcesses();
+    Life life(&files, "");
+    EXPECT_EQ(life.harness->Value(0), -3.0f) << "the last good one is there";
+    EXPECT_EQ(life.Take(4, {2, 4}), absl::OkStatus());
+    EXPECT_EQ(life.harness->Status().durability().trouble(), "");
+  }
+}
+
+// Something that happens once. (Abseil's is invisible to ThreadSanitizer.)
+class Notice {
+ public:
+  void Give() {
+    MutexLock lock(&mutex_);
+    given_ = true;
+    changed_.SignalAll();
+  }
+  void Await() {
+    MutexLock lock(&mutex_);
+    while (!given_) changed_.Wait(&mutex_);
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool given_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// Blocks the write to a file until it is let go on.
+class Brake {
+ public:
+  explicit Brake(FaultyFileSystem* files) {
+    files->SetFaultHook([this](FaultyFileSystem::Operation operation,
+                               const std::string& path) -> std::optional<FaultyFileSystem::Fault> {
+      if (operation == FaultyFileSystem::Operation::kWrite &&
+          absl::StrContains(path, "safetensors") && !stopped_.exchange(true)) {
+        reached.Give();
+        go_on.Await();
+      }
+      return std::nullopt;
+    });
+  }
+  Notice reached;
+  Notice go_on;
+
+ private:
+  std::atomic<bool> stopped_{false};
+};
+
+TEST(JobDirectoryTest, EveryBlockIsReadAndWrittenWhileAShardIs) {
+  FaultyFileSystem files;
+  Life life(&files, "");
+  ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
+  Brake brake(&files);
+  Checkpointer checkpointer(life.directory.get());
+  Notice answered;
+  absl::StatusOr<ShardInfo> answer;
+  checkpointer.WriteShard(1, [&](absl::StatusOr<ShardInfo> info) {
+    answer = std::move(info);
+    answered.Give();
+  });
+  brake.reached.Await();
+  for (Step step = 1; step <= 5; ++step) {
+    ASSERT_TRUE(life.Push(step, 1.0f).ok());
+    EXPECT_EQ(life.harness->Value(0), static_cast<float>(-step));
+    EXPECT_EQ(life.harness->Value(1), static_cast<float>(-step));
+  }
+  brake.go_on.Give();
+  answered.Await();
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->file(), "server-0-of-1.safetensors");
+  EXPECT_LE(answer->min_version(), answer->max_version());
+}
+
+TEST(CheckpointerTest, OneShardAtATimeAndNoneTwice) {
+  FaultyFileSystem files;
+  Life life(&files, "");
+  ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
+  Brake brake(&files);
+  Checkpointer checkpointer(life.directory.get());
+  Notice first_answered;
+  Notice second_answered;
+  absl::StatusOr<ShardInfo> first;
+  absl::StatusOr<ShardInfo> second;
+  checkpointer.WriteShard(1, [&](absl::StatusOr<ShardInfo> info) {
+    first = std::move(info);
+    first_answered.Give();
+  });
+  brake.reached.Await();
+  absl::Status other;
+  checkpointer.WriteShard(2, [&](absl::StatusOr<ShardInfo> info) { other = info.status(); });
+  EXPECT_EQ(other.code(), absl::StatusCode::kAlreadyExists);
+  checkpointer.WriteShard(1, [&](absl::StatusOr<ShardInfo> info) {
+    second = std::move(info);
+    second_answered.Give();
+  });
+  brake.go_on.Give();
+  first_answered.Await();
+  second_answered.Await();
+  ASSERT_TRUE(first.ok()) << first.status();
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(first->crc32c(), second->crc32c());
+  const int64_t operations = files.operations();
+  absl::StatusOr<ShardInfo> third;
+  checkpointer.WriteShard(1, [&](absl::StatusOr<ShardInfo> info) { third = std::move(info); });
+  ASSERT_TRUE(third.ok()) << third.status();
+  EXPECT_EQ(files.operations(), operations);
+
+  Notice committed;
+  absl::Status commit;
+  checkpointer.Commit(life.CommitOf(1, *first, {1}),
+                      [&](absl::StatusOr<CommitCheckpointReply> reply) {
+                        commit = reply.status();
+                        committed.Give();
+                      });
+  committed.Await();
+  EXPECT_EQ(commit, absl::OkStatus());
+  EXPECT_EQ(life.harness->Status().durability().checkpoint(), 1u);
+}
+
+TEST(CheckpointerTest, WhoStopsGivesUpTheShardAndAnswersEverybody) {
+  FaultyFileSystem files;
+  Life life(&files, "");
+  ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
+  Brake brake(&files);
+  Checkpointer checkpointer(life.directory.get());
+  std::atomic<int> answered{0};
+  const auto count = [&](const auto& answer) {
+    EXPECT_EQ(answer.status().code(), absl::StatusCode::kUnavailable) << answer.status();
+    ++answered;
+  };
+  bool is_stopping = false;
+  const auto look = [&](const absl::StatusOr<ShardInfo>& answer) {
+    is_stopping = absl::IsUnavailable(answer.status());
+  };
+  checkpointer.WriteShard(1, count);
+  brake.reached.Await();
+  CommitCheckpointRequest request;
+  request.set_checkpoint(1);
+  checkpointer.Commit(request, count);
+  std::thread stopper([&] { checkpointer.Stop(); });
+  while (!is_stopping) checkpointer.WriteShard(2, look);
+  brake.go_on.Give();
+  stopper.join();
+  EXPECT_EQ(answered.load(), 2);
+  EXPECT_EQ(*files.List(CheckpointDirectory(nullptr, kDirectory).CheckpointPath(1)),
+            std::vector<std::string>())
+      << "nothing is left of it";
+}
+
+TEST(ParameterServerTest, APushLogNeedsADirectory) {
+  ManualClock clock;
+  ParameterServer::Options options;
+  options.life = 1;
+  options.clock = &clock;
+  options.receive_bytes = options.send_bytes = 1 << 20;
+  ParameterServer server(options);
+  JobHarness::Options job;
+  job.job = "durability { level: LOG }";
+  const auto refused = server.Hello(JobHarness::Hello(job));
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(absl::StrContains(refused.status().message(), "--dir")) << refused.status();
+
+  job.job = "";
+  ASSERT_TRUE(server.Hello(JobHarness::Hello(job)).ok());
+  WriteShardRequest request;
+  request.set_checkpoint(1);
+  request.set_job_id(JobHarness::Hello(job).job_id());
+  absl::Status answer;
+  server.WriteShard(request, [&](absl::StatusOr<ShardInfo> info) { answer = info.status(); });
+  EXPECT_EQ(answer.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(absl::StrContains(answer.message(), "--dir")) << answer;
+}
+
+}  // namespace
+}  // namespace torchps

@@ -1,0 +1,59 @@
+#include "server/job/pull_gate.h"
+
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace torchps {
+namespace {
+
+void RunAll(const std::vector<RisingNumber::Continuation>& due) {
+  for (const auto& continuation : due) continuation();
+}
+
+TEST(PullGateTest, AClockUpToTheBoundAheadMayPull) {
+  PullGate gate(2);
+  RunAll(gate.RaiseFloor(5));
+  EXPECT_TRUE(gate.MayPull(7));
+  EXPECT_FALSE(gate.MayPull(8));
+}
+
+TEST(PullGateTest, WithoutABoundEverybodyMayPull) {
+  PullGate gate(PullGate::kNoBound);
+  EXPECT_TRUE(gate.MayPull(1000000));
+}
+
+TEST(PullGateTest, ParkedPullsAreReleasedInOrderAndNotBeforeTheirFloor) {
+  PullGate gate(1);
+  std::vector<int> released;
+  gate.Park(5, [&] { released.push_back(5); });
+  gate.Park(3, [&] { released.push_back(3); });
+  gate.Park(4, [&] { released.push_back(4); });
+  RunAll(gate.RaiseFloor(1));
+  EXPECT_TRUE(released.empty());
+  RunAll(gate.RaiseFloor(3));
+  EXPECT_EQ(released, (std::vector<int>{3, 4}));
+  EXPECT_EQ(gate.parked(), 1u);
+  RunAll(gate.RaiseFloor(9));
+  EXPECT_EQ(released, (std::vector<int>{3, 4, 5}));
+}
+
+TEST(PullGateTest, ACancelledPullIsNeverReleased) {
+  PullGate gate(0);
+  bool released = false;
+  const auto id = gate.Park(1, [&] { released = true; });
+  EXPECT_TRUE(gate.Cancel(id));
+  EXPECT_FALSE(gate.Cancel(id));
+  RunAll(gate.RaiseFloor(1));
+  EXPECT_FALSE(released);
+}
+
+TEST(PullGateTest, TheFloorNeverFalls) {
+  PullGate gate(0);
+  RunAll(gate.RaiseFloor(4));
+  RunAll(gate.RaiseFloor(2));
+  EXPECT_EQ(gate.floor(), 4);
+}
+
+}  // namespace
+}  // namespace torchps

@@ -1,0 +1,136 @@
+#include "server/job/slot_clocks.h"
+
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+
+namespace torchps {
+namespace {
+
+constexpr absl::Duration kLease = absl::Seconds(10);
+
+absl::Duration At(double seconds) { return absl::Seconds(seconds); }
+
+TEST(SlotClocksTest, TheFloorIsTheMinClockOfLiveSlots) {
+  SlotClocks clocks(kLease);
+  clocks.Enter(0, 1, 0, At(0));
+  clocks.Enter(1, 2, 0, At(0));
+  clocks.Advance(0, 5);
+  EXPECT_EQ(clocks.floor(), 0);
+  clocks.Advance(1, 3);
+  EXPECT_EQ(clocks.floor(), 3);
+  clocks.Leave(1, 2);
+  EXPECT_EQ(clocks.floor(), 5);
+}
+
+TEST(SlotClocksTest, AJoinerStartsAtTheFloor) {
+  SlotClocks clocks(kLease);
+  clocks.Enter(0, 1, 0, At(0));
+  clocks.Advance(0, 8);
+  EXPECT_EQ(clocks.Enter(1, 2, 0, At(0)), 8);
+  EXPECT_EQ(clocks.floor(), 8);
+}
+
+TEST(SlotClocksTest, WhoComesBackStartsAtItsOwnLastStep) {
+  SlotClocks clocks(kLease);
+  clocks.Enter(0, 1, 0, At(0));
+  clocks.Enter(1, 2, 0, At(0));
+  clocks.Leave(0, 1);
+  EXPECT_EQ(clocks.Enter(0, 1, /*own_step=*/12, At(0)), 12);
+}
+
+// Its predecessor, which did not know that it was over, was further on after a restart.
+TEST(SlotClocksTest, WhoTakesASlotOverIsJudgedByItsOwnSteps) {
+  for (const bool was_here : {false, true}) {
+    SCOPED_TRACE(was_here);
+    SlotClocks clocks(kLease);
+    clocks.Expect(0, /*clock=*/was_here ? 2 : 3, /*incarnation=*/1, At(0));
+    clocks.Expect(1, /*clock=*/2, /*incarnation=*/2, At(0));
+    clocks.Enter(1, 2, /*own_step=*/2, At(0));
+    if (was_here) {
+      EXPECT_EQ(clocks.Enter(0, 1, /*own_step=*/2, At(0)), 2);
+      EXPECT_EQ(clocks.BeginPull(0, 2), 2);
+      clocks.Advance(0, 3);
+    }
+    EXPECT_EQ(clocks.Enter(0, 3, /*own_step=*/0, At(0)), 2) << "the floor";
+    EXPECT_EQ(clocks.BeginPull(0, 2), 2);
+    EXPECT_EQ(clocks.floor(), 2);
+  }
+}
+
+TEST(SlotClocksTest, AnOlderIncarnationIsRefusedAndCannotRenewOrLeave) {
+  SlotClocks clocks(kLease);
+  clocks.Enter(0, 5, 0, At(0));
+  EXPECT_EQ(clocks.CheckEntry(0, 4).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(clocks.Renew(0, 4, At(1)).code(), absl::StatusCode::kAborted);
+  clocks.Leave(0, 4);
+  EXPECT_TRUE(clocks.Renew(0, 5, At(1)).ok());
+}
+
+TEST(SlotClocksTest, ALeaseRunsOutExactlyWhenNobodyRenewsIt) {
+  SlotClocks clocks(kLease);
+  clocks.Enter(0, 1, 0, At(0));
+  clocks.Enter(1, 2, 0, At(0));
+  EXPECT_TRUE(clocks.Renew(0, 1, At(6)).ok());
+  EXPECT_TRUE(clocks.Expire(At(9.999)).empty());
+  EXPECT_EQ(clocks.Expire(At(10)), (std::vector<SlotId>{1}));
+  EXPECT_EQ(clocks.Renew(1, 2, At(11)).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(clocks.live_count(), 1);
+}
+
+TEST(SlotClocksTest, AnExpiredStragglerNoLongerHoldsTheFloor) {
+  SlotClocks clocks(kLease);
+  clocks.Enter(0, 1, 0, At(0));
+  clocks.Enter(1, 2, 0, At(0));
+  clocks.Advance(0, 7);
+  ASSERT_TRUE(clocks.Renew(0, 1, At(9)).ok());
+  clocks.Expire(At(12));
+  EXPECT_EQ(clocks.floor(), 7);
+}
+
+TEST(SlotClocksTest, TheFloorStaysWhenTheLastSlotLeaves) {
+  SlotClocks clocks(kLease);
+  clocks.Enter(0, 1, 0, At(0));
+  clocks.Advance(0, 7);
+  clocks.Leave(0, 1);
+  EXPECT_EQ(clocks.floor(), 7);
+  EXPECT_EQ(clocks.Enter(0, 1, 0, At(1)), 7) << "and whoever comes starts there";
+}
+
+TEST(SlotClocksTest, OnlyTheFirstPullAfterEnteringRecordsItsClaim) {
+  SlotClocks clocks(kLease);
+  clocks.Enter(0, 1, 0, At(0));
+  EXPECT_EQ(clocks.BeginPull(0, 4), 4);
+  EXPECT_EQ(clocks.floor(), 4) << "a worker begins where its furthest server told it";
+  EXPECT_EQ(clocks.BeginPull(0, 9), 9);
+  EXPECT_EQ(clocks.floor(), 4) << "later it cannot talk itself ahead";
+  clocks.Advance(0, 6);
+  EXPECT_EQ(clocks.BeginPull(0, 2), 6) << "nor behind";
+}
+
+TEST(SlotClocksTest, APullAheadOfItsPushRecordsTheStepBefore) {
+  SlotClocks clocks(kLease);
+  clocks.Enter(0, 1, 0, At(0));
+  EXPECT_EQ(clocks.BeginPull(0, 5, /*ahead=*/true), 5) << "judged by what it claims";
+  EXPECT_EQ(clocks.floor(), 4) << "since step 5 is still to come";
+}
+
+TEST(SlotClocksTest, SlotsOutsideTheLimitsAreRefused) {
+  const SlotClocks clocks(kLease);
+  EXPECT_EQ(clocks.CheckEntry(-1, 1).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(clocks.CheckEntry(kMaxSlots, 1).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(clocks.CheckEntry(0, 0).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(SlotClocksTest, WhoWasTakenOverDoesNotEnterAServerThatCameBack) {
+  SlotClocks clocks(kLease);
+  clocks.Expect(0, /*clock=*/6, /*incarnation=*/7, At(0));
+  EXPECT_EQ(clocks.CheckEntry(0, 5).code(), absl::StatusCode::kAborted);
+  EXPECT_TRUE(clocks.CheckEntry(0, 7).ok()) << "the process that it knew";
+  EXPECT_TRUE(clocks.CheckEntry(0, 9).ok());
+  clocks.Expire(At(11));
+  EXPECT_EQ(clocks.CheckEntry(0, 5).code(), absl::StatusCode::kAborted) << "nor later";
+  EXPECT_EQ(clocks.Enter(0, 7, /*own_step=*/6, At(11)), 6);
+}
+
+}  // namespace
+}  // namespace torchps

@@ -1,0 +1,124 @@
+#include "server/store/block_updater.h"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/testing/job_harness.h"
+
+namespace torchps {
+namespace {
+
+// Plain SGD with rate 1; "b*" has a tenth of the rate, "c" decays by its own value.
+OptimizerSpec GroupedSgd() {
+  OptimizerSpec spec;
+  spec.mutable_sgd();
+  spec.set_learning_rate(1.0);
+  ParameterGroupSpec* const slow = spec.add_group();
+  slow->set_pattern("b*");
+  slow->set_learning_rate_factor(0.1);
+  ParameterGroupSpec* const decaying = spec.add_group();
+  decaying->set_pattern("c");
+  decaying->set_learning_rate_factor(1.0);
+  decaying->set_weight_decay(0.5);
+  return spec;
+}
+
+struct Fixture {
+  ModelLayout layout;
+  BlockMap map;
+  std::unique_ptr<BlockUpdater> updater;
+};
+
+Fixture MakeFixture(int64_t block_elements) {
+  std::vector<Segment> segments(4);
+  segments[0].name = "a";
+  segments[0].shape = {3};
+  segments[1].name = "bias";
+  segments[1].shape = {4};
+  segments[1].group = 0;
+  segments[2].name = "c";
+  segments[2].shape = {2, 1};
+  segments[2].group = 1;
+  segments[3].name = "mean";
+  segments[3].shape = {3};
+  segments[3].averaged = true;
+  Fixture fixture;
+  fixture.layout = *ModelLayout::Create(segments);
+  fixture.map = *BlockMap::Create(fixture.layout, block_elements * 4, 1);
+  fixture.updater = *BlockUpdater::Create(GroupedSgd(), fixture.layout, fixture.map);
+  return fixture;
+}
+
+void SetAll(Block* block, float value) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) {
+  const BlockChange change(block);
+  std::fill(block->values.begin(), block->values.end(), value);
+}
+
+// What all elements are after one gradient of ones on values of two.
+std::vector<float> OneStep(int64_t block_elements, bool through_payload) {
+  const Fixture fixture = MakeFixture(block_elements);
+  std::vector<float> result;
+  for (const BlockRange& range : fixture.map.blocks()) {
+    Block block(range);
+    MutexLock lock(&block.mutex);
+    fixture.updater->Allocate(&block);
+    SetAll(&block, 2.0f);
+    const std::vector<float> ones(range.length, 1.0f);
+    if (through_payload) {
+      fixture.updater->Apply(&block, MakePayload(ones), 1.0, 0.5);
+    } else {
+      fixture.updater->Apply(&block, absl::MakeConstSpan(ones), 1.0, 0.5);
+    }
+    EXPECT_EQ(block.version, 1);
+    result.insert(result.end(), block.values.begin(), block.values.end());
+  }
+  return result;
+}
+
+TEST(BlockUpdaterTest, EachElementFollowsItsGroupWhereverTheBlocksAreCut) {
+  const std::vector<float> expected = {1, 1, 1, 1.9f, 1.9f, 1.9f, 1.9f, 0, 0, 1.5f, 1.5f, 1.5f};
+  for (int64_t block_elements = 1; block_elements <= 12; ++block_elements) {
+    for (const bool through_payload : {false, true}) {
+      const std::vector<float> values = OneStep(block_elements, through_payload);
+      ASSERT_EQ(values.size(), expected.size());
+      for (size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_FLOAT_EQ(values[i], expected[i])
+            << "element " << i << ", blocks of " << block_elements;
+      }
+    }
+  }
+}
+
+TEST(BlockUpdaterTest, TheRateFactorScalesTheStepAndTheShare) {
+  const Fixture fixture = MakeFixture(12);
+  for (const BlockRange& range : fixture.map.blocks()) {
+    Block block(range);
+    MutexLock lock(&block.mutex);
+    fixture.updater->Allocate(&block);
+    SetAll(&block, 0.0f);
+    const std::vector<float> ones(range.length, 1.0f);
+    fixture.updater->Apply(&block, absl::MakeConstSpan(ones), 0.25, 0.5);
+    EXPECT_FLOAT_EQ(block.values[0], range.averaged ? 0.125f : -0.25f);
+  }
+}
+
+TEST(BlockUpdaterTest, AveragedBlocksKeepNoOptimizerSlots) {
+  const Fixture fixture = MakeFixture(12);
+  OptimizerSpec adam = GroupedSgd();
+  adam.mutable_adam()->set_beta1(0.9);
+  adam.mutable_adam()->set_beta2(0.999);
+  adam.mutable_adam()->set_epsilon(1e-8);
+  const auto updater = BlockUpdater::Create(adam, fixture.layout, fixture.map);
+  ASSERT_TRUE(updater.ok()) << updater.status();
+  for (const BlockRange& range : fixture.map.blocks()) {
+    Block block(range);
+    MutexLock lock(&block.mutex);
+    (*updater)->Allocate(&block);
+    EXPECT_EQ(block.slots.size(), range.averaged ? 0u : 2u);
+  }
+}
+
+}  // namespace
+}  // namespace torchps
