@@ -11,9 +11,9 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/model_layout.h"
+#include "shm/push_segment.h"
 #include "torch/nn/module.h"
 #include "torch/types.h"
-#include "worker/push_segment.h"
 
 namespace torchps {
 

@@ -7,7 +7,7 @@
 #include "common/check.h"
 #include "proto/layout_codec.h"
 #include "proto/next_event.h"
-#include "proto/shared_offer.h"
+#include "shm/shared_offer.h"
 
 namespace torchps {
 namespace {

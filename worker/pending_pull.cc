@@ -10,8 +10,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/streaming_copy.h"
+#include "shm/shared_values.h"
 #include "worker/client_pull.h"
-#include "worker/shared_values.h"
 #include "worker/transfer_timeout.h"
 
 namespace torchps {

@@ -8,9 +8,9 @@
 #include "common/check.h"
 #include "common/finite_check.h"
 #include "proto/frame_codec.h"
+#include "shm/shared_runs.h"
 #include "worker/borrowed_memory.h"
 #include "worker/client_push.h"
-#include "worker/shared_runs.h"
 #include "worker/transfer_timeout.h"
 
 namespace torchps {

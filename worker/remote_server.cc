@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/loopback_sockets.h"
-#include "proto/shared_offer.h"
+#include "shm/shared_offer.h"
 #include "worker/this_host.h"
 
 namespace torchps {

@@ -14,11 +14,11 @@
 #include "common/mutex.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "proto/parameter_service.grpc.pb.h"
+#include "shm/shared_values.h"
 #include "worker/client_call.h"
 #include "worker/rollback_books.h"
 #include "worker/server_channel.h"
 #include "worker/server_patience.h"
-#include "worker/shared_values.h"
 
 namespace torchps {
 

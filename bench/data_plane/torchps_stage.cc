@@ -25,8 +25,8 @@
 #include "proto/parameter_service.grpc.pb.h"
 #include "proto/status_codec.h"
 #include "security/credentials.h"
+#include "shm/push_segment.h"
 #include "worker/parameter_client.h"
-#include "worker/push_segment.h"
 #include "worker/server_channel.h"
 #include "worker/stop_latch.h"
 

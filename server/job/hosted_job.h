@@ -23,13 +23,13 @@
 #include "proto/parameter_service.pb.h"
 #include "server/job/apply_helper.h"
 #include "server/job/pull_gate.h"
-#include "server/job/push_segments.h"
 #include "server/job/slot_clocks.h"
 #include "server/store/block_journal.h"
 #include "server/store/block_updater.h"
 #include "server/store/job_storage.h"
 #include "server/store/parameter_store.h"
 #include "server/store/push_policy.h"
+#include "shm/push_segments.h"
 
 namespace torchps {
 

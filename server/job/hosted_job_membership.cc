@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "proto/shared_offer.h"
 #include "server/job/hosted_job.h"
+#include "shm/shared_offer.h"
 
 namespace torchps {
 

@@ -9,9 +9,9 @@
 #include "common/block_map.h"
 #include "common/ids.h"
 #include "common/mutex.h"
-#include "common/shared_block.h"
 #include "server/store/push_gate.h"
 #include "server/store/value_buffer.h"
+#include "shm/shared_block.h"
 
 namespace torchps {
 

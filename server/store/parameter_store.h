@@ -25,7 +25,7 @@
 #include "server/store/block_journal.h"
 #include "server/store/block_updater.h"
 #include "server/store/push_policy.h"
-#include "server/store/value_arena.h"
+#include "shm/value_arena.h"
 
 namespace torchps {
 

@@ -22,10 +22,10 @@
 #include "gtest/gtest.h"
 #include "proto/grpc_process.h"
 #include "server/server.h"
+#include "shm/push_segment.h"
 #include "tests/fault/integer_rig.h"
 #include "tests/testing/checkpoint_driver.h"
 #include "worker/parameter_client.h"
-#include "worker/push_segment.h"
 
 namespace torchps {
 namespace {

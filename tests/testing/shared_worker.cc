@@ -7,8 +7,8 @@
 #include "absl/time/time.h"
 #include "common/check.h"
 #include "proto/layout_codec.h"
-#include "proto/shared_offer.h"
 #include "proto/status_codec.h"
+#include "shm/shared_offer.h"
 
 namespace torchps {
 namespace {

@@ -7,10 +7,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/shared_layout.h"
-#include "common/shared_segment.h"
+#include "shm/shared_layout.h"
+#include "shm/shared_segment.h"
+#include "shm/shared_values.h"
 #include "tests/testing/plain_worker.h"
-#include "worker/shared_values.h"
 
 namespace torchps {
 

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "common/shared_block.h"
-#include "common/shared_layout.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/shared_offer.h"
+#include "shm/shared_block.h"
+#include "shm/shared_layout.h"
+#include "shm/shared_offer.h"
 #include "tests/worker/fake_parameter_server.h"
 #include "worker/parameter_client.h"
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "common/shared_segment.h"
 #include "proto/parameter_service.pb.h"
+#include "shm/shared_segment.h"
 
 // A shared segment's offer as Hello carries it. Thread-safe.
 

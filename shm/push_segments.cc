@@ -1,4 +1,4 @@
-#include "server/job/push_segments.h"
+#include "shm/push_segments.h"
 
 #include <utility>
 

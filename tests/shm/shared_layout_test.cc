@@ -1,10 +1,10 @@
-#include "common/shared_layout.h"
+#include "shm/shared_layout.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "common/shared_segment.h"
 #include "gtest/gtest.h"
+#include "shm/shared_segment.h"
 
 namespace torchps {
 namespace {

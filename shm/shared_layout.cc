@@ -1,6 +1,6 @@
-#include "common/shared_layout.h"
+#include "shm/shared_layout.h"
 
-#include "common/shared_segment.h"
+#include "shm/shared_segment.h"
 
 namespace torchps {
 namespace {

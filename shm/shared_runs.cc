@@ -1,4 +1,4 @@
-#include "worker/shared_runs.h"
+#include "shm/shared_runs.h"
 
 namespace torchps {
 

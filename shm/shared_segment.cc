@@ -1,4 +1,4 @@
-#include "common/shared_segment.h"
+#include "shm/shared_segment.h"
 
 #include <fcntl.h>
 #include <linux/magic.h>

@@ -1,4 +1,4 @@
-#include "common/shared_block.h"
+#include "shm/shared_block.h"
 
 #include <algorithm>
 #include <atomic>
@@ -7,9 +7,9 @@
 #include <thread>
 #include <vector>
 
-#include "common/shared_segment.h"
 #include "common/split_mix64.h"
 #include "gtest/gtest.h"
+#include "shm/shared_segment.h"
 
 namespace torchps {
 namespace {

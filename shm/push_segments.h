@@ -10,8 +10,8 @@
 #include "common/ids.h"
 #include "common/model_layout.h"
 #include "common/mutex.h"
-#include "common/shared_layout.h"
-#include "common/shared_segment.h"
+#include "shm/shared_layout.h"
+#include "shm/shared_segment.h"
 
 namespace torchps {
 

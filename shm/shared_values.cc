@@ -1,11 +1,11 @@
-#include "worker/shared_values.h"
+#include "shm/shared_values.h"
 
 #include <cstring>
 #include <utility>
 
 #include "absl/memory/memory.h"
-#include "common/shared_block.h"
 #include "common/streaming_copy.h"
+#include "shm/shared_block.h"
 
 namespace torchps {
 

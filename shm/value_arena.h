@@ -5,9 +5,9 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/block_map.h"
-#include "common/shared_block.h"
-#include "common/shared_layout.h"
-#include "common/shared_segment.h"
+#include "shm/shared_block.h"
+#include "shm/shared_layout.h"
+#include "shm/shared_segment.h"
 
 namespace torchps {
 

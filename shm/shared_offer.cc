@@ -1,4 +1,4 @@
-#include "proto/shared_offer.h"
+#include "shm/shared_offer.h"
 
 namespace torchps {
 

@@ -1,4 +1,4 @@
-#include "server/store/value_arena.h"
+#include "shm/value_arena.h"
 
 #include <utility>
 

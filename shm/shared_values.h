@@ -8,8 +8,8 @@
 #include "absl/status/statusor.h"
 #include "common/block_map.h"
 #include "common/ids.h"
-#include "common/shared_layout.h"
-#include "common/shared_segment.h"
+#include "shm/shared_layout.h"
+#include "shm/shared_segment.h"
 
 namespace torchps {
 

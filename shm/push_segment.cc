@@ -1,4 +1,4 @@
-#include "worker/push_segment.h"
+#include "shm/push_segment.h"
 
 #include "absl/memory/memory.h"
 

@@ -18,7 +18,7 @@ namespace torchps {
 // is 0600, and who opens it insists on that and on its own user as the owner. A nonce inside, told
 // in the offer, tells this segment from whatever a process number means in another container.
 //
-// The bytes are not synchronised; who uses them is (common/shared_layout.h says what lies in them).
+// The bytes are not synchronised; who uses them is (shm/shared_layout.h says what lies in them).
 // The object itself is immutable, so thread-safe. Owns its mapping, and where it was created the
 // file; other mappings of the same memory live on.
 class SharedSegment {

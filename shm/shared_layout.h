@@ -6,9 +6,9 @@
 
 #include "common/block_map.h"
 #include "common/model_layout.h"
-#include "common/shared_block.h"
+#include "shm/shared_block.h"
 
-// What lies where in the segments that a worker and a server share (common/shared_segment.h). Both
+// What lies where in the segments that a worker and a server share (shm/shared_segment.h). Both
 // sides compute it from what Hello made them agree on, so no offset is ever sent. Offsets are bytes
 // from the segment's beginning. Immutable, so thread-safe.
 
