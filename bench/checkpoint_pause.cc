@@ -19,13 +19,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "checkpoint/checkpoint_directory.h"
-#include "checkpoint/file_system.h"
 #include "common/check.h"
 #include "common/clock.h"
 #include "google/protobuf/text_format.h"
 #include "proto/job_spec.h"
 #include "server/job/hosted_job.h"
 #include "server/job/job_directory.h"
+#include "storage/file_system.h"
 
 ABSL_FLAG(int, mib, 1024, "MiB of state: values and what the optimizer keeps beside them");
 ABSL_FLAG(std::string, optimizer, "adam {}", "in text format");

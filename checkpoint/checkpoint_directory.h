@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "checkpoint/file_system.h"
 #include "proto/checkpoint.pb.h"
+#include "storage/file_system.h"
 
 namespace torchps {
 

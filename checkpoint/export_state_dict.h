@@ -4,7 +4,7 @@
 
 #include "absl/status/status.h"
 #include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/file_system.h"
+#include "storage/file_system.h"
 
 namespace torchps {
 

@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "checkpoint/file_system.h"
 #include "checkpoint/safetensors.h"
+#include "storage/file_system.h"
 
 namespace torchps {
 

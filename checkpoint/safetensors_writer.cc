@@ -5,8 +5,8 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "checkpoint/crc32c.h"
 #include "common/check.h"
+#include "storage/crc32c.h"
 
 namespace torchps {
 namespace {

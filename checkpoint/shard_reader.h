@@ -8,11 +8,11 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "checkpoint/block_buffer.h"
-#include "checkpoint/file_system.h"
 #include "checkpoint/safetensors_reader.h"
 #include "checkpoint/shard_writer.h"
 #include "common/block_map.h"
 #include "common/ids.h"
+#include "storage/file_system.h"
 
 namespace torchps {
 

@@ -8,11 +8,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "checkpoint/block_image.h"
-#include "checkpoint/file_system.h"
 #include "checkpoint/safetensors_writer.h"
 #include "common/block_map.h"
 #include "common/ids.h"
 #include "proto/parameter_service.pb.h"
+#include "storage/file_system.h"
 
 namespace torchps {
 

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "checkpoint/file_system.h"
+#include "storage/file_system.h"
 
 namespace torchps {
 

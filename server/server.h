@@ -8,7 +8,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "checkpoint/file_system.h"
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "grpcpp/grpcpp.h"
@@ -22,6 +21,7 @@
 #include "server/rpc/front_door.h"
 #include "server/rpc/read_places.h"
 #include "server/rpc/turn_line.h"
+#include "storage/file_system.h"
 
 namespace torchps {
 

@@ -13,8 +13,8 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/export_safetensors.h"
 #include "checkpoint/export_state_dict.h"
-#include "checkpoint/file_system.h"
 #include "common/exit_codes.h"
+#include "storage/file_system.h"
 #include "tools/format.h"
 
 namespace torchps {

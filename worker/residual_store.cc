@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
-#include "checkpoint/crc32c.h"
 #include "checkpoint/safetensors_reader.h"
 #include "checkpoint/safetensors_writer.h"
+#include "storage/crc32c.h"
 
 namespace torchps {
 namespace {

@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "checkpoint/file_system.h"
 #include "common/ids.h"
+#include "storage/file_system.h"
 
 namespace torchps {
 

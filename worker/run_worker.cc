@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "checkpoint/file_system.h"
 #include "common/block_map.h"
 #include "proto/layout_codec.h"
 #include "proto/parameter_groups.h"
+#include "storage/file_system.h"
 #include "torch/utils.h"
 #include "worker/coordinator_client.h"
 #include "worker/device.h"

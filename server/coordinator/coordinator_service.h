@@ -10,7 +10,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "checkpoint/file_system.h"
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "grpcpp/grpcpp.h"
@@ -22,6 +21,7 @@
 #include "server/coordinator/state_writer.h"
 #include "server/rpc/unary_call.h"
 #include "server/waiting/replies.h"
+#include "storage/file_system.h"
 
 namespace torchps {
 

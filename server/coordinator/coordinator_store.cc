@@ -5,7 +5,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "checkpoint/crc32c.h"
+#include "storage/crc32c.h"
 
 namespace torchps {
 namespace {

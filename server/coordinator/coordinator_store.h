@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "checkpoint/file_system.h"
 #include "proto/checkpoint.pb.h"
+#include "storage/file_system.h"
 
 namespace torchps {
 

@@ -11,13 +11,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "checkpoint/checkpoint_directory.h"
-#include "checkpoint/file_system.h"
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "proto/parameter_service.pb.h"
 #include "server/push_log/job_log.h"
 #include "server/store/block_copy.h"
 #include "server/store/job_storage.h"
+#include "storage/file_system.h"
 
 namespace torchps {
 

@@ -9,7 +9,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "checkpoint/file_system.h"
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "proto/parameter_service.pb.h"
@@ -18,6 +17,7 @@
 #include "server/job/job_directory.h"
 #include "server/waiting/byte_budget.h"
 #include "server/waiting/replies.h"
+#include "storage/file_system.h"
 
 namespace torchps {
 

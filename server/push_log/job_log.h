@@ -8,7 +8,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "checkpoint/file_system.h"
 #include "common/clock.h"
 #include "proto/parameter_service.pb.h"
 #include "server/push_log/log_thread.h"
@@ -16,6 +15,7 @@
 #include "server/store/block_journal.h"
 #include "server/store/job_storage.h"
 #include "server/store/parameter_store.h"
+#include "storage/file_system.h"
 
 namespace torchps {
 

@@ -5,10 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "checkpoint/crc32c.h"
 #include "common/check.h"
 #include "proto/frame_codec.h"
 #include "server/push_log/little_endian.h"
+#include "storage/crc32c.h"
 
 namespace torchps {
 namespace {

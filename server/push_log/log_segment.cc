@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
-#include "checkpoint/crc32c.h"
 #include "server/push_log/little_endian.h"
+#include "storage/crc32c.h"
 
 namespace torchps {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "checkpoint/file_system.h"
+#include "storage/file_system.h"
 
 namespace torchps {
 

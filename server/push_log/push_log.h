@@ -11,7 +11,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "checkpoint/file_system.h"
 #include "common/mutex.h"
 #include "proto/frame_payload.h"
 #include "server/push_log/log_buffer.h"
@@ -19,6 +18,7 @@
 #include "server/push_log/log_record.h"
 #include "server/push_log/log_segment.h"
 #include "server/waiting/rising_number.h"
+#include "storage/file_system.h"
 
 namespace torchps {
 

@@ -11,7 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "checkpoint/checkpoint_directory.h"
-#include "checkpoint/crc32c.h"
+#include "storage/crc32c.h"
 #include "tests/testing/sample_checkpoint.h"
 
 namespace torchps {

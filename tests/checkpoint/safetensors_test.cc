@@ -6,9 +6,9 @@
 #include <cstring>
 #include <string>
 
-#include "checkpoint/crc32c.h"
 #include "checkpoint/safetensors_reader.h"
 #include "checkpoint/safetensors_writer.h"
+#include "storage/crc32c.h"
 #include "tests/testing/faulty_file_system.h"
 
 namespace torchps {

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "checkpoint/crc32c.h"
 #include "checkpoint/shard_reader.h"
+#include "storage/crc32c.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/small_checkpoint.h"
 #include "tests/testing/faulty_file_system.h"

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/file_system.h"
+#include "storage/file_system.h"
 #include "tests/testing/faulty_file_system.h"
 
 namespace torchps::simulation {

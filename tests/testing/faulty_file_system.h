@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/file_system.h"
+#include "storage/file_system.h"
 
 namespace torchps {
 

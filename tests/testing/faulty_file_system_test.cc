@@ -10,7 +10,7 @@
 #include <set>
 #include <string>
 
-#include "checkpoint/file_system.h"
+#include "storage/file_system.h"
 
 namespace torchps {
 namespace {

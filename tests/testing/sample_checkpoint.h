@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "checkpoint/block_buffer.h"
-#include "checkpoint/file_system.h"
 #include "checkpoint/restore.h"
 #include "common/block_map.h"
 #include "common/model_layout.h"
 #include "proto/checkpoint.pb.h"
+#include "storage/file_system.h"
 
 namespace torchps {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/file_system.h"
+#include "storage/file_system.h"
 #include "tests/testing/sample_checkpoint.h"
 
 int main(int argc, char** argv) {

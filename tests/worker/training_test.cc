@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
-#include "checkpoint/file_system.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "local/in_process_cluster.h"
@@ -16,6 +15,7 @@
 #include "proto/job_override.h"
 #include "proto/job_spec.h"
 #include "server/server.h"
+#include "storage/file_system.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/gpu.h"
 #include "torch/nn/modules/batchnorm.h"

@@ -1,4 +1,4 @@
-#include "checkpoint/crc32c.h"
+#include "storage/crc32c.h"
 
 namespace torchps {
 namespace {

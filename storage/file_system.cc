@@ -1,4 +1,4 @@
-#include "checkpoint/file_system.h"
+#include "storage/file_system.h"
 
 #include <cerrno>
 #include <cstring>

@@ -17,9 +17,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "checkpoint/file_system.h"
 #include "common/file_descriptor.h"
 #include "common/mutex.h"
+#include "storage/file_system.h"
 
 namespace torchps {
 namespace {

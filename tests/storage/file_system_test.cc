@@ -1,7 +1,7 @@
 // One contract, two implementations: what is promised of files holds for the operating system's
 // and for the disk in memory that other tests break.
 
-#include "checkpoint/file_system.h"
+#include "storage/file_system.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
