@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/data/dataset.h"
+#include "data/dataset.h"
 
 // What mnist_single_process.cc needs beside libtorch: samples, and how well a module does on them.
 

@@ -24,13 +24,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "data/cifar10.h"
+#include "data/csv.h"
+#include "data/idx.h"
 #include "security/certificate_set.h"
 #include "security/identity.h"
 #include "shm/shared_segment.h"
 #include "tools/format.h"
-#include "worker/data/cifar10.h"
-#include "worker/data/csv.h"
-#include "worker/data/idx.h"
 
 namespace torchps {
 namespace {

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/check.h"
-#include "worker/data/dataset.h"
+#include "data/dataset.h"
 #include "worker/objective.h"
 
 namespace torchps {

@@ -3,8 +3,8 @@
 #include <functional>
 
 #include "absl/status/statusor.h"
+#include "data/data_registry.h"
 #include "proto/job.pb.h"
-#include "worker/data/data_registry.h"
 #include "worker/objective.h"
 #include "worker/task.h"
 

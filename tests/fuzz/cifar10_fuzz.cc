@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "data/cifar10.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/scratch_file.h"
-#include "worker/data/cifar10.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace torchps;

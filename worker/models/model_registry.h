@@ -1,8 +1,8 @@
 #pragma once
 
 #include "absl/status/statusor.h"
+#include "data/dataset.h"
 #include "proto/job.pb.h"
-#include "worker/data/dataset.h"
 #include "worker/task.h"
 
 namespace torchps {

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "data/dataset.h"
+#include "proto/job.pb.h"
+
+namespace torchps {
+
+// Opens the samples that job.data names: digits | idx | cifar10 | csv | text. `path_override`, the
+// worker's --data, counts instead of job.data.path unless empty. Reads everything into memory.
+// The same job and files give the same samples on every machine. `test` is null where
+// job.training.evaluate is false. REQUIRES: NormalizeJobSpec accepted `job`.
+//
+// NOT_FOUND: a file is missing; says which, and what to do. DATA_LOSS: a file is truncated or
+// damaged. INVALID_ARGUMENT: an unknown source (lists the known ones), a label out of range, a
+// field of job.data that does not suit the file. Each one sentence.
+absl::StatusOr<DataSource> OpenData(const JobSpec& job, const std::string& path_override = "");
+
+}  // namespace torchps

@@ -1,0 +1,78 @@
+#include "data/image_dataset.h"
+
+#include <torch/types.h>
+
+#include <cmath>
+#include <utility>
+
+#include "common/check.h"
+
+namespace torchps {
+
+Normalization MeasureNormalization(const ImageSet& images) {
+  Normalization result;
+  const int64_t plane = images.height * images.width;
+  for (int64_t c = 0; c < images.channels; ++c) {
+    std::array<uint64_t, 256> count{};
+    for (int64_t i = 0; i < images.size(); ++i) {
+      const uint8_t* pixel = images.pixels.data() + i * images.image_bytes() + c * plane;
+      for (int64_t p = 0; p < plane; ++p) ++count[pixel[p]];
+    }
+    uint64_t sum = 0;
+    uint64_t square_sum = 0;
+    for (uint64_t value = 0; value < count.size(); ++value) {
+      sum += count[value] * value;
+      square_sum += count[value] * value * value;
+    }
+    const double pixels = static_cast<double>(images.size() * plane);
+    const double mean = sum / pixels;
+    const double variance = square_sum / pixels - mean * mean;
+    result.mean.push_back(static_cast<float>(mean / 255));
+    result.deviation.push_back(variance > 1e-6 ? static_cast<float>(std::sqrt(variance) / 255)
+                                               : 1.0f);
+  }
+  return result;
+}
+
+ImageDataset::ImageDataset(ImageSet images, const Normalization& normalization, int64_t classes)
+    : images_(std::move(images)), classes_(classes), value_of_(images_.channels) {
+  TPS_CHECK(static_cast<int64_t>(normalization.mean.size()) == images_.channels &&
+                normalization.deviation.size() == normalization.mean.size(),
+            "a normalization has every channel");
+  for (int64_t c = 0; c < images_.channels; ++c) {
+    for (int byte = 0; byte < 256; ++byte) {
+      value_of_[c][byte] = (byte / 255.0f - normalization.mean[c]) / normalization.deviation[c];
+    }
+  }
+}
+
+DataShape ImageDataset::shape() const {
+  DataShape shape;
+  shape.channels = images_.channels;
+  shape.height = images_.height;
+  shape.width = images_.width;
+  shape.features = images_.image_bytes();
+  shape.classes = classes_;
+  return shape;
+}
+
+absl::StatusOr<Batch> ImageDataset::Get(absl::Span<const int64_t> indices) const {
+  const int64_t rows = indices.size();
+  const int64_t plane = images_.height * images_.width;
+  Batch batch{
+      torch::empty({rows, images_.channels, images_.height, images_.width}, torch::kFloat32),
+      torch::empty({rows}, torch::kInt64)};
+  float* value = batch.input.data_ptr<float>();
+  int64_t* label = batch.target.data_ptr<int64_t>();
+  for (int64_t index : indices) {
+    TPS_DCHECK(index >= 0 && index < size(), "a sample's index is inside the dataset");
+    const uint8_t* pixel = images_.pixels.data() + index * images_.image_bytes();
+    for (const std::array<float, 256>& value_of : value_of_) {
+      for (int64_t p = 0; p < plane; ++p) *value++ = value_of[*pixel++];
+    }
+    *label++ = images_.labels[index];
+  }
+  return batch;
+}
+
+}  // namespace torchps

@@ -1,0 +1,44 @@
+#include "data/text_dataset.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+
+namespace torchps {
+
+TextDataset::TextDataset(std::string text, int64_t context, int64_t samples)
+    : text_(std::move(text)),
+      context_(context),
+      size_((static_cast<int64_t>(text_.size()) - 1) / context) {
+  TPS_CHECK(size_ >= 1, "a text holds at least one sample");
+  if (samples > 0) size_ = std::min(size_, samples);
+}
+
+DataShape TextDataset::shape() const {
+  DataShape shape;
+  shape.context = context_;
+  shape.classes = 256;
+  return shape;
+}
+
+absl::StatusOr<Batch> TextDataset::Get(absl::Span<const int64_t> indices) const {
+  const int64_t rows = indices.size();
+  Batch batch{torch::empty({rows, context_}, torch::kInt64),
+              torch::empty({rows, context_}, torch::kInt64)};
+  int64_t* input = batch.input.data_ptr<int64_t>();
+  int64_t* target = batch.target.data_ptr<int64_t>();
+  for (int64_t index : indices) {
+    TPS_DCHECK(index >= 0 && index < size(), "a sample's index is inside the dataset");
+    const char* byte = text_.data() + index * context_;
+    for (int64_t t = 0; t < context_; ++t) {
+      *input++ = static_cast<uint8_t>(byte[t]);
+      *target++ = static_cast<uint8_t>(byte[t + 1]);
+    }
+  }
+  return batch;
+}
+
+}  // namespace torchps

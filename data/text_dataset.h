@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "data/dataset.h"
+
+namespace torchps {
+
+// A text as a language model's samples. Sample i is the `context` bytes from i * context on, its
+// target the same moved on by one byte: so the samples do not overlap, an epoch predicts each byte
+// once, and up to `context` bytes at the end are left out. A batch is int64 [B, T] twice.
+// Immutable.
+class TextDataset : public Dataset {
+ public:
+  // Keeps at most `samples` samples; 0 keeps all.
+  // REQUIRES: context >= 1 and text.size() >= context + 1.
+  TextDataset(std::string text, int64_t context, int64_t samples);
+
+  int64_t size() const override { return size_; }
+  DataShape shape() const override;
+  absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override;
+
+ private:
+  const std::string text_;
+  const int64_t context_;
+  int64_t size_;
+};
+
+}  // namespace torchps

@@ -1,0 +1,293 @@
+// The datasets as models see them, whatever source they come from.
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "data/data_registry.h"
+#include "data/image_dataset.h"
+#include "data/row_dataset.h"
+#include "data/text_dataset.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+#include "proto/job_spec.h"
+#include "tests/data/test_files.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+
+JobSpec Job(const std::string& text) {
+  JobSpec job;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      text + " optimizer { sgd {} learning_rate: 0.1 }", &job));
+  absl::StatusOr<JobSpec> normalized = NormalizeJobSpec(job);
+  EXPECT_TRUE(normalized.ok()) << normalized.status();
+  return *normalized;
+}
+
+std::string IdxImages(int count, int height, int width) {
+  std::string bytes("\x00\x00\x08\x03\x00\x00\x00", 7);
+  bytes += static_cast<char>(count);
+  bytes += std::string("\x00\x00\x00", 3) + static_cast<char>(height);
+  bytes += std::string("\x00\x00\x00", 3) + static_cast<char>(width);
+  for (int i = 0; i < count * height * width; ++i) bytes += static_cast<char>(i * 37);
+  return bytes;
+}
+
+std::string IdxLabels(const std::string& labels) {
+  return std::string("\x00\x00\x08\x01\x00\x00\x00", 7) + static_cast<char>(labels.size()) + labels;
+}
+
+std::string IdxDirectory(const std::string& train_labels, const std::string& test_labels) {
+  const std::string directory = NewDirectory();
+  WriteFile(directory, "train-images-idx3-ubyte.gz", Gzip(IdxImages(train_labels.size(), 4, 5)));
+  WriteFile(directory, "train-labels-idx1-ubyte.gz", Gzip(IdxLabels(train_labels)));
+  WriteFile(directory, "t10k-images-idx3-ubyte", IdxImages(test_labels.size(), 4, 5));
+  WriteFile(directory, "t10k-labels-idx1-ubyte", IdxLabels(test_labels));
+  return directory;
+}
+
+std::string CifarDirectory() {
+  const std::string directory = NewDirectory();
+  for (const std::string name : {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
+                                 "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"}) {
+    std::string bytes;
+    for (int i = 0; i < 2 * 3073; ++i) bytes += static_cast<char>(i % 3073 == 0 ? i / 3073 : i * 7);
+    WriteFile(directory, name, bytes);
+  }
+  return directory;
+}
+
+std::string CsvFile() {
+  std::string text = "a,b,constant,kind\n";
+  for (int i = 0; i < 40; ++i) {
+    text += std::to_string(i) + "," + std::to_string(100 - i * i) + ",7," + std::to_string(i % 3) +
+            "\n";
+  }
+  return WriteFile(NewDirectory(), "table.csv", text);
+}
+
+struct Source {
+  std::string name;
+  std::string job;
+  std::string (*path)();
+};
+
+// What every dataset of every source must do.
+class EverySource : public ::testing::TestWithParam<Source> {
+ protected:
+  const DataSource source_ = *OpenData(Job(GetParam().job), GetParam().path());
+};
+
+TEST_P(EverySource, HasDataToTrainAndToTestOnAndSaysSo) {
+  EXPECT_GT(source_.train->size(), 0);
+  ASSERT_NE(source_.test, nullptr);
+  EXPECT_GT(source_.test->size(), 0);
+  EXPECT_THAT(source_.description, HasSubstr(std::to_string(source_.train->size())));
+  EXPECT_THAT(source_.description, HasSubstr(std::to_string(source_.test->size())));
+  EXPECT_GE(source_.train->shape().classes, 2);
+}
+
+TEST_P(EverySource, GivesTheRowsAskedForInTheOrderAskedFor) {
+  for (const auto& dataset : {source_.train, source_.test}) {
+    const int64_t last = dataset->size() - 1;
+    const Batch batch = *dataset->Get({last, 0, last});
+    const Batch first = *dataset->Get({0});
+    const Batch end = *dataset->Get({last});
+    ASSERT_EQ(batch.input.size(0), 3);
+    ASSERT_EQ(batch.target.size(0), 3);
+    EXPECT_EQ(batch.target.scalar_type(), torch::kInt64);
+    EXPECT_TRUE(batch.input[0].equal(end.input[0]));
+    EXPECT_TRUE(batch.input[1].equal(first.input[0]));
+    EXPECT_TRUE(batch.input[2].equal(end.input[0]));
+    EXPECT_TRUE(batch.target[1].equal(first.target[0]));
+    EXPECT_LT(batch.target.max().item<int64_t>(), dataset->shape().classes);
+    EXPECT_GE(batch.target.min().item<int64_t>(), 0);
+  }
+}
+
+TEST_P(EverySource, ABatchIsTheCallersOwn) {
+  Batch changed = *source_.train->Get({0});
+  const Batch before = *source_.train->Get({0});
+  changed.input.zero_();
+  changed.target.fill_(99);
+  const Batch after = *source_.train->Get({0});
+  EXPECT_TRUE(before.input.equal(after.input));
+  EXPECT_TRUE(before.target.equal(after.target));
+}
+
+TEST_P(EverySource, TheSameJobGivesTheSameSamples) {
+  const DataSource again = *OpenData(Job(GetParam().job), GetParam().path());
+  ASSERT_EQ(again.train->size(), source_.train->size());
+  std::vector<int64_t> all(again.train->size());
+  std::iota(all.begin(), all.end(), 0);
+  EXPECT_TRUE(again.train->Get(all)->input.equal(source_.train->Get(all)->input));
+  EXPECT_TRUE(again.train->Get(all)->target.equal(source_.train->Get(all)->target));
+}
+
+TEST_P(EverySource, KeepsAtMostTheSamplesAskedFor) {
+  JobSpec job = Job(GetParam().job);
+  job.mutable_data()->set_train_samples(3);
+  job.mutable_data()->set_test_samples(1);
+  const DataSource few = *OpenData(job, GetParam().path());
+  EXPECT_EQ(few.train->size(), 3);
+  EXPECT_EQ(few.test->size(), 1);
+  EXPECT_EQ(few.train->shape().classes, source_.train->shape().classes);
+}
+
+TEST_P(EverySource, OpensNoTestSetWhereNothingIsEvaluated) {
+  const auto source =
+      OpenData(Job(GetParam().job + " training { evaluate: false }"), GetParam().path());
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_EQ(source->test, nullptr);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    DatasetsTest, EverySource,
+    ::testing::Values(
+        Source{"digits", "data { source: 'digits' train_samples: 40 test_samples: 20 }",
+               [] { return std::string(); }},
+        Source{"idx", "data { source: 'idx' }",
+               [] { return IdxDirectory(std::string("\x00\x01\x02\x03\x04", 5), "\x01\x02"); }},
+        Source{"cifar10", "data { source: 'cifar10' }", [] { return CifarDirectory(); }},
+        Source{"csv", "data { source: 'csv' }", [] { return CsvFile(); }},
+        Source{"generated_text", "data { source: 'text' } model { transformer { context: 16 } }",
+               [] { return std::string(); }},
+        Source{"text", "data { source: 'text' } model { transformer { context: 5 } }",
+               [] { return WriteFile(NewDirectory(), "t", std::string(333, 'x') + "end"); }}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(ImageDatasetTest, NormalisesEachChannelOfTheTrainingSetToMeanZeroAndDeviationOne) {
+  const DataSource source = *OpenData(Job("data { source: 'cifar10' }"), CifarDirectory());
+  std::vector<int64_t> all(source.train->size());
+  std::iota(all.begin(), all.end(), 0);
+  const torch::Tensor input = source.train->Get(all)->input;
+  EXPECT_EQ(input.sizes(), (std::vector<int64_t>{10, 3, 32, 32}));
+  EXPECT_LT(input.mean({0, 2, 3}).abs().max().item<float>(), 1e-4);
+  EXPECT_LT((input.std({0, 2, 3}) - 1).abs().max().item<float>(), 1e-3);
+}
+
+TEST(ImageDatasetTest, TakesPixelsChannelByChannelAndSurvivesAConstantOne) {
+  ImageSet images;
+  images.channels = 2;
+  images.height = 1;
+  images.width = 2;
+  images.pixels = {0, 255, 51, 51};  // the second channel is constant
+  images.labels = {3};
+  const Normalization normalization = MeasureNormalization(images);
+  EXPECT_FLOAT_EQ(normalization.mean[0], 0.5f);
+  EXPECT_FLOAT_EQ(normalization.deviation[0], 0.5f);
+  EXPECT_FLOAT_EQ(normalization.mean[1], 0.2f);
+  EXPECT_FLOAT_EQ(normalization.deviation[1], 1.0f);
+  const Batch batch = *ImageDataset(images, normalization, 10).Get({0});
+  EXPECT_TRUE(batch.input.flatten().allclose(torch::tensor({-1.0f, 1.0f, 0.0f, 0.0f})));
+  EXPECT_EQ(batch.target.item<int64_t>(), 3);
+}
+
+TEST(RowDatasetTest, StandardisesByTheTrainingRowsAloneAndLeavesConstantsAtZero) {
+  RowSet table;
+  table.columns = {"a", "b"};
+  table.values = {1, 5, 3, 5, 1000, 9};
+  table.labels = {0, 1, 1};
+  const Standardization standardization = MeasureStandardization(table, {0, 1});
+  const RowDataset all(table, {0, 1, 2}, standardization, 2);
+  const torch::Tensor input = all.Get({0, 1, 2})->input;
+  EXPECT_TRUE(input.allclose(torch::tensor({{-1.0f, 0.0f}, {1.0f, 0.0f}, {998.0f, 4.0f}})));
+}
+
+TEST(RowDatasetTest, TheSplitKeepsEveryRowOnceAndFollowsTheSeed) {
+  const std::string path = CsvFile();
+  std::vector<std::vector<float>> test_rows;
+  for (const std::string seed : {"1", "2"}) {
+    const DataSource source = *OpenData(
+        Job("seed: " + seed + " data { source: 'csv' csv { test_fraction: 0.25 } }"), path);
+    EXPECT_EQ(source.train->size(), 30);
+    EXPECT_EQ(source.test->size(), 10);
+    // Column a counts the rows; standardisation keeps its order and gaps.
+    std::vector<float> column;
+    for (const auto& dataset : {source.train, source.test}) {
+      for (int64_t i = 0; i < dataset->size(); ++i) {
+        column.push_back(dataset->Get({i})->input[0][0].item<float>());
+      }
+    }
+    test_rows.emplace_back(column.begin() + 30, column.end());
+    std::sort(column.begin(), column.end());
+    for (int i = 0; i < 39; ++i) {
+      EXPECT_NEAR(column[i + 1] - column[i], (column[39] - column[0]) / 39, 1e-5);
+    }
+  }
+  EXPECT_NE(test_rows[0], test_rows[1]);
+}
+
+TEST(TextDatasetTest, TargetsAreTheInputsMovedOnByOneByte) {
+  const TextDataset text("abcdefg\xff", 3, 0);
+  EXPECT_EQ(text.size(), 2);  // abc|d, def|g; the last byte has no whole sample
+  const Batch batch = *text.Get({0, 1});
+  EXPECT_TRUE(batch.input.equal(torch::tensor({{'a', 'b', 'c'}, {'d', 'e', 'f'}}, torch::kInt64)));
+  EXPECT_TRUE(batch.target.equal(torch::tensor({{'b', 'c', 'd'}, {'e', 'f', 'g'}}, torch::kInt64)));
+}
+
+TEST(TextDatasetTest, BytesAboveAsciiStayBelow256) {
+  const Batch batch = *TextDataset("\x80\xff", 1, 0).Get({0});
+  EXPECT_EQ(batch.input.item<int64_t>(), 128);
+  EXPECT_EQ(batch.target.item<int64_t>(), 255);
+}
+
+void ExpectError(const std::string& job, const std::string& path, absl::StatusCode code,
+                 const std::string& part) {
+  const auto source = OpenData(Job(job), path);
+  EXPECT_EQ(source.status().code(), code) << source.status();
+  EXPECT_THAT(std::string(source.status().message()), HasSubstr(part));
+}
+
+TEST(DataRegistryTest, AnUnknownSourceListsTheKnownOnes) {
+  ExpectError("data { source: 'imagenet' }", "", absl::StatusCode::kInvalidArgument,
+              "digits, idx, cifar10, csv or text, got \"imagenet\"");
+}
+
+TEST(DataRegistryTest, ThePathOfTheFlagCountsInsteadOfTheJobs) {
+  ExpectError("data { source: 'idx' path: '/of/the/job' }", "", absl::StatusCode::kNotFound,
+              "/of/the/job");
+  ExpectError("data { source: 'idx' path: '/of/the/job' }", "/of/the/flag",
+              absl::StatusCode::kNotFound, "/of/the/flag");
+}
+
+TEST(DataRegistryTest, AFileSourceWithoutAPathSaysWhichFieldIsMissing) {
+  for (const std::string source : {"idx", "cifar10", "csv"}) {
+    ExpectError("data { source: '" + source + "' }", "", absl::StatusCode::kInvalidArgument,
+                "data.path");
+  }
+}
+
+TEST(DataRegistryTest, ATestLabelThatTrainingNeverSawIsRefused) {
+  ExpectError("data { source: 'idx' }", IdxDirectory(std::string("\x00\x01", 2), "\x02"),
+              absl::StatusCode::kInvalidArgument, "expected test labels of 0 to 1");
+}
+
+TEST(DataRegistryTest, TestImagesOfAnotherSizeAreRefused) {
+  const std::string directory = IdxDirectory("\x01\x02", "\x01");
+  WriteFile(directory, "t10k-images-idx3-ubyte", IdxImages(1, 5, 4));
+  ExpectError("data { source: 'idx' }", directory, absl::StatusCode::kInvalidArgument,
+              "expected test images of 4x5 pixels");
+}
+
+TEST(DataRegistryTest, ATextTooShortForOneTestSampleSaysHowLongItMustBe) {
+  const std::string path = WriteFile(NewDirectory(), "t", std::string(109, 'x'));
+  ExpectError("data { source: 'text' } model { transformer { context: 10 } }", path,
+              absl::StatusCode::kInvalidArgument, "expected at least 110 bytes");
+}
+
+TEST(DataRegistryTest, TextWithoutAContextNamesTheField) {
+  ExpectError("data { source: 'text' } model { name: 'mine' }", "",
+              absl::StatusCode::kInvalidArgument, "model.transformer.context");
+}
+
+}  // namespace
+}  // namespace torchps
