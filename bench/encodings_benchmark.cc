@@ -18,6 +18,7 @@
 #include "absl/types/span.h"
 #include "bench/data_plane/numbers.h"
 #include "benchmark/benchmark.h"
+#include "client/error_feedback.h"
 #include "common/aligned_array.h"
 #include "common/block_map.h"
 #include "common/check.h"
@@ -27,7 +28,6 @@
 #include "proto/frame_payload.h"
 #include "server/store/block.h"
 #include "server/store/block_updater.h"
-#include "worker/error_feedback.h"
 
 namespace torchps {
 namespace {

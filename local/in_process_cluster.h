@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/calls/server_channel.h"
 #include "common/clock.h"
 #include "server/server.h"
-#include "worker/server_channel.h"
 
 namespace torchps {
 

@@ -12,7 +12,7 @@
 // set.
 //
 // A finite element never becomes an infinity: what is too large for an encoding becomes its largest
-// number (who keeps what an encoding loses, as worker/error_feedback.h does, sends the rest later).
+// number (who keeps what an encoding loses, as client/error_feedback.h does, sends the rest later).
 
 namespace torchps {
 

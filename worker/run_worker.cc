@@ -8,19 +8,19 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/calls/this_host.h"
+#include "client/coordinator_client.h"
+#include "client/heartbeat.h"
+#include "client/parameter_client.h"
+#include "client/residual_store.h"
 #include "common/block_map.h"
 #include "proto/layout_codec.h"
 #include "proto/parameter_groups.h"
 #include "storage/file_system.h"
 #include "torch/utils.h"
-#include "worker/coordinator_client.h"
 #include "worker/device.h"
 #include "worker/flat_model.h"
-#include "worker/heartbeat.h"
 #include "worker/learner.h"
-#include "worker/parameter_client.h"
-#include "worker/residual_store.h"
-#include "worker/this_host.h"
 #include "worker/trainer.h"
 
 namespace torchps {

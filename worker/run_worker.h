@@ -6,12 +6,12 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "client/calls/server_channel.h"
 #include "common/clock.h"
 #include "common/ids.h"
+#include "common/stop_latch.h"
 #include "proto/job.pb.h"
 #include "torch/types.h"
-#include "worker/server_channel.h"
-#include "worker/stop_latch.h"
 #include "worker/task.h"
 
 namespace torchps {
@@ -44,8 +44,8 @@ struct WorkerOptions {
 };
 
 // One worker from joining a job to leaving it: joins with the module's layout, lays it out on the
-// device of its slot, trains until the job is done or `stop` is stopped, and leaves in either case. All
-// torch work is done by the calling thread; one more thread renews the leases.
+// device of its slot, trains until the job is done or `stop` is stopped, and leaves in either case.
+// All torch work is done by the calling thread; one more thread renews the leases.
 //
 // OK: the job is done. Errors as in CoordinatorClient, ParameterClient, Trainer and
 // FlatModel::Create, each one sentence.

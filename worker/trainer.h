@@ -7,17 +7,17 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "client/coordinator_client.h"
+#include "client/held_values.h"
+#include "client/parameter_client.h"
 #include "common/clock.h"
 #include "common/ids.h"
+#include "common/stop_latch.h"
 #include "proto/coordinator.pb.h"
-#include "worker/coordinator_client.h"
 #include "worker/epoch_positions.h"
 #include "worker/flat_model.h"
-#include "worker/held_values.h"
 #include "worker/learner.h"
-#include "worker/parameter_client.h"
 #include "worker/progress.h"
-#include "worker/stop_latch.h"
 
 namespace torchps {
 

@@ -15,10 +15,13 @@
 #include "absl/time/clock.h"
 #include "bench/data_plane/numbers.h"
 #include "bench/data_plane/operation.h"
+#include "client/calls/server_channel.h"
+#include "client/parameter_client.h"
 #include "common/aligned_array.h"
 #include "common/block_map.h"
 #include "common/clock.h"
 #include "common/model_layout.h"
+#include "common/stop_latch.h"
 #include "google/protobuf/text_format.h"
 #include "proto/grpc_process.h"
 #include "proto/job_spec.h"
@@ -26,9 +29,6 @@
 #include "proto/status_codec.h"
 #include "security/credentials.h"
 #include "shm/push_segment.h"
-#include "worker/parameter_client.h"
-#include "worker/server_channel.h"
-#include "worker/stop_latch.h"
 
 namespace torchps {
 namespace {

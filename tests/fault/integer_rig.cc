@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "client/calls/server_channel.h"
 #include "common/check.h"
 #include "common/split_mix64.h"
 #include "google/protobuf/text_format.h"
@@ -9,7 +10,6 @@
 #include "proto/job_spec.h"
 #include "proto/layout_codec.h"
 #include "tests/testing/plain_worker.h"
-#include "worker/server_channel.h"
 
 namespace torchps {
 namespace {

@@ -5,15 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "client/heartbeat.h"
+#include "client/parameter_client.h"
 #include "common/block_map.h"
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/model_layout.h"
+#include "common/stop_latch.h"
 #include "proto/job.pb.h"
 #include "proto/parameter_service.pb.h"
-#include "worker/heartbeat.h"
-#include "worker/parameter_client.h"
-#include "worker/stop_latch.h"
 
 namespace torchps {
 

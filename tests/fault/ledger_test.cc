@@ -16,12 +16,12 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/time/time.h"
+#include "client/parameter_client.h"
 #include "gtest/gtest.h"
 #include "proto/grpc_process.h"
 #include "server/server.h"
 #include "tests/fault/integer_rig.h"
 #include "tests/testing/fault_proxy.h"
-#include "worker/parameter_client.h"
 
 namespace torchps {
 namespace {

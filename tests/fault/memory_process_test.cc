@@ -13,20 +13,20 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/calls/server_channel.h"
+#include "client/parameter_client.h"
 #include "common/block_map.h"
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/model_layout.h"
 #include "common/mutex.h"
+#include "common/stop_latch.h"
 #include "gtest/gtest.h"
 #include "proto/grpc_process.h"
 #include "proto/layout_codec.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/program.h"
-#include "worker/parameter_client.h"
-#include "worker/server_channel.h"
-#include "worker/stop_latch.h"
 
 namespace torchps {
 namespace {

@@ -19,8 +19,12 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
+#include "client/calls/server_channel.h"
+#include "client/coordinator_client.h"
+#include "client/heartbeat.h"
 #include "common/clock.h"
 #include "common/exit_codes.h"
+#include "common/stop_latch.h"
 #include "common/stop_signal.h"
 #include "proto/grpc_process.h"
 #include "proto/layout_codec.h"
@@ -28,10 +32,6 @@
 #include "proto/status_codec.h"
 #include "tests/fault/nemesis_job.h"
 #include "tests/fault/nemesis_journal.h"
-#include "worker/coordinator_client.h"
-#include "worker/heartbeat.h"
-#include "worker/server_channel.h"
-#include "worker/stop_latch.h"
 
 namespace torchps {
 namespace {

@@ -17,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "client/parameter_client.h"
 #include "common/clock.h"
 #include "common/split_mix64.h"
 #include "gtest/gtest.h"
@@ -25,7 +26,6 @@
 #include "shm/push_segment.h"
 #include "tests/fault/integer_rig.h"
 #include "tests/testing/checkpoint_driver.h"
-#include "worker/parameter_client.h"
 
 namespace torchps {
 namespace {

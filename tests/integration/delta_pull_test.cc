@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "client/parameter_client.h"
 #include "common/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -11,7 +12,6 @@
 #include "server/server.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
-#include "worker/parameter_client.h"
 
 namespace torchps {
 namespace {

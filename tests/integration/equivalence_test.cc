@@ -23,9 +23,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "client/parameter_client.h"
 #include "common/block_map.h"
 #include "common/clock.h"
 #include "common/sample_order.h"
+#include "common/stop_latch.h"
 #include "data/dataset.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -37,9 +39,7 @@
 #include "tests/testing/gpu.h"
 #include "worker/flat_model.h"
 #include "worker/models/convnet.h"
-#include "worker/parameter_client.h"
 #include "worker/run_worker.h"
-#include "worker/stop_latch.h"
 #include "worker/task.h"
 
 namespace torchps {

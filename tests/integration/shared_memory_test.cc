@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "client/parameter_client.h"
 #include "common/clock.h"
 #include "common/split_mix64.h"
 #include "google/protobuf/text_format.h"
@@ -12,7 +13,6 @@
 #include "proto/parameter_service.grpc.pb.h"
 #include "server/server.h"
 #include "tests/testing/plain_worker.h"
-#include "worker/parameter_client.h"
 
 namespace torchps {
 namespace {

@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/calls/server_patience.h"
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "gmock/gmock.h"
@@ -29,7 +30,6 @@
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/tcp.h"
-#include "worker/server_patience.h"
 
 namespace torchps {
 namespace {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "client/residual_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "local/in_process_cluster.h"
@@ -21,7 +22,6 @@
 #include "torch/nn/modules/batchnorm.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
-#include "worker/residual_store.h"
 #include "worker/run_worker.h"
 
 namespace torchps {

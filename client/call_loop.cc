@@ -1,0 +1,150 @@
+#include "client/call_loop.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "common/check.h"
+#include "grpc/support/time.h"
+#include "proto/next_event.h"
+
+namespace torchps {
+
+void CallLoop::Wake::Set(grpc::CompletionQueue* queue) {
+  // Any later time would be rounded up to the next millisecond and go through gRPC's timers.
+  alarm_.Set(queue, gpr_inf_past(GPR_CLOCK_REALTIME), static_cast<QueueEvent*>(this));
+}
+
+CallLoop::CallLoop(Options options) : options_(options) {
+  thread_ = std::thread([this] { Run(); });
+  // Rounds ask the latch themselves whenever they are advanced.
+  on_stop_.emplace(options_.stop, [this] { Post([] {}); });
+}
+
+CallLoop::~CallLoop() {
+  on_stop_.reset();
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  Post([] {});
+  thread_.join();
+  TPS_CHECK(rounds_.empty(), "a round outlived its loop");
+  queue_.Shutdown();
+  void* tag;
+  bool ok;
+  while (queue_.Next(&tag, &ok)) {
+  }
+}
+
+void CallLoop::Begin(std::shared_ptr<CallRound> round, Urgency urgency) {
+  Post(
+      [this, round = std::move(round)] {
+        round->Begin(&queue_);
+        rounds_.push_back(round);
+      },
+      urgency);
+}
+
+void CallLoop::Post(std::function<void()> work, Urgency urgency) {
+  MutexLock lock(&mutex_);
+  posted_.push_back(std::move(work));
+  if (!is_driven_) {
+    if (urgency == Urgency::kNow) drive_.Signal();
+  } else if (!is_waking_) {
+    is_waking_ = true;
+    wake_.Set(&queue_);
+  }
+}
+
+absl::Status CallLoop::Await(const CallRound& round) {
+  {
+    MutexLock lock(&mutex_);
+    is_waited_for_ = true;
+    // The loop's thread lets go after its next event.
+    while (is_driven_ && !round.finished()) is_free_.Wait(&mutex_);
+    is_waited_for_ = false;
+    if (is_driven_) return round.outcome();
+    is_driven_ = true;
+    ++drives_;
+  }
+  DriveUntil([&round] { return round.finished(); });
+  MutexLock lock(&mutex_);
+  is_driven_ = false;
+  if (!rounds_.empty() || !posted_.empty()) drive_.Signal();
+  return round.outcome();
+}
+
+void CallLoop::Run() {
+  uint64_t drives_seen = 0;
+  while (true) {
+    {
+      MutexLock lock(&mutex_);
+      while (MustPark(&drives_seen)) drive_.WaitFor(&mutex_, options_.linger);
+      if (stopping_) return;
+      is_driven_ = true;
+    }
+    DriveUntil([this] {
+      MutexLock lock(&mutex_);
+      return stopping_ || is_waited_for_;
+    });
+    MutexLock lock(&mutex_);
+    is_driven_ = false;
+    is_free_.Signal();
+  }
+}
+
+bool CallLoop::MustPark(uint64_t* drives_seen) {
+  if (stopping_) return false;
+  if (is_driven_ || is_waited_for_) return true;
+  if (!rounds_.empty() || !posted_.empty()) return false;
+  // Who has just driven may well do so again; but sooner or later somebody has to look after the
+  // connections.
+  return std::exchange(*drives_seen, drives_) != drives_;
+}
+
+void CallLoop::DriveUntil(absl::FunctionRef<bool()> is_enough) {
+  while (true) {
+    RunPosted();
+    const absl::Duration wake_at = AdvanceRounds();
+    if (is_enough()) return;
+    AwaitEvent(wake_at);
+  }
+}
+
+void CallLoop::RunPosted() {
+  std::vector<std::function<void()>> posted;
+  {
+    MutexLock lock(&mutex_);
+    posted.swap(posted_);
+  }
+  for (const std::function<void()>& work : posted) work();
+}
+
+void CallLoop::Woken() {
+  MutexLock lock(&mutex_);
+  is_waking_ = false;
+}
+
+void CallLoop::AwaitEvent(absl::Duration wake_at) {
+  void* tag = nullptr;
+  bool ok = false;
+  const absl::Time deadline = absl::Now() + (wake_at - options_.clock->Now());
+  const auto next = NextEvent(&queue_, options_.ask_for, deadline, &tag, &ok);
+  TPS_CHECK(next != grpc::CompletionQueue::SHUTDOWN, "the queue outlives who drives");
+  if (next == grpc::CompletionQueue::GOT_EVENT) static_cast<QueueEvent*>(tag)->Happened(ok);
+}
+
+absl::Duration CallLoop::AdvanceRounds() {
+  absl::Duration next = absl::InfiniteDuration();
+  for (const std::shared_ptr<CallRound>& round : rounds_) {
+    next = std::min(next, round->Advance());
+  }
+  const auto has_finished = [](const std::shared_ptr<CallRound>& round) {
+    return round->finished();
+  };
+  rounds_.erase(std::remove_if(rounds_.begin(), rounds_.end(), has_finished), rounds_.end());
+  return next;
+}
+
+}  // namespace torchps

@@ -1,0 +1,144 @@
+#include "client/call_round.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "grpcpp/channel.h"
+
+namespace torchps {
+namespace {
+
+// Greetings of one life of a server within one round, after which its ABORTED counts as final.
+constexpr int kMaxGreetings = 3;
+
+}  // namespace
+
+CallRound::CallRound(const Clock* clock, StopLatch* stop, Rules rules,
+                     const std::vector<RemoteServer*>& servers)
+    : clock_(clock), stop_(stop), rules_(rules), parts_(servers.size()) {
+  for (size_t i = 0; i < servers.size(); ++i) parts_[i].server = servers[i];
+}
+
+void CallRound::Begin(grpc::CompletionQueue* queue) {
+  queue_ = queue;
+  give_up_at_ = clock_->Now() + rules_.patience;
+  for (Part& part : parts_) part.next_try = rules_.not_before;
+}
+
+void CallRound::Hurry() {
+  for (Part& part : parts_) {
+    if (part.next_try == rules_.not_before) part.next_try = absl::ZeroDuration();
+  }
+}
+
+absl::Duration CallRound::Advance() {
+  if (finished_) return absl::InfiniteDuration();
+  const absl::Duration now = clock_->Now();
+  if (cancel_at_ == absl::InfiniteDuration() && stop_->stopped()) {
+    cancel_at_ = now + rules_.grace_after_stop;
+  }
+  if (now >= cancel_at_) Fail(absl::CancelledError(stop_->reason()));
+  absl::Duration next = absl::InfiniteDuration();
+  if (failure_.ok()) next = std::min(BeginDue(now), cancel_at_);
+  finished_ = failure_.ok() ? AllDone() : !InFlight();
+  return next;
+}
+
+absl::Duration CallRound::BeginDue(absl::Duration now) {
+  absl::Duration next = absl::InfiniteDuration();
+  for (Part& part : parts_) {
+    if (part.done || part.call != nullptr) continue;
+    if (part.next_try <= now) {
+      BeginCall(part);
+    } else {
+      next = std::min(next, part.next_try);
+    }
+  }
+  return next;
+}
+
+void CallRound::BeginCall(Part& part) {
+  part.call = part.greeting ? part.server->MakeHello() : MakeCall(*part.server);
+  if (part.call == nullptr) return;
+  part.call->Start(queue_, [this, &part] { OnCallDone(part); });
+}
+
+void CallRound::OnCallDone(Part& part) {
+  const std::unique_ptr<ClientCall> call = std::move(part.call);
+  if (absl::Status status = Conclude(part, call->status()); !status.ok()) Fail(status);
+}
+
+absl::Status CallRound::Conclude(Part& part, const absl::Status& status) {
+  part.next_try = absl::ZeroDuration();
+  if (status.ok()) {
+    part.server->patience().Answered();
+    part.done = !part.greeting && Suffices(*part.server);
+    part.greeting = false;
+    return absl::OkStatus();
+  }
+  if (absl::IsUnimplemented(status)) return NoTorchpsServer(part.server->endpoint());
+  if (absl::IsAborted(status) && rules_.forgotten == Rules::Forgotten::kDone) {
+    part.done = true;
+    return absl::OkStatus();
+  }
+  if (part.server->life() != part.greeted_life) {
+    part.greeted_life = part.server->life();
+    part.greetings = 0;
+  }
+  const bool may_greet =
+      rules_.forgotten == Rules::Forgotten::kGreetAgain ||
+      (rules_.forgotten == Rules::Forgotten::kGreetIfKnown && part.server->life() != 0);
+  if (absl::IsAborted(status) && may_greet && !part.greeting && part.greetings < kMaxGreetings) {
+    ++part.greetings;
+    part.greeting = true;
+    return absl::OkStatus();
+  }
+  if (!ServerPatience::MayRetry(status)) return part.server->WithName(status);
+  return Retry(part, status);
+}
+
+absl::Status CallRound::Retry(Part& part, const absl::Status& failure) {
+  const bool is_connected = part.server->endpoint().channel->GetState(
+                                /*try_to_connect=*/false) == GRPC_CHANNEL_READY;
+  if (absl::IsDeadlineExceeded(failure) && rules_.may_park && !part.greeting && is_connected) {
+    part.server->patience().Answered();
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<absl::Duration> delay = part.server->patience().Failed(failure);
+  if (!delay.ok()) return delay.status();
+  part.next_try = clock_->Now() + *delay;
+  return part.next_try < give_up_at_ ? absl::OkStatus() : part.server->WithName(failure);
+}
+
+void CallRound::Fail(const absl::Status& status) {
+  if (finished_ || !failure_.ok()) return;
+  failure_ = status;
+  for (Part& part : parts_) {
+    if (part.call != nullptr) part.call->Cancel();
+  }
+}
+
+void CallRound::SayNothing() {
+  for (Part& part : parts_) {
+    TPS_CHECK(part.call == nullptr, "a round with a call has something to say");
+    part.done = true;
+  }
+}
+
+void CallRound::MoreToSend() {
+  for (Part& part : parts_) {
+    if (part.call != nullptr) part.call->MoreToSend();
+  }
+}
+
+bool CallRound::InFlight() const {
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [](const Part& part) { return part.call != nullptr; });
+}
+
+bool CallRound::AllDone() const {
+  return std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.done; });
+}
+
+}  // namespace torchps

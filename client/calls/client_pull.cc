@@ -1,0 +1,67 @@
+#include "client/calls/client_pull.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
+
+namespace torchps {
+
+ClientPull::ClientPull(grpc::GenericStub* stub, const PullRequest& request, size_t expected_frames,
+                       absl::Duration timeout, OnFrame on_frame)
+    : ClientCall(timeout),
+      stub_(stub),
+      request_(request),
+      expected_frames_(expected_frames),
+      on_frame_(std::move(on_frame)) {}
+
+void ClientPull::Begin(grpc::CompletionQueue* queue) {
+  // The call's metadata leaves together with the request; so starting makes no event.
+  context_.set_initial_metadata_corked(true);
+  stream_ = stub_->PrepareCall(&context_, "/torchps.ParameterService/Pull", queue);
+  stream_->StartCall(/*tag=*/nullptr);
+  grpc::ByteBuffer bytes;
+  bool own_buffer;
+  const grpc::Status written =
+      grpc::SerializationTraits<PullRequest>::Serialize(request_, &bytes, &own_buffer);
+  TPS_CHECK(written.ok(), "a PullRequest can be written");
+  stream_->WriteLast(bytes, grpc::WriteOptions(), write_.Begin());
+  stream_->Read(&frame_, read_.Begin());
+}
+
+void ClientPull::OnEnd(Operation& operation, bool ok) {
+  if (&operation == &read_) {
+    if (ok) {
+      TakeFrame();
+      stream_->Read(&frame_, read_.Begin());
+    } else {
+      stream_->Finish(&grpc_status_, finish_.Begin());
+    }
+  } else if (&operation == &finish_) {
+    finished_ = true;
+  }
+  if (finished_ && !write_.in_flight()) Conclude(Outcome());
+}
+
+void ClientPull::TakeFrame() {
+  if (!frame_status_.ok()) return;  // cancelled; what still comes in is dropped
+  PullHeader header;
+  FramePayload payload;
+  frame_status_ = ParsePullFrame(frame_, &header, &payload);
+  if (frame_status_.ok()) frame_status_ = on_frame_(header, payload);
+  ++frames_;
+  if (!frame_status_.ok()) Cancel();
+}
+
+absl::Status ClientPull::Outcome() const {
+  if (!frame_status_.ok()) return frame_status_;
+  const absl::Status status = FromGrpcStatus(grpc_status_);
+  if (status.ok() && frames_ != expected_frames_) {
+    return absl::InternalError(
+        absl::StrCat("a pull was answered with ", frames_, " blocks; expected ", expected_frames_));
+  }
+  return status;
+}
+
+}  // namespace torchps

@@ -1,0 +1,61 @@
+#include "client/calls/server_channel.h"
+
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/support/channel_arguments.h"
+#include "proto/frame_codec.h"
+#include "security/credentials.h"
+
+namespace torchps {
+namespace {
+
+constexpr int kKeepaliveMs = 10'000;
+constexpr int kKeepaliveTimeoutMs = 5'000;
+constexpr int kInitialBackoffMs = 100;
+constexpr int kMinBackoffMs = 1'000;
+constexpr int kMaxBackoffMs = 2'000;
+// How far a stream of values may run ahead of the worker's reading: a few blocks.
+constexpr int kHttp2WindowBytes = 16 << 20;
+
+}  // namespace
+
+std::string ServerEndpoint::name() const {
+  return address.empty() ? absl::StrCat("server ", index, " in this process")
+                         : absl::StrCat("server ", index, " at ", address);
+}
+
+int ServerEndpoint::port() const {
+  int port = 0;
+  const bool has_port = absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port);
+  return has_port ? port : 0;
+}
+
+ServerEndpoint ConnectToServer(int index, const std::string& address,
+                               std::shared_ptr<CertificateFiles> certificates) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, kMaxFrameBytes);
+  arguments.SetInt(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, kMaxFrameBytes);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kInitialBackoffMs);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kMinBackoffMs);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxBackoffMs);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kHttp2WindowBytes);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, (1 << 24) - 1);
+  // gRPC's own retries know nothing of a push's name, and stop silently at 256 KiB.
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  // A proxy from the environment has no business between a worker and its servers.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // Two workers in one process (tests) each have their own connection.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  std::shared_ptr<grpc::Channel> channel =
+      grpc::CreateCustomChannel(address, ChannelCredentialsFor(certificates), arguments);
+  return {index, address, std::move(channel), std::move(certificates)};
+}
+
+}  // namespace torchps

@@ -1,0 +1,96 @@
+#include "client/calls/server_patience.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "security/connection_probe.h"
+
+namespace torchps {
+namespace {
+
+constexpr absl::Duration kFirstLine = absl::Seconds(2);
+constexpr absl::Duration kLineInterval = absl::Seconds(10);
+// Something that has never answered us but answers others in another protocol gets so long; a
+// server of ours speaks HTTP/2 from the moment it listens.
+constexpr absl::Duration kForeignAfter = absl::Seconds(3);
+// Something that accepts connections and says nothing may also be a server on a very busy machine.
+constexpr absl::Duration kSilentAfter = absl::Seconds(10);
+constexpr absl::Duration kProbeTimeout = absl::Milliseconds(500);
+
+}  // namespace
+
+absl::Status NoTorchpsServer(const ServerEndpoint& server) {
+  return absl::FailedPreconditionError(
+      absl::StrCat(server.address, " answers, but is no torchps server"));
+}
+
+ServerPatience::ServerPatience(const ServerEndpoint& server, Options options)
+    : server_(server),
+      options_(std::move(options)),
+      backoff_(Backoff::Options(), options_.seed + static_cast<uint64_t>(server.index)) {}
+
+bool ServerPatience::MayRetry(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+    // What a call gets whose connection or server went away under it, depending on the moment. No
+    // server of ours answers so.
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void ServerPatience::Answered() {
+  has_answered_ = true;
+  silent_since_.reset();
+  backoff_.Reset();
+}
+
+absl::StatusOr<absl::Duration> ServerPatience::Failed(const absl::Status& failure) {
+  const absl::Duration now = options_.clock->Now();
+  if (!silent_since_.has_value()) {
+    silent_since_ = now;
+    next_line_ = now + kFirstLine;
+  }
+  const absl::Duration silence = now - *silent_since_;
+  const bool give_up = silence >= options_.patience;
+  const bool line_due = now >= next_line_;
+  const bool may_be_foreign = !has_answered_ && silence >= kForeignAfter;
+  // What certificates prevent is known at once, and waiting would not change it.
+  const bool first_look = !has_answered_ && !has_looked_;
+  has_looked_ = true;
+  if (give_up || line_due || may_be_foreign || first_look) {
+    std::string reason(failure.message());
+    if (!server_.address.empty()) {
+      const ProbeResult probe =
+          ProbeServer(server_.address, server_.certificates.get(), kProbeTimeout);
+      if (!has_answered_ && probe.kind == ProbeResult::kRefused) {
+        return absl::UnauthenticatedError(absl::StrCat(server_.name(), " ", probe.reason));
+      }
+      if (!has_answered_ && ((probe.kind == ProbeResult::kForeign && silence >= kForeignAfter) ||
+                             (probe.kind == ProbeResult::kSilent && silence >= kSilentAfter))) {
+        return NoTorchpsServer(server_);
+      }
+      if (probe.kind != ProbeResult::kHttp2) reason = probe.reason;
+    }
+    if (give_up) {
+      return absl::UnavailableError(absl::StrCat(server_.name(), " has not answered for ",
+                                                 absl::FormatDuration(options_.patience), ": ",
+                                                 reason));
+    }
+    if (line_due) {
+      options_.say(absl::StrCat("waiting for ", server_.name(), ": ", reason));
+      next_line_ = now + kLineInterval;
+    }
+  }
+  // The next try comes no later than the moment at which more can be said.
+  const absl::Duration decision =
+      !has_answered_ && silence < kForeignAfter ? kForeignAfter : options_.patience;
+  return std::min(backoff_.Next(), decision - silence);
+}
+
+}  // namespace torchps

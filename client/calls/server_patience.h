@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/calls/server_channel.h"
+#include "common/backoff.h"
+#include "common/clock.h"
+
+namespace torchps {
+
+// What to do about a server that does not answer: when to try again, what to tell the user
+// meanwhile, when to give up. One per server and thread; not thread-safe.
+class ServerPatience {
+ public:
+  struct Options {
+    // How long a server may be silent. Zero: not at all.
+    absl::Duration patience = absl::Seconds(60);
+    // Gets one line after 2 s of silence and then every 10 s.
+    std::function<void(const std::string& line)> say = [](const std::string&) {};
+    // Borrowed.
+    const Clock* clock = nullptr;
+    // Of the backoff's draws.
+    uint64_t seed = 0;
+  };
+
+  ServerPatience(const ServerEndpoint& server, Options options);
+
+  // Whether a call that ended so may be tried again with the same name: the server was away, or
+  // the outcome is unknown.
+  static bool MayRetry(const absl::Status& status);
+
+  // The server has said something, whatever it was.
+  void Answered();
+
+  // After a call that may be retried: how long to wait before that. UNAVAILABLE: the patience is
+  // used up. FAILED_PRECONDITION: something answers there, but it is no server of ours.
+  // UNAUTHENTICATED: one side's certificate, or the want of one, keeps it from ever answering. May
+  // block for about a second, to look at the address.
+  absl::StatusOr<absl::Duration> Failed(const absl::Status& failure);
+
+ private:
+  const ServerEndpoint server_;
+  const Options options_;
+  Backoff backoff_;
+  bool has_answered_ = false;
+  bool has_looked_ = false;
+  std::optional<absl::Duration> silent_since_;
+  absl::Duration next_line_;
+};
+
+// The error for an address that speaks gRPC but knows none of our calls, or does not speak it.
+absl::Status NoTorchpsServer(const ServerEndpoint& server);
+
+}  // namespace torchps

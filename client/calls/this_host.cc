@@ -1,0 +1,41 @@
+#include "client/calls/this_host.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <memory>
+
+namespace torchps {
+namespace {
+
+// Only addresses of this machine can be bound to.
+bool CanBindTo(const addrinfo& candidate) {
+  const int fd = socket(candidate.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  const bool bound = bind(fd, candidate.ai_addr, candidate.ai_addrlen) == 0;
+  close(fd);
+  return bound;
+}
+
+}  // namespace
+
+bool IsThisHost(const std::string& address) {
+  if (address.empty()) return true;
+  std::string host = address.substr(0, address.rfind(':'));
+  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  addrinfo wanted = {};
+  wanted.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  // Without a service every address comes with port 0, which binds to any free port.
+  if (host.empty() || getaddrinfo(host.c_str(), nullptr, &wanted, &found) != 0) return false;
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
+  for (const addrinfo* candidate = found; candidate != nullptr; candidate = candidate->ai_next) {
+    if (CanBindTo(*candidate)) return true;
+  }
+  return false;
+}
+
+}  // namespace torchps

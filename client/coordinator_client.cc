@@ -1,0 +1,158 @@
+#include "client/coordinator_client.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "grpcpp/client_context.h"
+#include "proto/status_codec.h"
+
+namespace torchps {
+namespace {
+
+constexpr absl::Duration kPromptTimeout = absl::Seconds(5);
+constexpr absl::Duration kParkTimeout = absl::Seconds(30);
+// A lease that runs out is noticed within 0.1 s.
+constexpr absl::Duration kSlotRetry = absl::Milliseconds(100);
+constexpr absl::Duration kLeavePatience = absl::Seconds(3);
+
+ServerPatience::Options PatienceOptions(const CoordinatorClient::Options& options) {
+  ServerPatience::Options patience;
+  patience.patience = options.patience;
+  patience.say = options.say;
+  patience.clock = options.clock;
+  return patience;
+}
+
+}  // namespace
+
+CoordinatorClient::CoordinatorClient(Options options)
+    : options_(std::move(options)),
+      stub_(Coordinator::NewStub(options_.server.channel)),
+      patience_(options_.server, PatienceOptions(options_)) {}
+
+template <typename Request, typename Reply>
+absl::StatusOr<Reply> CoordinatorClient::Call(Method<Request, Reply> method, const Request& request,
+                                              Rules rules) {
+  const absl::Duration give_up = options_.clock->Now() + rules.patience;
+  while (true) {
+    if (rules.stoppable && options_.stop->stopped()) {
+      return absl::CancelledError(options_.stop->reason());
+    }
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + rules.timeout));
+    Reply reply;
+    absl::Status status;
+    {
+      std::optional<StopLatch::Registration> on_stop;
+      if (rules.stoppable) on_stop.emplace(options_.stop, [&context] { context.TryCancel(); });
+      status = FromGrpcStatus((stub_.get()->*method)(&context, request, &reply));
+    }
+    if (status.ok()) {
+      patience_.Answered();
+      return reply;
+    }
+    if (rules.stoppable && options_.stop->stopped()) continue;
+    if (absl::IsUnimplemented(status)) return NoTorchpsServer(options_.server);
+    if (!ServerPatience::MayRetry(status)) {
+      return absl::Status(status.code(),
+                          absl::StrCat(options_.server.name(), ": ", status.message()));
+    }
+    if (absl::IsDeadlineExceeded(status) && rules.may_park &&
+        options_.server.channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {
+      patience_.Answered();
+      continue;
+    }
+    const absl::StatusOr<absl::Duration> delay = patience_.Failed(status);
+    if (!delay.ok()) return delay.status();
+    if (options_.clock->Now() + *delay >= give_up) return status;
+    // After a stop, calls that go on all the same are few and short: their backoff need not wait.
+    options_.stop->WaitFor(*delay);
+  }
+}
+
+absl::StatusOr<JoinReply> CoordinatorClient::Join(const JoinRequest& request) {
+  Rules rules;
+  rules.timeout = kPromptTimeout;
+  const absl::Duration give_up = options_.clock->Now() + options_.patience;
+  bool told = false;
+  absl::StatusOr<JoinReply> reply = Call(&Coordinator::Stub::Join, request, rules);
+  while (absl::IsResourceExhausted(reply.status())) {
+    const std::string holder(reply.status().message());
+    if (options_.clock->Now() >= give_up) return absl::FailedPreconditionError(holder);
+    if (!std::exchange(told, true)) options_.say(absl::StrCat("waiting for a slot: ", holder));
+    options_.stop->WaitFor(kSlotRetry);
+    reply = Call(&Coordinator::Stub::Join, request, rules);
+  }
+  if (reply.ok()) {
+    slot_ = reply->slot();
+    incarnation_ = reply->incarnation();
+  }
+  return reply;
+}
+
+absl::StatusOr<AwaitStartReply::Action> CoordinatorClient::AwaitStart(bool initialized) {
+  AwaitStartRequest request;
+  request.set_slot(slot_);
+  request.set_incarnation(incarnation_);
+  request.set_initialized(initialized);
+  Rules rules;
+  rules.timeout = kParkTimeout;
+  rules.may_park = true;
+  const absl::StatusOr<AwaitStartReply> reply =
+      Call(&Coordinator::Stub::AwaitStart, request, rules);
+  if (!reply.ok()) return reply.status();
+  return reply->action();
+}
+
+absl::StatusOr<NextWorkReply> CoordinatorClient::NextWork(uint64_t finished_lease,
+                                                          const StepFigures& figures, bool idle) {
+  NextWorkRequest request;
+  request.set_slot(slot_);
+  request.set_incarnation(incarnation_);
+  request.set_finished_lease(finished_lease);
+  *request.mutable_figures() = figures;
+  request.set_call(++calls_);
+  request.set_idle(idle);
+  Rules rules;
+  rules.timeout = idle ? kParkTimeout : kPromptTimeout;
+  rules.may_park = idle;
+  return Call(&Coordinator::Stub::NextWork, request, rules);
+}
+
+absl::Status CoordinatorClient::ReportEvaluation(const EvaluationResult& result) {
+  ReportEvaluationRequest request;
+  request.set_slot(slot_);
+  request.set_incarnation(incarnation_);
+  *request.mutable_result() = result;
+  Rules rules;
+  rules.timeout = kPromptTimeout;
+  return Call(&Coordinator::Stub::ReportEvaluation, request, rules).status();
+}
+
+absl::Status CoordinatorClient::LeaveJob(const std::string& reason) {
+  LeaveJobRequest request;
+  request.set_slot(slot_);
+  request.set_incarnation(incarnation_);
+  request.set_reason(reason);
+  Rules rules;
+  rules.timeout = kLeavePatience;
+  rules.stoppable = false;
+  rules.patience = kLeavePatience;
+  return Call(&Coordinator::Stub::LeaveJob, request, rules).status();
+}
+
+absl::Status CoordinatorClient::RenewSlot(absl::Duration timeout) {
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  RenewSlotRequest request;
+  request.set_slot(slot_);
+  request.set_incarnation(incarnation_);
+  RenewSlotReply reply;
+  const absl::Status status = FromGrpcStatus(stub_->RenewSlot(&context, request, &reply));
+  if (status.ok()) checkpoint_.store(reply.checkpoint(), std::memory_order_relaxed);
+  return status;
+}
+
+}  // namespace torchps

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/calls/server_channel.h"
+#include "client/calls/server_patience.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "common/stop_latch.h"
+#include "proto/coordinator.grpc.pb.h"
+
+namespace torchps {
+
+// A worker's calls to the coordinator (a role of server 0), each repeated until it is answered or
+// the patience is used up; a call that the coordinator parks is made again every 30 s.
+//
+// Errors of every call:
+//   UNAVAILABLE          the coordinator has not answered for `patience`
+//   ABORTED              this incarnation is over: the slot was given up for dead, or taken over
+//   FAILED_PRECONDITION  another job, layout or protocol; no torchps server
+//   INVALID_ARGUMENT     the job or an argument is refused
+//   CANCELLED            Options::stop was stopped (not from LeaveJob)
+//
+// Thread-compatible: one thread, the trainer's, makes all calls. RenewSlot() alone may be called
+// from any other thread at the same time, once Join() has succeeded.
+class CoordinatorClient {
+ public:
+  struct Options {
+    ServerEndpoint server;
+    absl::Duration patience = absl::Seconds(60);
+    // Lines for the user: what is being waited for.
+    std::function<void(const std::string& line)> say = [](const std::string&) {};
+    // Borrowed.
+    const Clock* clock = nullptr;
+    StopLatch* stop = nullptr;
+  };
+
+  explicit CoordinatorClient(Options options);
+
+  // Takes a slot, which all later calls are made for. While another process holds the wanted one it
+  // is waited for, since that process may have died and its lease be about to run out.
+  // FAILED_PRECONDITION names the first difference to the running job, or who has held the slot for
+  // all of `patience`.
+  absl::StatusOr<JoinReply> Join(const JoinRequest& request);
+
+  // Blocks until there is something to do.
+  absl::StatusOr<AwaitStartReply::Action> AwaitStart(bool initialized);
+
+  // Hands in a finished lease (0: none) with the figures since the last call, asks for what is
+  // next. Blocks with `idle`.
+  absl::StatusOr<NextWorkReply> NextWork(uint64_t finished_lease, const StepFigures& figures,
+                                         bool idle);
+
+  absl::Status ReportEvaluation(const EvaluationResult& result);
+
+  // Leaves for good; `reason` is empty where the work is done. Tries for a few seconds, also after
+  // a stop.
+  absl::Status LeaveJob(const std::string& reason);
+
+  // One try, at most `timeout`. Thread-safe.
+  absl::Status RenewSlot(absl::Duration timeout);
+
+  // The job's newest complete checkpoint, as the last renewal told it; 0: none. Thread-safe.
+  uint64_t checkpoint() const { return checkpoint_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Rules {
+    absl::Duration timeout;
+    bool may_park = false;
+    bool stoppable = true;
+    absl::Duration patience = absl::InfiniteDuration();
+  };
+  template <typename Request, typename Reply>
+  using Method = grpc::Status (Coordinator::Stub::*)(grpc::ClientContext*, const Request&, Reply*);
+
+  template <typename Request, typename Reply>
+  absl::StatusOr<Reply> Call(Method<Request, Reply> method, const Request& request, Rules rules);
+
+  const Options options_;
+  const std::unique_ptr<Coordinator::Stub> stub_;
+  ServerPatience patience_;
+  SlotId slot_ = 0;
+  Incarnation incarnation_ = 0;
+  uint64_t calls_ = 0;  // of NextWork
+  std::atomic<uint64_t> checkpoint_{0};
+};
+
+}  // namespace torchps

@@ -1,0 +1,45 @@
+#include "client/heartbeat.h"
+
+#include <utility>
+
+namespace torchps {
+
+Heartbeat::Heartbeat(absl::Duration interval, Renew renew, OnLost on_lost)
+    : interval_(interval), renew_(std::move(renew)), on_lost_(std::move(on_lost)) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+Heartbeat::~Heartbeat() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    stopping_changed_.SignalAll();
+  }
+  thread_.join();
+}
+
+absl::Status Heartbeat::status() const {
+  MutexLock lock(&mutex_);
+  return status_;
+}
+
+void Heartbeat::Run() {
+  while (true) {
+    {
+      MutexLock lock(&mutex_);
+      // A spurious wake renews early, which does no harm.
+      if (!stopping_) stopping_changed_.WaitFor(&mutex_, interval_);
+      if (stopping_) return;
+    }
+    const absl::Status status = renew_(interval_);
+    if (!absl::IsAborted(status)) continue;
+    {
+      MutexLock lock(&mutex_);
+      status_ = status;
+    }
+    on_lost_(status);
+    return;
+  }
+}
+
+}  // namespace torchps

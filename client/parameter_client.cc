@@ -1,0 +1,253 @@
+#include "client/parameter_client.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "proto/layout_codec.h"
+#include "proto/next_event.h"
+#include "shm/shared_offer.h"
+
+namespace torchps {
+namespace {
+
+constexpr absl::Duration kLeavePatience = absl::Seconds(3);
+
+// Of a small model most of a call's time goes by in waking threads. Of a large one it would take a
+// core from who computes or applies (docs/threads.md).
+constexpr int64_t kSmallModelBytes = 4 << 20;
+
+absl::Duration TimeToAsk(const ModelLayout& layout) {
+  const auto bytes = layout.size() * static_cast<int64_t>(sizeof(float));
+  return bytes <= kSmallModelBytes ? kRoundTrip : absl::ZeroDuration();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ParameterClient>> ParameterClient::Create(Options options) {
+  if (options.servers.empty()) return absl::InvalidArgumentError("no server is given");
+  if (static_cast<int>(options.servers.size()) != options.block_map.servers()) {
+    return absl::InvalidArgumentError(absl::StrCat("the block map is for ",
+                                                   options.block_map.servers(), " servers, but ",
+                                                   options.servers.size(), " are given"));
+  }
+  return std::unique_ptr<ParameterClient>(new ParameterClient(std::move(options)));
+}
+
+std::unique_ptr<CallLoop> ParameterClient::MakeLoop(const ModelLayout& layout, const Clock* clock,
+                                                    StopLatch* stop) {
+  CallLoop::Options options;
+  options.clock = clock;
+  options.stop = stop;
+  options.ask_for = TimeToAsk(layout);
+  return std::make_unique<CallLoop>(options);
+}
+
+ParameterClient::ParameterClient(Options options)
+    : options_(std::move(options)),
+      books_(options_.block_map.blocks().size(), options_.on_rolled_back),
+      versions_(options_.block_map.blocks().size()),
+      own_loop_(options_.loop == nullptr ? MakeLoop(options_.layout, options_.clock, options_.stop)
+                                         : nullptr),
+      loop_(options_.loop == nullptr ? own_loop_.get() : options_.loop) {
+  HelloRequest hello;
+  hello.set_protocol_version(kProtocolVersion);
+  *hello.mutable_job() = options_.job;
+  *hello.mutable_layout() = EncodeLayout(options_.layout);
+  hello.set_slot(options_.slot);
+  hello.set_incarnation(options_.incarnation);
+  hello.set_server_count(static_cast<int>(options_.servers.size()));
+  hello.set_job_id(options_.job_id);
+  if (options_.push_segment != nullptr && options_.job.wire().shared_memory()) {
+    *hello.mutable_shared_memory() = EncodeOffer(options_.push_segment->offer());
+  }
+  ServerPatience::Options patience;
+  patience.patience = options_.patience;
+  patience.say = options_.say;
+  patience.clock = options_.clock;
+  patience.seed = options_.incarnation;
+  for (const ServerEndpoint& endpoint : options_.servers) {
+    servers_.push_back(
+        std::make_unique<RemoteServer>(endpoint, hello, &options_.block_map, &books_, patience));
+  }
+  const EncodingSpec& encoding = options_.job.wire().push();
+  if (encoding.kind() != EncodingSpec::FLOAT32) {
+    error_feedback_ = std::make_unique<ErrorFeedback>(options_.block_map, encoding);
+  }
+}
+
+absl::StatusOr<Step> ParameterClient::Hello() {
+  CallRound::Rules rules;
+  rules.forgotten = CallRound::Rules::Forgotten::kFail;
+  const absl::Status status = CallAll(
+      AllServers(), [](RemoteServer& server) { return server.MakeHello(); }, rules);
+  if (!status.ok()) return status;
+  Step start = 0;
+  for (const auto& server : servers_) start = std::max(start, server->start_clock());
+  // Later ones are this process's own returns: what it owes it has in hand.
+  if (!std::exchange(has_greeted_, true)) LoadResidual(start);
+  return start;
+}
+
+void ParameterClient::LoadResidual(Step start) {
+  if (error_feedback_ == nullptr || options_.residuals == nullptr) return;
+  auto loaded = options_.residuals->Load(options_.layout.trained_size());
+  if (loaded.ok() && !loaded->has_value()) return;
+  const absl::Status taken = loaded.ok() ? TakeUp(start, **std::move(loaded)) : loaded.status();
+  if (taken.ok()) return;
+  options_.say(
+      absl::StrCat("slot ", options_.slot, " goes on as if nothing was owed: ", taken.message()));
+}
+
+absl::Status ParameterClient::TakeUp(Step start, ResidualStore::Saved saved) {
+  int kept = 0;
+  for (const auto& server : servers_) {
+    const std::vector<BlockId>& owned = options_.block_map.owned_by(server->index());
+    for (size_t i = 0; i < owned.size(); ++i) {
+      const BlockRange& block = options_.block_map.blocks()[owned[i]];
+      if (block.averaged) continue;
+      // What later steps have carried of it is in the block, and must not be sent again.
+      if (saved.step >= server->slot_steps()[i]) {
+        ++kept;
+      } else {
+        std::fill_n(saved.residual.begin() + block.offset, block.length, 0.0f);
+      }
+    }
+  }
+  if (kept == 0) {
+    options_.say(absl::StrCat("slot ", options_.slot,
+                              " goes on with nothing owed: what was kept is ", "of step ",
+                              saved.step, ", and the servers have later ones"));
+    return absl::OkStatus();
+  }
+  // From here on it is what is owed after `start`: names of later steps may be used again.
+  if (absl::Status status = options_.residuals->Save(start, saved.residual); !status.ok()) {
+    return status;
+  }
+  if (absl::Status status = error_feedback_->Restore(saved.residual); !status.ok()) return status;
+  options_.say(absl::StrCat("slot ", options_.slot, " goes on with what ", kept,
+                            kept == 1 ? " block" : " blocks", " owed after step ", saved.step));
+  return absl::OkStatus();
+}
+
+absl::Status ParameterClient::SaveResidual(Step step) {
+  if (error_feedback_ == nullptr || options_.residuals == nullptr) return absl::OkStatus();
+  return options_.residuals->Save(step, error_feedback_->Save());
+}
+
+absl::Status ParameterClient::Initialize(absl::Span<const float> values) {
+  TPS_CHECK(static_cast<int64_t>(values.size()) == options_.layout.size(),
+            "initial values of another length than the layout's");
+  const int64_t trained_size = options_.layout.trained_size();
+  return Push(/*step=*/0, /*weight=*/0, values.first(trained_size), values.subspan(trained_size))
+      .status();
+}
+
+absl::StatusOr<PushResult> ParameterClient::Push(Step step, int64_t weight,
+                                                 absl::Span<const float> gradients,
+                                                 absl::Span<const float> averaged) {
+  const std::unique_ptr<PendingPush> push =
+      BeginPush(step, weight, gradients, averaged, /*check_finite=*/false);
+  push->AllReady(CallLoop::Urgency::kSoon);
+  return push->Finish();
+}
+
+std::unique_ptr<PendingPush> ParameterClient::BeginPush(Step step, int64_t weight,
+                                                        absl::Span<const float> gradients,
+                                                        absl::Span<const float> averaged,
+                                                        bool check_finite) {
+  TPS_CHECK(static_cast<int64_t>(gradients.size()) == options_.layout.trained_size() &&
+                static_cast<int64_t>(averaged.size()) == options_.layout.averaged_size(),
+            "a push of another length than the layout's");
+  PendingPush::Options push;
+  push.loop = loop_;
+  push.clock = options_.clock;
+  push.stop = options_.stop;
+  push.block_map = &options_.block_map;
+  push.books = &books_;
+  push.servers = Owners();
+  push.slot = options_.slot;
+  push.incarnation = options_.incarnation;
+  push.step = step;
+  push.weight = weight;
+  push.base_versions = versions_;
+  push.segment = options_.push_segment;
+  push.trained = gradients;
+  push.averaged = averaged;
+  // Initial values go as they are.
+  if (step > 0) push.error_feedback = error_feedback_.get();
+  push.check_finite = check_finite;
+  return std::make_unique<PendingPush>(std::move(push));
+}
+
+absl::StatusOr<PullResult> ParameterClient::Pull(Step clock, bool read_only,
+                                                 absl::Span<float> values, HeldValues* held) {
+  const PullKind kind = read_only ? PullKind::kReadOnly : PullKind::kBounded;
+  return BeginPull(clock, kind, values, held, absl::InfiniteDuration())->Finish();
+}
+
+std::unique_ptr<PendingPull> ParameterClient::BeginPull(Step clock, PullKind kind,
+                                                        absl::Span<float> values, HeldValues* held,
+                                                        absl::Duration not_before) {
+  TPS_CHECK(static_cast<int64_t>(values.size()) == options_.layout.size(),
+            "a pull into a vector of another length than the layout's");
+  PendingPull::Options pull;
+  pull.loop = loop_;
+  pull.clock = options_.clock;
+  pull.stop = options_.stop;
+  pull.block_map = &options_.block_map;
+  pull.servers = Owners();
+  pull.slot = options_.slot;
+  pull.incarnation = options_.incarnation;
+  pull.step = clock;
+  pull.kind = kind;
+  pull.not_before = not_before;
+  pull.values = values;
+  pull.held = held;
+  pull.exact = options_.job.wire().pull().kind() == EncodingSpec::FLOAT32;
+  pull.versions = &versions_;
+  return std::make_unique<PendingPull>(std::move(pull));
+}
+
+absl::Status ParameterClient::Leave() {
+  std::vector<RemoteServer*> greeted;
+  for (const auto& server : servers_) {
+    if (server->life() != 0) greeted.push_back(server.get());
+  }
+  CallRound::Rules rules;
+  rules.grace_after_stop = kLeavePatience;
+  rules.patience = kLeavePatience;
+  // It has let the slot go already.
+  rules.forgotten = CallRound::Rules::Forgotten::kDone;
+  return CallAll(
+      greeted, [](RemoteServer& server) { return server.MakeLeave(kLeavePatience); }, rules);
+}
+
+void ParameterClient::Renew(absl::Duration timeout) {
+  for (const auto& server : servers_) server->Renew(timeout);
+}
+
+std::vector<RemoteServer*> ParameterClient::AllServers() {
+  std::vector<RemoteServer*> all;
+  for (const auto& server : servers_) all.push_back(server.get());
+  return all;
+}
+
+std::vector<RemoteServer*> ParameterClient::Owners() {
+  std::vector<RemoteServer*> owners;
+  for (const auto& server : servers_) {
+    if (!options_.block_map.owned_by(server->index()).empty()) owners.push_back(server.get());
+  }
+  return owners;
+}
+
+absl::Status ParameterClient::CallAll(const std::vector<RemoteServer*>& servers,
+                                      PlainRound::Make make, CallRound::Rules rules) {
+  const auto round =
+      std::make_shared<PlainRound>(options_.clock, options_.stop, rules, servers, std::move(make));
+  loop_->Begin(round, CallLoop::Urgency::kSoon);
+  return loop_->Await(*round);
+}
+
+}  // namespace torchps

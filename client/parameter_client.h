@@ -1,0 +1,176 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "client/call_loop.h"
+#include "client/call_round.h"
+#include "client/calls/server_channel.h"
+#include "client/error_feedback.h"
+#include "client/held_values.h"
+#include "client/pending_pull.h"
+#include "client/pending_push.h"
+#include "client/remote_server.h"
+#include "client/residual_store.h"
+#include "client/rollback_books.h"
+#include "common/block_map.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "common/model_layout.h"
+#include "common/stop_latch.h"
+#include "proto/parameter_service.pb.h"
+#include "shm/push_segment.h"
+
+namespace torchps {
+
+// A worker's view of all parameter servers together: one flat vector that it pulls, and pushes
+// gradients for. Talks to all servers at once, one stream per server and step, one block per frame,
+// and repeats what did not get through under the same name (slot, incarnation, step), so that it is
+// applied once.
+//
+// A call blocks until all servers have answered. BeginPull and BeginPush do not: what they return
+// goes on by itself and is finished later, so that a push and the next pull run side by side, and
+// beside the trainer's computing. A server that does not answer is asked again until
+// Options::patience is used up. A server that has forgotten this slot (ABORTED) is greeted again,
+// once per try, before it is asked again. One that was restarted and has its model back goes on
+// where that is: what it has lost of this slot's pushes is counted, and not pushed again.
+//
+// Errors of every call:
+//   UNAVAILABLE          a server has not answered for `patience`
+//   ABORTED              another process has taken over this slot: stop
+//   FAILED_PRECONDITION  another job, layout or protocol; no torchps server; one that has restarted
+//                        and lost the model: stop
+//   INVALID_ARGUMENT     a server refuses what was sent, or sent a frame that does not fit: stop
+//   CANCELLED            Options::stop was stopped
+//
+// Thread-compatible: one thread, the trainer's, makes all calls; the network is the business of
+// whoever waits for one, and of the loop's own thread otherwise (CallLoop). Renew() alone may be
+// called from any one other thread at the same time. Owns no memory of the model: spans are
+// borrowed for the duration of a call, or of what BeginPull and BeginPush return, after which gRPC
+// holds no reference to them any more.
+class ParameterClient {
+ public:
+  struct Options {
+    // In the order of BlockMap's servers. At least one.
+    std::vector<ServerEndpoint> servers;
+    ModelLayout layout;
+    BlockMap block_map;
+    // Normalised, as the coordinator has confirmed it.
+    JobSpec job;
+    uint64_t job_id = 0;
+    SlotId slot = 0;
+    Incarnation incarnation = 0;
+    // Where the gradients that are pushed may lie, so that servers on this machine can read them
+    // in place; what lies elsewhere goes through the network. Null: all of it does. Borrowed.
+    PushSegment* push_segment = nullptr;
+    // Where what lossy pushes owe is kept for this slot's next holder. Null: nowhere. Borrowed.
+    ResidualStore* residuals = nullptr;
+    // How long a server may be silent.
+    absl::Duration patience = absl::Seconds(60);
+    // Lines for the user: what is being waited for.
+    std::function<void(const std::string& line)> say = [](const std::string&) {};
+    // Hears of what restarted servers have lost, block by block; may be null. Called on the
+    // client's own thread or on one that waits for a call.
+    RollbackBooks::Listener on_rolled_back;
+    // Borrowed.
+    const Clock* clock = nullptr;
+    StopLatch* stop = nullptr;
+    // What makes the calls. One thread that holds several slots gives their clients one loop
+    // (MakeLoop): pushes of several threads over one connection get into each other's way
+    // (docs/threads.md). Null: the client makes its own. Borrowed, and outlives the client.
+    CallLoop* loop = nullptr;
+  };
+
+  static absl::StatusOr<std::unique_ptr<ParameterClient>> Create(Options options);
+
+  // A loop for clients of this layout, of which one thread makes all calls. Borrows clock and
+  // latch.
+  static std::unique_ptr<CallLoop> MakeLoop(const ModelLayout& layout, const Clock* clock,
+                                            StopLatch* stop);
+
+  ParameterClient(const ParameterClient&) = delete;
+  ParameterClient& operator=(const ParameterClient&) = delete;
+
+  // Makes the slot live at every server. Returns the clock to start from: the largest of what the
+  // servers tell of their floors and of this slot's last step.
+  absl::StatusOr<Step> Hello();
+
+  // Pushes initial values, all layout.size() of them, as step 0.
+  absl::Status Initialize(absl::Span<const float> values);
+
+  // Gets all layout.size() values, as soon as the staleness bound lets `clock` read; `read_only`
+  // asks no bound and needs no Hello. Keeps the blocks' versions for the next push. After an error
+  // `values` may be partly new.
+  // `held`: what `values` still hold of earlier pulls into them, brought up to date; what has not
+  // changed since is not sent again. Null: nothing is known.
+  absl::StatusOr<PullResult> Pull(Step clock, bool read_only, absl::Span<float> values,
+                                  HeldValues* held = nullptr);
+
+  // The same in two halves. Pushes that are begun before the pull is finished are based on the
+  // versions of the one before. A pull may be ahead of the push of step `clock`; it begins at
+  // `not_before`, or when it is finished. The client outlives what it returns.
+  std::unique_ptr<PendingPull> BeginPull(Step clock, PullKind kind, absl::Span<float> values,
+                                         HeldValues* held = nullptr,
+                                         absl::Duration not_before = absl::ZeroDuration());
+
+  // Pushes `gradients` (layout.trained_size()) and the values of the averaged buffers
+  // (layout.averaged_size()), computed from `weight` samples on what the last finished pull
+  // brought, as step `step`. Rejected and late blocks are no error. REQUIRES: `step` is above all
+  // earlier ones.
+  absl::StatusOr<PushResult> Push(Step step, int64_t weight, absl::Span<const float> gradients,
+                                  absl::Span<const float> averaged);
+
+  // The same with blocks that become ready one by one and, if `check_finite`, are not sent if they
+  // are not finite. The client outlives what it returns.
+  std::unique_ptr<PendingPush> BeginPush(Step step, int64_t weight,
+                                         absl::Span<const float> gradients,
+                                         absl::Span<const float> averaged, bool check_finite);
+
+  // Keeps what lossy pushes owe after `step`, the last one that was pushed, in Options::residuals;
+  // does nothing without, or where gradients travel as they are. Errors as ResidualStore::Save.
+  // REQUIRES: no push is under way.
+  absl::Status SaveResidual(Step step);
+
+  // The slot stops counting at every server. Tries for a few seconds, also after a stop.
+  absl::Status Leave();
+
+  // What restarted servers have lost of what they had acknowledged, since the last call.
+  RollbackBooks::Lost TakeRolledBack() { return books_.TakeLost(); }
+
+  // Renews the slot's lease at every server that has been greeted. Thread-safe. Takes at most
+  // `timeout` per server, and tells nothing: a server that is away is met by the next Pull or Push.
+  void Renew(absl::Duration timeout);
+
+ private:
+  explicit ParameterClient(Options options);
+
+  // Goes on, from `start`, with what the slot's last holder has left, where nothing was sent since.
+  void LoadResidual(Step start);
+  absl::Status TakeUp(Step start, ResidualStore::Saved saved);
+  absl::Status CallAll(const std::vector<RemoteServer*>& servers, PlainRound::Make make,
+                       CallRound::Rules rules);
+  std::vector<RemoteServer*> AllServers();
+  // Servers that own at least one block.
+  std::vector<RemoteServer*> Owners();
+
+  const Options options_;
+  RollbackBooks books_;
+  std::vector<std::unique_ptr<RemoteServer>> servers_;
+  // Per block, of the last finished pull.
+  std::vector<Version> versions_;
+  // Null where gradients travel as they are.
+  std::unique_ptr<ErrorFeedback> error_feedback_;
+  bool has_greeted_ = false;
+  // Null where the loop is shared. Its thread uses all of the above, so it ends first.
+  const std::unique_ptr<CallLoop> own_loop_;
+  CallLoop* const loop_;
+};
+
+}  // namespace torchps

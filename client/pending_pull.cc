@@ -1,0 +1,230 @@
+#include "client/pending_pull.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "client/calls/client_pull.h"
+#include "client/transfer_timeout.h"
+#include "common/streaming_copy.h"
+#include "shm/shared_values.h"
+
+namespace torchps {
+namespace {
+
+// A block that its server changes just then is tried again after the others, so often at most. One
+// change takes a server less than a millisecond; a server that has died in the middle of one never
+// ends it, and what is left of its life is for the network to tell.
+constexpr int kMaxPasses = 500;
+constexpr Version kNoVersion = -1;
+
+CallRound::Rules PullRules(PullKind kind, absl::Duration not_before) {
+  CallRound::Rules rules;
+  rules.not_before = not_before;
+  rules.may_park = true;
+  // Whoever only reads was never greeted, and need not be.
+  if (kind == PullKind::kReadOnly) rules.forgotten = CallRound::Rules::Forgotten::kGreetIfKnown;
+  return rules;
+}
+
+}  // namespace
+
+class PendingPull::Round final : public CallRound {
+ public:
+  explicit Round(Options options)
+      : CallRound(options.clock, options.stop, PullRules(options.kind, options.not_before),
+                  options.servers),
+        options_(std::move(options)),
+        versions_(options_.block_map->blocks().size()),
+        rest_by_network_(options_.block_map->servers()),
+        lives_(options_.block_map->servers()) {
+    // Until the pull has succeeded nobody knows what the values are.
+    if (options_.held != nullptr) std::swap(had_, *options_.held);
+    result_.floor = std::numeric_limits<Step>::max();
+  }
+
+  // On any thread, once the round has finished.
+
+  const PullResult& result() const { return result_; }
+  const std::vector<Version>& versions() const { return versions_; }
+  HeldValues held() const { return {versions_, lives_}; }
+
+ private:
+  // Blocks that one try has brought.
+  using Brought = absl::flat_hash_set<BlockId>;
+
+  std::unique_ptr<ClientCall> MakeCall(RemoteServer& server) override {
+    began_ = std::min(began_, options_.clock->Now());
+    PullRequest request;
+    request.set_slot(options_.slot);
+    request.set_incarnation(options_.incarnation);
+    request.set_clock(options_.step);
+    request.set_server_life(server.life());
+    request.set_read_only(options_.kind == PullKind::kReadOnly);
+    request.set_ahead(options_.kind == PullKind::kAhead);
+    lives_[server.index()] = server.life();
+    // Who asks as a slot has been told to start.
+    if (options_.kind != PullKind::kReadOnly) server.ExpectModel();
+    // A server that was not greeted in its present life may have other memory by now.
+    if (options_.kind != PullKind::kReadOnly && !rest_by_network_[server.index()] &&
+        server.shared_values() != nullptr) {
+      request.set_shared_memory(true);
+      return std::make_unique<ClientPull>(server.generic_stub(), request, /*expected_frames=*/1,
+                                          TransferTimeout(*options_.block_map, server.index()),
+                                          [this, &server, values = server.shared_values()](
+                                              const PullHeader& header, const FramePayload&) {
+                                            return ReadShared(server, header, *values);
+                                          });
+    }
+    if (KnowsWhatItHas(server)) {
+      for (const BlockId id : options_.block_map->owned_by(server.index())) {
+        request.add_have_version(Had(id));
+      }
+    }
+    const size_t expected = options_.block_map->owned_by(server.index()).size();
+    return std::make_unique<ClientPull>(server.generic_stub(), request, expected,
+                                        TransferTimeout(*options_.block_map, server.index()),
+                                        [this, &server, brought = std::make_shared<Brought>()](
+                                            const PullHeader& header, const FramePayload& payload) {
+                                          return TakeFrame(server, header, payload, *brought);
+                                        });
+  }
+
+  // Whether what is held of this server's blocks is what the server would send for their versions.
+  bool KnowsWhatItHas(const RemoteServer& server) const {
+    // Whoever only reads wants the exact values, and may hold decoded ones.
+    if (had_.versions.empty() || (options_.kind == PullKind::kReadOnly && !options_.exact))
+      return false;
+    return server.life() != 0 && had_.lives[server.index()] == server.life();
+  }
+
+  // Averaged values are changed by the worker's own forward pass.
+  Version Had(BlockId id) const {
+    return options_.block_map->blocks()[id].averaged ? kNoVersion : had_.versions[id];
+  }
+
+  bool Suffices(RemoteServer& server) override { return !rest_by_network_[server.index()]; }
+
+  // The server says that its values may be read now.
+  absl::Status ReadShared(RemoteServer& server, const PullHeader& header,
+                          const SharedValues& shared) {
+    if (!header.shared) {
+      return absl::InvalidArgumentError("sent a block where its shared memory was asked for");
+    }
+    const std::vector<BlockId>& owned = options_.block_map->owned_by(server.index());
+    const bool knows = KnowsWhatItHas(server) && options_.exact;
+    std::vector<size_t> left(owned.size());
+    std::iota(left.begin(), left.end(), 0);
+    for (int pass = 0; pass < kMaxPasses && !left.empty(); ++pass) {
+      if (pass > 0) std::this_thread::yield();
+      const auto is_read = [&](size_t index) {
+        const BlockRange& block = options_.block_map->blocks()[owned[index]];
+        // Version 0 may be written more than once.
+        const Version have = knows && Had(block.id) > 0 ? Had(block.id) : kNoVersion;
+        const std::optional<Version> version =
+            shared.Read(index, have, options_.values.data() + block.offset);
+        if (version.has_value()) versions_[block.id] = *version;
+        return version.has_value();
+      };
+      left.erase(std::remove_if(left.begin(), left.end(), is_read), left.end());
+    }
+    rest_by_network_[server.index()] = !left.empty();
+    TakeGrant(server, header);
+    return absl::OkStatus();
+  }
+
+  void TakeGrant(RemoteServer& server, const PullHeader& header) {
+    result_.floor = std::min(result_.floor, header.floor);
+    const auto parked_us = static_cast<int64_t>(header.parked_us);
+    result_.parked = std::max(result_.parked, absl::Microseconds(parked_us));
+    result_.moving = options_.clock->Now() - began_ - result_.parked;
+    server.ExpectModel();
+  }
+
+  absl::Status TakeFrame(RemoteServer& server, const PullHeader& header,
+                         const FramePayload& payload, Brought& brought) {
+    const std::vector<BlockRange>& blocks = options_.block_map->blocks();
+    if (header.block >= blocks.size() || blocks[header.block].server != server.index() ||
+        !brought.insert(header.block).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("sent block ", header.block, ", which it does not own or has already sent"));
+    }
+    const BlockRange& block = blocks[header.block];
+    if (header.unchanged) {
+      if (!KnowsWhatItHas(server) || Had(block.id) <= 0 || header.version != Had(block.id)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("did not send block ", header.block, " of version ", header.version,
+                         ", which is not what the worker said it has"));
+      }
+      Took(server, header);
+      return absl::OkStatus();
+    }
+    if (payload.encoding() == EncodingSpec::TOP_K) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "sent block ", header.block, " in TOP_K; expected an encoding that has all values"));
+    }
+    if (const absl::Status checked = payload.Check(block.length); !checked.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("sent block ", header.block, ": ", checked.message()));
+    }
+    payload.CopyTo(options_.values.subspan(block.offset, block.length), stores_);
+    Took(server, header);
+    return absl::OkStatus();
+  }
+
+  void Took(RemoteServer& server, const PullHeader& header) {
+    versions_[header.block] = header.version;
+    rest_by_network_[server.index()] = false;
+    TakeGrant(server, header);
+  }
+
+  const Options options_;
+  const FramePayload::Stores stores_ = options_.values.size() * sizeof(float) >= kStreamFromBytes
+                                           ? FramePayload::Stores::kStreaming
+                                           : FramePayload::Stores::kCached;
+  absl::Duration began_ = absl::InfiniteDuration();
+  std::vector<Version> versions_;
+  // By server: shared memory did not bring every block.
+  std::vector<bool> rest_by_network_;
+  // What the values held before, and the lives of the servers that were asked.
+  HeldValues had_;
+  std::vector<uint64_t> lives_;
+  PullResult result_;
+};
+
+PendingPull::PendingPull(Options options)
+    : loop_(options.loop),
+      clock_(options.clock),
+      not_before_(options.not_before),
+      versions_(options.versions),
+      held_(options.held),
+      round_(std::make_shared<Round>(std::move(options))) {
+  loop_->Begin(round_, not_before_ == absl::InfiniteDuration() ? CallLoop::Urgency::kSoon
+                                                               : CallLoop::Urgency::kNow);
+}
+
+PendingPull::~PendingPull() {
+  if (finished_) return;
+  loop_->Post([round = round_] { round->Fail(absl::CancelledError("the pull was dropped")); },
+              CallLoop::Urgency::kSoon);
+  loop_->Await(*round_).IgnoreError();
+}
+
+absl::StatusOr<PullResult> PendingPull::Finish() {
+  if (clock_->Now() < not_before_) {
+    loop_->Post([round = round_] { round->Hurry(); }, CallLoop::Urgency::kSoon);
+  }
+  const absl::Status status = loop_->Await(*round_);
+  finished_ = true;
+  if (!status.ok()) return status;
+  *versions_ = round_->versions();
+  if (held_ != nullptr) *held_ = round_->held();
+  return round_->result();
+}
+
+}  // namespace torchps

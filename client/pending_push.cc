@@ -1,0 +1,301 @@
+#include "client/pending_push.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/borrowed_memory.h"
+#include "client/calls/client_push.h"
+#include "client/transfer_timeout.h"
+#include "common/check.h"
+#include "common/finite_check.h"
+#include "proto/frame_codec.h"
+#include "shm/shared_runs.h"
+
+namespace torchps {
+namespace {
+
+// A push that has begun when the user stops gets so long to end cleanly.
+constexpr absl::Duration kPushGrace = absl::Seconds(2);
+
+CallRound::Rules PushRules() {
+  CallRound::Rules rules;
+  rules.grace_after_stop = kPushGrace;
+  rules.may_park = true;
+  return rules;
+}
+
+}  // namespace
+
+class PendingPush::Round final : public CallRound {
+ public:
+  explicit Round(Options options)
+      : CallRound(options.clock, options.stop, PushRules(), options.servers),
+        options_(std::move(options)),
+        may_share_(options_.segment != nullptr &&
+                   options_.segment->gradients().data() == options_.trained.data()),
+        is_told_(options_.block_map->blocks().size()),
+        is_ready_(options_.block_map->blocks().size()),
+        is_withheld_(options_.block_map->blocks().size()),
+        ready_(options_.block_map->servers()),
+        is_tried_(options_.block_map->servers()),
+        shares_(options_.block_map->servers()) {}
+
+  // On the thread that drives the loop, as all of a round.
+
+  void AddReady(BlockId block) {
+    // A push that has failed early; its caller may have let go of the elements.
+    if (finished()) return;
+    TPS_CHECK(!is_told_[block], "a block became ready twice");
+    is_told_[block] = true;
+    if (options_.check_finite &&
+        FirstNonFinite(Elements(options_.block_map->blocks()[block])) >= 0) {
+      is_withheld_[block] = true;
+      held_.push_back(block);
+      // Until something is sent the step may yet come to nothing at all.
+      if (!some_finite_) {
+        if (held_.size() == is_told_.size()) {
+          result_.skipped = true;
+          SayNothing();
+        }
+        return;
+      }
+    } else {
+      some_finite_ = true;
+      Send(block);
+    }
+    for (const BlockId held : held_) Send(held);
+    held_.clear();
+  }
+
+  void AddAll() {
+    for (const BlockRange& block : options_.block_map->blocks()) {
+      if (!is_told_[block.id]) AddReady(block.id);
+    }
+  }
+
+  // On any thread, once the round has finished.
+
+  const PushResult& result() const { return result_; }
+  bool TryRelease() { return memory_.TryRelease(); }
+  void AwaitRelease() { memory_.AwaitRelease(); }
+
+ private:
+  void Send(BlockId block) {
+    is_ready_[block] = true;
+    ready_[options_.block_map->blocks()[block].server].push_back(block);
+    MoreToSend();
+  }
+
+  std::unique_ptr<ClientCall> MakeCall(RemoteServer& server) override {
+    if (ready_[server.index()].empty()) return nullptr;
+    ClientPush::NextFrame next_frame = [this, &server](size_t index) {
+      return Frame(server, index);
+    };
+    const bool can_share = server.shared_values() != nullptr;
+    // Every try carries the same numbers, so the first one decides whether they are encoded.
+    if (!is_tried_[server.index()]) shares_[server.index()] = may_share_ && can_share;
+    is_tried_[server.index()] = true;
+    if (shares_[server.index()] && can_share) {
+      next_frame = [this, &server,
+                    runs = std::make_shared<SharedRuns>(options_.block_map, server.index())](
+                       size_t) { return SharedFrame(server, *runs); };
+    }
+    return std::make_unique<ClientPush>(
+        server.generic_stub(), TransferTimeout(*options_.block_map, server.index()),
+        std::move(next_frame), [this, &server, life = server.life()](const PushReply& reply) {
+          return CountVerdicts(server, life, reply);
+        });
+  }
+
+  PushHeader HeaderOf(const RemoteServer& server, const BlockRange& block) const {
+    PushHeader header;
+    header.slot = options_.slot;
+    header.incarnation = options_.incarnation;
+    header.step = options_.step;
+    header.block = block.id;
+    header.base_version = options_.base_versions[block.id];
+    header.server_life = server.life();
+    header.weight = static_cast<uint32_t>(options_.weight);
+    header.block_count = static_cast<uint32_t>(options_.block_map->owned_by(server.index()).size());
+    header.withheld = is_withheld_[block.id];
+    return header;
+  }
+
+  std::optional<ClientPush::Frame> Frame(const RemoteServer& server, size_t index) const {
+    const std::vector<BlockId>& ready = ready_[server.index()];
+    if (index >= ready.size()) return std::nullopt;
+    const BlockRange& block = options_.block_map->blocks()[ready[index]];
+    const PushHeader header = HeaderOf(server, block);
+    const bool is_last = index + 1 == header.block_count;
+    if (header.withheld) return ClientPush::Frame{Empty(header), is_last};
+    // What was shared in an earlier try goes as it went then.
+    if (options_.error_feedback == nullptr || block.averaged || shares_[server.index()]) {
+      return ClientPush::Frame{EncodePushFrame(header, Elements(block), memory_.reference()),
+                               is_last};
+    }
+    return ClientPush::Frame{EncodeLossy(header, block), is_last};
+  }
+
+  static grpc::ByteBuffer Empty(const PushHeader& header) {
+    return EncodePushFrame(header, absl::Span<const float>(), nullptr);
+  }
+
+  grpc::ByteBuffer EncodeLossy(PushHeader header, const BlockRange& block) const {
+    header.encoding = options_.error_feedback->encoding();
+    return EncodePushFrame(
+        header, options_.error_feedback->Encode(block.id, options_.step, Elements(block)),
+        memory_.reference());
+  }
+
+  // Names blocks that the server reads where they lie. An earlier try whose call has ended may
+  // still be read there: nothing in it changes until the push has been answered.
+  std::optional<ClientPush::Frame> SharedFrame(const RemoteServer& server, SharedRuns& runs) const {
+    const std::optional<SharedRuns::Run> run =
+        runs.Next(is_ready_, options_.base_versions, is_withheld_);
+    if (!run.has_value()) return std::nullopt;
+    const std::vector<BlockId>& owned = options_.block_map->owned_by(server.index());
+    const std::vector<BlockRange>& blocks = options_.block_map->blocks();
+    PushHeader header = HeaderOf(server, blocks[owned[run->begin]]);
+    if (header.withheld) return ClientPush::Frame{Empty(header), runs.done()};
+    header.shared_blocks = static_cast<uint32_t>(run->end - run->begin);
+    for (size_t i = run->begin; i < run->end; ++i) {
+      if (blocks[owned[i]].averaged) ShareAveraged(blocks[owned[i]]);
+    }
+    return ClientPush::Frame{Empty(header), runs.done()};
+  }
+
+  // Averaged values lie among the values that are trained; a copy goes where the server reads.
+  void ShareAveraged(const BlockRange& block) const {
+    const absl::Span<const float> elements = Elements(block);
+    std::copy(elements.begin(), elements.end(),
+              options_.segment->averaged().begin() + block.offset -
+                  static_cast<int64_t>(options_.trained.size()));
+  }
+
+  absl::Span<const float> Elements(const BlockRange& block) const {
+    return block.averaged
+               ? options_.averaged.subspan(block.offset - options_.trained.size(), block.length)
+               : options_.trained.subspan(block.offset, block.length);
+  }
+
+  // The block's gradient was not applied, and never will be under this step's name.
+  void TakeBack(BlockId block) {
+    if (options_.error_feedback != nullptr) {
+      options_.error_feedback->TakeBack(block, options_.step);
+    }
+  }
+
+  // `life` is the server's in which the push was answered: a pull beside it may have greeted a
+  // later one meanwhile.
+  absl::Status CountVerdicts(const RemoteServer& server, uint64_t life, const PushReply& reply) {
+    // Initial values have no verdicts: an OK says all there is to say.
+    if (options_.step == 0) return absl::OkStatus();
+    const size_t expected = options_.block_map->owned_by(server.index()).size();
+    if (static_cast<size_t>(reply.block_size()) != expected) {
+      return absl::InternalError(absl::StrCat("a push was answered with ", reply.block_size(),
+                                              " verdicts; expected ", expected));
+    }
+    PushResult result = result_;
+    for (const BlockVerdict& verdict : reply.block()) {
+      const std::vector<BlockRange>& blocks = options_.block_map->blocks();
+      if (verdict.block() >= blocks.size() || blocks[verdict.block()].server != server.index()) {
+        return absl::InternalError(absl::StrCat("a push was answered for block ", verdict.block(),
+                                                ", which the server does not own"));
+      }
+      switch (verdict.verdict()) {
+        case ACCEPTED:
+          ++result.accepted;
+          break;
+        case SCALED:
+          ++result.scaled;
+          break;
+        case ADMITTED:
+          ++result.admitted;
+          break;
+        case REJECTED_STALE:
+          ++result.rejected;
+          TakeBack(verdict.block());
+          break;
+        case LATE:
+          ++result.late;
+          TakeBack(verdict.block());
+          break;
+        case WITHHELD:
+          ++result.withheld;
+          break;
+        default:
+          return absl::InternalError(
+              absl::StrCat("block ", verdict.block(), " has no known verdict"));
+      }
+      if (verdict.duplicate()) ++result.duplicates;
+      result.max_lag = std::max(result.max_lag, verdict.lag());
+    }
+    for (const BlockVerdict& verdict : reply.block()) {
+      if (verdict.verdict() == ACCEPTED || verdict.verdict() == SCALED ||
+          verdict.verdict() == ADMITTED) {
+        options_.books->Applied(verdict.block(), options_.step, life != server.life());
+      }
+    }
+    result_ = result;
+    return absl::OkStatus();
+  }
+
+  const Options options_;
+  const bool may_share_;
+  // By block: the caller has said that it is ready; it may be sent; it is not finite.
+  std::vector<bool> is_told_;
+  std::vector<bool> is_ready_;
+  std::vector<bool> is_withheld_;
+  // Told and not finite, while nothing that is finite was told.
+  std::vector<BlockId> held_;
+  bool some_finite_ = false;
+  // By server, in the order in which they became ready: the order of the frames, in every try.
+  std::vector<std::vector<BlockId>> ready_;
+  // By server: there was a try, and the first one went through shared memory.
+  std::vector<bool> is_tried_;
+  std::vector<bool> shares_;
+  BorrowedMemory memory_;
+  PushResult result_;
+};
+
+PendingPush::PendingPush(Options options)
+    : loop_(options.loop), round_(std::make_shared<Round>(std::move(options))) {
+  // There is nothing to say before a block is ready.
+  loop_->Begin(round_, CallLoop::Urgency::kSoon);
+}
+
+PendingPush::~PendingPush() {
+  if (finished_) return;
+  loop_->Post([round = round_] { round->Fail(absl::CancelledError("the push was given up")); },
+              CallLoop::Urgency::kSoon);
+  Await().IgnoreError();
+}
+
+void PendingPush::BlockReady(BlockId block) {
+  loop_->Post([round = round_, block] { round->AddReady(block); });
+}
+
+void PendingPush::AllReady(CallLoop::Urgency urgency) {
+  loop_->Post([round = round_] { round->AddAll(); }, urgency);
+}
+
+absl::Status PendingPush::Await() {
+  absl::Status status = loop_->Await(*round_);
+  if (!round_->TryRelease()) {
+    // Somebody has to poll for that.
+    loop_->Post([] {});
+    round_->AwaitRelease();
+  }
+  return status;
+}
+
+absl::StatusOr<PushResult> PendingPush::Finish() {
+  const absl::Status status = Await();
+  finished_ = true;
+  if (!status.ok()) return status;
+  return round_->result();
+}
+
+}  // namespace torchps

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "client/call_loop.h"
+#include "client/error_feedback.h"
+#include "client/remote_server.h"
+#include "client/rollback_books.h"
+#include "common/block_map.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "common/stop_latch.h"
+#include "shm/push_segment.h"
+
+namespace torchps {
+
+// What a push led to, summed over its blocks on all servers.
+struct PushResult {
+  int64_t accepted = 0;
+  int64_t scaled = 0;
+  int64_t admitted = 0;
+  int64_t rejected = 0;
+  int64_t late = 0;
+  int64_t withheld = 0;
+  // Of all these, answered a second time.
+  int64_t duplicates = 0;
+  // The largest over blocks.
+  int64_t max_lag = 0;
+  // No block was finite, so nothing was sent and the step's name is free.
+  bool skipped = false;
+};
+
+// A push under way: its blocks are sent in the order in which they become ready, each server's on a
+// stream of its own, while the caller goes on with the next ones.
+//
+// A block that is not finite is withheld: the servers hear that it counts as pushed and changes
+// nothing. As long as no block was finite nothing is sent, so a step that has none leaves no trace.
+//
+// Thread-safe, but for Finish(). Borrows the elements until it is gone. Its destructor gives up
+// what is not finished: blocks that were applied stay so, and the step's name may not be used
+// again.
+class PendingPush {
+ public:
+  // All borrowed.
+  struct Options {
+    CallLoop* loop = nullptr;
+    const Clock* clock = nullptr;
+    StopLatch* stop = nullptr;
+    const BlockMap* block_map = nullptr;
+    // What was applied is entered here.
+    RollbackBooks* books = nullptr;
+    // Those that own a block.
+    std::vector<RemoteServer*> servers;
+    SlotId slot = 0;
+    Incarnation incarnation = 0;
+    Step step = 0;
+    // Samples behind the gradient.
+    int64_t weight = 0;
+    // Of each block, what the gradient is computed on.
+    std::vector<Version> base_versions;
+    // Where servers on this machine read the elements: used if `trained` lies there. Null: nowhere.
+    PushSegment* segment = nullptr;
+    // All trained elements and all averaged ones; a block's must stay as they are from the moment
+    // at which it is ready.
+    absl::Span<const float> trained;
+    absl::Span<const float> averaged;
+    // Encodes the trained blocks and keeps what that loses; null where they travel as they are.
+    ErrorFeedback* error_feedback = nullptr;
+    // Whether blocks are looked at before they are sent; otherwise they are known to be finite.
+    bool check_finite = false;
+  };
+
+  explicit PendingPush(Options options);
+  ~PendingPush();
+  PendingPush(const PendingPush&) = delete;
+  PendingPush& operator=(const PendingPush&) = delete;
+
+  // `block` may be sent. REQUIRES: called once per block.
+  void BlockReady(BlockId block);
+  // All blocks that were not ready yet may be sent; kSoon for who goes on with a Finish(), this one
+  // or another one of the same client.
+  void AllReady(CallLoop::Urgency urgency = CallLoop::Urgency::kNow);
+
+  // Blocks until every server has answered; gRPC then holds no reference to the elements any more.
+  // Errors as ParameterClient's. REQUIRES: every block is ready.
+  absl::StatusOr<PushResult> Finish();
+
+ private:
+  class Round;
+
+  // Until the round has finished and nobody refers to the elements.
+  absl::Status Await();
+
+  CallLoop* const loop_;
+  const std::shared_ptr<Round> round_;
+  bool finished_ = false;
+};
+
+}  // namespace torchps

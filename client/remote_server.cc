@@ -1,0 +1,153 @@
+#include "client/remote_server.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/calls/this_host.h"
+#include "common/loopback_sockets.h"
+#include "shm/shared_offer.h"
+
+namespace torchps {
+namespace {
+
+constexpr absl::Duration kHelloTimeout = absl::Seconds(5);
+
+HelloRequest HelloTo(const ServerEndpoint& endpoint, HelloRequest hello) {
+  hello.set_server_index(endpoint.index);
+  if (hello.has_shared_memory() && !IsThisHost(endpoint.address)) hello.clear_shared_memory();
+  return hello;
+}
+
+}  // namespace
+
+RemoteServer::RemoteServer(ServerEndpoint endpoint, HelloRequest hello, const BlockMap* map,
+                           RollbackBooks* books, ServerPatience::Options patience)
+    : endpoint_(std::move(endpoint)),
+      hello_(HelloTo(endpoint_, std::move(hello))),
+      map_(map),
+      books_(books),
+      say_(patience.say),
+      stub_(ParameterService::NewStub(endpoint_.channel)),
+      generic_stub_(endpoint_.channel),
+      patience_(endpoint_, std::move(patience)) {}
+
+std::unique_ptr<ClientCall> RemoteServer::MakeHello() {
+  return std::make_unique<ClientUnaryCall<HelloReply>>(
+      kHelloTimeout,
+      [this](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
+        return stub_->PrepareAsyncHello(context, hello_, queue);
+      },
+      [this](const HelloReply& reply) { return TakeHello(reply); });
+}
+
+absl::Status RemoteServer::TakeHello(const HelloReply& reply) {
+  const bool is_new_life = life_ != reply.server_life();
+  if (expects_model_ && !reply.initialized()) {
+    return absl::FailedPreconditionError(
+        "it has been restarted and has lost the model; start the job again");
+  }
+  if (is_new_life && life_ != 0 && reply.has_restored()) {
+    const absl::Status taken = TakeRestored(reply.restored());
+    if (!taken.ok()) return taken;
+  }
+  life_ = reply.server_life();
+  start_clock_ = std::max(reply.floor(), reply.last_step());
+  // A server that was not restarted has them all.
+  const std::vector<BlockId>& owned = map_->owned_by(endpoint_.index);
+  slot_steps_.assign(owned.size(), reply.last_step());
+  const auto& told = reply.restored().slot_step();
+  if (static_cast<size_t>(told.size()) == owned.size()) {
+    slot_steps_.assign(told.begin(), told.end());
+  }
+  TakeSharedMemory(reply);
+  UseCubicOnLoopback(endpoint_.port());
+  MutexLock lock(&mutex_);
+  renewed_life_ = life_;
+  return absl::OkStatus();
+}
+
+absl::Status RemoteServer::TakeRestored(const Restored& restored) {
+  const std::vector<BlockId>& owned = map_->owned_by(endpoint_.index);
+  if (static_cast<size_t>(restored.block_step_size()) != owned.size()) {
+    return absl::InternalError(absl::StrCat("told what is left of ", restored.block_step_size(),
+                                            " blocks; expected ", owned.size()));
+  }
+  RollbackBooks::Lost lost;
+  for (size_t i = 0; i < owned.size(); ++i) {
+    lost += books_->RollBack(owned[i], restored.block_step(static_cast<int>(i)));
+  }
+  std::string line = absl::StrCat(endpoint_.name(), " is back");
+  if (restored.checkpoint() > 0) absl::StrAppend(&line, " from checkpoint ", restored.checkpoint());
+  if (restored.from_log()) {
+    absl::StrAppend(&line, restored.checkpoint() > 0 ? " and" : " from", " its push log");
+  }
+  if (lost.blocks == 0) {
+    absl::StrAppend(&line, "; nothing that slot ", hello_.slot(), " pushed was lost");
+  } else {
+    absl::StrAppend(&line, "; of what slot ", hello_.slot(), " pushed there ", lost.blocks,
+                    lost.blocks == 1 ? " block" : " blocks", " were rolled back, since step ",
+                    lost.first_step);
+  }
+  say_(line);
+  return absl::OkStatus();
+}
+
+void RemoteServer::TakeSharedMemory(const HelloReply& reply) {
+  shared_values_ = nullptr;
+  if (!hello_.has_shared_memory()) return;
+  absl::Status status = absl::UnavailableError("the server cannot reach this worker's memory");
+  if (reply.has_shared_memory()) {
+    auto opened = SharedValues::Open(DecodeOffer(reply.shared_memory()), *map_, endpoint_.index);
+    if (opened.ok()) {
+      shared_values_ = *std::move(opened);
+      return;
+    }
+    status = opened.status();
+  }
+  if (has_complained_) return;
+  has_complained_ = true;
+  say_(absl::StrCat(endpoint_.name(), " is on this machine, but values and gradients go through ",
+                    "the network: ", status.message()));
+}
+
+std::unique_ptr<ClientCall> RemoteServer::MakeLeave(absl::Duration timeout) {
+  {
+    MutexLock lock(&mutex_);
+    renewed_life_ = 0;
+  }
+  LeaveRequest request;
+  request.set_slot(hello_.slot());
+  request.set_incarnation(hello_.incarnation());
+  request.set_server_life(life_);
+  return std::make_unique<ClientUnaryCall<LeaveReply>>(
+      timeout,
+      [this, request](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
+        return stub_->PrepareAsyncLeave(context, request, queue);
+      },
+      [](const LeaveReply&) { return absl::OkStatus(); });
+}
+
+void RemoteServer::Renew(absl::Duration timeout) {
+  RenewRequest request;
+  request.set_slot(hello_.slot());
+  request.set_incarnation(hello_.incarnation());
+  {
+    MutexLock lock(&mutex_);
+    if (renewed_life_ == 0) return;
+    request.set_server_life(renewed_life_);
+  }
+  // gRPC may have connected anew since.
+  UseCubicOnLoopback(endpoint_.port());
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  RenewReply reply;
+  stub_->Renew(&context, request, &reply);
+}
+
+absl::Status RemoteServer::WithName(const absl::Status& status) const {
+  return absl::Status(status.code(), absl::StrCat(endpoint_.name(), ": ", status.message()));
+}
+
+}  // namespace torchps

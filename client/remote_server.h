@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "client/calls/client_call.h"
+#include "client/calls/server_channel.h"
+#include "client/calls/server_patience.h"
+#include "client/rollback_books.h"
+#include "common/block_map.h"
+#include "common/ids.h"
+#include "common/mutex.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "proto/parameter_service.grpc.pb.h"
+#include "shm/shared_values.h"
+
+namespace torchps {
+
+// One parameter server as one slot sees it: where it is, whether and in which of its lives it has
+// been greeted, how patient to be with it.
+//
+// Everything happens on the thread that drives the CallLoop, but for Renew(), which may be called
+// from any thread, and start_clock() and slot_steps(), which may be asked for between rounds.
+class RemoteServer {
+ public:
+  // `hello` is what the server is greeted with; its server_index is filled in here. An offer of
+  // shared memory in it is made only where the server is on this machine; `map` is needed to read
+  // what the server offers in return. What a restarted server has lost is entered in `books`. Both
+  // are borrowed.
+  RemoteServer(ServerEndpoint endpoint, HelloRequest hello, const BlockMap* map,
+               RollbackBooks* books, ServerPatience::Options patience);
+
+  const ServerEndpoint& endpoint() const { return endpoint_; }
+  int index() const { return endpoint_.index; }
+  ServerPatience& patience() { return patience_; }
+  // For Push and Pull, whose frames are bytes.
+  grpc::GenericStub* generic_stub() { return &generic_stub_; }
+
+  // Of the last greeting; 0 before it.
+  uint64_t life() const { return life_; }
+  // The clock to start from here: the larger of the server's floor and this slot's last step, as
+  // the last greeting told them.
+  Step start_clock() const { return start_clock_; }
+  // The last step of this slot, whoever has held it, that is in each of the server's blocks, in the
+  // order of BlockMap::owned_by, as the last greeting told them.
+  const std::vector<Step>& slot_steps() const { return slot_steps_; }
+
+  // Where to read this server's values; then it also takes pushes from the memory that Hello
+  // offers. Null where payloads go through the network. Valid until the next greeting, for whoever
+  // holds it beyond that.
+  const std::shared_ptr<const SharedValues>& shared_values() const { return shared_values_; }
+
+  // A Hello, whose answer is remembered. FAILED_PRECONDITION: ExpectModel() was called, and the
+  // server has none any more.
+  std::unique_ptr<ClientCall> MakeHello();
+  // From here on the server is to have the model. Before the start it may lose it again with its
+  // process, also after a Hello has told of it: then the coordinator has it initialised once more.
+  void ExpectModel() { expects_model_ = true; }
+
+  // A Leave. From here on there is nothing to renew, until the next greeting.
+  std::unique_ptr<ClientCall> MakeLeave(absl::Duration timeout);
+
+  // Renews the slot's lease, if the server was greeted; takes at most `timeout`, tells nothing.
+  void Renew(absl::Duration timeout);
+
+  // `status` with the server's name in front.
+  absl::Status WithName(const absl::Status& status) const;
+
+ private:
+  absl::Status TakeHello(const HelloReply& reply);
+  // The server has begun anew from what it had kept.
+  absl::Status TakeRestored(const Restored& restored);
+  void TakeSharedMemory(const HelloReply& reply);
+
+  const ServerEndpoint endpoint_;
+  const HelloRequest hello_;
+  const BlockMap* const map_;
+  RollbackBooks* const books_;
+  const std::function<void(const std::string& line)> say_;
+  const std::unique_ptr<ParameterService::Stub> stub_;
+  grpc::GenericStub generic_stub_;
+  ServerPatience patience_;
+  uint64_t life_ = 0;
+  Step start_clock_ = 0;
+  std::vector<Step> slot_steps_;
+  bool expects_model_ = false;
+  std::shared_ptr<const SharedValues> shared_values_;
+  bool has_complained_ = false;
+
+  Mutex mutex_;
+  // The life in which to renew; 0 where there is nothing to renew.
+  uint64_t renewed_life_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace torchps

@@ -1,0 +1,180 @@
+#include "client/call_loop.h"
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "client/call_round.h"
+#include "client/calls/server_channel.h"
+#include "client/calls/server_patience.h"
+#include "client/remote_server.h"
+#include "client/rollback_books.h"
+#include "common/block_map.h"
+#include "common/clock.h"
+#include "common/model_layout.h"
+#include "common/stop_latch.h"
+#include "gtest/gtest.h"
+#include "tests/testing/eventually.h"
+
+namespace torchps {
+namespace {
+
+// Longer than a test takes.
+constexpr absl::Duration kForever = absl::Hours(1);
+
+class CallLoopTest : public ::testing::Test {
+ protected:
+  CallLoop::Options Options(absl::Duration linger) {
+    CallLoop::Options options;
+    options.clock = &clock_;
+    options.stop = &stop_;
+    options.linger = linger;
+    return options;
+  }
+
+  // One that finishes as soon as somebody drives it: nobody is to be called.
+  std::shared_ptr<CallRound> EmptyRound() { return RoundWith({}, absl::ZeroDuration()); }
+
+  // One that finishes when it is given up.
+  std::shared_ptr<CallRound> EndlessRound() { return RoundWith({&server_}, kForever); }
+
+  // One that would call `servers` after `delay`, and has nothing to say to them.
+  std::shared_ptr<CallRound> RoundWith(
+      const std::vector<RemoteServer*>& servers, absl::Duration delay,
+      std::function<void()> when_due = [] {}) {
+    CallRound::Rules rules;
+    rules.not_before = clock_.Now() + delay;
+    return std::make_shared<PlainRound>(
+        &clock_, &stop_, rules, servers,
+        [when_due = std::move(when_due)](RemoteServer&) -> std::unique_ptr<ClientCall> {
+          when_due();
+          return nullptr;
+        });
+  }
+
+  // Takes over from the loop's thread, drives for long enough that it parks, and leaves.
+  void DriveOnce(CallLoop& loop) {
+    std::atomic<bool> has_run{false};
+    loop.Post([&] { has_run = true; });
+    EXPECT_TRUE(Eventually([&] { return has_run.load(); }));
+    const auto round = EndlessRound();
+    loop.Begin(round, CallLoop::Urgency::kSoon);
+    const std::thread::id waiter = std::this_thread::get_id();
+    int turns = 0;
+    const std::function<void()> end_here = [&] {
+      if (std::this_thread::get_id() == waiter && ++turns == 300) {
+        round->Fail(absl::CancelledError("it drives"));
+      } else {
+        std::this_thread::yield();
+        loop.Post(end_here);
+      }
+    };
+    loop.Post(end_here, CallLoop::Urgency::kSoon);
+    EXPECT_EQ(loop.Await(*round), absl::CancelledError("it drives"));
+  }
+
+  SteadyClock clock_;
+  StopLatch stop_;
+  BlockMap map_ = *BlockMap::Create(*ModelLayout::Create({{"weight", {4}}}), 16, 1);
+  RollbackBooks books_{1, nullptr};
+  RemoteServer server_{ConnectToServer(0, "127.0.0.1:1"), HelloRequest(), &map_, &books_, [this] {
+                         ServerPatience::Options options;
+                         options.clock = &clock_;
+                         return options;
+                       }()};
+};
+
+TEST_F(CallLoopTest, WhoWaitsDrives) {
+  CallLoop loop(Options(/*linger=*/kForever));
+  DriveOnce(loop);
+  std::thread::id ran_on;
+  loop.Post([&] { ran_on = std::this_thread::get_id(); }, CallLoop::Urgency::kSoon);
+  const auto round = EmptyRound();
+  loop.Begin(round, CallLoop::Urgency::kSoon);
+  EXPECT_TRUE(loop.Await(*round).ok());
+  EXPECT_EQ(ran_on, std::this_thread::get_id());
+}
+
+TEST_F(CallLoopTest, WhatHasToHappenNowNeedsNobodyWhoWaits) {
+  CallLoop loop(Options(/*linger=*/kForever));
+  DriveOnce(loop);
+  std::atomic<bool> has_run{false};
+  loop.Post([&] { has_run = true; });
+  EXPECT_TRUE(Eventually([&] { return has_run.load(); }));
+}
+
+TEST_F(CallLoopTest, ARoundThatTheLoopsThreadHasFinishedIsNotWaitedFor) {
+  CallLoop loop(Options(/*linger=*/absl::ZeroDuration()));
+  const auto round = EmptyRound();
+  loop.Begin(round);
+  // From then on the loop's thread sleeps on its queue, where nothing comes any more.
+  ASSERT_TRUE(Eventually([&] { return round->finished(); }));
+  EXPECT_TRUE(loop.Await(*round).ok());
+}
+
+TEST_F(CallLoopTest, WhatIsUnderWayGoesOnWhenWhoWaitedHasLeft) {
+  CallLoop loop(Options(/*linger=*/kForever));
+  std::atomic<bool> has_begun{false};
+  const auto later = RoundWith({&server_}, absl::Milliseconds(20), [&] { has_begun = true; });
+  loop.Begin(later, CallLoop::Urgency::kSoon);
+  DriveOnce(loop);
+  EXPECT_TRUE(Eventually([&] { return has_begun.load(); }));
+  loop.Post([&] { later->Fail(absl::CancelledError("it has begun")); }, CallLoop::Urgency::kSoon);
+  EXPECT_EQ(loop.Await(*later), absl::CancelledError("it has begun"));
+}
+
+TEST_F(CallLoopTest, NobodyPollsForALittleWhileOnly) {
+  CallLoop loop(Options(/*linger=*/absl::Milliseconds(1)));
+  DriveOnce(loop);
+  EXPECT_TRUE(Eventually([&] { return loop.is_driven(); }));
+}
+
+TEST_F(CallLoopTest, AStopReachesARoundThatIsWaitedFor) {
+  CallLoop loop(Options(/*linger=*/kForever));
+  DriveOnce(loop);
+  const auto endless = EndlessRound();
+  loop.Begin(endless, CallLoop::Urgency::kSoon);
+  std::atomic<bool> is_driven{false};
+  loop.Post([&] { is_driven = true; }, CallLoop::Urgency::kSoon);
+  std::thread stopper([&] {
+    EXPECT_TRUE(Eventually([&] { return is_driven.load(); }));
+    stop_.Stop("enough");
+  });
+  EXPECT_EQ(loop.Await(*endless), absl::CancelledError("enough"));
+  stopper.join();
+}
+
+// Posts from all sides while rounds are waited for one after the other, by a thread that at times
+// comes too late to drive: each runs once, in the order in which it was posted.
+TEST_F(CallLoopTest, NothingThatIsPostedIsLostOrOvertaken) {
+  for (const absl::Duration linger : {absl::ZeroDuration(), absl::Microseconds(50), kForever}) {
+    constexpr int kPosts = 3000;
+    std::vector<int> ran[2];
+    {
+      CallLoop loop(Options(linger));
+      std::thread other([&] {
+        for (int i = 0; i < kPosts; ++i) loop.Post([&ran, i] { ran[0].push_back(i); });
+      });
+      for (int i = 0; i < kPosts; ++i) {
+        const bool is_soon = i % 3 != 0;
+        loop.Post([&ran, i] { ran[1].push_back(i); },
+                  is_soon ? CallLoop::Urgency::kSoon : CallLoop::Urgency::kNow);
+        const auto round = EmptyRound();
+        loop.Begin(round, is_soon ? CallLoop::Urgency::kSoon : CallLoop::Urgency::kNow);
+        ASSERT_TRUE(loop.Await(*round).ok());
+      }
+      other.join();
+      DriveOnce(loop);
+    }
+    for (const std::vector<int>& order : ran) {
+      ASSERT_EQ(order.size(), kPosts);
+      for (int i = 0; i < kPosts; ++i) ASSERT_EQ(order[i], i);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace torchps

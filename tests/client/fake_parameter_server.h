@@ -1,0 +1,88 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/calls/server_channel.h"
+#include "common/block_map.h"
+#include "common/mutex.h"
+#include "grpcpp/grpcpp.h"
+#include "proto/parameter_service.grpc.pb.h"
+
+namespace torchps {
+
+// A parameter server that does what a test tells it: it keeps no rules, applies nothing, and
+// remembers what it was asked. Answers a pull from shared memory that it may be read. Serves block
+// b with every element equal to b, version 100 + b. Thread-safe.
+class FakeParameterServer final : public ParameterService::Service {
+ public:
+  // What is to go wrong with one call. Calls without one go well.
+  struct Fault {
+    grpc::StatusCode code = grpc::StatusCode::UNAVAILABLE;
+    // Frames of the call that pass before it ends.
+    int after_frames = 0;
+    std::string message = "as the test wants it";
+  };
+
+  // What one Push brought, also if it failed.
+  struct SeenPush {
+    std::vector<PushFrame> frames;
+    bool failed = false;
+  };
+
+  FakeParameterServer(int index, const BlockMap& block_map);
+  ~FakeParameterServer() override;
+
+  ServerEndpoint endpoint();
+
+  void AddHelloFault(Fault fault);
+  void AddPushFault(Fault fault);
+  void AddPullFault(Fault fault);
+  void AddLeaveFault(Fault fault);
+  void SetHelloReply(const HelloReply& reply);
+  // The next frame served gets this many elements too few.
+  void CutNextFrame(int elements);
+  void SetVerdict(Verdict verdict, int64_t lag);
+  // While held, a pull waits, as by the staleness bound.
+  void HoldPulls(bool held);
+
+  std::vector<SeenPush> pushes();
+  std::vector<PullRequest> pulls();
+  std::vector<HelloRequest> hellos();
+  int leaves();
+  int renewals();
+
+  grpc::Status Hello(grpc::ServerContext*, const HelloRequest* request, HelloReply* reply) override;
+  grpc::Status Push(grpc::ServerContext*, grpc::ServerReader<PushFrame>* reader,
+                    PushReply* reply) override;
+  grpc::Status Pull(grpc::ServerContext* context, const PullRequest* request,
+                    grpc::ServerWriter<PullFrame>* writer) override;
+  grpc::Status Renew(grpc::ServerContext*, const RenewRequest*, RenewReply*) override;
+  grpc::Status Leave(grpc::ServerContext*, const LeaveRequest*, LeaveReply*) override;
+
+ private:
+  const int index_;
+  const BlockMap block_map_;
+  std::unique_ptr<grpc::Server> server_;
+
+  Mutex mutex_;
+  CondVar held_changed_;
+  bool pulls_held_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<Fault> hello_faults_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Fault> push_faults_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Fault> pull_faults_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Fault> leave_faults_ ABSL_GUARDED_BY(mutex_);
+  HelloReply hello_reply_ ABSL_GUARDED_BY(mutex_);
+  int cut_elements_ ABSL_GUARDED_BY(mutex_) = 0;
+  Verdict verdict_ ABSL_GUARDED_BY(mutex_) = ACCEPTED;
+  int64_t lag_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<SeenPush> pushes_ ABSL_GUARDED_BY(mutex_);
+  std::vector<PullRequest> pulls_ ABSL_GUARDED_BY(mutex_);
+  std::vector<HelloRequest> hellos_ ABSL_GUARDED_BY(mutex_);
+  int leaves_ ABSL_GUARDED_BY(mutex_) = 0;
+  int renewals_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace torchps

@@ -1,0 +1,689 @@
+#include "client/parameter_client.h"
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/client/fake_parameter_server.h"
+#include "tests/testing/eventually.h"
+#include "tests/testing/faulty_file_system.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::Property;
+using ::testing::SizeIs;
+
+// Two servers, blocks of four elements: 10 trained elements in blocks 0 to 2, 2 averaged ones in
+// block 3.
+class ParameterClientTest : public ::testing::Test {
+ protected:
+  ParameterClientTest() {
+    Segment trained;
+    trained.name = "weight";
+    trained.shape = {10};
+    Segment averaged;
+    averaged.name = "running_mean";
+    averaged.shape = {2};
+    averaged.averaged = true;
+    layout_ = *ModelLayout::Create({trained, averaged});
+    block_map_ = *BlockMap::Create(layout_, 4 * sizeof(float), 2);
+    for (int index = 0; index < 2; ++index) {
+      servers_.push_back(std::make_unique<FakeParameterServer>(index, block_map_));
+    }
+    gradients_.resize(layout_.trained_size());
+    std::iota(gradients_.begin(), gradients_.end(), 1.0f);
+    values_.resize(layout_.size());
+  }
+
+  void SetUp() override {
+#ifdef TORCHPS_TSAN
+    // Client and server hand each other memory through Debian's gRPC, which is not instrumented.
+    GTEST_SKIP() << "ThreadSanitizer cannot see what gRPC orders";
+#endif
+  }
+
+  std::unique_ptr<ParameterClient> MakeClient(absl::Duration patience = absl::Seconds(60)) {
+    ParameterClient::Options options;
+    for (const auto& server : servers_) options.servers.push_back(server->endpoint());
+    options.layout = layout_;
+    options.block_map = block_map_;
+    options.job = job_;
+    options.job.set_name("the job");
+    options.job_id = 77;
+    options.slot = slot_;
+    options.incarnation = 5;
+    options.patience = patience;
+    options.residuals = residuals_;
+    options.say = [this](const std::string& line) { said_.push_back(line); };
+    options.clock = &clock_;
+    options.stop = &stop_;
+    options.loop = loop_.get();
+    auto client = ParameterClient::Create(std::move(options));
+    EXPECT_TRUE(client.ok()) << client.status();
+    return *std::move(client);
+  }
+
+  absl::StatusOr<PushResult> Push(ParameterClient& client, Step step) {
+    return client.Push(step, /*weight=*/32, gradients_, averaged_);
+  }
+
+  static std::vector<float> Payload(const PushFrame& frame) {
+    std::vector<float> floats(frame.payload().size() / sizeof(float));
+    std::memcpy(floats.data(), frame.payload().data(), frame.payload().size());
+    return floats;
+  }
+
+  SteadyClock clock_;
+  StopLatch stop_;
+  JobSpec job_;
+  ModelLayout layout_;
+  BlockMap block_map_;
+  std::vector<std::unique_ptr<FakeParameterServer>> servers_;
+  std::vector<float> gradients_;
+  std::vector<float> averaged_ = {0.25f, 0.75f};
+  std::vector<float> values_;
+  std::vector<std::string> said_;
+  ResidualStore* residuals_ = nullptr;
+  SlotId slot_ = 3;
+  // Null: each client has its own.
+  std::unique_ptr<CallLoop> loop_;
+};
+
+TEST_F(ParameterClientTest, HelloTellsEachServerItsPlaceAndStartsAtTheLargestClock) {
+  HelloReply reply;
+  reply.set_server_life(11);
+  reply.set_floor(4);
+  servers_[0]->SetHelloReply(reply);
+  reply.set_server_life(12);
+  reply.set_floor(2);
+  reply.set_last_step(9);
+  servers_[1]->SetHelloReply(reply);
+  const auto client = MakeClient();
+  const auto start = client->Hello();
+  ASSERT_TRUE(start.ok()) << start.status();
+  EXPECT_EQ(*start, 9);
+  ASSERT_THAT(servers_[1]->hellos(), SizeIs(1));
+  const HelloRequest hello = servers_[1]->hellos()[0];
+  EXPECT_EQ(hello.server_index(), 1);
+  EXPECT_EQ(hello.server_count(), 2);
+  EXPECT_EQ(hello.slot(), 3);
+  EXPECT_EQ(hello.incarnation(), 5);
+  EXPECT_EQ(hello.job_id(), 77);
+  EXPECT_EQ(hello.job().name(), "the job");
+  EXPECT_EQ(hello.layout().segment_size(), 2);
+}
+
+TEST_F(ParameterClientTest, PullPutsEachBlockInItsPlace) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  const auto pull = client->Pull(/*clock=*/6, /*read_only=*/false, absl::MakeSpan(values_));
+  ASSERT_TRUE(pull.ok()) << pull.status();
+  EXPECT_THAT(values_, ::testing::ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3));
+  EXPECT_EQ(pull->floor, 7);                       // the smaller one
+  EXPECT_EQ(pull->parked, absl::Milliseconds(2));  // the longer one
+  EXPECT_EQ(servers_[0]->pulls()[0].clock(), 6);
+  EXPECT_EQ(servers_[0]->pulls()[0].server_life(), 1000);
+}
+
+TEST_F(ParameterClientTest, PushSendsGradientsAndAveragedValuesWithTheVersionsOfThePull) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  ASSERT_TRUE(client->Pull(0, false, absl::MakeSpan(values_)).ok());
+  const auto push = Push(*client, 1);
+  ASSERT_TRUE(push.ok()) << push.status();
+  EXPECT_EQ(push->accepted, 4);
+  EXPECT_EQ(push->rejected, 0);
+  const auto pushes = servers_[1]->pushes();
+  ASSERT_THAT(pushes, SizeIs(1));
+  ASSERT_THAT(pushes[0].frames, SizeIs(2));
+  const PushFrame& trained = pushes[0].frames[0];
+  EXPECT_EQ(trained.block(), 1);
+  EXPECT_EQ(trained.step(), 1);
+  EXPECT_EQ(trained.slot(), 3);
+  EXPECT_EQ(trained.incarnation(), 5);
+  EXPECT_EQ(trained.base_version(), 101);
+  EXPECT_EQ(trained.server_life(), 1001);
+  EXPECT_EQ(trained.weight(), 32);
+  EXPECT_EQ(trained.block_count(), 2);
+  EXPECT_THAT(Payload(trained), ::testing::ElementsAre(5, 6, 7, 8));
+  EXPECT_THAT(Payload(pushes[0].frames[1]), ::testing::ElementsAre(0.25f, 0.75f));
+}
+
+TEST_F(ParameterClientTest, BlocksAreSentInTheOrderInWhichTheyBecomeReady) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  const auto push =
+      client->BeginPush(1, /*weight=*/32, gradients_, averaged_, /*check_finite=*/false);
+  for (const BlockId block : {3, 2, 1}) push->BlockReady(block);
+  push->AllReady();
+  const auto result = push->Finish();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->accepted, 4);
+  const auto blocks_of = [&](int server) {
+    std::vector<BlockId> blocks;
+    const auto pushes = servers_[server]->pushes();
+    for (const PushFrame& frame : pushes[0].frames) blocks.push_back(frame.block());
+    return blocks;
+  };
+  EXPECT_THAT(blocks_of(0), ::testing::ElementsAre(2, 0));
+  EXPECT_THAT(blocks_of(1), ::testing::ElementsAre(3, 1));
+}
+
+TEST_F(ParameterClientTest, ABlockThatIsReadyIsSentBeforeTheOthersAre) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  // The server ends the call after the first frame: so it has come while the other one had not.
+  servers_[1]->AddPushFault({grpc::FAILED_PRECONDITION, 1, "seen enough"});
+  const auto push =
+      client->BeginPush(1, /*weight=*/32, gradients_, averaged_, /*check_finite=*/true);
+  push->BlockReady(3);
+  const auto result = push->Finish();
+  EXPECT_TRUE(absl::IsFailedPrecondition(result.status())) << result.status();
+  EXPECT_THAT(servers_[0]->pushes(), SizeIs(0)) << "nothing of this server's was ready";
+}
+
+TEST_F(ParameterClientTest, APushGoesOnWhileAPullWaits) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  servers_[0]->HoldPulls(true);
+  const auto pull = client->BeginPull(1, PullKind::kAhead, absl::MakeSpan(values_));
+  const auto push = Push(*client, 1);
+  EXPECT_TRUE(push.ok()) << push.status();
+  servers_[0]->HoldPulls(false);
+  const auto pulled = pull->Finish();
+  ASSERT_TRUE(pulled.ok()) << pulled.status();
+  EXPECT_THAT(values_, ::testing::ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3));
+  // The push was computed on what came before, which was nothing; the next one is on this pull.
+  ASSERT_TRUE(Push(*client, 2).ok());
+  EXPECT_EQ(servers_[1]->pushes()[0].frames[0].base_version(), 0);
+  EXPECT_EQ(servers_[1]->pushes()[1].frames[0].base_version(), 101);
+  EXPECT_TRUE(servers_[1]->pulls()[0].ahead());
+}
+
+TEST_F(ParameterClientTest, AClientThatIsGivenALoopMakesItsCallsByThatOne) {
+  loop_ = ParameterClient::MakeLoop(layout_, &clock_, &stop_);
+  const auto client = MakeClient();
+  absl::Notification greeted, looked;
+  bool went_past_the_loop = false;
+  // While this runs the loop does nothing else, whoever drives it.
+  loop_->Post([&] {
+    went_past_the_loop = greeted.WaitForNotificationWithTimeout(absl::Milliseconds(100));
+    looked.Notify();
+  });
+  const auto start = client->Hello();
+  greeted.Notify();
+  looked.WaitForNotification();
+  EXPECT_TRUE(start.ok()) << start.status();
+  EXPECT_FALSE(went_past_the_loop);
+}
+
+TEST_F(ParameterClientTest, WhatAClientHasUnderWayOutlivesAnotherOneOfTheSameLoop) {
+  loop_ = ParameterClient::MakeLoop(layout_, &clock_, &stop_);
+  const auto client = MakeClient();
+  slot_ = 4;
+  auto other = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  ASSERT_TRUE(other->Hello().ok());
+  servers_[0]->HoldPulls(true);
+  const auto pull = client->BeginPull(1, PullKind::kAhead, absl::MakeSpan(values_));
+  const auto push = client->BeginPush(1, /*weight=*/32, gradients_, averaged_, false);
+  push->BlockReady(0);
+  const auto pushed_by_other = Push(*other, 1);
+  ASSERT_TRUE(pushed_by_other.ok()) << pushed_by_other.status();
+  EXPECT_EQ(servers_[1]->pushes()[0].frames[0].slot(), 4);
+  other.reset();
+  servers_[0]->HoldPulls(false);
+  push->AllReady(CallLoop::Urgency::kSoon);
+  const auto pushed = push->Finish();
+  ASSERT_TRUE(pushed.ok()) << pushed.status();
+  EXPECT_EQ(servers_[1]->pushes()[1].frames[0].slot(), 3);
+  ASSERT_TRUE(pull->Finish().ok());
+  EXPECT_THAT(values_, ::testing::ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3));
+}
+
+TEST_F(ParameterClientTest, APullThatIsNotDueBeginsWhenItIsWaitedFor) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  const absl::Duration later = clock_.Now() + absl::Hours(1);
+  {
+    const auto dropped =
+        client->BeginPull(1, PullKind::kAhead, absl::MakeSpan(values_), nullptr, later);
+  }
+  const auto pull = client->BeginPull(1, PullKind::kAhead, absl::MakeSpan(values_), nullptr, later);
+  ASSERT_TRUE(Push(*client, 1).ok()) << "which leaves the pull all the time to begin";
+  EXPECT_THAT(servers_[0]->pulls(), SizeIs(0));
+  const auto pulled = pull->Finish();
+  ASSERT_TRUE(pulled.ok()) << pulled.status();
+  EXPECT_THAT(servers_[0]->pulls(), SizeIs(1));
+  EXPECT_LT(pulled->moving, absl::Minutes(1)) << "the time before it began does not count";
+}
+
+TEST_F(ParameterClientTest, APullThatBeginsByItselfIsThereWhenItIsWaitedFor) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  const auto pull = client->BeginPull(1, PullKind::kAhead, absl::MakeSpan(values_), nullptr,
+                                      clock_.Now() + absl::Milliseconds(20));
+  EXPECT_TRUE(Eventually([&] { return !servers_[1]->pulls().empty(); }));
+  ASSERT_TRUE(pull->Finish().ok());
+}
+
+TEST_F(ParameterClientTest, APullThatNobodyWantsAnyMoreIsDropped) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  servers_[0]->HoldPulls(true);
+  { const auto pull = client->BeginPull(1, PullKind::kAhead, absl::MakeSpan(values_)); }
+  servers_[0]->HoldPulls(false);
+  EXPECT_TRUE(client->Pull(1, false, absl::MakeSpan(values_)).ok());
+}
+
+TEST_F(ParameterClientTest, APushThatIsGivenUpLeavesTheClientInOrder) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  {
+    const auto push =
+        client->BeginPush(1, /*weight=*/32, gradients_, averaged_, /*check_finite=*/true);
+    push->BlockReady(3);
+  }
+  EXPECT_TRUE(Push(*client, 2).ok());
+}
+
+TEST_F(ParameterClientTest, ABlockThatIsNotFiniteIsWithheldFromAPushThatHasOthers) {
+  gradients_[9] = std::numeric_limits<float>::infinity();  // block 2
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  const auto push = client->BeginPush(1, /*weight=*/32, gradients_, averaged_,
+                                      /*check_finite=*/true);
+  push->BlockReady(2);
+  push->BlockReady(1);
+  push->AllReady();
+  const auto result = push->Finish();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_FALSE(result->skipped);
+  const auto pushes = servers_[0]->pushes();
+  ASSERT_THAT(pushes[0].frames, SizeIs(2));
+  EXPECT_EQ(pushes[0].frames[0].block(), 2);
+  EXPECT_TRUE(pushes[0].frames[0].withheld());
+  EXPECT_EQ(pushes[0].frames[0].payload(), "");
+  EXPECT_EQ(pushes[0].frames[1].block(), 0);
+  EXPECT_FALSE(pushes[0].frames[1].withheld());
+}
+
+TEST_F(ParameterClientTest, APushWithoutAFiniteBlockIsNotSent) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::fill(gradients_.begin(), gradients_.end(), nan);
+  averaged_[1] = nan;
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  const auto push = client->BeginPush(1, /*weight=*/32, gradients_, averaged_,
+                                      /*check_finite=*/true);
+  push->BlockReady(2);
+  push->AllReady();
+  const auto result = push->Finish();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(result->skipped);
+  EXPECT_THAT(servers_[0]->pushes(), SizeIs(0));
+  EXPECT_THAT(servers_[1]->pushes(), SizeIs(0));
+}
+
+TEST_F(ParameterClientTest, InitialValuesAreStepZero) {
+  for (size_t i = 0; i < values_.size(); ++i) values_[i] = static_cast<float>(i);
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  ASSERT_TRUE(client->Initialize(values_).ok());
+  const auto pushes = servers_[1]->pushes();
+  ASSERT_THAT(pushes, SizeIs(1));
+  EXPECT_EQ(pushes[0].frames[0].step(), 0);
+  EXPECT_THAT(Payload(pushes[0].frames[1]), ::testing::ElementsAre(10, 11));
+}
+
+// The one that matters: after an unknown outcome the same name carries the same bytes.
+TEST_F(ParameterClientTest, APushThatBreaksOffIsSentAgainAsItWas) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  ASSERT_TRUE(client->Pull(0, false, absl::MakeSpan(values_)).ok());
+  for (const int frames : {0, 1, 2}) servers_[0]->AddPushFault({grpc::UNAVAILABLE, frames});
+  servers_[0]->AddPushFault({grpc::DEADLINE_EXCEEDED, 2});
+  const auto push = Push(*client, 1);
+  ASSERT_TRUE(push.ok()) << push.status();
+
+  const auto pushes = servers_[0]->pushes();
+  ASSERT_THAT(pushes, SizeIs(5));
+  const auto& whole = pushes.back().frames;
+  ASSERT_THAT(whole, SizeIs(2));
+  for (const auto& seen : pushes) {
+    for (size_t i = 0; i < seen.frames.size(); ++i) {
+      EXPECT_EQ(seen.frames[i].SerializeAsString(), whole[i].SerializeAsString());
+    }
+  }
+  EXPECT_THAT(servers_[1]->pushes(), SizeIs(1)) << "the other server had answered";
+}
+
+TEST_F(ParameterClientTest, APullThatBreaksOffIsMadeAgain) {
+  servers_[1]->AddPullFault({grpc::UNAVAILABLE, 1});
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  ASSERT_TRUE(client->Pull(0, false, absl::MakeSpan(values_)).ok());
+  EXPECT_THAT(servers_[1]->pulls(), SizeIs(2));
+  EXPECT_THAT(servers_[0]->pulls(), SizeIs(1));
+  EXPECT_THAT(values_, ::testing::ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3));
+}
+
+TEST_F(ParameterClientTest, AServerThatHasForgottenTheSlotIsGreetedAgain) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  HelloReply later;
+  later.set_server_life(2000);
+  later.set_initialized(true);
+  later.set_floor(8);
+  servers_[0]->SetHelloReply(later);
+  servers_[0]->AddPullFault({grpc::ABORTED});
+  ASSERT_TRUE(client->Pull(1, false, absl::MakeSpan(values_)).ok());
+  EXPECT_THAT(servers_[0]->hellos(), SizeIs(2));
+  EXPECT_EQ(servers_[0]->pulls()[1].server_life(), 2000);
+  // The other server holds this slot to the steps it has pushed there; a leap would park it.
+  EXPECT_EQ(servers_[0]->pulls()[1].clock(), 1);
+  ASSERT_TRUE(client->Pull(2, false, absl::MakeSpan(values_)).ok());
+  EXPECT_EQ(servers_[1]->pulls()[1].clock(), 2);
+}
+
+TEST_F(ParameterClientTest, WhatARestartedServerHasLostIsCountedOnceAndToldInASentence) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  for (Step step = 1; step <= 5; ++step) ASSERT_TRUE(Push(*client, step).ok());
+  HelloReply back;
+  back.set_server_life(2000);
+  back.set_initialized(true);
+  back.mutable_restored()->set_checkpoint(9);
+  back.mutable_restored()->add_block_step(3);
+  back.mutable_restored()->add_block_step(4);
+  servers_[0]->SetHelloReply(back);
+  servers_[0]->AddPushFault({grpc::ABORTED});
+  const auto push = Push(*client, 6);
+  ASSERT_TRUE(push.ok()) << push.status();
+  const RollbackBooks::Lost lost = client->TakeRolledBack();
+  EXPECT_EQ(lost.blocks, 3u) << "steps 4 and 5 of one block, 5 of the other";
+  EXPECT_EQ(lost.pushes, 2u);
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_THAT(said_[0], HasSubstr("back from checkpoint 9; of what slot 3 pushed there 3 blocks"));
+  // The step that was under way came again, under its name, to the new life.
+  EXPECT_EQ(servers_[0]->pushes().back().frames[0].step(), 6);
+  EXPECT_EQ(servers_[0]->pushes().back().frames[0].server_life(), 2000);
+  servers_[0]->AddPullFault({grpc::ABORTED});
+  ASSERT_TRUE(client->Pull(6, false, absl::MakeSpan(values_)).ok());
+  EXPECT_EQ(client->TakeRolledBack().blocks, 0u) << "the same life again";
+}
+
+TEST_F(ParameterClientTest, ARestoredServerThatTellsOfOtherBlocksIsNotBelieved) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  HelloReply back;
+  back.set_server_life(2000);
+  back.set_initialized(true);
+  back.mutable_restored()->add_block_step(3);
+  servers_[0]->SetHelloReply(back);
+  servers_[0]->AddPullFault({grpc::ABORTED});
+  const auto pull = client->Pull(1, false, absl::MakeSpan(values_));
+  EXPECT_EQ(pull.status().code(), absl::StatusCode::kInternal) << pull.status();
+}
+
+TEST_F(ParameterClientTest, WhoOnlyReadsGreetsAServerThatItHadGreeted) {
+  const auto stranger = MakeClient();
+  servers_[0]->AddPullFault({grpc::ABORTED});
+  EXPECT_TRUE(absl::IsAborted(stranger->Pull(0, true, absl::MakeSpan(values_)).status()));
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  servers_[0]->AddPullFault({grpc::ABORTED});
+  EXPECT_TRUE(client->Pull(0, /*read_only=*/true, absl::MakeSpan(values_)).ok());
+  EXPECT_THAT(servers_[0]->hellos(), SizeIs(2));
+}
+
+TEST_F(ParameterClientTest, AServerThatKeepsAbortingIsNotGreetedForEver) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  for (int i = 0; i < 4; ++i) servers_[0]->AddPullFault({grpc::ABORTED});
+  const auto pull = client->Pull(1, false, absl::MakeSpan(values_));
+  EXPECT_TRUE(absl::IsAborted(pull.status())) << pull.status();
+}
+
+TEST_F(ParameterClientTest, AServerThatHasLostTheModelEndsTheJob) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  HelloReply empty;
+  empty.set_server_life(2000);
+  servers_[0]->SetHelloReply(empty);
+  servers_[0]->AddPullFault({grpc::ABORTED});
+  const auto pull = client->Pull(1, false, absl::MakeSpan(values_));
+  EXPECT_TRUE(absl::IsFailedPrecondition(pull.status())) << pull.status();
+  EXPECT_THAT(std::string(pull.status().message()), HasSubstr("lost the model"));
+}
+
+TEST_F(ParameterClientTest, BeforeTheStartAServerMayLoseTheModelAndIsGivenItAgain) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());  // tells of a model that another slot has pushed
+  HelloReply empty;
+  empty.set_server_life(2000);
+  servers_[0]->SetHelloReply(empty);
+  servers_[0]->AddPushFault({grpc::ABORTED});
+  const absl::Status initialized = client->Initialize(values_);
+  EXPECT_TRUE(initialized.ok()) << initialized;
+}
+
+TEST_F(ParameterClientTest, ARefusedJobIsAnErrorThatNamesTheServer) {
+  servers_[1]->AddHelloFault({grpc::FAILED_PRECONDITION, 0, "the models differ"});
+  const auto hello = MakeClient()->Hello();
+  EXPECT_TRUE(absl::IsFailedPrecondition(hello.status())) << hello.status();
+  EXPECT_EQ(hello.status().message(), "server 1 in this process: the models differ");
+}
+
+TEST_F(ParameterClientTest, AFrameOfTheWrongLengthIsRefused) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  servers_[1]->CutNextFrame(1);
+  const auto pull = client->Pull(0, false, absl::MakeSpan(values_));
+  EXPECT_TRUE(absl::IsInvalidArgument(pull.status())) << pull.status();
+  EXPECT_THAT(
+      std::string(pull.status().message()),
+      AllOf(HasSubstr("server 1"), HasSubstr("block 1: 4 elements in FLOAT32 take 16 bytes"),
+            HasSubstr("has 12")));
+}
+
+TEST_F(ParameterClientTest, AnEncodedPushIsRepeatedByteForByteAndItsErrorGoesWithTheNext) {
+  job_.mutable_wire()->mutable_push()->set_kind(EncodingSpec::TOP_K);
+  job_.mutable_wire()->mutable_push()->set_fraction(0.5);
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  // Initial values go as they are.
+  ASSERT_TRUE(client->Initialize(values_).ok());
+  servers_[0]->AddPushFault({grpc::StatusCode::UNAVAILABLE, /*after_frames=*/2});
+  ASSERT_TRUE(Push(*client, 1).ok());
+  servers_[0]->SetVerdict(REJECTED_STALE, 13);
+  ASSERT_TRUE(Push(*client, 2).ok());
+  servers_[0]->SetVerdict(ACCEPTED, 0);
+  ASSERT_TRUE(Push(*client, 3).ok());
+
+  const auto pushes = servers_[0]->pushes();
+  ASSERT_THAT(pushes, SizeIs(5));
+  EXPECT_EQ(pushes[0].frames[0].encoding(), EncodingSpec::FLOAT32);
+  EXPECT_TRUE(pushes[1].failed);
+  // Block 0 has the gradient 1, 2, 3, 4: the two largest go, as pairs of index and value.
+  const auto entries = [](const PushFrame& frame) {
+    EXPECT_EQ(frame.encoding(), EncodingSpec::TOP_K);
+    std::vector<std::pair<uint32_t, float>> pairs(frame.payload().size() / 8);
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      std::memcpy(&pairs[i].first, frame.payload().data() + 8 * i, 4);
+      std::memcpy(&pairs[i].second, frame.payload().data() + 8 * i + 4, 4);
+    }
+    return pairs;
+  };
+  using Pairs = std::vector<std::pair<uint32_t, float>>;
+  EXPECT_EQ(entries(pushes[1].frames[0]), (Pairs{{2, 3.0f}, {3, 4.0f}}));
+  EXPECT_EQ(pushes[2].frames[0].payload(), pushes[1].frames[0].payload());
+  // What was left, 1 and 2, comes on top; of equal ones the first go.
+  EXPECT_EQ(entries(pushes[3].frames[0]), (Pairs{{1, 4.0f}, {3, 4.0f}}));
+  // That was rejected, so all of it is still there: 3, 6, 6, 8.
+  EXPECT_EQ(entries(pushes[4].frames[0]), (Pairs{{1, 6.0f}, {3, 8.0f}}));
+}
+
+// What slot 3's next holder owes after its first holder has pushed the gradients once, with half of
+// each block's elements on the way, and has kept what that left.
+class OwedTest : public ParameterClientTest {
+ protected:
+  void SetUp() override {
+    ParameterClientTest::SetUp();
+    if (IsSkipped()) return;
+    job_.mutable_wire()->mutable_push()->set_kind(EncodingSpec::TOP_K);
+    job_.mutable_wire()->mutable_push()->set_fraction(0.5);
+    residuals_ = &store_;
+    const auto client = MakeClient();
+    ASSERT_TRUE(client->Hello().ok());
+    ASSERT_TRUE(Push(*client, 1).ok());
+    ASSERT_TRUE(client->SaveResidual(1).ok());
+  }
+
+  // What the servers hold of the slot, in each of their blocks.
+  void ServersHold(Step last_step, const std::vector<Step>& of_server_0 = {}) {
+    HelloReply reply;
+    reply.set_server_life(20);
+    reply.set_initialized(true);
+    reply.set_last_step(last_step);
+    servers_[1]->SetHelloReply(reply);
+    for (const Step step : of_server_0) reply.mutable_restored()->add_slot_step(step);
+    servers_[0]->SetHelloReply(reply);
+  }
+
+  // Sums over blocks 0 and 1 of what is sent in the next push, of nothing but zeros, by a new
+  // process.
+  std::pair<float, float> SentByTheNext() {
+    const auto client = MakeClient();
+    const auto start = client->Hello();
+    EXPECT_TRUE(start.ok()) << start.status();
+    const std::vector<float> zeros(gradients_.size());
+    EXPECT_TRUE(client->Push(*start + 1, 32, zeros, averaged_).ok());
+    return {SumOfLast(*servers_[0]), SumOfLast(*servers_[1])};
+  }
+
+  static float SumOfLast(FakeParameterServer& server) {
+    const PushFrame frame = server.pushes().back().frames[0];
+    float sum = 0;
+    for (size_t at = 4; at < frame.payload().size(); at += 8) {
+      float value;
+      std::memcpy(&value, frame.payload().data() + at, sizeof(value));
+      sum += value;
+    }
+    return sum;
+  }
+
+  FaultyFileSystem disk_;
+  ResidualStore store_{&disk_, "/kept", /*job_id=*/77, /*slot=*/3};
+};
+
+TEST_F(OwedTest, GoesOutByTheNextHolder) {
+  ServersHold(1);
+  EXPECT_EQ(SentByTheNext(), std::make_pair(1.0f + 2.0f, 5.0f + 6.0f));
+  EXPECT_THAT(said_.back(), HasSubstr("slot 3 goes on with what 3 blocks owed after step 1"));
+}
+
+TEST_F(OwedTest, GoesOutAlsoWhereServersHaveLostSteps) {
+  ServersHold(0);
+  EXPECT_EQ(SentByTheNext(), std::make_pair(1.0f + 2.0f, 5.0f + 6.0f));
+}
+
+TEST_F(OwedTest, IsForgottenWhereLaterStepsHaveSentOfIt) {
+  ServersHold(2);
+  EXPECT_EQ(SentByTheNext(), std::make_pair(0.0f, 0.0f));
+  EXPECT_THAT(said_.back(), HasSubstr("goes on with nothing owed: what was kept is of step 1"));
+}
+
+TEST_F(OwedTest, IsJudgedBlockByBlock) {
+  // Server 0 has blocks 0 and 2, and was restored; block 0 has a later step.
+  ServersHold(1, {2, 1});
+  EXPECT_EQ(SentByTheNext(), std::make_pair(0.0f, 5.0f + 6.0f));
+  EXPECT_THAT(said_.back(), HasSubstr("goes on with what 2 blocks owed"));
+}
+
+TEST_F(OwedTest, IsTakenUpOnce) {
+  ServersHold(0);
+  EXPECT_EQ(SentByTheNext().first, 1.0f + 2.0f);
+  // The steps' names after a loss are used again: that of step 1 has carried it.
+  ServersHold(1);
+  EXPECT_EQ(SentByTheNext().first, 0.0f);
+}
+
+TEST_F(OwedTest, IsForgottenInWordsWhereItIsDamagedOrCannotBeKept) {
+  ServersHold(1);
+  const std::string whole = *ReadWholeFile(disk_, store_.path(), 1 << 20);
+  ASSERT_TRUE(WriteFileAtomically(disk_, store_.path(), whole.substr(0, whole.size() - 1)).ok());
+  EXPECT_EQ(SentByTheNext().first, 0.0f);
+  EXPECT_THAT(said_.back(),
+              AllOf(HasSubstr("slot 3 goes on as if nothing was owed"), HasSubstr(store_.path())));
+}
+
+TEST_F(ParameterClientTest, RejectedBlocksAreCountedAndAreNoError) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  servers_[1]->SetVerdict(REJECTED_STALE, 13);
+  const auto push = Push(*client, 1);
+  ASSERT_TRUE(push.ok()) << push.status();
+  EXPECT_EQ(push->accepted, 2);
+  EXPECT_EQ(push->rejected, 2);
+  EXPECT_EQ(push->max_lag, 13);
+}
+
+TEST_F(ParameterClientTest, PatienceEnds) {
+  for (int i = 0; i < 100; ++i) servers_[0]->AddHelloFault({grpc::UNAVAILABLE, 0, "not today"});
+  const auto hello = MakeClient(/*patience=*/absl::Milliseconds(300))->Hello();
+  EXPECT_TRUE(absl::IsUnavailable(hello.status())) << hello.status();
+  EXPECT_THAT(std::string(hello.status().message()),
+              AllOf(HasSubstr("server 0"), HasSubstr("300ms"), HasSubstr("not today")));
+}
+
+TEST_F(ParameterClientTest, AStopEndsTheWaitForAServer) {
+  for (int i = 0; i < 1000; ++i) servers_[0]->AddHelloFault({});
+  const auto client = MakeClient();
+  std::thread stopper([&] { stop_.Stop("the user had enough"); });
+  const auto hello = client->Hello();
+  stopper.join();
+  EXPECT_TRUE(absl::IsCancelled(hello.status())) << hello.status();
+  EXPECT_EQ(hello.status().message(), "the user had enough");
+}
+
+TEST_F(ParameterClientTest, LeavingStillWorksAfterAStop) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  stop_.Stop("the user had enough");
+  EXPECT_TRUE(client->Leave().ok());
+  EXPECT_EQ(servers_[0]->leaves(), 1);
+  EXPECT_EQ(servers_[1]->leaves(), 1);
+}
+
+TEST_F(ParameterClientTest, AServerThatHasForgottenTheSlotHasLetItGo) {
+  servers_[0]->AddLeaveFault({grpc::ABORTED});
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  EXPECT_TRUE(client->Leave().ok());
+  EXPECT_EQ(servers_[1]->leaves(), 1);
+}
+
+TEST_F(ParameterClientTest, RenewsOnlyWhereItIsKnown) {
+  const auto client = MakeClient();
+  client->Renew(absl::Seconds(1));
+  EXPECT_EQ(servers_[0]->renewals(), 0);
+  ASSERT_TRUE(client->Hello().ok());
+  client->Renew(absl::Seconds(1));
+  EXPECT_EQ(servers_[0]->renewals(), 1);
+  ASSERT_TRUE(client->Leave().ok());
+  client->Renew(absl::Seconds(1));
+  EXPECT_EQ(servers_[0]->renewals(), 1);
+}
+
+}  // namespace
+}  // namespace torchps
