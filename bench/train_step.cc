@@ -20,11 +20,11 @@
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "program/train.h"
 #include "proto/job_spec.h"
 #include "torch/cuda.h"
 #include "worker/device.h"
 #include "worker/models/model_registry.h"
-#include "worker/train.h"
 
 ABSL_FLAG(std::string, model, "convnet", "mlp, convnet, resnet18 or transformer");
 ABSL_FLAG(int, layers, 2, "of a transformer");

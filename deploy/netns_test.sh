@@ -17,7 +17,7 @@ job="$TORCHPS_ROOT/deploy/jobs/convnet_digits.textproto"
 
 cd "$TORCHPS_ROOT"
 bazel build --jobs="$(compile_jobs)" --noshow_progress --ui_event_filters=-info \
-  //server:ps_server //worker:ps_worker //tools:psctl
+  //server:ps_server //program:ps_worker //tools:psctl
 binaries="$(bazel info bazel-bin 2>/dev/null)"
 
 prefix="tps$$"
@@ -78,7 +78,7 @@ on server0 timeout "$limit_s" "$binaries/tools/psctl" report --servers="$servers
   --certs="$certs" --report="$work/report.json" &
 process[report]=$!
 for node in worker0 worker1; do
-  on "$node" "$binaries/worker/ps_worker" --servers="$servers" --job="$job" \
+  on "$node" "$binaries/program/ps_worker" --servers="$servers" --job="$job" \
     --certs="$certs" --set=workers=2 "$@" &
   process[$node]=$!
 done

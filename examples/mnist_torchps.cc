@@ -3,7 +3,7 @@
 
 #include <torch/torch.h>
 
-#include "worker/train.h"
+#include "program/train.h"
 
 struct Net : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x) {

@@ -120,7 +120,7 @@ std::vector<Finding> Examine(const FlagValues& flags) {
   }
   for (Finding& finding :
        CheckDevice(flags.Get("device", "cpu"),
-                   FindProgram(flags, "worker_binary", OwnDirectory(), "worker", "ps_worker"))) {
+                   FindProgram(flags, "worker_binary", OwnDirectory(), "program", "ps_worker"))) {
     findings.push_back(std::move(finding));
   }
   findings.push_back(CheckOpenFiles(OpenFilesLimit(), workers));

@@ -124,7 +124,7 @@ Finding VisibleFinding(const GpuFacts& facts) {
 Finding WorkerFinding(const std::string& device, const GpuFacts& facts) {
   if (!facts.worker.ok()) {
     return {Level::kProblem, "ps_worker", std::string(facts.worker.status().message()),
-            "'bazel build --config=cuda //worker:ps_worker'; docs/cuda.md has the steps"};
+            "'bazel build --config=cuda //program:ps_worker'; docs/cuda.md has the steps"};
   }
   const std::string subject = absl::StrCat("ps_worker ", *facts.worker);
   if (facts.seen.empty()) {

@@ -23,7 +23,7 @@ struct GpuFacts {
   std::string complaint;
 };
 
-// Looks at the driver's files, and asks `worker` (a program with the flags of worker/train.h) for
+// Looks at the driver's files, and asks `worker` (a program with the flags of program/train.h) for
 // the devices that it sees. Blocks for as long as that takes to start, a minute at most.
 GpuFacts LookForGpus(const absl::StatusOr<std::string>& worker);
 

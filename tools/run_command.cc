@@ -117,7 +117,7 @@ absl::Status FindPrograms(const FlagValues& flags, const std::string& program_di
       FindProgram(flags, "server_binary", program_directory, "server", "ps_server");
   if (!server.ok()) return server.status();
   absl::StatusOr<std::string> worker =
-      FindProgram(flags, "worker_binary", program_directory, "worker", "ps_worker");
+      FindProgram(flags, "worker_binary", program_directory, "program", "ps_worker");
   if (!worker.ok()) return worker.status();
   launch.server_binary = *std::move(server);
   launch.worker_binary = *std::move(worker);

@@ -39,7 +39,7 @@ std::vector<std::string> Psctl(const std::string& command, std::vector<std::stri
                                     command,
                                     "--job=" + folder + "/job.textproto",
                                     "--server_binary=server/ps_server",
-                                    "--worker_binary=worker/ps_worker",
+                                    "--worker_binary=program/ps_worker",
                                     "--servers=2"};
   words.insert(words.end(), more.begin(), more.end());
   return words;

@@ -42,7 +42,7 @@ std::string WriteFile(const std::string& name, const std::string& text) {
 
 std::vector<std::string> WorkerCommand(const std::string& servers,
                                        const std::vector<std::string>& more = {}) {
-  std::vector<std::string> command = {"worker/ps_worker", absl::StrCat("--servers=", servers),
+  std::vector<std::string> command = {"program/ps_worker", absl::StrCat("--servers=", servers),
                                       absl::StrCat("--job=", WriteFile("job.textproto", kJob))};
   command.insert(command.end(), more.begin(), more.end());
   return command;

@@ -31,7 +31,7 @@
 #include "data/dataset.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "local/in_process_cluster.h"
+#include "program/in_process_cluster.h"
 #include "proto/job_spec.h"
 #include "proto/parameter_groups.h"
 #include "server/optimizer/schedule.h"

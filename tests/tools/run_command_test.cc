@@ -13,9 +13,9 @@ class PlanRunTest : public testing::Test {
   PlanRunTest() {
     std::filesystem::create_directory(folder_.path("tools"));
     std::filesystem::create_directory(folder_.path("server"));
-    std::filesystem::create_directory(folder_.path("worker"));
+    std::filesystem::create_directory(folder_.path("program"));
     server_ = folder_.WriteScript("server/ps_server", "");
-    worker_ = folder_.WriteScript("worker/ps_worker", "");
+    worker_ = folder_.WriteScript("program/ps_worker", "");
     job_ = folder_.WriteFile("job.textproto",
                              "name: 'tiny' workers: 3 model { name: 'mlp' } "
                              "optimizer { sgd {} learning_rate: 0.1 }");
@@ -96,7 +96,7 @@ TEST_F(PlanRunTest, ProgramsThatAreNotBuiltAreNamedWithTheCommandThatBuildsThem)
   std::filesystem::remove(worker_);
   const std::string complaint = Complaint({});
   EXPECT_EQ(complaint.find("cannot find ps_worker (looked for "), 0u) << complaint;
-  EXPECT_NE(complaint.find("'bazel build //worker:ps_worker'"), std::string::npos) << complaint;
+  EXPECT_NE(complaint.find("'bazel build //program:ps_worker'"), std::string::npos) << complaint;
 }
 
 TEST_F(PlanRunTest, AHostsFileSaysHowManyAndWhere) {

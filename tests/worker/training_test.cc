@@ -11,7 +11,7 @@
 #include "client/residual_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "local/in_process_cluster.h"
+#include "program/in_process_cluster.h"
 #include "proto/job_file.h"
 #include "proto/job_override.h"
 #include "proto/job_spec.h"

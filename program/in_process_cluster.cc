@@ -1,4 +1,4 @@
-#include "local/in_process_cluster.h"
+#include "program/in_process_cluster.h"
 
 #include <random>
 #include <utility>

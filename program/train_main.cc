@@ -1,4 +1,4 @@
-// The main function of every worker program (worker/train.h): flags, threads, exit code.
+// The main function of every worker program (program/train.h): flags, threads, exit code.
 
 #include <dlfcn.h>
 #include <sys/prctl.h>
@@ -24,7 +24,8 @@
 #include "common/exit_codes.h"
 #include "common/stop_signal.h"
 #include "data/mnist_download.h"
-#include "local/in_process_cluster.h"
+#include "program/in_process_cluster.h"
+#include "program/train.h"
 #include "proto/grpc_process.h"
 #include "proto/job_file.h"
 #include "proto/job_override.h"
@@ -33,7 +34,6 @@
 #include "torch/utils.h"
 #include "worker/device.h"
 #include "worker/run_worker.h"
-#include "worker/train.h"
 
 ABSL_FLAG(std::vector<std::string>, servers, {},
           "HOST:PORT of all servers of the job, comma-separated, the same list for every worker");

@@ -1,7 +1,7 @@
 // ps_worker: one worker of a job whose model and data are among those that torchps brings along.
 
+#include "program/train.h"
 #include "worker/models/model_registry.h"
-#include "worker/train.h"
 
 int main(int argc, char** argv) {
   return torchps::TrainMain(argc, argv,
