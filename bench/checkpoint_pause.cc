@@ -22,7 +22,7 @@
 #include "common/check.h"
 #include "common/clock.h"
 #include "google/protobuf/text_format.h"
-#include "proto/job_spec.h"
+#include "job/job_spec.h"
 #include "server/job/hosted_job.h"
 #include "server/job/job_directory.h"
 #include "storage/file_system.h"

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/split_mix64.h"
-#include "proto/job_spec.h"
+#include "job/job_spec.h"
 
 namespace torchps {
 namespace {

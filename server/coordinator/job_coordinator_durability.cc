@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/job_spec.h"
+#include "job/job_spec.h"
 #include "proto/layout_codec.h"
 #include "server/coordinator/job_coordinator.h"
 

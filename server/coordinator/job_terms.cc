@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/ids.h"
-#include "proto/job_difference.h"
-#include "proto/job_spec.h"
+#include "job/job_difference.h"
+#include "job/job_spec.h"
 #include "proto/layout_codec.h"
 
 namespace torchps {

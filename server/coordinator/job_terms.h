@@ -23,7 +23,7 @@ struct JobTerms {
   static absl::StatusOr<JobTerms> FromJoin(const JoinRequest& request);
 
   // OK, or FAILED_PRECONDITION that names the first thing in which a joiner's terms differ from
-  // these, and what each side has there. These may be completed (proto/job_spec.h), the joiner's
+  // these, and what each side has there. These may be completed (job/job_spec.h), the joiner's
   // not.
   absl::Status CheckSame(const JobTerms& joiner) const;
 };

@@ -7,8 +7,8 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "proto/job_difference.h"
-#include "proto/job_spec.h"
+#include "job/job_difference.h"
+#include "job/job_spec.h"
 #include "proto/layout_codec.h"
 #include "server/job/hosted_job.h"
 #include "server/store/async_push.h"

@@ -55,7 +55,7 @@ class Optimizer {
                      absl::Span<float* const> slots, const float* gradient, int64_t n) const = 0;
 };
 
-// The optimizer that a normalised spec (proto/job_spec.h) asks for, in loops for `set`, which this
+// The optimizer that a normalised spec (job/job_spec.h) asks for, in loops for `set`, which this
 // machine has. The bits that it computes are the same with every set.
 // INVALID_ARGUMENT names the field: no kind chosen, or a value missing that
 // normalising fills in.

@@ -15,7 +15,7 @@ struct GroupHyperparameters {
 };
 
 // The hyperparameters of every group of a normalised job. Which group a
-// parameter is in stands in its Segment (proto/parameter_groups.h). Immutable,
+// parameter is in stands in its Segment (job/parameter_groups.h). Immutable,
 // so thread-safe; copyable.
 class ParameterGroups {
  public:

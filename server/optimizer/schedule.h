@@ -25,7 +25,7 @@ namespace torchps {
 //               Hutter 2017)
 class Schedule {
  public:
-  // `spec` normalised (proto/job_spec.h). INVALID_ARGUMENT names the field: an
+  // `spec` normalised (job/job_spec.h). INVALID_ARGUMENT names the field: an
   // unknown shape, a negative count, STEP without step_size or gamma, COSINE
   // whose total_steps are not more than its warm-up.
   static absl::StatusOr<Schedule> Create(const ScheduleSpec& spec);

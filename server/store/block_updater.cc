@@ -5,7 +5,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/memory/memory.h"
-#include "proto/parameter_groups.h"
+#include "job/parameter_groups.h"
 #include "server/optimizer/span_math.h"
 
 namespace torchps {

@@ -15,7 +15,7 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "proto/job_spec.h"
+#include "job/job_spec.h"
 #include "tests/data/test_files.h"
 
 namespace torchps {

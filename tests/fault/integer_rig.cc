@@ -7,7 +7,7 @@
 #include "common/split_mix64.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "proto/job_spec.h"
+#include "job/job_spec.h"
 #include "proto/layout_codec.h"
 #include "tests/testing/plain_worker.h"
 

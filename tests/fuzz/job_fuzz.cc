@@ -1,8 +1,8 @@
 // Job files, up to the job that a coordinator would run.
 
 #include "absl/strings/string_view.h"
-#include "proto/job_file.h"
-#include "proto/job_spec.h"
+#include "job/job_file.h"
+#include "job/job_spec.h"
 #include "tests/fuzz/fuzz_target.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "proto/job_spec.h"
+#include "job/job_spec.h"
 
 namespace torchps::simulation {
 namespace {

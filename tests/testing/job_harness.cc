@@ -5,7 +5,7 @@
 
 #include "common/check.h"
 #include "google/protobuf/text_format.h"
-#include "proto/job_spec.h"
+#include "job/job_spec.h"
 #include "proto/layout_codec.h"
 
 namespace torchps {

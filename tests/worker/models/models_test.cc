@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "proto/job_spec.h"
+#include "job/job_spec.h"
 #include "worker/models/convnet.h"
 #include "worker/models/linear.h"
 #include "worker/models/mlp.h"

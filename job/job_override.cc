@@ -1,4 +1,4 @@
-#include "proto/job_override.h"
+#include "job/job_override.h"
 
 #include <cmath>
 #include <limits>
@@ -14,7 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
-#include "proto/unknown_field.h"
+#include "job/unknown_field.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "proto/job_difference.h"
+#include "job/job_difference.h"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "proto/job_spec.h"
+#include "job/job_spec.h"
 
 #include <limits>
 #include <string>
@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "proto/job_override.h"
+#include "job/job_override.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "proto/field_checker.h"
+#include "job/field_checker.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "proto/parameter_groups.h"
+#include "job/parameter_groups.h"
 
 #include "absl/strings/str_cat.h"
 #include "common/glob.h"

@@ -1,4 +1,4 @@
-#include "proto/parameter_groups.h"
+#include "job/parameter_groups.h"
 
 #include <string>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "proto/job_file.h"
+#include "job/job_file.h"
 
 #include <cerrno>
 #include <cstring>
@@ -10,7 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
-#include "proto/unknown_field.h"
+#include "job/unknown_field.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "proto/job_spec.h"
+#include "job/job_spec.h"
 
 #include <algorithm>
 #include <limits>
@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/ids.h"
-#include "proto/field_checker.h"
+#include "job/field_checker.h"
 
 namespace torchps {
 namespace {

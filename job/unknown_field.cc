@@ -1,4 +1,4 @@
-#include "proto/unknown_field.h"
+#include "job/unknown_field.h"
 
 #include <algorithm>
 #include <numeric>

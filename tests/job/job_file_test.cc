@@ -1,4 +1,4 @@
-#include "proto/job_file.h"
+#include "job/job_file.h"
 
 #include <cstdlib>
 #include <fstream>

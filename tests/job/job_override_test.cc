@@ -1,4 +1,4 @@
-#include "proto/job_override.h"
+#include "job/job_override.h"
 
 #include <string>
 
