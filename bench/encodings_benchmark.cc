@@ -24,10 +24,10 @@
 #include "common/check.h"
 #include "common/model_layout.h"
 #include "grpcpp/support/slice.h"
-#include "proto/encoding.h"
-#include "proto/frame_payload.h"
 #include "server/store/block.h"
 #include "server/store/block_updater.h"
+#include "wire/encoding.h"
+#include "wire/frame_payload.h"
 
 namespace torchps {
 namespace {

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "checkpoint/checkpoint_directory.h"
-#include "proto/layout_codec.h"
 #include "storage/crc32c.h"
+#include "wire/layout_codec.h"
 
 namespace torchps {
 namespace {

@@ -6,7 +6,7 @@
 #include "absl/time/clock.h"
 #include "common/check.h"
 #include "grpc/support/time.h"
-#include "proto/next_event.h"
+#include "rpc/next_event.h"
 
 namespace torchps {
 

@@ -41,7 +41,7 @@ class CallLoop {
     // Both borrowed.
     const Clock* clock = nullptr;
     StopLatch* stop = nullptr;
-    // Who drives asks for the next event for so long before it sleeps (proto/next_event.h).
+    // Who drives asks for the next event for so long before it sleeps (rpc/next_event.h).
     absl::Duration ask_for = absl::ZeroDuration();
     // When who waited has what it waited for, it may well wait again soon: nobody drives for so
     // long then, unless something is under way or is posted that has to happen now.

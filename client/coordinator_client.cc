@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "grpcpp/client_context.h"
-#include "proto/status_codec.h"
+#include "wire/status_codec.h"
 
 namespace torchps {
 namespace {

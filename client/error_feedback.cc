@@ -6,9 +6,9 @@
 #include "common/check.h"
 #include "common/finite_check.h"
 #include "common/instruction_set.h"
-#include "proto/encoding.h"
-#include "proto/residual_encoding.h"
-#include "proto/top_k.h"
+#include "wire/encoding.h"
+#include "wire/residual_encoding.h"
+#include "wire/top_k.h"
 
 namespace torchps {
 namespace {

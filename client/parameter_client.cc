@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "proto/layout_codec.h"
-#include "proto/next_event.h"
+#include "rpc/next_event.h"
 #include "shm/shared_offer.h"
+#include "wire/layout_codec.h"
 
 namespace torchps {
 namespace {

@@ -10,8 +10,8 @@
 #include "client/transfer_timeout.h"
 #include "common/check.h"
 #include "common/finite_check.h"
-#include "proto/frame_codec.h"
 #include "shm/shared_runs.h"
+#include "wire/frame_codec.h"
 
 namespace torchps {
 namespace {

@@ -29,7 +29,7 @@
 #include "job/job_spec.h"
 #include "program/in_process_cluster.h"
 #include "program/train.h"
-#include "proto/grpc_process.h"
+#include "rpc/grpc_process.h"
 #include "security/credentials.h"
 #include "torch/utils.h"
 #include "worker/device.h"

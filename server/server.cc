@@ -11,10 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/ask.h"
 #include "common/loopback_sockets.h"
-#include "proto/frame_codec.h"
-#include "proto/next_event.h"
+#include "rpc/next_event.h"
 #include "security/credentials.h"
 #include "server/rpc/receive_window.h"
+#include "wire/frame_codec.h"
 
 namespace torchps {
 namespace {

@@ -17,7 +17,7 @@
 #include "common/command_line.h"
 #include "common/exit_codes.h"
 #include "common/stop_signal.h"
-#include "proto/grpc_process.h"
+#include "rpc/grpc_process.h"
 #include "security/credentials.h"
 #include "server/server.h"
 

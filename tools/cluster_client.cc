@@ -11,9 +11,9 @@
 #include "absl/strings/str_split.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/parameter_service.grpc.pb.h"
-#include "proto/status_codec.h"
 #include "security/connection_probe.h"
 #include "security/credentials.h"
+#include "wire/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -328,5 +328,5 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "data_plane: %s\n", std::string(status.message()).c_str());
   }
   std::fflush(stdout);
-  _exit(status.ok() ? 0 : 1);  // gRPC is never torn down (proto/grpc_process.h)
+  _exit(status.ok() ? 0 : 1);  // gRPC is never torn down (rpc/grpc_process.h)
 }

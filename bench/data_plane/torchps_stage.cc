@@ -24,11 +24,11 @@
 #include "common/stop_latch.h"
 #include "google/protobuf/text_format.h"
 #include "job/job_spec.h"
-#include "proto/grpc_process.h"
 #include "proto/parameter_service.grpc.pb.h"
-#include "proto/status_codec.h"
+#include "rpc/grpc_process.h"
 #include "security/credentials.h"
 #include "shm/push_segment.h"
+#include "wire/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -11,7 +11,7 @@
 #include "grpcpp/client_context.h"
 #include "grpcpp/completion_queue.h"
 #include "grpcpp/support/async_unary_call.h"
-#include "proto/status_codec.h"
+#include "wire/status_codec.h"
 
 namespace torchps {
 

@@ -6,8 +6,8 @@
 #include "absl/status/status.h"
 #include "client/calls/client_call.h"
 #include "grpcpp/generic/generic_stub.h"
-#include "proto/frame_codec.h"
 #include "proto/parameter_service.pb.h"
+#include "wire/frame_codec.h"
 
 namespace torchps {
 

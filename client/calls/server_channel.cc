@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/support/channel_arguments.h"
-#include "proto/frame_codec.h"
 #include "security/credentials.h"
+#include "wire/frame_codec.h"
 
 namespace torchps {
 namespace {

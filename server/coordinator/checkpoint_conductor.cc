@@ -7,7 +7,7 @@
 #include "absl/time/clock.h"
 #include "checkpoint/manifest.h"
 #include "grpcpp/completion_queue.h"
-#include "proto/status_codec.h"
+#include "wire/status_codec.h"
 
 namespace torchps {
 namespace {

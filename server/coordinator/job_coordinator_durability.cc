@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "job/job_spec.h"
-#include "proto/layout_codec.h"
 #include "server/coordinator/job_coordinator.h"
+#include "wire/layout_codec.h"
 
 namespace torchps {
 namespace {

@@ -6,7 +6,7 @@
 #include "common/ids.h"
 #include "job/job_difference.h"
 #include "job/job_spec.h"
-#include "proto/layout_codec.h"
+#include "wire/layout_codec.h"
 
 namespace torchps {
 namespace {

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
-#include "proto/status_codec.h"
+#include "wire/status_codec.h"
 
 namespace torchps {
 namespace {

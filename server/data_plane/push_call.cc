@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/status_codec.h"
+#include "wire/status_codec.h"
 
 namespace torchps {
 namespace {

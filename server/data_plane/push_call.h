@@ -8,13 +8,13 @@
 #include "common/mutex.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/support/async_stream.h"
-#include "proto/frame_codec.h"
 #include "proto/parameter_service.pb.h"
 #include "security/call_admission.h"
 #include "server/job/parameter_server.h"
 #include "server/rpc/call_tag.h"
 #include "server/rpc/read_places.h"
 #include "server/waiting/byte_budget.h"
+#include "wire/frame_codec.h"
 
 namespace torchps {
 

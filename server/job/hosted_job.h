@@ -18,7 +18,6 @@
 #include "common/integer_histogram.h"
 #include "common/model_layout.h"
 #include "common/mutex.h"
-#include "proto/frame_codec.h"
 #include "proto/job.pb.h"
 #include "proto/parameter_service.pb.h"
 #include "server/job/apply_helper.h"
@@ -30,6 +29,7 @@
 #include "server/store/parameter_store.h"
 #include "server/store/push_policy.h"
 #include "shm/push_segments.h"
+#include "wire/frame_codec.h"
 
 namespace torchps {
 

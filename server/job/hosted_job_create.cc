@@ -9,10 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "job/job_difference.h"
 #include "job/job_spec.h"
-#include "proto/layout_codec.h"
 #include "server/job/hosted_job.h"
 #include "server/store/async_push.h"
 #include "server/store/sync_push.h"
+#include "wire/layout_codec.h"
 
 namespace torchps {
 namespace {

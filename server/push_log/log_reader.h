@@ -7,10 +7,10 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "proto/frame_payload.h"
 #include "server/push_log/log_record.h"
 #include "server/push_log/log_segment.h"
 #include "storage/file_system.h"
+#include "wire/frame_payload.h"
 
 namespace torchps {
 

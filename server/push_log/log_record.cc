@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/check.h"
-#include "proto/frame_codec.h"
 #include "server/push_log/little_endian.h"
 #include "storage/crc32c.h"
+#include "wire/frame_codec.h"
 
 namespace torchps {
 namespace {

@@ -10,8 +10,8 @@
 #include "absl/types/span.h"
 #include "checkpoint/block_image.h"
 #include "common/ids.h"
-#include "proto/frame_payload.h"
 #include "proto/job.pb.h"
+#include "wire/frame_payload.h"
 
 // The records of the push log as bytes (docs/checkpoint.md, "The push log"): a header of fixed
 // length with a checksum of its own, so that the lengths in it can be believed, then rows of the

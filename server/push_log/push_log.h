@@ -12,13 +12,13 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/mutex.h"
-#include "proto/frame_payload.h"
 #include "server/push_log/log_buffer.h"
 #include "server/push_log/log_reader.h"
 #include "server/push_log/log_record.h"
 #include "server/push_log/log_segment.h"
 #include "server/waiting/rising_number.h"
 #include "storage/file_system.h"
+#include "wire/frame_payload.h"
 
 namespace torchps {
 

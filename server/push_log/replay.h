@@ -1,10 +1,10 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "proto/frame_payload.h"
 #include "server/push_log/log_record.h"
 #include "server/store/block.h"
 #include "server/store/block_updater.h"
+#include "wire/frame_payload.h"
 
 namespace torchps {
 

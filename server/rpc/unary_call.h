@@ -8,9 +8,9 @@
 #include "absl/status/statusor.h"
 #include "common/mutex.h"
 #include "grpcpp/grpcpp.h"
-#include "proto/status_codec.h"
 #include "security/call_admission.h"
 #include "server/rpc/call_tag.h"
+#include "wire/status_codec.h"
 
 namespace torchps {
 

@@ -6,8 +6,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/types/span.h"
 #include "common/ids.h"
-#include "proto/frame_payload.h"
 #include "server/store/block.h"
+#include "wire/frame_payload.h"
 
 namespace torchps {
 

@@ -7,12 +7,12 @@
 #include "absl/types/span.h"
 #include "common/block_map.h"
 #include "common/model_layout.h"
-#include "proto/frame_payload.h"
 #include "proto/job.pb.h"
 #include "server/optimizer/optimizer.h"
 #include "server/optimizer/parameter_groups.h"
 #include "server/optimizer/schedule.h"
 #include "server/store/block.h"
+#include "wire/frame_payload.h"
 
 namespace torchps {
 

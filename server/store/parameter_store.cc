@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "proto/encoding.h"
+#include "wire/encoding.h"
 
 namespace torchps {
 namespace {

@@ -17,7 +17,6 @@
 #include "common/model_layout.h"
 #include "common/mutex.h"
 #include "grpcpp/support/slice.h"
-#include "proto/frame_codec.h"
 #include "proto/job.pb.h"
 #include "proto/parameter_service.pb.h"
 #include "server/store/block.h"
@@ -26,6 +25,7 @@
 #include "server/store/block_updater.h"
 #include "server/store/push_policy.h"
 #include "shm/value_arena.h"
+#include "wire/frame_codec.h"
 
 namespace torchps {
 

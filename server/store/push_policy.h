@@ -4,10 +4,10 @@
 
 #include "absl/status/statusor.h"
 #include "common/ids.h"
-#include "proto/frame_codec.h"
 #include "server/store/block.h"
 #include "server/store/block_journal.h"
 #include "server/store/push_gate.h"
+#include "wire/frame_codec.h"
 
 namespace torchps {
 

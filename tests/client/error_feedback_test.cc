@@ -8,8 +8,8 @@
 #include "common/split_mix64.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/encoding.h"
 #include "tests/testing/encoding_name.h"
+#include "wire/encoding.h"
 
 namespace torchps {
 namespace {

@@ -19,13 +19,13 @@
 #include "gmock/gmock.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
-#include "proto/frame_codec.h"
-#include "proto/status_codec.h"
 #include "server/server.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/tcp.h"
+#include "wire/frame_codec.h"
+#include "wire/status_codec.h"
 
 namespace torchps {
 namespace {

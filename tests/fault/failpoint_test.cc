@@ -15,11 +15,11 @@
 #include "common/ids.h"
 #include "gtest/gtest.h"
 #include "proto/coordinator.grpc.pb.h"
-#include "proto/status_codec.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/join_request.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/program.h"
+#include "wire/status_codec.h"
 
 namespace torchps {
 namespace {

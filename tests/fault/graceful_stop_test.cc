@@ -11,7 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
-#include "proto/grpc_process.h"
+#include "rpc/grpc_process.h"
 #include "tests/fault/nemesis_journal.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/plain_worker.h"

@@ -8,8 +8,8 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "job/job_spec.h"
-#include "proto/layout_codec.h"
 #include "tests/testing/plain_worker.h"
+#include "wire/layout_codec.h"
 
 namespace torchps {
 namespace {

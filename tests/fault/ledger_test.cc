@@ -18,7 +18,7 @@
 #include "absl/time/time.h"
 #include "client/parameter_client.h"
 #include "gtest/gtest.h"
-#include "proto/grpc_process.h"
+#include "rpc/grpc_process.h"
 #include "server/server.h"
 #include "tests/fault/integer_rig.h"
 #include "tests/testing/fault_proxy.h"

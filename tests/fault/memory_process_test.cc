@@ -22,11 +22,11 @@
 #include "common/mutex.h"
 #include "common/stop_latch.h"
 #include "gtest/gtest.h"
-#include "proto/grpc_process.h"
-#include "proto/layout_codec.h"
+#include "rpc/grpc_process.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/program.h"
+#include "wire/layout_codec.h"
 
 namespace torchps {
 namespace {

@@ -26,12 +26,12 @@
 #include "common/exit_codes.h"
 #include "common/stop_latch.h"
 #include "common/stop_signal.h"
-#include "proto/grpc_process.h"
-#include "proto/layout_codec.h"
 #include "proto/parameter_service.grpc.pb.h"
-#include "proto/status_codec.h"
+#include "rpc/grpc_process.h"
 #include "tests/fault/nemesis_job.h"
 #include "tests/fault/nemesis_journal.h"
+#include "wire/layout_codec.h"
+#include "wire/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -15,11 +15,11 @@
 #include "absl/time/clock.h"
 #include "common/split_mix64.h"
 #include "gtest/gtest.h"
-#include "proto/layout_codec.h"
 #include "tests/testing/checkpoint_driver.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/program.h"
+#include "wire/layout_codec.h"
 
 namespace torchps {
 namespace {

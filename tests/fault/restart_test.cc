@@ -21,7 +21,7 @@
 #include "common/clock.h"
 #include "common/split_mix64.h"
 #include "gtest/gtest.h"
-#include "proto/grpc_process.h"
+#include "rpc/grpc_process.h"
 #include "server/server.h"
 #include "shm/push_segment.h"
 #include "tests/fault/integer_rig.h"

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "proto/grpc_process.h"
+#include "rpc/grpc_process.h"
 #include "tests/fault/shared_memory_job.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/shared_worker.h"

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "grpcpp/support/byte_buffer.h"
-#include "proto/frame_codec.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "wire/frame_codec.h"
 
 namespace torchps {
 namespace {

@@ -16,13 +16,13 @@
 #include "common/check.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "job/job_spec.h"
-#include "proto/encoding.h"
-#include "proto/frame_codec.h"
 #include "server/coordinator/job_coordinator.h"
 #include "server/push_log/log_record.h"
 #include "server/push_log/log_segment.h"
 #include "tests/fuzz/small_checkpoint.h"
 #include "tests/testing/faulty_file_system.h"
+#include "wire/encoding.h"
+#include "wire/frame_codec.h"
 
 namespace torchps {
 namespace {

@@ -8,12 +8,12 @@
 
 #include "absl/strings/string_view.h"
 #include "common/ids.h"
-#include "proto/frame_codec.h"
 #include "server/push_log/log_reader.h"
 #include "server/push_log/log_record.h"
 #include "server/push_log/log_segment.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/testing/faulty_file_system.h"
+#include "wire/frame_codec.h"
 
 namespace torchps {
 namespace {

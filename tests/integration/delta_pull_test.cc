@@ -8,10 +8,10 @@
 #include "common/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/layout_codec.h"
 #include "server/server.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
+#include "wire/layout_codec.h"
 
 namespace torchps {
 namespace {

@@ -22,7 +22,6 @@
 #include "openssl/pem.h"
 #include "openssl/ssl.h"
 #include "proto/coordinator.grpc.pb.h"
-#include "proto/status_codec.h"
 #include "security/credentials.h"
 #include "server/server.h"
 #include "tests/testing/certificates.h"
@@ -30,6 +29,7 @@
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/tcp.h"
+#include "wire/status_codec.h"
 
 namespace torchps {
 namespace {

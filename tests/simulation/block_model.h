@@ -11,10 +11,10 @@
 
 #include "checkpoint/block_image.h"
 #include "common/ids.h"
-#include "proto/frame_codec.h"
 #include "proto/parameter_service.pb.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/world.h"
+#include "wire/frame_codec.h"
 
 namespace torchps::simulation {
 

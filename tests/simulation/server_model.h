@@ -9,12 +9,12 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
-#include "proto/frame_codec.h"
 #include "proto/parameter_service.pb.h"
 #include "server/job/hosted_job.h"
 #include "tests/simulation/block_model.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/world.h"
+#include "wire/frame_codec.h"
 
 namespace torchps::simulation {
 

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "checkpoint/checkpoint_directory.h"
-#include "proto/encoding.h"
-#include "proto/frame_payload.h"
+#include "wire/encoding.h"
+#include "wire/frame_payload.h"
 
 namespace torchps::simulation {
 namespace {

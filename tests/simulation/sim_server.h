@@ -10,7 +10,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/coordinator.pb.h"
-#include "proto/frame_codec.h"
 #include "proto/parameter_service.pb.h"
 #include "server/coordinator/coordinator_store.h"
 #include "server/coordinator/job_coordinator.h"
@@ -24,6 +23,7 @@
 #include "tests/simulation/sim_disk.h"
 #include "tests/simulation/sim_storage.h"
 #include "tests/simulation/world.h"
+#include "wire/frame_codec.h"
 
 namespace torchps::simulation {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/layout_codec.h"
+#include "wire/layout_codec.h"
 
 namespace torchps::simulation {
 namespace {

@@ -6,7 +6,7 @@
 #include "common/check.h"
 #include "google/protobuf/text_format.h"
 #include "job/job_spec.h"
-#include "proto/layout_codec.h"
+#include "wire/layout_codec.h"
 
 namespace torchps {
 

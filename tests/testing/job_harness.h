@@ -7,11 +7,11 @@
 #include "absl/status/statusor.h"
 #include "common/block_map.h"
 #include "common/ids.h"
-#include "proto/frame_payload.h"
 #include "proto/parameter_service.pb.h"
 #include "server/job/hosted_job.h"
 #include "server/store/job_storage.h"
 #include "tests/testing/manual_clock.h"
+#include "wire/frame_payload.h"
 
 namespace torchps {
 

@@ -7,10 +7,10 @@
 #include "absl/time/time.h"
 #include "common/check.h"
 #include "grpcpp/create_channel.h"
-#include "proto/frame_codec.h"
-#include "proto/layout_codec.h"
-#include "proto/status_codec.h"
 #include "security/credentials.h"
+#include "wire/frame_codec.h"
+#include "wire/layout_codec.h"
+#include "wire/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -6,9 +6,9 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/check.h"
-#include "proto/layout_codec.h"
-#include "proto/status_codec.h"
 #include "shm/shared_offer.h"
+#include "wire/layout_codec.h"
+#include "wire/status_codec.h"
 
 namespace torchps {
 namespace {

@@ -16,13 +16,13 @@
 #include "common/split_mix64.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/encoding.h"
 #include "server/store/block_copy.h"
 #include "server/store/job_storage.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/faulty_file_system.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/manual_clock.h"
+#include "wire/encoding.h"
 
 namespace torchps {
 namespace {

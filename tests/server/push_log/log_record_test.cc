@@ -10,8 +10,8 @@
 #include "common/split_mix64.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/encoding.h"
 #include "server/push_log/log_segment.h"
+#include "wire/encoding.h"
 
 namespace torchps {
 namespace {

@@ -13,8 +13,7 @@
 #include "common/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/grpc_process.h"
-#include "proto/layout_codec.h"
+#include "rpc/grpc_process.h"
 #include "server/server.h"
 #include "tests/testing/checkpoint_driver.h"
 #include "tests/testing/eventually.h"
@@ -22,6 +21,7 @@
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/shared_worker.h"
+#include "wire/layout_codec.h"
 
 namespace torchps {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/encoding.h"
 #include "tests/testing/encoding_name.h"
 #include "tests/testing/job_harness.h"
+#include "wire/encoding.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "proto/status_codec.h"
+#include "wire/status_codec.h"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "proto/grpc_process.h"
+#include "rpc/grpc_process.h"
 
 #include <malloc.h>
 

@@ -1,4 +1,4 @@
-#include "proto/top_k.h"
+#include "wire/top_k.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "common/unaligned.h"
-#include "proto/encoding_elements.h"
+#include "wire/encoding_elements.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "proto/next_event.h"
+#include "rpc/next_event.h"
 
 #include "grpc/support/time.h"
 

@@ -1,7 +1,7 @@
 // One pass over a block does what adding, encoding, decoding and subtracting do one after the
 // other.
 
-#include "proto/residual_encoding.h"
+#include "wire/residual_encoding.h"
 
 #include <cmath>
 #include <string>
@@ -10,8 +10,8 @@
 #include "common/split_mix64.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/encoding.h"
 #include "tests/testing/encoding_name.h"
+#include "wire/encoding.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "proto/frame_codec.h"
+#include "wire/frame_codec.h"
 
 #include <algorithm>
 #include <cstring>

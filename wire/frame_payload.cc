@@ -1,4 +1,4 @@
-#include "proto/frame_payload.h"
+#include "wire/frame_payload.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,9 +9,9 @@
 #include "common/check.h"
 #include "common/finite_check.h"
 #include "common/streaming_copy.h"
-#include "proto/encoding.h"
-#include "proto/encoding_elements.h"
-#include "proto/top_k.h"
+#include "wire/encoding.h"
+#include "wire/encoding_elements.h"
+#include "wire/top_k.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "proto/frame_payload.h"
+#include "wire/frame_payload.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,7 +8,7 @@
 
 #include "common/split_mix64.h"
 #include "gtest/gtest.h"
-#include "tests/proto/slicing.h"
+#include "tests/wire/slicing.h"
 
 namespace torchps {
 namespace {

@@ -9,7 +9,7 @@
 namespace torchps {
 
 // Error feedback on one block, in one pass over it: adds `gradient` to `residual`, encodes the sum
-// as Encode (proto/encoding.h) would, and leaves in `residual` what the encoding loses: the sum
+// as Encode (wire/encoding.h) would, and leaves in `residual` what the encoding loses: the sum
 // less what Decode would give. EncodedBytes(...) bytes go to `destination`, at any address.
 //
 // Thread-safe; the same bits on every instruction set. REQUIRES: `kind` is not FLOAT32; both arrays

@@ -8,8 +8,8 @@
 #include "absl/types/span.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
-#include "proto/frame_payload.h"
 #include "proto/job.pb.h"
+#include "wire/frame_payload.h"
 
 // The frames of Push and Pull, written and read by hand so that no float is copied: a frame is one
 // short header slice followed by slices that borrow the payload. The bytes are those of the
@@ -56,7 +56,7 @@ struct PullHeader {
   bool shared = false;
 };
 
-// A frame that borrows `payload`, FLOAT32 elements or bytes that Encode (proto/encoding.h) has
+// A frame that borrows `payload`, FLOAT32 elements or bytes that Encode (wire/encoding.h) has
 // written as header.encoding says: gRPC reads it while it sends, so it must stay as it is until the
 // frame's reference to `keep_alive` is gone (gRPC drops it on a thread of its own choosing when the
 // bytes have left, or the call has ended). A caller that wants to use the memory again waits for

@@ -1,7 +1,7 @@
-// What every encoding promises by proto/encoding.h and proto/frame_payload.h, asked of each of them
+// What every encoding promises by wire/encoding.h and wire/frame_payload.h, asked of each of them
 // on each instruction set of this machine.
 
-#include "proto/encoding.h"
+#include "wire/encoding.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,10 +13,10 @@
 #include "common/split_mix64.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/encoding_elements.h"
-#include "proto/frame_payload.h"
-#include "tests/proto/slicing.h"
 #include "tests/testing/encoding_name.h"
+#include "tests/wire/slicing.h"
+#include "wire/encoding_elements.h"
+#include "wire/frame_payload.h"
 
 namespace torchps {
 namespace {

@@ -1,13 +1,13 @@
-#include "proto/residual_encoding.h"
+#include "wire/residual_encoding.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "common/check.h"
 #include "common/unaligned.h"
-#include "proto/encoding.h"
-#include "proto/encoding_elements.h"
-#include "proto/top_k.h"
+#include "wire/encoding.h"
+#include "wire/encoding_elements.h"
+#include "wire/top_k.h"
 
 namespace torchps {
 namespace {

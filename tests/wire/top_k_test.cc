@@ -1,7 +1,7 @@
 // What is sent is the k largest and of equal ones the first, whatever the numbers look like at the
 // places that the threshold is guessed from. Single formats: encoding_test.cc.
 
-#include "proto/top_k.h"
+#include "wire/top_k.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,11 +1,11 @@
-#include "proto/encoding.h"
+#include "wire/encoding.h"
 
 #include <cstring>
 
 #include "common/check.h"
 #include "common/unaligned.h"
-#include "proto/encoding_elements.h"
-#include "proto/top_k.h"
+#include "wire/encoding_elements.h"
+#include "wire/top_k.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "proto/frame_codec.h"
+#include "wire/frame_codec.h"
 
 #include <cmath>
 #include <cstring>
@@ -14,9 +14,9 @@
 #include "common/split_mix64.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/encoding.h"
 #include "proto/parameter_service.pb.h"
-#include "tests/proto/slicing.h"
+#include "tests/wire/slicing.h"
+#include "wire/encoding.h"
 
 namespace torchps {
 namespace {

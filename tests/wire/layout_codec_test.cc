@@ -1,4 +1,4 @@
-#include "proto/layout_codec.h"
+#include "wire/layout_codec.h"
 
 #include <cstdint>
 #include <string>
