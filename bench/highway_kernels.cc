@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "common/check.h"
-#include "common/flush_denormals.h"
+#include "common/cpu/flush_denormals.h"
 #include "server/optimizer/elementwise.h"
 
 // Highway includes this file once for each instruction set.

@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "common/finite_check.h"
-#include "common/instruction_set.h"
+#include "common/cpu/finite_check.h"
+#include "common/cpu/instruction_set.h"
 #include "wire/encoding.h"
 #include "wire/residual_encoding.h"
 #include "wire/top_k.h"

@@ -5,8 +5,8 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "common/aligned_array.h"
 #include "common/block_map.h"
+#include "common/cpu/aligned_array.h"
 #include "common/ids.h"
 #include "proto/job.pb.h"
 

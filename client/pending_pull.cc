@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/calls/client_pull.h"
 #include "client/transfer_timeout.h"
-#include "common/streaming_copy.h"
+#include "common/cpu/streaming_copy.h"
 #include "shm/shared_values.h"
 
 namespace torchps {

@@ -9,7 +9,7 @@
 #include "client/calls/client_push.h"
 #include "client/transfer_timeout.h"
 #include "common/check.h"
-#include "common/finite_check.h"
+#include "common/cpu/finite_check.h"
 #include "shm/shared_runs.h"
 #include "wire/frame_codec.h"
 

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/calls/this_host.h"
-#include "common/loopback_sockets.h"
+#include "common/process/loopback_sockets.h"
 #include "shm/shared_offer.h"
 
 namespace torchps {

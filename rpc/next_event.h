@@ -1,7 +1,7 @@
 #pragma once
 
 #include "absl/time/time.h"
-#include "common/ask.h"
+#include "common/process/ask.h"
 #include "grpcpp/completion_queue.h"
 
 namespace torchps {
@@ -10,7 +10,7 @@ namespace torchps {
 inline constexpr absl::Duration kRoundTrip = absl::Microseconds(300);
 
 // Waits for the next event of a completion queue until `deadline`, as AsyncNext() does, but asks
-// for it for `ask_for` before it lets the thread sleep (common/ask.h).
+// for it for `ask_for` before it lets the thread sleep (common/process/ask.h).
 grpc::CompletionQueue::NextStatus NextEvent(grpc::CompletionQueue* queue, absl::Duration ask_for,
                                             absl::Time deadline, void** tag, bool* ok,
                                             Meanwhile meanwhile = Meanwhile::kYield);

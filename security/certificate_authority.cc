@@ -17,7 +17,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "common/file_descriptor.h"
+#include "common/process/file_descriptor.h"
 #include "security/certificate_set.h"
 #include "security/openssl_types.h"
 

@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/file_descriptor.h"
 #include "common/mutex.h"
+#include "common/process/file_descriptor.h"
 #include "security/certificate_set.h"
 
 namespace torchps {

@@ -14,7 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/file_descriptor.h"
+#include "common/process/file_descriptor.h"
 #include "security/openssl_types.h"
 
 namespace torchps {

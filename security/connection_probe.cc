@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
-#include "common/file_descriptor.h"
+#include "common/process/file_descriptor.h"
 #include "security/opening.h"
 #include "security/openssl_types.h"
 

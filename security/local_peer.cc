@@ -12,7 +12,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "common/file_descriptor.h"
+#include "common/process/file_descriptor.h"
 
 namespace torchps {
 namespace {

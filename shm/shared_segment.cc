@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
-#include "common/file_descriptor.h"
+#include "common/process/file_descriptor.h"
 
 namespace torchps {
 namespace {

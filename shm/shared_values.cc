@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
-#include "common/streaming_copy.h"
+#include "common/cpu/streaming_copy.h"
 #include "shm/shared_block.h"
 
 namespace torchps {

@@ -17,8 +17,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/file_descriptor.h"
 #include "common/mutex.h"
+#include "common/process/file_descriptor.h"
 #include "storage/file_system.h"
 
 namespace torchps {

@@ -12,8 +12,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "common/exit_codes.h"
 #include "common/ids.h"
+#include "common/process/exit_codes.h"
 #include "security/certificate_authority.h"
 #include "security/identity.h"
 

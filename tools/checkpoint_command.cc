@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "common/exit_codes.h"
+#include "common/process/exit_codes.h"
 #include "tools/format.h"
 
 namespace torchps {

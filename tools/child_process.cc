@@ -16,7 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "common/exit_codes.h"
+#include "common/process/exit_codes.h"
 
 extern char** environ;
 

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/check.h"
-#include "common/exit_codes.h"
+#include "common/process/exit_codes.h"
 #include "tools/format.h"
 #include "tools/report_json.h"
 #include "tools/report_text.h"

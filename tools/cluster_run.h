@@ -63,7 +63,7 @@ class ClusterRun {
              const Clock& clock, int interrupt_fd);
 
   // The exit code for psctl: 0 if the job finished and every part ended well; that of the part
-  // that failed if it is one of common/exit_codes.h; otherwise 1.
+  // that failed if it is one of common/process/exit_codes.h; otherwise 1.
   int Run();
 
  private:

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/clock.h"
-#include "common/exit_codes.h"
+#include "common/process/exit_codes.h"
 #include "tools/find_program.h"
 #include "tools/format.h"
 #include "tools/interrupt.h"

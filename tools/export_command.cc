@@ -13,7 +13,7 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/export_safetensors.h"
 #include "checkpoint/export_state_dict.h"
-#include "common/exit_codes.h"
+#include "common/process/exit_codes.h"
 #include "storage/file_system.h"
 #include "tools/format.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/exit_codes.h"
+#include "common/process/exit_codes.h"
 #include "tools/certs_command.h"
 #include "tools/checkpoint_command.h"
 #include "tools/doctor_command.h"

@@ -9,7 +9,7 @@
 
 #include "absl/time/time.h"
 #include "common/clock.h"
-#include "common/exit_codes.h"
+#include "common/process/exit_codes.h"
 #include "tools/child_process.h"
 #include "tools/interrupt.h"
 #include "tools/status_text.h"

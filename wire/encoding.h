@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "common/instruction_set.h"
+#include "common/cpu/instruction_set.h"
 #include "proto/job.pb.h"
 
 // How float32 elements become the bytes of a payload, and bytes become elements. docs/wire.md

@@ -5,7 +5,7 @@
 #include <limits>
 
 // What an encoding makes of single numbers, and back: for loops that are compiled for each
-// instruction set (common/instruction_set.h), so everything is inlined, and nothing branches.
+// instruction set (common/cpu/instruction_set.h), so everything is inlined, and nothing branches.
 // docs/wire.md describes the formats.
 
 namespace torchps {

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "common/finite_check.h"
-#include "common/streaming_copy.h"
+#include "common/cpu/finite_check.h"
+#include "common/cpu/streaming_copy.h"
 #include "wire/encoding.h"
 #include "wire/encoding_elements.h"
 #include "wire/top_k.h"

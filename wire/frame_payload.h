@@ -43,7 +43,7 @@ class FramePayload {
 
   // Calls `visit` with consecutive runs of elements, in order and without gaps, and with the index
   // of each run's first element. A run of FLOAT32 is the slice's own memory, at any byte address
-  // (read it through common/unaligned.h); everything else is decoded into a small buffer on the
+  // (read it through common/cpu/unaligned.h); everything else is decoded into a small buffer on the
   // stack, which stays in the first-level cache. A run is valid during its call only, and never
   // empty. REQUIRES: Check(elements) is OK.
   void ForEachRun(

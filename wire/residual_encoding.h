@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "common/instruction_set.h"
+#include "common/cpu/instruction_set.h"
 #include "proto/job.pb.h"
 
 namespace torchps {

@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "common/unaligned.h"
+#include "common/cpu/unaligned.h"
 #include "wire/encoding_elements.h"
 
 namespace torchps {

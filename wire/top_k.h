@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "common/instruction_set.h"
+#include "common/cpu/instruction_set.h"
 
 // TOP_K: of a block the elements of largest magnitude, each with its index. docs/wire.md describes
 // the format. All functions are thread-safe, and give the same bits on every instruction set.

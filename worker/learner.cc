@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
-#include "common/finite_check.h"
+#include "common/cpu/finite_check.h"
 #include "worker/gradient_scan.h"
 #include "worker/torch_error.h"
 

@@ -34,7 +34,7 @@
 #include "bench/data_plane/shared_copy.h"
 #include "bench/data_plane/tcp.h"
 #include "bench/data_plane/worker.h"
-#include "common/command_line.h"
+#include "common/process/command_line.h"
 #include "security/certificate_authority.h"
 
 ABSL_FLAG(std::vector<std::string>, case, {"push_apply"}, "what to measure, comma-separated");

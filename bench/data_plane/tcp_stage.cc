@@ -27,7 +27,7 @@
 #include "bench/data_plane/numbers.h"
 #include "bench/data_plane/operation.h"
 #include "bench/data_plane/tcp.h"
-#include "common/finite_check.h"
+#include "common/cpu/finite_check.h"
 
 namespace torchps {
 namespace {

@@ -1,7 +1,7 @@
 #include "server/job/apply_helper.h"
 
 #include "absl/time/time.h"
-#include "common/ask.h"
+#include "common/process/ask.h"
 
 namespace torchps {
 namespace {

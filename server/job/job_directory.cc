@@ -11,7 +11,7 @@
 #include "checkpoint/restore.h"
 #include "checkpoint/shard_writer.h"
 #include "common/check.h"
-#include "common/failpoint.h"
+#include "common/process/failpoint.h"
 #include "server/push_log/other_logs.h"
 
 namespace torchps {

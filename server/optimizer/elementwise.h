@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "common/flush_denormals.h"
-#include "common/instruction_set.h"
-#include "common/unaligned.h"
+#include "common/cpu/flush_denormals.h"
+#include "common/cpu/instruction_set.h"
+#include "common/cpu/unaligned.h"
 
 namespace torchps {
 
@@ -36,7 +36,7 @@ class Strip {
 // The arrays do not overlap; `gradient` may be at any byte address. Compile what uses this with -O3
 // -fno-math-errno -fno-trapping-math -ffp-contract=off: then it is vectorised, and each element
 // gets the same bits on every instruction set, wherever in an array it stands. Denormal numbers
-// count as zero (common/flush_denormals.h).
+// count as zero (common/cpu/flush_denormals.h).
 template <typename Element>
 class ElementLoop {
  public:

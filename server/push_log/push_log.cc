@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/check.h"
-#include "common/failpoint.h"
+#include "common/process/failpoint.h"
 
 namespace torchps {
 namespace {

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
-#include "common/file_descriptor.h"
+#include "common/process/file_descriptor.h"
 #include "security/log_throttle.h"
 #include "security/opening.h"
 

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "absl/types/span.h"
-#include "common/aligned_array.h"
+#include "common/cpu/aligned_array.h"
 #include "grpcpp/support/slice.h"
 
 namespace torchps {

@@ -1,7 +1,7 @@
-// ps_server is killed at each failpoint (common/failpoint.h), on a real disk, and started again:
-// what was acknowledged is there once, and what was not can be said again.
+// ps_server is killed at each failpoint (common/process/failpoint.h), on a real disk, and started
+// again: what was acknowledged is there once, and what was not can be said again.
 
-#include "common/failpoint.h"
+#include "common/process/failpoint.h"
 
 #include <unistd.h>
 

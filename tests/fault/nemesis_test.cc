@@ -20,7 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "common/exit_codes.h"
+#include "common/process/exit_codes.h"
 #include "common/split_mix64.h"
 #include "gtest/gtest.h"
 #include "proto/coordinator.grpc.pb.h"

@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/file_descriptor.h"
+#include "common/process/file_descriptor.h"
 
 namespace torchps {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "common/instruction_set.h"
+#include "common/cpu/instruction_set.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "server/optimizer/optimizer.h"

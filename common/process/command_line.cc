@@ -1,4 +1,4 @@
-#include "common/command_line.h"
+#include "common/process/command_line.h"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "common/loopback_sockets.h"
+#include "common/process/loopback_sockets.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>

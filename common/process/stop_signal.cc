@@ -1,4 +1,4 @@
-#include "common/stop_signal.h"
+#include "common/process/stop_signal.h"
 
 #include <poll.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-#include "common/streaming_copy.h"
+#include "common/cpu/streaming_copy.h"
 
 #include <cstdint>
 #include <vector>

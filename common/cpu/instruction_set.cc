@@ -1,4 +1,4 @@
-#include "common/instruction_set.h"
+#include "common/cpu/instruction_set.h"
 
 namespace torchps {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/failpoint.h"
+#include "common/process/failpoint.h"
 
 #ifdef TORCHPS_FAILPOINTS
 

@@ -1,4 +1,4 @@
-#include "common/ask.h"
+#include "common/process/ask.h"
 
 #include <atomic>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "common/aligned_array.h"
+#include "common/cpu/aligned_array.h"
 
 #include <algorithm>
 #include <cstdint>

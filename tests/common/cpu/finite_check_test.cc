@@ -1,4 +1,4 @@
-#include "common/finite_check.h"
+#include "common/cpu/finite_check.h"
 
 #include <cmath>
 #include <cstring>

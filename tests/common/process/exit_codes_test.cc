@@ -1,4 +1,4 @@
-#include "common/exit_codes.h"
+#include "common/process/exit_codes.h"
 
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
