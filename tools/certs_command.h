@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "tools/flag_table.h"
+#include "tools/base/flag_table.h"
 
 namespace torchps {
 

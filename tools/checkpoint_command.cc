@@ -3,7 +3,7 @@
 #include <string>
 
 #include "common/process/exit_codes.h"
-#include "tools/format.h"
+#include "tools/base/format.h"
 
 namespace torchps {
 namespace {

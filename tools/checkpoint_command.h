@@ -3,8 +3,8 @@
 #include <ostream>
 #include <vector>
 
-#include "tools/cluster_client.h"
-#include "tools/flag_table.h"
+#include "tools/base/flag_table.h"
+#include "tools/report/cluster_client.h"
 
 namespace torchps {
 

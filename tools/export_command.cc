@@ -15,7 +15,7 @@
 #include "checkpoint/export_state_dict.h"
 #include "common/process/exit_codes.h"
 #include "storage/file_system.h"
-#include "tools/format.h"
+#include "tools/base/format.h"
 
 namespace torchps {
 namespace {

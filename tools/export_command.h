@@ -3,7 +3,7 @@
 #include <ostream>
 #include <vector>
 
-#include "tools/flag_table.h"
+#include "tools/base/flag_table.h"
 
 namespace torchps {
 

@@ -6,15 +6,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/process/exit_codes.h"
+#include "tools/base/flag_table.h"
 #include "tools/certs_command.h"
 #include "tools/checkpoint_command.h"
-#include "tools/doctor_command.h"
-#include "tools/drill_command.h"
+#include "tools/doctor/doctor_command.h"
+#include "tools/drill/drill_command.h"
 #include "tools/export_command.h"
-#include "tools/flag_table.h"
-#include "tools/report_command.h"
-#include "tools/run_command.h"
-#include "tools/status_command.h"
+#include "tools/report/report_command.h"
+#include "tools/report/status_command.h"
+#include "tools/run/run_command.h"
 #include "tools/stop_command.h"
 
 namespace torchps {

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "tools/cluster_client.h"
-#include "tools/report.h"
+#include "tools/report/cluster_client.h"
+#include "tools/report/report.h"
 
 // What the tests of psctl share.
 

@@ -1,0 +1,74 @@
+#include "tools/base/format.h"
+
+#include <gtest/gtest.h>
+
+#include "tools/base/text_table.h"
+
+namespace torchps {
+namespace {
+
+TEST(FormatTest, ThousandsAreSeparated) {
+  EXPECT_EQ(WithThousands(0), "0");
+  EXPECT_EQ(WithThousands(999), "999");
+  EXPECT_EQ(WithThousands(1000), "1,000");
+  EXPECT_EQ(WithThousands(1234567), "1,234,567");
+  EXPECT_EQ(WithThousands(-123456), "-123,456");
+}
+
+TEST(FormatTest, SecondsGetTheUnitThatFits) {
+  EXPECT_EQ(FormatSeconds(0.12), "120 ms");
+  EXPECT_EQ(FormatSeconds(4.256), "4.26 s");
+  EXPECT_EQ(FormatSeconds(41.23), "41.2 s");
+  EXPECT_EQ(FormatSeconds(185), "3 min 05 s");
+  EXPECT_EQ(FormatSeconds(7625), "2 h 07 min");
+}
+
+TEST(FormatTest, SecondsNeverRoundUpIntoTheWrongUnit) {
+  EXPECT_EQ(FormatSeconds(0.9996), "1.00 s");
+  EXPECT_EQ(FormatSeconds(9.999), "10.0 s");
+  EXPECT_EQ(FormatSeconds(99.99), "1 min 40 s");
+  EXPECT_EQ(FormatSeconds(3599.7), "1 h 00 min");
+}
+
+TEST(FormatTest, BytesGetTheUnitThatFits) {
+  EXPECT_EQ(FormatBytes(512), "512 B");
+  EXPECT_EQ(FormatBytes(1536), "1.5 KiB");
+  EXPECT_EQ(FormatBytes(300.0 * 1024 * 1024), "300 MiB");
+}
+
+TEST(FormatTest, WidthIsCountedInCharacters) {
+  EXPECT_EQ(DisplayWidth("abc"), 3);
+  EXPECT_EQ(DisplayWidth("▇▇"), 2);
+}
+
+TEST(FormatTest, OneThingHasNoPlural) {
+  EXPECT_EQ(Count(1, "worker"), "1 worker");
+  EXPECT_EQ(Count(3000, "worker"), "3,000 workers");
+}
+
+TEST(FormatTest, AShellReadsQuotedTextBackAsItWas) {
+  EXPECT_EQ(ShellQuoted("--listen=127.0.0.1:0"), "--listen=127.0.0.1:0");
+  EXPECT_EQ(ShellQuoted("two words"), "'two words'");
+  EXPECT_EQ(ShellQuoted("it's"), "'it'\\''s'");
+  EXPECT_EQ(ShellQuoted("$(boom)"), "'$(boom)'");
+  EXPECT_EQ(ShellQuoted(""), "''");
+}
+
+TEST(TextTableTest, ColumnsAreAsWideAsTheirWidestCell) {
+  TextTable table({{"slot", TextTable::kRight}, {"state"}, {"steps", TextTable::kRight}});
+  table.AddRow({"0", "training", "7"});
+  table.AddRow({"1", "über", "1,234,567"});
+  EXPECT_EQ(table.Format(),
+            "slot  state         steps\n"
+            "   0  training          7\n"
+            "   1  über      1,234,567\n");
+}
+
+TEST(TextTableTest, AColumnWithoutTitleAndContentsIsLeftOut) {
+  TextTable table({{"a"}, {""}, {"b"}});
+  table.AddRow({"1", "", "2"});
+  EXPECT_EQ(table.Format(), "a  b\n1  2\n");
+}
+
+}  // namespace
+}  // namespace torchps

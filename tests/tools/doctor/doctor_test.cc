@@ -1,0 +1,131 @@
+#include <gtest/gtest.h>
+
+#include "absl/strings/match.h"
+#include "tests/testing/tcp.h"
+#include "tests/tools/testing.h"
+#include "tools/certs_command.h"
+#include "tools/doctor/doctor_checks.h"
+#include "tools/doctor/doctor_command.h"
+
+namespace torchps {
+namespace {
+
+using Level = Finding::Level;
+
+void Expect(const Finding& finding, Level level, const std::string& words) {
+  EXPECT_EQ(finding.level, level) << finding.subject << ": " << finding.text;
+  EXPECT_TRUE(absl::StrContains(finding.text, words)) << finding.subject << ": " << finding.text;
+  EXPECT_EQ(finding.advice.empty(), level == Level::kOk) << finding.subject << ": " << finding.text;
+}
+
+TEST(Doctor, Addresses) {
+  std::string taken;
+  const auto listener = ListenOnLoopback(&taken);
+  ASSERT_TRUE(listener.ok());
+  std::string free;
+  ASSERT_TRUE(ListenOnLoopback(&free).ok());  // and closes at once
+  Expect(CheckAddress(free), Level::kOk, "nobody listens on that port yet");
+  Expect(CheckAddress(taken), Level::kWarning, "something listens there already");
+  Expect(CheckAddress("no-such-host.invalid:7000"), Level::kProblem, "cannot be resolved");
+  for (const char* wrong : {"alpha", ":7000", "alpha:", "alpha:0", "alpha:70000", "alpha:seven"}) {
+    Expect(CheckAddress(wrong), Level::kProblem, "is not HOST:PORT");
+  }
+  Expect(CheckFreePort(), Level::kOk, "free ports");
+}
+
+TEST(Doctor, Directories) {
+  const TestFolder folder;
+  const auto writable = [&](const std::string& dir, int64_t bytes) {
+    return CheckDirectory(folder.path(dir), bytes);
+  };
+  EXPECT_NE(writable("not/there/yet", 0).level, Level::kProblem);
+  EXPECT_FALSE(std::filesystem::exists(folder.path("not"))) << "a look leaves nothing behind";
+  Expect(writable("", int64_t{1} << 60), Level::kProblem, "one checkpoint takes");
+  folder.WriteFile("file", "");
+  Expect(writable("file", 0), Level::kProblem, "is no directory");
+  Expect(CheckDirectory("/proc/1", 0), Level::kProblem, "cannot be written");
+  EXPECT_TRUE(std::filesystem::is_regular_file(folder.path("file")));
+}
+
+TEST(Doctor, Data) {
+  const TestFolder folder;
+  JobSpec job = FromTestdata<JobStatus>("job_status.textproto").job();
+  const auto look = [&](const std::string& source, const std::string& path) {
+    job.mutable_data()->set_source(source);
+    job.mutable_data()->set_path(path);
+    return CheckData(job);
+  };
+  Expect(look("digits", "")[0], Level::kOk, "are generated");
+  Expect(look("mine", "")[0], Level::kWarning, "known to your own program only");
+  Expect(look("idx", folder.path("nowhere"))[0], Level::kProblem, "train-images");
+  EXPECT_EQ(look("idx", folder.path("nowhere")).size(), 2u) << "those to test on, too";
+  Expect(look("csv", folder.path("x.csv"))[0], Level::kProblem, "x.csv");
+  Expect(look("csv", folder.WriteFile("x.csv", "a,b,c\n1,2,0\n3,4,1\n"))[0], Level::kOk,
+         "2 samples, whole");
+  Expect(look("text", folder.WriteFile("empty.txt", ""))[0], Level::kProblem, "is empty");
+  Expect(look("text", folder.WriteFile("some.txt", "words"))[0], Level::kOk, "some.txt");
+  // A file that was cut off on its way here.
+  const std::string header("\0\0\x08\x03\0\0\0\x0a\0\0\0\x1c\0\0\0\x1c", 16);
+  folder.WriteFile("train-images-idx3-ubyte", header + std::string(1000, 'x'));
+  folder.WriteFile("train-labels-idx1-ubyte",
+                   std::string("\0\0\x08\x01\0\0\0\x0a", 8) + std::string(10, '\0'));
+  Expect(look("idx", folder.path(""))[0], Level::kProblem, "train-images-idx3-ubyte");
+}
+
+TEST(Doctor, Certificates) {
+  const TestFolder folder;
+  const absl::Time now = absl::FromUnixSeconds(1800000000);
+  const std::string dir = folder.path("certs");
+  Expect(CheckCertificates(dir, now)[0], Level::kProblem, dir);
+  CertsRequest request;
+  request.directory = dir;
+  request.job = "tiny";
+  request.validity = absl::Hours(24 * 30);
+  request.now = now;
+  std::ostringstream ignored;
+  ASSERT_TRUE(MakeCertificates(request, ignored).ok());
+  const std::vector<Finding> good = CheckCertificates(dir, now + absl::Hours(1));
+  EXPECT_EQ(good.size(), 3u) << "a server's, a worker's and an operator's";
+  for (const Finding& finding : good) Expect(finding, Level::kOk, "torchps://tiny/");
+  for (const Finding& finding : CheckCertificates(dir, now + absl::Hours(24 * 28))) {
+    Expect(finding, Level::kWarning, "valid until");
+  }
+  for (const Finding& finding : CheckCertificates(dir, now + absl::Hours(24 * 31))) {
+    Expect(finding, Level::kProblem, "expired");
+  }
+}
+
+TEST(Doctor, TheMachine) {
+  Expect(CheckOpenFiles(1024, 32), Level::kOk, "1024");
+  Expect(CheckOpenFiles(64, 32), Level::kProblem, "a server needs 128");
+  Expect(CheckSharedMemory(), Level::kOk, "works");
+  Expect(CheckClock(0), Level::kProblem, "1970-01-01");
+  Expect(CheckClock(1800000000), Level::kOk, "clocks need not agree");
+}
+
+TEST(Doctor, TheCommandSaysWhatToDoAndWhetherItIsNeeded) {
+  const TestFolder folder;
+  const auto run = [](std::vector<std::string> arguments, std::string* text) {
+    const auto flags = FlagTable("psctl doctor", DoctorFlags()).Parse(arguments);
+    EXPECT_TRUE(flags.ok()) << flags.status();
+    std::ostringstream out;
+    std::ostringstream error;
+    const int code = DoctorCommand(*flags, out, error);
+    *text = out.str();
+    return code;
+  };
+  const std::string job = folder.WriteFile(
+      "job.textproto",
+      "name: 'tiny' model { name: 'mlp' } optimizer { sgd {} learning_rate: 0.1 }");
+  std::string text;
+  EXPECT_EQ(run({"--job=" + job, "--dir=" + folder.path("state")}, &text), 0) << text;
+  EXPECT_TRUE(absl::StrContains(text, "ok       job: tiny: mlp on digits, 1 workers")) << text;
+  EXPECT_TRUE(absl::StrContains(text, " 0 problems\n")) << text;
+  EXPECT_EQ(run({"--job=" + job, "--set=model.nme=mlp", "--device=gpu"}, &text), 1);
+  EXPECT_TRUE(absl::StrContains(text, "PROBLEM  job: ")) << text;
+  EXPECT_TRUE(absl::StrContains(text, "          -> cpu, cuda or cuda:INDEX\n")) << text;
+  EXPECT_TRUE(absl::StrContains(text, " 2 problems\n")) << text;
+}
+
+}  // namespace
+}  // namespace torchps

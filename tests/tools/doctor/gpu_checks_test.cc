@@ -1,0 +1,139 @@
+#include "tools/doctor/gpu_checks.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/match.h"
+#include "tests/tools/testing.h"
+
+namespace torchps {
+namespace {
+
+using Level = Finding::Level;
+
+// A machine with two GPUs that a worker sees.
+GpuFacts Healthy() {
+  GpuFacts facts;
+  facts.driver = "580.159.04";
+  facts.device_files = 2;
+  facts.worker = std::string("/opt/ps_worker");
+  facts.seen = {"cpu", "cuda:0", "cuda:1"};
+  return facts;
+}
+
+// One that the driver shows and the worker does not see.
+GpuFacts Unseen(const std::string& complaint) {
+  GpuFacts facts = Healthy();
+  facts.seen = {"cpu"};
+  facts.complaint = complaint;
+  return facts;
+}
+
+constexpr char kNoCuda[] = "device 'cuda' cannot be used: this program is built without CUDA";
+constexpr char kNoGpu[] = "device 'cuda' cannot be used: CUDA sees no GPU here";
+
+void Expect(const Finding& finding, Level level, const std::string& text) {
+  EXPECT_EQ(finding.level, level) << finding.subject << ": " << finding.text;
+  EXPECT_EQ(finding.text, text) << finding.subject;
+  EXPECT_EQ(finding.advice.empty(), level == Level::kOk) << finding.subject << ": " << finding.text;
+}
+
+void ExpectAll(const std::string& device, const GpuFacts& facts, const std::string& driver,
+               const std::string& gpus, const std::string& worker) {
+  const std::vector<Finding> findings = GpuFindings(device, facts);
+  ASSERT_EQ(findings.size(), 3u);
+  Expect(findings[0], Level::kOk, driver);
+  Expect(findings[1], Level::kOk, gpus);
+  Expect(findings[2], Level::kOk, worker);
+}
+
+TEST(GpuChecks, AMachineThatLacksNothing) {
+  ExpectAll("cuda", Healthy(), "NVIDIA 580.159.04", "2 GPUs are seen", "sees cpu, cuda:0, cuda:1");
+  ExpectAll("cuda:1", Healthy(), "NVIDIA 580.159.04", "2 GPUs are seen",
+            "sees cpu, cuda:0, cuda:1");
+}
+
+TEST(GpuChecks, WhatTheProgramSeesIsThereWhateverTheFilesSay) {
+  GpuFacts facts = Healthy();
+  facts.driver = "";
+  facts.device_files = 0;
+  facts.seen = {"cpu", "cuda:0"};
+  facts.visible = "7";
+  ExpectAll("cuda", facts, "is there, and does not tell its version",
+            "1 GPU is seen, CUDA_VISIBLE_DEVICES=7 is set", "sees cpu, cuda:0");
+}
+
+TEST(GpuChecks, WithoutADriverEachThingThatIsMissingIsNamed) {
+  GpuFacts facts = Unseen(kNoCuda);
+  facts.driver = "";
+  facts.device_files = 0;
+  const std::vector<Finding> findings = GpuFindings("cuda", facts);
+  Expect(findings[0], Level::kProblem, "no NVIDIA driver is loaded here");
+  Expect(findings[1], Level::kProblem, "there is no /dev/nvidia0");
+  Expect(findings[2], Level::kProblem, "is built without CUDA");
+  EXPECT_EQ(findings[2].subject, "ps_worker /opt/ps_worker");
+}
+
+TEST(GpuChecks, AProgramWithoutCudaIsToldFromADriverThatIsTooOld) {
+  EXPECT_EQ(GpuFindings("cuda", Unseen(kNoCuda))[2].advice, "docs/cuda.md has the steps");
+  const std::vector<Finding> old = GpuFindings("cuda", Unseen(kNoGpu));
+  Expect(old[1], Level::kWarning, "2 GPUs by /dev, none of them seen by ps_worker");
+  Expect(old[2], Level::kProblem, "is a CUDA build, and sees no GPU");
+  EXPECT_EQ(old[2].advice, "is the driver as new as the CUDA that torch is built with?");
+  GpuFacts none = Unseen(kNoGpu);
+  none.driver = "";
+  EXPECT_EQ(GpuFindings("cuda", none)[2].advice, "the driver comes first");
+}
+
+TEST(GpuChecks, AProgramThatDoesNotRunIsQuoted) {
+  GpuFacts facts = Unseen("error while loading shared libraries: libtorch_cuda.so");
+  facts.seen.clear();
+  Expect(GpuFindings("cuda", facts)[2], Level::kProblem,
+         "error while loading shared libraries: libtorch_cuda.so");
+}
+
+TEST(GpuChecks, AnEnvironmentThatHidesTheGpusIsNamed) {
+  GpuFacts facts = Unseen(kNoGpu);
+  facts.visible = "";
+  Expect(GpuFindings("cuda", facts)[1], Level::kProblem,
+         "2 GPUs by /dev, none of them seen; CUDA_VISIBLE_DEVICES= is set");
+}
+
+TEST(GpuChecks, AnIndexThatIsNotThereIsNamed) {
+  Expect(GpuFindings("cuda:2", Healthy())[2], Level::kProblem,
+         "sees cpu, cuda:0, cuda:1, and no cuda:2");
+}
+
+TEST(GpuChecks, TheProgramIsAskedForWhatItSees) {
+  const TestFolder folder;
+  const std::string sees = folder.WriteScript(
+      "sees",
+      "[ \"$1\" = --devices ] && echo 'torchps_worker devices seen=cpu,cuda:0,cuda:1,cuda:2'\n");
+  EXPECT_EQ(LookForGpus(sees).seen,
+            (std::vector<std::string>{"cpu", "cuda:0", "cuda:1", "cuda:2"}));
+  EXPECT_EQ(LookForGpus(sees).complaint, "");
+
+  const GpuFacts none = LookForGpus(folder.WriteScript(
+      "none", "echo 'torchps_worker devices seen=cpu'\necho 'none: no GPU here: none' >&2\n"));
+  EXPECT_EQ(none.seen, std::vector<std::string>{"cpu"});
+  EXPECT_EQ(none.complaint, "no GPU here: none");
+
+  EXPECT_EQ(LookForGpus(folder.WriteScript("mute", "exit 3\n"))
+                .complaint.find("says nothing of devices and exited with code 3"),
+            0u);
+  EXPECT_FALSE(LookForGpus(folder.path("nowhere")).complaint.empty());
+  EXPECT_FALSE(LookForGpus(absl::InvalidArgumentError("not built")).worker.ok());
+}
+
+TEST(GpuChecks, OnlyAGpuNeedsAProgramThatKnowsOfIt) {
+  const absl::Status not_built = absl::InvalidArgumentError("cannot find ps_worker");
+  Expect(CheckDevice("cpu", not_built)[0], Level::kOk, "cpu");
+  for (const std::string name : {"gpu", "cuda:", "cuda:x", "cuda:-1", "cuda0", ""}) {
+    Expect(CheckDevice(name, not_built)[0], Level::kProblem, "'" + name + "' is none");
+  }
+  const std::vector<Finding> findings = CheckDevice("cuda", not_built);
+  ASSERT_EQ(findings.size(), 3u);
+  Expect(findings[2], Level::kProblem, "cannot find ps_worker");
+}
+
+}  // namespace
+}  // namespace torchps

@@ -1,0 +1,131 @@
+#include "tools/drill/drill_command.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/testing/eventually.h"
+#include "tests/testing/manual_clock.h"
+#include "tests/tools/testing.h"
+
+namespace torchps {
+namespace {
+
+class PlanDrillTest : public testing::Test {
+ protected:
+  PlanDrillTest() {
+    std::filesystem::create_directory(folder_.path("tools"));
+    folder_.WriteScript("tools/ps_server", "");
+    folder_.WriteScript("tools/ps_worker", "");
+    job_ = folder_.WriteFile("job.textproto",
+                             "name: 'tiny' workers: 3 model { name: 'mlp' } "
+                             "optimizer { sgd {} learning_rate: 0.1 }");
+  }
+  absl::StatusOr<DrillOptions> Plan(std::vector<std::string> arguments) {
+    arguments.push_back("--job=" + job_);
+    const auto flags = FlagTable("psctl drill", DrillFlags()).Parse(arguments);
+    EXPECT_TRUE(flags.ok()) << flags.status();
+    return PlanDrill(*flags, folder_.path("tools"));
+  }
+  std::string Complaint(std::vector<std::string> arguments) {
+    return std::string(Plan(std::move(arguments)).status().message());
+  }
+
+  const TestFolder folder_;
+  std::string job_;
+};
+
+TEST_F(PlanDrillTest, ADrillIsARunWithASchedule) {
+  const auto plan = Plan({"--servers=2", "--kill=server:every=5s", "--kill=worker.1:at=3s",
+                          "--freeze=worker:every=8s:for=2s", "--seconds=30", "--seed=7"});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->faults.rules.size(), 3u);
+  EXPECT_EQ(plan->faults.servers, 2);
+  EXPECT_EQ(plan->faults.workers, 3);
+  EXPECT_EQ(plan->faults.length, absl::Seconds(30));
+  EXPECT_EQ(plan->faults.seed, 7u);
+  EXPECT_GT(plan->run.restarts.most, 1000000);
+}
+
+TEST_F(PlanDrillTest, WhatCannotBeDrilledIsRefused) {
+  EXPECT_NE(Complaint({}).find("a drill needs something to do"), std::string::npos);
+  EXPECT_NE(Complaint({"--kill=worker.3:at=1s"}).find("there is no worker.3"), std::string::npos);
+  EXPECT_NE(Complaint({"--kill=server:at=1s", "--set=durability.level=NONE"})
+                .find("its servers cannot come back"),
+            std::string::npos);
+}
+
+TEST(RecoveryWatch, ToldIsHowLongAServerWasAwayUntilItAppliedAgain) {
+  ManualClock clock;
+  const absl::Duration began = clock.Now();
+  Mutex mutex;
+  bool applies = false;
+  int looks = 0;
+  // Answers as a server that begins to apply when the test says so.
+  class Client final : public ClusterClient {
+   public:
+    Client(Mutex* mutex, bool* applies, int* looks)
+        : mutex_(mutex), applies_(applies), looks_(looks) {}
+    const std::vector<std::string>& addresses() const override { return addresses_; }
+    absl::StatusOr<JobStatus> GetJobStatus(bool, absl::Duration) override { return JobStatus(); }
+    absl::StatusOr<ServerStatus> GetServerStatus(int, absl::Duration) override {
+      MutexLock lock(mutex_);
+      ++*looks_;
+      ServerStatus status;
+      if (*applies_) status.set_accepted(1);
+      return status;
+    }
+    absl::StatusOr<CheckpointStatus> TakeCheckpoint(absl::Duration) override {
+      return CheckpointStatus();
+    }
+    absl::Status Shutdown(int, absl::string_view, absl::Duration) override {
+      return absl::OkStatus();
+    }
+
+   private:
+    const std::vector<std::string> addresses_;
+    Mutex* const mutex_;
+    bool* const applies_;
+    int* const looks_;
+  };
+  RecoveryWatch watch(
+      [&](std::vector<std::string>) { return std::make_unique<Client>(&mutex, &applies, &looks); },
+      clock);
+  // Started, not died: nothing to tell.
+  watch.OnReturn(1, "127.0.0.1:1", clock.Now());
+  EXPECT_TRUE(watch.recoveries().empty());
+
+  clock.Advance(absl::Seconds(1));
+  watch.OnDeath(1, clock.Now());
+  clock.Advance(absl::Milliseconds(100));
+  watch.OnReturn(1, "127.0.0.1:1", clock.Now());
+  EXPECT_TRUE(Eventually([&] {
+    MutexLock lock(&mutex);
+    return looks > 2;
+  }));
+  EXPECT_FALSE(watch.recoveries()[0].applies.has_value());
+  clock.Advance(absl::Milliseconds(400));
+  {
+    MutexLock lock(&mutex);
+    applies = true;
+  }
+  ASSERT_TRUE(Eventually([&] { return watch.recoveries()[0].applies.has_value(); }));
+  const RecoveryWatch::Recovery recovery = watch.recoveries()[0];
+  EXPECT_EQ(recovery.listens, absl::Milliseconds(100));
+  EXPECT_EQ(recovery.applies, absl::Milliseconds(500));
+
+  DrillFigures figures;
+  figures.server_kills = 1;
+  figures.worker_freezes = 2;
+  figures.recoveries = {recovery};
+  JobStatus job;
+  job.add_slot()->mutable_figures()->set_rolled_back_blocks(1234);
+  job.mutable_slot(0)->mutable_figures()->set_rolled_back_pushes(7);
+  EXPECT_EQ(DrillText(figures, began, job, absl::nullopt),
+            "\nkilled: 1 server, 0 workers; frozen: 0 servers, 2 workers\n"
+            "  server 1 died after 1.00 s: listens again after 0.10 s, first push applied after "
+            "0.50 s\n"
+            "slowest return, from death to the first applied push: 0.50 s\n"
+            "rolled back: 1,234 blocks of 7 steps\n");
+}
+
+}  // namespace
+}  // namespace torchps

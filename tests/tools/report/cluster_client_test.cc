@@ -1,0 +1,152 @@
+#include "tools/report/cluster_client.h"
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <memory>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "proto/coordinator.grpc.pb.h"
+#include "proto/parameter_service.grpc.pb.h"
+#include "tests/tools/testing.h"
+
+namespace torchps {
+namespace {
+
+// A server whose answers are literal and which ends when told to.
+class TinyServer final : public ParameterService::Service, public Coordinator::Service {
+ public:
+  TinyServer() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(static_cast<ParameterService::Service*>(this));
+    builder.RegisterService(static_cast<Coordinator::Service*>(this));
+    server_ = builder.BuildAndStart();
+    EXPECT_NE(server_, nullptr);
+    ending_ = std::thread([this] {
+      asked_to_end_.WaitForNotification();
+      server_->Shutdown();
+    });
+  }
+  ~TinyServer() override {
+    if (!asked_to_end_.HasBeenNotified()) asked_to_end_.Notify();
+    ending_.join();
+  }
+
+  grpc::Status GetServerStatus(grpc::ServerContext*, const ServerStatusRequest*,
+                               ServerStatus* reply) override {
+    reply->set_blocks(7);
+    return grpc::Status::OK;
+  }
+  grpc::Status GetJobStatus(grpc::ServerContext*, const JobStatusRequest* request,
+                            JobStatus* reply) override {
+    reply->set_phase(request->wait_until_done() ? JobStatus::DONE : JobStatus::RUNNING);
+    return grpc::Status::OK;
+  }
+  grpc::Status Shutdown(grpc::ServerContext*, const ShutdownRequest* request,
+                        ShutdownReply*) override {
+    reason_ = request->reason();
+    asked_to_end_.Notify();
+    return grpc::Status::OK;
+  }
+
+  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
+  const std::string& reason() const { return reason_; }
+
+ private:
+  int port_ = 0;
+  std::string reason_;
+  absl::Notification asked_to_end_;
+  std::unique_ptr<grpc::Server> server_;
+  std::thread ending_;
+};
+
+// An address where nobody listens: its port is taken by a socket that never does, so that nobody
+// else can get it, not even as the near end of a connection to it.
+class DesertedAddress {
+ public:
+  DesertedAddress() {
+    address_.sin_family = AF_INET;
+    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(address_);
+    EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address_), length), 0);
+    EXPECT_EQ(getsockname(socket_, reinterpret_cast<sockaddr*>(&address_), &length), 0);
+  }
+  ~DesertedAddress() { close(socket_); }
+  DesertedAddress(const DesertedAddress&) = delete;
+  DesertedAddress& operator=(const DesertedAddress&) = delete;
+
+  std::string text() const { return absl::StrCat("127.0.0.1:", ntohs(address_.sin_port)); }
+
+ private:
+  const int socket_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address_ = {};
+};
+
+constexpr absl::Duration kTimeout = absl::Seconds(20);
+
+TEST(ClusterClientTest, QuestionsReachTheServerTheyAreMeantFor) {
+  const TinyServer first, second;
+  const auto cluster = ConnectToCluster({first.address(), second.address()});
+  EXPECT_EQ(cluster->GetServerStatus(1, kTimeout)->blocks(), 7u);
+  EXPECT_EQ(cluster->GetJobStatus(false, kTimeout)->phase(), JobStatus::RUNNING);
+  EXPECT_EQ(cluster->GetJobStatus(true, kTimeout)->phase(), JobStatus::DONE);
+}
+
+TEST(ClusterClientTest, AServerThatIsAwayIsUnavailableInTheSystemsWords) {
+  const DesertedAddress nobody;
+  const auto cluster = ConnectToCluster({nobody.text()});
+  const absl::Status status = cluster->GetServerStatus(0, kTimeout).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(), "connection refused");
+}
+
+TEST(ClusterClientTest, ShutdownReturnsWhenTheServerHasClosedItsConnection) {
+  const TinyServer server;
+  const auto cluster = ConnectToCluster({server.address()});
+  EXPECT_TRUE(cluster->Shutdown(0, "tests are over", kTimeout).ok());
+  EXPECT_EQ(server.reason(), "tests are over");
+  EXPECT_EQ(cluster->GetServerStatus(0, kTimeout).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(ClusterClientTest, OneServerAwayDoesNotHideTheOthers) {
+  const TinyServer server;
+  const DesertedAddress nobody;
+  const auto cluster = ConnectToCluster({server.address(), nobody.text()});
+  const std::vector<ServerAnswer> answers = AskAllServers(*cluster, kTimeout);
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_TRUE(answers[0].status.ok());
+  EXPECT_EQ(answers[1].status.status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(ClusterClientTest, AGrpcServerOfAnotherKindIsSaidToBeOne) {
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  Coordinator::Service other;
+  builder.RegisterService(&other);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  const auto cluster = ConnectToCluster({absl::StrCat("127.0.0.1:", port)});
+  const absl::Status status = cluster->GetServerStatus(0, kTimeout).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.message(), "answers, but is no torchps server");
+}
+
+TEST(ParseAddressesTest, AListIsTakenApart) {
+  EXPECT_EQ(*ParseAddresses("a:1,[::1]:2"), (std::vector<std::string>{"a:1", "[::1]:2"}));
+}
+
+TEST(ParseAddressesTest, APartThatIsNoAddressIsNamed) {
+  for (const char* text : {"", "a", ":1", "a:", "a:0", "a:65536", "a:http"}) {
+    const absl::Status status = ParseAddresses(std::string("b:1,") + text).status();
+    EXPECT_EQ(status.message(), std::string("--servers: '") + text + "' is no HOST:PORT");
+  }
+}
+
+}  // namespace
+}  // namespace torchps

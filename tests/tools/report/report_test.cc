@@ -1,0 +1,215 @@
+#include "tools/report/report.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/tools/testing.h"
+#include "tools/report/report_json.h"
+#include "tools/report/report_text.h"
+
+namespace torchps {
+namespace {
+
+struct Statuses {
+  JobStatus job = FromTestdata<JobStatus>("job_status.textproto");
+  std::vector<ServerAnswer> servers = {
+      {"127.0.0.1:4711", FromTestdata<ServerStatus>("server_0.textproto")},
+      {"127.0.0.1:4712", FromTestdata<ServerStatus>("server_1.textproto")}};
+
+  Report Build() const { return BuildReport(job, servers); }
+};
+
+// What a check says, by its name.
+absl::optional<bool> Holds(const Report& report, const std::string& name) {
+  for (const Report::Check& check : report.checks) {
+    if (check.name == name) return check.holds;
+  }
+  ADD_FAILURE() << "no check is named " << name;
+  return absl::nullopt;
+}
+
+// To renew the files after a wanted change: run this test with --test_env=UPDATE_GOLDEN=1 and
+// --spawn_strategy=local, look at the difference, commit it.
+void ExpectGolden(const std::string& name, const std::string& text) {
+  const std::string path = "tests/tools/testdata/" + name;
+  if (std::getenv("UPDATE_GOLDEN") != nullptr) std::ofstream(path) << text;
+  EXPECT_EQ(text, ReadWholeFile(path));
+}
+
+TEST(ReportTest, AsJsonItIsWhatTheSchemaSays) {
+  ExpectGolden("report.json", ReportJson(Statuses().Build()));
+}
+
+TEST(ReportTest, AsTextItIsReadable) { ExpectGolden("report.txt", ReportText(Statuses().Build())); }
+
+TEST(ReportTest, ACleanRunReconciles) {
+  const Report report = Statuses().Build();
+  EXPECT_TRUE(report.reconciles());
+  for (const char* name :
+       {"samples_used", "slot_samples", "evaluations", "pushed_blocks", "acknowledged_blocks",
+        "lag_counted", "min_version", "max_version", "clock_gap"}) {
+    EXPECT_EQ(Holds(report, name), absl::optional<bool>(true)) << name;
+  }
+  EXPECT_EQ(Holds(report, "lag"), absl::nullopt);
+}
+
+TEST(ReportTest, ALostSampleIsNoticed) {
+  Statuses statuses;
+  statuses.job.mutable_epoch(1)->set_used(999);
+  const Report report = statuses.Build();
+  EXPECT_EQ(Holds(report, "samples_used"), absl::optional<bool>(false));
+  EXPECT_FALSE(report.reconciles());
+  EXPECT_NE(ReportText(report).find("samples_used: expected 2,000, found 1,999"),
+            std::string::npos);
+}
+
+TEST(ReportTest, ALostGradientIsNoticed) {
+  Statuses statuses;
+  statuses.servers[1].status->set_accepted(39);
+  const Report report = statuses.Build();
+  EXPECT_EQ(Holds(report, "pushed_blocks"), absl::optional<bool>(false));
+  EXPECT_EQ(Holds(report, "acknowledged_blocks"), absl::optional<bool>(false));
+}
+
+TEST(ReportTest, AGradientAppliedTwiceIsNoticed) {
+  Statuses statuses;
+  statuses.servers[0].status->set_max_version(41);
+  EXPECT_EQ(Holds(statuses.Build(), "max_version"), absl::optional<bool>(false));
+}
+
+TEST(ReportTest, AReadBeyondTheStalenessBoundIsNoticed) {
+  Statuses statuses;
+  statuses.servers[0].status->mutable_clock_gap()->set_max(5);
+  EXPECT_EQ(Holds(statuses.Build(), "clock_gap"), absl::optional<bool>(false));
+}
+
+TEST(ReportTest, AGradientAppliedBeyondTheLagContractIsNoticed) {
+  Statuses statuses;
+  LagContract& lag = *statuses.job.mutable_job()->mutable_consistency()->mutable_lag();
+  lag.set_policy(LagContract::REJECT);
+  EXPECT_EQ(Holds(statuses.Build(), "lag"), absl::optional<bool>(true));
+  lag.set_max_lag(6);
+  EXPECT_EQ(Holds(statuses.Build(), "lag"), absl::optional<bool>(false));
+}
+
+TEST(ReportTest, ARunCutShortIsNotJudgedByItsEnd) {
+  Statuses statuses;
+  statuses.job.set_phase(JobStatus::RUNNING);
+  statuses.job.mutable_epoch(1)->set_used(600);
+  const Report report = statuses.Build();
+  EXPECT_FALSE(report.finished);
+  EXPECT_EQ(Holds(report, "samples_used"), absl::nullopt);
+  EXPECT_TRUE(report.reconciles());
+}
+
+TEST(ReportTest, ARoundThatABlockMissedIsNoticed) {
+  Statuses statuses;
+  statuses.job.mutable_job()->mutable_consistency()->set_mode(ConsistencySpec::SYNC);
+  EXPECT_EQ(Holds(statuses.Build(), "rounds"), absl::optional<bool>(true));
+  EXPECT_EQ(ReportText(statuses.Build()).find("lag of applied"), std::string::npos);
+  statuses.servers[1].status->set_min_version(39);
+  EXPECT_EQ(Holds(statuses.Build(), "rounds"), absl::optional<bool>(false));
+}
+
+TEST(ReportTest, AServerThatIsAwayIsNamedAndItsNumbersAreNotJudged) {
+  Statuses statuses;
+  statuses.servers[1].status = absl::UnavailableError("connection refused");
+  const Report report = statuses.Build();
+  EXPECT_EQ(report.servers[1].error, "connection refused");
+  EXPECT_EQ(Holds(report, "pushed_blocks"), absl::nullopt);
+  EXPECT_NE(ReportText(report).find("server 1 did not answer: connection refused"),
+            std::string::npos);
+}
+
+TEST(ReportTest, ADeadWorkersLostFiguresAreNoLostGradients) {
+  Statuses statuses;
+  statuses.job.mutable_slot(1)->set_state(SlotBooks::EXPIRED);
+  statuses.job.mutable_slot(1)->mutable_figures()->set_pushes(15);
+  statuses.job.mutable_epoch(0)->set_reissued(50);
+  const Report report = statuses.Build();
+  EXPECT_EQ(Holds(report, "pushed_blocks"), absl::nullopt);
+  EXPECT_TRUE(report.reconciles());
+  EXPECT_NE(ReportText(report).find("re-issued"), std::string::npos);
+}
+
+TEST(ReportTest, WhatAServerLostAndToldIsInTheBooksAndNotMore) {
+  Statuses statuses;
+  // Server 1 came back without the last two pushes of slot 0 and the last one of slot 1.
+  StepFigures& first = *statuses.job.mutable_slot(0)->mutable_figures();
+  first.set_rolled_back_pushes(2);
+  first.set_rolled_back_blocks(2);
+  statuses.job.mutable_slot(1)->mutable_figures()->set_rolled_back_pushes(1);
+  statuses.job.mutable_slot(1)->mutable_figures()->set_rolled_back_blocks(1);
+  ServerStatus& server = *statuses.servers[1].status;
+  server.mutable_durability()->set_restored_checkpoint(3);
+  server.set_min_version(37);
+  server.set_max_version(37);
+  server.set_accepted(5);
+  server.mutable_lag()->set_count(5);
+  const Report report = statuses.Build();
+  EXPECT_EQ(report.rolled_back_pushes, 3u);
+  EXPECT_EQ(Holds(report, "min_version"), absl::optional<bool>(true));
+  EXPECT_EQ(Holds(report, "max_version"), absl::optional<bool>(true));
+  EXPECT_EQ(Holds(report, "pushed_blocks"), absl::nullopt);
+  EXPECT_EQ(Holds(report, "kept_blocks"), absl::optional<bool>(true));
+  EXPECT_TRUE(report.reconciles());
+  EXPECT_NE(ReportText(report).find("slot 0: 2 blocks of 2 acknowledged pushes were rolled back"),
+            std::string::npos);
+  EXPECT_NE(ReportJson(report).find("\"rolled_back\""), std::string::npos);
+  server.set_min_version(38);
+  server.set_max_version(38);
+  EXPECT_EQ(Holds(statuses.Build(), "kept_blocks"), absl::optional<bool>(false))
+      << "less is lost than was told";
+  server.set_min_version(36);
+  EXPECT_EQ(Holds(statuses.Build(), "min_version"), absl::optional<bool>(false))
+      << "one more is lost than was told";
+}
+
+TEST(ReportTest, AJobThatWasStoppedHasNotFinished) {
+  Statuses statuses;
+  statuses.job.set_stopped("slot 1: 1 gradient was not finite");
+  const Report report = statuses.Build();
+  EXPECT_FALSE(report.finished);
+  EXPECT_NE(ReportText(report).find("stopped early: slot 1: 1 gradient was not finite"),
+            std::string::npos);
+}
+
+TEST(ReportTest, AnEmptyJobIsReportedWithoutDividingByZero) {
+  JobStatus job;
+  job.set_phase(JobStatus::GATHERING);
+  const Report report = BuildReport(job, {});
+  EXPECT_EQ(report.samples_per_second, 0);
+  EXPECT_EQ(report.last_evaluated(), nullptr);
+  EXPECT_NE(ReportJson(report).find("\"result\": null"), std::string::npos);
+}
+
+TEST(ReportTest, AServerWithoutBlocksDoesNotLowerTheVersions) {
+  Statuses statuses;
+  statuses.servers.push_back({"127.0.0.1:4713", ServerStatus()});
+  EXPECT_EQ(statuses.Build().min_version, 40);
+}
+
+TEST(ReportTest, AWideHistogramIsShownInDoublingRanges) {
+  Statuses statuses;
+  Histogram& lag = *statuses.servers[0].status->mutable_lag();
+  for (int i = 4; i < 20; ++i) lag.add_bucket(1);
+  lag.set_max(25);
+  const std::string text = ReportText(statuses.Build());
+  EXPECT_NE(text.find("    8-15  "), std::string::npos) << text;
+  EXPECT_NE(text.find("     16+  "), std::string::npos) << text;
+}
+
+TEST(WriteFileAtomicallyTest, ANewFileTakesThePlaceOfTheOld) {
+  const TestFolder folder;
+  const std::string path = folder.WriteFile("report.json", "old");
+  EXPECT_TRUE(WriteFileAtomically(path, "new").ok());
+  EXPECT_EQ(ReadWholeFile(path), "new");
+}
+
+TEST(WriteFileAtomicallyTest, AFolderThatIsNotThereIsNamed) {
+  const absl::Status status = WriteFileAtomically("/nowhere/report.json", "x");
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(status.message(), "cannot write /nowhere/report.json: No such file or directory");
+}
+
+}  // namespace
+}  // namespace torchps

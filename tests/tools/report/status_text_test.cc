@@ -1,0 +1,195 @@
+#include "tools/report/status_text.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "tests/tools/testing.h"
+#include "tools/checkpoint_command.h"
+#include "tools/report/status_command.h"
+#include "tools/stop_command.h"
+
+namespace torchps {
+namespace {
+
+constexpr absl::Duration kTimeout = absl::Seconds(1);
+
+void SetRunning(FakeCluster& cluster) {
+  cluster.job->set_phase(JobStatus::RUNNING);
+  for (SlotBooks& slot : *cluster.job->mutable_slot()) slot.set_state(SlotBooks::TRAINING);
+  for (auto& server : cluster.servers) {
+    for (SlotStatus& slot : *server->mutable_slot()) slot.set_live(true);
+  }
+}
+
+TEST(StatusTextTest, ARunningClusterIsAHeadlineAndTwoTables) {
+  FakeCluster cluster;
+  SetRunning(cluster);
+  EXPECT_EQ(
+      StatusText(LookAtCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr),
+      "digits-mlp is running: epoch 2 of 2, 2.50 s, 800 samples/s, test accuracy 93.50 % after "
+      "epoch 2\n"
+      "mlp with 50,890 parameters, asynchronous, staleness bound 4\n"
+      "\n"
+      "server  address         blocks      size  versions          lag  clock gap  parked  applied"
+      "  rejected        in       out\n"
+      "     0  127.0.0.1:4711       2   293 KiB        40  0.8 (max 2)      max 2       0       80"
+      "         0  11.4 MiB  11.7 MiB\n"
+      "     1  127.0.0.1:4712       1  97.7 KiB        40  1.2 (max 7)      max 3       0       40"
+      "         0   3.8 MiB   3.9 MiB\n"
+      "\n"
+      "slot  host   device  path     state     epoch  clock  ahead  steps  samples/s  wait  "
+      "rejected\n"
+      "   0  alpha  cpu     network  training      2     24      8     24        480  10 %"
+      "         0\n"
+      "   1  beta   cpu     network  training      2     16      0     16        320   4 %"
+      "         0\n");
+}
+
+TEST(StatusTextTest, ASlotsRowTellsWhichWayItsPayloadsTake) {
+  FakeCluster cluster;
+  SetRunning(cluster);
+  cluster.servers[0]->mutable_slot(0)->set_shared_memory(true);
+  const auto text = [&] {
+    return StatusText(LookAtCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr);
+  };
+  EXPECT_NE(text().find("shared with 1 of 2"), std::string::npos) << text();
+  cluster.servers[1]->mutable_slot(0)->set_shared_memory(true);
+  EXPECT_NE(text().find("shared memory"), std::string::npos) << text();
+}
+
+TEST(StatusTextTest, RatesAreThoseSinceTheLastLook) {
+  FakeCluster cluster;
+  SetRunning(cluster);
+  const ClusterView before = LookAtCluster(cluster, kTimeout, absl::Seconds(10));
+  cluster.job->mutable_slot(0)->mutable_figures()->set_samples(1700);
+  const ClusterView after = LookAtCluster(cluster, kTimeout, absl::Seconds(12));
+  EXPECT_NE(StatusText(after, &before).find(", 250 samples/s,"), std::string::npos)
+      << StatusText(after, &before);
+}
+
+TEST(StatusTextTest, AServerThatIsAwayIsARowThatSaysSo) {
+  FakeCluster cluster;
+  cluster.servers[1] = absl::UnavailableError("connection refused");
+  std::ostringstream out;
+  EXPECT_EQ(ShowStatus(cluster, out), 0);
+  EXPECT_NE(out.str().find("server 1 at 127.0.0.1:4712 cannot be reached: connection refused\n"),
+            std::string::npos)
+      << out.str();
+}
+
+TEST(StatusTextTest, WithoutACoordinatorTheServersAreStillShown) {
+  FakeCluster cluster;
+  cluster.job = absl::UnavailableError("connection refused");
+  cluster.servers[0] = absl::UnavailableError("connection refused");
+  std::ostringstream out;
+  EXPECT_EQ(ShowStatus(cluster, out), 0);
+  EXPECT_NE(
+      out.str().find("server 0, which knows about the job, does not answer: connection refused"),
+      std::string::npos);
+  EXPECT_NE(out.str().find("127.0.0.1:4712"), std::string::npos);
+}
+
+TEST(StatusTextTest, NobodyReachableIsExitCodeThree) {
+  FakeCluster cluster;
+  cluster.job = absl::UnavailableError("connection refused");
+  for (auto& server : cluster.servers) server = absl::UnavailableError("connection refused");
+  std::ostringstream out;
+  EXPECT_EQ(ShowStatus(cluster, out), 3);
+}
+
+TEST(StatusTextTest, ServersWithoutAJobSaySo) {
+  FakeCluster cluster;
+  cluster.job = FromText<JobStatus>("phase: NO_JOB");
+  const std::string text =
+      StatusText(LookAtCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr);
+  EXPECT_EQ(text.find("no job yet: no worker has come\n"), 0u) << text;
+}
+
+TEST(StatusTextTest, AGatheringJobSaysHowManyHaveCome) {
+  FakeCluster cluster;
+  cluster.job = FromText<JobStatus>(
+      "phase: GATHERING job { name: 'digits' workers: 3 } slot { slot: 0 state: JOINED }");
+  const std::string text =
+      StatusText(LookAtCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr);
+  EXPECT_EQ(text.find("digits is gathering: 1 of 3 workers joined\n"), 0u) << text;
+}
+
+TEST(StatusTextTest, SaysWhatIsKeptOfTheJobAndWhatWentWrong) {
+  FakeCluster cluster;
+  const double now = cluster.job->running_seconds();
+  CheckpointStatus& checkpoint = *cluster.job->mutable_checkpoint();
+  const auto text = [&cluster] {
+    std::ostringstream out;
+    EXPECT_EQ(ShowStatus(cluster, out), 0);
+    return out.str();
+  };
+  EXPECT_EQ(text().find("checkpoint"), std::string::npos);
+  checkpoint.set_enabled(true);
+  EXPECT_NE(text().find("no checkpoint yet\n"), std::string::npos);
+  checkpoint.set_number(3);
+  checkpoint.set_bytes(4096);
+  checkpoint.set_seconds(0.5);
+  checkpoint.set_at_seconds(now - 1.5);
+  EXPECT_NE(text().find("checkpoint 3: 4.0 KiB in 500 ms, 1.50 s ago\n"), std::string::npos)
+      << text();
+  checkpoint.set_last_error("server 1: the disk is full");
+  EXPECT_NE(text().find(" ago; the last one failed: server 1: the disk is full\n"),
+            std::string::npos);
+  cluster.job->set_stopped("slot 1: a gradient was not finite");
+  EXPECT_NE(text().find("stopped early: slot 1: a gradient was not finite\n"), std::string::npos);
+}
+
+TEST(TakeCheckpointTest, SaysWhatWasWrittenOrWhyNothingWas) {
+  FakeCluster cluster;
+  std::ostringstream out, error;
+  cluster.checkpoint = absl::FailedPreconditionError("server 0 has no --dir");
+  EXPECT_NE(TakeCheckpoint(cluster, out, error), 0);
+  EXPECT_EQ(out.str(), "");
+  EXPECT_EQ(error.str(), "psctl: no checkpoint was taken: server 0 has no --dir\n");
+  CheckpointStatus taken;
+  taken.set_number(7);
+  taken.set_bytes(4096);
+  taken.set_seconds(0.5);
+  taken.set_longest_pause_seconds(0.25);
+  taken.set_directory("job/checkpoint-000000000007");
+  cluster.checkpoint = taken;
+  EXPECT_EQ(TakeCheckpoint(cluster, out, error), 0);
+  EXPECT_EQ(out.str(),
+            "checkpoint 7: 4.0 KiB in 500 ms, no block was held for more than 250 ms\n"
+            "job/checkpoint-000000000007\n");
+}
+
+TEST(StopClusterTest, TheServerThatTakesTheLastCheckpointIsStoppedFirst) {
+  FakeCluster cluster;
+  std::ostringstream out, error;
+  EXPECT_EQ(StopCluster(cluster, out, error), 0);
+  EXPECT_EQ(cluster.shut_down, (std::vector<int>{0, 1}));
+  EXPECT_EQ(out.str(),
+            "server 0 at 127.0.0.1:4711 has stopped\nserver 1 at 127.0.0.1:4712 has stopped\n");
+}
+
+TEST(StopClusterTest, AServerAlreadyGoneIsNamedAndIsNoFailure) {
+  FakeCluster cluster;
+  cluster.servers[1] = absl::UnavailableError("connection refused");
+  std::ostringstream out, error;
+  EXPECT_EQ(StopCluster(cluster, out, error), 0);
+  EXPECT_EQ(error.str(), "psctl: server 1 at 127.0.0.1:4712: connection refused\n");
+}
+
+TEST(StopClusterTest, NobodyThereIsExitCodeThree) {
+  FakeCluster cluster;
+  for (auto& server : cluster.servers) server = absl::UnavailableError("connection refused");
+  std::ostringstream out, error;
+  EXPECT_EQ(StopCluster(cluster, out, error), 3);
+}
+
+TEST(StopClusterTest, AServerThatStaysIsAFailure) {
+  FakeCluster cluster;
+  cluster.servers[0] = absl::DeadlineExceededError("agreed to stop, but is still there");
+  std::ostringstream out, error;
+  EXPECT_EQ(StopCluster(cluster, out, error), 1);
+}
+
+}  // namespace
+}  // namespace torchps

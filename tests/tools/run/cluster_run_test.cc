@@ -1,0 +1,294 @@
+#include "tools/run/cluster_run.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <memory>
+#include <sstream>
+
+#include "tests/testing/manual_clock.h"
+#include "tests/tools/testing.h"
+
+namespace torchps {
+namespace {
+
+// A server that ends well when asked, as ps_server does.
+constexpr char kServer[] =
+    "trap 'exit 0' TERM\n"
+    "echo torchps_server ready address=127.0.0.1:4712 pid=$$\n"
+    "while read -r line; do :; done\n";
+
+// A worker that trains for a moment.
+constexpr char kWorker[] =
+    "for word; do case $word in --slot=*) slot=${word#--slot=};; esac; done\n"
+    "echo torchps_worker progress slot=$slot epoch=1 step=20 loss=0.5 accuracy=-"
+    " samples_per_s=1234 wait_share=0.04\n"
+    "[ $slot = 0 ] && echo torchps_worker evaluation slot=0 epoch=1 loss=0.75 accuracy=0.8"
+    " samples=200\n"
+    "echo torchps_worker done slot=$slot pushes=20\n";
+
+// A run of two servers and two workers that are shell scripts; the report comes from a fake.
+class ClusterRunTest : public testing::Test {
+ protected:
+  ClusterRunTest() {
+    options_.job = FromTestdata<JobStatus>("job_status.textproto").job();
+    options_.launch.job_file = "job.textproto";
+    options_.launch.threads = 1;
+    options_.hosts.servers.resize(2);
+    options_.hosts.workers.resize(2);
+    SetServer(kServer);
+    SetWorker(kWorker);
+  }
+
+  void SetServer(const std::string& script) {
+    options_.launch.server_binary = folder_.WriteScript("ps_server", script);
+  }
+  void SetWorker(const std::string& script) {
+    options_.launch.worker_binary = folder_.WriteScript("ps_worker", script);
+  }
+
+  int Run(int interrupt_fd = -1) {
+    const auto connect = [this](std::vector<std::string> addresses) {
+      asked_ = std::move(addresses);
+      auto cluster = std::make_unique<FakeCluster>();
+      prepare_(*cluster);
+      return cluster;
+    };
+    options_.restarts.first_delay = absl::ZeroDuration();
+    // It stands still, so that complaints are held for as long as a slow machine takes.
+    const ManualClock clock;
+    return ClusterRun(options_, connect, out_, error_, clock, interrupt_fd).Run();
+  }
+
+  void ExpectOut(const std::string& text) {
+    EXPECT_NE(out_.str().find(text), std::string::npos) << out_.str() << error_.str();
+  }
+
+  const TestFolder folder_;
+  ClusterRun::Options options_;
+  std::function<void(FakeCluster&)> prepare_ = [](FakeCluster&) {};
+  std::vector<std::string> asked_;
+  std::ostringstream out_;
+  std::ostringstream error_;
+};
+
+TEST_F(ClusterRunTest, AWholeRunEndsWithItsReport) {
+  options_.report_file = folder_.path("report.json");
+  EXPECT_EQ(Run(), 0) << error_.str();
+  EXPECT_EQ(error_.str(), "");
+  ExpectOut("digits-mlp: mlp on digits, 2 epochs, asynchronous, staleness bound 4\n");
+  ExpectOut("2 servers, 2 workers with 1 thread each\n");
+  ExpectOut(
+      "worker 1   epoch 1/2   step     20   loss 0.5000      1,234 samples/s   waiting   4 %");
+  ExpectOut("epoch 1/2   test accuracy 80.00 %   test loss 0.7500   on 200 samples\n");
+  ExpectOut("worker 0   done after 20 steps\n");
+  ExpectOut("digits-mlp finished: test accuracy 93.50 % after 2 epochs\n");
+  EXPECT_EQ(ReadWholeFile(options_.report_file), ReadWholeFile("tests/tools/testdata/report.json"));
+}
+
+TEST_F(ClusterRunTest, TheReportIsAskedFromTheAddressesThatTheServersTook) {
+  EXPECT_EQ(Run(), 0) << error_.str();
+  EXPECT_EQ(asked_, (std::vector<std::string>{"127.0.0.1:4712", "127.0.0.1:4712"}));
+}
+
+TEST_F(ClusterRunTest, AFailingWorkerEndsTheRunWithItsCodeAndItsLastWords) {
+  SetWorker(
+      "for word; do case $word in --slot=*) slot=${word#--slot=};; esac; done\n"
+      "[ $slot = 1 ] && { echo 'ps_worker: /data/x: no such file' >&2; exit 5; }\n"
+      "exec cat\n");
+  EXPECT_EQ(Run(), 5);
+  EXPECT_EQ(error_.str(),
+            "psctl: worker 1 exited with code 5 (a data file is missing, truncated or damaged)\n"
+            "  /data/x: no such file\n");
+  EXPECT_EQ(out_.str().find("no such file"), std::string::npos) << "said twice";
+}
+
+TEST_F(ClusterRunTest, AWorkerThatIsKilledIsStartedAgain) {
+  const std::string once = folder_.path("once");
+  options_.report_file = folder_.path("report.json");
+  options_.hosts.workers.resize(1);
+  SetWorker("[ -e " + once + " ] || { touch " + once +
+            "; echo 'ps_worker: last words' >&2; kill -KILL $$; }\n" + kWorker);
+  EXPECT_EQ(Run(), 0) << error_.str();
+  ExpectOut(
+      "worker 0: last words\n"
+      "worker 0 was ended by signal 9 (Killed); it is started again (restart 1)\n");
+  ExpectOut("died and started again: 1 worker\n");
+  EXPECT_NE(ReadWholeFile(options_.report_file).find("\"restarts\": {\n    \"servers\": 0,"),
+            std::string::npos);
+}
+
+TEST_F(ClusterRunTest, AWorkerThatIsKilledAgainAndAgainIsAFailureOfTheRun) {
+  options_.hosts.workers.resize(1);
+  options_.restarts.most = 2;
+  SetWorker("echo x >> " + folder_.path("lives") + "; kill -KILL $$\n");
+  EXPECT_EQ(Run(), 1);
+  EXPECT_EQ(error_.str(),
+            "psctl: worker 0 was ended by signal 9 (Killed), as it did 2 times within 10m before, "
+            "so it stays down\n");
+  EXPECT_EQ(ReadWholeFile(folder_.path("lives")), "x\nx\nx\n");
+}
+
+TEST_F(ClusterRunTest, AWorkerThatLostItsSlotIsStartedAgain) {
+  const std::string once = folder_.path("once");
+  options_.hosts.workers.resize(1);
+  SetWorker("[ -e " + once + " ] || { touch " + once + "; exit 7; }\n" + kWorker);
+  EXPECT_EQ(Run(), 0) << error_.str();
+  ExpectOut("worker 0 exited with code 7 (its slot was no longer its own); it is started again");
+}
+
+TEST_F(ClusterRunTest, NothingIsStartedAgainWhereThatIsNotWanted) {
+  options_.restarts.most = 0;
+  SetWorker("kill -KILL $$\n");
+  EXPECT_EQ(Run(), 1);
+  EXPECT_NE(error_.str().find("was ended by signal 9 (Killed)\n"), std::string::npos);
+}
+
+// A server that notes its arguments and ends itself when it is told to, by a file.
+class RestartedServerTest : public ClusterRunTest {
+ protected:
+  RestartedServerTest() {
+    options_.hosts.servers.resize(1);
+    options_.hosts.workers.resize(1);
+    options_.launch.dir = folder_.path("state");
+    SetServer(
+        "trap 'exit 0' TERM\n"
+        "echo \"$@\" >> " +
+        folder_.path("lives") +
+        "\n"
+        "echo $$ > " +
+        folder_.path("server.pid") +
+        "\n"
+        "echo torchps_server ready address=127.0.0.1:4712 pid=$$\n"
+        "while read -r line; do :; done\n");
+    // Ends when the server has been started a second time.
+    SetWorker(
+        "echo torchps_worker progress slot=0 epoch=1 step=20\n"
+        "kill -KILL $(cat " +
+        folder_.path("server.pid") +
+        ")\n"
+        "until [ $(wc -l < " +
+        folder_.path("lives") + ") = 2 ]; do :; done\n");
+  }
+};
+
+TEST_F(RestartedServerTest, ComesBackAtItsAddressWithItsDirectory) {
+  options_.launch.resume = true;
+  EXPECT_EQ(Run(), 0) << error_.str();
+  const std::string directory = "--dir=" + folder_.path("state");
+  // The job of the last run went on once; from then on it is this run's.
+  EXPECT_EQ(ReadWholeFile(folder_.path("lives")),
+            "--listen=127.0.0.1:0 --exit_with_parent " + directory +
+                " --resume\n"
+                "--listen=127.0.0.1:4712 --exit_with_parent " +
+                directory + "\n");
+  ExpectOut(
+      "server 0 was ended by signal 9 (Killed); it is started again at 127.0.0.1:4712 (restart 1)");
+  ExpectOut("died and started again: 1 server\n");
+}
+
+TEST_F(RestartedServerTest, IsNotStartedAgainIfItHasLostEverything) {
+  options_.launch.dir.clear();
+  SetWorker("kill -KILL $(cat " + folder_.path("server.pid") + "); exec cat\n");
+  EXPECT_EQ(Run(), 1);
+  EXPECT_EQ(error_.str(), "psctl: server 0 was ended by signal 9 (Killed)\n");
+}
+
+TEST_F(ClusterRunTest, AServerThatDiesIsNamedAndNotTheWorkersThatComplainAboutIt) {
+  // The server notes its process id, by which the worker ends it.
+  SetServer("echo $$ > " + folder_.path("server.pid") +
+            "\n"
+            "echo torchps_server ready address=127.0.0.1:4711 pid=$$\n"
+            "while read -r line; do :; done\n");
+  options_.hosts.servers.resize(1);
+  SetWorker("kill -ABRT $(cat " + folder_.path("server.pid") +
+            ")\n"
+            "echo 'ps_worker: waiting for server 0' >&2\n"
+            "exec cat\n");
+  EXPECT_EQ(Run(), 1);
+  EXPECT_EQ(error_.str(), "psctl: server 0 was ended by signal 6 (Aborted)\n");
+}
+
+TEST_F(ClusterRunTest, AServerThatCannotListenEndsTheRunBeforeAnyWorker) {
+  options_.hosts.servers.resize(1);
+  SetServer("echo 'ps_server: 127.0.0.1:80: address in use' >&2; exit 6\n");
+  SetWorker("touch " + folder_.path("started") + "\n");
+  EXPECT_EQ(Run(), 6);
+  EXPECT_EQ(error_.str(),
+            "psctl: server 0 exited with code 6 (the port to listen on is taken)\n"
+            "  127.0.0.1:80: address in use\n");
+  EXPECT_FALSE(std::filesystem::exists(folder_.path("started")));
+}
+
+TEST_F(ClusterRunTest, AServerThatNeverSaysThatItListensIsGivenUp) {
+  SetServer("trap 'exit 0' TERM; while read -r line; do :; done\n");
+  options_.start_patience = absl::ZeroDuration();
+  EXPECT_EQ(Run(), 1);
+  EXPECT_EQ(error_.str(), "psctl: server 0 did not say within 0 that it listens\n");
+}
+
+TEST_F(ClusterRunTest, AnInterruptStopsEverythingAndIsAFailure) {
+  SetWorker("trap 'exit 1' TERM; echo up > " + folder_.path("worker.$$") +
+            "; while read -r line; do :; done\n");
+  int wake[2];
+  ASSERT_EQ(pipe(wake), 0);
+  ASSERT_EQ(write(wake[1], "x", 1), 1);
+  EXPECT_EQ(Run(wake[0]), 1);
+  EXPECT_EQ(error_.str(), "psctl: interrupted; everything has been stopped\n");
+  close(wake[0]);
+  close(wake[1]);
+}
+
+TEST_F(ClusterRunTest, WhatAProgramPrintsBesidesIsShownWithItsName) {
+  SetWorker("echo hello from my model; echo torchps_worker stopped: terminated\n");
+  options_.hosts.workers.resize(1);
+  EXPECT_EQ(Run(), 0) << error_.str();
+  ExpectOut("worker 0: hello from my model\n");
+  EXPECT_EQ(out_.str().find("stopped: terminated"), std::string::npos) << out_.str();
+}
+
+TEST_F(ClusterRunTest, WorkersThatEndBeforeTheJobDoesAreAFailure) {
+  prepare_ = [](FakeCluster& cluster) { cluster.job->set_phase(JobStatus::RUNNING); };
+  EXPECT_EQ(Run(), 1);
+  EXPECT_EQ(error_.str(), "psctl: all workers ended, but the job is still running\n");
+}
+
+TEST_F(ClusterRunTest, ACoordinatorThatDoesNotAnswerForTheReportIsNamed) {
+  prepare_ = [](FakeCluster& cluster) {
+    cluster.job = absl::UnavailableError("connection refused");
+  };
+  EXPECT_EQ(Run(), 3);
+  EXPECT_EQ(error_.str(), "psctl: no report: server 0 at 127.0.0.1:4712: connection refused\n");
+}
+
+TEST_F(ClusterRunTest, AServerThatDoesNotStopIsKilledAndNamed) {
+  SetServer(
+      "trap '' TERM\n"
+      "echo torchps_server ready address=127.0.0.1:4711 pid=$$\n"
+      "while read -r line; do :; done\n");
+  options_.hosts.servers.resize(1);
+  options_.stop_grace = absl::ZeroDuration();
+  EXPECT_EQ(Run(), 1);
+  EXPECT_EQ(error_.str(), "psctl: server 0 did not stop well: it was ended by signal 9 (Killed)\n");
+}
+
+TEST_F(ClusterRunTest, ThroughSshTheSameProgramsRunElsewhere) {
+  // Notes where it was asked to run what, and runs it here.
+  const std::string ssh = folder_.WriteScript(
+      "ssh", "echo \"$1\" >> " + folder_.path("hosts") + "\nexec sh -c \"$2\"\n");
+  SetServer(
+      "echo torchps_server ready address=0.0.0.0:4711 pid=$$\n"
+      "while read -r line; do :; done\n");
+  SetWorker("cat <&3 > " + folder_.path("job") + "\n");
+  options_.launch.ssh = {ssh};
+  options_.launch.job_text = "name: \"far $HOME 'away'\"\n";
+  options_.hosts.servers = {{"alpha", 0}};
+  options_.hosts.workers = {{"beta", 0}};
+  EXPECT_EQ(Run(), 0) << error_.str();
+  EXPECT_EQ(ReadWholeFile(folder_.path("hosts")), "alpha\nbeta\n");
+  EXPECT_EQ(asked_, std::vector<std::string>{"alpha:4711"});
+}
+
+}  // namespace
+}  // namespace torchps

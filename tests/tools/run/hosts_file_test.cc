@@ -1,0 +1,104 @@
+#include "tools/run/hosts_file.h"
+
+#include <gtest/gtest.h>
+
+#include "common/ids.h"
+#include "tests/tools/testing.h"
+
+namespace torchps {
+namespace {
+
+TEST(HostsFileTest, ServersAndWorkersKeepTheirOrder) {
+  const auto hosts = ParseHosts(
+      "# two machines\n"
+      "server alpha:4711\n"
+      "server beta        # a free port\r\n"
+      "\n"
+      "\tworker beta slots=2\n"
+      "worker alpha");
+  ASSERT_TRUE(hosts.ok()) << hosts.status();
+  ASSERT_EQ(hosts->servers.size(), 2u);
+  EXPECT_EQ(hosts->servers[0].host, "alpha");
+  EXPECT_EQ(hosts->servers[0].port, 4711);
+  EXPECT_EQ(hosts->servers[1].host, "beta");
+  EXPECT_EQ(hosts->servers[1].port, 0);
+  ASSERT_EQ(hosts->workers.size(), 3u);
+  EXPECT_EQ(hosts->workers[0].host, "beta");
+  EXPECT_EQ(hosts->workers[1].host, "beta");
+  EXPECT_EQ(hosts->workers[2].host, "alpha");
+}
+
+TEST(HostsFileTest, AddressesOfTheSixthVersionMayHaveAPort) {
+  const auto hosts = ParseHosts("server [fd00::1]:4711\nserver fd00::2\nworker alpha\n");
+  ASSERT_TRUE(hosts.ok()) << hosts.status();
+  EXPECT_EQ(hosts->servers[0].host, "[fd00::1]");
+  EXPECT_EQ(hosts->servers[0].port, 4711);
+  EXPECT_EQ(hosts->servers[1].host, "fd00::2");
+  EXPECT_EQ(hosts->servers[1].port, 0);
+}
+
+struct BadFile {
+  const char* text;
+  const char* message;
+};
+
+TEST(HostsFileTest, EveryMistakeNamesItsLine) {
+  const BadFile kBad[] = {
+      {"worker a\nservr b\n",
+       "line 2: 'servr' is no part of a cluster; expected 'server HOST[:PORT]' or "
+       "'worker HOST [slots=N]'"},
+      {"server\n", "line 1: expected a host after 'server'"},
+      {"worker -oProxyCommand=boom\n", "line 1: expected a host after 'worker'"},
+      {"server a:0\n", "line 1: port '0': expected a number from 1 to 65535"},
+      {"server a:http\n", "line 1: port 'http': expected a number from 1 to 65535"},
+      {"server :4711\n", "line 1: expected a host before the port"},
+      {"server a 4711\n", "line 1: '4711' after the server's address is too much"},
+      {"worker a slots=0\n", "line 1: 'slots=0': expected slots=N with N from 1 to 4096"},
+      {"worker a 2\n", "line 1: '2': expected slots=N with N from 1 to 4096"},
+      {"worker a\n", "no server; expected a line 'server HOST[:PORT]'"},
+      {"server a\n", "no worker; expected a line 'worker HOST [slots=N]'"},
+      {"server a:1\nserver a:1\nworker a\n", "two servers are to listen on a:1"},
+      {"server localhost\nworker b\n",
+       "the server on localhost cannot be reached by the worker on b; give the server the name "
+       "that other machines know it by"},
+  };
+  for (const BadFile& bad : kBad) {
+    const absl::Status status = ParseHosts(bad.text).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << bad.text;
+    EXPECT_EQ(status.message(), bad.message);
+  }
+}
+
+TEST(HostsFileTest, SoManyWorkersOnEachMachineFollowEachOther) {
+  auto hosts = ParseHosts("server alpha\nworker alpha\nworker beta\n");
+  ASSERT_TRUE(hosts.ok()) << hosts.status();
+  ASSERT_TRUE(MultiplyWorkers(2, &*hosts).ok());
+  std::vector<std::string> places;
+  for (const Place& worker : hosts->workers) places.push_back(worker.host);
+  EXPECT_EQ(places, (std::vector<std::string>{"alpha", "alpha", "beta", "beta"}));
+  EXPECT_EQ(hosts->servers.size(), 1u);
+
+  EXPECT_EQ(MultiplyWorkers(2, &*hosts).message(),
+            "the hosts file has more than one worker on alpha; give each machine one line without "
+            "slots=N");
+  auto many = ParseHosts("server a\nworker a\nworker b\n");
+  EXPECT_EQ(MultiplyWorkers(kMaxSlots, &*many).message(),
+            "8192 workers; at most 4096 are possible");
+  EXPECT_EQ(many->workers.size(), 2u);
+}
+
+TEST(HostsFileTest, AFileThatIsNotThereIsNamed) {
+  const absl::Status status = ReadHostsFile("/nowhere/hosts").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(status.message(), "cannot read the hosts file /nowhere/hosts");
+}
+
+TEST(HostsFileTest, AMistakeInAFileNamesTheFile) {
+  const TestFolder folder;
+  const std::string path = folder.WriteFile("hosts", "server\n");
+  EXPECT_EQ(ReadHostsFile(path).status().message(),
+            path + ": line 1: expected a host after 'server'");
+}
+
+}  // namespace
+}  // namespace torchps

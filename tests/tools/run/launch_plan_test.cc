@@ -1,0 +1,113 @@
+#include "tools/run/launch_plan.h"
+
+#include <gtest/gtest.h>
+
+namespace torchps {
+namespace {
+
+using Words = std::vector<std::string>;
+
+LaunchOptions Options() {
+  LaunchOptions options;
+  options.job_file = "jobs/digits.textproto";
+  options.job_text = "name: \"it's\"\nworkers: 2";
+  options.set = {"training.epochs=3", "workers=2"};
+  options.server_binary = "/opt/ps_server";
+  options.worker_binary = "/opt/ps_worker";
+  options.ssh = {"ssh", "-q"};
+  return options;
+}
+
+TEST(LaunchPlanTest, AServerOnThisMachineTakesAFreePortOfTheLoopback) {
+  const ChildProcess::Options program = ServerProgram(Options(), 1, Place());
+  EXPECT_EQ(program.name, "server 1");
+  EXPECT_EQ(program.command,
+            (Words{"/opt/ps_server", "--listen=127.0.0.1:0", "--exit_with_parent"}));
+  EXPECT_FALSE(program.stop_by_stdin);
+}
+
+TEST(LaunchPlanTest, AWorkerGetsTheJobTheServersAndWhatWasPassedOn) {
+  LaunchOptions options = Options();
+  options.data = "/data/mnist";
+  options.device = "cuda";
+  options.threads = 2;
+  options.dir = "/state";
+  options.slow = {{1, "8"}};
+  EXPECT_EQ(
+      WorkerProgram(options, 1, Place(), {"a:1", "b:2"}).command,
+      (Words{"/opt/ps_worker", "--servers=a:1,b:2", "--job=jobs/digits.textproto", "--slot=1",
+             "--exit_with_parent", "--set=training.epochs=3", "--set=workers=2",
+             "--data=/data/mnist", "--device=cuda", "--dir=/state", "--threads=2", "--slow=8"}));
+}
+
+TEST(LaunchPlanTest, ThreadsOfAWorkerBesideItsServersSleepWhileTheyWaitForEachOther) {
+  LaunchOptions options = Options();
+  options.threads = 1;
+  EXPECT_EQ(WorkerProgram(options, 0, Place(), {"a:1"}).environment, Words());
+  options.threads = 2;
+  EXPECT_EQ(WorkerProgram(options, 0, Place(), {"a:1"}).environment,
+            (Words{"OMP_WAIT_POLICY=passive"}));
+}
+
+TEST(LaunchPlanTest, OnlyTheSlowedSlotIsSlowed) {
+  LaunchOptions options = Options();
+  options.slow = {{1, "8"}};
+  for (const std::string& word : WorkerProgram(options, 0, Place(), {"a:1"}).command) {
+    EXPECT_EQ(word.find("--slow"), std::string::npos);
+  }
+}
+
+TEST(LaunchPlanTest, AServerElsewhereListensOnTheNetworkOnlyIfThatWasTyped) {
+  LaunchOptions options = Options();
+  const Place place{"alpha", 4711};
+  EXPECT_EQ(ServerProgram(options, 0, place).command,
+            (Words{"ssh", "-q", "alpha",
+                   "exec /opt/ps_server --listen=0.0.0.0:4711 --exit_with_parent"}));
+  options.insecure = true;
+  EXPECT_EQ(ServerProgram(options, 0, place).command,
+            (Words{"ssh", "-q", "alpha",
+                   "exec /opt/ps_server --listen=0.0.0.0:4711 --exit_with_parent --insecure"}));
+}
+
+TEST(LaunchPlanTest, AWorkerElsewhereGetsTheJobsTextAlong) {
+  LaunchOptions options = Options();
+  options.data = "/my data";
+  const ChildProcess::Options program = WorkerProgram(options, 0, {"beta", 0}, {"alpha:4711"});
+  EXPECT_TRUE(program.stop_by_stdin);
+  EXPECT_EQ(program.command,
+            (Words{"ssh", "-q", "beta",
+                   "exec /opt/ps_worker --servers=alpha:4711 --job=/dev/fd/3 --slot=0 "
+                   "--exit_with_parent --set=training.epochs=3 --set=workers=2 "
+                   "'--data=/my data' 3<<'END_OF_TORCHPS_JOB'\n"
+                   "name: \"it's\"\nworkers: 2\nEND_OF_TORCHPS_JOB\n"}));
+}
+
+TEST(LaunchPlanTest, WorkersReachAServerByItsHostAndThePortItTook) {
+  EXPECT_EQ(*ReachableAddress(Place(), "127.0.0.1:4711"), "127.0.0.1:4711");
+  EXPECT_EQ(*ReachableAddress({"alpha", 0}, "0.0.0.0:4711"), "alpha:4711");
+  EXPECT_EQ(*ReachableAddress({"fd00::1", 0}, "0.0.0.0:4711"), "[fd00::1]:4711");
+  EXPECT_EQ(*ReachableAddress({"[fd00::1]", 0}, "0.0.0.0:4711"), "[fd00::1]:4711");
+  EXPECT_FALSE(ReachableAddress(Place(), "nonsense").ok());
+  EXPECT_FALSE(ReachableAddress(Place(), "127.0.0.1:0").ok());
+}
+
+TEST(LaunchPlanTest, SlownessIsASlotAndAFactor) {
+  const auto slow = ParseSlow({"0:8", "2:1.5"}, 3);
+  ASSERT_TRUE(slow.ok()) << slow.status();
+  EXPECT_EQ(*slow, (std::map<int, std::string>{{0, "8"}, {2, "1.5"}}));
+}
+
+TEST(LaunchPlanTest, EveryMistakeInSlownessIsNamed) {
+  const std::string slot = "expected SLOT:FACTOR with a slot from 0 to 2";
+  const std::string factor = "expected SLOT:FACTOR with a factor of at least 1";
+  EXPECT_EQ(ParseSlow({"3:2"}, 3).status().message(), "--slow=3:2: " + slot);
+  EXPECT_EQ(ParseSlow({"8"}, 3).status().message(), "--slow=8: " + slot);
+  EXPECT_EQ(ParseSlow({"-1:2"}, 3).status().message(), "--slow=-1:2: " + slot);
+  EXPECT_EQ(ParseSlow({"1"}, 3).status().message(), "--slow=1: " + factor);
+  EXPECT_EQ(ParseSlow({"1:0.5"}, 3).status().message(), "--slow=1:0.5: " + factor);
+  EXPECT_EQ(ParseSlow({"1:nan"}, 3).status().message(), "--slow=1:nan: " + factor);
+  EXPECT_EQ(ParseSlow({"1:2", "1:3"}, 3).status().message(), "--slow names slot 1 twice");
+}
+
+}  // namespace
+}  // namespace torchps

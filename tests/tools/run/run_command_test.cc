@@ -1,0 +1,159 @@
+#include "tools/run/run_command.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/tools/testing.h"
+
+namespace torchps {
+namespace {
+
+// A folder as it looks after `bazel build`, and a job in it.
+class PlanRunTest : public testing::Test {
+ protected:
+  PlanRunTest() {
+    std::filesystem::create_directory(folder_.path("tools"));
+    std::filesystem::create_directory(folder_.path("server"));
+    std::filesystem::create_directory(folder_.path("program"));
+    server_ = folder_.WriteScript("server/ps_server", "");
+    worker_ = folder_.WriteScript("program/ps_worker", "");
+    job_ = folder_.WriteFile("job.textproto",
+                             "name: 'tiny' workers: 3 model { name: 'mlp' } "
+                             "optimizer { sgd {} learning_rate: 0.1 }");
+  }
+
+  absl::StatusOr<ClusterRun::Options> Plan(std::vector<std::string> arguments) {
+    const auto flags = FlagTable("psctl run", RunFlags()).Parse(arguments);
+    EXPECT_TRUE(flags.ok()) << flags.status();
+    return PlanRun(*flags, folder_.path("tools"));
+  }
+  absl::StatusOr<ClusterRun::Options> PlanWithJob(std::vector<std::string> arguments) {
+    arguments.push_back("--job=" + job_);
+    return Plan(arguments);
+  }
+  std::string Complaint(std::vector<std::string> arguments) {
+    return std::string(PlanWithJob(std::move(arguments)).status().message());
+  }
+
+  const TestFolder folder_;
+  std::string server_;
+  std::string worker_;
+  std::string job_;
+};
+
+TEST_F(PlanRunTest, TheJobSaysHowManyWorkersUnlessAFlagDoes) {
+  const auto plan = PlanWithJob({});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->hosts.servers.size(), 2u);
+  EXPECT_EQ(plan->hosts.workers.size(), 3u);
+  EXPECT_TRUE(plan->launch.set.empty());
+
+  const auto other = PlanWithJob({"--servers=1", "--workers=5", "--set=training.epochs=4"});
+  ASSERT_TRUE(other.ok()) << other.status();
+  EXPECT_EQ(other->hosts.servers.size(), 1u);
+  EXPECT_EQ(other->hosts.workers.size(), 5u);
+  EXPECT_EQ(other->job.workers(), 5);
+  EXPECT_EQ(other->job.training().epochs(), 4);
+  EXPECT_EQ(other->launch.set, (std::vector<std::string>{"training.epochs=4", "workers=5"}));
+}
+
+TEST_F(PlanRunTest, ProgramsAreFoundWhereBazelBuildsThem) {
+  const auto plan = PlanWithJob({});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_TRUE(std::filesystem::equivalent(plan->launch.server_binary, server_));
+  EXPECT_TRUE(std::filesystem::equivalent(plan->launch.worker_binary, worker_));
+}
+
+TEST_F(PlanRunTest, ProgramsBesidePsctlComeFirst) {
+  const std::string beside = folder_.WriteScript("tools/ps_worker", "");
+  const auto plan = PlanWithJob({});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_TRUE(std::filesystem::equivalent(plan->launch.worker_binary, beside));
+}
+
+TEST_F(PlanRunTest, EveryMistakeIsOneSentenceBeforeAnythingStarts) {
+  EXPECT_EQ(Plan({}).status().message(), "'psctl run' needs --job=FILE; deploy/jobs has examples");
+  EXPECT_EQ(Complaint({"--servers=0"}), "--servers=0: expected a whole number from 1 to 1024");
+  EXPECT_EQ(Complaint({"--workers=x"}), "--workers=x: expected a whole number from 1 to 4096");
+  EXPECT_EQ(Complaint({"--threads=0"}), "--threads=0: expected a whole number from 1 to 1024");
+  EXPECT_EQ(Complaint({"--slow=3:2"}), "--slow=3:2: expected SLOT:FACTOR with a slot from 0 to 2");
+  EXPECT_EQ(Complaint({"--report=/nowhere/report.json"}),
+            "--report=/nowhere/report.json: there is no folder /nowhere");
+  EXPECT_EQ(Complaint({"--worker_binary=/nowhere/mine"}),
+            "--worker_binary=/nowhere/mine is no program that can be run");
+  EXPECT_EQ(Complaint({"--server_binary=" + job_}),
+            "--server_binary=" + job_ + " is no program that can be run");
+  EXPECT_EQ(Complaint({"--ssh=rsh"}), "--ssh is of use with --hosts only");
+}
+
+TEST_F(PlanRunTest, AMistakeInTheJobNamesTheField) {
+  EXPECT_NE(Complaint({"--set=training.epochs=-1"}).find("training.epochs"), std::string::npos);
+  EXPECT_NE(Complaint({"--set=training.epoch=1"}).find("epoch"), std::string::npos);
+  EXPECT_EQ(PlanWithJob({"--set=nonsense"}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Plan({"--job=/nowhere/job"}).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(PlanRunTest, ProgramsThatAreNotBuiltAreNamedWithTheCommandThatBuildsThem) {
+  std::filesystem::remove(worker_);
+  const std::string complaint = Complaint({});
+  EXPECT_EQ(complaint.find("cannot find ps_worker (looked for "), 0u) << complaint;
+  EXPECT_NE(complaint.find("'bazel build //program:ps_worker'"), std::string::npos) << complaint;
+}
+
+TEST_F(PlanRunTest, AHostsFileSaysHowManyAndWhere) {
+  const std::string hosts =
+      folder_.WriteFile("hosts", "server alpha:4711\nworker alpha slots=2\nworker beta\n");
+  const auto plan = PlanWithJob({"--hosts=" + hosts, "--insecure", "--ssh=ssh -p 22"});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->hosts.workers[2].host, "beta");
+  EXPECT_EQ(plan->launch.ssh, (std::vector<std::string>{"ssh", "-p", "22"}));
+  EXPECT_EQ(plan->launch.job_text, ReadWholeFile(job_));
+  EXPECT_EQ(plan->launch.threads, 0);
+
+  EXPECT_EQ(Complaint({"--hosts=" + hosts, "--workers=2"}),
+            "--workers and --hosts exclude each other: the file says how many");
+  EXPECT_EQ(Complaint({"--hosts=" + hosts}),
+            "the server on alpha would listen on the network without encryption; give it "
+            "certificates with --certs=DIR ('psctl certs' makes them; DIR must be there on every "
+            "machine), or type --insecure if that network is yours alone");
+}
+
+TEST_F(PlanRunTest, GpusAreSoManyWorkersOnEachMachine) {
+  const auto here = PlanWithJob({"-g", "4"});
+  ASSERT_TRUE(here.ok()) << here.status();
+  EXPECT_EQ(here->hosts.workers.size(), 4u);
+  EXPECT_EQ(here->job.workers(), 4);
+  EXPECT_EQ(here->launch.device, "cuda");
+
+  const std::string hosts =
+      folder_.WriteFile("hosts", "server localhost\nworker localhost\nworker 127.0.0.1\n");
+  const auto there = PlanWithJob({"--gpus=2", "--device=cuda", "--hosts=" + hosts});
+  ASSERT_TRUE(there.ok()) << there.status();
+  EXPECT_EQ(there->hosts.workers.size(), 4u);
+  EXPECT_EQ(there->hosts.workers[1].host, "localhost");
+  EXPECT_EQ(there->launch.device, "cuda");
+
+  EXPECT_EQ(PlanWithJob({})->launch.device, "");
+  EXPECT_EQ(Complaint({"--gpus=2", "--workers=2"}),
+            "--gpus and --workers exclude each other: each GPU has one worker");
+  EXPECT_EQ(Complaint({"--gpus=2", "--device=cuda:1"}),
+            "--gpus and --device=cuda:1 exclude each other: each worker takes the GPU of its slot");
+  EXPECT_EQ(Complaint({"--gpus=0"}), "--gpus=0: expected a whole number from 1 to 4096");
+  const std::string twice =
+      folder_.WriteFile("twice", "server localhost\nworker localhost slots=2\n");
+  EXPECT_EQ(Complaint({"--gpus=2", "--hosts=" + twice}),
+            "the hosts file has more than one worker on localhost; give each machine one line "
+            "without slots=N");
+}
+
+TEST_F(PlanRunTest, ProgramsElsewhereNeedNotLieOnThisMachine) {
+  std::filesystem::remove(worker_);
+  const std::string hosts = folder_.WriteFile("hosts", "server localhost\nworker localhost\n");
+  const auto plan = PlanWithJob({"--hosts=" + hosts, "--remote_binary_dir=/opt/torchps"});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->launch.server_binary, "/opt/torchps/ps_server");
+  EXPECT_EQ(plan->launch.worker_binary, "/opt/torchps/ps_worker");
+  EXPECT_EQ(plan->job.workers(), 1);
+}
+
+}  // namespace
+}  // namespace torchps

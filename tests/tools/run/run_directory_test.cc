@@ -1,0 +1,79 @@
+#include "tools/run/run_directory.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/tools/testing.h"
+
+namespace torchps {
+namespace {
+
+class RunDirectoryTest : public testing::Test {
+ protected:
+  std::string Complaint(bool resume) {
+    return std::string(CheckRunDirectory(folder_.path("run"), resume).message());
+  }
+  void Add(const std::string& file) {
+    const std::filesystem::path path = folder_.path("run/" + file);
+    std::filesystem::create_directories(path.parent_path());
+    folder_.WriteFile("run/" + file, "");
+  }
+  std::string Dir() { return "--dir=" + folder_.path("run"); }
+
+  const TestFolder folder_;
+};
+
+TEST_F(RunDirectoryTest, ARunBeginsInAnEmptyDirectoryOrInNone) {
+  EXPECT_EQ(Complaint(false), "");
+  Add("server-0.lock");
+  Add("residual-3");
+  EXPECT_EQ(Complaint(false), "");
+}
+
+TEST_F(RunDirectoryTest, WhatAnotherJobHasLeftIsNotOverwritten) {
+  Add("checkpoint-000000000009/MANIFEST.json");
+  Add("checkpoint-000000000012/MANIFEST.json");
+  Add("checkpoint-000000000013/server-0-of-1.safetensors");
+  EXPECT_EQ(Complaint(false), Dir() +
+                                  " holds 2 checkpoints of a job, the newest number 12; --resume "
+                                  "goes on with that job, or name an empty directory");
+  EXPECT_EQ(Complaint(true), "");
+}
+
+TEST_F(RunDirectoryTest, ForeignFilesAreNamed) {
+  Add("thesis.tex");
+  Add("photo.jpg");
+  EXPECT_EQ(Complaint(false), Dir() + " holds 'photo.jpg' and 1 more; name an empty directory");
+}
+
+TEST_F(RunDirectoryTest, ALogAloneIsEnoughToGoOnFrom) {
+  Add("log-0-of-2/00000000000000000001.log");
+  EXPECT_EQ(Complaint(true), "");
+  EXPECT_NE(Complaint(false), "");
+}
+
+TEST_F(RunDirectoryTest, WhereNothingIsNothingGoesOn) {
+  EXPECT_EQ(Complaint(true), "--resume: " + folder_.path("run") +
+                                 " holds nothing, so there is nothing to go on from; without "
+                                 "--resume the job begins anew");
+  Add("coordinator.state");
+  Add("coordinator.recent");
+  EXPECT_NE(Complaint(true), "");
+  EXPECT_EQ(Complaint(false), Dir() +
+                                  " holds a job's coordinator, but no checkpoint; empty it, or "
+                                  "name another");
+}
+
+TEST_F(RunDirectoryTest, AFileIsNoDirectory) {
+  folder_.WriteFile("run", "");
+  EXPECT_EQ(Complaint(false), Dir() + " is no directory");
+}
+
+TEST_F(RunDirectoryTest, AMadeOneIsEmpty) {
+  const auto made = MakeRunDirectory();
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_TRUE(CheckRunDirectory(*made, false).ok());
+  std::filesystem::remove_all(*made);
+}
+
+}  // namespace
+}  // namespace torchps

@@ -1,0 +1,278 @@
+#include "tools/base/child_process.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/process/exit_codes.h"
+
+extern char** environ;
+
+namespace torchps {
+namespace {
+
+// A line longer than this is handed over in pieces, so that a child cannot fill our memory.
+constexpr size_t kLongestLine = 64 * 1024;
+
+// What this process has in its environment, and of `defaults` what it has not.
+std::vector<char*> EnvironmentWith(const std::vector<std::string>& defaults) {
+  std::vector<char*> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) variables.push_back(*variable);
+  for (const std::string& variable : defaults) {
+    const std::string name = variable.substr(0, variable.find('='));
+    if (std::getenv(name.c_str()) == nullptr) {
+      variables.push_back(const_cast<char*>(variable.c_str()));
+    }
+  }
+  variables.push_back(nullptr);
+  return variables;
+}
+
+absl::Status CannotStart(const std::string& program, int error) {
+  const std::string message = absl::StrCat("cannot start ", program, ": ", std::strerror(error));
+  switch (error) {
+    case ENOENT:
+      return absl::NotFoundError(message);
+    case EACCES:
+    case EPERM:
+      return absl::PermissionDeniedError(message);
+    default:
+      return absl::ResourceExhaustedError(message);
+  }
+}
+
+const char* MeaningOf(int exit_code) {
+  switch (static_cast<ExitCode>(exit_code)) {
+    case ExitCode::kUsage:
+      return "a flag or a job field is not valid";
+    case ExitCode::kUnreachable:
+      return "a server did not answer";
+    case ExitCode::kRefused:
+      return "refused: another job, model or protocol";
+    case ExitCode::kData:
+      return "a data file is missing, truncated or damaged";
+    case ExitCode::kAddressInUse:
+      return "the port to listen on is taken";
+    case ExitCode::kLostSlot:
+      return "its slot was no longer its own";
+    default:
+      break;
+  }
+  if (exit_code == 127) return "no such program there";
+  return nullptr;
+}
+
+}  // namespace
+
+void ChildProcess::Descriptor::Reset(int fd) {
+  if (fd_ >= 0) close(fd_);
+  fd_ = fd;
+}
+
+ChildProcess::ChildProcess(Options options) : options_(std::move(options)) {}
+
+ChildProcess::~ChildProcess() {
+  if (exited_ || pid_ < 0) return;
+  Kill();
+  // SIGKILL cannot be refused, so this ends at once.
+  while (waitpid(pid_, &wait_status_, 0) < 0 && errno == EINTR) {
+  }
+}
+
+absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(Options options) {
+  TPS_CHECK(!options.command.empty(), "a child needs a program");
+  std::unique_ptr<ChildProcess> child(new ChildProcess(std::move(options)));
+  if (const absl::Status status = child->Spawn(); !status.ok()) return status;
+  return child;
+}
+
+absl::Status ChildProcess::Spawn() {
+  const std::string& program = options_.command.front();
+  int in[2], out[2], error[2];
+  Descriptor child_in, child_out, child_error;
+  // Close-on-exec, or one child would hold another's pipes open and hide its end.
+  if (pipe2(in, O_CLOEXEC) != 0) return CannotStart(program, errno);
+  child_in.Reset(in[0]);
+  stdin_.Reset(in[1]);
+  if (pipe2(out, O_CLOEXEC) != 0) return CannotStart(program, errno);
+  out_.end.Reset(out[0]);
+  child_out.Reset(out[1]);
+  if (pipe2(error, O_CLOEXEC) != 0) return CannotStart(program, errno);
+  error_.end.Reset(error[0]);
+  child_error.Reset(error[1]);
+  fcntl(out_.end.get(), F_SETFL, O_NONBLOCK);
+  fcntl(error_.end.get(), F_SETFL, O_NONBLOCK);
+
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, child_in.get(), STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, child_out.get(), STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, child_error.get(), STDERR_FILENO);
+
+  // psctl blocks the signals it reads from a descriptor; its children must not inherit that.
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none, all;
+  sigemptyset(&none);
+  sigfillset(&all);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  posix_spawnattr_setpgroup(&attributes, 0);
+  posix_spawnattr_setflags(&attributes,
+                           POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
+
+  std::vector<char*> arguments;
+  for (const std::string& argument : options_.command) {
+    arguments.push_back(const_cast<char*>(argument.c_str()));
+  }
+  arguments.push_back(nullptr);
+  const std::vector<char*> environment = EnvironmentWith(options_.environment);
+  const int failure = posix_spawnp(&pid_, program.c_str(), &actions, &attributes, arguments.data(),
+                                   environment.data());
+  posix_spawn_file_actions_destroy(&actions);
+  posix_spawnattr_destroy(&attributes);
+  if (failure != 0) {
+    pid_ = -1;
+    return CannotStart(program, failure);
+  }
+  // By number: glibc older than 2.36 has no function of this name.
+  exit_.Reset(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
+  if (exit_.get() < 0) {
+    return absl::UnimplementedError(absl::StrCat(
+        "cannot watch child processes (Linux 5.3 or newer is needed): ", std::strerror(errno)));
+  }
+  return absl::OkStatus();
+}
+
+void ChildProcess::Collect(const LineSink& sink) {
+  // Asked first and read afterwards: what the child wrote before its end is then there to read.
+  const bool ended = !exited_ && waitpid(pid_, &wait_status_, WNOHANG) == pid_;
+  ReadLines(out_, Stream::kOut, sink);
+  ReadLines(error_, Stream::kError, sink);
+  if (!ended) return;
+  exited_ = true;
+  exit_.Reset(-1);
+  stdin_.Reset(-1);
+  // Something the child started may still hold its pipes open; its words are not the child's.
+  for (auto [pipe, stream] : {std::pair(&out_, Stream::kOut), std::pair(&error_, Stream::kError)}) {
+    pipe->end.Reset(-1);
+    if (!pipe->unfinished.empty()) sink(stream, pipe->unfinished);
+    pipe->unfinished.clear();
+  }
+}
+
+void ChildProcess::ReadLines(Pipe& pipe, Stream stream, const LineSink& sink) {
+  char buffer[4096];
+  while (pipe.end.get() >= 0) {
+    const ssize_t length = read(pipe.end.get(), buffer, sizeof(buffer));
+    if (length < 0 && errno == EINTR) continue;
+    if (length < 0 && errno == EAGAIN) return;
+    if (length <= 0) {
+      pipe.end.Reset(-1);
+      return;
+    }
+    pipe.unfinished.append(buffer, length);
+    size_t begin = 0;
+    for (size_t end = pipe.unfinished.find('\n'); end != std::string::npos;
+         end = pipe.unfinished.find('\n', begin)) {
+      sink(stream, absl::string_view(pipe.unfinished).substr(begin, end - begin));
+      begin = end + 1;
+    }
+    pipe.unfinished.erase(0, begin);
+    if (pipe.unfinished.size() >= kLongestLine) {
+      sink(stream, pipe.unfinished);
+      pipe.unfinished.clear();
+    }
+  }
+}
+
+void ChildProcess::AskToStop() {
+  if (exited_) return;
+  // First: it takes back every stop that a debugger asks for, and LeakSanitizer, which stops all
+  // threads of a process that ends, waits for ever where this comes in between.
+  kill(pid_, SIGCONT);
+  if (options_.stop_by_stdin) {
+    stdin_.Reset(-1);
+  } else {
+    kill(pid_, SIGTERM);
+  }
+}
+
+void ChildProcess::Signal(int number) {
+  if (!exited_) kill(pid_, number);
+}
+
+void ChildProcess::Kill() {
+  if (!exited_) kill(-pid_, SIGKILL);
+}
+
+int ChildProcess::exit_code() const {
+  TPS_CHECK(exited_, "a running child has no exit code");
+  return WIFSIGNALED(wait_status_) ? 128 + WTERMSIG(wait_status_) : WEXITSTATUS(wait_status_);
+}
+
+std::string ChildProcess::ExitReason() const {
+  TPS_CHECK(exited_, "a running child has no exit reason");
+  if (WIFSIGNALED(wait_status_)) {
+    const int number = WTERMSIG(wait_status_);
+    return absl::StrCat("was ended by signal ", number, " (", strsignal(number), ")");
+  }
+  const int code = WEXITSTATUS(wait_status_);
+  const char* const meaning = MeaningOf(code);
+  return absl::StrCat("exited with code ", code,
+                      meaning == nullptr ? "" : absl::StrCat(" (", meaning, ")"));
+}
+
+bool WaitForActivity(const std::vector<ChildProcess*>& children, int wake_fd,
+                     absl::Duration timeout) {
+  std::vector<pollfd> watched;
+  const auto watch = [&](int fd) {
+    if (fd >= 0) watched.push_back({fd, POLLIN, 0});
+  };
+  watch(wake_fd);
+  for (const ChildProcess* child : children) {
+    watch(child->out_.end.get());
+    watch(child->error_.end.get());
+    watch(child->exit_.get());
+  }
+  const int64_t milliseconds = std::clamp<int64_t>(
+      absl::ToInt64Milliseconds(absl::Ceil(timeout, absl::Milliseconds(1))), 0, 60 * 1000);
+  poll(watched.data(), watched.size(), static_cast<int>(milliseconds));
+  return wake_fd >= 0 && watched.front().revents != 0;
+}
+
+void StopChildren(
+    const std::vector<ChildProcess*>& children, int wake_fd, absl::Duration grace,
+    const Clock& clock,
+    const std::function<void(const ChildProcess&, ChildProcess::Stream, absl::string_view)>& sink) {
+  for (ChildProcess* child : children) child->AskToStop();
+  const absl::Duration deadline = clock.Now() + grace;
+  bool killed = false;
+  const auto running = [](const ChildProcess* child) { return child->running(); };
+  while (std::any_of(children.begin(), children.end(), running)) {
+    const absl::Duration left = killed ? absl::Minutes(1) : deadline - clock.Now();
+    const bool woken = WaitForActivity(children, killed ? -1 : wake_fd, left);
+    if (!killed && (woken || clock.Now() >= deadline)) {
+      for (ChildProcess* child : children) child->Kill();
+      killed = true;
+    }
+    for (ChildProcess* child : children) {
+      child->Collect(
+          [&](ChildProcess::Stream stream, absl::string_view line) { sink(*child, stream, line); });
+    }
+  }
+}
+
+}  // namespace torchps

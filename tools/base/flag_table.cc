@@ -1,0 +1,162 @@
+#include "tools/base/flag_table.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+namespace torchps {
+namespace {
+
+constexpr size_t kHelpIndent = 6;
+constexpr size_t kHelpWidth = 80;
+
+// Levenshtein's distance, row by row.
+int EditDistance(absl::string_view a, absl::string_view b) {
+  std::vector<int> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (size_t i = 0; i < a.size(); ++i) {
+    int diagonal = row[0];
+    row[0] = static_cast<int>(i) + 1;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const int substituted = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({substituted, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+std::string Wrapped(absl::string_view text) {
+  const std::string indent(kHelpIndent, ' ');
+  std::string wrapped = indent;
+  size_t column = kHelpIndent;
+  for (const absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
+    if (column > kHelpIndent && column + 1 + word.size() > kHelpWidth) {
+      absl::StrAppend(&wrapped, "\n", indent);
+      column = kHelpIndent;
+    } else if (column > kHelpIndent) {
+      wrapped += ' ';
+      ++column;
+    }
+    absl::StrAppend(&wrapped, word);
+    column += word.size();
+  }
+  return wrapped + "\n";
+}
+
+}  // namespace
+
+std::string FlagValues::Get(absl::string_view name, absl::string_view fallback) const {
+  const auto found = values_.find(std::string(name));
+  return found == values_.end() ? std::string(fallback) : found->second.front();
+}
+
+std::vector<std::string> FlagValues::All(absl::string_view name) const {
+  const auto found = values_.find(std::string(name));
+  return found == values_.end() ? std::vector<std::string>() : found->second;
+}
+
+absl::StatusOr<int64_t> FlagValues::Integer(absl::string_view name, int64_t fallback, int64_t least,
+                                            int64_t most) const {
+  if (!Has(name)) return fallback;
+  const std::string text = Get(name);
+  int64_t value = 0;
+  if (!absl::SimpleAtoi(text, &value) || value < least || value > most) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--", name, "=", text, ": expected a whole number from ", least, " to ", most));
+  }
+  return value;
+}
+
+FlagTable::FlagTable(std::string command, std::vector<FlagSpec> flags)
+    : command_(std::move(command)), flags_(std::move(flags)) {}
+
+absl::StatusOr<FlagValues> FlagTable::Parse(const std::vector<std::string>& arguments) const {
+  FlagValues parsed;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const absl::string_view argument = arguments[i];
+    const size_t equals = argument.find('=');
+    const bool attached = equals != absl::string_view::npos;
+    const std::string name = NameIn(argument.substr(0, equals));
+    if (name.empty()) {
+      return Error(absl::StrCat("takes flags only, but got '", argument, "'"));
+    }
+    const FlagSpec* const flag = Find(name);
+    if (flag == nullptr) {
+      std::vector<std::string> known;
+      for (const FlagSpec& spec : flags_) known.push_back(spec.name);
+      const std::string similar = MostSimilar(name, known);
+      return Error(
+          absl::StrCat("has no flag --", name,
+                       similar.empty() ? "" : absl::StrCat("; did you mean --", similar, "?")));
+    }
+    std::string value;
+    if (flag->placeholder.empty()) {
+      if (attached) return Error(absl::StrCat("takes --", name, " without a value"));
+    } else if (attached) {
+      value = std::string(argument.substr(equals + 1));
+    } else if (i + 1 < arguments.size() && !absl::StartsWith(arguments[i + 1], "--")) {
+      value = arguments[++i];
+    }
+    if (!flag->placeholder.empty() && value.empty()) {
+      return Error(
+          absl::StrCat("needs a value for --", name, ", as --", name, "=", flag->placeholder));
+    }
+    std::vector<std::string>& values = parsed.values_[name];
+    if (!flag->repeatable) values.clear();
+    values.push_back(std::move(value));
+  }
+  return parsed;
+}
+
+std::string FlagTable::Help() const {
+  std::string text;
+  for (const FlagSpec& flag : flags_) {
+    const std::string letter =
+        flag.letter == 0 ? "" : absl::StrCat("-", std::string(1, flag.letter), ", ");
+    absl::StrAppend(&text, "  ", letter, "--", flag.name, flag.placeholder.empty() ? "" : "=",
+                    flag.placeholder, flag.repeatable ? "   (may be repeated)" : "", "\n",
+                    Wrapped(flag.help));
+  }
+  return text;
+}
+
+const FlagSpec* FlagTable::Find(absl::string_view name) const {
+  const auto found = std::find_if(flags_.begin(), flags_.end(),
+                                  [&](const FlagSpec& flag) { return flag.name == name; });
+  return found == flags_.end() ? nullptr : &*found;
+}
+
+std::string FlagTable::NameIn(absl::string_view typed) const {
+  if (absl::ConsumePrefix(&typed, "--")) return std::string(typed);
+  const auto found = std::find_if(flags_.begin(), flags_.end(), [&](const FlagSpec& flag) {
+    return flag.letter != 0 && typed.size() == 2 && typed[0] == '-' && typed[1] == flag.letter;
+  });
+  return found == flags_.end() ? "" : found->name;
+}
+
+absl::Status FlagTable::Error(absl::string_view message) const {
+  return absl::InvalidArgumentError(absl::StrCat("'", command_, "' ", message));
+}
+
+std::string MostSimilar(absl::string_view typed, const std::vector<std::string>& candidates) {
+  constexpr int kFarthest = 2;
+  std::string best;
+  int best_distance = kFarthest + 1;
+  for (const std::string& candidate : candidates) {
+    const int distance = EditDistance(typed, candidate);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+}  // namespace torchps

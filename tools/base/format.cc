@@ -1,0 +1,68 @@
+#include "tools/base/format.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+
+namespace torchps {
+
+std::string WithThousands(int64_t value) {
+  const std::string digits = absl::StrCat(value);
+  const size_t sign = value < 0 ? 1 : 0;
+  std::string text = digits.substr(0, sign);
+  for (size_t i = sign; i < digits.size(); ++i) {
+    if (i > sign && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return text;
+}
+
+std::string FormatSeconds(double seconds) {
+  // The border values are those that would round up into the next unit's first value.
+  if (seconds < 0.9995) return absl::StrFormat("%.0f ms", seconds * 1000);
+  if (seconds < 9.995) return absl::StrFormat("%.2f s", seconds);
+  if (seconds < 99.95) return absl::StrFormat("%.1f s", seconds);
+  const int64_t whole = std::llround(seconds);
+  if (whole < 3600) return absl::StrFormat("%d min %02d s", whole / 60, whole % 60);
+  return absl::StrFormat("%d h %02d min", whole / 3600, whole % 3600 / 60);
+}
+
+std::string FormatBytes(double bytes) {
+  constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  while (bytes >= 1024 && unit + 1 < kUnits.size()) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return absl::StrFormat("%.*f %s", unit == 0 || bytes >= 99.95 ? 0 : 1, bytes, kUnits[unit]);
+}
+
+std::string FormatPercent(double fraction, int decimals) {
+  return absl::StrFormat("%.*f %%", decimals, fraction * 100);
+}
+
+int DisplayWidth(absl::string_view text) {
+  // Every byte but UTF-8's continuation bytes begins a character.
+  return static_cast<int>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+std::string Count(int64_t number, absl::string_view noun) {
+  return absl::StrCat(WithThousands(number), " ", noun, number == 1 ? "" : "s");
+}
+
+std::string ShellQuoted(absl::string_view text) {
+  const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_isalnum(c) ||
+           absl::string_view("-_./=:,@%+").find(c) != absl::string_view::npos;
+  });
+  if (plain) return std::string(text);
+  return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
+}
+
+}  // namespace torchps

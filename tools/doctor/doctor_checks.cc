@@ -1,0 +1,309 @@
+#include "tools/doctor/doctor_checks.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/statfs.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/time/time.h"
+#include "data/cifar10.h"
+#include "data/csv.h"
+#include "data/idx.h"
+#include "security/certificate_set.h"
+#include "security/identity.h"
+#include "shm/shared_segment.h"
+#include "tools/base/format.h"
+
+namespace torchps {
+namespace {
+
+using Level = Finding::Level;
+
+constexpr int kConnectMs = 1000;
+// Below this a checkpoint of anything but a small model will not fit.
+constexpr int64_t kLittleRoomBytes = int64_t{1} << 30;
+// Every test and tool of the day wrote its certificates after this.
+constexpr int64_t kYear2024 = 1704067200;
+
+Finding Ok(std::string subject, std::string text) {
+  return {Level::kOk, std::move(subject), std::move(text), ""};
+}
+Finding Problem(std::string subject, std::string text, std::string advice) {
+  return {Level::kProblem, std::move(subject), std::move(text), std::move(advice)};
+}
+
+// 0: connected; otherwise the error.
+int TryToConnect(const addrinfo& to) {
+  const int fd = socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return errno;
+  const auto close_it = absl::MakeCleanup([fd] { close(fd); });
+  if (connect(fd, to.ai_addr, to.ai_addrlen) == 0) return 0;
+  if (errno != EINPROGRESS) return errno;
+  pollfd watched = {fd, POLLOUT, 0};
+  if (poll(&watched, 1, kConnectMs) != 1) return ETIMEDOUT;
+  int error = 0;
+  socklen_t size = sizeof(error);
+  getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
+  return error;
+}
+
+Finding DataFinding(const std::string& what, const absl::Status& status, int64_t samples) {
+  if (status.ok()) {
+    return Ok("data", absl::StrCat(what, ": ", WithThousands(samples), " samples, whole"));
+  }
+  return Problem("data", std::string(status.message()),
+                 "workers read it on their own machines: put it there, or name it with --data");
+}
+
+}  // namespace
+
+Finding CheckAddress(const std::string& address) {
+  const std::string subject = absl::StrCat("address ", address);
+  const size_t colon = address.rfind(':');
+  const std::string host = address.substr(0, colon);
+  const std::string port = colon == std::string::npos ? "" : address.substr(colon + 1);
+  int number = 0;
+  if (host.empty() || !absl::SimpleAtoi(port, &number) || number < 1 || number > 65535) {
+    return Problem(subject, "is not HOST:PORT", "write it as in alpha:7000");
+  }
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int failure = getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
+  if (failure != 0) {
+    return Problem(subject, absl::StrCat("the name cannot be resolved: ", gai_strerror(failure)),
+                   "every worker must know the name: write the address, or add it to DNS or "
+                   "/etc/hosts");
+  }
+  const auto free_it = absl::MakeCleanup([found] { freeaddrinfo(found); });
+  switch (const int error = TryToConnect(*found)) {
+    case 0:
+      return {Level::kWarning, subject, "something listens there already",
+              "'psctl status' tells whether it is one of ours; another server needs another port"};
+    case ECONNREFUSED:
+      return Ok(subject, "the machine answers, nobody listens on that port yet");
+    default:
+      return Problem(subject, absl::StrCat("cannot be reached: ", std::strerror(error)),
+                     "is the machine up, is a firewall or a wrong network between?");
+  }
+}
+
+Finding CheckFreePort() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const auto close_it = absl::MakeCleanup([fd] { close(fd); });
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (fd < 0 || bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
+      listen(fd, 1) != 0) {
+    return Problem("ports",
+                   absl::StrCat("no port of 127.0.0.1 can be listened on: ", std::strerror(errno)),
+                   "is the loopback up ('ip link set lo up')?");
+  }
+  return Ok("ports", "servers on this machine take free ports of 127.0.0.1");
+}
+
+Finding CheckDirectory(const std::string& dir, int64_t state_bytes) {
+  const std::string subject = absl::StrCat("directory ", dir);
+  std::error_code error;
+  // Servers make it; what counts until then is where it will be.
+  std::filesystem::path there = std::filesystem::absolute(dir, error);
+  while (!std::filesystem::exists(there, error) && there.has_relative_path()) {
+    there = there.parent_path();
+  }
+  if (!std::filesystem::is_directory(there, error)) {
+    return Problem(subject, absl::StrCat(there.string(), " is no directory"), "name another");
+  }
+  // Permission bits do not tell of a read-only disk; trying does.
+  std::string probe = (there / ".torchps-doctor-XXXXXX").string();
+  const int fd = mkostemp(probe.data(), O_CLOEXEC);
+  if (fd < 0) {
+    return Problem(subject, absl::StrCat("cannot be written: ", std::strerror(errno)),
+                   "give the servers' user the right to write there, or name another");
+  }
+  const bool synced = write(fd, "x", 1) == 1 && fsync(fd) == 0;
+  const int failure = errno;
+  close(fd);
+  unlink(probe.c_str());
+  if (!synced) {
+    return Problem(
+        subject,
+        absl::StrCat("a file there cannot be written and synced: ", std::strerror(failure)),
+        "is the disk full or broken?");
+  }
+  struct statvfs room = {};
+  struct statfs kind = {};
+  if (statvfs(there.c_str(), &room) != 0 || statfs(there.c_str(), &kind) != 0) {
+    return Problem(subject, absl::StrCat("its file system does not answer: ", std::strerror(errno)),
+                   "name another");
+  }
+  const auto bytes = static_cast<int64_t>(room.f_bavail) * static_cast<int64_t>(room.f_frsize);
+  const std::string text = absl::StrCat(FormatBytes(static_cast<double>(bytes)), " free");
+  if (state_bytes > 0 && bytes < state_bytes) {
+    return Problem(subject,
+                   absl::StrCat(text, ", one checkpoint takes ",
+                                FormatBytes(static_cast<double>(state_bytes))),
+                   "make room, or name another directory");
+  }
+  if (kind.f_type == TMPFS_MAGIC) {
+    return {Level::kWarning, subject, absl::StrCat(text, ", but in memory"),
+            "it outlives a process, not the machine: name a directory on a disk"};
+  }
+  if (bytes < kLittleRoomBytes) {
+    return {Level::kWarning, subject, text, "checkpoints of a larger model will not fit"};
+  }
+  return Ok(subject, absl::StrCat("can be written, ", text));
+}
+
+std::vector<Finding> CheckData(const JobSpec& job) {
+  const std::string& source = job.data().source();
+  const std::string& path = job.data().path();
+  if (source == "digits" || (source == "text" && path.empty())) {
+    return {Ok("data", absl::StrCat(source, " are generated"))};
+  }
+  std::vector<Finding> findings;
+  const auto look = [&](const std::string& what, const auto& read) {
+    findings.push_back(DataFinding(what, read.status(),
+                                   read.ok() ? static_cast<int64_t>(read->labels.size()) : 0));
+  };
+  const bool tested = !job.training().has_evaluate() || job.training().evaluate();
+  if (source == "idx") {
+    look(path + ", to train on", ReadIdxDirectory(path, "train"));
+    if (tested) look(path + ", to test on", ReadIdxDirectory(path, "t10k"));
+  } else if (source == "cifar10") {
+    look(path + ", to train on", ReadCifar10Train(path));
+    if (tested) look(path + ", to test on", ReadCifar10Test(path));
+  } else if (source == "csv") {
+    look(path, ReadCsv(path, job.data().csv().label_column()));
+  } else if (source == "text") {
+    std::error_code error;
+    const uintmax_t bytes = std::filesystem::file_size(path, error);
+    if (error || bytes == 0) {
+      findings.push_back(Problem("data",
+                                 absl::StrCat(path, error ? ": " + error.message() : " is empty"),
+                                 "name a text file with --data"));
+    } else {
+      findings.push_back(
+          Ok("data", absl::StrCat(path, ": ", FormatBytes(static_cast<double>(bytes)))));
+    }
+  } else {
+    findings.push_back({Level::kWarning, "data",
+                        absl::StrCat("'", source, "' is known to your own program only"),
+                        "it checks them when it starts"});
+  }
+  return findings;
+}
+
+uint64_t OpenFilesLimit() {
+  rlimit limit = {};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
+}
+
+Finding CheckOpenFiles(uint64_t limit, int64_t connections) {
+  // A connection and a segment of shared memory each, beside a program's own.
+  const int64_t needed = 2 * connections + 64;
+  const std::string text =
+      absl::StrCat("a process may open ", limit, " files, a server needs ", needed);
+  if (limit < static_cast<uint64_t>(needed)) {
+    return Problem("limits", text, absl::StrCat("'ulimit -n ", 2 * needed, "' before it starts"));
+  }
+  return Ok("limits", text);
+}
+
+Finding CheckSharedMemory() {
+  const auto segment = SharedSegment::Create("doctor", 2 * SharedSegment::kHeaderBytes);
+  absl::Status status = segment.status();
+  if (status.ok()) {
+    status = SharedSegment::Open((*segment)->offer(), (*segment)->bytes()).status();
+  }
+  if (status.ok()) return Ok("shared memory", "works between processes of this user");
+  return {Level::kWarning, "shared memory", std::string(status.message()),
+          "payloads on one machine then go through the network: slower, nothing else"};
+}
+
+std::vector<Finding> CheckCertificates(const std::string& dir, absl::Time now) {
+  constexpr absl::Duration kSoon = absl::Hours(7 * 24);
+  std::vector<Finding> findings;
+  absl::Status first;
+  for (const Role role : {Role::kServer, Role::kWorker, Role::kOperator}) {
+    const std::string place = CertificateSet::DirectoryFor(dir, role);
+    const auto set = CertificateSet::Read(dir, role, now);
+    // In a directory of its own it is to be of that role; else it is of one role only.
+    if (!set.ok()) {
+      if (place != dir) {
+        findings.push_back(Problem(absl::StrCat("certificates ", place),
+                                   std::string(set.status().message()),
+                                   "'psctl certs' makes new ones"));
+      } else if (first.ok()) {
+        first = set.status();
+      }
+      continue;
+    }
+    const absl::Time end = (*set)->not_after();
+    const std::string text =
+        absl::StrCat(ToUri((*set)->identity()), ", valid until ",
+                     absl::FormatTime("%Y-%m-%d %H:%M UTC", end, absl::UTCTimeZone()));
+    findings.push_back(end - now < kSoon
+                           ? Finding{Level::kWarning, absl::StrCat("certificates ", place), text,
+                                     "renew them: running processes take new files by themselves"}
+                           : Ok(absl::StrCat("certificates ", place), text));
+  }
+  if (findings.empty()) {
+    findings.push_back(Problem(absl::StrCat("certificates ", dir), std::string(first.message()),
+                               "'psctl certs' makes them"));
+  }
+  return findings;
+}
+
+Finding CheckClock(int64_t seconds_since_1970) {
+  const std::string date = absl::FormatTime(
+      "%Y-%m-%d %H:%M UTC", absl::FromUnixSeconds(seconds_since_1970), absl::UTCTimeZone());
+  if (seconds_since_1970 < kYear2024) {
+    return Problem("clock", absl::StrCat("the date here is ", date),
+                   "set it: certificates would count as not yet valid");
+  }
+  return Ok("clock", absl::StrCat(date,
+                                  "; only certificates need it: leases run on each machine's "
+                                  "own steady clock, so clocks need not agree"));
+}
+
+std::string FindingsText(const std::vector<Finding>& findings) {
+  std::string text;
+  int64_t counts[3] = {};
+  for (const Finding& finding : findings) {
+    ++counts[static_cast<int>(finding.level)];
+    const char* const word = finding.level == Level::kOk        ? "ok      "
+                             : finding.level == Level::kWarning ? "warning "
+                                                                : "PROBLEM ";
+    absl::StrAppend(&text, word, " ", finding.subject, ": ", finding.text, "\n");
+    if (!finding.advice.empty()) absl::StrAppend(&text, "          -> ", finding.advice, "\n");
+  }
+  absl::StrAppend(&text, counts[0], " ok, ", Count(counts[1], "warning"), ", ",
+                  Count(counts[2], "problem"), "\n");
+  return text;
+}
+
+bool AnyProblem(const std::vector<Finding>& findings) {
+  return std::any_of(findings.begin(), findings.end(),
+                     [](const Finding& f) { return f.level == Level::kProblem; });
+}
+
+}  // namespace torchps

@@ -1,0 +1,138 @@
+#include "tools/doctor/doctor_command.h"
+
+#include <ctime>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "common/ids.h"
+#include "common/process/exit_codes.h"
+#include "job/job_file.h"
+#include "job/job_override.h"
+#include "job/job_spec.h"
+#include "tools/base/find_program.h"
+#include "tools/doctor/gpu_checks.h"
+#include "tools/run/hosts_file.h"
+#include "tools/run/run_directory.h"
+
+namespace torchps {
+namespace {
+
+absl::StatusOr<JobSpec> ReadJob(const FlagValues& flags) {
+  absl::StatusOr<JobSpec> job = ParseJobFile(flags.Get("job"));
+  if (!job.ok()) return job.status();
+  for (const std::string& assignment : flags.All("set")) {
+    if (const absl::Status status = ApplyOverride(&*job, assignment); !status.ok()) return status;
+  }
+  if (flags.Has("data")) job->mutable_data()->set_path(flags.Get("data"));
+  return NormalizeJobSpec(*std::move(job));
+}
+
+void ExamineJob(const FlagValues& flags, std::vector<Finding>& findings, int64_t& workers) {
+  const absl::StatusOr<JobSpec> job = ReadJob(flags);
+  if (!job.ok()) {
+    findings.push_back({Finding::Level::kProblem, "job", std::string(job.status().message()),
+                        "proto/job.proto describes every field"});
+    return;
+  }
+  workers = job->workers();
+  findings.push_back({Finding::Level::kOk, "job",
+                      absl::StrCat(job->name(), ": ", job->model().name(), " on ",
+                                   job->data().source(), ", ", workers, " workers, durability ",
+                                   DurabilitySpec::Level_Name(job->durability().level())),
+                      ""});
+  if (job->durability().level() == DurabilitySpec::LOG && !flags.Has("dir")) {
+    findings.push_back({Finding::Level::kWarning, "durability",
+                        "LOG needs a directory, and --dir names none",
+                        "'psctl run' takes a temporary one; name one that stays"});
+  }
+  for (Finding& finding : CheckData(*job)) findings.push_back(std::move(finding));
+}
+
+void ExamineHosts(const std::string& file, std::vector<Finding>& findings) {
+  const absl::StatusOr<Hosts> hosts = ReadHostsFile(file);
+  if (!hosts.ok()) {
+    findings.push_back({Finding::Level::kProblem, "hosts", std::string(hosts.status().message()),
+                        "docs/operations.md shows one"});
+    return;
+  }
+  for (const Place& place : hosts->servers) {
+    // Without a port of its own the server takes a free one: ssh's then tells whether it is there.
+    findings.push_back(
+        CheckAddress(absl::StrCat(place.host, ":", place.port > 0 ? place.port : 22)));
+  }
+}
+
+}  // namespace
+
+std::vector<FlagSpec> DoctorFlags() {
+  return {
+      {"job", "FILE", "The job that is to run: its file and its data are checked."},
+      {"set", "PATH=VALUE", "Overrides one field of the job.", true},
+      {"data", "PATH", "Where the training data lie, in place of the job's data.path."},
+      {"servers", "HOST:PORT,...", "Where servers are to be: names, routes and ports are checked."},
+      {"hosts", "FILE", "The same for the servers of a hosts file."},
+      {"dir", "DIR", "Where servers are to keep their state: room and rights are checked."},
+      {"certs", "DIR", "The certificates that 'psctl certs' made."},
+      {"resume", "", "The job in --dir is to go on."},
+      {"device", "DEVICE",
+       "What workers of this machine compute on. Default cpu. Of cuda or cuda:N it looks at the "
+       "driver, and asks the worker program what it sees."},
+      {"worker_binary", "PATH", "The worker program. Default: ps_worker beside psctl."},
+  };
+}
+
+std::vector<Finding> Examine(const FlagValues& flags) {
+  std::vector<Finding> findings;
+  findings.push_back({Finding::Level::kOk, "version",
+                      absl::StrCat("psctl speaks protocol ", kProtocolVersion,
+                                   "; a worker and a server of different protocols say so when "
+                                   "they meet"),
+                      ""});
+  int64_t workers = 1;
+  if (flags.Has("job")) ExamineJob(flags, findings, workers);
+  if (flags.Has("hosts")) ExamineHosts(flags.Get("hosts"), findings);
+  if (flags.Has("servers")) {
+    for (const std::string& address :
+         std::vector<std::string>(absl::StrSplit(flags.Get("servers"), ','))) {
+      findings.push_back(CheckAddress(address));
+    }
+  }
+  if (!flags.Has("hosts") && !flags.Has("servers")) findings.push_back(CheckFreePort());
+  if (flags.Has("dir")) {
+    const std::string dir = flags.Get("dir");
+    findings.push_back(CheckDirectory(dir, /*state_bytes=*/0));
+    const absl::Status usable = CheckRunDirectory(dir, flags.Has("resume"));
+    if (!usable.ok()) {
+      findings.push_back({Finding::Level::kProblem, "directory", std::string(usable.message()),
+                          "the sentence says what there is to choose"});
+    } else if (flags.Has("resume")) {
+      findings.push_back({Finding::Level::kOk, "directory",
+                          absl::StrCat("holds ", DescribeRunDirectory(dir)), ""});
+    }
+  }
+  if (flags.Has("certs")) {
+    for (Finding& finding : CheckCertificates(flags.Get("certs"), absl::Now())) {
+      findings.push_back(std::move(finding));
+    }
+  }
+  for (Finding& finding :
+       CheckDevice(flags.Get("device", "cpu"),
+                   FindProgram(flags, "worker_binary", OwnDirectory(), "program", "ps_worker"))) {
+    findings.push_back(std::move(finding));
+  }
+  findings.push_back(CheckOpenFiles(OpenFilesLimit(), workers));
+  findings.push_back(CheckSharedMemory());
+  findings.push_back(CheckClock(std::time(nullptr)));
+  return findings;
+}
+
+int DoctorCommand(const FlagValues& flags, std::ostream& out, std::ostream&) {
+  const std::vector<Finding> findings = Examine(flags);
+  out << FindingsText(findings) << std::flush;
+  return static_cast<int>(AnyProblem(findings) ? ExitCode::kFailed : ExitCode::kOk);
+}
+
+}  // namespace torchps

@@ -1,0 +1,181 @@
+#include "tools/doctor/gpu_checks.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <regex>
+#include <sstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/clock.h"
+#include "tools/base/child_process.h"
+#include "tools/base/format.h"
+#include "tools/base/status_line.h"
+
+namespace torchps {
+namespace {
+
+using Level = Finding::Level;
+
+// A CUDA build of torch is gigabytes of libraries, which a disk may have to bring first.
+constexpr absl::Duration kPatience = absl::Minutes(1);
+
+std::string DriverVersion() {
+  std::ifstream file("/proc/driver/nvidia/version");
+  std::stringstream text;
+  text << file.rdbuf();
+  const std::string whole = text.str();
+  std::smatch version;
+  return std::regex_search(whole, version, std::regex("[0-9]+\\.[0-9]+(\\.[0-9]+)?"))
+             ? version.str()
+             : std::string();
+}
+
+int DeviceFiles() {
+  int count = 0;
+  while (access(absl::StrCat("/dev/nvidia", count).c_str(), F_OK) == 0) ++count;
+  return count;
+}
+
+// The sentence of "ps_worker: sentence".
+std::string WithoutName(absl::string_view line) {
+  const size_t colon = line.find(": ");
+  return std::string(colon == absl::string_view::npos ? line : line.substr(colon + 2));
+}
+
+void AskWorker(const std::string& worker, GpuFacts* facts) {
+  ChildProcess::Options program;
+  program.name = "ps_worker";
+  program.command = {worker, "--devices"};
+  const auto child = ChildProcess::Start(std::move(program));
+  if (!child.ok()) {
+    facts->complaint = std::string(child.status().message());
+    return;
+  }
+  const auto take = [&](ChildProcess::Stream stream, absl::string_view line) {
+    const absl::optional<StatusLine> status = ParseStatusLine(line);
+    if (stream == ChildProcess::Stream::kError) {
+      facts->complaint = WithoutName(line);
+    } else if (status.has_value() && status->event == "devices") {
+      facts->seen = absl::StrSplit(status->Field("seen"), ',', absl::SkipEmpty());
+    }
+  };
+  const SteadyClock clock;
+  const absl::Duration deadline = clock.Now() + kPatience;
+  (*child)->Collect(take);
+  while ((*child)->running() && clock.Now() < deadline) {
+    WaitForActivity({child->get()}, /*wake_fd=*/-1, deadline - clock.Now());
+    (*child)->Collect(take);
+  }
+  if ((*child)->running()) {
+    (*child)->Kill();
+    facts->complaint = absl::StrCat("did not say within ", absl::FormatDuration(kPatience),
+                                    " which devices it sees");
+  } else if (facts->seen.empty() && facts->complaint.empty()) {
+    facts->complaint = absl::StrCat("says nothing of devices and ", (*child)->ExitReason());
+  }
+}
+
+bool SeesGpu(const GpuFacts& facts) {
+  return std::any_of(facts.seen.begin(), facts.seen.end(),
+                     [](const std::string& name) { return absl::StartsWith(name, "cuda:"); });
+}
+
+Finding DriverFinding(const GpuFacts& facts) {
+  if (!facts.driver.empty()) {
+    return {Level::kOk, "driver", absl::StrCat("NVIDIA ", facts.driver), ""};
+  }
+  if (SeesGpu(facts)) return {Level::kOk, "driver", "is there, and does not tell its version", ""};
+  return {Level::kProblem, "driver", "no NVIDIA driver is loaded here",
+          "install it ('nvidia-smi' must list the GPU), or use --device=cpu"};
+}
+
+Finding VisibleFinding(const GpuFacts& facts) {
+  const std::string hides = facts.visible.has_value()
+                                ? absl::StrCat("CUDA_VISIBLE_DEVICES=", *facts.visible, " is set")
+                                : std::string();
+  const std::string there = Count(facts.device_files, "GPU");
+  if (SeesGpu(facts)) {
+    const auto shown = static_cast<int64_t>(facts.seen.size()) - 1;
+    const std::string text =
+        absl::StrCat(Count(shown, "GPU"), shown == 1 ? " is seen" : " are seen");
+    return {Level::kOk, "GPUs", hides.empty() ? text : absl::StrCat(text, ", ", hides), ""};
+  }
+  if (facts.device_files == 0) {
+    return {Level::kProblem, "GPUs", "there is no /dev/nvidia0",
+            "a container must be given the GPU; a machine needs the driver's module"};
+  }
+  if (!hides.empty()) {
+    return {Level::kProblem, "GPUs", absl::StrCat(there, " by /dev, none of them seen; ", hides),
+            "take it out of the environment, or name GPUs that are there"};
+  }
+  return {Level::kWarning, "GPUs", absl::StrCat(there, " by /dev, none of them seen by ps_worker"),
+          "the line about ps_worker says why"};
+}
+
+Finding WorkerFinding(const std::string& device, const GpuFacts& facts) {
+  if (!facts.worker.ok()) {
+    return {Level::kProblem, "ps_worker", std::string(facts.worker.status().message()),
+            "'bazel build --config=cuda //program:ps_worker'; docs/cuda.md has the steps"};
+  }
+  const std::string subject = absl::StrCat("ps_worker ", *facts.worker);
+  if (facts.seen.empty()) {
+    return {Level::kProblem, subject, facts.complaint,
+            "it must run before it can see anything; a CUDA build finds torch where it was built"};
+  }
+  if (absl::StrContains(facts.complaint, "built without CUDA")) {
+    return {Level::kProblem, subject, "is built without CUDA", "docs/cuda.md has the steps"};
+  }
+  if (!SeesGpu(facts)) {
+    return {Level::kProblem, subject, "is a CUDA build, and sees no GPU",
+            facts.driver.empty() ? "the driver comes first"
+                                 : "is the driver as new as the CUDA that torch is built with?"};
+  }
+  const std::string text = absl::StrCat("sees ", absl::StrJoin(facts.seen, ", "));
+  if (device != "cuda" &&
+      std::find(facts.seen.begin(), facts.seen.end(), device) == facts.seen.end()) {
+    return {Level::kProblem, subject, absl::StrCat(text, ", and no ", device), "name one of these"};
+  }
+  return {Level::kOk, subject, text, ""};
+}
+
+}  // namespace
+
+GpuFacts LookForGpus(const absl::StatusOr<std::string>& worker) {
+  GpuFacts facts;
+  facts.driver = DriverVersion();
+  facts.device_files = DeviceFiles();
+  if (const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES"); visible != nullptr) {
+    facts.visible = visible;
+  }
+  facts.worker = worker;
+  if (worker.ok()) AskWorker(*worker, &facts);
+  return facts;
+}
+
+std::vector<Finding> GpuFindings(const std::string& device, const GpuFacts& facts) {
+  return {DriverFinding(facts), VisibleFinding(facts), WorkerFinding(device, facts)};
+}
+
+std::vector<Finding> CheckDevice(const std::string& device,
+                                 const absl::StatusOr<std::string>& worker) {
+  if (device == "cpu") return {{Level::kOk, "device", "cpu", ""}};
+  absl::string_view number = device;
+  int index = 0;
+  if (device != "cuda" &&
+      !(absl::ConsumePrefix(&number, "cuda:") && absl::SimpleAtoi(number, &index) && index >= 0)) {
+    return {{Level::kProblem, "device", absl::StrCat("'", device, "' is none"),
+             "cpu, cuda or cuda:INDEX"}};
+  }
+  return GpuFindings(device, LookForGpus(worker));
+}
+
+}  // namespace torchps

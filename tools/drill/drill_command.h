@@ -1,0 +1,44 @@
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tools/base/flag_table.h"
+#include "tools/drill/fault_schedule.h"
+#include "tools/drill/recovery_watch.h"
+#include "tools/run/cluster_run.h"
+
+namespace torchps {
+
+// `psctl drill`: a whole run whose parts are killed and frozen on a schedule, and what it survived.
+
+std::vector<FlagSpec> DrillFlags();
+
+struct DrillOptions {
+  ClusterRun::Options run;
+  FaultSchedule::Options faults;
+};
+
+// As PlanRun (tools/run/run_command.h).
+absl::StatusOr<DrillOptions> PlanDrill(const FlagValues& flags,
+                                       const std::string& program_directory);
+
+// What was done, by kind and part.
+struct DrillFigures {
+  int server_kills = 0;
+  int worker_kills = 0;
+  int server_freezes = 0;
+  int worker_freezes = 0;
+  std::vector<RecoveryWatch::Recovery> recoveries;
+};
+
+// The drill's result for people: kills and freezes, how long each server was away, what was rolled
+// back, whether the books reconcile, the final accuracy.
+std::string DrillText(const DrillFigures& figures, absl::Duration began,
+                      const absl::optional<JobStatus>& job, const absl::optional<Report>& report);
+
+int DrillCommand(const FlagValues& flags, std::ostream& out, std::ostream& error);
+
+}  // namespace torchps

@@ -1,0 +1,103 @@
+#include "tools/report/report_command.h"
+
+#include <algorithm>
+
+#include "common/process/exit_codes.h"
+#include "tools/report/report_json.h"
+#include "tools/report/report_text.h"
+
+namespace torchps {
+namespace {
+
+constexpr absl::Duration kAnswerTimeout = absl::Seconds(5);
+
+// Parks at server 0 until the job has ended. One parked question does not last for ever, because
+// nothing would tell of a machine that vanished; whether the server is still there is then asked
+// by a question that is answered at once.
+absl::Status WaitUntilDone(ClusterClient& cluster, const ReportRequest& request, const Clock& clock,
+                           std::ostream& error) {
+  absl::Duration answered_at = clock.Now();
+  for (;;) {
+    if (cluster.GetJobStatus(/*wait_until_done=*/true, request.parked_for).ok()) {
+      return absl::OkStatus();
+    }
+    const absl::Status status =
+        cluster.GetJobStatus(/*wait_until_done=*/false, kAnswerTimeout).status();
+    const absl::Duration now = clock.Now();
+    if (status.ok()) {
+      answered_at = now;
+      continue;
+    }
+    const bool away = status.code() == absl::StatusCode::kUnavailable ||
+                      status.code() == absl::StatusCode::kDeadlineExceeded;
+    if (!away || now - answered_at >= request.patience) return status;
+    error << "psctl: waiting for server 0 at " << cluster.addresses()[0] << ": " << status.message()
+          << std::endl;
+  }
+}
+
+}  // namespace
+
+std::vector<FlagSpec> ReportFlags() {
+  return {
+      {"servers", "HOST:PORT,...", "All servers of the cluster, in their order. Required."},
+      CertificatesFlag(),
+      {"wait", "", "Waits until the job has ended; also for server 0 to come up."},
+      {"patience", "DURATION",
+       "With --wait: how long server 0 may be away without an answer. Default 60s."},
+      {"report", "FILE", "Writes the report as JSON (docs/report.md) as well."},
+  };
+}
+
+int MakeReport(ClusterClient& cluster, const ReportRequest& request, const Clock& clock,
+               std::ostream& out, std::ostream& error) {
+  const auto fail = [&](const absl::Status& status) {
+    error << "psctl: server 0 at " << cluster.addresses()[0] << ": " << status.message()
+          << std::endl;
+    return static_cast<int>(ExitCodeFor(status));
+  };
+  if (request.wait) {
+    const absl::Status status = WaitUntilDone(cluster, request, clock, error);
+    if (!status.ok()) return fail(status);
+  }
+  const absl::StatusOr<JobStatus> job =
+      cluster.GetJobStatus(/*wait_until_done=*/false, kAnswerTimeout);
+  if (!job.ok()) return fail(job.status());
+  if (job->phase() == JobStatus::NO_JOB) {
+    error << "psctl: there is no job to report on: no worker has come yet" << std::endl;
+    return static_cast<int>(ExitCode::kFailed);
+  }
+  const Report report = BuildReport(*job, AskAllServers(cluster, kAnswerTimeout));
+  out << ReportText(report);
+  if (!request.file.empty()) {
+    const absl::Status written = WriteFileAtomically(request.file, ReportJson(report));
+    if (!written.ok()) {
+      error << "psctl: " << written.message() << std::endl;
+      return static_cast<int>(ExitCode::kFailed);
+    }
+    out << "\nreport: " << request.file << "\n";
+  }
+  out.flush();
+  return static_cast<int>(report.reconciles() ? ExitCode::kOk : ExitCode::kFailed);
+}
+
+int ReportCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) {
+  const absl::StatusOr<std::unique_ptr<ClusterClient>> cluster = ConnectByFlags(flags, "report");
+  if (!cluster.ok()) {
+    error << "psctl: " << cluster.status().message() << std::endl;
+    return static_cast<int>(ExitCodeFor(cluster.status()));
+  }
+  ReportRequest request;
+  request.file = flags.Get("report");
+  request.wait = flags.Has("wait");
+  if (flags.Has("patience") && (!absl::ParseDuration(flags.Get("patience"), &request.patience) ||
+                                request.patience < absl::ZeroDuration())) {
+    error << "psctl: --patience=" << flags.Get("patience")
+          << ": expected a duration such as 60s or 5m" << std::endl;
+    return static_cast<int>(ExitCode::kUsage);
+  }
+  request.parked_for = std::clamp(request.patience / 2, absl::Seconds(1), absl::Seconds(30));
+  return MakeReport(**cluster, request, SteadyClock(), out, error);
+}
+
+}  // namespace torchps

@@ -1,0 +1,70 @@
+#include "tools/report/status_command.h"
+
+#include <unistd.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/process/exit_codes.h"
+#include "tools/base/child_process.h"
+#include "tools/base/interrupt.h"
+#include "tools/report/status_text.h"
+
+namespace torchps {
+namespace {
+
+constexpr absl::Duration kAnswerTimeout = absl::Seconds(3);
+constexpr absl::Duration kRefreshInterval = absl::Seconds(1);
+
+// Looks again and again until interrupted. On a terminal each look takes the place of the last.
+int WatchStatus(ClusterClient& cluster, std::ostream& out, int interrupt_fd) {
+  const bool terminal = isatty(STDOUT_FILENO) == 1;
+  const SteadyClock clock;
+  std::optional<ClusterView> previous;
+  for (;;) {
+    ClusterView view = LookAtCluster(cluster, kAnswerTimeout, clock.Now());
+    const std::string text = StatusText(view, previous.has_value() ? &*previous : nullptr);
+    // Home and clear only once the new text is there, so that nothing flickers.
+    out << (terminal ? "\x1b[H\x1b[J" : "") << text << (terminal ? "" : "\n") << std::flush;
+    previous.emplace(std::move(view));
+    if (WaitForActivity({}, interrupt_fd, kRefreshInterval) || !out.good()) {
+      return static_cast<int>(ExitCode::kOk);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<FlagSpec> StatusFlags() {
+  return {
+      {"servers", "HOST:PORT,...", "All servers of the cluster, in their order. Required."},
+      CertificatesFlag(),
+      {"watch", "", "Looks again every second until Ctrl-C."},
+  };
+}
+
+int ShowStatus(ClusterClient& cluster, std::ostream& out) {
+  const SteadyClock clock;
+  const ClusterView view = LookAtCluster(cluster, kAnswerTimeout, clock.Now());
+  out << StatusText(view, nullptr) << std::flush;
+  return static_cast<int>(NoneReachable(view) ? ExitCode::kUnreachable : ExitCode::kOk);
+}
+
+int StatusCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) {
+  // First of all, so that every thread of gRPC leaves the signals to it.
+  absl::optional<Interrupt> interrupt;
+  if (flags.Has("watch")) interrupt.emplace();
+  const absl::StatusOr<std::unique_ptr<ClusterClient>> cluster = ConnectByFlags(flags, "status");
+  if (!cluster.ok()) {
+    error << "psctl: " << cluster.status().message() << std::endl;
+    return static_cast<int>(ExitCodeFor(cluster.status()));
+  }
+  if (!interrupt.has_value()) return ShowStatus(**cluster, out);
+  return WatchStatus(**cluster, out, interrupt->fd());
+}
+
+}  // namespace torchps

@@ -1,0 +1,229 @@
+#include "tools/report/status_text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "tools/base/format.h"
+#include "tools/base/text_table.h"
+
+namespace torchps {
+namespace {
+
+// Samples of each slot, by slot.
+std::map<int, uint64_t> SamplesOf(const ClusterView& view) {
+  std::map<int, uint64_t> samples;
+  if (!view.job.ok()) return samples;
+  for (const SlotBooks& slot : view.job->slot()) samples[slot.slot()] = slot.figures().samples();
+  return samples;
+}
+
+// Samples per second of each slot, by slot.
+std::map<int, double> RatesOf(const ClusterView& view, const ClusterView* previous) {
+  std::map<int, double> rates;
+  if (!view.job.ok()) return rates;
+  std::map<int, uint64_t> before;
+  double seconds = view.job->running_seconds();
+  const bool same_job =
+      previous != nullptr && previous->job.ok() && previous->job->job_id() == view.job->job_id();
+  if (same_job) {
+    before = SamplesOf(*previous);
+    seconds = absl::ToDoubleSeconds(view.seen_at - previous->seen_at);
+  }
+  for (const auto& [slot, samples] : SamplesOf(view)) {
+    const uint64_t done = samples >= before[slot] ? samples - before[slot] : samples;
+    rates[slot] = seconds > 0 ? static_cast<double>(done) / seconds : 0;
+  }
+  return rates;
+}
+
+std::string Rate(double per_second) { return WithThousands(std::llround(per_second)); }
+
+// What is kept of the job; nothing where nothing is to be.
+std::string Checkpoint(const JobStatus& job) {
+  const CheckpointStatus& status = job.checkpoint();
+  if (!status.enabled()) return "";
+  std::string text = "no checkpoint yet";
+  if (status.number() > 0) {
+    text = absl::StrCat(
+        "checkpoint ", status.number(), ": ", FormatBytes(static_cast<double>(status.bytes())),
+        " in ", FormatSeconds(status.seconds()), ", ",
+        FormatSeconds(std::max(0.0, job.running_seconds() - status.at_seconds())), " ago");
+  }
+  if (!status.last_error().empty()) {
+    absl::StrAppend(&text, "; the last one failed: ", status.last_error());
+  }
+  return absl::StrCat(text, "\n");
+}
+
+std::string Headline(const ClusterView& view, const std::map<int, double>& rates) {
+  if (!view.job.ok()) {
+    return absl::StrCat("server 0, which knows about the job, does not answer: ",
+                        view.job.status().message(), "\n");
+  }
+  const JobStatus& job = *view.job;
+  if (job.phase() == JobStatus::NO_JOB) return "no job yet: no worker has come\n";
+  const int workers = job.job().workers();
+  std::string text = absl::StrCat(job.job().name(), " is ", PhaseName(job.phase()));
+  if (job.phase() == JobStatus::GATHERING) {
+    absl::StrAppend(&text, ": ", job.slot_size(), " of ", Count(workers, "worker"), " joined");
+  }
+  if (job.epoch_size() > 0) {
+    double total = 0;
+    for (const auto& [slot, rate] : rates) total += rate;
+    int latest = 0;
+    for (const EpochBooks& books : job.epoch()) latest = std::max(latest, books.epoch());
+    absl::StrAppend(&text, ": epoch ", latest, " of ", job.job().training().epochs(), ", ",
+                    FormatSeconds(job.running_seconds()));
+    if (job.phase() != JobStatus::DONE) absl::StrAppend(&text, ", ", Rate(total), " samples/s");
+  }
+  if (job.evaluation_size() > 0) {
+    const EvaluationResult& last =
+        *std::max_element(job.evaluation().begin(), job.evaluation().end(),
+                          [](const auto& a, const auto& b) { return a.epoch() < b.epoch(); });
+    absl::StrAppend(&text, ", test accuracy ", FormatPercent(last.accuracy(), 2), " after epoch ",
+                    last.epoch());
+  }
+  absl::StrAppend(&text, "\n", job.job().model().name(), " with ", WithThousands(job.parameters()),
+                  " parameters, ", DescribeConsistency(job.job().consistency()), "\n");
+  if (!job.stopped().empty()) absl::StrAppend(&text, "stopped early: ", job.stopped(), "\n");
+  if (job.resumed_checkpoint() > 0) {
+    absl::StrAppend(&text, "resumed from checkpoint ", job.resumed_checkpoint(), "\n");
+  }
+  return text + Checkpoint(job);
+}
+
+std::string ServerTable(const ClusterView& view) {
+  TextTable table({{"server", TextTable::kRight},
+                   {"address"},
+                   {"blocks", TextTable::kRight},
+                   {"size", TextTable::kRight},
+                   {"versions", TextTable::kRight},
+                   {"lag", TextTable::kRight},
+                   {"clock gap", TextTable::kRight},
+                   {"parked", TextTable::kRight},
+                   {"applied", TextTable::kRight},
+                   {"rejected", TextTable::kRight},
+                   {"in", TextTable::kRight},
+                   {"out", TextTable::kRight}});
+  std::string away;
+  for (size_t i = 0; i < view.servers.size(); ++i) {
+    const ServerAnswer& answer = view.servers[i];
+    if (!answer.status.ok()) {
+      table.AddRow(
+          {absl::StrCat(i), answer.address, "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"});
+      absl::StrAppend(&away, "server ", i, " at ", answer.address,
+                      " cannot be reached: ", answer.status.status().message(), "\n");
+      continue;
+    }
+    const ServerStatus& status = *answer.status;
+    const Histogram& lag = status.lag();
+    table.AddRow(
+        {absl::StrCat(i), answer.address, WithThousands(static_cast<int64_t>(status.blocks())),
+         FormatBytes(static_cast<double>(status.state_bytes())),
+         status.min_version() == status.max_version()
+             ? absl::StrCat(status.max_version())
+             : absl::StrCat(status.min_version(), "-", status.max_version()),
+         lag.count() == 0
+             ? "-"
+             : absl::StrFormat("%.1f (max %d)", lag.sum() / static_cast<double>(lag.count()),
+                               lag.max()),
+         status.clock_gap().count() == 0 ? "-" : absl::StrCat("max ", status.clock_gap().max()),
+         WithThousands(static_cast<int64_t>(status.parked_now())),
+         WithThousands(
+             static_cast<int64_t>(status.accepted() + status.scaled() + status.admitted())),
+         WithThousands(static_cast<int64_t>(status.rejected() + status.late() + status.withheld())),
+         FormatBytes(static_cast<double>(status.bytes_in())),
+         FormatBytes(static_cast<double>(status.bytes_out()))});
+  }
+  return absl::StrCat("\n", table.Format(), away);
+}
+
+// How the payloads between a slot and the servers at which it is live travel.
+std::string PathOf(int slot, const ClusterView& view) {
+  int live = 0;
+  int shared = 0;
+  for (const ServerAnswer& answer : view.servers) {
+    if (!answer.status.ok()) continue;
+    for (const SlotStatus& status : answer.status->slot()) {
+      if (status.slot() != slot || !status.live()) continue;
+      ++live;
+      if (status.shared_memory()) ++shared;
+    }
+  }
+  if (live == 0) return "-";
+  if (shared == 0) return "network";
+  return shared == live ? "shared memory" : absl::StrCat("shared with ", shared, " of ", live);
+}
+
+std::string SlotTable(const ClusterView& view, const std::map<int, double>& rates) {
+  if (!view.job.ok() || view.job->slot_size() == 0) return "";
+  // A slot's clock is that of the server that has seen most of it.
+  std::map<int, int64_t> clocks;
+  int64_t slowest = std::numeric_limits<int64_t>::max();
+  for (const ServerAnswer& answer : view.servers) {
+    if (!answer.status.ok()) continue;
+    for (const SlotStatus& slot : answer.status->slot()) {
+      int64_t& clock = clocks.emplace(slot.slot(), slot.clock()).first->second;
+      clock = std::max(clock, slot.clock());
+      if (slot.live()) slowest = std::min(slowest, slot.clock());
+    }
+  }
+  TextTable table({{"slot", TextTable::kRight},
+                   {"host"},
+                   {"device"},
+                   {"path"},
+                   {"state"},
+                   {"epoch", TextTable::kRight},
+                   {"clock", TextTable::kRight},
+                   {"ahead", TextTable::kRight},
+                   {"steps", TextTable::kRight},
+                   {"samples/s", TextTable::kRight},
+                   {"wait", TextTable::kRight},
+                   {"rejected", TextTable::kRight}});
+  for (const SlotBooks& slot : view.job->slot()) {
+    const StepFigures& figures = slot.figures();
+    const double total = figures.compute_seconds() + figures.push_seconds() +
+                         figures.pull_seconds() + figures.wait_seconds() + figures.data_seconds() +
+                         figures.other_seconds();
+    const auto clock = clocks.find(slot.slot());
+    const bool at_work =
+        slot.state() == SlotBooks::TRAINING || slot.state() == SlotBooks::EVALUATING;
+    table.AddRow(
+        {absl::StrCat(slot.slot()), slot.host(), slot.device(), PathOf(slot.slot(), view),
+         slot.reason().empty() ? StateName(slot.state())
+                               : absl::StrCat(StateName(slot.state()), ": ", slot.reason()),
+         slot.epoch() > 0 ? absl::StrCat(slot.epoch()) : "-",
+         clock != clocks.end() ? absl::StrCat(clock->second) : "-",
+         at_work && clock != clocks.end() && slowest <= clock->second
+             ? absl::StrCat(clock->second - slowest)
+             : "-",
+         WithThousands(static_cast<int64_t>(figures.pushes())), Rate(rates.at(slot.slot())),
+         total > 0 ? FormatPercent(figures.wait_seconds() / total, 0) : "-",
+         WithThousands(static_cast<int64_t>(figures.rejected_pushes()))});
+  }
+  return absl::StrCat("\n", table.Format());
+}
+
+}  // namespace
+
+ClusterView LookAtCluster(ClusterClient& cluster, absl::Duration timeout, absl::Duration now) {
+  absl::StatusOr<JobStatus> job = cluster.GetJobStatus(/*wait_until_done=*/false, timeout);
+  return {std::move(job), AskAllServers(cluster, timeout), now};
+}
+
+std::string StatusText(const ClusterView& view, const ClusterView* previous) {
+  const std::map<int, double> rates = RatesOf(view, previous);
+  return absl::StrCat(Headline(view, rates), ServerTable(view), SlotTable(view, rates));
+}
+
+bool NoneReachable(const ClusterView& view) {
+  return !view.job.ok() &&
+         std::none_of(view.servers.begin(), view.servers.end(),
+                      [](const ServerAnswer& answer) { return answer.status.ok(); });
+}
+
+}  // namespace torchps

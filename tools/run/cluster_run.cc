@@ -1,0 +1,389 @@
+#include "tools/run/cluster_run.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/check.h"
+#include "common/process/exit_codes.h"
+#include "tools/base/format.h"
+#include "tools/report/report_json.h"
+#include "tools/report/report_text.h"
+#include "tools/run/worker_text.h"
+
+namespace torchps {
+
+ClusterRun::ClusterRun(Options options, Connect connect, std::ostream& out, std::ostream& error,
+                       const Clock& clock, int interrupt_fd)
+    : options_(std::move(options)),
+      connect_(std::move(connect)),
+      out_(out),
+      error_(error),
+      clock_(clock),
+      interrupt_fd_(interrupt_fd),
+      view_(options_.view, static_cast<int>(options_.hosts.workers.size()), out, clock) {}
+
+int ClusterRun::Run() {
+  absl::Status outcome = StartServers();
+  if (outcome.ok()) outcome = StartWorkers();
+  if (outcome.ok()) outcome = WaitForWorkers();
+  const bool finished = outcome.ok();
+  if (!finished) {
+    if (exit_code_ == 0) exit_code_ = static_cast<int>(ExitCodeFor(outcome));
+    // The job's books outlive its workers, but not its servers.
+    StopParts(/*servers=*/false).IgnoreError();
+  }
+  const absl::Status report = MakeReport(finished);
+  const absl::Status stopped = StopEverything();
+
+  for (const absl::Status& status : {outcome, report, stopped}) {
+    if (status.ok()) continue;
+    error_ << "psctl: " << status.message() << std::endl;
+    return exit_code_ != 0 ? exit_code_ : static_cast<int>(ExitCodeFor(status));
+  }
+  return static_cast<int>(ExitCode::kOk);
+}
+
+absl::Status ClusterRun::StartServers() {
+  for (size_t i = 0; i < options_.hosts.servers.size(); ++i) {
+    const absl::Status started = StartPart(/*is_server=*/true, static_cast<int>(i));
+    if (!started.ok()) return started;
+  }
+  const absl::Duration deadline = clock_.Now() + options_.start_patience;
+  const auto silent = [](const auto& part) { return part->address.empty(); };
+  for (;;) {
+    const auto waiting_for = std::find_if(parts_.begin(), parts_.end(), silent);
+    if (waiting_for == parts_.end()) return absl::OkStatus();
+    const absl::Duration left = deadline - clock_.Now();
+    if (left <= absl::ZeroDuration()) {
+      return Failure(**waiting_for, absl::StrCat("did not say within ",
+                                                 absl::FormatDuration(options_.start_patience),
+                                                 " that it listens"));
+    }
+    if (const absl::Status status = HandleEvents(left); !status.ok()) return status;
+  }
+}
+
+absl::Status ClusterRun::StartWorkers() {
+  SayWhatRuns();
+  for (size_t i = 0; i < options_.hosts.workers.size(); ++i) {
+    const int slot = static_cast<int>(i);
+    const absl::Status started = StartPart(/*is_server=*/false, slot);
+    if (!started.ok()) return started;
+    if (options_.view.terminal) view_.SetRow(slot, absl::StrCat("worker ", slot, "   starting"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ClusterRun::WaitForWorkers() {
+  // The report is asked from the servers, so one that is coming back is waited for as well.
+  const auto working = [](const auto& part) {
+    return part->is_server ? !part->listening : !part->ended_well();
+  };
+  while (std::any_of(parts_.begin(), parts_.end(), working)) {
+    const bool held = std::any_of(parts_.begin(), parts_.end(),
+                                  [](const auto& part) { return part->held_output.waiting(); });
+    const absl::Status status = HandleEvents(held ? HeldOutput::kHold : absl::InfiniteDuration());
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ClusterRun::MakeReport(bool finished) {
+  const std::vector<std::string> addresses = ServerAddresses();
+  const bool all_listen = std::none_of(addresses.begin(), addresses.end(),
+                                       [](const std::string& a) { return a.empty(); });
+  if (addresses.empty() || !all_listen) return absl::OkStatus();
+  const std::unique_ptr<ClusterClient> cluster = connect_(addresses);
+  const absl::StatusOr<JobStatus> job =
+      cluster->GetJobStatus(/*wait_until_done=*/false, options_.answer_timeout);
+  if (!job.ok()) {
+    return absl::Status(job.status().code(), absl::StrCat("no report: server 0 at ", addresses[0],
+                                                          ": ", job.status().message()));
+  }
+  if (job->phase() == JobStatus::NO_JOB) {
+    return finished ? absl::InternalError("the workers ended without having submitted a job")
+                    : absl::OkStatus();
+  }
+  Report report = BuildReport(*job, AskAllServers(*cluster, options_.answer_timeout));
+  for (const auto& part : parts_) {
+    (part->is_server ? report.server_restarts : report.worker_restarts) +=
+        part->restarts.restarts();
+  }
+  if (options_.on_report) options_.on_report(*job, report);
+  if (!report.epochs.empty()) out_ << "\n" << ReportText(report) << std::flush;
+  if (!options_.report_file.empty()) {
+    const absl::Status written = WriteFileAtomically(options_.report_file, ReportJson(report));
+    if (!written.ok()) return written;
+    out_ << "\nreport: " << options_.report_file << std::endl;
+  }
+  if (finished && !report.finished) {
+    return absl::InternalError(
+        absl::StrCat("all workers ended, but the job is still ", report.phase));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ClusterRun::StopEverything() {
+  const absl::Status workers = StopParts(/*servers=*/false);
+  const absl::Status servers = StopParts(/*servers=*/true);
+  return workers.ok() ? servers : workers;
+}
+
+absl::Status ClusterRun::StopParts(bool servers) {
+  std::vector<ChildProcess*> running;
+  for (ChildProcess* process : Processes(servers)) {
+    if (process->running()) running.push_back(process);
+  }
+  if (!servers || running.empty()) return StopAll(running);
+  // The first one takes the last checkpoint, of all of them.
+  const absl::Status first = StopAll({running.front()});
+  running.erase(running.begin());
+  const absl::Status others = StopAll(running);
+  return first.ok() ? others : first;
+}
+
+absl::Status ClusterRun::StopAll(const std::vector<ChildProcess*>& children) {
+  StopChildren(
+      children, interrupt_fd_, options_.stop_grace, clock_,
+      [this](const ChildProcess& child, ChildProcess::Stream stream, absl::string_view line) {
+        for (const auto& part : parts_) {
+          if (part->process.get() == &child) HandleLine(*part, stream, line);
+        }
+      });
+  for (const auto& part : parts_) {
+    const bool asked =
+        std::find(children.begin(), children.end(), part->process.get()) != children.end();
+    if (asked && part->process->exit_code() != 0) {
+      return Failure(*part, absl::StrCat("did not stop well: it ", part->process->ExitReason()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ClusterRun::StartPart(bool is_server, int index) {
+  auto part = std::make_unique<Part>(options_.restarts);
+  part->is_server = is_server;
+  part->index = index;
+  absl::StatusOr<std::unique_ptr<ChildProcess>> process = ChildProcess::Start(ProgramOf(*part));
+  if (!process.ok()) return process.status();
+  part->process = *std::move(process);
+  parts_.push_back(std::move(part));
+  return absl::OkStatus();
+}
+
+ChildProcess::Options ClusterRun::ProgramOf(const Part& part) const {
+  if (!part.is_server) {
+    return WorkerProgram(options_.launch, part.index, options_.hosts.workers[part.index],
+                         ServerAddresses());
+  }
+  Place place = options_.hosts.servers[part.index];
+  // Where its workers look for it, in every life.
+  if (const size_t colon = part.address.rfind(':'); colon != std::string::npos) {
+    TPS_CHECK(absl::SimpleAtoi(part.address.substr(colon + 1), &place.port), "checked before");
+  }
+  LaunchOptions launch = options_.launch;
+  // Once training goes on, coming back means where it was, not where the last run had been.
+  if (training_since_.has_value()) launch.resume = false;
+  return ServerProgram(launch, part.index, place);
+}
+
+absl::Status ClusterRun::HandleDeath(Part& part) {
+  const std::string how = part.process->ExitReason();
+  const PartName name{part.is_server, part.index};
+  part.listening = false;
+  if (options_.faults != nullptr) options_.faults->OnDeath(name, clock_.Now());
+  const bool keeps_state = !part.is_server || options_.launch.keeps_state();
+  const bool was_there = !part.is_server || !part.address.empty();
+  if (!was_there || !keeps_state ||
+      !IsWorthRestarting(part.process->exit_code(), part.restarts.restarts() > 0)) {
+    return Failure(part, how);
+  }
+  const absl::optional<absl::Duration> delay = part.restarts.Died(clock_.Now());
+  if (!delay.has_value()) {
+    if (options_.restarts.most == 0) return Failure(part, how);
+    return Failure(part, absl::StrCat(how, ", as it did ", Count(options_.restarts.most, "time"),
+                                      " within ", absl::FormatDuration(options_.restarts.window),
+                                      " before, so it stays down"));
+  }
+  ShowHeldOutput(part, absl::InfiniteDuration());
+  part.held_output.Clear();
+  view_.Say(absl::StrCat(name.text(), " ", how, "; it is started again",
+                         part.is_server ? absl::StrCat(" at ", part.address) : "", " (restart ",
+                         part.restarts.restarts(), ")"));
+  part.restart_at = clock_.Now() + *delay;
+  return absl::OkStatus();
+}
+
+absl::Status ClusterRun::Restart(Part& part) {
+  part.restart_at.reset();
+  absl::StatusOr<std::unique_ptr<ChildProcess>> process = ChildProcess::Start(ProgramOf(part));
+  if (!process.ok()) return process.status();
+  part.process = *std::move(process);
+  if (options_.faults != nullptr && !part.is_server) {
+    options_.faults->OnReturn({false, part.index}, "", clock_.Now());
+  }
+  return absl::OkStatus();
+}
+
+void ClusterRun::DoHarm() {
+  if (options_.faults == nullptr || !training_since_.has_value()) return;
+  for (const Fault& fault : options_.faults->Take(clock_.Now() - *training_since_)) {
+    for (const auto& part : parts_) {
+      if (!(PartName{part->is_server, part->index} == fault.part)) continue;
+      // What is down or not up yet cannot be harmed.
+      if (!part->process->running() || (part->is_server && !part->listening)) continue;
+      switch (fault.kind) {
+        case Fault::Kind::kKill:
+          part->process->Signal(SIGKILL);
+          break;
+        case Fault::Kind::kFreeze:
+          part->process->Signal(SIGSTOP);
+          break;
+        case Fault::Kind::kThaw:
+          part->process->Signal(SIGCONT);
+          break;
+      }
+      options_.faults->OnFault(fault, clock_.Now());
+    }
+  }
+}
+
+absl::Duration ClusterRun::NextDue() const {
+  absl::Duration due = absl::InfiniteDuration();
+  for (const auto& part : parts_) {
+    if (part->restart_at.has_value()) due = std::min(due, *part->restart_at);
+  }
+  if (options_.faults != nullptr && training_since_.has_value()) {
+    due = std::min(due, *training_since_ + options_.faults->NextAt());
+  }
+  return due;
+}
+
+absl::Status ClusterRun::HandleEvents(absl::Duration longest) {
+  std::vector<ChildProcess*> all;
+  for (const auto& part : parts_) all.push_back(part->process.get());
+  const absl::Duration wait =
+      std::max(absl::ZeroDuration(), std::min(longest, NextDue() - clock_.Now()));
+  if (WaitForActivity(all, interrupt_fd_, wait)) {
+    char ignored[4096];
+    while (read(interrupt_fd_, ignored, sizeof(ignored)) < 0 && errno == EINTR) {
+    }
+    exit_code_ = static_cast<int>(ExitCode::kFailed);
+    return absl::CancelledError("interrupted; everything has been stopped");
+  }
+  for (const auto& part : parts_) {
+    part->process->Collect([&](ChildProcess::Stream stream, absl::string_view line) {
+      HandleLine(*part, stream, line);
+    });
+  }
+  // Servers come first in parts_: when one dies, its workers' complaints are consequences.
+  for (const auto& part : parts_) {
+    absl::Status status;
+    if (part->restart_at.has_value()) {
+      if (clock_.Now() >= *part->restart_at) status = Restart(*part);
+    } else if (!part->process->running() && (part->is_server || !part->ended_well())) {
+      status = HandleDeath(*part);
+    }
+    if (!status.ok()) return status;
+  }
+  DoHarm();
+  for (const auto& part : parts_) ShowHeldOutput(*part, clock_.Now() - HeldOutput::kHold);
+  return absl::OkStatus();
+}
+
+void ClusterRun::HandleLine(Part& part, ChildProcess::Stream stream, absl::string_view line) {
+  if (stream == ChildProcess::Stream::kError) {
+    part.held_output.Add(clock_.Now(), line);
+    return;
+  }
+  const absl::optional<StatusLine> status = ParseStatusLine(line);
+  if (!status.has_value()) {
+    // Other lines of our own programs are for whoever runs them by hand.
+    if (absl::StartsWith(line, "torchps_")) return;
+    view_.Say(absl::StrCat(part.process->name(), ": ", line));
+  } else if (part.is_server && status->event == "ready") {
+    const absl::StatusOr<std::string> address =
+        ReachableAddress(options_.hosts.servers[part.index], status->Field("address"));
+    // Without an address the server stays one that is waited for, and is named in the end.
+    if (!address.ok()) return;
+    part.address = *address;
+    part.listening = true;
+    if (options_.faults != nullptr) {
+      options_.faults->OnReturn({true, part.index}, part.address, clock_.Now());
+    }
+  } else if (!part.is_server) {
+    HandleWorkerStatus(part, *status);
+  }
+}
+
+void ClusterRun::HandleWorkerStatus(const Part& part, const StatusLine& line) {
+  const std::string name = absl::StrCat("worker ", part.index, "   ");
+  const int epochs = options_.job.training().epochs();
+  if (line.event == "progress") {
+    if (!training_since_.has_value()) training_since_ = clock_.Now();
+    view_.SetRow(part.index, name + ProgressText(line, epochs));
+  } else if (line.event == "done") {
+    view_.FinishRow(part.index, absl::StrCat(name, "done after ", line.Field("pushes"), " steps"));
+  } else if (line.event == "evaluation") {
+    view_.Say(EvaluationText(line, epochs));
+  }
+}
+
+void ClusterRun::ShowHeldOutput(Part& part, absl::Duration until) {
+  for (const std::string& line : part.held_output.Take(until)) {
+    view_.Say(absl::StrCat(part.process->name(), ": ", line));
+  }
+}
+
+absl::Status ClusterRun::Failure(const Part& part, absl::string_view what) {
+  if (exit_code_ == 0) {
+    const int code = part.process->running() ? 0 : part.process->exit_code();
+    const bool ours = code >= static_cast<int>(ExitCode::kFailed) &&
+                      code <= static_cast<int>(ExitCode::kLostSlot);
+    exit_code_ = ours ? code : static_cast<int>(ExitCode::kFailed);
+  }
+  std::string text = absl::StrCat(part.process->name(), " ", what);
+  for (const std::string& word : part.held_output.LastWords()) absl::StrAppend(&text, "\n  ", word);
+  return absl::InternalError(text);
+}
+
+void ClusterRun::SayWhatRuns() {
+  const JobSpec& job = options_.job;
+  view_.Say(absl::StrCat(job.name(), ": ", job.model().name(), " on ", job.data().source(), ", ",
+                         Count(job.training().epochs(), "epoch"), ", ",
+                         DescribeConsistency(job.consistency())));
+  const std::vector<std::string> addresses = ServerAddresses();
+  std::string workers = Count(static_cast<int64_t>(options_.hosts.workers.size()), "worker");
+  if (options_.launch.threads > 0) {
+    absl::StrAppend(&workers, " with ", Count(options_.launch.threads, "thread"), " each");
+  }
+  view_.Say(absl::StrCat(Count(static_cast<int64_t>(addresses.size()), "server"), ", ", workers));
+  view_.Say(
+      absl::StrCat("watch it: psctl status --watch --servers=", absl::StrJoin(addresses, ",")));
+  view_.Say("");
+}
+
+std::vector<ChildProcess*> ClusterRun::Processes(bool servers) const {
+  std::vector<ChildProcess*> processes;
+  for (const auto& part : parts_) {
+    if (part->is_server == servers) processes.push_back(part->process.get());
+  }
+  return processes;
+}
+
+std::vector<std::string> ClusterRun::ServerAddresses() const {
+  std::vector<std::string> addresses;
+  for (const auto& part : parts_) {
+    if (part->is_server) addresses.push_back(part->address);
+  }
+  return addresses;
+}
+
+}  // namespace torchps

@@ -1,0 +1,128 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/optional.h"
+#include "common/clock.h"
+#include "proto/job.pb.h"
+#include "tools/base/child_process.h"
+#include "tools/base/status_line.h"
+#include "tools/report/cluster_client.h"
+#include "tools/report/report.h"
+#include "tools/run/fault_plan.h"
+#include "tools/run/held_output.h"
+#include "tools/run/hosts_file.h"
+#include "tools/run/launch_plan.h"
+#include "tools/run/progress_view.h"
+#include "tools/run/restart_policy.h"
+
+namespace torchps {
+
+// One run of a job from the first server's start to the last one's end: starts the servers, then
+// the workers, shows what they say, makes the report when the workers are done, stops everything.
+// If a part fails or psctl is interrupted, the workers are stopped first, then the servers, and
+// what the job's books say by then is still reported.
+//
+// A part that dies (tools/run/restart_policy.h) is started again, a server at the address it had,
+// as long as that promises anything: a worker always, a server if it keeps its state in a
+// directory.
+//
+// One thread, one loop, no polling: it waits for output, ends of processes and the interrupt. Not
+// thread-safe; Run is called once. Borrows the streams and the clock.
+class ClusterRun {
+ public:
+  // Gets what the coordinator said last, and the report of it.
+  using OnReport = std::function<void(const JobStatus& job, const Report& report)>;
+
+  struct Options {
+    LaunchOptions launch;
+    Hosts hosts;
+    JobSpec job;              // normalised; for what is shown
+    std::string report_file;  // empty: none is written
+    ProgressView::Options view;
+    absl::Duration start_patience = absl::Seconds(30);  // for a server to say that it listens
+    absl::Duration stop_grace = absl::Seconds(5);       // from asking to killing
+    absl::Duration answer_timeout = absl::Seconds(5);   // for each question of the report
+    RestartPolicy::Options restarts;                    // of each part
+    OnReport on_report;                                 // may be null
+    // Does harm to the parts on purpose, and watches them; null: nothing of that. Borrowed.
+    FaultPlan* faults = nullptr;
+  };
+  // Makes the client that the report is asked with; tests bring their own.
+  using Connect = std::function<std::unique_ptr<ClusterClient>(std::vector<std::string>)>;
+
+  // Readable bytes on `interrupt_fd` (-1: none) mean that the run is to stop; when it becomes
+  // readable again meanwhile, what still runs is killed.
+  ClusterRun(Options options, Connect connect, std::ostream& out, std::ostream& error,
+             const Clock& clock, int interrupt_fd);
+
+  // The exit code for psctl: 0 if the job finished and every part ended well; that of the part
+  // that failed if it is one of common/process/exit_codes.h; otherwise 1.
+  int Run();
+
+ private:
+  // A process and what is remembered of it.
+  struct Part {
+    std::unique_ptr<ChildProcess> process;
+    bool is_server = false;
+    int index = 0;
+    std::string address;     // of a server, once it has listened
+    bool listening = false;  // a server, in its present life
+    RestartPolicy restarts;
+    absl::optional<absl::Duration> restart_at;  // it has died, and is started again then
+    HeldOutput held_output;
+
+    explicit Part(RestartPolicy::Options options) : restarts(options) {}
+    bool ended_well() const { return !process->running() && process->exit_code() == 0; }
+  };
+
+  absl::Status StartServers();
+  absl::Status StartWorkers();
+  absl::Status WaitForWorkers();
+  absl::Status MakeReport(bool finished);
+  // Workers first, then servers. An error if one had to be killed or ended badly.
+  absl::Status StopEverything();
+  absl::Status StopParts(bool servers);
+  absl::Status StopAll(const std::vector<ChildProcess*>& children);
+
+  absl::Status StartPart(bool is_server, int index);
+  ChildProcess::Options ProgramOf(const Part& part) const;
+  // What to do about a part that has ended and should not have. An error: nothing can be done.
+  absl::Status HandleDeath(Part& part);
+  absl::Status Restart(Part& part);
+  void DoHarm();
+  // When there is something to do that nobody says anything about.
+  absl::Duration NextDue() const;
+  // Waits for something to happen and deals with it. An error if a part failed or the run was
+  // interrupted.
+  absl::Status HandleEvents(absl::Duration longest);
+  void HandleLine(Part& part, ChildProcess::Stream stream, absl::string_view line);
+  void HandleWorkerStatus(const Part& part, const StatusLine& line);
+  void ShowHeldOutput(Part& part, absl::Duration until);
+  absl::Status Failure(const Part& part, absl::string_view what);
+  void SayWhatRuns();
+
+  std::vector<ChildProcess*> Processes(bool servers) const;
+  std::vector<std::string> ServerAddresses() const;
+
+  const Options options_;
+  const Connect connect_;
+  std::ostream& out_;
+  std::ostream& error_;
+  const Clock& clock_;
+  const int interrupt_fd_;
+  ProgressView view_;
+  std::vector<std::unique_ptr<Part>> parts_;
+  // Since a worker told of its first progress.
+  absl::optional<absl::Duration> training_since_;
+  int exit_code_ = 0;  // of the first failure
+};
+
+}  // namespace torchps

@@ -1,0 +1,160 @@
+#include "tools/run/hosts_file.h"
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/ids.h"
+
+namespace torchps {
+namespace {
+
+constexpr int kLargestPort = 65535;
+
+bool IsWhole(absl::string_view text, int least, int most, int* value) {
+  return absl::SimpleAtoi(text, value) && *value >= least && *value <= most;
+}
+
+// One server or worker line, split into words. Appends to `hosts`.
+absl::Status AddPart(const std::vector<std::string>& words, Hosts& hosts) {
+  const std::string& kind = words[0];
+  if (kind != "server" && kind != "worker") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", kind,
+                     "' is no part of a cluster; expected 'server HOST[:PORT]' or "
+                     "'worker HOST [slots=N]'"));
+  }
+  // A word that ssh would take for an option is no host.
+  if (words.size() < 2 || absl::StartsWith(words[1], "-")) {
+    return absl::InvalidArgumentError(absl::StrCat("expected a host after '", kind, "'"));
+  }
+  Place place;
+  place.host = words[1];
+  if (kind == "server") {
+    if (words.size() > 2) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", words[2], "' after the server's address is too much"));
+    }
+    // More than one colon is an IPv6 address without a port.
+    const size_t colon = place.host.rfind(':');
+    const bool bracketed = absl::StrContains(place.host, "]:");
+    if (colon != std::string::npos && (bracketed || place.host.find(':') == colon)) {
+      const std::string port = place.host.substr(colon + 1);
+      if (!IsWhole(port, 1, kLargestPort, &place.port)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("port '", port, "': expected a number from 1 to ", kLargestPort));
+      }
+      place.host.resize(colon);
+    }
+    if (place.host.empty()) return absl::InvalidArgumentError("expected a host before the port");
+    hosts.servers.push_back(place);
+    return absl::OkStatus();
+  }
+
+  int slots = 1;
+  if (words.size() > 2) {
+    absl::string_view value = words[2];
+    if (words.size() > 3 || !absl::ConsumePrefix(&value, "slots=") ||
+        !IsWhole(value, 1, kMaxSlots, &slots)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", words.back(), "': expected slots=N with N from 1 to ", kMaxSlots));
+    }
+  }
+  hosts.workers.insert(hosts.workers.end(), slots, place);
+  return absl::OkStatus();
+}
+
+absl::Status CheckWhole(const Hosts& hosts) {
+  if (hosts.servers.empty()) {
+    return absl::InvalidArgumentError("no server; expected a line 'server HOST[:PORT]'");
+  }
+  if (hosts.workers.empty()) {
+    return absl::InvalidArgumentError("no worker; expected a line 'worker HOST [slots=N]'");
+  }
+  if (hosts.workers.size() > static_cast<size_t>(kMaxSlots)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(hosts.workers.size(), " workers; at most ", kMaxSlots, " are possible"));
+  }
+  std::set<std::string> addresses;
+  for (const Place& server : hosts.servers) {
+    if (server.port == 0) continue;
+    const std::string address = absl::StrCat(server.host, ":", server.port);
+    if (!addresses.insert(address).second) {
+      return absl::InvalidArgumentError(absl::StrCat("two servers are to listen on ", address));
+    }
+  }
+  const auto loopback = [](const Place& place) { return IsLoopback(place.host); };
+  const auto local = std::find_if(hosts.servers.begin(), hosts.servers.end(), loopback);
+  const auto away = std::find_if_not(hosts.workers.begin(), hosts.workers.end(), loopback);
+  if (local != hosts.servers.end() && away != hosts.workers.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the server on ", local->host, " cannot be reached by the worker on ",
+                     away->host, "; give the server the name that other machines know it by"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Hosts> ParseHosts(absl::string_view text) {
+  Hosts hosts;
+  int number = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    line = line.substr(0, line.find('#'));
+    const std::vector<std::string> words =
+        absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
+    if (words.empty()) continue;
+    if (const absl::Status status = AddPart(words, hosts); !status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("line ", number, ": ", status.message()));
+    }
+  }
+  if (const absl::Status status = CheckWhole(hosts); !status.ok()) return status;
+  return hosts;
+}
+
+absl::StatusOr<Hosts> ReadHostsFile(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  if (!(text << file.rdbuf())) {
+    return absl::NotFoundError(absl::StrCat("cannot read the hosts file ", path));
+  }
+  absl::StatusOr<Hosts> hosts = ParseHosts(text.str());
+  if (!hosts.ok()) {
+    return absl::Status(hosts.status().code(), absl::StrCat(path, ": ", hosts.status().message()));
+  }
+  return hosts;
+}
+
+absl::Status MultiplyWorkers(int n, Hosts* hosts) {
+  std::set<std::string> seen;
+  std::vector<Place> workers;
+  for (const Place& worker : hosts->workers) {
+    if (!seen.insert(worker.host).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the hosts file has more than one worker on ", worker.host,
+                       "; give each machine one line without slots=N"));
+    }
+    workers.insert(workers.end(), n, worker);
+  }
+  if (workers.size() > static_cast<size_t>(kMaxSlots)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(workers.size(), " workers; at most ", kMaxSlots, " are possible"));
+  }
+  hosts->workers = std::move(workers);
+  return absl::OkStatus();
+}
+
+bool IsLoopback(absl::string_view host) {
+  return host.empty() || host == "localhost" || absl::StartsWith(host, "127.") || host == "::1" ||
+         host == "[::1]";
+}
+
+}  // namespace torchps

@@ -1,0 +1,125 @@
+#include "tools/run/launch_plan.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "tools/base/format.h"
+
+namespace torchps {
+namespace {
+
+// `command` run at `place`: as it is on this machine, otherwise by ssh. `input` is what the remote
+// program finds as descriptor 3.
+ChildProcess::Options ProgramAt(const LaunchOptions& options, const Place& place,
+                                const std::vector<std::string>& command, const std::string& input) {
+  ChildProcess::Options program;
+  if (place.host.empty()) {
+    program.command = command;
+    return program;
+  }
+  program.stop_by_stdin = true;
+  program.command = options.ssh;
+  program.command.push_back(place.host);
+  std::vector<std::string> quoted;
+  for (const std::string& word : command) quoted.push_back(ShellQuoted(word));
+  // ssh hands one string to the other side's shell. `exec`, so that the shell is not left between
+  // the program and the end of its input.
+  std::string line = absl::StrCat("exec ", absl::StrJoin(quoted, " "));
+  if (!input.empty()) {
+    constexpr char kEnd[] = "END_OF_TORCHPS_JOB";
+    absl::StrAppend(&line, " 3<<'", kEnd, "'\n", input, input.back() == '\n' ? "" : "\n", kEnd,
+                    "\n");
+  }
+  program.command.push_back(std::move(line));
+  return program;
+}
+
+}  // namespace
+
+ChildProcess::Options ServerProgram(const LaunchOptions& options, int index, const Place& place) {
+  const bool beyond_loopback = !IsLoopback(place.host);
+  std::vector<std::string> command = {
+      options.server_binary,
+      absl::StrCat("--listen=", beyond_loopback ? "0.0.0.0" : "127.0.0.1", ":", place.port),
+      "--exit_with_parent"};
+  if (beyond_loopback && options.insecure) command.push_back("--insecure");
+  if (!options.certs.empty()) command.push_back(absl::StrCat("--certs=", options.certs));
+  if (!options.dir.empty()) command.push_back(absl::StrCat("--dir=", options.dir));
+  // Where to go on from is the coordinator's business.
+  if (options.resume && index == 0) command.push_back("--resume");
+  ChildProcess::Options program = ProgramAt(options, place, command, "");
+  program.name = absl::StrCat("server ", index);
+  return program;
+}
+
+ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, const Place& place,
+                                    const std::vector<std::string>& server_addresses) {
+  const bool elsewhere = !place.host.empty();
+  std::vector<std::string> command = {
+      options.worker_binary, absl::StrCat("--servers=", absl::StrJoin(server_addresses, ",")),
+      absl::StrCat("--job=", elsewhere ? "/dev/fd/3" : options.job_file),
+      absl::StrCat("--slot=", slot), "--exit_with_parent"};
+  for (const std::string& set : options.set) command.push_back(absl::StrCat("--set=", set));
+  const auto pass_on = [&](absl::string_view flag, const std::string& value) {
+    if (!value.empty()) command.push_back(absl::StrCat("--", flag, "=", value));
+  };
+  pass_on("data", options.data);
+  pass_on("device", options.device);
+  pass_on("patience", options.patience);
+  pass_on("certs", options.certs);
+  pass_on("dir", options.dir);
+  if (options.threads > 0) command.push_back(absl::StrCat("--threads=", options.threads));
+  const auto slow = options.slow.find(slot);
+  if (slow != options.slow.end()) pass_on("slow", slow->second);
+  ChildProcess::Options program =
+      ProgramAt(options, place, command, elsewhere ? options.job_text : "");
+  program.name = absl::StrCat("worker ", slot);
+  // Torch's threads spin while they wait for each other, by OpenMP's default. Beside servers and
+  // other workers one of them may have no core just then, and all wait for the scheduler
+  // (docs/results.md).
+  if (!elsewhere && options.threads > 1) program.environment = {"OMP_WAIT_POLICY=passive"};
+  return program;
+}
+
+absl::StatusOr<std::string> ReachableAddress(const Place& place, absl::string_view listening) {
+  const size_t colon = listening.rfind(':');
+  int port = 0;
+  if (colon == absl::string_view::npos || !absl::SimpleAtoi(listening.substr(colon + 1), &port) ||
+      port < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", listening, "' is no address that a server could listen on"));
+  }
+  if (place.host.empty()) return std::string(listening);
+  const bool bare_ipv6 = place.host.find(':') != std::string::npos && place.host.front() != '[';
+  return bare_ipv6 ? absl::StrCat("[", place.host, "]:", port)
+                   : absl::StrCat(place.host, ":", port);
+}
+
+absl::StatusOr<std::map<int, std::string>> ParseSlow(const std::vector<std::string>& values,
+                                                     int workers) {
+  std::map<int, std::string> slow;
+  for (const std::string& value : values) {
+    const std::pair<std::string, std::string> parts =
+        absl::StrSplit(value, absl::MaxSplits(':', 1));
+    int slot = 0;
+    if (!absl::SimpleAtoi(parts.first, &slot) || slot < 0 || slot >= workers) {
+      return absl::InvalidArgumentError(absl::StrCat("--slow=", value, ": expected SLOT:FACTOR ",
+                                                     "with a slot from 0 to ", workers - 1));
+    }
+    double factor = 0;
+    if (!absl::SimpleAtod(parts.second, &factor) || !std::isfinite(factor) || factor < 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--slow=", value, ": expected SLOT:FACTOR ", "with a factor of at least 1"));
+    }
+    if (!slow.emplace(slot, parts.second).second) {
+      return absl::InvalidArgumentError(absl::StrCat("--slow names slot ", slot, " twice"));
+    }
+  }
+  return slow;
+}
+
+}  // namespace torchps

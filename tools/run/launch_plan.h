@@ -1,0 +1,59 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "tools/base/child_process.h"
+#include "tools/run/hosts_file.h"
+
+namespace torchps {
+
+// Everything `psctl run` was asked for; its flags say the same (tools/run/run_command.h).
+struct LaunchOptions {
+  std::string job_file;
+  std::string job_text;             // the file's contents, for machines that lack it
+  std::vector<std::string> set;     // "path.to.field=value", in order
+  std::string data;                 // passed on if not empty
+  std::string device;               // passed on if not empty
+  std::string patience;             // passed on if not empty
+  std::map<int, std::string> slow;  // slot -> factor, as typed
+  int threads = 0;                  // of each worker; 0: its own default
+  std::string dir;                  // where programs keep their state; empty: nowhere
+  bool resume = false;              // the job of that directory goes on
+  std::string certs;                // passed on if not empty
+  bool insecure = false;
+  bool elsewhere = false;  // parts run on other machines
+  std::string server_binary;
+  std::string worker_binary;
+  // Words of the command that runs a program elsewhere; used for places with a host.
+  std::vector<std::string> ssh = {"ssh", "-o", "BatchMode=yes"};
+
+  // Whether a server that has died finds again what it had.
+  bool keeps_state() const { return !dir.empty(); }
+};
+
+// Turns what is to run where into command lines. Pure functions.
+
+// A server that listens on a free port (or the place's own). Through ssh it listens on every
+// interface, because a host's own name often means its loopback to itself (Debian's 127.0.1.1).
+ChildProcess::Options ServerProgram(const LaunchOptions& options, int index, const Place& place);
+
+// The worker of one slot. Through ssh the job's text travels in the command line, so that the
+// other machine needs no copy of the file.
+ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, const Place& place,
+                                    const std::vector<std::string>& server_addresses);
+
+// Where workers find a server that says it listens on `listening` ("0.0.0.0:4711"): the place's
+// host with that port. INVALID_ARGUMENT if `listening` has no port.
+absl::StatusOr<std::string> ReachableAddress(const Place& place, absl::string_view listening);
+
+// "SLOT:FACTOR" with a slot from 0 to workers - 1 and a factor of at least 1.
+// INVALID_ARGUMENT says which part is wrong; so does a slot named twice.
+absl::StatusOr<std::map<int, std::string>> ParseSlow(const std::vector<std::string>& values,
+                                                     int workers);
+
+}  // namespace torchps

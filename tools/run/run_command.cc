@@ -1,0 +1,328 @@
+#include "tools/run/run_command.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "common/process/exit_codes.h"
+#include "job/job_file.h"
+#include "job/job_override.h"
+#include "job/job_spec.h"
+#include "security/credentials.h"
+#include "tools/base/find_program.h"
+#include "tools/base/interrupt.h"
+#include "tools/run/run_directory.h"
+
+namespace torchps {
+namespace {
+
+// More on one machine than this is a slip of the finger.
+constexpr int kMostServers = 1024;
+
+// The job as its workers will see it: file, overrides, defaults, checks.
+absl::StatusOr<JobSpec> ReadJob(const std::string& file, const std::vector<std::string>& set) {
+  absl::StatusOr<JobSpec> job = ParseJobFile(file);
+  if (!job.ok()) return job.status();
+  for (const std::string& assignment : set) {
+    if (const absl::Status status = ApplyOverride(&*job, assignment); !status.ok()) return status;
+  }
+  return NormalizeJobSpec(*std::move(job));
+}
+
+// Of a GPU each, where --gpus asks for that; otherwise 0.
+absl::StatusOr<int64_t> GpusPerHost(const FlagValues& flags) {
+  if (!flags.Has("gpus")) return 0;
+  if (flags.Has("workers")) {
+    return absl::InvalidArgumentError(
+        "--gpus and --workers exclude each other: each GPU has one worker");
+  }
+  if (flags.Get("device", "cuda") != "cuda") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--gpus and --device=", flags.Get("device"),
+                     " exclude each other: each worker takes the GPU of its slot"));
+  }
+  return flags.Integer("gpus", 0, 1, kMaxSlots);
+}
+
+// Which parts run where: on this machine by numbers, elsewhere by a hosts file.
+absl::StatusOr<Hosts> PlanHosts(const FlagValues& flags, const JobSpec& job) {
+  const absl::StatusOr<int64_t> gpus = GpusPerHost(flags);
+  if (!gpus.ok()) return gpus.status();
+  if (flags.Has("hosts")) {
+    for (const char* flag : {"servers", "workers"}) {
+      if (flags.Has(flag)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--", flag, " and --hosts exclude each other: the file says how many"));
+      }
+    }
+    absl::StatusOr<Hosts> hosts = ReadHostsFile(flags.Get("hosts"));
+    if (!hosts.ok() || *gpus == 0) return hosts;
+    const absl::Status multiplied = MultiplyWorkers(static_cast<int>(*gpus), &*hosts);
+    if (!multiplied.ok()) return multiplied;
+    return hosts;
+  }
+  const absl::StatusOr<int64_t> servers = flags.Integer("servers", 2, 1, kMostServers);
+  if (!servers.ok()) return servers.status();
+  const absl::StatusOr<int64_t> workers =
+      flags.Integer("workers", *gpus > 0 ? *gpus : job.workers(), 1, kMaxSlots);
+  if (!workers.ok()) return workers.status();
+  Hosts hosts;
+  hosts.servers.resize(*servers);
+  hosts.workers.resize(*workers);
+  return hosts;
+}
+
+absl::Status CheckHosts(const FlagValues& flags, const Hosts& hosts) {
+  const auto beyond = std::find_if(hosts.servers.begin(), hosts.servers.end(),
+                                   [](const Place& place) { return !IsLoopback(place.host); });
+  if (beyond != hosts.servers.end() && !flags.Has("insecure") && !flags.Has("certs")) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the server on ", beyond->host, " would listen on the network without encryption; ",
+        "give it certificates with --certs=DIR ('psctl certs' makes them; DIR must be there on "
+        "every ",
+        "machine), or type --insecure if that network is yours alone"));
+  }
+  if (!flags.Has("hosts")) {
+    for (const char* flag : {"ssh", "remote_binary_dir"}) {
+      if (flags.Has(flag)) {
+        return absl::InvalidArgumentError(absl::StrCat("--", flag, " is of use with --hosts only"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FindPrograms(const FlagValues& flags, const std::string& program_directory,
+                          LaunchOptions& launch) {
+  if (flags.Has("hosts") && flags.Has("remote_binary_dir")) {
+    const std::string directory = flags.Get("remote_binary_dir");
+    launch.server_binary = flags.Get("server_binary", absl::StrCat(directory, "/ps_server"));
+    launch.worker_binary = flags.Get("worker_binary", absl::StrCat(directory, "/ps_worker"));
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::string> server =
+      FindProgram(flags, "server_binary", program_directory, "server", "ps_server");
+  if (!server.ok()) return server.status();
+  absl::StatusOr<std::string> worker =
+      FindProgram(flags, "worker_binary", program_directory, "program", "ps_worker");
+  if (!worker.ok()) return worker.status();
+  launch.server_binary = *std::move(server);
+  launch.worker_binary = *std::move(worker);
+  return absl::OkStatus();
+}
+
+// Of this machine's cores, each worker's part.
+int ThreadsPerWorker(size_t workers) {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::max(1, cores / static_cast<int>(workers));
+}
+
+absl::Status PlanDirectory(const FlagValues& flags, LaunchOptions& launch) {
+  launch.resume = flags.Has("resume");
+  if (!flags.Has("dir")) {
+    if (!launch.resume) return absl::OkStatus();
+    return absl::InvalidArgumentError("--resume needs --dir=DIR, where the job's state is");
+  }
+  launch.dir = flags.Get("dir");
+  if (launch.dir.empty()) return absl::InvalidArgumentError("--dir is empty");
+  // What lies on other machines their servers will say.
+  if (flags.Has("hosts")) return absl::OkStatus();
+  std::error_code error;
+  launch.dir = std::filesystem::absolute(launch.dir, error).lexically_normal().string();
+  return CheckRunDirectory(launch.dir, launch.resume);
+}
+
+// A report that cannot be written should be known before the training, not after it.
+absl::Status CheckReportDirectory(const std::string& report_file) {
+  const std::filesystem::path directory = std::filesystem::path(report_file).parent_path();
+  std::error_code error;
+  if (!directory.empty() && !std::filesystem::is_directory(directory, error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--report=", report_file, ": there is no folder ", directory.string()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<FlagSpec> RunFlags() {
+  return {
+      {"job", "FILE", "The job: a JobSpec in text format, as those in deploy/jobs. Required."},
+      {"set", "PATH=VALUE", "Overrides one field of the job: --set=training.epochs=3.", true},
+      {"servers", "N", "Parameter servers on this machine. Default 2."},
+      {"workers", "N", "Workers on this machine; sets the job's `workers`. Default: the job's."},
+      {"data", "PATH", "Directory or file of the training data, in place of the job's data.path."},
+      {"gpus", "N",
+       "N workers on each machine, each on a GPU of its own: as --workers=N --device=cuda here, or "
+       "as slots=N for each worker's machine of --hosts.",
+       false, 'g'},
+      {"device", "DEVICE",
+       "cpu, cuda or cuda:N, passed to every worker. Of several GPUs, 'cuda' gives each worker the "
+       "one of its slot. Default cpu."},
+      {"threads", "N",
+       "Computing threads of each worker. Default: this machine's cores divided by the workers."},
+      {"slow", "SLOT:FACTOR",
+       "Makes one worker compute FACTOR times slower, to see what staleness bounds do.", true},
+      {"patience", "DURATION",
+       "How long a worker goes on asking a server that does not answer, as 60s or 5m."},
+      {"dir", "DIR",
+       "Where the servers keep checkpoints and push logs, on each server's machine; kept. Default: "
+       "a temporary one on this machine, removed when the run ends well."},
+      {"resume", "", "Goes on with the job whose state is in --dir."},
+      {"restarts", "N",
+       "How often within ten minutes a server or worker that dies is started again; 0: never. "
+       "Default 5."},
+      {"report", "FILE", "Writes the report as JSON (docs/report.md) when the job has ended."},
+      {"server_binary", "PATH", "The server program. Default: ps_server beside psctl."},
+      {"worker_binary", "PATH",
+       "The worker program, for instance your own with its own model. Default: ps_worker beside "
+       "psctl."},
+      {"hosts", "FILE",
+       "Runs the parts on other machines through ssh. Lines are 'server HOST[:PORT]' and "
+       "'worker HOST [slots=N]'; # begins a comment."},
+      {"ssh", "COMMAND", "The ssh command with its options. Default 'ssh -o BatchMode=yes'."},
+      {"remote_binary_dir", "PATH",
+       "Where ps_server and ps_worker lie on the other machines. Default: as on this one."},
+      {"certs", "DIR",
+       "Speaks TLS everywhere: the directory that 'psctl certs' made, on every machine of the "
+       "run."},
+      {"insecure", "",
+       "Lets servers listen beyond this machine's loopback without encryption. Only in a network "
+       "that is yours alone."},
+  };
+}
+
+absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
+                                            const std::string& program_directory) {
+  if (!flags.Has("job")) {
+    return absl::InvalidArgumentError("'psctl run' needs --job=FILE; deploy/jobs has examples");
+  }
+  ClusterRun::Options options;
+  LaunchOptions& launch = options.launch;
+  launch.job_file = flags.Get("job");
+  launch.set = flags.All("set");
+  launch.data = flags.Get("data");
+  launch.device = flags.Get("device", flags.Has("gpus") ? "cuda" : "");
+  launch.patience = flags.Get("patience");
+  launch.certs = flags.Get("certs");
+  launch.insecure = flags.Has("insecure");
+  options.report_file = flags.Get("report");
+
+  absl::StatusOr<JobSpec> job = ReadJob(launch.job_file, launch.set);
+  if (!job.ok()) return job.status();
+  absl::StatusOr<Hosts> hosts = PlanHosts(flags, *job);
+  if (!hosts.ok()) return hosts.status();
+  const int workers = static_cast<int>(hosts->workers.size());
+  if (workers != job->workers()) {
+    // Read again: defaults and limits may depend on the number of workers.
+    launch.set.push_back(absl::StrCat("workers=", workers));
+    job = ReadJob(launch.job_file, launch.set);
+    if (!job.ok()) return job.status();
+  }
+  options.job = *std::move(job);
+  options.hosts = *std::move(hosts);
+  if (const absl::Status status = CheckHosts(flags, options.hosts); !status.ok()) return status;
+  if (flags.Has("hosts")) {
+    std::ifstream file(launch.job_file);
+    launch.elsewhere = true;
+    std::stringstream text;
+    text << file.rdbuf();
+    launch.job_text = text.str();
+    if (flags.Has("ssh")) launch.ssh = absl::StrSplit(flags.Get("ssh"), ' ', absl::SkipEmpty());
+  }
+
+  const int default_threads = flags.Has("hosts") ? 0 : ThreadsPerWorker(workers);
+  const absl::StatusOr<int64_t> threads = flags.Integer("threads", default_threads, 1, 1024);
+  if (!threads.ok()) return threads.status();
+  launch.threads = static_cast<int>(*threads);
+  const absl::StatusOr<int64_t> restarts =
+      flags.Integer("restarts", options.restarts.most, 0, 1000000);
+  if (!restarts.ok()) return restarts.status();
+  options.restarts.most = static_cast<int>(*restarts);
+  if (const absl::Status status = PlanDirectory(flags, launch); !status.ok()) return status;
+  absl::StatusOr<std::map<int, std::string>> slow = ParseSlow(flags.All("slow"), workers);
+  if (!slow.ok()) return slow.status();
+  launch.slow = *std::move(slow);
+  if (const absl::Status status = CheckReportDirectory(options.report_file); !status.ok()) {
+    return status;
+  }
+  if (const absl::Status status = FindPrograms(flags, program_directory, launch); !status.ok()) {
+    return status;
+  }
+  return options;
+}
+
+ProgressView::Options ViewOfTerminal() {
+  ProgressView::Options view;
+  const char* const kind = std::getenv("TERM");
+  view.terminal = isatty(STDOUT_FILENO) == 1 && kind != nullptr && std::string(kind) != "dumb";
+  winsize size = {};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) view.columns = size.ws_col;
+  return view;
+}
+
+int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream& error,
+                   const Clock& clock, int interrupt_fd, ClusterRun::OnReport on_report) {
+  options.on_report = std::move(on_report);
+  const absl::StatusOr<std::shared_ptr<CertificateFiles>> certificates =
+      OpenCertificates(options.launch.certs, Role::kOperator, [](const std::string&) {});
+  if (!certificates.ok()) {
+    error << "psctl: " << certificates.status().message() << std::endl;
+    return static_cast<int>(ExitCodeFor(certificates.status()));
+  }
+  std::string temporary;
+  if (options.launch.dir.empty() && !options.launch.elsewhere &&
+      options.job.durability().level() != DurabilitySpec::NONE) {
+    const absl::StatusOr<std::string> made = MakeRunDirectory();
+    if (!made.ok()) {
+      error << "psctl: " << made.status().message() << std::endl;
+      return static_cast<int>(ExitCodeFor(made.status()));
+    }
+    temporary = *made;
+    options.launch.dir = temporary;
+  }
+  // The last checkpoint takes its time.
+  if (options.launch.keeps_state()) options.stop_grace = absl::Seconds(30);
+  const auto connect = [&](std::vector<std::string> addresses) {
+    return ConnectToCluster(std::move(addresses), *certificates);
+  };
+  const int code = ClusterRun(std::move(options), connect, out, error, clock, interrupt_fd).Run();
+  if (temporary.empty()) return code;
+  const std::string left = DescribeRunDirectory(temporary);
+  if (code != 0 && (absl::StrContains(left, "checkpoint") || absl::StrContains(left, "log"))) {
+    error << "psctl: " << temporary << " holds " << left << "; 'psctl run --dir=" << temporary
+          << " --resume' with the same job goes on from there" << std::endl;
+    return code;
+  }
+  std::error_code ignored;
+  std::filesystem::remove_all(temporary, ignored);
+  return code;
+}
+
+int RunCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) {
+  // First of all, so that every thread gRPC starts leaves these signals to us.
+  const Interrupt interrupt;
+  absl::StatusOr<ClusterRun::Options> options = PlanRun(flags, OwnDirectory());
+  if (!options.ok()) {
+    error << "psctl: " << options.status().message() << std::endl;
+    return static_cast<int>(ExitCodeFor(options.status()));
+  }
+  options->view = ViewOfTerminal();
+  const SteadyClock clock;
+  return RunInDirectory(*std::move(options), out, error, clock, interrupt.fd());
+}
+
+}  // namespace torchps

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "tools/base/flag_table.h"
+#include "tools/run/cluster_run.h"
+
+namespace torchps {
+
+// `psctl run`: a whole job, from its file to its report.
+
+std::vector<FlagSpec> RunFlags();
+
+// Reads, completes and checks everything before anything is started. `program_directory` is where
+// psctl lies: its companions are looked for there. Errors are one sentence that names the flag, the
+// job's field or the file.
+absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
+                                            const std::string& program_directory);
+
+// How much of the terminal there is to draw on.
+ProgressView::Options ViewOfTerminal();
+
+// Runs it, with a directory of its own for the servers' state where none is named: removed when the
+// run has ended well, otherwise told. `on_report` gets the books, if there are any. Returns the
+// exit code.
+int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream& error,
+                   const Clock& clock, int interrupt_fd, ClusterRun::OnReport on_report = nullptr);
+
+// Plans and runs; returns the exit code. Complaints go to `error`, all else to `out`.
+int RunCommand(const FlagValues& flags, std::ostream& out, std::ostream& error);
+
+}  // namespace torchps

@@ -1,0 +1,109 @@
+#include "tools/run/run_directory.h"
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "tools/base/format.h"
+
+namespace torchps {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Contents {
+  int checkpoints = 0;
+  uint64_t newest = 0;
+  int logs = 0;  // push logs, one for each server
+  bool coordinator = false;
+  std::vector<std::string> others;
+};
+
+Contents Look(const std::string& dir) {
+  Contents contents;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(dir, error)) {
+    const std::string name = entry.path().filename().string();
+    absl::string_view number = name;
+    uint64_t checkpoint = 0;
+    if (absl::EndsWith(name, ".lock")) continue;
+    // Of use to its job alone.
+    if (absl::StartsWith(name, "residual-")) continue;
+    if (absl::ConsumePrefix(&number, "checkpoint-") && absl::SimpleAtoi(number, &checkpoint)) {
+      // Without a manifest it is what a crash has left of one.
+      if (!fs::exists(entry.path() / "MANIFEST.json", error)) continue;
+      ++contents.checkpoints;
+      contents.newest = std::max(contents.newest, checkpoint);
+    } else if (absl::StartsWith(name, "log-")) {
+      ++contents.logs;
+    } else if (absl::StartsWith(name, "coordinator.")) {
+      contents.coordinator = true;
+    } else {
+      contents.others.push_back(name);
+    }
+  }
+  std::sort(contents.others.begin(), contents.others.end());
+  return contents;
+}
+
+std::string Describe(const Contents& contents) {
+  if (contents.checkpoints > 0) {
+    return absl::StrCat(Count(contents.checkpoints, "checkpoint"), " of a job, ",
+                        contents.checkpoints == 1 ? "" : "the newest ", "number ", contents.newest);
+  }
+  if (contents.logs > 0) return "the push log of a job";
+  if (contents.coordinator) return "a job's coordinator, but no checkpoint";
+  if (contents.others.empty()) return "nothing";
+  return absl::StrCat("'", contents.others.front(), "'",
+                      contents.others.size() == 1
+                          ? ""
+                          : absl::StrCat(" and ", contents.others.size() - 1, " more"));
+}
+
+}  // namespace
+
+std::string DescribeRunDirectory(const std::string& dir) { return Describe(Look(dir)); }
+
+absl::Status CheckRunDirectory(const std::string& dir, bool resume) {
+  std::error_code error;
+  if (fs::exists(dir, error) && !fs::is_directory(dir, error)) {
+    return absl::InvalidArgumentError(absl::StrCat("--dir=", dir, " is no directory"));
+  }
+  const Contents contents = Look(dir);
+  const bool something = contents.checkpoints > 0 || contents.logs > 0;
+  if (resume) {
+    if (something) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("--resume: ", dir, " holds ", Describe(contents),
+                                                   ", so there is nothing to go on from; without ",
+                                                   "--resume the job begins anew"));
+  }
+  if (!something && !contents.coordinator && contents.others.empty()) return absl::OkStatus();
+  const bool ours = something || contents.coordinator;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--dir=", dir, " holds ", Describe(contents), "; ",
+                   something ? "--resume goes on with that job, or name an empty directory"
+                   : ours    ? "empty it, or name another"
+                             : "name an empty directory"));
+}
+
+absl::StatusOr<std::string> MakeRunDirectory() {
+  std::error_code error;
+  const fs::path parent = fs::temp_directory_path(error);
+  std::string pattern = ((error ? fs::path("/tmp") : parent) / "torchps-run-XXXXXX").string();
+  if (mkdtemp(pattern.data()) == nullptr) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cannot make a directory for the servers' state as ", pattern, ": ",
+                     std::strerror(errno), "; name one with --dir"));
+  }
+  return pattern;
+}
+
+}  // namespace torchps
