@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
-#include "checkpoint/block_image.h"
 #include "common/ids.h"
+#include "common/ledger_entry.h"
 #include "proto/job.pb.h"
 #include "proto/parameter_service.pb.h"
 
