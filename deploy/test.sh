@@ -97,6 +97,14 @@ rehearse_gpu() {
   fi
 }
 
+# What the tree promises of itself.
+check_house() {
+  local started=$SECONDS failed=0
+  deploy/check_house.py || failed=1
+  note "house" $((1 - failed)) "$failed" $((SECONDS - started))
+}
+
+check_house
 run_tests tests manual
 
 if ! $quick; then

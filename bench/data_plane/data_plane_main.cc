@@ -297,15 +297,15 @@ absl::Status BePeer() {
 absl::Status BeWorker() {
   const absl::StatusOr<Scenario> scenario = ScenarioFromFlags();
   if (!scenario.ok()) return scenario.status();
-  const Place place = {absl::GetFlag(FLAGS_slot), absl::GetFlag(FLAGS_at)};
+  const Peers peers = {absl::GetFlag(FLAGS_slot), absl::GetFlag(FLAGS_at)};
   const std::string name = absl::GetFlag(FLAGS_case).front();
   const Case* the_case = nullptr;
   if (absl::Status found = FindCase(name, &the_case); !found.ok()) return found;
   absl::StatusOr<std::unique_ptr<Stage>> stage =
       the_case->cast == Cast::kAlone           ? MakeMemoryStage(*scenario)
-      : the_case->cast == Cast::kTorchpsServer ? MakeTorchpsStage(*scenario, place)
-      : name == "shared_memory_copy"           ? MakeSharedCopyStage(*scenario, place)
-                                               : MakeTcpStage(*scenario, place);
+      : the_case->cast == Cast::kTorchpsServer ? MakeTorchpsStage(*scenario, peers)
+      : name == "shared_memory_copy"           ? MakeSharedCopyStage(*scenario, peers)
+                                               : MakeTcpStage(*scenario, peers);
   if (!stage.ok()) return stage.status();
   return ObeyOrders(**stage);
 }

@@ -32,7 +32,7 @@ class Stage {
 };
 
 // Where a worker process finds the others.
-struct Place {
+struct Peers {
   int slot = 0;                        // from 0
   std::vector<std::string> addresses;  // of servers or peers, as they told them
 };
@@ -40,12 +40,12 @@ struct Place {
 // memcpy, in_process_apply.
 absl::StatusOr<std::unique_ptr<Stage>> MakeMemoryStage(const Scenario& scenario);
 // raw_tcp, raw_tcp_answered, raw_tcp_applied.
-absl::StatusOr<std::unique_ptr<Stage>> MakeTcpStage(const Scenario& scenario, const Place& place);
+absl::StatusOr<std::unique_ptr<Stage>> MakeTcpStage(const Scenario& scenario, const Peers& peers);
 // shared_memory_copy.
 absl::StatusOr<std::unique_ptr<Stage>> MakeSharedCopyStage(const Scenario& scenario,
-                                                           const Place& place);
+                                                           const Peers& peers);
 // ping, push, push_apply, pull, push_pull.
 absl::StatusOr<std::unique_ptr<Stage>> MakeTorchpsStage(const Scenario& scenario,
-                                                        const Place& place);
+                                                        const Peers& peers);
 
 }  // namespace torchps

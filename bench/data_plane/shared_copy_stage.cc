@@ -124,11 +124,11 @@ void CopyOut(Ring* ring, size_t message_bytes) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Stage>> MakeSharedCopyStage(const Scenario& scenario,
-                                                           const Place& place) {
-  const int fd = open(place.addresses.front().c_str(), O_RDWR | O_CLOEXEC);
+                                                           const Peers& peers) {
+  const int fd = open(peers.addresses.front().c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) {
     return absl::UnavailableError(
-        absl::StrCat("cannot open ", place.addresses.front(), ": ", std::strerror(errno)));
+        absl::StrCat("cannot open ", peers.addresses.front(), ": ", std::strerror(errno)));
   }
   const absl::StatusOr<Ring*> ring = Map(fd);
   close(fd);

@@ -198,8 +198,8 @@ absl::StatusOr<sockaddr_in> Address(const std::string& host, const std::string& 
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Stage>> MakeTcpStage(const Scenario& scenario, const Place& place) {
-  const std::string& text = place.addresses.front();
+absl::StatusOr<std::unique_ptr<Stage>> MakeTcpStage(const Scenario& scenario, const Peers& peers) {
+  const std::string& text = peers.addresses.front();
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos) return absl::InvalidArgumentError("the peer has no port");
   const auto address = Address(text.substr(0, colon), text.substr(colon + 1));

@@ -89,7 +89,7 @@ struct Pusher {
 // A worker's slots at all servers: one, but for many pushes in flight.
 class TorchpsStage final : public Stage {
  public:
-  absl::Status Join(const Scenario& scenario, const Place& place);
+  absl::Status Join(const Scenario& scenario, const Peers& peers);
 
   absl::StatusOr<std::unique_ptr<Operation>> Prepare(absl::string_view name) override;
 
@@ -124,7 +124,7 @@ class TorchpsStage final : public Stage {
   Step step_ = 0;
 };
 
-absl::Status TorchpsStage::Join(const Scenario& scenario, const Place& place) {
+absl::Status TorchpsStage::Join(const Scenario& scenario, const Peers& peers) {
   ParameterClient::Options options;
   const absl::StatusOr<JobSpec> job = JobOf(scenario);
   if (!job.ok()) return job.status();
@@ -142,7 +142,7 @@ absl::Status TorchpsStage::Join(const Scenario& scenario, const Place& place) {
   const auto certificates = OpenCertificates(scenario.transport == "tls" ? scenario.certs : "",
                                              Role::kWorker, [](const std::string&) {});
   if (!certificates.ok()) return certificates.status();
-  for (const std::string& address : place.addresses) {
+  for (const std::string& address : peers.addresses) {
     options.servers.push_back(
         ConnectToServer(static_cast<int>(options.servers.size()), address, *certificates));
   }
@@ -159,7 +159,7 @@ absl::Status TorchpsStage::Join(const Scenario& scenario, const Place& place) {
   options.stop = &stop_;
   loop_ = ParameterClient::MakeLoop(*layout, &clock_, &stop_);
   options.loop = loop_.get();
-  const SlotId first_slot = place.slot * scenario.in_flight;
+  const SlotId first_slot = peers.slot * scenario.in_flight;
   for (SlotId slot = first_slot; slot < first_slot + scenario.in_flight; ++slot) {
     absl::StatusOr<Pusher> pusher = MakePusher(options, slot);
     if (!pusher.ok()) return pusher.status();
@@ -293,10 +293,10 @@ absl::StatusOr<std::unique_ptr<Operation>> TorchpsStage::Prepare(absl::string_vi
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Stage>> MakeTorchpsStage(const Scenario& scenario,
-                                                        const Place& place) {
+                                                        const Peers& peers) {
   PrepareGrpcProcess();
   auto stage = std::make_unique<TorchpsStage>();
-  if (absl::Status joined = stage->Join(scenario, place); !joined.ok()) return joined;
+  if (absl::Status joined = stage->Join(scenario, peers); !joined.ok()) return joined;
   return stage;
 }
 

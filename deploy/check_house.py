@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Holds the include lines of the tree against its architecture (docs/design.md, "The rooms").
+
+    deploy/check_house.py
+
+Prints a sentence for everything that is not so; exits with 1 if there is any.
+"""
+
+import collections
+import os
+import re
+import subprocess
+import sys
+
+# Room -> the rooms that it may include from. What is not listed is not allowed, so nothing can run back
+# up. A room is a folder with sources; tests, benchmarks and examples may include anything.
+MAY_INCLUDE = {
+    "proto": "",
+    "common": "proto",
+    "common/cpu": "common",
+    "common/process": "common",
+    "storage": "common common/process",
+    "job": "common proto",
+    "wire": "common common/cpu proto",
+    "shm": "common common/cpu common/process proto",
+    "rpc": "common/process",
+    "security": "common common/process",
+    "checkpoint": "common proto storage wire",
+    "data": "common proto",
+    # The parts of a server. The coordinator is a program of its own that shares a process: it sees
+    # neither values nor pushes.
+    "server/optimizer": "common common/cpu proto",
+    "server/waiting": "common",
+    "server/rpc": "common common/process security wire",
+    "server/coordinator":
+        "checkpoint common common/process job proto security server/rpc server/waiting storage "
+        "wire",
+    "server/store": "checkpoint common common/cpu job proto server/optimizer shm wire",
+    "server/push_log":
+        "checkpoint common common/process proto server/store server/waiting storage wire",
+    "server/job":
+        "checkpoint common common/process job proto server/push_log server/store server/waiting "
+        "shm storage wire",
+    "server/data_plane": "common proto security server/job server/rpc server/waiting wire",
+    "server":
+        "common common/process rpc security server/coordinator server/data_plane server/job "
+        "server/rpc storage wire",
+    # What a worker is, without libtorch and with it.
+    "client/calls": "common proto security wire",
+    "client": "checkpoint client/calls common common/cpu common/process proto rpc shm storage wire",
+    "worker": "client client/calls common common/cpu data job proto shm storage wire",
+    "worker/models": "common data proto worker",
+    # What stands above both.
+    "program":
+        "client/calls common common/process data job proto rpc security server worker "
+        "worker/models",
+    # psctl: a room for each command that is more than a file.
+    "tools/base": "common common/process",
+    "tools/report": "common common/process proto security tools/base wire",
+    "tools/run": "common common/process job proto security tools/base tools/report",
+    "tools/drill": "common common/process tools/base tools/report tools/run",
+    "tools/doctor": "common common/process data job proto security shm tools/base tools/run",
+    "tools":
+        "checkpoint common common/process security storage tools/base tools/doctor tools/drill "
+        "tools/report tools/run",
+}
+# These see torch's headers; no other room may.
+WITH_LIBTORCH = {"data", "worker", "worker/models", "program"}
+MOST_SOURCES = 31
+FREE = re.compile(r"^(tests|bench|examples|third_party)(/|$)")
+SOURCE = re.compile(r"\.(h|cc|cu|proto)$")
+
+
+def sources():
+    listed = subprocess.run(["git", "ls-files"], check=True, stdout=subprocess.PIPE, text=True).stdout
+    return [path for path in listed.split("\n") if SOURCE.search(path) and os.path.isfile(path)]
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def arrows(paths):
+    """(file, room, room that it includes from), of the rooms of the product."""
+    for path in paths:
+        room = os.path.dirname(path)
+        if FREE.match(room):
+            continue
+        for included in re.findall(r'^(?:#include|import) "([^"]+)"', read(path), re.MULTILINE):
+            other = os.path.dirname(included)
+            if other != room and os.path.isdir(other):
+                yield path, room, other
+
+
+def check_arrows(paths):
+    unused = {(room, other) for room, others in MAY_INCLUDE.items() for other in others.split()}
+    for path, room, other in arrows(paths):
+        unused.discard((room, other))
+        if room not in MAY_INCLUDE:
+            yield f"{path}: the room {room} is not known; say in deploy/check_house.py what it may include"
+        elif other not in MAY_INCLUDE[room].split():
+            yield f"{path}: {room} may not include from {other}"
+    for room, other in sorted(unused):
+        yield f"deploy/check_house.py: {room} does not include from {other} any more; take that out"
+
+
+def check_order():
+    """No room includes, over others, from itself."""
+    below = {}
+
+    def visit(room, way):
+        if room in way:
+            return [" -> ".join([*way[way.index(room):], room])]
+        if room not in below:
+            below[room] = [circle for other in MAY_INCLUDE.get(room, "").split()
+                           for circle in visit(other, [*way, room])]
+        return below[room]
+
+    for circle in sorted({circle for room in MAY_INCLUDE for circle in visit(room, [])}):
+        yield f"the rooms run in a circle: {circle}"
+
+
+def check_libtorch(paths):
+    for path in paths:
+        room = os.path.dirname(path)
+        if FREE.match(room) or room in WITH_LIBTORCH:
+            continue
+        if re.search(r'^#include ["<](torch|ATen|c10)/', read(path), re.MULTILINE):
+            yield f"{path}: {room} may not see libtorch"
+
+
+def check_sizes(paths):
+    rooms = collections.Counter(os.path.dirname(path) for path in paths)
+    for room, count in sorted(rooms.items()):
+        if count > MOST_SOURCES and not room.startswith("tests"):
+            yield f"{room} has {count} sources; more than {MOST_SOURCES} are more than one subject"
+
+
+def check_names(paths):
+    """No class, struct or enum stands in two headers: linked into one program they would be one."""
+    places = collections.defaultdict(set)
+    for path in paths:
+        if not path.endswith(".h"):
+            continue
+        namespace = ""
+        for line in read(path).splitlines():
+            opened = re.match(r"namespace ([\w:]*) ?\{", line)
+            if opened:
+                namespace = opened.group(1)
+            # At the left edge: what stands inside another class or function is indented.
+            defined = re.match(
+                r"(?:template <.*> )?(?:class|struct|enum class|enum)(?: \[\[\w+\]\]| alignas\(\w+\))? "
+                r"(\w+)(?!::|\w)[^;]*\{?$", line)
+            if defined and not line.endswith(";"):
+                places[namespace, defined.group(1)].add(path)
+    for (namespace, name), headers in sorted(places.items()):
+        if len(headers) > 1:
+            yield f"{namespace}::{name} is defined in {' and '.join(sorted(headers))}"
+
+
+def main():
+    os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+    paths = sources()
+    wrong = [*check_arrows(paths), *check_order(), *check_libtorch(paths), *check_sizes(paths),
+             *check_names(paths)]
+    for sentence in wrong:
+        print(f"check_house.py: {sentence}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

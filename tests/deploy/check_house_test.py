@@ -1,0 +1,85 @@
+"""Tests of deploy/check_house.py: each thing that it is to find is planted in a small tree."""
+
+import os
+import sys
+import tempfile
+import unittest
+from unittest import mock
+
+sys.path.insert(0, os.path.abspath("deploy"))
+
+import check_house  # noqa: E402
+
+
+class CheckHouseTest(unittest.TestCase):
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(folder.name)
+        rooms = {"low": "", "high": "low"}
+        for patch in (mock.patch.object(check_house, "MAY_INCLUDE", rooms),
+                      mock.patch.object(check_house, "WITH_LIBTORCH", {"high"})):
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.paths = []
+        self.write("low/a.h", "class A {\n};\n")
+        self.write("high/b.h", '#include "low/a.h"\nclass B {\n};\n')
+
+    def write(self, path, text):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        self.paths.append(path)
+
+    def test_a_tree_that_is_right(self):
+        self.write("tests/low/a_test.cc", '#include "high/b.h"\n#include <torch/types.h>\n')
+        self.assertEqual(list(check_house.check_arrows(self.paths)), [])
+        self.assertEqual(list(check_house.check_order()), [])
+        self.assertEqual(list(check_house.check_libtorch(self.paths)), [])
+        self.assertEqual(list(check_house.check_sizes(self.paths)), [])
+        self.assertEqual(list(check_house.check_names(self.paths)), [])
+
+    def test_an_include_that_runs_back_up(self):
+        self.write("low/a.cc", '#include "high/b.h"\n')
+        self.assertEqual(list(check_house.check_arrows(self.paths)),
+                         ["low/a.cc: low may not include from high"])
+
+    def test_a_room_that_nobody_has_thought_of(self):
+        self.write("attic/c.cc", '#include "low/a.h"\n')
+        self.assertIn("the room attic is not known", list(check_house.check_arrows(self.paths))[0])
+
+    def test_a_permission_that_nobody_uses(self):
+        self.write("high/b.h", "class B {\n};\n")
+        self.assertEqual(list(check_house.check_arrows(self.paths)),
+                         ["deploy/check_house.py: high does not include from low any more; take that out"])
+
+    def test_rooms_in_a_circle(self):
+        with mock.patch.object(check_house, "MAY_INCLUDE", {"low": "high", "high": "low"}):
+            self.assertIn("the rooms run in a circle: low -> high -> low",
+                          list(check_house.check_order()))
+
+    def test_libtorch_where_it_may_not_be_seen(self):
+        self.write("low/a.cc", "#include <torch/types.h>\n")
+        self.assertEqual(list(check_house.check_libtorch(self.paths)),
+                         ["low/a.cc: low may not see libtorch"])
+
+    def test_a_room_that_is_too_full(self):
+        for i in range(check_house.MOST_SOURCES + 1):
+            self.write(f"high/c{i}.cc", "")
+        self.assertIn("high has 33 sources", list(check_house.check_sizes(self.paths))[0])
+
+    def test_two_classes_of_one_name(self):
+        space = "namespace torchps {\n%s\n}\n"
+        self.write("low/c.h", space % "class C final : public A {")
+        self.write("low/d.h", space % "enum class C {")
+        self.write("low/e.h", "namespace torchps::other {\nstruct C {\n}\n")
+        # Named, not defined: a declaration, and a class inside another one.
+        self.write("low/f.h", space % "class C;\nclass C::Inside {\n")
+        self.assertEqual(list(check_house.check_names(self.paths)),
+                         ["torchps::C is defined in low/c.h and low/d.h"])
+
+
+if __name__ == "__main__":
+    unittest.main()
