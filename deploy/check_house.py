@@ -66,6 +66,8 @@ MAY_INCLUDE = {
 }
 # These see torch's headers; no other room may.
 WITH_LIBTORCH = {"data", "worker", "worker/models", "program"}
+# Everybody's words: these are visible in the whole tree.
+WORDS = {"common", "proto"}
 MOST_SOURCES = 31
 FREE = re.compile(r"^(tests|bench|examples|third_party)(/|$)")
 SOURCE = re.compile(r"\.(h|cc|cu|proto)$")
@@ -121,6 +123,23 @@ def check_order():
         yield f"the rooms run in a circle: {circle}"
 
 
+def check_visibility():
+    """Each room is visible to the rooms that may include from it and to no other of the product's."""
+    for room in MAY_INCLUDE:
+        with open(os.path.join(room, "BUILD"), encoding="utf-8") as file:
+            declared = re.search(r"^package\(default_visibility = \[([^\]]*)\]\)", file.read(),
+                                 re.MULTILINE)
+        labels = re.findall(r'"//([^:"]*):([^"]*)"', declared.group(1)) if declared else []
+        seen_by = {other for other, kind in labels if kind == "__pkg__" and not FREE.match(other)}
+        wanted = {other for other, rooms in MAY_INCLUDE.items() if room in rooms.split()}
+        if ("", "__subpackages__") in labels and room in WORDS:
+            continue
+        if seen_by != wanted or any(
+                kind != "__pkg__" and not FREE.match(other) for other, kind in labels):
+            yield (f"{room}/BUILD is by default visible to {' '.join(sorted(seen_by)) or 'none'}; "
+                   f"those that may include from it are {' '.join(sorted(wanted)) or 'none'}")
+
+
 def check_libtorch(paths):
     for path in paths:
         room = os.path.dirname(path)
@@ -162,8 +181,8 @@ def check_names(paths):
 def main():
     os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
     paths = sources()
-    wrong = [*check_arrows(paths), *check_order(), *check_libtorch(paths), *check_sizes(paths),
-             *check_names(paths)]
+    wrong = [*check_arrows(paths), *check_order(), *check_visibility(), *check_libtorch(paths),
+             *check_sizes(paths), *check_names(paths)]
     for sentence in wrong:
         print(f"check_house.py: {sentence}")
     return 1 if wrong else 0

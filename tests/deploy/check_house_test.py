@@ -24,6 +24,8 @@ class CheckHouseTest(unittest.TestCase):
             patch.start()
             self.addCleanup(patch.stop)
         self.paths = []
+        self.write("low/BUILD", 'package(default_visibility = ["//high:__pkg__", "//tests:__subpackages__"])\n')
+        self.write("high/BUILD", 'package(default_visibility = ["//tests:__subpackages__"])\n')
         self.write("low/a.h", "class A {\n};\n")
         self.write("high/b.h", '#include "low/a.h"\nclass B {\n};\n')
 
@@ -31,7 +33,8 @@ class CheckHouseTest(unittest.TestCase):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
-        self.paths.append(path)
+        if not path.endswith("BUILD"):
+            self.paths.append(path)
 
     def test_a_tree_that_is_right(self):
         self.write("tests/low/a_test.cc", '#include "high/b.h"\n#include <torch/types.h>\n')
@@ -59,6 +62,14 @@ class CheckHouseTest(unittest.TestCase):
         with mock.patch.object(check_house, "MAY_INCLUDE", {"low": "high", "high": "low"}):
             self.assertIn("the rooms run in a circle: low -> high -> low",
                           list(check_house.check_order()))
+
+    def test_a_room_that_is_seen_by_others_than_the_table_says(self):
+        self.assertEqual(list(check_house.check_visibility()), [])
+        self.write("low/BUILD", 'package(default_visibility = ["//visibility:public"])\n')
+        self.assertEqual(list(check_house.check_visibility()),
+                         ["low/BUILD is by default visible to none; those that may include from it are high"])
+        self.write("low/BUILD", 'package(default_visibility = ["//:__subpackages__"])\n')
+        self.assertEqual(len(list(check_house.check_visibility())), 1)
 
     def test_libtorch_where_it_may_not_be_seen(self):
         self.write("low/a.cc", "#include <torch/types.h>\n")
