@@ -86,6 +86,8 @@ cc_library(
     ))
 
 def _libtorch_repository_impl(ctx):
+    # libtorch-dev may be installed later.
+    ctx.path(ctx.attr._installed_packages)
     ctx.file("header_names")
     if ctx.attr.example:
         _from_directory(ctx, ctx.path(ctx.attr.example).dirname, cuda = False)
@@ -127,6 +129,7 @@ libtorch_repository = repository_rule(
     implementation = _libtorch_repository_impl,
     attrs = {
         "example": attr.label(doc = "For tests: a file in the directory to take, whatever is installed."),
+        "_installed_packages": attr.label(default = "//third_party:installed_packages"),
     },
     configure = True,
     environ = ["TORCHPS_CUDA", "TORCHPS_LIBTORCH", "TORCHPS_PYTHON"],

@@ -80,6 +80,8 @@ def _library(ctx, pkg_config, name):
     )
 
 def _system_repository_impl(ctx):
+    # What is installed, removed or changed later is noticed by this file's content.
+    ctx.path(ctx.attr._installed_packages)
     pkg_config = ctx.which("pkg-config")
     if not pkg_config:
         fail("pkg-config is missing: install Debian's package pkg-config (deploy/setup.sh does it).")
@@ -105,6 +107,7 @@ def _system_repository_impl(ctx):
 
 system_repository = repository_rule(
     implementation = _system_repository_impl,
+    attrs = {"_installed_packages": attr.label(default = "//third_party:installed_packages")},
     configure = True,
     environ = ["PATH", "PKG_CONFIG_PATH"],
     local = True,
