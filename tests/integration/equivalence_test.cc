@@ -6,6 +6,7 @@
 #include <ATen/Parallel.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/nn/utils/clip_grad.h>
 #include <torch/nn/utils/convert_parameters.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/optimizer.h>
@@ -302,6 +303,50 @@ TEST(EquivalenceTest, GroupsAndScheduleAreTorchParameterGroupsWhoseRateIsSetEach
   const JobSpec job = MakeJob(spec, ConsistencySpec::ASYNC, /*workers=*/1, kBatch);
   ExpectEquivalent("ASYNC, 1 worker, 3 servers, AdamW with groups and schedule",
                    TrainOnServers(job, data, /*servers=*/3), alone);
+}
+
+TEST(EquivalenceTest, ClippingIsTorchsByTheNormOfTheWholeGradient) {
+  constexpr int kBatch = 25;
+  const OptimizerSpec spec = Parse("sgd { momentum: 0.9 } learning_rate: 0.1");
+  const auto data = std::make_shared<RandomSamples>(kStepsPerEpoch * kBatch);
+  const std::shared_ptr<Mlp> module = NewMlp();
+  const std::unique_ptr<torch::optim::Optimizer> optimizer =
+      TorchOptimizer(spec, module->parameters());
+  // Between what the gradient begins and ends with, so that some steps are clipped and others not.
+  constexpr double kNorm = 0.8;
+  int clipped = 0;
+  const torch::Tensor alone = TrainAlone(*module, *optimizer, *data, kBatch, [&](int64_t) {
+    const double norm = torch::nn::utils::clip_grad_norm_(module->parameters(), kNorm);
+    if (norm > kNorm) ++clipped;
+  });
+  EXPECT_GT(clipped, kSteps / 10);
+  EXPECT_LT(clipped, kSteps * 9 / 10);
+
+  JobSpec job = MakeJob(spec, ConsistencySpec::ASYNC, /*workers=*/1, kBatch);
+  job.mutable_training()->set_clip_norm(kNorm);
+  ExpectEquivalent(absl::StrCat("ASYNC, 1 worker, 3 servers, ", clipped, " steps clipped"),
+                   TrainOnServers(job, data, /*servers=*/3), alone);
+}
+
+TEST(EquivalenceTest, PassesThatAreAccumulatedAreOneLargerBatch) {
+  constexpr int kBatch = 16;
+  constexpr int kPasses = 3;
+  // An epoch ends with a push of two passes, of 16 and of 4 samples.
+  constexpr int kSamples = 500;
+  constexpr int kPushes = kEpochs * (kSamples / (kBatch * kPasses) + 1);
+  const OptimizerSpec spec = Parse("sgd { momentum: 0.9 } learning_rate: 0.1");
+  const auto data = std::make_shared<RandomSamples>(kSamples);
+  const std::shared_ptr<Mlp> module = NewMlp();
+  const std::unique_ptr<torch::optim::Optimizer> optimizer =
+      TorchOptimizer(spec, module->parameters());
+  const torch::Tensor alone = TrainAlone(
+      *module, *optimizer, *data, kBatch * kPasses, [](int64_t) {}, kPushes);
+
+  JobSpec job = MakeJob(spec, ConsistencySpec::ASYNC, /*workers=*/1, kBatch);
+  job.mutable_training()->set_accumulate(kPasses);
+  job.mutable_training()->set_lease_batches(2 * kPasses);
+  ExpectEquivalent("ASYNC, 1 worker, 3 servers, 3 passes a push",
+                   TrainOnServers(job, data, /*servers=*/3), alone, kPushes);
 }
 
 // Whatever the device: the loop beside it runs on the same.

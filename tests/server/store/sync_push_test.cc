@@ -1,0 +1,270 @@
+#include "server/store/sync_push.h"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/job_harness.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::FloatEq;
+using ::testing::HasSubstr;
+
+// What a journal is told, in order.
+class Journal final : public BlockJournal {
+ public:
+  struct Entry {
+    BlockRecord::Kind kind;
+    Version version_before;
+    std::vector<SlotId> slots;
+  };
+  void Record(const Block& block, const BlockRecord& record)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex) override {
+    (void)block;  // named for its lock
+    entries.push_back({record.kind, record.version_before,
+                       std::vector<SlotId>(record.slots.begin(), record.slots.end())});
+  }
+  void WhenDurable(std::function<void()> continuation) override { continuation(); }
+
+  std::vector<Entry> entries;
+};
+
+// Blocks of two elements under plain SGD with rate 1, so that a gradient of 1 takes 1 away.
+class SyncPushTest : public ::testing::Test {
+ protected:
+  // Blocks `count`, all of them on this server, with values of 0.
+  void Make(int count, int backup_workers = 0) {
+    Segment segment;
+    segment.name = "weight";
+    segment.shape = {2 * count};
+    layout_ = *ModelLayout::Create({segment});
+    map_ = *BlockMap::Create(layout_, 2 * sizeof(float), /*servers=*/1);
+    OptimizerSpec spec;
+    spec.mutable_sgd();
+    spec.set_learning_rate(1.0);
+    updater_ = *BlockUpdater::Create(spec, layout_, map_);
+    sync_ = std::make_unique<SyncPush>(count, count, backup_workers, updater_.get());
+    sync_->SetJournal(&journal_);
+    for (const BlockRange& range : map_.blocks()) {
+      blocks_.push_back(std::make_unique<Block>(range));
+      Block& block = *blocks_.back();
+      MutexLock lock(&block.mutex);
+      updater_->Allocate(&block);
+      const BlockChange change(&block);
+      std::fill(block.values.begin(), block.values.end(), 0.0f);
+    }
+  }
+
+  void SetLive(const std::vector<LiveSlot>& live) {
+    sync_->SetLive(live);
+    for (const auto& block : blocks_) {
+      MutexLock lock(&block->mutex);
+      sync_->Reconsider(block.get());
+    }
+  }
+
+  absl::StatusOr<PushDecision> Push(SlotId slot, Step step, float gradient, uint32_t samples = 1,
+                                    int block = 0, Incarnation incarnation = 1) {
+    PushHeader header = Header(slot, step, block, incarnation);
+    header.weight = samples;
+    MutexLock lock(&blocks_[block]->mutex);
+    return sync_->Push(blocks_[block].get(), header, MakePayload(std::vector<float>(2, gradient)));
+  }
+  absl::StatusOr<PushDecision> PushWithheld(SlotId slot, Step step, int block = 0) {
+    PushHeader header = Header(slot, step, block, 1);
+    header.withheld = true;
+    MutexLock lock(&blocks_[block]->mutex);
+    return sync_->Push(blocks_[block].get(), header, FramePayload());
+  }
+  Verdict VerdictOf(SlotId slot, Step step, float gradient, uint32_t samples = 1, int block = 0) {
+    const absl::StatusOr<PushDecision> decision = Push(slot, step, gradient, samples, block);
+    EXPECT_TRUE(decision.ok()) << decision.status();
+    return decision.ok() ? decision->verdict : VERDICT_UNSPECIFIED;
+  }
+
+  std::vector<float> Values(int block = 0) {
+    MutexLock lock(&blocks_[block]->mutex);
+    return {blocks_[block]->values.begin(), blocks_[block]->values.end()};
+  }
+  Version VersionOf(int block = 0) {
+    MutexLock lock(&blocks_[block]->mutex);
+    return blocks_[block]->version;
+  }
+
+  Journal journal_;
+  ModelLayout layout_;
+  BlockMap map_;
+  std::unique_ptr<BlockUpdater> updater_;
+  std::unique_ptr<SyncPush> sync_;
+  std::vector<std::unique_ptr<Block>> blocks_;
+
+ private:
+  static PushHeader Header(SlotId slot, Step step, int block, Incarnation incarnation) {
+    PushHeader header;
+    header.slot = slot;
+    header.incarnation = incarnation;
+    header.step = step;
+    header.block = block;
+    return header;
+  }
+};
+
+TEST_F(SyncPushTest, ARoundAppliesTheMeanBySamplesOnceWhenAllHaveGiven) {
+  Make(1);
+  SetLive({{0, 0}, {1, 0}});
+  EXPECT_EQ(VerdictOf(0, 1, /*gradient=*/4, /*samples=*/3), ACCEPTED);
+  EXPECT_THAT(Values(), Each(0)) << "slot 1 has not given yet";
+  EXPECT_EQ(sync_->completed_rounds(), 0);
+  EXPECT_EQ(VerdictOf(1, 1, /*gradient=*/8, /*samples=*/1), ACCEPTED);
+  EXPECT_THAT(Values(), Each(FloatEq(-5))) << "(3 x 4 + 1 x 8) / 4";
+  EXPECT_EQ(VersionOf(), 1);
+  EXPECT_EQ(sync_->completed_rounds(), 1);
+  ASSERT_EQ(journal_.entries.size(), 1u);
+  EXPECT_EQ(journal_.entries[0].kind, BlockRecord::Kind::kGradient);
+  EXPECT_THAT(journal_.entries[0].slots, ElementsAre(0, 1));
+}
+
+TEST_F(SyncPushTest, ARepeatHasTheFirstVerdictAndCountsOnce) {
+  Make(1);
+  SetLive({{0, 0}, {1, 0}});
+  EXPECT_EQ(VerdictOf(0, 1, 2), ACCEPTED);
+  const absl::StatusOr<PushDecision> repeat = Push(0, 1, 2);
+  ASSERT_TRUE(repeat.ok()) << repeat.status();
+  EXPECT_TRUE(repeat->duplicate);
+  EXPECT_EQ(repeat->verdict, ACCEPTED);
+  VerdictOf(1, 1, 2);
+  EXPECT_THAT(Values(), Each(FloatEq(-2)));
+  EXPECT_TRUE(Push(0, 1, 2)->duplicate) << "after the round as well";
+  EXPECT_EQ(VersionOf(), 1);
+}
+
+TEST_F(SyncPushTest, WithABackupWorkerTheLastIsLateAndChangesNothing) {
+  Make(1, /*backup_workers=*/1);
+  SetLive({{0, 0}, {1, 0}, {2, 0}});
+  VerdictOf(0, 1, 2);
+  EXPECT_EQ(VersionOf(), 0);
+  VerdictOf(1, 1, 4);
+  EXPECT_THAT(Values(), Each(FloatEq(-3))) << "two of three are enough";
+  EXPECT_EQ(VerdictOf(2, 1, 100), LATE);
+  EXPECT_THAT(Values(), Each(FloatEq(-3)));
+  EXPECT_EQ(VersionOf(), 1);
+  EXPECT_EQ(journal_.entries.back().kind, BlockRecord::Kind::kLedger)
+      << "LATE outlives the process";
+  EXPECT_THAT(journal_.entries.back().slots, ElementsAre(2));
+}
+
+TEST_F(SyncPushTest, ASlotThatDiesIsNotWaitedForAndWhatItGaveCounts) {
+  Make(1);
+  SetLive({{0, 0}, {1, 0}, {2, 0}});
+  VerdictOf(0, 1, 3);
+  VerdictOf(1, 1, 9);
+  EXPECT_EQ(VersionOf(), 0);
+  SetLive({{1, 0}, {2, 0}});
+  EXPECT_EQ(VersionOf(), 0) << "slot 2 lives";
+  SetLive({{1, 0}});
+  EXPECT_THAT(Values(), Each(FloatEq(-6))) << "slot 0's gradient is in the mean";
+}
+
+TEST_F(SyncPushTest, AStepAheadOfTheRoundIsRefusedUntilEveryBlockHasFinishedItsOwn) {
+  Make(2);
+  SetLive({{0, 0}});
+  VerdictOf(0, 1, 1, 1, /*block=*/0);
+  EXPECT_EQ(sync_->completed_rounds(), 0) << "block 1 collects step 1";
+  const absl::Status early = Push(0, 2, 1, 1, /*block=*/0).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(early)) << early;
+  VerdictOf(0, 1, 1, 1, /*block=*/1);
+  EXPECT_EQ(sync_->completed_rounds(), 1);
+  EXPECT_EQ(VerdictOf(0, 2, 1, 1, /*block=*/0), ACCEPTED);
+}
+
+TEST_F(SyncPushTest, ASuccessorsPushWaitsForTheRoundToWhichItsSlotHasGiven) {
+  Make(1);
+  SetLive({{0, 0}, {1, 0}});
+  VerdictOf(0, 1, 5);
+  const absl::Status wait = Push(0, 1, 7, 1, 0, /*incarnation=*/2).status();
+  EXPECT_TRUE(absl::IsUnavailable(wait)) << wait;
+  EXPECT_THAT(std::string(wait.message()), HasSubstr("push again when that step is over"));
+  VerdictOf(1, 1, 5);
+  EXPECT_THAT(Values(), Each(FloatEq(-5))) << "the slot gave once";
+  EXPECT_EQ(Push(0, 1, 7, 1, 0, /*incarnation=*/2)->verdict, LATE);
+}
+
+TEST_F(SyncPushTest, WhatIsWithheldTakesPartWithoutWeight) {
+  Make(1);
+  SetLive({{0, 0}, {1, 0}});
+  EXPECT_EQ(PushWithheld(0, 1)->verdict, WITHHELD);
+  VerdictOf(1, 1, 4, /*samples=*/2);
+  EXPECT_THAT(Values(), Each(FloatEq(-4))) << "the mean of what was given";
+
+  EXPECT_EQ(PushWithheld(0, 2)->verdict, WITHHELD);
+  EXPECT_EQ(PushWithheld(1, 2)->verdict, WITHHELD);
+  EXPECT_THAT(Values(), Each(FloatEq(-4))) << "a round of nothing changes nothing";
+  EXPECT_EQ(VersionOf(), 2);
+  EXPECT_EQ(journal_.entries.back().kind, BlockRecord::Kind::kPassed);
+  EXPECT_EQ(journal_.entries.back().version_before, 1);
+}
+
+TEST_F(SyncPushTest, ARoundToWhichNobodyIsLeftToPushIsPassedOver) {
+  Make(1);
+  // Both come from rounds further on, on another server.
+  SetLive({{0, 3}, {1, 5}});
+  EXPECT_EQ(VersionOf(), 3) << "up to the slowest, who pushes step 4 next";
+  EXPECT_THAT(Values(), Each(0));
+  EXPECT_EQ(sync_->completed_rounds(), 3);
+  VerdictOf(0, 4, 2);
+  EXPECT_THAT(Values(), Each(FloatEq(-2))) << "slot 1 is behind nobody: it gave step 4 elsewhere";
+  EXPECT_EQ(VersionOf(), 4);
+}
+
+TEST_F(SyncPushTest, WithNobodyLiveNothingMoves) {
+  Make(1);
+  SetLive({});
+  EXPECT_EQ(VersionOf(), 0);
+  EXPECT_EQ(sync_->completed_rounds(), 0);
+}
+
+TEST_F(SyncPushTest, TheLedgerOfAnOpenRoundIsNotSettled) {
+  Make(1);
+  SetLive({{0, 0}, {1, 0}});
+  VerdictOf(0, 1, 1);
+  {
+    MutexLock lock(&blocks_[0]->mutex);
+    EXPECT_EQ(blocks_[0]->ledger[0].last_step, 1);
+    EXPECT_EQ(sync_->SettledLedger(*blocks_[0])[0], LedgerEntry()) << "its gradient is in no value";
+  }
+  VerdictOf(1, 1, 1);
+  MutexLock lock(&blocks_[0]->mutex);
+  EXPECT_EQ(sync_->SettledLedger(*blocks_[0])[0].last_step, 1);
+}
+
+TEST_F(SyncPushTest, RestoredBlocksThatAreRoundsApartMeetBehindTheForemost) {
+  Make(3);
+  const std::vector<Version> saved = {7, 4, 6};
+  for (size_t i = 0; i < saved.size(); ++i) {
+    MutexLock lock(&blocks_[i]->mutex);
+    const BlockChange change(blocks_[i].get());
+    blocks_[i]->version = saved[i];
+  }
+  for (const auto& block : blocks_) {
+    MutexLock lock(&block->mutex);
+    sync_->TakeRestored(block.get(), /*highest=*/7);
+  }
+  EXPECT_EQ(VersionOf(0), 7);
+  EXPECT_EQ(VersionOf(1), 6) << "step 7 may be under way there";
+  EXPECT_EQ(VersionOf(2), 6);
+  EXPECT_EQ(sync_->completed_rounds(), 6);
+  SetLive({{0, 6}});
+  EXPECT_EQ(VerdictOf(0, 7, 1, 1, /*block=*/0), LATE);
+  EXPECT_EQ(VerdictOf(0, 7, 1, 1, /*block=*/1), ACCEPTED);
+  EXPECT_EQ(VerdictOf(0, 7, 1, 1, /*block=*/2), ACCEPTED);
+  EXPECT_EQ(sync_->completed_rounds(), 7);
+}
+
+}  // namespace
+}  // namespace torchps
