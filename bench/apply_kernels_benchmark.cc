@@ -11,11 +11,6 @@
 //   memory: GB/s read and written, values and slots both ways, gradient one way.
 //   of_limit: time of the empty loop / time of the optimizer. 1 is as fast as memory allows.
 //
-// `highway` rows are the same step in a loop written with Google Highway (highway_kernels.h), in
-// turns with the optimizer and the empty loop. `of_optimizer` is the time of the optimizer / time
-// of Highway's loop: above 1 where Highway's is faster. The label is the instruction set that
-// Highway chose. Before such a row is measured, its loop must give the same bits as the optimizer.
-//
 // `denormal` rows begin every pass with slots that have decayed below the smallest normal float;
 // `unflushed` is the same loop without what the optimizers do against it. `finite` is the check
 // that every gradient passes.
@@ -26,16 +21,13 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "bench/highway_kernels.h"
 #include "benchmark/benchmark.h"
 #include "common/check.h"
 #include "common/cpu/finite_check.h"
@@ -142,9 +134,8 @@ void Report(benchmark::State& state, double bytes, int arrays, double seconds, d
   state.counters["of_limit"] = benchmark::Counter(limit / seconds, average);
 }
 
-// Returns the seconds that all passes of `apply` took.
 template <typename Prepare, typename Apply>
-double Measure(benchmark::State& state, Row& row, int slots, Prepare prepare, Apply apply) {
+void Measure(benchmark::State& state, Row& row, int slots, Prepare prepare, Apply apply) {
   double seconds = 0;
   double limit = 0;
   int64_t passes = 0;
@@ -158,7 +149,6 @@ double Measure(benchmark::State& state, Row& row, int slots, Prepare prepare, Ap
   }
   Report(state, static_cast<double>(passes * row.elements()) * sizeof(float), 3 + 2 * slots,
          seconds, limit);
-  return seconds;
 }
 
 OptimizerSpec Spec(const std::string& text) {
@@ -197,57 +187,6 @@ void Apply(benchmark::State& state, const std::string& text, InstructionSet set,
       [&](const float* gradient, float* values, absl::Span<float* const> slots, int64_t n) {
         optimizer->Apply(parameters, values, slots, gradient, n);
       });
-}
-
-// Some steps on one block, by the optimizer and by Highway.
-void CheckSameBits(const OptimizerSpec& spec, const Optimizer& optimizer) {
-  constexpr int64_t kElements = kBlockElements - 1;  // not whole vectors
-  Floats gradient = RandomFloats(1);
-  std::fill_n(gradient.begin(), 100, 1e-39f);  // denormal
-  std::vector<Floats> ours(1 + optimizer.slots(), Floats(kElements));
-  ours[0] = gradient;
-  std::vector<Floats> theirs = ours;
-  std::vector<float*> our_slots;
-  std::vector<float*> their_slots;
-  for (int i = 1; i <= optimizer.slots(); ++i) {
-    our_slots.push_back(ours[i].data());
-    their_slots.push_back(theirs[i].data());
-  }
-  ApplyParameters parameters = Parameters();
-  for (parameters.step = 1; parameters.step <= 3; ++parameters.step) {
-    optimizer.Apply(parameters, ours[0].data(), our_slots, gradient.data(), kElements);
-    ApplyWithHighway(spec, parameters, theirs[0].data(), their_slots, gradient.data(), kElements);
-  }
-  const std::string message =
-      absl::StrCat("Highway's loop of ", optimizer.name(), " gives other bits than the optimizer.");
-  for (size_t i = 0; i < ours.size(); ++i) {
-    const bool same = std::memcmp(ours[i].data(), theirs[i].data(), kElements * sizeof(float)) == 0;
-    TPS_CHECK(same, message.c_str());
-  }
-}
-
-void Highway(benchmark::State& state, const std::string& text, int64_t blocks) {
-  const OptimizerSpec spec = Spec(text);
-  const std::unique_ptr<Optimizer> optimizer = Make(spec, BestInstructionSet());
-  CheckSameBits(spec, *optimizer);
-  Row row(blocks, optimizer->slots());
-  ApplyParameters parameters = Parameters();
-  double optimizer_seconds = 0;
-  const double highway_seconds = Measure(
-      state, row, optimizer->slots(),
-      [&] {
-        ++parameters.step;
-        optimizer_seconds += row.TimeOf(
-            [&](const float* gradient, float* values, absl::Span<float* const> slots, int64_t n) {
-              optimizer->Apply(parameters, values, slots, gradient, n);
-            });
-      },
-      [&](const float* gradient, float* values, absl::Span<float* const> slots, int64_t n) {
-        ApplyWithHighway(spec, parameters, values, slots, gradient, n);
-      });
-  state.counters["of_optimizer"] =
-      benchmark::Counter(optimizer_seconds / highway_seconds, benchmark::Counter::kAvgThreads);
-  state.SetLabel(HighwayTarget());
 }
 
 // Stochastic gradient descent with momentum, once more.
@@ -313,13 +252,6 @@ void RegisterAll() {
             benchmark::RegisterBenchmark(row.c_str(), Apply, text, set, blocks, false)
                 ->UseManualTime();
         if (set == BestInstructionSet()) registered->Threads(1)->Threads(2);
-      }
-      if (compared) {
-        benchmark::RegisterBenchmark((size + "/" + name + "/highway").c_str(), Highway, text,
-                                     blocks)
-            ->UseManualTime()
-            ->Threads(1)
-            ->Threads(2);
       }
     }
     for (const InstructionSet set : InstructionSets()) {

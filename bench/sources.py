@@ -168,9 +168,8 @@ def google_benchmark(program, names, seconds):
 
 
 class Kernels:
-    """The servers' optimizers in memory, each next to an empty loop over the same arrays, some next
-    to the same loop written with Highway, and next to torch::optim's; gbps counts what is read and
-    written."""
+    """The servers' optimizers in memory, each next to an empty loop over the same arrays, and next to
+    torch::optim's; gbps counts what is read and written."""
 
     # Larger than the caches, with the best instruction set, by one and by two threads.
     BEST = "^cold/(sgd|sgd_momentum|adam|adamw)/.*/threads:"

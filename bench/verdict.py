@@ -136,9 +136,8 @@ def kernels(rows):
         optimizer = row["variant"].removeprefix("cold/").split("/")[0]
         told = row["variant"].startswith("cold/") and "threads:" in row["variant"]
         if told and optimizer in ("sgd", "sgd_momentum", "adamw"):
-            ours = "/highway/" not in row["variant"]
             yield Bar(4, f"{row['variant']}: of the memory bandwidth limit", row.get("of_limit"),
-                      least=0.85 if ours else None)
+                      least=0.85)
         if row.get("times_torch") is not None:
             yield Bar(4, f"{optimizer}: times torch::optim", row["times_torch"],
                       least=2.0 if optimizer == "adam" else None)

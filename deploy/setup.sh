@@ -42,7 +42,6 @@ TEST_PACKAGES="
 libgtest-dev           tests
 libgmock-dev           tests
 libbenchmark-dev       benchmarks
-libhwy-dev             what the optimizers' benchmark compares with
 clang-14               checks the lock annotations, sanitizes, fuzzes
 libclang-rt-14-dev     AddressSanitizer and libFuzzer
 python3                reads the results of the tests
@@ -62,7 +61,6 @@ python3                reads the report
 "
 BENCH_PACKAGES="
 libbenchmark-dev       the optimizers' benchmark
-libhwy-dev             what it compares with
 python3-torch          gloo, to compare with
 python3-matplotlib     plots
 iproute2               makes a link of 1 Gbit/s

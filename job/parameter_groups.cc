@@ -1,13 +1,17 @@
 #include "job/parameter_groups.h"
 
+#include <fnmatch.h>
+
+#include <string>
+
 #include "absl/strings/str_cat.h"
-#include "common/glob.h"
 
 namespace torchps {
 
 int GroupOf(const OptimizerSpec& spec, absl::string_view name) {
+  const std::string whole(name);
   for (int i = 0; i < spec.group_size(); ++i) {
-    if (GlobMatches(spec.group(i).pattern(), name)) return i;
+    if (fnmatch(spec.group(i).pattern().c_str(), whole.c_str(), FNM_NOESCAPE) == 0) return i;
   }
   return -1;
 }

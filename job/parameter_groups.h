@@ -7,9 +7,9 @@
 
 namespace torchps {
 
-// The parameter group of a trained parameter: index of the first `spec.group`
-// whose pattern matches the full name (common/glob.h), -1 where none does. The
-// worker fills the layout's segments with it. Averaged segments have no
+// The parameter group of a trained parameter: index of the first `spec.group` whose pattern matches
+// the full name, -1 where none does. Patterns are those of fnmatch(3): '*' crosses dots, a
+// backslash is itself. The worker fills the layout's segments with it. Averaged segments have no
 // optimizer and hence no group: -1.
 int GroupOf(const OptimizerSpec& spec, absl::string_view name);
 

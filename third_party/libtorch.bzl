@@ -21,7 +21,6 @@ _HEADERS_OF_DEBIAN = [
     "grpc++",
     "grpcpp",
     "gtest",
-    "hwy",
     "isa-l",
     "isa-l.h",
     "nlohmann",

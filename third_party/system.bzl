@@ -38,7 +38,6 @@ _LIBRARIES = {
     "grpc": ("libgrpc++-dev", ["grpc++"], ["absl", "protobuf"]),
     "gtest": ("libgmock-dev", ["gmock", "gtest"], []),
     "gtest_main": ("libgtest-dev", ["gtest_main"], ["gtest"]),
-    "highway": ("libhwy-dev", ["libhwy"], []),
     "isal": ("libisal-dev", ["libisal"], []),
     "nlohmann_json": ("nlohmann-json3-dev", ["nlohmann_json"], []),
     "openssl": ("libssl-dev", ["openssl"], []),

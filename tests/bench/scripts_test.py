@@ -238,13 +238,11 @@ class VerdictTest(unittest.TestCase):
         bar = self.bar(samples, "push_apply 16 MiB: four in flight by one")
         self.assertEqual(bar.figure, 0.75)
 
-    def test_the_optimizers_are_judged_and_highway_beside_them_is_stated(self):
-        samples = [{"case": "apply_kernel", "variant": f"cold/sgd/{loop}/threads:1", "gbps": 20.0,
-                    "of_limit": 0.8, "repetition": 0, "throttled": False}
-                   for loop in ("avx512", "highway")]
-        for loop, word in (("avx512", "**not met**"), ("highway", "stated")):
-            bar = self.bar(samples, f"cold/sgd/{loop}/threads:1: of the memory bandwidth limit")
-            self.assertEqual(bar.word, word)
+    def test_the_optimizers_are_judged_by_an_empty_loop(self):
+        samples = [{"case": "apply_kernel", "variant": "cold/sgd/avx512/threads:1", "gbps": 20.0,
+                    "of_limit": 0.8, "repetition": 0, "throttled": False}]
+        bar = self.bar(samples, "cold/sgd/avx512/threads:1: of the memory bandwidth limit")
+        self.assertEqual(bar.word, "**not met**")
 
     def test_encodings_over_the_link_are_compared_with_float32_over_the_link(self):
         samples = [sample("link_push_apply", 0, gbps, encoding=encoding, variant="1 Gbit/s")

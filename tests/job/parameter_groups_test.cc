@@ -41,6 +41,31 @@ TEST(ParameterGroupsTest, TheFirstPatternThatMatchesCounts) {
   EXPECT_EQ(GroupOf(OptimizerSpec(), "fc.bias"), -1);
 }
 
+bool Matches(const std::string& pattern, const std::string& name) {
+  OptimizerSpec spec;
+  spec.add_group()->set_pattern(pattern);
+  return GroupOf(spec, name) == 0;
+}
+
+TEST(ParameterGroupsTest, PatternsAreTheShellsOnTheWholeName) {
+  EXPECT_TRUE(Matches("fc.bias", "fc.bias"));
+  EXPECT_FALSE(Matches("fc.bias", "my.fc.bias"));
+  EXPECT_FALSE(Matches("fc.bias", "FC.bias"));
+  EXPECT_TRUE(Matches("layer.*.weight", "layer.1.conv.weight")) << "a star crosses dots";
+  EXPECT_TRUE(Matches("*", ".hidden")) << "a leading dot as well";
+  EXPECT_TRUE(Matches("*bn*.weight", "layer1.0.bn1.weight"));
+  EXPECT_FALSE(Matches("*.bias", "layer.bias.0"));
+  EXPECT_TRUE(Matches("bn?.weight", "bn1.weight"));
+  EXPECT_FALSE(Matches("bn?.weight", "bn12.weight"));
+  EXPECT_TRUE(Matches("layer[0-2].*", "layer1.weight"));
+  EXPECT_FALSE(Matches("layer[0-2].*", "layer3.weight"));
+  EXPECT_FALSE(Matches("a\\*", "a*")) << "a backslash is itself";
+}
+
+TEST(ParameterGroupsTest, APatternOfManyStarsCostsNoTime) {
+  EXPECT_FALSE(Matches("*a*a*a*a*a*a*a*a*a*a*a*b", std::string(10000, 'a')));
+}
+
 TEST(ParameterGroupsTest, ALayoutWithTheRightGroupsIsGood) {
   EXPECT_TRUE(CheckGroups(TwoGroups(), LayoutOf({SegmentOf("fc.bias", 0), SegmentOf("fc.weight", 1),
                                                  SegmentOf("conv.weight", -1)}))
