@@ -150,9 +150,7 @@ absl::Status CoordinatorClient::RenewSlot(absl::Duration timeout) {
   request.set_slot(slot_);
   request.set_incarnation(incarnation_);
   RenewSlotReply reply;
-  const absl::Status status = FromGrpcStatus(stub_->RenewSlot(&context, request, &reply));
-  if (status.ok()) checkpoint_.store(reply.checkpoint(), std::memory_order_relaxed);
-  return status;
+  return FromGrpcStatus(stub_->RenewSlot(&context, request, &reply));
 }
 
 }  // namespace torchps

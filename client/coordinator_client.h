@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -67,9 +66,6 @@ class CoordinatorClient {
   // One try, at most `timeout`. Thread-safe.
   absl::Status RenewSlot(absl::Duration timeout);
 
-  // The job's newest complete checkpoint, as the last renewal told it; 0: none. Thread-safe.
-  uint64_t checkpoint() const { return checkpoint_.load(std::memory_order_relaxed); }
-
  private:
   struct Rules {
     absl::Duration timeout;
@@ -89,7 +85,6 @@ class CoordinatorClient {
   SlotId slot_ = 0;
   Incarnation incarnation_ = 0;
   uint64_t calls_ = 0;  // of NextWork
-  std::atomic<uint64_t> checkpoint_{0};
 };
 
 }  // namespace torchps

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "common/cpu/finite_check.h"
 #include "common/cpu/instruction_set.h"
 #include "wire/encoding.h"
 #include "wire/residual_encoding.h"
@@ -99,21 +97,6 @@ void ErrorFeedback::TakeBack(BlockId block, Step step) {
                         absl::MakeSpan(decoded, length));
                  Add(absl::MakeConstSpan(decoded, length), residual.subspan(begin, length));
                });
-}
-
-absl::Status ErrorFeedback::Restore(absl::Span<const float> residual) {
-  if (residual.size() != residual_.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("a residual of ", residual.size(),
-                                                   " elements; this model's trained part has ",
-                                                   residual_.size()));
-  }
-  if (const int64_t bad = FirstNonFinite(residual); bad >= 0) {
-    return absl::InvalidArgumentError(absl::StrCat("element ", bad, " of the residual is ",
-                                                   residual[bad], "; expected a finite number"));
-  }
-  std::copy(residual.begin(), residual.end(), residual_.begin());
-  for (Sent& sent : sent_) sent.step = 0;
-  return absl::OkStatus();
 }
 
 }  // namespace torchps

@@ -40,12 +40,8 @@ class ErrorFeedback {
   // the last one encoded, as that of a block that was withheld.
   void TakeBack(BlockId block, Step step);
 
-  // The residual of all trained elements, in the model's order. REQUIRES: no push is under way.
-  absl::Span<const float> Save() const { return residual_; }
-
-  // Goes on from a residual that Save gave. INVALID_ARGUMENT: another length, or a number that is
-  // not finite; then nothing has changed. REQUIRES: no push is under way.
-  absl::Status Restore(absl::Span<const float> residual);
+  // Of all trained elements, in the model's order. REQUIRES: no push is under way.
+  absl::Span<const float> residual() const { return residual_; }
 
  private:
   struct Sent {

@@ -85,55 +85,7 @@ absl::StatusOr<Step> ParameterClient::Hello() {
   if (!status.ok()) return status;
   Step start = 0;
   for (const auto& server : servers_) start = std::max(start, server->start_clock());
-  // Later ones are this process's own returns: what it owes it has in hand.
-  if (!std::exchange(has_greeted_, true)) LoadResidual(start);
   return start;
-}
-
-void ParameterClient::LoadResidual(Step start) {
-  if (error_feedback_ == nullptr || options_.residuals == nullptr) return;
-  auto loaded = options_.residuals->Load(options_.layout.trained_size());
-  if (loaded.ok() && !loaded->has_value()) return;
-  const absl::Status taken = loaded.ok() ? TakeUp(start, **std::move(loaded)) : loaded.status();
-  if (taken.ok()) return;
-  options_.say(
-      absl::StrCat("slot ", options_.slot, " goes on as if nothing was owed: ", taken.message()));
-}
-
-absl::Status ParameterClient::TakeUp(Step start, ResidualStore::Saved saved) {
-  int kept = 0;
-  for (const auto& server : servers_) {
-    const std::vector<BlockId>& owned = options_.block_map.owned_by(server->index());
-    for (size_t i = 0; i < owned.size(); ++i) {
-      const BlockRange& block = options_.block_map.blocks()[owned[i]];
-      if (block.averaged) continue;
-      // What later steps have carried of it is in the block, and must not be sent again.
-      if (saved.step >= server->slot_steps()[i]) {
-        ++kept;
-      } else {
-        std::fill_n(saved.residual.begin() + block.offset, block.length, 0.0f);
-      }
-    }
-  }
-  if (kept == 0) {
-    options_.say(absl::StrCat("slot ", options_.slot,
-                              " goes on with nothing owed: what was kept is ", "of step ",
-                              saved.step, ", and the servers have later ones"));
-    return absl::OkStatus();
-  }
-  // From here on it is what is owed after `start`: names of later steps may be used again.
-  if (absl::Status status = options_.residuals->Save(start, saved.residual); !status.ok()) {
-    return status;
-  }
-  if (absl::Status status = error_feedback_->Restore(saved.residual); !status.ok()) return status;
-  options_.say(absl::StrCat("slot ", options_.slot, " goes on with what ", kept,
-                            kept == 1 ? " block" : " blocks", " owed after step ", saved.step));
-  return absl::OkStatus();
-}
-
-absl::Status ParameterClient::SaveResidual(Step step) {
-  if (error_feedback_ == nullptr || options_.residuals == nullptr) return absl::OkStatus();
-  return options_.residuals->Save(step, error_feedback_->Save());
 }
 
 absl::Status ParameterClient::Initialize(absl::Span<const float> values) {

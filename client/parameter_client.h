@@ -18,7 +18,6 @@
 #include "client/pending_pull.h"
 #include "client/pending_push.h"
 #include "client/remote_server.h"
-#include "client/residual_store.h"
 #include "client/rollback_books.h"
 #include "common/block_map.h"
 #include "common/clock.h"
@@ -70,8 +69,6 @@ class ParameterClient {
     // Where the gradients that are pushed may lie, so that servers on this machine can read them
     // in place; what lies elsewhere goes through the network. Null: all of it does. Borrowed.
     PushSegment* push_segment = nullptr;
-    // Where what lossy pushes owe is kept for this slot's next holder. Null: nowhere. Borrowed.
-    ResidualStore* residuals = nullptr;
     // How long a server may be silent.
     absl::Duration patience = absl::Seconds(60);
     // Lines for the user: what is being waited for.
@@ -133,11 +130,6 @@ class ParameterClient {
                                          absl::Span<const float> gradients,
                                          absl::Span<const float> averaged, bool check_finite);
 
-  // Keeps what lossy pushes owe after `step`, the last one that was pushed, in Options::residuals;
-  // does nothing without, or where gradients travel as they are. Errors as ResidualStore::Save.
-  // REQUIRES: no push is under way.
-  absl::Status SaveResidual(Step step);
-
   // The slot stops counting at every server. Tries for a few seconds, also after a stop.
   absl::Status Leave();
 
@@ -151,9 +143,6 @@ class ParameterClient {
  private:
   explicit ParameterClient(Options options);
 
-  // Goes on, from `start`, with what the slot's last holder has left, where nothing was sent since.
-  void LoadResidual(Step start);
-  absl::Status TakeUp(Step start, ResidualStore::Saved saved);
   absl::Status CallAll(const std::vector<RemoteServer*>& servers, PlainRound::Make make,
                        CallRound::Rules rules);
   std::vector<RemoteServer*> AllServers();
@@ -167,7 +156,6 @@ class ParameterClient {
   std::vector<Version> versions_;
   // Null where gradients travel as they are.
   std::unique_ptr<ErrorFeedback> error_feedback_;
-  bool has_greeted_ = false;
   // Null where the loop is shared. Its thread uses all of the above, so it ends first.
   const std::unique_ptr<CallLoop> own_loop_;
   CallLoop* const loop_;

@@ -54,13 +54,6 @@ absl::Status RemoteServer::TakeHello(const HelloReply& reply) {
   }
   life_ = reply.server_life();
   start_clock_ = std::max(reply.floor(), reply.last_step());
-  // A server that was not restarted has them all.
-  const std::vector<BlockId>& owned = map_->owned_by(endpoint_.index);
-  slot_steps_.assign(owned.size(), reply.last_step());
-  const auto& told = reply.restored().slot_step();
-  if (static_cast<size_t>(told.size()) == owned.size()) {
-    slot_steps_.assign(told.begin(), told.end());
-  }
   TakeSharedMemory(reply);
   UseCubicOnLoopback(endpoint_.port());
   MutexLock lock(&mutex_);

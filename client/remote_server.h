@@ -47,10 +47,6 @@ class RemoteServer {
   // The clock to start from here: the larger of the server's floor and this slot's last step, as
   // the last greeting told them.
   Step start_clock() const { return start_clock_; }
-  // The last step of this slot, whoever has held it, that is in each of the server's blocks, in the
-  // order of BlockMap::owned_by, as the last greeting told them.
-  const std::vector<Step>& slot_steps() const { return slot_steps_; }
-
   // Where to read this server's values; then it also takes pushes from the memory that Hello
   // offers. Null where payloads go through the network. Valid until the next greeting, for whoever
   // holds it beyond that.
@@ -88,7 +84,6 @@ class RemoteServer {
   ServerPatience patience_;
   uint64_t life_ = 0;
   Step start_clock_ = 0;
-  std::vector<Step> slot_steps_;
   bool expects_model_ = false;
   std::shared_ptr<const SharedValues> shared_values_;
   bool has_complained_ = false;

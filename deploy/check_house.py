@@ -47,8 +47,8 @@ MAY_INCLUDE = {
         "server/rpc storage wire",
     # What a worker is, without libtorch and with it.
     "client/calls": "common proto security wire",
-    "client": "checkpoint client/calls common common/cpu common/process proto rpc shm storage wire",
-    "worker": "client client/calls common common/cpu data job proto shm storage wire",
+    "client": "client/calls common common/cpu common/process proto rpc shm wire",
+    "worker": "client client/calls common common/cpu data job proto shm wire",
     "worker/models": "common data proto worker",
     # What stands above both.
     "program":

@@ -54,9 +54,6 @@ ABSL_FLAG(bool, devices, false, "print the devices that this program can compute
 ABSL_FLAG(int, slot, -1, "the slot to take; -1 takes the lowest free one");
 ABSL_FLAG(double, slow, 1, "computing takes so many times as long, to see a straggler");
 ABSL_FLAG(int, threads, 1, "threads that torch computes with");
-ABSL_FLAG(std::string, dir, "",
-          "where to keep what pushes in a lossy wire.push still owe, so that a job that is resumed "
-          "goes on with it; it may be the directory of a server on this machine. Default: nowhere");
 ABSL_FLAG(absl::Duration, patience, absl::Seconds(60), "how long a server may be silent");
 ABSL_FLAG(bool, local, false, "train alone, with servers inside this process and no network");
 ABSL_FLAG(int, local_servers, 2, "with --local: how many servers");
@@ -167,7 +164,6 @@ absl::Status Train(const TaskFactory& factory, const JobSpec& job, const std::st
   // What the factory makes on torch::kCUDA is to be there, too.
   if (absl::Status status = UseDevice(options.device); !status.ok()) return status;
   options.slow = absl::GetFlag(FLAGS_slow);
-  options.dir = absl::GetFlag(FLAGS_dir);
   options.patience = absl::GetFlag(FLAGS_patience);
   options.progress_interval = absl::Seconds(absl::GetFlag(FLAGS_progress_seconds));
   options.print = [](const std::string& line) { PrintLine(stdout, line); };

@@ -12,10 +12,8 @@
 #include "client/coordinator_client.h"
 #include "client/heartbeat.h"
 #include "client/parameter_client.h"
-#include "client/residual_store.h"
 #include "common/block_map.h"
 #include "job/parameter_groups.h"
-#include "storage/file_system.h"
 #include "torch/utils.h"
 #include "wire/layout_codec.h"
 #include "worker/device.h"
@@ -99,9 +97,6 @@ absl::Status Train(const Task& task, const WorkerOptions& options, const JoinRep
   client.slot = joined.slot();
   client.incarnation = joined.incarnation();
   client.push_segment = model->push_segment();
-  const std::unique_ptr<FileSystem> files = MakePosixFileSystem();
-  ResidualStore residuals(files.get(), options.dir, joined.job_id(), joined.slot());
-  if (!options.dir.empty()) client.residuals = &residuals;
   client.patience = options.patience;
   client.say = options.say;
   client.clock = options.clock;
@@ -141,7 +136,6 @@ absl::Status Train(const Task& task, const WorkerOptions& options, const JoinRep
   training.coordinator = coordinator;
   training.clock = options.clock;
   training.stop = options.stop;
-  training.say = options.say;
   Trainer trainer(std::move(training));
 
   const absl::Status trained = trainer.Run();
@@ -149,14 +143,11 @@ absl::Status Train(const Task& task, const WorkerOptions& options, const JoinRep
     return absl::AbortedError(absl::StrCat("slot ", joined.slot(),
                                            " no longer belongs to this process: ", lost.message()));
   }
-  if (absl::IsCancelled(trained)) trainer.SaveResidual();
   if (!trained.ok()) {
     // The first error is the one to tell.
     (*parameters)->Leave().IgnoreError();
     return trained;
   }
-  // Done is done: nobody will ask what was owed.
-  if (!options.dir.empty()) residuals.Remove().IgnoreError();
   options.print(
       absl::StrCat("torchps_worker done slot=", joined.slot(), " pushes=", trainer.pushes()));
   return absl::OkStatus();

@@ -29,8 +29,6 @@ struct WorkerOptions {
   SlotId slot = -1;
   // Computing takes so many times as long. At least 1.
   double slow = 1;
-  // Where to keep what lossy pushes owe, for a job that is resumed; empty: nowhere.
-  std::string dir;
   // How long a server may be silent.
   absl::Duration patience = absl::Seconds(60);
   absl::Duration progress_interval = absl::Seconds(1);

@@ -44,7 +44,7 @@ Trainer::Trainer(Options options)
 absl::Status Trainer::Run() {
   const absl::Status status = Work();
   // Also after a stop: a push that has begun is ended cleanly, in the grace that it has.
-  last_push_ended_ = FinishPush().ok();
+  FinishPush().IgnoreError();
   ahead_.reset();
   return status;
 }
@@ -266,20 +266,7 @@ absl::Status Trainer::FinishPush() {
   const std::string line = progress_.Line(epoch_, clock_, now);
   if (!line.empty()) options_.print(line);
   nonfinite_in_a_row_ = push->withheld > 0 ? nonfinite_in_a_row_ + 1 : 0;
-  // Now rather than before: what it holds must not be older than what the checkpoint does.
-  if (options_.coordinator->checkpoint() > saved_at_checkpoint_) SaveResidual();
   return absl::OkStatus();
-}
-
-void Trainer::SaveResidual() {
-  saved_at_checkpoint_ = options_.coordinator->checkpoint();
-  // A push that nobody has answered may have been applied; what it carried is not owed then.
-  const Step step = last_push_ended_ ? clock_ : clock_ + 1;
-  const absl::Status saved = options_.parameters->SaveResidual(step);
-  if (!saved.ok()) {
-    options_.say(
-        absl::StrCat("what slot ", options_.slot, "'s pushes owe is not kept: ", saved.message()));
-  }
 }
 
 bool Trainer::TooOftenNonfinite() const {

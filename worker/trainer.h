@@ -60,8 +60,6 @@ class Trainer {
     CoordinatorClient* coordinator = nullptr;
     const Clock* clock = nullptr;
     StopLatch* stop = nullptr;
-    // Lines for people: what could not be kept.
-    std::function<void(const std::string& line)> say = [](const std::string&) {};
   };
 
   explicit Trainer(Options options);
@@ -72,11 +70,6 @@ class Trainer {
   // gradients in a row were not finite, or has given it to another process. Everything else comes
   // from the clients and the learner.
   absl::Status Run();
-
-  // Keeps what the slot's pushes owe, for its next holder (ParameterClient::SaveResidual). Run()
-  // does so after each checkpoint; to be called when it was stopped. A disk that refuses is told
-  // of, and costs no more than that.
-  void SaveResidual();
 
   // Pushes that were acknowledged.
   int64_t pushes() const { return pushes_; }
@@ -115,10 +108,7 @@ class Trainer {
   bool entered_ = false;
   int epoch_ = 0;
   int64_t pushes_ = 0;
-  bool last_push_ended_ = true;
   int nonfinite_in_a_row_ = 0;
-  // The job's newest checkpoint when the residual was saved last.
-  uint64_t saved_at_checkpoint_ = 0;
   // What the model's values, and its next values, hold.
   HeldValues held_;
   HeldValues next_held_;

@@ -169,10 +169,7 @@ absl::StatusOr<RenewSlotReply> JobCoordinator::RenewSlot(const RenewSlotRequest&
                                                          absl::Duration now) {
   const absl::StatusOr<Member*> speaker = Speaker(request.slot(), request.incarnation(), now);
   if (!speaker.ok()) return speaker.status();
-  RenewSlotReply reply;
-  const std::vector<uint64_t>& kept = schedule_->memory().kept;
-  if (!kept.empty()) reply.set_checkpoint(kept.back());
-  return reply;
+  return RenewSlotReply();
 }
 
 absl::StatusOr<ReportEvaluationReply> JobCoordinator::ReportEvaluation(

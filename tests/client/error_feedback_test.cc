@@ -1,7 +1,6 @@
 #include "client/error_feedback.h"
 
 #include <cmath>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -15,7 +14,6 @@ namespace torchps {
 namespace {
 
 using ::testing::ElementsAreArray;
-using ::testing::HasSubstr;
 
 constexpr int64_t kTrained = 2600;  // blocks of 1100, 1100 and 400
 constexpr int64_t kBlockElements = 1100;
@@ -64,8 +62,8 @@ TEST_P(ErrorFeedbackTest, TheFirstGradientGoesOutEncodedAndItsErrorStays) {
   EXPECT_THAT(sent, ElementsAreArray(expected));
   const std::vector<float> decoded = Decoded(sent, kBlockElements);
   for (int64_t i = 0; i < kBlockElements; ++i) {
-    ASSERT_EQ(feedback_.Save()[kBlockElements + i], gradient[i] - decoded[i]);
-    ASSERT_EQ(feedback_.Save()[i], 0.0f) << "another block's residual";
+    ASSERT_EQ(feedback_.residual()[kBlockElements + i], gradient[i] - decoded[i]);
+    ASSERT_EQ(feedback_.residual()[i], 0.0f) << "another block's residual";
   }
 }
 
@@ -75,9 +73,9 @@ TEST_P(ErrorFeedbackTest, ARetrySendsTheSameBytesAgain) {
   feedback_.Encode(0, 1, Random(kBlockElements, state));
   const absl::Span<const uint8_t> first = feedback_.Encode(0, 2, gradient);
   const std::vector<uint8_t> bytes(first.begin(), first.end());
-  const std::vector<float> residual(feedback_.Save().begin(), feedback_.Save().end());
+  const std::vector<float> residual(feedback_.residual().begin(), feedback_.residual().end());
   EXPECT_THAT(feedback_.Encode(0, 2, gradient), ElementsAreArray(bytes));
-  EXPECT_THAT(feedback_.Save(), ElementsAreArray(residual));
+  EXPECT_THAT(feedback_.residual(), ElementsAreArray(residual));
 }
 
 TEST_P(ErrorFeedbackTest, WhatWasNotAppliedGoesBackOnce) {
@@ -86,18 +84,18 @@ TEST_P(ErrorFeedbackTest, WhatWasNotAppliedGoesBackOnce) {
   feedback_.Encode(2, 5, gradient);
   for (int repeat = 0; repeat < 3; ++repeat) {
     feedback_.TakeBack(2, 5);
-    EXPECT_THAT(feedback_.Save().subspan(2200), ElementsAreArray(gradient));
+    EXPECT_THAT(feedback_.residual().subspan(2200), ElementsAreArray(gradient));
   }
 }
 
 TEST_P(ErrorFeedbackTest, AnAnswerToAnotherStepOrToAnAveragedBlockChangesNothing) {
   uint64_t state = 4;
   feedback_.Encode(2, 5, Random(400, state));
-  const std::vector<float> residual(feedback_.Save().begin(), feedback_.Save().end());
+  const std::vector<float> residual(feedback_.residual().begin(), feedback_.residual().end());
   feedback_.TakeBack(2, 4);
   feedback_.TakeBack(2, 6);
   feedback_.TakeBack(3, 5);
-  EXPECT_THAT(feedback_.Save(), ElementsAreArray(residual));
+  EXPECT_THAT(feedback_.residual(), ElementsAreArray(residual));
 }
 
 // For every element: what was applied and the residual are together the sum of all gradients.
@@ -125,28 +123,8 @@ TEST_P(ErrorFeedbackTest, NothingIsLostThroughRetriesAndRejections) {
     }
   }
   for (int64_t i = 0; i < kTrained; ++i) {
-    ASSERT_NEAR(applied[i] + feedback_.Save()[i], gradients[i], 1e-5) << "element " << i;
+    ASSERT_NEAR(applied[i] + feedback_.residual()[i], gradients[i], 1e-5) << "element " << i;
   }
-}
-
-TEST_P(ErrorFeedbackTest, ARestoredResidualSendsWhatTheSavedOneWouldHave) {
-  uint64_t state = 6;
-  feedback_.Encode(0, 1, Random(kBlockElements, state));
-  ErrorFeedback restored(map_, Spec(GetParam()));
-  ASSERT_TRUE(restored.Restore(feedback_.Save()).ok());
-  const std::vector<float> gradient = Random(kBlockElements, state);
-  const absl::Span<const uint8_t> expected = feedback_.Encode(0, 2, gradient);
-  EXPECT_THAT(restored.Encode(0, 2, gradient), ElementsAreArray(expected));
-}
-
-TEST_P(ErrorFeedbackTest, AResidualThatDoesNotFitIsRefused) {
-  EXPECT_THAT(std::string(feedback_.Restore(std::vector<float>(7)).message()),
-              HasSubstr("a residual of 7 elements; this model's trained part has 2600"));
-  std::vector<float> bad(kTrained, 1.0f);
-  bad[12] = std::numeric_limits<float>::infinity();
-  EXPECT_THAT(std::string(feedback_.Restore(bad).message()),
-              HasSubstr("element 12 of the residual is inf"));
-  EXPECT_THAT(feedback_.Save(), ElementsAreArray(std::vector<float>(kTrained, 0.0f)));
 }
 
 INSTANTIATE_TEST_SUITE_P(Lossy, ErrorFeedbackTest,

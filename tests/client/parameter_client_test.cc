@@ -11,7 +11,6 @@
 #include "gtest/gtest.h"
 #include "tests/client/fake_parameter_server.h"
 #include "tests/testing/eventually.h"
-#include "tests/testing/faulty_file_system.h"
 
 namespace torchps {
 namespace {
@@ -62,7 +61,6 @@ class ParameterClientTest : public ::testing::Test {
     options.slot = slot_;
     options.incarnation = 5;
     options.patience = patience;
-    options.residuals = residuals_;
     options.say = [this](const std::string& line) { said_.push_back(line); };
     options.clock = &clock_;
     options.stop = &stop_;
@@ -92,7 +90,6 @@ class ParameterClientTest : public ::testing::Test {
   std::vector<float> averaged_ = {0.25f, 0.75f};
   std::vector<float> values_;
   std::vector<std::string> said_;
-  ResidualStore* residuals_ = nullptr;
   SlotId slot_ = 3;
   // Null: each client has its own.
   std::unique_ptr<CallLoop> loop_;
@@ -531,100 +528,6 @@ TEST_F(ParameterClientTest, AnEncodedPushIsRepeatedByteForByteAndItsErrorGoesWit
   EXPECT_EQ(entries(pushes[3].frames[0]), (Pairs{{1, 4.0f}, {3, 4.0f}}));
   // That was rejected, so all of it is still there: 3, 6, 6, 8.
   EXPECT_EQ(entries(pushes[4].frames[0]), (Pairs{{1, 6.0f}, {3, 8.0f}}));
-}
-
-// What slot 3's next holder owes after its first holder has pushed the gradients once, with half of
-// each block's elements on the way, and has kept what that left.
-class OwedTest : public ParameterClientTest {
- protected:
-  void SetUp() override {
-    ParameterClientTest::SetUp();
-    if (IsSkipped()) return;
-    job_.mutable_wire()->mutable_push()->set_kind(EncodingSpec::TOP_K);
-    job_.mutable_wire()->mutable_push()->set_fraction(0.5);
-    residuals_ = &store_;
-    const auto client = MakeClient();
-    ASSERT_TRUE(client->Hello().ok());
-    ASSERT_TRUE(Push(*client, 1).ok());
-    ASSERT_TRUE(client->SaveResidual(1).ok());
-  }
-
-  // What the servers hold of the slot, in each of their blocks.
-  void ServersHold(Step last_step, const std::vector<Step>& of_server_0 = {}) {
-    HelloReply reply;
-    reply.set_server_life(20);
-    reply.set_initialized(true);
-    reply.set_last_step(last_step);
-    servers_[1]->SetHelloReply(reply);
-    for (const Step step : of_server_0) reply.mutable_restored()->add_slot_step(step);
-    servers_[0]->SetHelloReply(reply);
-  }
-
-  // Sums over blocks 0 and 1 of what is sent in the next push, of nothing but zeros, by a new
-  // process.
-  std::pair<float, float> SentByTheNext() {
-    const auto client = MakeClient();
-    const auto start = client->Hello();
-    EXPECT_TRUE(start.ok()) << start.status();
-    const std::vector<float> zeros(gradients_.size());
-    EXPECT_TRUE(client->Push(*start + 1, 32, zeros, averaged_).ok());
-    return {SumOfLast(*servers_[0]), SumOfLast(*servers_[1])};
-  }
-
-  static float SumOfLast(FakeParameterServer& server) {
-    const PushFrame frame = server.pushes().back().frames[0];
-    float sum = 0;
-    for (size_t at = 4; at < frame.payload().size(); at += 8) {
-      float value;
-      std::memcpy(&value, frame.payload().data() + at, sizeof(value));
-      sum += value;
-    }
-    return sum;
-  }
-
-  FaultyFileSystem disk_;
-  ResidualStore store_{&disk_, "/kept", /*job_id=*/77, /*slot=*/3};
-};
-
-TEST_F(OwedTest, GoesOutByTheNextHolder) {
-  ServersHold(1);
-  EXPECT_EQ(SentByTheNext(), std::make_pair(1.0f + 2.0f, 5.0f + 6.0f));
-  EXPECT_THAT(said_.back(), HasSubstr("slot 3 goes on with what 3 blocks owed after step 1"));
-}
-
-TEST_F(OwedTest, GoesOutAlsoWhereServersHaveLostSteps) {
-  ServersHold(0);
-  EXPECT_EQ(SentByTheNext(), std::make_pair(1.0f + 2.0f, 5.0f + 6.0f));
-}
-
-TEST_F(OwedTest, IsForgottenWhereLaterStepsHaveSentOfIt) {
-  ServersHold(2);
-  EXPECT_EQ(SentByTheNext(), std::make_pair(0.0f, 0.0f));
-  EXPECT_THAT(said_.back(), HasSubstr("goes on with nothing owed: what was kept is of step 1"));
-}
-
-TEST_F(OwedTest, IsJudgedBlockByBlock) {
-  // Server 0 has blocks 0 and 2, and was restored; block 0 has a later step.
-  ServersHold(1, {2, 1});
-  EXPECT_EQ(SentByTheNext(), std::make_pair(0.0f, 5.0f + 6.0f));
-  EXPECT_THAT(said_.back(), HasSubstr("goes on with what 2 blocks owed"));
-}
-
-TEST_F(OwedTest, IsTakenUpOnce) {
-  ServersHold(0);
-  EXPECT_EQ(SentByTheNext().first, 1.0f + 2.0f);
-  // The steps' names after a loss are used again: that of step 1 has carried it.
-  ServersHold(1);
-  EXPECT_EQ(SentByTheNext().first, 0.0f);
-}
-
-TEST_F(OwedTest, IsForgottenInWordsWhereItIsDamagedOrCannotBeKept) {
-  ServersHold(1);
-  const std::string whole = *ReadWholeFile(disk_, store_.path(), 1 << 20);
-  ASSERT_TRUE(WriteFileAtomically(disk_, store_.path(), whole.substr(0, whole.size() - 1)).ok());
-  EXPECT_EQ(SentByTheNext().first, 0.0f);
-  EXPECT_THAT(said_.back(),
-              AllOf(HasSubstr("slot 3 goes on as if nothing was owed"), HasSubstr(store_.path())));
 }
 
 TEST_F(ParameterClientTest, RejectedBlocksAreCountedAndAreNoError) {

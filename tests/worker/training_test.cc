@@ -1,22 +1,17 @@
 // Whole workers, each a thread, on servers inside this process.
 
-#include <filesystem>
 #include <functional>
 #include <limits>
 #include <memory>
 #include <thread>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
-#include "client/residual_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "job/job_file.h"
 #include "job/job_override.h"
 #include "job/job_spec.h"
 #include "program/in_process_cluster.h"
-#include "server/server.h"
-#include "storage/file_system.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/gpu.h"
 #include "torch/nn/modules/batchnorm.h"
@@ -120,7 +115,6 @@ class TrainingTest : public ::testing::Test {
   struct Worker {
     absl::Status status;
     std::vector<std::string> lines;
-    std::vector<std::string> said;
   };
 
   // Runs `job.workers` workers at once, each with a module and data of its own.
@@ -144,8 +138,6 @@ class TrainingTest : public ::testing::Test {
         options.print = [&worker](const std::string& line) { worker.lines.push_back(line); };
         options.clock = &clock_;
         options.stop = stop_.get();
-        options.dir = dir_;
-        options.say = [&worker](const std::string& line) { worker.said.push_back(line); };
         if (stop_at_first_line_) {
           options.print = [this](const std::string&) { stop_->Stop("the user had enough"); };
         }
@@ -172,14 +164,6 @@ class TrainingTest : public ::testing::Test {
     return status;
   }
 
-  void TakeCheckpoint() {
-    const auto stub = Coordinator::NewStub(servers_[0].channel);
-    grpc::ClientContext context;
-    CheckpointStatus taken;
-    const grpc::Status status = stub->TakeCheckpoint(&context, TakeCheckpointRequest(), &taken);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-  }
-
   // Every epoch was used once and evaluated, and the model has learnt.
   void ExpectDone(const JobSpec& job) {
     const JobStatus status = Status();
@@ -198,7 +182,6 @@ class TrainingTest : public ::testing::Test {
   SteadyClock clock_;
   std::unique_ptr<StopLatch> stop_ = std::make_unique<StopLatch>();
   bool stop_at_first_line_ = false;
-  std::string dir_;
   // Of each worker; empty: the CPU.
   std::vector<torch::Device> devices_;
   std::unique_ptr<InProcessCluster> cluster_;
@@ -362,67 +345,6 @@ TEST_F(TrainingTest, AStopEndsTheWorkersAndTheirSlotsLeave) {
   const JobStatus status = Status();
   EXPECT_EQ(status.slot_size(), 2);
   for (const SlotBooks& slot : status.slot()) EXPECT_EQ(slot.state(), SlotBooks::LEFT);
-}
-
-TEST_F(TrainingTest, WhatAStoppedWorkerOwesItsSlotsNextHolderSends) {
-  dir_ = ::testing::TempDir() + "/owed";
-  const std::string file = dir_ + "/residual-0";
-  const JobSpec job = Job({"workers=1", "wire.push.kind=TOP_K", "wire.push.fraction=0.25"});
-  stop_at_first_line_ = true;
-  EXPECT_TRUE(absl::IsCancelled(Run(job)[0].status));
-  EXPECT_TRUE(std::filesystem::exists(file));
-
-  stop_ = std::make_unique<StopLatch>();
-  stop_at_first_line_ = false;
-  const std::vector<Worker> workers = Run(job);
-  ASSERT_TRUE(workers[0].status.ok()) << workers[0].status;
-  EXPECT_THAT(workers[0].said, Contains(HasSubstr("slot 0 goes on with what ")));
-  ExpectDone(job);
-  EXPECT_FALSE(std::filesystem::exists(file)) << "the job is done";
-}
-
-TEST_F(TrainingTest, AWorkerKeepsWhatItOwesOnceForEachCheckpointThatARenewalTellsOf) {
-  dir_ = ::testing::TempDir() + "/owed_with_checkpoints";
-  Server::Options keeping;
-  keeping.listen.clear();
-  keeping.dir = dir_;
-  keeping.clock = &clock_;
-  const auto server = Server::Start(keeping);
-  ASSERT_TRUE(server.ok()) << server.status();
-  servers_ = {{0, /*address=*/"", (*server)->InProcessChannel()}};
-  // Trains until it is told to stop, and there are no checkpoints but those that are asked for.
-  const JobSpec job = Job({"workers=1", "training.epochs=1000000", "wire.push.kind=TOP_K",
-                           "wire.push.fraction=0.25", "membership.lease_seconds=3",
-                           "durability.checkpoint_seconds=0"});
-  std::thread training(
-      [&] { EXPECT_TRUE(absl::IsCancelled(Run(job)[0].status)) << "it did not last"; });
-  const auto end = absl::MakeCleanup([&] {
-    stop_->Stop("the test is over");
-    training.join();
-  });
-  // With one worker a block's version is the slot's step.
-  const auto pushed = [this]() -> Step { return StatusOf(0).min_version(); };
-  ASSERT_TRUE(Eventually([&] { return pushed() > 0; }));
-
-  const std::unique_ptr<FileSystem> files = MakePosixFileSystem();
-  const ResidualStore store(files.get(), dir_, StatusOf(0).job_id(), /*slot=*/0);
-  const auto kept = [&store]() -> Step {
-    const auto saved = store.Load(/*elements=*/10);
-    EXPECT_TRUE(saved.ok()) << saved.status();
-    return saved.ok() && saved->has_value() ? (*saved)->step : -1;
-  };
-  EXPECT_EQ(kept(), -1) << "there is no checkpoint to go on from with it";
-  for (int checkpoint = 1; checkpoint <= 2; ++checkpoint) {
-    const Step in_checkpoint = pushed();
-    TakeCheckpoint();
-    // Otherwise the job would go on from the checkpoint with what was owed before it.
-    ASSERT_TRUE(Eventually([&] { return kept() >= in_checkpoint; }))
-        << "checkpoint " << checkpoint << " is as of step " << in_checkpoint
-        << " or later, what is owed as of step " << kept();
-    const Step last = kept();
-    ASSERT_TRUE(Eventually([&] { return pushed() >= last + 5; }));
-    EXPECT_EQ(kept(), last) << "it takes the trainer's time, so not after every push";
-  }
 }
 
 TEST_F(TrainingTest, AnotherJobIsRefusedWithTheFieldThatDiffers) {

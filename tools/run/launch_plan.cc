@@ -71,7 +71,6 @@ ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, cons
   pass_on("device", options.device);
   pass_on("patience", options.patience);
   pass_on("certs", options.certs);
-  pass_on("dir", options.dir);
   if (options.threads > 0) command.push_back(absl::StrCat("--threads=", options.threads));
   const auto slow = options.slow.find(slot);
   if (slow != options.slow.end()) pass_on("slow", slow->second);

@@ -35,8 +35,6 @@ Contents Look(const std::string& dir) {
     absl::string_view number = name;
     uint64_t checkpoint = 0;
     if (absl::EndsWith(name, ".lock")) continue;
-    // Of use to its job alone.
-    if (absl::StartsWith(name, "residual-")) continue;
     if (absl::ConsumePrefix(&number, "checkpoint-") && absl::SimpleAtoi(number, &checkpoint)) {
       // Without a manifest it is what a crash has left of one.
       if (!fs::exists(entry.path() / "MANIFEST.json", error)) continue;

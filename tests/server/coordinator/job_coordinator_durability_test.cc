@@ -283,23 +283,6 @@ TEST(CoordinatorCheckpointTest, OneThatWasUnderWayWhenTheCoordinatorDiedIsNotCom
   EXPECT_EQ(next->number, 2u);
 }
 
-TEST(CoordinatorCheckpointTest, ARenewalTellsTheNewestCompleteOne) {
-  Rig rig(OnRequest(), 1, /*has_directory=*/true);
-  const std::vector<Rig::Worker> workers = rig.Start(2);
-  RenewSlotRequest request;
-  request.set_slot(workers[0].slot);
-  request.set_incarnation(workers[0].incarnation);
-  const auto told = [&] { return rig.coordinator().RenewSlot(request, rig.now())->checkpoint(); };
-  EXPECT_EQ(told(), 0u);
-  for (const uint64_t number : {1, 2}) {
-    rig.TakeCheckpoint();
-    ASSERT_EQ(rig.coordinator().BeginCheckpoint(rig.now())->number, number);
-    EXPECT_EQ(told(), number - 1) << "under way is not complete";
-    rig.coordinator().EndCheckpoint(Written(), rig.now());
-    EXPECT_EQ(told(), number);
-  }
-}
-
 TEST(CoordinatorCheckpointTest, WhoKeepsNothingTakesNone) {
   JoinRequest terms = Rig::SmallJob();
   terms.mutable_job()->mutable_durability()->set_level(DurabilitySpec::NONE);
