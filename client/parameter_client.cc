@@ -15,7 +15,7 @@ namespace {
 constexpr absl::Duration kLeavePatience = absl::Seconds(3);
 
 // Of a small model most of a call's time goes by in waking threads. Of a large one it would take a
-// core from who computes or applies (docs/threads.md).
+// core from who computes or applies (bench/results/tuning.md).
 constexpr int64_t kSmallModelBytes = 4 << 20;
 
 absl::Duration TimeToAsk(const ModelLayout& layout) {

@@ -81,7 +81,7 @@ class ParameterClient {
     StopLatch* stop = nullptr;
     // What makes the calls. One thread that holds several slots gives their clients one loop
     // (MakeLoop): pushes of several threads over one connection get into each other's way
-    // (docs/threads.md). Null: the client makes its own. Borrowed, and outlives the client.
+    // (bench/results/tuning.md). Null: the client makes its own. Borrowed, and outlives the client.
     CallLoop* loop = nullptr;
   };
 

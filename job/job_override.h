@@ -11,9 +11,9 @@ namespace torchps {
 //   training.epochs=3            a number; true/false, yes/no, 1/0 for a bool
 //   consistency.mode=sync        an enum's value by name, in any case
 //   optimizer.adam.beta1=0.8     inside a oneof: adam takes the place of whatever was there
-//   optimizer.kind=adam          the oneof itself: adam with its defaults, unless it is adam
-//   already model.hidden=64              a list gets one more value; `model.hidden=` empties it
-//   first optimizer.group.0.pattern=*  an element of a list of messages, or the one behind the last
+//   optimizer.kind=adam          the oneof itself: adam with its defaults, unless it is adam already
+//   model.hidden=64              a list gets one more value; `model.hidden=` empties it first
+//   optimizer.group.0.pattern=*  an element of a list of messages, or the one behind the last
 //
 // INVALID_ARGUMENT names the field, the value and what is allowed, and leaves `job` unspecified.
 // Ranges are NormalizeJobSpec's business. Thread-compatible.

@@ -61,10 +61,9 @@ absl::Status CallAdmission::Admit(const grpc::ServerContext& context, absl::stri
           ? absl::PermissionDeniedError(absl::StrCat("nobody may call a method with ", request))
           : Check(context, *rule, slot);
   if (!status.ok()) {
-    log_.Say(
-        absl::StrCat("refused ", rule == nullptr ? request : rule->method, " to a client at ",
-                     HostOf(context.peer()), ": ", status.message()),
-        absl::Now());
+    log_.Say(absl::StrCat("refused ", rule == nullptr ? request : rule->method, " to a client at ",
+                          HostOf(context.peer()), ": ", status.message()),
+             absl::Now());
   }
   return status;
 }

@@ -21,7 +21,7 @@ namespace torchps {
 //
 //   return torchps::TrainMain(argc, argv, [](const torchps::JobSpec& job) {
 //     return torchps::Task{std::make_shared<Net>(), torchps::CrossEntropy(),
-//     torchps::OpenData(job)};
+//                          torchps::OpenData(job)};
 //   });
 //
 // A value that shares its module and its datasets with its copies. As thread-safe as the module,

@@ -19,8 +19,8 @@ inline constexpr absl::Duration kNap = absl::Microseconds(20);
 
 // Asks `has_come` again and again, for `time` at most, before its caller puts its thread to sleep:
 // for what is expected sooner than a sleeping thread would wake, which takes some 50 us, and about
-// as much processor time as the asking (docs/threads.md). Returns whether it has come. On a machine
-// with one core it never asks.
+// as much processor time as the asking (bench/results/tuning.md). Returns whether it has come. On a
+// machine with one core it never asks.
 bool AskFor(absl::Duration time, absl::FunctionRef<bool()> has_come,
             Meanwhile meanwhile = Meanwhile::kYield);
 

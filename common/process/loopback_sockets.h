@@ -6,10 +6,10 @@ namespace torchps {
 // ends, the congestion control "cubic". Returns how many it changed.
 //
 // A loopback has no queue to be gentle with, and what a machine is set up with for the internet may
-// be far slower there: bbr, which paces, moves 4 GB/s where cubic moves 8 (docs/threads.md). gRPC
-// has no setting for it and makes its sockets itself, so they are looked up in /proc/self/fd, when
-// a connection is known to be there and now and then afterwards, since gRPC reconnects by itself. A
-// listening socket hands its setting on to what it accepts.
+// be far slower there: bbr, which paces, moves 4 GB/s where cubic moves 8
+// (bench/results/tuning.md). gRPC has no setting for it and makes its sockets itself, so they are
+// looked up in /proc/self/fd, when a connection is known to be there and now and then afterwards,
+// since gRPC reconnects by itself. A listening socket hands its setting on to what it accepts.
 //
 // Sockets count as loopback when both ends are (a listening one: where it listens), or when both
 // ends have the same address. Never fails: what cannot be looked up or changed, because the system

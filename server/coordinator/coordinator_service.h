@@ -30,8 +30,8 @@ namespace torchps {
 //
 // With a directory, the coordinator outlives its process: its state is there before any answer is
 // given that depends on it, and it conducts the job's checkpoints; a job that cannot be kept at all
-// does not begin (state_writer.h). The directory is opened at the
-// first call, since only the first server of a job is asked to coordinate.
+// does not begin (state_writer.h). The directory is opened at the first call, since only the first
+// server of a job is asked to coordinate.
 //
 // Thread-safe. Outlives the completion queues it listens on.
 class CoordinatorService {

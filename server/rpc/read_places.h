@@ -16,8 +16,8 @@ namespace torchps {
 // Of all streams that bring frames, which ones are read. Where sixteen are read in turns, frame by
 // frame, each finds its memory pushed out of the caches by the others, at both ends; so a few hold
 // a *place* each, for a *stint* of kStintBytes, and the others stand in line: first come, first
-// served (docs/threads.md has what that brings). Streams of one connection share a place, each with
-// a stint of its own: they come one after the other anyway.
+// served (bench/results/tuning.md has what that brings). Streams of one connection share a place,
+// each with a stint of its own: they come one after the other anyway.
 //
 // Nobody waits for long for somebody who has little to send. Whose frame is late, or whose stint
 // has lasted too long, loses its place and goes on without one; where nothing comes at all, the

@@ -6,7 +6,7 @@ namespace torchps {
 
 // How many bytes a peer may send on one connection before anybody has asked for them: gRPC's window
 // of HTTP/2's flow control. It is what a push runs ahead while the server applies the frame before
-// (docs/threads.md has what that brings), and it is memory that any peer may fill.
+// (bench/results/tuning.md has what that brings), and it is memory that any peer may fill.
 //
 // gRPC offers two sizes. With its estimate of the bandwidth off, the window is 64 KiB, and a push
 // stands still in every frame until the server has asked for the rest. With the estimate on, it is

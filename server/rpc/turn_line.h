@@ -17,7 +17,7 @@ namespace torchps {
 // the first in line has its turn, so that who else can send stands in line too. Who has come to the
 // front goes on for a stint of kStintBytes, unless it cannot, before it is another one's turn:
 // where sixteen alternate block by block, each finds its memory pushed out of the caches by the
-// others (docs/threads.md).
+// others (bench/results/tuning.md).
 //
 // Thread-safe. A turn is the tag's Proceed(true), which the caller of Next() runs.
 // Invariants: turns are in the order of entering, but for those that go on. One that waits is due

@@ -18,10 +18,9 @@ namespace torchps {
 //
 // `Listen` arms a completion queue for one method for the server's whole life: each arriving call
 // arms the next one, then, if the caller may make this call at all, runs the handler on the queue's
-// thread. The handler answers by
-// Respond(), at once or, for a parked call, later from any thread; a parked call holds no thread.
-// If the peer goes away or the server shuts down first, the call answers itself with CANCELLED and
-// runs its on-cancel hook, after which Respond() does nothing.
+// thread. The handler answers by Respond(), at once or, for a parked call, later from any thread; a
+// parked call holds no thread. If the peer goes away or the server shuts down first, the call
+// answers itself with CANCELLED and runs its on-cancel hook, after which Respond() does nothing.
 //
 // Thread-safe. Owned by its pending operations and by whoever may still respond.
 template <class Request, class Reply>

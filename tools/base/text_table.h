@@ -6,8 +6,8 @@
 namespace torchps {
 
 // A table for a terminal: columns as wide as their widest cell, two blanks between them, no lines.
-// Columns of text stand left, columns of numbers right. A
-// column without title and contents is left out. Not thread-safe.
+// Columns of text stand left, columns of numbers right. A column without title and contents is left
+// out. Not thread-safe.
 //
 //   TextTable table({{"slot", TextTable::kRight}, {"state"}});
 //   table.AddRow({"0", "training"});

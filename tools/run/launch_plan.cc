@@ -79,7 +79,7 @@ ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, cons
   program.name = absl::StrCat("worker ", slot);
   // Torch's threads spin while they wait for each other, by OpenMP's default. Beside servers and
   // other workers one of them may have no core just then, and all wait for the scheduler
-  // (docs/results.md).
+  // (docs/operations.md).
   if (!elsewhere && options.threads > 1) program.environment = {"OMP_WAIT_POLICY=passive"};
   return program;
 }
