@@ -91,10 +91,10 @@ absl::Status HostedJob::RestoreFrom(JobStorage* storage) {
   store_->SetJournal(journal_);
   restored_ = *origin;
   if (!restored_.has_value()) return absl::OkStatus();
-  store_->FinishRestore();
+  store_->snapshot().FinishRestore();
   {
     MutexLock lock(&mutex_);
-    for (const auto& [slot, history] : store_->Histories()) {
+    for (const auto& [slot, history] : store_->snapshot().Histories()) {
       clocks_.Expect(slot, history.clock, history.incarnation, clock_->Now());
     }
   }

@@ -96,7 +96,7 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::RestoreNewest(
   BlockBuffer buffer;
   for (size_t i = 0; i < (*restore)->blocks().size(); ++i) {
     if (absl::Status read = (*restore)->ReadBlock(i, &buffer); !read.ok()) return read;
-    if (absl::Status taken = store_->Restore(buffer.image()); !taken.ok()) return taken;
+    if (absl::Status taken = store_->snapshot().Restore(buffer.image()); !taken.ok()) return taken;
   }
   origin_.checkpoint = (*restore)->checkpoint();
   {
@@ -146,14 +146,14 @@ absl::StatusOr<ShardInfo> JobDirectory::TryWriteShard(uint64_t checkpoint) {
       options_.files, directory_.ShardPath(checkpoint, server_index_, server_count_), header,
       std::move(blocks));
   if (!writer.ok()) return writer.status();
-  if (copy_ == nullptr) copy_ = store_->MakeCopy();
+  if (copy_ == nullptr) copy_ = store_->snapshot().MakeCopy();
   // Before the first copy, so that the copies have all that is logged so far.
   if (log_ != nullptr) covered_[checkpoint] = log_->Rotate();
   absl::Duration longest_pause;
   for (size_t index = 0; index < store_->owned(); ++index) {
     if (abandoned_) return absl::CancelledError("the server stops");
     const absl::StatusOr<absl::Duration> pause =
-        store_->Capture(index, *options_.clock, copy_.get());
+        store_->snapshot().Capture(index, *options_.clock, copy_.get());
     if (!pause.ok()) return absl::FailedPreconditionError(pause.status().message());
     longest_pause = std::max(longest_pause, *pause);
     if (absl::Status written = (*writer)->Append(copy_->image()); !written.ok()) return written;

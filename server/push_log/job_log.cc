@@ -57,7 +57,7 @@ absl::StatusOr<std::unique_ptr<JobLog>> JobLog::Open(const Options& options, con
       if (changed.ok() && *changed) ++journal->replayed_;
       return changed.status();
     };
-    return store->Replay(record.block, change);
+    return store->snapshot().Replay(record.block, change);
   };
   const absl::StatusOr<LogEnd> end =
       ReadPushLog(*options.files, options.directory, identity, replay);

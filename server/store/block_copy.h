@@ -25,7 +25,7 @@ class BlockCopy {
   const BlockImage& image() const { return image_; }
 
  private:
-  friend class ParameterStore;
+  friend class StoreSnapshot;
 
   std::vector<float> memory_;
   std::vector<LedgerEntry> ledger_;

@@ -39,7 +39,7 @@ class JobStorage {
 
   virtual ~JobStorage() = default;
 
-  // Brings back what is kept of this share: by ParameterStore::Restore for each of its blocks, in
+  // Brings back what is kept of this share: by StoreSnapshot::Restore for each of its blocks, in
   // one go or, where that turned out to be damaged, again. Nothing: nothing is kept of this job.
   //   FAILED_PRECONDITION  the job cannot be kept here, or what is kept is not of this job
   //   DATA_LOSS            what is kept is damaged, and there is nothing older

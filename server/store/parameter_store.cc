@@ -31,29 +31,17 @@ ParameterStore::ParameterStore(const ModelLayout& layout, const BlockMap& map, i
       map_(map),
       server_(server),
       policy_(policy),
-      updater_(updater),
-      by_id_(map.blocks().size(), nullptr) {
-  for (const BlockId id : map.owned_by(server)) {
-    blocks_.push_back(std::make_unique<Block>(map.blocks()[id]));
-    Block* const block = blocks_.back().get();
-    by_id_[id] = block;
-    MutexLock lock(&block->mutex);
-    updater_->Allocate(block);
-    largest_block_bytes_ =
-        std::max<int64_t>(largest_block_bytes_, block->range.length * sizeof(float));
-    most_slots_ = std::max(most_slots_, block->slots.size());
-    state_bytes_ += block->range.length * sizeof(float) * (1 + block->slots.size());
-  }
-}
+      blocks_(map, server, *updater),
+      snapshot_(&blocks_, policy) {}
 
 absl::StatusOr<Block*> ParameterStore::Find(const PushHeader& header,
                                             const FramePayload& payload) const {
-  if (header.block >= by_id_.size() || by_id_[header.block] == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("block ", header.block,
-                                                   " is not on this server, which owns ",
-                                                   blocks_.size(), " of ", by_id_.size()));
+  Block* const block = blocks_.Find(header.block);
+  if (block == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("block ", header.block, " is not on this server, which owns ", blocks_.size(),
+                     " of ", blocks_.blocks_of_all_servers()));
   }
-  Block* const block = by_id_[header.block];
   if (header.withheld) {
     if (header.step > 0 && payload.bytes() == 0) return block;
     return absl::InvalidArgumentError(absl::StrCat(
@@ -100,10 +88,7 @@ absl::Status ParameterStore::Initialize(const PushHeader& header, const FramePay
       journal_->Record(*block, record);
     }
   }
-  if (first) {
-    MutexLock lock(&mutex_);
-    ++initialized_blocks_;
-  }
+  if (first) blocks_.CountInitialized();
   return absl::OkStatus();
 }
 
@@ -187,8 +172,8 @@ absl::Status ParameterStore::Acknowledge(SlotId slot, Incarnation incarnation, S
   }
   uint64_t newly_acknowledged = 0;
   for (size_t index = 0; index < blocks_.size(); ++index) {
-    MutexLock lock(&blocks_[index]->mutex);
-    LedgerEntry& entry = blocks_[index]->Ledger(slot);
+    MutexLock lock(&blocks_[index].mutex);
+    LedgerEntry& entry = blocks_[index].Ledger(slot);
     const bool is_mine = entry.incarnation == incarnation;
     const bool duplicate = is_mine && entry.acknowledged_step >= step;
     reply->mutable_block(static_cast<int>(index))->set_duplicate(duplicate);
@@ -205,7 +190,7 @@ absl::StatusOr<ParameterStore::Image> ParameterStore::Read(size_t index,
                                                            EncodingSpec::Kind encoding,
                                                            Version have) {
   TPS_CHECK(encoding != EncodingSpec::TOP_K, "a worker needs all values");
-  Block* const block = blocks_[index].get();
+  Block* const block = &blocks_[index];
   Image image;
   image.encoding = block->range.averaged ? EncodingSpec::FLOAT32 : encoding;
   {
@@ -239,8 +224,8 @@ absl::StatusOr<const SharedSegment*> ParameterStore::Share() {
   if (!arena.ok()) return arena.status();
   arena_ = *std::move(arena);
   for (size_t index = 0; index < blocks_.size(); ++index) {
-    MutexLock lock(&blocks_[index]->mutex);
-    blocks_[index]->MoveTo(arena_->values(index), arena_->head(index));
+    MutexLock lock(&blocks_[index].mutex);
+    blocks_[index].MoveTo(arena_->values(index), arena_->head(index));
   }
   // The heap would keep what restored values leave behind.
   malloc_trim(0);
@@ -253,8 +238,8 @@ bool ParameterStore::shared() const {
 }
 
 int ParameterStore::slots(size_t index) const {
-  MutexLock lock(&blocks_[index]->mutex);
-  return static_cast<int>(blocks_[index]->slots.size());
+  MutexLock lock(&blocks_[index].mutex);
+  return static_cast<int>(blocks_[index].slots.size());
 }
 
 void ParameterStore::SetJournal(BlockJournal* journal) {
@@ -279,18 +264,13 @@ std::vector<LedgerEntry> ParameterStore::EntriesOf(SlotId slot) {
   return entries;
 }
 
-bool ParameterStore::initialized() const {
-  MutexLock lock(&mutex_);
-  return initialized_blocks_ == blocks_.size();
-}
-
 ParameterStore::Counters ParameterStore::counters() const {
   MutexLock lock(&mutex_);
   return counters_;
 }
 
 void ParameterStore::Describe(bool include_ledger, ServerStatus* status) {
-  Version lowest = blocks_.empty() ? 0 : std::numeric_limits<Version>::max();
+  Version lowest = blocks_.size() == 0 ? 0 : std::numeric_limits<Version>::max();
   Version highest = 0;
   for (const std::unique_ptr<Block>& block : blocks_) {
     MutexLock lock(&block->mutex);
@@ -311,7 +291,7 @@ void ParameterStore::Describe(bool include_ledger, ServerStatus* status) {
   status->set_min_version(lowest);
   status->set_max_version(highest);
   status->set_blocks(blocks_.size());
-  status->set_state_bytes(state_bytes_);
+  status->set_state_bytes(state_bytes());
 }
 
 }  // namespace torchps

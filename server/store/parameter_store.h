@@ -1,17 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
-#include "checkpoint/block_image.h"
 #include "common/block_map.h"
-#include "common/clock.h"
 #include "common/ids.h"
 #include "common/integer_histogram.h"
 #include "common/model_layout.h"
@@ -20,10 +16,11 @@
 #include "proto/job.pb.h"
 #include "proto/parameter_service.pb.h"
 #include "server/store/block.h"
-#include "server/store/block_copy.h"
 #include "server/store/block_journal.h"
+#include "server/store/block_table.h"
 #include "server/store/block_updater.h"
 #include "server/store/push_policy.h"
+#include "server/store/store_snapshot.h"
 #include "shm/value_arena.h"
 #include "wire/frame_codec.h"
 
@@ -42,12 +39,6 @@ class ParameterStore {
     EncodingSpec::Kind encoding = EncodingSpec::FLOAT32;  // of `values`
     Version version = 0;
     bool unchanged = false;  // no values: the block is at the version that the reader has
-  };
-
-  // What the ledgers know of a slot.
-  struct SlotHistory {
-    Step clock = 0;               // the last step that every block has seen, whoever made it
-    Incarnation incarnation = 0;  // the highest that any block has seen
   };
 
   // Counts of verdicts, each (slot, incarnation, step, block) once, and of repeats.
@@ -100,22 +91,8 @@ class ParameterStore {
   // Whether Share() has succeeded.
   bool shared() const;
 
-  // Copies a block with its version and ledger, which go together, for a checkpoint. Returns for
-  // how long the block was locked. REQUIRES: `index` < owned(). ABORTED: no values yet.
-  absl::StatusOr<absl::Duration> Capture(size_t index, const Clock& clock, BlockCopy* copy);
-  // A BlockCopy with room for each of the blocks.
-  std::unique_ptr<BlockCopy> MakeCopy() const;
-
-  // The block is as it was when `image` was taken; doing so again with another image is harmless.
-  // DATA_LOSS: not a block of this server, or of another shape. REQUIRES: nothing was pushed yet.
-  absl::Status Restore(const BlockImage& image);
-  // Lets `change` bring back one more change of a block, under its lock; its error is the result.
-  // DATA_LOSS: not a block of this server. REQUIRES: nothing was pushed yet.
-  absl::Status Replay(BlockId id, absl::FunctionRef<absl::Status(Block*)> change);
-  // All blocks have been restored. REQUIRES: they have, and nothing was pushed yet.
-  void FinishRestore();
-  // Of each slot that has pushed.
-  std::map<SlotId, SlotHistory> Histories();
+  // Copies for checkpoints, and what is brought back before anything is pushed.
+  StoreSnapshot& snapshot() { return snapshot_; }
 
   // Tells `journal` of every change from now on. REQUIRES: nothing was pushed yet.
   void SetJournal(BlockJournal* journal);
@@ -126,15 +103,15 @@ class ParameterStore {
   // The slot's entry in each block's ledger, in ascending order of blocks.
   std::vector<LedgerEntry> EntriesOf(SlotId slot);
 
-  bool initialized() const;
+  bool initialized() const { return blocks_.initialized(); }
   // What a frame's payload takes at most.
-  int64_t largest_block_bytes() const { return largest_block_bytes_; }
+  int64_t largest_block_bytes() const { return blocks_.largest_block_bytes(); }
   size_t owned() const { return blocks_.size(); }
-  BlockId block_id(size_t index) const { return blocks_[index]->range.id; }
-  const BlockRange& range(size_t index) const { return blocks_[index]->range; }
+  BlockId block_id(size_t index) const { return blocks_[index].range.id; }
+  const BlockRange& range(size_t index) const { return blocks_[index].range; }
   // Arrays of the optimizer that the block has.
   int slots(size_t index) const;
-  uint64_t state_bytes() const { return state_bytes_; }
+  uint64_t state_bytes() const { return blocks_.state_bytes(); }
 
   Counters counters() const;
   // Fills versions and, where asked, the ledger.
@@ -152,12 +129,8 @@ class ParameterStore {
   const int server_;
   PushPolicy* const policy_;
   BlockJournal* journal_ = nullptr;
-  const BlockUpdater* const updater_;
-  std::vector<std::unique_ptr<Block>> blocks_;  // owned ones, ascending
-  std::vector<Block*> by_id_;                   // null where another server owns it
-  uint64_t state_bytes_ = 0;
-  int64_t largest_block_bytes_ = 0;
-  size_t most_slots_ = 0;
+  BlockTable blocks_;
+  StoreSnapshot snapshot_;
 
   // Held before a block's lock.
   mutable Mutex sharing_mutex_;
@@ -166,7 +139,6 @@ class ParameterStore {
 
   mutable Mutex mutex_;
   Counters counters_ ABSL_GUARDED_BY(mutex_);
-  size_t initialized_blocks_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace torchps

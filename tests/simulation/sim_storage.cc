@@ -35,11 +35,11 @@ absl::StatusOr<std::optional<JobStorage::Origin>> SimStorage::Open(const JobShar
     return origin;
   }
   for (size_t index = 0; index < store->owned(); ++index) {
-    const auto copy = store->MakeCopy();
-    if (!store->Capture(index, *clock_, copy.get()).ok()) continue;
+    const auto copy = store->snapshot().MakeCopy();
+    if (!store->snapshot().Capture(index, *clock_, copy.get()).ok()) continue;
     BlockImage image = copy->image();
     image.ledger = {};
-    TPS_CHECK(store->Restore(image).ok(), "a copy of a block can be restored");
+    TPS_CHECK(store->snapshot().Restore(image).ok(), "a copy of a block can be restored");
   }
   return origin;
 }
@@ -57,13 +57,13 @@ void ChangeEntry(const Clock* clock, ParameterStore* store, BlockId block, SlotI
                  absl::FunctionRef<bool(LedgerEntry*)> change) {
   for (size_t index = 0; index < store->owned(); ++index) {
     if (store->block_id(index) != block) continue;
-    const auto copy = store->MakeCopy();
-    if (!store->Capture(index, *clock, copy.get()).ok()) return;
+    const auto copy = store->snapshot().MakeCopy();
+    if (!store->snapshot().Capture(index, *clock, copy.get()).ok()) return;
     BlockImage image = copy->image();
     std::vector<LedgerEntry> ledger(image.ledger.begin(), image.ledger.end());
     if (static_cast<size_t>(slot) >= ledger.size() || !change(&ledger[slot])) return;
     image.ledger = ledger;
-    TPS_CHECK(store->Restore(image).ok(), "a copy of a block can be restored");
+    TPS_CHECK(store->snapshot().Restore(image).ok(), "a copy of a block can be restored");
     return;
   }
 }

@@ -37,8 +37,8 @@ class MemoryStorage final : public JobStorage, public BlockJournal {
   // One block, as a checkpoint takes it.
   void Keep(HostedJob& job, size_t index) {
     const ManualClock clock;
-    const std::unique_ptr<BlockCopy> copy = job.store().MakeCopy();
-    ASSERT_TRUE(job.store().Capture(index, clock, copy.get()).ok());
+    const std::unique_ptr<BlockCopy> copy = job.store().snapshot().MakeCopy();
+    ASSERT_TRUE(job.store().snapshot().Capture(index, clock, copy.get()).ok());
     const BlockImage& image = copy->image();
     Kept& kept = kept_[image.range.id];
     kept.range = image.range;
@@ -61,7 +61,7 @@ class MemoryStorage final : public JobStorage, public BlockJournal {
       image.values = kept.values;
       for (const auto& slot : kept.slots) image.slots.push_back(slot);
       image.ledger = kept.ledger;
-      const absl::Status restored = store->Restore(image);
+      const absl::Status restored = store->snapshot().Restore(image);
       if (!restored.ok()) return restored;
     }
     return std::optional<Origin>({/*checkpoint=*/5});

@@ -42,8 +42,8 @@ struct KeptBlock {
 
 KeptBlock Keep(HostedJob& job, size_t index) {
   const ManualClock clock;
-  const std::unique_ptr<BlockCopy> copy = job.store().MakeCopy();
-  EXPECT_TRUE(job.store().Capture(index, clock, copy.get()).ok());
+  const std::unique_ptr<BlockCopy> copy = job.store().snapshot().MakeCopy();
+  EXPECT_TRUE(job.store().snapshot().Capture(index, clock, copy.get()).ok());
   const BlockImage& image = copy->image();
   KeptBlock kept;
   kept.range = image.range;
@@ -103,7 +103,7 @@ class LogStorage final : public JobStorage {
       image.values = kept.values;
       for (const auto& slot : kept.slots) image.slots.push_back(slot);
       image.ledger = kept.ledger;
-      if (absl::Status restored = store->Restore(image); !restored.ok()) return restored;
+      if (absl::Status restored = store->snapshot().Restore(image); !restored.ok()) return restored;
     }
     JobLog::Options options;
     options.files = files_;

@@ -1,16 +1,16 @@
-// What of ParameterStore outlives its process: copies of its blocks, and blocks brought back.
+#include "server/store/store_snapshot.h"
 
 #include <algorithm>
 #include <limits>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/store/parameter_store.h"
 
 namespace torchps {
 
-absl::StatusOr<absl::Duration> ParameterStore::Capture(size_t index, const Clock& clock,
-                                                       BlockCopy* copy) {
-  Block* const block = blocks_[index].get();
+absl::StatusOr<absl::Duration> StoreSnapshot::Capture(size_t index, const Clock& clock,
+                                                      BlockCopy* copy) const {
+  Block* const block = &(*blocks_)[index];
   const size_t length = block->range.length;
   MutexLock lock(&block->mutex);
   const absl::Duration begun = clock.Now();
@@ -40,18 +40,19 @@ absl::StatusOr<absl::Duration> ParameterStore::Capture(size_t index, const Clock
   return clock.Now() - begun;
 }
 
-std::unique_ptr<BlockCopy> ParameterStore::MakeCopy() const {
-  return std::make_unique<BlockCopy>(largest_block_bytes_ / static_cast<int64_t>(sizeof(float)),
-                                     most_slots_, /*ledger=*/256);
+std::unique_ptr<BlockCopy> StoreSnapshot::MakeCopy() const {
+  return std::make_unique<BlockCopy>(
+      blocks_->largest_block_bytes() / static_cast<int64_t>(sizeof(float)), blocks_->most_slots(),
+      /*ledger=*/256);
 }
 
-absl::Status ParameterStore::Restore(const BlockImage& image) {
+absl::Status StoreSnapshot::Restore(const BlockImage& image) {
   const BlockId id = image.range.id;
-  if (id >= by_id_.size() || by_id_[id] == nullptr) {
+  Block* const block = blocks_->Find(id);
+  if (block == nullptr) {
     return absl::DataLossError(
         absl::StrCat("block ", id, " was restored, which is not on this server"));
   }
-  Block* const block = by_id_[id];
   bool first = false;
   {
     MutexLock lock(&block->mutex);
@@ -78,17 +79,16 @@ absl::Status ParameterStore::Restore(const BlockImage& image) {
     first = !block->initialized;
     block->initialized = true;
   }
-  MutexLock lock(&mutex_);
-  if (first) ++initialized_blocks_;
+  if (first) blocks_->CountInitialized();
   return absl::OkStatus();
 }
 
-absl::Status ParameterStore::Replay(BlockId id, absl::FunctionRef<absl::Status(Block*)> change) {
-  if (id >= by_id_.size() || by_id_[id] == nullptr) {
+absl::Status StoreSnapshot::Replay(BlockId id, absl::FunctionRef<absl::Status(Block*)> change) {
+  Block* const block = blocks_->Find(id);
+  if (block == nullptr) {
     return absl::DataLossError(
         absl::StrCat("block ", id, " was changed, which is not on this server"));
   }
-  Block* const block = by_id_[id];
   bool first = false;
   {
     MutexLock lock(&block->mutex);
@@ -96,26 +96,25 @@ absl::Status ParameterStore::Replay(BlockId id, absl::FunctionRef<absl::Status(B
     if (const absl::Status changed = change(block); !changed.ok()) return changed;
     first = block->initialized && !had_values;
   }
-  MutexLock lock(&mutex_);
-  if (first) ++initialized_blocks_;
+  if (first) blocks_->CountInitialized();
   return absl::OkStatus();
 }
 
-void ParameterStore::FinishRestore() {
+void StoreSnapshot::FinishRestore() {
   Version highest = 0;
-  for (const std::unique_ptr<Block>& block : blocks_) {
+  for (const std::unique_ptr<Block>& block : *blocks_) {
     MutexLock lock(&block->mutex);
     highest = std::max(highest, block->version);
   }
-  for (const std::unique_ptr<Block>& block : blocks_) {
+  for (const std::unique_ptr<Block>& block : *blocks_) {
     MutexLock lock(&block->mutex);
     policy_->TakeRestored(block.get(), highest);
   }
 }
 
-std::map<SlotId, ParameterStore::SlotHistory> ParameterStore::Histories() {
+std::map<SlotId, StoreSnapshot::SlotHistory> StoreSnapshot::Histories() const {
   std::map<SlotId, SlotHistory> histories;
-  for (const std::unique_ptr<Block>& block : blocks_) {
+  for (const std::unique_ptr<Block>& block : *blocks_) {
     MutexLock lock(&block->mutex);
     for (size_t slot = 0; slot < block->ledger.size(); ++slot) {
       const LedgerEntry& entry = block->ledger[slot];
@@ -126,7 +125,7 @@ std::map<SlotId, ParameterStore::SlotHistory> ParameterStore::Histories() {
   }
   for (auto& [slot, history] : histories) {
     history.clock = std::numeric_limits<Step>::max();
-    for (const std::unique_ptr<Block>& block : blocks_) {
+    for (const std::unique_ptr<Block>& block : *blocks_) {
       MutexLock lock(&block->mutex);
       history.clock = std::min(history.clock, block->Ledger(slot).last_step);
     }
