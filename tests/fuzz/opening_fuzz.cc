@@ -1,0 +1,36 @@
+// The first bytes of a connection, from anybody: what a server's door makes of them, and what a
+// client that asks why it gets no connection reads in a server's answer.
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/string_view.h"
+#include "security/opening.h"
+#include "tests/fuzz/fuzz_target.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace torchps;
+  const absl::string_view bytes(reinterpret_cast<const char*>(data), size);
+
+  // Bytes come one by one: what is decided stays so, and is decided in time.
+  Opening decided = Opening::kUndecided;
+  for (size_t have = 0; have <= std::min(size, 2 * kOpeningBytes); ++have) {
+    const Opening opening = ClassifyOpening(bytes.substr(0, have));
+    FUZZ_CHECK(decided == Opening::kUndecided || opening == decided);
+    FUZZ_CHECK(have < kOpeningBytes || opening != Opening::kUndecided);
+    decided = opening;
+  }
+
+  const absl::optional<std::string> reason = ParseGoAwayFrame(bytes);
+  if (reason.has_value()) {
+    FUZZ_CHECK(reason->size() <= size);
+    FUZZ_CHECK(std::none_of(reason->begin(), reason->end(),
+                            [](char c) { return absl::ascii_iscntrl(c); }));
+    // What is read is what would be sent.
+    FUZZ_CHECK(ParseGoAwayFrame(GoAwayFrame(*reason)) == reason);
+  }
+  // Whatever its length.
+  FUZZ_CHECK(!AlertInWords(bytes).empty());
+  return 0;
+}
