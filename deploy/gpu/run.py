@@ -94,7 +94,9 @@ def main():
     torch = options.torch_lib.split(":") if options.torch_lib else [torch_libraries(version["torch"])]
     check_glibc(version["glibc"])
     folders = [os.path.join(os.path.abspath(options.bundle), "lib"), *torch]
-    os.environ["LD_LIBRARY_PATH"] = ":".join(folders)
+    # Behind them what the machine has set: some find their driver by it.
+    machines = os.environ.get("LD_LIBRARY_PATH")
+    os.environ["LD_LIBRARY_PATH"] = ":".join(folders + ([machines] if machines else []))
     check_libraries(options.bundle, folders, alone=options.device == "cpu")
 
     place = Place(os.path.abspath(options.bundle), options.device)

@@ -289,10 +289,9 @@ def machine_facts():
 
 
 def nvidia_smi(what):
-    """Rows of nvidia-smi's answer, one for each GPU; torch's libraries are not for it."""
-    env = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    """Rows of nvidia-smi's answer, one for each GPU."""
     said = subprocess.run(["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader,nounits"],
-                          stdout=subprocess.PIPE, text=True, env=env, check=True, timeout=30)
+                          stdout=subprocess.PIPE, text=True, check=True, timeout=30)
     return [[cell.strip() for cell in row] for row in csv.reader(said.stdout.splitlines())]
 
 
