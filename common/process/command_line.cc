@@ -51,8 +51,9 @@ absl::Status CheckCommandLine(int argc, const char* const* argv) {
     }
     std::string why;
     if (!flag->ParseFrom(has_value ? value : argv[i], &why)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--", name, " is '", has_value ? value : argv[i], "', which it cannot be"));
+      return absl::InvalidArgumentError(absl::StrCat("--", name, "='", has_value ? value : argv[i],
+                                                     "' is not valid", why.empty() ? "" : ": ",
+                                                     why));
     }
   }
   return absl::OkStatus();

@@ -82,15 +82,15 @@ void StateWriter::Store(bool sync) {
         synced_ = std::max(synced_, state.revision());
         has_state_ = has_own_state_ = true;
       }
-      if (std::exchange(failing_, false)) line = "the coordinator's state is kept again";
+      if (std::exchange(failing_, false)) line = "the coordinator saves its state again";
     }
     kept = WhatIsKept(status);
     if (!status.ok() && !std::exchange(failing_, true)) {
-      line = kept.job.ok() ? absl::StrCat(
-                                 "the coordinator's state cannot be kept, the job goes on, but "
-                                 "neither begins nor ends without: ",
-                                 status.message())
-                           : std::string(kept.job.message());
+      line = kept.job.ok()
+                 ? absl::StrCat("cannot save the coordinator's state: ", status.message(),
+                                "; the job continues, but cannot start or finish until this is "
+                                "mended")
+                 : std::string(kept.job.message());
     }
     for (Held& held : std::exchange(held_, {})) {
       // One try is enough; what came after it, or is to be synced and was only stored, waits for
@@ -112,13 +112,13 @@ StateWriter::Kept StateWriter::WhatIsKept(const absl::Status& status) const {
   Kept kept;
   if (!status.ok() && !has_state_) {
     kept.job = absl::UnavailableError(absl::StrCat(
-        "the job does not begin before the coordinator can keep it: ", status.message()));
+        "the job cannot start: cannot save the coordinator's state: ", status.message()));
   }
   if (!status.ok() && !has_own_state_) {
     kept.incarnations =
         has_state_ ? absl::UnavailableError(absl::StrCat(
-                         "nobody new joins before the coordinator, which came back, can keep whom "
-                         "it lets in: ",
+                         "the coordinator has restarted and cannot save its state yet, so new "
+                         "workers must wait: ",
                          status.message()))
                    : kept.job;
   }

@@ -179,7 +179,7 @@ TEST_F(StateWriterTest, AFullDiskStopsNobodyAndIsToldOnce) {
   EXPECT_THAT(lines()[0], HasSubstr("No space left on device"));
   files_.SetFaultHook(nullptr);
   ASSERT_TRUE(Eventually([this] { return lines().size() == 2; })) << "it is tried again by itself";
-  EXPECT_EQ(lines()[1], "the coordinator's state is kept again");
+  EXPECT_EQ(lines()[1], "the coordinator saves its state again");
   EXPECT_TRUE(Eventually([this] { return last_synced_ == 3u; }));
   EXPECT_EQ(Stored(), 3);
 }
