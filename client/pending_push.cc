@@ -12,6 +12,7 @@
 #include "common/cpu/finite_check.h"
 #include "shm/shared_runs.h"
 #include "wire/frame_codec.h"
+#include "wire/verdict_counts.h"
 
 namespace torchps {
 namespace {
@@ -204,32 +205,16 @@ class PendingPush::Round final : public CallRound {
         return absl::InternalError(absl::StrCat("a push was answered for block ", verdict.block(),
                                                 ", which the server does not own"));
       }
-      switch (verdict.verdict()) {
-        case ACCEPTED:
-          ++result.accepted;
-          break;
-        case SCALED:
-          ++result.scaled;
-          break;
-        case ADMITTED:
-          ++result.admitted;
-          break;
-        case REJECTED_STALE:
-          ++result.rejected;
-          TakeBack(verdict.block());
-          break;
-        case LATE:
-          ++result.late;
-          TakeBack(verdict.block());
-          break;
-        case WITHHELD:
-          ++result.withheld;
-          break;
-        default:
-          return absl::InternalError(
-              absl::StrCat("block ", verdict.block(), " has no known verdict"));
+      if (!Count(verdict.verdict(), &result.verdicts)) {
+        return absl::InternalError(
+            absl::StrCat("block ", verdict.block(), " has no known verdict"));
       }
-      if (verdict.duplicate()) ++result.duplicates;
+      if (verdict.verdict() == REJECTED_STALE || verdict.verdict() == LATE) {
+        TakeBack(verdict.block());
+      }
+      if (verdict.duplicate()) {
+        result.verdicts.set_duplicates(result.verdicts.duplicates() + 1);
+      }
       result.max_lag = std::max(result.max_lag, verdict.lag());
     }
     for (const BlockVerdict& verdict : reply.block()) {

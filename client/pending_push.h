@@ -14,20 +14,14 @@
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/stop_latch.h"
+#include "proto/parameter_service.pb.h"
 #include "shm/push_segment.h"
 
 namespace torchps {
 
 // What a push led to, summed over its blocks on all servers.
 struct PushResult {
-  int64_t accepted = 0;
-  int64_t scaled = 0;
-  int64_t admitted = 0;
-  int64_t rejected = 0;
-  int64_t late = 0;
-  int64_t withheld = 0;
-  // Of all these, answered a second time.
-  int64_t duplicates = 0;
+  VerdictCounts verdicts;
   // The largest over blocks.
   int64_t max_lag = 0;
   // No block was finite, so nothing was sent and the step's name is free.

@@ -306,14 +306,7 @@ void HostedJob::Describe(bool include_ledger, ServerStatus* status) {
   status->set_server_index(server_index_);
   status->set_server_count(map_.servers());
   status->set_initialized(store_->initialized());
-  status->set_accepted(counters.accepted);
-  status->set_scaled(counters.scaled);
-  status->set_admitted(counters.admitted);
-  status->set_rejected(counters.rejected);
-  status->set_late(counters.late);
-  status->set_withheld(counters.withheld);
-  status->set_duplicates(counters.duplicates);
-  status->set_acknowledged(counters.acknowledged);
+  *status->mutable_verdicts() = counters.verdicts;
   CopyHistogram(counters.lag, status->mutable_lag());
   if (storage_ != nullptr) storage_->Describe(status->mutable_durability());
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "wire/encoding.h"
+#include "wire/verdict_counts.h"
 
 namespace torchps {
 namespace {
@@ -114,32 +115,12 @@ absl::Status ParameterStore::Push(const PushHeader& header, const FramePayload& 
 
 void ParameterStore::Count(const PushDecision& decision) {
   MutexLock lock(&mutex_);
+  VerdictCounts& verdicts = counters_.verdicts;
   if (decision.duplicate) {
-    ++counters_.duplicates;
+    verdicts.set_duplicates(verdicts.duplicates() + 1);
     return;
   }
-  switch (decision.verdict) {
-    case ACCEPTED:
-      ++counters_.accepted;
-      break;
-    case SCALED:
-      ++counters_.scaled;
-      break;
-    case ADMITTED:
-      ++counters_.admitted;
-      break;
-    case REJECTED_STALE:
-      ++counters_.rejected;
-      break;
-    case LATE:
-      ++counters_.late;
-      break;
-    case WITHHELD:
-      ++counters_.withheld;
-      break;
-    default:
-      break;
-  }
+  torchps::Count(decision.verdict, &verdicts);
   if (decision.apply) counters_.lag.Add(decision.lag);
 }
 
@@ -182,7 +163,8 @@ absl::Status ParameterStore::Acknowledge(SlotId slot, Incarnation incarnation, S
     ++newly_acknowledged;
   }
   MutexLock lock(&mutex_);
-  counters_.acknowledged += newly_acknowledged;
+  VerdictCounts& verdicts = counters_.verdicts;
+  verdicts.set_acknowledged(verdicts.acknowledged() + newly_acknowledged);
   return absl::OkStatus();
 }
 

@@ -41,16 +41,9 @@ class ParameterStore {
     bool unchanged = false;  // no values: the block is at the version that the reader has
   };
 
-  // Counts of verdicts, each (slot, incarnation, step, block) once, and of repeats.
+  // Of each (slot, incarnation, step, block) once, and of repeats.
   struct Counters {
-    uint64_t accepted = 0;
-    uint64_t scaled = 0;
-    uint64_t admitted = 0;
-    uint64_t rejected = 0;
-    uint64_t late = 0;
-    uint64_t withheld = 0;
-    uint64_t duplicates = 0;
-    uint64_t acknowledged = 0;
+    VerdictCounts verdicts;
     IntegerHistogram lag;  // of applied blocks
   };
 

@@ -137,8 +137,8 @@ TEST_F(ParameterClientTest, PushSendsGradientsAndAveragedValuesWithTheVersionsOf
   ASSERT_TRUE(client->Pull(0, false, absl::MakeSpan(values_)).ok());
   const auto push = Push(*client, 1);
   ASSERT_TRUE(push.ok()) << push.status();
-  EXPECT_EQ(push->accepted, 4);
-  EXPECT_EQ(push->rejected, 0);
+  EXPECT_EQ(push->verdicts.accepted(), 4);
+  EXPECT_EQ(push->verdicts.rejected(), 0);
   const auto pushes = servers_[1]->pushes();
   ASSERT_THAT(pushes, SizeIs(1));
   ASSERT_THAT(pushes[0].frames, SizeIs(2));
@@ -164,7 +164,7 @@ TEST_F(ParameterClientTest, BlocksAreSentInTheOrderInWhichTheyBecomeReady) {
   push->AllReady();
   const auto result = push->Finish();
   ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->accepted, 4);
+  EXPECT_EQ(result->verdicts.accepted(), 4);
   const auto blocks_of = [&](int server) {
     std::vector<BlockId> blocks;
     const auto pushes = servers_[server]->pushes();
@@ -536,8 +536,8 @@ TEST_F(ParameterClientTest, RejectedBlocksAreCountedAndAreNoError) {
   servers_[1]->SetVerdict(REJECTED_STALE, 13);
   const auto push = Push(*client, 1);
   ASSERT_TRUE(push.ok()) << push.status();
-  EXPECT_EQ(push->accepted, 2);
-  EXPECT_EQ(push->rejected, 2);
+  EXPECT_EQ(push->verdicts.accepted(), 2);
+  EXPECT_EQ(push->verdicts.rejected(), 2);
   EXPECT_EQ(push->max_lag, 13);
 }
 

@@ -131,7 +131,7 @@ TEST_F(SharedMemoryClientTest, NamesAndVerdictsGoThroughTheNetworkAndNothingElse
   ExpectPull(*client, /*network=*/{});
   const auto pushed = client->Push(1, 8, segment_->gradients(), averaged_);
   ASSERT_TRUE(pushed.ok()) << pushed.status();
-  EXPECT_EQ(pushed->accepted, 6);
+  EXPECT_EQ(pushed->verdicts.accepted(), 6);
   for (int server = 0; server < 2; ++server) {
     // Each block was pulled at a version of its own, so each has a frame of its own.
     ASSERT_THAT(servers_[server]->pushes(), SizeIs(1));

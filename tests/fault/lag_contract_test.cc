@@ -172,9 +172,9 @@ TEST_F(LagContractTest, RejectHoldsOnEveryBlockWhileWorkersRaceAndNobodyStarves)
   }
   const auto status = workers_[0]->Status(/*include_ledger=*/true);
   ASSERT_TRUE(status.ok());
-  EXPECT_EQ(status->accepted(), accepted);
-  EXPECT_EQ(status->admitted(), admitted);
-  EXPECT_EQ(status->rejected(), rejected);
+  EXPECT_EQ(status->verdicts().accepted(), accepted);
+  EXPECT_EQ(status->verdicts().admitted(), admitted);
+  EXPECT_EQ(status->verdicts().rejected(), rejected);
   for (const LedgerEntryStatus& row : status->ledger()) {
     EXPECT_EQ(row.applied(), books[row.slot()].applied().at(row.block()))
         << "slot " << row.slot() << " block " << row.block();

@@ -22,6 +22,7 @@
 #include "server/server.h"
 #include "tests/fault/integer_rig.h"
 #include "tests/testing/fault_proxy.h"
+#include "wire/verdict_counts.h"
 
 namespace torchps {
 namespace {
@@ -46,7 +47,7 @@ struct LedgerCase {
 struct SlotBook {
   Step acknowledged = 0;  // steps 1 to this one were answered with OK
   std::vector<int64_t> weighted_sum = std::vector<int64_t>(kTrained);
-  PushResult verdicts;
+  VerdictCounts verdicts;
   absl::Status failure;
 };
 
@@ -113,9 +114,7 @@ class LedgerTest : public ::testing::TestWithParam<LedgerCase> {
       for (int64_t i = 0; i < kTrained; ++i) {
         book.weighted_sum[i] += kWeights[slot] * integers[i];
       }
-      book.verdicts.accepted += pushed->accepted;
-      book.verdicts.duplicates += pushed->duplicates;
-      book.verdicts.late += pushed->late;
+      Add(pushed->verdicts, &book.verdicts);
     }
   }
 
@@ -188,13 +187,16 @@ TEST_P(LedgerTest, EveryAcknowledgedPushIsAppliedOnceToEveryBlock) {
       std::printf("%6d %4d %6zu %12ld %13lu %10s %6s\n", server, slot, owned.size(), steps,
                   ledger[{owned[0], slot}].applied(), "", "");
     }
-    EXPECT_EQ(status.accepted(), acknowledged);
-    EXPECT_EQ(status.acknowledged(), acknowledged);
-    EXPECT_EQ(status.rejected() + status.late() + status.scaled() + status.admitted(), 0);
+    EXPECT_EQ(status.verdicts().accepted(), acknowledged);
+    EXPECT_EQ(status.verdicts().acknowledged(), acknowledged);
+    EXPECT_EQ(status.verdicts().rejected() + status.verdicts().late() + status.verdicts().scaled() +
+                  status.verdicts().admitted(),
+              0);
     EXPECT_EQ(status.parked_now(), 0);
     std::printf("%6d  all %6zu %12lu %13s %10lu %6lu\n", server, owned.size(),
-                status.acknowledged(), "", status.duplicates(), proxies_[server]->resets());
-    duplicates += status.duplicates();
+                status.verdicts().acknowledged(), "", status.verdicts().duplicates(),
+                proxies_[server]->resets());
+    duplicates += status.verdicts().duplicates();
   }
   EXPECT_GT(duplicates, 0) << "no push was ever sent twice: the faults did not reach the ledger";
 

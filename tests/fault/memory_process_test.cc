@@ -116,7 +116,8 @@ TEST_F(MemoryProcessTest, AServerThatManyWorkersPushIntoFasterThanItAppliesStays
         const absl::StatusOr<PushResult> push =
             worker->Push(step, /*weight=*/1, gradient, /*averaged=*/{});
         ASSERT_TRUE(push.ok()) << push.status();
-        EXPECT_EQ(push->accepted + push->scaled + push->admitted, kBlocks);
+        EXPECT_EQ(push->verdicts.accepted() + push->verdicts.scaled() + push->verdicts.admitted(),
+                  kBlocks);
       }
     });
   }
@@ -129,8 +130,10 @@ TEST_F(MemoryProcessTest, AServerThatManyWorkersPushIntoFasterThanItAppliesStays
   constexpr int64_t kApplied = kWorkers * kPushes;
   EXPECT_EQ(status->min_version(), kApplied);
   EXPECT_EQ(status->max_version(), kApplied);
-  EXPECT_EQ(status->accepted() + status->scaled() + status->admitted(), kApplied * kBlocks);
-  EXPECT_EQ(status->acknowledged(), kApplied * kBlocks);
+  EXPECT_EQ(
+      status->verdicts().accepted() + status->verdicts().scaled() + status->verdicts().admitted(),
+      kApplied * kBlocks);
+  EXPECT_EQ(status->verdicts().acknowledged(), kApplied * kBlocks);
   ASSERT_EQ(status->state_bytes(), kBlocks * kMib);
   // More wanted to push than there was room for.
   EXPECT_EQ(status->receive_bytes_peak(), kReceive);

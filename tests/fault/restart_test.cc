@@ -116,7 +116,7 @@ class RestartTest : public ::testing::TestWithParam<RestartCase> {
         return;
       }
       book.acknowledged.push_back(step);
-      book.applied += pushed->accepted;
+      book.applied += pushed->verdicts.accepted();
     }
     const RollbackBooks::Lost lost = client.TakeRolledBack();
     book.told_blocks = lost.blocks;

@@ -275,7 +275,7 @@ TEST_F(TrainingTest, WherePushesAreRejectedAsAWholeNothingOfANonFiniteGradientIs
       Run(Job({"workers=1", "training.nonfinite=REJECT_PUSH"}), /*poison=*/95);
   ASSERT_TRUE(workers[0].status.ok()) << workers[0].status;
   EXPECT_EQ(workers[0].lines.back(), "torchps_worker done slot=0 pushes=33");
-  EXPECT_EQ(StatusOf(0).withheld(), 0);
+  EXPECT_EQ(StatusOf(0).verdicts().withheld(), 0);
   EXPECT_EQ(StatusOf(0).min_version(), 33);
   EXPECT_EQ(Status().slot(0).figures().skipped_nonfinite(), 3);
 }

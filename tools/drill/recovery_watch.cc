@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "wire/verdict_counts.h"
+
 namespace torchps {
 namespace {
 
@@ -10,9 +12,7 @@ constexpr absl::Duration kLook = absl::Milliseconds(10);
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(1);
 
 // Counters begin at zero in each life of a server.
-bool HasApplied(const ServerStatus& status) {
-  return status.accepted() + status.scaled() + status.admitted() > 0;
-}
+bool HasApplied(const ServerStatus& status) { return Applied(status.verdicts()) > 0; }
 
 }  // namespace
 

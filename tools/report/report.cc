@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "tools/base/format.h"
+#include "wire/verdict_counts.h"
 
 namespace torchps {
 namespace {
@@ -79,26 +80,8 @@ Report::Server ServerOf(int index, const ServerAnswer& answer, double job_second
   // A server is there before its job starts.
   server.came_back = server.restored_checkpoint > 0 || status.durability().replayed() > 0 ||
                      server.uptime_seconds < job_seconds;
-  server.verdicts.accepted = status.accepted();
-  server.verdicts.scaled = status.scaled();
-  server.verdicts.admitted = status.admitted();
-  server.verdicts.rejected = status.rejected();
-  server.verdicts.late = status.late();
-  server.verdicts.withheld = status.withheld();
-  server.verdicts.duplicates = status.duplicates();
-  server.verdicts.acknowledged = status.acknowledged();
+  server.verdicts = status.verdicts();
   return server;
-}
-
-void Add(const Report::Blocks& part, Report::Blocks& sum) {
-  sum.accepted += part.accepted;
-  sum.scaled += part.scaled;
-  sum.admitted += part.admitted;
-  sum.rejected += part.rejected;
-  sum.late += part.late;
-  sum.withheld += part.withheld;
-  sum.duplicates += part.duplicates;
-  sum.acknowledged += part.acknowledged;
 }
 
 // `mean` holds the sum of all values until Finish.
@@ -183,7 +166,7 @@ void CheckAll(Report& report) {
     total_blocks += static_cast<int64_t>(server.blocks);
   }
   const int64_t pushes = static_cast<int64_t>(report.pushes);
-  const Report::Blocks& blocks = report.blocks;
+  const VerdictCounts& blocks = report.blocks;
 
   // A process that died took the figures of its last steps with it; what it had in hand was handed
   // out again.
@@ -207,20 +190,20 @@ void CheckAll(Report& report) {
                 FirstReason({{cut_short, kCutShort}, {died, kDied}, {resumed, kResumed}}));
   checker.Equal("evaluations", training.evaluate() ? training.epochs() : 0, evaluated,
                 FirstReason({{cut_short, kCutShort}, {limited, kLimited}}));
-  checker.Equal("pushed_blocks", pushes * total_blocks, static_cast<int64_t>(blocks.verdicts()),
+  checker.Equal("pushed_blocks", pushes * total_blocks, static_cast<int64_t>(Verdicts(blocks)),
                 FirstReason({{!answered, kSilent},
                              {cut_short, kCutShort},
                              {died, kDied},
                              {resumed, kResumed},
                              {came_back, kCameBack}}));
-  checker.Equal("acknowledged_blocks", static_cast<int64_t>(blocks.verdicts()),
-                static_cast<int64_t>(blocks.acknowledged),
+  checker.Equal("acknowledged_blocks", static_cast<int64_t>(Verdicts(blocks)),
+                static_cast<int64_t>(blocks.acknowledged()),
                 FirstReason({{!answered, kSilent},
                              {cut_short, kCutShort},
                              {died, kDied},
                              {resumed, kResumed},
                              {came_back, kCameBack}}));
-  checker.Equal("lag_counted", static_cast<int64_t>(blocks.applied()),
+  checker.Equal("lag_counted", static_cast<int64_t>(Applied(blocks)),
                 static_cast<int64_t>(report.lag.count), FirstReason({{!answered, kSilent}}));
   // A push raises every block's version by one, and a push that a server has lost lowers it by one
   // on the blocks that lack it.
@@ -228,7 +211,7 @@ void CheckAll(Report& report) {
   const std::string versions_not_judged =
       FirstReason({{!answered, kSilent},
                    {!async, "in SYNC a version is a round, not a push"},
-                   {blocks.not_applied() > 0, "some blocks were not applied"},
+                   {NotApplied(blocks) > 0, "some blocks were not applied"},
                    {came_back && consistency.lag().policy() == LagContract::REJECT, kCameBack},
                    {cut_short, kCutShort},
                    {died, kDied},
@@ -260,10 +243,11 @@ void CheckAll(Report& report) {
                               {!async, "SYNC has no staleness bound"},
                               {consistency.staleness_bound() < 0, "there is no staleness bound"}}));
   const bool bounded_lag = async && consistency.lag().policy() == LagContract::REJECT;
-  checker.AtMost("lag", consistency.lag().max_lag(), report.lag.max,
-                 FirstReason({{!answered, kSilent},
-                              {!bounded_lag, "the lag contract rejects nothing"},
-                              {blocks.admitted > 0, "stragglers' blocks above it were admitted"}}));
+  checker.AtMost(
+      "lag", consistency.lag().max_lag(), report.lag.max,
+      FirstReason({{!answered, kSilent},
+                   {!bounded_lag, "the lag contract rejects nothing"},
+                   {blocks.admitted() > 0, "stragglers' blocks above it were admitted"}}));
 }
 
 }  // namespace
@@ -317,7 +301,7 @@ Report BuildReport(const JobStatus& job, const std::vector<ServerAnswer>& server
     Report::Server server =
         ServerOf(static_cast<int>(report.servers.size()), answer, report.wall_seconds);
     if (answer.status.ok()) {
-      Add(server.verdicts, report.blocks);
+      Add(server.verdicts, &report.blocks);
       Merge(answer.status->lag(), report.lag);
       Merge(answer.status->clock_gap(), report.clock_gap);
       // A server of a model with fewer blocks than servers owns none and has no versions.

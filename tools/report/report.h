@@ -72,21 +72,6 @@ struct Report {
     uint64_t parked_pulls = 0;  // summed over servers
   };
 
-  // Block verdicts: each (slot, step, block) counts once, however often it was sent.
-  struct Blocks {
-    uint64_t accepted = 0;
-    uint64_t scaled = 0;
-    uint64_t admitted = 0;
-    uint64_t rejected = 0;
-    uint64_t late = 0;
-    uint64_t withheld = 0;
-    uint64_t duplicates = 0;
-    uint64_t acknowledged = 0;
-    uint64_t applied() const { return accepted + scaled + admitted; }
-    uint64_t not_applied() const { return rejected + late + withheld; }
-    uint64_t verdicts() const { return applied() + not_applied(); }
-  };
-
   struct Server {
     int index = 0;
     std::string address;
@@ -101,7 +86,7 @@ struct Report {
     // It came back while the job ran, and has counted only since then.
     bool came_back = false;
     uint64_t restored_checkpoint = 0;  // from this one; 0: from none
-    Blocks verdicts;
+    VerdictCounts verdicts;
   };
 
   // Counts of integer values, merged over servers: counts[i] counts value i. The last one counts
@@ -141,7 +126,7 @@ struct Report {
   std::vector<Epoch> epochs;
   std::vector<Slot> slots;
   std::vector<Server> servers;
-  Blocks blocks;
+  VerdictCounts blocks;
   int64_t min_version = 0;
   int64_t max_version = 0;
   Distribution lag;

@@ -1,5 +1,6 @@
 #include "tools/report/report_json.h"
 
+#include <google/protobuf/descriptor.h>
 #include <google/protobuf/util/json_util.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "wire/verdict_counts.h"
 
 namespace torchps {
 namespace {
@@ -96,16 +98,14 @@ Json CheckpointJson(const CheckpointStatus& status) {
   return json;
 }
 
-Json BlocksJson(const Report::Blocks& blocks) {
-  return {{"acknowledged", blocks.acknowledged},
-          {"applied", blocks.applied()},
-          {"accepted", blocks.accepted},
-          {"scaled", blocks.scaled},
-          {"admitted", blocks.admitted},
-          {"rejected", blocks.rejected},
-          {"late", blocks.late},
-          {"withheld", blocks.withheld},
-          {"duplicates", blocks.duplicates}};
+Json BlocksJson(const VerdictCounts& blocks) {
+  Json json = {{"acknowledged", blocks.acknowledged()}, {"applied", Applied(blocks)}};
+  const google::protobuf::Descriptor& fields = *VerdictCounts::descriptor();
+  for (int i = 0; i < fields.field_count(); ++i) {
+    json[fields.field(i)->name()] =
+        VerdictCounts::GetReflection()->GetUInt64(blocks, fields.field(i));
+  }
+  return json;
 }
 
 Json ServerJson(const Report::Server& server) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "tools/base/format.h"
 #include "tools/base/text_table.h"
+#include "wire/verdict_counts.h"
 
 namespace torchps {
 namespace {
@@ -194,9 +195,9 @@ std::string ServerTable(const Report& report) {
                                      : absl::StrCat(server.min_version, "-", server.max_version);
     table.AddRow({absl::StrCat(server.index), server.address,
                   WithThousands(static_cast<int64_t>(server.blocks)), versions,
-                  WithThousands(static_cast<int64_t>(server.verdicts.applied())),
-                  WithThousands(static_cast<int64_t>(server.verdicts.not_applied())),
-                  WithThousands(static_cast<int64_t>(server.verdicts.duplicates)),
+                  WithThousands(static_cast<int64_t>(Applied(server.verdicts))),
+                  WithThousands(static_cast<int64_t>(NotApplied(server.verdicts))),
+                  WithThousands(static_cast<int64_t>(server.verdicts.duplicates())),
                   FormatBytes(static_cast<double>(server.bytes_in)),
                   FormatBytes(static_cast<double>(server.bytes_out))});
   }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "tools/base/format.h"
 #include "tools/base/text_table.h"
+#include "wire/verdict_counts.h"
 
 namespace torchps {
 namespace {
@@ -133,9 +134,8 @@ std::string ServerTable(const ClusterView& view) {
                                lag.max()),
          status.clock_gap().count() == 0 ? "-" : absl::StrCat("max ", status.clock_gap().max()),
          WithThousands(static_cast<int64_t>(status.parked_now())),
-         WithThousands(
-             static_cast<int64_t>(status.accepted() + status.scaled() + status.admitted())),
-         WithThousands(static_cast<int64_t>(status.rejected() + status.late() + status.withheld())),
+         WithThousands(static_cast<int64_t>(Applied(status.verdicts()))),
+         WithThousands(static_cast<int64_t>(NotApplied(status.verdicts()))),
          FormatBytes(static_cast<double>(status.bytes_in())),
          FormatBytes(static_cast<double>(status.bytes_out()))});
   }

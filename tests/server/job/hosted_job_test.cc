@@ -39,9 +39,9 @@ TEST(HostedJobTest, APushIsAppliedOnceHoweverOftenItComes) {
   }
   EXPECT_EQ(harness.Value(0), -1.0f);
   const ServerStatus status = harness.Status();
-  EXPECT_EQ(status.accepted(), 2u);
-  EXPECT_EQ(status.acknowledged(), 2u);
-  EXPECT_EQ(status.duplicates(), 4u);
+  EXPECT_EQ(status.verdicts().accepted(), 2u);
+  EXPECT_EQ(status.verdicts().acknowledged(), 2u);
+  EXPECT_EQ(status.verdicts().duplicates(), 4u);
 }
 
 TEST(HostedJobTest, APushCutShortIsCompletedByItsRetryAndNothingIsDoubled) {
@@ -63,7 +63,7 @@ TEST(HostedJobTest, APushThatEndsBeforeAllBlocksCameIsNotAcknowledged) {
   harness.job().FinishPush(
       0, 1, 1, [&](const absl::StatusOr<PushReply>& reply) { answer = reply.status(); });
   EXPECT_EQ(answer.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(harness.Status().acknowledged(), 0u);
+  EXPECT_EQ(harness.Status().verdicts().acknowledged(), 0u);
 }
 
 TEST(HostedJobTest, AFrameOfATakenOverSlotIsRefused) {
@@ -361,8 +361,8 @@ TEST(HostedJobTest, AWithheldBlockCountsAsPushedAndChangesNothing) {
   EXPECT_EQ(harness.Value(0), 0.0f);
   EXPECT_EQ(harness.VersionOf(0), 0);
   EXPECT_EQ(harness.Value(1), -2.0f);
-  EXPECT_EQ(harness.Status().withheld(), 1u);
-  EXPECT_EQ(harness.Status().duplicates(), 1u);
+  EXPECT_EQ(harness.Status().verdicts().withheld(), 1u);
+  EXPECT_EQ(harness.Status().verdicts().duplicates(), 1u);
 }
 
 TEST(HostedJobTest, InitialValuesCannotBeWithheld) {
@@ -432,7 +432,7 @@ TEST(HostedJobTest, ARoundDoesNotWaitForBackupWorkersAndDropsThemWhenLate) {
   ASSERT_TRUE(late->ok());
   EXPECT_EQ((*late)->block(0).verdict(), LATE);
   EXPECT_EQ(harness.Value(0), -2.0f);
-  EXPECT_EQ(harness.Status().late(), 2u);
+  EXPECT_EQ(harness.Status().verdicts().late(), 2u);
 }
 
 TEST(HostedJobTest, ASyncRoundGoesOnWithoutASlotThatLeft) {

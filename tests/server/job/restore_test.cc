@@ -169,7 +169,7 @@ TEST(RestoreTest, TheRestoredLedgerDecidesWhatIsADuplicate) {
   const auto reply = after.Push(0, 1, 1, 1.0f, /*base=*/0);
   ASSERT_TRUE(reply->ok()) << reply->status();
   EXPECT_FALSE((*reply)->block(0).duplicate());
-  EXPECT_TRUE((*reply)->block(1).duplicate() || after.Status().duplicates() == 1);
+  EXPECT_TRUE((*reply)->block(1).duplicate() || after.Status().verdicts().duplicates() == 1);
   EXPECT_EQ(after.Value(0), -1.0f);
   EXPECT_EQ(after.Value(1), -1.0f);
 }
@@ -303,11 +303,11 @@ TEST(RestoreTest, TheJournalHearsOfEveryChangeAndTheAnswerWaitsForIt) {
   EXPECT_EQ(storage.told, (std::vector<MemoryStorage::Told>{{Kind::kGradient, 0, 1, {0}},
                                                             {Kind::kGradient, 1, 1, {0}}}));
   EXPECT_FALSE(reply->ok());
-  EXPECT_EQ(harness.Status().acknowledged(), 0u);
+  EXPECT_EQ(harness.Status().verdicts().acknowledged(), 0u);
   ASSERT_EQ(storage.waiting.size(), 1u);
   storage.waiting[0]();
   EXPECT_TRUE(reply->ok());
-  EXPECT_EQ(harness.Status().acknowledged(), 2u);
+  EXPECT_EQ(harness.Status().verdicts().acknowledged(), 2u);
 
   ASSERT_TRUE(harness.Frame(0, 1, 2, 0, 1.0f, 1).ok());
   ASSERT_TRUE(harness.Frame(0, 1, 3, 0, 1.0f, 2).ok());

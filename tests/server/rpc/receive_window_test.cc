@@ -59,7 +59,7 @@ TEST(ReceiveWindowTest, APushRunsAheadWhileAnotherOneHoldsTheBudget) {
     // Blocks where the window is full: with gRPC's own 64 KiB for good.
     ASSERT_TRUE(ahead->Write(runner.Frame(1, block.id, 1))) << "block " << block.id;
   }
-  EXPECT_EQ(holder.Status()->accepted(), 0);
+  EXPECT_EQ(holder.Status()->verdicts().accepted(), 0);
 
   for (const BlockRange& block : holder.blocks()) {
     ASSERT_TRUE(stalled->Write(holder.Frame(1, block.id, 1)));
@@ -68,7 +68,7 @@ TEST(ReceiveWindowTest, APushRunsAheadWhileAnotherOneHoldsTheBudget) {
   ASSERT_TRUE(ahead->WritesDone());
   EXPECT_TRUE(stalled->Finish().ok());
   EXPECT_TRUE(ahead->Finish().ok());
-  EXPECT_EQ(holder.Status()->accepted(), 2 * kBlocks);
+  EXPECT_EQ(holder.Status()->verdicts().accepted(), 2 * kBlocks);
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ TEST(RecoveryWatch, ToldIsHowLongAServerWasAwayUntilItAppliedAgain) {
       MutexLock lock(mutex_);
       ++*looks_;
       ServerStatus status;
-      if (*applies_) status.set_accepted(1);
+      if (*applies_) status.mutable_verdicts()->set_accepted(1);
       return status;
     }
     absl::StatusOr<CheckpointStatus> TakeCheckpoint(absl::Duration) override {

@@ -64,7 +64,7 @@ TEST(ReportTest, ALostSampleIsNoticed) {
 
 TEST(ReportTest, ALostGradientIsNoticed) {
   Statuses statuses;
-  statuses.servers[1].status->set_accepted(39);
+  statuses.servers[1].status->mutable_verdicts()->set_accepted(39);
   const Report report = statuses.Build();
   EXPECT_EQ(Holds(report, "pushed_blocks"), absl::optional<bool>(false));
   EXPECT_EQ(Holds(report, "acknowledged_blocks"), absl::optional<bool>(false));
@@ -143,7 +143,7 @@ TEST(ReportTest, WhatAServerLostAndToldIsInTheBooksAndNotMore) {
   server.mutable_durability()->set_restored_checkpoint(3);
   server.set_min_version(37);
   server.set_max_version(37);
-  server.set_accepted(5);
+  server.mutable_verdicts()->set_accepted(5);
   server.mutable_lag()->set_count(5);
   const Report report = statuses.Build();
   EXPECT_EQ(report.rolled_back_pushes, 3u);
