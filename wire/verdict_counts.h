@@ -8,7 +8,7 @@ namespace torchps {
 
 // Verdicts as numbers. Pure functions.
 
-// One more of that verdict. False, and nothing is counted: it is none that a block can have.
+// One more of that verdict. False, and nothing is counted: it is none that a gradient can get.
 bool Count(Verdict verdict, VerdictCounts* counts);
 // Adds each count of `part` to that of `sum`.
 void Add(const VerdictCounts& part, VerdictCounts* sum);

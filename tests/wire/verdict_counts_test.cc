@@ -13,13 +13,15 @@ TEST(VerdictCountsTest, EveryVerdictIsCountedOnceAndOnItsOwn) {
   const auto& all = *Verdict_descriptor();
   for (int i = 0; i < all.value_count(); ++i) {
     const auto verdict = static_cast<Verdict>(all.value(i)->number());
-    if (verdict == VERDICT_UNSPECIFIED) continue;
+    // Initial values are no gradient.
+    if (verdict == VERDICT_UNSPECIFIED || verdict == INITIALIZED) continue;
     EXPECT_TRUE(Count(verdict, &counts)) << all.value(i)->name() << " has no count";
     EXPECT_EQ(Verdicts(counts), ++verdicts);
   }
   EXPECT_EQ(Applied(counts), 3u);
   EXPECT_EQ(counts.acknowledged() + counts.duplicates(), 0u) << "these are no verdicts";
   EXPECT_FALSE(Count(VERDICT_UNSPECIFIED, &counts));
+  EXPECT_FALSE(Count(INITIALIZED, &counts));
   EXPECT_EQ(Verdicts(counts), verdicts);
 }
 
