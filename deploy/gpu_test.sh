@@ -8,7 +8,7 @@
 #   deploy/gpu_test.sh run [--bundle=.gpu] [--out=.gpu/out] [--seconds=560] [--only=STAGE,...]
 #       There, on any Linux with an NVIDIA driver and a python3 that has the same torch; needs this
 #       folder (deploy/) and the bundle, and no network.
-#   deploy/gpu_test.sh rehearse [--bundle=.gpu] [--out=.gpu/out]
+#   deploy/gpu_test.sh rehearse [--bundle=.gpu] [--out=.gpu/out] [--only=STAGE,...]
 #       Here: the same on the CPU, in an environment that has nothing but the bundle, torch's libraries
 #       and stand-ins for CUDA's.
 #
@@ -35,7 +35,7 @@ for argument in "$@"; do
     "pack --torch="?*) torch="${argument#*=}" ;;
     "pack --out="?* | "run --bundle="?* | "rehearse --bundle="?*) bundle="${argument#*=}" ;;
     "pack --data="?*) data="${argument#*=}" ;;
-    "run --out="?* | "run --seconds="?* | "run --only="?* | "rehearse --out="?*)
+    "run --out="?* | "run --seconds="?* | "run --only="?* | "rehearse --out="?* | "rehearse --only="?*)
       passed_on+=("$argument") ;;
     *) die "unknown option '$argument' of '$command'; the head of this file lists them." ;;
   esac
