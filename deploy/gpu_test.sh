@@ -12,8 +12,9 @@
 #       Here: the same on the CPU, in an environment that has nothing but the bundle, torch's libraries
 #       and stand-ins for CUDA's.
 #
-# pack exits with 75 where pip cannot have the wheels. The last line of run and rehearse is 'N passed, N failed'. OUT/gpu.json has all figures, OUT/log what
-# every program said. docs/cuda.md explains the stages.
+# pack exits with 75 where pip cannot have the wheels. The last line of run and rehearse is
+# 'N passed, N failed'; OUT/gpu.json has all figures, OUT/log what every program said. docs/cuda.md
+# explains the stages.
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
