@@ -97,11 +97,24 @@ rehearse_gpu() {
   fi
 }
 
-# What the tree promises of itself.
+# Whether no target of the first set needs one of the second; says on which way it does.
+keeps_apart() {
+  local way
+  way="$(bazel query --noshow_progress --ui_event_filters=-info "somepath($1, $2)")" || return 1
+  [ -z "$way" ] || {
+    say "this should not be linked together:" "${way//$'\n'/ -> }"
+    return 1
+  }
+}
+
+# What the tree promises of itself: by its include lines, and by what is linked.
 check_house() {
-  local started=$SECONDS failed=0
-  deploy/check_house.py || failed=1
-  note "house" $((1 - failed)) "$failed" $((SECONDS - started))
+  local started=$SECONDS good=0
+  deploy/check_house.py && good=$((good + 1))
+  keeps_apart "//client/... + //server/... + //tools/..." @libtorch//:torch && good=$((good + 1))
+  keeps_apart //server/coordinator/... \
+    "//server/job/... + //server/store/... + //server/push_log/..." && good=$((good + 1))
+  note house "$good" $((3 - good)) $((SECONDS - started))
 }
 
 check_house
