@@ -66,6 +66,11 @@ bool MayShare(const WorkerOptions& options) {
                      [](const ServerEndpoint& server) { return IsThisHost(server.address); });
 }
 
+absl::Status LostSlot(SlotId slot, const absl::Status& why) {
+  return absl::AbortedError(
+      absl::StrCat("slot ", slot, " no longer belongs to this process: ", why.message()));
+}
+
 // The module on the device of its slot.
 absl::StatusOr<std::unique_ptr<FlatModel>> LayOut(const Task& task, const WorkerOptions& options,
                                                   const JoinReply& joined,
@@ -78,7 +83,10 @@ absl::StatusOr<std::unique_ptr<FlatModel>> LayOut(const Task& task, const Worker
       [&](const absl::Status& lost) { options.stop->Stop(std::string(lost.message())); });
   const torch::Device device = DeviceOfSlot(options.device, joined.slot());
   if (absl::Status status = UseDevice(device); !status.ok()) return status;
-  return FlatModel::Create(task.module(), device, group_of, MayShare(options));
+  absl::StatusOr<std::unique_ptr<FlatModel>> model =
+      FlatModel::Create(task.module(), device, group_of, MayShare(options));
+  if (absl::Status lost = heartbeat.status(); !lost.ok()) return LostSlot(joined.slot(), lost);
+  return model;
 }
 
 // What a worker does once it holds a slot and its model is laid out.
@@ -139,10 +147,7 @@ absl::Status Train(const Task& task, const WorkerOptions& options, const JoinRep
   Trainer trainer(std::move(training));
 
   const absl::Status trained = trainer.Run();
-  if (absl::Status lost = heartbeat.status(); !lost.ok()) {
-    return absl::AbortedError(absl::StrCat("slot ", joined.slot(),
-                                           " no longer belongs to this process: ", lost.message()));
-  }
+  if (absl::Status lost = heartbeat.status(); !lost.ok()) return LostSlot(joined.slot(), lost);
   if (!trained.ok()) {
     // The first error is the one to tell.
     (*parameters)->Leave().IgnoreError();
