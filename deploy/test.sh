@@ -89,7 +89,8 @@ rehearse_gpu() {
     return
   fi
   # Its last line is 'N passed, N failed'.
-  counts="$([ "$status" = 0 ] && deploy/gpu_test.sh rehearse | tee /dev/stderr | tail -n 1)" || true
+  [ "$status" != 0 ] || deploy/gpu_test.sh rehearse | tee "$events" || true
+  counts="$(tail -n 1 "$events")"
   if [[ "$counts" =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
     note "GPU rehearsal" "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}" $((SECONDS - started))
   else
