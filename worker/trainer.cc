@@ -261,8 +261,9 @@ absl::Status Trainer::FinishPush() {
   const double loss_sum = std::isfinite(pushed_.loss_sum) ? pushed_.loss_sum : 0;
   figures_.set_loss_sum(figures_.loss_sum() + loss_sum);
   // Stale or late gradients are part of the contract: the next pull brings newer values.
-  if (push->verdicts.rejected() + push->verdicts.late() > 0)
+  if (push->verdicts.rejected() + push->verdicts.late() > 0) {
     figures_.set_rejected_pushes(figures_.rejected_pushes() + 1);
+  }
   progress_.Add(pushed_.samples, loss_sum, absl::ZeroDuration());
   const std::string line = progress_.Line(epoch_, clock_, now);
   if (!line.empty()) options_.print(line);
