@@ -1,24 +1,38 @@
-"""A link of 1 Gbit/s: two network namespaces, a veth pair between them, a tbf at each end."""
+"""A link between two network namespaces, with a rate and a delay. Needs root.
 
+Without a delay: a veth pair with a tbf at each end. With one: bench/slow_link.cc between two TUN
+devices, since many kernels have no netem.
+"""
+
+import itertools
 import os
 import subprocess
 
-from sources import Skipped
+from sources import BIN, Skipped, Talker
 
-RATE = "1gbit"
-# A bucket of 2 ms at that rate; what does not fit waits in the queue for up to 50 ms.
-BURST = "256kb"
+# What does not fit a bucket of 2 ms waits in the queue for up to 50 ms.
+BURST_SECONDS = 0.002
 LATENCY = "50ms"
-SERVER_HOST = "10.213.77.1"
-WORKER_HOST = "10.213.77.2"
+NUMBERS = itertools.count()
 
 
 class Link:
-    """Made when first asked for, removed by close(). Needs root."""
+    """Made when first asked for, removed by close()."""
 
-    def __init__(self):
-        self.ends = {end: f"tps-{end}-{os.getpid()}" for end in "sw"}
+    def __init__(self, gbits, delay_ms):
+        self.gbits = gbits
+        self.delay_ms = delay_ms
+        # Of this process and this link: namespaces, devices, and the network of its addresses.
+        self.number = next(NUMBERS)
+        self.ends = {end: f"tps-{end}{self.number}-{os.getpid()}" for end in "sw"}
+        self.devices = {end: f"tps{end}{self.number}" for end in "sw"}
+        self.hosts = {end: f"10.213.{77 + self.number}.{host}" for end, host in (("s", 1), ("w", 2))}
         self.made = False
+        self.carrier = None
+
+    @property
+    def name(self):
+        return f"{self.gbits:g} Gbit/s, {self.delay_ms:g} ms"
 
     def flags(self):
         """What makes the driver put its servers at one end and its workers at the other."""
@@ -26,24 +40,39 @@ class Link:
             self._make()
         return [f"--server_prefix=ip netns exec {self.ends['s']}",
                 f"--worker_prefix=ip netns exec {self.ends['w']}",
-                f"--listen_host={SERVER_HOST}"]
+                f"--listen_host={self.hosts['s']}"]
 
     def _make(self):
         if os.geteuid() != 0:
-            raise Skipped("a link of 1 Gbit/s takes network namespaces, and they take root")
+            raise Skipped("a link takes network namespaces, and they take root")
         self.made = True
-        devices = {end: f"tps{end}{os.getpid()}" for end in "sw"}
         for namespace in self.ends.values():
             self._ip("netns", "add", namespace)
-        self._ip("link", "add", devices["s"], "netns", self.ends["s"], "type", "veth", "peer",
-                 "name", devices["w"], "netns", self.ends["w"])
-        for end, host in (("s", SERVER_HOST), ("w", WORKER_HOST)):
+        if self.delay_ms:
+            self._carry()
+        else:
+            self._ip("link", "add", self.devices["s"], "netns", self.ends["s"], "type", "veth",
+                     "peer", "name", self.devices["w"], "netns", self.ends["w"])
+        for end, device in self.devices.items():
             inside = ["-n", self.ends[end]]
-            self._ip(*inside, "address", "add", f"{host}/30", "dev", devices[end])
-            self._ip(*inside, "link", "set", devices[end], "up")
+            self._ip(*inside, "address", "add", f"{self.hosts[end]}/30", "dev", device)
+            self._ip(*inside, "link", "set", device, "up")
             self._ip(*inside, "link", "set", "lo", "up")
-            self._run("tc", *inside, "qdisc", "add", "dev", devices[end], "root", "tbf", "rate",
-                      RATE, "burst", BURST, "latency", LATENCY)
+            # Debian's default; a new namespace has the machine's.
+            self._ip("netns", "exec", self.ends[end], "sysctl", "-qw",
+                     "net.ipv4.tcp_congestion_control=cubic")
+            if not self.delay_ms:
+                burst = int(self.gbits * 1e9 / 8 * BURST_SECONDS)
+                self._run("tc", *inside, "qdisc", "add", "dev", device, "root", "tbf", "rate",
+                          f"{self.gbits:g}gbit", "burst", str(burst), "latency", LATENCY)
+
+    def _carry(self):
+        self.carrier = Talker([os.path.join(BIN, "bench/slow_link"),
+                               f"--ends={self.ends['s']},{self.ends['w']}",
+                               f"--devices={self.devices['s']},{self.devices['w']}",
+                               f"--rate_mbit={int(self.gbits * 1000)}",
+                               f"--delay_us={int(self.delay_ms * 1000)}"])
+        self.carrier.hear()
 
     def _ip(self, *arguments):
         self._run("ip", *arguments)
@@ -58,6 +87,8 @@ class Link:
             raise Skipped(f"'{' '.join(command)}' failed: {result.stderr.strip()}")
 
     def close(self):
+        if self.carrier:
+            self.carrier.close()
         if self.made:
             for namespace in self.ends.values():
                 subprocess.run(["ip", "netns", "delete", namespace], stderr=subprocess.DEVNULL,
