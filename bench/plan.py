@@ -179,7 +179,7 @@ class Plan:
 
     def _link(self):
         """A repetition has three pushes at least: those of a float32 model take 0.14 s each."""
-        link = self._own(Link())
+        link = self._own(Link(gbits=1, delay_ms=0))
         size = MIB if self.options.quick else 16 * MIB
         made = {}
 

@@ -6,7 +6,6 @@
 #include "absl/time/clock.h"
 #include "common/check.h"
 #include "grpc/support/time.h"
-#include "rpc/next_event.h"
 
 namespace torchps {
 
@@ -130,7 +129,7 @@ void CallLoop::AwaitEvent(absl::Duration wake_at) {
   void* tag = nullptr;
   bool ok = false;
   const absl::Time deadline = absl::Now() + (wake_at - options_.clock->Now());
-  const auto next = NextEvent(&queue_, options_.ask_for, deadline, &tag, &ok);
+  const auto next = events_.Await(deadline, &tag, &ok);
   TPS_CHECK(next != grpc::CompletionQueue::SHUTDOWN, "the queue outlives who drives");
   if (next == grpc::CompletionQueue::GOT_EVENT) static_cast<QueueEvent*>(tag)->Happened(ok);
 }

@@ -18,6 +18,7 @@
 #include "common/stop_latch.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/completion_queue.h"
+#include "rpc/event_poller.h"
 
 namespace torchps {
 
@@ -41,8 +42,6 @@ class CallLoop {
     // Both borrowed.
     const Clock* clock = nullptr;
     StopLatch* stop = nullptr;
-    // Who drives asks for the next event for so long before it sleeps (rpc/next_event.h).
-    absl::Duration ask_for = absl::ZeroDuration();
     // When who waited has what it waited for, it may well wait again soon: nobody drives for so
     // long then, unless something is under way or is posted that has to happen now.
     absl::Duration linger = absl::Milliseconds(100);
@@ -117,6 +116,7 @@ class CallLoop {
   bool is_waking_ ABSL_GUARDED_BY(mutex_) = false;
 
   // Of whoever drives; while nobody does, of whoever holds the lock.
+  EventPoller events_{&queue_};
   std::vector<std::shared_ptr<CallRound>> rounds_;
 
   std::thread thread_;

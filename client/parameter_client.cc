@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "rpc/next_event.h"
 #include "shm/shared_offer.h"
 #include "wire/layout_codec.h"
 
@@ -13,15 +12,6 @@ namespace torchps {
 namespace {
 
 constexpr absl::Duration kLeavePatience = absl::Seconds(3);
-
-// Of a small model most of a call's time goes by in waking threads. Of a large one it would take a
-// core from who computes or applies (bench/results/tuning.md).
-constexpr int64_t kSmallModelBytes = 4 << 20;
-
-absl::Duration TimeToAsk(const ModelLayout& layout) {
-  const auto bytes = layout.size() * static_cast<int64_t>(sizeof(float));
-  return bytes <= kSmallModelBytes ? kRoundTrip : absl::ZeroDuration();
-}
 
 }  // namespace
 
@@ -35,21 +25,13 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> ParameterClient::Create(Options
   return std::unique_ptr<ParameterClient>(new ParameterClient(std::move(options)));
 }
 
-std::unique_ptr<CallLoop> ParameterClient::MakeLoop(const ModelLayout& layout, const Clock* clock,
-                                                    StopLatch* stop) {
-  CallLoop::Options options;
-  options.clock = clock;
-  options.stop = stop;
-  options.ask_for = TimeToAsk(layout);
-  return std::make_unique<CallLoop>(options);
-}
-
 ParameterClient::ParameterClient(Options options)
     : options_(std::move(options)),
       books_(options_.block_map.blocks().size(), options_.on_rolled_back),
       versions_(options_.block_map.blocks().size()),
-      own_loop_(options_.loop == nullptr ? MakeLoop(options_.layout, options_.clock, options_.stop)
-                                         : nullptr),
+      own_loop_(options_.loop != nullptr
+                    ? nullptr
+                    : std::make_unique<CallLoop>(CallLoop::Options{options_.clock, options_.stop})),
       loop_(options_.loop == nullptr ? own_loop_.get() : options_.loop) {
   HelloRequest hello;
   hello.set_protocol_version(kProtocolVersion);

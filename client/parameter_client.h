@@ -80,7 +80,7 @@ class ParameterClient {
     const Clock* clock = nullptr;
     StopLatch* stop = nullptr;
     // What makes the calls. One thread that holds several slots gives their clients one loop
-    // (MakeLoop): pushes of several threads over one connection get into each other's way
+    // : pushes of several threads over one connection get into each other's way
     // (bench/results/tuning.md). Null: the client makes its own. Borrowed, and outlives the client.
     CallLoop* loop = nullptr;
   };
@@ -89,9 +89,6 @@ class ParameterClient {
 
   // A loop for clients of this layout, of which one thread makes all calls. Borrows clock and
   // latch.
-  static std::unique_ptr<CallLoop> MakeLoop(const ModelLayout& layout, const Clock* clock,
-                                            StopLatch* stop);
-
   ParameterClient(const ParameterClient&) = delete;
   ParameterClient& operator=(const ParameterClient&) = delete;
 

@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "client/calls/client_pull.h"
 #include "client/transfer_timeout.h"
-#include "common/cpu/streaming_copy.h"
 #include "shm/shared_values.h"
 
 namespace torchps {
@@ -172,7 +171,7 @@ class PendingPull::Round final : public CallRound {
       return absl::InvalidArgumentError(
           absl::StrCat("sent block ", header.block, ": ", checked.message()));
     }
-    payload.CopyTo(options_.values.subspan(block.offset, block.length), stores_);
+    payload.CopyTo(options_.values.subspan(block.offset, block.length));
     Took(server, header);
     return absl::OkStatus();
   }
@@ -184,9 +183,6 @@ class PendingPull::Round final : public CallRound {
   }
 
   const Options options_;
-  const FramePayload::Stores stores_ = options_.values.size() * sizeof(float) >= kStreamFromBytes
-                                           ? FramePayload::Stores::kStreaming
-                                           : FramePayload::Stores::kCached;
   absl::Duration began_ = absl::InfiniteDuration();
   std::vector<Version> versions_;
   // By server: shared memory did not bring every block.

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/calls/this_host.h"
-#include "common/process/loopback_sockets.h"
 #include "shm/shared_offer.h"
 
 namespace torchps {
@@ -55,7 +54,6 @@ absl::Status RemoteServer::TakeHello(const HelloReply& reply) {
   life_ = reply.server_life();
   start_clock_ = std::max(reply.floor(), reply.last_step());
   TakeSharedMemory(reply);
-  UseCubicOnLoopback(endpoint_.port());
   MutexLock lock(&mutex_);
   renewed_life_ = life_;
   return absl::OkStatus();
@@ -131,8 +129,6 @@ void RemoteServer::Renew(absl::Duration timeout) {
     if (renewed_life_ == 0) return;
     request.set_server_life(renewed_life_);
   }
-  // gRPC may have connected anew since.
-  UseCubicOnLoopback(endpoint_.port());
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   RenewReply reply;

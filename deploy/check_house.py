@@ -31,7 +31,7 @@ MAY_INCLUDE = {
     # neither values nor pushes.
     "server/optimizer": "common common/cpu proto",
     "server/waiting": "common",
-    "server/rpc": "common common/process security wire",
+    "server/rpc": "common common/process rpc security wire",
     "server/coordinator":
         "checkpoint common common/process job proto security server/rpc server/waiting storage "
         "wire",
@@ -41,13 +41,13 @@ MAY_INCLUDE = {
     "server/job":
         "checkpoint common common/process job proto server/push_log server/store server/waiting "
         "shm storage wire",
-    "server/data_plane": "common proto security server/job server/rpc server/waiting wire",
+    "server/data_plane": "common proto security server/job server/rpc wire",
     "server":
         "common common/process rpc security server/coordinator server/data_plane server/job "
         "server/rpc storage wire",
     # What a worker is, without libtorch and with it.
     "client/calls": "common proto security wire",
-    "client": "client/calls common common/cpu common/process proto rpc shm wire",
+    "client": "client/calls common common/cpu proto rpc shm wire",
     "worker": "client client/calls common common/cpu data job proto shm wire",
     "worker/models": "common data proto worker",
     # What stands above both.

@@ -19,6 +19,7 @@ constexpr int kKeptBytes = 1 << 30;
 void PrepareGrpcProcess() {
   setenv("GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS", "200", /*overwrite=*/0);
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
+  setenv("GRPC_EXPERIMENTS", "tcp_frame_size_tuning,tcp_rcv_lowat", /*overwrite=*/0);
   mallopt(M_MMAP_THRESHOLD, kKeptBytes);
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);

@@ -1,29 +1,21 @@
 #include "server/server.h"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <utility>
 
 #include "absl/memory/memory.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/process/ask.h"
-#include "common/process/loopback_sockets.h"
-#include "rpc/next_event.h"
+#include "absl/time/clock.h"
 #include "security/credentials.h"
-#include "server/rpc/receive_window.h"
+#include "server/rpc/listen_address.h"
 #include "wire/frame_codec.h"
 
 namespace torchps {
 namespace {
 
 // Leases are seconds long and this only bounds how late a death is noticed.
-constexpr absl::Duration kLeaseCheckInterval = absl::Milliseconds(100);
-
-// Who listens beyond loopback too finds out only later which of its connections are local.
-constexpr int kLeaseChecksPerSocketCheck = 10;
+constexpr absl::Duration kHousekeepingInterval = absl::Milliseconds(100);
 
 // Running calls are short but for parked ones, which are cancelled when this is over.
 constexpr absl::Duration kDrainTime = absl::Milliseconds(200);
@@ -39,34 +31,6 @@ constexpr int kWorkersBeforeJob = 32;
 
 // The largest that HTTP/2 knows.
 constexpr int kMaxHttp2FrameBytes = (1 << 24) - 1;
-
-struct HostPort {
-  std::string host;
-  int port = 0;
-};
-
-absl::StatusOr<HostPort> SplitAddress(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  HostPort parts;
-  if (colon == std::string::npos || colon == 0 ||
-      !absl::SimpleAtoi(address.substr(colon + 1), &parts.port) || parts.port < 0 ||
-      parts.port > 65535) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot listen on '", address,
-                                                   "'; expected HOST:PORT with a port from 0 to ",
-                                                   "65535, as in 127.0.0.1:7000"));
-  }
-  parts.host = address.substr(0, colon);
-  return parts;
-}
-
-bool IsLoopback(const std::string& host) {
-  // An address is read as one: a *name* may begin with "127." and lead anywhere.
-  in_addr address;
-  if (inet_pton(AF_INET, host.c_str(), &address) == 1) {
-    return (ntohl(address.s_addr) >> 24) == 127;
-  }
-  return host == "localhost" || host == "[::1]";
-}
 
 }  // namespace
 
@@ -110,8 +74,7 @@ Server::Server(Options options)
                          [this] {
                            if (options_.on_shutdown_request) options_.on_shutdown_request();
                          }),
-      coordinator_service_(CoordinationOptions()),
-      places_(options_.threads, &steady_clock_) {}
+      coordinator_service_(CoordinationOptions()) {}
 
 CoordinatorService::Options Server::CoordinationOptions() {
   CoordinatorService::Options coordination;
@@ -152,11 +115,10 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Server::ConnectToPeer(int index,
 Server::~Server() { Stop(); }
 
 absl::Status Server::MakeDoor() {
-  const absl::StatusOr<HostPort> parts = SplitAddress(options_.listen);
-  if (!parts.ok()) return parts.status();
+  const absl::StatusOr<ListenAddress> wanted = ParseListenAddress(options_.listen);
+  if (!wanted.ok()) return wanted.status();
   const bool tls = options_.certificates != nullptr;
-  const bool loopback = IsLoopback(parts->host);
-  if (!tls && !options_.insecure && !loopback) {
+  if (!tls && !options_.insecure && !wanted->is_loopback) {
     return absl::InvalidArgumentError(
         absl::StrCat("refusing to listen on ", options_.listen,
                      " in the clear: anybody who reaches it could read and change the model. ",
@@ -164,8 +126,8 @@ absl::Status Server::MakeDoor() {
                      "127.0.0.1, or type --insecure in a network you trust"));
   }
   FrontDoor::Options door;
-  door.host = parts->host;
-  door.port = parts->port;
+  door.host = wanted->host;
+  door.port = wanted->port;
   door.tls = tls;
   door.own_user_only = !tls && !options_.insecure;
   door.say = say();
@@ -178,8 +140,7 @@ absl::Status Server::MakeDoor() {
   absl::StatusOr<std::unique_ptr<FrontDoor>> made = FrontDoor::Create(std::move(door));
   if (!made.ok()) return made.status();
   door_ = *std::move(made);
-  port_ = door_->port();
-  address_ = absl::StrCat(parts->host, ":", port_);
+  address_ = absl::StrCat(wanted->host, ":", door_->port());
   return absl::OkStatus();
 }
 
@@ -202,28 +163,19 @@ absl::Status Server::Listen() {
   // What workers may send before anybody reads is bounded for all of them together. A frame that is
   // being read gets a window of its own. Without the estimate HTTP/2 frames must be let grow.
   ShareReceiveWindow();
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, CanSetReceiveWindow() ? 1 : 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, options_.sets_receive_window ? 1 : 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxHttp2FrameBytes);
   builder.SetMaxReceiveMessageSize(kMaxFrameBytes);
   builder.SetMaxSendMessageSize(kMaxFrameBytes);
   builder.RegisterService(parameter_service_.service());
   builder.RegisterService(coordinator_service_.service());
-  queue_ = builder.AddCompletionQueue();
+  poller_ = std::make_unique<Poller>(builder.AddCompletionQueue());
   server_ = builder.BuildAndStart();
   if (server_ == nullptr) return absl::UnavailableError("gRPC cannot start a server");
-  UseCubicOnLoopback(port_);
-
-  calls_ = std::shared_ptr<const void>(this, [this](const void*) {
-    MutexLock lock(&mutex_);
-    calls_ended_ = true;
-    state_changed_.SignalAll();
-  });
-  parameter_service_.Listen(queue_.get(), &turns_, &places_, calls_);
-  coordinator_service_.Listen(queue_.get(), calls_);
-  for (int i = 0; i < options_.threads; ++i) {
-    threads_.emplace_back([this] { Poll(); });
-  }
-  threads_.emplace_back([this] { WatchLeases(); });
+  parameter_service_.Listen(poller_.get());
+  coordinator_service_.Listen(poller_.get());
+  poller_->Start(options_.threads);
+  housekeeping_ = std::make_unique<Housekeeping>(kHousekeepingInterval, [this] { KeepHouse(); });
   if (door_ != nullptr) door_->Open();
   return absl::OkStatus();
 }
@@ -235,61 +187,8 @@ std::shared_ptr<grpc::Channel> Server::InProcessChannel() {
   return server_->InProcessChannel(arguments);
 }
 
-void Server::Poll() {
-  while (true) {
-    CompletionTag* tag = nullptr;
-    bool ok = false;
-    {
-      MutexLock lock(&polling_);
-      do {
-        if (tag != nullptr) tag->Proceed(ok);
-        tag = AwaitTask(&ok);
-        if (tag == nullptr) return;
-      } while (!tag->is_long());
-    }
-    tag->Proceed(ok);
-  }
-}
-
-CompletionTag* Server::AwaitTask(bool* ok) {
-  while (true) {
-    if (CompletionTag* const turn = turns_.Next(); turn != nullptr) {
-      *ok = true;
-      return turn;
-    }
-    if (places_.waits()) places_.PassOn(asked_);
-    void* next = nullptr;
-    const auto answer = AwaitEvent(&next, ok);
-    if (answer == grpc::CompletionQueue::SHUTDOWN) return nullptr;
-    // Without an event gRPC may leave behind the tag of something that was its own affair.
-    const bool got_event = answer == grpc::CompletionQueue::GOT_EVENT;
-    auto* const event = got_event ? static_cast<CompletionTag*>(next) : nullptr;
-    turns_.Asked(event != nullptr && event->is_long());
-    if (event != nullptr) return event;
-  }
-}
-
-grpc::CompletionQueue::NextStatus Server::AwaitEvent(void** tag, bool* ok) {
-  const Meanwhile meanwhile = places_.reads_long() ? Meanwhile::kNap : Meanwhile::kYield;
-  const auto await = [&](absl::Duration ask_for, absl::Time deadline) {
-    return NextEvent(queue_.get(), ask_for, deadline, tag, ok, meanwhile);
-  };
-  const absl::Time past = absl::UnixEpoch();
-  asked_ = steady_clock_.Now();
-  if (turns_.waits()) return await(absl::ZeroDuration(), past);
-  grpc::CompletionQueue::NextStatus answer = await(kRoundTrip, past);
-  if (answer != grpc::CompletionQueue::TIMEOUT) return answer;
-  if (places_.BeginSleep()) {
-    answer = await(absl::ZeroDuration(), absl::InfiniteFuture());
-    places_.EndSleep();
-  } else {
-    answer = await(absl::ZeroDuration(), absl::Now() + ReadPlaces::kIdle - kRoundTrip);
-    if (answer == grpc::CompletionQueue::TIMEOUT) places_.NothingCame();
-  }
-  return answer;
-}
-
 void Server::ShareReceiveWindow() const {
+  if (!options_.sets_receive_window) return;
   const HostedJob* const job = parameter_server_.job();
   // More may join than the job waits for.
   const int workers =
@@ -297,41 +196,20 @@ void Server::ShareReceiveWindow() const {
   SetReceiveWindow(std::max(options_.unread_bytes / workers, kMinWindowBytes));
 }
 
-void Server::WatchLeases() {
-  MutexLock lock(&mutex_);
-  for (int check = 1; !stopping_; ++check) {
-    state_changed_.WaitFor(&mutex_, kLeaseCheckInterval);
-    if (stopping_) return;
-    mutex_.Unlock();
-    if (check % kLeaseChecksPerSocketCheck == 0) UseCubicOnLoopback(port_);
-    ShareReceiveWindow();
-    if (HostedJob* const job = parameter_server_.job(); job != nullptr) job->ExpireLeases();
-    coordinator_service_.Tick();
-    mutex_.Lock();
-  }
+void Server::KeepHouse() {
+  ShareReceiveWindow();
+  if (HostedJob* const job = parameter_server_.job(); job != nullptr) job->ExpireLeases();
+  coordinator_service_.Tick();
 }
 
 void Server::Stop() {
-  {
-    MutexLock lock(&mutex_);
-    if (stopping_) return;
-    stopping_ = true;
-    state_changed_.SignalAll();
-  }
-  if (server_ == nullptr) return;
+  if (stopped_.exchange(true) || server_ == nullptr) return;
   if (door_ != nullptr) door_->Close();
   coordinator_service_.Stop();
   parameter_server_.Stop();
   server_->Shutdown(absl::ToChronoTime(absl::Now() + kDrainTime));
-  // A call that was cancelled still has its end to say, and gRPC aborts the process where an
-  // operation begins on a queue that is shut down.
-  calls_.reset();
-  {
-    MutexLock lock(&mutex_);
-    while (!calls_ended_) state_changed_.Wait(&mutex_);
-  }
-  queue_->Shutdown();
-  for (std::thread& thread : threads_) thread.join();
+  poller_->Stop();
+  housekeeping_->Stop();
 }
 
 }  // namespace torchps

@@ -1,26 +1,24 @@
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
-#include "common/mutex.h"
 #include "grpcpp/grpcpp.h"
 #include "security/call_admission.h"
 #include "security/certificate_files.h"
 #include "server/coordinator/checkpoint_conductor.h"
 #include "server/coordinator/coordinator_service.h"
 #include "server/data_plane/parameter_service.h"
+#include "server/housekeeping.h"
 #include "server/job/parameter_server.h"
-#include "server/rpc/completion_tag.h"
 #include "server/rpc/front_door.h"
-#include "server/rpc/read_places.h"
-#include "server/rpc/turn_line.h"
+#include "server/rpc/poller.h"
+#include "server/rpc/receive_window.h"
 #include "storage/file_system.h"
 
 namespace torchps {
@@ -69,6 +67,9 @@ class Server {
     int64_t receive_bytes = int64_t{16} << 20;
     int64_t unread_bytes = int64_t{4} << 20;
     int64_t send_bytes = int64_t{24} << 20;
+    // Whether the server tells gRPC how large each worker's part of `unread_bytes` is. Without, it
+    // is 64 KiB, as with every gRPC that cannot be told.
+    bool sets_receive_window = CanSetReceiveWindow();
     // The name of this life of the server, and what the names of job and incarnations are drawn
     // from: never 0, and never that of another life, or workers take that one for this one.
     uint64_t seed = 1;
@@ -118,13 +119,8 @@ class Server {
                                                                const std::string& address);
   // Binds the port, before anybody is let in.
   absl::Status MakeDoor();
-  void Poll();
-  // What is to be done next: an event of the queue, or a turn. Null: the queue is shut down.
-  CompletionTag* AwaitTask(bool* ok) ABSL_EXCLUSIVE_LOCKS_REQUIRED(polling_);
-  // Asks the queue, then sleeps, but not for long where somebody stands in a line.
-  grpc::CompletionQueue::NextStatus AwaitEvent(void** tag, bool* ok)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(polling_);
-  void WatchLeases();
+  // What is done now and then: leases, the coordinator's clock, the receive window.
+  void KeepHouse();
   // Divides `unread_bytes` among the workers that the job has.
   void ShareReceiveWindow() const;
 
@@ -135,32 +131,14 @@ class Server {
   ParameterServiceShell parameter_service_;
   CoordinatorService coordinator_service_;
   std::string address_;
-  int port_ = 0;
 
-  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
-  // Referred to by every call; ours is given up when the server stops.
-  std::shared_ptr<const void> calls_;
   // Takes the connections that the door lets in.
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<FrontDoor> door_;
+  std::unique_ptr<Poller> poller_;
   std::unique_ptr<grpc::Server> server_;
-  std::vector<std::thread> threads_;
-
-  // Held by the one thread that polls, and handles by itself whatever is short: waking another
-  // thread to poll meanwhile costs more.
-  Mutex polling_ ABSL_ACQUIRED_BEFORE(mutex_);
-  // Entered by whoever polls, while it does.
-  TurnLine turns_;
-  // Of what the network does, which options.clock may know nothing of.
-  SteadyClock steady_clock_;
-  ReadPlaces places_;
-  // When the queue was asked last.
-  absl::Duration asked_ ABSL_GUARDED_BY(polling_) = absl::ZeroDuration();
-
-  Mutex mutex_;
-  CondVar state_changed_;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  bool calls_ended_ ABSL_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<Housekeeping> housekeeping_;
+  std::atomic<bool> stopped_{false};
 };
 
 }  // namespace torchps

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/cpu/finite_check.h"
-#include "common/cpu/streaming_copy.h"
 #include "wire/encoding.h"
 #include "wire/encoding_elements.h"
 #include "wire/top_k.h"
@@ -224,7 +223,7 @@ void FramePayload::CopyBytesTo(uint8_t* destination) const {
   }
 }
 
-void FramePayload::CopyTo(absl::Span<float> destination, Stores stores) const {
+void FramePayload::CopyTo(absl::Span<float> destination) const {
   const auto elements = static_cast<int64_t>(destination.size());
   if (encoding_ == EncodingSpec::TOP_K) {
     return ForEachRun(elements, [destination](int64_t first, absl::Span<const float> run) {
@@ -235,12 +234,7 @@ void FramePayload::CopyTo(absl::Span<float> destination, Stores stores) const {
   int64_t first = 0;
   ForEachPiece([&](absl::Span<const uint8_t> piece) {
     const int64_t count = ElementsIn(encoding_, piece.size());
-    const absl::Span<float> elements_of_piece = destination.subspan(first, count);
-    if (encoding_ == EncodingSpec::FLOAT32 && stores == Stores::kStreaming) {
-      StreamingCopy(elements_of_piece.data(), piece.data(), piece.size());
-    } else {
-      Decode(encoding_, piece, elements_of_piece);
-    }
+    Decode(encoding_, piece, destination.subspan(first, count));
     first += count;
   });
 }

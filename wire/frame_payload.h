@@ -50,10 +50,8 @@ class FramePayload {
       int64_t elements,
       absl::FunctionRef<void(int64_t first_element, absl::Span<const float> run)> visit) const;
 
-  // How CopyTo writes: past the caches for values that will not be read soon.
-  enum class Stores { kCached, kStreaming };
   // Writes all elements to `destination`. REQUIRES: Check(destination.size()) is OK.
-  void CopyTo(absl::Span<float> destination, Stores stores = Stores::kCached) const;
+  void CopyTo(absl::Span<float> destination) const;
 
   // Writes the payload to `destination` as it came, encoded: bytes() bytes.
   void CopyBytesTo(uint8_t* destination) const;

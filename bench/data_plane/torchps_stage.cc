@@ -157,7 +157,7 @@ absl::Status TorchpsStage::Join(const Scenario& scenario, const Peers& peers) {
   options.incarnation = 1;
   options.clock = &clock_;
   options.stop = &stop_;
-  loop_ = ParameterClient::MakeLoop(*layout, &clock_, &stop_);
+  loop_ = std::make_unique<CallLoop>(CallLoop::Options{&clock_, &stop_});
   options.loop = loop_.get();
   const SlotId first_slot = peers.slot * scenario.in_flight;
   for (SlotId slot = first_slot; slot < first_slot + scenario.in_flight; ++slot) {

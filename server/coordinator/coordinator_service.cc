@@ -49,16 +49,15 @@ CoordinatorService::CoordinatorService(Options options)
 
 CoordinatorService::~CoordinatorService() { Stop(); }
 
-void CoordinatorService::Listen(grpc::ServerCompletionQueue* queue,
-                                std::shared_ptr<const void> in_use) {
-  Arm(queue, in_use, &Service::RequestJoin, &JobCoordinator::Join);
-  Arm(queue, in_use, &Service::RequestAwaitStart, &JobCoordinator::AwaitStart);
-  Arm(queue, in_use, &Service::RequestNextWork, &JobCoordinator::NextWork);
-  Arm(queue, in_use, &Service::RequestRenewSlot, &JobCoordinator::RenewSlot);
-  Arm(queue, in_use, &Service::RequestReportEvaluation, &JobCoordinator::ReportEvaluation);
-  Arm(queue, in_use, &Service::RequestLeaveJob, &JobCoordinator::LeaveJob);
-  Arm(queue, in_use, &Service::RequestTakeCheckpoint, &JobCoordinator::TakeCheckpoint);
-  Arm(queue, in_use, &Service::RequestGetJobStatus, &JobCoordinator::GetJobStatus);
+void CoordinatorService::Listen(Poller* poller) {
+  Arm(poller, &Service::RequestJoin, &JobCoordinator::Join);
+  Arm(poller, &Service::RequestAwaitStart, &JobCoordinator::AwaitStart);
+  Arm(poller, &Service::RequestNextWork, &JobCoordinator::NextWork);
+  Arm(poller, &Service::RequestRenewSlot, &JobCoordinator::RenewSlot);
+  Arm(poller, &Service::RequestReportEvaluation, &JobCoordinator::ReportEvaluation);
+  Arm(poller, &Service::RequestLeaveJob, &JobCoordinator::LeaveJob);
+  Arm(poller, &Service::RequestTakeCheckpoint, &JobCoordinator::TakeCheckpoint);
+  Arm(poller, &Service::RequestGetJobStatus, &JobCoordinator::GetJobStatus);
 }
 
 void CoordinatorService::Tick() {
@@ -138,62 +137,52 @@ void CoordinatorService::Stop() {
 }
 
 template <class Owner, class Request, class Response>
-void CoordinatorService::Arm(grpc::ServerCompletionQueue* queue, std::shared_ptr<const void> in_use,
-                             Acceptor<Owner, Request, Response> acceptor,
+void CoordinatorService::Arm(Poller* poller, RequestMethod<Owner, Request, Response> request_method,
                              absl::StatusOr<Response> (JobCoordinator::*method)(const Request&,
                                                                                 absl::Duration)) {
   using Call = UnaryCall<Request, Response>;
-  Call::Listen(
-      options_.admission,
-      [this, queue, in_use, acceptor](grpc::ServerContext* context, Request* request,
-                                      typename Call::Writer* writer, void* tag) {
-        (service_.*acceptor)(context, request, writer, queue, queue, tag);
-      },
-      [this, method](const typename Call::Pointer& call) {
-        const absl::Status applied =
-            Apply([&](JobCoordinator& coordinator, absl::Duration now) -> Answer {
-              absl::StatusOr<Response> response = (coordinator.*method)(call->request(), now);
-              const bool is_new = NamesNewcomer(coordinator, response);
-              return [call, is_new, response = std::move(response)](const StateWriter::Kept& kept) {
-                const absl::Status& needed = is_new ? kept.incarnations : kept.job;
-                call->Respond(needed.ok() ? response : absl::StatusOr<Response>(needed));
-              };
+  ListenFor(poller, options_.admission, &service_, request_method,
+            [this, method](const typename Call::Pointer& call) {
+              const absl::Status applied =
+                  Apply([&](JobCoordinator& coordinator, absl::Duration now) -> Answer {
+                    absl::StatusOr<Response> response = (coordinator.*method)(call->request(), now);
+                    const bool is_new = NamesNewcomer(coordinator, response);
+                    return [call, is_new,
+                            response = std::move(response)](const StateWriter::Kept& kept) {
+                      const absl::Status& needed = is_new ? kept.incarnations : kept.job;
+                      call->Respond(needed.ok() ? response : absl::StatusOr<Response>(needed));
+                    };
+                  });
+              if (!applied.ok()) call->Respond(applied);
             });
-        if (!applied.ok()) call->Respond(applied);
-      });
 }
 
 template <class Owner, class Request, class Response>
-void CoordinatorService::Arm(grpc::ServerCompletionQueue* queue, std::shared_ptr<const void> in_use,
-                             Acceptor<Owner, Request, Response> acceptor,
+void CoordinatorService::Arm(Poller* poller, RequestMethod<Owner, Request, Response> request_method,
                              JobCoordinator::ParkedCall (JobCoordinator::*method)(
                                  const Request&, absl::Duration, Reply<Response>)) {
   using Call = UnaryCall<Request, Response>;
-  Call::Listen(
-      options_.admission,
-      [this, queue, in_use, acceptor](grpc::ServerContext* context, Request* request,
-                                      typename Call::Writer* writer, void* tag) {
-        (service_.*acceptor)(context, request, writer, queue, queue, tag);
-      },
-      [this, method](const typename Call::Pointer& call) {
-        JobCoordinator::ParkedCall parked = 0;
-        const absl::Status applied =
-            Apply([&](JobCoordinator& coordinator, absl::Duration now) -> Answer {
-              parked = (coordinator.*method)(
-                  call->request(), now,
-                  [call](const absl::StatusOr<Response>& response) { call->Respond(response); });
-              return nullptr;
+  ListenFor(poller, options_.admission, &service_, request_method,
+            [this, method](const typename Call::Pointer& call) {
+              JobCoordinator::ParkedCall parked = 0;
+              const absl::Status applied =
+                  Apply([&](JobCoordinator& coordinator, absl::Duration now) -> Answer {
+                    parked = (coordinator.*method)(
+                        call->request(), now, [call](const absl::StatusOr<Response>& response) {
+                          call->Respond(response);
+                        });
+                    return nullptr;
+                  });
+              if (!applied.ok()) call->Respond(applied);
+              if (parked == 0) return;
+              // Should it have been answered meanwhile, its number means nothing any more.
+              call->OnCancel([this, parked] {
+                Apply([parked](JobCoordinator& coordinator, absl::Duration) -> Answer {
+                  coordinator.CancelParked(parked);
+                  return nullptr;
+                }).IgnoreError();
+              });
             });
-        if (!applied.ok()) call->Respond(applied);
-        if (parked == 0) return;
-        // Should it have been answered meanwhile, its number means nothing any more.
-        call->OnCancel([this, parked] {
-          Apply([parked](JobCoordinator& coordinator, absl::Duration) -> Answer {
-            coordinator.CancelParked(parked);
-            return nullptr;
-          }).IgnoreError();
-        });
-      });
 }
 
 absl::Status CoordinatorService::Apply(const Change& change) {

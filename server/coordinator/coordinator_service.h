@@ -19,6 +19,7 @@
 #include "server/coordinator/coordinator_store.h"
 #include "server/coordinator/job_coordinator.h"
 #include "server/coordinator/state_writer.h"
+#include "server/rpc/poller.h"
 #include "server/rpc/unary_call.h"
 #include "server/waiting/replies.h"
 #include "storage/file_system.h"
@@ -59,9 +60,8 @@ class CoordinatorService {
   // To be registered with the ServerBuilder.
   grpc::Service* service() { return &service_; }
 
-  // Arms one completion queue with every method, for the server's whole life. Every call holds a
-  // reference to `in_use` until it has ended and will touch the queue no more.
-  void Listen(grpc::ServerCompletionQueue* queue, std::shared_ptr<const void> in_use);
+  // Arms the poller's queue with every method, for the server's whole life.
+  void Listen(Poller* poller);
 
   // Lets slots die whose lease has run out, and begins the checkpoint that is due. To be called now
   // and then.
@@ -80,20 +80,12 @@ class CoordinatorService {
   using Service = Coordinator::AsyncService;
   using Answer = StateWriter::Answer;
 
-  // RequestX of the generated service.
+  // Arms the poller's queue with a method that answers at once, or with one that may park.
   template <class Owner, class Request, class Response>
-  using Acceptor = void (Owner::*)(grpc::ServerContext*, Request*,
-                                   grpc::ServerAsyncResponseWriter<Response>*,
-                                   grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*);
-
-  // Arms `queue` with a method that answers at once, or with one that may park.
-  template <class Owner, class Request, class Response>
-  void Arm(grpc::ServerCompletionQueue* queue, std::shared_ptr<const void> in_use,
-           Acceptor<Owner, Request, Response> acceptor,
+  void Arm(Poller* poller, RequestMethod<Owner, Request, Response> request_method,
            absl::StatusOr<Response> (JobCoordinator::*method)(const Request&, absl::Duration));
   template <class Owner, class Request, class Response>
-  void Arm(grpc::ServerCompletionQueue* queue, std::shared_ptr<const void> in_use,
-           Acceptor<Owner, Request, Response> acceptor,
+  void Arm(Poller* poller, RequestMethod<Owner, Request, Response> request_method,
            JobCoordinator::ParkedCall (JobCoordinator::*method)(const Request&, absl::Duration,
                                                                 Reply<Response>));
 

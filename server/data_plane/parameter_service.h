@@ -7,8 +7,7 @@
 #include "proto/parameter_service.grpc.pb.h"
 #include "security/call_admission.h"
 #include "server/job/parameter_server.h"
-#include "server/rpc/read_places.h"
-#include "server/rpc/turn_line.h"
+#include "server/rpc/poller.h"
 
 namespace torchps {
 
@@ -25,11 +24,8 @@ class ParameterServiceShell {
   // To be registered with the ServerBuilder.
   grpc::Service* service() { return &service_; }
 
-  // Arms one completion queue with every method, for the server's whole life. Every call holds a
-  // reference to `in_use` until it has ended and will touch the queue no more. `turns` is the line
-  // of the threads that poll it, `places` are who they read from; both outlive it.
-  void Listen(grpc::ServerCompletionQueue* queue, TurnLine* turns, ReadPlaces* places,
-              std::shared_ptr<const void> in_use);
+  // Arms the poller's queue with every method, for the server's whole life.
+  void Listen(Poller* poller);
 
  private:
   using Service = ParameterService::WithAsyncMethod_Hello<ParameterService::WithRawMethod_Push<

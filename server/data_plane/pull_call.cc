@@ -16,20 +16,21 @@ constexpr int64_t kShortBlockBytes = 64 << 10;
 }  // namespace
 
 void PullCall::Listen(Acceptor acceptor, ParameterServer* server, CallAdmission* admission,
-                      TurnLine* turns) {
+                      Poller* poller) {
   auto call =
-      std::shared_ptr<PullCall>(new PullCall(std::move(acceptor), server, admission, turns));
+      std::shared_ptr<PullCall>(new PullCall(std::move(acceptor), server, admission, poller));
   call->context_.AsyncNotifyWhenDone(call->done_tag_.Arm(call));
   call->acceptor_(&call->context_, &call->request_, &call->writer_, call->arrived_tag_.Arm(call));
 }
 
 PullCall::PullCall(Acceptor acceptor, ParameterServer* server, CallAdmission* admission,
-                   TurnLine* turns)
+                   Poller* poller)
     : acceptor_(std::move(acceptor)),
       server_(server),
       admission_(admission),
-      turns_(turns),
-      writer_(&context_) {}
+      poller_(poller),
+      writer_(&context_),
+      blocks_may_go_(&server->send_budget()) {}
 
 void PullCall::OnArrived(bool ok) {
   if (!ok) {
@@ -37,7 +38,7 @@ void PullCall::OnArrived(bool ok) {
     done_tag_.Disarm();
     return;
   }
-  Listen(acceptor_, server_, admission_, turns_);
+  Listen(acceptor_, server_, admission_, poller_);
   const absl::Status begun = Begin();
   if (!begun.ok()) FinishUnlessServing(begun);
 }
@@ -138,23 +139,9 @@ void PullCall::SendNext() {
     Finish(absl::OkStatus());
     return;
   }
-  const ByteBudget::Waiting waiting = server_->send_budget().Take(
-      store.largest_block_bytes(), [call = shared_from_this()] { call->SendBlock(); });
-  if (waiting == 0) {
-    SendBlock();
-    return;
-  }
-  bool cancelled = false;
-  {
-    MutexLock lock(&mutex_);
-    waiting_ = waiting;
-    cancelled = cancelled_;
-  }
-  if (cancelled) LeaveLine(waiting);
-}
-
-void PullCall::LeaveLine(ByteBudget::Waiting waiting) {
-  if (server_->send_budget().Leave(waiting)) {
+  // A pull brings nothing to record.
+  if (!blocks_may_go_.Await(/*journal=*/nullptr, store.largest_block_bytes(),
+                            [call = shared_from_this()] { call->SendBlock(); })) {
     Finish(absl::CancelledError("the worker went away"));
   }
 }
@@ -164,7 +151,7 @@ void PullCall::SendBlock() {
   absl::StatusOr<ParameterStore::Image> image =
       store.Read(next_block_, encoding_, have_.empty() ? Version{0} : have_[next_block_]);
   if (!image.ok()) {
-    server_->send_budget().GiveBack(store.largest_block_bytes());
+    blocks_may_go_.Release(store.largest_block_bytes());
     Finish(image.status());
     return;
   }
@@ -184,46 +171,36 @@ void PullCall::SendBlock() {
 
 void PullCall::OnWritten(bool ok) {
   if (ok && next_block_ < job_->store().owned()) {
-    StandInLine();
+    // Other pulls have their turns first.
+    poller_->Enter(static_cast<CompletionTag*>(turn_tag_.Arm(shared_from_this())));
     return;
   }
-  server_->send_budget().GiveBack(job_->store().largest_block_bytes());
+  blocks_may_go_.Release(job_->store().largest_block_bytes());
   Finish(ok ? absl::OkStatus() : absl::CancelledError("the worker went away"));
 }
 
-void PullCall::StandInLine() {
-  // On a thread that polls, since this is short.
-  auto* const tag = static_cast<CompletionTag*>(turn_tag_.Arm(shared_from_this()));
-  const int64_t block_bytes = job_->store().largest_block_bytes();
-  if (stint_bytes_ > 0) {
-    stint_bytes_ -= block_bytes;
-    turns_->GoOn(tag);
-  } else {
-    stint_bytes_ = TurnLine::kStintBytes - block_bytes;
-    turns_->Enter(tag);
-  }
-}
-
 void PullCall::OnTurn(bool) {
-  // Only now, when another thread polls: who gets it sends a block right here.
-  server_->send_budget().GiveBack(job_->store().largest_block_bytes());
+  // Only now, when another thread polls: the call that gets the bytes sends a block right here.
+  blocks_may_go_.Release(job_->store().largest_block_bytes());
   SendNext();
 }
 
 void PullCall::OnDone(bool) {
   if (!context_.IsCancelled()) return;
   HostedJob::ParkedId parked = 0;
-  ByteBudget::Waiting waiting = 0;
   {
     MutexLock lock(&mutex_);
     cancelled_ = true;
     parked = parked_;
-    waiting = waiting_;
   }
   if (parked != 0) job_->CancelPull(parked);
-  if (waiting != 0) LeaveLine(waiting);
+  const absl::Status gone = absl::CancelledError("the worker went away");
   // A call that is sending ends by its own failing write.
-  FinishUnlessServing(absl::CancelledError("the worker went away"));
+  if (blocks_may_go_.Cancel()) {
+    Finish(gone);
+  } else {
+    FinishUnlessServing(gone);
+  }
 }
 
 void PullCall::Finish(const absl::Status& status) {

@@ -10,10 +10,10 @@
 #include "grpcpp/support/async_stream.h"
 #include "proto/parameter_service.pb.h"
 #include "security/call_admission.h"
+#include "server/job/frame_admission.h"
 #include "server/job/parameter_server.h"
 #include "server/rpc/call_tag.h"
-#include "server/rpc/turn_line.h"
-#include "server/waiting/byte_budget.h"
+#include "server/rpc/poller.h"
 #include "wire/frame_codec.h"
 
 namespace torchps {
@@ -31,13 +31,12 @@ class PullCall final : public std::enable_shared_from_this<PullCall> {
   // ParameterService's RequestPull, bound to the service and the queue.
   using Acceptor = std::function<void(grpc::ServerContext*, grpc::ByteBuffer*, Writer*, void* tag)>;
 
-  // Arms the queue for the server's whole life. `turns` is the line of the threads that poll it.
-  // `server`, `admission` and `turns` outlive the queue.
+  // Arms the queue of `poller` for the server's whole life. The others outlive it.
   static void Listen(Acceptor acceptor, ParameterServer* server, CallAdmission* admission,
-                     TurnLine* turns);
+                     Poller* poller);
 
  private:
-  PullCall(Acceptor acceptor, ParameterServer* server, CallAdmission* admission, TurnLine* turns);
+  PullCall(Acceptor acceptor, ParameterServer* server, CallAdmission* admission, Poller* poller);
 
   void OnArrived(bool ok);
   void OnWritten(bool ok);
@@ -48,15 +47,11 @@ class PullCall final : public std::enable_shared_from_this<PullCall> {
   absl::Status Begin();
   absl::Status TakeVersions(const PullRequest& request);
   void Serve(const HostedJob::PullGrant& grant);
-  // In the line for the next block's turn.
-  void StandInLine();
-  // Sends the next block as soon as the budget has room for its copy.
+  // Sends the next block as soon as it may go.
   void SendNext();
   void SendBlock();
   // Instead of all blocks one frame: they may be read from shared memory now.
   void SendShared();
-  // The call is over if it still stands in line for the budget.
-  void LeaveLine(ByteBudget::Waiting waiting);
   void Finish(const absl::Status& status);
   // Finishes a call that has not begun to send.
   void FinishUnlessServing(const absl::Status& status);
@@ -64,7 +59,7 @@ class PullCall final : public std::enable_shared_from_this<PullCall> {
   const Acceptor acceptor_;
   ParameterServer* const server_;
   CallAdmission* const admission_;
-  TurnLine* const turns_;
+  Poller* const poller_;
   grpc::ServerContext context_;
   grpc::ByteBuffer request_;
   Writer writer_;
@@ -79,14 +74,12 @@ class PullCall final : public std::enable_shared_from_this<PullCall> {
   bool shared_ = false;
   EncodingSpec::Kind encoding_ = EncodingSpec::FLOAT32;
   size_t next_block_ = 0;
-  // What it may still send before others have their turns.
-  int64_t stint_bytes_ = 0;
+  FrameAdmission blocks_may_go_;
   // By owned block, what the worker has in this life of the server; empty: nothing.
   std::vector<Version> have_;
 
   // A call is sending or has been finished, never both at once: whoever sets this first goes on.
   Mutex mutex_;
-  ByteBudget::Waiting waiting_ ABSL_GUARDED_BY(mutex_) = 0;
   bool decided_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   HostedJob::ParkedId parked_ ABSL_GUARDED_BY(mutex_) = 0;

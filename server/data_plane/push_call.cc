@@ -21,23 +21,18 @@ grpc::ByteBuffer Serialize(const PushReply& reply) {
 
 }  // namespace
 
-void PushCall::Listen(Acceptor acceptor, ParameterServer* server, CallAdmission* admission,
-                      ReadPlaces* places) {
-  auto call =
-      std::shared_ptr<PushCall>(new PushCall(std::move(acceptor), server, admission, places));
+void PushCall::Listen(Acceptor acceptor, ParameterServer* server, CallAdmission* admission) {
+  auto call = std::shared_ptr<PushCall>(new PushCall(std::move(acceptor), server, admission));
   call->context_.AsyncNotifyWhenDone(call->done_tag_.Arm(call));
   call->acceptor_(&call->context_, &call->reader_, call->arrived_tag_.Arm(call));
 }
 
-PushCall::PushCall(Acceptor acceptor, ParameterServer* server, CallAdmission* admission,
-                   ReadPlaces* places)
+PushCall::PushCall(Acceptor acceptor, ParameterServer* server, CallAdmission* admission)
     : acceptor_(std::move(acceptor)),
       server_(server),
       admission_(admission),
-      places_(places),
-      reader_(&context_) {}
-
-PushCall::~PushCall() { places_->Leave(&stint_); }
+      reader_(&context_),
+      frames_may_come_(&server->receive_budget()) {}
 
 void PushCall::OnArrived(bool ok) {
   if (!ok) {
@@ -45,7 +40,7 @@ void PushCall::OnArrived(bool ok) {
     done_tag_.Disarm();
     return;
   }
-  Listen(acceptor_, server_, admission_, places_);
+  Listen(acceptor_, server_, admission_);
   // By its role; for which slot it speaks, the first frame tells.
   const absl::Status admitted = admission_->Admit(context_, kRequest, /*slot=*/absl::nullopt);
   if (!admitted.ok()) {
@@ -59,49 +54,13 @@ void PushCall::OnArrived(bool ok) {
   }
   frame_bytes_ = job_->store().largest_block_bytes();
   frame_tag_.SetLong(frame_bytes_ > kShortFrameBytes);
-  // The first frame tells who speaks, and is all of a small push: it stands in no line.
-  AskForRoom();
+  AwaitFrame();
 }
 
-void PushCall::AskForPlace() {
-  const auto blocks_to_come = static_cast<int64_t>(name_.block_count - blocks_);
-  const bool may_read =
-      places_->Ask(&stint_, frame_bytes_, blocks_to_come * frame_bytes_, context_.peer(),
-                   [call = shared_from_this()] { call->AskForRoom(); });
-  if (may_read) AskForRoom();
-}
-
-void PushCall::AskForRoom() {
-  const BlockJournal::RoomId waiting =
-      job_->WhenRoom([call = shared_from_this()] { call->AskForBudget(); });
-  if (waiting == 0) {
-    AskForBudget();
-    return;
-  }
-  bool cancelled = false;
-  {
-    MutexLock lock(&mutex_);
-    // A later asking may have been here first: whoever makes room runs the continuation at once.
-    waiting_for_room_ = std::max(waiting_for_room_, waiting);
-    cancelled = cancelled_;
-  }
-  if (cancelled) job_->CancelRoom(waiting);
-}
-
-void PushCall::AskForBudget() {
-  const ByteBudget::Waiting waiting = server_->receive_budget().Take(
-      frame_bytes_, [call = shared_from_this()] { call->ReadFrame(); });
-  if (waiting == 0) {
-    ReadFrame();
-    return;
-  }
-  bool cancelled = false;
-  {
-    MutexLock lock(&mutex_);
-    waiting_ = std::max(waiting_, waiting);
-    cancelled = cancelled_;
-  }
-  if (cancelled) server_->receive_budget().Leave(waiting);
+void PushCall::AwaitFrame() {
+  // Where it was cancelled, OnDone answers it.
+  frames_may_come_.Await(job_->journal(), frame_bytes_,
+                         [call = shared_from_this()] { call->ReadFrame(); });
 }
 
 void PushCall::ReadFrame() {
@@ -112,11 +71,10 @@ void PushCall::ReadFrame() {
       return;
     }
   }
-  server_->receive_budget().GiveBack(frame_bytes_);
+  frames_may_come_.Release(frame_bytes_);
 }
 
 void PushCall::OnFrame(bool ok) {
-  places_->Came(&stint_);
   {
     MutexLock lock(&mutex_);
     if (handling_) {
@@ -127,7 +85,7 @@ void PushCall::OnFrame(bool ok) {
   }
   while (true) {
     Handle(ok);
-    server_->receive_budget().GiveBack(frame_bytes_);
+    frames_may_come_.Release(frame_bytes_);
     MutexLock lock(&mutex_);
     if (!arrived_.has_value()) {
       handling_ = false;
@@ -155,14 +113,7 @@ void PushCall::Handle(bool ok) {
   // When all announced blocks are here, only the end of the stream could follow.
   const bool is_last = blocks_ == name_.block_count;
   if (status.ok()) {
-    if (!is_last) {
-      // What only names shared memory keeps nobody's socket busy.
-      if (header.shared_blocks > 0) {
-        AskForRoom();
-      } else {
-        AskForPlace();
-      }
-    }
+    if (!is_last) AwaitFrame();
     status = server_->PushFrame(job_, header, payload);
   }
   if (!status.ok()) {
@@ -195,7 +146,6 @@ absl::Status PushCall::Admit(const grpc::ByteBuffer& frame, PushHeader* header,
 }
 
 void PushCall::EndOfFrames() {
-  places_->Leave(&stint_);
   if (frames_ == 0) {
     Respond(absl::InvalidArgumentError("a Push without a frame"));
     return;
@@ -223,24 +173,17 @@ void PushCall::EndOfFrames() {
 void PushCall::OnDone(bool) {
   if (!context_.IsCancelled()) return;
   HostedJob::ParkedId parked = 0;
-  BlockJournal::RoomId waiting_for_room = 0;
-  ByteBudget::Waiting waiting = 0;
   {
     MutexLock lock(&mutex_);
     cancelled_ = true;
     parked = parked_;
-    waiting_for_room = waiting_for_room_;
-    waiting = waiting_;
   }
   if (parked != 0) job_->CancelPush(parked);
-  if (waiting_for_room != 0) job_->CancelRoom(waiting_for_room);
-  if (waiting != 0) server_->receive_budget().Leave(waiting);
+  frames_may_come_.Cancel();
   Respond(absl::CancelledError("the worker went away"));
 }
 
 void PushCall::Respond(const absl::StatusOr<PushReply>& reply) {
-  // The answer may take long to leave, where the worker reads slowly.
-  places_->Leave(&stint_);
   MutexLock lock(&mutex_);
   if (answered_) return;
   answered_ = true;

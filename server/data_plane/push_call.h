@@ -10,10 +10,9 @@
 #include "grpcpp/support/async_stream.h"
 #include "proto/parameter_service.pb.h"
 #include "security/call_admission.h"
+#include "server/job/frame_admission.h"
 #include "server/job/parameter_server.h"
 #include "server/rpc/call_tag.h"
-#include "server/rpc/read_places.h"
-#include "server/waiting/byte_budget.h"
 #include "wire/frame_codec.h"
 
 namespace torchps {
@@ -21,11 +20,9 @@ namespace torchps {
 // One Push on the server: reads frames and hands each to the job on the queue's thread, so that a
 // block is applied while it is still in cache; then answers, in SYNC when the round is complete.
 //
-// A frame is asked for only when it is this stream's turn to be read (but for the first, which
-// tells whose it is) and the server's budget has room for it; while one is being applied the next
-// one is already on its way, so receiving and applying overlap. A call that stands in a line holds
-// no thread. The frames of one call are handled one after the other, and none after one that was
-// refused.
+// A frame is read only when FrameAdmission lets it in; while one is being applied the next one is
+// already on its way, so receiving and applying overlap. The frames of one call are handled one
+// after the other, and none after one that was refused.
 //
 // Owned by its pending operations and, while it is parked or stands in line, by its continuation.
 class PushCall final : public std::enable_shared_from_this<PushCall> {
@@ -35,27 +32,19 @@ class PushCall final : public std::enable_shared_from_this<PushCall> {
   // ParameterService's RequestPush, bound to the service and the queue.
   using Acceptor = std::function<void(grpc::ServerContext*, Reader*, void* tag)>;
 
-  // Arms the queue for the server's whole life. `server`, `admission` and `places` outlive the
-  // queue.
-  static void Listen(Acceptor acceptor, ParameterServer* server, CallAdmission* admission,
-                     ReadPlaces* places);
-
-  ~PushCall();
+  // Arms the queue for the server's whole life. `server` and `admission` outlive the queue.
+  static void Listen(Acceptor acceptor, ParameterServer* server, CallAdmission* admission);
 
  private:
-  PushCall(Acceptor acceptor, ParameterServer* server, CallAdmission* admission,
-           ReadPlaces* places);
+  PushCall(Acceptor acceptor, ParameterServer* server, CallAdmission* admission);
 
   void OnArrived(bool ok);
   void OnFrame(bool ok);
   void OnDone(bool ok);
   void OnFinished(bool) {}
 
-  // Reads the next frame when it is this stream's turn, then the job's journal has room for one,
-  // then the budget.
-  void AskForPlace();
-  void AskForRoom();
-  void AskForBudget();
+  // Reads the next frame as soon as it may come.
+  void AwaitFrame();
   void ReadFrame();
   // A frame, or that there is none any more.
   void Handle(bool ok);
@@ -67,7 +56,6 @@ class PushCall final : public std::enable_shared_from_this<PushCall> {
   const Acceptor acceptor_;
   ParameterServer* const server_;
   CallAdmission* const admission_;
-  ReadPlaces* const places_;
   grpc::ServerContext context_;
   Reader reader_;
   grpc::ByteBuffer frame_;
@@ -79,7 +67,7 @@ class PushCall final : public std::enable_shared_from_this<PushCall> {
   HostedJob* job_ = nullptr;
   // What a frame of the job takes of the budget.
   int64_t frame_bytes_ = 0;
-  ReadPlaces::Stint stint_;
+  FrameAdmission frames_may_come_;
   // Of the first frame; all others must have the same name. This and the counts change as each
   // frame arrives, before the next one is asked for.
   PushHeader name_;
@@ -90,8 +78,6 @@ class PushCall final : public std::enable_shared_from_this<PushCall> {
   // A thread is handling a frame; what has arrived meanwhile it handles next.
   bool handling_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<bool> arrived_ ABSL_GUARDED_BY(mutex_);
-  BlockJournal::RoomId waiting_for_room_ ABSL_GUARDED_BY(mutex_) = 0;
-  ByteBudget::Waiting waiting_ ABSL_GUARDED_BY(mutex_) = 0;
   bool answered_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   HostedJob::ParkedId parked_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -1,7 +1,7 @@
 #include "server/job/apply_helper.h"
 
 #include "absl/time/time.h"
-#include "common/process/ask.h"
+#include "common/process/spin.h"
 
 namespace torchps {
 namespace {
@@ -38,7 +38,7 @@ void ApplyHelper::Run(size_t pieces, absl::FunctionRef<void(size_t piece)> work)
     if (task_ == &task && !is_helping_) task_ = nullptr;
   }
   const auto is_done = [&] { return task_ != &task; };
-  if (is_done() || AskFor(kPatience, is_done)) return;
+  if (is_done() || SpinFor(kPatience, is_done)) return;
   MutexLock lock(&mutex_);
   while (!is_done()) changed_.Wait(&mutex_);
 }
@@ -48,7 +48,7 @@ void ApplyHelper::Help() {
   while (!stopping_) {
     if (task_ == nullptr) {
       mutex_.Unlock();
-      AskFor(kPatience, [this] { return task_ != nullptr; });
+      SpinFor(kPatience, [this] { return task_ != nullptr; });
       mutex_.Lock();
       if (task_ == nullptr && !stopping_) changed_.Wait(&mutex_);
       continue;

@@ -12,8 +12,7 @@ namespace torchps {
 
 // A thread that lends a hand: blocks that a worker shares are all there at once, so a second core,
 // if it is idle, applies half of them. Whoever asks does the work itself and gets help if there is
-// any; nobody ever waits for help that has not begun. Both ask for each other for a moment before
-// they sleep (common/process/ask.h).
+// any; it never waits for help that has not begun. Both spin for a moment before they sleep.
 //
 // Thread-safe. Helps one caller at a time; the others work alone.
 class ApplyHelper {

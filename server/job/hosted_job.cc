@@ -290,14 +290,6 @@ void HostedJob::CancelPush(ParkedId id) {
   finished_pushes_.erase(it);
 }
 
-BlockJournal::RoomId HostedJob::WhenRoom(std::function<void()> continuation) {
-  return journal_ == nullptr ? 0 : journal_->WhenRoom(std::move(continuation));
-}
-
-void HostedJob::CancelRoom(BlockJournal::RoomId id) {
-  if (journal_ != nullptr) journal_->CancelRoom(id);
-}
-
 void HostedJob::Describe(bool include_ledger, ServerStatus* status) {
   store_->Describe(include_ledger, status);
   const ParameterStore::Counters counters = store_->counters();

@@ -99,10 +99,8 @@ class HostedJob {
   void CancelPull(ParkedId id);
   void CancelPush(ParkedId id);
 
-  // For who is about to receive a frame: waits, where the journal cannot keep up, until it has
-  // room. As BlockJournal::WhenRoom.
-  BlockJournal::RoomId WhenRoom(std::function<void()> continuation);
-  void CancelRoom(BlockJournal::RoomId id);
+  // Where pushes are recorded; null: nowhere.
+  BlockJournal* journal() const { return journal_; }
 
   // How many slots are live here. More may be than the job asks for.
   int live_slots() const;

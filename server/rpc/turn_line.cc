@@ -4,28 +4,22 @@ namespace torchps {
 
 void TurnLine::Enter(CompletionTag* tag) {
   MutexLock lock(&mutex_);
-  if (line_.empty()) questions_ = 0;
+  if (line_.empty()) polls_ = 0;
   line_.push_back(tag);
-}
-
-void TurnLine::GoOn(CompletionTag* tag) {
-  MutexLock lock(&mutex_);
-  if (line_.empty()) questions_ = 0;
-  line_.push_front(tag);
 }
 
 CompletionTag* TurnLine::Next() {
   MutexLock lock(&mutex_);
-  if (line_.empty() || questions_ < kQuestions) return nullptr;
-  questions_ = 0;
+  if (line_.empty() || polls_ < kPolls) return nullptr;
+  polls_ = 0;
   CompletionTag* const first = line_.front();
   line_.pop_front();
   return first;
 }
 
-void TurnLine::Asked(bool was_long) {
+void TurnLine::Polled(bool was_long) {
   MutexLock lock(&mutex_);
-  questions_ = was_long ? kQuestions : questions_ + 1;
+  polls_ = was_long ? kPolls : polls_ + 1;
 }
 
 bool TurnLine::waits() const {

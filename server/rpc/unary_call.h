@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -10,13 +11,14 @@
 #include "grpcpp/grpcpp.h"
 #include "security/call_admission.h"
 #include "server/rpc/call_tag.h"
+#include "server/rpc/poller.h"
 #include "wire/status_codec.h"
 
 namespace torchps {
 
 // One unary call on the server, answered now or later.
 //
-// `Listen` arms a completion queue for one method for the server's whole life: each arriving call
+// ListenFor arms a completion queue for one method for the server's whole life: each arriving call
 // arms the next one, then, if the caller may make this call at all, runs the handler on the queue's
 // thread. The handler answers by Respond(), at once or, for a parked call, later from any thread; a
 // parked call holds no thread. If the peer goes away or the server shuts down first, the call
@@ -121,5 +123,26 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, R
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   std::function<void()> on_cancel_ ABSL_GUARDED_BY(mutex_);
 };
+
+// RequestX of a service that gRPC generated; `Owner` is the one of its base classes that declares
+// it.
+template <class Owner, class Request, class Reply>
+using RequestMethod = void (Owner::*)(grpc::ServerContext*, Request*,
+                                      grpc::ServerAsyncResponseWriter<Reply>*,
+                                      grpc::CompletionQueue*, grpc::ServerCompletionQueue*, void*);
+
+// Arms the poller's queue with one method of `service`. `service` and `admission` outlive it.
+template <class Owner, class Request, class Reply>
+void ListenFor(Poller* poller, CallAdmission* admission, std::common_type_t<Owner>* service,
+               RequestMethod<Owner, Request, Reply> method,
+               typename UnaryCall<Request, Reply>::Handler handler) {
+  using Call = UnaryCall<Request, Reply>;
+  Call::Listen(
+      admission,
+      [service, method, queue = poller->queue(), in_use = poller->Use()](
+          grpc::ServerContext* context, Request* request, typename Call::Writer* writer,
+          void* tag) { (service->*method)(context, request, writer, queue, queue, tag); },
+      std::move(handler));
+}
 
 }  // namespace torchps

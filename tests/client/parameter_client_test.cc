@@ -207,7 +207,7 @@ TEST_F(ParameterClientTest, APushGoesOnWhileAPullWaits) {
 }
 
 TEST_F(ParameterClientTest, AClientThatIsGivenALoopMakesItsCallsByThatOne) {
-  loop_ = ParameterClient::MakeLoop(layout_, &clock_, &stop_);
+  loop_ = std::make_unique<CallLoop>(CallLoop::Options{&clock_, &stop_});
   const auto client = MakeClient();
   absl::Notification greeted, looked;
   bool went_past_the_loop = false;
@@ -224,7 +224,7 @@ TEST_F(ParameterClientTest, AClientThatIsGivenALoopMakesItsCallsByThatOne) {
 }
 
 TEST_F(ParameterClientTest, WhatAClientHasUnderWayOutlivesAnotherOneOfTheSameLoop) {
-  loop_ = ParameterClient::MakeLoop(layout_, &clock_, &stop_);
+  loop_ = std::make_unique<CallLoop>(CallLoop::Options{&clock_, &stop_});
   const auto client = MakeClient();
   slot_ = 4;
   auto other = MakeClient();

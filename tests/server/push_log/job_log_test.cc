@@ -439,7 +439,7 @@ TEST(JobLogTest, AnswersWaitWhileTheDiskIsFullAndComeWhenThereIsRoom) {
   harness.job().CancelPush(cancelled);
   EXPECT_EQ(held.use_count(), 1);
   std::atomic<bool> room{false};
-  const BlockJournal::RoomId waiting = harness.job().WhenRoom([&] { room = true; });
+  const BlockJournal::RoomId waiting = harness.job().journal()->WhenRoom([&] { room = true; });
   EXPECT_NE(waiting, 0u) << "the buffer is full";
   ASSERT_TRUE(Eventually([&] { return !harness.Status().durability().trouble().empty(); }));
   EXPECT_THAT(harness.Status().durability().trouble(), HasSubstr("No space left"));
@@ -450,7 +450,7 @@ TEST(JobLogTest, AnswersWaitWhileTheDiskIsFullAndComeWhenThereIsRoom) {
   storage.clock.Advance(absl::Seconds(2));
   ASSERT_TRUE(Eventually([&] { return answered == kSteps + 1 && room; }));
   EXPECT_EQ(harness.Status().durability().trouble(), "");
-  EXPECT_EQ(harness.job().WhenRoom([] {}), 0u);
+  EXPECT_EQ(harness.job().journal()->WhenRoom([] {}), 0u);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "server/rpc/receive_window.h"
 
 #include <chrono>
+#include <memory>
 
 #include "common/clock.h"
 #include "gtest/gtest.h"
@@ -15,60 +16,85 @@
 namespace torchps {
 namespace {
 
+// A block has 64 KiB, as gRPC's own window.
 constexpr int64_t kBlockElements = 16 << 10;
 constexpr int64_t kBlocks = 8;
 
-TEST(ReceiveWindowTest, APushRunsAheadWhileAnotherOneHoldsTheBudget) {
+// A server and two of its workers; the server receives one frame at a time.
+class ReceiveWindowTest : public ::testing::Test {
+ protected:
+  void Start(bool sets_receive_window) {
+    Server::Options options;
+    options.clock = &clock_;
+    options.receive_bytes = 1;
+    options.sets_receive_window = sets_receive_window;
+    auto server = Server::Start(options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    JobHarness::Options model;
+    model.trained = kBlocks * kBlockElements;
+    model.block_elements = kBlockElements;
+    model.job = "consistency { staleness_bound: -1 }";
+    HelloRequest hello = JobHarness::Hello(model);
+    hello.set_incarnation(1);
+    hello.set_slot(0);
+    first_ = std::make_unique<PlainWorker>(PlainChannel(server_->address()), hello);
+    hello.set_slot(1);
+    second_ = std::make_unique<PlainWorker>(PlainChannel(server_->address()), hello);
+    ASSERT_TRUE(first_->Hello().ok());
+    ASSERT_TRUE(second_->Hello().ok());
+    ASSERT_TRUE(first_->Initialize(1).ok());
+  }
+
+  const SteadyClock clock_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<PlainWorker> first_;
+  std::unique_ptr<PlainWorker> second_;
+};
+
+TEST_F(ReceiveWindowTest, APushRunsAheadWhileAnotherOneHoldsTheBudget) {
   if (!CanSetReceiveWindow()) GTEST_SKIP() << "this gRPC cannot be told a window";
-  const SteadyClock clock;
-  Server::Options options;
-  options.clock = &clock;
-  // One frame at a time, whoever sends it.
-  options.receive_bytes = 1;
-  const auto server = Server::Start(options);
-  ASSERT_TRUE(server.ok()) << server.status();
-
-  JobHarness::Options model;
-  model.trained = kBlocks * kBlockElements;
-  model.block_elements = kBlockElements;
-  model.job = "consistency { staleness_bound: -1 }";
-  HelloRequest hello = JobHarness::Hello(model);
-  hello.set_incarnation(1);
-  hello.set_slot(0);
-  PlainWorker holder(PlainChannel((*server)->address()), hello);
-  hello.set_slot(1);
-  PlainWorker runner(PlainChannel((*server)->address()), hello);
-  ASSERT_TRUE(holder.Hello().ok());
-  ASSERT_TRUE(runner.Hello().ok());
-  ASSERT_TRUE(holder.Initialize(1).ok());
-
+  ASSERT_NO_FATAL_FAILURE(Start(/*sets_receive_window=*/true));
   // Its call alone takes the share of the frame that it will bring.
   grpc::ClientContext holding;
   PushReply held;
-  const auto stalled = holder.stub().Push(&holding, &held);
+  const auto stalled = first_->stub().Push(&holding, &held);
   ASSERT_TRUE(Eventually([&] {
-    const auto status = holder.Status();
+    const auto status = first_->Status();
     return status.ok() && status->frame_bytes_held() > 0;
   }));
 
   grpc::ClientContext running;
   running.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
   PushReply ran;
-  const auto ahead = runner.stub().Push(&running, &ran);
-  for (const BlockRange& block : runner.blocks()) {
+  const auto ahead = second_->stub().Push(&running, &ran);
+  for (const BlockRange& block : second_->blocks()) {
     // Blocks where the window is full: with gRPC's own 64 KiB for good.
-    ASSERT_TRUE(ahead->Write(runner.Frame(1, block.id, 1))) << "block " << block.id;
+    ASSERT_TRUE(ahead->Write(second_->Frame(1, block.id, 1))) << "block " << block.id;
   }
-  EXPECT_EQ(holder.Status()->verdicts().accepted(), 0);
+  EXPECT_EQ(first_->Status()->verdicts().accepted(), 0);
 
-  for (const BlockRange& block : holder.blocks()) {
-    ASSERT_TRUE(stalled->Write(holder.Frame(1, block.id, 1)));
+  for (const BlockRange& block : first_->blocks()) {
+    ASSERT_TRUE(stalled->Write(first_->Frame(1, block.id, 1)));
   }
   ASSERT_TRUE(stalled->WritesDone());
   ASSERT_TRUE(ahead->WritesDone());
   EXPECT_TRUE(stalled->Finish().ok());
   EXPECT_TRUE(ahead->Finish().ok());
-  EXPECT_EQ(holder.Status()->verdicts().accepted(), 2 * kBlocks);
+  EXPECT_EQ(first_->Status()->verdicts().accepted(), 2 * kBlocks);
+}
+
+// What every other gRPC than 1.51 does.
+TEST_F(ReceiveWindowTest, WithGrpcsOwnWindowPushesAreAppliedAsWell) {
+  ASSERT_NO_FATAL_FAILURE(Start(/*sets_receive_window=*/false));
+  constexpr uint64_t kSteps = 5;
+  for (uint64_t step = 1; step <= kSteps; ++step) {
+    for (const auto& worker : {first_.get(), second_.get()}) {
+      const auto reply = worker->Push(step, 1);
+      ASSERT_TRUE(reply.ok()) << reply.status();
+    }
+  }
+  EXPECT_EQ(first_->Status()->verdicts().accepted(), 2 * kSteps * kBlocks);
 }
 
 }  // namespace

@@ -17,36 +17,36 @@ class Stream final : public CompletionTag {
   void Proceed(bool /*ok*/) override {}
 };
 
-// Asks until somebody's turn has come, as a queue's thread does that gets no answer.
-CompletionTag* AskUntilTurn(TurnLine& line, int* questions) {
-  for (*questions = 0; *questions <= TurnLine::kQuestions; ++*questions) {
+// Polls until a turn has come, as a thread does whose queue is empty.
+CompletionTag* PollUntilTurn(TurnLine& line, int* polls) {
+  for (*polls = 0; *polls <= TurnLine::kPolls; ++*polls) {
     if (CompletionTag* const turn = line.Next(); turn != nullptr) return turn;
-    line.Asked(/*was_long=*/false);
+    line.Polled(/*was_long=*/false);
   }
   return nullptr;
 }
 
-TEST(TurnLineTest, NobodysTurnWhereNobodyWaits) {
+TEST(TurnLineTest, AnEmptyLineHasNoTurn) {
   TurnLine line;
-  int questions = 0;
+  int polls = 0;
   EXPECT_FALSE(line.waits());
-  EXPECT_EQ(AskUntilTurn(line, &questions), nullptr);
+  EXPECT_EQ(PollUntilTurn(line, &polls), nullptr);
 }
 
-TEST(TurnLineTest, AQueueIsAskedBeforeEachTurn) {
+TEST(TurnLineTest, TheQueueIsPolledBeforeEachTurn) {
   TurnLine line;
   Stream first;
   Stream second;
-  // What was asked before anybody waited does not count.
-  for (int i = 0; i < TurnLine::kQuestions; ++i) line.Asked(/*was_long=*/false);
+  // Polls while the line was empty do not count.
+  for (int i = 0; i < TurnLine::kPolls; ++i) line.Polled(/*was_long=*/false);
   line.Enter(&first);
   line.Enter(&second);
   EXPECT_TRUE(line.waits());
-  int questions = 0;
-  EXPECT_EQ(AskUntilTurn(line, &questions), &first);
-  EXPECT_EQ(questions, TurnLine::kQuestions);
-  EXPECT_EQ(AskUntilTurn(line, &questions), &second);
-  EXPECT_EQ(questions, TurnLine::kQuestions);
+  int polls = 0;
+  EXPECT_EQ(PollUntilTurn(line, &polls), &first);
+  EXPECT_EQ(polls, TurnLine::kPolls);
+  EXPECT_EQ(PollUntilTurn(line, &polls), &second);
+  EXPECT_EQ(polls, TurnLine::kPolls);
   EXPECT_FALSE(line.waits());
 }
 
@@ -55,27 +55,12 @@ TEST(TurnLineTest, ATurnFollowsAnEventThatTookLong) {
   Stream stream;
   line.Enter(&stream);
   EXPECT_EQ(line.Next(), nullptr);
-  line.Asked(/*was_long=*/true);
+  line.Polled(/*was_long=*/true);
   EXPECT_EQ(line.Next(), &stream);
 }
 
-TEST(TurnLineTest, WhoGoesOnIsInFrontOfThoseWhoWait) {
-  TurnLine line;
-  Stream first;
-  Stream second;
-  line.Enter(&first);
-  line.Enter(&second);
-  int questions = 0;
-  ASSERT_EQ(AskUntilTurn(line, &questions), &first);
-  line.GoOn(&first);
-  EXPECT_EQ(AskUntilTurn(line, &questions), &first);
-  EXPECT_EQ(questions, TurnLine::kQuestions);
-  line.Enter(&first);
-  EXPECT_EQ(AskUntilTurn(line, &questions), &second);
-}
-
-// A play of streams that come into line whenever an event says that they can send, and again at any
-// time after their turn; some go on.
+// A play of streams that enter whenever an event says that they can send, and again at any time
+// after their turn.
 class Play {
  public:
   explicit Play(uint64_t seed) : random_(seed), streams_(2 + random_() % 15) {
@@ -89,9 +74,9 @@ class Play {
     }
     const bool answered = random_() % 2 == 0;
     if (answered) EnterOne();
-    line_.Asked(/*was_long=*/answered && random_() % 8 == 0);
-    if (line_.waits()) ++asked_since_turn_;
-    EXPECT_LE(asked_since_turn_, TurnLine::kQuestions + 1) << "a turn that is due does not come";
+    line_.Polled(/*was_long=*/answered && random_() % 8 == 0);
+    if (line_.waits()) ++polls_since_turn_;
+    EXPECT_LE(polls_since_turn_, TurnLine::kPolls + 1) << "a turn that is due does not come";
   }
 
  private:
@@ -113,16 +98,11 @@ class Play {
     ASSERT_NE(entered, kNotWaiting) << "a turn of a stream that is not in line";
     for (const int other : entry_) {
       if (other != kNotWaiting) {
-        EXPECT_LE(entered, other) << "somebody has waited for longer";
+        EXPECT_LE(entered, other) << "another stream has waited for longer";
       }
     }
-    asked_since_turn_ = 0;
-    if (random_() % 4 == 0) {
-      // Before whoever has entered so far, as it was.
-      line_.GoOn(turn);
-    } else {
-      entered = kNotWaiting;
-    }
+    polls_since_turn_ = 0;
+    entered = kNotWaiting;
   }
 
   std::mt19937_64 random_;
@@ -131,7 +111,7 @@ class Play {
   // By stream, the number of its entry.
   std::vector<int> entry_;
   int entries_ = 0;
-  int asked_since_turn_ = 0;
+  int polls_since_turn_ = 0;
 };
 
 // So no stream that enters has two turns while another one waits, and none waits for ever.

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <functional>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
+#include "common/mutex.h"
+
+namespace torchps {
+
+// A thread that does a server's chores now and then, until it is stopped.
+//
+// Thread-safe. `chores` run on its thread, and must not stop it.
+class Housekeeping {
+ public:
+  // Starts. The first chores are done after `interval`.
+  Housekeeping(absl::Duration interval, std::function<void()> chores);
+  // Stops.
+  ~Housekeeping();
+  Housekeeping(const Housekeeping&) = delete;
+  Housekeeping& operator=(const Housekeeping&) = delete;
+
+  // Waits for chores that run. Idempotent.
+  void Stop();
+
+ private:
+  void Run();
+
+  const absl::Duration interval_;
+  const std::function<void()> chores_;
+  Mutex mutex_;
+  CondVar stop_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace torchps

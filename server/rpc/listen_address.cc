@@ -1,0 +1,37 @@
+#include "server/rpc/listen_address.h"
+
+#include <arpa/inet.h>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace torchps {
+namespace {
+
+bool IsLoopback(const std::string& host) {
+  // An address is read as one: a *name* may begin with "127." and lead anywhere.
+  in_addr address;
+  if (inet_pton(AF_INET, host.c_str(), &address) == 1) {
+    return (ntohl(address.s_addr) >> 24) == 127;
+  }
+  return host == "localhost" || host == "[::1]";
+}
+
+}  // namespace
+
+absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  ListenAddress address;
+  if (colon == std::string::npos || colon == 0 ||
+      !absl::SimpleAtoi(text.substr(colon + 1), &address.port) || address.port < 0 ||
+      address.port > 65535) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot listen on '", text,
+                                                   "'; expected HOST:PORT with a port from 0 to ",
+                                                   "65535, as in 127.0.0.1:7000"));
+  }
+  address.host = text.substr(0, colon);
+  address.is_loopback = IsLoopback(address.host);
+  return address;
+}
+
+}  // namespace torchps

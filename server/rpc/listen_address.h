@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace torchps {
+
+// Where a server listens.
+struct ListenAddress {
+  std::string host;
+  int port = 0;
+  // Only this machine reaches it.
+  bool is_loopback = false;
+};
+
+// Of HOST:PORT, as in "127.0.0.1:7000" or "[::1]:0". INVALID_ARGUMENT: `text` is something else.
+absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text);
+
+}  // namespace torchps

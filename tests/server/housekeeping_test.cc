@@ -1,0 +1,49 @@
+#include "server/housekeeping.h"
+
+#include <atomic>
+#include <future>
+#include <thread>
+
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+
+namespace torchps {
+namespace {
+
+TEST(HousekeepingTest, DoesItsChoresAgainAndAgain) {
+  std::promise<void> third;
+  int times = 0;
+  Housekeeping housekeeping(absl::Microseconds(1), [&] {
+    if (++times == 3) third.set_value();
+  });
+  third.get_future().wait();
+}
+
+TEST(HousekeepingTest, StopsWithoutWaitingForTheInterval) {
+  std::atomic<int> times{0};
+  Housekeeping housekeeping(absl::Hours(24), [&] { ++times; });
+  // The test's own time limit is the assertion.
+  housekeeping.Stop();
+  housekeeping.Stop();
+  EXPECT_EQ(times, 0);
+}
+
+TEST(HousekeepingTest, StopWaitsForChoresThatRun) {
+  std::promise<void> began;
+  std::promise<void> may_end;
+  std::atomic<bool> has_ended{false};
+  Housekeeping housekeeping(absl::Microseconds(1), [&] {
+    if (has_ended) return;
+    began.set_value();
+    may_end.get_future().wait();
+    has_ended = true;
+  });
+  began.get_future().wait();
+  std::thread other([&] { may_end.set_value(); });
+  housekeeping.Stop();
+  EXPECT_TRUE(has_ended);
+  other.join();
+}
+
+}  // namespace
+}  // namespace torchps
