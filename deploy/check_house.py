@@ -26,7 +26,7 @@ MAY_INCLUDE = {
     "rpc": "common/process",
     "security": "common common/process",
     "checkpoint": "common proto storage wire",
-    "data": "common proto",
+    "data": "common proto storage",
     # The parts of a server. The coordinator is a program of its own that shares a process: it sees
     # neither values nor pushes.
     "server/optimizer": "common common/cpu proto",
