@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -226,6 +227,22 @@ Finding CheckOpenFiles(uint64_t limit, int64_t connections) {
     return Problem("limits", text, absl::StrCat("'ulimit -n ", 2 * needed, "' before it starts"));
   }
   return Ok("limits", text);
+}
+
+Finding CheckCongestionControl(absl::string_view in_force) {
+  if (in_force.empty()) return Ok("network", "the kernel does not tell TCP's congestion control");
+  const std::string text = absl::StrCat("TCP's congestion control is ", in_force);
+  if (in_force != "bbr") return Ok("network", text);
+  return {Level::kWarning, "network",
+          absl::StrCat(text, ", which paces: pushes and pulls are up to a fifth slower"),
+          "'sysctl -w net.ipv4.tcp_congestion_control=cubic' as root, on servers and workers"};
+}
+
+std::string CongestionControl() {
+  std::ifstream file("/proc/sys/net/ipv4/tcp_congestion_control");
+  std::string name;
+  file >> name;
+  return name;
 }
 
 Finding CheckSharedMemory() {

@@ -41,6 +41,12 @@ Finding CheckOpenFiles(uint64_t limit, int64_t connections);
 // The limit of this process and what it starts.
 uint64_t OpenFilesLimit();
 
+// That TCP does not use bbr within one network, where it paces what nothing limits. `in_force` is
+// the kernel's congestion control; empty: unknown.
+Finding CheckCongestionControl(absl::string_view in_force);
+// What this machine's sockets get.
+std::string CongestionControl();
+
 // That payloads can go through memory that processes share.
 Finding CheckSharedMemory();
 

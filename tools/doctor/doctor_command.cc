@@ -124,6 +124,7 @@ std::vector<Finding> Examine(const FlagValues& flags) {
     findings.push_back(std::move(finding));
   }
   findings.push_back(CheckOpenFiles(OpenFilesLimit(), workers));
+  findings.push_back(CheckCongestionControl(CongestionControl()));
   findings.push_back(CheckSharedMemory());
   findings.push_back(CheckClock(std::time(nullptr)));
   return findings;

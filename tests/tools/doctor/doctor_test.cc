@@ -98,6 +98,9 @@ TEST(Doctor, Certificates) {
 TEST(Doctor, TheMachine) {
   Expect(CheckOpenFiles(1024, 32), Level::kOk, "1024");
   Expect(CheckOpenFiles(64, 32), Level::kProblem, "a server needs 128");
+  Expect(CheckCongestionControl("cubic"), Level::kOk, "cubic");
+  Expect(CheckCongestionControl(""), Level::kOk, "does not tell");
+  Expect(CheckCongestionControl("bbr"), Level::kWarning, "bbr, which paces");
   Expect(CheckSharedMemory(), Level::kOk, "works");
   Expect(CheckClock(0), Level::kProblem, "1970-01-01");
   Expect(CheckClock(1800000000), Level::kOk, "clocks need not agree");
