@@ -129,8 +129,7 @@ int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   for (const EncodingSpec::Kind kind :
-       {EncodingSpec::FLOAT32, EncodingSpec::BFLOAT16, EncodingSpec::FLOAT16, EncodingSpec::INT8,
-        EncodingSpec::TOP_K}) {
+       {EncodingSpec::FLOAT32, EncodingSpec::BFLOAT16, EncodingSpec::INT8, EncodingSpec::TOP_K}) {
     const std::string name = EncodingSpec::Kind_Name(kind);
     if (kind != EncodingSpec::FLOAT32) {
       benchmark::RegisterBenchmark(("worker/" + name).c_str(), torchps::Worker, kind)

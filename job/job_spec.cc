@@ -235,8 +235,7 @@ void NormalizeWire(WireSpec* wire, FieldChecker& check) {
   NormalizeEncoding("wire.push", wire->mutable_push(), check);
   NormalizeEncoding("wire.pull", wire->mutable_pull(), check);
   if (wire->pull().kind() == EncodingSpec::TOP_K) {
-    check.Fail("wire.pull.kind", "TOP_K",
-               "FLOAT32, BFLOAT16, FLOAT16 or INT8: a worker needs all values");
+    check.Fail("wire.pull.kind", "TOP_K", "FLOAT32, BFLOAT16 or INT8: a worker needs all values");
   }
   if (!wire->has_shared_memory()) wire->set_shared_memory(true);
 }

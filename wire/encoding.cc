@@ -10,23 +10,21 @@
 namespace torchps {
 namespace {
 
-template <typename Format>
-struct Encode16 {
+struct EncodeBfloat16 {
   [[gnu::always_inline]] static void Run(const float* __restrict elements,
                                          uint8_t* __restrict bytes, int64_t n) {
     const UnalignedUint32* const from = reinterpret_cast<const UnalignedUint32*>(elements);
     UnalignedUint16* const to = reinterpret_cast<UnalignedUint16*>(bytes);
-    for (int64_t i = 0; i < n; ++i) to[i] = static_cast<uint16_t>(Format::Of(from[i]));
+    for (int64_t i = 0; i < n; ++i) to[i] = static_cast<uint16_t>(Bfloat16::Of(from[i]));
   }
 };
 
-template <typename Format>
-struct Decode16 {
+struct DecodeBfloat16 {
   [[gnu::always_inline]] static void Run(const uint8_t* __restrict bytes,
                                          float* __restrict elements, int64_t n) {
     const UnalignedUint16* const from = reinterpret_cast<const UnalignedUint16*>(bytes);
     UnalignedUint32* const to = reinterpret_cast<UnalignedUint32*>(elements);
-    for (int64_t i = 0; i < n; ++i) to[i] = Format::In(from[i]);
+    for (int64_t i = 0; i < n; ++i) to[i] = Bfloat16::In(from[i]);
   }
 };
 
@@ -80,7 +78,6 @@ struct DecodeInt8 {
 size_t EncodingUnitBytes(EncodingSpec::Kind kind) {
   switch (kind) {
     case EncodingSpec::BFLOAT16:
-    case EncodingSpec::FLOAT16:
       return sizeof(uint16_t);
     case EncodingSpec::INT8:
       return sizeof(float) + kInt8GroupElements;
@@ -95,7 +92,6 @@ size_t EncodedBytes(EncodingSpec::Kind kind, int64_t elements, double fraction) 
   const auto count = static_cast<size_t>(elements);
   switch (kind) {
     case EncodingSpec::BFLOAT16:
-    case EncodingSpec::FLOAT16:
       return count * sizeof(uint16_t);
     case EncodingSpec::INT8:
       return count + (count + kInt8GroupElements - 1) / kInt8GroupElements * sizeof(float);
@@ -112,9 +108,7 @@ void Encode(EncodingSpec::Kind kind, absl::Span<const float> elements, double fr
   const auto count = static_cast<int64_t>(elements.size());
   switch (kind) {
     case EncodingSpec::BFLOAT16:
-      return RunVectorised<Encode16<Bfloat16>>(set, elements.data(), destination, count);
-    case EncodingSpec::FLOAT16:
-      return RunVectorised<Encode16<Float16>>(set, elements.data(), destination, count);
+      return RunVectorised<EncodeBfloat16>(set, elements.data(), destination, count);
     case EncodingSpec::INT8:
       return RunVectorised<EncodeInt8>(set, elements.data(), destination, count);
     case EncodingSpec::TOP_K:
@@ -132,9 +126,7 @@ void Decode(EncodingSpec::Kind kind, absl::Span<const uint8_t> bytes, absl::Span
              "as many bytes as the elements need");
   switch (kind) {
     case EncodingSpec::BFLOAT16:
-      return RunVectorised<Decode16<Bfloat16>>(set, bytes.data(), elements.data(), count);
-    case EncodingSpec::FLOAT16:
-      return RunVectorised<Decode16<Float16>>(set, bytes.data(), elements.data(), count);
+      return RunVectorised<DecodeBfloat16>(set, bytes.data(), elements.data(), count);
     case EncodingSpec::INT8:
       return RunVectorised<DecodeInt8>(set, bytes.data(), elements.data(), count);
     case EncodingSpec::TOP_K:

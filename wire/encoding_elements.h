@@ -25,8 +25,8 @@ inline constexpr uint32_t kInfinityBits = 0x7f800000u;
   return number;
 }
 
-// The two 16-bit formats: Of() gives the 16 bits that are sent, In() what they stand for. A float32
-// comes and goes as its bits, so that a NaN goes through no arithmetic.
+// The upper half of a float32: Of() gives the 16 bits that are sent, In() what they stand for. A
+// float32 comes and goes as its bits, so that a NaN goes through no arithmetic.
 struct Bfloat16 {
   [[gnu::always_inline]] static uint32_t Of(uint32_t bits) {
     const uint32_t magnitude = bits & kMagnitudeBits;
@@ -40,39 +40,6 @@ struct Bfloat16 {
   }
 
   [[gnu::always_inline]] static uint32_t In(uint32_t half) { return half << 16; }
-};
-
-// IEEE 754 half precision: 5 bits of exponent with bias 15, 10 of fraction. Below 2^-14 numbers are
-// multiples of 2^-24. Both ways go through integers, and through one sum of normal float32: faster
-// than a loop of conversion instructions where those are missing, and the same everywhere.
-struct Float16 {
-  static constexpr uint32_t kBiasDifference = 127 - 15;
-  static constexpr uint32_t kSmallestNormal = (kBiasDifference + 1) << 23;  // 2^-14 as a float32
-
-  [[gnu::always_inline]] static uint32_t Of(uint32_t bits) {
-    const uint32_t magnitude = bits & kMagnitudeBits;
-    const uint32_t rebiased = magnitude - (kBiasDifference << 23);
-    const uint32_t normal = (rebiased + 0xfff + (magnitude >> 13 & 1)) >> 13;
-    const uint32_t finite = normal < 0x7bff ? normal : 0x7bff;
-    // The neighbours of 0.5 are 2^-24 apart: the addition rounds, and leaves the multiple.
-    const uint32_t small = BitsOf(FloatOf(magnitude) + 0.5f) - 0x3f000000u;
-    const uint32_t special = magnitude > kInfinityBits ? 0x7e00 : 0x7c00;
-    const uint32_t number = magnitude < kSmallestNormal ? small : finite;
-    const uint32_t half = magnitude < kInfinityBits ? number : special;
-    return half | (bits >> 16 & 0x8000);
-  }
-
-  [[gnu::always_inline]] static uint32_t In(uint32_t half) {
-    const uint32_t magnitude = half & 0x7fffu;
-    const uint32_t shifted = magnitude << 13;
-    const uint32_t normal = shifted + (kBiasDifference << 23);
-    // 2^-14 (1 + fraction) - 2^-14: exact.
-    const uint32_t small = BitsOf(FloatOf(shifted + kSmallestNormal) - FloatOf(kSmallestNormal));
-    const uint32_t special = shifted + (2 * kBiasDifference << 23);
-    const uint32_t number = magnitude < 0x400 ? small : normal;
-    const uint32_t bits = magnitude < 0x7c00 ? number : special;
-    return bits | (half & 0x8000) << 16;
-  }
 };
 
 // A group of INT8: what its numbers are multiples of, and how many times a number is that.

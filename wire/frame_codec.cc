@@ -173,7 +173,9 @@ const char* Store(uint64_t value, bool* field) {
 }
 // One that this program does not know cannot be decoded, so the frame is refused.
 const char* Store(uint64_t value, EncodingSpec::Kind* field) {
-  if (value > EncodingSpec::Kind_MAX) return "is no encoding that this program knows";
+  if (value > EncodingSpec::Kind_MAX || !EncodingSpec::Kind_IsValid(static_cast<int>(value))) {
+    return "is no encoding that this program knows";
+  }
   *field = static_cast<EncodingSpec::Kind>(value);
   return nullptr;
 }

@@ -33,11 +33,6 @@ int64_t ElementsIn(EncodingSpec::Kind encoding, size_t bytes) {
   return static_cast<int64_t>(bytes - groups * sizeof(float));
 }
 
-// The exponent's bits in the 16-bit encodings.
-uint16_t ExponentMask(EncodingSpec::Kind encoding) {
-  return encoding == EncodingSpec::BFLOAT16 ? 0x7f80 : 0x7c00;
-}
-
 }  // namespace
 
 FramePayload::FramePayload(std::vector<grpc::Slice> slices, size_t skipped_bytes,
@@ -148,7 +143,7 @@ int64_t FramePayload::FirstNonFinite() const {
     }
     const int64_t index = encoding_ == EncodingSpec::FLOAT32
                               ? torchps::FirstNonFinite(piece.data(), count)
-                              : FirstNonFinite16(piece.data(), count, ExponentMask(encoding_));
+                              : FirstNonFiniteBfloat16(piece.data(), count);
     if (index >= 0) bad = first + index;
     first += count;
   });

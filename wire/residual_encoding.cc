@@ -29,13 +29,12 @@ template <int64_t kElementsAhead>
   }
 }
 
-template <typename Format>
-struct Keep16 {
+struct KeepBfloat16 {
   // Gives what is sent.
   [[gnu::always_inline]] static uint16_t Element(float gradient, float& residual) {
     const float sum = residual + gradient;
-    const uint32_t half = Format::Of(BitsOf(sum));
-    residual = sum - FloatOf(Format::In(half));
+    const uint32_t half = Bfloat16::Of(BitsOf(sum));
+    residual = sum - FloatOf(Bfloat16::In(half));
     return static_cast<uint16_t>(half);
   }
 
@@ -126,11 +125,7 @@ void EncodeKeepingRest(EncodingSpec::Kind kind, absl::Span<const float> gradient
   const auto count = static_cast<int64_t>(gradient.size());
   switch (kind) {
     case EncodingSpec::BFLOAT16:
-      return RunVectorised<Keep16<Bfloat16>>(set, gradient.data(), residual.data(), destination,
-                                             count);
-    case EncodingSpec::FLOAT16:
-      return RunVectorised<Keep16<Float16>>(set, gradient.data(), residual.data(), destination,
-                                            count);
+      return RunVectorised<KeepBfloat16>(set, gradient.data(), residual.data(), destination, count);
     case EncodingSpec::INT8:
       return RunVectorised<KeepInt8>(set, gradient.data(), residual.data(), destination, count);
     case EncodingSpec::TOP_K:

@@ -44,7 +44,7 @@ ABSL_FLAG(int, servers, 1, "servers that share the model");
 ABSL_FLAG(int, in_flight, 1, "pushes that each worker has under way at once, over one connection");
 ABSL_FLAG(std::string, transport, "tcp", "tcp, tls or shm");
 ABSL_FLAG(std::string, certs, "", "with --transport=tls: from 'psctl certs'; default: made for it");
-ABSL_FLAG(std::string, encoding, "float32", "float32, bfloat16, float16, int8 or top_k");
+ABSL_FLAG(std::string, encoding, "float32", "float32, bfloat16, int8 or top_k");
 ABSL_FLAG(std::string, optimizer, "sgd {}", "OptimizerSpec in text format, without its rate");
 ABSL_FLAG(std::string, durability, "none",
           "none or log; log needs --server_flags=--dir=DIR with a new DIR");

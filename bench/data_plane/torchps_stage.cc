@@ -48,7 +48,6 @@ double MostOfFloat32(const std::string& encoding) {
 
 EncodingSpec::Kind KindOf(const std::string& encoding) {
   if (encoding == "bfloat16") return EncodingSpec::BFLOAT16;
-  if (encoding == "float16") return EncodingSpec::FLOAT16;
   if (encoding == "int8") return EncodingSpec::INT8;
   if (encoding == "top_k") return EncodingSpec::TOP_K;
   return EncodingSpec::FLOAT32;

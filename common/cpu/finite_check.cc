@@ -54,9 +54,9 @@ int64_t FirstNonFinite(const uint8_t* numbers, int64_t count, InstructionSet set
   return FirstWithExponent(numbers, count, kExponent, set);
 }
 
-int64_t FirstNonFinite16(const uint8_t* numbers, int64_t count, uint16_t exponent,
-                         InstructionSet set) {
-  return FirstWithExponent(numbers, count, exponent, set);
+int64_t FirstNonFiniteBfloat16(const uint8_t* numbers, int64_t count, InstructionSet set) {
+  constexpr uint16_t kExponent = 0x7f80;
+  return FirstWithExponent(numbers, count, kExponent, set);
 }
 
 }  // namespace torchps

@@ -15,9 +15,8 @@ int64_t FirstNonFinite(absl::Span<const float> elements, InstructionSet set = Be
 int64_t FirstNonFinite(const uint8_t* numbers, int64_t count,
                        InstructionSet set = BestInstructionSet());
 
-// The same for 16-bit floats. `exponent` is all bits of the exponent: 0x7f80 in bfloat16, 0x7c00 in
-// IEEE half precision.
-int64_t FirstNonFinite16(const uint8_t* numbers, int64_t count, uint16_t exponent,
-                         InstructionSet set = BestInstructionSet());
+// The same for bfloat16.
+int64_t FirstNonFiniteBfloat16(const uint8_t* numbers, int64_t count,
+                               InstructionSet set = BestInstructionSet());
 
 }  // namespace torchps

@@ -110,7 +110,7 @@ class Place:
     def encodings(self, run):
         """Each encoding learns as float32 does."""
         epochs = ["--set=training.epochs=2"]
-        for kind in ("FLOAT32", "BFLOAT16", "FLOAT16", "INT8", "TOP_K"):
+        for kind in ("FLOAT32", "BFLOAT16", "INT8", "TOP_K"):
             # A tenth of the elements, or a job of some hundred steps would end before most are sent.
             more = ["--set=wire.push.fraction=0.1"] if kind == "TOP_K" else []
             self._train(run, f"digits, {kind}", "convnet_digits", 1,

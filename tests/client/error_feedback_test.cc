@@ -128,8 +128,8 @@ TEST_P(ErrorFeedbackTest, NothingIsLostThroughRetriesAndRejections) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Lossy, ErrorFeedbackTest,
-                         ::testing::Values(EncodingSpec::BFLOAT16, EncodingSpec::FLOAT16,
-                                           EncodingSpec::INT8, EncodingSpec::TOP_K),
+                         ::testing::Values(EncodingSpec::BFLOAT16, EncodingSpec::INT8,
+                                           EncodingSpec::TOP_K),
                          EncodingName);
 
 TEST(ErrorFeedbackOverTimeTest, GradientsTooSmallForTheEncodingAreSentInTheEnd) {

@@ -65,7 +65,7 @@ void AddFrames(Corpus& corpus) {
   const std::string begin = {'\x07', '\x0f'};
   corpus.Add("frame", "push_float32", begin + Flat(EncodePushFrame(push, values, nullptr)));
   for (const EncodingSpec::Kind kind :
-       {EncodingSpec::BFLOAT16, EncodingSpec::FLOAT16, EncodingSpec::INT8, EncodingSpec::TOP_K}) {
+       {EncodingSpec::BFLOAT16, EncodingSpec::INT8, EncodingSpec::TOP_K}) {
     push.encoding = kind;
     std::vector<uint8_t> encoded(EncodedBytes(kind, 16, /*fraction=*/0.25));
     Encode(kind, values, /*fraction=*/0.25, encoded.data());

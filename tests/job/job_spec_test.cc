@@ -154,7 +154,7 @@ TEST(JobSpecTest, SaysWhatIsWrongWithAField) {
   ExpectRefused("wire { push { kind: TOP_K fraction: 0.75 } }",
                 "wire.push.fraction is 0.75; expected a number above 0 and at most 0.5");
   ExpectRefused("wire { pull { kind: TOP_K } }",
-                "wire.pull.kind is TOP_K; expected FLOAT32, BFLOAT16, FLOAT16 or INT8: a worker "
+                "wire.pull.kind is TOP_K; expected FLOAT32, BFLOAT16 or INT8: a worker "
                 "needs all values");
   ExpectRefused("training { accumulate: 2 lease_batches: 3 }",
                 "training.lease_batches is 3; expected a multiple of training.accumulate (2)");

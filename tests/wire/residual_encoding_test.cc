@@ -60,8 +60,8 @@ TEST_P(ResidualEncodingTest, EqualsItsFourStepsOnEveryInstructionSet) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ResidualEncodingTest,
-                         ::testing::Values(EncodingSpec::BFLOAT16, EncodingSpec::FLOAT16,
-                                           EncodingSpec::INT8, EncodingSpec::TOP_K),
+                         ::testing::Values(EncodingSpec::BFLOAT16, EncodingSpec::INT8,
+                                           EncodingSpec::TOP_K),
                          EncodingName);
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -174,10 +175,9 @@ absl::Status PushSome(JobHarness& harness, SlotId slot, Step step, const BlockRa
     element = static_cast<float>(UnitDouble(SplitMix64(random)) - 0.5);
   }
   constexpr EncodingSpec::Kind kKinds[] = {EncodingSpec::FLOAT32, EncodingSpec::BFLOAT16,
-                                           EncodingSpec::FLOAT16, EncodingSpec::INT8,
-                                           EncodingSpec::TOP_K};
+                                           EncodingSpec::INT8, EncodingSpec::TOP_K};
   const EncodingSpec::Kind kind =
-      block.averaged ? EncodingSpec::FLOAT32 : kKinds[UniformBelow(random, 5)];
+      block.averaged ? EncodingSpec::FLOAT32 : kKinds[UniformBelow(random, std::size(kKinds))];
   std::string bytes(EncodedBytes(kind, block.length, 0.25), '\0');
   Encode(kind, elements, 0.25, reinterpret_cast<uint8_t*>(&bytes[0]));
   return harness.job().PushFrame(header, FramePayload({grpc::Slice(bytes)}, 0, kind));

@@ -78,8 +78,7 @@ TEST(LogRecordTest, ComesBackAsItWasWritten) {
   std::vector<float> elements(1500);
   for (size_t i = 0; i < elements.size(); ++i) elements[i] = 0.25f * static_cast<float>(i);
   for (const EncodingSpec::Kind kind :
-       {EncodingSpec::FLOAT32, EncodingSpec::BFLOAT16, EncodingSpec::FLOAT16, EncodingSpec::INT8,
-        EncodingSpec::TOP_K}) {
+       {EncodingSpec::FLOAT32, EncodingSpec::BFLOAT16, EncodingSpec::INT8, EncodingSpec::TOP_K}) {
     for (const LogKind what :
          {LogKind::kInitialValues, LogKind::kGradient, LogKind::kPassedOver, LogKind::kLedger}) {
       LogRecord record = SomeRecord();

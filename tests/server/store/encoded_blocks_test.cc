@@ -163,8 +163,7 @@ TEST_P(EncodedBlocksTest, InitialAndAveragedValuesTravelInFloat32) {
 
 INSTANTIATE_TEST_SUITE_P(All, EncodedBlocksTest,
                          ::testing::Values(EncodingSpec::FLOAT32, EncodingSpec::BFLOAT16,
-                                           EncodingSpec::FLOAT16, EncodingSpec::INT8,
-                                           EncodingSpec::TOP_K),
+                                           EncodingSpec::INT8, EncodingSpec::TOP_K),
                          EncodingName);
 
 }  // namespace
