@@ -3,20 +3,20 @@
 What is compared with each other stands together, so that little time lies between.
 """
 
-import itertools
-
 from link import Link
 from sizes import KIB, LARGE, MIB, size_name
 from sources import EncodingEnds, Ensemble, Gloo, Kernels, Memory, TrainStep, Skipped
 
-SIZES = [4 * KIB, 64 * KIB, MIB, *LARGE, 400 * MIB]
-WORKERS = [1, 2, 4, 8, 16]
-SERVERS = [1, 2, 4]
-ENCODINGS = ["float32", "bfloat16", "float16", "int8", "top_k"]
-DIRECTIONS = ["push", "push_apply", "pull", "push_pull"]
-# Of a repetition, for each of many workers: some ten operations of 16 MiB, fewer of larger ones, so
-# that their number tells how even they were.
+SIZES = [4 * KIB, MIB, *LARGE]
+WORKERS = [1, 4, 16]
+ENCODINGS = ["float32", "bfloat16", "int8", "top_k"]
+CASES = ["push_apply", "pull", "push_pull"]
+# Gbit/s and ms of delay each way.
+LINKS = [(1, 0), (1, 1), (10, 0), (10, 1)]
+# Of a repetition, for each of many workers: some ten operations of 16 MiB, so that their number tells
+# how even they were. Over a link of 1 Gbit/s each takes 0.14 s.
 SECONDS_PER_WORKER = 0.15
+SECONDS_PER_LINK_WORKER = 0.4
 # Model, batch, steps, steps to warm up: a repetition of a few seconds each.
 MODELS = [("mlp", 64, 150, 20), ("convnet", 64, 40, 5), ("resnet18", 16, 4, 2),
           ("transformer", 8, 10, 2)]
@@ -46,14 +46,13 @@ class Plan:
         self.sources = []
         self.ensembles = {}
         self.gloo = self._own(Gloo())
-        for size in SIZES[:3] if options.quick else SIZES:
-            self._over_tcp(size)
-            self._on_one_host(size)
-            self._over_tls(size)
-            self._more_workers_and_servers(size)
+        for size in SIZES[:2] if options.quick else SIZES:
+            self._one_worker(size)
+        self._more_workers()
+        self._encodings()
+        self._links()
         self._encoding_ends()
         self._kernels()
-        self._link()
         self._train_steps()
         self._memory()
         self._choose(options.case)
@@ -83,8 +82,7 @@ class Plan:
         seconds = self.options.seconds
         if workers > 1 and not self.options.quick:
             seconds = max(seconds, SECONDS_PER_WORKER * workers)
-        details = ", ".join(str(value) for key, value in scenario.items()
-                            if key not in ("size", "flags"))
+        details = ", ".join(str(value) for key, value in scenario.items() if key != "size")
         label = f"{case} {size_name(scenario['size'])}{', ' if details else ''}{details}"
 
         def measure():
@@ -97,73 +95,78 @@ class Plan:
         self._add(case, label, measure, groups,
                   start=(lambda: ensemble.start(case)) if keep else None)
 
-    def _product(self, case, groups=(), keep=True, **scenario):
-        names = {scenario.get("transport", "tcp"), scenario.get("encoding", "float32"), *groups}
-        self._drive(case, "torchps", names, keep, **scenario)
+    def _product(self, case, groups=(), **scenario):
+        names = {scenario.get("transport", "tcp"), *groups}
+        self._drive(case, "torchps", names, **scenario)
 
     def _kernel_seconds(self):
         """For each row of Google's benchmark library."""
         return 0.02 if self.options.quick else 0.2
 
-    def _over_tcp(self, size):
-        """One worker and one server, next to raw TCP and gloo, which go the same way."""
-        for case in ("raw_tcp", "raw_tcp_answered", "raw_tcp_applied"):
-            self._drive(case, "raw_tcp", size=size)
-        self._directions(size, "tcp")
-        if size in (MIB, *LARGE):
-            self._product("push_apply", ["in_flight"], size=size, variant="4 in flight",
-                          flags=["--in_flight=4"])
-        if size in LARGE or (size == MIB and self.options.quick) or self.options.all:
-            for encoding in ENCODINGS[1:]:
-                for case in ("push_apply", "pull") if encoding != "top_k" else ("push_apply",):
-                    self._product(case, ["encodings"], size=size, encoding=encoding)
+    def _one_worker(self, size):
+        """One worker and one server, next to raw TCP, to memory alone, and to gloo."""
+        self._drive("raw_tcp", "raw_tcp", size=size)
+        for case in ("memcpy", "in_process_apply"):
+            self._drive(case, "memory", size=size)
+        for transport in ("tcp", "shm", "tls") if size >= MIB else ("tcp", "shm"):
+            for case in CASES:
+                self._product(case, size=size, transport=transport)
         self._add("gloo_all_reduce", f"gloo_all_reduce {size_name(size)}",
                   lambda: self.gloo.measure(size, self.options.seconds))
 
-    def _on_one_host(self, size):
-        """The same through shared memory, next to what goes on in memory alone."""
-        for case in ("memcpy", "in_process_apply"):
-            self._drive(case, "memory", size=size)
-        self._drive("shared_memory_copy", "copy", size=size)
-        self._directions(size, "shm")
+    def _more_workers(self):
+        """What many streams into one process cost without us, and with us."""
+        size = MIB if self.options.quick else 16 * MIB
+        for workers in WORKERS[1:2] if self.options.quick else WORKERS[1:]:
+            self._drive("raw_tcp", "raw_tcp", ["scaling"], size=size, workers=workers)
+            self._drive("memcpy", "memory", ["scaling"], keep=False, size=size, workers=workers)
+            for transport in ("tcp", "shm"):
+                for case in CASES:
+                    self._product(case, ["scaling"], size=size, workers=workers,
+                                  transport=transport)
 
-    def _over_tls(self, size):
-        if size in (MIB, *LARGE):
-            self._directions(size, "tls")
+    def _encodings(self):
+        size = MIB if self.options.quick else 16 * MIB
+        for encoding in ENCODINGS[1:]:
+            for case in ("push_apply", "pull") if encoding != "top_k" else ("push_apply",):
+                self._product(case, ["encodings", encoding], size=size, encoding=encoding)
 
-    def _directions(self, size, transport):
-        for case in (["ping"] if size == SIZES[0] else []) + DIRECTIONS:
-            self._product(case, size=size, transport=transport)
+    def _links(self):
+        links = LINKS[:2] if self.options.quick else LINKS
+        for gbits, delay_ms in links:
+            link = self._own(Link(gbits, delay_ms))
+            for workers in WORKERS[:2] if self.options.quick else WORKERS:
+                self._link(link, "raw_tcp", "float32", workers)
+                for case in ("push_apply", "pull"):
+                    self._link(link, case, "float32", workers)
+            if (gbits, delay_ms) == LINKS[0]:
+                for encoding in ENCODINGS[1:]:
+                    for case in ("push_apply", "pull") if encoding != "top_k" else ("push_apply",):
+                        self._link(link, case, encoding, 1)
 
-    def _more_workers_and_servers(self, size):
-        """One worker and one server are above."""
-        numbers = []
-        if self.options.all:
-            numbers = [(workers, servers, transport) for servers, transport, workers in
-                       itertools.product(SERVERS, ("tcp", "shm"), WORKERS)
-                       if workers * size <= 4 * 400 * MIB and (workers, servers) != (1, 1)]
-        elif self.options.quick:
-            numbers = {MIB: [(4, 1, "tcp"), (1, 2, "tcp")]}.get(size, [])
-        elif size == 16 * MIB:
-            numbers = [(workers, 1, transport) for transport, workers in
-                       itertools.product(("tcp", "shm"), WORKERS[1:])]
-            numbers += [(1, servers, "tcp") for servers in SERVERS[1:]]
-        elif size == 100 * MIB:
-            numbers = [(2, 1, "tcp"), (4, 1, "tcp"), (2, 1, "shm")]
-            numbers += [(1, servers, "tcp") for servers in SERVERS[1:]]
-        elif size == MIB:
-            numbers = [(4, 1, "tcp")]
-        for case, (workers, servers, transport) in itertools.product(
-                ("push_apply", "pull", "push_pull"), numbers):
-            groups = (["scaling"] if workers > 1 else []) + (["servers"] if servers > 1 else [])
-            self._product(case, groups, size=size, workers=workers, servers=servers,
-                          transport=transport)
-        if size == 16 * MIB:
-            # What many streams into one process cost without us, and how even the scheduler is.
-            for workers in WORKERS[1:]:
-                self._drive("raw_tcp", "raw_tcp", ["scaling"], size=size, workers=workers)
-                self._drive("memcpy", "memory", ["scaling"], keep=False, size=size,
-                            workers=workers)
+    def _link(self, link, case, encoding, workers):
+        """Its processes live for one repetition only: those of all links together are too many."""
+        size = MIB if self.options.quick else 16 * MIB
+        seconds = self.options.seconds
+        if not self.options.quick:
+            seconds = max(seconds, SECONDS_PER_LINK_WORKER * workers / link.gbits)
+
+        def measure():
+            flags = link.flags()
+            if case != "raw_tcp":
+                flags = flags + ["--server_flags=--insecure"]
+            ensemble = Ensemble(size, workers=workers, encoding=encoding, variant=link.name,
+                                flags=flags)
+            try:
+                samples = ensemble.measure(case, seconds, least=1 if workers > 1 else 3)
+            finally:
+                ensemble.close()
+            for sample in samples:
+                sample["case"] = f"link_{case}"
+            return samples
+
+        self._add(f"link_{case}", f"{case} {encoding} over {link.name}, {workers}", measure,
+                  ["link"] + (["encodings"] if encoding != "float32" else []))
 
     def _encoding_ends(self):
         for encoding in ENCODINGS:
@@ -173,34 +176,9 @@ class Plan:
                       ["encoding_ends", "encodings", encoding])
 
     def _kernels(self):
-        kernels = self._own(Kernels(self.options.all))
+        kernels = self._own(Kernels())
         self._add("apply_kernel", "apply kernels",
                   lambda: kernels.measure(self._kernel_seconds()), ["apply_kernels"], alone=True)
-
-    def _link(self):
-        """A repetition has three pushes at least: those of a float32 model take 0.14 s each."""
-        link = self._own(Link(gbits=1, delay_ms=0))
-        size = MIB if self.options.quick else 16 * MIB
-        made = {}
-
-        def measure(case, cast, encoding):
-            if (cast, encoding) not in made:
-                made[cast, encoding] = self._own(Ensemble(
-                    size, encoding=encoding, variant="1 Gbit/s",
-                    flags=link.flags() + (["--server_flags=--insecure"] if cast == "torchps"
-                                          else [])))
-            samples = made[cast, encoding].measure(case, self.options.seconds)
-            for sample in samples:
-                sample["case"] = f"link_{case}"
-            return samples
-
-        self._add("link_raw_tcp", "raw_tcp over 1 Gbit/s",
-                  lambda: measure("raw_tcp", "raw", "float32"), ["link"])
-        for encoding in ENCODINGS:
-            for case in ("push_apply", "pull") if encoding != "top_k" else ("push_apply",):
-                self._add(f"link_{case}", f"{case} {encoding} over 1 Gbit/s",
-                          lambda case=case, encoding=encoding: measure(case, "torchps", encoding),
-                          ["link"])
 
     def _train_steps(self):
         models = MODELS[:1] if self.options.quick else MODELS

@@ -3,17 +3,14 @@
 import os
 
 from sizes import size_name
+from tables import ENCODED_LINK
 
-COLUMNS = {"raw_tcp": "raw TCP", "raw_tcp_answered": "raw TCP, answered",
-           "raw_tcp_applied": "raw TCP, applied", "memcpy": "memcpy",
-           "in_process_apply": "apply in-process",
-           "shared_memory_copy": "shared-memory copy", "gloo_all_reduce": "gloo all_reduce",
-           "push": "push", "push_apply": "push with apply", "pull": "pull",
+COLUMNS = {"raw_tcp": "raw TCP", "memcpy": "memcpy", "in_process_apply": "apply in-process",
+           "gloo_all_reduce": "gloo all_reduce", "push_apply": "push with apply", "pull": "pull",
            "push_pull": "push + pull"}
-YARDSTICKS = {"tcp": ("raw_tcp", "raw_tcp_answered", "raw_tcp_applied", "gloo_all_reduce"),
-              "shm": ("raw_tcp", "memcpy", "in_process_apply", "shared_memory_copy"),
-              "tls": ("raw_tcp",)}
-PRODUCT = ("push", "push_apply", "pull", "push_pull")
+YARDSTICKS = {"tcp": ("raw_tcp", "gloo_all_reduce"),
+              "shm": ("raw_tcp", "memcpy", "in_process_apply"), "tls": ("raw_tcp",)}
+PRODUCT = ("push_apply", "pull", "push_pull")
 
 
 def lines(rows, by, wanted):
@@ -45,7 +42,7 @@ def finish(pyplot, axes, title, xlabel, path, ylabel="GB/s"):
 
 
 def draw(rows, folder):
-    """sizes_tcp.png, sizes_shm.png, sizes_tls.png, workers.png, encodings.png, train_steps.png."""
+    """sizes_tcp.png, sizes_shm.png, sizes_tls.png, workers.png, encodings.png, links.png, train_steps.png."""
     try:
         import matplotlib
         matplotlib.use("Agg")
@@ -86,20 +83,25 @@ def draw(rows, folder):
     bars(pyplot, os.path.join(folder, "encodings.png"),
          [row for row in rows if row["case"] in ("push_apply", "link_push_apply") and
           row["size"] == 16 << 20 and row["workers"] == 1 and row["servers"] == 1 and
-          row["transport"] == "tcp" and row["variant"] in ("", "1 Gbit/s")],
-         lambda row: f"{row['encoding']}\n{'1 Gbit/s' if row['variant'] else 'loopback'}",
+          row["transport"] == "tcp" and row["variant"] in ("", ENCODED_LINK)],
+         lambda row: f"{row['encoding']}\n{row['variant'] or 'loopback'}",
          "gbps", "Push with apply, 16 MiB, by encoding", "GB/s of float32")
+    bars(pyplot, os.path.join(folder, "links.png"),
+         [row for row in rows if row["case"] in ("link_push_apply", "link_pull") and
+          row["encoding"] == "float32" and row.get("cpu_by_raw_tcp") and row["workers"] == 1],
+         lambda row: f"{row['case'].removeprefix('link_')}\n{row['variant']}", "cpu_by_raw_tcp",
+         "Over a link, one worker, 16 MiB", "processor time per GB by raw TCP's", log=False)
     bars(pyplot, os.path.join(folder, "train_steps.png"),
          [row for row in rows if row.get("times_alone")],
          lambda row: row["variant"].replace("/worker", "").replace("/", "\n"), "times_alone",
          "A worker's step", "times the same loop alone")
 
 
-def bars(pyplot, path, rows, name, field, title, ylabel):
+def bars(pyplot, path, rows, name, field, title, ylabel, log=True):
     if not rows:
         return
     _, axes = pyplot.subplots(figsize=(max(5, 1.3 * len(rows)), 4))
-    if len({row["case"] for row in rows}) > 1:
+    if log and len({row["case"] for row in rows}) > 1:
         axes.set_yscale("log")
     drawn = axes.bar([name(row) for row in rows], [row[field] for row in rows])
     axes.bar_label(drawn, fmt="%.3g", fontsize="small")

@@ -59,6 +59,7 @@ def aggregate(samples):
         yardstick = rows.get(("link_raw_tcp", *key[1:5], "float32", key[6]), {}) \
             if key[0].startswith("link_") else raw.get(key[1], {})
         row["ratio_to_raw_tcp"] = rounded(ratio(row, yardstick))
+        row["cpu_by_raw_tcp"] = rounded(ratio(row, yardstick, "cpu_s_per_gb"))
         if key[0] == "train_step" and key[6].endswith("/worker"):
             alone = rows.get((*key[:3], 0, *key[4:6], key[6].replace("/worker", "/alone")), {})
             row["times_alone"] = rounded(ratio(row, alone, "p50_us"))

@@ -111,18 +111,18 @@ def parse(arguments):
     parser.add_argument("--out", default=os.path.join(ROOT, "bench/out"), metavar="DIR",
                         help="results.json, results.md, rows.md and the plots; default bench/out")
     parser.add_argument("--repetitions", type=int, default=0, help="default 5; 2 with --quick")
-    parser.add_argument("--seconds", type=float, default=0, help="of one repetition; default 0.4; more for many workers")
+    parser.add_argument("--seconds", type=float, default=0,
+                        help="of one repetition; default 0.4; more for many workers")
     parser.add_argument("--memory_seconds", type=float, default=0,
-                        help="of the memory case; default 30, 600 with --all")
+                        help="of the memory case; default 30")
     parser.add_argument("--attempts", type=int, default=3,
                         help="at a repetition during which the machine was throttled")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
-    parser.add_argument("--all", action="store_true", help="every size, server and worker: hours")
     options = parser.parse_args(arguments)
     options.repetitions = options.repetitions or (2 if options.quick else 5)
     options.seconds = options.seconds or (0.05 if options.quick else 0.4)
     options.memory_seconds = options.memory_seconds or \
-        (2 if options.quick else 600 if options.all else 30)
+        (2 if options.quick else 30)
     return options
 
 

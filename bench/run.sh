@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures everything side by side in one run: bench/README.md has the cases and how to read them.
 #
-#   bench/run.sh [--case=NAME]... [--json=FILE] [--out=DIR] [--quick | --all]
+#   bench/run.sh [--case=NAME]... [--json=FILE] [--out=DIR] [--quick]
 #
 # Installs and builds what it needs. BAZEL_FLAGS: flags in front of bazel's command, BUILD_FLAGS:
 # flags behind "bazel build".

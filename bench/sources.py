@@ -174,12 +174,9 @@ class Kernels:
     # Larger than the caches, with the best instruction set, by one and by two threads.
     BEST = "^cold/(sgd|sgd_momentum|adam|adamw)/.*/threads:"
 
-    def __init__(self, every):
-        self.filter = "." if every else self.BEST
-
     def measure(self, seconds):
         samples = []
-        for row in google_benchmark("apply_kernels_benchmark", self.filter, seconds):
+        for row in google_benchmark("apply_kernels_benchmark", self.BEST, seconds):
             samples.append({"case": "apply_kernel",
                             "variant": row["name"].replace("/manual_time", ""),
                             "gbps": row["memory"] if "memory" in row else None,

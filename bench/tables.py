@@ -1,10 +1,13 @@
 """A run's rows as Markdown: tables by question, and one of all rows."""
 
+from link import link_name
+from plan import LINKS
 from sizes import MIB, size_name
 
+# Where encodings are measured.
+ENCODED_LINK = link_name(*LINKS[0])
 PLAIN = {"workers": 1, "servers": 1, "transport": "tcp", "encoding": "float32", "variant": ""}
-PRODUCT = (("push", "push"), ("push + apply", "push_apply"), ("pull", "pull"),
-           ("push + pull", "push_pull"))
+PRODUCT = (("push + apply", "push_apply"), ("pull", "pull"), ("push + pull", "push_pull"))
 
 
 def show(row, field, form):
@@ -66,43 +69,50 @@ def processor_time(rows):
     def cpu(row):
         return show(row, "cpu_s_per_gb", "{:.2f}")
     columns = [(name, {"case": case, "workers": 1, "variant": ""}, cpu)
-               for name, case in (("raw TCP", "raw_tcp"), ("raw TCP, applied", "raw_tcp_applied"))]
+               for name, case in (("raw TCP", "raw_tcp"),)]
     columns += [(f"{name}, {transport}", {**PLAIN, "case": case, "transport": transport}, cpu)
-                for transport in ("tcp", "shm") for name, case in PRODUCT[1:]]
+                for transport in ("tcp", "shm") for name, case in PRODUCT]
     return matrix("Processor seconds per GB, all processes", rows, "size", size_name, columns)
 
 
-def small_messages(rows):
-    columns = []
-    for name, case in (("bare gRPC ping", "ping"), *PRODUCT[1:3]):
-        wanted = {**PLAIN, "case": case, "size": 4096}
-        del wanted["transport"]
-        columns.append((f"{name}: p50 / p99 us", wanted, times))
-        columns.append((f"{name}: calls/s", wanted, lambda row: show(row, "calls_per_s", "{:.0f}")))
-    return matrix("Small messages: 4 KiB", rows, "transport", str, columns)
+def links(rows):
+    """A line for each link and number of workers."""
+    found = [{**row, "link": f"{row['variant']}, {row['workers']}"} for row in rows
+             if row["case"].startswith("link_") and row["encoding"] == "float32"]
+    order = list(dict.fromkeys(row["link"] for row in found))
+    columns = [("raw TCP: GB/s", {"case": "link_raw_tcp"}, lambda row: show(row, "gbps", "{:.3f}"))]
+    for name, case in PRODUCT[:2]:
+        wanted = {"case": f"link_{case}"}
+        columns += [(f"{name}: of raw TCP", wanted,
+                     lambda row: show(row, "ratio_to_raw_tcp", "{:.2f}")),
+                    ("CPU s/GB by raw TCP's", wanted,
+                     lambda row: show(row, "cpu_by_raw_tcp", "{:.2f}")),
+                    ("fairness", wanted, lambda row: show(row, "fairness", "{:.2f}")
+                     if row["workers"] > 1 else "")]
+    numbered = [{**row, "link, workers": order.index(row["link"])} for row in found]
+    return matrix("Over a link: rate, delay each way, workers", numbered, "link, workers",
+                  lambda index: order[index], columns)
 
 
-def by_count(rows, field, title):
+def workers(rows):
     columns = []
-    cases = [("raw TCP", "raw_tcp", "tcp"), ("memcpy", "memcpy", "memory")] \
-        if field == "workers" else []
-    cases += [(name, case, transport) for transport in ("tcp", "shm")
-              for name, case in PRODUCT[1:]]
+    cases = [("raw TCP", "raw_tcp", "tcp"), ("memcpy", "memcpy", "memory")]
+    cases += [(name, case, transport) for transport in ("tcp", "shm") for name, case in PRODUCT]
     for name, case, transport in cases:
         wanted = {**PLAIN, "case": case, "transport": transport, "size": 16 * MIB}
-        del wanted[field]
-        columns.append((f"{name}, {transport}", wanted,
-                        lambda row: show(row, "gbps", "{:.2f}")))
-        if field == "workers":
-            columns.append(("fairness", wanted, lambda row: show(row, "fairness", "{:.2f}")
-                            if row["workers"] > 1 else ""))
-    return matrix(title, rows, field, str, columns)
+        del wanted["workers"]
+        columns.append((f"{name}, {transport}", wanted, lambda row: show(row, "gbps", "{:.2f}")))
+        columns.append(("fairness", wanted, lambda row: show(row, "fairness", "{:.2f}")
+                        if row["workers"] > 1 else ""))
+    return matrix("Workers at once, one server, 16 MiB: GB/s of all together", rows, "workers", str,
+                  columns)
 
 
 def encodings(rows):
     columns = []
-    for place, prefix, variant in (("loopback", "", ""), ("1 Gbit/s", "link_", "1 Gbit/s")):
-        for name, case in PRODUCT[1:3]:
+    for place, prefix, variant in (("loopback", "", ""),
+                                   (ENCODED_LINK, "link_", ENCODED_LINK)):
+        for name, case in PRODUCT[:2]:
             wanted = {**PLAIN, "case": prefix + case, "size": 16 * MIB, "variant": variant}
             del wanted["encoding"]
             columns.append((f"{name}, {place}", wanted, lambda row: show(row, "gbps", "{:.3f}")))
@@ -121,9 +131,9 @@ def gloo(rows):
     def milliseconds(row):
         return f"{row['p50_us'] / 1e3:.2f}" if row and row.get("p50_us") is not None else ""
     columns = [("gloo all_reduce, 2 processes", {"case": "gloo_all_reduce"}, milliseconds)]
-    columns += [(f"push + pull, {workers} worker{'s' if workers > 1 else ''}, {transport}",
-                 {**PLAIN, "case": "push_pull", "workers": workers, "transport": transport},
-                 milliseconds) for transport in ("tcp", "shm") for workers in (1, 2)]
+    columns += [(f"push + pull, {transport}",
+                 {**PLAIN, "case": "push_pull", "transport": transport}, milliseconds)
+                for transport in ("tcp", "shm")]
     return matrix("Against gloo: median ms per step", rows, "size", size_name, columns)
 
 
@@ -163,18 +173,12 @@ def kernels(rows):
 
 
 def summary(rows):
-    raw = (("raw TCP", "raw_tcp"), ("raw TCP, answered", "raw_tcp_answered"),
-           ("raw TCP, applied", "raw_tcp_applied"))
-    memories = (("memcpy", "memcpy"), ("apply in-process", "in_process_apply"),
-                ("shared-memory copy", "shared_memory_copy"))
+    raw = (("raw TCP", "raw_tcp"),)
+    memories = (("memcpy", "memcpy"), ("apply in-process", "in_process_apply"))
     return "".join([
-        sizes(rows, "tcp", raw), sizes(rows, "shm", raw[:1] + memories),
-        sizes(rows, "tls", raw[:1]),
-        processor_time(rows), small_messages(rows),
-        by_count(rows, "workers", "Workers at once, one server, 16 MiB: GB/s of all together"),
-        by_count(rows, "servers", "Servers, one worker, 16 MiB: GB/s"),
-        encodings(rows), encoding_ends(rows), gloo(rows), train_steps(rows), memory(rows),
-        kernels(rows)])
+        links(rows), sizes(rows, "shm", raw + memories), sizes(rows, "tcp", raw),
+        sizes(rows, "tls", raw), processor_time(rows), workers(rows), encodings(rows),
+        encoding_ends(rows), gloo(rows), train_steps(rows), memory(rows), kernels(rows)])
 
 
 def every_row(rows):

@@ -31,7 +31,6 @@
 #include "bench/data_plane/ensemble.h"
 #include "bench/data_plane/operation.h"
 #include "bench/data_plane/scenario.h"
-#include "bench/data_plane/shared_copy.h"
 #include "bench/data_plane/tcp.h"
 #include "bench/data_plane/worker.h"
 #include "common/process/command_line.h"
@@ -41,7 +40,6 @@ ABSL_FLAG(std::vector<std::string>, case, {"push_apply"}, "what to measure, comm
 ABSL_FLAG(std::string, size, "16MiB", "float32 bytes of the model: a number, or with KiB or MiB");
 ABSL_FLAG(int, workers, 1, "worker processes, all at the same time");
 ABSL_FLAG(int, servers, 1, "servers that share the model");
-ABSL_FLAG(int, in_flight, 1, "pushes that each worker has under way at once, over one connection");
 ABSL_FLAG(std::string, transport, "tcp", "tcp, tls or shm");
 ABSL_FLAG(std::string, certs, "", "with --transport=tls: from 'psctl certs'; default: made for it");
 ABSL_FLAG(std::string, encoding, "float32", "float32, bfloat16, int8 or top_k");
@@ -89,22 +87,17 @@ absl::StatusOr<Scenario> ScenarioFromFlags() {
   scenario.bytes = *bytes;
   scenario.workers = absl::GetFlag(FLAGS_workers);
   scenario.servers = absl::GetFlag(FLAGS_servers);
-  scenario.in_flight = absl::GetFlag(FLAGS_in_flight);
   scenario.transport = absl::GetFlag(FLAGS_transport);
   scenario.encoding = absl::GetFlag(FLAGS_encoding);
   scenario.optimizer = absl::GetFlag(FLAGS_optimizer);
   scenario.durability = absl::GetFlag(FLAGS_durability);
-  if (scenario.workers < 1 || scenario.servers < 1 || scenario.in_flight < 1) {
-    return absl::InvalidArgumentError("--workers, --servers and --in_flight are at least 1");
+  if (scenario.workers < 1 || scenario.servers < 1) {
+    return absl::InvalidArgumentError("--workers and --servers are at least 1");
   }
   scenario.certs = absl::GetFlag(FLAGS_certs);
   if (scenario.transport != "tcp" && scenario.transport != "tls" && scenario.transport != "shm") {
     return absl::InvalidArgumentError(
         absl::StrCat("--transport is ", scenario.transport, "; expected tcp, tls or shm"));
-  }
-  if (scenario.in_flight > 1 && scenario.transport == "shm") {
-    return absl::InvalidArgumentError(
-        "several in flight share a connection: --transport=tcp or tls");
   }
   if (scenario.durability != "none" && scenario.durability != "log") {
     return absl::InvalidArgumentError(
@@ -127,9 +120,7 @@ void Print(const Scenario& scenario, Cast cast, const std::string& case_name,
   json["size"] = scenario.bytes;
   json["workers"] = scenario.workers;
   json["servers"] = scenario.servers;
-  json["in_flight"] = scenario.in_flight;
-  const bool in_memory = cast == Cast::kAlone || case_name == "shared_memory_copy";
-  json["transport"] = in_memory ? "memory" : scenario.transport;
+  json["transport"] = cast == Cast::kAlone ? "memory" : scenario.transport;
   json["encoding"] = scenario.encoding;
   json["optimizer"] = scenario.optimizer;
   json["durability"] = scenario.durability;
@@ -287,13 +278,6 @@ absl::Status Drive(const std::vector<std::string>& own_arguments) {
   return absl::OkStatus();
 }
 
-absl::Status BePeer() {
-  const absl::StatusOr<Scenario> scenario = ScenarioFromFlags();
-  if (!scenario.ok()) return scenario.status();
-  if (absl::GetFlag(FLAGS_case).front() == "shared_memory_copy") return ServeSharedCopy(*scenario);
-  return ServeTcp(*scenario, absl::GetFlag(FLAGS_listen_host));
-}
-
 absl::Status BeWorker() {
   const absl::StatusOr<Scenario> scenario = ScenarioFromFlags();
   if (!scenario.ok()) return scenario.status();
@@ -304,7 +288,6 @@ absl::Status BeWorker() {
   absl::StatusOr<std::unique_ptr<Stage>> stage =
       the_case->cast == Cast::kAlone           ? MakeMemoryStage(*scenario)
       : the_case->cast == Cast::kTorchpsServer ? MakeTorchpsStage(*scenario, peers)
-      : name == "shared_memory_copy"           ? MakeSharedCopyStage(*scenario, peers)
                                                : MakeTcpStage(*scenario, peers);
   if (!stage.ok()) return stage.status();
   return ObeyOrders(**stage);
@@ -321,7 +304,7 @@ int main(int argc, char** argv) {
     absl::ParseCommandLine(argc, argv);
     const std::string role = absl::GetFlag(FLAGS_role);
     status = role == "worker" ? torchps::BeWorker()
-             : role == "peer" ? torchps::BePeer()
+             : role == "peer" ? torchps::ServeTcp(absl::GetFlag(FLAGS_listen_host))
                               : torchps::Drive({argv + 1, argv + argc});
   }
   if (!status.ok()) {

@@ -78,10 +78,6 @@ absl::StatusOr<Measurement> Ensemble::Measure(const std::string& case_name, absl
     return absl::InvalidArgumentError(
         absl::StrCat("case '", case_name, "' needs other processes than the first case"));
   }
-  if (options_.scenario.in_flight > 1 && !the_case->overlaps) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "case '", case_name, "' cannot have several in flight; push and push_apply can"));
-  }
   int64_t most_resident_bytes = 0;
   const auto warm_up = Round(case_name, kWarmUp, kWarmUpLeast, &most_resident_bytes);
   if (!warm_up.ok()) return warm_up.status();
@@ -106,11 +102,10 @@ absl::StatusOr<Measurement> Ensemble::Measure(const std::string& case_name, absl
                         account->latencies_ns.end());
   }
   std::sort(latencies_ns.begin(), latencies_ns.end());
-  const double gb = static_cast<double>(options_.scenario.bytes) * the_case->payloads *
-                    options_.scenario.in_flight / 1e9;
+  const double gb = static_cast<double>(options_.scenario.bytes) * the_case->payloads / 1e9;
   for (const double rate : rates) result.calls_per_s += rate;
   result.gbps = result.calls_per_s * gb;
-  if (gb > 0) result.cpu_s_per_gb = absl::ToDoubleSeconds(cpu) / (static_cast<double>(begun) * gb);
+  result.cpu_s_per_gb = absl::ToDoubleSeconds(cpu) / (static_cast<double>(begun) * gb);
   result.p50_us = Percentile(latencies_ns, 0.5) / 1e3;
   result.p99_us = Percentile(latencies_ns, 0.99) / 1e3;
   result.rss_mb = static_cast<double>(most_resident_bytes) / 1e6;

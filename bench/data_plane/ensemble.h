@@ -16,7 +16,7 @@ namespace torchps {
 // clock, whatever travelled for them; 1 GB is 1e9 bytes.
 struct Measurement {
   double gbps = 0;          // GB/s, all workers together
-  double cpu_s_per_gb = 0;  // processor time of all processes; 0 where nothing is moved
+  double cpu_s_per_gb = 0;  // processor time of all processes
   double calls_per_s = 0;   // operations, all workers together
   double p50_us = 0;        // of one operation
   double p99_us = 0;

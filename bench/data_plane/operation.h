@@ -39,12 +39,9 @@ struct Peers {
 
 // memcpy, in_process_apply.
 absl::StatusOr<std::unique_ptr<Stage>> MakeMemoryStage(const Scenario& scenario);
-// raw_tcp, raw_tcp_answered, raw_tcp_applied.
+// raw_tcp.
 absl::StatusOr<std::unique_ptr<Stage>> MakeTcpStage(const Scenario& scenario, const Peers& peers);
-// shared_memory_copy.
-absl::StatusOr<std::unique_ptr<Stage>> MakeSharedCopyStage(const Scenario& scenario,
-                                                           const Peers& peers);
-// ping, push, push_apply, pull, push_pull.
+// push_apply, pull, push_pull.
 absl::StatusOr<std::unique_ptr<Stage>> MakeTorchpsStage(const Scenario& scenario,
                                                         const Peers& peers);
 

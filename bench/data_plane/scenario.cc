@@ -7,17 +7,9 @@ namespace {
 
 // bench/README.md says what each one does.
 constexpr Case kCases[] = {
-    {"memcpy", Cast::kAlone, 1},
-    {"in_process_apply", Cast::kAlone, 1},
-    {"raw_tcp", Cast::kPlainPeer, 1},
-    {"raw_tcp_answered", Cast::kPlainPeer, 1},
-    {"raw_tcp_applied", Cast::kPlainPeer, 1},
-    {"shared_memory_copy", Cast::kPlainPeer, 1},
-    {"ping", Cast::kTorchpsServer, 0},
-    {"push", Cast::kTorchpsServer, 1, /*overlaps=*/true},
-    {"push_apply", Cast::kTorchpsServer, 1, /*overlaps=*/true},
-    {"pull", Cast::kTorchpsServer, 1},
-    {"push_pull", Cast::kTorchpsServer, 2},
+    {"memcpy", Cast::kAlone, 1},       {"in_process_apply", Cast::kAlone, 1},
+    {"raw_tcp", Cast::kPlainPeer, 1},  {"push_apply", Cast::kTorchpsServer, 1},
+    {"pull", Cast::kTorchpsServer, 1}, {"push_pull", Cast::kTorchpsServer, 2},
 };
 
 }  // namespace

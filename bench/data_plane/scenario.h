@@ -9,23 +9,20 @@
 
 namespace torchps {
 
-// What one measurement is about: who talks to whom about how many bytes. Whoever takes part gets
-// the same one, as flags. A plain value.
+// What one measurement is about: who talks to whom about how many bytes. Each process that takes
+// part gets it as flags. A plain value.
 struct Scenario {
   // One message, or one model's values: float32 bytes, a multiple of 4. The last block may be
   // short.
   int64_t bytes = 16 << 20;
   int workers = 1;
   int servers = 1;
-  // Pushes that each worker has under way at once: it has as many slots, all over one connection,
-  // with a gradient each.
-  int in_flight = 1;
   // "tcp"; "tls": the same with certificates on both sides; or "shm": payloads go through memory
   // that worker and server share.
   std::string transport = "tcp";
   // Where the certificates of "tls" lie.
   std::string certs;
-  // float32, bfloat16, float16, int8 or top_k: of pushes, and of pulls where that can be (top_k:
+  // float32, bfloat16, int8 or top_k: of pushes, and of pulls where that can be (top_k:
   // float32).
   std::string encoding = "float32";
   // OptimizerSpec in text format but for its rate.
@@ -45,11 +42,8 @@ enum class Cast {
 struct Case {
   absl::string_view name;
   Cast cast;
-  // How often one operation moves Scenario::bytes: 2 for push and pull together, 0 for a call
-  // without payload.
+  // How often one operation moves Scenario::bytes: 2 for push and pull together.
   int payloads;
-  // Several may be under way at once (Scenario::in_flight).
-  bool overlaps = false;
 };
 
 // NOT_FOUND lists the known ones.

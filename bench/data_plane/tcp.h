@@ -5,9 +5,9 @@
 
 namespace torchps {
 
-// The other end of raw_tcp, raw_tcp_answered and raw_tcp_applied: takes connections on a free port
+// The other end of raw_tcp: takes connections on a free port
 // of `listen_host`, says where on standard output, and reads what comes into one buffer over and
 // over, until standard input ends.
-absl::Status ServeTcp(const Scenario& scenario, const std::string& listen_host);
+absl::Status ServeTcp(const std::string& listen_host);
 
 }  // namespace torchps

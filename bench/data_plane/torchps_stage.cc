@@ -1,12 +1,9 @@
-// ping, push, push_apply, pull and push_pull: the product's client against ps_server. The only file
-// here that knows ParameterClient.
+// push_apply, pull and push_pull: the product's client against ps_server. The only file here that
+// knows ParameterClient.
 //
 //   push_apply  a gradient, applied by every server when it comes
-//   push        the same frames once more under the same name: the servers read and check them,
-//               find them in their ledgers and drop them. What a push costs but for the apply.
 //   pull        all values into the flat vector
 //   push_pull   push_apply, then pull
-//   ping        Renew, the smallest unary call there is, on the channel that the client uses
 
 #include <algorithm>
 #include <utility>
@@ -59,7 +56,7 @@ absl::StatusOr<JobSpec> JobOf(const Scenario& scenario) {
     return absl::InvalidArgumentError("--optimizer is no OptimizerSpec in text format");
   }
   job.set_name("bench");
-  job.set_workers(scenario.workers * scenario.in_flight);
+  job.set_workers(scenario.workers);
   job.mutable_model()->set_name("bench");
   // So small that values stay numbers however long it runs.
   job.mutable_optimizer()->set_learning_rate(1e-6);
@@ -77,49 +74,35 @@ absl::StatusOr<JobSpec> JobOf(const Scenario& scenario) {
   return NormalizeJobSpec(std::move(job));
 }
 
-// What one slot pushes, and by what.
-struct Pusher {
-  std::unique_ptr<ParameterClient> client;
-  // Empty where the gradient lies in the stage's segment.
-  AlignedArray<float> own_gradient;
-  absl::Span<float> gradient;
-};
-
-// A worker's slots at all servers: one, but for many pushes in flight.
+// A worker's slot at all servers.
 class TorchpsStage final : public Stage {
  public:
   absl::Status Join(const Scenario& scenario, const Peers& peers);
 
   absl::StatusOr<std::unique_ptr<Operation>> Prepare(absl::string_view name) override;
 
-  absl::Status Push() { return PushAs(++step_); }
-  // The servers know this name: they drop it.
-  absl::Status PushAgain() { return PushAs(step_); }
-  absl::Status Pull() {
-    return client().Pull(step_, /*read_only=*/false, absl::MakeSpan(values_)).status();
+  absl::Status Push() {
+    return client_->Push(++step_, /*weight=*/1, gradient_, /*averaged=*/{}).status();
   }
-  absl::Status Ping();
+  absl::Status Pull() {
+    return client_->Pull(step_, /*read_only=*/false, absl::MakeSpan(values_)).status();
+  }
 
  private:
-  ParameterClient& client() { return *pushers_.front().client; }
-  // `options` but for the slot.
-  absl::StatusOr<Pusher> MakePusher(ParameterClient::Options options, SlotId slot);
+  // Where the gradient lies: in the segment where it is to be shared.
+  absl::Status MakeGradient(const Scenario& scenario, const ModelLayout& layout);
   absl::StatusOr<ServerStatus> StatusOfServer0();
   // FAILED_PRECONDITION if a push takes more of the wire than this scenario's way of sending it.
   absl::Status CheckBytesOnTheWire(const Scenario& scenario);
-  // Every slot's, all at once.
-  absl::Status PushAs(Step step);
 
   SteadyClock clock_;
   StopLatch stop_;
-  // The gradient lies in the segment where it is to be shared.
   std::unique_ptr<PushSegment> segment_;
-  // Makes the calls of all slots.
-  std::unique_ptr<CallLoop> loop_;
-  std::vector<Pusher> pushers_;
+  AlignedArray<float> own_gradient_;
+  absl::Span<float> gradient_;
+  std::unique_ptr<ParameterClient> client_;
   std::vector<float> values_;
   std::unique_ptr<ParameterService::Stub> stub_;  // of server 0, on the client's channel
-  RenewRequest ping_;
   Step step_ = 0;
 };
 
@@ -145,73 +128,37 @@ absl::Status TorchpsStage::Join(const Scenario& scenario, const Peers& peers) {
     options.servers.push_back(
         ConnectToServer(static_cast<int>(options.servers.size()), address, *certificates));
   }
-  if (scenario.transport == "shm") {
-    absl::StatusOr<std::unique_ptr<PushSegment>> segment = PushSegment::Create(*layout);
-    if (!segment.ok()) return segment.status();
-    segment_ = *std::move(segment);
-    options.push_segment = segment_.get();
-  }
+  if (absl::Status made = MakeGradient(scenario, *layout); !made.ok()) return made;
+  options.push_segment = segment_.get();
   stub_ = ParameterService::NewStub(options.servers.front().channel);
   options.job_id = kJobId;
+  options.slot = peers.slot;
   options.incarnation = 1;
   options.clock = &clock_;
   options.stop = &stop_;
-  loop_ = std::make_unique<CallLoop>(CallLoop::Options{&clock_, &stop_});
-  options.loop = loop_.get();
-  const SlotId first_slot = peers.slot * scenario.in_flight;
-  for (SlotId slot = first_slot; slot < first_slot + scenario.in_flight; ++slot) {
-    absl::StatusOr<Pusher> pusher = MakePusher(options, slot);
-    if (!pusher.ok()) return pusher.status();
-    pushers_.push_back(*std::move(pusher));
-  }
-  const absl::StatusOr<ServerStatus> status = StatusOfServer0();
-  if (!status.ok()) return status.status();
-  ping_.set_slot(first_slot);
-  ping_.set_incarnation(1);
-  ping_.set_server_life(status->server_life());
-  if (first_slot > 0) return absl::OkStatus();
-  if (absl::Status brought = client().Initialize(pushers_.front().gradient); !brought.ok()) {
-    return brought;
-  }
-  return CheckBytesOnTheWire(scenario);
-}
-
-absl::StatusOr<Pusher> TorchpsStage::MakePusher(ParameterClient::Options options, SlotId slot) {
-  const int64_t elements = options.layout.size();
-  options.slot = slot;
-  Pusher pusher;
-  if (segment_ != nullptr) {
-    pusher.gradient = segment_->gradients();
-  } else {
-    // Begins where torch's tensors do.
-    pusher.own_gradient = AlignedArray<float>(elements);
-    pusher.gradient = absl::MakeSpan(pusher.own_gradient);
-  }
-  const std::vector<float> numbers = SomeFloats(elements);
-  std::copy(numbers.begin(), numbers.end(), pusher.gradient.begin());
   absl::StatusOr<std::unique_ptr<ParameterClient>> client =
       ParameterClient::Create(std::move(options));
   if (!client.ok()) return client.status();
-  pusher.client = *std::move(client);
-  if (const absl::StatusOr<Step> greeted = pusher.client->Hello(); !greeted.ok()) {
-    return greeted.status();
-  }
-  return pusher;
+  client_ = *std::move(client);
+  if (const auto greeted = client_->Hello(); !greeted.ok()) return greeted.status();
+  if (peers.slot > 0) return absl::OkStatus();
+  if (absl::Status brought = client_->Initialize(gradient_); !brought.ok()) return brought;
+  return CheckBytesOnTheWire(scenario);
 }
 
-absl::Status TorchpsStage::PushAs(Step step) {
-  if (pushers_.size() == 1) {
-    return client().Push(step, /*weight=*/1, pushers_.front().gradient, /*averaged=*/{}).status();
+absl::Status TorchpsStage::MakeGradient(const Scenario& scenario, const ModelLayout& layout) {
+  if (scenario.transport == "shm") {
+    absl::StatusOr<std::unique_ptr<PushSegment>> segment = PushSegment::Create(layout);
+    if (!segment.ok()) return segment.status();
+    segment_ = *std::move(segment);
+    gradient_ = segment_->gradients();
+  } else {
+    // Begins where torch's tensors do.
+    own_gradient_ = AlignedArray<float>(layout.size());
+    gradient_ = absl::MakeSpan(own_gradient_);
   }
-  std::vector<std::unique_ptr<PendingPush>> pushes;
-  for (const Pusher& pusher : pushers_) {
-    pushes.push_back(pusher.client->BeginPush(step, /*weight=*/1, pusher.gradient,
-                                              /*averaged=*/{}, /*check_finite=*/false));
-    pushes.back()->AllReady(CallLoop::Urgency::kSoon);
-  }
-  for (const std::unique_ptr<PendingPush>& push : pushes) {
-    if (const auto pushed = push->Finish(); !pushed.ok()) return pushed.status();
-  }
+  const std::vector<float> numbers = SomeFloats(layout.size());
+  std::copy(numbers.begin(), numbers.end(), gradient_.begin());
   return absl::OkStatus();
 }
 
@@ -232,21 +179,13 @@ absl::Status TorchpsStage::CheckBytesOnTheWire(const Scenario& scenario) {
   const absl::StatusOr<ServerStatus> after = StatusOfServer0();
   if (!after.ok()) return after.status();
   const auto bytes = static_cast<double>(after->bytes_in() - before->bytes_in());
-  const double share =
-      bytes * scenario.servers / (static_cast<double>(scenario.bytes) * scenario.in_flight);
+  const double share = bytes * scenario.servers / static_cast<double>(scenario.bytes);
   const double most =
       scenario.transport == "shm" ? kHeadersShare : MostOfFloat32(scenario.encoding);
   if (share <= most) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrFormat(
       "a push by %s as %s put %.2f of its float32 bytes on the wire; expected at most %.2f",
       scenario.transport, scenario.encoding, share, most));
-}
-
-absl::Status TorchpsStage::Ping() {
-  grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(10)));
-  RenewReply reply;
-  return FromGrpcStatus(stub_->Renew(&context, ping_, &reply));
 }
 
 class TorchpsOperation final : public Operation {
@@ -269,21 +208,10 @@ class TorchpsOperation final : public Operation {
 };
 
 absl::StatusOr<std::unique_ptr<Operation>> TorchpsStage::Prepare(absl::string_view name) {
-  if (name == "ping") {
-    return std::make_unique<TorchpsOperation>(
-        this, std::vector<TorchpsOperation::Method>{&TorchpsStage::Ping});
-  }
-  if (name == "push") {
-    if (step_ == 0) {
-      if (absl::Status first = Push(); !first.ok()) return first;
-    }
-    return std::make_unique<TorchpsOperation>(
-        this, std::vector<TorchpsOperation::Method>{&TorchpsStage::PushAgain});
-  }
   std::vector<TorchpsOperation::Method> methods;
   if (name != "pull") methods.push_back(&TorchpsStage::Push);
   if (name != "push_apply") {
-    values_.resize(pushers_.front().gradient.size());
+    values_.resize(gradient_.size());
     methods.push_back(&TorchpsStage::Pull);
   }
   return std::make_unique<TorchpsOperation>(this, std::move(methods));
