@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "common/process/failpoint.h"
+#include "server/job/slot_clocks.h"
+#include "shm/shared_offer.h"
 
 namespace torchps {
 namespace {
@@ -38,28 +41,97 @@ void CopyHistogram(const IntegerHistogram& from, Histogram* to) {
 
 }  // namespace
 
-HostedJob::HostedJob(const JobSpec& spec, const HelloRequest& request, ModelLayout layout,
-                     BlockMap map, const Clock* clock)
-    : spec_(spec),
-      layout_(std::move(layout)),
-      map_(std::move(map)),
-      job_id_(request.job_id()),
-      server_index_(request.server_index()),
+absl::StatusOr<std::unique_ptr<HostedJob>> HostedJob::Create(const HelloRequest& request,
+                                                             const Clock* clock,
+                                                             JobStorage* storage) {
+  // A Hello that would be refused must not decide what this server works for. To clocks that know
+  // no slot yet, only a slot that no worker can have is wrong.
+  const absl::Status slot =
+      SlotClocks(absl::ZeroDuration()).CheckEntry(request.slot(), request.incarnation());
+  if (!slot.ok()) return slot;
+  absl::StatusOr<JobParts> parts = MakeJobParts(request);
+  if (!parts.ok()) return parts.status();
+  auto job = absl::WrapUnique(new HostedJob(*std::move(parts), clock));
+  if (storage != nullptr) {
+    if (const absl::Status restored = job->RestoreFrom(storage); !restored.ok()) return restored;
+  }
+  return job;
+}
+
+HostedJob::HostedJob(JobParts parts, const Clock* clock)
+    : parts_(std::move(parts)),
       clock_(clock),
-      push_segments_(layout_),
-      clocks_(absl::Seconds(spec.membership().lease_seconds())),
-      pull_gate_(PullBound(spec.consistency())) {}
+      push_segments_(parts_.layout),
+      membership_(parts_, &push_segments_, clock),
+      finished_pushes_([this](const FinishedPushes::Push& push) { Answer(push); }),
+      pull_gate_(PullBound(parts_.spec.consistency())) {}
 
 HostedJob::~HostedJob() {
   // Its continuations are this object's.
   if (journal_ != nullptr) journal_->Stop();
 }
 
-absl::Status HostedJob::Admit(const PushHeader& header) const {
-  if (live_incarnation_[header.slot].load() == header.incarnation) return absl::OkStatus();
-  return absl::AbortedError(absl::StrCat("incarnation ", header.incarnation, " of slot ",
-                                         header.slot,
-                                         " is not live at this server; say Hello again"));
+absl::Status HostedJob::RestoreFrom(JobStorage* storage) {
+  storage_ = storage;
+  absl::StatusOr<std::optional<JobStorage::Origin>> origin = storage->Open(
+      {spec(), job_id(), layout(), map(), server_index(), *parts_.updater}, parts_.store.get());
+  if (!origin.ok()) return origin.status();
+  journal_ = storage->journal();
+  parts_.store->SetJournal(journal_);
+  finished_pushes_.SetJournal(journal_);
+  restored_ = *origin;
+  if (!restored_.has_value()) return absl::OkStatus();
+  parts_.store->snapshot().FinishRestore();
+  membership_.ExpectRestored();
+  RaiseFloors();
+  return absl::OkStatus();
+}
+
+absl::Status HostedJob::Enter(SlotId slot, Incarnation incarnation, HelloReply* reply) {
+  const absl::StatusOr<JobMembership::Entry> entry = membership_.Enter(slot, incarnation);
+  if (!entry.ok()) return entry.status();
+  RaiseFloors();
+  reply->set_floor(entry->floor);
+  reply->set_last_step(entry->last_step);
+  reply->set_initialized(parts_.store->initialized());
+  if (restored_.has_value()) {
+    Restored* const restored = reply->mutable_restored();
+    restored->set_checkpoint(restored_->checkpoint);
+    restored->set_from_log(restored_->from_log);
+    for (const LedgerEntry& known : parts_.store->EntriesOf(slot)) {
+      // What another process made is not this one's, whatever its number.
+      restored->add_block_step(known.incarnation == incarnation ? known.last_step : 0);
+      restored->add_slot_step(known.last_step);
+    }
+  }
+  return absl::OkStatus();
+}
+
+void HostedJob::Share(const HelloRequest& request, HelloReply* reply) {
+  if (spec().wire().shared_memory() && request.has_shared_memory()) {
+    const absl::Status opened = push_segments_.Open(request.slot(), request.incarnation(),
+                                                    DecodeOffer(request.shared_memory()));
+    // A worker in another container, or another user's, goes through the network.
+    if (!opened.ok()) return;
+    if (const absl::StatusOr<const SharedSegment*> values = parts_.store->Share(); values.ok()) {
+      *reply->mutable_shared_memory() = EncodeOffer((*values)->offer());
+      return;
+    }
+  }
+  push_segments_.Close(request.slot(), request.incarnation());
+}
+
+absl::Status HostedJob::Renew(SlotId slot, Incarnation incarnation) {
+  return membership_.Renew(slot, incarnation);
+}
+
+void HostedJob::Leave(SlotId slot, Incarnation incarnation) {
+  membership_.Leave(slot, incarnation);
+  RaiseFloors();
+}
+
+void HostedJob::ExpireLeases() {
+  if (membership_.ExpireLeases()) RaiseFloors();
 }
 
 absl::Status HostedJob::PushFrame(const PushHeader& header, const FramePayload& payload) {
@@ -87,41 +159,37 @@ absl::Status HostedJob::PushFrame(const PushHeader& header, const FramePayload& 
 }
 
 absl::Status HostedJob::CatchUp(const PushHeader& header) {
-  if (header.step <= policy_->completed_rounds() + 1) return absl::OkStatus();
-  bool has_claimed = false;
-  {
-    MutexLock lock(&mutex_);
-    const absl::Status live = clocks_.Renew(header.slot, header.incarnation, clock_->Now());
-    if (!live.ok()) return live;
-    clocks_.BeginPull(header.slot, header.step - 1);
-    has_claimed = clocks_.slots().at(header.slot).clock >= header.step - 1;
-  }
-  // The policy has words for who was here before and is too far.
-  if (!has_claimed) return absl::OkStatus();
-  MembershipChanged();
-  if (header.step <= policy_->completed_rounds() + 1) return absl::OkStatus();
+  const auto is_next = [&] { return header.step <= parts_.policy->completed_rounds() + 1; };
+  if (is_next()) return absl::OkStatus();
+  const absl::StatusOr<JobMembership::PullClock> claim =
+      membership_.BeginPull(header.slot, header.incarnation, header.step - 1, /*ahead=*/false);
+  if (!claim.ok()) return claim.status();
+  RaiseFloors();
+  // A slot that was here before and is too far: the policy has words for it.
+  if (claim->recorded < header.step - 1 || is_next()) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("slot ", header.slot, " is at step ", header.step,
                                              " and this server, which was restored, at ",
-                                             policy_->completed_rounds() + 1,
+                                             parts_.policy->completed_rounds() + 1,
                                              ", until the other slots have come back to it"));
 }
 
 absl::Status HostedJob::PushBlock(const PushHeader& header, const FramePayload& payload) {
-  const auto admission = [&] { return Admit(header); };
-  return header.step == 0 ? store_->Initialize(header, payload, admission)
-                          : store_->Push(header, payload, admission);
+  const auto admission = [&] { return membership_.Admit(header.slot, header.incarnation); };
+  return header.step == 0 ? parts_.store->Initialize(header, payload, admission)
+                          : parts_.store->Push(header, payload, admission);
 }
 
 absl::Status HostedJob::PushShared(const PushHeader& header) {
   const std::shared_ptr<const SharedSegment> segment =
       push_segments_.Find(header.slot, header.incarnation);
   if (segment == nullptr) {
-    // Whoever is not live any more is to say Hello again, and can share again then.
-    if (absl::Status admitted = Admit(header); !admitted.ok()) return admitted;
+    // An incarnation that is not live any more is to say Hello again, and can share again then.
+    const absl::Status admitted = membership_.Admit(header.slot, header.incarnation);
+    if (!admitted.ok()) return admitted;
     return absl::InvalidArgumentError(absl::StrCat(
         "slot ", header.slot, " pushed from shared memory, but shares none with this server"));
   }
-  const std::vector<BlockId>& owned = map_.owned_by(server_index_);
+  const std::vector<BlockId>& owned = map().owned_by(server_index());
   const auto first = std::lower_bound(owned.begin(), owned.end(), header.block);
   if (first == owned.end() || *first != header.block ||
       header.shared_blocks > owned.end() - first) {
@@ -138,14 +206,14 @@ absl::Status HostedJob::PushShared(const PushHeader& header) {
     }
     PushHeader one = header;
     one.block = first[index];
-    const absl::Span<const float> values = push_segments_.Read(*segment, map_.blocks()[one.block]);
+    const absl::Span<const float> values = push_segments_.Read(*segment, map().blocks()[one.block]);
     std::vector<grpc::Slice> slices;
     slices.emplace_back(values.data(), values.size() * sizeof(float), grpc::Slice::STATIC_SLICE);
     const absl::Status pushed = PushBlock(one, FramePayload(std::move(slices)));
     MutexLock lock(&mutex);
     failure.Update(pushed);
   };
-  if (header.shared_blocks * map_.blocks()[*first].length < kElementsWorthHelp) {
+  if (header.shared_blocks * map().blocks()[*first].length < kElementsWorthHelp) {
     for (size_t index = 0; index < header.shared_blocks; ++index) push(index);
   } else {
     helper_.Run(header.shared_blocks, push);
@@ -155,61 +223,25 @@ absl::Status HostedJob::PushShared(const PushHeader& header) {
 
 HostedJob::ParkedId HostedJob::FinishPush(SlotId slot, Incarnation incarnation, Step step,
                                           PushDone done) {
-  {
-    MutexLock lock(&mutex_);
-    // A slot that pushes is alive; one that was taken over meanwhile is refused by other calls.
-    clocks_.Renew(slot, incarnation, clock_->Now()).IgnoreError();
-  }
-  ParkedId id = 0;
-  {
-    MutexLock lock(&mutex_);
-    id = ++last_finished_push_;
-    FinishedPush& push = finished_pushes_[id];
-    push = {slot, incarnation, step, std::move(done), /*round=*/0};
-    if (synchronous() && rounds_.value() < step) {
-      push.round = rounds_.WhenAtLeast(step, [this, id] { AwaitJournal(id); });
-      return id;
-    }
-  }
-  AwaitJournal(id);
-  return id;
+  // A slot that pushes is alive; one that was taken over meanwhile is refused by other calls.
+  membership_.Renew(slot, incarnation).IgnoreError();
+  return finished_pushes_.Add({slot, incarnation, step, std::move(done)}, synchronous());
 }
 
-void HostedJob::AwaitJournal(ParkedId push) {
-  if (journal_ == nullptr) {
-    Answer(push);
-  } else {
-    // All that was recorded so far, so that a repeat is answered no sooner than the push itself.
-    journal_->WhenDurable([this, push] { Answer(push); });
-  }
-}
-
-void HostedJob::Answer(ParkedId id) {
-  FinishedPush push;
-  {
-    MutexLock lock(&mutex_);
-    const auto it = finished_pushes_.find(id);
-    if (it == finished_pushes_.end()) return;
-    push = std::move(it->second);
-    finished_pushes_.erase(it);
-  }
+void HostedJob::Answer(const FinishedPushes::Push& push) {
   PushReply reply;
   if (push.step > 0) {
     const absl::Status acknowledged =
-        store_->Acknowledge(push.slot, push.incarnation, push.step, &reply);
+        parts_.store->Acknowledge(push.slot, push.incarnation, push.step, &reply);
     if (!acknowledged.ok()) {
       push.done(acknowledged);
       return;
     }
   }
+  const absl::optional<Step> clock = membership_.Advance(push.slot, push.incarnation, push.step);
+  if (clock.has_value()) reply.set_clock(*clock);
   {
     MutexLock lock(&mutex_);
-    // A slot that has been taken over meanwhile has its own clock.
-    const auto it = clocks_.slots().find(push.slot);
-    if (it != clocks_.slots().end() && it->second.incarnation == push.incarnation) {
-      clocks_.Advance(push.slot, push.step);
-      reply.set_clock(it->second.clock);
-    }
     ++figures_[push.slot].pushes;
   }
   RaiseFloors();
@@ -218,11 +250,10 @@ void HostedJob::Answer(ParkedId id) {
 }
 
 void HostedJob::RaiseFloors() {
-  std::vector<RisingNumber::Continuation> due;
+  const int64_t floor = membership_.floor();
+  std::vector<RisingNumber::Continuation> due = finished_pushes_.RaiseRounds(floor);
   {
     MutexLock lock(&mutex_);
-    const int64_t floor = synchronous() ? policy_->completed_rounds() : clocks_.floor();
-    due = rounds_.RaiseTo(floor);
     for (RisingNumber::Continuation& pull : pull_gate_.RaiseFloor(floor)) {
       due.push_back(std::move(pull));
     }
@@ -234,22 +265,11 @@ absl::StatusOr<HostedJob::ParkedId> HostedJob::Pull(SlotId slot, Incarnation inc
                                                     Step claimed, bool ahead, PullDone done) {
   if (const absl::Status possible = CheckStep(claimed); !possible.ok()) return possible;
   const absl::Duration arrived = clock_->Now();
-  Step clock = 0;
-  bool jumped = false;
-  {
-    MutexLock lock(&mutex_);
-    const absl::Status live = clocks_.Renew(slot, incarnation, arrived);
-    if (!live.ok()) return live;
-    const Step recorded = clocks_.slots().at(slot).clock;
-    clock = clocks_.BeginPull(slot, claimed, ahead);
-    jumped = clocks_.slots().at(slot).clock > recorded;
-  }
-  if (jumped) {
-    // Another server was further when this slot entered: rounds up to its clock do without it.
-    MembershipChanged();
-  } else {
-    RaiseFloors();
-  }
+  const absl::StatusOr<JobMembership::PullClock> begun =
+      membership_.BeginPull(slot, incarnation, claimed, ahead);
+  if (!begun.ok()) return begun.status();
+  const Step clock = begun->judged;
+  RaiseFloors();
   {
     MutexLock lock(&mutex_);
     if (!pull_gate_.MayPull(clock)) {
@@ -280,33 +300,24 @@ void HostedJob::CancelPull(ParkedId id) {
   pull_gate_.Cancel(id);
 }
 
-void HostedJob::CancelPush(ParkedId id) {
-  FinishedPush forgotten;
-  MutexLock lock(&mutex_);
-  const auto it = finished_pushes_.find(id);
-  if (it == finished_pushes_.end()) return;
-  if (it->second.round != 0) rounds_.Cancel(it->second.round);
-  forgotten = std::move(it->second);
-  finished_pushes_.erase(it);
-}
-
 void HostedJob::Describe(bool include_ledger, ServerStatus* status) {
-  store_->Describe(include_ledger, status);
-  const ParameterStore::Counters counters = store_->counters();
-  status->set_job_id(job_id_);
-  status->set_job_name(spec_.name());
-  status->set_server_index(server_index_);
-  status->set_server_count(map_.servers());
-  status->set_initialized(store_->initialized());
+  parts_.store->Describe(include_ledger, status);
+  const ParameterStore::Counters counters = parts_.store->counters();
+  status->set_job_id(job_id());
+  status->set_job_name(spec().name());
+  status->set_server_index(server_index());
+  status->set_server_count(map().servers());
+  status->set_initialized(parts_.store->initialized());
   *status->mutable_verdicts() = counters.verdicts;
   CopyHistogram(counters.lag, status->mutable_lag());
   if (storage_ != nullptr) storage_->Describe(status->mutable_durability());
 
+  const std::map<SlotId, SlotClocks::Slot> slots = membership_.slots();
   MutexLock lock(&mutex_);
   status->set_floor(pull_gate_.floor());
   status->set_parked_now(pull_gate_.parked());
   CopyHistogram(clock_gap_, status->mutable_clock_gap());
-  for (const auto& [slot, state] : clocks_.slots()) {
+  for (const auto& [slot, state] : slots) {
     if (state.incarnation == 0) continue;
     const SlotFigures& figures = figures_[slot];
     SlotStatus* const row = status->add_slot();

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <array>
-#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -21,13 +19,13 @@
 #include "proto/job.pb.h"
 #include "proto/parameter_service.pb.h"
 #include "server/job/apply_helper.h"
+#include "server/job/finished_pushes.h"
+#include "server/job/job_membership.h"
+#include "server/job/job_parts.h"
 #include "server/job/pull_gate.h"
-#include "server/job/slot_clocks.h"
 #include "server/store/block_journal.h"
-#include "server/store/block_updater.h"
 #include "server/store/job_storage.h"
 #include "server/store/parameter_store.h"
-#include "server/store/push_policy.h"
 #include "shm/push_segments.h"
 #include "wire/frame_codec.h"
 
@@ -46,14 +44,13 @@ class HostedJob {
     absl::Duration parked;
   };
   using PullDone = std::function<void(const PullGrant&)>;
-  using PushDone = std::function<void(const absl::StatusOr<PushReply>&)>;
+  using PushDone = FinishedPushes::Done;
   // Names a parked call; 0 is one that never parked.
   using ParkedId = uint64_t;
 
-  // `request` is the first Hello that this server got. INVALID_ARGUMENT names what in the job, the
-  // layout or the placement cannot be; RESOURCE_EXHAUSTED: more than this machine's memory; or what
-  // `storage` says, from which the blocks are restored. `clock` and `storage` outlive this object;
-  // without `storage` (null) nothing is kept.
+  // `request` is the first Hello that this server got. Errors as MakeJobParts; INVALID_ARGUMENT: a
+  // slot that no worker can have; or what `storage` says, from which the blocks are restored.
+  // `clock` and `storage` outlive this object; without `storage` (null) nothing is kept.
   static absl::StatusOr<std::unique_ptr<HostedJob>> Create(const HelloRequest& request,
                                                            const Clock* clock,
                                                            JobStorage* storage = nullptr);
@@ -64,7 +61,9 @@ class HostedJob {
 
   // FAILED_PRECONDITION with the first difference, if this Hello is of another job, model or
   // placement.
-  absl::Status CheckSame(const HelloRequest& request) const;
+  absl::Status CheckSame(const HelloRequest& request) const {
+    return CheckSameJob(parts_, request);
+  }
 
   // Makes the slot live here. Fills floor, last_step, initialized and restored.
   absl::Status Enter(SlotId slot, Incarnation incarnation, HelloReply* reply);
@@ -97,26 +96,26 @@ class HostedJob {
 
   // Forgets a parked call whose caller is gone; its continuation will not run.
   void CancelPull(ParkedId id);
-  void CancelPush(ParkedId id);
+  void CancelPush(ParkedId id) { finished_pushes_.Cancel(id); }
 
   // Where pushes are recorded; null: nowhere.
   BlockJournal* journal() const { return journal_; }
 
   // How many slots are live here. More may be than the job asks for.
-  int live_slots() const;
+  int live_slots() const { return membership_.live_slots(); }
 
   // Lets slots die whose lease has run out.
   void ExpireLeases();
 
-  ParameterStore& store() { return *store_; }
-  const JobSpec& spec() const { return spec_; }
-  const ModelLayout& layout() const { return layout_; }
-  const BlockMap& map() const { return map_; }
-  int server_index() const { return server_index_; }
-  bool synchronous() const { return spec_.consistency().mode() == ConsistencySpec::SYNC; }
-  uint64_t job_id() const { return job_id_; }
-  // How values travel to workers that train; who only reads gets them as they are.
-  EncodingSpec::Kind pull_encoding() const { return spec_.wire().pull().kind(); }
+  ParameterStore& store() { return *parts_.store; }
+  const JobSpec& spec() const { return parts_.spec; }
+  const ModelLayout& layout() const { return parts_.layout; }
+  const BlockMap& map() const { return parts_.map; }
+  int server_index() const { return parts_.server_index; }
+  bool synchronous() const { return parts_.synchronous(); }
+  uint64_t job_id() const { return parts_.job_id; }
+  // How values travel to workers that train; a pull that only reads gets them as they are.
+  EncodingSpec::Kind pull_encoding() const { return spec().wire().pull().kind(); }
 
   void Describe(bool include_ledger, ServerStatus* status);
 
@@ -127,17 +126,7 @@ class HostedJob {
     absl::Duration parked;
   };
 
-  // A push all of whose frames have come and which is still to be answered.
-  struct FinishedPush {
-    SlotId slot = 0;
-    Incarnation incarnation = 0;
-    Step step = 0;
-    PushDone done;
-    RisingNumber::WaiterId round = 0;  // in rounds_
-  };
-
-  HostedJob(const JobSpec& spec, const HelloRequest& request, ModelLayout layout, BlockMap map,
-            const Clock* clock);
+  HostedJob(JobParts parts, const Clock* clock);
 
   // The blocks of a frame whose payload lies in the worker's shared memory.
   absl::Status PushShared(const PushHeader& header);
@@ -150,53 +139,27 @@ class HostedJob {
   // before that round can be.
   absl::Status CatchUp(const PushHeader& header);
 
-  // The push has changed what it changes: answers it once the journal has that.
-  void AwaitJournal(ParkedId push) ABSL_LOCKS_EXCLUDED(mutex_);
-  void Answer(ParkedId push) ABSL_LOCKS_EXCLUDED(mutex_);
-
-  // Whether a frame of this incarnation may change a block now.
-  absl::Status Admit(const PushHeader& header) const;
-
-  // Live slots or where they start have changed: tells the store, and releases what the new floor
-  // allows.
-  void MembershipChanged() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The push has changed what it changes, and the journal has that.
+  void Answer(const FinishedPushes::Push& push) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Takes over clocks or completed rounds into the gates and runs what has become due.
   void RaiseFloors() ABSL_LOCKS_EXCLUDED(mutex_);
 
   PullGrant Grant(SlotId slot, Step clock, absl::Duration parked) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  const JobSpec spec_;
-  const ModelLayout layout_;
-  const BlockMap map_;
-  const uint64_t job_id_;
-  const int server_index_;
+  const JobParts parts_;
   const Clock* const clock_;
   // What this life began from. Set in Create, as the journal (null: none) and the storage.
   std::optional<JobStorage::Origin> restored_;
   JobStorage* storage_ = nullptr;
   BlockJournal* journal_ = nullptr;
 
-  std::unique_ptr<BlockUpdater> updater_;
-  std::unique_ptr<PushPolicy> policy_;
-  std::unique_ptr<ParameterStore> store_;
   PushSegments push_segments_;
-
-  // The live incarnation of each slot, 0 for none: read by every frame under its block's lock.
-  // Hello writes it before it looks into the ledgers, so a frame of the old incarnation either got
-  // its block's lock first and is in the ledger that Hello reads, or is refused.
-  std::array<std::atomic<Incarnation>, kMaxSlots> live_incarnation_{};
-
-  // Serialises changes of membership, so that the store hears of them in order.
-  Mutex membership_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
+  JobMembership membership_;
+  FinishedPushes finished_pushes_;
 
   mutable Mutex mutex_;
-  SlotClocks clocks_ ABSL_GUARDED_BY(mutex_);
   PullGate pull_gate_ ABSL_GUARDED_BY(mutex_);
-  RisingNumber rounds_ ABSL_GUARDED_BY(mutex_);  // SYNC: push replies wait for their round
-  // What waits holds a number only, so that whoever is cancelled is forgotten at once.
-  std::map<ParkedId, FinishedPush> finished_pushes_ ABSL_GUARDED_BY(mutex_);
-  ParkedId last_finished_push_ ABSL_GUARDED_BY(mutex_) = 0;
   IntegerHistogram clock_gap_ ABSL_GUARDED_BY(mutex_);
   std::map<SlotId, SlotFigures> figures_ ABSL_GUARDED_BY(mutex_);
 

@@ -1,0 +1,144 @@
+#include "server/job/job_membership.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace torchps {
+
+JobMembership::JobMembership(const JobParts& parts, PushSegments* segments, const Clock* clock)
+    : synchronous_(parts.synchronous()),
+      store_(parts.store.get()),
+      policy_(parts.policy.get()),
+      segments_(segments),
+      clock_(clock),
+      clocks_(absl::Seconds(parts.spec.membership().lease_seconds())) {}
+
+absl::StatusOr<JobMembership::Entry> JobMembership::Enter(SlotId slot, Incarnation incarnation) {
+  Entry told;
+  {
+    MutexLock change(&change_mutex_);
+    {
+      MutexLock lock(&mutex_);
+      const absl::Status entry = clocks_.CheckEntry(slot, incarnation);
+      if (!entry.ok()) return entry;
+    }
+    live_incarnation_[slot].store(incarnation);
+    Step own_step = 0;
+    for (const LedgerEntry& entry : store_->EntriesOf(slot)) {
+      told.last_step = std::max(told.last_step, entry.last_step);
+      if (entry.incarnation == incarnation) own_step = std::max(own_step, entry.last_step);
+    }
+    if (synchronous_) own_step = std::max(own_step, policy_->completed_rounds());
+    MutexLock lock(&mutex_);
+    clocks_.Enter(slot, incarnation, own_step, clock_->Now());
+  }
+  Announce();
+  told.floor = floor();
+  return told;
+}
+
+void JobMembership::ExpectRestored() {
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [slot, history] : store_->snapshot().Histories()) {
+      clocks_.Expect(slot, history.clock, history.incarnation, clock_->Now());
+    }
+  }
+  Announce();
+}
+
+absl::Status JobMembership::Renew(SlotId slot, Incarnation incarnation) {
+  MutexLock lock(&mutex_);
+  return clocks_.Renew(slot, incarnation, clock_->Now());
+}
+
+void JobMembership::Leave(SlotId slot, Incarnation incarnation) {
+  if (slot < 0 || slot >= kMaxSlots) return;
+  {
+    MutexLock change(&change_mutex_);
+    segments_->Close(slot, incarnation);
+    Incarnation expected = incarnation;
+    live_incarnation_[slot].compare_exchange_strong(expected, 0);
+    MutexLock lock(&mutex_);
+    clocks_.Leave(slot, incarnation);
+  }
+  Announce();
+}
+
+bool JobMembership::ExpireLeases() {
+  std::vector<SlotId> expired;
+  {
+    MutexLock change(&change_mutex_);
+    MutexLock lock(&mutex_);
+    expired = clocks_.Expire(clock_->Now());
+    for (const SlotId slot : expired) segments_->Close(slot, live_incarnation_[slot].exchange(0));
+  }
+  if (expired.empty()) return false;
+  Announce();
+  return true;
+}
+
+absl::Status JobMembership::Admit(SlotId slot, Incarnation incarnation) const {
+  if (live_incarnation_[slot].load() == incarnation) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat("incarnation ", incarnation, " of slot ", slot,
+                                         " is not live at this server; say Hello again"));
+}
+
+absl::StatusOr<JobMembership::PullClock> JobMembership::BeginPull(SlotId slot,
+                                                                  Incarnation incarnation,
+                                                                  Step claimed, bool ahead) {
+  PullClock pull;
+  {
+    MutexLock lock(&mutex_);
+    const absl::Status live = clocks_.Renew(slot, incarnation, clock_->Now());
+    if (!live.ok()) return live;
+    const Step before = clocks_.slots().at(slot).clock;
+    pull.judged = clocks_.BeginPull(slot, claimed, ahead);
+    pull.recorded = clocks_.slots().at(slot).clock;
+    pull.jumped = pull.recorded > before;
+  }
+  // Another server was further when this slot entered: rounds up to its clock do without it.
+  if (pull.jumped) Announce();
+  return pull;
+}
+
+absl::optional<Step> JobMembership::Advance(SlotId slot, Incarnation incarnation, Step step) {
+  MutexLock lock(&mutex_);
+  const auto it = clocks_.slots().find(slot);
+  if (it == clocks_.slots().end() || it->second.incarnation != incarnation) return absl::nullopt;
+  clocks_.Advance(slot, step);
+  return it->second.clock;
+}
+
+int64_t JobMembership::floor() const {
+  if (synchronous_) return policy_->completed_rounds();
+  MutexLock lock(&mutex_);
+  return clocks_.floor();
+}
+
+int JobMembership::live_slots() const {
+  return static_cast<int>(
+      std::count_if(live_incarnation_.begin(), live_incarnation_.end(),
+                    [](const std::atomic<Incarnation>& live) { return live.load() != 0; }));
+}
+
+std::map<SlotId, SlotClocks::Slot> JobMembership::slots() const {
+  MutexLock lock(&mutex_);
+  return clocks_.slots();
+}
+
+void JobMembership::Announce() {
+  MutexLock change(&change_mutex_);
+  std::vector<LiveSlot> live;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [slot, state] : clocks_.slots()) {
+      if (state.live) live.push_back({slot, state.clock});
+    }
+  }
+  store_->SetLive(live);
+}
+
+}  // namespace torchps

@@ -1,0 +1,96 @@
+#include "server/job/job_parts.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "job/job_difference.h"
+#include "job/job_spec.h"
+#include "server/store/async_push.h"
+#include "server/store/sync_push.h"
+#include "wire/layout_codec.h"
+
+namespace torchps {
+namespace {
+
+// A job that this machine cannot hold is refused in words, before the kernel ends the process that
+// tries.
+absl::Status CheckMemory(const JobParts& parts) {
+  int64_t needed = 0;
+  for (const BlockId id : parts.map.owned_by(parts.server_index)) {
+    const BlockRange& block = parts.map.blocks()[id];
+    needed += parts.updater->StateBytes(block);
+    // The gradients of a round are summed up in one more array.
+    if (parts.synchronous()) needed += block.length * static_cast<int64_t>(sizeof(float));
+  }
+  const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  if (needed <= machine) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the job's blocks take ", needed >> 20, " MiB of memory on this server, whose machine has ",
+      machine >> 20, " MiB; use more servers"));
+}
+
+}  // namespace
+
+absl::StatusOr<JobParts> MakeJobParts(const HelloRequest& request) {
+  const absl::StatusOr<JobSpec> spec = NormalizeJobSpec(request.job());
+  if (!spec.ok()) return spec.status();
+  absl::StatusOr<ModelLayout> layout = DecodeLayout(request.layout());
+  if (!layout.ok()) return layout.status();
+  if (request.server_index() < 0 || request.server_index() >= request.server_count()) {
+    return absl::InvalidArgumentError(absl::StrCat("server_index is ", request.server_index(),
+                                                   "; expected 0 to ", request.server_count() - 1));
+  }
+  absl::StatusOr<BlockMap> map =
+      BlockMap::Create(*layout, spec->wire().block_bytes(), request.server_count());
+  if (!map.ok()) return map.status();
+  absl::StatusOr<std::unique_ptr<BlockUpdater>> updater =
+      BlockUpdater::Create(spec->optimizer(), *layout, *map);
+  if (!updater.ok()) return updater.status();
+
+  JobParts parts;
+  parts.spec = *spec;
+  parts.layout = *std::move(layout);
+  parts.map = *std::move(map);
+  parts.job_id = request.job_id();
+  parts.server_index = request.server_index();
+  parts.updater = *std::move(updater);
+  if (absl::Status fits = CheckMemory(parts); !fits.ok()) return fits;
+  if (parts.synchronous()) {
+    parts.policy = std::make_unique<SyncPush>(
+        parts.map.blocks().size(), parts.map.owned_by(parts.server_index).size(),
+        spec->consistency().backup_workers(), parts.updater.get());
+  } else {
+    parts.policy = std::make_unique<AsyncPush>(spec->consistency().lag(), parts.updater.get());
+  }
+  parts.store = std::make_unique<ParameterStore>(parts.layout, parts.map, parts.server_index,
+                                                 parts.updater.get(), parts.policy.get());
+  return parts;
+}
+
+absl::Status CheckSameJob(const JobParts& parts, const HelloRequest& request) {
+  if (request.job_id() != parts.job_id) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this server already works for job '", parts.spec.name(),
+                     "'; start fresh servers for another job, or stop this one first"));
+  }
+  const absl::Status same_spec =
+      CheckSameJob(parts.spec, request.job(), "the running job", "this worker");
+  if (!same_spec.ok()) return same_spec;
+  const absl::StatusOr<ModelLayout> layout = DecodeLayout(request.layout());
+  if (!layout.ok()) return layout.status();
+  const absl::Status same_layout =
+      parts.layout.CheckSame(*layout, "the running job", "this worker");
+  if (!same_layout.ok()) return same_layout;
+  if (request.server_index() != parts.server_index ||
+      request.server_count() != parts.map.servers()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "this server is number ", parts.server_index, " of ", parts.map.servers(),
+        " in the running job; the worker took it for number ", request.server_index(), " of ",
+        request.server_count(), ". Give all workers the same --servers list in the same order"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace torchps

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/block_map.h"
+#include "common/model_layout.h"
+#include "proto/job.pb.h"
+#include "proto/parameter_service.pb.h"
+#include "server/store/block_updater.h"
+#include "server/store/parameter_store.h"
+#include "server/store/push_policy.h"
+
+namespace torchps {
+
+// What one server has of a job, made of the first Hello: the terms, and the blocks that are its
+// share. Every later Hello is held against the terms. Owns everything; the blocks have no values
+// yet.
+struct JobParts {
+  JobSpec spec;
+  ModelLayout layout;
+  BlockMap map;
+  uint64_t job_id = 0;
+  int server_index = 0;
+  std::unique_ptr<BlockUpdater> updater;
+  std::unique_ptr<PushPolicy> policy;
+  std::unique_ptr<ParameterStore> store;
+
+  bool synchronous() const { return spec.consistency().mode() == ConsistencySpec::SYNC; }
+};
+
+// INVALID_ARGUMENT names what in the job, the layout or the placement cannot be.
+// RESOURCE_EXHAUSTED: the blocks take more than this machine's memory.
+absl::StatusOr<JobParts> MakeJobParts(const HelloRequest& request);
+
+// FAILED_PRECONDITION with the first difference, if this Hello is of another job, model or
+// placement.
+absl::Status CheckSameJob(const JobParts& parts, const HelloRequest& request);
+
+}  // namespace torchps

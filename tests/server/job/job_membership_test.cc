@@ -1,0 +1,126 @@
+#include "server/job/job_membership.h"
+
+#include <string>
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/job_harness.h"
+#include "tests/testing/manual_clock.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kLease = absl::Seconds(10);
+
+class JobMembershipTest : public ::testing::Test {
+ protected:
+  JobMembershipTest() {
+    JobHarness::Options model;
+    model.job = "membership { lease_seconds: 10 }";
+    absl::StatusOr<JobParts> parts = MakeJobParts(JobHarness::Hello(model));
+    EXPECT_TRUE(parts.ok()) << parts.status();
+    parts_ = *std::move(parts);
+    segments_.emplace(parts_.layout);
+    membership_.emplace(parts_, &*segments_, &clock_);
+  }
+
+  JobMembership& membership() { return *membership_; }
+
+  ManualClock clock_;
+  JobParts parts_;
+  absl::optional<PushSegments> segments_;
+  absl::optional<JobMembership> membership_;
+};
+
+TEST_F(JobMembershipTest, AdmitsTheLiveIncarnationOnly) {
+  EXPECT_TRUE(absl::IsAborted(membership().Admit(0, 1)));
+  ASSERT_TRUE(membership().Enter(0, 1).ok());
+  EXPECT_TRUE(membership().Admit(0, 1).ok());
+  ASSERT_TRUE(membership().Enter(0, 2).ok());
+  EXPECT_TRUE(membership().Admit(0, 2).ok());
+  const absl::Status superseded = membership().Admit(0, 1);
+  EXPECT_TRUE(absl::IsAborted(superseded));
+  EXPECT_THAT(std::string(superseded.message()), HasSubstr("incarnation 1 of slot 0 is not live"));
+  EXPECT_TRUE(absl::IsAborted(membership().Enter(0, 1).status()));
+}
+
+TEST_F(JobMembershipTest, AnIncarnationThatHasLeftIsNotLive) {
+  ASSERT_TRUE(membership().Enter(0, 1).ok());
+  ASSERT_TRUE(membership().Enter(1, 1).ok());
+  EXPECT_EQ(membership().live_slots(), 2);
+  membership().Leave(0, 1);
+  membership().Leave(0, 1);
+  EXPECT_EQ(membership().live_slots(), 1);
+  EXPECT_TRUE(absl::IsAborted(membership().Admit(0, 1)));
+}
+
+TEST_F(JobMembershipTest, ASupersededIncarnationCannotMakeItsSuccessorLeave) {
+  ASSERT_TRUE(membership().Enter(0, 1).ok());
+  ASSERT_TRUE(membership().Enter(0, 2).ok());
+  membership().Leave(0, 1);
+  EXPECT_TRUE(membership().Admit(0, 2).ok());
+  EXPECT_EQ(membership().live_slots(), 1);
+}
+
+TEST_F(JobMembershipTest, OutsideTheSlotsThereIsNothingToLeave) {
+  membership().Leave(-1, 1);
+  membership().Leave(kMaxSlots, 1);
+  EXPECT_EQ(membership().live_slots(), 0);
+}
+
+TEST_F(JobMembershipTest, ASlotIsLiveUntilItsLeaseRunsOut) {
+  ASSERT_TRUE(membership().Enter(0, 1).ok());
+  ASSERT_TRUE(membership().Enter(1, 1).ok());
+  clock_.Advance(kLease / 2);
+  EXPECT_TRUE(membership().Renew(1, 1).ok());
+  EXPECT_FALSE(membership().ExpireLeases());
+  clock_.Advance(kLease / 2 + absl::Milliseconds(1));
+  EXPECT_TRUE(membership().ExpireLeases());
+  EXPECT_TRUE(absl::IsAborted(membership().Admit(0, 1)));
+  EXPECT_TRUE(membership().Admit(1, 1).ok());
+  EXPECT_FALSE(membership().ExpireLeases());
+}
+
+TEST_F(JobMembershipTest, TheFloorIsTheLowestClockOfLiveSlots) {
+  ASSERT_TRUE(membership().Enter(0, 1).ok());
+  ASSERT_TRUE(membership().Enter(1, 1).ok());
+  EXPECT_EQ(membership().Advance(0, 1, 3), absl::optional<Step>(3));
+  EXPECT_EQ(membership().floor(), 0);
+  EXPECT_EQ(membership().Advance(1, 1, 2), absl::optional<Step>(2));
+  EXPECT_EQ(membership().floor(), 2);
+  membership().Leave(1, 1);
+  EXPECT_EQ(membership().floor(), 3);
+}
+
+TEST_F(JobMembershipTest, ASupersededIncarnationHasNoClockToRaise) {
+  ASSERT_TRUE(membership().Enter(0, 1).ok());
+  ASSERT_TRUE(membership().Enter(0, 2).ok());
+  EXPECT_EQ(membership().Advance(0, 1, 5), absl::nullopt);
+  EXPECT_EQ(membership().Advance(7, 1, 5), absl::nullopt);
+  EXPECT_EQ(membership().floor(), 0);
+}
+
+// Another server was further when the slot entered.
+TEST_F(JobMembershipTest, TheFirstPullMayRaiseTheSlotsClockAndALaterOneMayNot) {
+  ASSERT_TRUE(membership().Enter(0, 1).ok());
+  const auto first = membership().BeginPull(0, 1, /*claimed=*/4, /*ahead=*/false);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->judged, 4);
+  EXPECT_EQ(first->recorded, 4);
+  EXPECT_TRUE(first->jumped);
+  const auto later = membership().BeginPull(0, 1, /*claimed=*/9, /*ahead=*/false);
+  ASSERT_TRUE(later.ok()) << later.status();
+  EXPECT_EQ(later->judged, 9);
+  EXPECT_EQ(later->recorded, 4);
+  EXPECT_FALSE(later->jumped);
+}
+
+TEST_F(JobMembershipTest, APullOfAnIncarnationThatIsNotLiveIsAborted) {
+  EXPECT_TRUE(absl::IsAborted(membership().BeginPull(0, 1, 0, /*ahead=*/false).status()));
+}
+
+}  // namespace
+}  // namespace torchps
