@@ -6,12 +6,20 @@
 #include "absl/strings/str_cat.h"
 #include "common/split_mix64.h"
 #include "job/job_spec.h"
+#include "server/coordinator/saved_state.h"
 
 namespace torchps {
 namespace {
 
 // Longest host, device or reason that the books keep.
 constexpr size_t kMaxTextBytes = 512;
+
+// Incarnations that may have been given out after the state was saved (a power cut takes the last
+// moments before it) are never given out again.
+constexpr Incarnation kIncarnationGap = 1 << 20;
+
+// Training does not wait longer for its first checkpoint: a disk that is full does not stop a job.
+constexpr int kFirstTries = 2;
 
 // `text`, cut to kMaxTextBytes at the start of a UTF-8 character.
 std::string Clipped(const std::string& text) {
@@ -26,19 +34,6 @@ uint64_t DrawNonZero(uint64_t seed, int draw) {
   uint64_t value = 0;
   for (int i = 0; i < draw || value == 0; ++i) value = SplitMix64(state);
   return value;
-}
-
-DataLeases::Options LeaseOptions(const JobTerms& terms) {
-  const TrainingSpec& training = terms.job.training();
-  DataLeases::Options options;
-  options.samples = terms.train_samples;
-  options.epochs = training.epochs();
-  options.push_samples = int64_t{training.batch_size()} * training.accumulate();
-  options.lease_samples = terms.job.consistency().mode() == ConsistencySpec::SYNC
-                              ? options.push_samples
-                              : int64_t{training.batch_size()} * training.lease_batches();
-  options.max_pushes = training.max_pushes();
-  return options;
 }
 
 void AddTo(StepFigures& sum, const StepFigures& more) {
@@ -96,17 +91,18 @@ absl::StatusOr<JoinReply> JobCoordinator::Join(const JoinRequest& request, absl:
     addresses_.assign(request.server_address().begin(), request.server_address().end());
   }
 
-  Member& member = members_[holder->slot];
-  if (member.incarnation != holder->incarnation) {
+  MemberState& member = members_[holder->slot];
+  if (member.incarnation() != holder->incarnation) {
     ChangedVitally();
-    // The figures of a slot are summed up over all who held it.
-    StepFigures figures = std::move(member.figures);
-    member = Member();
-    member.incarnation = holder->incarnation;
-    member.host = host;
-    member.device = Clipped(request.device());
-    member.state = SlotBooks::JOINED;
-    member.figures = std::move(figures);
+    // The figures of a slot are summed up over all incarnations.
+    StepFigures figures = std::move(*member.mutable_figures());
+    member = MemberState();
+    member.set_slot(holder->slot);
+    member.set_incarnation(holder->incarnation);
+    member.set_host(host);
+    member.set_device(Clipped(request.device()));
+    member.set_state(SlotBooks::JOINED);
+    *member.mutable_figures() = std::move(figures);
   }
   JoinReply reply;
   reply.set_slot(holder->slot);
@@ -120,85 +116,80 @@ absl::StatusOr<JoinReply> JobCoordinator::Join(const JoinRequest& request, absl:
 JobCoordinator::ParkedCall JobCoordinator::AwaitStart(const AwaitStartRequest& request,
                                                       absl::Duration now,
                                                       Reply<AwaitStartReply> reply) {
-  const absl::StatusOr<Member*> speaker = Speaker(request.slot(), request.incarnation(), now);
+  const absl::StatusOr<MemberState*> speaker = Speaker(request.slot(), request.incarnation(), now);
   if (!speaker.ok()) {
-    ready_.Add<AwaitStartReply>(std::move(reply), speaker.status());
-    return 0;
+    return parked_.AnswerNow<AwaitStartReply>(std::move(reply), speaker.status());
   }
-  Member& member = **speaker;
-  if (!std::exchange(member.awaits_start, true)) Changed();
+  MemberState& member = **speaker;
+  if (!member.awaits_start()) Changed();
+  member.set_awaits_start(true);
   if (request.initialized() && phase_ < JobStatus::RUNNING) {
     if (phase_ != JobStatus::INITIALIZING || initializer_ != request.slot()) {
       const std::string what = absl::StrCat(
           "slot ", request.slot(), " was not asked to initialise the model, but says it has");
       // By an earlier life it may have been.
-      ready_.Add<AwaitStartReply>(std::move(reply),
-                                  restored_ ? absl::AbortedError(absl::StrCat(what, ": join again"))
-                                            : absl::InvalidArgumentError(what));
-      return 0;
+      return parked_.AnswerNow<AwaitStartReply>(
+          std::move(reply), restored_ ? absl::AbortedError(absl::StrCat(what, ": join again"))
+                                      : absl::InvalidArgumentError(what));
     }
     initialized_ = true;
     ChangedVitally();
   }
-  Park(member.parked_start, std::move(reply));
+  parked_.starts.Park(request.slot(), std::move(reply));
   Settle(now);
-  return member.parked_start.has_value() ? member.parked_start->id : 0;
+  return parked_.starts.Find(request.slot());
 }
 
 JobCoordinator::ParkedCall JobCoordinator::NextWork(const NextWorkRequest& request,
                                                     absl::Duration now,
                                                     Reply<NextWorkReply> reply) {
-  const absl::StatusOr<Member*> speaker = Speaker(request.slot(), request.incarnation(), now);
+  const absl::StatusOr<MemberState*> speaker = Speaker(request.slot(), request.incarnation(), now);
   absl::Status status = speaker.status();
   if (status.ok()) status = TakeIn(request, **speaker, now);
-  if (!status.ok()) {
-    ready_.Add<NextWorkReply>(std::move(reply), status);
-    return 0;
+  if (!status.ok()) return parked_.AnswerNow<NextWorkReply>(std::move(reply), status);
+  const MemberState& member = **speaker;
+  if (member.has_answer()) {
+    return parked_.AnswerNow<NextWorkReply>(std::move(reply), member.answer());
   }
-  Member& member = **speaker;
-  if (member.answer.has_value()) {
-    ready_.Add<NextWorkReply>(std::move(reply), *member.answer);
-    return 0;
-  }
-  Park(member.parked_work, std::move(reply));
+  parked_.works.Park(request.slot(), std::move(reply));
   Settle(now);
-  return member.parked_work.has_value() ? member.parked_work->id : 0;
+  return parked_.works.Find(request.slot());
 }
 
 absl::StatusOr<RenewSlotReply> JobCoordinator::RenewSlot(const RenewSlotRequest& request,
                                                          absl::Duration now) {
-  const absl::StatusOr<Member*> speaker = Speaker(request.slot(), request.incarnation(), now);
+  const absl::StatusOr<MemberState*> speaker = Speaker(request.slot(), request.incarnation(), now);
   if (!speaker.ok()) return speaker.status();
   return RenewSlotReply();
 }
 
 absl::StatusOr<ReportEvaluationReply> JobCoordinator::ReportEvaluation(
     const ReportEvaluationRequest& request, absl::Duration now) {
-  const absl::StatusOr<Member*> speaker = Speaker(request.slot(), request.incarnation(), now);
+  const absl::StatusOr<MemberState*> speaker = Speaker(request.slot(), request.incarnation(), now);
   if (!speaker.ok()) return speaker.status();
-  Member& member = **speaker;
+  MemberState& member = **speaker;
   const int epoch = request.result().epoch();
-  if (evaluations_.WasReportedBy(request.slot(), epoch)) return ReportEvaluationReply();
-  if (epoch == 0 || member.evaluating != epoch) {
+  if (work_->WasReportedBy(request.slot(), epoch)) return ReportEvaluationReply();
+  if (epoch == 0 || member.evaluating() != epoch) {
     return absl::InvalidArgumentError(
         absl::StrCat("slot ", request.slot(), " was not asked to evaluate epoch ", epoch));
   }
   ChangedVitally();
   EvaluationResult result = request.result();
   result.set_at_seconds(absl::ToDoubleSeconds(RunningTime(now)));
-  evaluations_.Report(epoch, result);
-  member.evaluating = 0;
+  work_->Report(result);
+  member.set_evaluating(0);
   Settle(now);
   return ReportEvaluationReply();
 }
 
 absl::StatusOr<LeaveJobReply> JobCoordinator::LeaveJob(const LeaveJobRequest& request,
                                                        absl::Duration now) {
-  const absl::StatusOr<Member*> speaker = Speaker(request.slot(), request.incarnation(), now);
+  const absl::StatusOr<MemberState*> speaker = Speaker(request.slot(), request.incarnation(), now);
   if (!speaker.ok()) {
     // Gone already, by itself or by its lease: there is nothing left to leave.
     const auto found = members_.find(request.slot());
-    if (found != members_.end() && found->second.incarnation == request.incarnation()) {
+    if (found != members_.end() && found->second.incarnation() == request.incarnation()) {
       return LeaveJobReply();
     }
     return speaker.status();
@@ -225,39 +216,6 @@ void JobCoordinator::OnSynced(uint64_t revision, absl::Duration now) {
   if (told_phase_ != phase_) Settle(now);
 }
 
-void JobCoordinator::CancelParked(ParkedCall call) {
-  const auto drop_from = [call](auto& place) {
-    if (place.has_value() && place->id == call) place.reset();
-  };
-  for (auto& [slot, member] : members_) {
-    drop_from(member.parked_start);
-    drop_from(member.parked_work);
-  }
-  const auto drop_among = [call](auto& parked) {
-    parked.erase(std::remove_if(parked.begin(), parked.end(),
-                                [call](const auto& one) { return one.id == call; }),
-                 parked.end());
-  };
-  drop_among(parked_status_);
-  drop_among(parked_for_this_);
-  drop_among(parked_for_next_);
-}
-
-void JobCoordinator::AbandonParked(const absl::Status& status) {
-  for (auto& [slot, member] : members_) {
-    Answer<AwaitStartReply>(member.parked_start, status);
-    Answer<NextWorkReply>(member.parked_work, status);
-  }
-  for (ParkedReply<JobStatus>& parked : std::exchange(parked_status_, {})) {
-    ready_.Add<JobStatus>(std::move(parked.reply), status);
-  }
-  for (auto* const waiting : {&parked_for_this_, &parked_for_next_}) {
-    for (ParkedReply<CheckpointStatus>& parked : std::exchange(*waiting, {})) {
-      ready_.Add<CheckpointStatus>(std::move(parked.reply), status);
-    }
-  }
-}
-
 absl::Status JobCoordinator::Adopt(JobTerms terms) {
   absl::Status completed = CompleteJobSpec(&terms.job, terms.train_samples);
   if (!completed.ok()) return completed;
@@ -273,7 +231,7 @@ void JobCoordinator::Build(JobTerms terms, Incarnation first_incarnation) {
   slots.first_incarnation = first_incarnation;
   own_from_ = first_incarnation;
   registry_ = std::make_unique<SlotRegistry>(slots);
-  leases_ = std::make_unique<DataLeases>(LeaseOptions(terms));
+  work_ = std::make_unique<JobWork>(terms);
   const DurabilitySpec& durability = terms.job.durability();
   CheckpointSchedule::Options checkpoints;
   checkpoints.interval = absl::Seconds(durability.checkpoint_seconds());
@@ -283,9 +241,8 @@ void JobCoordinator::Build(JobTerms terms, Incarnation first_incarnation) {
   terms_ = std::move(terms);
 }
 
-absl::StatusOr<JobCoordinator::Member*> JobCoordinator::Speaker(SlotId slot,
-                                                                Incarnation incarnation,
-                                                                absl::Duration now) {
+absl::StatusOr<MemberState*> JobCoordinator::Speaker(SlotId slot, Incarnation incarnation,
+                                                     absl::Duration now) {
   if (phase_ == JobStatus::NO_JOB) {
     return absl::AbortedError(
         "no job has been submitted to this coordinator since it was started: join again");
@@ -297,7 +254,7 @@ absl::StatusOr<JobCoordinator::Member*> JobCoordinator::Speaker(SlotId slot,
   return &members_.at(slot);
 }
 
-absl::Status JobCoordinator::TakeIn(const NextWorkRequest& request, Member& member,
+absl::Status JobCoordinator::TakeIn(const NextWorkRequest& request, MemberState& member,
                                     absl::Duration now) {
   const auto refused = [&](const auto&... words) {
     const std::string what =
@@ -306,41 +263,32 @@ absl::Status JobCoordinator::TakeIn(const NextWorkRequest& request, Member& memb
     if (restored_) return absl::AbortedError(absl::StrCat(what, ": join again"));
     return absl::InvalidArgumentError(what);
   };
-  if (request.call() == member.call && member.call > 0) return absl::OkStatus();
-  if (request.call() != member.call + 1) return refused(" comes after call ", member.call);
+  if (request.call() == member.call() && member.call() > 0) return absl::OkStatus();
+  if (request.call() != member.call() + 1) return refused(" comes after call ", member.call());
   if (phase_ < JobStatus::RUNNING) {
     // The disk may have refused the state that had the start.
     if (restored_) return refused(" comes before the start, as far as is known here");
     return absl::FailedPreconditionError("the job has not started: AwaitStart comes first");
   }
-  if (member.evaluating != 0) {
-    return refused(" comes before its evaluation of epoch ", member.evaluating);
+  if (member.evaluating() != 0) {
+    return refused(" comes before its evaluation of epoch ", member.evaluating());
   }
   const uint64_t finished = request.finished_lease();
-  if (member.lease != 0 && finished != member.lease) {
-    return refused(" hands in data lease ", finished, ", but it holds data lease ", member.lease);
+  if (member.lease() != 0 && finished != member.lease()) {
+    return refused(" hands in data lease ", finished, ", but it holds data lease ", member.lease());
   }
   if (absl::Status finite = CheckFinite(request, now); !finite.ok()) return finite;
   if (finished != 0) {
-    const absl::StatusOr<DataLeases::Finished> outcome =
-        leases_->Finish(finished, {request.slot(), request.incarnation()});
-    if (!outcome.ok()) return outcome.status();
-    if (outcome->counted) {
-      EpochFigures& figures = epoch_figures_[outcome->epoch];
-      figures.loss_sum += request.figures().loss_sum();
-      figures.loss_samples += request.figures().samples();
-      if (outcome->closed_epoch) {
-        figures.closed_at = RunningTime(now);
-        if (terms_->job.training().evaluate()) evaluations_.Open(outcome->epoch, request.slot());
-      }
-    }
+    const absl::Status outcome = work_->Finish(finished, {request.slot(), request.incarnation()},
+                                               request.figures(), RunningTime(now));
+    if (!outcome.ok()) return outcome;
   }
   Changed();
-  AddTo(member.figures, request.figures());
-  member.lease = 0;
-  member.call = request.call();
-  member.idle = request.idle();
-  member.answer.reset();
+  AddTo(*member.mutable_figures(), request.figures());
+  member.set_lease(0);
+  member.set_call(request.call());
+  member.set_idle(request.idle());
+  member.clear_answer();
   return absl::OkStatus();
 }
 
@@ -362,7 +310,7 @@ absl::Status JobCoordinator::CheckFinite(const NextWorkRequest& request, absl::D
         absl::StrCat("slot ", offender.slot, ": ", reason, ", and training.nonfinite is STOP_JOB");
     reason = absl::StrCat(reason, ", which ended the job");
   }
-  AddTo(members_.at(offender.slot).figures, request.figures());
+  AddTo(*members_.at(offender.slot).mutable_figures(), request.figures());
   registry_->Leave(offender);
   Bury(offender, SlotBooks::LEFT, reason);
   if (stops) EndJob(now);
@@ -392,18 +340,17 @@ void JobCoordinator::TellPhase() {
 
 void JobCoordinator::Bury(Holder dead, SlotBooks::State state, const std::string& reason) {
   Changed();
-  leases_->Release(dead);
-  evaluations_.Release(dead.slot);
-  Member& member = members_.at(dead.slot);
+  work_->Release(dead);
+  MemberState& member = members_.at(dead.slot);
   const absl::Status last_words = absl::AbortedError(
       absl::StrCat("incarnation ", dead.incarnation, " of slot ", dead.slot, " is over"));
-  Answer<AwaitStartReply>(member.parked_start, last_words);
-  Answer<NextWorkReply>(member.parked_work, last_words);
-  member.lease = 0;
-  member.evaluating = 0;
-  if (member.state == SlotBooks::FINISHED) return;  // it knew that the job was done
-  member.state = state;
-  member.reason = reason;
+  parked_.starts.Answer(dead.slot, last_words);
+  parked_.works.Answer(dead.slot, last_words);
+  member.set_lease(0);
+  member.set_evaluating(0);
+  if (member.state() == SlotBooks::FINISHED) return;  // it knew that the job was done
+  member.set_state(state);
+  member.set_reason(reason);
 }
 
 void JobCoordinator::Settle(absl::Duration now) {
@@ -418,43 +365,40 @@ void JobCoordinator::Settle(absl::Duration now) {
     }
   }
   if (phase_ == JobStatus::INITIALIZING && !initialized_) ChooseInitializer();
-  if (phase_ == JobStatus::RUNNING && leases_->Complete() && evaluations_.AllReported())
-    EndJob(now);
+  if (phase_ == JobStatus::RUNNING && work_->Complete()) EndJob(now);
   TellPhase();
   for (auto& [slot, member] : members_) {
-    if (member.parked_start.has_value()) {
+    if (parked_.starts.Find(slot) != 0) {
       if (std::optional<AwaitStartReply> start = FindStart(slot)) {
-        Answer<AwaitStartReply>(member.parked_start, *start);
+        parked_.starts.Answer(slot, *start);
       }
     }
-    if (member.parked_work.has_value()) {
-      if (std::optional<NextWorkReply> work = FindWork(slot, member)) {
+    if (parked_.works.Find(slot) != 0) {
+      if (std::optional<NextWorkReply> work = FindWork(member)) {
         Changed();
-        member.answer = *work;
-        Answer<NextWorkReply>(member.parked_work, *std::move(work));
+        *member.mutable_answer() = *work;
+        parked_.works.Answer(slot, *std::move(work));
       }
     }
   }
-  if (told_phase_ == JobStatus::DONE) {
-    for (ParkedReply<JobStatus>& parked : std::exchange(parked_status_, {})) {
-      ready_.Add<JobStatus>(std::move(parked.reply), Describe(now));
-    }
+  if (told_phase_ == JobStatus::DONE && !parked_.statuses.empty()) {
+    parked_.statuses.Answer(Describe(now));
   }
 }
 
 bool JobCoordinator::Gathered() const {
   int awaiting = 0;
   for (const auto& [slot, member] : members_) {
-    if (Live(slot) && member.awaits_start) ++awaiting;
+    if (Live(slot) && member.awaits_start()) ++awaiting;
   }
   return awaiting >= terms_->job.workers();
 }
 
 void JobCoordinator::ChooseInitializer() {
-  if (initializer_ != -1 && Live(initializer_) && members_.at(initializer_).awaits_start) return;
+  if (initializer_ != -1 && Live(initializer_) && members_.at(initializer_).awaits_start()) return;
   initializer_ = -1;
   for (const auto& [slot, member] : members_) {
-    if (!Live(slot) || !member.awaits_start) continue;
+    if (!Live(slot) || !member.awaits_start()) continue;
     Changed();
     initializer_ = slot;
     return;
@@ -470,62 +414,261 @@ std::optional<AwaitStartReply> JobCoordinator::FindStart(SlotId slot) const {
   return std::nullopt;
 }
 
-std::optional<NextWorkReply> JobCoordinator::FindWork(SlotId slot, Member& member) {
+std::optional<NextWorkReply> JobCoordinator::FindWork(MemberState& member) {
   NextWorkReply reply;
   if (told_phase_ == JobStatus::DONE) {
-    member.state = SlotBooks::FINISHED;
+    member.set_state(SlotBooks::FINISHED);
     reply.set_done(true);
     return reply;
   }
   // After a stop there is only the end to wait for.
-  if (stopped_.empty() && HandOut(slot, member, &reply)) return reply;
-  member.state = SlotBooks::WAITING;
-  if (member.idle) return std::nullopt;
+  if (stopped_.empty() && work_->HandOut(&member, &reply)) return reply;
+  member.set_state(SlotBooks::WAITING);
+  if (member.idle()) return std::nullopt;
   reply.set_go_idle(true);
   return reply;
 }
 
-bool JobCoordinator::HandOut(SlotId slot, Member& member, NextWorkReply* reply) {
-  if (const int epoch = evaluations_.TakeFor(slot); epoch > 0) {
-    member.evaluating = epoch;
-    member.state = SlotBooks::EVALUATING;
-    reply->set_evaluate_epoch(epoch);
-    return true;
-  }
-  const std::optional<DataLeases::Lease> lease = leases_->Take({slot, member.incarnation});
-  if (!lease.has_value()) return false;
-  member.lease = lease->id;
-  member.epoch = lease->range.epoch;
-  member.state = SlotBooks::TRAINING;
-  DataLease& given = *reply->mutable_lease();
-  given.set_id(lease->id);
-  given.set_epoch(lease->range.epoch);
-  given.set_begin(lease->range.begin);
-  given.set_end(lease->range.end);
-  given.set_reissued(lease->reissued);
-  return true;
-}
-
-template <typename T>
-void JobCoordinator::Park(ParkingPlace<T>& place, Reply<T> reply) {
-  Answer<T>(place, absl::CancelledError("a repeat of this call has taken its place"));
-  place = ParkedReply<T>{++last_parked_, std::move(reply)};
-}
-
-template <typename T>
-void JobCoordinator::Answer(ParkingPlace<T>& place, absl::StatusOr<T> answer) {
-  if (!place.has_value()) return;
-  ready_.Add<T>(std::move(place->reply), std::move(answer));
-  place.reset();
-}
-
 bool JobCoordinator::Live(SlotId slot) const {
-  return registry_->IsLive({slot, members_.at(slot).incarnation});
+  return registry_->IsLive({slot, members_.at(slot).incarnation()});
 }
 
 absl::Duration JobCoordinator::RunningTime(absl::Duration now) const {
   if (phase_ < JobStatus::RUNNING) return ran_before_;
   return (phase_ == JobStatus::DONE ? ended_at_ : now) - started_at_;
+}
+
+bool JobCoordinator::durable() const {
+  return has_job() && terms_->job.durability().level() != DurabilitySpec::NONE;
+}
+
+bool JobCoordinator::wants_last_checkpoint() const {
+  return has_directory_ && durable() && phase_ >= JobStatus::RUNNING && !schedule_->complete();
+}
+
+JobCoordinator::ParkedCall JobCoordinator::TakeCheckpoint(const TakeCheckpointRequest&,
+                                                          absl::Duration now,
+                                                          Reply<CheckpointStatus> reply) {
+  Tick(now);
+  std::string refused;
+  if (!has_directory_) {
+    refused = "server 0 has no --dir, so that nothing can be kept: start it with one";
+  } else if (phase_ < JobStatus::RUNNING) {
+    refused = "the job has not started: there is nothing to keep yet";
+  } else if (!durable()) {
+    refused = "the job's durability.level is NONE: it keeps no checkpoints";
+  }
+  if (!refused.empty()) {
+    return parked_.AnswerNow<CheckpointStatus>(std::move(reply),
+                                               absl::FailedPreconditionError(refused));
+  }
+  schedule_->Request();
+  return parked_.for_next_checkpoint.Park(std::move(reply));
+}
+
+std::optional<JobCoordinator::CheckpointPlan> JobCoordinator::BeginCheckpoint(absl::Duration now) {
+  // Not while the model is initialised anew.
+  if (!has_directory_ || !durable() || !initialized_) return std::nullopt;
+  if (!schedule_->Due(now, MostSteps())) return std::nullopt;
+  CheckpointPlan plan;
+  plan.number = schedule_->Begin(now, MostSteps());
+  ChangedVitally();
+  plan.state = Save(now);
+  plan.keep = schedule_->KeepList();
+  parked_.for_next_checkpoint.MoveTo(parked_.for_this_checkpoint);
+  return plan;
+}
+
+void JobCoordinator::EndCheckpoint(const absl::StatusOr<CheckpointStatus>& outcome,
+                                   absl::Duration now) {
+  ChangedVitally();
+  absl::StatusOr<CheckpointStatus> answer = outcome;
+  if (outcome.ok()) {
+    answer->set_at_seconds(absl::ToDoubleSeconds(RunningTime(now)));
+    schedule_->Succeed(*answer, now);
+    answer = schedule_->memory().status;
+    answer->set_enabled(true);
+  } else {
+    schedule_->Fail(outcome.status(), now);
+  }
+  parked_.for_this_checkpoint.Answer(answer);
+  if (phase_ == JobStatus::INITIALIZING && !outcome.ok() && ++first_failures_ < kFirstTries) {
+    // A server may have lost its initial values with its process: they are pushed once more.
+    initialized_ = false;
+  }
+  Settle(now);
+}
+
+bool JobCoordinator::ModelIsKept() const {
+  // Nobody could come back before there is something to come back to.
+  const bool needed = has_directory_ && schedule_->automatic() &&
+                      terms_->job.durability().level() == DurabilitySpec::CHECKPOINT;
+  return !needed || !schedule_->memory().kept.empty() || first_failures_ >= kFirstTries;
+}
+
+int64_t JobCoordinator::MostSteps() const {
+  uint64_t most = 0;
+  for (const auto& [slot, member] : members_) most = std::max(most, member.figures().pushes());
+  return static_cast<int64_t>(most);
+}
+
+CoordinatorState JobCoordinator::Save(absl::Duration now) const {
+  CoordinatorState state;
+  state.set_job_id(job_id_);
+  terms_->SaveTo(&state);
+  for (const std::string& address : addresses_) state.add_server_address(address);
+  state.set_phase(phase_);
+  state.set_running_seconds(absl::ToDoubleSeconds(RunningTime(now)));
+  state.set_next_incarnation(registry_->next_incarnation());
+  const CheckpointSchedule::Memory& checkpoints = schedule_->memory();
+  state.set_last_checkpoint(checkpoints.last_number);
+  state.set_coordinator_life(life_);
+  state.set_revision(revision_);
+  state.set_initializer(initializer_);
+  for (const auto& [slot, member] : members_) {
+    MemberState& saved = *state.add_member();
+    saved = member;
+    saved.set_nonce(registry_->NonceOf({slot, member.incarnation()}));
+    saved.set_live(saved.nonce() != 0);
+  }
+  work_->SaveTo(&state);
+  *state.mutable_checkpoint() = checkpoints.status;
+  for (const uint64_t kept : checkpoints.kept) state.add_kept_checkpoint(kept);
+  state.set_resumed_checkpoint(resumed_checkpoint_);
+  state.set_stopped(stopped_);
+  state.set_initialized(initialized_);
+  return state;
+}
+
+absl::Status JobCoordinator::Restore(const CoordinatorState& state, Return how,
+                                     absl::Duration now) {
+  if (state.job_id() == 0 || state.phase() < JobStatus::GATHERING ||
+      state.phase() > JobStatus::DONE || !(state.running_seconds() >= 0) ||
+      state.running_seconds() > 1e12 || state.next_incarnation() == 0 ||
+      state.next_incarnation() >= ~uint64_t{0} - kIncarnationGap) {
+    return DamagedState("its numbers are out of range");
+  }
+  absl::StatusOr<JobTerms> terms = JobTerms::FromState(state);
+  if (!terms.ok()) return terms.status();
+  Build(*std::move(terms), state.next_incarnation() + kIncarnationGap);
+  absl::Status restored = work_->Restore(state);
+  if (restored.ok()) restored = RestoreMembers(state, now);
+  if (!restored.ok()) {
+    // Still NO_JOB: the next Join builds everything anew.
+    members_.clear();
+    return restored;
+  }
+
+  restored_ = true;
+  job_id_ = state.job_id();
+  revision_ = state.revision();
+  ChangedVitally();
+  phase_ = state.phase();
+  phase_revision_ = state.revision();
+  // Until it is known to be synced.
+  told_phase_ = JobStatus::GATHERING;
+  initializer_ = state.initializer();
+  if (members_.count(initializer_) == 0) initializer_ = -1;
+  initialized_ = state.initialized();
+  stopped_ = state.stopped();
+  resumed_checkpoint_ = state.resumed_checkpoint();
+  addresses_.assign(state.server_address().begin(), state.server_address().end());
+  CheckpointSchedule::Memory checkpoints;
+  checkpoints.last_number = state.last_checkpoint();
+  checkpoints.kept.assign(state.kept_checkpoint().begin(), state.kept_checkpoint().end());
+  checkpoints.status = state.checkpoint();
+  schedule_->Restore(std::move(checkpoints));
+
+  const absl::Duration ran = absl::Seconds(state.running_seconds());
+  if (how == Return::kResume) {
+    FreeAllSlots();
+    Enter(phase_ == JobStatus::DONE ? JobStatus::DONE : JobStatus::GATHERING);
+  }
+  if (phase_ < JobStatus::RUNNING) {
+    ran_before_ = ran;
+  } else {
+    started_at_ = now - ran;
+    ended_at_ = now;
+    schedule_->Start(now, MostSteps());
+    if (phase_ == JobStatus::DONE) schedule_->End(/*one_more=*/false);
+  }
+  Settle(now);
+  return absl::OkStatus();
+}
+
+absl::Status JobCoordinator::RestoreMembers(const CoordinatorState& state, absl::Duration now) {
+  for (const MemberState& saved : state.member()) {
+    if (saved.slot() < 0 || saved.slot() >= kMaxSlots || members_.count(saved.slot()) != 0) {
+      return DamagedState("there cannot be a slot ", saved.slot());
+    }
+    MemberState& member = members_[saved.slot()];
+    member = saved;
+    if (!SlotBooks::State_IsValid(member.state())) member.set_state(SlotBooks::STATE_UNSPECIFIED);
+    if (!saved.live()) continue;
+    const absl::Status status =
+        registry_->Restore({saved.slot(), saved.incarnation()}, saved.nonce(), saved.host(), now);
+    if (!status.ok()) return DamagedState(status.message());
+    if (saved.evaluating() != 0 && !work_->has_evaluation_of(saved.evaluating())) {
+      return DamagedState("slot ", saved.slot(), " evaluates epoch ", saved.evaluating());
+    }
+  }
+  // What a holder that is gone had out was given back when it went.
+  for (const DataLeasesState::Outstanding& out : state.leases().outstanding()) {
+    if (!registry_->IsLive({out.slot(), out.incarnation()})) {
+      return DamagedState("data lease ", out.id(), " is held by no live slot");
+    }
+  }
+  return absl::OkStatus();
+}
+
+void JobCoordinator::FreeAllSlots() {
+  for (auto& [slot, member] : members_) {
+    const Holder holder{slot, member.incarnation()};
+    if (!registry_->IsLive(holder)) continue;
+    registry_->Leave(holder);
+    Bury(holder, SlotBooks::LEFT, "the job was stopped, and resumed later");
+  }
+  initializer_ = -1;
+  terms_->server_count = 0;
+  addresses_.clear();
+}
+
+JobCoordinator::ParkedCall JobCoordinator::GetJobStatus(const JobStatusRequest& request,
+                                                        absl::Duration now,
+                                                        Reply<JobStatus> reply) {
+  Tick(now);
+  if (!request.wait_until_done() || told_phase_ == JobStatus::DONE) {
+    return parked_.AnswerNow<JobStatus>(std::move(reply), Describe(now));
+  }
+  return parked_.statuses.Park(std::move(reply));
+}
+
+JobStatus JobCoordinator::Describe(absl::Duration now) const {
+  JobStatus status;
+  status.set_coordinator_life(life_);
+  status.set_phase(told_phase_);
+  if (phase_ == JobStatus::NO_JOB) return status;
+  status.set_job_id(job_id_);
+  *status.mutable_job() = terms_->job;
+  status.set_running_seconds(absl::ToDoubleSeconds(RunningTime(now)));
+  status.set_parameters(terms_->layout.trained_size());
+  work_->Describe(&status);
+  for (const auto& [slot, member] : members_) {
+    SlotBooks& books = *status.add_slot();
+    books.set_slot(slot);
+    books.set_incarnation(member.incarnation());
+    books.set_host(member.host());
+    books.set_device(member.device());
+    books.set_state(member.state());
+    *books.mutable_figures() = member.figures();
+    books.set_epoch(member.epoch());
+    books.set_reason(member.reason());
+  }
+  *status.mutable_checkpoint() = schedule_->memory().status;
+  status.mutable_checkpoint()->set_enabled(has_directory_ && durable());
+  status.set_resumed_checkpoint(resumed_checkpoint_);
+  status.set_stopped(stopped_);
+  return status;
 }
 
 }  // namespace torchps

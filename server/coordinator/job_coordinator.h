@@ -14,10 +14,10 @@
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
 #include "server/coordinator/checkpoint_schedule.h"
-#include "server/coordinator/data_leases.h"
-#include "server/coordinator/evaluations.h"
 #include "server/coordinator/holder.h"
 #include "server/coordinator/job_terms.h"
+#include "server/coordinator/job_work.h"
+#include "server/coordinator/parked_calls.h"
 #include "server/coordinator/slot_registry.h"
 #include "server/waiting/replies.h"
 
@@ -74,7 +74,7 @@ class JobCoordinator {
   };
 
   // Names one parked call. 0: the call was not parked, its answer is ready.
-  using ParkedCall = ParkedCallId;
+  using ParkedCall = ParkedCalls::Id;
 
   explicit JobCoordinator(Options options);
   JobCoordinator(const JobCoordinator&) = delete;
@@ -135,55 +135,27 @@ class JobCoordinator {
   void Tick(absl::Duration now);
 
   // The caller of a parked call has gone away. Unknown and answered ones are ignored.
-  void CancelParked(ParkedCall call);
+  void CancelParked(ParkedCall call) { parked_.Cancel(call); }
 
   // Answers every parked call with `status`: this process is about to end.
-  void AbandonParked(const absl::Status& status);
+  void AbandonParked(const absl::Status& status) { parked_.Abandon(status); }
 
   // The answers that have become due since last asked, in order.
-  std::vector<std::function<void()>> TakeReady() { return ready_.Take(); }
+  std::vector<std::function<void()>> TakeReady() { return parked_.TakeReady(); }
 
  private:
-  // One slot as the books know it; what only counts for its present incarnation comes first.
-  struct Member {
-    Incarnation incarnation = 0;
-    bool awaits_start = false;            // has called AwaitStart
-    uint64_t call = 0;                    // its latest NextWork call that was taken in
-    bool idle = false;                    // ... and said to be parked if need be
-    std::optional<NextWorkReply> answer;  // ... and what it was answered
-    uint64_t lease = 0;                   // data lease in hand; 0: none
-    int evaluating = 0;                   // epoch; 0: none
-    ParkingPlace<AwaitStartReply> parked_start;
-    ParkingPlace<NextWorkReply> parked_work;
-
-    std::string host;
-    std::string device;
-    SlotBooks::State state = SlotBooks::STATE_UNSPECIFIED;
-    StepFigures figures;
-    int epoch = 0;  // of its latest lease
-    std::string reason;
-  };
-
-  // What the books say about an epoch beyond its samples.
-  struct EpochFigures {
-    double loss_sum = 0;
-    uint64_t loss_samples = 0;
-    absl::Duration closed_at;
-  };
-
   // INVALID_ARGUMENT: these terms make no job.
   absl::Status Adopt(JobTerms terms);
   // The parts that the terms make, all new.
   void Build(JobTerms terms, Incarnation first_incarnation);
-  // The parts of Restore().
+  // The slots of a saved state.
   absl::Status RestoreMembers(const CoordinatorState& state, absl::Duration now);
-  absl::Status RestoreBooks(const CoordinatorState& state);
   void FreeAllSlots();
   // Buries the dead, then finds the live member that speaks and renews its lease.
   // INVALID_ARGUMENT, ABORTED.
-  absl::StatusOr<Member*> Speaker(SlotId slot, Incarnation incarnation, absl::Duration now);
+  absl::StatusOr<MemberState*> Speaker(SlotId slot, Incarnation incarnation, absl::Duration now);
   // Takes a NextWork call into the books, once however often it comes.
-  absl::Status TakeIn(const NextWorkRequest& request, Member& member, absl::Duration now);
+  absl::Status TakeIn(const NextWorkRequest& request, MemberState& member, absl::Duration now);
   // OK, or ABORTED: the slot's gradients are not finite, and it was sent away, perhaps with the
   // whole job.
   absl::Status CheckFinite(const NextWorkRequest& request, absl::Duration now);
@@ -203,13 +175,7 @@ class JobCoordinator {
   // What `slot` is told at the start; none: it has to wait.
   std::optional<AwaitStartReply> FindStart(SlotId slot) const;
   // What `slot` is to do next; none: there is nothing, but there may yet be.
-  std::optional<NextWorkReply> FindWork(SlotId slot, Member& member);
-  // Gives `slot` an evaluation or a data lease, if there is one for it.
-  bool HandOut(SlotId slot, Member& member, NextWorkReply* reply);
-  template <typename T>
-  void Park(ParkingPlace<T>& place, Reply<T> reply);
-  template <typename T>
-  void Answer(ParkingPlace<T>& place, absl::StatusOr<T> answer);
+  std::optional<NextWorkReply> FindWork(MemberState& member);
   bool Live(SlotId slot) const;
   // The most steps that any slot has made.
   int64_t MostSteps() const;
@@ -234,32 +200,27 @@ class JobCoordinator {
   // Set from GATHERING on.
   std::optional<JobTerms> terms_;
   std::unique_ptr<SlotRegistry> registry_;
-  std::unique_ptr<DataLeases> leases_;
+  std::unique_ptr<JobWork> work_;
   std::unique_ptr<CheckpointSchedule> schedule_;
   // Where the workers find the servers, as who joined last sees it.
   std::vector<std::string> addresses_;
   // The job went on from a state that may be older than what workers remember of it.
   bool restored_ = false;
 
-  std::map<SlotId, Member> members_;
+  // Each slot as the books know it. What only counts for its present incarnation begins anew with
+  // each. `live` and `nonce` are the registry's.
+  std::map<SlotId, MemberState> members_;
   SlotId initializer_ = -1;
-  Evaluations evaluations_;                    // each opened when its epoch's books close
-  std::map<int, EpochFigures> epoch_figures_;  // by epoch
-  bool initialized_ = false;                   // the model has its initial values
-  int first_failures_ = 0;                     // of the checkpoint that training waits for
-  std::string stopped_;                        // why the job ended early; empty: it did not
+  bool initialized_ = false;  // the model has its initial values
+  int first_failures_ = 0;    // of the checkpoint that training waits for
+  std::string stopped_;       // why the job ended early; empty: it did not
   uint64_t resumed_checkpoint_ = 0;
   // How long the job had run when it stopped to wait for its workers.
   absl::Duration ran_before_;
   absl::Duration started_at_;
   absl::Duration ended_at_;
 
-  ParkedCall last_parked_ = 0;
-  std::vector<ParkedReply<JobStatus>> parked_status_;
-  // Who waits for the checkpoint under way, and for the one after it.
-  std::vector<ParkedReply<CheckpointStatus>> parked_for_this_;
-  std::vector<ParkedReply<CheckpointStatus>> parked_for_next_;
-  ReadyReplies ready_;
+  ParkedCalls parked_;
 };
 
 }  // namespace torchps

@@ -6,6 +6,7 @@
 #include "common/ids.h"
 #include "job/job_difference.h"
 #include "job/job_spec.h"
+#include "server/coordinator/saved_state.h"
 #include "wire/layout_codec.h"
 
 namespace torchps {
@@ -37,6 +38,29 @@ absl::StatusOr<JobTerms> JobTerms::FromJoin(const JoinRequest& request) {
   terms.train_samples = request.train_samples();
   terms.server_count = request.server_count();
   return terms;
+}
+
+absl::StatusOr<JobTerms> JobTerms::FromState(const CoordinatorState& state) {
+  JobTerms terms;
+  absl::StatusOr<JobSpec> job = NormalizeJobSpec(state.job());
+  if (!job.ok()) return DamagedState(job.status().message());
+  absl::StatusOr<ModelLayout> layout = DecodeLayout(state.layout());
+  if (!layout.ok()) return DamagedState(layout.status().message());
+  if (state.server_count() < 0) return DamagedState("server_count is ", state.server_count());
+  terms.job = *std::move(job);
+  terms.layout = *std::move(layout);
+  terms.train_samples = state.train_samples();
+  terms.server_count = state.server_count();
+  const absl::Status completed = CompleteJobSpec(&terms.job, terms.train_samples);
+  if (!completed.ok()) return DamagedState(completed.message());
+  return terms;
+}
+
+void JobTerms::SaveTo(CoordinatorState* state) const {
+  *state->mutable_job() = job;
+  *state->mutable_layout() = EncodeLayout(layout);
+  state->set_train_samples(train_samples);
+  state->set_server_count(server_count);
 }
 
 absl::Status JobTerms::CheckSame(const JobTerms& joiner) const {

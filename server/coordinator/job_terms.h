@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/model_layout.h"
+#include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
 #include "proto/job.pb.h"
 
@@ -21,6 +22,10 @@ struct JobTerms {
   //   FAILED_PRECONDITION  another protocol version: names both
   //   INVALID_ARGUMENT     a job field, the layout or the number of servers is not valid: names it
   static absl::StatusOr<JobTerms> FromJoin(const JoinRequest& request);
+
+  // Reads them out of what SaveTo() has written. DATA_LOSS: such terms cannot have been saved.
+  static absl::StatusOr<JobTerms> FromState(const CoordinatorState& state);
+  void SaveTo(CoordinatorState* state) const;
 
   // OK, or FAILED_PRECONDITION that names the first thing in which a joiner's terms differ from
   // these, and what each side has there. These may be completed (job/job_spec.h), the joiner's

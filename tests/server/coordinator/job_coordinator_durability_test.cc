@@ -200,9 +200,9 @@ TEST(CoordinatorStateTest, BooksThatCannotBeAreRefusedInWords) {
   CoordinatorState lost = good;
   lost.mutable_leases()->mutable_outstanding()->RemoveLast();
   EXPECT_THAT(refusal(lost), HasSubstr("32 samples were handed out, but 0 are used"));
-  CoordinatorState nobody = good;
-  nobody.mutable_member(1)->set_live(false);
-  EXPECT_THAT(refusal(nobody), HasSubstr("is held by nobody"));
+  CoordinatorState no_holder = good;
+  no_holder.mutable_member(1)->set_live(false);
+  EXPECT_THAT(refusal(no_holder), HasSubstr("is held by no live slot"));
   EXPECT_EQ(refusal(good), "");
 }
 

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <map>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/coordinator.pb.h"
+#include "server/coordinator/data_leases.h"
+#include "server/coordinator/evaluations.h"
+#include "server/coordinator/holder.h"
+#include "server/coordinator/job_terms.h"
+
+namespace torchps {
+
+// All that a job has to do: its samples, epoch by epoch, and an evaluation of each epoch where the
+// job wants one. Hands it out, takes back what a dead slot had in hand, and keeps each epoch's
+// books.
+//
+// Not thread-safe; knows no clock.
+class JobWork {
+ public:
+  explicit JobWork(const JobTerms& terms);
+
+  // Gives `member` an evaluation or a data lease and says so in `reply`. False: there is nothing
+  // for it now.
+  bool HandOut(MemberState* member, NextWorkReply* reply);
+
+  // The holder has used all samples of its data lease, with these figures; the job had run for
+  // `running`. INVALID_ARGUMENT: no such lease was ever handed out. A repeat changes nothing.
+  absl::Status Finish(uint64_t lease, Holder holder, const StepFigures& figures,
+                      absl::Duration running);
+
+  // REQUIRES: `result`'s epoch was handed out.
+  void Report(const EvaluationResult& result) { evaluations_.Report(result.epoch(), result); }
+  bool WasReportedBy(SlotId slot, int epoch) const {
+    return evaluations_.WasReportedBy(slot, epoch);
+  }
+
+  // The holder is gone: what it had in hand is for others.
+  void Release(Holder dead);
+
+  // Every sample is used and every evaluation is reported.
+  bool Complete() const { return leases_.Complete() && evaluations_.AllReported(); }
+
+  // The books of all epochs so far, and the evaluations' results.
+  void Describe(JobStatus* status) const;
+
+  void SaveTo(CoordinatorState* state) const;
+  // Goes on where SaveTo() was called. DATA_LOSS: these are not the books of such terms. REQUIRES:
+  // nothing was handed out yet.
+  absl::Status Restore(const CoordinatorState& state);
+  bool has_evaluation_of(int epoch) const { return evaluations_.has(epoch); }
+
+ private:
+  // What the books say about an epoch beyond its samples.
+  struct EpochFigures {
+    double loss_sum = 0;
+    uint64_t loss_samples = 0;
+    absl::Duration closed_at;
+  };
+
+  const bool evaluates_;
+  DataLeases leases_;
+  Evaluations evaluations_;              // each opened when its epoch's books close
+  std::map<int, EpochFigures> figures_;  // by epoch
+};
+
+}  // namespace torchps

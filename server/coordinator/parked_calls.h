@@ -1,0 +1,120 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/ids.h"
+#include "proto/coordinator.pb.h"
+#include "server/waiting/replies.h"
+
+namespace torchps {
+
+// The calls to the coordinator that wait for their answer, and the answers that have become due. A
+// slot has one AwaitStart and one NextWork at most: a repeat takes its place. Knows nothing of why
+// a call waits.
+//
+// Not thread-safe. Invariant: each call is answered once, or cancelled.
+class ParkedCalls {
+ public:
+  using Id = ParkedCallId;
+
+  // A slot's calls of one kind.
+  template <typename T>
+  class OfSlots {
+   public:
+    explicit OfSlots(ParkedCalls* owner) : owner_(owner) {}
+
+    void Park(SlotId slot, Reply<T> reply) {
+      Answer(slot, absl::CancelledError("a repeat of this call has taken its place"));
+      parked_[slot] = ParkedReply<T>{++owner_->last_id_, std::move(reply)};
+    }
+
+    // Where no call of the slot waits, nothing happens.
+    void Answer(SlotId slot, absl::StatusOr<T> answer) {
+      const auto it = parked_.find(slot);
+      if (it == parked_.end()) return;
+      owner_->ready_.Add<T>(std::move(it->second.reply), std::move(answer));
+      parked_.erase(it);
+    }
+
+    // 0: none waits.
+    Id Find(SlotId slot) const {
+      const auto it = parked_.find(slot);
+      return it == parked_.end() ? Id{0} : it->second.id;
+    }
+
+   private:
+    friend class ParkedCalls;
+    ParkedCalls* const owner_;
+    std::map<SlotId, ParkedReply<T>> parked_;
+  };
+
+  // Calls of one kind that all get the same answer.
+  template <typename T>
+  class Of {
+   public:
+    explicit Of(ParkedCalls* owner) : owner_(owner) {}
+
+    Id Park(Reply<T> reply) {
+      parked_.push_back({++owner_->last_id_, std::move(reply)});
+      return parked_.back().id;
+    }
+
+    bool empty() const { return parked_.empty(); }
+
+    void Answer(const absl::StatusOr<T>& answer) {
+      for (ParkedReply<T>& parked : std::exchange(parked_, {})) {
+        owner_->ready_.Add<T>(std::move(parked.reply), answer);
+      }
+    }
+
+    // What waits here waits with those of `other` from now on.
+    void MoveTo(Of& other) {
+      for (ParkedReply<T>& parked : std::exchange(parked_, {})) {
+        other.parked_.push_back(std::move(parked));
+      }
+    }
+
+   private:
+    friend class ParkedCalls;
+    ParkedCalls* const owner_;
+    std::vector<ParkedReply<T>> parked_;
+  };
+
+  ParkedCalls() = default;
+  ParkedCalls(const ParkedCalls&) = delete;
+  ParkedCalls& operator=(const ParkedCalls&) = delete;
+
+  OfSlots<AwaitStartReply> starts{this};
+  OfSlots<NextWorkReply> works{this};
+  Of<JobStatus> statuses{this};
+  // For the checkpoint under way, and for the one after it.
+  Of<CheckpointStatus> for_this_checkpoint{this};
+  Of<CheckpointStatus> for_next_checkpoint{this};
+
+  // Answers a call that does not wait; the id of none.
+  template <typename T>
+  Id AnswerNow(Reply<T> reply, absl::StatusOr<T> answer) {
+    ready_.Add<T>(std::move(reply), std::move(answer));
+    return 0;
+  }
+
+  // The caller has gone away. Unknown and answered calls are ignored.
+  void Cancel(Id call);
+
+  // Answers every call that waits with `status`.
+  void Abandon(const absl::Status& status);
+
+  // The answers that have become due since last asked, in order. To be given under no lock.
+  std::vector<std::function<void()>> TakeReady() { return ready_.Take(); }
+
+ private:
+  Id last_id_ = 0;
+  ReadyReplies ready_;
+};
+
+}  // namespace torchps
