@@ -7,12 +7,10 @@
 #include "common/split_mix64.h"
 #include "job/job_spec.h"
 #include "server/coordinator/saved_state.h"
+#include "server/coordinator/slot_registry.h"
 
 namespace torchps {
 namespace {
-
-// Longest host, device or reason that the books keep.
-constexpr size_t kMaxTextBytes = 512;
 
 // Incarnations that may have been given out after the state was saved (a power cut takes the last
 // moments before it) are never given out again.
@@ -21,36 +19,11 @@ constexpr Incarnation kIncarnationGap = 1 << 20;
 // Training does not wait longer for its first checkpoint: a disk that is full does not stop a job.
 constexpr int kFirstTries = 2;
 
-// `text`, cut to kMaxTextBytes at the start of a UTF-8 character.
-std::string Clipped(const std::string& text) {
-  if (text.size() <= kMaxTextBytes) return text;
-  size_t end = kMaxTextBytes;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return text.substr(0, end);
-}
-
 uint64_t DrawNonZero(uint64_t seed, int draw) {
   uint64_t state = seed;
   uint64_t value = 0;
   for (int i = 0; i < draw || value == 0; ++i) value = SplitMix64(state);
   return value;
-}
-
-void AddTo(StepFigures& sum, const StepFigures& more) {
-  sum.set_samples(sum.samples() + more.samples());
-  sum.set_pushes(sum.pushes() + more.pushes());
-  sum.set_loss_sum(sum.loss_sum() + more.loss_sum());
-  sum.set_compute_seconds(sum.compute_seconds() + more.compute_seconds());
-  sum.set_push_seconds(sum.push_seconds() + more.push_seconds());
-  sum.set_pull_seconds(sum.pull_seconds() + more.pull_seconds());
-  sum.set_wait_seconds(sum.wait_seconds() + more.wait_seconds());
-  sum.set_data_seconds(sum.data_seconds() + more.data_seconds());
-  sum.set_other_seconds(sum.other_seconds() + more.other_seconds());
-  sum.set_rejected_pushes(sum.rejected_pushes() + more.rejected_pushes());
-  sum.set_skipped_nonfinite(sum.skipped_nonfinite() + more.skipped_nonfinite());
-  sum.set_rolled_back_blocks(sum.rolled_back_blocks() + more.rolled_back_blocks());
-  sum.set_rolled_back_pushes(sum.rolled_back_pushes() + more.rolled_back_pushes());
-  sum.set_nonfinite_in_a_row(more.nonfinite_in_a_row());
 }
 
 AwaitStartReply StartReply(AwaitStartReply::Action action) {
@@ -83,30 +56,15 @@ absl::StatusOr<JoinReply> JobCoordinator::Join(const JoinRequest& request, absl:
     if (terms_->server_count == 0) terms_->server_count = terms->server_count;
     if (absl::Status same = terms_->CheckSame(*terms); !same.ok()) return same;
   }
-  const std::string host = Clipped(request.host());
-  const absl::StatusOr<Holder> holder =
-      registry_->Take(request.wanted_slot(), request.nonce(), host, now);
-  if (!holder.ok()) return holder.status();
+  const absl::StatusOr<JobMembers::Taken> taken = members_->Take(request, now);
+  if (!taken.ok()) return taken.status();
+  if (taken->is_new) ChangedVitally();
   if (request.server_address_size() == terms_->server_count) {
     addresses_.assign(request.server_address().begin(), request.server_address().end());
   }
-
-  MemberState& member = members_[holder->slot];
-  if (member.incarnation() != holder->incarnation) {
-    ChangedVitally();
-    // The figures of a slot are summed up over all incarnations.
-    StepFigures figures = std::move(*member.mutable_figures());
-    member = MemberState();
-    member.set_slot(holder->slot);
-    member.set_incarnation(holder->incarnation);
-    member.set_host(host);
-    member.set_device(Clipped(request.device()));
-    member.set_state(SlotBooks::JOINED);
-    *member.mutable_figures() = std::move(figures);
-  }
   JoinReply reply;
-  reply.set_slot(holder->slot);
-  reply.set_incarnation(holder->incarnation);
+  reply.set_slot(taken->holder.slot);
+  reply.set_incarnation(taken->holder.incarnation);
   reply.set_job_id(job_id_);
   *reply.mutable_job() = terms_->job;
   reply.set_coordinator_life(life_);
@@ -188,25 +146,23 @@ absl::StatusOr<LeaveJobReply> JobCoordinator::LeaveJob(const LeaveJobRequest& re
   const absl::StatusOr<MemberState*> speaker = Speaker(request.slot(), request.incarnation(), now);
   if (!speaker.ok()) {
     // Gone already, by itself or by its lease: there is nothing left to leave.
-    const auto found = members_.find(request.slot());
-    if (found != members_.end() && found->second.incarnation() == request.incarnation()) {
+    if (has_job() && members_->IsLatest({request.slot(), request.incarnation()})) {
       return LeaveJobReply();
     }
     return speaker.status();
   }
   const Holder leaver{request.slot(), request.incarnation()};
-  registry_->Leave(leaver);
-  Bury(leaver, told_phase_ == JobStatus::DONE ? SlotBooks::FINISHED : SlotBooks::LEFT,
-       Clipped(request.reason()));
+  Expire(leaver, told_phase_ == JobStatus::DONE ? SlotBooks::FINISHED : SlotBooks::LEFT,
+         request.reason());
   Settle(now);
   return LeaveJobReply();
 }
 
 void JobCoordinator::Tick(absl::Duration now) {
   if (phase_ == JobStatus::NO_JOB) return;
-  const std::vector<Holder> expired = registry_->Expire(now);
+  const std::vector<Holder> expired = members_->Expire(now);
   for (const Holder& dead : expired) {
-    Bury(dead, SlotBooks::EXPIRED, "its lease ran out");
+    Expire(dead, SlotBooks::EXPIRED, "its lease ran out");
   }
   if (!expired.empty()) Settle(now);
 }
@@ -230,7 +186,7 @@ void JobCoordinator::Build(JobTerms terms, Incarnation first_incarnation) {
   slots.lease = absl::Seconds(terms.job.membership().lease_seconds());
   slots.first_incarnation = first_incarnation;
   own_from_ = first_incarnation;
-  registry_ = std::make_unique<SlotRegistry>(slots);
+  members_ = std::make_unique<JobMembers>(slots);
   work_ = std::make_unique<JobWork>(terms);
   const DurabilitySpec& durability = terms.job.durability();
   CheckpointSchedule::Options checkpoints;
@@ -248,10 +204,7 @@ absl::StatusOr<MemberState*> JobCoordinator::Speaker(SlotId slot, Incarnation in
         "no job has been submitted to this coordinator since it was started: join again");
   }
   Tick(now);
-  if (absl::Status status = registry_->Renew({slot, incarnation}, now); !status.ok()) {
-    return status;
-  }
-  return &members_.at(slot);
+  return members_->Renew({slot, incarnation}, now);
 }
 
 absl::Status JobCoordinator::TakeIn(const NextWorkRequest& request, MemberState& member,
@@ -284,7 +237,7 @@ absl::Status JobCoordinator::TakeIn(const NextWorkRequest& request, MemberState&
     if (!outcome.ok()) return outcome;
   }
   Changed();
-  AddTo(*member.mutable_figures(), request.figures());
+  JobMembers::AddFigures(request.figures(), &member);
   member.set_lease(0);
   member.set_call(request.call());
   member.set_idle(request.idle());
@@ -310,9 +263,8 @@ absl::Status JobCoordinator::CheckFinite(const NextWorkRequest& request, absl::D
         absl::StrCat("slot ", offender.slot, ": ", reason, ", and training.nonfinite is STOP_JOB");
     reason = absl::StrCat(reason, ", which ended the job");
   }
-  AddTo(*members_.at(offender.slot).mutable_figures(), request.figures());
-  registry_->Leave(offender);
-  Bury(offender, SlotBooks::LEFT, reason);
+  JobMembers::AddFigures(request.figures(), &members_->books().at(offender.slot));
+  Expire(offender, SlotBooks::LEFT, reason);
   if (stops) EndJob(now);
   Settle(now);
   return absl::AbortedError(
@@ -338,27 +290,22 @@ void JobCoordinator::TellPhase() {
   if (!is_kept || synced_revision_ >= phase_revision_) told_phase_ = phase_;
 }
 
-void JobCoordinator::Bury(Holder dead, SlotBooks::State state, const std::string& reason) {
+void JobCoordinator::Expire(Holder dead, SlotBooks::State state, const std::string& reason) {
   Changed();
+  members_->End(dead, state, reason);
   work_->Release(dead);
-  MemberState& member = members_.at(dead.slot);
   const absl::Status last_words = absl::AbortedError(
       absl::StrCat("incarnation ", dead.incarnation, " of slot ", dead.slot, " is over"));
   parked_.starts.Answer(dead.slot, last_words);
   parked_.works.Answer(dead.slot, last_words);
-  member.set_lease(0);
-  member.set_evaluating(0);
-  if (member.state() == SlotBooks::FINISHED) return;  // it knew that the job was done
-  member.set_state(state);
-  member.set_reason(reason);
 }
 
 void JobCoordinator::Settle(absl::Duration now) {
-  if (phase_ == JobStatus::GATHERING && Gathered()) {
+  if (phase_ == JobStatus::GATHERING && members_->awaiting() >= terms_->job.workers()) {
     Enter(JobStatus::INITIALIZING);
   }
   if (phase_ == JobStatus::INITIALIZING && initialized_) {
-    schedule_->Start(now, MostSteps());
+    schedule_->Start(now, members_->MostSteps());
     if (ModelIsKept()) {
       Enter(JobStatus::RUNNING);
       started_at_ = now - ran_before_;
@@ -367,7 +314,7 @@ void JobCoordinator::Settle(absl::Duration now) {
   if (phase_ == JobStatus::INITIALIZING && !initialized_) ChooseInitializer();
   if (phase_ == JobStatus::RUNNING && work_->Complete()) EndJob(now);
   TellPhase();
-  for (auto& [slot, member] : members_) {
+  for (auto& [slot, member] : members_->books()) {
     if (parked_.starts.Find(slot) != 0) {
       if (std::optional<AwaitStartReply> start = FindStart(slot)) {
         parked_.starts.Answer(slot, *start);
@@ -386,23 +333,10 @@ void JobCoordinator::Settle(absl::Duration now) {
   }
 }
 
-bool JobCoordinator::Gathered() const {
-  int awaiting = 0;
-  for (const auto& [slot, member] : members_) {
-    if (Live(slot) && member.awaits_start()) ++awaiting;
-  }
-  return awaiting >= terms_->job.workers();
-}
-
 void JobCoordinator::ChooseInitializer() {
-  if (initializer_ != -1 && Live(initializer_) && members_.at(initializer_).awaits_start()) return;
-  initializer_ = -1;
-  for (const auto& [slot, member] : members_) {
-    if (!Live(slot) || !member.awaits_start()) continue;
-    Changed();
-    initializer_ = slot;
-    return;
-  }
+  if (members_->Awaits(initializer_)) return;
+  initializer_ = members_->FirstAwaiting();
+  if (initializer_ != -1) Changed();
 }
 
 std::optional<AwaitStartReply> JobCoordinator::FindStart(SlotId slot) const {
@@ -427,10 +361,6 @@ std::optional<NextWorkReply> JobCoordinator::FindWork(MemberState& member) {
   if (member.idle()) return std::nullopt;
   reply.set_go_idle(true);
   return reply;
-}
-
-bool JobCoordinator::Live(SlotId slot) const {
-  return registry_->IsLive({slot, members_.at(slot).incarnation()});
 }
 
 absl::Duration JobCoordinator::RunningTime(absl::Duration now) const {
@@ -469,9 +399,9 @@ JobCoordinator::ParkedCall JobCoordinator::TakeCheckpoint(const TakeCheckpointRe
 std::optional<JobCoordinator::CheckpointPlan> JobCoordinator::BeginCheckpoint(absl::Duration now) {
   // Not while the model is initialised anew.
   if (!has_directory_ || !durable() || !initialized_) return std::nullopt;
-  if (!schedule_->Due(now, MostSteps())) return std::nullopt;
+  if (!schedule_->Due(now, members_->MostSteps())) return std::nullopt;
   CheckpointPlan plan;
-  plan.number = schedule_->Begin(now, MostSteps());
+  plan.number = schedule_->Begin(now, members_->MostSteps());
   ChangedVitally();
   plan.state = Save(now);
   plan.keep = schedule_->KeepList();
@@ -506,12 +436,6 @@ bool JobCoordinator::ModelIsKept() const {
   return !needed || !schedule_->memory().kept.empty() || first_failures_ >= kFirstTries;
 }
 
-int64_t JobCoordinator::MostSteps() const {
-  uint64_t most = 0;
-  for (const auto& [slot, member] : members_) most = std::max(most, member.figures().pushes());
-  return static_cast<int64_t>(most);
-}
-
 CoordinatorState JobCoordinator::Save(absl::Duration now) const {
   CoordinatorState state;
   state.set_job_id(job_id_);
@@ -519,18 +443,12 @@ CoordinatorState JobCoordinator::Save(absl::Duration now) const {
   for (const std::string& address : addresses_) state.add_server_address(address);
   state.set_phase(phase_);
   state.set_running_seconds(absl::ToDoubleSeconds(RunningTime(now)));
-  state.set_next_incarnation(registry_->next_incarnation());
   const CheckpointSchedule::Memory& checkpoints = schedule_->memory();
   state.set_last_checkpoint(checkpoints.last_number);
   state.set_coordinator_life(life_);
   state.set_revision(revision_);
   state.set_initializer(initializer_);
-  for (const auto& [slot, member] : members_) {
-    MemberState& saved = *state.add_member();
-    saved = member;
-    saved.set_nonce(registry_->NonceOf({slot, member.incarnation()}));
-    saved.set_live(saved.nonce() != 0);
-  }
+  members_->SaveTo(&state);
   work_->SaveTo(&state);
   *state.mutable_checkpoint() = checkpoints.status;
   for (const uint64_t kept : checkpoints.kept) state.add_kept_checkpoint(kept);
@@ -551,13 +469,10 @@ absl::Status JobCoordinator::Restore(const CoordinatorState& state, Return how,
   absl::StatusOr<JobTerms> terms = JobTerms::FromState(state);
   if (!terms.ok()) return terms.status();
   Build(*std::move(terms), state.next_incarnation() + kIncarnationGap);
-  absl::Status restored = work_->Restore(state);
-  if (restored.ok()) restored = RestoreMembers(state, now);
-  if (!restored.ok()) {
-    // Still NO_JOB: the next Join builds everything anew.
-    members_.clear();
-    return restored;
-  }
+  // Where this fails, it is still NO_JOB: the next Join builds everything anew.
+  if (absl::Status status = members_->Restore(state, now); !status.ok()) return status;
+  if (absl::Status status = work_->Restore(state); !status.ok()) return status;
+  if (absl::Status status = CheckInHand(state); !status.ok()) return status;
 
   restored_ = true;
   job_id_ = state.job_id();
@@ -568,7 +483,7 @@ absl::Status JobCoordinator::Restore(const CoordinatorState& state, Return how,
   // Until it is known to be synced.
   told_phase_ = JobStatus::GATHERING;
   initializer_ = state.initializer();
-  if (members_.count(initializer_) == 0) initializer_ = -1;
+  if (members_->books().count(initializer_) == 0) initializer_ = -1;
   initialized_ = state.initialized();
   stopped_ = state.stopped();
   resumed_checkpoint_ = state.resumed_checkpoint();
@@ -589,32 +504,23 @@ absl::Status JobCoordinator::Restore(const CoordinatorState& state, Return how,
   } else {
     started_at_ = now - ran;
     ended_at_ = now;
-    schedule_->Start(now, MostSteps());
+    schedule_->Start(now, members_->MostSteps());
     if (phase_ == JobStatus::DONE) schedule_->End(/*one_more=*/false);
   }
   Settle(now);
   return absl::OkStatus();
 }
 
-absl::Status JobCoordinator::RestoreMembers(const CoordinatorState& state, absl::Duration now) {
-  for (const MemberState& saved : state.member()) {
-    if (saved.slot() < 0 || saved.slot() >= kMaxSlots || members_.count(saved.slot()) != 0) {
-      return DamagedState("there cannot be a slot ", saved.slot());
-    }
-    MemberState& member = members_[saved.slot()];
-    member = saved;
-    if (!SlotBooks::State_IsValid(member.state())) member.set_state(SlotBooks::STATE_UNSPECIFIED);
-    if (!saved.live()) continue;
-    const absl::Status status =
-        registry_->Restore({saved.slot(), saved.incarnation()}, saved.nonce(), saved.host(), now);
-    if (!status.ok()) return DamagedState(status.message());
-    if (saved.evaluating() != 0 && !work_->has_evaluation_of(saved.evaluating())) {
-      return DamagedState("slot ", saved.slot(), " evaluates epoch ", saved.evaluating());
+absl::Status JobCoordinator::CheckInHand(const CoordinatorState& state) const {
+  for (const MemberState& member : state.member()) {
+    if (member.live() && member.evaluating() != 0 &&
+        !work_->has_evaluation_of(member.evaluating())) {
+      return DamagedState("slot ", member.slot(), " evaluates epoch ", member.evaluating());
     }
   }
   // What a holder that is gone had out was given back when it went.
   for (const DataLeasesState::Outstanding& out : state.leases().outstanding()) {
-    if (!registry_->IsLive({out.slot(), out.incarnation()})) {
+    if (!members_->IsLive(out.slot()) || !members_->IsLatest({out.slot(), out.incarnation()})) {
       return DamagedState("data lease ", out.id(), " is held by no live slot");
     }
   }
@@ -622,11 +528,9 @@ absl::Status JobCoordinator::RestoreMembers(const CoordinatorState& state, absl:
 }
 
 void JobCoordinator::FreeAllSlots() {
-  for (auto& [slot, member] : members_) {
-    const Holder holder{slot, member.incarnation()};
-    if (!registry_->IsLive(holder)) continue;
-    registry_->Leave(holder);
-    Bury(holder, SlotBooks::LEFT, "the job was stopped, and resumed later");
+  for (const auto& [slot, member] : members_->books()) {
+    if (!members_->IsLive(slot)) continue;
+    Expire({slot, member.incarnation()}, SlotBooks::LEFT, "the job was stopped, and resumed later");
   }
   initializer_ = -1;
   terms_->server_count = 0;
@@ -653,17 +557,7 @@ JobStatus JobCoordinator::Describe(absl::Duration now) const {
   status.set_running_seconds(absl::ToDoubleSeconds(RunningTime(now)));
   status.set_parameters(terms_->layout.trained_size());
   work_->Describe(&status);
-  for (const auto& [slot, member] : members_) {
-    SlotBooks& books = *status.add_slot();
-    books.set_slot(slot);
-    books.set_incarnation(member.incarnation());
-    books.set_host(member.host());
-    books.set_device(member.device());
-    books.set_state(member.state());
-    *books.mutable_figures() = member.figures();
-    books.set_epoch(member.epoch());
-    books.set_reason(member.reason());
-  }
+  members_->Describe(&status);
   *status.mutable_checkpoint() = schedule_->memory().status;
   status.mutable_checkpoint()->set_enabled(has_directory_ && durable());
   status.set_resumed_checkpoint(resumed_checkpoint_);

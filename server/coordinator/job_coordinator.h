@@ -15,10 +15,10 @@
 #include "proto/coordinator.pb.h"
 #include "server/coordinator/checkpoint_schedule.h"
 #include "server/coordinator/holder.h"
+#include "server/coordinator/job_members.h"
 #include "server/coordinator/job_terms.h"
 #include "server/coordinator/job_work.h"
 #include "server/coordinator/parked_calls.h"
-#include "server/coordinator/slot_registry.h"
 #include "server/waiting/replies.h"
 
 namespace torchps {
@@ -130,7 +130,7 @@ class JobCoordinator {
   // disk for good, or the next life gives it out again. REQUIRES: has_job().
   bool GivesOut(Incarnation incarnation) const { return incarnation >= own_from_; }
 
-  // Buries the slots whose lease has run out. Every other call does so too; this one is for when
+  // Ends the slots whose lease has run out. Every other call does so too; this one is for when
   // nobody calls.
   void Tick(absl::Duration now);
 
@@ -148,10 +148,10 @@ class JobCoordinator {
   absl::Status Adopt(JobTerms terms);
   // The parts that the terms make, all new.
   void Build(JobTerms terms, Incarnation first_incarnation);
-  // The slots of a saved state.
-  absl::Status RestoreMembers(const CoordinatorState& state, absl::Duration now);
+  // DATA_LOSS: what members have in hand is not what the work has handed out.
+  absl::Status CheckInHand(const CoordinatorState& state) const;
   void FreeAllSlots();
-  // Buries the dead, then finds the live member that speaks and renews its lease.
+  // Ends the dead, then finds the live member that speaks and renews its lease.
   // INVALID_ARGUMENT, ABORTED.
   absl::StatusOr<MemberState*> Speaker(SlotId slot, Incarnation incarnation, absl::Duration now);
   // Takes a NextWork call into the books, once however often it comes.
@@ -166,19 +166,16 @@ class JobCoordinator {
   // The model is where it must be for training to start: where servers come back from checkpoints,
   // in the first one.
   bool ModelIsKept() const;
-  // Gives away what a dead slot had in hand. `state` and `reason` go into the books.
-  void Bury(Holder dead, SlotBooks::State state, const std::string& reason);
+  // Ends the incarnation and gives away what it had in hand. `state` and `reason` go into the
+  // books.
+  void Expire(Holder dead, SlotBooks::State state, const std::string& reason);
   // Goes through the phases as far as they go and answers every parked call that can be.
   void Settle(absl::Duration now);
-  bool Gathered() const;
   void ChooseInitializer();
   // What `slot` is told at the start; none: it has to wait.
   std::optional<AwaitStartReply> FindStart(SlotId slot) const;
   // What `slot` is to do next; none: there is nothing, but there may yet be.
   std::optional<NextWorkReply> FindWork(MemberState& member);
-  bool Live(SlotId slot) const;
-  // The most steps that any slot has made.
-  int64_t MostSteps() const;
   void Changed() { ++revision_; }
   void ChangedVitally() { vital_revision_ = ++revision_; }
   absl::Duration RunningTime(absl::Duration now) const;
@@ -199,7 +196,7 @@ class JobCoordinator {
   JobStatus::Phase told_phase_ = JobStatus::NO_JOB;
   // Set from GATHERING on.
   std::optional<JobTerms> terms_;
-  std::unique_ptr<SlotRegistry> registry_;
+  std::unique_ptr<JobMembers> members_;
   std::unique_ptr<JobWork> work_;
   std::unique_ptr<CheckpointSchedule> schedule_;
   // Where the workers find the servers, as who joined last sees it.
@@ -207,9 +204,6 @@ class JobCoordinator {
   // The job went on from a state that may be older than what workers remember of it.
   bool restored_ = false;
 
-  // Each slot as the books know it. What only counts for its present incarnation begins anew with
-  // each. `live` and `nonce` are the registry's.
-  std::map<SlotId, MemberState> members_;
   SlotId initializer_ = -1;
   bool initialized_ = false;  // the model has its initial values
   int first_failures_ = 0;    // of the checkpoint that training waits for

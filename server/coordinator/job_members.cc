@@ -1,0 +1,146 @@
+#include "server/coordinator/job_members.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "server/coordinator/saved_state.h"
+
+namespace torchps {
+namespace {
+
+// Longest host, device or reason that the books keep.
+constexpr size_t kMaxTextBytes = 512;
+
+// `text`, cut to kMaxTextBytes at the start of a UTF-8 character.
+std::string Clipped(const std::string& text) {
+  if (text.size() <= kMaxTextBytes) return text;
+  size_t end = kMaxTextBytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
+}  // namespace
+
+absl::StatusOr<JobMembers::Taken> JobMembers::Take(const JoinRequest& request, absl::Duration now) {
+  const std::string host = Clipped(request.host());
+  const absl::StatusOr<Holder> holder =
+      registry_.Take(request.wanted_slot(), request.nonce(), host, now);
+  if (!holder.ok()) return holder.status();
+  MemberState& member = books_[holder->slot];
+  if (member.incarnation() == holder->incarnation) return Taken{*holder, /*is_new=*/false};
+  StepFigures figures = std::move(*member.mutable_figures());
+  member = MemberState();
+  member.set_slot(holder->slot);
+  member.set_incarnation(holder->incarnation);
+  member.set_host(host);
+  member.set_device(Clipped(request.device()));
+  member.set_state(SlotBooks::JOINED);
+  *member.mutable_figures() = std::move(figures);
+  return Taken{*holder, /*is_new=*/true};
+}
+
+absl::StatusOr<MemberState*> JobMembers::Renew(Holder holder, absl::Duration now) {
+  if (absl::Status status = registry_.Renew(holder, now); !status.ok()) return status;
+  return &books_.at(holder.slot);
+}
+
+void JobMembers::End(Holder holder, SlotBooks::State state, const std::string& reason) {
+  registry_.Leave(holder);
+  MemberState& member = books_.at(holder.slot);
+  member.set_lease(0);
+  member.set_evaluating(0);
+  if (member.state() == SlotBooks::FINISHED) return;
+  member.set_state(state);
+  member.set_reason(Clipped(reason));
+}
+
+bool JobMembers::IsLive(SlotId slot) const {
+  return books_.count(slot) > 0 && registry_.IsLive(HolderOf(slot));
+}
+
+bool JobMembers::IsLatest(Holder holder) const {
+  const auto it = books_.find(holder.slot);
+  return it != books_.end() && it->second.incarnation() == holder.incarnation;
+}
+
+bool JobMembers::Awaits(SlotId slot) const {
+  return IsLive(slot) && books_.at(slot).awaits_start();
+}
+
+int JobMembers::awaiting() const {
+  return static_cast<int>(std::count_if(books_.begin(), books_.end(),
+                                        [&](const auto& entry) { return Awaits(entry.first); }));
+}
+
+SlotId JobMembers::FirstAwaiting() const {
+  for (const auto& [slot, member] : books_) {
+    if (Awaits(slot)) return slot;
+  }
+  return -1;
+}
+
+int64_t JobMembers::MostSteps() const {
+  uint64_t most = 0;
+  for (const auto& [slot, member] : books_) most = std::max(most, member.figures().pushes());
+  return static_cast<int64_t>(most);
+}
+
+void JobMembers::AddFigures(const StepFigures& more, MemberState* member) {
+  StepFigures& sum = *member->mutable_figures();
+  sum.set_samples(sum.samples() + more.samples());
+  sum.set_pushes(sum.pushes() + more.pushes());
+  sum.set_loss_sum(sum.loss_sum() + more.loss_sum());
+  sum.set_compute_seconds(sum.compute_seconds() + more.compute_seconds());
+  sum.set_push_seconds(sum.push_seconds() + more.push_seconds());
+  sum.set_pull_seconds(sum.pull_seconds() + more.pull_seconds());
+  sum.set_wait_seconds(sum.wait_seconds() + more.wait_seconds());
+  sum.set_data_seconds(sum.data_seconds() + more.data_seconds());
+  sum.set_other_seconds(sum.other_seconds() + more.other_seconds());
+  sum.set_rejected_pushes(sum.rejected_pushes() + more.rejected_pushes());
+  sum.set_skipped_nonfinite(sum.skipped_nonfinite() + more.skipped_nonfinite());
+  sum.set_rolled_back_blocks(sum.rolled_back_blocks() + more.rolled_back_blocks());
+  sum.set_rolled_back_pushes(sum.rolled_back_pushes() + more.rolled_back_pushes());
+  sum.set_nonfinite_in_a_row(more.nonfinite_in_a_row());
+}
+
+void JobMembers::Describe(JobStatus* status) const {
+  for (const auto& [slot, member] : books_) {
+    SlotBooks& books = *status->add_slot();
+    books.set_slot(slot);
+    books.set_incarnation(member.incarnation());
+    books.set_host(member.host());
+    books.set_device(member.device());
+    books.set_state(member.state());
+    *books.mutable_figures() = member.figures();
+    books.set_epoch(member.epoch());
+    books.set_reason(member.reason());
+  }
+}
+
+void JobMembers::SaveTo(CoordinatorState* state) const {
+  state->set_next_incarnation(registry_.next_incarnation());
+  for (const auto& [slot, member] : books_) {
+    MemberState& saved = *state->add_member();
+    saved = member;
+    saved.set_nonce(registry_.NonceOf(HolderOf(slot)));
+    saved.set_live(saved.nonce() != 0);
+  }
+}
+
+absl::Status JobMembers::Restore(const CoordinatorState& state, absl::Duration now) {
+  for (const MemberState& saved : state.member()) {
+    if (saved.slot() < 0 || saved.slot() >= kMaxSlots || books_.count(saved.slot()) != 0) {
+      return DamagedState("there cannot be a slot ", saved.slot());
+    }
+    MemberState& member = books_[saved.slot()];
+    member = saved;
+    if (!SlotBooks::State_IsValid(member.state())) member.set_state(SlotBooks::STATE_UNSPECIFIED);
+    if (!saved.live()) continue;
+    const absl::Status status =
+        registry_.Restore(HolderOf(saved.slot()), saved.nonce(), saved.host(), now);
+    if (!status.ok()) return DamagedState(status.message());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace torchps

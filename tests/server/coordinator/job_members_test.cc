@@ -1,0 +1,158 @@
+#include "server/coordinator/job_members.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "gtest/gtest.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+constexpr absl::Duration kLease = absl::Seconds(10);
+
+class JobMembersTest : public ::testing::Test {
+ protected:
+  static SlotRegistry::Options Slots() {
+    SlotRegistry::Options options;
+    options.lease = kLease;
+    options.first_incarnation = 7;
+    return options;
+  }
+
+  static JoinRequest From(uint64_t nonce, SlotId wanted = -1) {
+    JoinRequest request;
+    request.set_nonce(nonce);
+    request.set_wanted_slot(wanted);
+    request.set_host("host");
+    request.set_device("cpu");
+    return request;
+  }
+
+  Holder Take(uint64_t nonce, SlotId wanted = -1) {
+    const auto taken = members_.Take(From(nonce, wanted), now_);
+    EXPECT_TRUE(taken.ok()) << taken.status();
+    return taken->holder;
+  }
+
+  absl::Duration now_ = absl::Seconds(100);
+  JobMembers members_{Slots()};
+};
+
+TEST_F(JobMembersTest, AProcessThatJoinsAgainIsNotNew) {
+  const auto first = members_.Take(From(/*nonce=*/1), now_);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_TRUE(first->is_new);
+  const auto again = members_.Take(From(/*nonce=*/1), now_);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_FALSE(again->is_new);
+  EXPECT_EQ(again->holder.incarnation, first->holder.incarnation);
+}
+
+TEST_F(JobMembersTest, FiguresAreSummedUpOverIncarnationsAndTheRestBeginsAnew) {
+  const Holder first = Take(/*nonce=*/1);
+  MemberState& member = members_.books().at(first.slot);
+  StepFigures figures;
+  figures.set_pushes(3);
+  figures.set_samples(30);
+  figures.set_nonfinite_in_a_row(2);
+  JobMembers::AddFigures(figures, &member);
+  member.set_call(5);
+  member.set_lease(9);
+  members_.End(first, SlotBooks::LEFT, "went away");
+  EXPECT_EQ(member.lease(), 0u);
+  EXPECT_EQ(member.reason(), "went away");
+
+  const Holder second = Take(/*nonce=*/2, first.slot);
+  EXPECT_GT(second.incarnation, first.incarnation);
+  figures.set_nonfinite_in_a_row(0);
+  JobMembers::AddFigures(figures, &member);
+  EXPECT_EQ(member.figures().pushes(), 6u);
+  EXPECT_EQ(member.figures().samples(), 60u);
+  EXPECT_EQ(member.figures().nonfinite_in_a_row(), 0u) << "in a row, so not a sum";
+  EXPECT_EQ(member.call(), 0u);
+  EXPECT_EQ(member.reason(), "");
+  EXPECT_EQ(member.state(), SlotBooks::JOINED);
+  EXPECT_EQ(members_.MostSteps(), 6);
+}
+
+TEST_F(JobMembersTest, AnEndedIncarnationIsTheLatestUntilAnotherOneComes) {
+  const Holder first = Take(/*nonce=*/1);
+  EXPECT_TRUE(members_.IsLive(first.slot));
+  members_.End(first, SlotBooks::LEFT, "");
+  EXPECT_FALSE(members_.IsLive(first.slot));
+  EXPECT_TRUE(members_.IsLatest(first));
+  EXPECT_TRUE(absl::IsAborted(members_.Renew(first, now_).status()));
+  Take(/*nonce=*/2, first.slot);
+  EXPECT_FALSE(members_.IsLatest(first));
+  EXPECT_FALSE(members_.IsLive(50));
+  EXPECT_FALSE(members_.IsLatest({50, 1}));
+}
+
+TEST_F(JobMembersTest, ASlotThatKnewOfTheEndStaysFinished) {
+  const Holder holder = Take(/*nonce=*/1);
+  members_.books().at(holder.slot).set_state(SlotBooks::FINISHED);
+  members_.End(holder, SlotBooks::EXPIRED, "its lease ran out");
+  EXPECT_EQ(members_.books().at(holder.slot).state(), SlotBooks::FINISHED);
+  EXPECT_EQ(members_.books().at(holder.slot).reason(), "");
+}
+
+TEST_F(JobMembersTest, OnlyLiveSlotsAwaitTheStart) {
+  const Holder first = Take(/*nonce=*/1);
+  const Holder second = Take(/*nonce=*/2);
+  EXPECT_EQ(members_.FirstAwaiting(), -1);
+  for (auto& [slot, member] : members_.books()) member.set_awaits_start(true);
+  EXPECT_EQ(members_.awaiting(), 2);
+  EXPECT_EQ(members_.FirstAwaiting(), first.slot);
+  members_.End(first, SlotBooks::LEFT, "");
+  EXPECT_EQ(members_.awaiting(), 1);
+  EXPECT_EQ(members_.FirstAwaiting(), second.slot);
+  EXPECT_FALSE(members_.Awaits(-1));
+}
+
+TEST_F(JobMembersTest, LongTextsAreCutAtTheStartOfACharacter) {
+  JoinRequest request = From(/*nonce=*/1);
+  std::string host(511, 'h');
+  host += "\xc3\xa4";
+  request.set_host(host);
+  const auto taken = members_.Take(request, now_);
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  EXPECT_THAT(members_.books().at(taken->holder.slot).host(), SizeIs(511));
+}
+
+TEST_F(JobMembersTest, WhatIsSavedIsRestored) {
+  const Holder first = Take(/*nonce=*/1);
+  Take(/*nonce=*/2);
+  members_.books().at(first.slot).set_awaits_start(true);
+  members_.End(first, SlotBooks::LEFT, "went away");
+  CoordinatorState saved;
+  members_.SaveTo(&saved);
+
+  SlotRegistry::Options slots = Slots();
+  slots.first_incarnation = saved.next_incarnation();
+  JobMembers restored(slots);
+  ASSERT_TRUE(restored.Restore(saved, now_).ok());
+  CoordinatorState again;
+  restored.SaveTo(&again);
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(saved, again))
+      << saved.DebugString() << again.DebugString();
+  EXPECT_FALSE(restored.IsLive(first.slot));
+}
+
+TEST_F(JobMembersTest, SlotsThatCannotBeAreDataLoss) {
+  Take(/*nonce=*/1);
+  CoordinatorState saved;
+  members_.SaveTo(&saved);
+  *saved.add_member() = saved.member(0);
+  SlotRegistry::Options slots = Slots();
+  slots.first_incarnation = saved.next_incarnation();
+  const absl::Status twice = JobMembers(slots).Restore(saved, now_);
+  EXPECT_TRUE(absl::IsDataLoss(twice));
+  EXPECT_THAT(std::string(twice.message()), HasSubstr("there cannot be a slot 0"));
+}
+
+}  // namespace
+}  // namespace torchps

@@ -1,0 +1,141 @@
+#include "server/coordinator/job_work.h"
+
+#include <string>
+
+#include "google/protobuf/util/message_differencer.h"
+#include "gtest/gtest.h"
+
+namespace torchps {
+namespace {
+
+// Two epochs of four samples, in leases of two, each epoch evaluated.
+JobTerms Terms() {
+  JobTerms terms;
+  TrainingSpec& training = *terms.job.mutable_training();
+  training.set_epochs(2);
+  training.set_batch_size(2);
+  training.set_accumulate(1);
+  training.set_lease_batches(1);
+  training.set_evaluate(true);
+  terms.train_samples = 4;
+  return terms;
+}
+
+MemberState Member(SlotId slot, Incarnation incarnation) {
+  MemberState member;
+  member.set_slot(slot);
+  member.set_incarnation(incarnation);
+  return member;
+}
+
+StepFigures Figures(uint64_t samples, double loss_sum) {
+  StepFigures figures;
+  figures.set_samples(samples);
+  figures.set_loss_sum(loss_sum);
+  return figures;
+}
+
+class JobWorkTest : public ::testing::Test {
+ protected:
+  // Hands out a lease, and has all of its samples used.
+  void TrainOne(MemberState* member, double loss_sum, absl::Duration running) {
+    NextWorkReply reply;
+    ASSERT_TRUE(work_.HandOut(member, &reply));
+    ASSERT_TRUE(reply.has_lease());
+    EXPECT_EQ(member->state(), SlotBooks::TRAINING);
+    const absl::Status finished = work_.Finish(
+        reply.lease().id(), {member->slot(), member->incarnation()}, Figures(2, loss_sum), running);
+    ASSERT_TRUE(finished.ok()) << finished;
+  }
+
+  JobWork work_{Terms()};
+};
+
+TEST_F(JobWorkTest, AnEpochThatIsUsedUpIsEvaluatedByTheSlotThatClosedIt) {
+  MemberState first = Member(0, 1);
+  MemberState second = Member(1, 2);
+  TrainOne(&first, 1.0, absl::Seconds(1));
+  TrainOne(&second, 3.0, absl::Seconds(2));
+  NextWorkReply reply;
+  ASSERT_TRUE(work_.HandOut(&second, &reply));
+  EXPECT_EQ(reply.evaluate_epoch(), 1);
+  EXPECT_EQ(second.evaluating(), 1);
+  EXPECT_EQ(second.state(), SlotBooks::EVALUATING);
+
+  JobStatus status;
+  work_.Describe(&status);
+  ASSERT_GE(status.epoch_size(), 1);
+  EXPECT_TRUE(status.epoch(0).closed());
+  EXPECT_EQ(status.epoch(0).used(), 4);
+  EXPECT_DOUBLE_EQ(status.epoch(0).train_loss(), 1.0);
+  EXPECT_DOUBLE_EQ(status.epoch(0).closed_at_seconds(), 2);
+}
+
+TEST_F(JobWorkTest, WhatADeadSlotHadInHandIsForAnother) {
+  MemberState dead = Member(0, 1);
+  NextWorkReply reply;
+  ASSERT_TRUE(work_.HandOut(&dead, &reply));
+  const DataLease lost = reply.lease();
+  work_.Release({0, 1});
+  MemberState other = Member(1, 2);
+  reply.Clear();
+  ASSERT_TRUE(work_.HandOut(&other, &reply));
+  EXPECT_TRUE(reply.lease().reissued());
+  EXPECT_EQ(reply.lease().begin(), lost.begin());
+  EXPECT_NE(reply.lease().id(), lost.id());
+  // The dead slot's word comes late: its samples are not counted twice.
+  EXPECT_TRUE(work_.Finish(lost.id(), {0, 1}, Figures(2, 100.0), absl::Seconds(1)).ok());
+  JobStatus status;
+  work_.Describe(&status);
+  EXPECT_EQ(status.epoch(0).used(), 0);
+}
+
+TEST_F(JobWorkTest, IsCompleteWhenTheLastEvaluationIsReported) {
+  MemberState member = Member(0, 1);
+  for (int epoch = 1; epoch <= 2; ++epoch) {
+    TrainOne(&member, 1.0, absl::Seconds(epoch));
+    TrainOne(&member, 1.0, absl::Seconds(epoch));
+    EXPECT_FALSE(work_.Complete());
+    NextWorkReply reply;
+    ASSERT_TRUE(work_.HandOut(&member, &reply));
+    ASSERT_EQ(reply.evaluate_epoch(), epoch);
+    EvaluationResult result;
+    result.set_epoch(epoch);
+    work_.Report(result);
+    EXPECT_TRUE(work_.WasReportedBy(0, epoch));
+  }
+  EXPECT_TRUE(work_.Complete());
+  NextWorkReply reply;
+  EXPECT_FALSE(work_.HandOut(&member, &reply));
+}
+
+TEST_F(JobWorkTest, ALeaseThatWasNeverHandedOutIsRefused) {
+  EXPECT_TRUE(absl::IsInvalidArgument(work_.Finish(99, {0, 1}, Figures(2, 1.0), absl::Seconds(1))));
+}
+
+TEST_F(JobWorkTest, WhatIsSavedIsRestored) {
+  MemberState member = Member(0, 1);
+  TrainOne(&member, 1.0, absl::Seconds(1));
+  TrainOne(&member, 2.0, absl::Seconds(2));
+  NextWorkReply reply;
+  ASSERT_TRUE(work_.HandOut(&member, &reply));
+  CoordinatorState saved;
+  work_.SaveTo(&saved);
+  JobWork restored(Terms());
+  ASSERT_TRUE(restored.Restore(saved).ok());
+  EXPECT_TRUE(restored.has_evaluation_of(1));
+  CoordinatorState again;
+  restored.SaveTo(&again);
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(saved, again))
+      << saved.DebugString() << again.DebugString();
+}
+
+TEST_F(JobWorkTest, BooksOfAnEpochThatHasNotBegunAreDataLoss) {
+  CoordinatorState saved;
+  work_.SaveTo(&saved);
+  saved.add_epoch_figures()->set_epoch(3);
+  EXPECT_TRUE(absl::IsDataLoss(JobWork(Terms()).Restore(saved)));
+}
+
+}  // namespace
+}  // namespace torchps
