@@ -33,12 +33,19 @@ class Link:
         self.devices = {end: f"tps{end}{self.number}" for end in "sw"}
         self.hosts = {end: f"10.213.{77 + self.number}.{host}" for end, host in (("s", 1), ("w", 2))}
         self.made = False
+        self.why_not = None
         self.carrier = None
 
     def flags(self):
         """What makes the driver put its servers at one end and its workers at the other."""
+        if self.why_not:
+            raise Skipped(self.why_not)
         if not self.made:
-            self._make()
+            try:
+                self._make()
+            except (Skipped, OSError) as why:
+                self.why_not = str(why)
+                raise Skipped(self.why_not) from why
         return [f"--server_prefix=ip netns exec {self.ends['s']}",
                 f"--worker_prefix=ip netns exec {self.ends['w']}",
                 f"--listen_host={self.hosts['s']}"]

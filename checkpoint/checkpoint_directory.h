@@ -84,12 +84,12 @@ class CheckpointDirectory {
   absl::Status Prune(int server_index, int server_count, uint64_t newest,
                      const std::vector<uint64_t>& keep) const;
 
-  // Makes a checkpoint one that does not exist, whoever has parts of it.
+  // Makes a checkpoint one that does not exist, whichever server has parts of it.
   absl::Status RemoveManifest(uint64_t checkpoint) const;
 
   // Removes this server's shards of all checkpoints above `checkpoint` that are not in `except`, so
   // that they can never be completed: for a server that has begun from `checkpoint`, and has told
-  // everybody that what came later is lost.
+  // all that what came later is lost.
   absl::Status RemoveShardsAbove(uint64_t checkpoint, const std::vector<uint64_t>& except,
                                  int server_index, int server_count) const;
 

@@ -14,8 +14,8 @@
 
 namespace torchps {
 
-// Reads a safetensors file, which may be anybody's and damaged: sizes are checked against the
-// file's before anything is allocated for them.
+// Reads a safetensors file, which may come from anywhere and be damaged: sizes are checked against
+// the file's before anything is allocated for them.
 //
 // Thread-safe once Open and Checksum have returned.
 class SafetensorsReader {

@@ -8,7 +8,7 @@
 
 namespace torchps {
 
-// What ShardWriter and ShardReader agree on; nobody else's business.
+// What ShardWriter and ShardReader agree on, and only they.
 
 inline constexpr char kShardFormat[] = "torchps shard";
 inline constexpr char kShardFormatVersion[] = "2";

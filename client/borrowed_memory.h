@@ -9,7 +9,7 @@ namespace torchps {
 
 // Memory that gRPC may go on reading after a call has ended: each of its references holds a copy of
 // reference(), and AwaitRelease() waits for the last one to go. gRPC drops them on threads of its
-// own choosing while somebody polls the call's queue.
+// own choosing while some thread polls the call's queue.
 //
 // Thread-compatible.
 class BorrowedMemory {
@@ -19,10 +19,10 @@ class BorrowedMemory {
   // REQUIRES: neither TryRelease() nor AwaitRelease() was called.
   const std::shared_ptr<const void>& reference() const { return reference_; }
 
-  // Whether nobody refers to the memory any more.
+  // Whether nothing refers to the memory any more.
   bool TryRelease();
 
-  // Blocks until nobody refers to the memory any more. To be called again does no harm.
+  // Blocks until nothing refers to the memory any more. To be called again does no harm.
   void AwaitRelease();
 
  private:

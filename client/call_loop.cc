@@ -48,8 +48,8 @@ void CallLoop::Begin(std::shared_ptr<CallRound> round, Urgency urgency) {
 void CallLoop::Post(std::function<void()> work, Urgency urgency) {
   MutexLock lock(&mutex_);
   posted_.push_back(std::move(work));
-  if (!is_driven_) {
-    if (urgency == Urgency::kNow) drive_.Signal();
+  if (!is_polled_) {
+    if (urgency == Urgency::kNow) may_poll_.Signal();
   } else if (!is_waking_) {
     is_waking_ = true;
     wake_.Set(&queue_);
@@ -61,48 +61,48 @@ absl::Status CallLoop::Await(const CallRound& round) {
     MutexLock lock(&mutex_);
     is_waited_for_ = true;
     // The loop's thread lets go after its next event.
-    while (is_driven_ && !round.finished()) is_free_.Wait(&mutex_);
+    while (is_polled_ && !round.finished()) is_free_.Wait(&mutex_);
     is_waited_for_ = false;
-    if (is_driven_) return round.outcome();
-    is_driven_ = true;
-    ++drives_;
+    if (is_polled_) return round.outcome();
+    is_polled_ = true;
+    ++polls_;
   }
-  DriveUntil([&round] { return round.finished(); });
+  PollUntil([&round] { return round.finished(); });
   MutexLock lock(&mutex_);
-  is_driven_ = false;
-  if (!rounds_.empty() || !posted_.empty()) drive_.Signal();
+  is_polled_ = false;
+  if (!rounds_.empty() || !posted_.empty()) may_poll_.Signal();
   return round.outcome();
 }
 
 void CallLoop::Run() {
-  uint64_t drives_seen = 0;
+  uint64_t polls_seen = 0;
   while (true) {
     {
       MutexLock lock(&mutex_);
-      while (MustPark(&drives_seen)) drive_.WaitFor(&mutex_, options_.linger);
+      while (MustPark(&polls_seen)) may_poll_.WaitFor(&mutex_, options_.linger);
       if (stopping_) return;
-      is_driven_ = true;
+      is_polled_ = true;
     }
-    DriveUntil([this] {
+    PollUntil([this] {
       MutexLock lock(&mutex_);
       return stopping_ || is_waited_for_;
     });
     MutexLock lock(&mutex_);
-    is_driven_ = false;
+    is_polled_ = false;
     is_free_.Signal();
   }
 }
 
-bool CallLoop::MustPark(uint64_t* drives_seen) {
+bool CallLoop::MustPark(uint64_t* polls_seen) {
   if (stopping_) return false;
-  if (is_driven_ || is_waited_for_) return true;
+  if (is_polled_ || is_waited_for_) return true;
   if (!rounds_.empty() || !posted_.empty()) return false;
-  // Who has just driven may well do so again; but sooner or later somebody has to look after the
-  // connections.
-  return std::exchange(*drives_seen, drives_) != drives_;
+  // A thread that has just polled may well do so again; but sooner or later one has to look after
+  // the connections.
+  return std::exchange(*polls_seen, polls_) != polls_;
 }
 
-void CallLoop::DriveUntil(absl::FunctionRef<bool()> is_enough) {
+void CallLoop::PollUntil(absl::FunctionRef<bool()> is_enough) {
   while (true) {
     RunPosted();
     const absl::Duration wake_at = AdvanceRounds();
@@ -130,7 +130,7 @@ void CallLoop::AwaitEvent(absl::Duration wake_at) {
   bool ok = false;
   const absl::Time deadline = absl::Now() + (wake_at - options_.clock->Now());
   const auto next = events_.Await(deadline, &tag, &ok);
-  TPS_CHECK(next != grpc::CompletionQueue::SHUTDOWN, "the queue outlives who drives");
+  TPS_CHECK(next != grpc::CompletionQueue::SHUTDOWN, "the queue outlives the thread that polls it");
   if (next == grpc::CompletionQueue::GOT_EVENT) static_cast<QueueEvent*>(tag)->Happened(ok);
 }
 

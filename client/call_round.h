@@ -18,7 +18,7 @@ namespace torchps {
 // One call at each of several servers, all at once, made again where it did not get through, until
 // every server has answered. What is called is for the derived class to say.
 //
-// Everything happens on the thread that drives the CallLoop the round was given to. Used once.
+// Everything happens on the thread that polls the CallLoop the round was given to. Used once.
 // Borrows clock, latch and servers. No call is in flight when it has finished.
 class CallRound {
  public:

@@ -45,8 +45,8 @@ class CoordinatorClient {
 
   // Takes a slot, which all later calls are made for. While another process holds the wanted one it
   // is waited for, since that process may have died and its lease be about to run out.
-  // FAILED_PRECONDITION names the first difference to the running job, or who has held the slot for
-  // all of `patience`.
+  // FAILED_PRECONDITION names the first difference to the running job, or which process has held
+  // the slot for all of `patience`.
   absl::StatusOr<JoinReply> Join(const JoinRequest& request);
 
   // Blocks until there is something to do.

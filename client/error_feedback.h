@@ -32,7 +32,7 @@ class ErrorFeedback {
   // The bytes to push for `block` in `step`. Asked again with the same step, which is a retry,
   // gives the same bytes again, whatever the gradient. They stay as they are until the block's next
   // step. REQUIRES: the block is trained, `gradient` has its length and is finite; the push of its
-  // last step has ended, and nobody refers to those bytes any more.
+  // last step has ended, and nothing refers to those bytes any more.
   absl::Span<const uint8_t> Encode(BlockId block, Step step, absl::Span<const float> gradient);
 
   // The block's push of `step` was answered, and not applied (REJECTED_STALE, LATE): all that it

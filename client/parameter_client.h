@@ -50,8 +50,8 @@ namespace torchps {
 //   CANCELLED            Options::stop was stopped
 //
 // Thread-compatible: one thread, the trainer's, makes all calls; the network is the business of
-// whoever waits for one, and of the loop's own thread otherwise (CallLoop). Renew() alone may be
-// called from any one other thread at the same time. Owns no memory of the model: spans are
+// the thread that waits for one, and of the loop's own thread otherwise (CallLoop). Renew() alone
+// may be called from any one other thread at the same time. Owns no memory of the model: spans are
 // borrowed for the duration of a call, or of what BeginPull and BeginPush return, after which gRPC
 // holds no reference to them any more.
 class ParameterClient {

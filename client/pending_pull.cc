@@ -26,7 +26,7 @@ CallRound::Rules PullRules(PullKind kind, absl::Duration not_before) {
   CallRound::Rules rules;
   rules.not_before = not_before;
   rules.may_park = true;
-  // Whoever only reads was never greeted, and need not be.
+  // A client that only reads was never greeted, and need not be.
   if (kind == PullKind::kReadOnly) rules.forgotten = CallRound::Rules::Forgotten::kGreetIfKnown;
   return rules;
 }
@@ -42,7 +42,7 @@ class PendingPull::Round final : public CallRound {
         versions_(options_.block_map->blocks().size()),
         rest_by_network_(options_.block_map->servers()),
         lives_(options_.block_map->servers()) {
-    // Until the pull has succeeded nobody knows what the values are.
+    // Until the pull has succeeded it is not known what the values are.
     if (options_.held != nullptr) std::swap(had_, *options_.held);
     result_.floor = std::numeric_limits<Step>::max();
   }
@@ -67,7 +67,7 @@ class PendingPull::Round final : public CallRound {
     request.set_read_only(options_.kind == PullKind::kReadOnly);
     request.set_ahead(options_.kind == PullKind::kAhead);
     lives_[server.index()] = server.life();
-    // Who asks as a slot has been told to start.
+    // A client that asks as a slot has been told to start.
     if (options_.kind != PullKind::kReadOnly) server.ExpectModel();
     // A server that was not greeted in its present life may have other memory by now.
     if (options_.kind != PullKind::kReadOnly && !rest_by_network_[server.index()] &&
@@ -96,7 +96,7 @@ class PendingPull::Round final : public CallRound {
 
   // Whether what is held of this server's blocks is what the server would send for their versions.
   bool KnowsWhatItHas(const RemoteServer& server) const {
-    // Whoever only reads wants the exact values, and may hold decoded ones.
+    // A client that only reads wants the exact values, and may hold decoded ones.
     if (had_.versions.empty() || (options_.kind == PullKind::kReadOnly && !options_.exact))
       return false;
     return server.life() != 0 && had_.lives[server.index()] == server.life();

@@ -52,13 +52,13 @@ class PendingPull {
     // What the pull claims to have finished.
     Step step = 0;
     PullKind kind = PullKind::kBounded;
-    // It begins at this time, or when somebody waits for it.
+    // It begins at this time, or when a thread waits for it.
     absl::Duration not_before = absl::ZeroDuration();
     // As many as the block map has.
     absl::Span<float> values;
     // What `values` hold; Finish() brings it up to date. Null: nothing is known of them.
     HeldValues* held = nullptr;
-    // Values come as the servers have them, also to whoever only reads: no lossy encoding.
+    // Values come as the servers have them, also to a client that only reads: no lossy encoding.
     bool exact = true;
     // Where Finish() leaves the blocks' versions.
     std::vector<Version>* versions = nullptr;

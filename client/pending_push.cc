@@ -43,7 +43,7 @@ class PendingPush::Round final : public CallRound {
         is_tried_(options_.block_map->servers()),
         shares_(options_.block_map->servers()) {}
 
-  // On the thread that drives the loop, as all of a round.
+  // On the thread that polls the loop, as all of a round.
 
   void AddReady(BlockId block) {
     // A push that has failed early; its caller may have let go of the elements.
@@ -269,7 +269,7 @@ void PendingPush::AllReady(CallLoop::Urgency urgency) {
 absl::Status PendingPush::Await() {
   absl::Status status = loop_->Await(*round_);
   if (!round_->TryRelease()) {
-    // Somebody has to poll for that.
+    // A thread has to poll for that.
     loop_->Post([] {});
     round_->AwaitRelease();
   }

@@ -75,8 +75,8 @@ class PendingPush {
 
   // `block` may be sent. REQUIRES: called once per block.
   void BlockReady(BlockId block);
-  // All blocks that were not ready yet may be sent; kSoon for who goes on with a Finish(), this one
-  // or another one of the same client.
+  // All blocks that were not ready yet may be sent; kSoon for a caller that goes on with a
+  // Finish(), this one or another one of the same client.
   void AllReady(CallLoop::Urgency urgency = CallLoop::Urgency::kNow);
 
   // Blocks until every server has answered; gRPC then holds no reference to the elements any more.
@@ -86,7 +86,7 @@ class PendingPush {
  private:
   class Round;
 
-  // Until the round has finished and nobody refers to the elements.
+  // Until the round has finished and nothing refers to the elements.
   absl::Status Await();
 
   CallLoop* const loop_;

@@ -25,7 +25,7 @@ namespace torchps {
 // One parameter server as one slot sees it: where it is, whether and in which of its lives it has
 // been greeted, how patient to be with it.
 //
-// Everything happens on the thread that drives the CallLoop, but for Renew(), which may be called
+// Everything happens on the thread that polls the CallLoop, but for Renew(), which may be called
 // from any thread, and start_clock() and slot_steps(), which may be asked for between rounds.
 class RemoteServer {
  public:

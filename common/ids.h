@@ -9,7 +9,7 @@ namespace torchps {
 // A logical data-parallel worker, numbered from 0. A process holds a slot.
 using SlotId = int32_t;
 
-// Which life of a slot: rises every time a process takes the slot over. 0 is nobody.
+// Which life of a slot: rises every time a process takes the slot over. 0 is none.
 using Incarnation = uint64_t;
 
 // A slot's own count of pushes, from 1. A push is named (slot, step).

@@ -16,7 +16,7 @@ struct LedgerEntry {
   Step last_step = 0;
   Verdict last_verdict = VERDICT_UNSPECIFIED;
   int64_t last_lag = 0;
-  int32_t rejections_in_row = 0;  // of this slot, whoever holds it
+  int32_t rejections_in_row = 0;  // of this slot, by any incarnation
   uint64_t applied = 0;           // pushes of this slot that changed this block
   Step acknowledged_step = 0;     // the last step whose verdict went into an OK reply
 

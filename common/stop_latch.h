@@ -10,8 +10,8 @@
 
 namespace torchps {
 
-// Says once, from any thread, that this process should stop, and why; whoever waits for something
-// else can wait for that too. Thread-safe.
+// Says once, from any thread, that this process should stop, and why; a thread that waits for
+// something else can wait for that too. Thread-safe.
 class StopLatch {
  public:
   // Keeps `callback` registered for as long as it lives: called once, by the thread that stops, or

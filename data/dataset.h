@@ -12,7 +12,7 @@
 namespace torchps {
 
 // What a model is fed in one pass: row i of `input` and row i of `target` are one sample. On the
-// CPU; whoever trains elsewhere moves both.
+// CPU; a worker that trains elsewhere moves both.
 struct Batch {
   torch::Tensor input;   // images: float32 [B, C, H, W]; rows: float32 [B, F]; text: int64 [B, T]
   torch::Tensor target;  // classes: int64 [B]; next bytes: int64 [B, T]

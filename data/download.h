@@ -24,7 +24,7 @@ struct DownloadOptions {
   absl::Duration connect_timeout = absl::Seconds(10);
   // For a file as a whole. Default 10 minutes.
   absl::Duration timeout = absl::Minutes(10);
-  // Is told one line per file and failed attempt. Default: nobody is.
+  // Is told one line per file and failed attempt. Default: it is dropped.
   std::function<void(const std::string& line)> log = [](const std::string&) {};
 };
 

@@ -22,7 +22,7 @@ absl::Status TooLarge(const std::string& path, int64_t max_bytes) {
 }
 
 absl::StatusOr<std::string> ReadRaw(const std::string& path, int64_t max_bytes) {
-  // O_NONBLOCK: opening a pipe that nobody writes to would wait for ever.
+  // O_NONBLOCK: opening a pipe without a writer would wait for ever.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return absl::ErrnoToStatus(errno, path);
   absl::Cleanup close_fd = [fd] { close(fd); };

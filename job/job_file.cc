@@ -15,7 +15,7 @@
 namespace torchps {
 namespace {
 
-// A job file is a page; this is a data file that somebody passed by mistake.
+// A job file is a page; this is a data file, passed by mistake.
 constexpr size_t kMaxJobFileBytes = size_t{1} << 20;
 
 // "Message type "torchps.X" has no field named "y"." becomes a sentence that offers the fields

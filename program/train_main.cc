@@ -98,7 +98,7 @@ absl::StatusOr<JobSpec> ReadJob(const std::vector<std::string>& overrides) {
   if (const std::string data = absl::GetFlag(FLAGS_data); !data.empty()) {
     job->mutable_data()->set_path(data);
   }
-  // Alone is alone: nobody else can reach the servers.
+  // No other process can reach the servers.
   if (absl::GetFlag(FLAGS_local)) job->set_workers(1);
   return NormalizeJobSpec(*std::move(job));
 }

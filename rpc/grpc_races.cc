@@ -8,7 +8,7 @@
 // is given back by whichever thread lets go of it last, in the order of a count inside gRPC. And
 // what Write does after its tag was armed comes before the next Write, on whichever thread, only by
 // way of the queue. And templates of the standard library are shared between the two, so what gRPC
-// does to containers of its own, under locks that nobody sees, is seen.
+// does to containers of its own, under locks that are not seen, is seen.
 extern "C" const char* __tsan_default_suppressions() {
   return "race:grpc::CompletionQueue::AsyncNextInternal\n"
          "race:grpc_core::NewSliceRefcount::Destroy\n"

@@ -121,7 +121,7 @@ absl::Status Server::MakeDoor() {
   if (!tls && !options_.insecure && !wanted->is_loopback) {
     return absl::InvalidArgumentError(
         absl::StrCat("refusing to listen on ", options_.listen,
-                     " in the clear: anybody who reaches it could read and change the model. ",
+                     " in the clear: anyone who reaches it could read and change the model. ",
                      "Give it certificates with --certs=DIR ('psctl certs' makes them), listen on ",
                      "127.0.0.1, or type --insecure in a network you trust"));
   }
@@ -160,8 +160,8 @@ absl::Status Server::Listen() {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5000);
-  // What workers may send before anybody reads is bounded for all of them together. A frame that is
-  // being read gets a window of its own. Without the estimate HTTP/2 frames must be let grow.
+  // What workers may send before a call reads it is bounded for all of them together. A frame that
+  // is being read gets a window of its own. Without the estimate HTTP/2 frames must be let grow.
   ShareReceiveWindow();
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, options_.sets_receive_window ? 1 : 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kMaxHttp2FrameBytes);

@@ -41,7 +41,7 @@ class Server {
     // user that this process runs as.
     std::shared_ptr<CertificateFiles> certificates;
     // Permits every host and every user without TLS. Gradients and parameters then travel in the
-    // clear, and anybody who reaches the port may push.
+    // clear, and anyone who reaches the port may push.
     bool insecure = false;
     // Where checkpoints and the push log are kept, and found again by a later life of this server.
     // Empty: nowhere.
@@ -85,7 +85,7 @@ class Server {
   // bound.
   static absl::StatusOr<std::unique_ptr<Server>> Start(Options options);
 
-  // Stops, if nobody has.
+  // Stops.
   ~Server();
 
   // Where it listens, with the port that it got.
@@ -117,7 +117,7 @@ class Server {
   absl::Status Listen();
   absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToPeer(int index,
                                                                const std::string& address);
-  // Binds the port, before anybody is let in.
+  // Binds the port, before any connection is let in.
   absl::Status MakeDoor();
   // What is done now and then: leases, the coordinator's clock, the receive window.
   void KeepHouse();

@@ -44,7 +44,7 @@ ABSL_FLAG(bool, exit_with_parent, false, "stop when standard input ends: for lau
 
 namespace {
 
-// A server writes some hundred MB in a second; whoever cannot wait so long sends SIGKILL.
+// A server writes some hundred MB in a second; an operator who cannot wait so long sends SIGKILL.
 constexpr absl::Duration kLastCheckpointTimeout = absl::Minutes(2);
 
 int Fail(const absl::Status& status) {

@@ -16,7 +16,7 @@ namespace torchps {
 // The memory from which a worker pushes to servers on its own machine: the flat gradient vector
 // itself, and a copy of the averaged values, which otherwise lie among the values.
 //
-// Gives out memory; who writes and reads it when is the trainer's and PendingPush's business.
+// Gives out memory; when it is written and read is the trainer's and PendingPush's business.
 // Servers only read it.
 class PushSegment {
  public:

@@ -12,7 +12,7 @@ namespace torchps {
 // The head of a block in shared memory: lets one writer change the block in place while readers in
 // other processes copy it, so that no reader ever takes a torn block for a whole one (a sequence
 // lock: the number is odd while the block is being changed). Writers exclude each other by a lock
-// of their own. Nobody ever waits here, so a writer that dies in the middle stops no reader: the
+// of their own. No thread ever waits here, so a writer that dies in the middle stops no reader: the
 // number stays odd, and readers ask in another way.
 //
 // Lives in memory that is mapped at another address in each process; zeros are its initial state.

@@ -12,13 +12,14 @@ namespace torchps {
 // other an Offer over any channel, and the other opens it read-only.
 //
 // It is an anonymous file (memfd) that its maker holds open and that a peer reaches as
-// /proc/PID/fd/FD. There is no name, so nobody can take it, nothing has to be unlinked, and nothing
+// /proc/PID/fd/FD. There is no name, so none can be taken, nothing has to be unlinked, and nothing
 // is left behind however either process ends: the kernel frees the pages with the last mapping. Its
 // size is sealed, so no peer can take pages away under a reader (which would be SIGBUS); its mode
-// is 0600, and who opens it insists on that and on its own user as the owner. A nonce inside, told
-// in the offer, tells this segment from whatever a process number means in another container.
+// is 0600, and the process that opens it insists on that and on its own user as the owner. A nonce
+// inside, told in the offer, tells this segment from whatever a process number means in another
+// container.
 //
-// The bytes are not synchronised; who uses them is (shm/shared_layout.h says what lies in them).
+// The bytes are not synchronised; their users are (shm/shared_layout.h says what lies in them).
 // The object itself is immutable, so thread-safe. Owns its mapping, and where it was created the
 // file; other mappings of the same memory live on.
 class SharedSegment {

@@ -202,8 +202,8 @@ class PosixFileSystem final : public FileSystem {
   }
 
   absl::Status CreateDirectories(const std::string& path) override {
-    // Held all the time: who finds a directory that another thread has just made waits for its
-    // sync.
+    // Held all the time: a thread that finds a directory that another one has just made waits for
+    // its sync.
     MutexLock lock(&making_);
     // From the outermost on, so that each one's name is on the disk in its parent.
     for (size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {

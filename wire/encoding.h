@@ -12,7 +12,8 @@
 // set.
 //
 // A finite element never becomes an infinity: what is too large for an encoding becomes its largest
-// number (who keeps what an encoding loses, as client/error_feedback.h does, sends the rest later).
+// number (a worker that keeps what an encoding loses, as client/error_feedback.h does, sends the
+// rest later).
 
 namespace torchps {
 
@@ -29,7 +30,7 @@ size_t EncodedBytes(EncodingSpec::Kind kind, int64_t elements, double fraction);
 // Writes EncodedBytes(kind, elements.size(), fraction) bytes to `destination`, which may be at any
 // address. All kinds but TOP_K may be written in pieces: where a piece is a multiple of
 // kInt8GroupElements, what follows goes behind its bytes. Elements that are not finite stay so, or
-// make their INT8 group's scale a NaN: either way, who checks what was decoded will see it.
+// make their INT8 group's scale a NaN: either way, a check of what was decoded will see it.
 void Encode(EncodingSpec::Kind kind, absl::Span<const float> elements, double fraction,
             uint8_t* destination, InstructionSet set = BestInstructionSet());
 

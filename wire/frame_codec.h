@@ -79,7 +79,7 @@ grpc::ByteBuffer EncodePullFrame(const PullHeader& header, grpc::Slice payload);
 // INVALID_ARGUMENT says in one sentence what is wrong: not a Protobuf message, a field cut short, a
 // value too large for its field, an encoding that this program does not know, bytes behind the
 // payload, header or payload over its limit. Whether the payload is well formed,
-// FramePayload::Check tells who knows its block. On an error `*header` and `*payload` are
+// FramePayload::Check tells a caller that knows its block. On an error `*header` and `*payload` are
 // unspecified but valid.
 absl::Status ParsePushFrame(const grpc::ByteBuffer& frame, PushHeader* header,
                             FramePayload* payload);

@@ -15,8 +15,8 @@ namespace torchps {
 // The elements of one frame, read and decoded where gRPC received them: references to its slices,
 // not a copy. Slices begin and end at any byte, also inside an element.
 //
-// How many elements there are is known from the block, not from the payload: who has found the
-// block calls Check first, and reads when that is OK.
+// How many elements there are is known from the block, not from the payload: a caller that has
+// found the block calls Check first, and reads when that is OK.
 //
 // Thread-compatible. Keeps the slices' memory alive for as long as it, or a copy of it, lives. A
 // copy is cheap: it refers to the same bytes.

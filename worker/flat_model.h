@@ -30,7 +30,7 @@ namespace torchps {
 //   - a float buffer (batch-norm running statistics) is averaged over workers;
 //   - a frozen parameter (requires_grad = false) and an integer or boolean buffer
 //     (num_batches_tracked) is not sent at all: each worker keeps its own, the same in all of them
-//     if they start from the same seed and nobody writes to it.
+//     if they start from the same seed and nothing writes to it.
 // Everything that is sent must be dense float32.
 //
 // On a CUDA device the flat tensors live there, and pinned host buffers mirror them; the spans

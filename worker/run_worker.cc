@@ -76,7 +76,7 @@ absl::StatusOr<std::unique_ptr<FlatModel>> LayOut(const Task& task, const Worker
                                                   const JoinReply& joined,
                                                   const FlatModel::GroupOf& group_of,
                                                   CoordinatorClient* coordinator) {
-  // A GPU that nobody has used yet may take longer than a lease.
+  // A GPU that no process has used yet may take longer than a lease.
   const Heartbeat heartbeat(
       RenewalInterval(joined.job()),
       [&](absl::Duration timeout) { return coordinator->RenewSlot(timeout); },

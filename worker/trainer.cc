@@ -279,7 +279,7 @@ bool Trainer::TooOftenNonfinite() const {
 
 absl::Status Trainer::Evaluate(int epoch) {
   const absl::Duration began = options_.clock->Now();
-  // Nobody should wait for a slot that computes no gradient. In SYNC the epoch's end is where all
+  // No slot should wait for one that computes no gradient. In SYNC the epoch's end is where all
   // wait for all anyway, and a slot that left would have to find its round again.
   if (!sync_) {
     if (absl::Status status = Leave(); !status.ok()) return status;
@@ -320,7 +320,7 @@ absl::Status Trainer::Enter() {
 }
 
 absl::Status Trainer::Leave() {
-  // Values that nobody will compute with.
+  // Values that will not be computed with.
   ahead_.reset();
   if (!entered_) return absl::OkStatus();
   entered_ = false;
@@ -329,7 +329,8 @@ absl::Status Trainer::Leave() {
 
 absl::Status Trainer::LeaveServers() {
   const absl::Status left = options_.parameters->Leave();
-  // Who is away just now has forgotten this slot when it comes back, or lets its lease run out.
+  // A server that is away just now has forgotten this slot when it comes back, or lets its lease
+  // run out.
   if (absl::IsUnavailable(left) || absl::IsDeadlineExceeded(left)) return absl::OkStatus();
   return left;
 }

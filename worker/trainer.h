@@ -26,7 +26,7 @@ namespace torchps {
 //
 //   ASYNC  NextWork -> for each step of the lease: Pull, compute, Push
 //   SYNC   Pull, then NextWork -> a lease of exactly one step: compute, Push. In this order all
-//          slots hold their leases of step t before anybody can ask for one of step t + 1.
+//          slots hold their leases of step t before any slot can ask for one of step t + 1.
 //
 // Pushing and, with consistency.prefetch, pulling go on behind the computing:
 //

@@ -24,7 +24,7 @@ struct ServerEndpoint {
 };
 
 // A channel with the settings that every connection of ours has, by TLS if there are certificates
-// (a worker's); nothing is sent yet, and an address at which nobody listens is no error here.
+// (a worker's); nothing is sent yet, and an address at which no server listens is no error here.
 ServerEndpoint ConnectToServer(int index, const std::string& address,
                                std::shared_ptr<CertificateFiles> certificates = nullptr);
 

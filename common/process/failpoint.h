@@ -29,7 +29,8 @@ inline constexpr FailpointRow kFailpoints[] = {
     {Failpoint::kPushApplied, "push.applied", "a frame has changed its block, nothing else knows"},
     {Failpoint::kPushAnswered, "push.answered", "a push is durable, its answer not yet on its way"},
     {Failpoint::kLogWritten, "log.written", "a group of the push log is written, not synced"},
-    {Failpoint::kLogSynced, "log.synced", "a group is synced, nobody who waits for it knows"},
+    {Failpoint::kLogSynced, "log.synced",
+     "a group is synced, and no push that waits for it is answered"},
     {Failpoint::kShardWritten, "shard.written", "a shard has all its blocks and no name"},
     {Failpoint::kStateKept, "state.kept", "the coordinator's state is kept, its answers not given"},
 };

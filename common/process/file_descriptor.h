@@ -24,7 +24,7 @@ class FileDescriptor {
   int get() const { return fd_; }
   // Gives up the ownership.
   int Release() { return std::exchange(fd_, -1); }
-  // What close() says is lost: whoever must know that data is on the disk syncs before.
+  // What close() says is lost: a caller that must know that data is on the disk syncs before.
   void Close() {
     if (fd_ >= 0) close(std::exchange(fd_, -1));
   }

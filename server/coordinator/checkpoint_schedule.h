@@ -11,7 +11,7 @@ namespace torchps {
 
 // Decides when a checkpoint of the job is taken, by which number it goes, and which ones stay.
 //
-// One is due when its time has come, when a slot has gone on by so many steps, when somebody asked
+// One is due when its time has come, when a slot has gone on by so many steps, when a user asked
 // for one, and once more when the job has ended; the first one is due as soon as the job runs, so
 // that a server that dies early has something to come back to. One at a time is under way. One that
 // failed is tried again under another number, for a server may hold a part of it.
@@ -49,7 +49,7 @@ class CheckpointSchedule {
   void Start(absl::Duration now, int64_t steps);
   // The job has ended: one more is due, or was taken already, and none by itself after that.
   void End(bool one_more);
-  // Somebody wants one that begins after now.
+  // A user wants one that begins after now.
   void Request() { requested_ = true; }
 
   // Something comes by itself.

@@ -48,7 +48,7 @@ class CoordinatorService {
     // The job in the directory goes on with other processes than before (resumed_state.h).
     bool resume = false;
     CheckpointConductor::Connect connect;
-    // Who may make which call. Outlives this.
+    // Decides which caller may make which call. Outlives this.
     CallAdmission* admission = nullptr;
     // Takes sentences for the user.
     std::function<void(const std::string& line)> say = [](const std::string&) {};

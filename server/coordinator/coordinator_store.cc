@@ -39,7 +39,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorStore>> CoordinatorStore::Open(
   absl::StatusOr<std::unique_ptr<FileLock>> lock =
       files->Lock(absl::StrCat(directory, "/coordinator.lock"));
   if (!lock.ok()) {
-    // It may be on its way out: whoever asks may ask again.
+    // It may be on its way out: the caller may ask again.
     if (absl::IsFailedPrecondition(lock.status())) {
       return absl::UnavailableError(absl::StrCat("another process is the coordinator in ",
                                                  directory, ": ", lock.status().message()));

@@ -18,7 +18,7 @@ namespace torchps {
 // the epoch's order (common/sample_order.h), and keeps the books on them.
 //
 // A range that comes back unfinished is handed out again before any new one. Otherwise ranges go
-// out in order, and the next epoch begins as soon as the present one is all handed out, so nobody
+// out in order, and the next epoch begins as soon as the present one is all handed out, so no slot
 // waits at an epoch's end.
 //
 // Not thread-safe; knows no clock. Invariant, per epoch and after every call:
@@ -58,7 +58,7 @@ class DataLeases {
 
   struct Finished {
     // False for a repeat, and for a lease that was released before (its range is, or will be,
-    // somebody else's): then nothing has changed.
+    // another slot's): then nothing has changed.
     bool counted = false;
     int epoch = 0;  // of the lease, where counted
     // This call has closed the epoch's books.

@@ -8,16 +8,17 @@
 
 namespace torchps {
 
-// The evaluations of a job: which epochs are to be evaluated, who is at it, and what came out. Each
-// is reported once; one whose slot died before is for whoever asks next.
+// The evaluations of a job: which epochs are to be evaluated, by which slot, and what came out.
+// Each is reported once; one whose slot died before is for the next slot that asks.
 //
 // Thread-compatible. A plain value.
 class Evaluations {
  public:
-  // `epoch`, counted from 1, is to be evaluated: by `slot`, or once that is dead, by whoever asks.
+  // `epoch`, counted from 1, is to be evaluated: by `slot`, or once that is dead, by any slot that
+  // asks.
   void Open(int epoch, SlotId slot);
 
-  // The first epoch that waits for `slot` or for anybody, now `slot`'s; 0: none.
+  // The first epoch that waits for `slot` or for any slot, now `slot`'s; 0: none.
   int TakeFor(SlotId slot);
 
   // REQUIRES: `epoch` was opened.
@@ -25,7 +26,7 @@ class Evaluations {
   // `slot` is the one that has reported `epoch`.
   bool WasReportedBy(SlotId slot, int epoch) const;
 
-  // `slot` is dead: what it has not reported is for anybody.
+  // `slot` is dead: what it has not reported is for any slot.
   void Release(SlotId slot);
 
   bool has(int epoch) const { return by_epoch_.count(epoch) > 0; }
@@ -39,7 +40,7 @@ class Evaluations {
 
  private:
   struct Evaluation {
-    // Who is to do it or is at it; -1: whoever asks next.
+    // The slot that is to do it or is at it; -1: the next one that asks.
     SlotId slot = -1;
     bool reported = false;
     EvaluationResult result;

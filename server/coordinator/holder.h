@@ -6,8 +6,9 @@
 
 namespace torchps {
 
-// One process's hold on one slot: who did, holds or asks for something. An incarnation is never
-// given out twice within a job, so a holder that is gone never comes back under the same name.
+// One process's hold on one slot: names what did, holds or asks for something. An incarnation is
+// never given out twice within a job, so a holder that is gone never comes back under the same
+// name.
 struct Holder {
   SlotId slot = 0;
   Incarnation incarnation = 0;

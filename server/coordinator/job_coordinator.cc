@@ -430,7 +430,7 @@ void JobCoordinator::EndCheckpoint(const absl::StatusOr<CheckpointStatus>& outco
 }
 
 bool JobCoordinator::ModelIsKept() const {
-  // Nobody could come back before there is something to come back to.
+  // No server could come back before there is a checkpoint to come back to.
   const bool needed = has_directory_ && schedule_->automatic() &&
                       terms_->job.durability().level() == DurabilitySpec::CHECKPOINT;
   return !needed || !schedule_->memory().kept.empty() || first_failures_ >= kFirstTries;

@@ -23,9 +23,9 @@
 
 namespace torchps {
 
-// Runs one job from its submission to its end: who takes part, who initialises the model, who
-// trains on which samples, who evaluates, when it is over. The words and the promises of each call
-// stand in proto/coordinator.proto; this class is what keeps them.
+// Runs one job from its submission to its end: which slots take part, which one initialises the
+// model, trains on which samples, or evaluates, and when the job is over. The words and the
+// promises of each call stand in proto/coordinator.proto; this class is what keeps them.
 //
 //   NO_JOB --Join--> GATHERING --all slots await--> INITIALIZING --initialised--> RUNNING
 //     --all books closed, all evaluations reported--> DONE
@@ -59,7 +59,8 @@ class JobCoordinator {
     // The same workers go on: their slots are live, with whole leases, and what they hold is
     // theirs.
     kInPlace,
-    // Nobody is there any more: all slots are free and what was in hand is handed out anew. The job
+    // No worker is there any more: all slots are free and what was in hand is handed out anew. The
+    // job
     // waits for its workers as it did at first. They may bring another number of servers.
     kResume,
   };
@@ -117,8 +118,9 @@ class JobCoordinator {
   // Rises whenever Save() would differ in more than its time. An answer that has become due since
   // then must not be given before that state is stored.
   uint64_t revision() const { return revision_; }
-  // The last revision that changed something that must survive a power cut, too: who holds which
-  // slot, the phase, a checkpoint, an evaluation. What else is lost with the power is done again.
+  // The last revision that changed something that must survive a power cut, too: which process
+  // holds which slot, the phase, a checkpoint, an evaluation. What else is lost with the power is
+  // done again.
   uint64_t vital_revision() const { return vital_revision_; }
 
   // A state with at least this revision is on the disk for good. To be called after every sync
@@ -126,12 +128,12 @@ class JobCoordinator {
   void OnSynced(uint64_t revision, absl::Duration now);
 
   // `incarnation` is one of those that this object gives out: those that an earlier life may have
-  // given out are below. Nobody may be told it before a state that this object has saved is on the
-  // disk for good, or the next life gives it out again. REQUIRES: has_job().
+  // given out are below. No process may be told it before a state that this object has saved is on
+  // the disk for good, or the next life gives it out again. REQUIRES: has_job().
   bool GivesOut(Incarnation incarnation) const { return incarnation >= own_from_; }
 
   // Ends the slots whose lease has run out. Every other call does so too; this one is for when
-  // nobody calls.
+  // no call comes.
   void Tick(absl::Duration now);
 
   // The caller of a parked call has gone away. Unknown and answered ones are ignored.
@@ -199,7 +201,7 @@ class JobCoordinator {
   std::unique_ptr<JobMembers> members_;
   std::unique_ptr<JobWork> work_;
   std::unique_ptr<CheckpointSchedule> schedule_;
-  // Where the workers find the servers, as who joined last sees it.
+  // Where the workers find the servers, as the last one that joined sees it.
   std::vector<std::string> addresses_;
   // The job went on from a state that may be older than what workers remember of it.
   bool restored_ = false;

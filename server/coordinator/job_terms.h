@@ -11,7 +11,7 @@
 
 namespace torchps {
 
-// What all who take part in a job must agree on. A plain value.
+// What all workers of a job must agree on. A plain value.
 struct JobTerms {
   JobSpec job;  // normalised
   ModelLayout layout;

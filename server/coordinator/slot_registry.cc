@@ -10,7 +10,7 @@ namespace torchps {
 SlotRegistry::SlotRegistry(Options options)
     : options_(options), next_incarnation_(options.first_incarnation) {
   TPS_CHECK(options.lease > absl::ZeroDuration(), "a lease of no length");
-  TPS_CHECK(options.first_incarnation > 0, "incarnation 0 is nobody");
+  TPS_CHECK(options.first_incarnation > 0, "incarnation 0 names no process");
 }
 
 absl::Status SlotRegistry::CheckWish(SlotId wanted, uint64_t nonce) {

@@ -13,7 +13,8 @@
 
 namespace torchps {
 
-// Who holds which slot, and until when: gives out slots and incarnations and judges leases.
+// Which process holds each slot, and until when: gives out slots and incarnations and judges
+// leases.
 //
 // A process is known by its nonce, a number it drew at its start. It holds its slot until its
 // lease runs out or it leaves; either ends the incarnation for good, and the slot is free for

@@ -32,9 +32,9 @@ namespace torchps {
 // another id, which servers that had heard of this one would never take; or, where the job is
 // resumed, with the state before that.
 //
-// A disk that refuses the first state of this life, of a job that was kept before, lets nobody in
-// who is new: a coordinator that died then would come back to where this one did, and give the same
-// incarnations out again. Those who have theirs from before go on.
+// A disk that refuses the first state of this life, of a job that was kept before, lets no new
+// process in: a coordinator that died then would come back to where this one did, and give the same
+// incarnations out again. Processes that have theirs from before go on.
 //
 // Thread-safe. Gives the answers on its thread, or on that of Stop().
 class StateWriter {
@@ -58,7 +58,7 @@ class StateWriter {
     absl::Duration pause = absl::Seconds(1);
   };
   // What the disk has for good when an answer is given. What is not OK is UNAVAILABLE, to be said
-  // instead by whoever stands on it and can say it.
+  // instead by the answer that needs it and can say so.
   struct Kept {
     // A state of the job, to which a coordinator that dies now comes back.
     absl::Status job;

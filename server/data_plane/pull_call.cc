@@ -54,7 +54,7 @@ absl::Status PullCall::Begin() {
   if (!admitted.ok()) return admitted;
   const absl::StatusOr<HostedJob*> job = server_->JobFor(request.server_life());
   if (request.read_only()) {
-    // Whoever only looks need not know which life of the server it is looking at.
+    // A caller that only reads need not know which life of the server it reads.
     job_ = server_->job();
     if (job_ == nullptr || !job_->store().initialized()) {
       // A worker's Hello brings back what this server had in an earlier life.

@@ -78,7 +78,8 @@ class PullCall final : public std::enable_shared_from_this<PullCall> {
   // By owned block, what the worker has in this life of the server; empty: nothing.
   std::vector<Version> have_;
 
-  // A call is sending or has been finished, never both at once: whoever sets this first goes on.
+  // A call is sending or has been finished, never both at once: the thread that sets this first
+  // goes on.
   Mutex mutex_;
   bool decided_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;

@@ -11,7 +11,7 @@
 namespace torchps {
 
 // A thread that lends a hand: blocks that a worker shares are all there at once, so a second core,
-// if it is idle, applies half of them. Whoever asks does the work itself and gets help if there is
+// if it is idle, applies half of them. The caller does the work itself and gets help if there is
 // any; it never waits for help that has not begun. Both spin for a moment before they sleep.
 //
 // Thread-safe. Helps one caller at a time; the others work alone.

@@ -16,14 +16,14 @@
 
 namespace torchps {
 
-// The thread that writes a server's shards, one at a time, so that whoever asks for one waits
+// The thread that writes a server's shards, one at a time, so that a call that asks for one waits
 // without a thread, and training goes on beside it.
 //
 // Thread-safe. Answers are given on its thread, or at once. Borrows the directory.
 class Checkpointer {
  public:
   explicit Checkpointer(JobDirectory* directory);
-  // Stops, if nobody has.
+  // Stops.
   ~Checkpointer();
   Checkpointer(const Checkpointer&) = delete;
   Checkpointer& operator=(const Checkpointer&) = delete;
@@ -48,7 +48,7 @@ class Checkpointer {
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  // The shard that is to be written or is being written, and who waits for it.
+  // The shard that is to be written or is being written, and the calls that wait for it.
   std::optional<uint64_t> writing_ ABSL_GUARDED_BY(mutex_);
   std::vector<Reply<ShardInfo>> waiting_ ABSL_GUARDED_BY(mutex_);
   // The last one that was.

@@ -40,7 +40,7 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::Open(const JobSh
     origin = OpenLog(share, *origin);
     if (!origin.ok() || goes_on_from_log()) return origin;
   }
-  // An earlier life may have written its shard of a checkpoint that nobody has completed yet. This
+  // An earlier life may have written its shard of a checkpoint that is not complete yet. This
   // life tells every worker that what is in there is lost, so that must never come back.
   const absl::Status disowned =
       directory_.RemoveShardsAbove(origin_.checkpoint, *complete, server_index_, server_count_);

@@ -33,7 +33,7 @@ class JobDirectory final : public JobStorage {
     FileSystem* files = nullptr;
     const Clock* clock = nullptr;
     std::string path;
-    // Without, somebody else calls WriteLog(): the simulator.
+    // Without, the caller runs WriteLog(), as the simulator does.
     bool has_log_thread = true;
     // Takes one line for people: what was restored, what was passed over and why.
     std::function<void(const std::string& line)> say = [](const std::string&) {};

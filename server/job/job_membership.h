@@ -19,7 +19,7 @@
 namespace torchps {
 
 // The slots of a job at one server: which incarnation of each is live, how far it is, and when its
-// lease runs out. Each change of who is live is told to the store, in order, and lets go of the
+// lease runs out. Each change of the live slots is told to the store, in order, and lets go of the
 // memory that a slot shared.
 //
 // Thread-safe. After Enter, Leave, ExpireLeases and a pull that jumped, the floor may have risen:
@@ -73,7 +73,7 @@ class JobMembership {
   std::map<SlotId, SlotClocks::Slot> slots() const;
 
  private:
-  // Tells the store who is live.
+  // Tells the store which slots are live.
   void Announce() ABSL_LOCKS_EXCLUDED(change_mutex_, mutex_);
 
   const bool synchronous_;

@@ -76,8 +76,8 @@ class ParameterServer {
   void WriteShard(const WriteShardRequest& request, Reply<ShardInfo> reply);
   void CommitCheckpoint(const CommitCheckpointRequest& request, Reply<CommitCheckpointReply> reply);
 
-  // Gives up the shard that is being written, and answers who waits for it or for the job to be
-  // brought back, which it waits for. Idempotent.
+  // Gives up the shard that is being written, and answers the calls that wait for it or for the job
+  // to be brought back, which it waits for. Idempotent.
   void Stop();
 
   ByteBudget& receive_budget() { return receive_budget_; }

@@ -9,9 +9,9 @@
 
 namespace torchps {
 
-// Who may read: stale synchronous parallel (Ho et al. 2013). A slot at clock c may pull when
-// c - floor <= bound, where the floor is the min clock over live slots (ASYNC) or the number of
-// completed rounds (SYNC, with bound 0).
+// Which slots may read: stale synchronous parallel (Ho et al. 2013). A slot at clock c may pull
+// when c - floor <= bound, where the floor is the min clock over live slots (ASYNC) or the number
+// of completed rounds (SYNC, with bound 0).
 //
 // A pull that may not go yet is a stored continuation, so waiting holds no thread. The invariant:
 // no pull is released while c - floor > bound. Not thread-safe: the owner locks, and runs released

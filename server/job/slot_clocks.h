@@ -13,12 +13,12 @@ namespace torchps {
 // alive, and how far it is.
 //
 // A slot enters by Hello and is live until it leaves or its lease runs out; a live slot's clock
-// counts in the floor (min clock). The floor never falls: who enters starts at it or above it.
-// Not thread-safe: the owner locks. Knows no time but the `now` handed in.
+// counts in the floor (min clock). The floor never falls: a slot that enters starts at it or above
+// it. Not thread-safe: the owner locks. Knows no time but the `now` handed in.
 class SlotClocks {
  public:
   struct Slot {
-    Incarnation incarnation = 0;  // 0: expected, nobody's yet
+    Incarnation incarnation = 0;  // 0: expected, of no process yet
     Incarnation least = 0;        // of those that may enter, by what is known of an earlier life
     bool live = false;
     bool pulled = false;  // since it entered
@@ -26,7 +26,7 @@ class SlotClocks {
     absl::Duration lease_until = absl::ZeroDuration();
   };
 
-  // `lease`: how long a slot lives on after the last call that anybody heard from it.
+  // `lease`: how long a slot lives on after its last call.
   explicit SlotClocks(absl::Duration lease) : lease_(lease) {}
 
   // May this incarnation take the slot? ABORTED if a higher one already has, in this life of the
@@ -43,9 +43,9 @@ class SlotClocks {
   Step Enter(SlotId slot, Incarnation incarnation, Step own_step, absl::Duration now);
 
   // The slot was at `clock` in an earlier life of this server, and `incarnation` held it: it is
-  // live as nobody's until its lease runs out, and `incarnation` keeps its clock if it enters by
-  // then, so that those who come back first do not go on alone. Whoever was taken over by
-  // `incarnation` does not enter any more. REQUIRES: nobody has entered yet.
+  // live without a process until its lease runs out, and `incarnation` keeps its clock if it enters
+  // by then, so that slots that come back first do not go on alone. An incarnation that
+  // `incarnation` has superseded does not enter any more. REQUIRES: no slot has entered yet.
   void Expect(SlotId slot, Step clock, Incarnation incarnation, absl::Duration now);
 
   // OK if this incarnation is the slot's live one, and renews its lease. ABORTED otherwise: the
@@ -68,7 +68,7 @@ class SlotClocks {
   // Drops every slot whose lease has run out by `now`; returns them.
   std::vector<SlotId> Expire(absl::Duration now);
 
-  // Min clock over live slots; while nobody is live, what it was.
+  // Min clock over live slots; while no slot is live, what it was.
   Step floor() const { return floor_; }
 
   int live_count() const;

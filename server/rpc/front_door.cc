@@ -23,7 +23,7 @@ namespace torchps {
 namespace {
 
 constexpr int kBacklog = 1024;
-// How long whoever is refused may take to read why.
+// How long a refused client may take to read why.
 constexpr absl::Duration kFarewell = absl::Seconds(1);
 // Until files may be free again.
 constexpr absl::Duration kPause = absl::Milliseconds(100);
@@ -161,7 +161,7 @@ void FrontDoor::Serve() {
 }
 
 void FrontDoor::Accept(int listener) {
-  // A few at a time, so that those who wait get their turn.
+  // A few at a time, so that connections that wait get their turn.
   for (int i = 0; i < kEvents; ++i) {
     sockaddr_storage address{};
     socklen_t size = sizeof(address);
@@ -185,7 +185,7 @@ void FrontDoor::Pause() {
   for (const FileDescriptor& listener : listeners_) {
     epoll_ctl(poll_.get(), EPOLL_CTL_DEL, listener.get(), nullptr);
   }
-  // Whoever has said nothing has the weakest claim to a file.
+  // A connection that has said nothing has the weakest claim to a file.
   if (!visitors_.empty()) visitors_.erase(visitors_.begin());
 }
 
@@ -279,7 +279,7 @@ void FrontDoor::Refuse(Visitor& visitor, Opening opening, const std::string& rea
   if (opening == Opening::kTls) answer = NoTlsAlert();
   if (opening == Opening::kHttp1) answer = Http1Refusal(absl::StrCat("This client ", reason, "."));
   const int fd = visitor.connection.get();
-  // It fits into an empty socket; whoever goes without it is refused all the same.
+  // It fits into an empty socket; a client that goes without it is refused all the same.
   if (!answer.empty() && send(fd, answer.data(), answer.size(), MSG_NOSIGNAL) < 0) answer.clear();
   shutdown(fd, SHUT_WR);
   visitor.leaving = true;

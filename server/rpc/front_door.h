@@ -24,9 +24,9 @@ namespace torchps {
 // shown what it speaks, is refused in one sentence that both sides can read, and a connection that
 // says nothing goes when its time is over or when too many wait.
 //
-// Where a server listens on a loopback without TLS, everybody on the machine can reach it. The door
-// then asks the kernel whose the connection is, and admits the user that the server runs as, and
-// root.
+// Where a server listens on a loopback without TLS, every user of the machine can reach it. The
+// door then asks the kernel whose the connection is, and admits the user that the server runs as,
+// and root.
 //
 // Thread-safe. Has one thread; `admit` and `say` are called on it.
 class FrontDoor {
@@ -78,11 +78,11 @@ class FrontDoor {
   void Accept(int listener);
   void Receive(FileDescriptor connection, std::string address);
   void Look(Visitors::iterator visitor);
-  // What is wrong with a visitor who began so; empty: nothing.
+  // What is wrong with a connection that began so; empty: nothing.
   std::string Objection(const Visitor& visitor, Opening opening, absl::string_view bytes) const;
   void Refuse(Visitor& visitor, Opening opening, const std::string& reason);
   void Say(const Visitor& visitor, const std::string& what);
-  // Ends those whose time is over; how long until the next one's is.
+  // Ends the connections whose time is over; how long until the next one's is.
   absl::Duration DismissLate();
   // No file is free for another connection: lets some time pass.
   void Pause();

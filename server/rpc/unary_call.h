@@ -24,7 +24,7 @@ namespace torchps {
 // parked call holds no thread. If the peer goes away or the server shuts down first, the call
 // answers itself with CANCELLED and runs its on-cancel hook, after which Respond() does nothing.
 //
-// Thread-safe. Owned by its pending operations and by whoever may still respond.
+// Thread-safe. Owned by its pending operations and by the handler that may still respond.
 template <class Request, class Reply>
 class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, Reply>> {
  public:

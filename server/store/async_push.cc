@@ -7,7 +7,7 @@ namespace torchps {
 absl::StatusOr<PushDecision> AsyncPush::Push(Block* block, const PushHeader& header,
                                              const FramePayload& payload) {
   LedgerEntry& entry = block->Ledger(header.slot);
-  // Nobody knows the lag on a version that was rolled back: it counts as none.
+  // The lag on a version that was rolled back is not known: it counts as none.
   const Version base =
       restored_ ? std::min(header.base_version, block->version) : header.base_version;
   absl::StatusOr<PushDecision> decision =

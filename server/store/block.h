@@ -16,8 +16,8 @@
 namespace torchps {
 
 // One block with all that belongs to it: values, optimizer slots, version and ledger change
-// together under one lock, and so can never disagree. Whoever sends the values borrows them, and
-// workers on this machine may read them in shared memory, both without that lock: so values and
+// together under one lock, and so can never disagree. A pull that sends the values borrows them,
+// and workers on this machine may read them in shared memory, both without that lock: so values and
 // version change only within a BlockChange.
 struct Block {
   explicit Block(const BlockRange& block_range) : range(block_range) {}
@@ -50,8 +50,8 @@ struct Block {
 };
 
 // Spans a change of a block's values or version; the block's lock is held all the time. Values that
-// somebody is sending are left as they are: the block goes on in a copy. Whoever reads the block in
-// shared memory meanwhile notices, and tells the new version from then on.
+// a pull is sending are left as they are: the block goes on in a copy. A worker that reads the
+// block in shared memory meanwhile notices, and tells the new version from then on.
 class BlockChange {
  public:
   explicit BlockChange(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);

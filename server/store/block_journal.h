@@ -50,9 +50,10 @@ class BlockJournal {
 
   // Names a continuation of WhenRoom that waits; 0 is none.
   using RoomId = uint64_t;
-  // For who brings more to record: 0 if the journal has room for it; then the continuation does not
-  // run. Otherwise the continuation runs when there is room, on another thread and maybe before
-  // this returns, unless it is cancelled or the journal stopped before. Called under no lock.
+  // For a call that brings more to record: 0 if the journal has room for it; then the continuation
+  // does not run. Otherwise the continuation runs when there is room, on another thread and maybe
+  // before this returns, unless it is cancelled or the journal stopped before. Called under no
+  // lock.
   virtual RoomId WhenRoom(std::function<void()> continuation) {
     (void)continuation;
     return 0;

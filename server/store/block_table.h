@@ -29,7 +29,7 @@ class BlockTable {
   std::vector<std::unique_ptr<Block>>::const_iterator begin() const { return blocks_.begin(); }
   std::vector<std::unique_ptr<Block>>::const_iterator end() const { return blocks_.end(); }
 
-  // The block of that number; null where another server owns it, or nobody.
+  // The block of that number; null where another server owns it, or none.
   Block* Find(BlockId id) const { return id < by_id_.size() ? by_id_[id] : nullptr; }
   // Of the whole model.
   size_t blocks_of_all_servers() const { return by_id_.size(); }

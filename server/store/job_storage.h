@@ -14,7 +14,7 @@
 
 namespace torchps {
 
-// One server's part of one job, as whoever stores it must know it. Borrows everything.
+// One server's part of one job, as its storage must know it. Borrows everything.
 struct JobShare {
   const JobSpec& job;  // normalised
   uint64_t job_id = 0;
@@ -47,7 +47,7 @@ class JobStorage {
   virtual absl::StatusOr<std::optional<Origin>> Open(const JobShare& share,
                                                      ParameterStore* store) = 0;
 
-  // Hears of every change from now on; null: nobody does. REQUIRES: Open() was OK.
+  // Hears of every change from now on; null: none is kept. REQUIRES: Open() was OK.
   virtual BlockJournal* journal() = 0;
 
   virtual void Describe(DurabilityStatus* status) = 0;

@@ -90,7 +90,7 @@ class ParameterStore {
   // Tells `journal` of every change from now on. REQUIRES: nothing was pushed yet.
   void SetJournal(BlockJournal* journal);
 
-  // Tells the policy who is live and lets it finish what has become due.
+  // Tells the policy which slots are live and lets it finish what has become due.
   void SetLive(const std::vector<LiveSlot>& live);
 
   // The slot's entry in each block's ledger, in ascending order of blocks.

@@ -19,8 +19,9 @@ struct PushDecision {
   int64_t lag = 0;
 };
 
-// Who, once, how stale: judges each push on each block by the ledger and the lag contract
-// (docs/design.md, "The words"). Pure functions of their arguments; immutable, so thread-safe.
+// By incarnation, step and staleness: judges each push on each block by the ledger and the lag
+// contract (docs/design.md, "The words"). Pure functions of their arguments; immutable, so
+// thread-safe.
 class PushGate {
  public:
   // `contract` is normalised: max_lag and free_lag are at least 1 where their policy needs them.

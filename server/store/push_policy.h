@@ -56,7 +56,7 @@ class PushPolicy {
   virtual void TakeRestored(Block* block, Version highest)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) = 0;
 
-  // Tells `journal` of every change of a block from now on; null: nobody. To be called before
+  // Tells `journal` of every change of a block from now on; null: none. To be called before
   // anything is pushed.
   void SetJournal(BlockJournal* journal) { journal_ = journal; }
 

@@ -24,7 +24,7 @@ class StoreSnapshot {
  public:
   // What the ledgers know of a slot.
   struct SlotHistory {
-    Step clock = 0;               // the last step that every block has seen, whoever made it
+    Step clock = 0;               // the last step that every block has seen, of any incarnation
     Incarnation incarnation = 0;  // the highest that any block has seen
   };
 

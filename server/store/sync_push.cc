@@ -83,7 +83,7 @@ void SyncPush::FinishRounds(Block* block) {
   Round& round = rounds_[block->range.id];
   while (IsComplete(*block, round)) {
     if (round.contributors.empty()) {
-      // All at once, since everybody may have come from rounds further on.
+      // All at once, since all slots may have come from rounds further on.
       const Step slowest = SlowestClock();
       if (slowest <= block->version) return;
       PassOver(block, slowest, {});

@@ -18,7 +18,7 @@ namespace torchps {
 // Round t waits for the live slots whose clock is below t: a slot that dies or leaves is no longer
 // waited for, but a gradient it gave counts. Servers finish a round one after the other, so a slot
 // that enters between two of them starts, by the later clock, behind the round that the other is
-// still collecting, and will not push to it. A round to which nobody is left to push, though live
+// still collecting, and will not push to it. A round to which no slot is left to push, though live
 // slots are behind it, or to which all have only withheld blocks, is passed over without a change
 // of values. Gradients are summed in the order of arrival, so results of two runs differ by float
 // rounding. Costs one more array per block.
@@ -51,7 +51,7 @@ class SyncPush final : public PushPolicy {
     std::vector<LedgerEntry> ledger_before;
   };
 
-  // Applies or passes over the rounds that wait for nobody any more.
+  // Applies or passes over the rounds that wait for no slot any more.
   void FinishRounds(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);
   // The block goes on to `version` with its values as they are.
   void PassOver(Block* block, Version version, absl::Span<const SlotId> contributors)

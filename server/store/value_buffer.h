@@ -10,10 +10,10 @@
 
 namespace torchps {
 
-// Memory for the values of one block that is lent to whoever sends them, instead of copied.
+// Memory for the values of one block that is lent to the pull that sends them, instead of copied.
 //
 // Thread-compatible, but for loans, which end on any thread; kept alive by its loans. Invariant
-// that its user keeps: while it is lent nobody writes to it (Block goes on in another buffer).
+// that its user keeps: while it is lent nothing writes to it (Block goes on in another buffer).
 class ValueBuffer {
  public:
   // The values are whatever the memory held before. REQUIRES: `size` > 0.

@@ -12,8 +12,8 @@ namespace torchps {
 
 // How many bytes of frames a server may hold at a time, for all its calls together. A call takes
 // its share before it asks gRPC for a frame, or copies a block to send, and gives it back when the
-// memory is free again. Who finds too little left stands in line: first come, first served, so no
-// worker can crowd out another one, however fast it asks.
+// memory is free again. A call that finds too little left stands in line: first come, first served,
+// so no worker can crowd out another one, however fast it asks.
 //
 //   if (budget.Take(bytes, [call] { call->Read(); }) == 0) Read();
 //   ...
@@ -25,7 +25,7 @@ namespace torchps {
 class ByteBudget {
  public:
   using Continuation = std::function<void()>;
-  // Names who stands in line; 0 is nobody.
+  // Names a place in the line; 0 is none.
   using Waiting = uint64_t;
 
   explicit ByteBudget(int64_t capacity_bytes) : capacity_(capacity_bytes) {}

@@ -35,7 +35,7 @@ class CallLoopTest : public ::testing::Test {
     return options;
   }
 
-  // One that finishes as soon as somebody drives it: nobody is to be called.
+  // One that finishes as soon as a thread polls for it: none is to be called.
   std::shared_ptr<CallRound> EmptyRound() { return RoundWith({}, absl::ZeroDuration()); }
 
   // One that finishes when it is given up.
@@ -55,7 +55,7 @@ class CallLoopTest : public ::testing::Test {
         });
   }
 
-  // Takes over from the loop's thread, drives for long enough that it parks, and leaves.
+  // Takes over from the loop's thread, polls for long enough that it parks, and leaves.
   void DriveOnce(CallLoop& loop) {
     std::atomic<bool> has_run{false};
     loop.Post([&] { has_run = true; });
@@ -66,14 +66,14 @@ class CallLoopTest : public ::testing::Test {
     int turns = 0;
     const std::function<void()> end_here = [&] {
       if (std::this_thread::get_id() == waiter && ++turns == 300) {
-        round->Fail(absl::CancelledError("it drives"));
+        round->Fail(absl::CancelledError("it polls"));
       } else {
         std::this_thread::yield();
         loop.Post(end_here);
       }
     };
     loop.Post(end_here, CallLoop::Urgency::kSoon);
-    EXPECT_EQ(loop.Await(*round), absl::CancelledError("it drives"));
+    EXPECT_EQ(loop.Await(*round), absl::CancelledError("it polls"));
   }
 
   SteadyClock clock_;
@@ -129,7 +129,7 @@ TEST_F(CallLoopTest, WhatIsUnderWayGoesOnWhenWhoWaitedHasLeft) {
 TEST_F(CallLoopTest, NobodyPollsForALittleWhileOnly) {
   CallLoop loop(Options(/*linger=*/absl::Milliseconds(1)));
   DriveOnce(loop);
-  EXPECT_TRUE(Eventually([&] { return loop.is_driven(); }));
+  EXPECT_TRUE(Eventually([&] { return loop.is_polled(); }));
 }
 
 TEST_F(CallLoopTest, AStopReachesARoundThatIsWaitedFor) {
@@ -137,10 +137,10 @@ TEST_F(CallLoopTest, AStopReachesARoundThatIsWaitedFor) {
   DriveOnce(loop);
   const auto endless = EndlessRound();
   loop.Begin(endless, CallLoop::Urgency::kSoon);
-  std::atomic<bool> is_driven{false};
-  loop.Post([&] { is_driven = true; }, CallLoop::Urgency::kSoon);
+  std::atomic<bool> is_polled{false};
+  loop.Post([&] { is_polled = true; }, CallLoop::Urgency::kSoon);
   std::thread stopper([&] {
-    EXPECT_TRUE(Eventually([&] { return is_driven.load(); }));
+    EXPECT_TRUE(Eventually([&] { return is_polled.load(); }));
     stop_.Stop("enough");
   });
   EXPECT_EQ(loop.Await(*endless), absl::CancelledError("enough"));
@@ -148,7 +148,7 @@ TEST_F(CallLoopTest, AStopReachesARoundThatIsWaitedFor) {
 }
 
 // Posts from all sides while rounds are waited for one after the other, by a thread that at times
-// comes too late to drive: each runs once, in the order in which it was posted.
+// comes too late to poll: each runs once, in the order in which it was posted.
 TEST_F(CallLoopTest, NothingThatIsPostedIsLostOrOvertaken) {
   for (const absl::Duration linger : {absl::ZeroDuration(), absl::Microseconds(50), kForever}) {
     constexpr int kPosts = 3000;

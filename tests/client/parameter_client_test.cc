@@ -211,7 +211,7 @@ TEST_F(ParameterClientTest, AClientThatIsGivenALoopMakesItsCallsByThatOne) {
   const auto client = MakeClient();
   absl::Notification greeted, looked;
   bool went_past_the_loop = false;
-  // While this runs the loop does nothing else, whoever drives it.
+  // While this runs the loop does nothing else, whichever thread polls it.
   loop_->Post([&] {
     went_past_the_loop = greeted.WaitForNotificationWithTimeout(absl::Milliseconds(100));
     looked.Notify();

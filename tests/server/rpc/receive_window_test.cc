@@ -46,7 +46,7 @@ class ReceiveWindowTest : public ::testing::Test {
     ASSERT_TRUE(first_->Initialize(1).ok());
   }
 
-  const SteadyClock clock_;
+  SteadyClock clock_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<PlainWorker> first_;
   std::unique_ptr<PlainWorker> second_;
