@@ -4,42 +4,41 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "common/check.h"
 #include "tools/base/format.h"
 
 namespace torchps {
 
-TextTable::TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {}
+TextTable::TextTable(const std::vector<std::string>& titles) : rows_(1) {
+  for (const std::string& title : titles) {
+    right_.push_back(absl::StartsWith(title, ">"));
+    rows_.front().push_back(title.substr(right_.back() ? 1 : 0));
+  }
+}
 
 void TextTable::AddRow(std::vector<std::string> cells) {
-  TPS_CHECK(cells.size() <= columns_.size(), "a row has more cells than the table has columns");
-  cells.resize(columns_.size());
+  TPS_CHECK(cells.size() <= right_.size(), "a row has more cells than the table has columns");
+  cells.resize(right_.size(), "-");
   rows_.push_back(std::move(cells));
 }
 
 std::string TextTable::Format() const {
-  std::vector<int> width;
-  for (const Column& column : columns_) width.push_back(DisplayWidth(column.title));
+  std::vector<int> width(right_.size());
   for (const std::vector<std::string>& row : rows_) {
     for (size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], DisplayWidth(row[i]));
   }
-
   std::string text;
-  const auto add_line = [&](auto&& cell) {
+  for (const std::vector<std::string>& row : rows_) {
     std::string line;
-    for (size_t i = 0; i < columns_.size(); ++i) {
+    for (size_t i = 0; i < row.size(); ++i) {
       if (width[i] == 0) continue;
       if (!line.empty()) line += "  ";
-      const std::string& content = cell(i);
-      const std::string padding(width[i] - DisplayWidth(content), ' ');
-      line += columns_[i].alignment == kRight ? padding + content : content + padding;
+      const std::string padding(width[i] - DisplayWidth(row[i]), ' ');
+      line += right_[i] ? padding + row[i] : row[i] + padding;
     }
     absl::StripTrailingAsciiWhitespace(&line);
     text += line + "\n";
-  };
-  add_line([&](size_t i) -> const std::string& { return columns_[i].title; });
-  for (const std::vector<std::string>& row : rows_) {
-    add_line([&](size_t i) -> const std::string& { return row[i]; });
   }
   return text;
 }

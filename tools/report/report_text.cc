@@ -69,13 +69,8 @@ std::string EpochTable(const Report& report) {
   if (report.epochs.empty()) return "";
   const bool reissues = std::any_of(report.epochs.begin(), report.epochs.end(),
                                     [](const auto& epoch) { return epoch.reissued > 0; });
-  TextTable table({{"epoch", TextTable::kRight},
-                   {"samples used", TextTable::kRight},
-                   {reissues ? "re-issued" : "", TextTable::kRight},
-                   {"train loss", TextTable::kRight},
-                   {"test loss", TextTable::kRight},
-                   {"test accuracy", TextTable::kRight},
-                   {"after", TextTable::kRight}});
+  TextTable table({">epoch", ">samples used", reissues ? ">re-issued" : "", ">train loss",
+                   ">test loss", ">test accuracy", ">after"});
   for (const Report::Epoch& epoch : report.epochs) {
     const auto& test = epoch.evaluation;
     const double at = test ? test->at_seconds : epoch.closed_at_seconds;
@@ -91,19 +86,8 @@ std::string EpochTable(const Report& report) {
 // Shares of one slot's time, in whole per cent.
 std::string SlotTable(const Report& report) {
   if (report.slots.empty()) return "";
-  TextTable table({{"slot", TextTable::kRight},
-                   {"host"},
-                   {"device"},
-                   {"steps", TextTable::kRight},
-                   {"samples", TextTable::kRight},
-                   {"compute", TextTable::kRight},
-                   {"push", TextTable::kRight},
-                   {"pull", TextTable::kRight},
-                   {"wait", TextTable::kRight},
-                   {"data", TextTable::kRight},
-                   {"other", TextTable::kRight},
-                   {"rejected", TextTable::kRight},
-                   {"state"}});
+  TextTable table({">slot", "host", "device", ">steps", ">samples", ">compute", ">push", ">pull",
+                   ">wait", ">data", ">other", ">rejected", "state"});
   for (const Report::Slot& slot : report.slots) {
     const double total = slot.seconds.total();
     const auto share = [&](double seconds) {
@@ -176,18 +160,11 @@ std::string Bars(const std::string& title, const Report::Distribution& distribut
 
 std::string ServerTable(const Report& report) {
   if (report.servers.empty()) return "";
-  TextTable table({{"server", TextTable::kRight},
-                   {"address"},
-                   {"blocks", TextTable::kRight},
-                   {"versions", TextTable::kRight},
-                   {"applied", TextTable::kRight},
-                   {"rejected", TextTable::kRight},
-                   {"duplicates", TextTable::kRight},
-                   {"in", TextTable::kRight},
-                   {"out", TextTable::kRight}});
+  TextTable table({">server", "address", ">blocks", ">versions", ">applied", ">rejected",
+                   ">duplicates", ">in", ">out"});
   for (const Report::Server& server : report.servers) {
     if (!server.error.empty()) {
-      table.AddRow({absl::StrCat(server.index), server.address, "-", "-", "-", "-", "-", "-", "-"});
+      table.AddRow({absl::StrCat(server.index), server.address});
       continue;
     }
     const std::string versions = server.min_version == server.max_version

@@ -98,24 +98,13 @@ std::string Headline(const ClusterView& view, const std::map<int, double>& rates
 }
 
 std::string ServerTable(const ClusterView& view) {
-  TextTable table({{"server", TextTable::kRight},
-                   {"address"},
-                   {"blocks", TextTable::kRight},
-                   {"size", TextTable::kRight},
-                   {"versions", TextTable::kRight},
-                   {"lag", TextTable::kRight},
-                   {"clock gap", TextTable::kRight},
-                   {"parked", TextTable::kRight},
-                   {"applied", TextTable::kRight},
-                   {"rejected", TextTable::kRight},
-                   {"in", TextTable::kRight},
-                   {"out", TextTable::kRight}});
+  TextTable table({">server", "address", ">blocks", ">size", ">versions", ">lag", ">clock gap",
+                   ">parked", ">applied", ">rejected", ">in", ">out"});
   std::string away;
   for (size_t i = 0; i < view.servers.size(); ++i) {
     const ServerAnswer& answer = view.servers[i];
     if (!answer.status.ok()) {
-      table.AddRow(
-          {absl::StrCat(i), answer.address, "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"});
+      table.AddRow({absl::StrCat(i), answer.address});
       absl::StrAppend(&away, "server ", i, " at ", answer.address,
                       " cannot be reached: ", answer.status.status().message(), "\n");
       continue;
@@ -172,18 +161,8 @@ std::string SlotTable(const ClusterView& view, const std::map<int, double>& rate
       if (slot.live()) slowest = std::min(slowest, slot.clock());
     }
   }
-  TextTable table({{"slot", TextTable::kRight},
-                   {"host"},
-                   {"device"},
-                   {"path"},
-                   {"state"},
-                   {"epoch", TextTable::kRight},
-                   {"clock", TextTable::kRight},
-                   {"ahead", TextTable::kRight},
-                   {"steps", TextTable::kRight},
-                   {"samples/s", TextTable::kRight},
-                   {"wait", TextTable::kRight},
-                   {"rejected", TextTable::kRight}});
+  TextTable table({">slot", "host", "device", "path", "state", ">epoch", ">clock", ">ahead",
+                   ">steps", ">samples/s", ">wait", ">rejected"});
   for (const SlotBooks& slot : view.job->slot()) {
     const StepFigures& figures = slot.figures();
     const double total = figures.compute_seconds() + figures.push_seconds() +

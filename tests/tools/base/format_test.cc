@@ -55,7 +55,7 @@ TEST(FormatTest, AShellReadsQuotedTextBackAsItWas) {
 }
 
 TEST(TextTableTest, ColumnsAreAsWideAsTheirWidestCell) {
-  TextTable table({{"slot", TextTable::kRight}, {"state"}, {"steps", TextTable::kRight}});
+  TextTable table({">slot", "state", ">steps"});
   table.AddRow({"0", "training", "7"});
   table.AddRow({"1", "über", "1,234,567"});
   EXPECT_EQ(table.Format(),
@@ -64,8 +64,18 @@ TEST(TextTableTest, ColumnsAreAsWideAsTheirWidestCell) {
             "   1  über      1,234,567\n");
 }
 
+TEST(TextTableTest, CellsThatARowMissesAreDashes) {
+  TextTable table({">server", "address", ">blocks"});
+  table.AddRow({"0", "a:1", "12"});
+  table.AddRow({"1", "b:1"});
+  EXPECT_EQ(table.Format(),
+            "server  address  blocks\n"
+            "     0  a:1          12\n"
+            "     1  b:1           -\n");
+}
+
 TEST(TextTableTest, AColumnWithoutTitleAndContentsIsLeftOut) {
-  TextTable table({{"a"}, {""}, {"b"}});
+  TextTable table({"a", "", "b"});
   table.AddRow({"1", "", "2"});
   EXPECT_EQ(table.Format(), "a  b\n1  2\n");
 }
