@@ -58,7 +58,7 @@ MAY_INCLUDE = {
     "tools/base": "common common/process",
     "tools/report": "common common/process proto security tools/base wire",
     "tools/run": "common common/process job proto security tools/base tools/report",
-    "tools/drill": "common common/process tools/base tools/report tools/run wire",
+    "tools/drill": "common common/process proto tools/base tools/report tools/run wire",
     "tools/doctor": "common common/process data job proto security shm tools/base tools/run",
     "tools":
         "checkpoint common common/process security storage tools/base tools/doctor tools/drill "

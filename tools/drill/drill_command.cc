@@ -139,7 +139,7 @@ absl::StatusOr<DrillOptions> PlanDrill(const FlagValues& flags,
 }
 
 std::string DrillText(const DrillFigures& figures, absl::Duration began,
-                      const absl::optional<JobStatus>& job, const absl::optional<Report>& report) {
+                      const absl::optional<Report>& report) {
   std::string text = absl::StrCat("\nkilled: ", Count(figures.server_kills, "server"), ", ",
                                   Count(figures.worker_kills, "worker"),
                                   "; frozen: ", Count(figures.server_freezes, "server"), ", ",
@@ -158,19 +158,14 @@ std::string DrillText(const DrillFigures& figures, absl::Duration began,
     absl::StrAppend(
         &text, "slowest return, from death to the first applied push: ", Seconds(slowest), "\n");
   }
-  if (job.has_value()) {
-    uint64_t blocks = 0;
-    uint64_t pushes = 0;
-    for (const SlotBooks& slot : job->slot()) {
-      blocks += slot.figures().rolled_back_blocks();
-      pushes += slot.figures().rolled_back_pushes();
-    }
-    absl::StrAppend(&text, "rolled back: ", WithThousands(static_cast<int64_t>(blocks)),
-                    " blocks of ", Count(static_cast<int64_t>(pushes), "step"), "\n");
+  if (report.has_value()) {
+    const Report::RolledBack& lost = report->rolled_back();
+    absl::StrAppend(&text, "rolled back: ", WithThousands(lost.blocks()), " blocks of ",
+                    Count(lost.pushes(), "step"), "\n");
   }
-  if (report.has_value() && report->last_evaluated() != nullptr) {
-    absl::StrAppend(&text, "final test accuracy: ",
-                    FormatPercent(report->last_evaluated()->evaluation->accuracy, 2), "\n");
+  if (report.has_value() && report->has_result()) {
+    absl::StrAppend(&text, "final test accuracy: ", FormatPercent(report->result().accuracy(), 2),
+                    "\n");
   }
   return text;
 }
@@ -198,14 +193,10 @@ int DrillCommand(const FlagValues& flags, std::ostream& out, std::ostream& error
   options->run.faults = &drill;
   out << "drill: seed " << options->faults.seed << ", faults for "
       << absl::FormatDuration(options->faults.length) << std::endl;
-  absl::optional<JobStatus> job;
   absl::optional<Report> report;
   const int code = RunInDirectory(std::move(options->run), out, error, clock, interrupt.fd(),
-                                  [&](const JobStatus& last, const Report& of_it) {
-                                    job = last;
-                                    report = of_it;
-                                  });
-  out << DrillText(drill.figures(), began, job, report) << std::flush;
+                                  [&report](const Report& last) { report = last; });
+  out << DrillText(drill.figures(), began, report) << std::flush;
   return code;
 }
 

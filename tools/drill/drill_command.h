@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
+#include "proto/report.pb.h"
 #include "tools/base/flag_table.h"
 #include "tools/drill/fault_schedule.h"
 #include "tools/drill/recovery_watch.h"
@@ -35,9 +37,9 @@ struct DrillFigures {
 };
 
 // The drill's result for people: kills and freezes, how long each server was away, what was rolled
-// back, whether the books reconcile, the final accuracy.
+// back, the final accuracy. The last two are the report's, where there is one.
 std::string DrillText(const DrillFigures& figures, absl::Duration began,
-                      const absl::optional<JobStatus>& job, const absl::optional<Report>& report);
+                      const absl::optional<Report>& report);
 
 int DrillCommand(const FlagValues& flags, std::ostream& out, std::ostream& error);
 

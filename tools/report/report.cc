@@ -1,369 +1,364 @@
 #include "tools/report/report.h"
 
-#include <algorithm>
-#include <map>
-#include <utility>
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
-#include "tools/base/format.h"
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "absl/strings/str_format.h"
+#include "tools/report/phrases.h"
 #include "wire/verdict_counts.h"
 
 namespace torchps {
 namespace {
 
-Report::Epoch EpochOf(const EpochBooks& books) {
-  Report::Epoch epoch;
-  epoch.number = books.epoch();
-  epoch.closed = books.closed();
-  epoch.samples = books.samples();
-  epoch.used = books.used();
-  epoch.reissued = books.reissued();
-  epoch.outstanding = books.outstanding();
-  epoch.train_loss = books.train_loss();
-  epoch.closed_at_seconds = books.closed_at_seconds();
-  return epoch;
+// Ratios of nothing are 0.
+double Ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
+
+Report::Consistency ConsistencyOf(const ConsistencySpec& spec) {
+  Report::Consistency consistency;
+  consistency.set_mode(spec.mode());
+  consistency.set_staleness_bound(spec.staleness_bound());
+  consistency.set_backup_workers(spec.backup_workers());
+  consistency.set_lag_policy(spec.lag().policy());
+  consistency.set_free_lag(spec.lag().free_lag());
+  consistency.set_max_lag(spec.lag().max_lag());
+  return consistency;
 }
 
-Report::Evaluation EvaluationOf(const EvaluationResult& result) {
-  Report::Evaluation evaluation;
-  evaluation.samples = result.samples();
-  evaluation.loss = result.loss();
-  evaluation.accuracy = result.accuracy();
-  evaluation.seconds = result.seconds();
-  evaluation.at_seconds = result.at_seconds();
-  return evaluation;
+// The times in units of so many seconds.
+Report::Times TimesOf(const StepFigures& figures, double unit) {
+  Report::Times times;
+  times.set_compute(figures.compute_seconds() / unit);
+  times.set_push(figures.push_seconds() / unit);
+  times.set_pull(figures.pull_seconds() / unit);
+  times.set_wait(figures.wait_seconds() / unit);
+  times.set_data(figures.data_seconds() / unit);
+  times.set_other(figures.other_seconds() / unit);
+  return times;
 }
 
 Report::Slot SlotOf(const SlotBooks& books) {
   const StepFigures& figures = books.figures();
   Report::Slot slot;
-  slot.slot = books.slot();
-  slot.incarnation = books.incarnation();
-  slot.host = books.host();
-  slot.device = books.device();
-  slot.state = StateName(books.state());
-  slot.reason = books.reason();
-  slot.steps = figures.pushes();
-  slot.samples = figures.samples();
-  slot.mean_loss = figures.samples() > 0 ? figures.loss_sum() / figures.samples() : 0;
-  slot.rejected_pushes = figures.rejected_pushes();
-  slot.skipped_nonfinite = figures.skipped_nonfinite();
-  slot.rolled_back_pushes = figures.rolled_back_pushes();
-  slot.rolled_back_blocks = figures.rolled_back_blocks();
-  slot.seconds.compute = figures.compute_seconds();
-  slot.seconds.push = figures.push_seconds();
-  slot.seconds.pull = figures.pull_seconds();
-  slot.seconds.wait = figures.wait_seconds();
-  slot.seconds.data = figures.data_seconds();
-  slot.seconds.other = figures.other_seconds();
+  slot.set_slot(books.slot());
+  slot.set_incarnation(books.incarnation());
+  slot.set_host(books.host());
+  slot.set_device(books.device());
+  slot.set_state(StateName(books.state()));
+  slot.set_reason(books.reason());
+  slot.set_steps(figures.pushes());
+  slot.set_samples(figures.samples());
+  slot.set_mean_loss(Ratio(figures.loss_sum(), figures.samples()));
+  slot.set_rejected_pushes(figures.rejected_pushes());
+  slot.set_skipped_nonfinite(figures.skipped_nonfinite());
+  *slot.mutable_seconds() = TimesOf(figures, 1);
+  // The shares of no time at all are 0.
+  const double total = TotalSeconds(figures);
+  *slot.mutable_shares() =
+      TimesOf(figures, total > 0 ? total : std::numeric_limits<double>::infinity());
+  if (figures.rolled_back_pushes() > 0) {
+    slot.mutable_rolled_back()->set_pushes(figures.rolled_back_pushes());
+    slot.mutable_rolled_back()->set_blocks(figures.rolled_back_blocks());
+  }
   return slot;
 }
 
 Report::Server ServerOf(int index, const ServerAnswer& answer, double job_seconds) {
   Report::Server server;
-  server.index = index;
-  server.address = answer.address;
+  server.set_index(index);
+  server.set_address(answer.address);
   if (!answer.status.ok()) {
-    server.error = std::string(answer.status.status().message());
+    server.set_error(std::string(answer.status.status().message()));
     return server;
   }
   const ServerStatus& status = *answer.status;
-  server.blocks = status.blocks();
-  server.state_bytes = status.state_bytes();
-  server.min_version = status.min_version();
-  server.max_version = status.max_version();
-  server.bytes_in = status.bytes_in();
-  server.bytes_out = status.bytes_out();
-  server.uptime_seconds = status.uptime_ms() / 1000.0;
-  server.restored_checkpoint = status.durability().restored_checkpoint();
+  server.set_blocks(status.blocks());
+  server.set_state_bytes(status.state_bytes());
+  server.mutable_versions()->set_min(status.min_version());
+  server.mutable_versions()->set_max(status.max_version());
+  server.set_bytes_in(status.bytes_in());
+  server.set_bytes_out(status.bytes_out());
+  server.set_uptime_seconds(status.uptime_ms() / 1000.0);
   // A server is there before its job starts.
-  server.came_back = server.restored_checkpoint > 0 || status.durability().replayed() > 0 ||
-                     server.uptime_seconds < job_seconds;
-  server.verdicts = status.verdicts();
+  const uint64_t restored = status.durability().restored_checkpoint();
+  if (restored > 0 || status.durability().replayed() > 0 || server.uptime_seconds() < job_seconds) {
+    server.set_came_back(true);
+    server.set_restored_checkpoint(restored);
+  }
+  *server.mutable_pushed_blocks()->mutable_verdicts() = status.verdicts();
+  server.mutable_pushed_blocks()->set_applied(Applied(status.verdicts()));
   return server;
 }
 
 // `mean` holds the sum of all values until Finish.
 void Merge(const Histogram& part, Report::Distribution& whole) {
-  if (whole.counts.size() < static_cast<size_t>(part.bucket_size())) {
-    whole.counts.resize(part.bucket_size());
+  while (whole.histogram_size() < part.bucket_size()) whole.add_histogram(0);
+  for (int i = 0; i < part.bucket_size(); ++i) {
+    whole.set_histogram(i, whole.histogram(i) + static_cast<int64_t>(part.bucket(i)));
   }
-  for (int i = 0; i < part.bucket_size(); ++i) whole.counts[i] += part.bucket(i);
   if (part.count() > 0) {
-    whole.max = whole.count > 0 ? std::max<int64_t>(whole.max, part.max()) : part.max();
+    whole.set_max(whole.count() > 0 ? std::max(whole.max(), part.max()) : part.max());
   }
-  whole.count += part.count();
-  whole.mean += part.sum();
+  whole.set_count(whole.count() + static_cast<int64_t>(part.count()));
+  whole.set_mean(whole.mean() + part.sum());
 }
 
 void Finish(Report::Distribution& whole) {
-  whole.open = whole.count > 0 && whole.max >= static_cast<int64_t>(whole.counts.size());
-  while (!whole.counts.empty() && whole.counts.back() == 0) whole.counts.pop_back();
-  if (whole.count > 0) whole.mean /= static_cast<double>(whole.count);
+  whole.set_last_bucket_is_open(whole.count() > 0 && whole.max() >= whole.histogram_size());
+  auto& histogram = *whole.mutable_histogram();
+  while (!histogram.empty() && *histogram.rbegin() == 0) histogram.RemoveLast();
+  whole.set_mean(Ratio(whole.mean(), static_cast<double>(whole.count())));
 }
 
-// Collects the comparisons; see docs/report.md, "reconciles".
-class Checker {
- public:
-  explicit Checker(std::vector<Report::Check>& checks) : checks_(checks) {}
+// The epochs in order. An evaluation stands with its epoch, and in `result`.
+void AddEpochs(const JobStatus& job, Report& report) {
+  std::map<int, Report::Epoch> epochs;
+  for (const EpochBooks& books : job.epoch()) *epochs[books.epoch()].mutable_books() = books;
+  for (const EvaluationResult& result : job.evaluation()) {
+    Report::Epoch& epoch = epochs[result.epoch()];
+    epoch.mutable_books()->set_epoch(result.epoch());
+    *epoch.mutable_test() = result;
+  }
+  for (const auto& [number, epoch] : epochs) {
+    *report.add_epochs() = epoch;
+    if (!epoch.has_test()) continue;
+    const bool first = !report.has_result();
+    Report::Result& result = *report.mutable_result();
+    result.set_epoch(number);
+    result.set_accuracy(epoch.test().accuracy());
+    result.set_loss(epoch.test().loss());
+    if (first || result.accuracy() > result.best_accuracy()) {
+      result.set_best_epoch(number);
+      result.set_best_accuracy(result.accuracy());
+    }
+  }
+}
 
-  void Equal(const std::string& name, int64_t expected, int64_t actual,
-             const std::string& not_judged) {
-    Judge(name, expected, actual, expected == actual, not_judged);
+void AddSlots(const JobStatus& job, const std::vector<ServerAnswer>& servers, Report& report) {
+  std::map<int, Report::Slot> slots;
+  for (const SlotBooks& books : job.slot()) slots[books.slot()] = SlotOf(books);
+  for (const ServerAnswer& answer : servers) {
+    if (!answer.status.ok()) continue;
+    for (const SlotStatus& status : answer.status->slot()) {
+      const auto found = slots.find(status.slot());
+      if (found == slots.end()) continue;
+      Report::Slot& slot = found->second;
+      slot.set_parked_pulls(slot.parked_pulls() + static_cast<int64_t>(status.parked_pulls()));
+    }
   }
-  void AtMost(const std::string& name, int64_t bound, int64_t actual,
-              const std::string& not_judged) {
-    Judge(name, bound, actual, actual <= bound, not_judged);
+  for (const auto& [number, slot] : slots) {
+    *report.add_slots() = slot;
+    report.set_samples(report.samples() + slot.samples());
+    report.set_steps(report.steps() + slot.steps());
+    if (slot.has_rolled_back()) {
+      Report::RolledBack& all = *report.mutable_rolled_back();
+      all.set_pushes(all.pushes() + slot.rolled_back().pushes());
+      all.set_blocks(all.blocks() + slot.rolled_back().blocks());
+    }
   }
-  void AtLeast(const std::string& name, int64_t bound, int64_t actual,
-               const std::string& not_judged) {
-    Judge(name, bound, actual, actual >= bound, not_judged);
-  }
+  report.set_samples_per_second(
+      Ratio(static_cast<double>(report.samples()), report.wall_seconds()));
+}
 
- private:
-  void Judge(const std::string& name, int64_t expected, int64_t actual, bool holds,
-             const std::string& not_judged) {
-    Report::Check check;
-    check.name = name;
-    check.expected = expected;
-    check.actual = actual;
-    check.note = not_judged;
-    if (not_judged.empty()) check.holds = holds;
-    checks_.push_back(std::move(check));
+void AddServers(const std::vector<ServerAnswer>& servers, Report& report) {
+  VerdictCounts& verdicts = *report.mutable_pushed_blocks()->mutable_verdicts();
+  Report::Versions& versions = *report.mutable_versions();
+  bool first = true;
+  for (const ServerAnswer& answer : servers) {
+    Report::Server& server = *report.add_servers();
+    server = ServerOf(report.servers_size() - 1, answer, report.wall_seconds());
+    if (!answer.status.ok()) continue;
+    Add(answer.status->verdicts(), &verdicts);
+    Merge(answer.status->lag(), *report.mutable_lag());
+    Merge(answer.status->clock_gap(), *report.mutable_clock_gap());
+    // A server of a model with fewer blocks than servers owns none and has no versions.
+    if (server.blocks() == 0) continue;
+    const Report::Versions& own = server.versions();
+    versions.set_min(first ? own.min() : std::min(versions.min(), own.min()));
+    versions.set_max(first ? own.max() : std::max(versions.max(), own.max()));
+    first = false;
   }
+  report.mutable_pushed_blocks()->set_applied(Applied(verdicts));
+  Finish(*report.mutable_lag());
+  Finish(*report.mutable_clock_gap());
+}
 
-  std::vector<Report::Check>& checks_;
+// Why a comparison cannot be judged in a run of which `applies` is true.
+struct Doubt {
+  bool applies;
+  const char* reason;
 };
 
-// The first of the reasons that applies, else "".
-std::string FirstReason(std::initializer_list<std::pair<bool, const char*>> reasons) {
-  for (const auto& [applies, reason] : reasons) {
-    if (applies) return reason;
+// Notes the comparison, judged only if no doubt applies; otherwise with the first one that does.
+void Judge(bool holds, int64_t expected, int64_t actual, const std::vector<Doubt>& doubts,
+           Report::Check* check) {
+  check->set_expected(expected);
+  check->set_actual(actual);
+  const auto doubt = std::find_if(doubts.begin(), doubts.end(), [](auto& d) { return d.applies; });
+  if (doubt == doubts.end()) {
+    check->set_holds(holds);
+  } else {
+    check->set_not_judged(doubt->reason);
   }
-  return "";
 }
 
+void Equal(int64_t expected, int64_t actual, const std::vector<Doubt>& doubts,
+           Report::Check* check) {
+  Judge(actual == expected, expected, actual, doubts, check);
+}
+
+void AtMost(int64_t bound, int64_t actual, const std::vector<Doubt>& doubts, Report::Check* check) {
+  Judge(actual <= bound, bound, actual, doubts, check);
+}
+
+void AtLeast(int64_t bound, int64_t actual, const std::vector<Doubt>& doubts,
+             Report::Check* check) {
+  Judge(actual >= bound, bound, actual, doubts, check);
+}
+
+// The comparisons of docs/report.md, "reconciles".
 void CheckAll(Report& report) {
-  const ConsistencySpec& consistency = report.job.consistency();
-  const TrainingSpec& training = report.job.training();
+  const ConsistencySpec& consistency = report.job().consistency();
+  const TrainingSpec& training = report.job().training();
+  const VerdictCounts& verdicts = report.pushed_blocks().verdicts();
+  const int64_t steps = report.steps();
+  const int64_t judged_blocks = static_cast<int64_t>(Verdicts(verdicts));
+  const Report::RolledBack& lost = report.rolled_back();
+
+  int64_t used = 0, evaluated = 0, samples_per_epoch = 0;
+  bool any_reissued = false;
+  for (const Report::Epoch& epoch : report.epochs()) {
+    used += epoch.books().used();
+    evaluated += epoch.has_test() ? 1 : 0;
+    samples_per_epoch = std::max(samples_per_epoch, epoch.books().samples());
+    any_reissued = any_reissued || epoch.books().reissued() > 0;
+  }
+  // `versions` is the sum over all blocks where those of each server are at one version (`even`).
+  int64_t blocks = 0, versions = 0;
+  bool any_silent = false, any_came_back = false, even = true;
+  for (const Report::Server& server : report.servers()) {
+    blocks += server.blocks();
+    versions += server.blocks() * server.versions().max();
+    any_silent = any_silent || server.has_error();
+    any_came_back = any_came_back || server.came_back();
+    even = even && server.versions().min() == server.versions().max();
+  }
+  const bool any_gone = std::any_of(
+      report.slots().begin(), report.slots().end(),
+      [](const Report::Slot& slot) { return slot.state() == "expired" || slot.state() == "left"; });
+
   const bool async = consistency.mode() == ConsistencySpec::ASYNC;
-  const bool answered = std::all_of(report.servers.begin(), report.servers.end(),
-                                    [](const Report::Server& s) { return s.error.empty(); });
-  const bool cut_short = !report.finished;
-  const bool limited = training.max_pushes() > 0;
-  const char* const kCutShort = "the job has not finished";
-  const char* const kLimited = "max_pushes ends the job before its epochs do";
-  const char* const kSilent = "a server did not answer";
-
-  int64_t used = 0, evaluated = 0, samples_per_epoch = 0, total_blocks = 0;
-  for (const Report::Epoch& epoch : report.epochs) {
-    used += epoch.used;
-    evaluated += epoch.evaluation.has_value() ? 1 : 0;
-    samples_per_epoch = std::max(samples_per_epoch, epoch.samples);
-  }
-  for (const Report::Server& server : report.servers) {
-    total_blocks += static_cast<int64_t>(server.blocks);
-  }
-  const int64_t pushes = static_cast<int64_t>(report.pushes);
-  const VerdictCounts& blocks = report.blocks;
-
+  const bool rejects = consistency.lag().policy() == LagContract::REJECT;
+  const Doubt cut_short = {!report.finished(), "the job has not finished"};
+  const Doubt limited = {training.max_pushes() > 0, "max_pushes ends the job before its epochs do"};
+  const Doubt silent = {any_silent, "a server did not answer"};
   // A process that died took the figures of its last steps with it; what it had in hand was handed
   // out again.
-  const bool died = std::any_of(report.slots.begin(), report.slots.end(),
-                                [](const auto& slot) {
-                                  return slot.state == "expired" || slot.state == "left";
-                                }) ||
-                    std::any_of(report.epochs.begin(), report.epochs.end(),
-                                [](const auto& epoch) { return epoch.reissued > 0; });
-  const char* const kDied = "a worker ended early and took the figures of its last steps with it";
-  const bool resumed = report.resumed_checkpoint > 0;
-  const char* const kResumed = "the job was resumed from a checkpoint";
-  const bool came_back = std::any_of(report.servers.begin(), report.servers.end(),
-                                     [](const Report::Server& s) { return s.came_back; });
-  const char* const kCameBack = "a server came back and has counted only since then";
+  const Doubt died = {any_gone || any_reissued,
+                      "a worker ended early and took the figures of its last steps with it"};
+  const Doubt resumed = {report.resumed_checkpoint() > 0, "the job was resumed from a checkpoint"};
+  const Doubt came_back = {any_came_back, "a server came back and has counted only since then"};
 
-  Checker checker(report.checks);
-  checker.Equal("samples_used", int64_t{training.epochs()} * samples_per_epoch, used,
-                FirstReason({{cut_short, kCutShort}, {limited, kLimited}}));
-  checker.Equal("slot_samples", used, static_cast<int64_t>(report.samples),
-                FirstReason({{cut_short, kCutShort}, {died, kDied}, {resumed, kResumed}}));
-  checker.Equal("evaluations", training.evaluate() ? training.epochs() : 0, evaluated,
-                FirstReason({{cut_short, kCutShort}, {limited, kLimited}}));
-  checker.Equal("pushed_blocks", pushes * total_blocks, static_cast<int64_t>(Verdicts(blocks)),
-                FirstReason({{!answered, kSilent},
-                             {cut_short, kCutShort},
-                             {died, kDied},
-                             {resumed, kResumed},
-                             {came_back, kCameBack}}));
-  checker.Equal("acknowledged_blocks", static_cast<int64_t>(Verdicts(blocks)),
-                static_cast<int64_t>(blocks.acknowledged()),
-                FirstReason({{!answered, kSilent},
-                             {cut_short, kCutShort},
-                             {died, kDied},
-                             {resumed, kResumed},
-                             {came_back, kCameBack}}));
-  checker.Equal("lag_counted", static_cast<int64_t>(Applied(blocks)),
-                static_cast<int64_t>(report.lag.count), FirstReason({{!answered, kSilent}}));
+  Report::Reconciles& checks = *report.mutable_reconciles();
+  Equal(int64_t{training.epochs()} * samples_per_epoch, used, {cut_short, limited},
+        checks.mutable_samples_used());
+  Equal(used, report.samples(), {cut_short, died, resumed}, checks.mutable_slot_samples());
+  Equal(training.evaluate() ? training.epochs() : 0, evaluated, {cut_short, limited},
+        checks.mutable_evaluations());
+  const std::vector<Doubt> of_blocks = {silent, cut_short, died, resumed, came_back};
+  Equal(steps * blocks, judged_blocks, of_blocks, checks.mutable_pushed_blocks());
+  Equal(judged_blocks, static_cast<int64_t>(verdicts.acknowledged()), of_blocks,
+        checks.mutable_acknowledged_blocks());
+  Equal(report.pushed_blocks().applied(), report.lag().count(), {silent},
+        checks.mutable_lag_counted());
+
   // A push raises every block's version by one, and a push that a server has lost lowers it by one
   // on the blocks that lack it.
-  const int64_t lost = static_cast<int64_t>(report.rolled_back_pushes);
-  const std::string versions_not_judged =
-      FirstReason({{!answered, kSilent},
-                   {!async, "in SYNC a version is a round, not a push"},
-                   {NotApplied(blocks) > 0, "some blocks were not applied"},
-                   {came_back && consistency.lag().policy() == LagContract::REJECT, kCameBack},
-                   {cut_short, kCutShort},
-                   {died, kDied},
-                   {resumed, kResumed}});
-  if (lost == 0) {
-    checker.Equal("min_version", pushes, report.min_version, versions_not_judged);
-    checker.Equal("max_version", pushes, report.max_version, versions_not_judged);
+  std::vector<Doubt> of_versions = {silent,
+                                    {!async, "in SYNC a version is a round, not a push"},
+                                    {NotApplied(verdicts) > 0, "some blocks were not applied"},
+                                    {rejects && any_came_back, came_back.reason},
+                                    cut_short,
+                                    died,
+                                    resumed};
+  const Report::Versions& reached = report.versions();
+  if (!report.has_rolled_back()) {
+    Equal(steps, reached.min(), of_versions, checks.mutable_min_version());
+    Equal(steps, reached.max(), of_versions, checks.mutable_max_version());
   } else {
-    checker.AtLeast("min_version", pushes - lost, report.min_version, versions_not_judged);
-    checker.AtMost("max_version", pushes, report.max_version, versions_not_judged);
-    int64_t versions = 0;
-    bool even = true;
-    for (const Report::Server& server : report.servers) {
-      even = even && server.min_version == server.max_version;
-      versions += static_cast<int64_t>(server.blocks) * server.max_version;
-    }
-    checker.Equal("kept_blocks",
-                  pushes * total_blocks - static_cast<int64_t>(report.rolled_back_blocks), versions,
-                  even ? versions_not_judged : "a server's blocks are at different versions");
+    AtLeast(steps - lost.pushes(), reached.min(), of_versions, checks.mutable_min_version());
+    AtMost(steps, reached.max(), of_versions, checks.mutable_max_version());
+    of_versions.insert(of_versions.begin(), {!even, "a server's blocks are at different versions"});
+    Equal(steps * blocks - lost.blocks(), versions, of_versions, checks.mutable_kept_blocks());
   }
-  checker.Equal(
-      "rounds", report.max_version, report.min_version,
-      FirstReason({{!answered, kSilent},
-                   {async, "ASYNC has no rounds"},
-                   {lost > 0, "a server came back and has passed over the rounds that it lost"},
-                   {cut_short, kCutShort}}));
-  checker.AtMost("clock_gap", consistency.staleness_bound(), report.clock_gap.max,
-                 FirstReason({{!answered, kSilent},
-                              {!async, "SYNC has no staleness bound"},
-                              {consistency.staleness_bound() < 0, "there is no staleness bound"}}));
-  const bool bounded_lag = async && consistency.lag().policy() == LagContract::REJECT;
-  checker.AtMost(
-      "lag", consistency.lag().max_lag(), report.lag.max,
-      FirstReason({{!answered, kSilent},
-                   {!bounded_lag, "the lag contract rejects nothing"},
-                   {blocks.admitted() > 0, "stragglers' blocks above it were admitted"}}));
+  Equal(
+      reached.max(), reached.min(),
+      {silent,
+       {async, "ASYNC has no rounds"},
+       {report.has_rolled_back(), "a server came back and has passed over the rounds that it lost"},
+       cut_short},
+      checks.mutable_rounds());
+  AtMost(consistency.staleness_bound(), report.clock_gap().max(),
+         {silent,
+          {!async, "SYNC has no staleness bound"},
+          {consistency.staleness_bound() < 0, "there is no staleness bound"}},
+         checks.mutable_clock_gap());
+  AtMost(consistency.lag().max_lag(), report.lag().max(),
+         {silent,
+          {!async || !rejects, "the lag contract rejects nothing"},
+          {verdicts.admitted() > 0, "stragglers' blocks above it were admitted"}},
+         checks.mutable_lag());
+
+  const auto all = ChecksOf(report);
+  checks.set_all(std::none_of(all.begin(), all.end(), [](const auto& named) {
+    return named.second.has_holds() && !named.second.holds();
+  }));
 }
 
 }  // namespace
 
-bool Report::reconciles() const {
-  return std::none_of(checks.begin(), checks.end(),
-                      [](const Check& check) { return check.holds == false; });
-}
-
-const Report::Epoch* Report::last_evaluated() const {
-  const auto found = std::find_if(epochs.rbegin(), epochs.rend(),
-                                  [](const Epoch& e) { return e.evaluation.has_value(); });
-  return found == epochs.rend() ? nullptr : &*found;
-}
-
-const Report::Epoch* Report::best_evaluated() const {
-  const Epoch* best = nullptr;
-  for (const Epoch& epoch : epochs) {
-    if (!epoch.evaluation.has_value()) continue;
-    if (best == nullptr || epoch.evaluation->accuracy > best->evaluation->accuracy) best = &epoch;
-  }
-  return best;
-}
-
 Report BuildReport(const JobStatus& job, const std::vector<ServerAnswer>& servers) {
   Report report;
-  report.job_id = job.job_id();
-  report.job = job.job();
-  report.phase = PhaseName(job.phase());
-  report.finished = job.phase() == JobStatus::DONE && job.stopped().empty();
-  report.stopped = job.stopped();
-  report.checkpoint = job.checkpoint();
-  report.resumed_checkpoint = job.resumed_checkpoint();
-  report.parameters = job.parameters();
-  report.wall_seconds = job.running_seconds();
-
-  std::map<int, Report::Epoch> epochs;
-  for (const EpochBooks& books : job.epoch()) epochs[books.epoch()] = EpochOf(books);
-  for (const EvaluationResult& result : job.evaluation()) {
-    Report::Epoch& epoch = epochs[result.epoch()];
-    epoch.number = result.epoch();
-    epoch.evaluation = EvaluationOf(result);
-  }
-  for (auto& [number, epoch] : epochs) report.epochs.push_back(std::move(epoch));
-
-  std::map<int, Report::Slot> slots;
-  for (const SlotBooks& books : job.slot()) slots[books.slot()] = SlotOf(books);
-
-  bool first = true;
-  for (const ServerAnswer& answer : servers) {
-    Report::Server server =
-        ServerOf(static_cast<int>(report.servers.size()), answer, report.wall_seconds);
-    if (answer.status.ok()) {
-      Add(server.verdicts, &report.blocks);
-      Merge(answer.status->lag(), report.lag);
-      Merge(answer.status->clock_gap(), report.clock_gap);
-      // A server of a model with fewer blocks than servers owns none and has no versions.
-      if (server.blocks > 0) {
-        report.min_version =
-            first ? server.min_version : std::min(report.min_version, server.min_version);
-        report.max_version =
-            first ? server.max_version : std::max(report.max_version, server.max_version);
-        first = false;
-      }
-      for (const SlotStatus& status : answer.status->slot()) {
-        const auto found = slots.find(status.slot());
-        if (found != slots.end()) found->second.parked_pulls += status.parked_pulls();
-      }
-    }
-    report.servers.push_back(std::move(server));
-  }
-  Finish(report.lag);
-  Finish(report.clock_gap);
-
-  for (auto& [number, slot] : slots) {
-    report.samples += slot.samples;
-    report.pushes += slot.steps;
-    report.rolled_back_pushes += slot.rolled_back_pushes;
-    report.rolled_back_blocks += slot.rolled_back_blocks;
-    report.slots.push_back(std::move(slot));
-  }
-  if (report.wall_seconds > 0) {
-    report.samples_per_second = static_cast<double>(report.samples) / report.wall_seconds;
-  }
+  report.set_schema(1);
+  report.set_name(job.job().name());
+  report.set_job_id(absl::StrFormat("%016x", job.job_id()));
+  report.set_finished(job.phase() == JobStatus::DONE && job.stopped().empty());
+  report.set_phase(PhaseName(job.phase()));
+  report.set_wall_seconds(job.running_seconds());
+  report.set_parameters(job.parameters());
+  *report.mutable_consistency() = ConsistencyOf(job.job().consistency());
+  if (job.checkpoint().enabled()) *report.mutable_checkpoint() = job.checkpoint();
+  if (job.resumed_checkpoint() > 0) report.set_resumed_checkpoint(job.resumed_checkpoint());
+  if (!job.stopped().empty()) report.set_stopped(job.stopped());
+  *report.mutable_job() = job.job();
+  AddEpochs(job, report);
+  AddSlots(job, servers, report);
+  AddServers(servers, report);
   CheckAll(report);
   return report;
 }
 
-std::string DescribeConsistency(const ConsistencySpec& spec) {
-  if (spec.mode() == ConsistencySpec::SYNC) {
-    return spec.backup_workers() == 0
-               ? "synchronous"
-               : absl::StrCat("synchronous, ", Count(spec.backup_workers(), "backup worker"));
+std::vector<std::pair<std::string, Report::Check>> ChecksOf(const Report& report) {
+  const Report::Reconciles& reconciles = report.reconciles();
+  const google::protobuf::Reflection& reflection = *Report::Reconciles::GetReflection();
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  reflection.ListFields(reconciles, &fields);
+  std::vector<std::pair<std::string, Report::Check>> checks;
+  for (const google::protobuf::FieldDescriptor* const field : fields) {
+    if (field->message_type() != Report::Check::descriptor()) continue;
+    Report::Check check;
+    check.CopyFrom(reflection.GetMessage(reconciles, field));
+    checks.emplace_back(field->name(), std::move(check));
   }
-  std::string text = spec.staleness_bound() < 0
-                         ? "asynchronous, no staleness bound"
-                         : absl::StrCat("asynchronous, staleness bound ", spec.staleness_bound());
-  switch (spec.lag().policy()) {
-    case LagContract::SCALE:
-      absl::StrAppend(&text, ", scaled beyond lag ", spec.lag().free_lag());
-      break;
-    case LagContract::REJECT:
-      absl::StrAppend(&text, ", rejected beyond lag ", spec.lag().max_lag());
-      break;
-    default:
-      break;
-  }
-  return text;
+  return checks;
 }
 
-std::string StateName(SlotBooks::State state) {
-  return absl::AsciiStrToLower(SlotBooks::State_Name(state));
-}
-
-std::string PhaseName(JobStatus::Phase phase) {
-  return absl::AsciiStrToLower(JobStatus::Phase_Name(phase));
+double TotalSeconds(const StepFigures& figures) {
+  return figures.compute_seconds() + figures.push_seconds() + figures.pull_seconds() +
+         figures.wait_seconds() + figures.data_seconds() + figures.other_seconds();
 }
 
 }  // namespace torchps

@@ -78,7 +78,7 @@ int MakeReport(ClusterClient& cluster, const ReportRequest& request, const Clock
     out << "\nreport: " << request.file << "\n";
   }
   out.flush();
-  return static_cast<int>(report.reconciles() ? ExitCode::kOk : ExitCode::kFailed);
+  return static_cast<int>(report.reconciles().all() ? ExitCode::kOk : ExitCode::kFailed);
 }
 
 int ReportCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) {

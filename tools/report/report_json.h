@@ -3,11 +3,16 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "tools/report/report.h"
+#include "proto/report.pb.h"
 
 namespace torchps {
 
-// The report as indented JSON, schema 1 (docs/report.md), ending in a newline.
+// The report as indented JSON (docs/report.md), ending in a newline.
+//
+// Protobuf prints it. Its mapping makes strings of 64-bit integers and of numbers that are not
+// finite, and knows no null; a report's readers are promised numbers and null. One pass over the
+// descriptor mends that for whatever fields there are. Counts of type double would be numbers
+// without it, but not exact ones, and null would still be missing.
 std::string ReportJson(const Report& report);
 
 // Writes `text` to `path` so that whoever opens it sees the old file or the whole new one: beside

@@ -9,6 +9,8 @@
 #include "absl/strings/str_join.h"
 #include "tools/base/format.h"
 #include "tools/base/text_table.h"
+#include "tools/report/phrases.h"
+#include "tools/report/report.h"
 #include "wire/verdict_counts.h"
 
 namespace torchps {
@@ -17,36 +19,33 @@ namespace {
 std::string Fixed(double value) { return absl::StrFormat("%.4f", value); }
 
 std::string Headline(const Report& report) {
-  std::string text = report.job.name();
-  absl::StrAppend(&text, report.finished ? " finished" : " has not finished");
-  if (const Report::Epoch* last = report.last_evaluated(); last != nullptr) {
-    absl::StrAppend(&text, ": test accuracy ", FormatPercent(last->evaluation->accuracy, 2),
-                    " after ", Count(last->number, "epoch"));
+  std::string text = report.name();
+  absl::StrAppend(&text, report.finished() ? " finished" : " has not finished");
+  if (report.has_result()) {
+    absl::StrAppend(&text, ": test accuracy ", FormatPercent(report.result().accuracy(), 2),
+                    " after ", Count(report.result().epoch(), "epoch"));
   }
-  absl::StrAppend(&text, "\n", FormatSeconds(report.wall_seconds), ", ",
-                  WithThousands(std::llround(report.samples_per_second)), " samples/s with ",
-                  Count(static_cast<int64_t>(report.slots.size()), "worker"), " and ",
-                  Count(static_cast<int64_t>(report.servers.size()), "server"), ", ",
-                  DescribeConsistency(report.job.consistency()), "\n");
+  absl::StrAppend(&text, "\n", FormatSeconds(report.wall_seconds()), ", ",
+                  WithThousands(std::llround(report.samples_per_second())), " samples/s with ",
+                  Count(report.slots_size(), "worker"), " and ",
+                  Count(report.servers_size(), "server"), ", ",
+                  DescribeConsistency(report.job().consistency()), "\n");
   return text;
 }
 
 std::string Restarts(const Report& report) {
   std::vector<std::string> parts;
-  if (report.server_restarts > 0) parts.push_back(Count(report.server_restarts, "server"));
-  if (report.worker_restarts > 0) parts.push_back(Count(report.worker_restarts, "worker"));
+  const Report::Restarts& restarts = report.restarts();
+  if (restarts.servers() > 0) parts.push_back(Count(restarts.servers(), "server"));
+  if (restarts.workers() > 0) parts.push_back(Count(restarts.workers(), "worker"));
   if (parts.empty()) return "";
   return absl::StrCat("died and started again: ", absl::StrJoin(parts, ", "), "\n");
 }
 
 // What was kept, what the job went on from, and what was lost on the way.
 std::string Kept(const Report& report) {
-  std::string text;
-  if (!report.stopped.empty()) absl::StrAppend(&text, "stopped early: ", report.stopped, "\n");
-  if (report.resumed_checkpoint > 0) {
-    absl::StrAppend(&text, "resumed from checkpoint ", report.resumed_checkpoint, "\n");
-  }
-  const CheckpointStatus& last = report.checkpoint;
+  std::string text = StoppedAndResumed(report.stopped(), report.resumed_checkpoint());
+  const CheckpointStatus& last = report.checkpoint();
   if (last.number() > 0) {
     absl::StrAppend(&text, Count(static_cast<int64_t>(last.completed()), "checkpoint"),
                     ", the last one is ", last.directory(), " (",
@@ -55,51 +54,51 @@ std::string Kept(const Report& report) {
   if (!last.last_error().empty()) {
     absl::StrAppend(&text, "the last checkpoint failed: ", last.last_error(), "\n");
   }
-  for (const Report::Slot& slot : report.slots) {
-    if (slot.rolled_back_pushes == 0) continue;
-    absl::StrAppend(&text, "slot ", slot.slot, ": ",
-                    WithThousands(static_cast<int64_t>(slot.rolled_back_blocks)), " blocks of ",
-                    WithThousands(static_cast<int64_t>(slot.rolled_back_pushes)),
+  for (const Report::Slot& slot : report.slots()) {
+    if (!slot.has_rolled_back()) continue;
+    absl::StrAppend(&text, "slot ", slot.slot(), ": ", WithThousands(slot.rolled_back().blocks()),
+                    " blocks of ", WithThousands(slot.rolled_back().pushes()),
                     " acknowledged pushes were rolled back with a server that came back\n");
   }
   return text;
 }
 
 std::string EpochTable(const Report& report) {
-  if (report.epochs.empty()) return "";
-  const bool reissues = std::any_of(report.epochs.begin(), report.epochs.end(),
-                                    [](const auto& epoch) { return epoch.reissued > 0; });
+  if (report.epochs().empty()) return "";
+  const bool reissues =
+      std::any_of(report.epochs().begin(), report.epochs().end(),
+                  [](const Report::Epoch& epoch) { return epoch.books().reissued() > 0; });
   TextTable table({">epoch", ">samples used", reissues ? ">re-issued" : "", ">train loss",
                    ">test loss", ">test accuracy", ">after"});
-  for (const Report::Epoch& epoch : report.epochs) {
-    const auto& test = epoch.evaluation;
-    const double at = test ? test->at_seconds : epoch.closed_at_seconds;
-    table.AddRow({absl::StrCat(epoch.number), WithThousands(epoch.used),
-                  reissues ? WithThousands(epoch.reissued) : "",
-                  epoch.used > 0 ? Fixed(epoch.train_loss) : "-", test ? Fixed(test->loss) : "-",
-                  test ? FormatPercent(test->accuracy, 2) : "-",
-                  epoch.closed ? FormatSeconds(at) : "open"});
+  for (const Report::Epoch& epoch : report.epochs()) {
+    const EpochBooks& books = epoch.books();
+    const EvaluationResult& test = epoch.test();
+    const double at = epoch.has_test() ? test.at_seconds() : books.closed_at_seconds();
+    table.AddRow({absl::StrCat(books.epoch()), WithThousands(books.used()),
+                  reissues ? WithThousands(books.reissued()) : "",
+                  books.used() > 0 ? Fixed(books.train_loss()) : "-",
+                  epoch.has_test() ? Fixed(test.loss()) : "-",
+                  epoch.has_test() ? FormatPercent(test.accuracy(), 2) : "-",
+                  books.closed() ? FormatSeconds(at) : "open"});
   }
   return "\n" + table.Format();
 }
 
 // Shares of one slot's time, in whole per cent.
 std::string SlotTable(const Report& report) {
-  if (report.slots.empty()) return "";
+  if (report.slots().empty()) return "";
   TextTable table({">slot", "host", "device", ">steps", ">samples", ">compute", ">push", ">pull",
                    ">wait", ">data", ">other", ">rejected", "state"});
-  for (const Report::Slot& slot : report.slots) {
-    const double total = slot.seconds.total();
-    const auto share = [&](double seconds) {
-      return total > 0 ? FormatPercent(seconds / total, 0) : "-";
-    };
-    table.AddRow({absl::StrCat(slot.slot), slot.host, slot.device,
-                  WithThousands(static_cast<int64_t>(slot.steps)),
-                  WithThousands(static_cast<int64_t>(slot.samples)), share(slot.seconds.compute),
-                  share(slot.seconds.push), share(slot.seconds.pull), share(slot.seconds.wait),
-                  share(slot.seconds.data), share(slot.seconds.other),
-                  WithThousands(static_cast<int64_t>(slot.rejected_pushes)),
-                  slot.reason.empty() ? slot.state : absl::StrCat(slot.state, ": ", slot.reason)});
+  for (const Report::Slot& slot : report.slots()) {
+    const Report::Times& shares = slot.shares();
+    const bool timed = std::max({shares.compute(), shares.push(), shares.pull(), shares.wait(),
+                                 shares.data(), shares.other()}) > 0;
+    const auto share = [timed](double share) { return timed ? FormatPercent(share, 0) : "-"; };
+    table.AddRow(
+        {absl::StrCat(slot.slot()), slot.host(), slot.device(), WithThousands(slot.steps()),
+         WithThousands(slot.samples()), share(shares.compute()), share(shares.push()),
+         share(shares.pull()), share(shares.wait()), share(shares.data()), share(shares.other()),
+         WithThousands(slot.rejected_pushes()), StateAndReason(slot.state(), slot.reason())});
   }
   return "\n" + table.Format();
 }
@@ -108,34 +107,36 @@ struct Range {
   int64_t first = 0;
   int64_t last = 0;
   bool open = false;  // all from `first` up
-  uint64_t count = 0;
+  int64_t count = 0;
 };
 
 // One range per value while they are few, otherwise 0, 1, 2-3, 4-7, 8-15 and so on.
 std::vector<Range> RangesOf(const Report::Distribution& distribution) {
   constexpr int64_t kMostRows = 12;
-  const int64_t used = static_cast<int64_t>(distribution.counts.size());
+  const int64_t used = distribution.histogram_size();
   std::vector<Range> ranges;
   for (int64_t first = 0; first < used;) {
     const int64_t width = used <= kMostRows || first == 0 ? 1 : first;
     Range range;
     range.first = first;
     range.last = std::min(first + width, used) - 1;
-    for (int64_t i = range.first; i <= range.last; ++i) range.count += distribution.counts[i];
+    for (int64_t i = range.first; i <= range.last; ++i) {
+      range.count += distribution.histogram(static_cast<int>(i));
+    }
     first += width;
-    range.open = distribution.open && first >= used;
+    range.open = distribution.last_bucket_is_open() && first >= used;
     ranges.push_back(range);
   }
   return ranges;
 }
 
 std::string Bars(const std::string& title, const Report::Distribution& distribution) {
-  if (distribution.count == 0) return "";
+  if (distribution.count() == 0) return "";
   constexpr double kBarWidth = 40;
-  std::string text =
-      absl::StrFormat("\n%s: mean %.2f, largest %d\n", title, distribution.mean, distribution.max);
+  std::string text = absl::StrFormat("\n%s: mean %.2f, largest %d\n", title, distribution.mean(),
+                                     distribution.max());
   const std::vector<Range> ranges = RangesOf(distribution);
-  uint64_t highest = 1;
+  int64_t highest = 1;
   for (const Range& range : ranges) highest = std::max(highest, range.count);
   for (const Range& range : ranges) {
     const std::string label = range.open ? absl::StrCat(range.first, "+")
@@ -151,7 +152,8 @@ std::string Bars(const std::string& title, const Report::Distribution& distribut
                                                     static_cast<double>(highest))));
     std::string bar;
     for (int i = 0; i < length; ++i) bar += "▇";
-    const double share = static_cast<double>(range.count) / static_cast<double>(distribution.count);
+    const double share =
+        static_cast<double>(range.count) / static_cast<double>(distribution.count());
     absl::StrAppendFormat(&text, "%9s  %5.1f %%", label, share * 100);
     absl::StrAppend(&text, bar.empty() ? "" : "  ", bar, "\n");
   }
@@ -159,41 +161,37 @@ std::string Bars(const std::string& title, const Report::Distribution& distribut
 }
 
 std::string ServerTable(const Report& report) {
-  if (report.servers.empty()) return "";
+  if (report.servers().empty()) return "";
   TextTable table({">server", "address", ">blocks", ">versions", ">applied", ">rejected",
                    ">duplicates", ">in", ">out"});
-  for (const Report::Server& server : report.servers) {
-    if (!server.error.empty()) {
-      table.AddRow({absl::StrCat(server.index), server.address});
+  std::string silent;
+  for (const Report::Server& server : report.servers()) {
+    if (server.has_error()) {
+      table.AddRow({absl::StrCat(server.index()), server.address()});
+      absl::StrAppend(&silent, "server ", server.index(), " did not answer: ", server.error(),
+                      "\n");
       continue;
     }
-    const std::string versions = server.min_version == server.max_version
-                                     ? absl::StrCat(server.max_version)
-                                     : absl::StrCat(server.min_version, "-", server.max_version);
-    table.AddRow({absl::StrCat(server.index), server.address,
-                  WithThousands(static_cast<int64_t>(server.blocks)), versions,
-                  WithThousands(static_cast<int64_t>(Applied(server.verdicts))),
-                  WithThousands(static_cast<int64_t>(NotApplied(server.verdicts))),
-                  WithThousands(static_cast<int64_t>(server.verdicts.duplicates())),
-                  FormatBytes(static_cast<double>(server.bytes_in)),
-                  FormatBytes(static_cast<double>(server.bytes_out))});
+    const VerdictCounts& verdicts = server.pushed_blocks().verdicts();
+    table.AddRow({absl::StrCat(server.index()), server.address(), WithThousands(server.blocks()),
+                  VersionRange(server.versions().min(), server.versions().max()),
+                  WithThousands(server.pushed_blocks().applied()),
+                  WithThousands(static_cast<int64_t>(NotApplied(verdicts))),
+                  WithThousands(static_cast<int64_t>(verdicts.duplicates())),
+                  FormatBytes(static_cast<double>(server.bytes_in())),
+                  FormatBytes(static_cast<double>(server.bytes_out()))});
   }
-  std::string text = "\n" + table.Format();
-  for (const Report::Server& server : report.servers) {
-    if (server.error.empty()) continue;
-    absl::StrAppend(&text, "server ", server.index, " did not answer: ", server.error, "\n");
-  }
-  return text;
+  return absl::StrCat("\n", table.Format(), silent);
 }
 
 std::string Books(const Report& report) {
   std::vector<std::string> failed;
   int held = 0;
-  for (const Report::Check& check : report.checks) {
-    if (check.holds == true) ++held;
-    if (check.holds == false) {
-      failed.push_back(absl::StrCat("  ", check.name, ": expected ", WithThousands(check.expected),
-                                    ", found ", WithThousands(check.actual), "\n"));
+  for (const auto& [name, check] : ChecksOf(report)) {
+    if (check.holds()) ++held;
+    if (check.has_holds() && !check.holds()) {
+      failed.push_back(absl::StrCat("  ", name, ": expected ", WithThousands(check.expected()),
+                                    ", found ", WithThousands(check.actual()), "\n"));
     }
   }
   if (!failed.empty()) {
@@ -201,7 +199,7 @@ std::string Books(const Report& report) {
                         absl::StrJoin(failed, ""));
   }
   if (held == 0) return "";
-  return absl::StrCat("\nthe books reconcile", report.finished ? "" : " so far", ": all ", held,
+  return absl::StrCat("\nthe books reconcile", report.finished() ? "" : " so far", ": all ", held,
                       " comparisons of samples, pushes and versions hold\n");
 }
 
@@ -211,14 +209,14 @@ std::string ReportText(const Report& report) {
   std::string text = absl::StrCat(Headline(report), Kept(report), Restarts(report),
                                   EpochTable(report), SlotTable(report), ServerTable(report));
   // In a synchronous run nobody is ahead and nothing lags: there is nothing to see.
-  const ConsistencySpec& consistency = report.job.consistency();
+  const ConsistencySpec& consistency = report.job().consistency();
   if (consistency.mode() == ConsistencySpec::ASYNC) {
     std::string title = "steps ahead of the slowest worker when served";
     if (consistency.staleness_bound() >= 0) {
       absl::StrAppend(&title, " (bound ", consistency.staleness_bound(), ")");
     }
-    absl::StrAppend(&text, Bars(title, report.clock_gap),
-                    Bars("lag of applied gradients, in versions", report.lag));
+    absl::StrAppend(&text, Bars(title, report.clock_gap()),
+                    Bars("lag of applied gradients, in versions", report.lag()));
   }
   return text + Books(report);
 }

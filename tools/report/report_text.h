@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "tools/report/report.h"
+#include "proto/report.pb.h"
 
 namespace torchps {
 

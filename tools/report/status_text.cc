@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "tools/base/format.h"
 #include "tools/base/text_table.h"
+#include "tools/report/phrases.h"
 #include "wire/verdict_counts.h"
 
 namespace torchps {
@@ -90,11 +91,8 @@ std::string Headline(const ClusterView& view, const std::map<int, double>& rates
   }
   absl::StrAppend(&text, "\n", job.job().model().name(), " with ", WithThousands(job.parameters()),
                   " parameters, ", DescribeConsistency(job.job().consistency()), "\n");
-  if (!job.stopped().empty()) absl::StrAppend(&text, "stopped early: ", job.stopped(), "\n");
-  if (job.resumed_checkpoint() > 0) {
-    absl::StrAppend(&text, "resumed from checkpoint ", job.resumed_checkpoint(), "\n");
-  }
-  return text + Checkpoint(job);
+  return absl::StrCat(text, StoppedAndResumed(job.stopped(), job.resumed_checkpoint()),
+                      Checkpoint(job));
 }
 
 std::string ServerTable(const ClusterView& view) {
@@ -114,9 +112,7 @@ std::string ServerTable(const ClusterView& view) {
     table.AddRow(
         {absl::StrCat(i), answer.address, WithThousands(static_cast<int64_t>(status.blocks())),
          FormatBytes(static_cast<double>(status.state_bytes())),
-         status.min_version() == status.max_version()
-             ? absl::StrCat(status.max_version())
-             : absl::StrCat(status.min_version(), "-", status.max_version()),
+         VersionRange(status.min_version(), status.max_version()),
          lag.count() == 0
              ? "-"
              : absl::StrFormat("%.1f (max %d)", lag.sum() / static_cast<double>(lag.count()),
@@ -165,24 +161,21 @@ std::string SlotTable(const ClusterView& view, const std::map<int, double>& rate
                    ">steps", ">samples/s", ">wait", ">rejected"});
   for (const SlotBooks& slot : view.job->slot()) {
     const StepFigures& figures = slot.figures();
-    const double total = figures.compute_seconds() + figures.push_seconds() +
-                         figures.pull_seconds() + figures.wait_seconds() + figures.data_seconds() +
-                         figures.other_seconds();
+    const double total = TotalSeconds(figures);
     const auto clock = clocks.find(slot.slot());
     const bool at_work =
         slot.state() == SlotBooks::TRAINING || slot.state() == SlotBooks::EVALUATING;
-    table.AddRow(
-        {absl::StrCat(slot.slot()), slot.host(), slot.device(), PathOf(slot.slot(), view),
-         slot.reason().empty() ? StateName(slot.state())
-                               : absl::StrCat(StateName(slot.state()), ": ", slot.reason()),
-         slot.epoch() > 0 ? absl::StrCat(slot.epoch()) : "-",
-         clock != clocks.end() ? absl::StrCat(clock->second) : "-",
-         at_work && clock != clocks.end() && slowest <= clock->second
-             ? absl::StrCat(clock->second - slowest)
-             : "-",
-         WithThousands(static_cast<int64_t>(figures.pushes())), Rate(rates.at(slot.slot())),
-         total > 0 ? FormatPercent(figures.wait_seconds() / total, 0) : "-",
-         WithThousands(static_cast<int64_t>(figures.rejected_pushes()))});
+    table.AddRow({absl::StrCat(slot.slot()), slot.host(), slot.device(), PathOf(slot.slot(), view),
+                  StateAndReason(StateName(slot.state()), slot.reason()),
+                  slot.epoch() > 0 ? absl::StrCat(slot.epoch()) : "-",
+                  clock != clocks.end() ? absl::StrCat(clock->second) : "-",
+                  at_work && clock != clocks.end() && slowest <= clock->second
+                      ? absl::StrCat(clock->second - slowest)
+                      : "-",
+                  WithThousands(static_cast<int64_t>(figures.pushes())),
+                  Rate(rates.at(slot.slot())),
+                  total > 0 ? FormatPercent(figures.wait_seconds() / total, 0) : "-",
+                  WithThousands(static_cast<int64_t>(figures.rejected_pushes()))});
   }
   return absl::StrCat("\n", table.Format());
 }

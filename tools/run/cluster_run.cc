@@ -13,6 +13,8 @@
 #include "common/check.h"
 #include "common/process/exit_codes.h"
 #include "tools/base/format.h"
+#include "tools/report/phrases.h"
+#include "tools/report/report.h"
 #include "tools/report/report_json.h"
 #include "tools/report/report_text.h"
 #include "tools/run/worker_text.h"
@@ -113,19 +115,25 @@ absl::Status ClusterRun::MakeReport(bool finished) {
   }
   Report report = BuildReport(*job, AskAllServers(*cluster, options_.answer_timeout));
   for (const auto& part : parts_) {
-    (part->is_server ? report.server_restarts : report.worker_restarts) +=
-        part->restarts.restarts();
+    const int restarts = part->restarts.restarts();
+    if (restarts == 0) continue;
+    Report::Restarts& all = *report.mutable_restarts();
+    if (part->is_server) {
+      all.set_servers(all.servers() + restarts);
+    } else {
+      all.set_workers(all.workers() + restarts);
+    }
   }
-  if (options_.on_report) options_.on_report(*job, report);
-  if (!report.epochs.empty()) out_ << "\n" << ReportText(report) << std::flush;
+  if (options_.on_report) options_.on_report(report);
+  if (!report.epochs().empty()) out_ << "\n" << ReportText(report) << std::flush;
   if (!options_.report_file.empty()) {
     const absl::Status written = WriteFileAtomically(options_.report_file, ReportJson(report));
     if (!written.ok()) return written;
     out_ << "\nreport: " << options_.report_file << std::endl;
   }
-  if (finished && !report.finished) {
+  if (finished && !report.finished()) {
     return absl::InternalError(
-        absl::StrCat("all workers ended, but the job is still ", report.phase));
+        absl::StrCat("all workers ended, but the job is still ", report.phase()));
   }
   return absl::OkStatus();
 }

@@ -12,10 +12,10 @@
 #include "absl/types/optional.h"
 #include "common/clock.h"
 #include "proto/job.pb.h"
+#include "proto/report.pb.h"
 #include "tools/base/child_process.h"
 #include "tools/base/status_line.h"
 #include "tools/report/cluster_client.h"
-#include "tools/report/report.h"
 #include "tools/run/fault_plan.h"
 #include "tools/run/held_output.h"
 #include "tools/run/hosts_file.h"
@@ -38,8 +38,7 @@ namespace torchps {
 // thread-safe; Run is called once. Borrows the streams and the clock.
 class ClusterRun {
  public:
-  // Gets what the coordinator said last, and the report of it.
-  using OnReport = std::function<void(const JobStatus& job, const Report& report)>;
+  using OnReport = std::function<void(const Report& report)>;
 
   struct Options {
     LaunchOptions launch;

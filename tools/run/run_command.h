@@ -24,7 +24,7 @@ absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
 ProgressView::Options ViewOfTerminal();
 
 // Runs it, with a directory of its own for the servers' state where none is named: removed when the
-// run has ended well, otherwise told. `on_report` gets the books, if there are any. Returns the
+// run has ended well, otherwise told. `on_report` gets the report, if there is one. Returns the
 // exit code.
 int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream& error,
                    const Clock& clock, int interrupt_fd, ClusterRun::OnReport on_report = nullptr);

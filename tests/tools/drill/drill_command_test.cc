@@ -116,15 +116,17 @@ TEST(RecoveryWatch, ToldIsHowLongAServerWasAwayUntilItAppliedAgain) {
   figures.server_kills = 1;
   figures.worker_freezes = 2;
   figures.recoveries = {recovery};
-  JobStatus job;
-  job.add_slot()->mutable_figures()->set_rolled_back_blocks(1234);
-  job.mutable_slot(0)->mutable_figures()->set_rolled_back_pushes(7);
-  EXPECT_EQ(DrillText(figures, began, job, absl::nullopt),
+  Report report;
+  report.mutable_rolled_back()->set_blocks(1234);
+  report.mutable_rolled_back()->set_pushes(7);
+  report.mutable_result()->set_accuracy(0.75);
+  EXPECT_EQ(DrillText(figures, began, report),
             "\nkilled: 1 server, 0 workers; frozen: 0 servers, 2 workers\n"
             "  server 1 died after 1.00 s: listens again after 0.10 s, first push applied after "
             "0.50 s\n"
             "slowest return, from death to the first applied push: 0.50 s\n"
-            "rolled back: 1,234 blocks of 7 steps\n");
+            "rolled back: 1,234 blocks of 7 steps\n"
+            "final test accuracy: 75.00 %\n");
 }
 
 }  // namespace

@@ -1,0 +1,42 @@
+#include "tools/report/phrases.h"
+
+#include <gtest/gtest.h>
+
+namespace torchps {
+namespace {
+
+TEST(PhrasesTest, AConsistencyIsNamedWithItsBounds) {
+  ConsistencySpec spec;
+  spec.set_mode(ConsistencySpec::SYNC);
+  EXPECT_EQ(DescribeConsistency(spec), "synchronous");
+  spec.set_backup_workers(1);
+  EXPECT_EQ(DescribeConsistency(spec), "synchronous, 1 backup worker");
+  spec.set_mode(ConsistencySpec::ASYNC);
+  spec.set_staleness_bound(4);
+  EXPECT_EQ(DescribeConsistency(spec), "asynchronous, staleness bound 4");
+  spec.set_staleness_bound(-1);
+  spec.mutable_lag()->set_policy(LagContract::REJECT);
+  spec.mutable_lag()->set_max_lag(8);
+  EXPECT_EQ(DescribeConsistency(spec), "asynchronous, no staleness bound, rejected beyond lag 8");
+}
+
+TEST(PhrasesTest, StatesAndPhasesAreSmallWords) {
+  EXPECT_EQ(StateName(SlotBooks::FINISHED), "finished");
+  EXPECT_EQ(PhaseName(JobStatus::GATHERING), "gathering");
+  EXPECT_EQ(StateAndReason("left", ""), "left");
+  EXPECT_EQ(StateAndReason("left", "sent away"), "left: sent away");
+}
+
+TEST(PhrasesTest, OneVersionIsNoRange) {
+  EXPECT_EQ(VersionRange(376, 376), "376");
+  EXPECT_EQ(VersionRange(370, 376), "370-376");
+}
+
+TEST(PhrasesTest, NothingIsSaidOfAJobThatBeganAnewAndWentToItsEnd) {
+  EXPECT_EQ(StoppedAndResumed("", 0), "");
+  EXPECT_EQ(StoppedAndResumed("slot 1: a reason", 3),
+            "stopped early: slot 1: a reason\nresumed from checkpoint 3\n");
+}
+
+}  // namespace
+}  // namespace torchps

@@ -1,0 +1,56 @@
+#include "tools/report/phrases.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "tools/base/format.h"
+
+namespace torchps {
+
+std::string DescribeConsistency(const ConsistencySpec& spec) {
+  if (spec.mode() == ConsistencySpec::SYNC) {
+    return spec.backup_workers() == 0
+               ? "synchronous"
+               : absl::StrCat("synchronous, ", Count(spec.backup_workers(), "backup worker"));
+  }
+  std::string text = spec.staleness_bound() < 0
+                         ? "asynchronous, no staleness bound"
+                         : absl::StrCat("asynchronous, staleness bound ", spec.staleness_bound());
+  switch (spec.lag().policy()) {
+    case LagContract::SCALE:
+      absl::StrAppend(&text, ", scaled beyond lag ", spec.lag().free_lag());
+      break;
+    case LagContract::REJECT:
+      absl::StrAppend(&text, ", rejected beyond lag ", spec.lag().max_lag());
+      break;
+    default:
+      break;
+  }
+  return text;
+}
+
+std::string StateName(SlotBooks::State state) {
+  return absl::AsciiStrToLower(SlotBooks::State_Name(state));
+}
+
+std::string PhaseName(JobStatus::Phase phase) {
+  return absl::AsciiStrToLower(JobStatus::Phase_Name(phase));
+}
+
+std::string StateAndReason(const std::string& state, const std::string& reason) {
+  return reason.empty() ? state : absl::StrCat(state, ": ", reason);
+}
+
+std::string VersionRange(int64_t min, int64_t max) {
+  return min == max ? absl::StrCat(max) : absl::StrCat(min, "-", max);
+}
+
+std::string StoppedAndResumed(absl::string_view stopped, uint64_t resumed_checkpoint) {
+  std::string text;
+  if (!stopped.empty()) absl::StrAppend(&text, "stopped early: ", stopped, "\n");
+  if (resumed_checkpoint > 0) {
+    absl::StrAppend(&text, "resumed from checkpoint ", resumed_checkpoint, "\n");
+  }
+  return text;
+}
+
+}  // namespace torchps

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "proto/coordinator.pb.h"
+#include "proto/job.pb.h"
+
+// What status, report and a run's output say in the same words. Pure functions.
+
+namespace torchps {
+
+// "asynchronous, staleness bound 4", "synchronous, 1 backup worker".
+std::string DescribeConsistency(const ConsistencySpec& spec);
+
+// "finished" of FINISHED.
+std::string StateName(SlotBooks::State state);
+std::string PhaseName(JobStatus::Phase phase);
+
+// "left: sent away"; the state alone without a reason.
+std::string StateAndReason(const std::string& state, const std::string& reason);
+
+// "376", "370-376".
+std::string VersionRange(int64_t min, int64_t max);
+
+// A line each, where there is something to say: why the job ended early (empty: it did not), and
+// the checkpoint that it went on from (0: from none).
+std::string StoppedAndResumed(absl::string_view stopped, uint64_t resumed_checkpoint);
+
+}  // namespace torchps
