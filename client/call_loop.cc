@@ -36,7 +36,7 @@ CallLoop::~CallLoop() {
   }
 }
 
-void CallLoop::Begin(std::shared_ptr<CallRound> round, Urgency urgency) {
+void CallLoop::Begin(std::shared_ptr<FanOutCall> round, Urgency urgency) {
   Post(
       [this, round = std::move(round)] {
         round->Begin(&queue_);
@@ -56,7 +56,7 @@ void CallLoop::Post(std::function<void()> work, Urgency urgency) {
   }
 }
 
-absl::Status CallLoop::Await(const CallRound& round) {
+absl::Status CallLoop::Await(const FanOutCall& round) {
   {
     MutexLock lock(&mutex_);
     is_waited_for_ = true;
@@ -136,10 +136,10 @@ void CallLoop::AwaitEvent(absl::Duration wake_at) {
 
 absl::Duration CallLoop::AdvanceRounds() {
   absl::Duration next = absl::InfiniteDuration();
-  for (const std::shared_ptr<CallRound>& round : rounds_) {
+  for (const std::shared_ptr<FanOutCall>& round : rounds_) {
     next = std::min(next, round->Advance());
   }
-  const auto has_finished = [](const std::shared_ptr<CallRound>& round) {
+  const auto has_finished = [](const std::shared_ptr<FanOutCall>& round) {
     return round->finished();
   };
   rounds_.erase(std::remove_if(rounds_.begin(), rounds_.end(), has_finished), rounds_.end());

@@ -11,8 +11,8 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "client/call_round.h"
 #include "client/calls/client_call.h"
+#include "client/fan_out_call.h"
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "common/stop_latch.h"
@@ -54,13 +54,13 @@ class CallLoop {
   CallLoop& operator=(const CallLoop&) = delete;
 
   // Starts a round and keeps it alive until the Advance() that finishes it has returned.
-  void Begin(std::shared_ptr<CallRound> round, Urgency urgency = Urgency::kNow);
+  void Begin(std::shared_ptr<FanOutCall> round, Urgency urgency = Urgency::kNow);
 
   // Runs `work` on the thread that polls, after all that was posted before. It must not block.
   void Post(std::function<void()> work, Urgency urgency = Urgency::kNow);
 
   // Blocks until `round`, which was begun, has finished; returns its outcome.
-  absl::Status Await(const CallRound& round);
+  absl::Status Await(const FanOutCall& round);
 
   // Whether a thread polls just now, and so looks after the connections: for tests.
   bool is_polled() const ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -117,7 +117,7 @@ class CallLoop {
 
   // Of the thread that polls; while none does, of the one that holds the lock.
   EventPoller events_{&queue_};
-  std::vector<std::shared_ptr<CallRound>> rounds_;
+  std::vector<std::shared_ptr<FanOutCall>> rounds_;
 
   std::thread thread_;
   std::optional<StopLatch::Registration> on_stop_;

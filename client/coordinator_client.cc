@@ -20,7 +20,7 @@ constexpr absl::Duration kLeavePatience = absl::Seconds(3);
 ServerPatience::Options PatienceOptions(const CoordinatorClient::Options& options) {
   ServerPatience::Options patience;
   patience.patience = options.patience;
-  patience.say = options.say;
+  patience.log = options.log;
   patience.clock = options.clock;
   return patience;
 }
@@ -81,7 +81,7 @@ absl::StatusOr<JoinReply> CoordinatorClient::Join(const JoinRequest& request) {
   while (absl::IsResourceExhausted(reply.status())) {
     const std::string holder(reply.status().message());
     if (options_.clock->Now() >= give_up) return absl::FailedPreconditionError(holder);
-    if (!std::exchange(told, true)) options_.say(absl::StrCat("waiting for a slot: ", holder));
+    if (!std::exchange(told, true)) options_.log(absl::StrCat("waiting for a slot: ", holder));
     options_.stop->WaitFor(kSlotRetry);
     reply = Call(&Coordinator::Stub::Join, request, rules);
   }

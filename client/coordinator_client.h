@@ -35,7 +35,7 @@ class CoordinatorClient {
     ServerEndpoint server;
     absl::Duration patience = absl::Seconds(60);
     // Lines for the user: what is being waited for.
-    std::function<void(const std::string& line)> say = [](const std::string&) {};
+    std::function<void(const std::string& line)> log = [](const std::string&) {};
     // Borrowed.
     const Clock* clock = nullptr;
     StopLatch* stop = nullptr;

@@ -46,7 +46,7 @@ ParameterClient::ParameterClient(Options options)
   }
   ServerPatience::Options patience;
   patience.patience = options_.patience;
-  patience.say = options_.say;
+  patience.log = options_.log;
   patience.clock = options_.clock;
   patience.seed = options_.incarnation;
   for (const ServerEndpoint& endpoint : options_.servers) {
@@ -60,8 +60,8 @@ ParameterClient::ParameterClient(Options options)
 }
 
 absl::StatusOr<Step> ParameterClient::Hello() {
-  CallRound::Rules rules;
-  rules.forgotten = CallRound::Rules::Forgotten::kFail;
+  FanOutCall::Rules rules;
+  rules.forgotten = FanOutCall::Rules::Forgotten::kFail;
   const absl::Status status = CallAll(
       AllServers(), [](RemoteServer& server) { return server.MakeHello(); }, rules);
   if (!status.ok()) return status;
@@ -147,13 +147,13 @@ std::unique_ptr<PendingPull> ParameterClient::BeginPull(Step clock, PullKind kin
 absl::Status ParameterClient::Leave() {
   std::vector<RemoteServer*> greeted;
   for (const auto& server : servers_) {
-    if (server->life() != 0) greeted.push_back(server.get());
+    if (server->boot_id() != 0) greeted.push_back(server.get());
   }
-  CallRound::Rules rules;
+  FanOutCall::Rules rules;
   rules.grace_after_stop = kLeavePatience;
   rules.patience = kLeavePatience;
   // It has let the slot go already.
-  rules.forgotten = CallRound::Rules::Forgotten::kDone;
+  rules.forgotten = FanOutCall::Rules::Forgotten::kDone;
   return CallAll(
       greeted, [](RemoteServer& server) { return server.MakeLeave(kLeavePatience); }, rules);
 }
@@ -177,7 +177,7 @@ std::vector<RemoteServer*> ParameterClient::Owners() {
 }
 
 absl::Status ParameterClient::CallAll(const std::vector<RemoteServer*>& servers,
-                                      PlainRound::Make make, CallRound::Rules rules) {
+                                      PlainRound::Make make, FanOutCall::Rules rules) {
   const auto round =
       std::make_shared<PlainRound>(options_.clock, options_.stop, rules, servers, std::move(make));
   loop_->Begin(round, CallLoop::Urgency::kSoon);

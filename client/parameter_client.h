@@ -11,9 +11,9 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "client/call_loop.h"
-#include "client/call_round.h"
 #include "client/calls/server_channel.h"
 #include "client/error_feedback.h"
+#include "client/fan_out_call.h"
 #include "client/held_values.h"
 #include "client/pending_pull.h"
 #include "client/pending_push.h"
@@ -72,7 +72,7 @@ class ParameterClient {
     // How long a server may be silent.
     absl::Duration patience = absl::Seconds(60);
     // Lines for the user: what is being waited for.
-    std::function<void(const std::string& line)> say = [](const std::string&) {};
+    std::function<void(const std::string& line)> log = [](const std::string&) {};
     // Hears of what restarted servers have lost, block by block; may be null. Called on the
     // client's own thread or on one that waits for a call.
     RollbackBooks::Listener on_rolled_back;
@@ -141,7 +141,7 @@ class ParameterClient {
   explicit ParameterClient(Options options);
 
   absl::Status CallAll(const std::vector<RemoteServer*>& servers, PlainRound::Make make,
-                       CallRound::Rules rules);
+                       FanOutCall::Rules rules);
   std::vector<RemoteServer*> AllServers();
   // Servers that own at least one block.
   std::vector<RemoteServer*> Owners();

@@ -22,22 +22,22 @@ namespace {
 constexpr int kMaxPasses = 500;
 constexpr Version kNoVersion = -1;
 
-CallRound::Rules PullRules(PullKind kind, absl::Duration not_before) {
-  CallRound::Rules rules;
+FanOutCall::Rules PullRules(PullKind kind, absl::Duration not_before) {
+  FanOutCall::Rules rules;
   rules.not_before = not_before;
   rules.may_park = true;
   // A client that only reads was never greeted, and need not be.
-  if (kind == PullKind::kReadOnly) rules.forgotten = CallRound::Rules::Forgotten::kGreetIfKnown;
+  if (kind == PullKind::kReadOnly) rules.forgotten = FanOutCall::Rules::Forgotten::kGreetIfKnown;
   return rules;
 }
 
 }  // namespace
 
-class PendingPull::Round final : public CallRound {
+class PendingPull::Round final : public FanOutCall {
  public:
   explicit Round(Options options)
-      : CallRound(options.clock, options.stop, PullRules(options.kind, options.not_before),
-                  options.servers),
+      : FanOutCall(options.clock, options.stop, PullRules(options.kind, options.not_before),
+                   options.servers),
         options_(std::move(options)),
         versions_(options_.block_map->blocks().size()),
         rest_by_network_(options_.block_map->servers()),
@@ -63,10 +63,10 @@ class PendingPull::Round final : public CallRound {
     request.set_slot(options_.slot);
     request.set_incarnation(options_.incarnation);
     request.set_clock(options_.step);
-    request.set_server_life(server.life());
+    request.set_server_life(server.boot_id());
     request.set_read_only(options_.kind == PullKind::kReadOnly);
     request.set_ahead(options_.kind == PullKind::kAhead);
-    lives_[server.index()] = server.life();
+    lives_[server.index()] = server.boot_id();
     // A client that asks as a slot has been told to start.
     if (options_.kind != PullKind::kReadOnly) server.ExpectModel();
     // A server that was not greeted in its present life may have other memory by now.
@@ -99,7 +99,7 @@ class PendingPull::Round final : public CallRound {
     // A client that only reads wants the exact values, and may hold decoded ones.
     if (had_.versions.empty() || (options_.kind == PullKind::kReadOnly && !options_.exact))
       return false;
-    return server.life() != 0 && had_.lives[server.index()] == server.life();
+    return server.boot_id() != 0 && had_.lives[server.index()] == server.boot_id();
   }
 
   // Averaged values are changed by the worker's own forward pass.

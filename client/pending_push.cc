@@ -20,8 +20,8 @@ namespace {
 // A push that has begun when the user stops gets so long to end cleanly.
 constexpr absl::Duration kPushGrace = absl::Seconds(2);
 
-CallRound::Rules PushRules() {
-  CallRound::Rules rules;
+FanOutCall::Rules PushRules() {
+  FanOutCall::Rules rules;
   rules.grace_after_stop = kPushGrace;
   rules.may_park = true;
   return rules;
@@ -29,10 +29,10 @@ CallRound::Rules PushRules() {
 
 }  // namespace
 
-class PendingPush::Round final : public CallRound {
+class PendingPush::Round final : public FanOutCall {
  public:
   explicit Round(Options options)
-      : CallRound(options.clock, options.stop, PushRules(), options.servers),
+      : FanOutCall(options.clock, options.stop, PushRules(), options.servers),
         options_(std::move(options)),
         may_share_(options_.segment != nullptr &&
                    options_.segment->gradients().data() == options_.trained.data()),
@@ -105,8 +105,8 @@ class PendingPush::Round final : public CallRound {
     }
     return std::make_unique<ClientPush>(
         server.generic_stub(), TransferTimeout(*options_.block_map, server.index()),
-        std::move(next_frame), [this, &server, life = server.life()](const PushReply& reply) {
-          return CountVerdicts(server, life, reply);
+        std::move(next_frame), [this, &server, boot_id = server.boot_id()](const PushReply& reply) {
+          return CountVerdicts(server, boot_id, reply);
         });
   }
 
@@ -117,7 +117,7 @@ class PendingPush::Round final : public CallRound {
     header.step = options_.step;
     header.block = block.id;
     header.base_version = options_.base_versions[block.id];
-    header.server_life = server.life();
+    header.server_life = server.boot_id();
     header.weight = static_cast<uint32_t>(options_.weight);
     header.block_count = static_cast<uint32_t>(options_.block_map->owned_by(server.index()).size());
     header.withheld = is_withheld_[block.id];
@@ -190,7 +190,7 @@ class PendingPush::Round final : public CallRound {
 
   // `life` is the server's in which the push was answered: a pull beside it may have greeted a
   // later one meanwhile.
-  absl::Status CountVerdicts(const RemoteServer& server, uint64_t life, const PushReply& reply) {
+  absl::Status CountVerdicts(const RemoteServer& server, uint64_t boot_id, const PushReply& reply) {
     // Initial values have no verdicts: an OK says all there is to say.
     if (options_.step == 0) return absl::OkStatus();
     const size_t expected = options_.block_map->owned_by(server.index()).size();
@@ -220,7 +220,7 @@ class PendingPush::Round final : public CallRound {
     for (const BlockVerdict& verdict : reply.block()) {
       if (verdict.verdict() == ACCEPTED || verdict.verdict() == SCALED ||
           verdict.verdict() == ADMITTED) {
-        options_.books->Applied(verdict.block(), options_.step, life != server.life());
+        options_.books->Applied(verdict.block(), options_.step, boot_id != server.boot_id());
       }
     }
     result_ = result;

@@ -27,7 +27,7 @@ RemoteServer::RemoteServer(ServerEndpoint endpoint, HelloRequest hello, const Bl
       hello_(HelloTo(endpoint_, std::move(hello))),
       map_(map),
       books_(books),
-      say_(patience.say),
+      log_(patience.log),
       stub_(ParameterService::NewStub(endpoint_.channel)),
       generic_stub_(endpoint_.channel),
       patience_(endpoint_, std::move(patience)) {}
@@ -42,20 +42,20 @@ std::unique_ptr<ClientCall> RemoteServer::MakeHello() {
 }
 
 absl::Status RemoteServer::TakeHello(const HelloReply& reply) {
-  const bool is_new_life = life_ != reply.server_life();
+  const bool is_new_boot = boot_id_ != reply.server_life();
   if (expects_model_ && !reply.initialized()) {
     return absl::FailedPreconditionError(
         "it has been restarted and has lost the model; start the job again");
   }
-  if (is_new_life && life_ != 0 && reply.has_restored()) {
+  if (is_new_boot && boot_id_ != 0 && reply.has_restored()) {
     const absl::Status taken = TakeRestored(reply.restored());
     if (!taken.ok()) return taken;
   }
-  life_ = reply.server_life();
+  boot_id_ = reply.server_life();
   start_clock_ = std::max(reply.floor(), reply.last_step());
   TakeSharedMemory(reply);
   MutexLock lock(&mutex_);
-  renewed_life_ = life_;
+  renewed_boot_id_ = boot_id_;
   return absl::OkStatus();
 }
 
@@ -81,7 +81,7 @@ absl::Status RemoteServer::TakeRestored(const Restored& restored) {
                     lost.blocks == 1 ? " block" : " blocks", " were rolled back, since step ",
                     lost.first_step);
   }
-  say_(line);
+  log_(line);
   return absl::OkStatus();
 }
 
@@ -99,19 +99,19 @@ void RemoteServer::TakeSharedMemory(const HelloReply& reply) {
   }
   if (has_complained_) return;
   has_complained_ = true;
-  say_(absl::StrCat(endpoint_.name(), " is on this machine, but values and gradients go through ",
+  log_(absl::StrCat(endpoint_.name(), " is on this machine, but values and gradients go through ",
                     "the network: ", status.message()));
 }
 
 std::unique_ptr<ClientCall> RemoteServer::MakeLeave(absl::Duration timeout) {
   {
     MutexLock lock(&mutex_);
-    renewed_life_ = 0;
+    renewed_boot_id_ = 0;
   }
   LeaveRequest request;
   request.set_slot(hello_.slot());
   request.set_incarnation(hello_.incarnation());
-  request.set_server_life(life_);
+  request.set_server_life(boot_id_);
   return std::make_unique<ClientUnaryCall<LeaveReply>>(
       timeout,
       [this, request](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
@@ -126,8 +126,8 @@ void RemoteServer::Renew(absl::Duration timeout) {
   request.set_incarnation(hello_.incarnation());
   {
     MutexLock lock(&mutex_);
-    if (renewed_life_ == 0) return;
-    request.set_server_life(renewed_life_);
+    if (renewed_boot_id_ == 0) return;
+    request.set_server_life(renewed_boot_id_);
   }
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));

@@ -43,7 +43,7 @@ class RemoteServer {
   grpc::GenericStub* generic_stub() { return &generic_stub_; }
 
   // Of the last greeting; 0 before it.
-  uint64_t life() const { return life_; }
+  uint64_t boot_id() const { return boot_id_; }
   // The clock to start from here: the larger of the server's floor and this slot's last step, as
   // the last greeting told them.
   Step start_clock() const { return start_clock_; }
@@ -78,11 +78,11 @@ class RemoteServer {
   const HelloRequest hello_;
   const BlockMap* const map_;
   RollbackBooks* const books_;
-  const std::function<void(const std::string& line)> say_;
+  const std::function<void(const std::string& line)> log_;
   const std::unique_ptr<ParameterService::Stub> stub_;
   grpc::GenericStub generic_stub_;
   ServerPatience patience_;
-  uint64_t life_ = 0;
+  uint64_t boot_id_ = 0;
   Step start_clock_ = 0;
   bool expects_model_ = false;
   std::shared_ptr<const SharedValues> shared_values_;
@@ -90,7 +90,7 @@ class RemoteServer {
 
   Mutex mutex_;
   // The life in which to renew; 0 where there is nothing to renew.
-  uint64_t renewed_life_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t renewed_boot_id_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace torchps

@@ -14,9 +14,9 @@ RollbackBooks::Lost& RollbackBooks::Lost::operator+=(const Lost& other) {
   return *this;
 }
 
-void RollbackBooks::Applied(BlockId block, Step step, bool by_former_life) {
+void RollbackBooks::Applied(BlockId block, Step step, bool by_former_boot) {
   MutexLock lock(&mutex_);
-  if (by_former_life && step > kept_[block]) {
+  if (by_former_boot && step > kept_[block]) {
     Lose(block, {{step, step}});
   } else {
     applied_[block].Add({step, step});

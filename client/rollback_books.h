@@ -34,9 +34,9 @@ class RollbackBooks {
   explicit RollbackBooks(size_t blocks, Listener listener = nullptr)
       : listener_(std::move(listener)), applied_(blocks), kept_(blocks) {}
 
-  // `step` was acknowledged as applied to `block`. `by_former_life`: the answer was given by a life
+  // `step` was acknowledged as applied to `block`. `by_former_boot`: the answer was given by a life
   // of its server before the one that RollBack() was last told of.
-  void Applied(BlockId block, Step step, bool by_former_life);
+  void Applied(BlockId block, Step step, bool by_former_boot);
 
   // A server has come back, and has of `block` this slot's steps up to `last_step`. Returns what is
   // lost by it.

@@ -167,14 +167,14 @@ absl::Status Train(const TaskFactory& factory, const JobSpec& job, const std::st
   options.patience = absl::GetFlag(FLAGS_patience);
   options.progress_interval = absl::Seconds(absl::GetFlag(FLAGS_progress_seconds));
   options.print = [](const std::string& line) { PrintLine(stdout, line); };
-  options.say = [&program](const std::string& line) {
+  options.log = [&program](const std::string& line) {
     PrintLine(stderr, absl::StrCat(program, ": ", line));
   };
   options.clock = &clock;
   options.stop = stop;
 
   if (absl::GetFlag(FLAGS_download)) {
-    if (absl::Status status = Download(job, options.say); !status.ok()) return status;
+    if (absl::Status status = Download(job, options.log); !status.ok()) return status;
   }
   SetTorchThreads(absl::GetFlag(FLAGS_threads));
   torch::manual_seed(job.seed());
@@ -190,7 +190,7 @@ absl::Status Train(const TaskFactory& factory, const JobSpec& job, const std::st
     options.servers = cluster->endpoints();
   } else {
     const absl::StatusOr<std::shared_ptr<CertificateFiles>> certificates =
-        OpenCertificates(absl::GetFlag(FLAGS_certs), Role::kWorker, options.say);
+        OpenCertificates(absl::GetFlag(FLAGS_certs), Role::kWorker, options.log);
     if (!certificates.ok()) return certificates.status();
     int index = 0;
     for (const std::string& address : absl::GetFlag(FLAGS_servers)) {

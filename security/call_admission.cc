@@ -50,8 +50,8 @@ absl::Status Check(const grpc::ServerContext& context, const MethodRule& rule,
 
 }  // namespace
 
-CallAdmission::CallAdmission(std::function<void(const std::string& line)> say)
-    : log_(std::move(say)) {}
+CallAdmission::CallAdmission(std::function<void(const std::string& line)> log)
+    : log_(std::move(log)) {}
 
 absl::Status CallAdmission::Admit(const grpc::ServerContext& context, absl::string_view request,
                                   absl::optional<SlotId> slot) {
@@ -61,7 +61,7 @@ absl::Status CallAdmission::Admit(const grpc::ServerContext& context, absl::stri
           ? absl::PermissionDeniedError(absl::StrCat("nobody may call a method with ", request))
           : Check(context, *rule, slot);
   if (!status.ok()) {
-    log_.Say(absl::StrCat("refused ", rule == nullptr ? request : rule->method, " to a client at ",
+    log_.Log(absl::StrCat("refused ", rule == nullptr ? request : rule->method, " to a client at ",
                           HostOf(context.peer()), ": ", status.message()),
              absl::Now());
   }

@@ -34,8 +34,8 @@ absl::optional<SlotId> SlotOf(const Request&, ...) {
 // Stands first in every handler of a server: whether this caller may make this call.
 //
 // Over TLS the caller is who its certificate says, which was verified when the connection was made
-// (security/credentials.h). Without TLS everybody is trusted whom the door let in
-// (server/rpc/front_door.h), and so is a call from within this process.
+// (security/credentials.h). Without TLS everybody is trusted whom the connection filter let in
+// (server/rpc/connection_filter.h), and so is a call from within this process.
 //
 // A refusal goes to the caller as a status, and one sentence of it to the server's own people: an
 // operator who has mixed up two certificates looks at either end.
@@ -43,8 +43,8 @@ absl::optional<SlotId> SlotOf(const Request&, ...) {
 // Thread-safe. Outlives the calls.
 class CallAdmission {
  public:
-  // `say` takes the sentences, as LogThrottle does: each once in ten seconds, ten of them at most.
-  explicit CallAdmission(std::function<void(const std::string& line)> say);
+  // `log` takes the sentences, as LogThrottle does: each once in ten seconds, ten of them at most.
+  explicit CallAdmission(std::function<void(const std::string& line)> log);
 
   // `request` is the name of the request message ("HelloRequest"), which tells the method; `slot`
   // is the one that the call speaks for.

@@ -26,7 +26,7 @@ class CertificateFiles {
     std::string directory;  // as for CertificateSet::Read
     Role role = Role::kWorker;
     // Gets a line when new ones are taken or refused. Called on the thread that looks.
-    std::function<void(const std::string& line)> say = [](const std::string&) {};
+    std::function<void(const std::string& line)> log = [](const std::string&) {};
     // What time it is, for validity.
     std::function<absl::Time()> now = [] { return absl::Now(); };
     absl::Duration look_every = absl::Seconds(1);

@@ -18,8 +18,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "common/process/file_descriptor.h"
-#include "security/opening.h"
 #include "security/openssl_types.h"
+#include "security/protocol_sniffer.h"
 
 namespace torchps {
 namespace {
@@ -106,7 +106,7 @@ ProbeResult ConverseInTheClear(int fd, absl::Duration timeout) {
   if (const absl::optional<std::string> reason = ParseGoAwayFrame(answer)) {
     return {ProbeResult::kRefused, absl::StrCat("refuses this client: ", *reason)};
   }
-  if (ClassifyOpening(answer) == Opening::kTlsAlert) {
+  if (SniffProtocol(answer) == Protocol::kTlsAlert) {
     return {ProbeResult::kRefused, "speaks TLS only; start this program with --certs=DIR"};
   }
   return {ProbeResult::kForeign, "answers in another protocol"};

@@ -25,9 +25,9 @@ struct ProbeResult {
 
 // Connects to `address` ("HOST:PORT" or "[IPV6]:PORT"), by TLS if there are certificates, sends
 // what a gRPC client sends first and looks at the first bytes of the answer. A server whose
-// certificate is refused is told so, by one more connection (security/opening.h). Blocks for at
-// most a few times `timeout`, not counting the resolution of a host name. Never fails: what went
-// wrong is the result.
+// certificate is refused is told so, by one more connection (security/protocol_sniffer.h). Blocks
+// for at most a few times `timeout`, not counting the resolution of a host name. Never fails: what
+// went wrong is the result.
 ProbeResult ProbeServer(const std::string& address, const CertificateFiles* certificates,
                         absl::Duration timeout);
 

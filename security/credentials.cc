@@ -29,8 +29,8 @@ std::string HostOf(absl::string_view target) {
 class PeerVerifier final : public tls::ExternalCertificateVerifier {
  public:
   PeerVerifier(std::shared_ptr<CertificateFiles> files, bool of_clients,
-               std::function<void(const std::string&)> say)
-      : files_(std::move(files)), of_clients_(of_clients), log_(std::move(say)) {}
+               std::function<void(const std::string&)> log)
+      : files_(std::move(files)), of_clients_(of_clients), log_(std::move(log)) {}
 
   bool Verify(tls::TlsCustomVerificationCheckRequest* request,
               std::function<void(grpc::Status)> /*callback*/, grpc::Status* status) override {
@@ -42,7 +42,7 @@ class PeerVerifier final : public tls::ExternalCertificateVerifier {
     *status =
         peer.ok() ? grpc::Status::OK : grpc::Status(grpc::StatusCode::UNAUTHENTICATED, peer.words);
     if (!peer.ok() && of_clients_) {
-      log_.Say(absl::StrCat("refused a client: it ", peer.words), absl::Now());
+      log_.Log(absl::StrCat("refused a client: it ", peer.words), absl::Now());
     }
     return true;
   }
@@ -64,14 +64,14 @@ std::shared_ptr<tls::CertificateProviderInterface> Provider(const CertificateFil
 }  // namespace
 
 std::shared_ptr<grpc::ServerCredentials> TlsServerCredentials(
-    std::shared_ptr<CertificateFiles> files, std::function<void(const std::string& line)> say) {
+    std::shared_ptr<CertificateFiles> files, std::function<void(const std::string& line)> log) {
   tls::TlsServerCredentialsOptions options(Provider(*files));
   options.watch_identity_key_cert_pairs();
   // "Don't verify" is about gRPC: PeerVerifier does, and without its consent there is no
   // connection.
   options.set_cert_request_type(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_BUT_DONT_VERIFY);
   options.set_certificate_verifier(tls::ExternalCertificateVerifier::Create<PeerVerifier>(
-      std::move(files), true, std::move(say)));
+      std::move(files), true, std::move(log)));
   return tls::TlsServerCredentials(options);
 }
 
@@ -94,12 +94,12 @@ std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsFor(
 }
 
 absl::StatusOr<std::shared_ptr<CertificateFiles>> OpenCertificates(
-    const std::string& directory, Role role, std::function<void(const std::string& line)> say) {
+    const std::string& directory, Role role, std::function<void(const std::string& line)> log) {
   if (directory.empty()) return std::shared_ptr<CertificateFiles>();
   CertificateFiles::Options options;
   options.directory = directory;
   options.role = role;
-  options.say = std::move(say);
+  options.log = std::move(log);
   return CertificateFiles::Open(std::move(options));
 }
 

@@ -18,10 +18,10 @@ namespace torchps {
 //
 // Credentials keep `files` alive and follow it when it changes, for connections made from then on.
 
-// Every role of our job may connect; security/call_admission.h decides about calls. `say` gets a
+// Every role of our job may connect; security/call_admission.h decides about calls. `log` gets a
 // line about a client that is refused, the same one once in ten seconds; called on gRPC's threads.
 std::shared_ptr<grpc::ServerCredentials> TlsServerCredentials(
-    std::shared_ptr<CertificateFiles> files, std::function<void(const std::string& line)> say);
+    std::shared_ptr<CertificateFiles> files, std::function<void(const std::string& line)> log);
 
 // Connects to servers of our job only, under a name that their certificate has. The error of a call
 // that finds no connection contains the reason.
@@ -34,6 +34,6 @@ std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsFor(
 
 // What the flag --certs says: no files where `directory` is empty. Errors are CertificateSet's.
 absl::StatusOr<std::shared_ptr<CertificateFiles>> OpenCertificates(
-    const std::string& directory, Role role, std::function<void(const std::string& line)> say);
+    const std::string& directory, Role role, std::function<void(const std::string& line)> log);
 
 }  // namespace torchps

@@ -12,13 +12,13 @@ constexpr size_t kLinesPerPeriod = 10;
 
 }  // namespace
 
-LogThrottle::LogThrottle(std::function<void(const std::string& line)> say) : say_(std::move(say)) {}
+LogThrottle::LogThrottle(std::function<void(const std::string& line)> log) : log_(std::move(log)) {}
 
-void LogThrottle::Say(const std::string& line, absl::Time now) {
+void LogThrottle::Log(const std::string& line, absl::Time now) {
   MutexLock lock(&mutex_);
   if (now - since_ >= kPeriod) {
     for (const auto& [said, times] : said_) {
-      if (times > 1) say_(absl::StrCat("(", times - 1, " more times: ", said, ")"));
+      if (times > 1) log_(absl::StrCat("(", times - 1, " more times: ", said, ")"));
     }
     said_.clear();
     since_ = now;
@@ -30,7 +30,7 @@ void LogThrottle::Say(const std::string& line, absl::Time now) {
   }
   if (said_.size() >= kLinesPerPeriod) return;
   said_.emplace(line, 1);
-  say_(line);
+  log_(line);
 }
 
 }  // namespace torchps

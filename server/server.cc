@@ -54,12 +54,12 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
 
 ParameterServer::Options Server::DataPlaneOptions() const {
   ParameterServer::Options data_plane;
-  data_plane.life = options_.seed;
+  data_plane.boot_id = options_.seed;
   data_plane.receive_bytes = options_.receive_bytes;
   data_plane.send_bytes = options_.send_bytes;
   data_plane.slow = options_.slow;
   data_plane.dir = options_.dir;
-  data_plane.say = say();
+  data_plane.log = logger();
   data_plane.clock = options_.clock;
   data_plane.files = files();
   return data_plane;
@@ -68,7 +68,7 @@ ParameterServer::Options Server::DataPlaneOptions() const {
 Server::Server(Options options)
     : options_(std::move(options)),
       own_files_(options_.files == nullptr ? MakePosixFileSystem() : nullptr),
-      admission_(say()),
+      admission_(logger()),
       parameter_server_(DataPlaneOptions()),
       parameter_service_(&parameter_server_, &admission_,
                          [this] {
@@ -88,12 +88,12 @@ CoordinatorService::Options Server::CoordinationOptions() {
     return options_.peer_channel != nullptr ? options_.peer_channel(index, address)
                                             : ConnectToPeer(index, address);
   };
-  coordination.say = say();
+  coordination.log = logger();
   return coordination;
 }
 
-std::function<void(const std::string& line)> Server::say() const {
-  if (options_.say != nullptr) return options_.say;
+std::function<void(const std::string& line)> Server::logger() const {
+  if (options_.log != nullptr) return options_.log;
   return [](const std::string& line) { std::fprintf(stderr, "ps_server: %s\n", line.c_str()); };
 }
 
@@ -125,19 +125,20 @@ absl::Status Server::MakeDoor() {
                      "Give it certificates with --certs=DIR ('psctl certs' makes them), listen on ",
                      "127.0.0.1, or type --insecure in a network you trust"));
   }
-  FrontDoor::Options door;
-  door.host = wanted->host;
-  door.port = wanted->port;
-  door.tls = tls;
-  door.own_user_only = !tls && !options_.insecure;
-  door.say = say();
-  door.clock = options_.clock;
-  door.admit = [this](FileDescriptor connection) {
+  ConnectionFilter::Options filter;
+  filter.host = wanted->host;
+  filter.port = wanted->port;
+  filter.tls = tls;
+  filter.own_user_only = !tls && !options_.insecure;
+  filter.log = logger();
+  filter.clock = options_.clock;
+  filter.admit = [this](FileDescriptor connection) {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
     parameters.fd = connection.Release();
     acceptor_->HandleNewConnection(&parameters);
   };
-  absl::StatusOr<std::unique_ptr<FrontDoor>> made = FrontDoor::Create(std::move(door));
+  absl::StatusOr<std::unique_ptr<ConnectionFilter>> made =
+      ConnectionFilter::Create(std::move(filter));
   if (!made.ok()) return made.status();
   door_ = *std::move(made);
   address_ = absl::StrCat(wanted->host, ":", door_->port());
@@ -151,7 +152,7 @@ absl::Status Server::Listen() {
     acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
         grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
         options_.certificates == nullptr ? grpc::InsecureServerCredentials()
-                                         : TlsServerCredentials(options_.certificates, say()));
+                                         : TlsServerCredentials(options_.certificates, logger()));
   }
   // A handshake that is begun and not ended, and a connection that speaks and then says nothing.
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);

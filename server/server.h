@@ -16,7 +16,7 @@
 #include "server/data_plane/parameter_service.h"
 #include "server/housekeeping.h"
 #include "server/job/parameter_server.h"
-#include "server/rpc/front_door.h"
+#include "server/rpc/connection_filter.h"
 #include "server/rpc/poller.h"
 #include "server/rpc/receive_window.h"
 #include "storage/file_system.h"
@@ -55,7 +55,7 @@ class Server {
     CheckpointConductor::Connect peer_channel;
     // Takes sentences for the user, on any thread, and of connections that are refused also shortly
     // after the server has gone; null: they go to standard error.
-    std::function<void(const std::string& line)> say;
+    std::function<void(const std::string& line)> log;
     // Applying a frame takes so many times as long as it does; at least 1. To see what a server
     // that cannot keep up does to its workers.
     double slow = 1;
@@ -110,7 +110,7 @@ class Server {
   FileSystem* files() const {
     return options_.files != nullptr ? options_.files : own_files_.get();
   }
-  std::function<void(const std::string& line)> say() const;
+  std::function<void(const std::string& line)> log() const;
   ParameterServer::Options DataPlaneOptions() const;
   CoordinatorService::Options CoordinationOptions();
 
@@ -132,9 +132,9 @@ class Server {
   CoordinatorService coordinator_service_;
   std::string address_;
 
-  // Takes the connections that the door lets in.
+  // Takes the connections that the filter lets in.
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
-  std::unique_ptr<FrontDoor> door_;
+  std::unique_ptr<ConnectionFilter> door_;
   std::unique_ptr<Poller> poller_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Housekeeping> housekeeping_;

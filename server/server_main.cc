@@ -69,11 +69,11 @@ int main(int argc, char** argv) {
   torchps::Server::Options options;
   options.listen = absl::GetFlag(FLAGS_listen);
   options.insecure = absl::GetFlag(FLAGS_insecure);
-  options.say = [](const std::string& line) {
+  options.log = [](const std::string& line) {
     std::fprintf(stderr, "ps_server: %s\n", line.c_str());
   };
   auto certificates =
-      torchps::OpenCertificates(absl::GetFlag(FLAGS_certs), torchps::Role::kServer, options.say);
+      torchps::OpenCertificates(absl::GetFlag(FLAGS_certs), torchps::Role::kServer, options.log);
   if (!certificates.ok()) return Fail(certificates.status());
   options.certificates = *std::move(certificates);
   options.dir = absl::GetFlag(FLAGS_dir);

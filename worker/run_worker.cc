@@ -106,7 +106,7 @@ absl::Status Train(const Task& task, const WorkerOptions& options, const JoinRep
   client.incarnation = joined.incarnation();
   client.push_segment = model->push_segment();
   client.patience = options.patience;
-  client.say = options.say;
+  client.log = options.log;
   client.clock = options.clock;
   client.stop = options.stop;
   const absl::StatusOr<std::unique_ptr<ParameterClient>> parameters =
@@ -176,7 +176,7 @@ absl::Status RunWorker(const Task& task, WorkerOptions options) {
   CoordinatorClient::Options coordination;
   coordination.server = options.servers.front();
   coordination.patience = options.patience;
-  coordination.say = options.say;
+  coordination.log = options.log;
   coordination.clock = options.clock;
   coordination.stop = options.stop;
   CoordinatorClient coordinator(std::move(coordination));
@@ -193,7 +193,7 @@ absl::Status RunWorker(const Task& task, WorkerOptions options) {
       model.ok() ? Train(task, options, *joined, model->get(), &coordinator) : model.status();
   const absl::Status left = coordinator.LeaveJob(std::string(trained.message()));
   // Done is done; a coordinator that went away meanwhile will see the lease run out.
-  if (!left.ok()) options.say(absl::StrCat("left without a farewell: ", left.message()));
+  if (!left.ok()) options.log(absl::StrCat("left without a farewell: ", left.message()));
   return trained;
 }
 

@@ -35,7 +35,7 @@ struct WorkerOptions {
   // Takes the lines that psctl reads ("torchps_worker progress ...").
   std::function<void(const std::string& line)> print = [](const std::string&) {};
   // Takes the lines that are for people only: what is being waited for.
-  std::function<void(const std::string& line)> say = [](const std::string&) {};
+  std::function<void(const std::string& line)> log = [](const std::string&) {};
   // Borrowed.
   const Clock* clock = nullptr;
   StopLatch* stop = nullptr;

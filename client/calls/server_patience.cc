@@ -83,7 +83,7 @@ absl::StatusOr<absl::Duration> ServerPatience::Failed(const absl::Status& failur
                                                  reason));
     }
     if (line_due) {
-      options_.say(absl::StrCat("waiting for ", server_.name(), ": ", reason));
+      options_.log(absl::StrCat("waiting for ", server_.name(), ": ", reason));
       next_line_ = now + kLineInterval;
     }
   }

@@ -22,7 +22,7 @@ class ServerPatience {
     // How long a server may be silent. Zero: not at all.
     absl::Duration patience = absl::Seconds(60);
     // Gets one line after 2 s of silence and then every 10 s.
-    std::function<void(const std::string& line)> say = [](const std::string&) {};
+    std::function<void(const std::string& line)> log = [](const std::string&) {};
     // Borrowed.
     const Clock* clock = nullptr;
     // Of the backoff's draws.

@@ -249,7 +249,7 @@ absl::Status CoordinatorService::Open() {
         options_.resume ? JobCoordinator::Return::kResume : JobCoordinator::Return::kInPlace,
         options_.clock->Now());
     if (!restored.ok()) return restored;
-    options_.say(Describe(*state, options_.resume));
+    options_.log(Describe(*state, options_.resume));
   }
 
   store_ = *std::move(store);
@@ -272,7 +272,7 @@ absl::Status CoordinatorService::Open() {
       return nullptr;
     });
   };
-  writing.say = options_.say;
+  writing.log = options_.log;
   writing.clock = options_.clock;
   writer_ = std::make_unique<StateWriter>(std::move(writing));
 
@@ -301,7 +301,7 @@ void CoordinatorService::OnCheckpoint(uint64_t number,
       line = absl::StrCat("checkpoint ", number, " is complete");
     }
   }
-  if (!line.empty()) options_.say(line);
+  if (!line.empty()) options_.log(line);
   Make([&outcome](JobCoordinator& coordinator, absl::Duration now) -> Answer {
     coordinator.EndCheckpoint(outcome, now);
     return nullptr;

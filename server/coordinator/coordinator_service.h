@@ -51,7 +51,7 @@ class CoordinatorService {
     // Decides which caller may make which call. Outlives this.
     CallAdmission* admission = nullptr;
     // Takes sentences for the user.
-    std::function<void(const std::string& line)> say = [](const std::string&) {};
+    std::function<void(const std::string& line)> log = [](const std::string&) {};
   };
 
   explicit CoordinatorService(Options options);

@@ -36,7 +36,7 @@ DataLeases::DataLeases(Options options)
   TPS_CHECK(options.lease_samples > 0 && options.push_samples > 0, "a lease without samples");
 }
 
-std::optional<DataLeases::Lease> DataLeases::Take(Holder holder) {
+std::optional<DataLeases::Lease> DataLeases::Take(SlotHolder holder) {
   Lease lease;
   if (!returned_.empty()) {
     lease.range = *returned_.begin();
@@ -56,7 +56,7 @@ std::optional<DataLeases::Lease> DataLeases::Take(Holder holder) {
   return lease;
 }
 
-absl::StatusOr<DataLeases::Finished> DataLeases::Finish(uint64_t id, Holder holder) {
+absl::StatusOr<DataLeases::Finished> DataLeases::Finish(uint64_t id, SlotHolder holder) {
   if (id == 0 || id >= next_id_) {
     return absl::InvalidArgumentError(
         absl::StrCat("data lease ", id, " was never handed out (the last one is ", next_id_ - 1,
@@ -73,7 +73,7 @@ absl::StatusOr<DataLeases::Finished> DataLeases::Finish(uint64_t id, Holder hold
   return Finished{/*counted=*/true, range.epoch, Closed(books)};
 }
 
-int64_t DataLeases::Release(Holder holder) {
+int64_t DataLeases::Release(SlotHolder holder) {
   int64_t samples = 0;
   for (auto it = outstanding_.begin(); it != outstanding_.end();) {
     if (!(it->second.holder == holder)) {

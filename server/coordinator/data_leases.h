@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/checkpoint.pb.h"
-#include "server/coordinator/holder.h"
+#include "server/coordinator/slot_holder.h"
 
 namespace torchps {
 
@@ -82,15 +82,15 @@ class DataLeases {
 
   // The next lease, for `holder`; none if there is nothing to hand out at present. That may change
   // as long as Complete() is false, since a range may come back. A holder may have several leases.
-  std::optional<Lease> Take(Holder holder);
+  std::optional<Lease> Take(SlotHolder holder);
 
   // `holder` has used all samples of its lease `id`. INVALID_ARGUMENT: no such lease was ever
   // handed out. What is not counted, and why, see Finished.
-  absl::StatusOr<Finished> Finish(uint64_t id, Holder holder);
+  absl::StatusOr<Finished> Finish(uint64_t id, SlotHolder holder);
 
   // `holder` is gone: what it has not finished comes back, to be handed out again. Returns the
   // number of samples that came back.
-  int64_t Release(Holder holder);
+  int64_t Release(SlotHolder holder);
 
   // All books are closed, and nothing will ever be handed out again.
   bool Complete() const;
@@ -115,7 +115,7 @@ class DataLeases {
   };
   struct Outstanding {
     Range range;
-    Holder holder;
+    SlotHolder holder;
   };
 
   Epoch& epoch(int number) { return epochs_[number - 1]; }

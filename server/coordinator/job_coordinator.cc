@@ -36,7 +36,7 @@ AwaitStartReply StartReply(AwaitStartReply::Action action) {
 
 JobCoordinator::JobCoordinator(Options options)
     : has_directory_(options.has_directory),
-      life_(DrawNonZero(options.seed, 1)),
+      boot_id_(DrawNonZero(options.seed, 1)),
       // Far from 0 and from other jobs' incarnations, with room to rise.
       first_incarnation_((DrawNonZero(options.seed, 3) >> 32) + 1),
       job_id_(DrawNonZero(options.seed, 2)) {}
@@ -67,7 +67,7 @@ absl::StatusOr<JoinReply> JobCoordinator::Join(const JoinRequest& request, absl:
   reply.set_incarnation(taken->holder.incarnation);
   reply.set_job_id(job_id_);
   *reply.mutable_job() = terms_->job;
-  reply.set_coordinator_life(life_);
+  reply.set_coordinator_life(boot_id_);
   return reply;
 }
 
@@ -151,7 +151,7 @@ absl::StatusOr<LeaveJobReply> JobCoordinator::LeaveJob(const LeaveJobRequest& re
     }
     return speaker.status();
   }
-  const Holder leaver{request.slot(), request.incarnation()};
+  const SlotHolder leaver{request.slot(), request.incarnation()};
   Expire(leaver, told_phase_ == JobStatus::DONE ? SlotBooks::FINISHED : SlotBooks::LEFT,
          request.reason());
   Settle(now);
@@ -160,8 +160,8 @@ absl::StatusOr<LeaveJobReply> JobCoordinator::LeaveJob(const LeaveJobRequest& re
 
 void JobCoordinator::Tick(absl::Duration now) {
   if (phase_ == JobStatus::NO_JOB) return;
-  const std::vector<Holder> expired = members_->Expire(now);
-  for (const Holder& dead : expired) {
+  const std::vector<SlotHolder> expired = members_->Expire(now);
+  for (const SlotHolder& dead : expired) {
     Expire(dead, SlotBooks::EXPIRED, "its lease ran out");
   }
   if (!expired.empty()) Settle(now);
@@ -254,7 +254,7 @@ absl::Status JobCoordinator::CheckFinite(const NextWorkRequest& request, absl::D
                            in_a_row >= static_cast<uint32_t>(training.quarantine_after());
   if (!stops && !quarantined) return absl::OkStatus();
 
-  const Holder offender{request.slot(), request.incarnation()};
+  const SlotHolder offender{request.slot(), request.incarnation()};
   std::string reason = absl::StrCat(std::max<uint64_t>(in_a_row, stops ? 1 : 0),
                                     in_a_row > 1 ? " gradients in a row" : " gradient",
                                     in_a_row > 1 ? " were" : " was", " not finite");
@@ -290,7 +290,7 @@ void JobCoordinator::TellPhase() {
   if (!is_kept || synced_revision_ >= phase_revision_) told_phase_ = phase_;
 }
 
-void JobCoordinator::Expire(Holder dead, SlotBooks::State state, const std::string& reason) {
+void JobCoordinator::Expire(SlotHolder dead, SlotBooks::State state, const std::string& reason) {
   Changed();
   members_->End(dead, state, reason);
   work_->Release(dead);
@@ -445,7 +445,7 @@ CoordinatorState JobCoordinator::Save(absl::Duration now) const {
   state.set_running_seconds(absl::ToDoubleSeconds(RunningTime(now)));
   const CheckpointSchedule::Memory& checkpoints = schedule_->memory();
   state.set_last_checkpoint(checkpoints.last_number);
-  state.set_coordinator_life(life_);
+  state.set_coordinator_life(boot_id_);
   state.set_revision(revision_);
   state.set_initializer(initializer_);
   members_->SaveTo(&state);
@@ -549,7 +549,7 @@ JobCoordinator::ParkedCall JobCoordinator::GetJobStatus(const JobStatusRequest& 
 
 JobStatus JobCoordinator::Describe(absl::Duration now) const {
   JobStatus status;
-  status.set_coordinator_life(life_);
+  status.set_coordinator_life(boot_id_);
   status.set_phase(told_phase_);
   if (phase_ == JobStatus::NO_JOB) return status;
   status.set_job_id(job_id_);

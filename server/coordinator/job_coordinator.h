@@ -14,11 +14,11 @@
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
 #include "server/coordinator/checkpoint_schedule.h"
-#include "server/coordinator/holder.h"
 #include "server/coordinator/job_members.h"
 #include "server/coordinator/job_terms.h"
 #include "server/coordinator/job_work.h"
 #include "server/coordinator/parked_calls.h"
+#include "server/coordinator/slot_holder.h"
 #include "server/waiting/replies.h"
 
 namespace torchps {
@@ -170,7 +170,7 @@ class JobCoordinator {
   bool ModelIsKept() const;
   // Ends the incarnation and gives away what it had in hand. `state` and `reason` go into the
   // books.
-  void Expire(Holder dead, SlotBooks::State state, const std::string& reason);
+  void Expire(SlotHolder dead, SlotBooks::State state, const std::string& reason);
   // Goes through the phases as far as they go and answers every parked call that can be.
   void Settle(absl::Duration now);
   void ChooseInitializer();
@@ -184,7 +184,7 @@ class JobCoordinator {
   JobStatus Describe(absl::Duration now) const;
 
   const bool has_directory_;
-  const uint64_t life_;
+  const uint64_t boot_id_;
   const Incarnation first_incarnation_;
   uint64_t job_id_;
   Incarnation own_from_ = 0;  // the first that this object gives out

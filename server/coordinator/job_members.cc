@@ -23,7 +23,7 @@ std::string Clipped(const std::string& text) {
 
 absl::StatusOr<JobMembers::Taken> JobMembers::Take(const JoinRequest& request, absl::Duration now) {
   const std::string host = Clipped(request.host());
-  const absl::StatusOr<Holder> holder =
+  const absl::StatusOr<SlotHolder> holder =
       registry_.Take(request.wanted_slot(), request.nonce(), host, now);
   if (!holder.ok()) return holder.status();
   MemberState& member = books_[holder->slot];
@@ -39,12 +39,12 @@ absl::StatusOr<JobMembers::Taken> JobMembers::Take(const JoinRequest& request, a
   return Taken{*holder, /*is_new=*/true};
 }
 
-absl::StatusOr<MemberState*> JobMembers::Renew(Holder holder, absl::Duration now) {
+absl::StatusOr<MemberState*> JobMembers::Renew(SlotHolder holder, absl::Duration now) {
   if (absl::Status status = registry_.Renew(holder, now); !status.ok()) return status;
   return &books_.at(holder.slot);
 }
 
-void JobMembers::End(Holder holder, SlotBooks::State state, const std::string& reason) {
+void JobMembers::End(SlotHolder holder, SlotBooks::State state, const std::string& reason) {
   registry_.Leave(holder);
   MemberState& member = books_.at(holder.slot);
   member.set_lease(0);
@@ -58,7 +58,7 @@ bool JobMembers::IsLive(SlotId slot) const {
   return books_.count(slot) > 0 && registry_.IsLive(HolderOf(slot));
 }
 
-bool JobMembers::IsLatest(Holder holder) const {
+bool JobMembers::IsLatest(SlotHolder holder) const {
   const auto it = books_.find(holder.slot);
   return it != books_.end() && it->second.incarnation() == holder.incarnation;
 }

@@ -10,7 +10,7 @@
 #include "common/ids.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
-#include "server/coordinator/holder.h"
+#include "server/coordinator/slot_holder.h"
 #include "server/coordinator/slot_registry.h"
 
 namespace torchps {
@@ -22,7 +22,7 @@ namespace torchps {
 class JobMembers {
  public:
   struct Taken {
-    Holder holder;
+    SlotHolder holder;
     bool is_new = false;  // the process has not held this slot before
   };
 
@@ -32,18 +32,18 @@ class JobMembers {
   absl::StatusOr<Taken> Take(const JoinRequest& request, absl::Duration now);
 
   // Renews the lease of the slot; its books. Errors as SlotRegistry::Renew.
-  absl::StatusOr<MemberState*> Renew(Holder holder, absl::Duration now);
+  absl::StatusOr<MemberState*> Renew(SlotHolder holder, absl::Duration now);
 
   // Those whose lease has run out; each is to be ended by End().
-  std::vector<Holder> Expire(absl::Duration now) { return registry_.Expire(now); }
+  std::vector<SlotHolder> Expire(absl::Duration now) { return registry_.Expire(now); }
 
   // Ends the incarnation: it is not live any more, and has nothing in hand. `state` and `reason` go
   // into the books, unless it knew that the job was done.
-  void End(Holder holder, SlotBooks::State state, const std::string& reason);
+  void End(SlotHolder holder, SlotBooks::State state, const std::string& reason);
 
   bool IsLive(SlotId slot) const;
   // It is the slot's latest incarnation, live or not.
-  bool IsLatest(Holder holder) const;
+  bool IsLatest(SlotHolder holder) const;
   // How many live slots have called AwaitStart, and the first of them; -1: none.
   int awaiting() const;
   SlotId FirstAwaiting() const;
@@ -66,7 +66,7 @@ class JobMembers {
   absl::Status Restore(const CoordinatorState& state, absl::Duration now);
 
  private:
-  Holder HolderOf(SlotId slot) const { return {slot, books_.at(slot).incarnation()}; }
+  SlotHolder HolderOf(SlotId slot) const { return {slot, books_.at(slot).incarnation()}; }
 
   SlotRegistry registry_;
   std::map<SlotId, MemberState> books_;

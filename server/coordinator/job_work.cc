@@ -47,7 +47,7 @@ bool JobWork::HandOut(MemberState* member, NextWorkReply* reply) {
   return true;
 }
 
-absl::Status JobWork::Finish(uint64_t lease, Holder holder, const StepFigures& figures,
+absl::Status JobWork::Finish(uint64_t lease, SlotHolder holder, const StepFigures& figures,
                              absl::Duration running) {
   const absl::StatusOr<DataLeases::Finished> outcome = leases_.Finish(lease, holder);
   if (!outcome.ok()) return outcome.status();
@@ -62,7 +62,7 @@ absl::Status JobWork::Finish(uint64_t lease, Holder holder, const StepFigures& f
   return absl::OkStatus();
 }
 
-void JobWork::Release(Holder dead) {
+void JobWork::Release(SlotHolder dead) {
   leases_.Release(dead);
   evaluations_.Release(dead.slot);
 }

@@ -8,8 +8,8 @@
 #include "proto/coordinator.pb.h"
 #include "server/coordinator/data_leases.h"
 #include "server/coordinator/evaluations.h"
-#include "server/coordinator/holder.h"
 #include "server/coordinator/job_terms.h"
+#include "server/coordinator/slot_holder.h"
 
 namespace torchps {
 
@@ -28,7 +28,7 @@ class JobWork {
 
   // The holder has used all samples of its data lease, with these figures; the job had run for
   // `running`. INVALID_ARGUMENT: no such lease was ever handed out. A repeat changes nothing.
-  absl::Status Finish(uint64_t lease, Holder holder, const StepFigures& figures,
+  absl::Status Finish(uint64_t lease, SlotHolder holder, const StepFigures& figures,
                       absl::Duration running);
 
   // REQUIRES: `result`'s epoch was handed out.
@@ -38,7 +38,7 @@ class JobWork {
   }
 
   // The holder is gone: what it had in hand is for others.
-  void Release(Holder dead);
+  void Release(SlotHolder dead);
 
   // Every sample is used and every evaluation is reported.
   bool Complete() const { return leases_.Complete() && evaluations_.AllReported(); }

@@ -25,13 +25,13 @@ absl::Status SlotRegistry::CheckWish(SlotId wanted, uint64_t nonce) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Holder> SlotRegistry::Take(SlotId wanted, uint64_t nonce, const std::string& host,
-                                          absl::Duration now) {
+absl::StatusOr<SlotHolder> SlotRegistry::Take(SlotId wanted, uint64_t nonce,
+                                              const std::string& host, absl::Duration now) {
   TPS_DCHECK(CheckWish(wanted, nonce).ok(), "an unchecked wish");
   for (auto& [slot, hold] : live_) {
     if (hold.nonce != nonce) continue;
     hold.deadline = now + options_.lease;
-    return Holder{slot, hold.incarnation};
+    return SlotHolder{slot, hold.incarnation};
   }
 
   SlotId slot = wanted;
@@ -55,12 +55,12 @@ absl::StatusOr<Holder> SlotRegistry::Take(SlotId wanted, uint64_t nonce, const s
   hold.nonce = nonce;
   hold.host = host;
   hold.deadline = now + options_.lease;
-  const Holder holder{slot, hold.incarnation};
+  const SlotHolder holder{slot, hold.incarnation};
   live_.emplace(slot, std::move(hold));
   return holder;
 }
 
-absl::Status SlotRegistry::Renew(Holder holder, absl::Duration now) {
+absl::Status SlotRegistry::Renew(SlotHolder holder, absl::Duration now) {
   if (holder.slot < 0 || holder.slot >= kMaxSlots) {
     return absl::InvalidArgumentError(
         absl::StrCat("there is no slot ", holder.slot, ": slots are 0 to ", kMaxSlots - 1));
@@ -80,12 +80,12 @@ absl::Status SlotRegistry::Renew(Holder holder, absl::Duration now) {
   return absl::OkStatus();
 }
 
-void SlotRegistry::Leave(Holder holder) {
+void SlotRegistry::Leave(SlotHolder holder) {
   if (IsLive(holder)) live_.erase(holder.slot);
 }
 
-std::vector<Holder> SlotRegistry::Expire(absl::Duration now) {
-  std::vector<Holder> expired;
+std::vector<SlotHolder> SlotRegistry::Expire(absl::Duration now) {
+  std::vector<SlotHolder> expired;
   for (auto it = live_.begin(); it != live_.end();) {
     if (it->second.deadline > now) {
       ++it;
@@ -97,13 +97,13 @@ std::vector<Holder> SlotRegistry::Expire(absl::Duration now) {
   return expired;
 }
 
-uint64_t SlotRegistry::NonceOf(Holder holder) const {
+uint64_t SlotRegistry::NonceOf(SlotHolder holder) const {
   const auto found = live_.find(holder.slot);
   if (found == live_.end() || found->second.incarnation != holder.incarnation) return 0;
   return found->second.nonce;
 }
 
-absl::Status SlotRegistry::Restore(Holder holder, uint64_t nonce, const std::string& host,
+absl::Status SlotRegistry::Restore(SlotHolder holder, uint64_t nonce, const std::string& host,
                                    absl::Duration now) {
   const bool possible = holder.slot >= 0 && holder.slot < kMaxSlots && nonce != 0 &&
                         holder.incarnation > 0 && holder.incarnation < next_incarnation_;
@@ -119,7 +119,7 @@ absl::Status SlotRegistry::Restore(Holder holder, uint64_t nonce, const std::str
   return absl::OkStatus();
 }
 
-bool SlotRegistry::IsLive(Holder holder) const {
+bool SlotRegistry::IsLive(SlotHolder holder) const {
   const auto found = live_.find(holder.slot);
   return found != live_.end() && found->second.incarnation == holder.incarnation;
 }

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/ids.h"
-#include "server/coordinator/holder.h"
+#include "server/coordinator/slot_holder.h"
 
 namespace torchps {
 
@@ -41,30 +41,31 @@ class SlotRegistry {
   // renewed. REQUIRES: CheckWish(wanted, nonce) is OK.
   //   RESOURCE_EXHAUSTED   another process holds `wanted`, which may be dead: the message says
   //                        which, and for how long its lease still runs; or all slots are held
-  absl::StatusOr<Holder> Take(SlotId wanted, uint64_t nonce, const std::string& host,
-                              absl::Duration now);
+  absl::StatusOr<SlotHolder> Take(SlotId wanted, uint64_t nonce, const std::string& host,
+                                  absl::Duration now);
 
   // Renews the lease of `holder` up to `now` + lease. INVALID_ARGUMENT: no slot number. ABORTED:
   // this incarnation is over (or never was): join again.
-  absl::Status Renew(Holder holder, absl::Duration now);
+  absl::Status Renew(SlotHolder holder, absl::Duration now);
 
   // Ends `holder`'s incarnation, if it is live.
-  void Leave(Holder holder);
+  void Leave(SlotHolder holder);
 
   // Ends all incarnations whose lease has run out, and returns them in the order of their slots.
-  std::vector<Holder> Expire(absl::Duration now);
+  std::vector<SlotHolder> Expire(absl::Duration now);
 
-  bool IsLive(Holder holder) const;
+  bool IsLive(SlotHolder holder) const;
 
   // The number that the next incarnation gets.
   Incarnation next_incarnation() const { return next_incarnation_; }
 
   // That of the process that is `holder`; 0 where it is not live.
-  uint64_t NonceOf(Holder holder) const;
+  uint64_t NonceOf(SlotHolder holder) const;
 
   // `holder` held its slot when another registry was at work, and does so again, with a whole lease
   // from `now`. DATA_LOSS: it cannot have, by its numbers or since another one does.
-  absl::Status Restore(Holder holder, uint64_t nonce, const std::string& host, absl::Duration now);
+  absl::Status Restore(SlotHolder holder, uint64_t nonce, const std::string& host,
+                       absl::Duration now);
 
  private:
   struct Hold {

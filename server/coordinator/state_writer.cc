@@ -103,7 +103,7 @@ void StateWriter::Store(bool sync) {
                      std::make_move_iterator(held.answers.end()));
     }
   }
-  if (!line.empty()) options_.say(line);
+  if (!line.empty()) options_.log(line);
   if (needed && sync && status.ok()) options_.synced(state.revision());
   for (const Answer& give : answers) give(kept);
 }

@@ -51,7 +51,7 @@ class StateWriter {
     // locks; may Hold().
     std::function<void(uint64_t revision)> synced;
     // Takes the sentences.
-    std::function<void(const std::string& line)> say;
+    std::function<void(const std::string& line)> log;
     // Outlives this.
     const Clock* clock = nullptr;
     // From a change to its sync, and from one failed try to the next.

@@ -60,7 +60,7 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::OpenLog(
   options.directory = directory_.LogPath(share.server, share.map.servers());
   options.has_checkpoint = checkpoint.has_value();
   options.has_thread = options_.has_log_thread;
-  options.say = options_.say;
+  options.log = options_.log;
   absl::StatusOr<std::unique_ptr<JobLog>> log = JobLog::Open(options, share, store_);
   if (!log.ok()) return log.status();
   log_ = *std::move(log);
@@ -68,7 +68,7 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::OpenLog(
   if (!log_->existed() || (!checkpoint.has_value() && log_->replayed() == 0)) return checkpoint;
   origin_.from_log = true;
   origin_.replayed = log_->replayed();
-  options_.say(absl::StrFormat("server %d has done %d changes of its push log again, after %.2f s",
+  options_.log(absl::StrFormat("server %d has done %d changes of its push log again, after %.2f s",
                                share.server, log_->replayed(),
                                absl::ToDoubleSeconds(options_.clock->Now() - begun)));
   return std::optional<Origin>(origin_);
@@ -86,7 +86,7 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::RestoreNewest(
   const absl::StatusOr<std::unique_ptr<Restore>> restore = Restore::Open(options_.files, request);
   if (absl::IsNotFound(restore.status())) return std::optional<Origin>();
   if (!restore.ok()) return restore.status();
-  for (const std::string& reason : (*restore)->passed_over()) options_.say(reason);
+  for (const std::string& reason : (*restore)->passed_over()) options_.log(reason);
   // Its manifest may have come here with a last sync that failed. What this life does is recorded
   // as done to these blocks: they must not turn into older ones with the power.
   if (const absl::Status synced = directory_.Sync((*restore)->checkpoint()); !synced.ok()) {
@@ -103,7 +103,7 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::RestoreNewest(
     MutexLock lock(&mutex_);
     committed_ = origin_.checkpoint;
   }
-  options_.say(
+  options_.log(
       absl::StrFormat("server %d has its %d blocks (%d MiB) back from checkpoint %d, after %.2f s",
                       share.server, store_->owned(), store_->state_bytes() >> 20,
                       origin_.checkpoint, absl::ToDoubleSeconds(options_.clock->Now() - begun)));

@@ -36,7 +36,7 @@ class JobDirectory final : public JobStorage {
     // Without, the caller runs WriteLog(), as the simulator does.
     bool has_log_thread = true;
     // Takes one line for people: what was restored, what was passed over and why.
-    std::function<void(const std::string& line)> say = [](const std::string&) {};
+    std::function<void(const std::string& line)> log = [](const std::string&) {};
   };
   explicit JobDirectory(Options options);
 

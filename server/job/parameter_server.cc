@@ -33,7 +33,7 @@ absl::StatusOr<HelloReply> ParameterServer::Hello(const HelloRequest& request) {
   const absl::Status same = hosted->CheckSame(request);
   if (!same.ok()) return same;
   HelloReply reply;
-  reply.set_server_life(options_.life);
+  reply.set_server_life(options_.boot_id);
   const absl::Status entered = hosted->Enter(request.slot(), request.incarnation(), &reply);
   if (!entered.ok()) return entered;
   hosted->Share(request, &reply);
@@ -91,7 +91,7 @@ absl::StatusOr<std::unique_ptr<HostedJob>> ParameterServer::CreateJob(const Hell
   options.files = options_.files;
   options.clock = options_.clock;
   options.path = options_.dir;
-  options.say = options_.say;
+  options.log = options_.log;
   auto directory = std::make_unique<JobDirectory>(std::move(options));
   absl::StatusOr<std::unique_ptr<HostedJob>> job =
       HostedJob::Create(request, options_.clock, directory.get());
@@ -157,7 +157,7 @@ absl::StatusOr<HostedJob*> ParameterServer::JobFor(uint64_t server_life) const {
   if (hosted == nullptr) {
     return absl::AbortedError("this server has no job yet; say Hello first");
   }
-  if (server_life != options_.life) {
+  if (server_life != options_.boot_id) {
     return absl::AbortedError("this server has been restarted since; say Hello again");
   }
   return hosted;
@@ -175,7 +175,7 @@ absl::Status ParameterServer::PushFrame(HostedJob* job, const PushHeader& header
 
 ServerStatus ParameterServer::Describe(bool include_ledger) const {
   ServerStatus status;
-  status.set_server_life(options_.life);
+  status.set_server_life(options_.boot_id);
   status.set_uptime_ms(absl::ToInt64Milliseconds(options_.clock->Now() - started_));
   status.set_bytes_in(bytes_in_.load(std::memory_order_relaxed));
   status.set_bytes_out(bytes_out_.load(std::memory_order_relaxed));

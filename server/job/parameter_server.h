@@ -30,7 +30,7 @@ class ParameterServer {
   struct Options {
     // Names this run of the process, so that a restarted server is not taken for the one it was;
     // not 0.
-    uint64_t life = 0;
+    uint64_t boot_id = 0;
     // The budgets of frames that are being received or applied, and of copies of blocks that are
     // being sent, each for all workers together.
     int64_t receive_bytes = 0;
@@ -41,7 +41,7 @@ class ParameterServer {
     // Where the job is kept, and found again by the next life of this server. Empty: nowhere.
     std::string dir;
     // Takes lines for people: what was restored, and from where.
-    std::function<void(const std::string& line)> say = [](const std::string&) {};
+    std::function<void(const std::string& line)> log = [](const std::string&) {};
     // Outlive this object. Files are needed with `dir` only.
     const Clock* clock = nullptr;
     FileSystem* files = nullptr;

@@ -70,7 +70,7 @@ absl::StatusOr<std::unique_ptr<JobLog>> JobLog::Open(const Options& options, con
                      " and no checkpoint has what was before; put the checkpoint back beside it"));
   }
   if (end->cut_bytes > 0) {
-    options.say(absl::StrCat("the push log in ", options.directory, " ends with ", end->cut_bytes,
+    options.log(absl::StrCat("the push log in ", options.directory, " ends with ", end->cut_bytes,
                              " bytes of a write that a crash has cut short, which nobody was told "
                              "of; they are left out"));
   }
@@ -85,7 +85,7 @@ absl::StatusOr<std::unique_ptr<JobLog>> JobLog::Open(const Options& options, con
   if (options.has_thread) {
     journal->thread_ = std::make_unique<LogThread>(
         journal->log_.get(), options.clock,
-        [say = options.say](absl::string_view sentence) { say(std::string(sentence)); });
+        [say = options.log](absl::string_view sentence) { say(std::string(sentence)); });
   }
   return journal;
 }

@@ -35,7 +35,7 @@ class JobLog final : public BlockJournal {
     // Without, somebody else calls WriteGroup(): the simulator, whose time is not ours.
     bool has_thread = true;
     // Takes one line for people, on any thread.
-    std::function<void(const std::string& line)> say = [](const std::string&) {};
+    std::function<void(const std::string& line)> log = [](const std::string&) {};
   };
 
   // Brings the blocks up to the log's end. DATA_LOSS: the log is damaged, or does not begin where

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "client/call_round.h"
 #include "client/calls/server_channel.h"
 #include "client/calls/server_patience.h"
+#include "client/fan_out_call.h"
 #include "client/remote_server.h"
 #include "client/rollback_books.h"
 #include "common/block_map.h"
@@ -36,16 +36,16 @@ class CallLoopTest : public ::testing::Test {
   }
 
   // One that finishes as soon as a thread polls for it: none is to be called.
-  std::shared_ptr<CallRound> EmptyRound() { return RoundWith({}, absl::ZeroDuration()); }
+  std::shared_ptr<FanOutCall> EmptyRound() { return RoundWith({}, absl::ZeroDuration()); }
 
   // One that finishes when it is given up.
-  std::shared_ptr<CallRound> EndlessRound() { return RoundWith({&server_}, kForever); }
+  std::shared_ptr<FanOutCall> EndlessRound() { return RoundWith({&server_}, kForever); }
 
   // One that would call `servers` after `delay`, and has nothing to say to them.
-  std::shared_ptr<CallRound> RoundWith(
+  std::shared_ptr<FanOutCall> RoundWith(
       const std::vector<RemoteServer*>& servers, absl::Duration delay,
       std::function<void()> when_due = [] {}) {
-    CallRound::Rules rules;
+    FanOutCall::Rules rules;
     rules.not_before = clock_.Now() + delay;
     return std::make_shared<PlainRound>(
         &clock_, &stop_, rules, servers,

@@ -61,7 +61,7 @@ class ParameterClientTest : public ::testing::Test {
     options.slot = slot_;
     options.incarnation = 5;
     options.patience = patience;
-    options.say = [this](const std::string& line) { said_.push_back(line); };
+    options.log = [this](const std::string& line) { said_.push_back(line); };
     options.clock = &clock_;
     options.stop = &stop_;
     options.loop = loop_.get();

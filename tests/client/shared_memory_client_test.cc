@@ -84,7 +84,7 @@ class SharedMemoryClientTest : public ::testing::Test {
     options.slot = 3;
     options.incarnation = 5;
     options.push_segment = segment_.get();
-    options.say = [this](const std::string& line) { said_.push_back(line); };
+    options.log = [this](const std::string& line) { said_.push_back(line); };
     options.clock = &clock_;
     options.stop = &stop_;
     auto client = *ParameterClient::Create(std::move(options));

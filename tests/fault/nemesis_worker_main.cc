@@ -41,7 +41,7 @@ constexpr absl::Duration kCallTimeout = absl::Seconds(2);
 constexpr absl::Duration kRetry = absl::Milliseconds(20);
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
-void Say(const std::string& line) { std::fprintf(stderr, "nemesis_worker: %s\n", line.c_str()); }
+void Log(const std::string& line) { std::fprintf(stderr, "nemesis_worker: %s\n", line.c_str()); }
 
 class Pusher {
  public:
@@ -207,7 +207,7 @@ absl::Status Work(const std::vector<std::string>& addresses, SlotId slot,
   CoordinatorClient::Options options;
   options.server = servers.front();
   options.patience = kPatience;
-  options.say = &Say;
+  options.log = &Log;
   options.clock = &clock;
   options.stop = stop;
   CoordinatorClient coordinator(std::move(options));
@@ -264,7 +264,7 @@ int Main(int argc, char** argv) {
   if (argc < 5 || argc > 6 || !absl::SimpleAtoi(argv[2], &slot) ||
       !DurabilitySpec::Level_Parse(argv[4], &level) ||
       (argc == 6 && argv[5] != absl::string_view("calm"))) {
-    Say("usage: nemesis_worker SERVERS SLOT JOURNAL LEVEL [calm]");
+    Log("usage: nemesis_worker SERVERS SLOT JOURNAL LEVEL [calm]");
     return static_cast<int>(ExitCode::kUsage);
   }
   const auto pace = argc == 6 ? NemesisJob::Pace::kCalm : NemesisJob::Pace::kHurried;
@@ -280,7 +280,7 @@ int Main(int argc, char** argv) {
   });
   stop.Stop(signals.Wait());
   trainer.join();
-  if (!result.ok()) Say(result.ToString());
+  if (!result.ok()) Log(result.ToString());
   return static_cast<int>(ExitCodeFor(result));
 }
 

@@ -84,7 +84,7 @@ class RestartTest : public ::testing::TestWithParam<RestartCase> {
       options.on_rolled_back = [book](BlockId block, const StepSet::Run& run) {
         for (Step step = run.first; step <= run.last; ++step) book->lost[block].insert(step);
       };
-      options.say = [book](const std::string& line) { book->said.push_back(line); };
+      options.log = [book](const std::string& line) { book->said.push_back(line); };
     }
     auto client = ParameterClient::Create(std::move(options));
     EXPECT_TRUE(client.ok()) << client.status();

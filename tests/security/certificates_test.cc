@@ -274,7 +274,7 @@ class CertificateFilesTest : public ::testing::Test {
     CertificateFiles::Options options;
     options.directory = directory_;
     options.role = Role::kServer;
-    options.say = [this](const std::string& line) { said_.push_back(line); };
+    options.log = [this](const std::string& line) { said_.push_back(line); };
     // The test looks by itself.
     options.look_every = absl::Hours(1);
     auto files = CertificateFiles::Open(std::move(options));

@@ -88,7 +88,7 @@ class TlsTest : public ::testing::Test {
   std::unique_ptr<Server> Start(std::shared_ptr<CertificateFiles> certificates, Words* words) {
     Server::Options options;
     options.clock = &clock_;
-    options.say = words->Listener();
+    options.log = words->Listener();
     options.certificates = std::move(certificates);
     auto server = Server::Start(std::move(options));
     EXPECT_TRUE(server.ok()) << server.status();

@@ -180,7 +180,7 @@ TEST(SharedSegmentTest, AnotherUsersFileIsRefused) {
 TEST(SharedSegmentTest, WhatIsNoMemoryIsRefusedWithoutBeingOpened) {
   const auto segment = MakeSegment();
   SharedSegment::Offer offer = segment->offer();
-  // Opening the reading end of a pipe again would wait for a writer.
+  // Protocol the reading end of a pipe again would wait for a writer.
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   offer.fd = ends[0];

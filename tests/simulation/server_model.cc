@@ -265,7 +265,7 @@ bool ServerModel::IsLive(SlotId slot, Incarnation incarnation) const {
   return found != slots_.end() && found->second.live && found->second.incarnation == incarnation;
 }
 
-Incarnation ServerModel::Holder(SlotId slot) const {
+Incarnation ServerModel::SlotHolder(SlotId slot) const {
   const auto found = slots_.find(slot);
   return found == slots_.end() ? 0 : found->second.incarnation;
 }

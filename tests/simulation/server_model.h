@@ -56,7 +56,7 @@ class ServerModel {
   Step Clock(SlotId slot) const;
   bool IsLive(SlotId slot, Incarnation incarnation) const;
   // The last that has greeted this life; 0: nobody has.
-  Incarnation Holder(SlotId slot) const;
+  Incarnation SlotHolder(SlotId slot) const;
 
  private:
   struct Slot {

@@ -145,7 +145,7 @@ void SimServer::Hello(const Arrival& arrival, const HelloRequest& request) {
     const bool restored = storage_ != nullptr && storage_->origin().has_value();
     model_.OnJob(job_.get(), restored, restored && storage_->origin()->from_log);
   }
-  const Incarnation before = model_.Holder(request.slot());
+  const Incarnation before = model_.SlotHolder(request.slot());
   if (reply.ok()) model_.OnHello(request.slot(), request.incarnation(), *reply);
   arrival->Answer(reply);
   model_.Check();

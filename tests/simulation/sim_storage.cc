@@ -15,7 +15,7 @@ JobDirectory::Options DirectoryOptions(World* world, SimDisk* disk) {
   options.clock = world->clock();
   options.path = SimDisk::directory();
   options.has_log_thread = false;
-  options.say = [world](const std::string& line) { world->Trace("  says: ", line); };
+  options.log = [world](const std::string& line) { world->Trace("  says: ", line); };
   return options;
 }
 

@@ -16,7 +16,7 @@ constexpr absl::Duration kPromptTimeout = absl::Seconds(1);
 constexpr absl::Duration kParkTimeout = absl::Seconds(6);
 constexpr absl::Duration kFirstBackoff = absl::Milliseconds(20);
 constexpr absl::Duration kLastBackoff = absl::Milliseconds(500);
-// As in client/call_round.cc.
+// As in client/fan_out_call.cc.
 constexpr int kMaxGreetings = 3;
 constexpr int kRenewalsPerLease = 3;
 

@@ -45,7 +45,7 @@ class SimWorker {
  private:
   using Then = std::function<void()>;
   using Ended = std::function<void(absl::Status)>;
-  // What a server's ABORTED leads to, as in client/call_round.h.
+  // What a server's ABORTED leads to, as in client/fan_out_call.h.
   enum class Forgotten { kGreetAgain, kFail, kDone };
 
   // One call at every server, each repeated until it is answered.

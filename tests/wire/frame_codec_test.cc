@@ -3,9 +3,9 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <memory>
-#include <iterator>
 #include <string>
 #include <vector>
 

@@ -29,7 +29,7 @@ class ServerPatienceTest : public ::testing::Test {
  protected:
   ServerPatience Make(const std::string& address) {
     ServerPatience::Options options;
-    options.say = [this](const std::string& line) { lines_.push_back(line); };
+    options.log = [this](const std::string& line) { lines_.push_back(line); };
     options.clock = &clock_;
     return ServerPatience({1, address, nullptr}, options);
   }

@@ -16,8 +16,8 @@
 namespace torchps {
 namespace {
 
-constexpr Holder kAnna{0, 11};
-constexpr Holder kBert{1, 12};
+constexpr SlotHolder kAnna{0, 11};
+constexpr SlotHolder kBert{1, 12};
 
 DataLeases::Options TenSamplesInFours() {
   DataLeases::Options options;
@@ -35,7 +35,7 @@ std::string Words(const std::optional<DataLeases::Lease>& lease) {
                       lease->reissued ? "*" : "");
 }
 
-DataLeases::Finished FinishOrDie(DataLeases& leases, uint64_t id, Holder holder) {
+DataLeases::Finished FinishOrDie(DataLeases& leases, uint64_t id, SlotHolder holder) {
   const absl::StatusOr<DataLeases::Finished> finished = leases.Finish(id, holder);
   EXPECT_TRUE(finished.ok()) << finished.status();
   return finished.value_or(DataLeases::Finished{});
@@ -129,7 +129,7 @@ TEST(DataLeasesTest, AFinishAfterTheRangeWasGivenToSomebodyElseDoesNotCount) {
 TEST(DataLeasesTest, AnotherIncarnationOfTheSlotCannotFinishALease) {
   DataLeases leases(TenSamplesInFours());
   const uint64_t id = leases.Take(kAnna)->id;
-  EXPECT_FALSE(FinishOrDie(leases, id, Holder{kAnna.slot, kAnna.incarnation + 1}).counted);
+  EXPECT_FALSE(FinishOrDie(leases, id, SlotHolder{kAnna.slot, kAnna.incarnation + 1}).counted);
   EXPECT_TRUE(FinishOrDie(leases, id, kAnna).counted);
 }
 
@@ -196,18 +196,18 @@ TEST(DataLeasesTest, TheBooksBalanceUnderRandomSchedules) {
     options.max_pushes = cut ? 1 + static_cast<int64_t>(UniformBelow(random, 40)) : 0;
     DataLeases leases(options);
 
-    std::map<uint64_t, std::pair<DataLeases::Range, Holder>> in_hand;
-    std::vector<std::pair<uint64_t, Holder>> past;  // finished or lost
+    std::map<uint64_t, std::pair<DataLeases::Range, SlotHolder>> in_hand;
+    std::vector<std::pair<uint64_t, SlotHolder>> past;  // finished or lost
     std::set<std::pair<int, int64_t>> used;
     int64_t taken_again = 0;
     int closed = 0;
-    std::vector<Holder> holders;
+    std::vector<SlotHolder> holders;
     Incarnation next_incarnation = 1;
     for (SlotId slot = 0; slot < 4; ++slot) holders.push_back({slot, next_incarnation++});
 
     for (int step = 0; !leases.Complete(); ++step) {
       ASSERT_LT(step, 100000) << "the schedule does not come to an end";
-      Holder& holder = holders[UniformBelow(random, holders.size())];
+      SlotHolder& holder = holders[UniformBelow(random, holders.size())];
       switch (UniformBelow(random, 8)) {
         case 0: {  // dies, and somebody takes the slot over
           int64_t lost = 0;

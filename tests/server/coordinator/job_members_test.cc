@@ -32,7 +32,7 @@ class JobMembersTest : public ::testing::Test {
     return request;
   }
 
-  Holder Take(uint64_t nonce, SlotId wanted = -1) {
+  SlotHolder Take(uint64_t nonce, SlotId wanted = -1) {
     const auto taken = members_.Take(From(nonce, wanted), now_);
     EXPECT_TRUE(taken.ok()) << taken.status();
     return taken->holder;
@@ -53,7 +53,7 @@ TEST_F(JobMembersTest, AProcessThatJoinsAgainIsNotNew) {
 }
 
 TEST_F(JobMembersTest, FiguresAreSummedUpOverIncarnationsAndTheRestBeginsAnew) {
-  const Holder first = Take(/*nonce=*/1);
+  const SlotHolder first = Take(/*nonce=*/1);
   MemberState& member = members_.books().at(first.slot);
   StepFigures figures;
   figures.set_pushes(3);
@@ -66,7 +66,7 @@ TEST_F(JobMembersTest, FiguresAreSummedUpOverIncarnationsAndTheRestBeginsAnew) {
   EXPECT_EQ(member.lease(), 0u);
   EXPECT_EQ(member.reason(), "went away");
 
-  const Holder second = Take(/*nonce=*/2, first.slot);
+  const SlotHolder second = Take(/*nonce=*/2, first.slot);
   EXPECT_GT(second.incarnation, first.incarnation);
   figures.set_nonfinite_in_a_row(0);
   JobMembers::AddFigures(figures, &member);
@@ -80,7 +80,7 @@ TEST_F(JobMembersTest, FiguresAreSummedUpOverIncarnationsAndTheRestBeginsAnew) {
 }
 
 TEST_F(JobMembersTest, AnEndedIncarnationIsTheLatestUntilAnotherOneComes) {
-  const Holder first = Take(/*nonce=*/1);
+  const SlotHolder first = Take(/*nonce=*/1);
   EXPECT_TRUE(members_.IsLive(first.slot));
   members_.End(first, SlotBooks::LEFT, "");
   EXPECT_FALSE(members_.IsLive(first.slot));
@@ -93,7 +93,7 @@ TEST_F(JobMembersTest, AnEndedIncarnationIsTheLatestUntilAnotherOneComes) {
 }
 
 TEST_F(JobMembersTest, ASlotThatKnewOfTheEndStaysFinished) {
-  const Holder holder = Take(/*nonce=*/1);
+  const SlotHolder holder = Take(/*nonce=*/1);
   members_.books().at(holder.slot).set_state(SlotBooks::FINISHED);
   members_.End(holder, SlotBooks::EXPIRED, "its lease ran out");
   EXPECT_EQ(members_.books().at(holder.slot).state(), SlotBooks::FINISHED);
@@ -101,8 +101,8 @@ TEST_F(JobMembersTest, ASlotThatKnewOfTheEndStaysFinished) {
 }
 
 TEST_F(JobMembersTest, OnlyLiveSlotsAwaitTheStart) {
-  const Holder first = Take(/*nonce=*/1);
-  const Holder second = Take(/*nonce=*/2);
+  const SlotHolder first = Take(/*nonce=*/1);
+  const SlotHolder second = Take(/*nonce=*/2);
   EXPECT_EQ(members_.FirstAwaiting(), -1);
   for (auto& [slot, member] : members_.books()) member.set_awaits_start(true);
   EXPECT_EQ(members_.awaiting(), 2);
@@ -124,7 +124,7 @@ TEST_F(JobMembersTest, LongTextsAreCutAtTheStartOfACharacter) {
 }
 
 TEST_F(JobMembersTest, WhatIsSavedIsRestored) {
-  const Holder first = Take(/*nonce=*/1);
+  const SlotHolder first = Take(/*nonce=*/1);
   Take(/*nonce=*/2);
   members_.books().at(first.slot).set_awaits_start(true);
   members_.End(first, SlotBooks::LEFT, "went away");

@@ -25,15 +25,15 @@ absl::Duration At(int seconds) { return absl::Seconds(seconds); }
 
 TEST(SlotRegistryTest, JoinersGetTheLowestFreeSlotAndARisingIncarnation) {
   SlotRegistry registry(TenSeconds());
-  EXPECT_EQ(*registry.Take(-1, 1, "a", At(0)), (Holder{0, 100}));
-  EXPECT_EQ(*registry.Take(2, 2, "b", At(0)), (Holder{2, 101}));
-  EXPECT_EQ(*registry.Take(-1, 3, "c", At(0)), (Holder{1, 102}));
-  EXPECT_EQ(*registry.Take(-1, 4, "d", At(0)), (Holder{3, 103}));
+  EXPECT_EQ(*registry.Take(-1, 1, "a", At(0)), (SlotHolder{0, 100}));
+  EXPECT_EQ(*registry.Take(2, 2, "b", At(0)), (SlotHolder{2, 101}));
+  EXPECT_EQ(*registry.Take(-1, 3, "c", At(0)), (SlotHolder{1, 102}));
+  EXPECT_EQ(*registry.Take(-1, 4, "d", At(0)), (SlotHolder{3, 103}));
 }
 
 TEST(SlotRegistryTest, TheSameNonceGetsTheSameAnswerAndARenewedLease) {
   SlotRegistry registry(TenSeconds());
-  const Holder first = *registry.Take(-1, 7, "a", At(0));
+  const SlotHolder first = *registry.Take(-1, 7, "a", At(0));
   EXPECT_EQ(*registry.Take(-1, 7, "a", At(9)), first);
   EXPECT_THAT(registry.Expire(At(18)), IsEmpty());
 }
@@ -50,26 +50,26 @@ TEST(SlotRegistryTest, ALiveSlotIsNotTakenAndTheRefusalSaysWhoHoldsIt) {
 
 TEST(SlotRegistryTest, ASlotWhoseLeaseRanOutIsTakenOverUnderAHigherIncarnation) {
   SlotRegistry registry(TenSeconds());
-  const Holder old = *registry.Take(0, 1, "a", At(0));
+  const SlotHolder old = *registry.Take(0, 1, "a", At(0));
   EXPECT_THAT(registry.Expire(At(10)), ElementsAre(old));
   EXPECT_FALSE(registry.IsLive(old));
-  const Holder next = *registry.Take(0, 2, "b", At(10));
-  EXPECT_EQ(next, (Holder{0, 101}));
+  const SlotHolder next = *registry.Take(0, 2, "b", At(10));
+  EXPECT_EQ(next, (SlotHolder{0, 101}));
   EXPECT_EQ(registry.Renew(old, At(11)).code(), absl::StatusCode::kAborted);
   EXPECT_TRUE(registry.Renew(next, At(11)).ok());
 }
 
 TEST(SlotRegistryTest, AProcessThatWasGivenUpMayComeBackUnderANewIncarnation) {
   SlotRegistry registry(TenSeconds());
-  const Holder old = *registry.Take(-1, 1, "a", At(0));
+  const SlotHolder old = *registry.Take(-1, 1, "a", At(0));
   registry.Expire(At(20));
-  const Holder back = *registry.Take(-1, 1, "a", At(20));
+  const SlotHolder back = *registry.Take(-1, 1, "a", At(20));
   EXPECT_GT(back.incarnation, old.incarnation);
 }
 
 TEST(SlotRegistryTest, RenewingKeepsASlotAliveForAnotherLease) {
   SlotRegistry registry(TenSeconds());
-  const Holder holder = *registry.Take(-1, 1, "a", At(0));
+  const SlotHolder holder = *registry.Take(-1, 1, "a", At(0));
   ASSERT_TRUE(registry.Renew(holder, At(6)).ok());
   EXPECT_THAT(registry.Expire(At(15)), IsEmpty());
   EXPECT_THAT(registry.Expire(At(16)), ElementsAre(holder));
@@ -77,10 +77,10 @@ TEST(SlotRegistryTest, RenewingKeepsASlotAliveForAnotherLease) {
 
 TEST(SlotRegistryTest, LeavingFreesTheSlotAndEndsTheIncarnation) {
   SlotRegistry registry(TenSeconds());
-  const Holder left = *registry.Take(-1, 1, "a", At(0));
+  const SlotHolder left = *registry.Take(-1, 1, "a", At(0));
   registry.Leave(left);
   EXPECT_EQ(registry.Renew(left, At(1)).code(), absl::StatusCode::kAborted);
-  const Holder next = *registry.Take(-1, 2, "b", At(1));
+  const SlotHolder next = *registry.Take(-1, 2, "b", At(1));
   EXPECT_EQ(next.slot, 0);
   registry.Leave(left);
   EXPECT_TRUE(registry.IsLive(next)) << "an old incarnation ended a new one";

@@ -44,7 +44,7 @@ class StateWriterTest : public ::testing::Test {
       return state;
     };
     options.synced = [this](uint64_t revision) { last_synced_ = revision; };
-    options.say = [this](const std::string& line) {
+    options.log = [this](const std::string& line) {
       MutexLock lock(&mutex_);
       lines_.push_back(line);
     };

@@ -37,7 +37,7 @@ struct Life {
     options.clock = &clock;
     options.path = kDirectory;
     options.has_log_thread = false;
-    options.say = [this](const std::string& line) { said.push_back(line); };
+    options.log = [this](const std::string& line) { said.push_back(line); };
     directory = std::make_unique<JobDirectory>(std::move(options));
     harness_options.job = job;
     harness_options.storage = directory.get();

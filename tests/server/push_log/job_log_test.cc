@@ -6,10 +6,10 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
-#include <iterator>
 #include <string>
 #include <vector>
 

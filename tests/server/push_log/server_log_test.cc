@@ -40,7 +40,7 @@ class ServerLogTest : public ::testing::Test {
     options.seed = ++lives_;
     options.files = &files_;
     options.dir = dir;
-    options.say = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
+    options.log = [](const std::string& line) { std::printf("%s\n", line.c_str()); };
     auto server = Server::Start(options);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);

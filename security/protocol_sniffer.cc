@@ -1,4 +1,4 @@
-#include "security/opening.h"
+#include "security/protocol_sniffer.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace torchps {
 namespace {
 
 constexpr absl::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-static_assert(kPreface.size() == kOpeningBytes);
+static_assert(kPreface.size() == kSniffedBytes);
 
 constexpr absl::string_view kHttp1Methods[] = {"GET ",     "HEAD ",    "POST ",  "PUT ",  "DELETE ",
                                                "OPTIONS ", "CONNECT ", "PATCH ", "TRACE "};
@@ -46,22 +46,22 @@ bool StartsAlike(absl::string_view bytes, absl::string_view pattern) {
 
 }  // namespace
 
-Opening ClassifyOpening(absl::string_view bytes) {
-  if (bytes.empty()) return Opening::kUndecided;
+Protocol SniffProtocol(absl::string_view bytes) {
+  if (bytes.empty()) return Protocol::kUndecided;
   if (StartsAlike(bytes, kPreface)) {
-    return bytes.size() >= kPreface.size() ? Opening::kHttp2 : Opening::kUndecided;
+    return bytes.size() >= kPreface.size() ? Protocol::kHttp2 : Protocol::kUndecided;
   }
   if (bytes[0] == kHandshakeType || bytes[0] == kAlertType) {
-    if (bytes.size() < 2) return Opening::kUndecided;
-    if (bytes[1] != kTlsMajor) return Opening::kOther;
-    if (bytes[0] == kHandshakeType) return Opening::kTls;
-    return bytes.size() < kAlertRecordBytes ? Opening::kUndecided : Opening::kTlsAlert;
+    if (bytes.size() < 2) return Protocol::kUndecided;
+    if (bytes[1] != kTlsMajor) return Protocol::kOther;
+    if (bytes[0] == kHandshakeType) return Protocol::kTls;
+    return bytes.size() < kAlertRecordBytes ? Protocol::kUndecided : Protocol::kTlsAlert;
   }
   for (const absl::string_view method : kHttp1Methods) {
     if (!StartsAlike(bytes, method)) continue;
-    return bytes.size() >= method.size() ? Opening::kHttp1 : Opening::kUndecided;
+    return bytes.size() >= method.size() ? Protocol::kHttp1 : Protocol::kUndecided;
   }
-  return Opening::kOther;
+  return Protocol::kOther;
 }
 
 std::string GoAwayFrame(absl::string_view reason) {

@@ -1,4 +1,4 @@
-#include "server/rpc/front_door.h"
+#include "server/rpc/connection_filter.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -42,17 +42,18 @@ std::string AddressOf(const sockaddr_storage& address, socklen_t size) {
 
 }  // namespace
 
-FrontDoor::FrontDoor(Options options) : options_(std::move(options)), log_(options_.say) {}
+ConnectionFilter::ConnectionFilter(Options options)
+    : options_(std::move(options)), log_(options_.log) {}
 
-absl::StatusOr<std::unique_ptr<FrontDoor>> FrontDoor::Create(Options options) {
-  auto door = absl::WrapUnique(new FrontDoor(std::move(options)));
-  if (absl::Status status = door->Listen(); !status.ok()) return status;
-  return door;
+absl::StatusOr<std::unique_ptr<ConnectionFilter>> ConnectionFilter::Create(Options options) {
+  auto filter = absl::WrapUnique(new ConnectionFilter(std::move(options)));
+  if (absl::Status status = filter->Listen(); !status.ok()) return status;
+  return filter;
 }
 
-FrontDoor::~FrontDoor() { Close(); }
+ConnectionFilter::~ConnectionFilter() { Close(); }
 
-absl::Status FrontDoor::Listen() {
+absl::Status ConnectionFilter::Listen() {
   std::string host = options_.host;
   if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
     host = host.substr(1, host.size() - 2);
@@ -114,29 +115,29 @@ absl::Status FrontDoor::Listen() {
   return absl::OkStatus();
 }
 
-void FrontDoor::Watch(int fd, uint32_t events, uint64_t number) const {
+void ConnectionFilter::Watch(int fd, uint32_t events, uint64_t number) const {
   epoll_event event{};
   event.events = events;
   event.data.u64 = number;
   epoll_ctl(poll_.get(), EPOLL_CTL_ADD, fd, &event);
 }
 
-void FrontDoor::Open() {
+void ConnectionFilter::Open() {
   thread_ = std::thread([this] { Serve(); });
 }
 
-void FrontDoor::Close() {
+void ConnectionFilter::Close() {
   if (thread_.joinable()) {
     const uint64_t one = 1;
     while (write(wake_.get(), &one, sizeof(one)) < 0 && errno == EINTR) {
     }
     thread_.join();
   }
-  visitors_.clear();
+  peers_.clear();
   listeners_.clear();
 }
 
-void FrontDoor::Serve() {
+void ConnectionFilter::Serve() {
   epoll_event events[kEvents];
   while (true) {
     const absl::Duration wait = DismissLate();
@@ -153,14 +154,14 @@ void FrontDoor::Serve() {
       if (number == 0) return;
       if (number <= listeners_.size()) {
         Accept(listeners_[number - 1].get());
-      } else if (const auto visitor = visitors_.find(number); visitor != visitors_.end()) {
-        Look(visitor);
+      } else if (const auto peer = peers_.find(number); peer != peers_.end()) {
+        Inspect(peer);
       }
     }
   }
 }
 
-void FrontDoor::Accept(int listener) {
+void ConnectionFilter::Accept(int listener) {
   // A few at a time, so that connections that wait get their turn.
   for (int i = 0; i < kEvents; ++i) {
     sockaddr_storage address{};
@@ -172,97 +173,97 @@ void FrontDoor::Accept(int listener) {
       continue;
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      log_.Say(absl::StrCat("cannot accept another connection: ", Words(errno)), absl::Now());
+      log_.Log(absl::StrCat("cannot accept another connection: ", Words(errno)), absl::Now());
       Pause();
     }
     if (errno != ECONNABORTED && errno != EINTR) return;
   }
 }
 
-void FrontDoor::Pause() {
+void ConnectionFilter::Pause() {
   if (paused_) return;
   paused_ = true;
   for (const FileDescriptor& listener : listeners_) {
     epoll_ctl(poll_.get(), EPOLL_CTL_DEL, listener.get(), nullptr);
   }
   // A connection that has said nothing has the weakest claim to a file.
-  if (!visitors_.empty()) visitors_.erase(visitors_.begin());
+  if (!peers_.empty()) peers_.erase(peers_.begin());
 }
 
-void FrontDoor::Receive(FileDescriptor connection, std::string address) {
+void ConnectionFilter::Receive(FileDescriptor connection, std::string address) {
   const int yes = 1;
   setsockopt(connection.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
-  if (visitors_.size() >= options_.most_waiting) {
-    log_.Say(absl::StrCat("closes connections that have said nothing, for more than ",
+  if (peers_.size() >= options_.most_waiting) {
+    log_.Log(absl::StrCat("closes connections that have said nothing, for more than ",
                           options_.most_waiting, " of them are open"),
              absl::Now());
-    visitors_.erase(visitors_.begin());
+    peers_.erase(peers_.begin());
   }
   const uint64_t number = next_number_++;
   // Edge-triggered: what has been looked at stays in the socket, and is no news.
   Watch(connection.get(), EPOLLIN | EPOLLRDHUP | EPOLLET, number);
-  Visitor& visitor = visitors_[number];
-  visitor.connection = std::move(connection);
-  visitor.address = std::move(address);
-  visitor.deadline = options_.clock->Now() + options_.patience;
+  Peer& peer = peers_[number];
+  peer.connection = std::move(connection);
+  peer.address = std::move(address);
+  peer.deadline = options_.clock->Now() + options_.patience;
 }
 
-void FrontDoor::Look(Visitors::iterator at) {
-  Visitor& visitor = at->second;
-  const int fd = visitor.connection.get();
-  char bytes[kOpeningBytes];
-  if (visitor.leaving) {
+void ConnectionFilter::Inspect(Peers::iterator at) {
+  Peer& peer = at->second;
+  const int fd = peer.connection.get();
+  char bytes[kSniffedBytes];
+  if (peer.leaving) {
     char thrown_away[4096];
     ssize_t got = 0;
     while ((got = recv(fd, thrown_away, sizeof(thrown_away), 0)) > 0) {
     }
-    if (got == 0 || (errno != EAGAIN && errno != EINTR)) visitors_.erase(at);
+    if (got == 0 || (errno != EAGAIN && errno != EINTR)) peers_.erase(at);
     return;
   }
   const ssize_t got = recv(fd, bytes, sizeof(bytes), MSG_PEEK);
   if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
     // Came and went: a port scan, a health check, or one that looked whether we are here.
-    visitors_.erase(at);
+    peers_.erase(at);
     return;
   }
   if (got < 0) return;
   const absl::string_view seen(bytes, got);
-  const Opening opening = ClassifyOpening(seen);
-  if (opening == Opening::kUndecided) return;
-  const std::string objection = Objection(visitor, opening, seen);
-  if (!objection.empty()) {
-    Refuse(visitor, opening, objection);
+  const Protocol protocol = SniffProtocol(seen);
+  if (protocol == Protocol::kUndecided) return;
+  const std::string reason = ReasonToRefuse(peer, protocol, seen);
+  if (!reason.empty()) {
+    Refuse(peer, protocol, reason);
     return;
   }
   epoll_ctl(poll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-  FileDescriptor connection = std::move(visitor.connection);
-  visitors_.erase(at);
+  FileDescriptor connection = std::move(peer.connection);
+  peers_.erase(at);
   options_.admit(std::move(connection));
 }
 
-std::string FrontDoor::Objection(const Visitor& visitor, Opening opening,
-                                 absl::string_view bytes) const {
-  switch (opening) {
-    case Opening::kHttp2:
+std::string ConnectionFilter::ReasonToRefuse(const Peer& peer, Protocol protocol,
+                                             absl::string_view bytes) const {
+  switch (protocol) {
+    case Protocol::kHttp2:
       if (options_.tls) {
         return "speaks without TLS, and this server takes nothing else; start it with --certs=DIR";
       }
       break;
-    case Opening::kTls:
+    case Protocol::kTls:
       if (!options_.tls) {
         return "speaks TLS, and this server runs without; start both with --certs=DIR, or neither";
       }
       break;
-    case Opening::kTlsAlert:
+    case Protocol::kTlsAlert:
       return AlertInWords(bytes);
-    case Opening::kHttp1:
+    case Protocol::kHttp1:
       return "speaks HTTP/1; this is a torchps server, for ps_worker and psctl";
-    case Opening::kOther:
-    case Opening::kUndecided:
+    case Protocol::kOther:
+    case Protocol::kUndecided:
       return "speaks neither HTTP/2 nor TLS; this is a torchps server, for ps_worker and psctl";
   }
   if (!options_.own_user_only) return "";
-  const absl::StatusOr<uid_t> owner = OwnerOfPeer(visitor.connection.get());
+  const absl::StatusOr<uid_t> owner = OwnerOfPeer(peer.connection.get());
   if (!owner.ok()) {
     return absl::StrCat("is refused, for this server serves its own user only and ",
                         owner.status().message());
@@ -272,42 +273,44 @@ std::string FrontDoor::Objection(const Visitor& visitor, Opening opening,
                       geteuid(), ", as whom it runs; use --certs=DIR on both sides");
 }
 
-void FrontDoor::Refuse(Visitor& visitor, Opening opening, const std::string& reason) {
-  Say(visitor, reason);
+void ConnectionFilter::Refuse(Peer& peer, Protocol protocol, const std::string& reason) {
+  LogRefusal(peer, reason);
   std::string answer;
-  if (opening == Opening::kHttp2) answer = GoAwayFrame(absl::StrCat("this client ", reason));
-  if (opening == Opening::kTls) answer = NoTlsAlert();
-  if (opening == Opening::kHttp1) answer = Http1Refusal(absl::StrCat("This client ", reason, "."));
-  const int fd = visitor.connection.get();
+  if (protocol == Protocol::kHttp2) answer = GoAwayFrame(absl::StrCat("this client ", reason));
+  if (protocol == Protocol::kTls) answer = NoTlsAlert();
+  if (protocol == Protocol::kHttp1)
+    answer = Http1Refusal(absl::StrCat("This client ", reason, "."));
+  const int fd = peer.connection.get();
   // It fits into an empty socket; a client that goes without it is refused all the same.
   if (!answer.empty() && send(fd, answer.data(), answer.size(), MSG_NOSIGNAL) < 0) answer.clear();
   shutdown(fd, SHUT_WR);
-  visitor.leaving = true;
-  visitor.deadline = options_.clock->Now() + kFarewell;
+  peer.leaving = true;
+  peer.deadline = options_.clock->Now() + kFarewell;
   // Not closed at once: what it has sent would then come back as a reset, and overtake the answer.
   char thrown_away[4096];
   while (recv(fd, thrown_away, sizeof(thrown_away), 0) > 0) {
   }
 }
 
-void FrontDoor::Say(const Visitor& visitor, const std::string& what) {
+void ConnectionFilter::LogRefusal(const Peer& peer, const std::string& what) {
   // Every connection has a port of its own; the sentence is about the machine.
-  const std::string host = visitor.address.substr(0, visitor.address.rfind(':'));
-  log_.Say(absl::StrCat("refused a client at ", host, ": it ", what), absl::Now());
+  const std::string host = peer.address.substr(0, peer.address.rfind(':'));
+  log_.Log(absl::StrCat("refused a client at ", host, ": it ", what), absl::Now());
 }
 
-absl::Duration FrontDoor::DismissLate() {
+absl::Duration ConnectionFilter::DismissLate() {
   absl::Duration next = paused_ ? kPause : absl::InfiniteDuration();
-  if (visitors_.empty()) return next;
+  if (peers_.empty()) return next;
   const absl::Duration now = options_.clock->Now();
-  for (auto at = visitors_.begin(); at != visitors_.end();) {
+  for (auto at = peers_.begin(); at != peers_.end();) {
     if (at->second.deadline > now) {
       next = std::min(next, at->second.deadline - now);
       ++at;
       continue;
     }
-    if (!at->second.leaving) Say(at->second, "has said nothing that could be understood in time");
-    at = visitors_.erase(at);
+    if (!at->second.leaving)
+      LogRefusal(at->second, "has said nothing that could be understood in time");
+    at = peers_.erase(at);
   }
   return next;
 }

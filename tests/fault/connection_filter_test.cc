@@ -2,7 +2,7 @@
 // silence, browsers, noise, other users of the machine, thousands of connections. They are sent
 // away in words, cost next to nothing, and nobody else notices.
 
-#include "server/rpc/front_door.h"
+#include "server/rpc/connection_filter.h"
 
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -24,7 +24,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "security/local_peer.h"
-#include "security/opening.h"
+#include "security/protocol_sniffer.h"
 #include "server/server.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/eventually.h"
@@ -45,25 +45,25 @@ TEST(OpeningTest, IsDecidedAsSoonAsItCanBeAndNotBefore) {
   struct Case {
     std::string bytes;
     size_t decided_after;
-    Opening opening;
+    Protocol opening;
   };
   const std::vector<Case> cases = {
-      {std::string(kPreface), 24, Opening::kHttp2},
-      {std::string("\x16\x03\x01\x02\x00\x01", 6), 2, Opening::kTls},
-      {std::string("\x15\x03\x03\x00\x02\x02\x30", 7), 7, Opening::kTlsAlert},
-      {"GET / HTTP/1.1\r\n", 4, Opening::kHttp1},
-      {"POST /x", 5, Opening::kHttp1},
-      {"OPTIONS *", 8, Opening::kHttp1},
-      {"PRI * HTTP/1.1", 12, Opening::kOther},
-      {std::string("\x16\x02", 2), 2, Opening::kOther},
-      {std::string("\0", 1), 1, Opening::kOther},
-      {"SSH-2.0-", 1, Opening::kOther},
-      {"GEX", 3, Opening::kOther},
+      {std::string(kPreface), 24, Protocol::kHttp2},
+      {std::string("\x16\x03\x01\x02\x00\x01", 6), 2, Protocol::kTls},
+      {std::string("\x15\x03\x03\x00\x02\x02\x30", 7), 7, Protocol::kTlsAlert},
+      {"GET / HTTP/1.1\r\n", 4, Protocol::kHttp1},
+      {"POST /x", 5, Protocol::kHttp1},
+      {"OPTIONS *", 8, Protocol::kHttp1},
+      {"PRI * HTTP/1.1", 12, Protocol::kOther},
+      {std::string("\x16\x02", 2), 2, Protocol::kOther},
+      {std::string("\0", 1), 1, Protocol::kOther},
+      {"SSH-2.0-", 1, Protocol::kOther},
+      {"GEX", 3, Protocol::kOther},
   };
   for (const Case& c : cases) {
     for (size_t size = 0; size <= c.bytes.size(); ++size) {
-      const Opening expected = size < c.decided_after ? Opening::kUndecided : c.opening;
-      EXPECT_EQ(static_cast<int>(ClassifyOpening(c.bytes.substr(0, size))),
+      const Protocol expected = size < c.decided_after ? Protocol::kUndecided : c.opening;
+      EXPECT_EQ(static_cast<int>(SniffProtocol(c.bytes.substr(0, size))),
                 static_cast<int>(expected))
           << c.bytes << ", " << size << " bytes";
     }
@@ -86,27 +86,27 @@ TEST(OpeningTest, ARefusalComesBackAsItWasAndNothingElseIsOne) {
   }
 }
 
-// A door with nothing behind it but a list, and time that the test moves.
-class FrontDoorTest : public ::testing::Test {
+// A filter with nothing behind it but a list, and time that the test moves.
+class ConnectionFilterTest : public ::testing::Test {
  protected:
-  void Open(FrontDoor::Options options = FrontDoor::Options()) {
+  void Open(ConnectionFilter::Options options = ConnectionFilter::Options()) {
     options.clock = &clock_;
     options.admit = [this](FileDescriptor connection) {
       MutexLock lock(&mutex_);
       admitted_.push_back(std::move(connection));
     };
-    options.say = [this](const std::string& line) {
+    options.log = [this](const std::string& line) {
       MutexLock lock(&mutex_);
       said_.push_back(line);
     };
-    auto door = FrontDoor::Create(std::move(options));
-    ASSERT_TRUE(door.ok()) << door.status();
-    door_ = *std::move(door);
-    door_->Open();
+    auto filter = ConnectionFilter::Create(std::move(options));
+    ASSERT_TRUE(filter.ok()) << filter.status();
+    filter_ = *std::move(filter);
+    filter_->Open();
   }
 
   FileDescriptor Visit(absl::string_view bytes) {
-    auto socket = ConnectTcp(absl::StrCat("127.0.0.1:", door_->port()));
+    auto socket = ConnectTcp(absl::StrCat("127.0.0.1:", filter_->port()));
     EXPECT_TRUE(socket.ok()) << socket.status();
     if (!bytes.empty()) {
       EXPECT_TRUE(WriteAll(*socket, bytes).ok());
@@ -127,10 +127,10 @@ class FrontDoorTest : public ::testing::Test {
   Mutex mutex_;
   std::vector<FileDescriptor> admitted_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> said_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<FrontDoor> door_;
+  std::unique_ptr<ConnectionFilter> filter_;
 };
 
-TEST_F(FrontDoorTest, LetsInWhoeverBeginsAsAWorkerDoesAndKeepsEveryByte) {
+TEST_F(ConnectionFilterTest, LetsInWhoeverBeginsAsAWorkerDoesAndKeepsEveryByte) {
   Open();
   const FileDescriptor whole = Visit(kPreface);
   EXPECT_TRUE(Eventually([&] { return admitted() == 1; }));
@@ -145,7 +145,7 @@ TEST_F(FrontDoorTest, LetsInWhoeverBeginsAsAWorkerDoesAndKeepsEveryByte) {
   EXPECT_TRUE(said_.empty());
 }
 
-TEST_F(FrontDoorTest, AnswersABrowserInItsOwnLanguage) {
+TEST_F(ConnectionFilterTest, AnswersABrowserInItsOwnLanguage) {
   Open();
   const FileDescriptor browser = Visit("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
   const TcpEnd end = ReadUntilEnd(browser, kPatience);
@@ -156,7 +156,7 @@ TEST_F(FrontDoorTest, AnswersABrowserInItsOwnLanguage) {
   EXPECT_EQ(admitted(), 0);
 }
 
-TEST_F(FrontDoorTest, ClosesOnNoise) {
+TEST_F(ConnectionFilterTest, ClosesOnNoise) {
   Open();
   uint64_t random = 20;
   for (int i = 0; i < 200; ++i) {
@@ -172,8 +172,8 @@ TEST_F(FrontDoorTest, ClosesOnNoise) {
 }
 
 // One byte and then nothing: it has its time, and others need not wait for it.
-TEST_F(FrontDoorTest, DismissesThoseWhoTakeTooLong) {
-  FrontDoor::Options options;
+TEST_F(ConnectionFilterTest, DismissesThoseWhoTakeTooLong) {
+  ConnectionFilter::Options options;
   options.patience = absl::Milliseconds(50);
   Open(std::move(options));
   const FileDescriptor silent = Visit("");
@@ -183,8 +183,8 @@ TEST_F(FrontDoorTest, DismissesThoseWhoTakeTooLong) {
   EXPECT_TRUE(Eventually([&] { return Said("nothing that could be understood in time"); }));
 }
 
-TEST_F(FrontDoorTest, LetsTheOldestGoWhenTooManyWait) {
-  FrontDoor::Options options;
+TEST_F(ConnectionFilterTest, LetsTheOldestGoWhenTooManyWait) {
+  ConnectionFilter::Options options;
   options.most_waiting = 10;
   options.patience = absl::Hours(1);
   Open(std::move(options));
@@ -197,20 +197,21 @@ TEST_F(FrontDoorTest, LetsTheOldestGoWhenTooManyWait) {
   EXPECT_EQ(ReadUntilEnd(silent.back(), absl::ZeroDuration()).kind, TcpEnd::kOpen);
 }
 
-TEST_F(FrontDoorTest, APortIsNotShared) {
+TEST_F(ConnectionFilterTest, APortIsNotShared) {
   Open();
-  FrontDoor::Options second;
-  second.port = door_->port();
+  ConnectionFilter::Options second;
+  second.port = filter_->port();
   second.clock = &clock_;
-  const auto door = FrontDoor::Create(std::move(second));
-  EXPECT_EQ(door.status().code(), absl::StatusCode::kAlreadyExists) << door.status();
-  FrontDoor::Options nowhere;
+  const auto filter = ConnectionFilter::Create(std::move(second));
+  EXPECT_EQ(filter.status().code(), absl::StatusCode::kAlreadyExists) << filter.status();
+  ConnectionFilter::Options nowhere;
   nowhere.host = "192.0.2.1";  // set aside for documentation (RFC 5737)
   nowhere.clock = &clock_;
-  EXPECT_EQ(FrontDoor::Create(std::move(nowhere)).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ConnectionFilter::Create(std::move(nowhere)).status().code(),
+            absl::StatusCode::kUnavailable);
 }
 
-TEST_F(FrontDoorTest, KnowsWhoseAConnectionIs) {
+TEST_F(ConnectionFilterTest, KnowsWhoseAConnectionIs) {
   Open();
   const FileDescriptor own = Visit(kPreface);
   ASSERT_TRUE(Eventually([&] { return admitted() == 1; }));
@@ -221,9 +222,9 @@ TEST_F(FrontDoorTest, KnowsWhoseAConnectionIs) {
 }
 
 // What a user without rights may do on a loopback: connect. Needs root, to be somebody else.
-TEST_F(FrontDoorTest, ServesItsOwnUserAndNoOtherOne) {
+TEST_F(ConnectionFilterTest, ServesItsOwnUserAndNoOtherOne) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can be another user";
-  FrontDoor::Options options;
+  ConnectionFilter::Options options;
   options.own_user_only = true;
   Open(std::move(options));
   const FileDescriptor own = Visit(kPreface);
@@ -243,8 +244,8 @@ TEST_F(FrontDoorTest, ServesItsOwnUserAndNoOtherOne) {
 }
 
 // Whoever says all he has to say and is gone when he is looked at has nobody's rights.
-TEST_F(FrontDoorTest, NeverTakesTheDepartedForRoot) {
-  FrontDoor::Options options;
+TEST_F(ConnectionFilterTest, NeverTakesTheDepartedForRoot) {
+  ConnectionFilter::Options options;
   options.own_user_only = true;
   Open(std::move(options));
   for (int i = 0; i < 50; ++i) {
@@ -294,7 +295,7 @@ TEST_P(ManyConnectionsTest, CostLittleAndDisturbNobody) {
   SteadyClock clock;
   Server::Options options;
   options.clock = &clock;
-  options.say = [](const std::string&) {};
+  options.log = [](const std::string&) {};
   std::shared_ptr<CertificateFiles> certificates;
   if (GetParam()) {
     options.certificates = made.Open(Role::kServer);

@@ -9,14 +9,14 @@ namespace torchps {
 // One process's hold on one slot: names what did, holds or asks for something. An incarnation is
 // never given out twice within a job, so a holder that is gone never comes back under the same
 // name.
-struct Holder {
+struct SlotHolder {
   SlotId slot = 0;
   Incarnation incarnation = 0;
 
-  friend bool operator==(const Holder& a, const Holder& b) {
+  friend bool operator==(const SlotHolder& a, const SlotHolder& b) {
     return a.slot == b.slot && a.incarnation == b.incarnation;
   }
-  friend bool operator<(const Holder& a, const Holder& b) {
+  friend bool operator<(const SlotHolder& a, const SlotHolder& b) {
     return std::tie(a.slot, a.incarnation) < std::tie(b.slot, b.incarnation);
   }
 };

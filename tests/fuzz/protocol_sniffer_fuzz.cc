@@ -1,12 +1,12 @@
-// The first bytes of a connection, from anybody: what a server's door makes of them, and what a
-// client that asks why it gets no connection reads in a server's answer.
+// The first bytes of a connection, from anybody: what the connection filter makes of them, and what
+// a client that asks why it gets no connection reads in a server's answer.
 
 #include <algorithm>
 #include <string>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/string_view.h"
-#include "security/opening.h"
+#include "security/protocol_sniffer.h"
 #include "tests/fuzz/fuzz_target.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -14,11 +14,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view bytes(reinterpret_cast<const char*>(data), size);
 
   // Bytes come one by one: what is decided stays so, and is decided in time.
-  Opening decided = Opening::kUndecided;
-  for (size_t have = 0; have <= std::min(size, 2 * kOpeningBytes); ++have) {
-    const Opening opening = ClassifyOpening(bytes.substr(0, have));
-    FUZZ_CHECK(decided == Opening::kUndecided || opening == decided);
-    FUZZ_CHECK(have < kOpeningBytes || opening != Opening::kUndecided);
+  Protocol decided = Protocol::kUndecided;
+  for (size_t have = 0; have <= std::min(size, 2 * kSniffedBytes); ++have) {
+    const Protocol opening = SniffProtocol(bytes.substr(0, have));
+    FUZZ_CHECK(decided == Protocol::kUndecided || opening == decided);
+    FUZZ_CHECK(have < kSniffedBytes || opening != Protocol::kUndecided);
     decided = opening;
   }
 

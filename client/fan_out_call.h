@@ -20,7 +20,7 @@ namespace torchps {
 //
 // Everything happens on the thread that polls the CallLoop the round was given to. Used once.
 // Borrows clock, latch and servers. No call is in flight when it has finished.
-class CallRound {
+class FanOutCall {
  public:
   // How a round is bounded beside the servers' patience, and what it does on the way.
   struct Rules {
@@ -40,11 +40,11 @@ class CallRound {
     absl::Duration not_before = absl::ZeroDuration();
   };
 
-  CallRound(const Clock* clock, StopLatch* stop, Rules rules,
-            const std::vector<RemoteServer*>& servers);
-  virtual ~CallRound() = default;
-  CallRound(const CallRound&) = delete;
-  CallRound& operator=(const CallRound&) = delete;
+  FanOutCall(const Clock* clock, StopLatch* stop, Rules rules,
+             const std::vector<RemoteServer*>& servers);
+  virtual ~FanOutCall() = default;
+  FanOutCall(const FanOutCall&) = delete;
+  FanOutCall& operator=(const FanOutCall&) = delete;
 
   void Begin(grpc::CompletionQueue* queue);
   // Does what is due by now. Returns when the next thing is, infinite where only an event helps.
@@ -84,7 +84,7 @@ class CallRound {
     bool done = false;
     // In the server's present life, as far as it was told.
     int greetings = 0;
-    uint64_t greeted_life = 0;
+    uint64_t greeted_boot_id = 0;
     absl::Duration next_try = absl::ZeroDuration();
   };
 
@@ -112,13 +112,13 @@ class CallRound {
 };
 
 // A round whose calls are all there from its beginning.
-class PlainRound final : public CallRound {
+class PlainRound final : public FanOutCall {
  public:
   using Make = std::function<std::unique_ptr<ClientCall>(RemoteServer& server)>;
 
   PlainRound(const Clock* clock, StopLatch* stop, Rules rules,
              const std::vector<RemoteServer*>& servers, Make make)
-      : CallRound(clock, stop, rules, servers), make_(std::move(make)) {}
+      : FanOutCall(clock, stop, rules, servers), make_(std::move(make)) {}
 
  private:
   std::unique_ptr<ClientCall> MakeCall(RemoteServer& server) override { return make_(server); }

@@ -10,7 +10,7 @@ namespace torchps {
 // What the first bytes of a connection say about who speaks there, and how one of another kind is
 // sent away in words that our own programs can read (security/connection_probe.h). Pure functions.
 
-enum class Opening {
+enum class Protocol {
   kUndecided,  // more bytes may make it any of the others
   kHttp2,      // the client's preface (RFC 9113, 3.4): gRPC without TLS
   kTls,        // a TLS handshake record
@@ -20,9 +20,9 @@ enum class Opening {
 };
 
 // As many bytes as a decision can take.
-inline constexpr size_t kOpeningBytes = 24;
+inline constexpr size_t kSniffedBytes = 24;
 
-Opening ClassifyOpening(absl::string_view bytes);
+Protocol SniffProtocol(absl::string_view bytes);
 
 // An HTTP/2 GOAWAY frame with INADEQUATE_SECURITY and `reason`, which a plaintext client of ours
 // that asks why it gets no connection finds in place of a server's SETTINGS.

@@ -14,7 +14,7 @@
 #include "common/clock.h"
 #include "common/process/file_descriptor.h"
 #include "security/log_throttle.h"
-#include "security/opening.h"
+#include "security/protocol_sniffer.h"
 
 namespace torchps {
 
@@ -25,33 +25,33 @@ namespace torchps {
 // says nothing goes when its time is over or when too many wait.
 //
 // Where a server listens on a loopback without TLS, every user of the machine can reach it. The
-// door then asks the kernel whose the connection is, and admits the user that the server runs as,
+// filter then asks the kernel whose the connection is, and admits the user that the server runs as,
 // and root.
 //
-// Thread-safe. Has one thread; `admit` and `say` are called on it.
-class FrontDoor {
+// Thread-safe. Has one thread; `admit` and `log` are called on it.
+class ConnectionFilter {
  public:
   struct Options {
     // A name or address, as in HOST:PORT; several where a name leads to several.
     std::string host = "127.0.0.1";
     int port = 0;
-    // Whether what is behind the door speaks TLS.
+    // Whether what is behind the filter speaks TLS.
     bool tls = false;
     bool own_user_only = false;
     // Gets a connection that may go on, nonblocking, with nothing read from it yet.
     std::function<void(FileDescriptor connection)> admit;
-    std::function<void(const std::string& line)> say = [](const std::string&) {};
+    std::function<void(const std::string& line)> log = [](const std::string&) {};
     // For how long a connection may be undecided, and how many may be; the oldest goes first.
     absl::Duration patience = absl::Seconds(10);
     size_t most_waiting = 512;
-    const Clock* clock = nullptr;  // outlives the door
+    const Clock* clock = nullptr;  // outlives the filter
   };
 
   // Binds and listens; nothing is accepted before Open(). ALREADY_EXISTS: the port is taken.
   // UNAVAILABLE: the host is not this machine's, with the system's words.
-  static absl::StatusOr<std::unique_ptr<FrontDoor>> Create(Options options);
+  static absl::StatusOr<std::unique_ptr<ConnectionFilter>> Create(Options options);
 
-  ~FrontDoor();
+  ~ConnectionFilter();
 
   int port() const { return port_; }
 
@@ -60,7 +60,7 @@ class FrontDoor {
   void Close();
 
  private:
-  struct Visitor {
+  struct Peer {
     FileDescriptor connection;
     std::string address;  // for messages
     absl::Duration deadline;
@@ -68,20 +68,20 @@ class FrontDoor {
     bool leaving = false;
   };
   // By a number that rises with every arrival, and is what epoll tells.
-  using Visitors = std::map<uint64_t, Visitor>;
+  using Peers = std::map<uint64_t, Peer>;
 
-  explicit FrontDoor(Options options);
+  explicit ConnectionFilter(Options options);
 
   absl::Status Listen();
   void Watch(int fd, uint32_t events, uint64_t number) const;
   void Serve();
   void Accept(int listener);
   void Receive(FileDescriptor connection, std::string address);
-  void Look(Visitors::iterator visitor);
+  void Inspect(Peers::iterator peer);
   // What is wrong with a connection that began so; empty: nothing.
-  std::string Objection(const Visitor& visitor, Opening opening, absl::string_view bytes) const;
-  void Refuse(Visitor& visitor, Opening opening, const std::string& reason);
-  void Say(const Visitor& visitor, const std::string& what);
+  std::string ReasonToRefuse(const Peer& peer, Protocol protocol, absl::string_view bytes) const;
+  void Refuse(Peer& peer, Protocol protocol, const std::string& reason);
+  void LogRefusal(const Peer& peer, const std::string& what);
   // Ends the connections whose time is over; how long until the next one's is.
   absl::Duration DismissLate();
   // No file is free for another connection: lets some time pass.
@@ -95,7 +95,7 @@ class FrontDoor {
   FileDescriptor wake_;  // an eventfd: it is time to end
 
   // Of the thread.
-  Visitors visitors_;
+  Peers peers_;
   uint64_t next_number_ = 0;
   bool paused_ = false;
 

@@ -1,4 +1,4 @@
-#include "client/call_round.h"
+#include "client/fan_out_call.h"
 
 #include <algorithm>
 #include <utility>
@@ -14,25 +14,25 @@ constexpr int kMaxGreetings = 3;
 
 }  // namespace
 
-CallRound::CallRound(const Clock* clock, StopLatch* stop, Rules rules,
-                     const std::vector<RemoteServer*>& servers)
+FanOutCall::FanOutCall(const Clock* clock, StopLatch* stop, Rules rules,
+                       const std::vector<RemoteServer*>& servers)
     : clock_(clock), stop_(stop), rules_(rules), parts_(servers.size()) {
   for (size_t i = 0; i < servers.size(); ++i) parts_[i].server = servers[i];
 }
 
-void CallRound::Begin(grpc::CompletionQueue* queue) {
+void FanOutCall::Begin(grpc::CompletionQueue* queue) {
   queue_ = queue;
   give_up_at_ = clock_->Now() + rules_.patience;
   for (Part& part : parts_) part.next_try = rules_.not_before;
 }
 
-void CallRound::Hurry() {
+void FanOutCall::Hurry() {
   for (Part& part : parts_) {
     if (part.next_try == rules_.not_before) part.next_try = absl::ZeroDuration();
   }
 }
 
-absl::Duration CallRound::Advance() {
+absl::Duration FanOutCall::Advance() {
   if (finished_) return absl::InfiniteDuration();
   const absl::Duration now = clock_->Now();
   if (cancel_at_ == absl::InfiniteDuration() && stop_->stopped()) {
@@ -45,7 +45,7 @@ absl::Duration CallRound::Advance() {
   return next;
 }
 
-absl::Duration CallRound::BeginDue(absl::Duration now) {
+absl::Duration FanOutCall::BeginDue(absl::Duration now) {
   absl::Duration next = absl::InfiniteDuration();
   for (Part& part : parts_) {
     if (part.done || part.call != nullptr) continue;
@@ -58,18 +58,18 @@ absl::Duration CallRound::BeginDue(absl::Duration now) {
   return next;
 }
 
-void CallRound::BeginCall(Part& part) {
+void FanOutCall::BeginCall(Part& part) {
   part.call = part.greeting ? part.server->MakeHello() : MakeCall(*part.server);
   if (part.call == nullptr) return;
   part.call->Start(queue_, [this, &part] { OnCallDone(part); });
 }
 
-void CallRound::OnCallDone(Part& part) {
+void FanOutCall::OnCallDone(Part& part) {
   const std::unique_ptr<ClientCall> call = std::move(part.call);
   if (absl::Status status = Conclude(part, call->status()); !status.ok()) Fail(status);
 }
 
-absl::Status CallRound::Conclude(Part& part, const absl::Status& status) {
+absl::Status FanOutCall::Conclude(Part& part, const absl::Status& status) {
   part.next_try = absl::ZeroDuration();
   if (status.ok()) {
     part.server->patience().Answered();
@@ -82,13 +82,13 @@ absl::Status CallRound::Conclude(Part& part, const absl::Status& status) {
     part.done = true;
     return absl::OkStatus();
   }
-  if (part.server->life() != part.greeted_life) {
-    part.greeted_life = part.server->life();
+  if (part.server->boot_id() != part.greeted_boot_id) {
+    part.greeted_boot_id = part.server->boot_id();
     part.greetings = 0;
   }
   const bool may_greet =
       rules_.forgotten == Rules::Forgotten::kGreetAgain ||
-      (rules_.forgotten == Rules::Forgotten::kGreetIfKnown && part.server->life() != 0);
+      (rules_.forgotten == Rules::Forgotten::kGreetIfKnown && part.server->boot_id() != 0);
   if (absl::IsAborted(status) && may_greet && !part.greeting && part.greetings < kMaxGreetings) {
     ++part.greetings;
     part.greeting = true;
@@ -98,7 +98,7 @@ absl::Status CallRound::Conclude(Part& part, const absl::Status& status) {
   return Retry(part, status);
 }
 
-absl::Status CallRound::Retry(Part& part, const absl::Status& failure) {
+absl::Status FanOutCall::Retry(Part& part, const absl::Status& failure) {
   const bool is_connected = part.server->endpoint().channel->GetState(
                                 /*try_to_connect=*/false) == GRPC_CHANNEL_READY;
   if (absl::IsDeadlineExceeded(failure) && rules_.may_park && !part.greeting && is_connected) {
@@ -111,7 +111,7 @@ absl::Status CallRound::Retry(Part& part, const absl::Status& failure) {
   return part.next_try < give_up_at_ ? absl::OkStatus() : part.server->WithName(failure);
 }
 
-void CallRound::Fail(const absl::Status& status) {
+void FanOutCall::Fail(const absl::Status& status) {
   if (finished_ || !failure_.ok()) return;
   failure_ = status;
   for (Part& part : parts_) {
@@ -119,25 +119,25 @@ void CallRound::Fail(const absl::Status& status) {
   }
 }
 
-void CallRound::SayNothing() {
+void FanOutCall::SayNothing() {
   for (Part& part : parts_) {
     TPS_CHECK(part.call == nullptr, "a round with a call has something to say");
     part.done = true;
   }
 }
 
-void CallRound::MoreToSend() {
+void FanOutCall::MoreToSend() {
   for (Part& part : parts_) {
     if (part.call != nullptr) part.call->MoreToSend();
   }
 }
 
-bool CallRound::InFlight() const {
+bool FanOutCall::InFlight() const {
   return std::any_of(parts_.begin(), parts_.end(),
                      [](const Part& part) { return part.call != nullptr; });
 }
 
-bool CallRound::AllDone() const {
+bool FanOutCall::AllDone() const {
   return std::all_of(parts_.begin(), parts_.end(), [](const Part& part) { return part.done; });
 }
 
