@@ -1,4 +1,4 @@
-// What a checkpoint costs those who train meanwhile: for how long a block is locked while it is
+// What a checkpoint costs the training beside it: for how long a block is locked while it is
 // copied, how long one push of a block and one read of a block take at most, and how many are done,
 // without and with a shard being written beside them. One server's job in this process, without a
 // network; the shard goes to a real disk.

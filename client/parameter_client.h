@@ -79,9 +79,9 @@ class ParameterClient {
     // Borrowed.
     const Clock* clock = nullptr;
     StopLatch* stop = nullptr;
-    // What makes the calls. One thread that holds several slots gives their clients one loop
-    // : pushes of several threads over one connection get into each other's way
-    // (bench/results/tuning.md). Null: the client makes its own. Borrowed, and outlives the client.
+    // What makes the calls. A thread that holds several slots gives their clients one loop, for
+    // threads that push over one connection delay each other (bench/results/tuning.md). Null: the
+    // client makes its own. Borrowed, and outlives the client.
     CallLoop* loop = nullptr;
   };
 

@@ -58,7 +58,7 @@ absl::Status CallAdmission::Admit(const grpc::ServerContext& context, absl::stri
   const MethodRule* const rule = FindMethodRule(request);
   const absl::Status status =
       rule == nullptr
-          ? absl::PermissionDeniedError(absl::StrCat("nobody may call a method with ", request))
+          ? absl::PermissionDeniedError(absl::StrCat("no role may call a method with ", request))
           : Check(context, *rule, slot);
   if (!status.ok()) {
     log_.Log(absl::StrCat("refused ", rule == nullptr ? request : rule->method, " to a client at ",

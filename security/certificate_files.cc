@@ -16,7 +16,7 @@
 namespace torchps {
 namespace {
 
-// So long before the end somebody should know.
+// The operator is warned so long before the end.
 constexpr absl::Duration kWarnBefore = absl::Hours(72);
 
 }  // namespace

@@ -17,9 +17,9 @@ struct x509_store_st;
 namespace torchps {
 
 // Names of the three files of a process's credentials.
-inline constexpr char kAuthorityFile[] = "ca.pem";      // whom to believe; one certificate or more
-inline constexpr char kCertificateFile[] = "cert.pem";  // who we are, intermediate ones behind it
-inline constexpr char kKeyFile[] = "key.pem";           // nobody else may read it
+inline constexpr char kAuthorityFile[] = "ca.pem";      // authorities to believe, one or more
+inline constexpr char kCertificateFile[] = "cert.pem";  // this process's own, intermediate ones behind it
+inline constexpr char kKeyFile[] = "key.pem";           // for this user's eyes only
 
 // What is wrong with a peer's certificate.
 enum class PeerFault {

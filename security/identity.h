@@ -16,9 +16,9 @@ enum class Role { kServer, kWorker, kOperator };
 // "server", "worker", "operator": in identities, in messages and as names of directories.
 absl::string_view RoleName(Role role);
 
-// Who somebody is, as it stands in the URI of his certificate's subject alternative name:
+// A process's identity, as the URI in its certificate's subject alternative name gives it:
 // torchps://JOB/ROLE/NAME. A URI, because DNS names there say where a server may be found, and the
-// common name is checked by nobody.
+// common name is not checked.
 struct Identity {
   // The job or cluster that the certificates were made for. Those of another one are refused, also
   // where the same authority signed them.

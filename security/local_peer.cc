@@ -96,7 +96,7 @@ absl::StatusOr<uid_t> OwnerOfPeer(int socket_fd) {
     return Unknown("the kernel answers something else");
   }
   std::memcpy(&found, answer + NLMSG_HDRLEN, sizeof(found));
-  // Where a process has let go of its socket, the kernel says user 0, who is somebody else.
+  // Where a process has let go of its socket, the kernel says user 0, which is wrong.
   if (found.idiag_inode == 0) return Unknown("its other end has been closed");
   return found.idiag_uid;
 }

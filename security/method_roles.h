@@ -20,7 +20,7 @@ struct MethodRule {
   bool operators = false;
 };
 
-// The rule of the method that takes this message; null: there is none, and nobody may call it.
+// The rule of the method that takes this message; null: there is none, and no role may call it.
 // docs/security.md has the whole table.
 const MethodRule* FindMethodRule(absl::string_view request);
 

@@ -110,7 +110,7 @@ class Server {
   FileSystem* files() const {
     return options_.files != nullptr ? options_.files : own_files_.get();
   }
-  std::function<void(const std::string& line)> log() const;
+  std::function<void(const std::string& line)> logger() const;
   ParameterServer::Options DataPlaneOptions() const;
   CoordinatorService::Options CoordinationOptions();
 

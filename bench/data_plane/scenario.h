@@ -9,7 +9,7 @@
 
 namespace torchps {
 
-// What one measurement is about: who talks to whom about how many bytes. Each process that takes
+// What one measurement is about: which processes exchange how many bytes. Each process that takes
 // part gets it as flags. A plain value.
 struct Scenario {
   // One message, or one model's values: float32 bytes, a multiple of 4. The last block may be

@@ -45,7 +45,7 @@ absl::StatusOr<JoinReply> JobCoordinator::Join(const JoinRequest& request, absl:
   Tick(now);
   absl::StatusOr<JobTerms> terms = JobTerms::FromJoin(request);
   if (!terms.ok()) return terms.status();
-  // Before the job is taken over: a caller who is refused does not submit one.
+  // Before the job is taken over: a caller that is refused does not submit one.
   const absl::Status wish = SlotRegistry::CheckWish(request.wanted_slot(), request.nonce());
   if (!wish.ok()) return wish;
   if (phase_ == JobStatus::NO_JOB) {

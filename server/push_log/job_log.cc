@@ -71,8 +71,8 @@ absl::StatusOr<std::unique_ptr<JobLog>> JobLog::Open(const Options& options, con
   }
   if (end->cut_bytes > 0) {
     options.log(absl::StrCat("the push log in ", options.directory, " ends with ", end->cut_bytes,
-                             " bytes of a write that a crash has cut short, which nobody was told "
-                             "of; they are left out"));
+                             " bytes of a write that a crash cut short; no push in them was "
+                             "acknowledged, and they are left out"));
   }
   PushLog::Options log;
   log.directory = options.directory;

@@ -32,7 +32,7 @@ class JobLog final : public BlockJournal {
     std::string directory;        // of this log alone
     bool has_checkpoint = false;  // the store has been restored from one
     int64_t buffer_bytes = int64_t{32} << 20;
-    // Without, somebody else calls WriteGroup(): the simulator, whose time is not ours.
+    // Without it the owner calls WriteGroup(), as the simulator does in its own time.
     bool has_thread = true;
     // Takes one line for people, on any thread.
     std::function<void(const std::string& line)> log = [](const std::string&) {};

@@ -14,7 +14,7 @@
 
 namespace torchps {
 
-// Where a log ends, for who goes on with it, and what is in it.
+// Where a log ends, for the life that goes on with it, and what is in it.
 struct LogEnd {
   std::vector<LogSegmentHeader> segments;  // ascending; none: there is no log yet
   uint64_t last_sequence = 0;              // of the last record

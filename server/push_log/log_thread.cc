@@ -56,7 +56,7 @@ void LogThread::Run() {
       AwaitNextTry();
       continue;
     }
-    // Somebody else may have written all there was.
+    // Another group may have written all there was.
     if (!trouble.empty()) {
       trouble.clear();
       tell_(absl::StrFormat("the push log is written again, after %.1f s; nothing is lost",

@@ -22,14 +22,14 @@
 
 namespace torchps {
 
-// The log of all changes of a server's blocks. Whoever changes a block appends what he did, which
-// only copies it into memory; the log's own thread (log_thread.h) writes and syncs everything that
-// has come meanwhile in one go, and who waits for that is a stored continuation.
+// The log of all changes of a server's blocks. The thread that changes a block appends the change,
+// which only copies it into memory. The log's own thread (log_thread.h) writes and syncs all that
+// has come meanwhile in one go; a call that waits for that is a stored continuation.
 //
 // Thread-safe; may be called under a block's lock, but for Flush, WriteGroup and DropThrough.
 // Invariant: a continuation of WhenDurable runs only when every record appended before it was asked
 // for is on the disk. Appending never fails and never waits: what the disk does not take stays in
-// memory, and who brings more asks WhenRoom before.
+// memory, and a caller with more asks WhenRoom before.
 class PushLog {
  public:
   using Continuation = RisingNumber::Continuation;

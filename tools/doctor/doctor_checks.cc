@@ -100,7 +100,7 @@ Finding CheckAddress(const std::string& address) {
       return {Level::kWarning, subject, "something listens there already",
               "'psctl status' tells whether it is one of ours; another server needs another port"};
     case ECONNREFUSED:
-      return Ok(subject, "the machine answers, nobody listens on that port yet");
+      return Ok(subject, "the machine answers, no process listens on that port yet");
     default:
       return Problem(subject, absl::StrCat("cannot be reached: ", std::strerror(error)),
                      "is the machine up, is a firewall or a wrong network between?");

@@ -23,18 +23,18 @@ absl::StatusOr<FaultRule> ParseFaultRule(Fault::Kind kind, absl::string_view tex
   FaultRule rule;
   rule.kind = kind;
   const std::vector<absl::string_view> words = absl::StrSplit(text, ':');
-  const std::pair<absl::string_view, absl::string_view> who =
+  const std::pair<absl::string_view, absl::string_view> target =
       absl::StrSplit(words[0], absl::MaxSplits('.', 1));
-  if (who.first != "server" && who.first != "worker") {
+  if (target.first != "server" && target.first != "worker") {
     return Wrong(kind, text, "expected 'server' or 'worker' first, as in server:every=5s");
   }
-  rule.is_server = who.first == "server";
+  rule.is_server = target.first == "server";
   const int count = rule.is_server ? servers : workers;
-  if (words[0] != who.first &&
-      (!absl::SimpleAtoi(who.second, &rule.index) || rule.index < 0 || rule.index >= count)) {
-    return Wrong(
-        kind, text,
-        absl::StrCat("there is no ", words[0], ": ", who.first, "s are numbered 0 to ", count - 1));
+  if (words[0] != target.first &&
+      (!absl::SimpleAtoi(target.second, &rule.index) || rule.index < 0 || rule.index >= count)) {
+    return Wrong(kind, text,
+                 absl::StrCat("there is no ", words[0], ": ", target.first, "s are numbered 0 to ",
+                              count - 1));
   }
   for (size_t i = 1; i < words.size(); ++i) {
     const std::pair<absl::string_view, absl::string_view> setting =

@@ -11,7 +11,7 @@
 
 namespace torchps {
 
-// One line of a drill: what is done to whom, how often.
+// One line of a drill: what is done to which process, how often.
 struct FaultRule {
   Fault::Kind kind = Fault::Kind::kKill;
   bool is_server = false;

@@ -18,7 +18,7 @@
 namespace torchps {
 namespace {
 
-// As FromGrpcStatus, but in words for whoever typed the command. gRPC tells a failed connection as
+// As FromGrpcStatus, but in words for the command's user. gRPC tells a failed connection as
 // a chain of causes; the last one is the system's own word.
 absl::Status InWords(const grpc::Status& grpc_status) {
   const absl::Status status = FromGrpcStatus(grpc_status);

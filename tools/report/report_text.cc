@@ -208,7 +208,7 @@ std::string Books(const Report& report) {
 std::string ReportText(const Report& report) {
   std::string text = absl::StrCat(Headline(report), Kept(report), Restarts(report),
                                   EpochTable(report), SlotTable(report), ServerTable(report));
-  // In a synchronous run nobody is ahead and nothing lags: there is nothing to see.
+  // In a synchronous run no slot is ahead and nothing lags: there is nothing to show.
   const ConsistencySpec& consistency = report.job().consistency();
   if (consistency.mode() == ConsistencySpec::ASYNC) {
     std::string title = "steps ahead of the slowest worker when served";

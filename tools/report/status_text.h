@@ -24,7 +24,7 @@ ClusterView LookAtCluster(ClusterClient& cluster, absl::Duration timeout, absl::
 // since then, otherwise since the start of the job. A server that is away is a row that says so.
 std::string StatusText(const ClusterView& view, const ClusterView* previous);
 
-// Nobody answered.
+// No server answered.
 bool NoneReachable(const ClusterView& view);
 
 }  // namespace torchps

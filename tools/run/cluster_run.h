@@ -97,7 +97,7 @@ class ClusterRun {
   absl::Status HandleDeath(Part& part);
   absl::Status Restart(Part& part);
   void DoHarm();
-  // When there is something to do that nobody says anything about.
+  // When there is something to do without any event.
   absl::Duration NextDue() const;
   // Waits for something to happen and deals with it. An error if a part failed or the run was
   // interrupted.

@@ -18,7 +18,7 @@ class HeldOutput {
   // short enough not to be missed.
   static constexpr absl::Duration kHold = absl::Seconds(1);
 
-  // Without the program's name, which whoever shows the line knows better.
+  // Without the program's name, which the caller that shows the line adds.
   void Add(absl::Duration now, absl::string_view line);
 
   // Whether a line waits.

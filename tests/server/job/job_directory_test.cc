@@ -534,7 +534,7 @@ TEST(CheckpointerTest, WhoStopsGivesUpTheShardAndAnswersEverybody) {
 TEST(ParameterServerTest, APushLogNeedsADirectory) {
   ManualClock clock;
   ParameterServer::Options options;
-  options.life = 1;
+  options.boot_id = 1;
   options.clock = &clock;
   options.receive_bytes = options.send_bytes = 1 << 20;
   ParameterServer server(options);

@@ -24,7 +24,7 @@ TEST(Doctor, Addresses) {
   ASSERT_TRUE(listener.ok());
   std::string free;
   ASSERT_TRUE(ListenOnLoopback(&free).ok());  // and closes at once
-  Expect(CheckAddress(free), Level::kOk, "nobody listens on that port yet");
+  Expect(CheckAddress(free), Level::kOk, "no process listens on that port yet");
   Expect(CheckAddress(taken), Level::kWarning, "something listens there already");
   Expect(CheckAddress("no-such-host.invalid:7000"), Level::kProblem, "cannot be resolved");
   for (const char* wrong : {"alpha", ":7000", "alpha:", "alpha:0", "alpha:70000", "alpha:seven"}) {
