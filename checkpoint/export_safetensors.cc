@@ -3,38 +3,30 @@
 #include <limits>
 #include <map>
 
-#include "absl/strings/str_cat.h"
-#include "checkpoint/model_values.h"
 #include "checkpoint/safetensors_writer.h"
 
 namespace torchps {
 
 absl::Status ExportSafetensors(FileSystem* files, const std::string& path,
-                               const CheckpointReader& reader) {
-  const std::map<std::string, std::string> metadata = {
-      {"format", "pt"},  // what other programs expect of tensors that are PyTorch's
-      {"job", reader.manifest().job().name()},
-      {"checkpoint", absl::StrCat(reader.manifest().checkpoint())},
-  };
+                               const ExportedModel& model) {
   SafetensorsHeader plan;
-  plan.metadata = metadata;
-  for (const Segment& segment : reader.layout().segments()) {
+  plan.metadata = model.metadata();
+  plan.metadata["format"] = "pt";  // what other programs expect of tensors that are PyTorch's
+  for (const ExportedModel::Tensor& tensor : model.tensors()) {
     constexpr int64_t kLongest = std::numeric_limits<int64_t>::max();
-    plan.tensors.push_back({segment.name, Dtype::kF32, segment.shape, kLongest, kLongest});
+    plan.tensors.push_back({tensor.name, tensor.dtype, tensor.shape, kLongest, kLongest});
   }
   auto writer = SafetensorsWriter::Create(
       files, path, static_cast<int64_t>(FormatSafetensorsHeader(plan).size()));
   if (!writer.ok()) return writer.status();
-  ModelValues values(&reader);
-  for (const Segment& segment : reader.layout().segments()) {
-    (*writer)->BeginTensor(segment.name, Dtype::kF32, segment.shape);
-    const absl::Status status = values.Read(segment, [&](absl::Span<const float> piece) {
-      return (*writer)->Append(
-          {reinterpret_cast<const char*>(piece.data()), piece.size() * sizeof(float)});
-    });
+  for (size_t i = 0; i < model.tensors().size(); ++i) {
+    const ExportedModel::Tensor& tensor = model.tensors()[i];
+    (*writer)->BeginTensor(tensor.name, tensor.dtype, tensor.shape);
+    const absl::Status status =
+        model.Read(i, [&](absl::string_view bytes) { return (*writer)->Append(bytes); });
     if (!status.ok()) return status;
   }
-  return (*writer)->Finish(metadata).status();
+  return (*writer)->Finish(plan.metadata).status();
 }
 
 }  // namespace torchps

@@ -3,15 +3,14 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/exported_model.h"
 #include "storage/file_system.h"
 
 namespace torchps {
 
-// Writes the model of a checkpoint as a safetensors file: one tensor of float32 for each parameter
-// and averaged buffer, under the module's own name. REQUIRES: `reader` has all blocks. Errors are
-// those of FileSystem and of the reader; what was at `path` stays until the new file is whole.
+// Writes the model as a safetensors file, under the module's own names. Errors are those of
+// FileSystem and of the model; what was at `path` stays until the new file is whole.
 absl::Status ExportSafetensors(FileSystem* files, const std::string& path,
-                               const CheckpointReader& reader);
+                               const ExportedModel& model);
 
 }  // namespace torchps

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "checkpoint/model_values.h"
 #include "checkpoint/stored_zip.h"
 
 namespace torchps {
@@ -75,21 +74,47 @@ std::vector<int64_t> ContiguousStrides(const std::vector<int64_t>& shape) {
   return strides;
 }
 
+absl::string_view StorageOf(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kBOOL:
+      return "BoolStorage";
+    case Dtype::kU8:
+      return "ByteStorage";
+    case Dtype::kI8:
+      return "CharStorage";
+    case Dtype::kI16:
+      return "ShortStorage";
+    case Dtype::kI32:
+      return "IntStorage";
+    case Dtype::kI64:
+      return "LongStorage";
+    case Dtype::kF16:
+      return "HalfStorage";
+    case Dtype::kBF16:
+      return "BFloat16Storage";
+    case Dtype::kF32:
+      return "FloatStorage";
+    case Dtype::kF64:
+      return "DoubleStorage";
+  }
+  return "";
+}
+
 // A tensor over the whole of the storage data/`key`.
-void PutTensor(const Segment& segment, absl::string_view key, Pickle* pickle) {
+void PutTensor(const ExportedModel::Tensor& tensor, absl::string_view key, Pickle* pickle) {
   pickle->Global("torch._utils", "_rebuild_tensor_v2");
   pickle->Mark();
   pickle->Mark();
   pickle->String("storage");
-  pickle->Global("torch", "FloatStorage");
+  pickle->Global("torch", StorageOf(tensor.dtype));
   pickle->String(key);
   pickle->String("cpu");
-  pickle->Integer(segment.length);
+  pickle->Integer(tensor.bytes / DtypeBytes(tensor.dtype));
   pickle->Tuple();
   pickle->LoadPersistent();
   pickle->Integer(0);
-  PutTuple(segment.shape, pickle);
-  PutTuple(ContiguousStrides(segment.shape), pickle);
+  PutTuple(tensor.shape, pickle);
+  PutTuple(ContiguousStrides(tensor.shape), pickle);
   pickle->False();         // requires_grad
   PutOrderedDict(pickle);  // backward hooks
   pickle->Tuple();
@@ -99,14 +124,14 @@ void PutTensor(const Segment& segment, absl::string_view key, Pickle* pickle) {
 }  // namespace
 
 absl::Status ExportStateDict(FileSystem* files, const std::string& path,
-                             const CheckpointReader& reader) {
-  const std::vector<Segment>& segments = reader.layout().segments();
+                             const ExportedModel& model) {
+  const std::vector<ExportedModel::Tensor>& tensors = model.tensors();
   Pickle pickle;
   PutOrderedDict(&pickle);
   pickle.Mark();
-  for (size_t i = 0; i < segments.size(); ++i) {
-    pickle.String(segments[i].name);
-    PutTensor(segments[i], absl::StrCat(i), &pickle);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    pickle.String(tensors[i].name);
+    PutTensor(tensors[i], absl::StrCat(i), &pickle);
   }
   pickle.SetItems();
 
@@ -114,15 +139,11 @@ absl::Status ExportStateDict(FileSystem* files, const std::string& path,
   if (!zip.ok()) return zip.status();
   absl::Status status = (*zip)->AddEntry("archive/data.pkl", pickle.Finish());
   if (status.ok()) status = (*zip)->AddEntry("archive/byteorder", "little");
-  ModelValues values(&reader);
-  for (size_t i = 0; i < segments.size() && status.ok(); ++i) {
+  for (size_t i = 0; i < tensors.size() && status.ok(); ++i) {
     status = (*zip)->BeginEntry(absl::StrCat("archive/data/", i),
-                                static_cast<uint64_t>(segments[i].length) * sizeof(float));
+                                static_cast<uint64_t>(tensors[i].bytes));
     if (!status.ok()) break;
-    status = values.Read(segments[i], [&](absl::Span<const float> piece) {
-      return (*zip)->Append(
-          {reinterpret_cast<const char*>(piece.data()), piece.size() * sizeof(float)});
-    });
+    status = model.Read(i, [&](absl::string_view bytes) { return (*zip)->Append(bytes); });
   }
   if (status.ok()) status = (*zip)->AddEntry("archive/version", "3\n");
   if (!status.ok()) return status;

@@ -16,7 +16,20 @@ using Json = nlohmann::json;
 
 constexpr char kMetadata[] = "__metadata__";
 
-absl::string_view DtypeName(Dtype dtype) { return dtype == Dtype::kF32 ? "F32" : "I64"; }
+struct DtypeEntry {
+  Dtype dtype;
+  absl::string_view name;
+  int64_t bytes;
+};
+
+constexpr DtypeEntry kDtypes[] = {
+    {Dtype::kBOOL, "BOOL", 1}, {Dtype::kU8, "U8", 1},     {Dtype::kI8, "I8", 1},
+    {Dtype::kI16, "I16", 2},   {Dtype::kI32, "I32", 4},   {Dtype::kI64, "I64", 8},
+    {Dtype::kF16, "F16", 2},   {Dtype::kBF16, "BF16", 2}, {Dtype::kF32, "F32", 4},
+    {Dtype::kF64, "F64", 8},
+};
+
+const DtypeEntry& EntryOf(Dtype dtype) { return kDtypes[static_cast<size_t>(dtype)]; }
 
 std::string Quoted(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -72,14 +85,13 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
     }
     if (state_ != State::kDtype) return Refuse("has a string in an unexpected place");
     TensorInfo& tensor = header_->tensors.back();
-    if (text == "F32") {
-      tensor.dtype = Dtype::kF32;
-    } else if (text == "I64") {
-      tensor.dtype = Dtype::kI64;
-    } else {
-      return Refuse(absl::StrCat("has dtype '", text, "' of '", name_, "'; expected F32 or I64"));
+    for (const DtypeEntry& entry : kDtypes) {
+      if (entry.name != text) continue;
+      tensor.dtype = entry.dtype;
+      return Go(State::kFields);
     }
-    return Go(State::kFields);
+    return Refuse(absl::StrCat("has dtype '", text, "' of '", name_,
+                               "'; expected BOOL, U8, I8 to I64, F16, BF16, F32 or F64"));
   }
 
   bool start_array(std::size_t) override {
@@ -175,7 +187,7 @@ std::string SizeFault(const TensorInfo& tensor) {
 
 }  // namespace
 
-int64_t DtypeBytes(Dtype dtype) { return dtype == Dtype::kF32 ? 4 : 8; }
+int64_t DtypeBytes(Dtype dtype) { return EntryOf(dtype).bytes; }
 
 std::string FormatSafetensorsHeader(const SafetensorsHeader& header) {
   std::string json = "{";
@@ -188,7 +200,7 @@ std::string FormatSafetensorsHeader(const SafetensorsHeader& header) {
   }
   for (const TensorInfo& tensor : header.tensors) {
     absl::StrAppend(&json, json.size() == 1 ? "" : ",", Quoted(tensor.name), ":{\"dtype\":\"",
-                    DtypeName(tensor.dtype), "\",\"shape\":[", absl::StrJoin(tensor.shape, ","),
+                    EntryOf(tensor.dtype).name, "\",\"shape\":[", absl::StrJoin(tensor.shape, ","),
                     "],\"data_offsets\":[", tensor.begin, ",", tensor.end, "]}");
   }
   return json + "}";

@@ -13,7 +13,8 @@ namespace torchps {
 // The header of a safetensors file. Such a file is: the header's length as 8 bytes, little-endian;
 // the header, JSON that may be padded with spaces; the tensors' bytes without a gap. Thread-safe.
 
-enum class Dtype { kF32, kI64 };
+// The format's name of each is the letters behind the k.
+enum class Dtype { kBOOL, kU8, kI8, kI16, kI32, kI64, kF16, kBF16, kF32, kF64 };
 
 int64_t DtypeBytes(Dtype dtype);
 

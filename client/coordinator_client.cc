@@ -131,6 +131,22 @@ absl::Status CoordinatorClient::ReportEvaluation(const EvaluationResult& result)
   return Call(&Coordinator::Stub::ReportEvaluation, request, rules).status();
 }
 
+absl::Status CoordinatorClient::StoreModel(ModelFile file, int64_t bytes, int64_t offset,
+                                           absl::string_view data) {
+  StoreModelRequest request;
+  request.set_slot(slot_);
+  request.set_incarnation(incarnation_);
+  request.set_file(file);
+  request.set_bytes(bytes);
+  request.set_offset(offset);
+  request.set_data(data.data(), data.size());
+  Rules rules;
+  // The last piece waits for the disk to have all of them.
+  rules.timeout = kParkTimeout;
+  rules.may_park = true;
+  return Call(&Coordinator::Stub::StoreModel, request, rules).status();
+}
+
 absl::Status CoordinatorClient::LeaveJob(const std::string& reason) {
   LeaveJobRequest request;
   request.set_slot(slot_);

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/calls/server_channel.h"
 #include "client/calls/server_patience.h"
@@ -58,6 +59,10 @@ class CoordinatorClient {
                                          bool idle);
 
   absl::Status ReportEvaluation(const EvaluationResult& result);
+
+  // Hands over one piece of a model file; the pieces' order is the caller's. OUT_OF_RANGE: begin
+  // again at offset 0. Other errors than those above: the file is not kept, for this reason.
+  absl::Status StoreModel(ModelFile file, int64_t bytes, int64_t offset, absl::string_view data);
 
   // Leaves for good; `reason` is empty where the work is done. Tries for a few seconds, also after
   // a stop.

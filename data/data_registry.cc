@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/sample_order.h"
 #include "data/cifar10.h"
 #include "data/csv.h"
@@ -47,6 +49,19 @@ std::string Counts(const DataSource& source) {
                       source.test ? absl::StrCat(source.test->size()) : "none", " to test on");
 }
 
+// As a JSON array, with enough digits to give the same numbers back.
+template <typename Number>
+std::string Numbers(const std::vector<Number>& numbers) {
+  return absl::StrCat("[",
+                      absl::StrJoin(numbers, ", ",
+                                    [](std::string* out, Number number) {
+                                      absl::StrAppendFormat(
+                                          out, "%.*g", std::numeric_limits<Number>::max_digits10,
+                                          number);
+                                    }),
+                      "]");
+}
+
 int64_t MaxLabel(const ImageSet& images) {
   return *std::max_element(images.labels.begin(), images.labels.end());
 }
@@ -55,6 +70,9 @@ int64_t MaxLabel(const ImageSet& images) {
 DataSource Images(ImageSet train, ImageSet test, int64_t classes, const std::string& name) {
   const Normalization normalization = MeasureNormalization(train);
   DataSource source;
+  source.transform = {{"input", "(byte / 255 - input_mean) / input_deviation of each channel"},
+                      {"input_mean", Numbers(normalization.mean)},
+                      {"input_deviation", Numbers(normalization.deviation)}};
   source.description = absl::StrFormat("%s, %d classes, images %dx%dx%d", name, classes,
                                        train.channels, train.height, train.width);
   source.train = std::make_shared<ImageDataset>(std::move(train), normalization, classes);
@@ -137,6 +155,10 @@ absl::StatusOr<DataSource> OpenCsv(const JobSpec& job, const std::string& path) 
       std::max(*std::max_element(table->labels.begin(), table->labels.end()) + 1, 2);
   const Standardization standardization = MeasureStandardization(*table, train);
   DataSource source;
+  source.transform = {{"input", "(value - input_mean) / input_deviation of each column"},
+                      {"input_mean", Numbers(standardization.mean)},
+                      {"input_deviation", Numbers(standardization.deviation)},
+                      {"input_columns", absl::StrJoin(table->columns, ",")}};
   source.train = std::make_shared<RowDataset>(*table, train, standardization, classes);
   if (WantsTest(job) && !test.empty()) {
     source.test = std::make_shared<RowDataset>(*table, test, standardization, classes);

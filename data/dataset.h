@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -50,6 +51,10 @@ struct DataSource {
   std::shared_ptr<const Dataset> test;
   // One line for people, e.g. "MNIST-style IDX images 28x28 from /data: 10000 train, 10000 test".
   std::string description;
+  // What was done to the input, for a program that uses the trained model; goes into the metadata of
+  // its file. Of images: "input" says how, "input_mean" and "input_deviation" hold a number for
+  // each channel, as JSON. Of tables the same for each column, and "input_columns" their names.
+  std::map<std::string, std::string> transform = {};
 };
 
 }  // namespace torchps

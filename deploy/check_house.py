@@ -32,9 +32,10 @@ MAY_INCLUDE = {
     "server/optimizer": "common common/cpu proto",
     "server/waiting": "common",
     "server/rpc": "common common/process rpc security wire",
+    "server/model_files": "checkpoint common proto storage",
     "server/coordinator":
-        "checkpoint common common/process job proto security server/rpc server/waiting storage "
-        "wire",
+        "checkpoint common common/process job proto security server/model_files server/rpc "
+        "server/waiting storage wire",
     "server/store": "checkpoint common common/cpu job proto server/optimizer shm wire",
     "server/push_log":
         "checkpoint common common/process proto server/store server/waiting storage wire",
@@ -48,16 +49,16 @@ MAY_INCLUDE = {
     # What a worker is, without libtorch and with it.
     "client/calls": "common proto security wire",
     "client": "client/calls common common/cpu proto rpc shm wire",
-    "worker": "client client/calls common common/cpu data job proto shm wire",
+    "worker": "checkpoint client client/calls common common/cpu data job proto shm storage wire",
     "worker/models": "common data proto worker",
     # What stands above both.
     "program":
-        "client/calls common common/process data job proto rpc security server worker "
+        "client/calls common common/process data job proto rpc security server storage worker "
         "worker/models",
     # psctl: a room for each command that is more than a file.
     "tools/base": "common common/process",
     "tools/report": "common common/process proto security tools/base wire",
-    "tools/run": "common common/process job proto security tools/base tools/report",
+    "tools/run": "common common/process job proto security storage tools/base tools/report",
     "tools/drill": "common common/process proto tools/base tools/report tools/run wire",
     "tools/doctor": "common common/process data job proto security shm tools/base tools/run",
     "tools":

@@ -4,8 +4,8 @@
 #
 #   deploy/quickstart.sh [options of psctl run]     e.g. --workers=5 --set consistency.staleness_bound=0
 #
-# Options come after the script's own, so that they win. The report is written to
-# quickstart_report.json in the current directory.
+# Options come after the script's own, so that they win. The model and the report are in a folder below
+# runs/ in the current directory; the last lines say where.
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -21,6 +21,6 @@ bazel build --jobs="$(compile_jobs)" --noshow_progress --ui_event_filters=-info 
 binaries="$(bazel info bazel-bin 2>/dev/null)"
 say "compiled in $((SECONDS - started)) s"
 
+cd "$here"
 exec "$binaries/tools/psctl" run \
-  --job="$TORCHPS_ROOT/deploy/jobs/convnet_digits.textproto" \
-  --servers=2 --workers=3 --report="$here/quickstart_report.json" "$@"
+  --job="$TORCHPS_ROOT/deploy/jobs/convnet_digits.textproto" --servers=2 --workers=3 "$@"

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -17,8 +18,11 @@ namespace torchps {
 // safe. Channels must not be used any more when the cluster is gone.
 class InProcessCluster {
  public:
-  // `clock` outlives the cluster. Errors are Server::Start's.
-  static absl::StatusOr<std::unique_ptr<InProcessCluster>> Start(int servers, const Clock* clock);
+  // `clock` outlives the cluster. `dir` is where the servers keep what they keep (Server::Options
+  // has it, and `resume`); empty: nowhere. Errors are Server::Start's.
+  static absl::StatusOr<std::unique_ptr<InProcessCluster>> Start(int servers, const Clock* clock,
+                                                                 const std::string& dir = "",
+                                                                 bool resume = false);
 
   // One per server, the coordinator's first.
   const std::vector<ServerEndpoint>& endpoints() const { return endpoints_; }

@@ -6,6 +6,7 @@
 #include "data/data_registry.h"
 #include "proto/job.pb.h"
 #include "worker/objective.h"
+#include "worker/state_file.h"
 #include "worker/task.h"
 
 // What a program includes to train its own module on parameter servers:

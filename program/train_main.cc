@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
@@ -18,7 +19,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "absl/types/optional.h"
 #include "common/clock.h"
 #include "common/process/command_line.h"
 #include "common/process/exit_codes.h"
@@ -31,6 +34,7 @@
 #include "program/train.h"
 #include "rpc/grpc_process.h"
 #include "security/credentials.h"
+#include "storage/run_folder.h"
 #include "torch/utils.h"
 #include "worker/device.h"
 #include "worker/run_worker.h"
@@ -57,6 +61,10 @@ ABSL_FLAG(int, threads, 1, "threads that torch computes with");
 ABSL_FLAG(absl::Duration, patience, absl::Seconds(60), "how long a server may be silent");
 ABSL_FLAG(bool, local, false, "train alone, with servers inside this process and no network");
 ABSL_FLAG(int, local_servers, 2, "with --local: how many servers");
+ABSL_FLAG(std::string, dir, "",
+          "with --local: the run's folder, for its model and checkpoints; by default "
+          "runs/NAME-TIME");
+ABSL_FLAG(bool, resume, false, "with --local: go on with the job in --dir");
 ABSL_FLAG(bool, download, false,
           "fetch MNIST into the directory of data.path first, where it is not there yet");
 ABSL_FLAG(std::vector<std::string>, mirrors, {},
@@ -67,6 +75,9 @@ ABSL_FLAG(bool, exit_with_parent, false,
 
 namespace torchps {
 namespace {
+
+// How long the end of --local waits for what it trained to be on the disk.
+constexpr absl::Duration kLastCheckpoint = absl::Minutes(1);
 
 // absl keeps the last of several --set only, so they are taken out of the command line first.
 std::vector<std::string> TakeOverrides(std::vector<char*>* arguments) {
@@ -108,6 +119,13 @@ absl::Status CheckFlags() {
   if (absl::GetFlag(FLAGS_servers).empty() != local) {
     return absl::InvalidArgumentError(
         "say either --servers=HOST:PORT,... to join a job, or --local to train alone");
+  }
+  if (!local && (!absl::GetFlag(FLAGS_dir).empty() || absl::GetFlag(FLAGS_resume))) {
+    return absl::InvalidArgumentError(
+        "--dir and --resume belong to --local; other servers have a --dir of their own");
+  }
+  if (local && absl::GetFlag(FLAGS_resume) && absl::GetFlag(FLAGS_dir).empty()) {
+    return absl::InvalidArgumentError("--resume needs --dir=DIR, where the job's state is");
   }
   if (local && absl::GetFlag(FLAGS_local_servers) < 1) {
     return absl::InvalidArgumentError("--local_servers is below 1");
@@ -151,6 +169,47 @@ void PrintDevices(const std::string& program) {
   }
 }
 
+// The servers of --local, and the folder that they keep the run in.
+struct LocalRun {
+  std::string dir;
+  std::unique_ptr<InProcessCluster> cluster;
+};
+
+absl::StatusOr<LocalRun> StartLocalRun(const JobSpec& job, const Clock& clock) {
+  LocalRun run;
+  run.dir = absl::GetFlag(FLAGS_dir);
+  if (run.dir.empty()) {
+    absl::StatusOr<std::string> made = MakeRunFolder(job.name(), absl::Now());
+    if (!made.ok()) return made.status();
+    run.dir = *std::move(made);
+  }
+  const bool resume = absl::GetFlag(FLAGS_resume);
+  if (!resume && access(absl::StrCat(run.dir, "/coordinator.state").c_str(), F_OK) == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--dir=", run.dir, " holds a job; --resume goes on with it, or name an empty directory"));
+  }
+  absl::StatusOr<std::unique_ptr<InProcessCluster>> started =
+      InProcessCluster::Start(absl::GetFlag(FLAGS_local_servers), &clock, run.dir, resume);
+  if (!started.ok()) return started.status();
+  run.cluster = *std::move(started);
+  return run;
+}
+
+// Ends it, and says where the model lies.
+void EndLocalRun(LocalRun run, const std::string& program) {
+  const absl::Status kept = run.cluster->server(0).TakeLastCheckpoint(kLastCheckpoint);
+  if (!kept.ok()) {
+    PrintLine(stderr, absl::StrCat(program, ": no last checkpoint was taken: ", kept.message()));
+  }
+  run.cluster.reset();
+  const std::string model = absl::StrCat(run.dir, "/model.safetensors");
+  if (access(model.c_str(), F_OK) != 0) return;
+  PrintLine(stdout, absl::StrCat("model: ", model));
+  PrintLine(stdout,
+            absl::StrCat("load it: safetensors.torch.load_file(\"", model,
+                         "\") in Python, torchps::LoadState(module, \"", model, "\") in C++"));
+}
+
 // Everything that touches torch, on the one thread that does.
 absl::Status Train(const TaskFactory& factory, const JobSpec& job, const std::string& program,
                    StopLatch* stop) {
@@ -181,13 +240,12 @@ absl::Status Train(const TaskFactory& factory, const JobSpec& job, const std::st
   const absl::StatusOr<Task> task = factory(job);
   if (!task.ok()) return task.status();
 
-  std::unique_ptr<InProcessCluster> cluster;
+  absl::optional<LocalRun> local;
   if (absl::GetFlag(FLAGS_local)) {
-    absl::StatusOr<std::unique_ptr<InProcessCluster>> started =
-        InProcessCluster::Start(absl::GetFlag(FLAGS_local_servers), &clock);
+    absl::StatusOr<LocalRun> started = StartLocalRun(job, clock);
     if (!started.ok()) return started.status();
-    cluster = *std::move(started);
-    options.servers = cluster->endpoints();
+    local = *std::move(started);
+    options.servers = local->cluster->endpoints();
   } else {
     const absl::StatusOr<std::shared_ptr<CertificateFiles>> certificates =
         OpenCertificates(absl::GetFlag(FLAGS_certs), Role::kWorker, options.log);
@@ -197,7 +255,9 @@ absl::Status Train(const TaskFactory& factory, const JobSpec& job, const std::st
       options.servers.push_back(ConnectToServer(index++, address, *certificates));
     }
   }
-  return RunWorker(*task, std::move(options));
+  const absl::Status trained = RunWorker(*task, std::move(options));
+  if (local.has_value()) EndLocalRun(*std::move(local), program);
+  return trained;
 }
 
 }  // namespace

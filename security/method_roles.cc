@@ -27,6 +27,7 @@ constexpr MethodRule kRules[] = {
     {"NextWork", "NextWorkRequest", kNo, kYes, kNo},
     {"RenewSlot", "RenewSlotRequest", kNo, kYes, kNo},
     {"ReportEvaluation", "ReportEvaluationRequest", kNo, kYes, kNo},
+    {"StoreModel", "StoreModelRequest", kNo, kYes, kNo},
     {"LeaveJob", "LeaveJobRequest", kNo, kYes, kNo},
     // A server that is asked to stop in good order wants a last checkpoint.
     {"TakeCheckpoint", "TakeCheckpointRequest", kYes, kNo, kYes},

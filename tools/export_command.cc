@@ -8,11 +8,13 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/export_safetensors.h"
 #include "checkpoint/export_state_dict.h"
+#include "checkpoint/exported_model.h"
 #include "common/process/exit_codes.h"
 #include "storage/file_system.h"
 #include "tools/base/format.h"
@@ -20,7 +22,9 @@
 namespace torchps {
 namespace {
 
-using Export = absl::Status (*)(FileSystem*, const std::string&, const CheckpointReader&);
+using Export = absl::Status (*)(FileSystem*, const std::string&, const ExportedModel&);
+
+constexpr char kCheckpointName[] = "checkpoint-";
 
 // What a file's name asks for; null if nothing that we know.
 Export ExportFor(const std::string& path) {
@@ -73,6 +77,19 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenCheckpoint(
   return reader;
 }
 
+// "DIR/checkpoint-000000000012", which reports print, is checkpoint 12 of DIR.
+void TakeCheckpointPath(std::string* directory, uint64_t* number) {
+  while (directory->size() > 1 && directory->back() == '/') directory->pop_back();
+  const size_t begin = directory->rfind(kCheckpointName);
+  uint64_t named = 0;
+  if (begin == std::string::npos || (begin > 0 && (*directory)[begin - 1] != '/') ||
+      !absl::SimpleAtoi(directory->substr(begin + sizeof(kCheckpointName) - 1), &named)) {
+    return;
+  }
+  *number = named;
+  *directory = begin == 0 ? "." : directory->substr(0, begin - 1);
+}
+
 int Fail(const absl::Status& status, ExitCode code, std::ostream& error) {
   error << "psctl: " << status.message() << std::endl;
   return static_cast<int>(code);
@@ -83,9 +100,9 @@ int Fail(const absl::Status& status, ExitCode code, std::ostream& error) {
 std::vector<FlagSpec> ExportFlags() {
   return {
       {"dir", "DIR",
-       "The directory of ps_server --dir. Once for each directory if the servers have one each; "
-       "the "
-       "first one's list of checkpoints counts. Required.",
+       "A run's folder, one checkpoint in it, or a model file that ends in .safetensors. Once for "
+       "each directory if the servers have one each; the first one's list of checkpoints counts. "
+       "Required.",
        true},
       {"out", "FILE",
        "The file to write: for the safetensors library if its name ends in .safetensors, for "
@@ -96,7 +113,7 @@ std::vector<FlagSpec> ExportFlags() {
 }
 
 int ExportCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) {
-  const std::vector<std::string> directories = flags.All("dir");
+  std::vector<std::string> directories = flags.All("dir");
   if (directories.empty()) {
     return Fail(absl::InvalidArgumentError("psctl export needs --dir=DIR"), ExitCode::kUsage,
                 error);
@@ -110,16 +127,31 @@ int ExportCommand(const FlagValues& flags, std::ostream& out, std::ostream& erro
   if (!number.ok()) return Fail(number.status(), ExitCode::kUsage, error);
 
   const std::unique_ptr<FileSystem> files = MakePosixFileSystem();
-  const auto reader =
-      OpenCheckpoint(files.get(), directories, static_cast<uint64_t>(*number), error);
-  if (!reader.ok()) return Fail(reader.status(), ExitCode::kData, error);
+  std::unique_ptr<CheckpointReader> reader;
+  absl::StatusOr<ExportedModel> model = absl::UnknownError("");
+  std::string what = directories[0];
+  if (absl::EndsWith(directories[0], ".safetensors")) {
+    model = ExportedModel::OfFile(files.get(), directories[0]);
+  } else {
+    uint64_t wanted = static_cast<uint64_t>(*number);
+    for (std::string& directory : directories) TakeCheckpointPath(&directory, &wanted);
+    auto opened = OpenCheckpoint(files.get(), directories, wanted, error);
+    if (!opened.ok()) return Fail(opened.status(), ExitCode::kData, error);
+    reader = *std::move(opened);
+    what = absl::StrCat("checkpoint ", reader->manifest().checkpoint());
+    model = ExportedModel::OfCheckpoint(files.get(), reader.get(),
+                                        absl::StrCat(directories[0], "/constants.safetensors"));
+  }
+  if (!model.ok()) return Fail(model.status(), ExitCode::kData, error);
+  int64_t bytes = 0;
+  for (const ExportedModel::Tensor& tensor : model->tensors()) bytes += tensor.bytes;
   for (const std::string& path : paths) {
-    if (absl::Status status = ExportFor(path)(files.get(), path, **reader); !status.ok()) {
+    if (absl::Status status = ExportFor(path)(files.get(), path, *model); !status.ok()) {
       return Fail(status, absl::IsDataLoss(status) ? ExitCode::kData : ExitCode::kFailed, error);
     }
-    out << "wrote checkpoint " << (*reader)->manifest().checkpoint() << " to " << path << ": "
-        << Count(static_cast<int64_t>((*reader)->layout().segments().size()), "tensor") << ", "
-        << WithThousands((*reader)->layout().size()) << " values" << std::endl;
+    out << "wrote " << what << " to " << path << ": "
+        << Count(static_cast<int64_t>(model->tensors().size()), "tensor") << ", "
+        << FormatBytes(static_cast<double>(bytes)) << std::endl;
   }
   return static_cast<int>(ExitCode::kOk);
 }

@@ -19,6 +19,7 @@
 #include "worker/device.h"
 #include "worker/flat_model.h"
 #include "worker/learner.h"
+#include "worker/model_handover.h"
 #include "worker/trainer.h"
 
 namespace torchps {
@@ -40,7 +41,7 @@ uint64_t DrawNonce() {
 }
 
 JoinRequest MakeJoinRequest(const WorkerOptions& options, const ModelLayout& layout,
-                            int64_t train_samples) {
+                            const Task& task) {
   JoinRequest request;
   request.set_protocol_version(kProtocolVersion);
   *request.mutable_job() = options.job;
@@ -49,7 +50,10 @@ JoinRequest MakeJoinRequest(const WorkerOptions& options, const ModelLayout& lay
   request.set_nonce(DrawNonce());
   request.set_host(HostName());
   request.set_device(options.device.str());
-  request.set_train_samples(train_samples);
+  request.set_train_samples(task.data().train->size());
+  request.set_model(options.job.model().name().empty() ? task.module().name()
+                                                       : options.job.model().name());
+  request.set_data(task.data().description);
   request.set_server_count(static_cast<int>(options.servers.size()));
   for (const ServerEndpoint& server : options.servers) request.add_server_address(server.address);
   return request;
@@ -131,6 +135,15 @@ absl::Status Train(const Task& task, const WorkerOptions& options, const JoinRep
   learning.clock = options.clock;
   Learner learner(task, model, learning);
 
+  ModelHandover::Options keeping;
+  keeping.job = joined.job();
+  keeping.transform = task.data().transform;
+  keeping.module = &task.module();
+  keeping.layout = &model->layout();
+  keeping.coordinator = coordinator;
+  keeping.log = options.log;
+  ModelHandover handover(std::move(keeping));
+
   Trainer::Options training;
   training.job = joined.job();
   training.slot = joined.slot();
@@ -142,6 +155,7 @@ absl::Status Train(const Task& task, const WorkerOptions& options, const JoinRep
   training.learner = &learner;
   training.parameters = parameters->get();
   training.coordinator = coordinator;
+  training.handover = &handover;
   training.clock = options.clock;
   training.stop = options.stop;
   Trainer trainer(std::move(training));
@@ -181,7 +195,7 @@ absl::Status RunWorker(const Task& task, WorkerOptions options) {
   coordination.stop = options.stop;
   CoordinatorClient coordinator(std::move(coordination));
   const absl::StatusOr<JoinReply> joined =
-      coordinator.Join(MakeJoinRequest(options, *layout, task.data().train->size()));
+      coordinator.Join(MakeJoinRequest(options, *layout, task));
   if (!joined.ok()) return joined.status();
   // From here on the slots' draws (dropout) differ, though all began with the same parameters.
   torch::manual_seed(joined->job().seed() + static_cast<uint64_t>(joined->slot()) + 1);

@@ -89,7 +89,9 @@ absl::Status Trainer::Work() {
         break;
       case NextWorkReply::kEvaluateEpoch:
         idle = false;
-        status = Evaluate(work->evaluate_epoch());
+        status = Evaluate(work->evaluate_epoch(), work->has_keep_model()
+                                                      ? absl::make_optional(work->keep_model())
+                                                      : absl::nullopt);
         break;
       case NextWorkReply::kGoIdle:
         idle = true;
@@ -114,6 +116,8 @@ absl::StatusOr<bool> Trainer::AwaitStart() {
       case AwaitStartReply::INITIALIZE: {
         const absl::Status status = options_.parameters->Initialize(options_.model->values());
         if (!status.ok()) return status;
+        const absl::Status handed_over = options_.handover->HandOverConstants();
+        if (!handed_over.ok()) return handed_over;
         initialized = true;
         break;
       }
@@ -277,7 +281,7 @@ bool Trainer::TooOftenNonfinite() const {
   return limit > 0 && nonfinite_in_a_row_ >= limit;
 }
 
-absl::Status Trainer::Evaluate(int epoch) {
+absl::Status Trainer::Evaluate(int epoch, const absl::optional<KeepModel>& keep) {
   const absl::Duration began = options_.clock->Now();
   // No slot should wait for one that computes no gradient. In SYNC the epoch's end is where all
   // wait for all anyway, and a slot that left would have to find its round again.
@@ -293,20 +297,26 @@ absl::Status Trainer::Evaluate(int epoch) {
     if (absl::Status status = LeaveServers(); !status.ok()) return status;
   }
   if (absl::Status status = options_.model->ToDevice(); !status.ok()) return status;
-  const absl::StatusOr<Learner::Evaluation> evaluation = options_.learner->Evaluate();
+  absl::StatusOr<Learner::Evaluation> evaluation = Learner::Evaluation();
+  if (options_.job.training().evaluate()) evaluation = options_.learner->Evaluate();
   if (!evaluation.ok()) return evaluation.status();
 
   EvaluationResult result;
   result.set_epoch(epoch);
   result.set_samples(evaluation->samples);
-  result.set_loss(evaluation->loss);
-  result.set_accuracy(evaluation->accuracy);
+  if (evaluation->samples > 0) {
+    result.set_loss(evaluation->loss);
+    if (evaluation->has_accuracy) result.set_accuracy(evaluation->accuracy);
+    options_.print(absl::StrFormat(
+        "torchps_worker evaluation slot=%d epoch=%d loss=%.4f accuracy=%s samples=%d",
+        options_.slot, epoch, evaluation->loss,
+        evaluation->has_accuracy ? absl::StrFormat("%.4f", evaluation->accuracy) : "-",
+        evaluation->samples));
+  }
   result.set_seconds(absl::ToDoubleSeconds(options_.clock->Now() - began));
-  options_.print(absl::StrFormat(
-      "torchps_worker evaluation slot=%d epoch=%d loss=%.4f accuracy=%s samples=%d", options_.slot,
-      epoch, evaluation->loss,
-      evaluation->has_accuracy ? absl::StrFormat("%.4f", evaluation->accuracy) : "-",
-      evaluation->samples));
+  if (keep.has_value()) {
+    if (absl::Status kept = options_.handover->HandOver(result, *keep); !kept.ok()) return kept;
+  }
   return options_.coordinator->ReportEvaluation(result);
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "absl/types/optional.h"
 #include "client/coordinator_client.h"
 #include "client/held_values.h"
 #include "client/parameter_client.h"
@@ -17,6 +18,7 @@
 #include "worker/epoch_positions.h"
 #include "worker/flat_model.h"
 #include "worker/learner.h"
+#include "worker/model_handover.h"
 #include "worker/progress.h"
 
 namespace torchps {
@@ -58,6 +60,7 @@ class Trainer {
     Learner* learner = nullptr;
     ParameterClient* parameters = nullptr;
     CoordinatorClient* coordinator = nullptr;
+    ModelHandover* handover = nullptr;
     const Clock* clock = nullptr;
     StopLatch* stop = nullptr;
   };
@@ -92,7 +95,8 @@ class Trainer {
   absl::Status FinishPush();
   // So many gradients in a row were not finite that the coordinator has to hear of it now.
   bool TooOftenNonfinite() const;
-  absl::Status Evaluate(int epoch);
+  // Evaluates the values that the servers have now, where the job evaluates, and hands them over.
+  absl::Status Evaluate(int epoch, const absl::optional<KeepModel>& keep);
   // Makes the slot count in the servers' clocks, or no longer.
   absl::Status Enter();
   absl::Status Leave();

@@ -14,6 +14,7 @@ enum class ExitCode : int {
   kData = 5,          // a data file is missing, truncated or damaged
   kAddressInUse = 6,  // the port to listen on is taken
   kLostSlot = 7,      // a worker was away for longer than its lease: its slot is no longer its own
+  kDiverged = 8,      // the job has ended, and what it has learnt is of no use: not finite
 };
 
 // The exit code that belongs to an error's status code.

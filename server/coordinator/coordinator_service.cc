@@ -55,6 +55,8 @@ void CoordinatorService::Listen(Poller* poller) {
   Arm(poller, &Service::RequestNextWork, &JobCoordinator::NextWork);
   Arm(poller, &Service::RequestRenewSlot, &JobCoordinator::RenewSlot);
   Arm(poller, &Service::RequestReportEvaluation, &JobCoordinator::ReportEvaluation);
+  ListenFor(poller, options_.admission, &service_, &Service::RequestStoreModel,
+            [this](const auto& call) { StoreModel(call); });
   Arm(poller, &Service::RequestLeaveJob, &JobCoordinator::LeaveJob);
   Arm(poller, &Service::RequestTakeCheckpoint, &JobCoordinator::TakeCheckpoint);
   Arm(poller, &Service::RequestGetJobStatus, &JobCoordinator::GetJobStatus);
@@ -132,6 +134,7 @@ void CoordinatorService::Stop() {
     coordinator_.AbandonParked(ShuttingDown());
     ready = coordinator_.TakeReady();
   }
+  if (models_ != nullptr) models_->Stop();
   if (writer_ != nullptr) writer_->Stop();
   for (const std::function<void()>& give : ready) give();
 }
@@ -183,6 +186,26 @@ void CoordinatorService::Arm(Poller* poller, RequestMethod<Owner, Request, Respo
                 }).IgnoreError();
               });
             });
+}
+
+void CoordinatorService::StoreModel(
+    const UnaryCall<StoreModelRequest, StoreModelReply>::Pointer& call) {
+  absl::Status status = absl::FailedPreconditionError(
+      "server 0 has no --dir, so that no model can be kept: start it with one");
+  const absl::Status applied =
+      Apply([&](JobCoordinator& coordinator, absl::Duration now) -> Answer {
+        if (models_ == nullptr) return nullptr;
+        RenewSlotRequest speaker;
+        speaker.set_slot(call->request().slot());
+        speaker.set_incarnation(call->request().incarnation());
+        status = coordinator.RenewSlot(speaker, now).status();
+        if (status.ok()) {
+          models_->Receive(call->request(), [call](const auto& reply) { call->Respond(reply); });
+        }
+        return nullptr;
+      });
+  if (!applied.ok()) status = applied;
+  if (!status.ok()) call->Respond(status);
 }
 
 absl::Status CoordinatorService::Apply(const Change& change) {
@@ -284,6 +307,7 @@ absl::Status CoordinatorService::Open() {
   };
   conducting.clock = options_.clock;
   conductor_ = std::make_unique<CheckpointConductor>(std::move(conducting));
+  models_ = std::make_unique<ModelStore>(options_.files, options_.directory);
   opened_ = true;
   return absl::OkStatus();
 }

@@ -19,6 +19,7 @@
 #include "server/coordinator/coordinator_store.h"
 #include "server/coordinator/job_coordinator.h"
 #include "server/coordinator/state_writer.h"
+#include "server/model_files/model_store.h"
 #include "server/rpc/poller.h"
 #include "server/rpc/unary_call.h"
 #include "server/waiting/replies.h"
@@ -97,6 +98,7 @@ class CoordinatorService {
   // once the state that they stand on is stored.
   void Make(const Change& change) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  void StoreModel(const UnaryCall<StoreModelRequest, StoreModelReply>::Pointer& call);
   absl::Status Open() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnCheckpoint(uint64_t number, const absl::StatusOr<CheckpointStatus>& outcome);
 
@@ -112,6 +114,7 @@ class CoordinatorService {
   std::unique_ptr<CoordinatorStore> store_;
   std::unique_ptr<StateWriter> writer_;
   std::unique_ptr<CheckpointConductor> conductor_;
+  std::unique_ptr<ModelStore> models_;
 };
 
 }  // namespace torchps

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "wire/evaluation_score.h"
+
 namespace torchps {
 
 void Evaluations::Open(int epoch, SlotId slot) { by_epoch_[epoch].slot = slot; }
@@ -35,6 +37,14 @@ void Evaluations::Release(SlotId slot) {
 bool Evaluations::AllReported() const {
   return std::all_of(by_epoch_.begin(), by_epoch_.end(),
                      [](const auto& entry) { return entry.second.reported; });
+}
+
+std::optional<double> Evaluations::BestScore() const {
+  std::optional<double> best;
+  for (const auto& [epoch, evaluation] : by_epoch_) {
+    if (evaluation.reported) best = std::max(best, ScoreOf(evaluation.result));
+  }
+  return best;
 }
 
 void Evaluations::AddResultsTo(JobStatus* status) const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 
 #include "common/ids.h"
 #include "proto/checkpoint.pb.h"
@@ -31,6 +32,10 @@ class Evaluations {
 
   bool has(int epoch) const { return by_epoch_.count(epoch) > 0; }
   bool AllReported() const;
+  // The latest epoch that was opened; 0: none.
+  int latest() const { return by_epoch_.empty() ? 0 : by_epoch_.rbegin()->first; }
+  // The highest score of those reported.
+  std::optional<double> BestScore() const;
   // Appends the results that there are, by epoch.
   void AddResultsTo(JobStatus* status) const;
 

@@ -187,7 +187,7 @@ void JobCoordinator::Build(JobTerms terms, Incarnation first_incarnation) {
   slots.first_incarnation = first_incarnation;
   own_from_ = first_incarnation;
   members_ = std::make_unique<JobMembers>(slots);
-  work_ = std::make_unique<JobWork>(terms);
+  work_ = std::make_unique<JobWork>(terms, has_directory_);
   const DurabilitySpec& durability = terms.job.durability();
   CheckpointSchedule::Options checkpoints;
   checkpoints.interval = absl::Seconds(durability.checkpoint_seconds());
@@ -236,6 +236,9 @@ absl::Status JobCoordinator::TakeIn(const NextWorkRequest& request, MemberState&
                                                request.figures(), RunningTime(now));
     if (!outcome.ok()) return outcome;
   }
+  if (request.figures().pushes() > 0 && request.figures().nonfinite_in_a_row() == 0) {
+    member.set_quarantined(false);
+  }
   Changed();
   JobMembers::AddFigures(request.figures(), &member);
   member.set_lease(0);
@@ -263,9 +266,18 @@ absl::Status JobCoordinator::CheckFinite(const NextWorkRequest& request, absl::D
         absl::StrCat("slot ", offender.slot, ": ", reason, ", and training.nonfinite is STOP_JOB");
     reason = absl::StrCat(reason, ", which ended the job");
   }
-  JobMembers::AddFigures(request.figures(), &members_->books().at(offender.slot));
+  MemberState& member = members_->books().at(offender.slot);
+  JobMembers::AddFigures(request.figures(), &member);
+  const StepFigures& all = member.figures();
+  const uint64_t steps = all.pushes() + all.skipped_nonfinite();
+  const uint64_t step = steps - std::min<uint64_t>(steps, in_a_row) + 1;
+  member.set_quarantined(quarantined);
+  if (quarantined && members_->AllQuarantined()) {
+    stopped_ = absl::StrCat("the gradients of every slot are not finite, of slot ", offender.slot,
+                            " from its step ", step, " on");
+  }
   Expire(offender, SlotBooks::LEFT, reason);
-  if (stops) EndJob(now);
+  if (!stopped_.empty()) EndJob(now);
   Settle(now);
   return absl::AbortedError(
       absl::StrCat("slot ", offender.slot, " is sent away: ", reason,
@@ -556,6 +568,8 @@ JobStatus JobCoordinator::Describe(absl::Duration now) const {
   *status.mutable_job() = terms_->job;
   status.set_running_seconds(absl::ToDoubleSeconds(RunningTime(now)));
   status.set_parameters(terms_->layout.trained_size());
+  status.set_model(terms_->model);
+  status.set_data(terms_->data);
   work_->Describe(&status);
   members_->Describe(&status);
   *status.mutable_checkpoint() = schedule_->memory().status;

@@ -58,6 +58,11 @@ bool JobMembers::IsLive(SlotId slot) const {
   return books_.count(slot) > 0 && registry_.IsLive(HolderOf(slot));
 }
 
+bool JobMembers::AllQuarantined() const {
+  return std::all_of(books_.begin(), books_.end(),
+                     [](const auto& entry) { return entry.second.quarantined(); });
+}
+
 bool JobMembers::IsLatest(SlotHolder holder) const {
   const auto it = books_.find(holder.slot);
   return it != books_.end() && it->second.incarnation() == holder.incarnation;

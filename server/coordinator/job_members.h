@@ -44,6 +44,9 @@ class JobMembers {
   bool IsLive(SlotId slot) const;
   // It is the slot's latest incarnation, live or not.
   bool IsLatest(SlotHolder holder) const;
+  // Each slot that ever was has been sent away for gradients that were not finite, the last of them
+  // just now, and none has pushed since.
+  bool AllQuarantined() const;
   // How many live slots have called AwaitStart, and the first of them; -1: none.
   int awaiting() const;
   SlotId FirstAwaiting() const;

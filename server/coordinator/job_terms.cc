@@ -36,6 +36,8 @@ absl::StatusOr<JobTerms> JobTerms::FromJoin(const JoinRequest& request) {
         absl::StrCat("server_count is ", request.server_count(), "; expected at least 1"));
   }
   terms.train_samples = request.train_samples();
+  terms.model = request.model();
+  terms.data = request.data();
   terms.server_count = request.server_count();
   return terms;
 }
@@ -50,6 +52,8 @@ absl::StatusOr<JobTerms> JobTerms::FromState(const CoordinatorState& state) {
   terms.job = *std::move(job);
   terms.layout = *std::move(layout);
   terms.train_samples = state.train_samples();
+  terms.model = state.model();
+  terms.data = state.data();
   terms.server_count = state.server_count();
   const absl::Status completed = CompleteJobSpec(&terms.job, terms.train_samples);
   if (!completed.ok()) return DamagedState(completed.message());
@@ -60,6 +64,8 @@ void JobTerms::SaveTo(CoordinatorState* state) const {
   *state->mutable_job() = job;
   *state->mutable_layout() = EncodeLayout(layout);
   state->set_train_samples(train_samples);
+  state->set_model(model);
+  state->set_data(data);
   state->set_server_count(server_count);
 }
 

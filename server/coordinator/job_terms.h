@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -17,6 +18,9 @@ struct JobTerms {
   ModelLayout layout;
   int64_t train_samples = 0;
   int server_count = 0;
+  // In words, for people; those of two workers may differ.
+  std::string model;
+  std::string data;
 
   // Reads them out of what a worker brings to Join.
   //   FAILED_PRECONDITION  another protocol version: names both

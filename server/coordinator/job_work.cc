@@ -22,14 +22,21 @@ DataLeases::Options LeaseOptions(const JobTerms& terms) {
 
 }  // namespace
 
-JobWork::JobWork(const JobTerms& terms)
-    : evaluates_(terms.job.training().evaluate()), leases_(LeaseOptions(terms)) {}
+JobWork::JobWork(const JobTerms& terms, bool keeps_models)
+    : evaluates_(terms.job.training().evaluate()),
+      keeps_models_(keeps_models),
+      leases_(LeaseOptions(terms)) {}
 
 bool JobWork::HandOut(MemberState* member, NextWorkReply* reply) {
   if (const int epoch = evaluations_.TakeFor(member->slot()); epoch > 0) {
     member->set_evaluating(epoch);
     member->set_state(SlotBooks::EVALUATING);
     reply->set_evaluate_epoch(epoch);
+    if (keeps_models_) {
+      KeepModel& keep = *reply->mutable_keep_model();
+      keep.set_final(leases_.Complete() && epoch == evaluations_.latest());
+      if (const std::optional<double> best = evaluations_.BestScore()) keep.set_best_score(*best);
+    }
     return true;
   }
   const std::optional<DataLeases::Lease> lease =
@@ -57,7 +64,8 @@ absl::Status JobWork::Finish(uint64_t lease, SlotHolder holder, const StepFigure
   epoch.loss_samples += figures.samples();
   if (outcome->closed_epoch) {
     epoch.closed_at = running;
-    if (evaluates_) evaluations_.Open(outcome->epoch, holder.slot);
+    const bool hands_in = keeps_models_ && leases_.Complete();
+    if (evaluates_ || hands_in) evaluations_.Open(outcome->epoch, holder.slot);
   }
   return absl::OkStatus();
 }

@@ -20,7 +20,9 @@ namespace torchps {
 // Not thread-safe; knows no clock.
 class JobWork {
  public:
-  explicit JobWork(const JobTerms& terms);
+  // `keeps_models`: the model of an evaluation is kept, and that of the last epoch is handed in
+  // also where the job evaluates nothing.
+  JobWork(const JobTerms& terms, bool keeps_models);
 
   // Gives `member` an evaluation or a data lease and says so in `reply`. False: there is nothing
   // for it now.
@@ -61,6 +63,7 @@ class JobWork {
   };
 
   const bool evaluates_;
+  const bool keeps_models_;
   DataLeases leases_;
   Evaluations evaluations_;              // each opened when its epoch's books close
   std::map<int, EpochFigures> figures_;  // by epoch

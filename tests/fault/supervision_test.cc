@@ -67,7 +67,9 @@ TEST(Supervision, ARunThatIsCutShortLeavesWhatGoesOn) {
     ASSERT_NE(run.AwaitLine("epoch 1/60   test accuracy"), "") << absl::StrJoin(run.error(), "\n");
     run.AskToStop();
     EXPECT_EQ(run.AwaitExit(kPatience), 1);
-    EXPECT_THAT(run.error().back(), HasSubstr("interrupted; everything has been stopped"));
+    const std::string error = absl::StrJoin(run.error(), "\n");
+    EXPECT_THAT(error, HasSubstr("interrupted; everything has been stopped"));
+    EXPECT_THAT(error, HasSubstr("--resume' with the same job goes on from there"));
   }
   Program refused(Psctl("run", {"--dir=" + dir}));
   EXPECT_EQ(refused.AwaitExit(kPatience), 2);

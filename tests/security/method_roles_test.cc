@@ -61,7 +61,7 @@ TEST(MethodRolesTest, EveryMethodOfBothServicesHasARuleOfItsOwn) {
       }
     }
   }
-  EXPECT_EQ(methods, 17);
+  EXPECT_EQ(methods, 18);
   EXPECT_EQ(FindMethodRule("FormatDiskRequest"), nullptr);
 }
 

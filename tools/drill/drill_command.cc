@@ -12,6 +12,7 @@
 #include "tools/base/find_program.h"
 #include "tools/base/format.h"
 #include "tools/base/interrupt.h"
+#include "tools/report/phrases.h"
 #include "tools/run/run_command.h"
 
 namespace torchps {
@@ -164,8 +165,12 @@ std::string DrillText(const DrillFigures& figures, absl::Duration began,
                     Count(lost.pushes(), "step"), "\n");
   }
   if (report.has_value() && report->has_result()) {
-    absl::StrAppend(&text, "final test accuracy: ", FormatPercent(report->result().accuracy(), 2),
-                    "\n");
+    const Report::Result& result = report->result();
+    absl::StrAppend(
+        &text, "final ",
+        ResultText(result.has_accuracy() ? absl::make_optional(result.accuracy()) : absl::nullopt,
+                   result.loss()),
+        "\n");
   }
   return text;
 }

@@ -2,6 +2,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "tools/base/format.h"
 
 namespace torchps {
@@ -42,6 +43,11 @@ std::string StateAndReason(const std::string& state, const std::string& reason) 
 
 std::string VersionRange(int64_t min, int64_t max) {
   return min == max ? absl::StrCat(max) : absl::StrCat(min, "-", max);
+}
+
+std::string ResultText(absl::optional<double> accuracy, double loss) {
+  if (accuracy.has_value()) return absl::StrCat("test accuracy ", FormatPercent(*accuracy, 2));
+  return absl::StrFormat("test loss %.4g", loss);
 }
 
 std::string StoppedAndResumed(absl::string_view stopped, uint64_t resumed_checkpoint) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "proto/coordinator.pb.h"
 #include "proto/job.pb.h"
 
@@ -23,6 +24,9 @@ std::string StateAndReason(const std::string& state, const std::string& reason);
 
 // "376", "370-376".
 std::string VersionRange(int64_t min, int64_t max);
+
+// "test accuracy 97.30 %", "test loss 0.0275" where there is no accuracy.
+std::string ResultText(absl::optional<double> accuracy, double loss);
 
 // A line each, where there is something to say: why the job ended early (empty: it did not), and
 // the checkpoint that it went on from (0: from none).

@@ -4,11 +4,15 @@
 #include <google/protobuf/message.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "tools/report/phrases.h"
+#include "wire/evaluation_score.h"
 #include "wire/verdict_counts.h"
 
 namespace torchps {
@@ -113,28 +117,55 @@ void Finish(Report::Distribution& whole) {
   whole.set_mean(Ratio(whole.mean(), static_cast<double>(whole.count())));
 }
 
+Report::Evaluation EvaluationOf(const EvaluationResult& result) {
+  Report::Evaluation evaluation;
+  evaluation.set_samples(result.samples());
+  if (result.has_accuracy()) evaluation.set_accuracy(result.accuracy());
+  evaluation.set_loss(result.loss());
+  evaluation.set_seconds(result.seconds());
+  evaluation.set_at_seconds(result.at_seconds());
+  return evaluation;
+}
+
 // The epochs in order. An evaluation stands with its epoch, and in `result`.
 void AddEpochs(const JobStatus& job, Report& report) {
   std::map<int, Report::Epoch> epochs;
   for (const EpochBooks& books : job.epoch()) *epochs[books.epoch()].mutable_books() = books;
-  for (const EvaluationResult& result : job.evaluation()) {
-    Report::Epoch& epoch = epochs[result.epoch()];
-    epoch.mutable_books()->set_epoch(result.epoch());
-    *epoch.mutable_test() = result;
+  std::map<int, EvaluationResult> evaluations;
+  for (const EvaluationResult& evaluation : job.evaluation()) {
+    // Of a job without test samples the model was handed in, and no more.
+    if (evaluation.samples() == 0) continue;
+    evaluations[evaluation.epoch()] = evaluation;
+    Report::Epoch& epoch = epochs[evaluation.epoch()];
+    epoch.mutable_books()->set_epoch(evaluation.epoch());
+    *epoch.mutable_test() = EvaluationOf(evaluation);
   }
-  for (const auto& [number, epoch] : epochs) {
-    *report.add_epochs() = epoch;
-    if (!epoch.has_test()) continue;
-    const bool first = !report.has_result();
+  for (const auto& [number, epoch] : epochs) *report.add_epochs() = epoch;
+  std::optional<double> best;
+  for (const auto& [number, evaluation] : evaluations) {
     Report::Result& result = *report.mutable_result();
     result.set_epoch(number);
-    result.set_accuracy(epoch.test().accuracy());
-    result.set_loss(epoch.test().loss());
-    if (first || result.accuracy() > result.best_accuracy()) {
-      result.set_best_epoch(number);
-      result.set_best_accuracy(result.accuracy());
-    }
+    result.set_loss(evaluation.loss());
+    result.clear_accuracy();
+    if (evaluation.has_accuracy()) result.set_accuracy(evaluation.accuracy());
+    const std::optional<double> score = ScoreOf(evaluation);
+    if (score <= best) continue;
+    best = score;
+    result.set_best_epoch(number);
+    result.set_best_loss(evaluation.loss());
+    if (evaluation.has_accuracy()) result.set_best_accuracy(evaluation.accuracy());
   }
+}
+
+// Why what was learnt is of no use; empty: nothing is known against it.
+std::string FailureOf(const Report& report) {
+  if (!report.stopped().empty()) return report.stopped();
+  if (report.has_result() && !std::isfinite(report.result().loss())) {
+    return absl::StrCat("the test loss after epoch ", report.result().epoch(), " is ",
+                        report.result().loss(), "; a smaller optimizer.learning_rate or ",
+                        "training.clip_norm may help");
+  }
+  return "";
 }
 
 void AddSlots(const JobStatus& job, const std::vector<ServerAnswer>& servers, Report& report) {
@@ -325,7 +356,6 @@ Report BuildReport(const JobStatus& job, const std::vector<ServerAnswer>& server
   report.set_schema(1);
   report.set_name(job.job().name());
   report.set_job_id(absl::StrFormat("%016x", job.job_id()));
-  report.set_finished(job.phase() == JobStatus::DONE && job.stopped().empty());
   report.set_phase(PhaseName(job.phase()));
   report.set_wall_seconds(job.running_seconds());
   report.set_parameters(job.parameters());
@@ -335,6 +365,11 @@ Report BuildReport(const JobStatus& job, const std::vector<ServerAnswer>& server
   if (!job.stopped().empty()) report.set_stopped(job.stopped());
   *report.mutable_job() = job.job();
   AddEpochs(job, report);
+  report.set_model(job.model());
+  report.set_data(job.data());
+  const std::string failure = FailureOf(report);
+  if (!failure.empty()) report.set_failed(failure);
+  report.set_finished(job.phase() == JobStatus::DONE && failure.empty());
   AddSlots(job, servers, report);
   AddServers(servers, report);
   CheckAll(report);

@@ -20,12 +20,31 @@ std::string Fixed(double value) { return absl::StrFormat("%.4f", value); }
 
 std::string Headline(const Report& report) {
   std::string text = report.name();
-  absl::StrAppend(&text, report.finished() ? " finished" : " has not finished");
+  absl::StrAppend(&text, report.finished()     ? " finished"
+                         : report.has_failed() ? " FAILED"
+                                               : " has not finished");
+  if (report.has_failed()) absl::StrAppend(&text, ": ", report.failed());
   if (report.has_result()) {
-    absl::StrAppend(&text, ": test accuracy ", FormatPercent(report.result().accuracy(), 2),
-                    " after ", Count(report.result().epoch(), "epoch"));
+    const Report::Result& result = report.result();
+    absl::StrAppend(
+        &text, report.has_failed() ? "\n" : ": ",
+        ResultText(result.has_accuracy() ? absl::make_optional(result.accuracy()) : absl::nullopt,
+                   result.loss()),
+        " after ", Count(result.epoch(), "epoch"));
+    if (result.best_epoch() > 0 && result.best_epoch() != result.epoch()) {
+      absl::StrAppend(
+          &text, ", best after epoch ", result.best_epoch(), ": ",
+          ResultText(result.has_best_accuracy() ? absl::make_optional(result.best_accuracy())
+                                                : absl::nullopt,
+                     result.best_loss()));
+    }
   }
-  absl::StrAppend(&text, "\n", FormatSeconds(report.wall_seconds()), ", ",
+  absl::StrAppend(&text, "\n");
+  if (!report.model().empty()) {
+    absl::StrAppend(&text, report.model(), ", ", WithThousands(report.parameters()),
+                    " parameters, on ", report.data(), "\n");
+  }
+  absl::StrAppend(&text, FormatSeconds(report.wall_seconds()), ", ",
                   WithThousands(std::llround(report.samples_per_second())), " samples/s with ",
                   Count(report.slots_size(), "worker"), " and ",
                   Count(report.servers_size(), "server"), ", ",
@@ -72,13 +91,13 @@ std::string EpochTable(const Report& report) {
                    ">test loss", ">test accuracy", ">after"});
   for (const Report::Epoch& epoch : report.epochs()) {
     const EpochBooks& books = epoch.books();
-    const EvaluationResult& test = epoch.test();
+    const Report::Evaluation& test = epoch.test();
     const double at = epoch.has_test() ? test.at_seconds() : books.closed_at_seconds();
     table.AddRow({absl::StrCat(books.epoch()), WithThousands(books.used()),
                   reissues ? WithThousands(books.reissued()) : "",
                   books.used() > 0 ? Fixed(books.train_loss()) : "-",
                   epoch.has_test() ? Fixed(test.loss()) : "-",
-                  epoch.has_test() ? FormatPercent(test.accuracy(), 2) : "-",
+                  test.has_accuracy() ? FormatPercent(test.accuracy(), 2) : "-",
                   books.closed() ? FormatSeconds(at) : "open"});
   }
   return "\n" + table.Format();

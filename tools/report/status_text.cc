@@ -86,11 +86,17 @@ std::string Headline(const ClusterView& view, const std::map<int, double>& rates
     const EvaluationResult& last =
         *std::max_element(job.evaluation().begin(), job.evaluation().end(),
                           [](const auto& a, const auto& b) { return a.epoch() < b.epoch(); });
-    absl::StrAppend(&text, ", test accuracy ", FormatPercent(last.accuracy(), 2), " after epoch ",
-                    last.epoch());
+    if (last.samples() > 0) {
+      absl::StrAppend(
+          &text, ", ",
+          ResultText(last.has_accuracy() ? absl::make_optional(last.accuracy()) : absl::nullopt,
+                     last.loss()),
+          " after epoch ", last.epoch());
+    }
   }
-  absl::StrAppend(&text, "\n", job.job().model().name(), " with ", WithThousands(job.parameters()),
-                  " parameters, ", DescribeConsistency(job.job().consistency()), "\n");
+  absl::StrAppend(&text, "\n", job.model(), " with ", WithThousands(job.parameters()),
+                  " parameters, on ", job.data(), ", ",
+                  DescribeConsistency(job.job().consistency()), "\n");
   return absl::StrCat(text, StoppedAndResumed(job.stopped(), job.resumed_checkpoint()),
                       Checkpoint(job));
 }

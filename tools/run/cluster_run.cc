@@ -131,6 +131,10 @@ absl::Status ClusterRun::MakeReport(bool finished) {
     if (!written.ok()) return written;
     out_ << "\nreport: " << options_.report_file << std::endl;
   }
+  if (report.has_failed()) {
+    exit_code_ = static_cast<int>(ExitCode::kDiverged);
+    return absl::InternalError(absl::StrCat(report.name(), " has failed: ", report.failed()));
+  }
   if (finished && !report.finished()) {
     return absl::InternalError(
         absl::StrCat("all workers ended, but the job is still ", report.phase()));
@@ -179,6 +183,11 @@ absl::Status ClusterRun::StartPart(bool is_server, int index) {
   auto part = std::make_unique<Part>(options_.restarts);
   part->is_server = is_server;
   part->index = index;
+  if (!options_.log_dir.empty()) {
+    part->log.open(
+        absl::StrCat(options_.log_dir, "/", is_server ? "server-" : "worker-", index, ".log"),
+        std::ios::app);
+  }
   absl::StatusOr<std::unique_ptr<ChildProcess>> process = ChildProcess::Start(ProgramOf(*part));
   if (!process.ok()) return process.status();
   part->process = *std::move(process);
@@ -307,6 +316,7 @@ absl::Status ClusterRun::HandleEvents(absl::Duration longest) {
 }
 
 void ClusterRun::HandleLine(Part& part, ChildProcess::Stream stream, absl::string_view line) {
+  if (part.log.is_open()) part.log << line << std::endl;
   if (stream == ChildProcess::Stream::kError) {
     part.held_output.Add(clock_.Now(), line);
     return;
@@ -364,9 +374,13 @@ absl::Status ClusterRun::Failure(const Part& part, absl::string_view what) {
 
 void ClusterRun::SayWhatRuns() {
   const JobSpec& job = options_.job;
-  view_.Say(absl::StrCat(job.name(), ": ", job.model().name(), " on ", job.data().source(), ", ",
-                         Count(job.training().epochs(), "epoch"), ", ",
-                         DescribeConsistency(job.consistency())));
+  // Of a program's own module the report will tell more.
+  const std::string model =
+      job.model().name().empty()
+          ? options_.launch.worker_binary.substr(options_.launch.worker_binary.rfind('/') + 1)
+          : absl::StrCat(job.model().name(), " on ", job.data().source());
+  view_.Say(absl::StrCat(job.name(), ": ", model, ", ", Count(job.training().epochs(), "epoch"),
+                         ", ", DescribeConsistency(job.consistency())));
   const std::vector<std::string> addresses = ServerAddresses();
   std::string workers = Count(static_cast<int64_t>(options_.hosts.workers.size()), "worker");
   if (options_.launch.threads > 0) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <ostream>
@@ -45,6 +46,7 @@ class ClusterRun {
     Hosts hosts;
     JobSpec job;              // normalised; for what is shown
     std::string report_file;  // empty: none is written
+    std::string log_dir;      // gets a file with all output of each part; empty: none
     ProgressView::Options view;
     absl::Duration start_patience = absl::Seconds(30);  // for a server to say that it listens
     absl::Duration stop_grace = absl::Seconds(5);       // from asking to killing
@@ -77,6 +79,7 @@ class ClusterRun {
     RestartPolicy restarts;
     absl::optional<absl::Duration> restart_at;  // it has died, and is started again then
     HeldOutput held_output;
+    std::ofstream log;
 
     explicit Part(RestartPolicy::Options options) : restarts(options) {}
     bool ended_well() const { return !process->running() && process->exit_code() == 0; }

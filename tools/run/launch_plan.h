@@ -22,7 +22,8 @@ struct LaunchOptions {
   std::string patience;             // passed on if not empty
   std::map<int, std::string> slow;  // slot -> factor, as typed
   int threads = 0;                  // of each worker; 0: its own default
-  std::string dir;                  // where programs keep their state; empty: nowhere
+  std::string dir;                  // where servers keep what they keep; empty: nowhere
+  bool durable = true;              // the job has checkpoints or a push log
   bool resume = false;              // the job of that directory goes on
   std::string certs;                // passed on if not empty
   bool insecure = false;
@@ -33,7 +34,7 @@ struct LaunchOptions {
   std::vector<std::string> ssh = {"ssh", "-o", "BatchMode=yes"};
 
   // Whether a server that has died finds again what it had.
-  bool keeps_state() const { return !dir.empty(); }
+  bool keeps_state() const { return !dir.empty() && durable; }
 };
 
 // Turns what is to run where into command lines. Pure functions.

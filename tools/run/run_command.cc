@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/process/exit_codes.h"
@@ -22,6 +23,7 @@
 #include "job/job_override.h"
 #include "job/job_spec.h"
 #include "security/credentials.h"
+#include "storage/run_folder.h"
 #include "tools/base/find_program.h"
 #include "tools/base/interrupt.h"
 #include "tools/run/run_directory.h"
@@ -156,6 +158,25 @@ absl::Status CheckReportDirectory(const std::string& report_file) {
   return absl::OkStatus();
 }
 
+// The folder of this run, made where the user named none; where the parts run elsewhere, what their
+// servers keep lies there, under the name that the user gave.
+absl::StatusOr<std::string> OpenRunDirectory(ClusterRun::Options& options, absl::Time now) {
+  LaunchOptions& launch = options.launch;
+  launch.durable = options.job.durability().level() != DurabilitySpec::NONE;
+  std::string dir = launch.elsewhere ? "" : launch.dir;
+  if (dir.empty()) {
+    const absl::StatusOr<std::string> made = MakeRunFolder(options.job.name(), now);
+    if (!made.ok()) return made.status();
+    dir = *made;
+    if (!launch.elsewhere) launch.dir = dir;
+  }
+  const absl::Status prepared = PrepareRunDirectory(dir, options.job);
+  if (!prepared.ok()) return prepared;
+  options.log_dir = absl::StrCat(dir, "/logs");
+  if (options.report_file.empty()) options.report_file = absl::StrCat(dir, "/report.json");
+  return dir;
+}
+
 }  // namespace
 
 std::vector<FlagSpec> RunFlags() {
@@ -179,13 +200,16 @@ std::vector<FlagSpec> RunFlags() {
       {"patience", "DURATION",
        "How long a worker goes on asking a server that does not answer, as 60s or 5m."},
       {"dir", "DIR",
-       "Where the servers keep checkpoints and push logs, on each server's machine; kept. Default: "
-       "a temporary one on this machine, removed when the run ends well."},
+       "The run's folder: model, report, logs, and what servers keep to come back; with --hosts "
+       "what "
+       "each server keeps on its machine. Default: runs/NAME-TIME on this machine."},
       {"resume", "", "Goes on with the job whose state is in --dir."},
       {"restarts", "N",
        "How often within ten minutes a server or worker that dies is started again; 0: never. "
        "Default 5."},
-      {"report", "FILE", "Writes the report as JSON (docs/report.md) when the job has ended."},
+      {"report", "FILE",
+       "Writes the report as JSON (docs/report.md) when the job has ended. Default: report.json in "
+       "the run's folder."},
       {"server_binary", "PATH", "The server program. Default: ps_server beside psctl."},
       {"worker_binary", "PATH",
        "The worker program, for instance your own with its own model. Default: ps_worker beside "
@@ -283,16 +307,11 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
     error << "psctl: " << certificates.status().message() << std::endl;
     return static_cast<int>(ExitCodeFor(certificates.status()));
   }
-  std::string temporary;
-  if (options.launch.dir.empty() && !options.launch.elsewhere &&
-      options.job.durability().level() != DurabilitySpec::NONE) {
-    const absl::StatusOr<std::string> made = MakeRunDirectory();
-    if (!made.ok()) {
-      error << "psctl: " << made.status().message() << std::endl;
-      return static_cast<int>(ExitCodeFor(made.status()));
-    }
-    temporary = *made;
-    options.launch.dir = temporary;
+  const absl::Time began = absl::Now();
+  const absl::StatusOr<std::string> dir = OpenRunDirectory(options, began);
+  if (!dir.ok()) {
+    error << "psctl: " << dir.status().message() << std::endl;
+    return static_cast<int>(ExitCodeFor(dir.status()));
   }
   // The last checkpoint takes its time.
   if (options.launch.keeps_state()) options.stop_grace = absl::Seconds(30);
@@ -300,15 +319,14 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
     return ConnectToCluster(std::move(addresses), *certificates);
   };
   const int code = ClusterRun(std::move(options), connect, out, error, clock, interrupt_fd).Run();
-  if (temporary.empty()) return code;
-  const std::string left = DescribeRunDirectory(temporary);
-  if (code != 0 && (absl::StrContains(left, "checkpoint") || absl::StrContains(left, "log"))) {
-    error << "psctl: " << temporary << " holds " << left << "; 'psctl run --dir=" << temporary
-          << " --resume' with the same job goes on from there" << std::endl;
-    return code;
+  out << DescribeModel(*dir, began) << std::flush;
+  if (code == 0) return code;
+  const std::string left = DescribeRunDirectory(*dir);
+  if (absl::StrContains(left, "checkpoint") || absl::StrContains(left, "log")) {
+    error << "psctl: " << *dir << " holds " << left << "; 'psctl run --dir=" << *dir
+          << " --resume' with the same job goes on from there, 'psctl export --dir=" << *dir
+          << "' gives its model" << std::endl;
   }
-  std::error_code ignored;
-  std::filesystem::remove_all(temporary, ignored);
   return code;
 }
 

@@ -1,11 +1,13 @@
 #include "tools/run/run_directory.h"
 
-#include <stdlib.h>
+#include <google/protobuf/text_format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -34,7 +36,11 @@ Contents Look(const std::string& dir) {
     const std::string name = entry.path().filename().string();
     absl::string_view number = name;
     uint64_t checkpoint = 0;
-    if (absl::EndsWith(name, ".lock")) continue;
+    // What every run writes, and what has ended processes' locks, keeps no job.
+    if (absl::EndsWith(name, ".lock") || name == "logs" || name == "job.textproto" ||
+        name == "report.json") {
+      continue;
+    }
     if (absl::ConsumePrefix(&number, "checkpoint-") && absl::SimpleAtoi(number, &checkpoint)) {
       // Without a manifest it is what a crash has left of one.
       if (!fs::exists(entry.path() / "MANIFEST.json", error)) continue;
@@ -92,16 +98,30 @@ absl::Status CheckRunDirectory(const std::string& dir, bool resume) {
                              : "name an empty directory"));
 }
 
-absl::StatusOr<std::string> MakeRunDirectory() {
+absl::Status PrepareRunDirectory(const std::string& dir, const JobSpec& job) {
   std::error_code error;
-  const fs::path parent = fs::temp_directory_path(error);
-  std::string pattern = ((error ? fs::path("/tmp") : parent) / "torchps-run-XXXXXX").string();
-  if (mkdtemp(pattern.data()) == nullptr) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("cannot make a directory for the servers' state as ", pattern, ": ",
-                     std::strerror(errno), "; name one with --dir"));
-  }
-  return pattern;
+  fs::create_directories(fs::path(dir) / "logs", error);
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(job, &text);
+  std::ofstream file(fs::path(dir) / "job.textproto");
+  file << text << std::flush;
+  if (!error && file.good()) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("cannot write to ", dir, ": ",
+                                                   error ? error.message() : std::strerror(errno),
+                                                   "; name another directory with --dir"));
+}
+
+std::string DescribeModel(const std::string& dir, absl::Time since) {
+  const fs::path model = fs::path(dir) / "model.safetensors";
+  const fs::path best = fs::path(dir) / "best.safetensors";
+  struct stat facts = {};
+  if (stat(model.c_str(), &facts) != 0 || absl::TimeFromTimespec(facts.st_mtim) < since) return "";
+  std::error_code error;
+  return absl::StrCat(
+      "model: ", model.string(),
+      fs::exists(best, error) ? absl::StrCat(", the best one: ", best.string()) : "",
+      "\nload it: safetensors.torch.load_file(\"", model.string(),
+      "\") in Python, torchps::LoadState(module, \"", model.string(), "\") in C++\n");
 }
 
 }  // namespace torchps

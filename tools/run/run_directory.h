@@ -3,7 +3,8 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/job.pb.h"
 
 namespace torchps {
 
@@ -17,7 +18,12 @@ absl::Status CheckRunDirectory(const std::string& dir, bool resume);
 // What lies in `dir`, in words: "2 checkpoints of a job, the newest number 14".
 std::string DescribeRunDirectory(const std::string& dir);
 
-// An empty directory of this run's own; RESOURCE_EXHAUSTED if none can be made.
-absl::StatusOr<std::string> MakeRunDirectory();
+// Puts the job's text and a folder for logs into `dir`. RESOURCE_EXHAUSTED, with the system's
+// words.
+absl::Status PrepareRunDirectory(const std::string& dir, const JobSpec& job);
+
+// Where the model of a run that began at `since` lies in `dir`, and how to load it, for people.
+// Empty: there is none.
+std::string DescribeModel(const std::string& dir, absl::Time since);
 
 }  // namespace torchps

@@ -390,6 +390,8 @@ TEST(ToldPhaseTest, AFullDiskHoldsUpTheEndAndNothingElse) {
   ASSERT_EQ(Words(rig.Ask(workers[0])), "1: 16-32");
   ASSERT_EQ(Words(rig.Ask(workers[0])), "1: 32-40");
   const Later<JobStatus> end = rig.AskStatus(/*wait_until_done=*/true);
+  EXPECT_EQ(Words(rig.Ask(workers[0])), "evaluate 1") << "for its model, which is kept";
+  EXPECT_TRUE(rig.Report(workers[0], 1).ok());
   EXPECT_EQ(Words(rig.Ask(workers[0])), "go idle");
   const Later<NextWorkReply> last = rig.Ask(workers[0], /*idle=*/true);
   EXPECT_EQ(Words(last), "parked");
@@ -427,6 +429,38 @@ TEST(NonFiniteTest, ASlotWithTooManyInARowIsSentAwayAndItsDataGoToAnother) {
   EXPECT_THAT(rig.Status().slot(0).reason(), HasSubstr("not finite"));
   EXPECT_EQ(Words(rig.Ask(workers[1])), "1: 16-32*");
   EXPECT_EQ(rig.NewWorker().slot, 0) << "another process may take the slot";
+}
+
+TEST(NonFiniteTest, AJobWhoseSlotsAreAllSentAwayHasFailed) {
+  JoinRequest terms = Rig::SmallJob();
+  terms.mutable_job()->mutable_training()->set_quarantine_after(5);
+  Rig rig(terms);
+  std::vector<Rig::Worker> workers = rig.Start(2);
+  rig.Ask(workers[0]);
+  rig.Ask(workers[1]);
+  EXPECT_EQ(Words(AskAfterNonfinite(rig, workers[0], 5)), "ABORTED");
+  EXPECT_EQ(rig.Status().phase(), JobStatus::RUNNING);
+  EXPECT_EQ(Words(AskAfterNonfinite(rig, workers[1], 6)), "ABORTED");
+  EXPECT_EQ(rig.Status().phase(), JobStatus::DONE);
+  EXPECT_EQ(rig.Status().stopped(),
+            "the gradients of every slot are not finite, of slot 1 from its step 1 on");
+}
+
+TEST(NonFiniteTest, ASlotThatPushesAgainIsSentAwayNoLonger) {
+  JoinRequest terms = Rig::SmallJob();
+  terms.mutable_job()->mutable_training()->set_quarantine_after(5);
+  Rig rig(terms);
+  std::vector<Rig::Worker> workers = rig.Start(2);
+  rig.Ask(workers[0]);
+  rig.Ask(workers[1]);
+  EXPECT_EQ(Words(AskAfterNonfinite(rig, workers[0], 5)), "ABORTED");
+  Rig::Worker successor = rig.NewWorker();
+  rig.Ask(successor);
+  NextWorkRequest pushed = rig.NextRequest(successor);
+  pushed.mutable_figures()->set_pushes(1);
+  rig.Send(pushed);
+  EXPECT_EQ(Words(AskAfterNonfinite(rig, workers[1], 5)), "ABORTED");
+  EXPECT_EQ(rig.Status().phase(), JobStatus::RUNNING) << "slot 0 goes on";
 }
 
 TEST(NonFiniteTest, WhereItIsSwitchedOffNobodyIsSentAway) {

@@ -1,5 +1,6 @@
 #include "server/coordinator/job_work.h"
 
+#include <memory>
 #include <string>
 
 #include "google/protobuf/util/message_differencer.h"
@@ -40,15 +41,15 @@ class JobWorkTest : public ::testing::Test {
   // Hands out a lease, and has all of its samples used.
   void TrainOne(MemberState* member, double loss_sum, absl::Duration running) {
     NextWorkReply reply;
-    ASSERT_TRUE(work_.HandOut(member, &reply));
+    ASSERT_TRUE(work_->HandOut(member, &reply));
     ASSERT_TRUE(reply.has_lease());
     EXPECT_EQ(member->state(), SlotBooks::TRAINING);
-    const absl::Status finished = work_.Finish(
+    const absl::Status finished = work_->Finish(
         reply.lease().id(), {member->slot(), member->incarnation()}, Figures(2, loss_sum), running);
     ASSERT_TRUE(finished.ok()) << finished;
   }
 
-  JobWork work_{Terms()};
+  std::unique_ptr<JobWork> work_ = std::make_unique<JobWork>(Terms(), /*keeps_models=*/false);
 };
 
 TEST_F(JobWorkTest, AnEpochThatIsUsedUpIsEvaluatedByTheSlotThatClosedIt) {
@@ -57,13 +58,13 @@ TEST_F(JobWorkTest, AnEpochThatIsUsedUpIsEvaluatedByTheSlotThatClosedIt) {
   TrainOne(&first, 1.0, absl::Seconds(1));
   TrainOne(&second, 3.0, absl::Seconds(2));
   NextWorkReply reply;
-  ASSERT_TRUE(work_.HandOut(&second, &reply));
+  ASSERT_TRUE(work_->HandOut(&second, &reply));
   EXPECT_EQ(reply.evaluate_epoch(), 1);
   EXPECT_EQ(second.evaluating(), 1);
   EXPECT_EQ(second.state(), SlotBooks::EVALUATING);
 
   JobStatus status;
-  work_.Describe(&status);
+  work_->Describe(&status);
   ASSERT_GE(status.epoch_size(), 1);
   EXPECT_TRUE(status.epoch(0).closed());
   EXPECT_EQ(status.epoch(0).used(), 4);
@@ -74,19 +75,19 @@ TEST_F(JobWorkTest, AnEpochThatIsUsedUpIsEvaluatedByTheSlotThatClosedIt) {
 TEST_F(JobWorkTest, WhatADeadSlotHadInHandIsForAnother) {
   MemberState dead = Member(0, 1);
   NextWorkReply reply;
-  ASSERT_TRUE(work_.HandOut(&dead, &reply));
+  ASSERT_TRUE(work_->HandOut(&dead, &reply));
   const DataLease lost = reply.lease();
-  work_.Release({0, 1});
+  work_->Release({0, 1});
   MemberState other = Member(1, 2);
   reply.Clear();
-  ASSERT_TRUE(work_.HandOut(&other, &reply));
+  ASSERT_TRUE(work_->HandOut(&other, &reply));
   EXPECT_TRUE(reply.lease().reissued());
   EXPECT_EQ(reply.lease().begin(), lost.begin());
   EXPECT_NE(reply.lease().id(), lost.id());
   // The dead slot's word comes late: its samples are not counted twice.
-  EXPECT_TRUE(work_.Finish(lost.id(), {0, 1}, Figures(2, 100.0), absl::Seconds(1)).ok());
+  EXPECT_TRUE(work_->Finish(lost.id(), {0, 1}, Figures(2, 100.0), absl::Seconds(1)).ok());
   JobStatus status;
-  work_.Describe(&status);
+  work_->Describe(&status);
   EXPECT_EQ(status.epoch(0).used(), 0);
 }
 
@@ -95,22 +96,56 @@ TEST_F(JobWorkTest, IsCompleteWhenTheLastEvaluationIsReported) {
   for (int epoch = 1; epoch <= 2; ++epoch) {
     TrainOne(&member, 1.0, absl::Seconds(epoch));
     TrainOne(&member, 1.0, absl::Seconds(epoch));
-    EXPECT_FALSE(work_.Complete());
+    EXPECT_FALSE(work_->Complete());
     NextWorkReply reply;
-    ASSERT_TRUE(work_.HandOut(&member, &reply));
+    ASSERT_TRUE(work_->HandOut(&member, &reply));
     ASSERT_EQ(reply.evaluate_epoch(), epoch);
     EvaluationResult result;
     result.set_epoch(epoch);
-    work_.Report(result);
-    EXPECT_TRUE(work_.WasReportedBy(0, epoch));
+    work_->Report(result);
+    EXPECT_TRUE(work_->WasReportedBy(0, epoch));
   }
-  EXPECT_TRUE(work_.Complete());
+  EXPECT_TRUE(work_->Complete());
   NextWorkReply reply;
-  EXPECT_FALSE(work_.HandOut(&member, &reply));
+  EXPECT_FALSE(work_->HandOut(&member, &reply));
+}
+
+TEST_F(JobWorkTest, AnEvaluationSaysWhichModelsAreKept) {
+  work_ = std::make_unique<JobWork>(Terms(), /*keeps_models=*/true);
+  MemberState member = Member(0, 1);
+  for (int epoch = 1; epoch <= 2; ++epoch) {
+    TrainOne(&member, 1.0, absl::Seconds(epoch));
+    TrainOne(&member, 1.0, absl::Seconds(epoch));
+    NextWorkReply reply;
+    ASSERT_TRUE(work_->HandOut(&member, &reply));
+    ASSERT_TRUE(reply.has_keep_model());
+    EXPECT_EQ(reply.keep_model().final(), epoch == 2);
+    EXPECT_EQ(reply.keep_model().has_best_score(), epoch == 2) << "there was none before";
+    EvaluationResult result;
+    result.set_epoch(epoch);
+    result.set_samples(4);
+    result.set_loss(0.25);
+    work_->Report(result);
+  }
+  EXPECT_TRUE(work_->Complete());
+}
+
+TEST_F(JobWorkTest, WithoutEvaluationsTheLastModelIsHandedInAllTheSame) {
+  JobTerms terms = Terms();
+  terms.job.mutable_training()->set_evaluate(false);
+  work_ = std::make_unique<JobWork>(terms, /*keeps_models=*/true);
+  MemberState member = Member(0, 1);
+  for (int i = 0; i < 4; ++i) TrainOne(&member, 1.0, absl::Seconds(1));
+  EXPECT_FALSE(work_->Complete());
+  NextWorkReply reply;
+  ASSERT_TRUE(work_->HandOut(&member, &reply));
+  EXPECT_EQ(reply.evaluate_epoch(), 2);
+  EXPECT_TRUE(reply.keep_model().final());
 }
 
 TEST_F(JobWorkTest, ALeaseThatWasNeverHandedOutIsRefused) {
-  EXPECT_TRUE(absl::IsInvalidArgument(work_.Finish(99, {0, 1}, Figures(2, 1.0), absl::Seconds(1))));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(work_->Finish(99, {0, 1}, Figures(2, 1.0), absl::Seconds(1))));
 }
 
 TEST_F(JobWorkTest, WhatIsSavedIsRestored) {
@@ -118,10 +153,10 @@ TEST_F(JobWorkTest, WhatIsSavedIsRestored) {
   TrainOne(&member, 1.0, absl::Seconds(1));
   TrainOne(&member, 2.0, absl::Seconds(2));
   NextWorkReply reply;
-  ASSERT_TRUE(work_.HandOut(&member, &reply));
+  ASSERT_TRUE(work_->HandOut(&member, &reply));
   CoordinatorState saved;
-  work_.SaveTo(&saved);
-  JobWork restored(Terms());
+  work_->SaveTo(&saved);
+  JobWork restored(Terms(), false);
   ASSERT_TRUE(restored.Restore(saved).ok());
   EXPECT_TRUE(restored.has_evaluation_of(1));
   CoordinatorState again;
@@ -132,9 +167,9 @@ TEST_F(JobWorkTest, WhatIsSavedIsRestored) {
 
 TEST_F(JobWorkTest, BooksOfAnEpochThatHasNotBegunAreDataLoss) {
   CoordinatorState saved;
-  work_.SaveTo(&saved);
+  work_->SaveTo(&saved);
   saved.add_epoch_figures()->set_epoch(3);
-  EXPECT_TRUE(absl::IsDataLoss(JobWork(Terms()).Restore(saved)));
+  EXPECT_TRUE(absl::IsDataLoss(JobWork(Terms(), false).Restore(saved)));
 }
 
 }  // namespace

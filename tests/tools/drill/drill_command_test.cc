@@ -126,7 +126,7 @@ TEST(RecoveryWatch, ToldIsHowLongAServerWasAwayUntilItAppliedAgain) {
             "0.50 s\n"
             "slowest return, from death to the first applied push: 0.50 s\n"
             "rolled back: 1,234 blocks of 7 steps\n"
-            "final test accuracy: 75.00 %\n");
+            "final test accuracy 75.00 %\n");
 }
 
 }  // namespace

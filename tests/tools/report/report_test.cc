@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "tests/tools/testing.h"
 #include "tools/report/report_json.h"
 #include "tools/report/report_text.h"
@@ -41,6 +43,55 @@ TEST(ReportTest, AsJsonItIsWhatTheSchemaSays) {
 }
 
 TEST(ReportTest, AsTextItIsReadable) { ExpectGolden("report.txt", ReportText(Statuses().Build())); }
+
+TEST(ReportTest, WithoutAccuracyTheBestIsTheLowestLossAndNothingIsZero) {
+  Statuses statuses;
+  const double losses[] = {0.3, 0.2, 0.4};
+  statuses.job.clear_evaluation();
+  for (int epoch = 1; epoch <= 3; ++epoch) {
+    EvaluationResult& result = *statuses.job.add_evaluation();
+    result.set_epoch(epoch);
+    result.set_samples(100);
+    result.set_loss(losses[epoch - 1]);
+  }
+  const Report report = statuses.Build();
+  EXPECT_EQ(report.result().loss(), 0.4);
+  EXPECT_EQ(report.result().best_epoch(), 2);
+  EXPECT_EQ(report.result().best_loss(), 0.2);
+  EXPECT_NE(ReportJson(report).find("\"accuracy\": null"), std::string::npos);
+  const std::string text = ReportText(report);
+  EXPECT_EQ(text.find("accuracy 0"), std::string::npos) << text;
+  EXPECT_EQ(text.find("digits-mlp finished: test loss 0.4 after 3 epochs, best after epoch 2: "
+                      "test loss 0.2\n"),
+            0u)
+      << text;
+}
+
+TEST(ReportTest, WithoutATestSetThereIsNoResult) {
+  Statuses statuses;
+  for (EvaluationResult& result : *statuses.job.mutable_evaluation()) {
+    result.clear_accuracy();
+    result.set_samples(0);
+    result.set_loss(0);
+  }
+  const Report report = statuses.Build();
+  EXPECT_FALSE(report.has_result());
+  EXPECT_FALSE(report.epochs(0).has_test());
+  EXPECT_EQ(ReportText(report).find("digits-mlp finished\n"), 0u) << ReportText(report);
+}
+
+TEST(ReportTest, ALossThatIsNotFiniteIsAFailure) {
+  Statuses statuses;
+  statuses.job.mutable_evaluation(1)->set_loss(std::numeric_limits<double>::infinity());
+  const Report report = statuses.Build();
+  EXPECT_FALSE(report.finished());
+  EXPECT_EQ(report.result().best_epoch(), 1) << "the other one was finite";
+  EXPECT_EQ(ReportText(report).find("digits-mlp FAILED: the test loss after epoch 2 is inf; a "
+                                    "smaller optimizer.learning_rate or training.clip_norm may "
+                                    "help\n"),
+            0u)
+      << ReportText(report);
+}
 
 TEST(ReportTest, ACleanRunReconciles) {
   const Report report = Statuses().Build();

@@ -29,7 +29,7 @@ TEST(StatusTextTest, ARunningClusterIsAHeadlineAndTwoTables) {
       StatusText(LookAtCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr),
       "digits-mlp is running: epoch 2 of 2, 2.50 s, 800 samples/s, test accuracy 93.50 % after "
       "epoch 2\n"
-      "mlp with 50,890 parameters, asynchronous, staleness bound 4\n"
+      "mlp with 50,890 parameters, on generated digits of seed 1, asynchronous, staleness bound 4\n"
       "\n"
       "server  address         blocks      size  versions          lag  clock gap  parked  applied"
       "  rejected        in       out\n"

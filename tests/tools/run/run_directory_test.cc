@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "tests/tools/testing.h"
 
 namespace torchps {
@@ -67,11 +70,24 @@ TEST_F(RunDirectoryTest, AFileIsNoDirectory) {
   EXPECT_EQ(Complaint(false), Dir() + " is no directory");
 }
 
-TEST_F(RunDirectoryTest, AMadeOneIsEmpty) {
-  const auto made = MakeRunDirectory();
-  ASSERT_TRUE(made.ok()) << made.status();
-  EXPECT_TRUE(CheckRunDirectory(*made, false).ok());
-  std::filesystem::remove_all(*made);
+TEST_F(RunDirectoryTest, WhatEveryRunWritesKeepsNoOtherFromBeginning) {
+  JobSpec job;
+  job.set_name("line");
+  ASSERT_TRUE(PrepareRunDirectory(folder_.path("run"), job).ok());
+  EXPECT_TRUE(std::filesystem::is_directory(folder_.path("run/logs")));
+  std::ifstream text(folder_.path("run/job.textproto"));
+  std::string line;
+  std::getline(text, line);
+  EXPECT_EQ(line, "name: \"line\"");
+  EXPECT_EQ(Complaint(false), "");
+}
+
+TEST_F(RunDirectoryTest, AModelIsOneThatThisRunHasMade) {
+  Add("model.safetensors");
+  const std::string run = folder_.path("run");
+  EXPECT_EQ(DescribeModel(run, absl::InfiniteFuture()), "") << "it is an earlier run's";
+  EXPECT_EQ(DescribeModel(run, absl::InfinitePast()).substr(0, 7 + run.size()), "model: " + run);
+  EXPECT_EQ(DescribeModel(folder_.path("none"), absl::InfinitePast()), "");
 }
 
 }  // namespace

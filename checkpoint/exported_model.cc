@@ -1,0 +1,106 @@
+#include "checkpoint/exported_model.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "checkpoint/model_values.h"
+
+namespace torchps {
+
+absl::StatusOr<ExportedModel> ExportedModel::OfCheckpoint(FileSystem* files,
+                                                          const CheckpointReader* reader,
+                                                          const std::string& constants) {
+  ExportedModel model;
+  model.metadata_ = {{"job", reader->manifest().job().name()},
+                     {"checkpoint", absl::StrCat(reader->manifest().checkpoint())}};
+  const auto values = std::make_shared<ModelValues>(reader);
+  for (const Segment& segment : reader->layout().segments()) {
+    const int64_t bytes = segment.length * static_cast<int64_t>(sizeof(float));
+    model.Add({segment.name, Dtype::kF32, segment.shape, bytes}, [values,
+                                                                  segment](const Sink& sink) {
+      return values->Read(segment, [&sink](absl::Span<const float> piece) {
+        return sink({reinterpret_cast<const char*>(piece.data()), piece.size() * sizeof(float)});
+      });
+    });
+  }
+  absl::StatusOr<std::unique_ptr<SafetensorsReader>> file =
+      SafetensorsReader::Open(files, constants);
+  if (absl::IsNotFound(file.status())) return model;
+  if (!file.ok()) return file.status();
+  const std::shared_ptr<SafetensorsReader> shared = *std::move(file);
+  model.AddFile(shared);
+  if (absl::Status status = model.AddTied(*shared); !status.ok()) return status;
+  model.SortBySize();
+  return model;
+}
+
+absl::StatusOr<ExportedModel> ExportedModel::OfFile(FileSystem* files, const std::string& path) {
+  absl::StatusOr<std::unique_ptr<SafetensorsReader>> file = SafetensorsReader::Open(files, path);
+  if (!file.ok()) return file.status();
+  ExportedModel model;
+  model.metadata_ = (*file)->metadata();
+  model.AddFile(*std::move(file));
+  return model;
+}
+
+void ExportedModel::Add(Tensor tensor, Source source) {
+  tensors_.push_back(std::move(tensor));
+  sources_.push_back(std::move(source));
+}
+
+void ExportedModel::AddFile(const std::shared_ptr<SafetensorsReader>& file) {
+  for (size_t i = 0; i < file->tensors().size(); ++i) {
+    const TensorInfo& info = file->tensors()[i];
+    Add({info.name, info.dtype, info.shape, info.end - info.begin},
+        [file, i, bytes = info.end - info.begin](const Sink& sink) {
+          std::string contents(static_cast<size_t>(bytes), '\0');
+          const absl::Status read = file->Read(i, absl::MakeSpan(&contents[0], contents.size()));
+          return read.ok() ? sink(contents) : read;
+        });
+  }
+}
+
+absl::Status ExportedModel::AddTied(const SafetensorsReader& constants) {
+  const auto found = constants.metadata().find("tied");
+  if (found == constants.metadata().end()) return absl::OkStatus();
+  const nlohmann::json tied = nlohmann::json::parse(found->second, nullptr, false);
+  const auto damaged = [&constants](const std::string& what) {
+    return absl::DataLossError(
+        absl::StrCat(constants.path(), " is damaged or of another model: ", what));
+  };
+  if (!tied.is_object()) return damaged("its metadata 'tied' is no JSON object");
+  for (const auto& [name, first] : tied.items()) {
+    size_t i = 0;
+    while (i < tensors_.size() && first.is_string() && tensors_[i].name != first) ++i;
+    if (!first.is_string() || i == tensors_.size()) {
+      return damaged(absl::StrCat("'", name, "' is tied to a tensor that is not there"));
+    }
+    Tensor tensor = tensors_[i];
+    tensor.name = name;
+    Add(std::move(tensor), sources_[i]);
+  }
+  return absl::OkStatus();
+}
+
+void ExportedModel::SortBySize() {
+  std::vector<size_t> order(tensors_.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [this](size_t a, size_t b) {
+    return DtypeBytes(tensors_[a].dtype) > DtypeBytes(tensors_[b].dtype);
+  });
+  std::vector<Tensor> tensors;
+  std::vector<Source> sources;
+  for (const size_t i : order) {
+    tensors.push_back(std::move(tensors_[i]));
+    sources.push_back(std::move(sources_[i]));
+  }
+  tensors_ = std::move(tensors);
+  sources_ = std::move(sources);
+}
+
+absl::Status ExportedModel::Read(size_t i, const Sink& sink) const { return sources_[i](sink); }
+
+}  // namespace torchps

@@ -1,0 +1,170 @@
+#include "server/model_files/model_store.h"
+
+#include <optional>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "checkpoint/safetensors_reader.h"
+
+namespace torchps {
+namespace {
+
+constexpr char kUnfinished[] = ".part";
+
+absl::Status ShuttingDown() { return absl::UnavailableError("the coordinator is shutting down"); }
+
+// The score in a model file's metadata; nothing where there is none, or no such file.
+std::optional<double> ScoreIn(FileSystem* files, const std::string& path) {
+  const auto reader = SafetensorsReader::Open(files, path);
+  if (!reader.ok()) return std::nullopt;
+  const auto found = (*reader)->metadata().find("score");
+  double score = 0;
+  if (found == (*reader)->metadata().end() || !absl::SimpleAtod(found->second, &score)) {
+    return std::nullopt;
+  }
+  return score;
+}
+
+}  // namespace
+
+std::string ModelStore::PathOf(const std::string& directory, ModelFile file) {
+  switch (file) {
+    case MODEL_FINAL:
+      return absl::StrCat(directory, "/model.safetensors");
+    case MODEL_BEST:
+      return absl::StrCat(directory, "/best.safetensors");
+    case MODEL_CONSTANTS:
+      return absl::StrCat(directory, "/constants.safetensors");
+    default:
+      return "";
+  }
+}
+
+ModelStore::ModelStore(FileSystem* files, std::string directory)
+    : files_(files), directory_(std::move(directory)) {
+  const absl::StatusOr<std::vector<std::string>> names = files_->List(directory_);
+  if (names.ok()) {
+    for (const std::string& name : *names) {
+      if (!absl::EndsWith(name, kUnfinished)) continue;
+      files_->RemoveFile(absl::StrCat(directory_, "/", name)).IgnoreError();
+    }
+  }
+  thread_ = std::thread([this] { Serve(); });
+}
+
+ModelStore::~ModelStore() { Stop(); }
+
+void ModelStore::Stop() {
+  std::deque<std::pair<StoreModelRequest, Answer>> left;
+  {
+    MutexLock lock(&mutex_);
+    if (std::exchange(stopped_, true)) return;
+    std::swap(left, waiting_);
+    wakes_.SignalAll();
+  }
+  thread_.join();
+  for (const auto& [piece, answer] : left) answer(ShuttingDown());
+}
+
+void ModelStore::Receive(StoreModelRequest piece, Answer answer) {
+  {
+    MutexLock lock(&mutex_);
+    if (!stopped_) {
+      waiting_.emplace_back(std::move(piece), std::move(answer));
+      wakes_.SignalAll();
+      return;
+    }
+  }
+  answer(ShuttingDown());
+}
+
+void ModelStore::Serve() {
+  while (true) {
+    std::pair<StoreModelRequest, Answer> next;
+    {
+      MutexLock lock(&mutex_);
+      while (waiting_.empty() && !stopped_) wakes_.Wait(&mutex_);
+      if (stopped_) return;
+      next = std::move(waiting_.front());
+      waiting_.pop_front();
+    }
+    const absl::Status written = Write(next.first);
+    if (written.ok()) {
+      next.second(StoreModelReply());
+    } else {
+      next.second(written);
+    }
+  }
+}
+
+std::string ModelStore::TemporaryOf(const StoreModelRequest& piece) const {
+  return absl::StrCat(PathOf(directory_, piece.file()), ".slot-", piece.slot(), kUnfinished);
+}
+
+absl::Status ModelStore::Write(const StoreModelRequest& piece) {
+  const int64_t size = static_cast<int64_t>(piece.data().size());
+  if (PathOf(directory_, piece.file()).empty() || size == 0 || piece.offset() < 0 ||
+      piece.offset() > piece.bytes() - size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a piece of ", size, " bytes at ", piece.offset(), " of model file ",
+                     piece.file(), ", which has ", piece.bytes(), ": expected a piece of a file"));
+  }
+  const std::string temporary = TemporaryOf(piece);
+  const Key key(piece.file(), piece.slot());
+  if (piece.offset() == 0) {
+    if (absl::Status status = Begin(piece, temporary); !status.ok()) return status;
+  }
+  const auto found = uploads_.find(key);
+  if (found == uploads_.end() || found->second.incarnation != piece.incarnation() ||
+      found->second.bytes != piece.bytes()) {
+    return absl::OutOfRangeError("no such upload is under way: begin it again");
+  }
+  Upload& upload = found->second;
+  // The answer to a piece may have been lost.
+  if (upload.file->size() == piece.offset() + size) return absl::OkStatus();
+  if (upload.file->size() != piece.offset()) {
+    return absl::OutOfRangeError(absl::StrCat("expected the piece at ", upload.file->size(),
+                                              ", not at ", piece.offset(), ": begin it again"));
+  }
+  absl::Status status = upload.file->Append(piece.data());
+  if (status.ok() && upload.file->size() < upload.bytes) return status;
+  if (status.ok()) status = Finish(piece, temporary);
+  uploads_.erase(key);
+  if (!status.ok()) files_->RemoveFile(temporary).IgnoreError();
+  return status;
+}
+
+absl::Status ModelStore::Begin(const StoreModelRequest& piece, const std::string& temporary) {
+  const absl::StatusOr<int64_t> room = files_->FreeBytes(directory_);
+  if (room.ok() && *room < piece.bytes()) {
+    return absl::ResourceExhaustedError(absl::StrCat(directory_, " has room for ", *room,
+                                                     " bytes; the model takes ", piece.bytes()));
+  }
+  absl::StatusOr<std::unique_ptr<WritableFile>> file = files_->CreateFile(temporary);
+  if (!file.ok()) return file.status();
+  uploads_[{piece.file(), piece.slot()}] = {piece.incarnation(), piece.bytes(), *std::move(file)};
+  return absl::OkStatus();
+}
+
+absl::Status ModelStore::Finish(const StoreModelRequest& piece, const std::string& temporary) {
+  WritableFile& file = *uploads_[{piece.file(), piece.slot()}].file;
+  absl::Status status = file.Sync();
+  if (absl::Status closed = file.Close(); status.ok()) status = closed;
+  if (!status.ok()) return status;
+  if (const auto reader = SafetensorsReader::Open(files_, temporary); !reader.ok()) {
+    return absl::InvalidArgumentError(reader.status().message());
+  }
+  const std::string path = PathOf(directory_, piece.file());
+  if (piece.file() == MODEL_BEST) {
+    const std::optional<double> before = ScoreIn(files_, path);
+    // Another slot evaluated at the same time, and its model is as good.
+    if (before.has_value() && *before >= ScoreIn(files_, temporary)) {
+      return files_->RemoveFile(temporary);
+    }
+  }
+  if (status = files_->Rename(temporary, path); !status.ok()) return status;
+  return files_->SyncDirectory(directory_);
+}
+
+}  // namespace torchps

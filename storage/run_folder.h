@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace torchps {
+
+// The folder that a run leaves behind:
+//
+//   model.safetensors  best.safetensors  constants.safetensors   the model (docs/checkpoint.md)
+//   job.textproto  report.json  logs/                            what was run, and what became of it
+//   checkpoint-*  coordinator.*  log-*  *.lock                   what the servers keep
+
+// Makes an empty one, runs/NAME-YYYYMMDD-HHMMSS below the present directory, with a number behind
+// it if there is one of that name already. RESOURCE_EXHAUSTED, with the system's words: none can be
+// made.
+absl::StatusOr<std::string> MakeRunFolder(absl::string_view name, absl::Time now);
+
+}  // namespace torchps

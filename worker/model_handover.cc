@@ -1,0 +1,74 @@
+#include "worker/model_handover.h"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "wire/evaluation_score.h"
+#include "worker/state_file.h"
+
+namespace torchps {
+namespace {
+
+constexpr size_t kPieceBytes = 1 << 20;
+// A server that is restarted in the middle has forgotten what it had.
+constexpr int kTries = 5;
+
+// Enough digits to give the same double back.
+std::string Exact(double value) { return absl::StrFormat("%.17g", value); }
+
+bool EndsTheWorker(const absl::Status& status) {
+  return absl::IsCancelled(status) || absl::IsAborted(status) || absl::IsUnavailable(status);
+}
+
+}  // namespace
+
+absl::Status ModelHandover::HandOverConstants() {
+  std::set<std::string> known;
+  for (const Segment& segment : options_.layout->segments()) known.insert(segment.name);
+  const std::map<std::string, std::string> tied = TiedNames(*options_.module);
+  const absl::StatusOr<StateFile> constants = StateFile::Of(
+      *options_.module, {{"job", options_.job.name()}, {"tied", nlohmann::json(tied).dump()}},
+      [&](const std::string& name) { return known.count(name) == 0 && tied.count(name) == 0; });
+  if (constants.ok() && constants->size() == 0 && tied.empty()) return absl::OkStatus();
+  return Send(MODEL_CONSTANTS, constants);
+}
+
+absl::Status ModelHandover::HandOver(const EvaluationResult& result, const KeepModel& keep) {
+  std::map<std::string, std::string> metadata = options_.transform;
+  metadata["job"] = options_.job.name();
+  metadata["epoch"] = absl::StrCat(result.epoch());
+  if (result.samples() > 0) {
+    metadata["test_samples"] = absl::StrCat(result.samples());
+    metadata["test_loss"] = Exact(result.loss());
+    if (result.has_accuracy()) metadata["test_accuracy"] = Exact(result.accuracy());
+  }
+  const std::optional<double> score = ScoreOf(result);
+  if (score.has_value()) metadata["score"] = Exact(*score);
+  const absl::StatusOr<StateFile> state = StateFile::Of(*options_.module, std::move(metadata));
+  if (score.has_value() && (!keep.has_best_score() || *score > keep.best_score())) {
+    if (absl::Status status = Send(MODEL_BEST, state); !status.ok()) return status;
+  }
+  return keep.final() ? Send(MODEL_FINAL, state) : absl::OkStatus();
+}
+
+absl::Status ModelHandover::Send(ModelFile file, const absl::StatusOr<StateFile>& state) {
+  absl::Status status = state.status();
+  for (int i = 0; state.ok() && i < kTries; ++i) {
+    status = state->Read(kPieceBytes, [&](int64_t offset, absl::string_view piece) {
+      return options_.coordinator->StoreModel(file, state->bytes(), offset, piece);
+    });
+    if (!absl::IsOutOfRange(status)) break;
+  }
+  if (status.ok() || EndsTheWorker(status)) return status;
+  // Server 0 has no directory: nothing is kept, and nothing was promised.
+  if (!absl::IsFailedPrecondition(status)) {
+    options_.log(absl::StrCat("the model is not kept, training goes on: ", status.message()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace torchps
