@@ -18,12 +18,7 @@ using ::google::protobuf::OneofDescriptor;
 using ::google::protobuf::Reflection;
 using ::google::protobuf::TextFormat;
 
-// A field in which two messages differ, and what they have there.
-struct Difference {
-  std::string path;
-  std::string mine;
-  std::string theirs;
-};
+using Difference = JobDifference;
 
 constexpr char kUnset[] = "no value";
 
@@ -42,7 +37,7 @@ std::string ChosenMember(const Message& message, const OneofDescriptor* oneof) {
 }
 
 bool MayDiffer(const Difference& difference) {
-  return difference.path == "data.path" ||
+  return difference.path == "data.path" || difference.path == "model.init_from" ||
          (difference.path == "optimizer.schedule.total_steps" && difference.theirs == "0");
 }
 
@@ -103,9 +98,13 @@ absl::optional<Difference> FirstDifference(const Message& mine, const Message& t
 
 }  // namespace
 
+absl::optional<JobDifference> FirstJobDifference(const JobSpec& mine, const JobSpec& theirs) {
+  return FirstDifference(mine, theirs, "");
+}
+
 absl::Status CheckSameJob(const JobSpec& mine, const JobSpec& theirs, absl::string_view mine_name,
                           absl::string_view theirs_name) {
-  const absl::optional<Difference> difference = FirstDifference(mine, theirs, "");
+  const absl::optional<JobDifference> difference = FirstJobDifference(mine, theirs);
   if (!difference) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("the jobs differ in ", difference->path, ": ",
                                                     mine_name, " has ", difference->mine, ", ",

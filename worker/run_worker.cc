@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/calls/this_host.h"
 #include "client/coordinator_client.h"
 #include "client/heartbeat.h"
@@ -20,6 +21,7 @@
 #include "worker/flat_model.h"
 #include "worker/learner.h"
 #include "worker/model_handover.h"
+#include "worker/state_file.h"
 #include "worker/trainer.h"
 
 namespace torchps {
@@ -73,6 +75,24 @@ bool MayShare(const WorkerOptions& options) {
 absl::Status LostSlot(SlotId slot, const absl::Status& why) {
   return absl::AbortedError(
       absl::StrCat("slot ", slot, " no longer belongs to this process: ", why.message()));
+}
+
+// The module's values from model.init_from, where the job names a file.
+absl::Status Initialize(const Task& task, const WorkerOptions& options) {
+  const ModelSpec& model = options.job.model();
+  if (model.init_from().empty()) return absl::OkStatus();
+  std::vector<std::string> unmatched;
+  const absl::Status loaded =
+      LoadState(task.module(), model.init_from(),
+                model.init_partial() ? Match::kCommon : Match::kAll, &unmatched);
+  if (!loaded.ok()) {
+    return absl::Status(loaded.code(), absl::StrCat("model.init_from: ", loaded.message()));
+  }
+  if (!unmatched.empty()) {
+    options.log(absl::StrCat("model.init_from: only the file or only the module has ",
+                             absl::StrJoin(unmatched, ", "), "; those are left as they are"));
+  }
+  return absl::OkStatus();
 }
 
 // The module on the device of its slot.
@@ -181,6 +201,7 @@ absl::Status RunWorker(const Task& task, WorkerOptions options) {
     return absl::InvalidArgumentError("the task has no training sample");
   }
   if (absl::Status status = CheckDevice(options.device); !status.ok()) return status;
+  if (absl::Status status = Initialize(task, options); !status.ok()) return status;
   const auto group_of = [&](const std::string& name) {
     return GroupOf(options.job.optimizer(), name);
   };

@@ -17,14 +17,19 @@ void CheckpointSchedule::Restore(Memory memory) {
   }
 }
 
+absl::Duration CheckpointSchedule::Interval() const {
+  if (options_.interval <= absl::ZeroDuration()) return absl::InfiniteDuration();
+  const int doublings = static_cast<int>(std::min<uint64_t>(memory_.last_number, 31)) - 1;
+  return std::min(options_.interval,
+                  options_.first_interval * (int64_t{1} << std::max(doublings, 0)));
+}
+
 void CheckpointSchedule::Start(absl::Duration now, int64_t steps) {
   if (started_) return;
   started_ = true;
   if (!automatic()) return;
   const bool first = memory_.kept.empty();
-  due_at_ = first ? now
-                  : now + (options_.interval > absl::ZeroDuration() ? options_.interval
-                                                                    : absl::InfiniteDuration());
+  due_at_ = first ? now : now + Interval();
   due_at_steps_ = options_.steps > 0 ? steps + options_.steps : std::numeric_limits<int64_t>::max();
 }
 
@@ -47,8 +52,7 @@ uint64_t CheckpointSchedule::Begin(absl::Duration now, int64_t steps) {
   requested_ = false;
   last_one_under_way_ = ended_;
   under_way_ = ++memory_.last_number;
-  due_at_ =
-      options_.interval > absl::ZeroDuration() ? now + options_.interval : absl::InfiniteDuration();
+  due_at_ = now + Interval();
   due_at_steps_ = options_.steps > 0 ? steps + options_.steps : std::numeric_limits<int64_t>::max();
   return under_way_;
 }

@@ -12,9 +12,10 @@ namespace torchps {
 // Decides when a checkpoint of the job is taken, by which number it goes, and which ones stay.
 //
 // One is due when its time has come, when a slot has gone on by so many steps, when a user asked
-// for one, and once more when the job has ended; the first one is due as soon as the job runs, so
-// that a server that dies early has something to come back to. One at a time is under way. One that
-// failed is tried again under another number, for a server may hold a part of it.
+// for one, and once more when the job has ended. The first one is due as soon as the job runs, so
+// that a server that dies early has something to come back to, and the next ones come sooner than
+// by the interval. One at a time is under way. One that failed is tried again under another number,
+// for a server may hold a part of it.
 //
 // Not thread-safe. Knows no clock: `now` is handed in and must not go back. `steps` is the highest
 // number of steps that any slot has made.
@@ -23,6 +24,9 @@ class CheckpointSchedule {
   struct Options {
     // From the beginning of one to that of the next; 0: not by time.
     absl::Duration interval;
+    // From the first one to the second, if that is less; then twice as long each time, until it is
+    // the interval.
+    absl::Duration first_interval = absl::Seconds(10);
     // 0: not by steps. If it is not by time either, nothing comes by itself.
     int64_t steps = 0;
     // How many stay, at least 1.
@@ -67,6 +71,9 @@ class CheckpointSchedule {
   void Fail(const absl::Status& error, absl::Duration now);
 
  private:
+  // From the one of the highest number to the next by time; infinite: none.
+  absl::Duration Interval() const;
+
   const Options options_;
   Memory memory_;
   bool started_ = false;

@@ -52,8 +52,9 @@ absl::StatusOr<JoinReply> JobCoordinator::Join(const JoinRequest& request, absl:
     const absl::Status adopted = Adopt(*std::move(terms));
     if (!adopted.ok()) return adopted;
   } else {
-    // Of a job that was resumed, the first one to come says how many servers there are now.
-    if (terms_->server_count == 0) terms_->server_count = terms->server_count;
+    if (terms_->server_count == 0) {
+      if (absl::Status resumed = GoOnAs(*terms, now); !resumed.ok()) return resumed;
+    }
     if (absl::Status same = terms_->CheckSame(*terms); !same.ok()) return same;
   }
   const absl::StatusOr<JobMembers::Taken> taken = members_->Take(request, now);
@@ -170,6 +171,24 @@ void JobCoordinator::Tick(absl::Duration now) {
 void JobCoordinator::OnSynced(uint64_t revision, absl::Duration now) {
   synced_revision_ = std::max(synced_revision_, revision);
   if (told_phase_ != phase_) Settle(now);
+}
+
+absl::Status JobCoordinator::GoOnAs(const JobTerms& joiner, absl::Duration now) {
+  absl::StatusOr<JobTerms> terms = terms_->GoOnAs(joiner);
+  if (!terms.ok()) return terms.status();
+  CoordinatorState state = Save(now);
+  const int begun = state.leases().epoch_size();
+  if (joiner.job.training().epochs() < begun) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("training.epochs is ", joiner.job.training().epochs(), "; expected at least ",
+                     begun, ", for so many have begun in the job that is resumed"));
+  }
+  // A job that has ended goes on where there is more to do by now, whatever ended it.
+  terms->SaveTo(&state);
+  const absl::Status taken = Restore(state, Return::kResume, now);
+  if (!taken.ok()) return taken;
+  terms_->server_count = terms->server_count;
+  return absl::OkStatus();
 }
 
 absl::Status JobCoordinator::Adopt(JobTerms terms) {
@@ -509,7 +528,8 @@ absl::Status JobCoordinator::Restore(const CoordinatorState& state, Return how,
   const absl::Duration ran = absl::Seconds(state.running_seconds());
   if (how == Return::kResume) {
     FreeAllSlots();
-    Enter(phase_ == JobStatus::DONE ? JobStatus::DONE : JobStatus::GATHERING);
+    if (!work_->Complete()) stopped_.clear();
+    Enter(work_->Complete() && phase_ == JobStatus::DONE ? JobStatus::DONE : JobStatus::GATHERING);
   }
   if (phase_ < JobStatus::RUNNING) {
     ran_before_ = ran;

@@ -148,6 +148,9 @@ class JobCoordinator {
  private:
   // INVALID_ARGUMENT: these terms make no job.
   absl::Status Adopt(JobTerms terms);
+  // The first worker of a job that was resumed has come: it says how many servers there are now,
+  // and what else changes.
+  absl::Status GoOnAs(const JobTerms& joiner, absl::Duration now);
   // The parts that the terms make, all new.
   void Build(JobTerms terms, Incarnation first_incarnation);
   // DATA_LOSS: what members have in hand is not what the work has handed out.

@@ -6,6 +6,7 @@
 #include "common/ids.h"
 #include "job/job_difference.h"
 #include "job/job_spec.h"
+#include "job/resumed_job.h"
 #include "server/coordinator/saved_state.h"
 #include "wire/layout_codec.h"
 
@@ -67,6 +68,17 @@ void JobTerms::SaveTo(CoordinatorState* state) const {
   state->set_model(model);
   state->set_data(data);
   state->set_server_count(server_count);
+}
+
+absl::StatusOr<JobTerms> JobTerms::GoOnAs(const JobTerms& joiner) const {
+  if (absl::Status may = CheckMayResume(job, joiner.job); !may.ok()) return may;
+  JobTerms terms = *this;
+  terms.job = joiner.job;
+  terms.server_count = joiner.server_count;
+  absl::Status status = CompleteJobSpec(&terms.job, train_samples);
+  if (status.ok()) status = terms.CheckSame(joiner);
+  if (!status.ok()) return status;
+  return terms;
 }
 
 absl::Status JobTerms::CheckSame(const JobTerms& joiner) const {

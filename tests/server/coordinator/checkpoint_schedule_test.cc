@@ -13,6 +13,7 @@ CheckpointSchedule::Options EveryMinute() {
   CheckpointSchedule::Options options;
   options.interval = absl::Seconds(60);
   options.keep = 2;
+  options.first_interval = options.interval;
   return options;
 }
 
@@ -39,6 +40,25 @@ TEST(CheckpointScheduleTest, TheFirstOneIsDueAtOnceAndTheNextOnesByTime) {
   EXPECT_FALSE(schedule.Due(At(69), 1000));
   ASSERT_TRUE(schedule.Due(At(70), 0));
   EXPECT_EQ(Take(schedule, At(70)), 2u);
+}
+
+TEST(CheckpointScheduleTest, TheFirstOnesComeSoonerAndEachTakesTwiceAsLong) {
+  CheckpointSchedule::Options options = EveryMinute();
+  options.first_interval = absl::Seconds(10);
+  CheckpointSchedule schedule(options);
+  schedule.Start(At(0), 0);
+  double at = 0;
+  for (const double interval : {0, 10, 20, 40, 60, 60}) {
+    at += interval;
+    EXPECT_FALSE(schedule.Due(At(at - 0.5), 0) && interval > 0);
+    ASSERT_TRUE(schedule.Due(At(at), 0)) << at;
+    Take(schedule, At(at));
+  }
+  CheckpointSchedule short_one(
+      {/*interval=*/absl::Seconds(4), /*first_interval=*/absl::Seconds(10)});
+  short_one.Start(At(0), 0);
+  Take(short_one, At(0));
+  EXPECT_TRUE(short_one.Due(At(4), 0)) << "never later than by the interval";
 }
 
 TEST(CheckpointScheduleTest, OneIsDueBySteps) {

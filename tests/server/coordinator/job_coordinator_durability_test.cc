@@ -147,6 +147,48 @@ TEST(CoordinatorResumeTest, ADoneJobStaysDone) {
   EXPECT_EQ(Words(rig.AwaitStart(rig.NewWorker())), "DONE");
 }
 
+TEST(CoordinatorResumeTest, ADoneJobGoesOnWithMoreEpochs) {
+  Rig rig;
+  std::vector<Rig::Worker> workers = rig.Start(2);
+  while (Words(rig.Ask(workers[0])) != "done") {
+    for (const int epoch : {1, 2}) rig.Report(workers[0], epoch).IgnoreError();
+    ASSERT_LT(workers[0].calls, 100u);
+  }
+  ASSERT_TRUE(rig.Restart(Return::kResume).ok());
+  JoinRequest more = Rig::SmallJob();
+  more.mutable_job()->mutable_training()->set_epochs(3);
+  more.mutable_job()->mutable_optimizer()->set_learning_rate(0.001);
+  more.set_nonce(77);
+  const absl::StatusOr<JoinReply> joined = rig.Join(more);
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  EXPECT_EQ(joined->job().training().epochs(), 3);
+  EXPECT_EQ(joined->job().optimizer().learning_rate(), 0.001);
+  EXPECT_EQ(rig.Status().phase(), JobStatus::GATHERING);
+  JoinRequest before = Rig::SmallJob();
+  before.set_nonce(78);
+  EXPECT_THAT(std::string(rig.Join(before).status().message()), HasSubstr("training.epochs"));
+  more.set_nonce(79);
+  EXPECT_TRUE(rig.Join(more).ok());
+  // It is kept like that.
+  ASSERT_TRUE(rig.Restart().ok());
+  EXPECT_EQ(rig.Status().job().training().epochs(), 3);
+}
+
+TEST(CoordinatorResumeTest, WhatMayNotChangeIsNamedAndNothingHasChanged) {
+  Rig rig;
+  rig.Start(2);
+  ASSERT_TRUE(rig.Restart(Return::kResume).ok());
+  JoinRequest other = Rig::SmallJob();
+  other.set_nonce(77);
+  other.mutable_job()->mutable_training()->set_batch_size(16);
+  EXPECT_THAT(std::string(rig.Join(other).status().message()), HasSubstr("training.batch_size"));
+  JoinRequest fewer = Rig::SmallJob();
+  fewer.set_nonce(78);
+  fewer.set_train_samples(39);
+  EXPECT_THAT(std::string(rig.Join(fewer).status().message()), HasSubstr("training samples"));
+  EXPECT_TRUE(rig.NewWorker().slot >= 0);
+}
+
 // Flips bits and sets fields of a saved state: whatever comes of it, it is refused or it is a
 // state that a job can go on from; nothing crashes, hangs, or hands a sample out twice.
 TEST(CoordinatorStateTest, ADamagedStateIsRefusedOrHarmless) {

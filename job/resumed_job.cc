@@ -1,0 +1,88 @@
+#include "job/resumed_job.h"
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "job/job_difference.h"
+
+namespace torchps {
+namespace {
+
+struct Reason {
+  absl::string_view field;  // or the beginning of some
+  absl::string_view why;
+};
+
+constexpr Reason kReasons[] = {
+    {"model", "the checkpoint has the values of that model"},
+    {"data", "the epoch's books count the samples of these data"},
+    {"seed", "it decides which samples of the epoch have been used"},
+    {"training", "the data leases that are left are cut by it"},
+    {"optimizer", "the checkpoint has that optimizer's state"},
+    {"consistency.mode", "ASYNC counts each slot's pushes, and SYNC counts rounds"},
+    {"workers", "schedules and lag bounds are sized for it; more may join"},
+    {"wire.block_bytes", "the checkpoint is cut into such blocks"},
+    {"durability.level", "what is on the disk was written for it"},
+};
+
+// `before` with everything that may change as it is in `now`.
+JobSpec Changed(const JobSpec& before, const JobSpec& now) {
+  JobSpec job = before;
+  job.set_name(now.name());
+  job.mutable_model()->set_init_from(now.model().init_from());
+  job.mutable_model()->set_init_partial(now.model().init_partial());
+
+  TrainingSpec& training = *job.mutable_training();
+  training.set_epochs(now.training().epochs());
+  training.set_max_pushes(now.training().max_pushes());
+  training.set_clip_norm(now.training().clip_norm());
+  training.set_evaluate(now.training().evaluate());
+  training.set_nonfinite(now.training().nonfinite());
+  training.set_quarantine_after(now.training().quarantine_after());
+
+  // A push log is replayed with the optimizer that wrote it.
+  if (before.durability().level() != DurabilitySpec::LOG) {
+    OptimizerSpec& optimizer = *job.mutable_optimizer();
+    optimizer.set_learning_rate(now.optimizer().learning_rate());
+    optimizer.set_weight_decay(now.optimizer().weight_decay());
+    *optimizer.mutable_schedule() = now.optimizer().schedule();
+    for (int i = 0; i < optimizer.group_size() && i < now.optimizer().group_size(); ++i) {
+      const std::string pattern = optimizer.group(i).pattern();
+      *optimizer.mutable_group(i) = now.optimizer().group(i);
+      optimizer.mutable_group(i)->set_pattern(pattern);
+    }
+  }
+
+  *job.mutable_consistency() = now.consistency();
+  job.mutable_consistency()->set_mode(before.consistency().mode());
+  *job.mutable_wire() = now.wire();
+  job.mutable_wire()->set_block_bytes(before.wire().block_bytes());
+  *job.mutable_membership() = now.membership();
+  *job.mutable_durability() = now.durability();
+  job.mutable_durability()->set_level(before.durability().level());
+  return job;
+}
+
+}  // namespace
+
+absl::Status CheckMayResume(const JobSpec& before, const JobSpec& now) {
+  // First what the defaults of other fields follow from.
+  JobSpec mode = now;
+  mode.mutable_consistency()->set_mode(before.consistency().mode());
+  absl::optional<JobDifference> difference = FirstJobDifference(mode, now);
+  if (!difference.has_value()) difference = FirstJobDifference(Changed(before, now), now);
+  if (!difference.has_value()) return absl::OkStatus();
+  absl::string_view why = "the state on the disk belongs to it";
+  for (const Reason& reason : kReasons) {
+    if (absl::StartsWith(difference->path, reason.field)) why = reason.why;
+  }
+  if (absl::StartsWith(difference->path, "optimizer") &&
+      before.durability().level() == DurabilitySpec::LOG) {
+    why = "durability.level is LOG, and the push log is replayed with that optimizer";
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("a job that is resumed keeps its ", difference->path, ", for ", why, ": it has ",
+                   difference->mine, ", this worker has ", difference->theirs));
+}
+
+}  // namespace torchps

@@ -1,0 +1,200 @@
+// A job that is stopped and goes on otherwise, and one that begins from a file: one worker and the
+// servers in this process, against torch's own loop. Nothing may differ but rounding.
+
+#include <stdlib.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/optim/sgd.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "job/job_override.h"
+#include "job/job_spec.h"
+#include "program/in_process_cluster.h"
+#include "proto/coordinator.grpc.pb.h"
+#include "torch/nn/modules/linear.h"
+#include "torch/utils.h"
+#include "worker/epoch_positions.h"
+#include "worker/run_worker.h"
+#include "worker/state_file.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kSamples = 96;
+constexpr int kBatch = 8;
+constexpr double kTolerance = 1e-5;
+
+// Points on a plane, which does not go through the origin.
+class Plane final : public Dataset {
+ public:
+  int64_t size() const override { return kSamples; }
+  DataShape shape() const override { return {}; }
+  absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override {
+    const auto rows = static_cast<int64_t>(indices.size());
+    Batch batch{torch::empty({rows, 4}), torch::empty({rows, 1})};
+    for (int64_t row = 0; row < rows; ++row) {
+      double sum = 0.3;
+      for (int64_t i = 0; i < 4; ++i) {
+        const double x = static_cast<double>((indices[row] * (2 * i + 3)) % 17) / 17.0;
+        batch.input[row][i] = x;
+        sum += x * static_cast<double>(i - 1);
+      }
+      batch.target[row][0] = sum;
+    }
+    return batch;
+  }
+};
+
+struct Net : torch::nn::Module {
+  Net()
+      : first(register_module("first", torch::nn::Linear(4, 8))),
+        last(register_module("last", torch::nn::Linear(8, 1))) {}
+  torch::Tensor forward(const torch::Tensor& input) {
+    return last->forward(torch::relu(first->forward(input)));
+  }
+  torch::nn::Linear first, last;
+};
+
+std::shared_ptr<Net> NewNet() {
+  torch::manual_seed(4);
+  return std::make_shared<Net>();
+}
+
+// What torch's own loop makes of `net` in some epochs of the job's order.
+void TrainAlone(Net& net, torch::optim::Optimizer& optimizer, int first_epoch, int last_epoch) {
+  EpochPositions positions(/*seed=*/1, kSamples);
+  const Plane data;
+  for (int epoch = first_epoch; epoch <= last_epoch; ++epoch) {
+    for (int64_t begin = 0; begin < kSamples; begin += kBatch) {
+      const Batch batch = *data.Get(positions.Samples(epoch, begin, begin + kBatch));
+      optimizer.zero_grad();
+      torch::mse_loss(net.forward(batch.input), batch.target).backward();
+      optimizer.step();
+    }
+  }
+}
+
+double MostDifferent(Net& a, Net& b) {
+  double most = 0;
+  const auto theirs = b.named_parameters();
+  for (const auto& item : a.named_parameters()) {
+    most = std::max(most, (item.value() - theirs[item.key()]).abs().max().item<double>());
+  }
+  return most;
+}
+
+class ResumeTest : public ::testing::Test {
+ protected:
+  ResumeTest() {
+    std::string name = absl::StrCat(getenv("TEST_TMPDIR"), "/run.XXXXXX");
+    dir_ = mkdtemp(name.data());
+    at::set_num_threads(1);
+  }
+
+  // The job with these fields set, "path=value" with blanks between.
+  static JobSpec Job(const std::string& fields) {
+    JobSpec job;
+    for (const absl::string_view field :
+         absl::StrSplit(absl::StrCat("optimizer.sgd.momentum=0.9 training.evaluate=false ",
+                                     "consistency.mode=SYNC training.batch_size=", kBatch,
+                                     " optimizer.learning_rate=0.05 ", fields),
+                        ' ', absl::SkipEmpty())) {
+      const absl::Status set = ApplyOverride(&job, field);
+      EXPECT_TRUE(set.ok()) << set;
+    }
+    return *NormalizeJobSpec(job);
+  }
+
+  // One run of the job in the directory, with `net`.
+  absl::Status Run(const std::string& fields, bool resume, const std::shared_ptr<Net>& net) {
+    auto cluster = InProcessCluster::Start(/*servers=*/2, &clock_, dir_, resume);
+    if (!cluster.ok()) return cluster.status();
+    DataSource data;
+    data.train = std::make_shared<Plane>();
+    StopLatch stop;
+    WorkerOptions options;
+    options.job = Job(fields);
+    options.servers = (*cluster)->endpoints();
+    options.clock = &clock_;
+    options.stop = &stop;
+    options.log = [this](const std::string& line) { absl::StrAppend(&log_, line, "\n"); };
+    const absl::Status trained = RunWorker(Task(net, MeanSquaredError(), data), options);
+    const absl::Status kept = (*cluster)->server(0).TakeLastCheckpoint(absl::Minutes(1));
+    EXPECT_TRUE(kept.ok()) << kept;
+    return trained;
+  }
+
+  // The model that the last run has left.
+  std::shared_ptr<Net> Left() {
+    auto net = std::make_shared<Net>();
+    const absl::Status loaded = LoadState(*net, absl::StrCat(dir_, "/model.safetensors"));
+    EXPECT_TRUE(loaded.ok()) << loaded;
+    return net;
+  }
+
+  const SteadyClock clock_;
+  std::string dir_;
+  std::string log_;
+};
+
+TEST_F(ResumeTest, TwiceTheEpochsAtATenthOfTheRateAreTorchsOwnLoop) {
+  ASSERT_EQ(Run("training.epochs=2", false, NewNet()), absl::OkStatus());
+  const std::shared_ptr<Net> alone = NewNet();
+  torch::optim::SGD optimizer(alone->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+  TrainAlone(*alone, optimizer, 1, 2);
+  EXPECT_LT(MostDifferent(*alone, *Left()), kTolerance);
+
+  ASSERT_EQ(Run("training.epochs=4 optimizer.learning_rate=0.005", true, NewNet()),
+            absl::OkStatus());
+  static_cast<torch::optim::SGDOptions&>(optimizer.param_groups()[0].options()).lr(0.005);
+  TrainAlone(*alone, optimizer, 3, 4);
+  EXPECT_LT(MostDifferent(*alone, *Left()), kTolerance);
+}
+
+TEST_F(ResumeTest, WhatMayNotChangeIsRefusedAndTheJobIsAsBefore) {
+  ASSERT_EQ(Run("training.epochs=2", false, NewNet()), absl::OkStatus());
+  const absl::Status other = Run("training.epochs=4 optimizer.adam.beta1=0.9", true, NewNet());
+  EXPECT_TRUE(absl::IsFailedPrecondition(other)) << other;
+  EXPECT_THAT(std::string(other.message()), HasSubstr("that optimizer's state"));
+  const absl::Status fewer = Run("training.epochs=1", true, NewNet());
+  EXPECT_THAT(std::string(fewer.message()), HasSubstr("expected at least 2"));
+  EXPECT_EQ(Run("training.epochs=3", true, NewNet()), absl::OkStatus());
+}
+
+TEST_F(ResumeTest, AJobBeginsFromAFileAsTorchDoes) {
+  const std::string file = absl::StrCat(dir_, "/start.safetensors");
+  torch::manual_seed(77);
+  const auto start = std::make_shared<Net>();
+  ASSERT_TRUE(SaveState(*start, file).ok());
+  torch::optim::SGD optimizer(start->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+  TrainAlone(*start, optimizer, 1, 1);
+  ASSERT_EQ(Run(absl::StrCat("model.init_from=", file), false, NewNet()), absl::OkStatus());
+  EXPECT_LT(MostDifferent(*start, *Left()), kTolerance);
+}
+
+TEST_F(ResumeTest, AFileThatDoesNotFitIsRefusedUnlessItMayBePartial) {
+  const std::string file = absl::StrCat(dir_, "/backbone.safetensors");
+  struct Backbone : torch::nn::Module {
+    Backbone() { register_module("first", torch::nn::Linear(4, 8)); }
+  };
+  ASSERT_TRUE(SaveState(Backbone(), file).ok());
+  const std::string job = absl::StrCat("model.init_from=", file);
+  const absl::Status refused = Run(job, false, NewNet());
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("model.init_from: " + file +
+                                                        " does not fit the module: it lacks "
+                                                        "'last.weight', 'last.bias'"));
+  EXPECT_EQ(Run(job + " model.init_partial=true", false, NewNet()), absl::OkStatus());
+  EXPECT_THAT(log_, HasSubstr("last.weight, last.bias; those are left as they are"));
+}
+
+}  // namespace
+}  // namespace torchps
