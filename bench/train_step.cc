@@ -121,8 +121,8 @@ absl::Status TrainAlone(std::vector<absl::Duration>* asked) {
     if (device.is_cuda() && (step == warm_up || step == last)) torch::cuda::synchronize();
     const absl::StatusOr<Batch> batch = task->data().train->Get(samples);
     optimizer.zero_grad();
-    const torch::Tensor output = task->Forward(batch->input.to(device));
-    task->objective().loss(output, batch->target.to(device)).backward();
+    const Batch moved{batch->input.to(device), batch->target.to(device)};
+    task->objective().loss(task->Forward(moved)).backward();
     optimizer.step();
   }
   return absl::OkStatus();

@@ -6,17 +6,22 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
 namespace torchps {
 
-// What a model is fed in one pass: row i of `input` and row i of `target` are one sample. On the
-// CPU; a worker that trains elsewhere moves both.
+// What a model is fed in one pass: row i of every tensor belongs to sample i. On the CPU; a worker
+// that trains elsewhere moves them.
 struct Batch {
   torch::Tensor input;   // images: float32 [B, C, H, W]; rows: float32 [B, F]; text: int64 [B, T]
   torch::Tensor target;  // classes: int64 [B]; next bytes: int64 [B, T]
+  // Of a module whose forward() takes several tensors: those after `input`, in its order.
+  std::vector<torch::Tensor> more_inputs = {};
+  // What an objective of one's own wants beside `target`.
+  std::vector<torch::Tensor> more_targets = {};
 };
 
 // What of the data a model must know to fit it. A field is 0 where it has no meaning.
@@ -37,7 +42,8 @@ class Dataset {
   virtual ~Dataset() = default;
 
   virtual int64_t size() const = 0;
-  virtual DataShape shape() const = 0;
+  // For a module that fits itself to the data; a program that knows its data needs none.
+  virtual DataShape shape() const { return {}; }
 
   // The samples at `indices`, in that order, as a batch of indices.size() rows that shares no
   // memory with the dataset. REQUIRES: indices is not empty, each in [0, size()).
@@ -51,8 +57,8 @@ struct DataSource {
   std::shared_ptr<const Dataset> test;
   // One line for people, e.g. "MNIST-style IDX images 28x28 from /data: 10000 train, 10000 test".
   std::string description;
-  // What was done to the input, for a program that uses the trained model; goes into the metadata of
-  // its file. Of images: "input" says how, "input_mean" and "input_deviation" hold a number for
+  // What was done to the input, for a program that uses the trained model; goes into the metadata
+  // of its file. Of images: "input" says how, "input_mean" and "input_deviation" hold a number for
   // each channel, as JSON. Of tables the same for each column, and "input_columns" their names.
   std::map<std::string, std::string> transform = {};
 };

@@ -1,5 +1,7 @@
 #include "job/job_difference.h"
 
+#include <map>
+#include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -44,6 +46,37 @@ bool MayDiffer(const Difference& difference) {
 absl::optional<Difference> FirstDifference(const Message& mine, const Message& theirs,
                                            const std::string& prefix);
 
+// The entries of a map field by key, printed. A map has no order of its own.
+std::map<std::string, std::string> Entries(const Message& message, const FieldDescriptor* field) {
+  const FieldDescriptor* const key = field->message_type()->map_key();
+  const FieldDescriptor* const value = field->message_type()->map_value();
+  std::map<std::string, std::string> entries;
+  for (int i = 0; i < message.GetReflection()->FieldSize(message, field); ++i) {
+    const Message& entry = message.GetReflection()->GetRepeatedMessage(message, field, i);
+    entries[entry.GetReflection()->GetString(entry, key)] = Printed(entry, value, -1);
+  }
+  return entries;
+}
+
+absl::optional<Difference> MapDifference(const Message& mine, const Message& theirs,
+                                         const FieldDescriptor* field, const std::string& path) {
+  const std::map<std::string, std::string> my_entries = Entries(mine, field);
+  const std::map<std::string, std::string> their_entries = Entries(theirs, field);
+  std::set<std::string> keys;
+  for (const auto& [key, value] : my_entries) keys.insert(key);
+  for (const auto& [key, value] : their_entries) keys.insert(key);
+  const auto find = [](const std::map<std::string, std::string>& entries, const std::string& key) {
+    const auto found = entries.find(key);
+    return found == entries.end() ? std::string(kUnset) : found->second;
+  };
+  for (const std::string& key : keys) {
+    const Difference difference{absl::StrCat(path, ".", key), find(my_entries, key),
+                                find(their_entries, key)};
+    if (difference.mine != difference.theirs) return difference;
+  }
+  return absl::nullopt;
+}
+
 // A message that is absent equals one that holds only defaults: what counts is what it holds.
 absl::optional<Difference> FieldDifference(const Message& mine, const Message& theirs,
                                            const FieldDescriptor* field, const std::string& path) {
@@ -53,6 +86,7 @@ absl::optional<Difference> FieldDifference(const Message& mine, const Message& t
     return FirstDifference(reflection->GetMessage(mine, field),
                            reflection->GetMessage(theirs, field), absl::StrCat(path, "."));
   }
+  if (field->is_map()) return MapDifference(mine, theirs, field, path);
   const auto compare = [&](int index, const std::string& here) -> absl::optional<Difference> {
     Difference difference{here, Printed(mine, field, index), Printed(theirs, field, index)};
     if (difference.mine == difference.theirs || MayDiffer(difference)) return absl::nullopt;

@@ -108,11 +108,6 @@ absl::Status PutEnum(Message* message, const FieldDescriptor* field, const Assig
 
 absl::Status PutScalar(Message* message, const FieldDescriptor* field,
                        const Assignment& assignment) {
-  const Reflection* reflection = message->GetReflection();
-  if (field->is_repeated() && assignment.value.empty()) {
-    reflection->ClearField(message, field);
-    return absl::OkStatus();
-  }
   switch (field->cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT32:
       return PutInteger(message, field, assignment, &Reflection::SetInt32, &Reflection::AddInt32);
@@ -153,6 +148,19 @@ absl::Status PutScalar(Message* message, const FieldDescriptor* field,
                                           FieldNames(*field->message_type()), ")"));
 }
 
+absl::Status PutField(Message* message, const FieldDescriptor* field,
+                      const Assignment& assignment) {
+  if (!field->is_repeated()) return PutScalar(message, field, assignment);
+  // The whole list, with commas between its elements, in place of the one that is there.
+  message->GetReflection()->ClearField(message, field);
+  if (assignment.value.empty()) return absl::OkStatus();
+  for (const absl::string_view element : absl::StrSplit(assignment.value, ',')) {
+    const absl::Status added = PutScalar(message, field, {assignment.path, element});
+    if (!added.ok()) return added;
+  }
+  return absl::OkStatus();
+}
+
 // The element of a repeated message that `index` names, made if it is the one behind the last.
 absl::StatusOr<Message*> Element(Message* message, const FieldDescriptor* field,
                                  absl::string_view index, const Assignment& assignment) {
@@ -166,6 +174,26 @@ absl::StatusOr<Message*> Element(Message* message, const FieldDescriptor* field,
   }
   return position == size ? reflection->AddMessage(message, field)
                           : reflection->MutableRepeatedMessage(message, field, position);
+}
+
+// An entry of a map from strings to strings: its key is the rest of the path, dots and all.
+absl::Status PutEntry(Message* message, const FieldDescriptor* field,
+                      const Assignment& assignment) {
+  const Reflection* reflection = message->GetReflection();
+  const FieldDescriptor* const key_field = field->message_type()->map_key();
+  const FieldDescriptor* const value_field = field->message_type()->map_value();
+  const std::string key(assignment.path.substr(field->name().size() + 1));
+  Message* entry = nullptr;
+  for (int i = 0; i < reflection->FieldSize(*message, field); ++i) {
+    Message* const known = reflection->MutableRepeatedMessage(message, field, i);
+    if (known->GetReflection()->GetString(*known, key_field) == key) entry = known;
+  }
+  if (entry == nullptr) {
+    entry = reflection->AddMessage(message, field);
+    entry->GetReflection()->SetString(entry, key_field, key);
+  }
+  entry->GetReflection()->SetString(entry, value_field, std::string(assignment.value));
+  return absl::OkStatus();
 }
 
 absl::Status Assign(Message* message, const Assignment& assignment) {
@@ -184,12 +212,13 @@ absl::Status Assign(Message* message, const Assignment& assignment) {
           absl::StrCat("job field ", Quoted(assignment.path), " does not exist: ", type->name(),
                        " has no field ", Quoted(name), "; ", DescribeFields(*type, name)));
     }
-    if (last) return PutScalar(message, field, assignment);
+    if (last) return PutField(message, field, assignment);
     if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
       return absl::InvalidArgumentError(absl::StrCat("job field ", Quoted(assignment.path),
                                                      " does not exist: ", field->name(),
                                                      " has no fields of its own"));
     }
+    if (field->is_map()) return PutEntry(message, field, assignment);
     if (!field->is_repeated()) {
       message = message->GetReflection()->MutableMessage(message, field);
       continue;

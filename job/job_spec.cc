@@ -100,6 +100,14 @@ void NormalizeTraining(TrainingSpec* training, ConsistencySpec::Mode mode, Field
   check.Range<int64_t>("training.max_pushes", training->max_pushes(), 0, kMaxSamples);
   if (!training->has_evaluate()) training->set_evaluate(true);
   if (!training->has_quarantine_after()) training->set_quarantine_after(20);
+  if (!training->has_shuffle()) training->set_shuffle(true);
+  const EarlyStoppingSpec& stopping = training->early_stopping();
+  check.Range<int64_t>("training.early_stopping.patience", stopping.patience(), 0, kMaxCount);
+  check.NotNegative("training.early_stopping.min_delta", stopping.min_delta());
+  if (stopping.patience() > 0 && !training->evaluate()) {
+    check.Fail("training.early_stopping.patience", stopping.patience(),
+               "0 where training.evaluate is false");
+  }
   check.Range<int64_t>("training.quarantine_after", training->quarantine_after(), 0, kMaxCount);
 }
 

@@ -2,19 +2,29 @@
 
 #include <cmath>
 #include <optional>
+#include <string>
 
 #include "proto/coordinator.pb.h"
 
 namespace torchps {
 
-// What evaluations of one job are compared by: the higher, the better. The accuracy, or without one
-// the loss with its sign turned. Nothing where there is no evaluation or it is not finite.
-inline std::optional<double> ScoreOf(const EvaluationResult& result) {
-  const double score = result.has_accuracy() ? result.accuracy() : -result.loss();
-  if (result.samples() == 0 || !std::isfinite(score) || !std::isfinite(result.loss())) {
-    return std::nullopt;
+// The evaluation's metric of this name; null where it has none.
+inline const MetricValue* FindMetric(const EvaluationResult& result, const std::string& name) {
+  for (const MetricValue& metric : result.metric()) {
+    if (metric.name() == name) return &metric;
   }
-  return score;
+  return nullptr;
+}
+
+// What evaluations of one job are compared by: the higher, the better. `best_by` is the job's
+// training.best_by. Nothing where there is no evaluation, it is not finite, or lacks that metric.
+inline std::optional<double> ScoreOf(const EvaluationResult& result, const std::string& best_by) {
+  if (result.samples() == 0 || !std::isfinite(result.loss())) return std::nullopt;
+  if (best_by == "loss" || (best_by.empty() && result.metric().empty())) return -result.loss();
+  const MetricValue* const metric =
+      best_by.empty() ? &result.metric(0) : FindMetric(result, best_by);
+  if (metric == nullptr || !std::isfinite(metric->value())) return std::nullopt;
+  return metric->lower_is_better() ? -metric->value() : metric->value();
 }
 
 }  // namespace torchps

@@ -11,7 +11,9 @@ namespace torchps {
 // order when it is first asked for and keeps the latest one. Thread-compatible.
 class EpochPositions {
  public:
-  EpochPositions(uint64_t seed, int64_t samples) : seed_(seed), samples_(samples) {}
+  // Without `shuffle` a position is the sample's index.
+  EpochPositions(uint64_t seed, int64_t samples, bool shuffle = true)
+      : seed_(seed), samples_(samples), shuffle_(shuffle) {}
 
   // The samples at positions [begin, end) of epoch `epoch`; valid until the next call. Empty where
   // the range does not lie within the epoch.
@@ -20,6 +22,7 @@ class EpochPositions {
  private:
   const uint64_t seed_;
   const int64_t samples_;
+  const bool shuffle_;
   int epoch_ = 0;
   std::vector<int64_t> order_;
 };

@@ -1,5 +1,7 @@
 #include "worker/learner.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+
 #include <algorithm>
 #include <exception>
 #include <functional>
@@ -8,7 +10,9 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
 #include "common/cpu/finite_check.h"
+#include "worker/fetch_batch.h"
 #include "worker/gradient_scan.h"
 #include "worker/torch_error.h"
 
@@ -28,6 +32,14 @@ absl::StatusOr<Result> Guard(const char* what, const std::function<absl::StatusO
   }
 }
 
+// backward() wants a scalar, and torch's own message about it does not say whose it is.
+absl::Status CheckLoss(const torch::Tensor& loss) {
+  if (loss.defined() && loss.numel() == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the objective's loss has ", loss.defined() ? loss.numel() : 0,
+                   " elements; expected one: the mean over the batch"));
+}
+
 }  // namespace
 
 Learner::Learner(Task task, FlatModel* model, Options options)
@@ -43,13 +55,17 @@ Batch Learner::ToDevice(Batch batch) const {
   const auto move = [this](const torch::Tensor& tensor) {
     return tensor.defined() ? tensor.to(model_->device()) : tensor;
   };
-  return {move(batch.input), move(batch.target)};
+  batch.input = move(batch.input);
+  batch.target = move(batch.target);
+  for (torch::Tensor& tensor : batch.more_inputs) tensor = move(tensor);
+  for (torch::Tensor& tensor : batch.more_targets) tensor = move(tensor);
+  return batch;
 }
 
-absl::StatusOr<Learner::Gradient> Learner::Compute(absl::Span<const int64_t> samples,
-                                                   Observer* observer) {
+absl::StatusOr<Learner::Gradient> Learner::Compute(const Step& step, Observer* observer) {
   return Guard<Gradient>("a training step", [&]() -> absl::StatusOr<Gradient> {
     const absl::Duration began = options_.clock->Now();
+    const absl::Span<const int64_t> samples = step.samples;
     Gradient gradient;
     gradient.samples = static_cast<int64_t>(samples.size());
     absl::Duration observed;
@@ -60,12 +76,18 @@ absl::StatusOr<Learner::Gradient> Learner::Compute(absl::Span<const int64_t> sam
     for (size_t begin = 0; begin < samples.size(); begin += options_.batch_size) {
       const absl::Duration asked = options_.clock->Now();
       const absl::Span<const int64_t> pass = samples.subspan(begin, options_.batch_size);
-      absl::StatusOr<Batch> fetched = task_.data().train->Get(pass);
+      absl::StatusOr<Batch> fetched = FetchBatch(*task_.data().train, pass);
       if (!fetched.ok()) return fetched.status();
+      if (task_.callbacks().augment != nullptr) {
+        const uint64_t seed = step.seed + begin;
+        fetched = task_.callbacks().augment(*std::move(fetched),
+                                            torch::make_generator<torch::CPUGeneratorImpl>(seed));
+      }
       gradient.data_time += options_.clock->Now() - asked;
 
-      const Batch batch = ToDevice(*std::move(fetched));
-      const torch::Tensor loss = task_.objective().loss(task_.Forward(batch.input), batch.target);
+      const torch::Tensor loss =
+          task_.objective().loss(task_.Forward(ToDevice(*std::move(fetched)), step.number));
+      if (absl::Status status = CheckLoss(loss); !status.ok()) return status;
       if (begin == 0) {
         const absl::Duration told = options_.clock->Now();
         if (absl::Status status = observer->BeforeGradient(); !status.ok()) return status;
@@ -113,25 +135,29 @@ absl::StatusOr<Learner::Evaluation> Learner::Evaluate() {
         std::iota(all.begin(), all.end(), int64_t{0});
         const absl::Span<const int64_t> samples(all);
         const Objective& objective = task_.objective();
-        evaluation.has_accuracy = objective.correct != nullptr;
         double loss_sum = 0;
-        int64_t correct = 0;
-        int64_t predictions = 0;
+        std::vector<Metric::Part> sums(objective.metrics.size());
         for (size_t begin = 0; begin < samples.size(); begin += kEvaluationBatch) {
           const absl::Span<const int64_t> pass = samples.subspan(begin, kEvaluationBatch);
-          absl::StatusOr<Batch> fetched = test->Get(pass);
+          absl::StatusOr<Batch> fetched = FetchBatch(*test, pass);
           if (!fetched.ok()) return fetched.status();
-          const Batch batch = ToDevice(*std::move(fetched));
-          const torch::Tensor output = task_.Forward(batch.input);
-          loss_sum += objective.loss(output, batch.target).item<double>() *
-                      static_cast<double>(pass.size());
-          if (evaluation.has_accuracy) correct += objective.correct(output, batch.target);
-          predictions += batch.target.numel();
+          const Pass result = task_.Forward(ToDevice(*std::move(fetched)));
+          const torch::Tensor loss = objective.loss(result);
+          if (absl::Status status = CheckLoss(loss); !status.ok()) return status;
+          loss_sum += loss.item<double>() * static_cast<double>(pass.size());
+          for (size_t i = 0; i < sums.size(); ++i) {
+            const Metric::Part part = objective.metrics[i].measure(result);
+            sums[i].sum += part.sum;
+            sums[i].weight += part.weight;
+          }
         }
         evaluation.samples = test->size();
         evaluation.loss = loss_sum / static_cast<double>(evaluation.samples);
-        if (evaluation.has_accuracy) {
-          evaluation.accuracy = static_cast<double>(correct) / static_cast<double>(predictions);
+        for (size_t i = 0; i < sums.size(); ++i) {
+          MetricValue& value = evaluation.metrics.emplace_back();
+          value.set_name(objective.metrics[i].name);
+          value.set_value(sums[i].sum / sums[i].weight);
+          value.set_lower_is_better(objective.metrics[i].lower_is_better);
         }
         return evaluation;
       });

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -9,6 +10,7 @@
 #include "common/block_map.h"
 #include "common/clock.h"
 #include "common/ids.h"
+#include "proto/coordinator.pb.h"
 #include "worker/flat_model.h"
 #include "worker/gradient_watch.h"
 #include "worker/task.h"
@@ -63,23 +65,31 @@ class Learner {
   struct Evaluation {
     int64_t samples = 0;
     double loss = 0;  // mean over samples
-    // Part of the predictions that are right, 0 to 1; 0 where the objective has no such thing.
-    double accuracy = 0;
-    bool has_accuracy = false;
+    // The objective's, in its order.
+    std::vector<MetricValue> metrics;
+  };
+
+  // What a step is computed on.
+  struct Step {
+    absl::Span<const int64_t> samples;
+    // The steps before it.
+    int64_t number = 0;
+    // For Callbacks::augment.
+    uint64_t seed = 0;
   };
 
   // `model` is made of task.module().
   Learner(Task task, FlatModel* model, Options options);
 
-  // Leaves in the model's gradients() and averaged() what a step on `samples` pushes: the gradient
-  // of the mean loss over all of them, computed in passes of batch_size, clipped. Blocks are told
-  // early in the last pass, on the CPU and where nothing is clipped or checked.
-  // INTERNAL: the user's code failed; FAILED_PRECONDITION: it has replaced a tensor; or what the
-  // observer returned.
-  absl::StatusOr<Gradient> Compute(absl::Span<const int64_t> samples, Observer* observer);
+  // Leaves in the model's gradients() and averaged() what the step pushes: the gradient of the mean
+  // loss over all of its samples, computed in passes of batch_size, clipped. Blocks are told early
+  // in the last pass, on the CPU and where nothing is clipped or checked.
+  // INTERNAL: the user's code failed; FAILED_PRECONDITION: it has replaced a tensor;
+  // INVALID_ARGUMENT: the dataset gave a batch that does not fit; or what the observer returned.
+  absl::StatusOr<Gradient> Compute(const Step& step, Observer* observer);
 
-  // Mean loss and accuracy over the whole test set, with the module in evaluation mode. No samples
-  // where there is no test set.
+  // Mean loss and the metrics over the whole test set, with the module in evaluation mode. No
+  // samples where there is no test set.
   absl::StatusOr<Evaluation> Evaluate();
 
  private:

@@ -44,9 +44,11 @@ absl::Status ModelHandover::HandOver(const EvaluationResult& result, const KeepM
   if (result.samples() > 0) {
     metadata["test_samples"] = absl::StrCat(result.samples());
     metadata["test_loss"] = Exact(result.loss());
-    if (result.has_accuracy()) metadata["test_accuracy"] = Exact(result.accuracy());
+    for (const MetricValue& metric : result.metric()) {
+      metadata[absl::StrCat("test_", metric.name())] = Exact(metric.value());
+    }
   }
-  const std::optional<double> score = ScoreOf(result);
+  const std::optional<double> score = ScoreOf(result, options_.job.training().best_by());
   if (score.has_value()) metadata["score"] = Exact(*score);
   const absl::StatusOr<StateFile> state = StateFile::Of(*options_.module, std::move(metadata));
   if (score.has_value() && (!keep.has_best_score() || *score > keep.best_score())) {

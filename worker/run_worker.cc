@@ -3,10 +3,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <exception>
 #include <memory>
 #include <random>
+#include <set>
+#include <string>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/calls/this_host.h"
@@ -22,6 +26,7 @@
 #include "worker/learner.h"
 #include "worker/model_handover.h"
 #include "worker/state_file.h"
+#include "worker/torch_error.h"
 #include "worker/trainer.h"
 
 namespace torchps {
@@ -113,6 +118,64 @@ absl::StatusOr<std::unique_ptr<FlatModel>> LayOut(const Task& task, const Worker
   return model;
 }
 
+// Runs the user's code, which may throw.
+absl::Status Guarded(const char* what, const std::function<void()>& run) {
+  try {
+    run();
+    return absl::OkStatus();
+  } catch (const std::exception& error) {
+    return TorchError(what, error);
+  }
+}
+
+// The user's callbacks, in the trainer's words.
+void SetCallbacks(const Task& task, Trainer::Options* training) {
+  const Callbacks& callbacks = task.callbacks();
+  if (callbacks.on_step != nullptr) {
+    training->on_step = [&callbacks](int64_t number, const Learner::Gradient& gradient) {
+      const double loss = gradient.loss_sum / static_cast<double>(gradient.samples);
+      return Guarded("on_step", [&] { callbacks.on_step({number, gradient.samples, loss}); });
+    };
+  }
+  if (callbacks.on_epoch != nullptr) {
+    training->on_epoch = [&callbacks](const EvaluationResult& result) {
+      Callbacks::Epoch epoch{result.epoch(), result.samples(), result.loss(), {}};
+      for (const MetricValue& metric : result.metric()) {
+        epoch.metrics[metric.name()] = metric.value();
+      }
+      return Guarded("on_epoch", [&] { callbacks.on_epoch(epoch); });
+    };
+  }
+  if (callbacks.on_end != nullptr) {
+    training->on_end = [&task, &callbacks] {
+      return Guarded("on_end", [&] { callbacks.on_end(task.module()); });
+    };
+  }
+}
+
+// A metric that the job names must be one that the objective measures.
+absl::Status CheckMetrics(const Objective& objective, const std::string& best_by) {
+  std::set<std::string> names = {"loss"};
+  for (const Metric& metric : objective.metrics) {
+    const bool is_name = !metric.name.empty() &&
+                         std::all_of(metric.name.begin(), metric.name.end(), [](char character) {
+                           return absl::ascii_isalnum(character) || character == '_';
+                         });
+    if (!is_name) {
+      return absl::InvalidArgumentError(absl::StrCat("the objective has a metric named '",
+                                                     metric.name,
+                                                     "'; expected letters, digits and '_'"));
+    }
+    if (!names.insert(metric.name).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the objective has two metrics named '", metric.name, "'"));
+    }
+  }
+  if (best_by.empty() || names.count(best_by) > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "training.best_by is \"", best_by, "\"; this program measures ", absl::StrJoin(names, ", ")));
+}
+
 // What a worker does once it holds a slot and its model is laid out.
 absl::Status Train(const Task& task, const WorkerOptions& options, const JoinReply& joined,
                    FlatModel* model, CoordinatorClient* coordinator) {
@@ -178,6 +241,7 @@ absl::Status Train(const Task& task, const WorkerOptions& options, const JoinRep
   training.handover = &handover;
   training.clock = options.clock;
   training.stop = options.stop;
+  SetCallbacks(task, &training);
   Trainer trainer(std::move(training));
 
   const absl::Status trained = trainer.Run();
@@ -201,6 +265,8 @@ absl::Status RunWorker(const Task& task, WorkerOptions options) {
     return absl::InvalidArgumentError("the task has no training sample");
   }
   if (absl::Status status = CheckDevice(options.device); !status.ok()) return status;
+  const absl::Status metrics = CheckMetrics(task.objective(), options.job.training().best_by());
+  if (!metrics.ok()) return metrics;
   if (absl::Status status = Initialize(task, options); !status.ok()) return status;
   const auto group_of = [&](const std::string& name) {
     return GroupOf(options.job.optimizer(), name);

@@ -4,18 +4,50 @@
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/check.h"
 #include "data/dataset.h"
+#include "worker/call_forward.h"
 #include "worker/objective.h"
 
 namespace torchps {
+
+// What a program may do beside training. All run on the thread that trains; null ones are left
+// out. What one throws ends the worker with its message.
+struct Callbacks {
+  struct Step {
+    int64_t step = 0;     // of this worker, from 1
+    int64_t samples = 0;  // behind its gradient
+    double loss = 0;      // their mean
+  };
+  struct Epoch {
+    int epoch = 0;        // from 1
+    int64_t samples = 0;  // of the test set
+    double loss = 0;
+    std::map<std::string, double> metrics;
+  };
+
+  // After this worker's gradient of a step was computed.
+  std::function<void(const Step& step)> on_step;
+  // After this worker has evaluated an epoch; each epoch is evaluated by one worker.
+  std::function<void(const Epoch& epoch)> on_epoch;
+  // The job is done and the module holds what was learnt, as in model.safetensors. In every worker.
+  std::function<void(torch::nn::Module& module)> on_end;
+  // Changes a training batch before the module sees it: random crops, say. On the CPU. The
+  // generator is seeded by job.seed, the epoch and the batch's place in it, so that a sample is
+  // changed in the same way whichever worker takes it.
+  std::function<Batch(Batch batch, torch::Generator generator)> augment;
+};
 
 // Everything a worker trains: a module, what it should minimise, and the samples.
 //
@@ -28,15 +60,17 @@ namespace torchps {
 // that is: one thread at a time.
 class Task {
  public:
-  // `module` is any subclass of torch::nn::Module with `torch::Tensor forward(torch::Tensor)`,
-  // whose input is a Batch's; its parameters are float32. `data` may be the error of having opened
-  // it, which status() then repeats: so a program needs no error handling of its own.
+  // `module` is any subclass of torch::nn::Module; its parameters are float32. Its forward() takes
+  // a batch's inputs in their order, and returns a tensor, or a tuple, pair or vector of them.
+  // `data` may be the error of having opened it, which status() then repeats: so a program needs no
+  // error handling of its own.
   template <typename Net>
-  Task(std::shared_ptr<Net> module, Objective objective, absl::StatusOr<DataSource> data)
-      : objective_(std::move(objective)), status_(data.status()) {
+  Task(std::shared_ptr<Net> module, Objective objective, absl::StatusOr<DataSource> data,
+       Callbacks callbacks = {})
+      : objective_(std::move(objective)), callbacks_(std::move(callbacks)), status_(data.status()) {
     static_assert(std::is_base_of_v<torch::nn::Module, Net>, "a Task's module is a nn::Module");
     TPS_CHECK(module != nullptr, "a Task needs a module");
-    forward_ = [net = module.get()](const torch::Tensor& input) { return net->forward(input); };
+    forward_ = [net = module.get()](const Batch& batch) { return CallForward(*net, batch); };
     module_ = std::move(module);
     if (data.ok()) data_ = *std::move(data);
   }
@@ -44,8 +78,8 @@ class Task {
   // The same for what TORCH_MODULE makes of a module.
   template <typename Net>
   Task(const torch::nn::ModuleHolder<Net>& module, Objective objective,
-       absl::StatusOr<DataSource> data)
-      : Task(module.ptr(), std::move(objective), std::move(data)) {}
+       absl::StatusOr<DataSource> data, Callbacks callbacks = {})
+      : Task(module.ptr(), std::move(objective), std::move(data), std::move(callbacks)) {}
 
   // OK, or why there is no data. Without data only module() and objective() are of use.
   const absl::Status& status() const { return status_; }
@@ -53,15 +87,21 @@ class Task {
   torch::nn::Module& module() const { return *module_; }
   const Objective& objective() const { return objective_; }
   const DataSource& data() const { return data_; }
+  const Callbacks& callbacks() const { return callbacks_; }
 
-  // The module's output for a batch's input. Throws what the module throws (c10::Error).
-  torch::Tensor Forward(const torch::Tensor& input) const { return forward_(input); }
+  // The module on a batch. Throws what the module throws, and c10::Error where its forward() does
+  // not take so many inputs.
+  Pass Forward(Batch batch, int64_t step = 0) const {
+    std::vector<torch::Tensor> outputs = forward_(batch);
+    return {module_.get(), std::move(outputs), std::move(batch), step};
+  }
 
  private:
   std::shared_ptr<torch::nn::Module> module_;
   // Borrows *module_.
-  std::function<torch::Tensor(const torch::Tensor&)> forward_;
+  std::function<std::vector<torch::Tensor>(const Batch& batch)> forward_;
   Objective objective_;
+  Callbacks callbacks_;
   DataSource data_;
   absl::Status status_;
 };

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/split_mix64.h"
 
 namespace torchps {
 namespace {
@@ -18,6 +19,16 @@ constexpr double kPullMargin = 3;
 absl::Duration Blend(absl::Duration known, absl::Duration newest) {
   if (known == absl::ZeroDuration()) return newest;
   return known * (1 - kNewest) + newest * kNewest;
+}
+
+std::string EvaluationLine(SlotId slot, const EvaluationResult& result) {
+  std::string line = absl::StrFormat("torchps_worker evaluation slot=%d epoch=%d loss=%.4f", slot,
+                                     result.epoch(), result.loss());
+  for (const MetricValue& metric : result.metric()) {
+    absl::StrAppendFormat(&line, " %s=%.4f", metric.name(), metric.value());
+  }
+  absl::StrAppendFormat(&line, " samples=%d", result.samples());
+  return line;
 }
 
 }  // namespace
@@ -38,7 +49,7 @@ Trainer::Trainer(Options options)
     : options_(std::move(options)),
       sync_(options_.job.consistency().mode() == ConsistencySpec::SYNC),
       prefetch_(options_.job.consistency().prefetch()),
-      positions_(options_.job.seed(), options_.train_samples),
+      positions_(options_.job.seed(), options_.train_samples, options_.job.training().shuffle()),
       progress_(options_.slot, options_.progress_interval, options_.clock->Now()) {}
 
 absl::Status Trainer::Run() {
@@ -98,7 +109,8 @@ absl::Status Trainer::Work() {
         status = Leave();
         break;
       case NextWorkReply::kDone:
-        return Leave();
+        status = Leave();
+        return status.ok() ? TakeLearnt() : status;
       case NextWorkReply::WORK_NOT_SET:
         status = absl::InternalError("the coordinator answered without telling what to do");
     }
@@ -152,7 +164,8 @@ absl::Status Trainer::TrainOn(const DataLease& lease) {
       if (absl::Status status = PullValues(); !status.ok()) return status;
     }
     pulled = false;
-    absl::Status status = TrainStep(samples.subspan(begin, step_samples));
+    absl::Status status = TrainStep({samples.subspan(begin, step_samples), pushes_,
+                                     AugmentationSeed(lease, static_cast<int64_t>(begin))});
     if (!status.ok()) return status;
     // The coordinator decides what becomes of this slot, and does not count the lease as used.
     if (TooOftenNonfinite()) break;
@@ -192,9 +205,16 @@ absl::Status Trainer::PullValues() {
   return absl::OkStatus();
 }
 
-absl::Status Trainer::TrainStep(absl::Span<const int64_t> samples) {
-  StepObserver observer(this, static_cast<int64_t>(samples.size()));
-  absl::StatusOr<Learner::Gradient> gradient = options_.learner->Compute(samples, &observer);
+uint64_t Trainer::AugmentationSeed(const DataLease& lease, int64_t begin) const {
+  // By the sample's position, so that it does not matter which slot takes it.
+  uint64_t state = options_.job.seed() ^ (static_cast<uint64_t>(lease.epoch()) << 40) ^
+                   static_cast<uint64_t>(lease.begin() + begin);
+  return SplitMix64(state);
+}
+
+absl::Status Trainer::TrainStep(const Learner::Step& step) {
+  StepObserver observer(this, static_cast<int64_t>(step.samples.size()));
+  absl::StatusOr<Learner::Gradient> gradient = options_.learner->Compute(step, &observer);
   if (!gradient.ok()) {
     // Some of its blocks will never be ready.
     push_.reset();
@@ -221,7 +241,7 @@ absl::Status Trainer::TrainStep(absl::Span<const int64_t> samples) {
   push_->AllReady(CallLoop::Urgency::kSoon);
   pushed_ = *gradient;
   backward_time_ = Blend(backward_time_, options_.clock->Now() - transfers_since_);
-  return absl::OkStatus();
+  return options_.on_step(pushes_ + 1, *gradient);
 }
 
 absl::Status Trainer::BeginTransfers(int64_t samples) {
@@ -306,18 +326,24 @@ absl::Status Trainer::Evaluate(int epoch, const absl::optional<KeepModel>& keep)
   result.set_samples(evaluation->samples);
   if (evaluation->samples > 0) {
     result.set_loss(evaluation->loss);
-    if (evaluation->has_accuracy) result.set_accuracy(evaluation->accuracy);
-    options_.print(absl::StrFormat(
-        "torchps_worker evaluation slot=%d epoch=%d loss=%.4f accuracy=%s samples=%d",
-        options_.slot, epoch, evaluation->loss,
-        evaluation->has_accuracy ? absl::StrFormat("%.4f", evaluation->accuracy) : "-",
-        evaluation->samples));
+    for (const MetricValue& metric : evaluation->metrics) *result.add_metric() = metric;
+    options_.print(EvaluationLine(options_.slot, result));
+    if (absl::Status told = options_.on_epoch(result); !told.ok()) return told;
   }
   result.set_seconds(absl::ToDoubleSeconds(options_.clock->Now() - began));
   if (keep.has_value()) {
     if (absl::Status kept = options_.handover->HandOver(result, *keep); !kept.ok()) return kept;
   }
   return options_.coordinator->ReportEvaluation(result);
+}
+
+absl::Status Trainer::TakeLearnt() {
+  if (options_.on_end == nullptr) return absl::OkStatus();
+  const absl::StatusOr<PullResult> pull =
+      options_.parameters->Pull(clock_, /*read_only=*/true, options_.model->values(), &held_);
+  if (!pull.ok()) return pull.status();
+  if (absl::Status status = options_.model->ToDevice(); !status.ok()) return status;
+  return options_.on_end();
 }
 
 absl::Status Trainer::Enter() {

@@ -63,6 +63,15 @@ class Trainer {
     ModelHandover* handover = nullptr;
     const Clock* clock = nullptr;
     StopLatch* stop = nullptr;
+    // Hear of a gradient that was computed as step `number`, and of an evaluation. An error ends
+    // Run() with it.
+    std::function<absl::Status(int64_t number, const Learner::Gradient& gradient)> on_step =
+        [](int64_t, const Learner::Gradient&) { return absl::OkStatus(); };
+    std::function<absl::Status(const EvaluationResult& result)> on_epoch =
+        [](const EvaluationResult&) { return absl::OkStatus(); };
+    // The job is done, and the model holds what was learnt. Null: nobody asks, so that it is not
+    // pulled.
+    std::function<absl::Status()> on_end;
   };
 
   explicit Trainer(Options options);
@@ -86,7 +95,9 @@ class Trainer {
   absl::Status TrainOn(const DataLease& lease);
   // The values of the next step, pulled already or now.
   absl::Status PullValues();
-  absl::Status TrainStep(absl::Span<const int64_t> samples);
+  absl::Status TrainStep(const Learner::Step& step);
+  // For the step that begins `begin` samples after the lease does.
+  uint64_t AugmentationSeed(const DataLease& lease, int64_t begin) const;
   // When to begin a pull that is to end with the backward pass that begins now.
   absl::Duration LatestPull() const;
   // Begins the push of a step on so many samples, and the pull of the next one's values.
@@ -97,6 +108,8 @@ class Trainer {
   bool TooOftenNonfinite() const;
   // Evaluates the values that the servers have now, where the job evaluates, and hands them over.
   absl::Status Evaluate(int epoch, const absl::optional<KeepModel>& keep);
+  // The values that the job ends with, for whoever asks for them.
+  absl::Status TakeLearnt();
   // Makes the slot count in the servers' clocks, or no longer.
   absl::Status Enter();
   absl::Status Leave();

@@ -91,6 +91,12 @@ int64_t DataLeases::Release(SlotHolder holder) {
   return samples;
 }
 
+int DataLeases::Stop() {
+  const bool was_closed = epochs_.empty() || Closed(epochs_.back());
+  stopped_ = true;
+  return !was_closed && Closed(epochs_.back()) ? static_cast<int>(epochs_.size()) : 0;
+}
+
 bool DataLeases::Complete() const {
   return Exhausted() && returned_.empty() && outstanding_.empty();
 }
@@ -230,7 +236,7 @@ int64_t DataLeases::PushesUpTo(int64_t position) const {
 }
 
 bool DataLeases::Exhausted() const {
-  if (pushes_left_ == 0) return true;
+  if (stopped_ || pushes_left_ == 0) return true;
   return static_cast<int>(epochs_.size()) == options_.epochs &&
          epochs_.back().position == options_.samples;
 }

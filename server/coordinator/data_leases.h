@@ -92,6 +92,10 @@ class DataLeases {
   // number of samples that came back.
   int64_t Release(SlotHolder holder);
 
+  // Hands out no new range from now on; what comes back unfinished still goes out again. Returns
+  // the epoch whose books this has closed; 0: none.
+  int Stop();
+
   // All books are closed, and nothing will ever be handed out again.
   bool Complete() const;
 
@@ -129,6 +133,7 @@ class DataLeases {
 
   const Options options_;
   int64_t pushes_left_;
+  bool stopped_ = false;
   uint64_t next_id_ = 1;
   std::vector<Epoch> epochs_;
   std::map<uint64_t, Outstanding> outstanding_;

@@ -6,7 +6,7 @@
 
 namespace torchps {
 
-void Evaluations::Open(int epoch, SlotId slot) { by_epoch_[epoch].slot = slot; }
+void Evaluations::Open(int epoch, SlotId slot) { by_epoch_[epoch] = {slot, false, {}}; }
 
 int Evaluations::TakeFor(SlotId slot) {
   for (auto& [epoch, evaluation] : by_epoch_) {
@@ -42,9 +42,25 @@ bool Evaluations::AllReported() const {
 std::optional<double> Evaluations::BestScore() const {
   std::optional<double> best;
   for (const auto& [epoch, evaluation] : by_epoch_) {
-    if (evaluation.reported) best = std::max(best, ScoreOf(evaluation.result));
+    if (evaluation.reported) best = std::max(best, ScoreOf(evaluation.result, best_by_));
   }
   return best;
+}
+
+int Evaluations::EpochsWithoutBest(double min_delta) const {
+  std::optional<double> best;
+  int without = 0;
+  for (const auto& [epoch, evaluation] : by_epoch_) {
+    if (!evaluation.reported) continue;
+    const std::optional<double> score = ScoreOf(evaluation.result, best_by_);
+    if (score.has_value() && (!best.has_value() || *score > *best + min_delta)) {
+      best = score;
+      without = 0;
+    } else {
+      ++without;
+    }
+  }
+  return without;
 }
 
 void Evaluations::AddResultsTo(JobStatus* status) const {

@@ -2,6 +2,8 @@
 
 #include <map>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "common/ids.h"
 #include "proto/checkpoint.pb.h"
@@ -15,6 +17,9 @@ namespace torchps {
 // Thread-compatible. A plain value.
 class Evaluations {
  public:
+  // `best_by`: the job's training.best_by.
+  explicit Evaluations(std::string best_by = "") : best_by_(std::move(best_by)) {}
+
   // `epoch`, counted from 1, is to be evaluated: by `slot`, or once that is dead, by any slot that
   // asks.
   void Open(int epoch, SlotId slot);
@@ -36,6 +41,9 @@ class Evaluations {
   int latest() const { return by_epoch_.empty() ? 0 : by_epoch_.rbegin()->first; }
   // The highest score of those reported.
   std::optional<double> BestScore() const;
+  // How many epochs were reported after the last one that was better, by more than `min_delta`,
+  // than all before it.
+  int EpochsWithoutBest(double min_delta) const;
   // Appends the results that there are, by epoch.
   void AddResultsTo(JobStatus* status) const;
 
@@ -51,6 +59,7 @@ class Evaluations {
     EvaluationResult result;
   };
 
+  std::string best_by_;
   std::map<int, Evaluation> by_epoch_;
 };
 

@@ -591,6 +591,7 @@ JobStatus JobCoordinator::Describe(absl::Duration now) const {
   status.set_model(terms_->model);
   status.set_data(terms_->data);
   work_->Describe(&status);
+  status.set_epochs_without_best(work_->stopped_after());
   members_->Describe(&status);
   *status.mutable_checkpoint() = schedule_->memory().status;
   status.mutable_checkpoint()->set_enabled(has_directory_ && durable());

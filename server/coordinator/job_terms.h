@@ -32,8 +32,8 @@ struct JobTerms {
   void SaveTo(CoordinatorState* state) const;
 
   // What a job of these terms that was stopped goes on with, now that a worker joins it again: the
-  // joiner's job, completed, on the joiner's number of servers. FAILED_PRECONDITION names what may not
-  // change, and why.
+  // joiner's job, completed, on the joiner's number of servers. FAILED_PRECONDITION names what may
+  // not change, and why.
   absl::StatusOr<JobTerms> GoOnAs(const JobTerms& joiner) const;
 
   // OK, or FAILED_PRECONDITION that names the first thing in which a joiner's terms differ from

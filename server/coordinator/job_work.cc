@@ -23,9 +23,11 @@ DataLeases::Options LeaseOptions(const JobTerms& terms) {
 }  // namespace
 
 JobWork::JobWork(const JobTerms& terms, bool keeps_models)
-    : evaluates_(terms.job.training().evaluate()),
+    : stopping_(terms.job.training().early_stopping()),
+      evaluates_(terms.job.training().evaluate()),
       keeps_models_(keeps_models),
-      leases_(LeaseOptions(terms)) {}
+      leases_(LeaseOptions(terms)),
+      evaluations_(terms.job.training().best_by()) {}
 
 bool JobWork::HandOut(MemberState* member, NextWorkReply* reply) {
   if (const int epoch = evaluations_.TakeFor(member->slot()); epoch > 0) {
@@ -34,7 +36,7 @@ bool JobWork::HandOut(MemberState* member, NextWorkReply* reply) {
     reply->set_evaluate_epoch(epoch);
     if (keeps_models_) {
       KeepModel& keep = *reply->mutable_keep_model();
-      keep.set_final(leases_.Complete() && epoch == evaluations_.latest());
+      keep.set_final(MayBeLast(epoch));
       if (const std::optional<double> best = evaluations_.BestScore()) keep.set_best_score(*best);
     }
     return true;
@@ -68,6 +70,28 @@ absl::Status JobWork::Finish(uint64_t lease, SlotHolder holder, const StepFigure
     if (evaluates_ || hands_in) evaluations_.Open(outcome->epoch, holder.slot);
   }
   return absl::OkStatus();
+}
+
+void JobWork::Report(const EvaluationResult& result) {
+  evaluations_.Report(result.epoch(), result);
+  StopWithoutBest(stopping_.patience());
+}
+
+void JobWork::StopWithoutBest(int at_least) {
+  if (stopping_.patience() == 0 || stopped_after_ > 0 || leases_.Complete()) return;
+  const int without = evaluations_.EpochsWithoutBest(stopping_.min_delta());
+  if (without < at_least) return;
+  stopped_after_ = without;
+  // An epoch that had begun, and of which nothing is out: no lease's end will close it.
+  if (const int closed = leases_.Stop(); closed > 0) evaluations_.Open(closed, /*slot=*/-1);
+}
+
+bool JobWork::MayBeLast(int epoch) const {
+  if (epoch != evaluations_.latest()) return false;
+  if (leases_.Complete()) return true;
+  // This one may be the last straw. Where a later epoch has begun, that one's end hands in.
+  return stopping_.patience() > 0 &&
+         evaluations_.EpochsWithoutBest(stopping_.min_delta()) + 1 >= stopping_.patience();
 }
 
 void JobWork::Release(SlotHolder dead) {
@@ -123,6 +147,7 @@ absl::Status JobWork::Restore(const CoordinatorState& state) {
     figures.loss_samples = saved.loss_samples();
     figures.closed_at = absl::Seconds(saved.closed_at_seconds());
   }
+  StopWithoutBest(stopping_.patience());
   return absl::OkStatus();
 }
 

@@ -33,8 +33,11 @@ class JobWork {
   absl::Status Finish(uint64_t lease, SlotHolder holder, const StepFigures& figures,
                       absl::Duration running);
 
-  // REQUIRES: `result`'s epoch was handed out.
-  void Report(const EvaluationResult& result) { evaluations_.Report(result.epoch(), result); }
+  // REQUIRES: `result`'s epoch was handed out. Where the evaluations no longer improve, as
+  // training.early_stopping says, there is no more work than what was handed out.
+  void Report(const EvaluationResult& result);
+  // Of a job that this has ended: after how many epochs without a new best. 0: it has not.
+  int stopped_after() const { return stopped_after_; }
   bool WasReportedBy(SlotId slot, int epoch) const {
     return evaluations_.WasReportedBy(slot, epoch);
   }
@@ -62,11 +65,18 @@ class JobWork {
     absl::Duration closed_at;
   };
 
+  // Stops where so many epochs have brought no new best.
+  void StopWithoutBest(int at_least);
+  // A slot that evaluates `epoch` hands in what the job ends with, as far as is known now.
+  bool MayBeLast(int epoch) const;
+
+  const EarlyStoppingSpec stopping_;
   const bool evaluates_;
   const bool keeps_models_;
   DataLeases leases_;
   Evaluations evaluations_;              // each opened when its epoch's books close
   std::map<int, EpochFigures> figures_;  // by epoch
+  int stopped_after_ = 0;
 };
 
 }  // namespace torchps

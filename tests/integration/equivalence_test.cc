@@ -155,8 +155,8 @@ torch::Tensor TrainAlone(
     for (int64_t begin = 0; begin < data.size() && step < steps; begin += batch) {
       const Batch samples = *data.Get(absl::MakeConstSpan(order).subspan(begin, batch));
       optimizer.zero_grad();
-      objective.loss(module.forward(samples.input.to(device)), samples.target.to(device))
-          .backward();
+      const torch::Tensor output = module.forward(samples.input.to(device));
+      objective.loss({&module, {output}, {samples.input, samples.target.to(device)}}).backward();
       before_step(step++);
       optimizer.step();
     }

@@ -62,7 +62,8 @@ TEST(JobOverrideTest, ChoosesAMemberOfAOneofByName) {
 }
 
 TEST(JobOverrideTest, AddsToAListAndEmptiesIt) {
-  ExpectBecomes("model { hidden: 1 }", "model.hidden=64", "model { hidden: 1 hidden: 64 }");
+  ExpectBecomes("model { hidden: 1 }", "model.hidden=64", "model { hidden: 64 }");
+  ExpectBecomes("model { hidden: 1 }", "model.hidden=64,32", "model { hidden: 64 hidden: 32 }");
   ExpectBecomes("model { name: 'mlp' hidden: 1 }", "model.hidden=", "model { name: 'mlp' }");
 }
 

@@ -59,7 +59,7 @@ TEST(JobSpecTest, FillsInEveryDefault) {
             "name: \"job\" seed: 1 workers: 1 model { } "
             "data { source: \"digits\" train_samples: 6000 test_samples: 1000 } "
             "training { epochs: 1 batch_size: 32 accumulate: 1 lease_batches: 4 evaluate: true "
-            "quarantine_after: 20 } "
+            "quarantine_after: 20 shuffle: true } "
             "optimizer { sgd { } learning_rate: 0.1 schedule { gamma: 0.1 } } "
             "consistency { staleness_bound: 4 lag { free_lag: 1 max_lag: 4 } prefetch: true } "
             "wire { block_bytes: 1048576 push { } pull { } shared_memory: true } membership { "
@@ -112,7 +112,8 @@ TEST(JobSpecTest, KeepsWhatIsWritten) {
       "name: \"n-1_.x\" seed: 0 workers: 3 model { name: \"mlp\" hidden: 7 hidden: 8 } "
       "data { source: \"idx\" path: \"/\\303\\251\" train_samples: 5 } "
       "training { epochs: 2 batch_size: 8 accumulate: 2 clip_norm: 1.5 lease_batches: 6 "
-      "max_pushes: 9 evaluate: false nonfinite: STOP_JOB quarantine_after: 0 } "
+      "max_pushes: 9 evaluate: false nonfinite: STOP_JOB quarantine_after: 0 "
+      "best_by: \"loss\" shuffle: false } "
       "optimizer { adam { beta1: 0 beta2: 0.5 epsilon: 0.001 } learning_rate: 0.25 "
       "weight_decay: 0.5 schedule { shape: COSINE warmup_steps: 1 gamma: 0.5 total_steps: 10 } "
       "group { pattern: \"*\" learning_rate_factor: 0 weight_decay: 0 } } "
@@ -218,6 +219,8 @@ TEST(JobSpecTest, HoldsEveryNumberToItsRange) {
   ExpectLimits("wire.pull.fraction", "1e-30", "-0.1", "0.5", "1");
   ExpectLimits("membership.lease_seconds", "0.1", "0.09", "3600", "3601");
   ExpectLimits("training.quarantine_after", "0", "-1", "1048576", "1048577");
+  ExpectLimits("training.early_stopping.patience", "0", "-1", "1048576", "1048577");
+  ExpectLimits("training.early_stopping.min_delta", "0", "-1", "1e9", "-0.1");
   ExpectLimits("durability.checkpoint_seconds", "0", "-0.1", "86400", "86401");
   ExpectLimits("durability.checkpoint_steps", "0", "-1", "1099511627776", "1099511627777");
   ExpectLimits("durability.keep", "1", "0", "1000", "1001");

@@ -176,7 +176,7 @@ class TrainingTest : public ::testing::Test {
     }
     ASSERT_EQ(status.evaluation_size(), job.training().epochs());
     EXPECT_EQ(status.evaluation(status.evaluation_size() - 1).samples(), 40);
-    EXPECT_GT(status.evaluation(status.evaluation_size() - 1).accuracy(), 0.9);
+    EXPECT_GT(status.evaluation(status.evaluation_size() - 1).metric(0).value(), 0.9);
   }
 
   SteadyClock clock_;

@@ -166,11 +166,7 @@ std::string DrillText(const DrillFigures& figures, absl::Duration began,
   }
   if (report.has_value() && report->has_result()) {
     const Report::Result& result = report->result();
-    absl::StrAppend(
-        &text, "final ",
-        ResultText(result.has_accuracy() ? absl::make_optional(result.accuracy()) : absl::nullopt,
-                   result.loss()),
-        "\n");
+    absl::StrAppend(&text, "final ", ResultText(result.metrics(), result.loss()), "\n");
   }
   return text;
 }

@@ -3,6 +3,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "tools/base/format.h"
 
 namespace torchps {
@@ -45,9 +46,17 @@ std::string VersionRange(int64_t min, int64_t max) {
   return min == max ? absl::StrCat(max) : absl::StrCat(min, "-", max);
 }
 
-std::string ResultText(absl::optional<double> accuracy, double loss) {
-  if (accuracy.has_value()) return absl::StrCat("test accuracy ", FormatPercent(*accuracy, 2));
-  return absl::StrFormat("test loss %.4g", loss);
+std::string ResultText(const Metrics& metrics, double loss) {
+  if (metrics.empty()) return absl::StrFormat("test loss %.4g", loss);
+  return absl::StrCat("test ",
+                      absl::StrJoin(metrics, ", ", [](std::string* out, const MetricValue& metric) {
+                        absl::StrAppend(out, metric.name(), " ", MetricText(metric));
+                      }));
+}
+
+std::string MetricText(const MetricValue& metric) {
+  if (metric.name() == "accuracy") return FormatPercent(metric.value(), 2);
+  return absl::StrFormat("%.4g", metric.value());
 }
 
 std::string StoppedAndResumed(absl::string_view stopped, uint64_t resumed_checkpoint) {

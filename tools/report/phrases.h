@@ -12,6 +12,8 @@
 
 namespace torchps {
 
+using Metrics = google::protobuf::RepeatedPtrField<MetricValue>;
+
 // "asynchronous, staleness bound 4", "synchronous, 1 backup worker".
 std::string DescribeConsistency(const ConsistencySpec& spec);
 
@@ -25,8 +27,11 @@ std::string StateAndReason(const std::string& state, const std::string& reason);
 // "376", "370-376".
 std::string VersionRange(int64_t min, int64_t max);
 
-// "test accuracy 97.30 %", "test loss 0.0275" where there is no accuracy.
-std::string ResultText(absl::optional<double> accuracy, double loss);
+// "test accuracy 97.30 %, f1 0.9312"; "test loss 0.0275" where there is no metric.
+std::string ResultText(const Metrics& metrics, double loss);
+
+// "97.30 %" of an accuracy, "0.9312" of any other.
+std::string MetricText(const MetricValue& metric);
 
 // A line each, where there is something to say: why the job ended early (empty: it did not), and
 // the checkpoint that it went on from (0: from none).

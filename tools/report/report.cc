@@ -18,6 +18,9 @@
 namespace torchps {
 namespace {
 
+// The metric that has a field of its own.
+constexpr char kAccuracy[] = "accuracy";
+
 // Ratios of nothing are 0.
 double Ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
@@ -120,7 +123,10 @@ void Finish(Report::Distribution& whole) {
 Report::Evaluation EvaluationOf(const EvaluationResult& result) {
   Report::Evaluation evaluation;
   evaluation.set_samples(result.samples());
-  if (result.has_accuracy()) evaluation.set_accuracy(result.accuracy());
+  if (const MetricValue* accuracy = FindMetric(result, kAccuracy)) {
+    evaluation.set_accuracy(accuracy->value());
+  }
+  *evaluation.mutable_metrics() = result.metric();
   evaluation.set_loss(result.loss());
   evaluation.set_seconds(result.seconds());
   evaluation.set_at_seconds(result.at_seconds());
@@ -146,14 +152,20 @@ void AddEpochs(const JobStatus& job, Report& report) {
     Report::Result& result = *report.mutable_result();
     result.set_epoch(number);
     result.set_loss(evaluation.loss());
+    *result.mutable_metrics() = evaluation.metric();
+    const MetricValue* const accuracy = FindMetric(evaluation, kAccuracy);
     result.clear_accuracy();
-    if (evaluation.has_accuracy()) result.set_accuracy(evaluation.accuracy());
-    const std::optional<double> score = ScoreOf(evaluation);
+    if (accuracy != nullptr) result.set_accuracy(accuracy->value());
+    const std::string& best_by = job.job().training().best_by();
+    const bool by_loss = best_by.empty() && evaluation.metric().empty();
+    result.set_best_by(by_loss ? "loss" : best_by.empty() ? evaluation.metric(0).name() : best_by);
+    const std::optional<double> score = ScoreOf(evaluation, best_by);
     if (score <= best) continue;
     best = score;
     result.set_best_epoch(number);
     result.set_best_loss(evaluation.loss());
-    if (evaluation.has_accuracy()) result.set_best_accuracy(evaluation.accuracy());
+    *result.mutable_best_metrics() = evaluation.metric();
+    if (accuracy != nullptr) result.set_best_accuracy(accuracy->value());
   }
 }
 
@@ -285,6 +297,7 @@ void CheckAll(Report& report) {
   const bool rejects = consistency.lag().policy() == LagContract::REJECT;
   const Doubt cut_short = {!report.finished(), "the job has not finished"};
   const Doubt limited = {training.max_pushes() > 0, "max_pushes ends the job before its epochs do"};
+  const Doubt stopped = {report.has_epochs_without_best(), "the job stopped early"};
   const Doubt silent = {any_silent, "a server did not answer"};
   // A process that died took the figures of its last steps with it; what it had in hand was handed
   // out again.
@@ -294,10 +307,10 @@ void CheckAll(Report& report) {
   const Doubt came_back = {any_came_back, "a server came back and has counted only since then"};
 
   Report::Reconciles& checks = *report.mutable_reconciles();
-  Equal(int64_t{training.epochs()} * samples_per_epoch, used, {cut_short, limited},
+  Equal(int64_t{training.epochs()} * samples_per_epoch, used, {cut_short, limited, stopped},
         checks.mutable_samples_used());
   Equal(used, report.samples(), {cut_short, died, resumed}, checks.mutable_slot_samples());
-  Equal(training.evaluate() ? training.epochs() : 0, evaluated, {cut_short, limited},
+  Equal(training.evaluate() ? training.epochs() : 0, evaluated, {cut_short, limited, stopped},
         checks.mutable_evaluations());
   const std::vector<Doubt> of_blocks = {silent, cut_short, died, resumed, came_back};
   Equal(steps * blocks, judged_blocks, of_blocks, checks.mutable_pushed_blocks());
@@ -362,6 +375,7 @@ Report BuildReport(const JobStatus& job, const std::vector<ServerAnswer>& server
   *report.mutable_consistency() = ConsistencyOf(job.job().consistency());
   if (job.checkpoint().enabled()) *report.mutable_checkpoint() = job.checkpoint();
   if (job.resumed_checkpoint() > 0) report.set_resumed_checkpoint(job.resumed_checkpoint());
+  if (job.epochs_without_best() > 0) report.set_epochs_without_best(job.epochs_without_best());
   if (!job.stopped().empty()) report.set_stopped(job.stopped());
   *report.mutable_job() = job.job();
   AddEpochs(job, report);

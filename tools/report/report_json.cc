@@ -50,6 +50,12 @@ Json MendedMessage(const Descriptor& type, const Json& printed) {
       if (field.options().GetExtension(or_null)) mended[field.name()] = nullptr;
     } else if (field.options().GetExtension(inlined)) {
       mended.update(MendedMessage(*field.message_type(), *found));
+    } else if (field.options().GetExtension(by_name)) {
+      Json& values = mended[field.name()] = Json::object();
+      const FieldDescriptor& value = *field.message_type()->FindFieldByName("value");
+      for (const Json& metric : *found) {
+        values[metric["name"].get<std::string>()] = MendedValue(value, metric["value"]);
+      }
     } else if (field.is_repeated()) {
       Json& values = mended[field.name()] = Json::array();
       for (const Json& value : *found) values.push_back(MendedValue(field, value));

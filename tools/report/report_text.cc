@@ -26,20 +26,19 @@ std::string Headline(const Report& report) {
   if (report.has_failed()) absl::StrAppend(&text, ": ", report.failed());
   if (report.has_result()) {
     const Report::Result& result = report.result();
-    absl::StrAppend(
-        &text, report.has_failed() ? "\n" : ": ",
-        ResultText(result.has_accuracy() ? absl::make_optional(result.accuracy()) : absl::nullopt,
-                   result.loss()),
-        " after ", Count(result.epoch(), "epoch"));
+    absl::StrAppend(&text, report.has_failed() ? "\n" : ": ",
+                    ResultText(result.metrics(), result.loss()), " after ",
+                    Count(result.epoch(), "epoch"));
     if (result.best_epoch() > 0 && result.best_epoch() != result.epoch()) {
-      absl::StrAppend(
-          &text, ", best after epoch ", result.best_epoch(), ": ",
-          ResultText(result.has_best_accuracy() ? absl::make_optional(result.best_accuracy())
-                                                : absl::nullopt,
-                     result.best_loss()));
+      absl::StrAppend(&text, ", best after epoch ", result.best_epoch(), ": ",
+                      ResultText(result.best_metrics(), result.best_loss()));
     }
   }
   absl::StrAppend(&text, "\n");
+  if (report.has_epochs_without_best()) {
+    absl::StrAppend(&text, "stopped early: no better ", report.result().best_by(), " for ",
+                    Count(report.epochs_without_best(), "epoch"), "\n");
+  }
   if (!report.model().empty()) {
     absl::StrAppend(&text, report.model(), ", ", WithThousands(report.parameters()),
                     " parameters, on ", report.data(), "\n");
@@ -87,18 +86,26 @@ std::string EpochTable(const Report& report) {
   const bool reissues =
       std::any_of(report.epochs().begin(), report.epochs().end(),
                   [](const Report::Epoch& epoch) { return epoch.books().reissued() > 0; });
-  TextTable table({">epoch", ">samples used", reissues ? ">re-issued" : "", ">train loss",
-                   ">test loss", ">test accuracy", ">after"});
+  std::vector<std::string> titles = {">epoch", ">samples used", reissues ? ">re-issued" : "",
+                                     ">train loss", ">test loss"};
+  for (const MetricValue& metric : report.result().metrics()) {
+    titles.push_back(absl::StrCat(">test ", metric.name()));
+  }
+  titles.push_back(">after");
+  TextTable table(titles);
   for (const Report::Epoch& epoch : report.epochs()) {
     const EpochBooks& books = epoch.books();
     const Report::Evaluation& test = epoch.test();
     const double at = epoch.has_test() ? test.at_seconds() : books.closed_at_seconds();
-    table.AddRow({absl::StrCat(books.epoch()), WithThousands(books.used()),
-                  reissues ? WithThousands(books.reissued()) : "",
-                  books.used() > 0 ? Fixed(books.train_loss()) : "-",
-                  epoch.has_test() ? Fixed(test.loss()) : "-",
-                  test.has_accuracy() ? FormatPercent(test.accuracy(), 2) : "-",
-                  books.closed() ? FormatSeconds(at) : "open"});
+    std::vector<std::string> row = {absl::StrCat(books.epoch()), WithThousands(books.used()),
+                                    reissues ? WithThousands(books.reissued()) : "",
+                                    books.used() > 0 ? Fixed(books.train_loss()) : "-",
+                                    epoch.has_test() ? Fixed(test.loss()) : "-"};
+    for (int i = 0; i < report.result().metrics_size(); ++i) {
+      row.push_back(i < test.metrics_size() ? MetricText(test.metrics(i)) : "-");
+    }
+    row.push_back(books.closed() ? FormatSeconds(at) : "open");
+    table.AddRow(row);
   }
   return "\n" + table.Format();
 }

@@ -87,11 +87,8 @@ std::string Headline(const ClusterView& view, const std::map<int, double>& rates
         *std::max_element(job.evaluation().begin(), job.evaluation().end(),
                           [](const auto& a, const auto& b) { return a.epoch() < b.epoch(); });
     if (last.samples() > 0) {
-      absl::StrAppend(
-          &text, ", ",
-          ResultText(last.has_accuracy() ? absl::make_optional(last.accuracy()) : absl::nullopt,
-                     last.loss()),
-          " after epoch ", last.epoch());
+      absl::StrAppend(&text, ", ", ResultText(last.metric(), last.loss()), " after epoch ",
+                      last.epoch());
     }
   }
   absl::StrAppend(&text, "\n", job.model(), " with ", WithThousands(job.parameters()),

@@ -1,6 +1,8 @@
 #include "tools/run/worker_text.h"
 
 #include <cmath>
+#include <set>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -28,6 +30,11 @@ std::string EvaluationText(const StatusLine& line, int epochs) {
   std::string text = absl::StrCat("epoch ", line.Field("epoch"), "/", epochs);
   if (const auto accuracy = line.Number("accuracy")) {
     absl::StrAppend(&text, "   test accuracy ", FormatPercent(*accuracy, 2));
+  }
+  for (const auto& [name, value] : line.fields) {
+    static const auto* const known =
+        new std::set<std::string>{"slot", "epoch", "accuracy", "loss", "samples"};
+    if (known->count(name) == 0) absl::StrAppend(&text, "   test ", name, " ", value);
   }
   if (const auto loss = line.Number("loss")) {
     absl::StrAppendFormat(&text, "   test loss %.4f", *loss);

@@ -13,7 +13,8 @@ constexpr SlotId kBert = 1;
 EvaluationResult Accuracy(int epoch, double accuracy) {
   EvaluationResult result;
   result.set_epoch(epoch);
-  result.set_accuracy(accuracy);
+  result.add_metric()->set_name("accuracy");
+  result.mutable_metric(0)->set_value(accuracy);
   return result;
 }
 

@@ -199,7 +199,10 @@ class JobCoordinatorRig {
     request.set_slot(worker.slot);
     request.set_incarnation(worker.incarnation);
     request.mutable_result()->set_epoch(epoch);
-    request.mutable_result()->set_accuracy(accuracy);
+    request.mutable_result()->set_samples(100);
+    MetricValue& metric = *request.mutable_result()->add_metric();
+    metric.set_name("accuracy");
+    metric.set_value(accuracy);
     const absl::Status status = coordinator_->ReportEvaluation(request, now_).status();
     Deliver();
     return status;

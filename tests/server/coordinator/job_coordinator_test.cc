@@ -426,7 +426,7 @@ TEST(JobCoordinatorTest, ADeadEvaluatorsEpochIsEvaluatedByAnother) {
   ASSERT_TRUE(rig.Report(workers[1], 1, 0.75).ok());
   EXPECT_EQ(Words(rig.Ask(workers[1])), "done");
   ASSERT_EQ(rig.Status().evaluation_size(), 1);
-  EXPECT_EQ(rig.Status().evaluation(0).accuracy(), 0.75);
+  EXPECT_EQ(rig.Status().evaluation(0).metric(0).value(), 0.75);
 }
 
 TEST(JobCoordinatorTest, AnOrphanedEvaluationComesBeforeTraining) {
@@ -510,7 +510,7 @@ TEST(JobCoordinatorTest, AnEvaluationIsTakenFromWhoWasAskedAndOnlyOnce) {
   ASSERT_TRUE(rig.Report(workers[0], 1, 0.9).ok());
   EXPECT_TRUE(rig.Report(workers[0], 1, 0.1).ok()) << "a repeat";
   ASSERT_EQ(rig.Status().evaluation_size(), 1);
-  EXPECT_EQ(rig.Status().evaluation(0).accuracy(), 0.9);
+  EXPECT_EQ(rig.Status().evaluation(0).metric(0).value(), 0.9);
   EXPECT_EQ(rig.Status().evaluation(0).at_seconds(), 2.0);
 }
 

@@ -119,7 +119,9 @@ TEST(RecoveryWatch, ToldIsHowLongAServerWasAwayUntilItAppliedAgain) {
   Report report;
   report.mutable_rolled_back()->set_blocks(1234);
   report.mutable_rolled_back()->set_pushes(7);
-  report.mutable_result()->set_accuracy(0.75);
+  MetricValue& accuracy = *report.mutable_result()->add_metrics();
+  accuracy.set_name("accuracy");
+  accuracy.set_value(0.75);
   EXPECT_EQ(DrillText(figures, began, report),
             "\nkilled: 1 server, 0 workers; frozen: 0 servers, 2 workers\n"
             "  server 1 died after 1.00 s: listens again after 0.10 s, first push applied after "

@@ -70,7 +70,7 @@ TEST(ReportTest, WithoutAccuracyTheBestIsTheLowestLossAndNothingIsZero) {
 TEST(ReportTest, WithoutATestSetThereIsNoResult) {
   Statuses statuses;
   for (EvaluationResult& result : *statuses.job.mutable_evaluation()) {
-    result.clear_accuracy();
+    result.clear_metric();
     result.set_samples(0);
     result.set_loss(0);
   }

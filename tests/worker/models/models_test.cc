@@ -109,25 +109,27 @@ class EveryModel : public ::testing::TestWithParam<Case> {
 TEST_P(EveryModel, AnswersABatchWithOneRowOfLogitsPerPrediction) {
   const Task task = Make();
   const Batch batch = All(task);
-  const torch::Tensor output = task.Forward(batch.input);
+  const Pass pass = task.Forward(batch);
+  const torch::Tensor& output = pass.output();
   EXPECT_EQ(output.sizes(), GetParam().output);
   EXPECT_EQ(output.scalar_type(), torch::kFloat32);
-  const int64_t correct = task.objective().correct(output, batch.target);
-  EXPECT_GE(correct, 0);
-  EXPECT_LE(correct, batch.target.numel());
+  const Metric::Part right = task.objective().metrics.at(0).measure(pass);
+  EXPECT_GE(right.sum, 0);
+  EXPECT_LE(right.sum, right.weight);
+  EXPECT_EQ(right.weight, static_cast<double>(batch.target.numel()));
 }
 
 TEST_P(EveryModel, BeginsNearTheLossOfGuessing) {
   const Task task = Make();
   const Batch batch = All(task);
-  const double loss = task.objective().loss(task.Forward(batch.input), batch.target).item<double>();
+  const double loss = task.objective().loss(task.Forward(batch)).item<double>();
   EXPECT_NEAR(loss, std::log(GetParam().output.back()), 1.0);
 }
 
 TEST_P(EveryModel, AGradientReachesEveryParameter) {
   const Task task = Make();
   const Batch batch = All(task);
-  task.objective().loss(task.Forward(batch.input), batch.target).backward();
+  task.objective().loss(task.Forward(batch)).backward();
   for (const auto& named : task.module().named_parameters()) {
     ASSERT_TRUE(named.value().grad().defined()) << named.key();
     EXPECT_GT(named.value().grad().abs().max().item<float>(), 0) << named.key();
@@ -155,7 +157,7 @@ TEST_P(EveryModel, LearnsASmallSetByHeart) {
   double first = 0, loss = 0;
   for (int step = 0; step < 20; ++step) {
     adam.zero_grad();
-    const torch::Tensor value = task.objective().loss(task.Forward(batch.input), batch.target);
+    const torch::Tensor value = task.objective().loss(task.Forward(batch));
     value.backward();
     adam.step();
     loss = value.item<double>();

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <string>
+#include <type_traits>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "proto/job.pb.h"
+
+namespace torchps {
+
+// The program's own value JobSpec.hyperparameter[name], read as `Value`: std::string, bool, a whole
+// number or a floating-point one; `otherwise` where the job has none.
+// INVALID_ARGUMENT: it is none of the kind.
+//
+//   absl::StatusOr<int> width = torchps::Hyperparameter(job, "width", 64);
+template <typename Value>
+absl::StatusOr<Value> Hyperparameter(const JobSpec& job, const std::string& name, Value otherwise) {
+  const auto found = job.hyperparameter().find(name);
+  if (found == job.hyperparameter().end()) return otherwise;
+  const std::string& text = found->second;
+  const auto refuse = [&](absl::string_view expected) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("hyperparameter.", name, " is \"", text, "\"; expected ", expected));
+  };
+  Value value{};
+  if constexpr (std::is_same_v<Value, std::string>) {
+    value = text;
+  } else if constexpr (std::is_same_v<Value, bool>) {
+    if (!absl::SimpleAtob(text, &value)) return refuse("true or false");
+  } else if constexpr (std::is_integral_v<Value>) {
+    if (!absl::SimpleAtoi(text, &value)) return refuse("a whole number");
+  } else {
+    static_assert(std::is_floating_point_v<Value>, "a hyperparameter is text, bool or a number");
+    double parsed = 0;
+    if (!absl::SimpleAtod(text, &parsed)) return refuse("a number");
+    value = static_cast<Value>(parsed);
+  }
+  return value;
+}
+
+}  // namespace torchps

@@ -1,0 +1,148 @@
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "server/coordinator/job_coordinator.h"
+#include "tests/server/coordinator/job_coordinator_rig.h"
+
+namespace torchps {
+namespace {
+
+using Rig = JobCoordinatorRig;
+using Worker = JobCoordinatorRig::Worker;
+
+// Ten epochs of 40 samples, in leases of 16; the job ends after `patience` epochs without a new
+// best.
+JoinRequest TenEpochs(int patience, double min_delta = 0, const std::string& best_by = "") {
+  JoinRequest request = Rig::SmallJob();
+  TrainingSpec& training = *request.mutable_job()->mutable_training();
+  training.set_epochs(10);
+  training.set_best_by(best_by);
+  training.mutable_early_stopping()->set_patience(patience);
+  training.mutable_early_stopping()->set_min_delta(min_delta);
+  request.mutable_job()->set_workers(1);
+  return request;
+}
+
+// One worker trains, and its evaluation of epoch i is scores[i - 1]. Returns the epochs it
+// evaluated until the job was done.
+int TrainWith(Rig& rig, const std::vector<double>& scores) {
+  Worker worker = rig.Start(1)[0];
+  for (int epoch = 0; true;) {
+    const std::string words = Words(rig.Ask(worker));
+    if (worker.lease != 0) continue;
+    if (words != "evaluate " + std::to_string(epoch + 1)) {
+      EXPECT_EQ(words, "done");
+      return epoch;
+    }
+    EXPECT_TRUE(rig.Report(worker, epoch + 1, scores.at(epoch)).ok());
+    ++epoch;
+  }
+}
+
+TEST(EarlyStoppingTest, WithoutItAllEpochsAreTaken) {
+  Rig rig(TenEpochs(/*patience=*/0));
+  EXPECT_EQ(TrainWith(rig, std::vector<double>(10, 0.5)), 10);
+  EXPECT_EQ(rig.Status().epochs_without_best(), 0);
+}
+
+TEST(EarlyStoppingTest, EndsTheJobAfterSoManyEpochsWithoutANewBest) {
+  Rig rig(TenEpochs(/*patience=*/2));
+  EXPECT_EQ(TrainWith(rig, {0.5, 0.4, 0.6, 0.6, 0.1, 0.9}), 5);
+  EXPECT_EQ(rig.Status().epochs_without_best(), 2);
+  EXPECT_EQ(rig.Status().phase(), JobStatus::DONE);
+  EXPECT_EQ(rig.Status().stopped(), "") << "this is no failure";
+  EXPECT_EQ(rig.Status().epoch_size(), 5);
+}
+
+TEST(EarlyStoppingTest, ANewBestIsBetterByMoreThanTheDelta) {
+  Rig rig(TenEpochs(/*patience=*/2, /*min_delta=*/0.05));
+  EXPECT_EQ(TrainWith(rig, {0.5, 0.52, 0.54}), 3);
+}
+
+TEST(EarlyStoppingTest, TheJobNamesWhatTellsTheBest) {
+  // The rig's evaluations all have a loss of 0.
+  Rig rig(TenEpochs(/*patience=*/1, /*min_delta=*/0, "loss"));
+  EXPECT_EQ(TrainWith(rig, {0.5, 0.6, 0.7}), 2);
+}
+
+TEST(EarlyStoppingTest, WhatWasHandedOutIsFinishedAndEvaluated) {
+  JoinRequest terms = TenEpochs(/*patience=*/1);
+  terms.mutable_job()->set_workers(2);
+  Rig rig(terms);
+  std::vector<Worker> workers = rig.Start(2);
+  Worker& anna = workers[0];
+  Worker& bert = workers[1];
+  const auto evaluate = [&](int epoch, double accuracy) {
+    while (true) {
+      const std::string words = Words(rig.Ask(anna));
+      if (anna.lease != 0) continue;
+      ASSERT_EQ(words, "evaluate " + std::to_string(epoch));
+      break;
+    }
+    if (epoch == 2) {
+      EXPECT_EQ(Words(rig.Ask(bert)), "3: 0-16") << "the third epoch has begun";
+    }
+    ASSERT_TRUE(rig.Report(anna, epoch, accuracy).ok());
+  };
+  evaluate(1, 0.5);
+  evaluate(2, 0.5);
+  EXPECT_EQ(rig.Status().epochs_without_best(), 1);
+  EXPECT_EQ(Words(rig.Ask(anna)), "go idle") << "no new range goes out";
+  EXPECT_EQ(Words(rig.Ask(bert)), "evaluate 3") << "of what was trained of it";
+  ASSERT_TRUE(rig.Report(bert, 3, 0.9).ok());
+  EXPECT_EQ(Words(rig.Ask(bert)), "done");
+  EXPECT_EQ(rig.Status().epoch(2).used(), 16);
+}
+
+TEST(EarlyStoppingTest, AnEpochThatHadBegunAndIsNotOutIsEvaluatedToo) {
+  JoinRequest terms = TenEpochs(/*patience=*/1);
+  terms.mutable_job()->set_workers(2);
+  Rig rig(terms);
+  std::vector<Worker> workers = rig.Start(2);
+  Worker& anna = workers[0];
+  Worker& bert = workers[1];
+  std::string words;
+  do words = Words(rig.Ask(anna));
+  while (anna.lease != 0);
+  ASSERT_EQ(words, "evaluate 1");
+  ASSERT_TRUE(rig.Report(anna, 1, 0.5).ok());
+  do words = Words(rig.Ask(anna));
+  while (anna.lease != 0);
+  ASSERT_EQ(words, "evaluate 2");
+  // The other slot takes a piece of epoch 3, hands it in and is gone.
+  EXPECT_EQ(Words(rig.Ask(bert)), "3: 0-16");
+  EXPECT_EQ(Words(rig.Ask(bert)), "3: 16-32");
+  ASSERT_TRUE(rig.Leave(bert, "SIGTERM").ok());
+  ASSERT_TRUE(rig.Report(anna, 2, 0.5).ok());
+  EXPECT_EQ(Words(rig.Ask(anna)), "3: 16-32*") << "what came back was handed out before";
+  EXPECT_EQ(Words(rig.Ask(anna)), "evaluate 3");
+}
+
+TEST(EarlyStoppingTest, TheLastModelIsTheOneThatTheJobEndsWith) {
+  Rig rig(TenEpochs(/*patience=*/2), /*seed=*/1, /*has_directory=*/true);
+  Worker worker = rig.NewWorker();
+  rig.AwaitStart(worker);
+  rig.AwaitStart(worker, /*initialized=*/true);
+  rig.coordinator().BeginCheckpoint(rig.now());
+  rig.coordinator().EndCheckpoint(CheckpointStatus(), rig.now());
+  std::vector<bool> final;
+  while (true) {
+    const auto answer = rig.Ask(worker);
+    if (worker.lease != 0) continue;
+    if (answer.answer()->evaluate_epoch() == 0) break;
+    final.push_back(answer.answer()->keep_model().final());
+    ASSERT_TRUE(rig.Report(worker, static_cast<int>(final.size()), 0.5).ok());
+  }
+  EXPECT_EQ(final, (std::vector<bool>{false, false, true}));
+}
+
+TEST(EarlyStoppingTest, ACoordinatorThatComesBackHasStoppedToo) {
+  Rig rig(TenEpochs(/*patience=*/1));
+  EXPECT_EQ(TrainWith(rig, {0.5, 0.5}), 2);
+  ASSERT_TRUE(rig.Restart().ok());
+  EXPECT_EQ(rig.Status().epochs_without_best(), 1);
+}
+
+}  // namespace
+}  // namespace torchps

@@ -1,0 +1,40 @@
+#include "worker/fetch_batch.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace torchps {
+namespace {
+
+absl::Status CheckRows(const std::string& name, const torch::Tensor& tensor, int64_t rows) {
+  const auto got = [&](const auto&... words) {
+    return absl::InvalidArgumentError(absl::StrCat("the dataset was asked for ", rows,
+                                                   " samples, and the batch's ", name, words...));
+  };
+  if (!tensor.defined()) return got(" is no tensor");
+  if (tensor.dim() == 0) return got(" has no dimension; expected a row for each sample");
+  if (tensor.size(0) != rows) return got(" has ", tensor.size(0), " rows");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Batch> FetchBatch(const Dataset& dataset, absl::Span<const int64_t> indices) {
+  absl::StatusOr<Batch> batch = dataset.Get(indices);
+  if (!batch.ok()) return batch;
+  const auto rows = static_cast<int64_t>(indices.size());
+  absl::Status status = CheckRows("input", batch->input, rows);
+  // An objective may need no target.
+  if (batch->target.defined()) status.Update(CheckRows("target", batch->target, rows));
+  for (const torch::Tensor& tensor : batch->more_inputs) {
+    status.Update(CheckRows("more_inputs", tensor, rows));
+  }
+  for (const torch::Tensor& tensor : batch->more_targets) {
+    status.Update(CheckRows("more_targets", tensor, rows));
+  }
+  if (!status.ok()) return status;
+  return batch;
+}
+
+}  // namespace torchps
