@@ -49,7 +49,10 @@ MAY_INCLUDE = {
     # What a worker is, without libtorch and with it.
     "client/calls": "common proto security wire",
     "client": "client/calls common common/cpu proto rpc shm wire",
-    "worker": "checkpoint client client/calls common common/cpu data job proto shm storage wire",
+    "worker/loop": "client common proto",
+    "worker":
+        "checkpoint client client/calls common common/cpu data job proto shm storage wire "
+        "worker/loop",
     "worker/models": "common data proto worker",
     # What stands above both.
     "program":

@@ -4,6 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "data/data_registry.h"
+#include "data/tensor_dataset.h"
 #include "job/hyperparameter.h"
 #include "proto/job.pb.h"
 #include "worker/objective.h"

@@ -1,312 +1,34 @@
-// The main function of every worker program (program/train.h): flags, threads, exit code.
+#include <exception>
 
-#include <dlfcn.h>
-#include <sys/prctl.h>
-#include <unistd.h>
-
-#include <csignal>
-#include <cstdio>
-#include <functional>
-#include <memory>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
-#include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
-#include "absl/types/optional.h"
-#include "common/clock.h"
-#include "common/process/command_line.h"
-#include "common/process/exit_codes.h"
-#include "common/process/stop_signal.h"
-#include "data/mnist_download.h"
-#include "job/job_file.h"
-#include "job/job_override.h"
-#include "job/job_spec.h"
-#include "program/in_process_cluster.h"
 #include "program/train.h"
-#include "rpc/grpc_process.h"
-#include "security/credentials.h"
-#include "storage/run_folder.h"
-#include "torch/utils.h"
-#include "worker/device.h"
+#include "program/worker_program.h"
 #include "worker/run_worker.h"
-
-ABSL_FLAG(std::vector<std::string>, servers, {},
-          "HOST:PORT of all servers of the job, comma-separated, the same list for every worker");
-ABSL_FLAG(
-    std::string, certs, "",
-    "directory with ca.pem, cert.pem and key.pem of a worker ('psctl certs' makes them): speak "
-    "TLS with the servers, and only with those");
-ABSL_FLAG(std::string, job, "",
-          "job file; its fields are described in proto/job.proto. Without one, --set says it all");
-ABSL_FLAG(std::string, set, "",
-          "path.to.field=value: sets one field of the job; may be given many times");
-ABSL_FLAG(std::string, data, "", "where the data lies on this machine, instead of data.path");
-ABSL_FLAG(
-    std::string, device, "cpu",
-    "cpu, cuda or cuda:INDEX; of several GPUs 'cuda' is the one of this worker's slot: number "
-    "slot modulo the GPUs that are seen");
-ABSL_FLAG(bool, devices, false, "print the devices that this program can compute on, and end");
-ABSL_FLAG(int, slot, -1, "the slot to take; -1 takes the lowest free one");
-ABSL_FLAG(double, slow, 1, "computing takes so many times as long, to see a straggler");
-ABSL_FLAG(int, threads, 1, "threads that torch computes with");
-ABSL_FLAG(absl::Duration, patience, absl::Seconds(60), "how long a server may be silent");
-ABSL_FLAG(bool, local, false, "train alone, with servers inside this process and no network");
-ABSL_FLAG(int, local_servers, 2, "with --local: how many servers");
-ABSL_FLAG(std::string, dir, "",
-          "with --local: the run's folder, for its model and checkpoints; by default "
-          "runs/NAME-TIME");
-ABSL_FLAG(bool, resume, false, "with --local: go on with the job in --dir");
-ABSL_FLAG(bool, download, false,
-          "fetch MNIST into the directory of data.path first, where it is not there yet");
-ABSL_FLAG(std::vector<std::string>, mirrors, {},
-          "with --download: URLs of directories that hold its four files, instead of public ones");
-ABSL_FLAG(double, progress_seconds, 1, "how often a line of progress is printed");
-ABSL_FLAG(bool, exit_with_parent, false,
-          "stop when standard input ends or the parent process dies: for launchers");
+#include "worker/torch_error.h"
 
 namespace torchps {
 namespace {
 
-// How long the end of --local waits for what it trained to be on the disk.
-constexpr absl::Duration kLastCheckpoint = absl::Minutes(1);
-
-// absl keeps the last of several --set only, so they are taken out of the command line first.
-std::vector<std::string> TakeOverrides(std::vector<char*>* arguments) {
-  std::vector<std::string> overrides;
-  std::vector<char*> rest;
-  for (size_t i = 0; i < arguments->size(); ++i) {
-    const std::string argument = (*arguments)[i];
-    const bool is_set = argument == "--set" || argument == "-set";
-    if (is_set && i + 1 < arguments->size()) {
-      overrides.push_back((*arguments)[++i]);
-    } else if (absl::StartsWith(argument, "--set=") || absl::StartsWith(argument, "-set=")) {
-      overrides.push_back(argument.substr(argument.find('=') + 1));
-    } else {
-      rest.push_back((*arguments)[i]);
-    }
+absl::StatusOr<Task> MakeTask(const TaskFactory& factory, const JobSpec& job) {
+  try {
+    return factory(job);
+  } catch (const std::exception& error) {
+    // The job and its data make it fail, so it would fail again.
+    return absl::InvalidArgumentError(TorchError("making the task", error).message());
   }
-  *arguments = std::move(rest);
-  return overrides;
-}
-
-absl::StatusOr<JobSpec> ReadJob(const std::vector<std::string>& overrides) {
-  const std::string path = absl::GetFlag(FLAGS_job);
-  absl::StatusOr<JobSpec> job =
-      path.empty() ? absl::StatusOr<JobSpec>(JobSpec()) : ParseJobFile(path);
-  if (!job.ok()) return job.status();
-  for (const std::string& assignment : overrides) {
-    if (absl::Status status = ApplyOverride(&*job, assignment); !status.ok()) return status;
-  }
-  if (const std::string data = absl::GetFlag(FLAGS_data); !data.empty()) {
-    job->mutable_data()->set_path(data);
-  }
-  // No other process can reach the servers.
-  if (absl::GetFlag(FLAGS_local)) job->set_workers(1);
-  return NormalizeJobSpec(*std::move(job));
-}
-
-absl::Status CheckFlags() {
-  const bool local = absl::GetFlag(FLAGS_local);
-  if (absl::GetFlag(FLAGS_servers).empty() != local) {
-    return absl::InvalidArgumentError(
-        "say either --servers=HOST:PORT,... to join a job, or --local to train alone");
-  }
-  if (!local && (!absl::GetFlag(FLAGS_dir).empty() || absl::GetFlag(FLAGS_resume))) {
-    return absl::InvalidArgumentError(
-        "--dir and --resume belong to --local; other servers have a --dir of their own");
-  }
-  if (local && absl::GetFlag(FLAGS_resume) && absl::GetFlag(FLAGS_dir).empty()) {
-    return absl::InvalidArgumentError("--resume needs --dir=DIR, where the job's state is");
-  }
-  if (local && absl::GetFlag(FLAGS_local_servers) < 1) {
-    return absl::InvalidArgumentError("--local_servers is below 1");
-  }
-  if (absl::GetFlag(FLAGS_slow) < 1) return absl::InvalidArgumentError("--slow is below 1");
-  if (absl::GetFlag(FLAGS_threads) < 1) return absl::InvalidArgumentError("--threads is below 1");
-  return absl::OkStatus();
-}
-
-// Torch's own threads, and those of the BLAS library below it, which torch does not tell.
-void SetTorchThreads(int threads) {
-  at::set_num_threads(threads);
-  using SetThreads = void (*)(int);
-  if (void* const found = dlsym(RTLD_DEFAULT, "openblas_set_num_threads"); found != nullptr) {
-    reinterpret_cast<SetThreads>(found)(threads);
-  }
-}
-
-void PrintLine(std::FILE* file, const std::string& line) {
-  std::fprintf(file, "%s\n", line.c_str());
-  std::fflush(file);
-}
-
-absl::Status Download(const JobSpec& job, const std::function<void(const std::string&)>& say) {
-  if (job.data().source() != "idx" || job.data().path().empty()) {
-    return absl::InvalidArgumentError(
-        "--download fetches MNIST, so it needs data.source \"idx\" and --data=DIRECTORY");
-  }
-  DownloadOptions options;
-  options.mirrors = absl::GetFlag(FLAGS_mirrors);
-  options.log = say;
-  return DownloadMnist(job.data().path(), options);
-}
-
-// What `psctl doctor` asks for.
-void PrintDevices(const std::string& program) {
-  PrintLine(stdout,
-            absl::StrCat("torchps_worker devices seen=", absl::StrJoin(SeenDevices(), ",")));
-  if (const auto gpu = FindDevice("cuda"); !gpu.ok()) {
-    PrintLine(stderr, absl::StrCat(program, ": ", gpu.status().message()));
-  }
-}
-
-// The servers of --local, and the folder that they keep the run in.
-struct LocalRun {
-  std::string dir;
-  std::unique_ptr<InProcessCluster> cluster;
-};
-
-absl::StatusOr<LocalRun> StartLocalRun(const JobSpec& job, const Clock& clock) {
-  LocalRun run;
-  run.dir = absl::GetFlag(FLAGS_dir);
-  if (run.dir.empty()) {
-    absl::StatusOr<std::string> made = MakeRunFolder(job.name(), absl::Now());
-    if (!made.ok()) return made.status();
-    run.dir = *std::move(made);
-  }
-  const bool resume = absl::GetFlag(FLAGS_resume);
-  if (!resume && access(absl::StrCat(run.dir, "/coordinator.state").c_str(), F_OK) == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--dir=", run.dir, " holds a job; --resume goes on with it, or name an empty directory"));
-  }
-  absl::StatusOr<std::unique_ptr<InProcessCluster>> started =
-      InProcessCluster::Start(absl::GetFlag(FLAGS_local_servers), &clock, run.dir, resume);
-  if (!started.ok()) return started.status();
-  run.cluster = *std::move(started);
-  return run;
-}
-
-// Ends it, and says where the model lies.
-void EndLocalRun(LocalRun run, const std::string& program) {
-  const absl::Status kept = run.cluster->server(0).TakeLastCheckpoint(kLastCheckpoint);
-  if (!kept.ok()) {
-    PrintLine(stderr, absl::StrCat(program, ": no last checkpoint was taken: ", kept.message()));
-  }
-  run.cluster.reset();
-  const std::string model = absl::StrCat(run.dir, "/model.safetensors");
-  if (access(model.c_str(), F_OK) != 0) return;
-  PrintLine(stdout, absl::StrCat("model: ", model));
-  PrintLine(stdout,
-            absl::StrCat("load it: safetensors.torch.load_file(\"", model,
-                         "\") in Python, torchps::LoadState(module, \"", model, "\") in C++"));
-}
-
-// Everything that touches torch, on the one thread that does.
-absl::Status Train(const TaskFactory& factory, const JobSpec& job, const std::string& program,
-                   StopLatch* stop) {
-  const SteadyClock clock;
-  WorkerOptions options;
-  const absl::StatusOr<torch::Device> device = FindDevice(absl::GetFlag(FLAGS_device));
-  if (!device.ok()) return device.status();
-  options.job = job;
-  options.slot = absl::GetFlag(FLAGS_slot);
-  options.device = DeviceOfSlot(*device, options.slot);
-  // What the factory makes on torch::kCUDA is to be there, too.
-  if (absl::Status status = UseDevice(options.device); !status.ok()) return status;
-  options.slow = absl::GetFlag(FLAGS_slow);
-  options.patience = absl::GetFlag(FLAGS_patience);
-  options.progress_interval = absl::Seconds(absl::GetFlag(FLAGS_progress_seconds));
-  options.print = [](const std::string& line) { PrintLine(stdout, line); };
-  options.log = [&program](const std::string& line) {
-    PrintLine(stderr, absl::StrCat(program, ": ", line));
-  };
-  options.clock = &clock;
-  options.stop = stop;
-
-  if (absl::GetFlag(FLAGS_download)) {
-    if (absl::Status status = Download(job, options.log); !status.ok()) return status;
-  }
-  SetTorchThreads(absl::GetFlag(FLAGS_threads));
-  torch::manual_seed(job.seed());
-  const absl::StatusOr<Task> task = factory(job);
-  if (!task.ok()) return task.status();
-
-  absl::optional<LocalRun> local;
-  if (absl::GetFlag(FLAGS_local)) {
-    absl::StatusOr<LocalRun> started = StartLocalRun(job, clock);
-    if (!started.ok()) return started.status();
-    local = *std::move(started);
-    options.servers = local->cluster->endpoints();
-  } else {
-    const absl::StatusOr<std::shared_ptr<CertificateFiles>> certificates =
-        OpenCertificates(absl::GetFlag(FLAGS_certs), Role::kWorker, options.log);
-    if (!certificates.ok()) return certificates.status();
-    int index = 0;
-    for (const std::string& address : absl::GetFlag(FLAGS_servers)) {
-      options.servers.push_back(ConnectToServer(index++, address, *certificates));
-    }
-  }
-  const absl::Status trained = RunWorker(*task, std::move(options));
-  if (local.has_value()) EndLocalRun(*std::move(local), program);
-  return trained;
 }
 
 }  // namespace
 
 int TrainMain(int argc, char** argv, const TaskFactory& factory) {
-  StopSignal signals;  // before any thread, so that all of them leave the signals to it
-  PrepareGrpcProcess();
-
-  std::vector<char*> arguments(argv, argv + argc);
-  const std::vector<std::string> overrides = TakeOverrides(&arguments);
-  absl::SetProgramUsageMessage("a worker of torchps; see README.md");
-  std::string program = argv[0];
-  program = program.substr(program.rfind('/') + 1);
-  const int count = static_cast<int>(arguments.size());
-  if (const absl::Status flags = CheckCommandLine(count, arguments.data()); !flags.ok()) {
-    PrintLine(stderr, absl::StrCat(program, ": ", flags.message()));
-    return static_cast<int>(ExitCodeFor(flags));
-  }
-  absl::ParseCommandLine(count, arguments.data());
-  if (absl::GetFlag(FLAGS_devices)) {
-    PrintDevices(program);
-    return static_cast<int>(ExitCode::kOk);
-  }
-  if (absl::GetFlag(FLAGS_exit_with_parent)) {
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    signals.WatchStandardInput();
-  }
-
-  absl::Status result = CheckFlags();
-  if (result.ok()) {
-    const absl::StatusOr<JobSpec> job = ReadJob(overrides);
-    result = job.status();
-    if (result.ok()) {
-      StopLatch stop;
-      std::thread trainer([&] {
-        result = Train(factory, *job, program, &stop);
-        signals.Request("finished");
-      });
-      stop.Stop(signals.Wait());
-      trainer.join();
-      // Told to stop, it has: what it had in hand is given back, and its slot is free.
-      if (absl::IsCancelled(result)) {
-        PrintLine(stdout, absl::StrCat("torchps_worker stopped: ", stop.reason()));
-        result = absl::OkStatus();
-      }
-    }
-  }
-  if (!result.ok()) PrintLine(stderr, absl::StrCat(program, ": ", result.message()));
-  return static_cast<int>(ExitCodeFor(result));
+  return RunWorkerProgram(argc, argv,
+                          [&factory](const JobSpec& job, const Connect& connect) -> absl::Status {
+                            const absl::StatusOr<Task> task = MakeTask(factory, job);
+                            if (!task.ok()) return task.status();
+                            if (!task->status().ok()) return task->status();
+                            absl::StatusOr<WorkerOptions> options = connect();
+                            if (!options.ok()) return options.status();
+                            return RunWorker(*task, *std::move(options));
+                          });
 }
 
 }  // namespace torchps

@@ -14,6 +14,7 @@
 #include "shm/push_segment.h"
 #include "torch/nn/module.h"
 #include "torch/types.h"
+#include "worker/loop/model_vectors.h"
 
 namespace torchps {
 
@@ -45,7 +46,7 @@ namespace torchps {
 // thread while no forward, backward, ToDevice or ToHost runs, next_values() at any time but during
 // UseNextValues(). Borrows the module for Create() only;
 // its tensors share the flat tensors' memory and stay valid after the FlatModel is gone.
-class FlatModel {
+class FlatModel final : public ModelVectors {
  public:
   // Index of the optimizer's parameter group for a parameter's name, -1 for none.
   using GroupOf = std::function<int(const std::string& name)>;
@@ -72,27 +73,16 @@ class FlatModel {
   // The trained parameters, in the order of the layout's segments.
   std::vector<torch::Tensor> parameters() const;
 
-  // All layout().size() values: trained elements, then averaged ones.
-  absl::Span<float> values();
-  // Gradients of the layout().trained_size() trained elements.
-  absl::Span<float> gradients();
-  // The averaged elements' values: the end of values().
-  absl::Span<const float> averaged();
-
-  // The second value vector, as long as values(); made by the first call.
-  absl::Span<float> next_values();
-  // What was next_values() are the values from now on, for forward() too; what was values() is the
-  // memory for the next ones. INTERNAL as ToDevice(). REQUIRES: next_values() was called.
-  absl::Status UseNextValues();
+  absl::Span<float> values() override;
+  absl::Span<float> gradients() override;
+  absl::Span<const float> averaged() override;
+  absl::Span<float> next_values() override;
+  absl::Status UseNextValues() override;
+  absl::Status ToDevice() override;
+  absl::Status ToHost() override;
 
   // Where gradients() lie, if that can be shared; else null. Valid as long as this object.
   PushSegment* push_segment() { return segment_.get(); }
-
-  // After values() were written: forward() computes with them from now on.
-  // INTERNAL, for both: the device has failed, possibly in work that it was given long before.
-  absl::Status ToDevice();
-  // After backward(): gradients() and averaged() are what it left behind.
-  absl::Status ToHost();
 
   // Sets all gradients to zero in one pass, and puts back the views of those that
   // `module->zero_grad(/*set_to_none=*/true)` has taken away.

@@ -11,9 +11,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "common/cpu/finite_check.h"
 #include "worker/fetch_batch.h"
-#include "worker/gradient_scan.h"
 #include "worker/torch_error.h"
 
 namespace torchps {
@@ -45,7 +43,7 @@ absl::Status CheckLoss(const torch::Tensor& loss) {
 Learner::Learner(Task task, FlatModel* model, Options options)
     : task_(std::move(task)), model_(model), options_(options) {
   // Clipping and checking need the whole gradient, and a GPU's reaches the host as a whole.
-  if (options_.clip_norm > 0 || options_.check_finite || !model_->device().is_cpu()) return;
+  if (NeedsWholeGradient(options_.training) || !model_->device().is_cpu()) return;
   watch_ =
       std::make_unique<GradientWatch>(model_->layout(), *options_.block_map, model_->parameters());
 }
@@ -73,9 +71,10 @@ absl::StatusOr<Learner::Gradient> Learner::Compute(const Step& step, Observer* o
     const auto disarm = absl::MakeCleanup([this] {
       if (watch_ != nullptr) watch_->Disarm().IgnoreError();
     });
-    for (size_t begin = 0; begin < samples.size(); begin += options_.batch_size) {
+    const size_t pass_samples = options_.training.batch_size();
+    for (size_t begin = 0; begin < samples.size(); begin += pass_samples) {
       const absl::Duration asked = options_.clock->Now();
-      const absl::Span<const int64_t> pass = samples.subspan(begin, options_.batch_size);
+      const absl::Span<const int64_t> pass = samples.subspan(begin, pass_samples);
       absl::StatusOr<Batch> fetched = FetchBatch(*task_.data().train, pass);
       if (!fetched.ok()) return fetched.status();
       if (task_.callbacks().augment != nullptr) {
@@ -109,15 +108,9 @@ absl::StatusOr<Learner::Gradient> Learner::Compute(const Step& step, Observer* o
     if (watch_ != nullptr) {
       if (absl::Status status = watch_->Disarm(); !status.ok()) return status;
     }
-    if (absl::Status status = model_->CheckViews(); !status.ok()) return status;
-    if (absl::Status status = model_->ToHost(); !status.ok()) return status;
-    if (options_.clip_norm > 0 || options_.check_finite) {
-      const GradientScan scan = ScanGradient(model_->gradients());
-      const bool finite = scan.finite && FirstNonFinite(model_->averaged()) < 0;
-      gradient.finite = finite ? Gradient::kFinite : Gradient::kNotFinite;
-      if (finite && options_.clip_norm > 0)
-        ClipGradient(model_->gradients(), scan.norm, options_.clip_norm);
-    }
+    const absl::StatusOr<Finite> finite = FinishGradient(options_.training, model_);
+    if (!finite.ok()) return finite.status();
+    gradient.finite = *finite;
     gradient.compute_time = options_.clock->Now() - began - gradient.data_time - observed;
     return gradient;
   });

@@ -11,6 +11,8 @@
 #include "common/clock.h"
 #include "common/ids.h"
 #include "proto/coordinator.pb.h"
+#include "proto/job.pb.h"
+#include "worker/finish_gradient.h"
 #include "worker/flat_model.h"
 #include "worker/gradient_watch.h"
 #include "worker/task.h"
@@ -25,13 +27,8 @@ namespace torchps {
 class Learner {
  public:
   struct Options {
-    // Samples per forward and backward pass.
-    int64_t batch_size = 32;
-    // The gradient is scaled down to this Euclidean norm; 0 clips nothing.
-    double clip_norm = 0;
-    // Nothing of a gradient is told early, so that one that is not finite can be left out as a
-    // whole.
-    bool check_finite = false;
+    // Samples per pass, clipping, and what becomes of a gradient that is not finite.
+    TrainingSpec training;
     // How the model is cut: for blocks to be told early. Both borrowed.
     const BlockMap* block_map = nullptr;
     const Clock* clock = nullptr;
@@ -53,11 +50,7 @@ class Learner {
   struct Gradient {
     int64_t samples = 0;
     double loss_sum = 0;  // over samples
-    // What is known of it: nothing where it was not looked at, since nothing was to be clipped or
-    // checked.
-    enum Finite { kUnknown, kFinite, kNotFinite };
-    // Of the gradient and the averaged buffers.
-    Finite finite = kUnknown;
+    Finite finite = Finite::kUnknown;
     absl::Duration data_time;     // fetching samples
     absl::Duration compute_time;  // everything else but what the observer took
   };

@@ -19,7 +19,7 @@
 #include "proto/coordinator.grpc.pb.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
-#include "worker/epoch_positions.h"
+#include "worker/loop/epoch_positions.h"
 #include "worker/run_worker.h"
 #include "worker/state_file.h"
 

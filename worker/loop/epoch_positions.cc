@@ -1,4 +1,4 @@
-#include "worker/epoch_positions.h"
+#include "worker/loop/epoch_positions.h"
 
 #include <numeric>
 

@@ -1,4 +1,4 @@
-#include "worker/progress.h"
+#include "worker/loop/progress.h"
 
 #include "gtest/gtest.h"
 

@@ -1,4 +1,4 @@
-#include "worker/epoch_positions.h"
+#include "worker/loop/epoch_positions.h"
 
 #include "common/sample_order.h"
 #include "gtest/gtest.h"

@@ -1,0 +1,151 @@
+#include "program/session.h"
+
+#include <exception>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "program/worker_program.h"
+#include "torch/utils.h"
+#include "worker/finish_gradient.h"
+#include "worker/torch_error.h"
+#include "worker/worker_slot.h"
+
+namespace torchps {
+
+// What there is once the job is joined.
+struct Session::Joined {
+  Options options;
+  const Clock* clock = nullptr;
+  std::unique_ptr<WorkerSlot> slot;
+  StepLoop* loop = nullptr;
+  // The step in hand, when it was taken, and whether it was pushed.
+  StepLoop::StepWork work;
+  absl::Duration taken_at;
+  bool in_hand = false;
+};
+
+Session::Session(JobSpec job, std::function<absl::StatusOr<WorkerOptions>()> connect)
+    : job_(std::move(job)), connect_(std::move(connect)) {}
+
+Session::~Session() { Leave().IgnoreError(); }
+
+const JobSpec& Session::job() const { return joined_ == nullptr ? job_ : joined_->slot->job(); }
+
+void Session::Join(torch::nn::Module& module, Options options) {
+  Guard("joining the job", [&]() -> absl::Status {
+    if (joined_ != nullptr) return absl::FailedPreconditionError("the session has joined already");
+    if (options.samples < 1) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "Session::Options::samples is ", options.samples, "; expected the samples of an epoch"));
+    }
+    absl::StatusOr<WorkerOptions> worker = connect_();
+    if (!worker.ok()) return worker.status();
+    auto joined = std::make_unique<Joined>();
+    joined->options = std::move(options);
+    joined->clock = worker->clock;
+    absl::StatusOr<std::unique_ptr<WorkerSlot>> slot = WorkerSlot::Join(
+        module, {joined->options.samples, joined->options.data, {}}, *std::move(worker));
+    if (!slot.ok()) return slot.status();
+    joined->slot = *std::move(slot);
+
+    WorkerSlot::Hooks hooks;
+    if (joined->options.evaluate != nullptr) {
+      hooks.evaluate = [&module, options = &joined->options](EvaluationResult* result) {
+        const torch::NoGradGuard no_grad;
+        module.eval();
+        options->evaluate(*result);
+        module.train();
+        return absl::OkStatus();
+      };
+    }
+    // Its push ends in Next(), before the caller can write the next gradient, so there is nothing
+    // that a pull could go on beside.
+    joined->loop = joined->slot->MakeLoop(std::move(hooks), /*prefetch=*/false);
+    joined_ = std::move(joined);
+    return absl::OkStatus();
+  });
+}
+
+bool Session::Next() {
+  bool more = false;
+  Guard("taking the next step", [&]() -> absl::Status {
+    if (joined_ == nullptr) return absl::FailedPreconditionError("Next() comes after Join()");
+    if (joined_->in_hand) return absl::FailedPreconditionError("Next() comes after Push()");
+    if (absl::Status status = joined_->loop->FinishPush(); !status.ok()) return status;
+    const absl::StatusOr<absl::optional<StepLoop::StepWork>> work = joined_->loop->Next();
+    if (!work.ok()) return work.status();
+    if (!work->has_value()) return absl::OkStatus();
+    joined_->work = **work;
+    joined_->slot->model()->ZeroGradients();
+    joined_->taken_at = joined_->clock->Now();
+    joined_->in_hand = more = true;
+    return absl::OkStatus();
+  });
+  return more;
+}
+
+void Session::Push(const torch::Tensor& loss) {
+  Guard("pushing a gradient", [&]() -> absl::Status {
+    if (joined_ == nullptr || !joined_->in_hand) {
+      return absl::FailedPreconditionError("Push() comes after Next(), once");
+    }
+    joined_->in_hand = false;
+    if (!loss.defined() || loss.numel() != 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("Push() got a loss of ", loss.defined() ? loss.numel() : 0,
+                       " elements; expected one: the mean over the step's samples"));
+    }
+    const absl::StatusOr<Finite> finite = FinishGradient(job().training(), joined_->slot->model());
+    if (!finite.ok()) return finite.status();
+    StepLoop::Outcome outcome;
+    outcome.samples = static_cast<int64_t>(joined_->work.samples.size());
+    outcome.loss_sum = loss.item<double>() * static_cast<double>(outcome.samples);
+    outcome.not_finite = *finite == Finite::kNo;
+    outcome.compute_time = joined_->clock->Now() - joined_->taken_at;
+    if (absl::Status status = joined_->loop->BeginTransfers(outcome.samples); !status.ok()) {
+      return status;
+    }
+    joined_->loop->EndStep(outcome);
+    return absl::OkStatus();
+  });
+}
+
+absl::Span<const int64_t> Session::samples() const { return joined_->work.samples; }
+int Session::epoch() const { return joined_->work.epoch; }
+int64_t Session::step() const { return joined_->work.number; }
+int Session::slot() const { return joined_->slot->slot(); }
+torch::Device Session::device() const { return joined_->slot->model()->device(); }
+
+absl::Status Session::Leave() {
+  if (joined_ != nullptr) {
+    job_ = job();
+    status_ = joined_->slot->Leave(status_);
+    joined_.reset();
+  }
+  return status_;
+}
+
+void Session::Guard(const char* what, const std::function<absl::Status()>& run) {
+  if (!status_.ok()) return;
+  try {
+    status_ = run();
+  } catch (const std::exception& error) {
+    status_ = TorchError(what, error);
+  }
+}
+
+int SessionMain(int argc, char** argv, const std::function<void(Session& session)>& loop) {
+  return RunWorkerProgram(argc, argv, [&loop](const JobSpec& job, const Connect& connect) {
+    Session session(job, connect);
+    try {
+      loop(session);
+    } catch (const std::exception& error) {
+      session.Leave().IgnoreError();
+      return TorchError("the program's loop", error);
+    }
+    return session.Leave();
+  });
+}
+
+}  // namespace torchps

@@ -1,0 +1,231 @@
+// A loop of one's own on parameter servers against the same loop with torch's optimizers.
+
+#include "program/session.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/stop_latch.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "job/job_file.h"
+#include "job/job_spec.h"
+#include "program/in_process_cluster.h"
+#include "proto/coordinator.grpc.pb.h"
+#include "torch/nn/modules/linear.h"
+#include "torch/optim/adam.h"
+#include "torch/utils.h"
+#include "worker/loop/epoch_positions.h"
+#include "worker/worker_options.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kSamples = 96;
+constexpr int64_t kBatch = 8;
+
+// A generator and a discriminator of points on a line: two modules, two losses, one step.
+struct Gan : torch::nn::Module {
+  torch::nn::Linear generator{register_module("generator", torch::nn::Linear(4, 2))};
+  torch::nn::Linear discriminator{register_module("discriminator", torch::nn::Linear(2, 1))};
+
+  // Both gradients at the same values; the sum of both losses.
+  torch::Tensor Backward(absl::Span<const int64_t> samples) {
+    const torch::Tensor index =
+        torch::tensor(std::vector<int64_t>(samples.begin(), samples.end()), torch::kFloat32)
+            .unsqueeze(1) /
+        static_cast<double>(kSamples);
+    const torch::Tensor real = torch::cat({index, 1 - index}, 1);
+    const torch::Tensor fake = generator->forward(torch::cat({index, index, real}, 1));
+    const torch::Tensor told_apart = (discriminator->forward(real) - 1).square().mean() +
+                                     discriminator->forward(fake.detach()).square().mean();
+    told_apart.backward();
+    for (torch::Tensor& weight : discriminator->parameters()) weight.set_requires_grad(false);
+    const torch::Tensor found_out = (discriminator->forward(fake) - 1).square().mean();
+    found_out.backward();
+    for (torch::Tensor& weight : discriminator->parameters()) weight.set_requires_grad(true);
+    return told_apart.detach() + found_out.detach();
+  }
+};
+
+std::shared_ptr<Gan> NewGan() {
+  torch::manual_seed(4);
+  return std::make_shared<Gan>();
+}
+
+JobSpec Job(const std::string& more) {
+  return *NormalizeJobSpec(*ParseJobText(
+      absl::StrCat("optimizer { adam { beta1: 0.5 } learning_rate: 0.01 } ", more), "the job"));
+}
+
+class SessionTest : public ::testing::Test {
+ protected:
+  SessionTest() : cluster_(*InProcessCluster::Start(/*servers=*/2, &clock_)) {
+    at::set_num_threads(1);
+  }
+
+  Session NewSession(const JobSpec& job) {
+    return Session(job, [this, job]() -> absl::StatusOr<WorkerOptions> {
+      WorkerOptions options;
+      options.job = job;
+      options.servers = cluster_->endpoints();
+      options.clock = &clock_;
+      options.stop = &stop_;
+      return options;
+    });
+  }
+
+  JobStatus Status() {
+    grpc::ClientContext context;
+    JobStatus status;
+    const auto stub = Coordinator::NewStub(cluster_->endpoints()[0].channel);
+    EXPECT_TRUE(stub->GetJobStatus(&context, JobStatusRequest(), &status).ok());
+    return status;
+  }
+
+  const SteadyClock clock_;
+  StopLatch stop_;
+  const std::unique_ptr<InProcessCluster> cluster_;
+};
+
+TEST_F(SessionTest, AGanWithOneWorkerIsTorchsOwnLoop) {
+  const std::shared_ptr<Gan> gan = NewGan();
+  std::vector<torch::Tensor> learnt;
+  {
+    Session session = NewSession(Job(absl::StrCat(
+        "consistency { mode: SYNC } training { epochs: 3 batch_size: ", kBatch, " }")));
+    Session::Options options{kSamples, "points on a line"};
+    // The last push is in the values that the last evaluation sees.
+    options.evaluate = [&](EvaluationResult& result) {
+      learnt.clear();
+      for (const torch::Tensor& value : gan->parameters()) {
+        learnt.push_back(value.detach().clone());
+      }
+      result.set_samples(1);
+    };
+    session.Join(*gan, options);
+    int64_t steps = 0;
+    while (session.Next()) {
+      EXPECT_EQ(session.step(), steps++);
+      EXPECT_EQ(session.samples().size(), kBatch);
+      session.Push(gan->Backward(session.samples()));
+    }
+    EXPECT_EQ(steps, 3 * kSamples / kBatch);
+    const absl::Status left = session.Leave();
+    ASSERT_TRUE(left.ok()) << left;
+  }
+  EXPECT_EQ(Status().phase(), JobStatus::DONE);
+  EXPECT_EQ(Status().data(), "points on a line");
+  EXPECT_EQ(Status().epoch(2).used(), kSamples);
+
+  const std::shared_ptr<Gan> alone = NewGan();
+  torch::optim::Adam adam(alone->parameters(), torch::optim::AdamOptions(0.01).betas({0.5, 0.999}));
+  EpochPositions positions(/*seed=*/1, kSamples);
+  for (int epoch = 1; epoch <= 3; ++epoch) {
+    for (int64_t begin = 0; begin < kSamples; begin += kBatch) {
+      adam.zero_grad();
+      alone->Backward(positions.Samples(epoch, begin, begin + kBatch));
+      adam.step();
+    }
+  }
+  const std::vector<torch::Tensor> expected = alone->parameters();
+  ASSERT_EQ(learnt.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_LT((learnt[i] - expected[i]).abs().max().item<float>(), 1e-5) << i;
+  }
+}
+
+TEST_F(SessionTest, ItsEvaluationsAreTheJobsAndSeeTheServersValues) {
+  const std::shared_ptr<Gan> gan = NewGan();
+  std::vector<torch::Tensor> evaluated;
+  Session session = NewSession(Job("training { epochs: 2 batch_size: 8 }"));
+  Session::Options options;
+  options.samples = kSamples;
+  options.evaluate = [&](EvaluationResult& result) {
+    EXPECT_FALSE(gan->is_training());
+    evaluated.push_back(gan->generator->weight.detach().clone());
+    result.set_samples(10);
+    result.set_loss(0.5);
+    MetricValue& metric = *result.add_metric();
+    metric.set_name("likeness");
+    metric.set_value(static_cast<double>(evaluated.size()));
+  };
+  session.Join(*gan, options);
+  while (session.Next()) session.Push(gan->Backward(session.samples()));
+  ASSERT_TRUE(session.status().ok()) << session.status();
+  ASSERT_EQ(Status().evaluation_size(), 2);
+  EXPECT_EQ(Status().evaluation(1).metric(0).name(), "likeness");
+  ASSERT_EQ(evaluated.size(), 2u);
+  EXPECT_FALSE(evaluated[0].equal(evaluated[1]));
+}
+
+TEST_F(SessionTest, TwoWorkersShareAnEpoch) {
+  const JobSpec job = Job("workers: 2 training { epochs: 2 batch_size: 8 }");
+  std::vector<std::thread> threads;
+  std::vector<int64_t> taken(2, 0);
+  for (int i = 0; i < 2; ++i) {
+    const std::shared_ptr<Gan> gan = NewGan();
+    threads.emplace_back([&, gan, i] {
+      at::set_num_threads(1);
+      Session session = NewSession(job);
+      session.Join(*gan, {kSamples, ""});
+      while (session.Next()) {
+        taken[i] += static_cast<int64_t>(session.samples().size());
+        session.Push(gan->Backward(session.samples()));
+      }
+      const absl::Status left = session.Leave();
+      EXPECT_TRUE(left.ok()) << left;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(taken[0] + taken[1], 2 * kSamples);
+}
+
+TEST_F(SessionTest, WhatFailsIsKeptAndEndsTheLoop) {
+  const std::shared_ptr<Gan> gan = NewGan();
+  Session session = NewSession(Job("training { batch_size: 8 }"));
+  session.Join(*gan, {kSamples, ""});
+  ASSERT_TRUE(session.Next());
+  session.Push(torch::zeros({2}));
+  EXPECT_FALSE(session.Next());
+  EXPECT_EQ(session.status().message(),
+            "Push() got a loss of 2 elements; expected one: the mean over the step's samples");
+  EXPECT_EQ(session.Leave(), session.status());
+}
+
+TEST_F(SessionTest, CallsOutOfOrderAreToldSo) {
+  const std::shared_ptr<Gan> gan = NewGan();
+  Session early = NewSession(Job(""));
+  EXPECT_FALSE(early.Next());
+  EXPECT_THAT(std::string(early.status().message()), HasSubstr("Next() comes after Join()"));
+  Session empty = NewSession(Job(""));
+  empty.Join(*gan, {});
+  EXPECT_THAT(std::string(empty.status().message()), HasSubstr("Session::Options::samples is 0"));
+  Session twice = NewSession(Job(""));
+  twice.Join(*gan, {kSamples, ""});
+  ASSERT_TRUE(twice.Next());
+  EXPECT_FALSE(twice.Next());
+  EXPECT_THAT(std::string(twice.status().message()), HasSubstr("Next() comes after Push()"));
+}
+
+TEST_F(SessionTest, AStopEndsTheLoopBetweenSteps) {
+  const std::shared_ptr<Gan> gan = NewGan();
+  Session session = NewSession(Job("training { epochs: 1000 batch_size: 8 }"));
+  session.Join(*gan, {kSamples, ""});
+  ASSERT_TRUE(session.Next());
+  stop_.Stop("SIGTERM");
+  session.Push(gan->Backward(session.samples()));
+  EXPECT_FALSE(session.Next());
+  EXPECT_TRUE(absl::IsCancelled(session.Leave()));
+}
+
+}  // namespace
+}  // namespace torchps

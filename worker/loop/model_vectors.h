@@ -1,0 +1,35 @@
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+
+namespace torchps {
+
+// The model as flat vectors in host memory, which is all that a worker's loop knows of it.
+// worker/flat_model.h makes them of a module. Where forward() computes with a copy of them, on a
+// GPU, ToDevice() and ToHost() keep both the same. Thread-compatible.
+class ModelVectors {
+ public:
+  virtual ~ModelVectors() = default;
+
+  // All values: trained elements, then averaged ones.
+  virtual absl::Span<float> values() = 0;
+  // Gradients of the trained elements.
+  virtual absl::Span<float> gradients() = 0;
+  // The averaged elements' values: the end of values().
+  virtual absl::Span<const float> averaged() = 0;
+
+  // The second value vector, as long as values(); made by the first call.
+  virtual absl::Span<float> next_values() = 0;
+  // What was next_values() are the values from now on, for forward() too; what was values() is the
+  // memory for the next ones. INTERNAL as ToDevice(). REQUIRES: next_values() was called.
+  virtual absl::Status UseNextValues() = 0;
+
+  // After values() were written: forward() computes with them from now on.
+  // INTERNAL, for both: the device has failed, possibly in work that it was given long before.
+  virtual absl::Status ToDevice() = 0;
+  // After backward(): gradients() and averaged() are what it left behind.
+  virtual absl::Status ToHost() = 0;
+};
+
+}  // namespace torchps

@@ -1,0 +1,356 @@
+#include "worker/loop/step_loop.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace torchps {
+namespace {
+
+// Weight of the newest in what the last ones took.
+constexpr double kNewest = 0.2;
+// Of what a pull is expected to take, what is set aside for it: pulls vary more than passes do.
+constexpr double kPullMargin = 3;
+
+absl::Duration Blend(absl::Duration known, absl::Duration newest) {
+  if (known == absl::ZeroDuration()) return newest;
+  return known * (1 - kNewest) + newest * kNewest;
+}
+
+std::string EvaluationLine(SlotId slot, const EvaluationResult& result) {
+  std::string line = absl::StrFormat("torchps_worker evaluation slot=%d epoch=%d loss=%.4f", slot,
+                                     result.epoch(), result.loss());
+  for (const MetricValue& metric : result.metric()) {
+    absl::StrAppendFormat(&line, " %s=%.4f", metric.name(), metric.value());
+  }
+  absl::StrAppendFormat(&line, " samples=%d", result.samples());
+  return line;
+}
+
+}  // namespace
+
+StepLoop::StepLoop(Options options)
+    : options_(std::move(options)),
+      sync_(options_.job.consistency().mode() == ConsistencySpec::SYNC),
+      positions_(options_.job.seed(), options_.train_samples, options_.job.training().shuffle()),
+      progress_(options_.slot, options_.progress_interval, options_.clock->Now()) {}
+
+absl::StatusOr<absl::optional<StepLoop::StepWork>> StepLoop::Next() {
+  if (!started_) {
+    if (absl::Status status = Enter(); !status.ok()) return status;
+    const absl::StatusOr<bool> started = AwaitStart();
+    if (!started.ok()) return started.status();
+    if (!*started) {
+      if (absl::Status status = Leave(); !status.ok()) return status;
+      return absl::nullopt;
+    }
+    started_ = true;
+    figures_since_ = options_.clock->Now();
+  }
+  while (true) {
+    if (options_.stop->stopped()) return absl::CancelledError(options_.stop->reason());
+    if (lease_.has_value()) {
+      if (!LeaseIsUsedUp()) {
+        absl::StatusOr<StepWork> step = NextOfLease();
+        if (!step.ok()) return step.status();
+        return *step;
+      }
+      if (absl::Status status = FinishPush(); !status.ok()) return status;
+      // The last push may have been one too many: the coordinator decides what becomes of this
+      // slot, and does not count the lease as used.
+      finished_lease_ = lease_->id();
+      lease_.reset();
+    }
+    const absl::StatusOr<bool> more = TakeWork();
+    if (!more.ok()) return more.status();
+    if (!*more) return absl::nullopt;
+  }
+}
+
+absl::StatusOr<bool> StepLoop::TakeWork() {
+  if (sync_ && entered_) {
+    if (absl::Status status = PullValues(); !status.ok()) return status;
+  }
+  const absl::Duration handed_in = options_.clock->Now();
+  const double accounted = figures_.compute_seconds() + figures_.push_seconds() +
+                           figures_.pull_seconds() + figures_.wait_seconds() +
+                           figures_.data_seconds();
+  figures_.set_other_seconds(
+      std::max(0.0, absl::ToDoubleSeconds(handed_in - figures_since_) - accounted));
+  const RollbackBooks::Lost lost = options_.parameters->TakeRolledBack();
+  figures_.set_rolled_back_blocks(lost.blocks);
+  figures_.set_rolled_back_pushes(lost.pushes);
+  figures_.set_nonfinite_in_a_row(nonfinite_in_a_row_);
+  const absl::StatusOr<NextWorkReply> work =
+      options_.coordinator->NextWork(finished_lease_, figures_, idle_);
+  if (!work.ok()) return work.status();
+  finished_lease_ = 0;
+  figures_.Clear();
+  figures_since_ = handed_in;
+
+  idle_ = false;
+  absl::Status status;
+  switch (work->work_case()) {
+    case NextWorkReply::kLease:
+      status = BeginLease(work->lease());
+      break;
+    case NextWorkReply::kEvaluateEpoch:
+      status = Evaluate(work->evaluate_epoch(), work->has_keep_model()
+                                                    ? absl::make_optional(work->keep_model())
+                                                    : absl::nullopt);
+      break;
+    case NextWorkReply::kGoIdle:
+      idle_ = true;
+      status = Leave();
+      break;
+    case NextWorkReply::kDone:
+      status = Leave();
+      if (status.ok()) status = TakeLearnt();
+      if (!status.ok()) return status;
+      return false;
+    case NextWorkReply::WORK_NOT_SET:
+      status = absl::InternalError("the coordinator answered without telling what to do");
+  }
+  if (!status.ok()) return status;
+  return true;
+}
+
+absl::StatusOr<bool> StepLoop::AwaitStart() {
+  bool initialized = false;
+  while (true) {
+    const absl::StatusOr<AwaitStartReply::Action> action =
+        options_.coordinator->AwaitStart(initialized);
+    if (!action.ok()) return action.status();
+    switch (*action) {
+      case AwaitStartReply::INITIALIZE: {
+        const absl::Status status = options_.parameters->Initialize(options_.model->values());
+        if (!status.ok()) return status;
+        const absl::Status told = options_.on_initialized();
+        if (!told.ok()) return told;
+        initialized = true;
+        break;
+      }
+      case AwaitStartReply::START:
+        return true;
+      case AwaitStartReply::DONE:
+        return false;
+      default:
+        return absl::InternalError("the coordinator answered without telling what to do");
+    }
+  }
+}
+
+absl::Status StepLoop::BeginLease(const DataLease& lease) {
+  lease_samples_ = positions_.Samples(lease.epoch(), lease.begin(), lease.end());
+  if (lease_samples_.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the coordinator handed out positions ", lease.begin(), " to ", lease.end(), " of epoch ",
+        lease.epoch(), ", but this worker has ", options_.train_samples, " training samples"));
+  }
+  lease_ = lease;
+  taken_ = 0;
+  // In SYNC the values were pulled before the lease was asked for, unless it ends an idle time.
+  pulled_ = sync_ && entered_;
+  return Enter();
+}
+
+bool StepLoop::LeaseIsUsedUp() const {
+  return taken_ == lease_samples_.size() || (taken_ > 0 && TooOftenNonfinite());
+}
+
+absl::StatusOr<StepLoop::StepWork> StepLoop::NextOfLease() {
+  if (!pulled_) {
+    if (absl::Status status = PullValues(); !status.ok()) return status;
+  }
+  pulled_ = false;
+  const TrainingSpec& training = options_.job.training();
+  const size_t most =
+      static_cast<size_t>(training.batch_size()) * std::max(training.accumulate(), 1);
+  StepWork step;
+  step.samples = lease_samples_.subspan(taken_, most);
+  step.number = steps_++;
+  step.epoch = lease_->epoch();
+  step.position = lease_->begin() + static_cast<int64_t>(taken_);
+  taken_ += step.samples.size();
+  return step;
+}
+
+absl::Status StepLoop::PullValues() {
+  if (ahead_ == nullptr) {
+    if (absl::Status status = FinishPush(); !status.ok()) return status;
+  }
+  const absl::Duration began = options_.clock->Now();
+  absl::StatusOr<PullResult> pull;
+  absl::Status taken;
+  if (ahead_ != nullptr) {
+    pull = ahead_->Finish();
+    ahead_.reset();
+    if (pull.ok()) taken = options_.model->UseNextValues();
+    std::swap(held_, next_held_);
+  } else {
+    pull = options_.parameters->Pull(clock_, /*read_only=*/false, options_.model->values(), &held_);
+    if (pull.ok()) taken = options_.model->ToDevice();
+  }
+  if (!pull.ok()) return pull.status();
+  if (!taken.ok()) return taken;
+  // In SYNC the rounds completed without this slot, as a straggler, are rounds it will not push to.
+  if (sync_) clock_ = std::max(clock_, pull->floor);
+  pull_time_ = Blend(pull_time_, pull->moving);
+  const absl::Duration took = options_.clock->Now() - began;
+  // A pull is parked first and moves values then: what was spent here was the end of it.
+  const absl::Duration waited =
+      std::min(pull->parked, std::max(took - pull->moving, absl::ZeroDuration()));
+  const absl::Duration pulled = took - waited;
+  figures_.set_wait_seconds(figures_.wait_seconds() + absl::ToDoubleSeconds(waited));
+  figures_.set_pull_seconds(figures_.pull_seconds() + absl::ToDoubleSeconds(pulled));
+  progress_.Add(0, 0, waited);
+  return absl::OkStatus();
+}
+
+void StepLoop::EndStep(const Outcome& outcome) {
+  figures_.set_compute_seconds(figures_.compute_seconds() +
+                               absl::ToDoubleSeconds(outcome.compute_time));
+  figures_.set_data_seconds(figures_.data_seconds() + absl::ToDoubleSeconds(outcome.data_time));
+  figures_.set_samples(figures_.samples() + outcome.samples);
+  if (outcome.not_finite) {
+    // No block of it is ready, so nothing was sent.
+    push_.reset();
+    figures_.set_skipped_nonfinite(figures_.skipped_nonfinite() + 1);
+    ++nonfinite_in_a_row_;
+    return;
+  }
+  // What follows waits, for this push or for the next pull.
+  push_->AllReady(CallLoop::Urgency::kSoon);
+  pushed_ = outcome;
+  backward_time_ = Blend(backward_time_, options_.clock->Now() - transfers_since_);
+}
+
+absl::Status StepLoop::BeginTransfers(int64_t samples) {
+  if (absl::Status status = FinishPush(); !status.ok()) return status;
+  transfers_since_ = options_.clock->Now();
+  // A gradient that is to be clipped, or dropped as a whole, has been looked at before any of it is
+  // sent.
+  const TrainingSpec& training = options_.job.training();
+  const bool check_finite = training.clip_norm() == 0 && training.nonfinite() == SKIP_BLOCK;
+  push_ = options_.parameters->BeginPush(clock_ + 1, samples, options_.model->gradients(),
+                                         options_.model->averaged(), check_finite);
+  if (options_.prefetch) {
+    ahead_ = options_.parameters->BeginPull(
+        clock_ + 1, PullKind::kAhead, options_.model->next_values(), &next_held_, LatestPull());
+  }
+  return absl::OkStatus();
+}
+
+absl::Duration StepLoop::LatestPull() const {
+  return transfers_since_ +
+         std::max(backward_time_ - pull_time_ * kPullMargin, absl::ZeroDuration());
+}
+
+absl::Status StepLoop::FinishPush() {
+  if (push_ == nullptr) return absl::OkStatus();
+  const absl::Duration began = options_.clock->Now();
+  const absl::StatusOr<PushResult> push = push_->Finish();
+  push_.reset();
+  if (!push.ok()) return push.status();
+  const absl::Duration now = options_.clock->Now();
+  figures_.set_push_seconds(figures_.push_seconds() + absl::ToDoubleSeconds(now - began));
+  if (push->skipped) {
+    figures_.set_skipped_nonfinite(figures_.skipped_nonfinite() + 1);
+    ++nonfinite_in_a_row_;
+    return absl::OkStatus();
+  }
+  ++clock_;
+  ++pushes_;
+  figures_.set_pushes(figures_.pushes() + 1);
+  // Of a step with a withheld block it may be anything.
+  const double loss_sum = std::isfinite(pushed_.loss_sum) ? pushed_.loss_sum : 0;
+  figures_.set_loss_sum(figures_.loss_sum() + loss_sum);
+  // Stale or late gradients are part of the contract: the next pull brings newer values.
+  if (push->verdicts.rejected() + push->verdicts.late() > 0) {
+    figures_.set_rejected_pushes(figures_.rejected_pushes() + 1);
+  }
+  progress_.Add(pushed_.samples, loss_sum, absl::ZeroDuration());
+  const std::string line = progress_.Line(lease_->epoch(), clock_, now);
+  if (!line.empty()) options_.print(line);
+  nonfinite_in_a_row_ = push->verdicts.withheld() > 0 ? nonfinite_in_a_row_ + 1 : 0;
+  return absl::OkStatus();
+}
+
+bool StepLoop::TooOftenNonfinite() const {
+  const TrainingSpec& training = options_.job.training();
+  const int limit = training.nonfinite() == STOP_JOB ? 1 : training.quarantine_after();
+  return limit > 0 && nonfinite_in_a_row_ >= limit;
+}
+
+absl::Status StepLoop::Evaluate(int epoch, const absl::optional<KeepModel>& keep) {
+  const absl::Duration began = options_.clock->Now();
+  // No slot should wait for one that computes no gradient. In SYNC the epoch's end is where all
+  // wait for all anyway, and a slot that left would have to find its round again.
+  if (!sync_) {
+    if (absl::Status status = Leave(); !status.ok()) return status;
+  }
+  const absl::StatusOr<PullResult> pull =
+      options_.parameters->Pull(clock_, /*read_only=*/true, options_.model->values(), &held_);
+  if (!pull.ok()) return pull.status();
+  // A server that was restarted meanwhile was greeted, and would wait for this slot; in SYNC that
+  // is one that had nothing to do and was outside already.
+  if (!entered_) {
+    if (absl::Status status = LeaveServers(); !status.ok()) return status;
+  }
+  if (absl::Status status = options_.model->ToDevice(); !status.ok()) return status;
+  EvaluationResult result;
+  result.set_epoch(epoch);
+  if (options_.job.training().evaluate() && options_.evaluate != nullptr) {
+    if (absl::Status evaluated = options_.evaluate(&result); !evaluated.ok()) return evaluated;
+  }
+  if (result.samples() > 0) options_.print(EvaluationLine(options_.slot, result));
+  result.set_seconds(absl::ToDoubleSeconds(options_.clock->Now() - began));
+  if (keep.has_value() && options_.hand_over != nullptr) {
+    if (absl::Status kept = options_.hand_over(result, *keep); !kept.ok()) return kept;
+  }
+  return options_.coordinator->ReportEvaluation(result);
+}
+
+absl::Status StepLoop::TakeLearnt() {
+  if (options_.on_end == nullptr) return absl::OkStatus();
+  const absl::StatusOr<PullResult> pull =
+      options_.parameters->Pull(clock_, /*read_only=*/true, options_.model->values(), &held_);
+  if (!pull.ok()) return pull.status();
+  if (absl::Status status = options_.model->ToDevice(); !status.ok()) return status;
+  return options_.on_end();
+}
+
+void StepLoop::Close() {
+  FinishPush().IgnoreError();
+  ahead_.reset();
+}
+
+absl::Status StepLoop::Enter() {
+  if (entered_) return absl::OkStatus();
+  const absl::StatusOr<Step> start = options_.parameters->Hello();
+  if (!start.ok()) return start.status();
+  clock_ = std::max(clock_, *start);
+  entered_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status StepLoop::Leave() {
+  // Values that will not be computed with.
+  ahead_.reset();
+  if (!entered_) return absl::OkStatus();
+  entered_ = false;
+  return LeaveServers();
+}
+
+absl::Status StepLoop::LeaveServers() {
+  const absl::Status left = options_.parameters->Leave();
+  // A server that is away just now has forgotten this slot when it comes back, or lets its lease
+  // run out.
+  if (absl::IsUnavailable(left) || absl::IsDeadlineExceeded(left)) return absl::OkStatus();
+  return left;
+}
+
+}  // namespace torchps

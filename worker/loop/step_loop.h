@@ -1,0 +1,191 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "client/coordinator_client.h"
+#include "client/held_values.h"
+#include "client/parameter_client.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "common/stop_latch.h"
+#include "proto/coordinator.pb.h"
+#include "worker/loop/epoch_positions.h"
+#include "worker/loop/model_vectors.h"
+#include "worker/loop/progress.h"
+
+namespace torchps {
+
+// One slot's way through a job, step by step: asks the coordinator for work, pulls each step's
+// values, pushes its gradient, until the coordinator says that the job is done. Computing is its
+// caller's business: the Trainer's, or that of a program's own loop (program/session.h).
+//
+//   ASYNC  NextWork -> for each step of the lease: Pull, compute, Push
+//   SYNC   Pull, then NextWork -> a lease of exactly one step: compute, Push. In this order all
+//          slots hold their leases of step t before any slot can ask for one of step t + 1.
+//
+// Pushing and, with `prefetch`, pulling go on behind the computing:
+//
+//   forward t | backward t                       | forward t + 1 | backward t + 1
+//             | push t: blocks as they are final ..... its end   |
+//             |      pull of the values of t + 1 |
+//
+// The push of step t must have ended before backward t + 1 writes the next gradient into the same
+// memory, and before a lease is handed in, so that no sample counts as used whose gradient is not
+// applied. The pull begins as late as it can and still be done when backward is, so that the values
+// are not older than need be. What of the slot's own step t they lack, the bound counts
+// (docs/design.md, "Consistency").
+//
+// Thread-compatible: one thread makes all calls, but for BlockReady(). Borrows everything.
+class StepLoop {
+ public:
+  struct Options {
+    // Normalised, as the coordinator has confirmed it.
+    JobSpec job;
+    SlotId slot = 0;
+    int64_t train_samples = 0;
+    // The next step's values are pulled while this one's gradient is computed. REQUIRES: the caller
+    // begins transfers before its backward pass.
+    bool prefetch = false;
+    // How often a progress line is printed.
+    absl::Duration progress_interval = absl::Seconds(1);
+    // Takes the lines that psctl reads.
+    std::function<void(const std::string& line)> print = [](const std::string&) {};
+    ModelVectors* model = nullptr;
+    ParameterClient* parameters = nullptr;
+    CoordinatorClient* coordinator = nullptr;
+    // This slot was asked for the model's initial values, and has pushed them.
+    std::function<absl::Status()> on_initialized = [] { return absl::OkStatus(); };
+    // The model holds an epoch's values: fills in what an evaluation finds, but for epoch and
+    // seconds. Null: there is nothing to evaluate.
+    std::function<absl::Status(EvaluationResult* result)> evaluate;
+    // The same values are to be kept as files.
+    std::function<absl::Status(const EvaluationResult& result, const KeepModel& keep)> hand_over;
+    // The job is done, and the model holds what was learnt. Null: nobody asks, so that it is not
+    // pulled.
+    std::function<absl::Status()> on_end;
+    const Clock* clock = nullptr;
+    StopLatch* stop = nullptr;
+  };
+
+  // What the next gradient is to be computed from, with the model's values as they are now.
+  struct StepWork {
+    // Indices in the training data; valid until the next call of Next().
+    absl::Span<const int64_t> samples;
+    // Steps that this worker took before it.
+    int64_t number = 0;
+    int epoch = 0;  // from 1
+    // Of the first sample in the epoch's order.
+    int64_t position = 0;
+  };
+
+  // What came of a step.
+  struct Outcome {
+    int64_t samples = 0;
+    double loss_sum = 0;  // over samples
+    // The gradient is known to be not finite somewhere and is not to be pushed.
+    bool not_finite = false;
+    absl::Duration data_time;     // fetching samples
+    absl::Duration compute_time;  // everything else but transfers
+  };
+
+  explicit StepLoop(Options options);
+
+  // The next step; nothing once the job is done, and then the slot has left the servers' clocks.
+  // Waits for the start of the job, for other slots and for the latest push as need be.
+  // CANCELLED: stopped. ABORTED: the coordinator has sent the slot away, since too many of its
+  // gradients in a row were not finite, or has given it to another process. Everything else comes
+  // from the clients and the callbacks.
+  absl::StatusOr<absl::optional<StepWork>> Next();
+
+  // The gradients of a step on so many samples are about to be written. Waits for the push before;
+  // begins this step's, and the pull of the next one's values.
+  absl::Status BeginTransfers(int64_t samples);
+  // The gradient of `block` is final and may be sent. From any thread, between BeginTransfers() and
+  // EndStep() or DropStep().
+  void BlockReady(BlockId block) { push_->BlockReady(block); }
+  // The whole gradient is final.
+  void EndStep(const Outcome& outcome);
+  // The step has failed: some of its blocks will never be ready.
+  void DropStep() { push_.reset(); }
+  // Waits for the push under way, if there is one, and enters it in the books.
+  absl::Status FinishPush();
+
+  // After the last step or an error: a push that has begun is ended cleanly, in the grace that it
+  // has after a stop.
+  void Close();
+
+  // Pushes that were acknowledged.
+  int64_t pushes() const { return pushes_; }
+
+ private:
+  // Waits for the start; pushes the initial values if asked to. False: the job has ended already.
+  absl::StatusOr<bool> AwaitStart();
+  // Hands in what is finished and takes what is next. False: the job is done.
+  absl::StatusOr<bool> TakeWork();
+  absl::Status BeginLease(const DataLease& lease);
+  bool LeaseIsUsedUp() const;
+  absl::StatusOr<StepWork> NextOfLease();
+  // The values of the next step, pulled already or now.
+  absl::Status PullValues();
+  // When to begin a pull that is to end with the backward pass that begins now.
+  absl::Duration LatestPull() const;
+  // So many gradients in a row were not finite that the coordinator has to hear of it now.
+  bool TooOftenNonfinite() const;
+  // Evaluates the values that the servers have now, where the job evaluates, and hands them over.
+  absl::Status Evaluate(int epoch, const absl::optional<KeepModel>& keep);
+  // The values that the job ends with, for whoever asks for them.
+  absl::Status TakeLearnt();
+  // Makes the slot count in the servers' clocks, or no longer.
+  absl::Status Enter();
+  absl::Status Leave();
+  absl::Status LeaveServers();
+
+  const Options options_;
+  const bool sync_;
+  EpochPositions positions_;
+  Progress progress_;
+  // Last step pushed; the name of the next push is one above it.
+  Step clock_ = 0;
+  bool entered_ = false;
+  int64_t steps_ = 0;
+  int64_t pushes_ = 0;
+  int nonfinite_in_a_row_ = 0;
+  // What the model's values, and its next values, hold.
+  HeldValues held_;
+  HeldValues next_held_;
+  // Since the last NextWork that was answered, at `figures_since_`.
+  StepFigures figures_;
+  absl::Duration figures_since_;
+
+  bool started_ = false;
+  bool idle_ = false;
+  // The lease in hand, its samples, and how many of them were taken; none: to be asked for.
+  absl::optional<DataLease> lease_;
+  absl::Span<const int64_t> lease_samples_;
+  size_t taken_ = 0;
+  // The model's values are those of the lease's first step already.
+  bool pulled_ = false;
+  uint64_t finished_lease_ = 0;
+
+  // The push of step clock_ + 1, and what its gradient was computed from. Between steps all of its
+  // blocks are ready.
+  std::unique_ptr<PendingPush> push_;
+  Outcome pushed_;
+  // The next step's values, on their way to the model's next_values(), now or soon.
+  std::unique_ptr<PendingPull> ahead_;
+  // When the present step's transfers began, and how long the last backward passes and pulls took,
+  // the newest counting most.
+  absl::Duration transfers_since_;
+  absl::Duration backward_time_;
+  absl::Duration pull_time_;
+};
+
+}  // namespace torchps

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "client/calls/server_channel.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "common/stop_latch.h"
+#include "proto/job.pb.h"
+#include "torch/types.h"
+
+namespace torchps {
+
+// What a worker needs to know beside what it trains.
+struct WorkerOptions {
+  // Normalised. Where the coordinator has completed it, the coordinator's copy counts.
+  JobSpec job;
+  // All servers of the job, the same and in the same order for all of its workers. The first is
+  // the coordinator too.
+  std::vector<ServerEndpoint> servers;
+  // A GPU without an index is the one of its slot (worker/device.h).
+  torch::Device device = torch::kCPU;
+  // -1: the lowest free one.
+  SlotId slot = -1;
+  // Computing takes so many times as long. At least 1.
+  double slow = 1;
+  // How long a server may be silent.
+  absl::Duration patience = absl::Seconds(60);
+  absl::Duration progress_interval = absl::Seconds(1);
+  // Takes the lines that psctl reads ("torchps_worker progress ...").
+  std::function<void(const std::string& line)> print = [](const std::string&) {};
+  // Takes the lines that are for people only: what is being waited for.
+  std::function<void(const std::string& line)> log = [](const std::string&) {};
+  // Borrowed.
+  const Clock* clock = nullptr;
+  StopLatch* stop = nullptr;
+};
+
+}  // namespace torchps

@@ -1,0 +1,237 @@
+#include "worker/worker_slot.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/calls/this_host.h"
+#include "job/parameter_groups.h"
+#include "torch/utils.h"
+#include "wire/layout_codec.h"
+#include "worker/device.h"
+#include "worker/state_file.h"
+
+namespace torchps {
+namespace {
+
+// Renewals per lease: two may be lost before the slot is.
+constexpr double kRenewalsPerLease = 3;
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
+}
+
+uint64_t DrawNonce() {
+  std::random_device random;
+  uint64_t nonce = 0;
+  while (nonce == 0) nonce = (uint64_t{random()} << 32) | random();
+  return nonce;
+}
+
+absl::Duration RenewalInterval(const JobSpec& job) {
+  return absl::Seconds(job.membership().lease_seconds() / kRenewalsPerLease);
+}
+
+// Whether there is a server that could read this worker's memory.
+bool MayShare(const WorkerOptions& options) {
+  return options.job.wire().shared_memory() &&
+         std::any_of(options.servers.begin(), options.servers.end(),
+                     [](const ServerEndpoint& server) { return IsThisHost(server.address); });
+}
+
+absl::Status LostSlot(SlotId slot, const absl::Status& why) {
+  return absl::AbortedError(
+      absl::StrCat("slot ", slot, " no longer belongs to this process: ", why.message()));
+}
+
+CoordinatorClient::Options CoordinatorOptions(const WorkerOptions& options) {
+  CoordinatorClient::Options coordination;
+  coordination.server = options.servers.front();
+  coordination.patience = options.patience;
+  coordination.log = options.log;
+  coordination.clock = options.clock;
+  coordination.stop = options.stop;
+  return coordination;
+}
+
+// The module's values from model.init_from, where the job names a file.
+absl::Status Initialize(torch::nn::Module& module, const WorkerOptions& options) {
+  const ModelSpec& model = options.job.model();
+  if (model.init_from().empty()) return absl::OkStatus();
+  std::vector<std::string> unmatched;
+  const absl::Status loaded = LoadState(
+      module, model.init_from(), model.init_partial() ? Match::kCommon : Match::kAll, &unmatched);
+  if (!loaded.ok()) {
+    return absl::Status(loaded.code(), absl::StrCat("model.init_from: ", loaded.message()));
+  }
+  if (!unmatched.empty()) {
+    options.log(absl::StrCat("model.init_from: only the file or only the module has ",
+                             absl::StrJoin(unmatched, ", "), "; those are left as they are"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WorkerSlot>> WorkerSlot::Join(torch::nn::Module& module, Data data,
+                                                             WorkerOptions options) {
+  if (options.servers.empty()) return absl::InvalidArgumentError("no server is given");
+  if (absl::Status status = CheckDevice(options.device); !status.ok()) return status;
+  if (absl::Status status = Initialize(module, options); !status.ok()) return status;
+  const JobSpec job = options.job;
+  const auto group_of = [&job](const std::string& name) { return GroupOf(job.optimizer(), name); };
+  const absl::StatusOr<ModelLayout> layout = FlatModel::LayoutOf(module, group_of);
+  if (!layout.ok()) return layout.status();
+
+  std::unique_ptr<WorkerSlot> slot(new WorkerSlot(module, std::move(data), std::move(options)));
+  if (absl::Status taken = slot->TakeSlot(*layout); !taken.ok()) return taken;
+  // Only now, for which GPU it is may follow from the slot.
+  absl::Status status = slot->LayOut(group_of);
+  if (status.ok()) status = slot->Connect();
+  if (!status.ok()) return slot->Leave(status);
+  return slot;
+}
+
+WorkerSlot::WorkerSlot(torch::nn::Module& module, Data data, WorkerOptions options)
+    : module_(module),
+      data_(std::move(data)),
+      options_(std::move(options)),
+      coordinator_(CoordinatorOptions(options_)) {}
+
+absl::Status WorkerSlot::TakeSlot(const ModelLayout& layout) {
+  JoinRequest request;
+  request.set_protocol_version(kProtocolVersion);
+  *request.mutable_job() = options_.job;
+  *request.mutable_layout() = EncodeLayout(layout);
+  request.set_wanted_slot(options_.slot);
+  request.set_nonce(DrawNonce());
+  request.set_host(HostName());
+  request.set_device(options_.device.str());
+  request.set_train_samples(data_.train_samples);
+  const std::string& model = options_.job.model().name();
+  request.set_model(model.empty() ? module_.name() : model);
+  request.set_data(data_.description);
+  request.set_server_count(static_cast<int>(options_.servers.size()));
+  for (const ServerEndpoint& server : options_.servers) {
+    request.add_server_address(server.address);
+  }
+  absl::StatusOr<JoinReply> joined = coordinator_.Join(request);
+  if (!joined.ok()) return joined.status();
+  joined_ = *std::move(joined);
+  // From here on the slots' draws (dropout) differ, though all began with the same parameters.
+  torch::manual_seed(job().seed() + static_cast<uint64_t>(slot()) + 1);
+  return absl::OkStatus();
+}
+
+absl::Status WorkerSlot::LayOut(const FlatModel::GroupOf& group_of) {
+  // A GPU that no process has used yet may take longer than a lease.
+  const Heartbeat heartbeat(
+      RenewalInterval(job()),
+      [&](absl::Duration timeout) { return coordinator_.RenewSlot(timeout); },
+      [&](const absl::Status& lost) { options_.stop->Stop(std::string(lost.message())); });
+  const torch::Device device = DeviceOfSlot(options_.device, slot());
+  if (absl::Status status = UseDevice(device); !status.ok()) return status;
+  absl::StatusOr<std::unique_ptr<FlatModel>> model =
+      FlatModel::Create(module_, device, group_of, MayShare(options_));
+  if (absl::Status lost = heartbeat.status(); !lost.ok()) return LostSlot(slot(), lost);
+  if (!model.ok()) return model.status();
+  model_ = *std::move(model);
+  return absl::OkStatus();
+}
+
+absl::Status WorkerSlot::Connect() {
+  absl::StatusOr<BlockMap> block_map = BlockMap::Create(
+      model_->layout(), job().wire().block_bytes(), static_cast<int>(options_.servers.size()));
+  if (!block_map.ok()) return block_map.status();
+  block_map_ = std::make_unique<BlockMap>(*std::move(block_map));
+
+  ParameterClient::Options client;
+  client.servers = options_.servers;
+  client.layout = model_->layout();
+  client.block_map = *block_map_;
+  client.job = job();
+  client.job_id = joined_.job_id();
+  client.slot = slot();
+  client.incarnation = joined_.incarnation();
+  client.push_segment = model_->push_segment();
+  client.patience = options_.patience;
+  client.log = options_.log;
+  client.clock = options_.clock;
+  client.stop = options_.stop;
+  absl::StatusOr<std::unique_ptr<ParameterClient>> parameters =
+      ParameterClient::Create(std::move(client));
+  if (!parameters.ok()) return parameters.status();
+  parameters_ = *std::move(parameters);
+
+  const double parts = static_cast<double>(options_.servers.size()) + 1;
+  heartbeat_ = std::make_unique<Heartbeat>(
+      RenewalInterval(job()),
+      [this, parts](absl::Duration timeout) {
+        const absl::Status renewed = coordinator_.RenewSlot(timeout / parts);
+        parameters_->Renew(timeout / parts);
+        return renewed;
+      },
+      [this](const absl::Status& lost) { options_.stop->Stop(std::string(lost.message())); });
+  return absl::OkStatus();
+}
+
+StepLoop* WorkerSlot::MakeLoop(Hooks hooks, bool prefetch) {
+  ModelHandover::Options keeping;
+  keeping.job = job();
+  keeping.transform = data_.transform;
+  keeping.module = &module_;
+  keeping.layout = &model_->layout();
+  keeping.coordinator = &coordinator_;
+  keeping.log = options_.log;
+  handover_ = std::make_unique<ModelHandover>(std::move(keeping));
+
+  StepLoop::Options loop;
+  loop.job = job();
+  loop.slot = slot();
+  loop.train_samples = data_.train_samples;
+  loop.prefetch = prefetch;
+  loop.progress_interval = options_.progress_interval;
+  loop.print = options_.print;
+  loop.model = model_.get();
+  loop.parameters = parameters_.get();
+  loop.coordinator = &coordinator_;
+  loop.on_initialized = [this] { return handover_->HandOverConstants(); };
+  loop.hand_over = [this](const EvaluationResult& result, const KeepModel& keep) {
+    return handover_->HandOver(result, keep);
+  };
+  loop.evaluate = std::move(hooks.evaluate);
+  loop.on_end = std::move(hooks.on_end);
+  loop.clock = options_.clock;
+  loop.stop = options_.stop;
+  loop_ = std::make_unique<StepLoop>(std::move(loop));
+  return loop_.get();
+}
+
+absl::Status WorkerSlot::Leave(const absl::Status& trained) {
+  absl::Status outcome = trained;
+  if (loop_ != nullptr) loop_->Close();
+  if (heartbeat_ != nullptr) {
+    if (absl::Status lost = heartbeat_->status(); !lost.ok()) {
+      outcome = LostSlot(slot(), lost);
+    } else if (!trained.ok()) {
+      // The first error is the one to tell.
+      parameters_->Leave().IgnoreError();
+    }
+    heartbeat_.reset();
+  }
+  if (outcome.ok()) {
+    options_.print(absl::StrCat("torchps_worker done slot=", slot(), " pushes=", loop_->pushes()));
+  }
+  const absl::Status left = coordinator_.LeaveJob(std::string(outcome.message()));
+  // Done is done; a coordinator that went away meanwhile will see the lease run out.
+  if (!left.ok()) options_.log(absl::StrCat("left without a farewell: ", left.message()));
+  return outcome;
+}
+
+}  // namespace torchps

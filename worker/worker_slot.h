@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/coordinator_client.h"
+#include "client/heartbeat.h"
+#include "client/parameter_client.h"
+#include "common/block_map.h"
+#include "proto/coordinator.pb.h"
+#include "torch/nn/module.h"
+#include "worker/flat_model.h"
+#include "worker/loop/step_loop.h"
+#include "worker/model_handover.h"
+#include "worker/worker_options.h"
+
+namespace torchps {
+
+// A slot of a job, held by this process with a module: joined, the module laid out on the slot's
+// device, its values and gradients connected to the servers, its lease renewed.
+//
+// Thread-compatible: all torch work is done by the calling thread; one more thread renews the
+// leases. Borrows the module, whose tensors it takes over (worker/flat_model.h), and what
+// WorkerOptions borrow.
+class WorkerSlot {
+ public:
+  // What a job is told of the data that this process trains on.
+  struct Data {
+    int64_t train_samples = 0;
+    std::string description;
+    std::map<std::string, std::string> transform;  // DataSource::transform
+  };
+
+  // What is done beside the steps; null ones are left out.
+  struct Hooks {
+    // Computes loss and metrics of the module as it is.
+    std::function<absl::Status(EvaluationResult* result)> evaluate;
+    // The module holds what was learnt.
+    std::function<absl::Status()> on_end;
+  };
+
+  // Fills the module from model.init_from, and joins with its layout. Errors as in
+  // CoordinatorClient, ParameterClient and FlatModel::Create, each one sentence.
+  static absl::StatusOr<std::unique_ptr<WorkerSlot>> Join(torch::nn::Module& module, Data data,
+                                                          WorkerOptions options);
+  WorkerSlot(const WorkerSlot&) = delete;
+  WorkerSlot& operator=(const WorkerSlot&) = delete;
+
+  const JobSpec& job() const { return joined_.job(); }
+  SlotId slot() const { return joined_.slot(); }
+  FlatModel* model() { return model_.get(); }
+  const BlockMap& block_map() const { return *block_map_; }
+
+  // The slot's way through the job. To be made once.
+  StepLoop* MakeLoop(Hooks hooks, bool prefetch);
+
+  // Leaves the job; `trained` is what came of it. Returns the error to tell: that, or how the slot
+  // was lost.
+  absl::Status Leave(const absl::Status& trained);
+
+ private:
+  WorkerSlot(torch::nn::Module& module, Data data, WorkerOptions options);
+
+  absl::Status TakeSlot(const ModelLayout& layout);
+  absl::Status LayOut(const FlatModel::GroupOf& group_of);
+  absl::Status Connect();
+
+  torch::nn::Module& module_;
+  const Data data_;
+  const WorkerOptions options_;
+  CoordinatorClient coordinator_;
+  JoinReply joined_;
+  std::unique_ptr<FlatModel> model_;
+  std::unique_ptr<BlockMap> block_map_;
+  std::unique_ptr<ParameterClient> parameters_;
+  std::unique_ptr<ModelHandover> handover_;
+  // Uses the clients, so it ends before them.
+  std::unique_ptr<Heartbeat> heartbeat_;
+  std::unique_ptr<StepLoop> loop_;
+};
+
+}  // namespace torchps
