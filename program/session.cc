@@ -136,7 +136,8 @@ void Session::Guard(const char* what, const std::function<absl::Status()>& run) 
 }
 
 int SessionMain(int argc, char** argv, const std::function<void(Session& session)>& loop) {
-  return RunWorkerProgram(argc, argv, [&loop](const JobSpec& job, const Connect& connect) {
+  WorkerProgram program;
+  program.train = [&loop](const JobSpec& job, const Connect& connect) {
     Session session(job, connect);
     try {
       loop(session);
@@ -145,7 +146,8 @@ int SessionMain(int argc, char** argv, const std::function<void(Session& session
       return TorchError("the program's loop", error);
     }
     return session.Leave();
-  });
+  };
+  return RunWorkerProgram(argc, argv, program);
 }
 
 }  // namespace torchps

@@ -10,7 +10,9 @@ namespace {
 
 absl::StatusOr<Task> MakeTask(const TaskFactory& factory, const JobSpec& job) {
   try {
-    return factory(job);
+    absl::StatusOr<Task> task = factory(job);
+    if (task.ok() && !task->status().ok()) return task->status();
+    return task;
   } catch (const std::exception& error) {
     // The job and its data make it fail, so it would fail again.
     return absl::InvalidArgumentError(TorchError("making the task", error).message());
@@ -20,15 +22,19 @@ absl::StatusOr<Task> MakeTask(const TaskFactory& factory, const JobSpec& job) {
 }  // namespace
 
 int TrainMain(int argc, char** argv, const TaskFactory& factory) {
-  return RunWorkerProgram(argc, argv,
-                          [&factory](const JobSpec& job, const Connect& connect) -> absl::Status {
-                            const absl::StatusOr<Task> task = MakeTask(factory, job);
-                            if (!task.ok()) return task.status();
-                            if (!task->status().ok()) return task->status();
-                            absl::StatusOr<WorkerOptions> options = connect();
-                            if (!options.ok()) return options.status();
-                            return RunWorker(*task, *std::move(options));
-                          });
+  WorkerProgram program;
+  program.train = [&factory](const JobSpec& job, const Connect& connect) -> absl::Status {
+    const absl::StatusOr<Task> task = MakeTask(factory, job);
+    if (!task.ok()) return task.status();
+    absl::StatusOr<WorkerOptions> options = connect();
+    if (!options.ok()) return options.status();
+    return RunWorker(*task, *std::move(options));
+  };
+  program.look = [&factory](const JobSpec& job, const ModelLook& look) -> absl::Status {
+    const absl::StatusOr<Task> task = MakeTask(factory, job);
+    return task.ok() ? LookAtModel(*task, look) : task.status();
+  };
+  return RunWorkerProgram(argc, argv, program);
 }
 
 }  // namespace torchps

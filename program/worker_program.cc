@@ -1,11 +1,16 @@
 #include "program/worker_program.h"
 
 #include <dlfcn.h>
+#include <google/protobuf/text_format.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <string>
@@ -63,6 +68,15 @@ ABSL_FLAG(std::string, dir, "",
           "with --local: the run's folder, for its model and checkpoints; by default "
           "runs/NAME-TIME");
 ABSL_FLAG(bool, resume, false, "with --local: go on with the job in --dir");
+ABSL_FLAG(std::string, evaluate, "",
+          "measure this model on the job's test set, and end: a .safetensors or .pt file, or a "
+          "run's folder");
+ABSL_FLAG(std::string, predict, "",
+          "write what this model answers to each sample of the job's test set, and end");
+ABSL_FLAG(bool, on_training_data, false,
+          "with --evaluate or --predict: take the training samples instead");
+ABSL_FLAG(std::string, out, "", "with --evaluate or --predict: the file to write");
+ABSL_FLAG(bool, json, false, "with --evaluate or --predict: write JSON instead of text or CSV");
 ABSL_FLAG(bool, download, false,
           "fetch MNIST into the directory of data.path first, where it is not there yet");
 ABSL_FLAG(std::vector<std::string>, mirrors, {},
@@ -96,7 +110,7 @@ std::vector<std::string> TakeOverrides(std::vector<char*>* arguments) {
   return overrides;
 }
 
-absl::StatusOr<JobSpec> ReadJob(const std::vector<std::string>& overrides) {
+absl::StatusOr<JobSpec> ReadJob(const std::vector<std::string>& overrides, bool looks) {
   const std::string path = absl::GetFlag(FLAGS_job);
   absl::StatusOr<JobSpec> job =
       path.empty() ? absl::StatusOr<JobSpec>(JobSpec()) : ParseJobFile(path);
@@ -109,6 +123,10 @@ absl::StatusOr<JobSpec> ReadJob(const std::vector<std::string>& overrides) {
   }
   // No other process can reach the servers.
   if (absl::GetFlag(FLAGS_local)) job->set_workers(1);
+  // What only looks at a model learns nothing, so it need not say how fast.
+  if (looks && job->optimizer().learning_rate() == 0) {
+    job->mutable_optimizer()->set_learning_rate(1);
+  }
   return NormalizeJobSpec(*std::move(job));
 }
 
@@ -116,7 +134,8 @@ absl::Status CheckFlags() {
   const bool local = absl::GetFlag(FLAGS_local);
   if (absl::GetFlag(FLAGS_servers).empty() != local) {
     return absl::InvalidArgumentError(
-        "say either --servers=HOST:PORT,... to join a job, or --local to train alone");
+        "say one of --servers=HOST:PORT,... to join a job, --local to train alone, "
+        "--evaluate=MODEL and --predict=MODEL");
   }
   if (!local && (!absl::GetFlag(FLAGS_dir).empty() || absl::GetFlag(FLAGS_resume))) {
     return absl::InvalidArgumentError(
@@ -129,6 +148,21 @@ absl::Status CheckFlags() {
     return absl::InvalidArgumentError("--local_servers is below 1");
   }
   if (absl::GetFlag(FLAGS_slow) < 1) return absl::InvalidArgumentError("--slow is below 1");
+  if (absl::GetFlag(FLAGS_threads) < 1) return absl::InvalidArgumentError("--threads is below 1");
+  return absl::OkStatus();
+}
+
+absl::Status CheckLookFlags(const WorkerProgram& work) {
+  if (work.look == nullptr) {
+    return absl::InvalidArgumentError(
+        "this program has a loop of its own, so it cannot --evaluate or --predict; "
+        "torchps::LoadState reads its models");
+  }
+  const bool both = !absl::GetFlag(FLAGS_evaluate).empty() && !absl::GetFlag(FLAGS_predict).empty();
+  if (both || absl::GetFlag(FLAGS_local) || !absl::GetFlag(FLAGS_servers).empty()) {
+    return absl::InvalidArgumentError(
+        "say one of --servers=HOST:PORT,..., --local, --evaluate=MODEL and --predict=MODEL");
+  }
   if (absl::GetFlag(FLAGS_threads) < 1) return absl::InvalidArgumentError("--threads is below 1");
   return absl::OkStatus();
 }
@@ -173,6 +207,21 @@ struct LocalRun {
   std::unique_ptr<InProcessCluster> cluster;
 };
 
+// The job beside its model, for `psctl evaluate` and whoever comes later.
+absl::Status KeepJobFile(const std::string& dir, const JobSpec& job) {
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(job, &text);
+  const std::string path = absl::StrCat(dir, "/job.textproto");
+  std::ofstream file(path);
+  file << text;
+  file.close();
+  if (file) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
+}
+
 absl::StatusOr<LocalRun> StartLocalRun(const JobSpec& job, const Clock& clock) {
   LocalRun run;
   run.dir = absl::GetFlag(FLAGS_dir);
@@ -186,6 +235,7 @@ absl::StatusOr<LocalRun> StartLocalRun(const JobSpec& job, const Clock& clock) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--dir=", run.dir, " holds a job; --resume goes on with it, or name an empty directory"));
   }
+  if (absl::Status kept = KeepJobFile(run.dir, job); !kept.ok()) return kept;
   absl::StatusOr<std::unique_ptr<InProcessCluster>> started =
       InProcessCluster::Start(absl::GetFlag(FLAGS_local_servers), &clock, run.dir, resume);
   if (!started.ok()) return started.status();
@@ -260,6 +310,20 @@ class FlaggedWorker {
     return options_;
   }
 
+  ModelLook Look() const {
+    ModelLook look;
+    look.model = absl::GetFlag(FLAGS_evaluate);
+    if (look.model.empty()) {
+      look.what = ModelLook::kPredict;
+      look.model = absl::GetFlag(FLAGS_predict);
+    }
+    look.device = options_.device;
+    look.on_training_data = absl::GetFlag(FLAGS_on_training_data);
+    look.json = absl::GetFlag(FLAGS_json);
+    look.out = absl::GetFlag(FLAGS_out);
+    return look;
+  }
+
   void End() {
     if (local_.has_value()) EndLocalRun(*std::move(local_), program_);
   }
@@ -274,9 +338,7 @@ class FlaggedWorker {
 
 }  // namespace
 
-int RunWorkerProgram(
-    int argc, char** argv,
-    const std::function<absl::Status(const JobSpec& job, const Connect& connect)>& train) {
+int RunWorkerProgram(int argc, char** argv, const WorkerProgram& work) {
   StopSignal signals;  // before any thread, so that all of them leave the signals to it
   PrepareGrpcProcess();
 
@@ -300,16 +362,22 @@ int RunWorkerProgram(
     signals.WatchStandardInput();
   }
 
-  absl::Status result = CheckFlags();
+  const bool looks =
+      !absl::GetFlag(FLAGS_evaluate).empty() || !absl::GetFlag(FLAGS_predict).empty();
+  absl::Status result = looks ? CheckLookFlags(work) : CheckFlags();
   if (result.ok()) {
-    const absl::StatusOr<JobSpec> job = ReadJob(overrides);
+    const absl::StatusOr<JobSpec> job = ReadJob(overrides, looks);
     result = job.status();
     if (result.ok()) {
       StopLatch stop;
       std::thread trainer([&] {
         FlaggedWorker worker(*job, program, &stop);
         result = worker.Prepare();
-        if (result.ok()) result = train(*job, [&worker] { return worker.Connect(); });
+        if (result.ok() && looks) {
+          result = work.look(*job, worker.Look());
+        } else if (result.ok()) {
+          result = work.train(*job, [&worker] { return worker.Connect(); });
+        }
         worker.End();
         signals.Request("finished");
       });

@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "program/model_look.h"
 #include "proto/job.pb.h"
 #include "worker/worker_options.h"
 
@@ -13,14 +14,19 @@ namespace torchps {
 // once, when the program has what it trains.
 using Connect = std::function<absl::StatusOr<WorkerOptions>()>;
 
-// What every worker program is around its training: reads the flags (--help lists them) and the
-// job, seeds torch, runs `train` on a thread of its own, and returns the exit code
+// What a program does with a job.
+struct WorkerProgram {
+  std::function<absl::Status(const JobSpec& job, const Connect& connect)> train;
+  // With --evaluate or --predict. Null: the program cannot.
+  std::function<absl::Status(const JobSpec& job, const ModelLook& look)> look;
+};
+
+// What every worker program is around that: reads the flags (--help lists them) and the job, seeds
+// torch, runs the program on a thread of its own, and returns the exit code
 // (common/process/exit_codes.h). SIGINT and SIGTERM stop it, through WorkerOptions::stop. An error
 // is one sentence on standard error.
 //
 // To be called first thing in main: it lets go of the two signals before any other thread exists.
-int RunWorkerProgram(
-    int argc, char** argv,
-    const std::function<absl::Status(const JobSpec& job, const Connect& connect)>& train);
+int RunWorkerProgram(int argc, char** argv, const WorkerProgram& program);
 
 }  // namespace torchps

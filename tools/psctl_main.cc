@@ -12,6 +12,7 @@
 #include "tools/doctor/doctor_command.h"
 #include "tools/drill/drill_command.h"
 #include "tools/export_command.h"
+#include "tools/model_command.h"
 #include "tools/report/report_command.h"
 #include "tools/report/status_command.h"
 #include "tools/run/run_command.h"
@@ -46,6 +47,11 @@ constexpr Command kCommands[] = {
     {"report", "Reports on a cluster's job, now or when it has ended.",
      "psctl report --servers=127.0.0.1:4711,127.0.0.1:4712 --wait --report=report.json",
      &ReportFlags, &ReportCommand},
+    {"evaluate", "Measures a trained model on the job's test set.",
+     "psctl evaluate --model=runs/mnist-20261124-101500", &EvaluateFlags, &EvaluateCommand},
+    {"predict", "Writes what a trained model answers to each sample.",
+     "psctl predict --model=runs/mnist-20261124-101500/best.safetensors --out=answers.csv",
+     &PredictFlags, &PredictCommand},
     {"export", "Writes the model of a checkpoint as a file that Python reads.",
      "psctl export --dir=checkpoints --out=model.safetensors --out=model.pt", &ExportFlags,
      &ExportCommand},

@@ -1,7 +1,7 @@
 #include "worker/finish_gradient.h"
 
 #include "common/cpu/finite_check.h"
-#include "worker/gradient_scan.h"
+#include "worker/gradient/gradient_scan.h"
 
 namespace torchps {
 

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -10,17 +9,16 @@
 #include "common/block_map.h"
 #include "common/clock.h"
 #include "common/ids.h"
-#include "proto/coordinator.pb.h"
 #include "proto/job.pb.h"
 #include "worker/finish_gradient.h"
 #include "worker/flat_model.h"
-#include "worker/gradient_watch.h"
+#include "worker/gradient/gradient_watch.h"
 #include "worker/task.h"
 
 namespace torchps {
 
-// The part of a worker that computes: gradients of samples, and losses without gradients. Knows no
-// server and no job.
+// The part of a worker that computes: the gradients of samples. Knows no server
+// and no job.
 //
 // Thread-compatible; all of its work is done by the calling thread (and torch's). Borrows the
 // model. What the user's module, objective or dataset throw or return comes back as a status.
@@ -55,13 +53,6 @@ class Learner {
     absl::Duration compute_time;  // everything else but what the observer took
   };
 
-  struct Evaluation {
-    int64_t samples = 0;
-    double loss = 0;  // mean over samples
-    // The objective's, in its order.
-    std::vector<MetricValue> metrics;
-  };
-
   // What a step is computed on.
   struct Step {
     absl::Span<const int64_t> samples;
@@ -81,13 +72,7 @@ class Learner {
   // INVALID_ARGUMENT: the dataset gave a batch that does not fit; or what the observer returned.
   absl::StatusOr<Gradient> Compute(const Step& step, Observer* observer);
 
-  // Mean loss and the metrics over the whole test set, with the module in evaluation mode. No
-  // samples where there is no test set.
-  absl::StatusOr<Evaluation> Evaluate();
-
  private:
-  Batch ToDevice(Batch batch) const;
-
   const Task task_;
   FlatModel* const model_;
   const Options options_;

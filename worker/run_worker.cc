@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "worker/learner.h"
+#include "worker/model_use.h"
 #include "worker/torch_error.h"
 #include "worker/trainer.h"
 #include "worker/worker_slot.h"
@@ -60,10 +61,10 @@ absl::Status TellEpoch(const Callbacks& callbacks, const EvaluationResult& resul
 }
 
 // What the loop asks for beside its steps: evaluations, and what the task wants to hear.
-WorkerSlot::Hooks MakeHooks(const Task& task, Learner* learner) {
+WorkerSlot::Hooks MakeHooks(const Task& task, torch::Device device) {
   WorkerSlot::Hooks hooks;
-  hooks.evaluate = [&task, learner](EvaluationResult* result) {
-    const absl::StatusOr<Learner::Evaluation> evaluation = learner->Evaluate();
+  hooks.evaluate = [&task, device](EvaluationResult* result) {
+    const absl::StatusOr<Evaluation> evaluation = Evaluate(task, task.data().test.get(), device);
     if (!evaluation.ok()) return evaluation.status();
     result->set_samples(evaluation->samples);
     result->set_loss(evaluation->loss);
@@ -89,7 +90,8 @@ absl::Status Train(const Task& task, const WorkerOptions& options, WorkerSlot* s
   training.seed = slot->job().seed();
   training.slow = options.slow;
   training.learner = &learner;
-  training.loop = slot->MakeLoop(MakeHooks(task, &learner), slot->job().consistency().prefetch());
+  training.loop = slot->MakeLoop(MakeHooks(task, slot->model()->device()),
+                                 slot->job().consistency().prefetch());
   training.clock = options.clock;
   training.stop = options.stop;
   if (const auto& on_step = task.callbacks().on_step; on_step != nullptr) {

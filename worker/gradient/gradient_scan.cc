@@ -1,4 +1,4 @@
-#include "worker/gradient_scan.h"
+#include "worker/gradient/gradient_scan.h"
 
 #include <array>
 #include <cmath>

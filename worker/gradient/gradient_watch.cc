@@ -1,4 +1,4 @@
-#include "worker/gradient_watch.h"
+#include "worker/gradient/gradient_watch.h"
 
 #include <string>
 #include <utility>

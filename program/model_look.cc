@@ -1,0 +1,158 @@
+#include "program/model_look.h"
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "torch/utils.h"
+#include "worker/model_use.h"
+#include "worker/state_file.h"
+
+namespace torchps {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Where the lines go.
+class Out {
+ public:
+  static absl::StatusOr<std::unique_ptr<Out>> Open(const std::string& path) {
+    std::FILE* const file = path.empty() ? stdout : std::fopen(path.c_str(), "w");
+    if (file == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("cannot write --out=", path, ": ", std::strerror(errno)));
+    }
+    return std::make_unique<Out>(file, path);
+  }
+  Out(std::FILE* file, std::string path) : file_(file), path_(std::move(path)) {}
+  ~Out() {
+    if (file_ != nullptr && file_ != stdout) std::fclose(file_);
+  }
+
+  void Line(const std::string& line) { std::fprintf(file_, "%s\n", line.c_str()); }
+
+  absl::Status Close() {
+    const bool failed = std::ferror(file_) != 0 || std::fflush(file_) != 0;
+    const bool lost = (file_ != stdout && std::fclose(file_) != 0) || failed;
+    file_ = nullptr;
+    if (!lost) return absl::OkStatus();
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "cannot write ", path_.empty() ? "standard output" : path_, ": ", std::strerror(errno)));
+  }
+
+ private:
+  std::FILE* file_;
+  const std::string path_;
+};
+
+std::string EvaluationLine(const Evaluation& evaluation, const ModelLook& look) {
+  if (look.json) {
+    Json json = {{"model", look.model},
+                 {"samples", evaluation.samples},
+                 {"loss", evaluation.loss},
+                 {"metrics", Json::object()}};
+    for (const MetricValue& metric : evaluation.metrics) {
+      json["metrics"][metric.name()] = metric.value();
+    }
+    return json.dump();
+  }
+  std::string line = absl::StrFormat("loss %.6g", evaluation.loss);
+  for (const MetricValue& metric : evaluation.metrics) {
+    absl::StrAppendFormat(&line, ", %s %.6g", metric.name(), metric.value());
+  }
+  absl::StrAppend(&line, " on ", evaluation.samples, " samples");
+  return line;
+}
+
+// What is told of one sample.
+class SampleLine {
+ public:
+  SampleLine(const torch::Tensor& output, const torch::Tensor& target, int64_t row)
+      : output_(output[row].to(torch::kFloat64).flatten().contiguous()) {
+    if (output.dim() == 2 && output.size(1) > 1) predicted_ = output[row].argmax().item<int64_t>();
+    if (target.defined() && target[row].numel() == 1) target_ = target[row].item<double>();
+  }
+
+  std::string Titles() const {
+    std::string line = "sample";
+    if (predicted_.has_value()) absl::StrAppend(&line, ",predicted");
+    if (target_.has_value()) absl::StrAppend(&line, ",target");
+    for (int64_t i = 0; i < output_.numel(); ++i) absl::StrAppend(&line, ",output_", i);
+    return line;
+  }
+
+  // Nine digits give the same float32 back.
+  std::string Csv(int64_t sample) const {
+    std::string line = absl::StrCat(sample);
+    if (predicted_.has_value()) absl::StrAppend(&line, ",", *predicted_);
+    if (target_.has_value()) absl::StrAppendFormat(&line, ",%.9g", *target_);
+    for (int64_t i = 0; i < output_.numel(); ++i) {
+      absl::StrAppendFormat(&line, ",%.9g", output_.data_ptr<double>()[i]);
+    }
+    return line;
+  }
+
+  std::string JsonLine(int64_t sample) const {
+    Json json = {{"sample", sample}};
+    if (predicted_.has_value()) json["predicted"] = *predicted_;
+    if (target_.has_value()) json["target"] = *target_;
+    const double* const begin = output_.data_ptr<double>();
+    json["output"] = std::vector<double>(begin, begin + output_.numel());
+    return json.dump();
+  }
+
+ private:
+  const torch::Tensor output_;
+  absl::optional<int64_t> predicted_;
+  absl::optional<double> target_;
+};
+
+absl::Status WritePredictions(const Task& task, const Dataset& samples, const ModelLook& look,
+                              Out& out) {
+  int64_t sample = 0;
+  return Predict(task, samples, look.device, [&](const Batch& batch, const torch::Tensor& output) {
+    for (int64_t row = 0; row < output.size(0); ++row, ++sample) {
+      const SampleLine line(output, batch.target, row);
+      if (sample == 0 && !look.json) out.Line(line.Titles());
+      out.Line(look.json ? line.JsonLine(sample) : line.Csv(sample));
+    }
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace
+
+absl::Status LookAtModel(const Task& task, const ModelLook& look) {
+  const bool is_folder = std::filesystem::is_directory(look.model);
+  const std::string file = is_folder ? absl::StrCat(look.model, "/model.safetensors") : look.model;
+  if (absl::Status loaded = LoadState(task.module(), file); !loaded.ok()) return loaded;
+  task.module().to(look.device);
+  const Dataset* const samples =
+      (look.on_training_data ? task.data().train : task.data().test).get();
+  if (samples == nullptr || samples->size() == 0) {
+    return absl::FailedPreconditionError(look.on_training_data
+                                             ? "the job's data have no training samples"
+                                             : "the job's data have no test samples; "
+                                               "--on_training_data takes the others");
+  }
+  const absl::StatusOr<std::unique_ptr<Out>> out = Out::Open(look.out);
+  if (!out.ok()) return out.status();
+  if (look.what == ModelLook::kPredict) {
+    const absl::Status written = WritePredictions(task, *samples, look, **out);
+    if (!written.ok()) return written;
+  } else {
+    const absl::StatusOr<Evaluation> evaluation = Evaluate(task, samples, look.device);
+    if (!evaluation.ok()) return evaluation.status();
+    (*out)->Line(EvaluationLine(*evaluation, look));
+  }
+  return (*out)->Close();
+}
+
+}  // namespace torchps

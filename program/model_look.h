@@ -1,0 +1,32 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "torch/types.h"
+#include "worker/task.h"
+
+namespace torchps {
+
+// What `--evaluate` and `--predict` ask of a program: no job, no server, a trained model.
+struct ModelLook {
+  enum What { kEvaluate, kPredict };
+  What what = kEvaluate;
+  // A file that LoadState reads, or a folder with a model.safetensors.
+  std::string model;
+  torch::Device device = torch::kCPU;
+  // The training samples instead of the test set.
+  bool on_training_data = false;
+  // JSON instead of text, or of CSV.
+  bool json = false;
+  // The file that is written; empty: standard output.
+  std::string out;
+};
+
+// kEvaluate: one line with the loss and every metric; as JSON, with all digits.
+// kPredict: a line for each sample in their order: its number, the class where the model's output
+// is a row of logits, the target where that is one number, and the output's elements. Errors are
+// LoadState's, the user's code's, and those of writing.
+absl::Status LookAtModel(const Task& task, const ModelLook& look);
+
+}  // namespace torchps

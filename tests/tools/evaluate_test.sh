@@ -1,0 +1,3 @@
+#!/bin/sh
+set -eu
+exec python3 tests/tools/evaluate_test.py tools/psctl examples/mnist_torchps examples/mnist.textproto

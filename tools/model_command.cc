@@ -1,0 +1,136 @@
+#include "tools/model_command.h"
+
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/process/exit_codes.h"
+#include "tools/base/find_program.h"
+#include "tools/export_command.h"
+
+namespace torchps {
+namespace {
+
+namespace fs = std::filesystem;
+
+int Fail(const std::string& sentence, ExitCode code, std::ostream& error) {
+  error << "psctl: " << sentence << std::endl;
+  return static_cast<int>(code);
+}
+
+bool IsModelFile(const std::string& path) {
+  return absl::EndsWith(path, ".safetensors") || absl::EndsWith(path, ".pt") ||
+         absl::EndsWith(path, ".pth");
+}
+
+// Runs the program with psctl's own input and output. Returns its exit code.
+int Run(const std::vector<std::string>& words, std::ostream& error) {
+  std::vector<char*> arguments;
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  pid_t child = 0;
+  const int failed = posix_spawn(&child, arguments[0], nullptr, nullptr, arguments.data(), environ);
+  if (failed != 0) {
+    return Fail(absl::StrCat("cannot start ", words[0], ": ", std::strerror(failed)),
+                ExitCode::kFailed, error);
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// Writes the checkpoint's model to `file`. Returns psctl's exit code.
+int ExportTo(const std::string& checkpoint, const std::string& file, std::ostream& error) {
+  const auto flags = FlagTable("psctl export", ExportFlags())
+                         .Parse({absl::StrCat("--dir=", checkpoint), absl::StrCat("--out=", file)});
+  if (!flags.ok()) return Fail(std::string(flags.status().message()), ExitCode::kUsage, error);
+  std::ostream nowhere(nullptr);
+  return ExportCommand(*flags, nowhere, error);
+}
+
+std::vector<FlagSpec> CommonFlags(const std::string& out) {
+  return {
+      {"model", "PATH",
+       "What a report or a run's last line names: a model file (.safetensors, .pt, .pth), a run's "
+       "folder, or a checkpoint in it. Required."},
+      {"job", "FILE", "The job file. Default: job.textproto of the model's run."},
+      {"set", "PATH=VALUE", "Sets one field of the job.", true},
+      {"data", "PATH", "Where the data lies on this machine, instead of data.path."},
+      {"on_training_data", "", "Takes the training samples instead of the test set."},
+      {"device", "NAME", "cpu, cuda or cuda:INDEX. Default: cpu."},
+      {"threads", "N", "Threads that torch computes with. Default: 1."},
+      {"json", "", out},
+      {"out", "FILE", "The file to write. Default: standard output."},
+      {"worker_binary", "PATH", "The program that was trained. Default: ps_worker beside psctl."},
+  };
+}
+
+int LookCommand(const std::string& what, const FlagValues& flags, std::ostream& error) {
+  std::string model = flags.Get("model");
+  if (model.empty()) {
+    return Fail(absl::StrCat("psctl ", what, " needs --model=PATH"), ExitCode::kUsage, error);
+  }
+  const absl::StatusOr<std::string> program =
+      FindProgram(flags, "worker_binary", OwnDirectory(), "program", "ps_worker");
+  if (!program.ok()) {
+    return Fail(std::string(program.status().message()), ExitCode::kUsage, error);
+  }
+  const std::string job = flags.Get("job", JobFileOf(model));
+
+  std::string exported;
+  const auto remove = absl::MakeCleanup([&exported] {
+    if (!exported.empty()) fs::remove(exported);
+  });
+  if (!IsModelFile(model) && !fs::exists(absl::StrCat(model, "/model.safetensors"))) {
+    exported = fs::temp_directory_path() / absl::StrCat("psctl-", getpid(), ".safetensors");
+    const int code = ExportTo(model, exported, error);
+    if (code != 0) return code;
+    model = exported;
+  }
+
+  std::vector<std::string> words = {*program, absl::StrCat("--", what, "=", model)};
+  if (!job.empty()) words.push_back(absl::StrCat("--job=", job));
+  for (const char* name : {"data", "device", "threads", "out"}) {
+    if (flags.Has(name)) words.push_back(absl::StrCat("--", name, "=", flags.Get(name)));
+  }
+  for (const char* name : {"on_training_data", "json"}) {
+    if (flags.Has(name)) words.push_back(absl::StrCat("--", name));
+  }
+  for (const std::string& set : flags.All("set")) words.push_back(absl::StrCat("--set=", set));
+  return Run(words, error);
+}
+
+}  // namespace
+
+std::vector<FlagSpec> EvaluateFlags() { return CommonFlags("Writes JSON, with all digits."); }
+
+std::vector<FlagSpec> PredictFlags() {
+  return CommonFlags("Writes a JSON object for each sample instead of a line of CSV.");
+}
+
+int EvaluateCommand(const FlagValues& flags, std::ostream&, std::ostream& error) {
+  return LookCommand("evaluate", flags, error);
+}
+
+int PredictCommand(const FlagValues& flags, std::ostream&, std::ostream& error) {
+  return LookCommand("predict", flags, error);
+}
+
+std::string JobFileOf(const std::string& model) {
+  const fs::path path(model);
+  for (const fs::path& folder : {path, fs::path(path / ".."), path.parent_path()}) {
+    const fs::path job = (folder.empty() ? fs::path(".") : folder) / "job.textproto";
+    if (fs::exists(job)) return job.lexically_normal();
+  }
+  return "";
+}
+
+}  // namespace torchps

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "tools/base/flag_table.h"
+
+// `psctl evaluate` and `psctl predict`: what a trained model is worth and what it answers. A worker
+// program does it, for it knows the module; these find the model, the job and the program.
+
+namespace torchps {
+
+std::vector<FlagSpec> EvaluateFlags();
+std::vector<FlagSpec> PredictFlags();
+
+// Return the exit code of psctl: the worker program's, or that of a bad flag.
+int EvaluateCommand(const FlagValues& flags, std::ostream& out, std::ostream& error);
+int PredictCommand(const FlagValues& flags, std::ostream& out, std::ostream& error);
+
+// The job file that lies with the model: in its folder, or of a checkpoint in the folder above.
+// Empty: there is none.
+std::string JobFileOf(const std::string& model);
+
+}  // namespace torchps

@@ -1,0 +1,103 @@
+#include "worker/model_use.h"
+
+#include <algorithm>
+#include <exception>
+#include <numeric>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "torch/utils.h"
+#include "worker/fetch_batch.h"
+#include "worker/torch_error.h"
+
+namespace torchps {
+namespace {
+
+// Without gradients more samples fit in memory than in training.
+constexpr int64_t kBatch = 256;
+
+// The passes of the module over all samples.
+absl::Status ForEachPass(const char* what, const Task& task, const Dataset& dataset,
+                         torch::Device device,
+                         const std::function<absl::Status(const Pass& pass)>& use) {
+  task.module().eval();
+  const auto train = absl::MakeCleanup([&task] { task.module().train(); });
+  try {
+    const torch::NoGradGuard no_grad;
+    std::vector<int64_t> all(dataset.size());
+    std::iota(all.begin(), all.end(), int64_t{0});
+    const absl::Span<const int64_t> samples(all);
+    for (size_t begin = 0; begin < samples.size(); begin += kBatch) {
+      absl::StatusOr<Batch> batch = FetchBatch(dataset, samples.subspan(begin, kBatch));
+      if (!batch.ok()) return batch.status();
+      const Pass pass = task.Forward(ToDevice(*std::move(batch), device));
+      if (absl::Status status = use(pass); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  } catch (const std::exception& error) {
+    return TorchError(what, error);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Evaluation> Evaluate(const Task& task, const Dataset* dataset,
+                                    torch::Device device) {
+  Evaluation evaluation;
+  if (dataset == nullptr || dataset->size() == 0) return evaluation;
+  const Objective& objective = task.objective();
+  double loss_sum = 0;
+  std::vector<Metric::Part> sums(objective.metrics.size());
+  const absl::Status status =
+      ForEachPass("the evaluation", task, *dataset, device, [&](const Pass& pass) {
+        const torch::Tensor loss = objective.loss(pass);
+        if (absl::Status status = CheckLoss(loss); !status.ok()) return status;
+        loss_sum += loss.item<double>() * static_cast<double>(pass.batch.input.size(0));
+        for (size_t i = 0; i < sums.size(); ++i) {
+          const Metric::Part part = objective.metrics[i].measure(pass);
+          sums[i].sum += part.sum;
+          sums[i].weight += part.weight;
+        }
+        return absl::OkStatus();
+      });
+  if (!status.ok()) return status;
+  evaluation.samples = dataset->size();
+  evaluation.loss = loss_sum / static_cast<double>(evaluation.samples);
+  for (size_t i = 0; i < sums.size(); ++i) {
+    MetricValue& value = evaluation.metrics.emplace_back();
+    value.set_name(objective.metrics[i].name);
+    value.set_value(sums[i].sum / sums[i].weight);
+    value.set_lower_is_better(objective.metrics[i].lower_is_better);
+  }
+  return evaluation;
+}
+
+absl::Status Predict(
+    const Task& task, const Dataset& dataset, torch::Device device,
+    const std::function<absl::Status(const Batch& batch, const torch::Tensor& output)>& sink) {
+  return ForEachPass("the prediction", task, dataset, device, [&](const Pass& pass) {
+    return sink(ToDevice(pass.batch, torch::kCPU), pass.output().cpu());
+  });
+}
+
+Batch ToDevice(Batch batch, torch::Device device) {
+  const auto move = [device](torch::Tensor& tensor) {
+    if (tensor.defined()) tensor = tensor.to(device);
+  };
+  move(batch.input);
+  move(batch.target);
+  for (torch::Tensor& tensor : batch.more_inputs) move(tensor);
+  for (torch::Tensor& tensor : batch.more_targets) move(tensor);
+  return batch;
+}
+
+absl::Status CheckLoss(const torch::Tensor& loss) {
+  if (loss.defined() && loss.numel() == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the objective's loss has ", loss.defined() ? loss.numel() : 0,
+                   " elements; expected one: the mean over the batch"));
+}
+
+}  // namespace torchps

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/coordinator.pb.h"
+#include "torch/types.h"
+#include "worker/task.h"
+
+// What a module can do that learns nothing: be measured on samples, and answer for them. Both run
+// it in evaluation mode without gradients, where its parameters are, `device`, and leave it in
+// training mode. What the user's module, objective or dataset throw or return comes back as a
+// status.
+
+namespace torchps {
+
+struct Evaluation {
+  int64_t samples = 0;
+  double loss = 0;  // mean over samples
+  // The objective's, in its order.
+  std::vector<MetricValue> metrics;
+};
+
+// Loss and metrics over the whole dataset; no samples where there is none.
+absl::StatusOr<Evaluation> Evaluate(const Task& task, const Dataset* dataset, torch::Device device);
+
+// Calls `sink` with the first outputs of all samples, batch by batch in their order, on the CPU.
+absl::Status Predict(
+    const Task& task, const Dataset& dataset, torch::Device device,
+    const std::function<absl::Status(const Batch& batch, const torch::Tensor& output)>& sink);
+
+// The batch's tensors on `device`.
+Batch ToDevice(Batch batch, torch::Device device);
+
+// OK where `loss` is the one element that backward() wants; torch's own message about it does not
+// say whose it is.
+absl::Status CheckLoss(const torch::Tensor& loss);
+
+}  // namespace torchps
