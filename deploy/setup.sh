@@ -41,6 +41,7 @@ libopenblas0-pthread   matrix products; without it libtorch is many times slower
 TEST_PACKAGES="
 libgtest-dev           tests
 libgmock-dev           tests
+cmake                  builds a program outside the tree
 libbenchmark-dev       benchmarks
 clang-14               checks the lock annotations, sanitizes, fuzzes
 libclang-rt-14-dev     AddressSanitizer and libFuzzer

@@ -118,8 +118,16 @@ check_house() {
   note house "$good" $((3 - good)) $((SECONDS - started))
 }
 
+# A program outside the tree, built with what deploy/install.sh installs.
+check_install() {
+  local started=$SECONDS good=0
+  deploy/install_test.sh && good=1
+  note install "$good" $((1 - good)) $((SECONDS - started))
+}
+
 check_house
 run_tests tests manual
+check_install
 
 if ! $quick; then
   without_libtorch=(--build_tag_filters=-libtorch --test_tag_filters=-libtorch)

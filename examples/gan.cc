@@ -34,13 +34,11 @@ void Train(torchps::Session& session) {
   torchps::Session::Options options;
   options.samples = digits.train->size();
   options.data = digits.description;
-  options.evaluate = [&](torchps::EvaluationResult& result) {
+  options.evaluate = [&] {
     const torch::Tensor drawn = gan.Draw(1000);
-    result.set_samples(1000);
-    result.set_loss(Off(gan.critic->forward(drawn), 1).item<double>());
-    torchps::MetricValue& ink = *result.add_metric();
-    ink.set_name("ink");  // of real digits it is the dataset's mean: 0 after normalisation
-    ink.set_value(drawn.mean().item<double>());
+    const auto loss = Off(gan.critic->forward(drawn), 1).item<double>();
+    // The ink of real digits is 0 on average, after normalisation.
+    return torchps::Evaluation{1000, loss, {{"ink", drawn.mean().item<double>()}}};
   };
   session.Join(gan, options);
   while (session.Next()) {

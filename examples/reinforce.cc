@@ -6,8 +6,6 @@
 
 #include <torch/torch.h>
 
-#include <vector>
-
 #include "program/session.h"
 
 constexpr int64_t kPlaces = 8;
@@ -41,11 +39,10 @@ Walk TakeWalk(Policy& policy) {
 void Train(torchps::Session& session) {
   Policy policy;
   torchps::Session::Options options{/*samples=*/640, "walks through a corridor"};
-  options.evaluate = [&](torchps::EvaluationResult& result) {
+  options.evaluate = [&] {
     double steps = 0;
     for (int i = 0; i < 100; ++i) steps += TakeWalk(policy).steps / 100.0;
-    result.set_samples(100);
-    result.set_loss(steps);
+    return torchps::Evaluation{100, steps, {}};
   };
   session.Join(policy, options);
   double usual = kMostSteps;  // the baseline

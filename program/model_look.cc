@@ -58,14 +58,14 @@ std::string EvaluationLine(const Evaluation& evaluation, const ModelLook& look) 
                  {"samples", evaluation.samples},
                  {"loss", evaluation.loss},
                  {"metrics", Json::object()}};
-    for (const MetricValue& metric : evaluation.metrics) {
-      json["metrics"][metric.name()] = metric.value();
+    for (const Evaluation::Value& metric : evaluation.metrics) {
+      json["metrics"][metric.name] = metric.value;
     }
     return json.dump();
   }
   std::string line = absl::StrFormat("loss %.6g", evaluation.loss);
-  for (const MetricValue& metric : evaluation.metrics) {
-    absl::StrAppendFormat(&line, ", %s %.6g", metric.name(), metric.value());
+  for (const Evaluation::Value& metric : evaluation.metrics) {
+    absl::StrAppendFormat(&line, ", %s %.6g", metric.name, metric.value);
   }
   absl::StrAppend(&line, " on ", evaluation.samples, " samples");
   return line;

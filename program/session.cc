@@ -51,12 +51,12 @@ void Session::Join(torch::nn::Module& module, Options options) {
 
     WorkerSlot::Hooks hooks;
     if (joined->options.evaluate != nullptr) {
-      hooks.evaluate = [&module, options = &joined->options](EvaluationResult* result) {
+      hooks.evaluate = [&module, options = &joined->options](int) {
         const torch::NoGradGuard no_grad;
         module.eval();
-        options->evaluate(*result);
+        Evaluation evaluation = options->evaluate();
         module.train();
-        return absl::OkStatus();
+        return evaluation;
       };
     }
     // Its push ends in Next(), before the caller can write the next gradient, so there is nothing

@@ -8,10 +8,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "proto/coordinator.pb.h"
 #include "proto/job.pb.h"
 #include "torch/nn/module.h"
 #include "torch/types.h"
+#include "worker/evaluation.h"
 
 // For a training loop of one's own: several losses, several modules, data that is made while
 // training. Where a loss of a batch's output and target is all there is, TrainMain is shorter
@@ -51,10 +51,10 @@ class Session {
     int64_t samples = 0;
     // One line about the data, for the report.
     std::string data = {};
-    // The module's loss and metrics on a test set; called after an epoch, in one of the workers,
-    // with the module as the servers have it. Sets samples, loss and add_metric(). Null: no
-    // evaluation, and the last model is the best one.
-    std::function<void(EvaluationResult& result)> evaluate = nullptr;
+    // What the module is worth on a test set; called after an epoch, in one of the workers, with
+    // the module in evaluation mode and as the servers have it. Null: no evaluation, and no best
+    // model.
+    std::function<Evaluation()> evaluate = nullptr;
   };
 
   // SessionMain's.

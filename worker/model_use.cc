@@ -1,9 +1,10 @@
 #include "worker/model_use.h"
 
-#include <algorithm>
+#include <cstdint>
 #include <exception>
 #include <numeric>
 #include <utility>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
@@ -66,10 +67,9 @@ absl::StatusOr<Evaluation> Evaluate(const Task& task, const Dataset* dataset,
   evaluation.samples = dataset->size();
   evaluation.loss = loss_sum / static_cast<double>(evaluation.samples);
   for (size_t i = 0; i < sums.size(); ++i) {
-    MetricValue& value = evaluation.metrics.emplace_back();
-    value.set_name(objective.metrics[i].name);
-    value.set_value(sums[i].sum / sums[i].weight);
-    value.set_lower_is_better(objective.metrics[i].lower_is_better);
+    const Metric& metric = objective.metrics[i];
+    evaluation.metrics.push_back(
+        {metric.name, sums[i].sum / sums[i].weight, metric.lower_is_better});
   }
   return evaluation;
 }

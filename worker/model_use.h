@@ -1,13 +1,11 @@
 #pragma once
 
-#include <cstdint>
 #include <functional>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "proto/coordinator.pb.h"
 #include "torch/types.h"
+#include "worker/evaluation.h"
 #include "worker/task.h"
 
 // What a module can do that learns nothing: be measured on samples, and answer for them. Both run
@@ -17,14 +15,8 @@
 
 namespace torchps {
 
-struct Evaluation {
-  int64_t samples = 0;
-  double loss = 0;  // mean over samples
-  // The objective's, in its order.
-  std::vector<MetricValue> metrics;
-};
-
-// Loss and metrics over the whole dataset; no samples where there is none.
+// Loss and the objective's metrics, in its order, over the whole dataset; no samples where there is
+// none.
 absl::StatusOr<Evaluation> Evaluate(const Task& task, const Dataset* dataset, torch::Device device);
 
 // Calls `sink` with the first outputs of all samples, batch by batch in their order, on the CPU.

@@ -53,23 +53,17 @@ absl::Status Guarded(const char* what, const std::function<void()>& run) {
   }
 }
 
-absl::Status TellEpoch(const Callbacks& callbacks, const EvaluationResult& result) {
-  if (callbacks.on_epoch == nullptr || result.samples() == 0) return absl::OkStatus();
-  Callbacks::Epoch epoch{result.epoch(), result.samples(), result.loss(), {}};
-  for (const MetricValue& metric : result.metric()) epoch.metrics[metric.name()] = metric.value();
-  return Guarded("on_epoch", [&] { callbacks.on_epoch(epoch); });
-}
-
 // What the loop asks for beside its steps: evaluations, and what the task wants to hear.
 WorkerSlot::Hooks MakeHooks(const Task& task, torch::Device device) {
   WorkerSlot::Hooks hooks;
-  hooks.evaluate = [&task, device](EvaluationResult* result) {
-    const absl::StatusOr<Evaluation> evaluation = Evaluate(task, task.data().test.get(), device);
-    if (!evaluation.ok()) return evaluation.status();
-    result->set_samples(evaluation->samples);
-    result->set_loss(evaluation->loss);
-    for (const MetricValue& metric : evaluation->metrics) *result->add_metric() = metric;
-    return TellEpoch(task.callbacks(), *result);
+  hooks.evaluate = [&task, device](int epoch) {
+    absl::StatusOr<Evaluation> evaluation = Evaluate(task, task.data().test.get(), device);
+    const auto& on_epoch = task.callbacks().on_epoch;
+    if (evaluation.ok() && evaluation->samples > 0 && on_epoch != nullptr) {
+      const absl::Status told = Guarded("on_epoch", [&] { on_epoch(epoch, *evaluation); });
+      if (!told.ok()) return absl::StatusOr<Evaluation>(told);
+    }
+    return evaluation;
   };
   if (task.callbacks().on_end != nullptr) {
     hooks.on_end = [&task] {

@@ -6,18 +6,16 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
-#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/check.h"
 #include "data/dataset.h"
 #include "worker/call_forward.h"
+#include "worker/evaluation.h"
 #include "worker/objective.h"
 
 namespace torchps {
@@ -30,17 +28,11 @@ struct Callbacks {
     int64_t samples = 0;  // behind its gradient
     double loss = 0;      // their mean
   };
-  struct Epoch {
-    int epoch = 0;        // from 1
-    int64_t samples = 0;  // of the test set
-    double loss = 0;
-    std::map<std::string, double> metrics;
-  };
 
   // After this worker's gradient of a step was computed.
   std::function<void(const Step& step)> on_step;
-  // After this worker has evaluated an epoch; each epoch is evaluated by one worker.
-  std::function<void(const Epoch& epoch)> on_epoch;
+  // After this worker has evaluated an epoch, counted from 1; each is evaluated by one worker.
+  std::function<void(int epoch, const Evaluation& evaluation)> on_epoch;
   // The job is done and the module holds what was learnt, as in model.safetensors. In every worker.
   std::function<void(torch::nn::Module& module)> on_end;
   // Changes a training batch before the module sees it: random crops, say. On the CPU. The
@@ -67,9 +59,11 @@ class Task {
   template <typename Net>
   Task(std::shared_ptr<Net> module, Objective objective, absl::StatusOr<DataSource> data,
        Callbacks callbacks = {})
-      : objective_(std::move(objective)), callbacks_(std::move(callbacks)), status_(data.status()) {
+      : objective_(std::move(objective)),
+        callbacks_(std::move(callbacks)),
+        status_(module == nullptr ? absl::InvalidArgumentError("a Task needs a module")
+                                  : data.status()) {
     static_assert(std::is_base_of_v<torch::nn::Module, Net>, "a Task's module is a nn::Module");
-    TPS_CHECK(module != nullptr, "a Task needs a module");
     forward_ = [net = module.get()](const Batch& batch) { return CallForward(*net, batch); };
     module_ = std::move(module);
     if (data.ok()) data_ = *std::move(data);
@@ -81,7 +75,7 @@ class Task {
        absl::StatusOr<DataSource> data, Callbacks callbacks = {})
       : Task(module.ptr(), std::move(objective), std::move(data), std::move(callbacks)) {}
 
-  // OK, or why there is no data. Without data only module() and objective() are of use.
+  // OK, or why there is no module or no data. Then the rest is of no use.
   const absl::Status& status() const { return status_; }
 
   torch::nn::Module& module() const { return *module_; }

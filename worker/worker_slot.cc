@@ -205,7 +205,21 @@ StepLoop* WorkerSlot::MakeLoop(Hooks hooks, bool prefetch) {
   loop.hand_over = [this](const EvaluationResult& result, const KeepModel& keep) {
     return handover_->HandOver(result, keep);
   };
-  loop.evaluate = std::move(hooks.evaluate);
+  if (hooks.evaluate != nullptr) {
+    loop.evaluate = [evaluate = std::move(hooks.evaluate)](EvaluationResult* result) {
+      const absl::StatusOr<Evaluation> evaluation = evaluate(result->epoch());
+      if (!evaluation.ok()) return evaluation.status();
+      result->set_samples(evaluation->samples);
+      result->set_loss(evaluation->loss);
+      for (const Evaluation::Value& value : evaluation->metrics) {
+        MetricValue& metric = *result->add_metric();
+        metric.set_name(value.name);
+        metric.set_value(value.value);
+        metric.set_lower_is_better(value.lower_is_better);
+      }
+      return absl::OkStatus();
+    };
+  }
   loop.on_end = std::move(hooks.on_end);
   loop.clock = options_.clock;
   loop.stop = options_.stop;

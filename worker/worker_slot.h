@@ -14,6 +14,7 @@
 #include "common/block_map.h"
 #include "proto/coordinator.pb.h"
 #include "torch/nn/module.h"
+#include "worker/evaluation.h"
 #include "worker/flat_model.h"
 #include "worker/loop/step_loop.h"
 #include "worker/model_handover.h"
@@ -38,8 +39,8 @@ class WorkerSlot {
 
   // What is done beside the steps; null ones are left out.
   struct Hooks {
-    // Computes loss and metrics of the module as it is.
-    std::function<absl::Status(EvaluationResult* result)> evaluate;
+    // Measures the module as it is, after this epoch.
+    std::function<absl::StatusOr<Evaluation>(int epoch)> evaluate;
     // The module holds what was learnt.
     std::function<absl::Status()> on_end;
   };

@@ -142,10 +142,11 @@ TEST_F(CallbacksTest, StepsEpochsAndTheEndAreTold) {
     EXPECT_EQ(step.samples, 16);
     EXPECT_GT(step.loss, 0);
   };
-  callbacks.on_epoch = [&](const Callbacks::Epoch& epoch) {
-    epochs.push_back(epoch.epoch);
-    told = epoch.loss;
-    EXPECT_EQ(epoch.metrics.count("off_sum"), 1u);
+  callbacks.on_epoch = [&](int epoch, const Evaluation& evaluation) {
+    epochs.push_back(epoch);
+    told = evaluation.loss;
+    EXPECT_EQ(evaluation.metrics.size(), 2u);
+    EXPECT_GT(evaluation.metric("off_sum"), 0);
   };
   callbacks.on_end = [&](torch::nn::Module& module) {
     const torch::NoGradGuard no_grad;

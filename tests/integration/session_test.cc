@@ -104,12 +104,12 @@ TEST_F(SessionTest, AGanWithOneWorkerIsTorchsOwnLoop) {
         "consistency { mode: SYNC } training { epochs: 3 batch_size: ", kBatch, " }")));
     Session::Options options{kSamples, "points on a line"};
     // The last push is in the values that the last evaluation sees.
-    options.evaluate = [&](EvaluationResult& result) {
+    options.evaluate = [&] {
       learnt.clear();
       for (const torch::Tensor& value : gan->parameters()) {
         learnt.push_back(value.detach().clone());
       }
-      result.set_samples(1);
+      return Evaluation{1, 0, {}};
     };
     session.Join(*gan, options);
     int64_t steps = 0;
@@ -149,14 +149,10 @@ TEST_F(SessionTest, ItsEvaluationsAreTheJobsAndSeeTheServersValues) {
   Session session = NewSession(Job("training { epochs: 2 batch_size: 8 }"));
   Session::Options options;
   options.samples = kSamples;
-  options.evaluate = [&](EvaluationResult& result) {
+  options.evaluate = [&] {
     EXPECT_FALSE(gan->is_training());
     evaluated.push_back(gan->generator->weight.detach().clone());
-    result.set_samples(10);
-    result.set_loss(0.5);
-    MetricValue& metric = *result.add_metric();
-    metric.set_name("likeness");
-    metric.set_value(static_cast<double>(evaluated.size()));
+    return Evaluation{10, 0.5, {{"likeness", static_cast<double>(evaluated.size())}}};
   };
   session.Join(*gan, options);
   while (session.Next()) session.Push(gan->Backward(session.samples()));

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Installs torchps for programs that Bazel does not build: headers, one library, CMake's and
+# pkg-config's descriptions of it, and the programs.
+#
+#   deploy/install.sh PREFIX        e.g. /usr/local, $HOME/torchps
+#
+# Then, in a CMakeLists.txt: find_package(torchps) and target_link_libraries(mine torchps::torchps),
+# with -DCMAKE_PREFIX_PATH=PREFIX (examples/cmake is one). A PREFIX can be removed as a whole.
+
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+[ $# = 1 ] || die "expected one argument, the folder to install into: deploy/install.sh PREFIX."
+mkdir -p "$1" || die "cannot make the folder $1."
+prefix="$(cd "$1" && pwd)"
+
+"$TORCHPS_ROOT/deploy/setup.sh" build
+cd "$TORCHPS_ROOT"
+say "compiling with $(compile_jobs) jobs"
+bazel build --jobs="$(compile_jobs)" --noshow_progress --ui_event_filters=-info \
+  //program:torchps //program:ps_worker //server:ps_server //tools:psctl
+binaries="$(bazel info bazel-bin 2>/dev/null)"
+
+headers="$prefix/include/torchps"
+deploy/install/public_headers.py "$binaries" | while read -r path place; do
+  install -D -m 644 "$place" "$headers/$path"
+done
+# What programs write: #include <torchps/train.h>.
+for name in train session; do
+  printf '#pragma once\n\n#include "program/%s.h"\n' "$name" >"$headers/$name.h"
+done
+install -D -m 755 -t "$prefix/lib" "$binaries/program/libtorchps.so"
+install -D -m 755 -t "$prefix/bin" \
+  "$binaries/program/ps_worker" "$binaries/server/ps_server" "$binaries/tools/psctl"
+install -D -m 644 -t "$prefix/lib/cmake/torchps" deploy/install/torchpsConfig.cmake
+mkdir -p "$prefix/lib/pkgconfig"
+sed "s|@PREFIX@|$prefix|" deploy/install/torchps.pc.in >"$prefix/lib/pkgconfig/torchps.pc"
+say "torchps is in $prefix: bin/, lib/, include/"

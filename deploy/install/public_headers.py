@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+"""The headers that a program outside this tree needs, a path a line.
+
+    deploy/install/public_headers.py [FOLDER...]
+
+Those of program/train.h and program/session.h, and what they include: from this tree, or from a
+FOLDER of generated headers. Fails if one of them is found in neither.
+"""
+
+import os
+import re
+import sys
+
+PUBLIC = ["program/train.h", "program/session.h"]
+# Headers of this tree are written with quotes; torch, Abseil and Protobuf are not of this tree.
+FOREIGN = re.compile(r"^(absl|torch|google|grpcpp|grpc\+\+)/")
+
+
+def main(folders):
+    found = {}
+    open_paths = list(PUBLIC)
+    while open_paths:
+        path = open_paths.pop()
+        if path in found or FOREIGN.match(path):
+            continue
+        places = [os.path.join(folder, path) for folder in [".", *folders]]
+        place = next((place for place in places if os.path.exists(place)), None)
+        if place is None:
+            sys.exit(f"public_headers.py: {path} is in none of: {', '.join(['.', *folders])}")
+        found[path] = place
+        with open(place, encoding="utf-8") as file:
+            open_paths += re.findall(r'^#include "([^"]+)"', file.read(), re.MULTILINE)
+    for path, place in sorted(found.items()):
+        print(path, os.path.normpath(place))
+
+
+main(sys.argv[1:])

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Installs torchps into an empty folder and builds a program there that knows nothing of the tree, by
+# CMake and by pkg-config; both train.
+#
+#   deploy/install_test.sh
+
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+prefix="$work/prefix"
+"$TORCHPS_ROOT/deploy/install.sh" "$prefix"
+cd "$work"
+
+# learns PROGRAM: its last accuracy on two spirals; chance is 0.5.
+learns() {
+  local accuracy
+  accuracy="$("$1" --local --set optimizer.learning_rate=0.2 --set training.epochs=30 |
+    sed -n 's/.* evaluation .* accuracy=\([0-9.]*\) .*/\1/p' | tail -n 1)"
+  say "$1: accuracy $accuracy, expected above 0.9"
+  awk -v accuracy="$accuracy" 'BEGIN { exit !(accuracy > 0.9) }' || die "$1 has not learnt."
+}
+
+cmake -S "$TORCHPS_ROOT/examples/cmake" -B by_cmake -DCMAKE_PREFIX_PATH="$prefix" >cmake.log ||
+  die "cmake failed: $(tail -n 3 cmake.log)"
+cmake --build by_cmake >cmake.log || die "the CMake build failed: $(tail -n 3 cmake.log)"
+learns by_cmake/spirals
+
+flags="$(PKG_CONFIG_PATH="$prefix/lib/pkgconfig" pkg-config --cflags --libs torchps)"
+# Debian keeps the C++ half of torch's headers below the C half's.
+# shellcheck disable=SC2086
+g++ -O1 "$TORCHPS_ROOT/examples/cmake/spirals.cc" -I/usr/include/torch/csrc/api/include $flags \
+  -Wl,-rpath,"$prefix/lib" -o by_pkg_config || die "the build by pkg-config failed."
+learns ./by_pkg_config
