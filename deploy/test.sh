@@ -112,10 +112,12 @@ keeps_apart() {
 check_house() {
   local started=$SECONDS good=0
   deploy/check_house.py && good=$((good + 1))
-  keeps_apart "//client/... + //server/... + //tools/..." @libtorch//:torch && good=$((good + 1))
+  deploy/job_reference.py --check && good=$((good + 1))
+  keeps_apart "//client/... + //server/... + //tools/... + //worker/loop/..." @libtorch//:torch &&
+    good=$((good + 1))
   keeps_apart //server/coordinator/... \
     "//server/job/... + //server/store/... + //server/push_log/..." && good=$((good + 1))
-  note house "$good" $((3 - good)) $((SECONDS - started))
+  note house "$good" $((4 - good)) $((SECONDS - started))
 }
 
 # A program outside the tree, built with what deploy/install.sh installs.

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Writes docs/job.md, the reference of the job file, from proto/job.proto.
+
+    deploy/job_reference.py            writes it
+    deploy/job_reference.py --check    says whether it is up to date, by exit code
+"""
+
+import re
+import sys
+
+SOURCE, PAGE = "proto/job.proto", "docs/job.md"
+HEAD = """# The job file
+
+A job file is one `JobSpec` in Protobuf's text format. `--set path.to.field=value` sets one field; a list
+is set as a whole, with commas. This page is made from `proto/job.proto` by `deploy/job_reference.py`.
+"""
+BLOCK = re.compile(r"(message|enum|oneof) (\w+) \{\s*(\}?)")
+FIELD = re.compile(r"(?:(optional|repeated) )?([\w.]+|map<string, string>) (\w+) = \d+;\s*(?://\s*(.*))?")
+VALUE = re.compile(r"([A-Z][A-Z0-9_]*) = \d+;\s*(?://\s*(.*))?")
+
+
+class Section:
+    """A message or an enum, with a row for each of its fields or values."""
+
+    def __init__(self, title, words):
+        self.title, self.words, self.rows = title, words, []
+
+    def text(self):
+        lines = [f"\n## {self.title}\n"]
+        if self.words:
+            lines.append(self.words + "\n")
+        if self.rows:
+            columns = "field | type | meaning" if len(self.rows[0]) == 3 else "value | meaning"
+            lines += [f"| {columns} |", "|" + "---|" * len(self.rows[0])]
+            lines += ["| " + " | ".join(row).replace("  ", " ") + " |" for row in self.rows]
+        return "\n".join(lines)
+
+
+def sections(lines):
+    found, open_blocks, comment, goes_on = [], [], [], False
+    for line in lines:
+        text = line.strip()
+        if text.startswith("//"):
+            # A comment far to the right goes on with the row above it.
+            if goes_on and len(line) - len(line.lstrip()) > 2 * len(open_blocks):
+                open_blocks[-1].rows[-1][-1] += " " + text[2:].strip()
+            else:
+                comment.append(text[2:].strip())
+                goes_on = False
+            continue
+        words = " ".join(comment)
+        comment, goes_on = [], False
+        if block := BLOCK.match(text):
+            kind, name, ended = block.groups()
+            if kind == "oneof":
+                open_blocks.append(open_blocks[-1])
+                continue
+            outer = [each.title for each in open_blocks[-1:]]
+            section = Section(".".join([*outer, name]), words)
+            found.append(section)
+            if not ended:
+                open_blocks.append(section)
+        elif text == "}":
+            open_blocks.pop()
+        elif field := FIELD.match(text):
+            rule, kind, name, behind = field.groups()
+            kind = {"map<string, string>": "names and values"}.get(kind, kind)
+            kind = f"list of {kind}" if rule == "repeated" else kind
+            open_blocks[-1].rows.append([f"`{name}`", kind, " ".join(filter(None, [words, behind]))])
+            goes_on = True
+        elif value := VALUE.match(text):
+            name, behind = value.groups()
+            open_blocks[-1].rows.append([f"`{name}`", " ".join(filter(None, [words, behind]))])
+            goes_on = True
+    return found
+
+
+def main(check):
+    with open(SOURCE, encoding="utf-8") as file:
+        lines = file.read().split("\n")
+    found = sections(lines[lines.index("package torchps;") + 1:])
+    for section in found:
+        for row in section.rows:
+            row[-1] = row[-1].replace("|", "\\|")
+    page = HEAD + "\n".join(section.text() for section in found) + "\n"
+    if not check:
+        with open(PAGE, "w", encoding="utf-8") as file:
+            file.write(page)
+        return
+    with open(PAGE, encoding="utf-8") as file:
+        if file.read() != page:
+            sys.exit(f"{PAGE} is not what {SOURCE} says: run deploy/job_reference.py")
+
+
+main("--check" in sys.argv[1:])
