@@ -2,9 +2,13 @@
 
 #include <fnmatch.h>
 
+#include <algorithm>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace torchps {
 
@@ -25,6 +29,27 @@ absl::Status CheckGroups(const OptimizerSpec& spec, const ModelLayout& layout) {
           absl::StrCat("segment '", segment.name, "' is in parameter group ", segment.group,
                        "; by the patterns of optimizer.group it belongs to ", expected));
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckGroupsAreUsed(const OptimizerSpec& spec, const ModelLayout& layout) {
+  std::set<int> used;
+  std::vector<std::string> names;
+  for (const Segment& segment : layout.segments()) {
+    if (segment.averaged) continue;
+    used.insert(GroupOf(spec, segment.name));
+    names.push_back(segment.name);
+  }
+  for (int i = 0; i < spec.group_size(); ++i) {
+    if (used.count(i) > 0) continue;
+    constexpr size_t kShown = 8;
+    const std::string more = names.size() > kShown ? ", ..." : "";
+    names.resize(std::min(names.size(), kShown));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "optimizer.group.", i, ".pattern '", spec.group(i).pattern(),
+        "' matches no trained parameter that the groups before it have left; there are ",
+        absl::StrJoin(names, ", "), more));
   }
   return absl::OkStatus();
 }

@@ -18,4 +18,8 @@ int GroupOf(const OptimizerSpec& spec, absl::string_view name);
 // the one it should have.
 absl::Status CheckGroups(const OptimizerSpec& spec, const ModelLayout& layout);
 
+// Whether every group of `spec` is that of at least one trained segment. Otherwise INVALID_ARGUMENT
+// names the pattern, and names that it might have been meant for.
+absl::Status CheckGroupsAreUsed(const OptimizerSpec& spec, const ModelLayout& layout);
+
 }  // namespace torchps

@@ -20,7 +20,6 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -344,7 +343,7 @@ int RunWorkerProgram(int argc, char** argv, const WorkerProgram& work) {
 
   std::vector<char*> arguments(argv, argv + argc);
   const std::vector<std::string> overrides = TakeOverrides(&arguments);
-  absl::SetProgramUsageMessage("a worker of torchps; see README.md");
+  SetProgramHelp("a worker of torchps; see README.md");
   std::string program = argv[0];
   program = program.substr(program.rfind('/') + 1);
   const int count = static_cast<int>(arguments.size());

@@ -12,7 +12,6 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "common/clock.h"
 #include "common/process/command_line.h"
 #include "common/process/exit_codes.h"
@@ -55,7 +54,7 @@ int Fail(const absl::Status& status) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage("a parameter server of torchps; see README.md");
+  torchps::SetProgramHelp("a parameter server of torchps; see README.md");
   const absl::Status flags = torchps::CheckCommandLine(argc, argv);
   if (!flags.ok()) return Fail(flags);
   absl::ParseCommandLine(argc, argv);

@@ -73,7 +73,10 @@ const Command* FindCommand(const std::string& name) {
 
 int UnknownCommand(const std::string& name) {
   std::vector<std::string> names;
-  for (const Command& command : kCommands) names.push_back(command.name);
+  for (const Command& command : kCommands) {
+    // Nobody who mistypes should be led to stop a cluster: 'top' is near to 'stop'.
+    if (command.run != &StopCommand) names.push_back(command.name);
+  }
   const std::string similar = MostSimilar(name, names);
   std::cerr << "psctl: there is no command '" << name << "'"
             << (similar.empty() ? "; 'psctl help' lists them"

@@ -88,6 +88,8 @@ absl::StatusOr<std::unique_ptr<WorkerSlot>> WorkerSlot::Join(torch::nn::Module& 
   const auto group_of = [&job](const std::string& name) { return GroupOf(job.optimizer(), name); };
   const absl::StatusOr<ModelLayout> layout = FlatModel::LayoutOf(module, group_of);
   if (!layout.ok()) return layout.status();
+  const absl::Status groups = CheckGroupsAreUsed(job.optimizer(), *layout);
+  if (!groups.ok()) return groups;
 
   std::unique_ptr<WorkerSlot> slot(new WorkerSlot(module, std::move(data), std::move(options)));
   if (absl::Status taken = slot->TakeSlot(*layout); !taken.ok()) return taken;

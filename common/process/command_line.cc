@@ -4,9 +4,10 @@
 
 #include "absl/flags/commandlineflag.h"
 #include "absl/flags/reflection.h"
+#include "absl/flags/usage.h"
+#include "absl/flags/usage_config.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 
 namespace torchps {
@@ -25,6 +26,16 @@ bool IsNegatedSwitch(absl::string_view name) {
 }
 
 }  // namespace
+
+void SetProgramHelp(absl::string_view purpose) {
+  absl::SetProgramUsageMessage(purpose);
+  absl::FlagsUsageConfig config;
+  // By default it takes those for a program's flags that are defined in the file of main().
+  config.contains_help_flags = [](absl::string_view file) {
+    return !absl::StrContains(file, "absl/");
+  };
+  absl::SetFlagsUsageConfig(config);
+}
 
 absl::Status CheckCommandLine(int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {

@@ -1,8 +1,13 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 
 namespace torchps {
+
+// What --help prints: `purpose`, one sentence, and every flag of the program, in whichever file it
+// is defined. To be called once, before absl::ParseCommandLine.
+void SetProgramHelp(absl::string_view purpose);
 
 // Checks a command line against the program's absl flags before absl::ParseCommandLine reads it,
 // which would end the process with exit code 1 and a page of its own words. INVALID_ARGUMENT names

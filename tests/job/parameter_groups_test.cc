@@ -81,6 +81,23 @@ TEST(ParameterGroupsTest, AWrongGroupIsRefusedByItsSegment) {
                         "optimizer.group it belongs to 1"));
 }
 
+TEST(ParameterGroupsTest, AGroupThatTakesNothingIsNamed) {
+  const ModelLayout both = LayoutOf({SegmentOf("fc.bias", 0), SegmentOf("fc.weight", 1)});
+  EXPECT_TRUE(CheckGroupsAreUsed(TwoGroups(), both).ok());
+  EXPECT_TRUE(CheckGroupsAreUsed(OptimizerSpec(), both).ok());
+  OptimizerSpec typo;
+  typo.add_group()->set_pattern("fx.*");
+  EXPECT_EQ(CheckGroupsAreUsed(typo, both),
+            absl::InvalidArgumentError(
+                "optimizer.group.0.pattern 'fx.*' matches no trained parameter that the groups "
+                "before it have left; there are fc.bias, fc.weight"));
+  OptimizerSpec hidden;
+  hidden.add_group()->set_pattern("*");
+  hidden.add_group()->set_pattern("fc.bias");
+  EXPECT_THAT(std::string(CheckGroupsAreUsed(hidden, both).message()),
+              HasSubstr("optimizer.group.1.pattern 'fc.bias'"));
+}
+
 TEST(ParameterGroupsTest, AveragedSegmentsHaveNoGroupWhateverTheirName) {
   EXPECT_TRUE(CheckGroups(TwoGroups(), LayoutOf({SegmentOf("fc.weight", 1),
                                                  SegmentOf("fc.running_mean", -1, true)}))

@@ -1,0 +1,17 @@
+#!/bin/sh
+# --help of every program lists its flags, and psctl leads nobody who mistypes to 'stop'.
+set -eu
+says() {
+  wanted=$1
+  shift
+  "$@" 2>&1 | grep -q -e "$wanted" || {
+    echo "'$*' does not say '$wanted'"
+    exit 1
+  }
+}
+says --listen server/ps_server --help
+says --local program/ps_worker --help
+says --local examples/gan --help
+says 'psctl run ' tools/psctl --help
+says "there is no command 'top'; 'psctl help' lists them" tools/psctl top
+says "did you mean 'status'" tools/psctl statis
