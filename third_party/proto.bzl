@@ -19,12 +19,15 @@ def _generate_impl(ctx):
             headers.append(ctx.actions.declare_file(stem + kind + ".h"))
             sources.append(ctx.actions.declare_file(stem + kind + ".cc"))
 
-    # Imports are named from the root of the tree, as includes are.
+    # Imports are named from the root of the tree, as includes are. In another workspace the tree is
+    # external/torchps, and what is generated lies in a folder of that name.
+    root = ctx.label.workspace_root
+    out = ctx.bin_dir.path + ("/" + root if root else "")
     args = ctx.actions.args()
-    args.add("--proto_path=.")
-    args.add("--cpp_out=" + ctx.bin_dir.path)
+    args.add("--proto_path=" + (root or "."))
+    args.add("--cpp_out=" + out)
     if ctx.attr.grpc:
-        args.add("--grpc_out=" + ("generate_mock_code=true:" if ctx.attr.mocks else "") + ctx.bin_dir.path)
+        args.add("--grpc_out=" + ("generate_mock_code=true:" if ctx.attr.mocks else "") + out)
         args.add(ctx.executable._grpc_plugin, format = "--plugin=protoc-gen-grpc=%s")
     args.add_all(ctx.files.srcs)
     if ctx.attr.mocks:
