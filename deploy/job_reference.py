@@ -15,7 +15,7 @@ A job file is one `JobSpec` in Protobuf's text format. `--set path.to.field=valu
 is set as a whole, with commas. This page is made from `proto/job.proto` by `deploy/job_reference.py`.
 """
 BLOCK = re.compile(r"(message|enum|oneof) (\w+) \{\s*(\}?)")
-FIELD = re.compile(r"(?:(optional|repeated) )?([\w.]+|map<string, string>) (\w+) = \d+;\s*(?://\s*(.*))?")
+FIELD = re.compile(r"(?:(optional|repeated) )?([\w.]+) (\w+) = \d+;\s*(?://\s*(.*))?")
 VALUE = re.compile(r"([A-Z][A-Z0-9_]*) = \d+;\s*(?://\s*(.*))?")
 
 
@@ -64,7 +64,6 @@ def sections(lines):
             open_blocks.pop()
         elif field := FIELD.match(text):
             rule, kind, name, behind = field.groups()
-            kind = {"map<string, string>": "names and values"}.get(kind, kind)
             kind = f"list of {kind}" if rule == "repeated" else kind
             open_blocks[-1].rows.append([f"`{name}`", kind, " ".join(filter(None, [words, behind]))])
             goes_on = True

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <type_traits>
 
@@ -12,16 +13,18 @@
 
 namespace torchps {
 
-// The program's own value JobSpec.hyperparameter[name], read as `Value`: std::string, bool, a whole
-// number or a floating-point one; `otherwise` where the job has none.
+// The program's own value of this name in JobSpec.hyperparameter, read as `Value`: std::string,
+// bool, a whole number or a floating-point one; `otherwise` where the job has none.
 // INVALID_ARGUMENT: it is none of the kind.
 //
 //   absl::StatusOr<int> width = torchps::Hyperparameter(job, "width", 64);
 template <typename Value>
 absl::StatusOr<Value> Hyperparameter(const JobSpec& job, const std::string& name, Value otherwise) {
-  const auto found = job.hyperparameter().find(name);
+  const auto found =
+      std::find_if(job.hyperparameter().begin(), job.hyperparameter().end(),
+                   [&name](const HyperparameterSpec& each) { return each.name() == name; });
   if (found == job.hyperparameter().end()) return otherwise;
-  const std::string& text = found->second;
+  const std::string& text = found->value();
   const auto refuse = [&](absl::string_view expected) {
     return absl::InvalidArgumentError(
         absl::StrCat("hyperparameter.", name, " is \"", text, "\"; expected ", expected));

@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "google/protobuf/descriptor.h"
@@ -46,22 +47,20 @@ bool MayDiffer(const Difference& difference) {
 absl::optional<Difference> FirstDifference(const Message& mine, const Message& theirs,
                                            const std::string& prefix);
 
-// The entries of a map field by key, printed. A map has no order of its own.
-std::map<std::string, std::string> Entries(const Message& message, const FieldDescriptor* field) {
-  const FieldDescriptor* const key = field->message_type()->map_key();
-  const FieldDescriptor* const value = field->message_type()->map_value();
+// Hyperparameters by name. Their order says nothing.
+std::map<std::string, std::string> Entries(const Message& job) {
   std::map<std::string, std::string> entries;
-  for (int i = 0; i < message.GetReflection()->FieldSize(message, field); ++i) {
-    const Message& entry = message.GetReflection()->GetRepeatedMessage(message, field, i);
-    entries[entry.GetReflection()->GetString(entry, key)] = Printed(entry, value, -1);
+  // No other message has that field.
+  for (const HyperparameterSpec& each : static_cast<const JobSpec&>(job).hyperparameter()) {
+    entries[each.name()] = absl::StrCat("\"", absl::CHexEscape(each.value()), "\"");
   }
   return entries;
 }
 
-absl::optional<Difference> MapDifference(const Message& mine, const Message& theirs,
-                                         const FieldDescriptor* field, const std::string& path) {
-  const std::map<std::string, std::string> my_entries = Entries(mine, field);
-  const std::map<std::string, std::string> their_entries = Entries(theirs, field);
+absl::optional<Difference> HyperparameterDifference(const Message& mine, const Message& theirs,
+                                                    const std::string& path) {
+  const std::map<std::string, std::string> my_entries = Entries(mine);
+  const std::map<std::string, std::string> their_entries = Entries(theirs);
   std::set<std::string> keys;
   for (const auto& [key, value] : my_entries) keys.insert(key);
   for (const auto& [key, value] : their_entries) keys.insert(key);
@@ -86,7 +85,9 @@ absl::optional<Difference> FieldDifference(const Message& mine, const Message& t
     return FirstDifference(reflection->GetMessage(mine, field),
                            reflection->GetMessage(theirs, field), absl::StrCat(path, "."));
   }
-  if (field->is_map()) return MapDifference(mine, theirs, field, path);
+  if (is_message && field->message_type() == HyperparameterSpec::descriptor()) {
+    return HyperparameterDifference(mine, theirs, path);
+  }
   const auto compare = [&](int index, const std::string& here) -> absl::optional<Difference> {
     Difference difference{here, Printed(mine, field, index), Printed(theirs, field, index)};
     if (difference.mine == difference.theirs || MayDiffer(difference)) return absl::nullopt;

@@ -1,5 +1,6 @@
 #include "job/job_override.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -176,23 +177,17 @@ absl::StatusOr<Message*> Element(Message* message, const FieldDescriptor* field,
                           : reflection->MutableRepeatedMessage(message, field, position);
 }
 
-// An entry of a map from strings to strings: its key is the rest of the path, dots and all.
-absl::Status PutEntry(Message* message, const FieldDescriptor* field,
-                      const Assignment& assignment) {
-  const Reflection* reflection = message->GetReflection();
-  const FieldDescriptor* const key_field = field->message_type()->map_key();
-  const FieldDescriptor* const value_field = field->message_type()->map_value();
-  const std::string key(assignment.path.substr(field->name().size() + 1));
-  Message* entry = nullptr;
-  for (int i = 0; i < reflection->FieldSize(*message, field); ++i) {
-    Message* const known = reflection->MutableRepeatedMessage(message, field, i);
-    if (known->GetReflection()->GetString(*known, key_field) == key) entry = known;
-  }
-  if (entry == nullptr) {
-    entry = reflection->AddMessage(message, field);
-    entry->GetReflection()->SetString(entry, key_field, key);
-  }
-  entry->GetReflection()->SetString(entry, value_field, std::string(assignment.value));
+// A hyperparameter: its name is the rest of the path, dots and all.
+absl::Status PutHyperparameter(Message* job, const FieldDescriptor* field,
+                               const Assignment& assignment) {
+  const std::string name(assignment.path.substr(field->name().size() + 1));
+  // No other message has that field.
+  auto& known = *static_cast<JobSpec*>(job)->mutable_hyperparameter();
+  const auto found = std::find_if(known.begin(), known.end(),
+                                  [&name](const auto& each) { return each.name() == name; });
+  HyperparameterSpec& set = found == known.end() ? *known.Add() : *found;
+  set.set_name(name);
+  set.set_value(std::string(assignment.value));
   return absl::OkStatus();
 }
 
@@ -218,7 +213,8 @@ absl::Status Assign(Message* message, const Assignment& assignment) {
                                                      " does not exist: ", field->name(),
                                                      " has no fields of its own"));
     }
-    if (field->is_map()) return PutEntry(message, field, assignment);
+    if (field->message_type() == HyperparameterSpec::descriptor())
+      return PutHyperparameter(message, field, assignment);
     if (!field->is_repeated()) {
       message = message->GetReflection()->MutableMessage(message, field);
       continue;

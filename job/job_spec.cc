@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <string>
 
 #include "absl/strings/ascii.h"
@@ -28,6 +29,13 @@ void NormalizeTop(JobSpec* job, FieldChecker& check) {
   if (!plain) {
     check.Fail("name", absl::StrCat("\"", absl::CHexEscape(job->name()), "\""),
                "letters, digits, '-', '_' and '.'");
+  }
+  std::set<std::string> names;
+  for (const HyperparameterSpec& each : job->hyperparameter()) {
+    if (each.name().empty() || !names.insert(each.name()).second) {
+      check.Fail("hyperparameter.name", absl::StrCat("\"", absl::CHexEscape(each.name()), "\""),
+                 "a name that no other one has");
+    }
   }
   if (!job->has_seed()) job->set_seed(1);
   if (!job->has_workers()) job->set_workers(1);

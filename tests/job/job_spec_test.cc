@@ -273,6 +273,15 @@ TEST(JobSpecTest, RefusesAnEnumValueThatThisProgramDoesNotKnow) {
   ExpectRefused("consistency { mode: 7 }", "consistency.mode is 7; expected a value of Mode");
 }
 
+TEST(JobSpecTest, KnowsEachHyperparameterByOneName) {
+  const JobSpec job = Normalized("hyperparameter { name: 'a' } hyperparameter { name: 'b' }");
+  EXPECT_EQ(job.hyperparameter_size(), 2);
+  ExpectRefused("hyperparameter { name: 'a' value: '1' } hyperparameter { name: 'a' value: '2' }",
+                "hyperparameter.name is \"a\"; expected a name that no other one has");
+  ExpectRefused("hyperparameter { value: '1' }",
+                "hyperparameter.name is \"\"; expected a name that no other one has");
+}
+
 TEST(JobSpecTest, TakesLeasesOfWholePushes) {
   EXPECT_EQ(Normalized("training { accumulate: 3 }").training().lease_batches(), 6);
   EXPECT_EQ(Normalized("training { accumulate: 9 }").training().lease_batches(), 9);
