@@ -129,6 +129,17 @@ class StagesTest(unittest.TestCase):
                          ["facts", "unit", "same", "train", "encodings", "faults", "speed", "leak"])
         self.assertLess(sum(stage.limit_s for stage in on_gpu) * 2 / 3, 560)
 
+    def test_memory_that_rises_all_the_time_leaks_and_one_step_does_not(self):
+        mib = stages.MIB
+        leaking = [(250 + i) * mib for i in range(36)]
+        one_step = [250 * mib] * 20 + [275 * mib] * 16
+        noise = [(250 + i % 2) * mib for i in range(36)]
+        late_leak = [250 * mib] * 12 + [(250 + i) * mib for i in range(24)]
+        self.assertTrue(stages.keeps_growing(leaking))
+        self.assertTrue(stages.keeps_growing(late_leak))
+        self.assertFalse(stages.keeps_growing(one_step))
+        self.assertFalse(stages.keeps_growing(noise))
+
     def test_memory_of_a_process_is_its_own(self):
         memory = stages.memory_of(os.getpid(), on_gpu=False)
         self.assertEqual(list(memory), ["resident memory"])
