@@ -2,4 +2,4 @@
 set -eu
 # Debian's Python: another one that is first in the PATH has no torch.
 export PYTHONDONTWRITEBYTECODE=1
-exec /usr/bin/python3 "$1" "$2" "$3" "$4"
+exec /usr/bin/python3 "$@"
