@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Makes a bare Debian 12 with debootstrap and gives it to the Docker engine as an image, so that no
+# Makes a bare Debian with debootstrap and gives it to the Docker engine as an image, so that no
 # registry is needed.
 #
-#   deploy/bare_debian.sh [--image=NAME] [--start-engine] [--again]
+#   deploy/bare_debian.sh [--debian=12|13|testing] [--image=NAME] [--start-engine] [--again]
 #
-#   --image=NAME     the image's name                        (default: torchps-debian:12)
+#   --debian=RELEASE the release                             (default: 12)
+#   --image=NAME     the image's name                        (default: torchps-debian:RELEASE)
 #   --start-engine   start a Docker engine if none answers   (it goes on running)
 #   --again          make the image even if there is one
 #
@@ -14,17 +15,26 @@
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-image=torchps-debian:12
+release=12
+image=
 start_engine=false
 again=false
 for argument in "$@"; do
   case "$argument" in
+    --debian=?*) release="${argument#*=}" ;;
     --image=?*) image="${argument#*=}" ;;
     --start-engine) start_engine=true ;;
     --again) again=true ;;
-    *) die "unknown option '$argument': expected --image=NAME, --start-engine or --again." ;;
+    *) die "unknown option '$argument': expected --debian=, --image=, --start-engine or --again." ;;
   esac
 done
+case "$release" in
+  12) suite=bookworm ;;
+  13) suite=trixie ;;
+  testing) suite=testing ;;
+  *) die "unknown release '$release': expected --debian=12, 13 or testing." ;;
+esac
+image="${image:-torchps-debian:$release}"
 
 [ "$(id -u)" = 0 ] || die "debootstrap and the Docker engine need root; run this as root."
 "$TORCHPS_ROOT/deploy/setup.sh" engine
@@ -57,12 +67,19 @@ chmod 755 "$root"
 
 # shellcheck disable=SC2016  # apt fills in these names, not the shell
 # The archive's parts that this machine uses, as 'address suite component'.
-sources="$(apt-get indextargets 'Created-By: Packages' 'Origin: Debian' \
-  --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 2>/dev/null | grep ' bookworm' | sort -u || true)"
-mirror="$(awk '$2 == "bookworm" {print $1; exit}' <<<"$sources")"
+own_sources="$(apt-get indextargets 'Created-By: Packages' 'Origin: Debian' \
+  --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 2>/dev/null | sort -u || true)"
+own_suite="$(. /etc/os-release && echo "${VERSION_CODENAME:-}")"
+mirror="$(awk -v suite="$own_suite" '$2 == suite {print $1; exit}' <<<"$own_sources")"
+# The same parts of the release that is made. Testing gets its fixes in its main part.
+sources="$(awk -v own="$own_suite" -v suite="$suite" '
+  own != "" && index($2, own) == 1 && (suite != "testing" || $2 == own) {
+    sub(own, suite, $2)
+    print
+  }' <<<"$own_sources")"
 
-say "making a bare Debian 12"
-debootstrap --variant=minbase bookworm "$root" ${mirror:+"$mirror"} >"$root.log" 2>&1 || {
+say "making a bare Debian $release"
+debootstrap --variant=minbase "$suite" "$root" ${mirror:+"$mirror"} >"$root.log" 2>&1 || {
   tail -n 5 "$root.log" >&2
   rm -f "$root.log"
   die "debootstrap failed; its last lines are above."

@@ -1,29 +1,41 @@
 #!/usr/bin/env bash
 # Proves the first two commands of the README on a machine that has nothing: a fresh clone of the
-# committed tree in a bare Debian 12 container.
+# committed tree in a bare container.
 #
-#   deploy/fresh_machine_test.sh quickstart|test [--start-engine] [arguments of that script]
+#   deploy/fresh_machine_test.sh [option]... quickstart|test|first_hour_test [arguments of that script]
 #
-# Fails if the script does, or if quickstart takes 10 minutes or test 45, from nothing.
+#   --debian=RELEASE  12, 13 or testing                              (default: 12)
+#   --limit=SECONDS   what it may take, from nothing                 (default: 600; test and first hour: 2700)
+#   --start-engine    start a Docker engine if none answers          (it goes on running)
+#
+# Fails if the script does, or if it takes longer. TORCHPS_BASE_IMAGE names another image to begin from;
+# TORCHPS_DISK_CACHE a folder of Bazel's disk cache that the container may use, for a second try.
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-script="${1:-}"
+script=""
+release=12
+limit_s=""
+bare_options=()
+arguments=()
+for argument in "$@"; do
+  case "$argument" in
+    --debian=?*) release="${argument#*=}" ;;
+    --limit=?*) limit_s="${argument#*=}" ;;
+    --start-engine) bare_options+=(--start-engine) ;;
+    *) if [ -z "$script" ]; then script="$argument"; else arguments+=("$argument"); fi ;;
+  esac
+done
 case "$script" in
-  quickstart) limit_s=600 ;;
-  test) limit_s=2700 ;;
-  *) die "expected quickstart or test, got '$script'." ;;
+  quickstart) limit_s="${limit_s:-600}" ;;
+  test | first_hour_test) limit_s="${limit_s:-2700}" ;;
+  *) die "expected quickstart, test or first_hour_test, got '$script'." ;;
 esac
-shift
-engine_options=()
-if [ "${1:-}" = --start-engine ]; then
-  engine_options=(--start-engine)
-  shift
-fi
+[[ "$limit_s" =~ ^[0-9]+$ ]] || die "--limit=$limit_s is no number of seconds."
 
-image="${TORCHPS_BASE_IMAGE:-torchps-debian:12}"
-"$TORCHPS_ROOT/deploy/bare_debian.sh" --image="$image" "${engine_options[@]}"
+image="${TORCHPS_BASE_IMAGE:-torchps-debian:$release}"
+"$TORCHPS_ROOT/deploy/bare_debian.sh" --debian="$release" --image="$image" "${bare_options[@]}"
 
 work="$(mktemp -d)"
 container="torchps-fresh-$$"
@@ -38,18 +50,23 @@ git clone --quiet --no-hardlinks "$TORCHPS_ROOT" "$work/torchps"
 say "clone of $(git -C "$work/torchps" log -1 --format='%h (%s)'), on $(nproc) cores"
 
 # Proxies are set by name only; the container sees this machine's network as it is.
-environment=()
+options=(--init --network=host)
 for name in http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY; do
-  [ -z "${!name:-}" ] || environment+=(--env "$name")
+  [ -z "${!name:-}" ] || options+=(--env "$name")
 done
+if [ -n "${TORCHPS_DISK_CACHE:-}" ]; then
+  options+=(--volume "$TORCHPS_DISK_CACHE:/disk-cache")
+  echo 'build --disk_cache=/disk-cache' >"$work/torchps/.bazelrc.user"
+fi
 
 started=$SECONDS
 status=0
-docker run --name "$container" --init --network=host "${environment[@]}" \
+# The container is no child of ours and would not be as nice as we are.
+docker run --name "$container" "${options[@]}" \
   --volume "$work/torchps:/torchps" --workdir /torchps \
-  "$image" "deploy/$script.sh" "$@" || status=$?
+  "$image" nice -n "$(nice)" "deploy/$script.sh" "${arguments[@]}" || status=$?
 took_s=$((SECONDS - started))
 
-[ "$status" = 0 ] || die "deploy/$script.sh failed in the bare container with exit code $status."
+[ "$status" = 0 ] || die "deploy/$script.sh failed in a bare Debian $release with exit code $status."
 [ "$took_s" -lt "$limit_s" ] || die "deploy/$script.sh took $took_s s, the limit is $limit_s s."
-say "deploy/$script.sh passed in a bare container in $took_s s (limit $limit_s s)"
+say "deploy/$script.sh passed in a bare Debian $release in $took_s s (limit $limit_s s)"

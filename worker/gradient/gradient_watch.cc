@@ -107,10 +107,10 @@ GradientWatch::GradientWatch(const ModelLayout& layout, const BlockMap& map,
       }
     }
     state_->parameters.push_back(std::move(parameter));
-    const std::shared_ptr<torch::autograd::Node> node =
-        torch::autograd::impl::grad_accumulator(parameters[i]);
+    // A std::shared_ptr; since libtorch 2.14 a c10::intrusive_ptr.
+    const auto node = torch::autograd::impl::grad_accumulator(parameters[i]);
     node->add_post_hook(std::make_unique<Hook>(state_, i));
-    nodes_.push_back(node);
+    nodes_.push_back(std::make_shared<std::decay_t<decltype(node)>>(node));
   }
 }
 
