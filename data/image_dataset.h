@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "data/dataset.h"
-#include "data/image_set.h"
+#include "data/image/image_set.h"
 
 namespace torchps {
 

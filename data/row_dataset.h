@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "data/dataset.h"
-#include "data/row_set.h"
+#include "data/table/row_set.h"
 
 namespace torchps {
 

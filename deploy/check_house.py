@@ -26,7 +26,13 @@ MAY_INCLUDE = {
     "rpc": "common/process",
     "security": "common common/process",
     "checkpoint": "common proto storage wire",
-    "data": "common proto storage",
+    # The readers of files are without libtorch; data/ makes data sets of what they read.
+    "data/file": "",
+    "data/download": "storage",
+    "data/image": "common data/file",
+    "data/table": "data/file",
+    "data/text": "common",
+    "data": "common data/file data/image data/table data/text proto",
     # The parts of a server. The coordinator is a program of its own that shares a process: it sees
     # neither values nor pushes.
     "server/optimizer": "common common/cpu proto",
@@ -57,14 +63,14 @@ MAY_INCLUDE = {
     "worker/models": "common data proto worker",
     # What stands above both.
     "program":
-        "client/calls common common/process data job proto rpc security server storage worker "
-        "worker/models",
+        "client/calls common common/process data data/download job proto rpc security server storage "
+        "worker worker/models",
     # psctl: a room for each command that is more than a file.
     "tools/base": "common common/process",
     "tools/report": "common common/process proto security tools/base wire",
     "tools/run": "common common/process job proto security storage tools/base tools/report",
     "tools/drill": "common common/process proto tools/base tools/report tools/run wire",
-    "tools/doctor": "common common/process data job proto security shm tools/base tools/run",
+    "tools/doctor": "common common/process data/image data/table job proto security shm tools/base tools/run",
     "tools":
         "checkpoint common common/process security storage tools/base tools/doctor tools/drill "
         "tools/report tools/run",

@@ -36,8 +36,8 @@ try() {
 
 quickstart_model() {
   deploy/quickstart.sh --dir="$work/run" &&
-    bazel build --noshow_progress --ui_event_filters=-info //tests/data:write_digits &&
-    bazel-bin/tests/data/write_digits "$work" &&
+    bazel build --noshow_progress --ui_event_filters=-info //tests/data/image:write_digits &&
+    bazel-bin/tests/data/image/write_digits "$work" &&
     /usr/bin/python3 deploy/check_model.py "$work/run" "$work"
 }
 

@@ -30,7 +30,7 @@
 #include "common/process/command_line.h"
 #include "common/process/exit_codes.h"
 #include "common/process/stop_signal.h"
-#include "data/mnist_download.h"
+#include "data/download/mnist_download.h"
 #include "job/job_file.h"
 #include "job/job_override.h"
 #include "job/job_spec.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "data/cifar10.h"
+#include "data/image/cifar10.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/scratch_file.h"
 

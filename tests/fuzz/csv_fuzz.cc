@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "data/csv.h"
+#include "data/table/csv.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/scratch_file.h"
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "data/idx.h"
+#include "data/image/idx.h"
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/scratch_file.h"
 

@@ -1,4 +1,4 @@
-#include "data/download.h"
+#include "data/download/download.h"
 
 #include <cstdlib>
 #include <filesystem>
@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "data/mnist_download.h"
+#include "data/download/mnist_download.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/data/http_server.h"
+#include "tests/data/download/http_server.h"
 #include "tests/data/test_files.h"
 
 namespace torchps {

@@ -1,4 +1,4 @@
-#include "data/digits.h"
+#include "data/image/digits.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "data/mnist_download.h"
+#include "data/download/mnist_download.h"
 
 namespace torchps {
 

@@ -1,4 +1,4 @@
-#include "data/idx.h"
+#include "data/image/idx.h"
 
 #include <unistd.h>
 
@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
-#include "data/file_bytes.h"
+#include "data/file/file_bytes.h"
 
 namespace torchps {
 namespace {

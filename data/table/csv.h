@@ -3,7 +3,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "data/row_set.h"
+#include "data/table/row_set.h"
 
 namespace torchps {
 

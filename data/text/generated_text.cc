@@ -1,4 +1,4 @@
-#include "data/generated_text.h"
+#include "data/text/generated_text.h"
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"

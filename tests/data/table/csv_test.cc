@@ -1,4 +1,4 @@
-#include "data/csv.h"
+#include "data/table/csv.h"
 
 #include <string>
 

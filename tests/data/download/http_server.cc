@@ -1,4 +1,4 @@
-#include "tests/data/http_server.h"
+#include "tests/data/download/http_server.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,4 +1,4 @@
-#include "data/download.h"
+#include "data/download/download.h"
 
 #include <curl/curl.h>
 #include <openssl/sha.h>

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "data/digits.h"
+#include "data/image/digits.h"
 
 namespace torchps {
 namespace {

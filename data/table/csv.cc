@@ -1,4 +1,4 @@
-#include "data/csv.h"
+#include "data/table/csv.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "data/file_bytes.h"
+#include "data/file/file_bytes.h"
 
 namespace torchps {
 namespace {

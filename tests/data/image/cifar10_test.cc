@@ -1,4 +1,4 @@
-#include "data/cifar10.h"
+#include "data/image/cifar10.h"
 
 #include <string>
 

@@ -1,11 +1,11 @@
-#include "data/cifar10.h"
+#include "data/image/cifar10.h"
 
 #include <cstdint>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "data/file_bytes.h"
+#include "data/file/file_bytes.h"
 
 namespace torchps {
 namespace {

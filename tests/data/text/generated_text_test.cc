@@ -1,4 +1,4 @@
-#include "data/generated_text.h"
+#include "data/text/generated_text.h"
 
 #include <string>
 #include <vector>

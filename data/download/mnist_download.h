@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "data/download.h"
+#include "data/download/download.h"
 
 namespace torchps {
 
