@@ -189,11 +189,25 @@ def check_names(paths):
             yield f"{namespace}::{name} is defined in {' and '.join(sorted(headers))}"
 
 
+def check_warnings(paths):
+    """Warnings are errors in all that is ours: .bazelrc lists its folders."""
+    ours = re.search(r"^build --per_file_copt=\.\*,-(\S+)@-Wno-error$", read(".bazelrc"), re.MULTILINE)
+    forgotten = set()
+    for path in paths:
+        folder, name = os.path.split(path)
+        if not name.endswith((".cc", ".proto")) or folder in ("examples/bazel", "examples/cmake"):
+            continue
+        if not ours or not all(re.search(ours.group(1), way) for way in (path, f"//{folder}:{name}")):
+            forgotten.add(folder)
+    for folder in sorted(forgotten):
+        yield f"{folder} is compiled without -Werror; list it where .bazelrc says -Wno-error"
+
+
 def main():
     os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
     paths = sources()
     wrong = [*check_arrows(paths), *check_order(), *check_visibility(), *check_libtorch(paths),
-             *check_sizes(paths), *check_names(paths)]
+             *check_sizes(paths), *check_names(paths), *check_warnings(paths)]
     for sentence in wrong:
         print(f"check_house.py: {sentence}")
     return 1 if wrong else 0

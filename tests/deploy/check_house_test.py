@@ -53,6 +53,14 @@ class CheckHouseTest(unittest.TestCase):
         self.write("attic/c.cc", '#include "low/a.h"\n')
         self.assertIn("the room attic is not known", list(check_house.check_arrows(self.paths))[0])
 
+    def test_a_room_whose_warnings_are_no_errors(self):
+        self.write("low/a.cc", "")
+        self.write("high/b.cc", "")
+        with open(".bazelrc", "w", encoding="utf-8") as file:
+            file.write("build --per_file_copt=.*,-^(//)?(low)[/:]@-Wno-error\n")
+        self.assertEqual(list(check_house.check_warnings(self.paths)),
+                         ["high is compiled without -Werror; list it where .bazelrc says -Wno-error"])
+
     def test_a_permission_that_nobody_uses(self):
         self.write("high/b.h", "class B {\n};\n")
         self.assertEqual(list(check_house.check_arrows(self.paths)),
