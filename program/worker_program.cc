@@ -60,6 +60,8 @@ ABSL_FLAG(bool, devices, false, "print the devices that this program can compute
 ABSL_FLAG(int, slot, -1, "the slot to take; -1 takes the lowest free one");
 ABSL_FLAG(double, slow, 1, "computing takes so many times as long, to see a straggler");
 ABSL_FLAG(int, threads, 1, "threads that torch computes with");
+ABSL_FLAG(int, loader_threads, 0,
+          "threads that prepare batches ahead; the dataset and augment are then called by them");
 ABSL_FLAG(absl::Duration, patience, absl::Seconds(60), "how long a server may be silent");
 ABSL_FLAG(bool, local, false, "train alone, with servers inside this process and no network");
 ABSL_FLAG(int, local_servers, 2, "with --local: how many servers");
@@ -148,6 +150,10 @@ absl::Status CheckFlags() {
   }
   if (absl::GetFlag(FLAGS_slow) < 1) return absl::InvalidArgumentError("--slow is below 1");
   if (absl::GetFlag(FLAGS_threads) < 1) return absl::InvalidArgumentError("--threads is below 1");
+  if (const int loaders = absl::GetFlag(FLAGS_loader_threads); loaders < 0 || loaders > 256) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--loader_threads is ", loaders, "; expected 0 to 256"));
+  }
   return absl::OkStatus();
 }
 
@@ -268,6 +274,7 @@ class FlaggedWorker {
     options_.stop = stop;
     options_.slot = absl::GetFlag(FLAGS_slot);
     options_.slow = absl::GetFlag(FLAGS_slow);
+    options_.loader_threads = absl::GetFlag(FLAGS_loader_threads);
     options_.patience = absl::GetFlag(FLAGS_patience);
     options_.progress_interval = absl::Seconds(absl::GetFlag(FLAGS_progress_seconds));
     options_.print = [](const std::string& line) { PrintLine(stdout, line); };

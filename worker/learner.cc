@@ -1,14 +1,12 @@
 #include "worker/learner.h"
 
-#include <ATen/CPUGeneratorImpl.h>
-
 #include <algorithm>
 #include <exception>
 #include <functional>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
-#include "worker/fetch_batch.h"
+#include "common/split_mix64.h"
 #include "worker/model_use.h"
 #include "worker/torch_error.h"
 
@@ -28,11 +26,40 @@ absl::StatusOr<Result> Guard(const char* what, const std::function<absl::StatusO
 }  // namespace
 
 Learner::Learner(Task task, FlatModel* model, Options options)
-    : task_(std::move(task)), model_(model), options_(options) {
+    : task_(std::move(task)),
+      model_(model),
+      options_(options),
+      loader_(task_.data().train, task_.callbacks().augment, options_.loader_threads) {
   // Clipping and checking need the whole gradient, and a GPU's reaches the host as a whole.
   if (NeedsWholeGradient(options_.training) || !model_->device().is_cpu()) return;
   watch_ =
       std::make_unique<GradientWatch>(model_->layout(), *options_.block_map, model_->parameters());
+}
+
+BatchLoader::Pass Learner::PassAt(const Step& step, size_t begin) const {
+  const size_t most = options_.training.batch_size();
+  const absl::Span<const int64_t> samples =
+      begin < step.samples.size() ? step.samples.subspan(begin, most)
+                                  : step.upcoming.subspan(begin - step.samples.size(), most);
+  // By the first sample's place in its epoch, so that it does not matter which slot takes it.
+  uint64_t seed = options_.seed ^ (static_cast<uint64_t>(step.epoch) << 40) ^
+                  static_cast<uint64_t>(step.position + static_cast<int64_t>(begin));
+  return {{samples.begin(), samples.end()}, SplitMix64(seed)};
+}
+
+absl::StatusOr<Batch> Learner::TakeBatch(const Step& step, size_t begin) {
+  const BatchLoader::Pass pass = PassAt(step, begin);
+  if (loader_.ahead() > 0) {
+    std::vector<BatchLoader::Pass> expected = {pass};
+    const size_t known = step.samples.size() + step.upcoming.size();
+    for (size_t next = begin + pass.samples.size();
+         next < known && expected.size() <= loader_.ahead();
+         next += expected.back().samples.size()) {
+      expected.push_back(PassAt(step, next));
+    }
+    loader_.Expect(std::move(expected));
+  }
+  return loader_.Take(pass);
 }
 
 absl::StatusOr<Learner::Gradient> Learner::Compute(const Step& step, Observer* observer) {
@@ -50,13 +77,8 @@ absl::StatusOr<Learner::Gradient> Learner::Compute(const Step& step, Observer* o
     for (size_t begin = 0; begin < samples.size(); begin += pass_samples) {
       const absl::Duration asked = options_.clock->Now();
       const absl::Span<const int64_t> pass = samples.subspan(begin, pass_samples);
-      absl::StatusOr<Batch> fetched = FetchBatch(*task_.data().train, pass);
+      absl::StatusOr<Batch> fetched = TakeBatch(step, begin);
       if (!fetched.ok()) return fetched.status();
-      if (task_.callbacks().augment != nullptr) {
-        const uint64_t seed = step.seed + begin;
-        fetched = task_.callbacks().augment(*std::move(fetched),
-                                            torch::make_generator<torch::CPUGeneratorImpl>(seed));
-      }
       gradient.data_time += options_.clock->Now() - asked;
 
       const torch::Tensor loss = task_.objective().loss(

@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/ids.h"
 #include "proto/job.pb.h"
+#include "worker/feed/batch_loader.h"
 #include "worker/finish_gradient.h"
 #include "worker/flat_model.h"
 #include "worker/gradient/gradient_watch.h"
@@ -30,6 +31,10 @@ class Learner {
     // How the model is cut: for blocks to be told early. Both borrowed.
     const BlockMap* block_map = nullptr;
     const Clock* clock = nullptr;
+    // The job's; the seeds of Callbacks::augment follow from it.
+    uint64_t seed = 1;
+    // That make batches ahead of the passes (worker/feed/batch_loader.h).
+    int loader_threads = 0;
   };
 
   // Hears of a step's gradient while it is computed.
@@ -56,10 +61,13 @@ class Learner {
   // What a step is computed on.
   struct Step {
     absl::Span<const int64_t> samples;
+    // What will probably be computed next, in this order; for the loader threads.
+    absl::Span<const int64_t> upcoming;
     // The steps before it.
     int64_t number = 0;
-    // For Callbacks::augment.
-    uint64_t seed = 0;
+    int epoch = 0;  // from 1
+    // Of the first sample in the epoch's order.
+    int64_t position = 0;
   };
 
   // `model` is made of task.module().
@@ -73,9 +81,15 @@ class Learner {
   absl::StatusOr<Gradient> Compute(const Step& step, Observer* observer);
 
  private:
+  // The pass that begins at sample `begin` of the step, or of what comes after it.
+  BatchLoader::Pass PassAt(const Step& step, size_t begin) const;
+  // The batch of the pass that begins at sample `begin`.
+  absl::StatusOr<Batch> TakeBatch(const Step& step, size_t begin);
+
   const Task task_;
   FlatModel* const model_;
   const Options options_;
+  BatchLoader loader_;
   // Null where no block is told early.
   std::unique_ptr<GradientWatch> watch_;
 };

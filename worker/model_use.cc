@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "torch/utils.h"
-#include "worker/fetch_batch.h"
+#include "worker/feed/fetch_batch.h"
 #include "worker/torch_error.h"
 
 namespace torchps {

@@ -78,10 +78,11 @@ absl::Status Train(const Task& task, const WorkerOptions& options, WorkerSlot* s
   learning.training = slot->job().training();
   learning.block_map = &slot->block_map();
   learning.clock = options.clock;
+  learning.seed = slot->job().seed();
+  learning.loader_threads = options.loader_threads;
   Learner learner(task, slot->model(), learning);
 
   Trainer::Options training;
-  training.seed = slot->job().seed();
   training.slow = options.slow;
   training.learner = &learner;
   training.loop = slot->MakeLoop(MakeHooks(task, slot->model()->device()),

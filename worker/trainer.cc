@@ -1,20 +1,8 @@
 #include "worker/trainer.h"
 
 #include "absl/cleanup/cleanup.h"
-#include "common/split_mix64.h"
 
 namespace torchps {
-namespace {
-
-// By the first sample's place in its epoch, so that it does not matter which slot takes it.
-uint64_t AugmentationSeed(uint64_t seed, const StepLoop::StepWork& step) {
-  uint64_t state =
-      seed ^ (static_cast<uint64_t>(step.epoch) << 40) ^ static_cast<uint64_t>(step.position);
-  return SplitMix64(state);
-}
-
-}  // namespace
-
 class Trainer::StepObserver final : public Learner::Observer {
  public:
   StepObserver(StepLoop* loop, int64_t samples) : loop_(loop), samples_(samples) {}
@@ -40,7 +28,7 @@ absl::Status Trainer::Run() {
 absl::Status Trainer::TrainStep(const StepLoop::StepWork& step) {
   StepObserver observer(options_.loop, static_cast<int64_t>(step.samples.size()));
   absl::StatusOr<Learner::Gradient> gradient = options_.learner->Compute(
-      {step.samples, step.number, AugmentationSeed(options_.seed, step)}, &observer);
+      {step.samples, step.upcoming, step.number, step.epoch, step.position}, &observer);
   if (!gradient.ok()) {
     options_.loop->DropStep();
     return gradient.status();

@@ -17,7 +17,6 @@ namespace torchps {
 class Trainer {
  public:
   struct Options {
-    uint64_t seed = 1;
     // Computing takes so many times as long: to see what staleness bounds do. At least 1.
     double slow = 1;
     Learner* learner = nullptr;

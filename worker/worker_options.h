@@ -27,6 +27,8 @@ struct WorkerOptions {
   SlotId slot = -1;
   // Computing takes so many times as long. At least 1.
   double slow = 1;
+  // That make batches ahead of the training thread.
+  int loader_threads = 0;
   // How long a server may be silent.
   absl::Duration patience = absl::Seconds(60);
   absl::Duration progress_interval = absl::Seconds(1);

@@ -98,6 +98,7 @@ class CallbacksTest : public ::testing::Test {
     options.servers = cluster->endpoints();
     options.clock = &clock_;
     options.stop = &stop_;
+    options.loader_threads = loader_threads_;
     options.print = [this](const std::string& line) { lines_.push_back(line); };
     const absl::Status status = RunWorker(task, options);
     grpc::ClientContext context;
@@ -108,6 +109,7 @@ class CallbacksTest : public ::testing::Test {
 
   const SteadyClock clock_;
   StopLatch stop_;
+  int loader_threads_ = 0;
   std::vector<std::string> lines_;
   JobStatus status_;
 };
@@ -193,6 +195,28 @@ TEST_F(CallbacksTest, SamplesComeInTheirOrderAndAugmentationIsDeterminedByTheirP
   EXPECT_EQ(draws.size(), 8u) << "another epoch, another draw";
   EXPECT_EQ(seen_by("consistency { mode: SYNC }"), seen) << "however the leases are cut";
   EXPECT_NE(seen_by("seed: 2"), seen);
+}
+
+TEST_F(CallbacksTest, LoaderThreadsPrepareTheSameBatches) {
+  const auto losses_with = [&](int loader_threads) {
+    loader_threads_ = loader_threads;
+    std::vector<double> losses;
+    Callbacks callbacks;
+    callbacks.augment = [](Batch batch, torch::Generator generator) {
+      batch.input += 0.1 * torch::rand(batch.input.sizes(), generator);
+      return batch;
+    };
+    callbacks.on_step = [&](const Callbacks::Step& step) { losses.push_back(step.loss); };
+    EXPECT_TRUE(Train("training { epochs: 3 batch_size: 5 accumulate: 2 } "
+                      "consistency { mode: SYNC }",
+                      callbacks)
+                    .ok());
+    return losses;
+  };
+  const std::vector<double> losses = losses_with(0);
+  EXPECT_EQ(losses.size(), 21u);
+  EXPECT_EQ(losses_with(1), losses);
+  EXPECT_EQ(losses_with(3), losses);
 }
 
 TEST_F(CallbacksTest, WhatDoesNotFitIsSaidInASentence) {

@@ -72,6 +72,9 @@ ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, cons
   pass_on("patience", options.patience);
   pass_on("certs", options.certs);
   if (options.threads > 0) command.push_back(absl::StrCat("--threads=", options.threads));
+  if (options.loader_threads > 0) {
+    command.push_back(absl::StrCat("--loader_threads=", options.loader_threads));
+  }
   const auto slow = options.slow.find(slot);
   if (slow != options.slow.end()) pass_on("slow", slow->second);
   ChildProcess::Options program =

@@ -22,6 +22,7 @@ struct LaunchOptions {
   std::string patience;             // passed on if not empty
   std::map<int, std::string> slow;  // slot -> factor, as typed
   int threads = 0;                  // of each worker; 0: its own default
+  int loader_threads = 0;           // of each worker
   std::string dir;                  // where servers keep what they keep; empty: nowhere
   bool durable = true;              // the job has checkpoints or a push log
   bool resume = false;              // the job of that directory goes on

@@ -195,6 +195,8 @@ std::vector<FlagSpec> RunFlags() {
        "one of its slot. Default cpu."},
       {"threads", "N",
        "Computing threads of each worker. Default: this machine's cores divided by the workers."},
+      {"loader_threads", "N",
+       "Threads of each worker that prepare its batches ahead of its computing. Default 0."},
       {"slow", "SLOT:FACTOR",
        "Makes one worker compute FACTOR times slower, to see what staleness bounds do.", true},
       {"patience", "DURATION",
@@ -272,6 +274,9 @@ absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
   const absl::StatusOr<int64_t> threads = flags.Integer("threads", default_threads, 1, 1024);
   if (!threads.ok()) return threads.status();
   launch.threads = static_cast<int>(*threads);
+  const absl::StatusOr<int64_t> loader_threads = flags.Integer("loader_threads", 0, 0, 256);
+  if (!loader_threads.ok()) return loader_threads.status();
+  launch.loader_threads = static_cast<int>(*loader_threads);
   const absl::StatusOr<int64_t> restarts =
       flags.Integer("restarts", options.restarts.most, 0, 1000000);
   if (!restarts.ok()) return restarts.status();

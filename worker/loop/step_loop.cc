@@ -175,6 +175,7 @@ absl::StatusOr<StepLoop::StepWork> StepLoop::NextOfLease() {
   step.epoch = lease_->epoch();
   step.position = lease_->begin() + static_cast<int64_t>(taken_);
   taken_ += step.samples.size();
+  step.upcoming = lease_samples_.subspan(taken_);
   return step;
 }
 

@@ -79,6 +79,8 @@ class StepLoop {
   struct StepWork {
     // Indices in the training data; valid until the next call of Next().
     absl::Span<const int64_t> samples;
+    // What of the lease comes after them; valid as long.
+    absl::Span<const int64_t> upcoming;
     // Steps that this worker took before it.
     int64_t number = 0;
     int epoch = 0;  // from 1

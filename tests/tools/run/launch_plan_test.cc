@@ -31,12 +31,14 @@ TEST(LaunchPlanTest, AWorkerGetsTheJobTheServersAndWhatWasPassedOn) {
   options.data = "/data/mnist";
   options.device = "cuda";
   options.threads = 2;
+  options.loader_threads = 1;
   options.dir = "/state";
   options.slow = {{1, "8"}};
   EXPECT_EQ(WorkerProgram(options, 1, Place(), {"a:1", "b:2"}).command,
             (Words{"/opt/ps_worker", "--servers=a:1,b:2", "--job=jobs/digits.textproto", "--slot=1",
                    "--exit_with_parent", "--set=training.epochs=3", "--set=workers=2",
-                   "--data=/data/mnist", "--device=cuda", "--threads=2", "--slow=8"}));
+                   "--data=/data/mnist", "--device=cuda", "--threads=2", "--loader_threads=1",
+                   "--slow=8"}));
 }
 
 TEST(LaunchPlanTest, ThreadsOfAWorkerBesideItsServersSleepWhileTheyWaitForEachOther) {

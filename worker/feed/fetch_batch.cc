@@ -1,4 +1,4 @@
-#include "worker/fetch_batch.h"
+#include "worker/feed/fetch_batch.h"
 
 #include <string>
 

@@ -1,0 +1,118 @@
+#include "worker/feed/batch_loader.h"
+
+#include <algorithm>
+#include <memory>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "common/mutex.h"
+#include "gtest/gtest.h"
+#include "torch/types.h"
+
+namespace torchps {
+namespace {
+
+// Sample i is the number i. Keeps which samples were fetched, and by whom.
+class Numbers final : public Dataset {
+ public:
+  int64_t size() const override { return 100; }
+
+  absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override {
+    if (indices[0] == 66) return absl::DataLossError("sample 66 is broken");
+    if (indices[0] == 77) throw std::runtime_error("no sample 77");
+    Batch batch{torch::empty({static_cast<int64_t>(indices.size()), 1}), {}};
+    for (size_t i = 0; i < indices.size(); ++i) {
+      batch.input[static_cast<int64_t>(i)][0] = static_cast<float>(indices[i]);
+    }
+    const MutexLock lock(&mutex_);
+    fetched_.push_back(indices[0]);
+    ahead_ += std::this_thread::get_id() == trainer_ ? 0 : 1;
+    changed_.SignalAll();
+    return batch;
+  }
+
+  // Until so many batches were fetched by other threads than the one that made this.
+  void AwaitAhead(int batches) const {
+    const MutexLock lock(&mutex_);
+    while (ahead_ < batches) changed_.Wait(&mutex_);
+  }
+
+  // The first samples of the batches that were fetched, in order of size.
+  std::vector<int64_t> fetched() const {
+    const MutexLock lock(&mutex_);
+    std::vector<int64_t> sorted = fetched_;
+    std::sort(sorted.begin(), sorted.end());
+    return sorted;
+  }
+
+ private:
+  const std::thread::id trainer_ = std::this_thread::get_id();
+  mutable Mutex mutex_;
+  mutable CondVar changed_;
+  mutable std::vector<int64_t> fetched_;
+  mutable int ahead_ = 0;
+};
+
+Batch AddNoise(Batch batch, at::Generator generator) {
+  batch.input += torch::rand(batch.input.sizes(), generator);
+  return batch;
+}
+
+BatchLoader::Pass PassOf(int64_t first) {
+  return {{first, first + 1}, static_cast<uint64_t>(first)};
+}
+
+TEST(BatchLoaderTest, WhatIsExpectedIsReadyBeforeItIsTaken) {
+  const auto numbers = std::make_shared<Numbers>();
+  BatchLoader loader(numbers, nullptr, /*threads=*/1);
+  EXPECT_EQ(loader.ahead(), 2u);
+  loader.Expect({PassOf(0), PassOf(10)});
+  numbers->AwaitAhead(2);
+  const absl::StatusOr<Batch> batch = loader.Take(PassOf(10));
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  EXPECT_EQ(batch->input[1][0].item<float>(), 11);
+  EXPECT_EQ(loader.Take(PassOf(0))->input[0][0].item<float>(), 0);
+  EXPECT_EQ(numbers->fetched(), (std::vector<int64_t>{0, 10})) << "each of them once";
+}
+
+TEST(BatchLoaderTest, ABatchIsTheSameHoweverManyThreadsMakeIt) {
+  std::vector<torch::Tensor> made;
+  for (const int threads : {0, 1, 3}) {
+    BatchLoader loader(std::make_shared<Numbers>(), AddNoise, threads);
+    std::vector<torch::Tensor> inputs;
+    for (int64_t first = 0; first < 20; first += 2) {
+      loader.Expect({PassOf(first), PassOf(first + 2), PassOf(first + 4)});
+      const absl::StatusOr<Batch> batch = loader.Take(PassOf(first));
+      ASSERT_TRUE(batch.ok()) << batch.status();
+      inputs.push_back(batch->input);
+    }
+    made.push_back(torch::cat(inputs));
+  }
+  EXPECT_TRUE(torch::equal(made[1], made[0]));
+  EXPECT_TRUE(torch::equal(made[2], made[0]));
+}
+
+TEST(BatchLoaderTest, WhatIsNoLongerExpectedIsDroppedAndWhatNeverWasIsMadeAllTheSame) {
+  const auto numbers = std::make_shared<Numbers>();
+  BatchLoader loader(numbers, nullptr, /*threads=*/1);
+  loader.Expect({PassOf(0), PassOf(10)});
+  numbers->AwaitAhead(2);
+  loader.Expect({PassOf(10), PassOf(20)});
+  numbers->AwaitAhead(3);
+  EXPECT_EQ(loader.Take(PassOf(10))->input[0][0].item<float>(), 10);
+  EXPECT_EQ(loader.Take(PassOf(50))->input[0][0].item<float>(), 50);
+  EXPECT_EQ(loader.Take(PassOf(0))->input[0][0].item<float>(), 0);
+  EXPECT_EQ(numbers->fetched(), (std::vector<int64_t>{0, 0, 10, 20, 50}));
+}
+
+TEST(BatchLoaderTest, ErrorsReachTheThreadThatTakes) {
+  BatchLoader loader(std::make_shared<Numbers>(), nullptr, /*threads=*/2);
+  loader.Expect({PassOf(66), PassOf(77), PassOf(1)});
+  EXPECT_EQ(loader.Take(PassOf(66)).status(), absl::DataLossError("sample 66 is broken"));
+  EXPECT_THROW(loader.Take(PassOf(77)).IgnoreError(), std::runtime_error);
+  EXPECT_TRUE(loader.Take(PassOf(1)).ok()) << "the threads live on";
+}
+
+}  // namespace
+}  // namespace torchps

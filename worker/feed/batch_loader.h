@@ -1,0 +1,78 @@
+#pragma once
+
+#include <ATen/core/Generator.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/mutex.h"
+#include "data/dataset.h"
+
+namespace torchps {
+
+// Makes the batches of training passes: fetches the samples and augments them. With threads of its
+// own it does so ahead of the thread that trains, as torch.utils.data.DataLoader's workers do.
+//
+// A batch depends on its pass alone, not on how many threads there are. At most two batches for
+// each thread lie ready, so memory is bounded. The dataset and `augment` are then called by several
+// threads at once. Thread-compatible: one thread calls Expect() and Take().
+class BatchLoader {
+ public:
+  using Augment = std::function<Batch(Batch batch, at::Generator generator)>;
+
+  // What a batch is made of.
+  struct Pass {
+    std::vector<int64_t> samples;
+    uint64_t seed = 0;  // of augment's generator
+
+    friend bool operator==(const Pass& a, const Pass& b) {
+      return a.seed == b.seed && a.samples == b.samples;
+    }
+  };
+
+  // `augment` may be null. Without threads the caller of Take() makes its batch.
+  BatchLoader(std::shared_ptr<const Dataset> dataset, Augment augment, int threads);
+  // Waits for the batches that are being made.
+  ~BatchLoader();
+  BatchLoader(const BatchLoader&) = delete;
+  BatchLoader& operator=(const BatchLoader&) = delete;
+
+  // How many passes Expect() should be told of.
+  size_t ahead() const { return 2 * threads_.size(); }
+
+  // What Take() will probably be asked for, soonest first. What was made of other passes is
+  // dropped.
+  void Expect(std::vector<Pass> passes);
+
+  // The batch of `pass`, expected or not. Its error, or what the dataset and `augment` throw,
+  // reaches the caller here, in whichever thread it arose.
+  absl::StatusOr<Batch> Take(const Pass& pass);
+
+ private:
+  struct Job;
+
+  absl::StatusOr<Batch> Make(const Pass& pass) const;
+  // Makes batches until the loader ends.
+  void Work();
+  // The first job that nobody has begun; null: none.
+  std::shared_ptr<Job> FirstWaiting() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::shared_ptr<const Dataset> dataset_;
+  const Augment augment_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  // In the order in which they are expected.
+  std::deque<std::shared_ptr<Job>> jobs_ ABSL_GUARDED_BY(mutex_);
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace torchps
