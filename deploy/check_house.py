@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Holds the include lines of the tree against its architecture (docs/design.md, "The rooms").
+"""Holds the include lines of the tree against its architecture (docs/design.md, "The rooms"), and the flags
+and job fields that messages and pages name against those that there are.
 
     deploy/check_house.py
 
@@ -11,6 +12,8 @@ import os
 import re
 import subprocess
 import sys
+
+from named_flags import check_named_fields, check_named_flags
 
 # Room -> the rooms that it may include from. What is not listed is not allowed, so nothing can run back
 # up. A room is a folder with sources; tests, benchmarks and examples may include anything.
@@ -61,7 +64,7 @@ MAY_INCLUDE = {
     "worker":
         "checkpoint client client/calls common common/cpu data job proto shm storage wire "
         "worker/feed worker/gradient worker/loop",
-    "worker/models": "common data proto worker",
+    "worker/models": "common data job proto worker",
     # What stands above both.
     "program":
         "client/calls common common/process data data/download job proto rpc security server storage "
@@ -85,9 +88,9 @@ FREE = re.compile(r"^(tests|bench|examples|third_party)(/|$)")
 SOURCE = re.compile(r"\.(h|cc|cu|proto)$")
 
 
-def sources():
+def tracked():
     listed = subprocess.run(["git", "ls-files"], check=True, stdout=subprocess.PIPE, text=True).stdout
-    return [path for path in listed.split("\n") if SOURCE.search(path) and os.path.isfile(path)]
+    return [path for path in listed.split("\n") if os.path.isfile(path)]
 
 
 def read(path):
@@ -206,9 +209,11 @@ def check_warnings(paths):
 
 def main():
     os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-    paths = sources()
+    files = tracked()
+    paths = [path for path in files if SOURCE.search(path)]
     wrong = [*check_arrows(paths), *check_order(), *check_visibility(), *check_libtorch(paths),
-             *check_sizes(paths), *check_names(paths), *check_warnings(paths)]
+             *check_sizes(paths), *check_names(paths), *check_warnings(paths), *check_named_flags(files),
+             *check_named_fields(files)]
     for sentence in wrong:
         print(f"check_house.py: {sentence}")
     return 1 if wrong else 0

@@ -117,7 +117,7 @@ absl::Status DownloadFile(FileSystem& files, const std::string& directory, const
   }
   const std::string message = absl::StrFormat(
       "no mirror gave %s (%s); where there is no network, copy the file into %s by hand and leave "
-      "out --download, or name a mirror that can be reached with --mirror=URL",
+      "out --download, or name a mirror that can be reached with --mirrors=URL",
       file.name, absl::StrJoin(failures, "; "), directory);
   return wrong_contents ? absl::DataLossError(message) : absl::UnavailableError(message);
 }
@@ -127,7 +127,7 @@ absl::Status DownloadFile(FileSystem& files, const std::string& directory, const
 absl::Status DownloadFiles(const std::string& directory, const std::vector<RemoteFile>& files,
                            const DownloadOptions& options) {
   if (options.mirrors.empty()) {
-    return absl::InvalidArgumentError("--mirror: expected at least one URL, got none");
+    return absl::InvalidArgumentError("--mirrors: expected at least one URL, got none");
   }
   const std::unique_ptr<FileSystem> disk = MakePosixFileSystem();
   if (absl::Status status = disk->CreateDirectories(directory); !status.ok()) return status;

@@ -11,7 +11,8 @@ sys.path.insert(0, os.path.abspath("deploy"))
 import check_house  # noqa: E402
 
 
-class CheckHouseTest(unittest.TestCase):
+class TreeTest(unittest.TestCase):
+    """A small tree that is right."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -30,11 +31,14 @@ class CheckHouseTest(unittest.TestCase):
         self.write("high/b.h", '#include "low/a.h"\nclass B {\n};\n')
 
     def write(self, path, text):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
         if not path.endswith("BUILD"):
             self.paths.append(path)
+
+
+class CheckHouseTest(TreeTest):
 
     def test_a_tree_that_is_right(self):
         self.write("tests/low/a_test.cc", '#include "high/b.h"\n#include <torch/types.h>\n')
@@ -98,6 +102,52 @@ class CheckHouseTest(unittest.TestCase):
         self.write("low/f.h", space % "class C;\nclass C::Inside {\n")
         self.assertEqual(list(check_house.check_names(self.paths)),
                          ["torchps::C is defined in low/c.h and low/d.h"])
+
+
+class NamedFlagsTest(TreeTest):
+    """What messages, scripts and pages name: deploy/named_flags.py."""
+
+    def setUp(self):
+        super().setUp()
+        self.write("server/main.cc", 'ABSL_FLAG(std::string, listen, "",\n          "where");\n'
+                                     'ABSL_FLAG(bool, insecure, false, "without TLS");\n')
+        self.write("tools/run.cc", 'std::vector<FlagSpec> RunFlags() {\n  return {{"job", "FILE", "It."}};\n}\n'
+                                   'const char* kNoFlag[] = {"status", "", "Shows."};\n')
+        self.write("deploy/a.sh", '  case "$1" in\n    --image=?*) ;;\n    --again) ;;\n')
+        self.write("proto/job.proto", "message JobSpec {\n  string name = 1;\n  DataSpec data = 2;\n"
+                                      "  repeated HyperparameterSpec hyperparameter = 3;\n}\n"
+                                      "message DataSpec {\n  oneof kind {\n    string path = 1;\n  }\n}\n"
+                                      "message HyperparameterSpec {\n  string name = 1;\n}\n")
+
+    def flags(self):
+        return list(check_house.check_named_flags(self.paths))
+
+    def fields(self):
+        return list(check_house.check_named_fields(self.paths))
+
+    def test_flags_that_there_are(self):
+        self.write("high/b.cc", 'say("--listen=A:1, --noinsecure, --job, --image=X");  // --nothing\n'
+                                'say("docker --mount-point, bazel --config=tsan, a -- b");\n')
+        self.assertEqual(self.flags(), [])
+
+    def test_a_flag_that_there_is_not(self):
+        self.write("high/b.cc", '\nsay("name another with --lisen=A");\n')
+        self.write("README.md", "`psctl run --status`, and `--exit-with`\n")
+        self.write("docs/a.md", "ps_server --in-secure\n")
+        self.assertEqual(self.flags(), ["high/b.cc:2: there is no flag --lisen",
+                                        "README.md:1: there is no flag --status"])
+
+    def test_a_flag_of_ours_is_written_with_underscores(self):
+        self.write("server/more.cc", 'ABSL_FLAG(int, local_servers, 2, "");\n')
+        self.write("README.md", "--local-servers=2\n")
+        self.assertEqual(self.flags(), ["README.md:1: there is no flag --local-servers"])
+
+    def test_job_fields(self):
+        self.write("high/b.cc", 'say("data.path, data.kind, hyperparameter.rate.x, data.csv, other.thing");\n'
+                                'say("data.pth");\nint x = data.size();\n')
+        self.write("README.md", "`data.source.name`; see data.md, data.load(x) and x/data.bin/y\n")
+        self.assertEqual(self.fields(), ["high/b.cc:2: the job has no field data.pth",
+                                         "README.md:1: the job has no field data.source.name"])
 
 
 if __name__ == "__main__":

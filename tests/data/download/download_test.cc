@@ -131,7 +131,7 @@ TEST_F(DownloadTest, WhereNoMirrorAnswersEachOnesReasonAndTheWayOutAreTold) {
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr(missing.url()), HasSubstr("404"), HasSubstr(dead.url()),
-                    HasSubstr("by hand"), HasSubstr("--mirror=URL"), HasSubstr(directory_)));
+                    HasSubstr("by hand"), HasSubstr("--mirrors=URL"), HasSubstr(directory_)));
   EXPECT_THAT(FileNames(), IsEmpty());
 }
 

@@ -1,0 +1,116 @@
+"""Whether the flags and job fields exist that messages, scripts and pages name.
+
+Part of deploy/check_house.py.
+"""
+
+import re
+
+# Of other programs (bazel, docker, cmake, git, Google Benchmark, ...), as far as this tree names them.
+# Those with a '-' in their names need not be listed.
+FOREIGN = set("""
+    always benchmark_enable_random_interleaving benchmark_filter benchmark_format benchmark_min_time benchmark_repetitions build
+    build_event_json_file build_tag_filters cflags change check config copt curses cxxopt define depth detach
+    dirty disk_cache enable_workspace env file force format gtest_filter help helpfull implementation init jobs
+    keep_going libs name network noenable_bzlmod noshow_progress platform quiet rm spawn_strategy tag tail target
+    test_env test_output test_summary test_tag_filters test_timeout timeout ui_event_filters variant version
+    volume volumes workdir sandbox_default_allow_network
+""".split())
+BY_ABSL = re.compile(r"ABSL_FLAG\(\s*[^;]*?,\s*(\w+),\s")
+BY_PSCTL = re.compile(r'\{"([a-z][a-z0-9_]*)",\s*"[^"]*",\s*"')
+PSCTL_FLAGS = re.compile(r"std::vector<FlagSpec> \w+\(\) \{\n(.*?)\n\}", re.DOTALL)
+BY_PYTHON = re.compile(r'add_argument\("--([a-z][\w-]*)"')
+BY_SHELL = re.compile(r'--([a-z][\w-]*)(?:="?\?\*|\))')
+NAMED = re.compile(r"(?<![-\w])--([a-z][\w-]*)")
+LITERAL = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+
+MESSAGE = re.compile(r"message (\w+) \{(.*?)\n\}", re.DOTALL)
+FIELD = re.compile(r"^\s*(?:optional |repeated )?([\w.]+) (\w+) = \d+;|^\s*oneof (\w+) \{", re.MULTILINE)
+# What may be a path of job fields; what a '(' or '/' follows is code or a file.
+PATH = re.compile(r"(?<![\w./-])([a-z][a-z0-9_]*(?:\.[a-z0-9_]+)+)(?![\w(/]|\.\w)")
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def words(path):
+    """(line number, text) of what a reader of that file's program or page sees."""
+    for number, line in enumerate(read(path).splitlines(), 1):
+        if re.search(r"\.(cc|h|cu)$", path):
+            code = re.sub(r"^\s*//.*", "", line)
+            line = " ".join(LITERAL.findall(code)) if not code.startswith("#include") else ""
+        yield number, line
+
+
+def of_kind(paths, *endings):
+    return [path for path in paths if path.endswith(endings)]
+
+
+def texts(paths):
+    """What speaks to a user; the tests plant mistakes, and bench/results tells what once was."""
+    return [path for path in of_kind(paths, ".cc", ".h", ".cu", ".md", ".sh", ".py", ".textproto", ".yml")
+            if not re.match(r"tests/|bench/results/|third_party/", path)
+            and path not in ("deploy/check_house.py", "deploy/named_flags.py")]
+
+
+def known_flags(paths):
+    flags = set()
+    for path in of_kind(paths, ".cc"):
+        text = read(path)
+        flags.update(BY_ABSL.findall(text))
+        for body in PSCTL_FLAGS.findall(text):
+            flags.update(BY_PSCTL.findall(body))
+    for path in of_kind(paths, ".py"):
+        flags.update(BY_PYTHON.findall(read(path)))
+    for path in of_kind(paths, ".sh"):
+        flags.update(BY_SHELL.findall(read(path)))
+    return flags
+
+
+def check_named_flags(paths):
+    known = known_flags(paths)
+    for path in texts(paths):
+        for number, line in words(path):
+            for name in NAMED.findall(line):
+                name = name.rstrip("-_")
+                # Ours are written with '_'; one with '-' is another program's, or ours misspelt.
+                foreign = name in FOREIGN or ("-" in name and name.replace("-", "_") not in known)
+                negated = name.startswith("no") and name[2:] in known
+                if name not in known and not foreign and not negated:
+                    yield f"{path}:{number}: there is no flag --{name}"
+
+
+def job_fields():
+    """Message -> field -> its message; a oneof's name is a field of no message."""
+    messages = {}
+    for name, body in MESSAGE.findall(read("proto/job.proto")):
+        messages[name] = {field or oneof: kind for kind, field, oneof in FIELD.findall(body)}
+    return messages
+
+
+def is_field(messages, path):
+    kind = "JobSpec"
+    for name in path.split("."):
+        if name.isdigit():
+            continue
+        # What a hyperparameter is called its program decides.
+        if kind == "HyperparameterSpec":
+            return True
+        if name not in messages.get(kind, {}):
+            return False
+        kind = messages[kind][name]
+    return True
+
+
+def check_named_fields(paths):
+    messages = job_fields()
+    # A file, or torch's own: model.safetensors, optimizer.step.
+    file = re.compile(r"\.(safetensors|pt|textproto|json|csv|txt|cc|h|proto|md)$")
+    for path in of_kind(texts(paths), ".cc", ".h", ".cu", ".md", ".textproto", ".yml"):
+        for number, line in words(path):
+            for name in PATH.findall(line.replace('"', " ")):
+                first = name.split(".")[0]
+                composite = messages["JobSpec"].get(first) in messages
+                if composite and not is_field(messages, name) and not file.search(name):
+                    yield f"{path}:{number}: the job has no field {name}"
