@@ -4,10 +4,14 @@
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/closest_name.h"
+#include "google/protobuf/descriptor.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
 #include "job/unknown_field.h"
@@ -15,21 +19,77 @@
 namespace torchps {
 namespace {
 
+using ::google::protobuf::Descriptor;
+using ::google::protobuf::DescriptorPool;
+using ::google::protobuf::FieldDescriptor;
+using ::google::protobuf::FileDescriptor;
+
 // A job file is a page; this is a data file, passed by mistake.
 constexpr size_t kMaxJobFileBytes = size_t{1} << 20;
 
-// "Message type "torchps.X" has no field named "y"." becomes a sentence that offers the fields
-// there are. The parser tells us in no other way than by this text; other texts stay as they are.
-std::string Reworded(const std::string& message) {
-  const std::vector<std::string> parts = absl::StrSplit(message, '"');
-  if (parts.size() != 5 || parts[0] != "Message type " || parts[2] != " has no field named ") {
-    return message;
+// The nearest message around `inner` that has a field `name`, on one way down from `outer`; null
+// if none has.
+const Descriptor* AroundWith(const Descriptor& outer, const Descriptor& inner,
+                             const std::string& name) {
+  for (int i = 0; i < outer.field_count(); ++i) {
+    const Descriptor* const type = outer.field(i)->message_type();
+    if (type == nullptr) continue;
+    const Descriptor* const around = type == &inner ? nullptr : AroundWith(*type, inner, name);
+    if (around != nullptr) return around;
+    if (type == &inner && outer.FindFieldByName(name) != nullptr) return &outer;
   }
-  const google::protobuf::Descriptor* type =
-      JobSpec::descriptor()->file()->pool()->FindMessageTypeByName(parts[1]);
-  if (type == nullptr) return message;
-  return absl::StrCat(type->name(), " has no field \"", parts[3], "\"; ",
-                      DescribeFields(*type, parts[3]));
+  return nullptr;
+}
+
+std::string NoSuchField(const std::string& type_name, const std::string& field) {
+  const DescriptorPool* const pool = JobSpec::descriptor()->file()->pool();
+  const Descriptor* const type = pool->FindMessageTypeByName(type_name);
+  if (type == nullptr) return "";
+  std::string text = absl::StrCat(type->name(), " has no field \"", field, "\"");
+  const Descriptor* around = AroundWith(*JobSpec::descriptor(), *type, field);
+  if (around == nullptr && JobSpec::descriptor()->FindFieldByName(field) != nullptr) {
+    around = JobSpec::descriptor();
+  }
+  return around == nullptr
+             ? absl::StrCat(text, "; ", DescribeFields(*type, field))
+             : absl::StrCat(text, ", but ", around->name(), " has; is a } missing before it?");
+}
+
+// The values of the enums that have a field of that name anywhere in a job.
+std::vector<std::string> EnumValues(const std::string& field) {
+  std::vector<std::string> names;
+  const FileDescriptor& file = *JobSpec::descriptor()->file();
+  for (int i = 0; i < file.message_type_count(); ++i) {
+    const FieldDescriptor* const found = file.message_type(i)->FindFieldByName(field);
+    if (found == nullptr || found->enum_type() == nullptr) continue;
+    for (int j = 0; j < found->enum_type()->value_count(); ++j) {
+      names.push_back(found->enum_type()->value(j)->name());
+    }
+  }
+  return names;
+}
+
+// What the parser says becomes a sentence that offers what there is. It tells us in no other way
+// than by its text; other texts stay as they are.
+std::string Reworded(const std::string& message) {
+  if (message == "Expected identifier, got: ") {
+    return "the file ends inside a message; is a } missing?";
+  }
+  if (message == "Expected identifier, got: }") return "there is a } for which no { stands before";
+  const std::vector<std::string> parts = absl::StrSplit(message, '"');
+  if (parts.size() != 5) return message;
+  if (parts[0] == "Message type " && parts[2] == " has no field named ") {
+    const std::string reworded = NoSuchField(parts[1], parts[3]);
+    return reworded.empty() ? message : reworded;
+  }
+  if (parts[0] == "Unknown enumeration value of " && parts[2] == " for field ") {
+    const std::vector<std::string> values = EnumValues(parts[3]);
+    const std::string closest = ClosestName(parts[1], values);
+    return absl::StrCat(parts[3], " cannot be \"", parts[1], "\"; expected one of ",
+                        absl::StrJoin(values, ", "),
+                        closest.empty() ? "" : absl::StrCat("; did you mean ", closest, "?"));
+  }
+  return message;
 }
 
 // Keeps the first error: the others mostly follow from it.

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/closest_name.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 #include "job/unknown_field.h"
@@ -44,6 +45,13 @@ struct Assignment {
     return absl::InvalidArgumentError(
         absl::StrCat("job field ", path, " cannot be ", Quoted(value), "; expected ", what));
   }
+
+  absl::Status ExpectedOneOf(const std::vector<std::string>& names) const {
+    const std::string closest = ClosestName(value, names);
+    return Expected(
+        absl::StrCat("one of ", absl::StrJoin(names, ", "),
+                     closest.empty() ? "" : absl::StrCat("; did you mean ", closest, "?")));
+  }
 };
 
 std::string FieldNames(const Descriptor& message) {
@@ -52,23 +60,19 @@ std::string FieldNames(const Descriptor& message) {
   return absl::StrJoin(names, ", ");
 }
 
-std::string OneofNames(const OneofDescriptor& oneof) {
-  std::vector<std::string> names;
-  for (int i = 0; i < oneof.field_count(); ++i) names.push_back(oneof.field(i)->name());
-  return absl::StrJoin(names, ", ");
-}
-
 // `oneof` set to its member named by the value; a member already chosen keeps its fields.
 absl::Status ChooseMember(Message* message, const OneofDescriptor& oneof,
                           const Assignment& assignment) {
+  std::vector<std::string> names;
   for (int i = 0; i < oneof.field_count(); ++i) {
     const FieldDescriptor* member = oneof.field(i);
+    names.push_back(member->name());
     if (member->name() == absl::AsciiStrToLower(assignment.value)) {
       message->GetReflection()->MutableMessage(message, member);
       return absl::OkStatus();
     }
   }
-  return assignment.Expected(absl::StrCat("one of ", OneofNames(oneof)));
+  return assignment.ExpectedOneOf(names);
 }
 
 // Sets a singular field, or adds to a repeated one.
@@ -104,7 +108,7 @@ absl::Status PutEnum(Message* message, const FieldDescriptor* field, const Assig
     }
     names.push_back(value->name());
   }
-  return assignment.Expected(absl::StrCat("one of ", absl::StrJoin(names, ", ")));
+  return assignment.ExpectedOneOf(names);
 }
 
 absl::Status PutScalar(Message* message, const FieldDescriptor* field,

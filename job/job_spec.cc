@@ -186,6 +186,9 @@ void NormalizeSchedule(ScheduleSpec* schedule, FieldChecker& check) {
 
 void NormalizeOptimizer(OptimizerSpec* optimizer, FieldChecker& check) {
   NormalizeOptimizerKind(optimizer, check);
+  if (optimizer->learning_rate() == 0) {
+    check.Fail("optimizer.learning_rate", "missing or 0", "a number above 0 that float32 can hold");
+  }
   check.Positive("optimizer.learning_rate", optimizer->learning_rate());
   check.NotNegative("optimizer.weight_decay", optimizer->weight_decay());
   NormalizeSchedule(optimizer->mutable_schedule(), check);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/closest_name.h"
 #include "common/process/exit_codes.h"
 #include "tools/base/flag_table.h"
 #include "tools/certs_command.h"
@@ -74,10 +75,9 @@ const Command* FindCommand(const std::string& name) {
 int UnknownCommand(const std::string& name) {
   std::vector<std::string> names;
   for (const Command& command : kCommands) {
-    // Nobody who mistypes should be led to stop a cluster: 'top' is near to 'stop'.
-    if (command.run != &StopCommand) names.push_back(command.name);
+    names.push_back(command.name);
   }
-  const std::string similar = MostSimilar(name, names);
+  const std::string similar = ClosestName(name, names);
   std::cerr << "psctl: there is no command '" << name << "'"
             << (similar.empty() ? "; 'psctl help' lists them"
                                 : absl::StrCat("; did you mean '", similar, "'?"))

@@ -1,6 +1,7 @@
 #include "common/process/command_line.h"
 
 #include <string>
+#include <vector>
 
 #include "absl/flags/commandlineflag.h"
 #include "absl/flags/reflection.h"
@@ -9,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/closest_name.h"
 
 namespace torchps {
 namespace {
@@ -23,6 +25,15 @@ bool IsNegatedSwitch(absl::string_view name) {
   if (!absl::ConsumePrefix(&name, "no")) return false;
   const absl::CommandLineFlag* const flag = absl::FindCommandLineFlag(name);
   return flag != nullptr && flag->IsOfType<bool>();
+}
+
+// The program's own flag that was probably meant; "" if none is near.
+std::string ClosestFlag(absl::string_view name) {
+  std::vector<std::string> known;
+  for (const auto& [flag_name, flag] : absl::GetAllFlags()) {
+    if (!absl::StrContains(flag->Filename(), "absl/")) known.emplace_back(flag_name);
+  }
+  return ClosestName(name, known);
 }
 
 }  // namespace
@@ -53,8 +64,11 @@ absl::Status CheckCommandLine(int argc, const char* const* argv) {
     absl::CommandLineFlag* const flag = absl::FindCommandLineFlag(name);
     if (flag == nullptr) {
       if (!has_value && IsNegatedSwitch(name)) continue;
+      const std::string closest = ClosestFlag(name);
       return absl::InvalidArgumentError(
-          absl::StrCat("there is no flag '--", name, "'; --help lists them"));
+          absl::StrCat("there is no flag '--", name, "'; ",
+                       closest.empty() ? "" : absl::StrCat("did you mean --", closest, "? "),
+                       "--help lists them"));
     }
     if (!has_value && flag->IsOfType<bool>()) continue;
     if (!has_value && ++i == argc) {

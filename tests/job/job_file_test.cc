@@ -53,6 +53,24 @@ TEST(JobFileTest, NamesTheLineOfWhatIsNoText) {
   ExpectError("workers: 99999999999", "a.textproto:1: ");
 }
 
+TEST(JobFileTest, ABraceThatIsMissingOrTooMuchIsToldAsThat) {
+  ExpectError("training {\n  epochs: 3\noptimizer { learning_rate: 1 }",
+              "a.textproto:3: TrainingSpec has no field \"optimizer\", but JobSpec has; is a } "
+              "missing before it?");
+  ExpectError(
+      "optimizer {\n  sgd {\n  learning_rate: 1 }",
+      "a.textproto:3: SgdSpec has no field \"learning_rate\", but OptimizerSpec has; is a }");
+  ExpectError("training {\n  epochs: 3\n", "the file ends inside a message; is a } missing?");
+  ExpectError("training {\n  epochs: 3 }\n}",
+              "a.textproto:3: there is a } for which no { stands before");
+}
+
+TEST(JobFileTest, OffersTheValuesOfAnEnum) {
+  ExpectError("consistency {\n  mode: ASNC }",
+              "a.textproto:2: mode cannot be \"ASNC\"; expected one of ASYNC, SYNC; did you mean "
+              "ASYNC?");
+}
+
 TEST(JobFileTest, RefusesTwoMembersOfAOneof) {
   ExpectError("optimizer {\n sgd {}\n adam {} }", "a.textproto:3: ");
 }

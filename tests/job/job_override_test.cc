@@ -87,6 +87,8 @@ TEST(JobOverrideTest, SaysWhatAValueMayBe) {
   ExpectRefused("optimizer.learning_rate=1e999", "expected a finite number");
   ExpectRefused("consistency.mode=lockstep",
                 "job field consistency.mode cannot be \"lockstep\"; expected one of ASYNC, SYNC");
+  ExpectRefused("consistency.mode=ASNC", "expected one of ASYNC, SYNC; did you mean ASYNC?");
+  ExpectRefused("optimizer.kind=adma", "adagrad, rmsprop; did you mean adam?");
   ExpectRefused("optimizer.kind=lamb", "expected one of sgd, adam, adamw, adagrad, rmsprop");
 }
 

@@ -165,8 +165,8 @@ TEST(JobSpecTest, SaysWhatIsWrongWithAField) {
 
 TEST(JobSpecTest, NeedsALearningRate) {
   ExpectMessage(NormalizeJobSpec(JobSpec()).status(),
-                "job field optimizer.learning_rate is 0; expected a number above 0 that float32 "
-                "can hold");
+                "job field optimizer.learning_rate is missing or 0; expected a number above 0 that "
+                "float32 can hold");
 }
 
 TEST(JobSpecTest, NamesTheFirstOfSeveralErrors) {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# --help of every program lists its flags, and psctl leads nobody who mistypes to 'stop'.
+# --help of every program lists its flags, and a typo is answered with what was probably meant.
 set -eu
 says() {
   wanted=$1
@@ -15,3 +15,4 @@ says --local examples/gan --help
 says 'psctl run ' tools/psctl --help
 says "there is no command 'top'; 'psctl help' lists them" tools/psctl top
 says "did you mean 'status'" tools/psctl statis
+says "there is no flag '--locl'; did you mean --local?" program/ps_worker --locl

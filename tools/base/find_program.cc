@@ -38,4 +38,8 @@ absl::StatusOr<std::string> FindProgram(const FlagValues& flags, const std::stri
       "'bazel build //", folder, ":", name, "' or name it with --", flag));
 }
 
+bool IsOwnWorker(absl::string_view path) {
+  return std::filesystem::path(std::string(path)).filename() == "ps_worker";
+}
+
 }  // namespace torchps

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "tools/base/flag_table.h"
 
 // Where the programs are that psctl starts. Free functions without state.
@@ -18,5 +19,9 @@ std::string OwnDirectory();
 absl::StatusOr<std::string> FindProgram(const FlagValues& flags, const std::string& flag,
                                         const std::string& directory, const std::string& folder,
                                         const std::string& name);
+
+// Whether that is torchps's own worker program, by its file's name: it knows the built-in models
+// and data only.
+bool IsOwnWorker(absl::string_view path);
 
 }  // namespace torchps

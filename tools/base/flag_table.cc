@@ -1,7 +1,6 @@
 #include "tools/base/flag_table.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -9,28 +8,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/closest_name.h"
 
 namespace torchps {
 namespace {
 
 constexpr size_t kHelpIndent = 6;
 constexpr size_t kHelpWidth = 80;
-
-// Levenshtein's distance, row by row.
-int EditDistance(absl::string_view a, absl::string_view b) {
-  std::vector<int> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (size_t i = 0; i < a.size(); ++i) {
-    int diagonal = row[0];
-    row[0] = static_cast<int>(i) + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const int substituted = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({substituted, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
 
 std::string Wrapped(absl::string_view text) {
   const std::string indent(kHelpIndent, ' ');
@@ -91,7 +75,7 @@ absl::StatusOr<FlagValues> FlagTable::Parse(const std::vector<std::string>& argu
     if (flag == nullptr) {
       std::vector<std::string> known;
       for (const FlagSpec& spec : flags_) known.push_back(spec.name);
-      const std::string similar = MostSimilar(name, known);
+      const std::string similar = ClosestName(name, known);
       return Error(
           absl::StrCat("has no flag --", name,
                        similar.empty() ? "" : absl::StrCat("; did you mean --", similar, "?")));
@@ -143,20 +127,6 @@ std::string FlagTable::NameIn(absl::string_view typed) const {
 
 absl::Status FlagTable::Error(absl::string_view message) const {
   return absl::InvalidArgumentError(absl::StrCat("'", command_, "' ", message));
-}
-
-std::string MostSimilar(absl::string_view typed, const std::vector<std::string>& candidates) {
-  constexpr int kFarthest = 2;
-  std::string best;
-  int best_distance = kFarthest + 1;
-  for (const std::string& candidate : candidates) {
-    const int distance = EditDistance(typed, candidate);
-    if (distance < best_distance) {
-      best_distance = distance;
-      best = candidate;
-    }
-  }
-  return best;
 }
 
 }  // namespace torchps

@@ -64,7 +64,4 @@ class FlagTable {
   const std::vector<FlagSpec> flags_;
 };
 
-// The candidate that differs from `typed` by at most two edits, or "" if none does.
-std::string MostSimilar(absl::string_view typed, const std::vector<std::string>& candidates);
-
 }  // namespace torchps

@@ -9,10 +9,12 @@
 #include "absl/time/clock.h"
 #include "common/ids.h"
 #include "common/process/exit_codes.h"
+#include "job/built_ins.h"
 #include "job/job_file.h"
 #include "job/job_override.h"
 #include "job/job_spec.h"
 #include "tools/base/find_program.h"
+#include "tools/base/format.h"
 #include "tools/doctor/gpu_checks.h"
 #include "tools/run/hosts_file.h"
 #include "tools/run/run_directory.h"
@@ -20,6 +22,16 @@
 namespace torchps {
 namespace {
 
+constexpr char kOwnProgramAdvice[] =
+    "correct the name; a program with a model or data of its own is named with --worker_binary";
+
+// "mlp on digits"
+std::string DescribeWork(const JobSpec& job, bool names_data) {
+  const std::string model = job.model().name().empty() ? "a model of your own" : job.model().name();
+  return absl::StrCat(model, " on ", names_data ? job.data().source() : "data of your own");
+}
+
+// As it stands in the file and the flags.
 absl::StatusOr<JobSpec> ReadJob(const FlagValues& flags) {
   absl::StatusOr<JobSpec> job = ParseJobFile(flags.Get("job"));
   if (!job.ok()) return job.status();
@@ -27,28 +39,47 @@ absl::StatusOr<JobSpec> ReadJob(const FlagValues& flags) {
     if (const absl::Status status = ApplyOverride(&*job, assignment); !status.ok()) return status;
   }
   if (flags.Has("data")) job->mutable_data()->set_path(flags.Get("data"));
-  return NormalizeJobSpec(*std::move(job));
+  return job;
 }
 
 void ExamineJob(const FlagValues& flags, std::vector<Finding>& findings, int64_t& workers) {
-  const absl::StatusOr<JobSpec> job = ReadJob(flags);
+  absl::StatusOr<JobSpec> job = ReadJob(flags);
+  const bool names_data = job.ok() && !job->data().source().empty();
+  if (job.ok()) job = NormalizeJobSpec(*std::move(job));
   if (!job.ok()) {
     findings.push_back({Finding::Level::kProblem, "job", std::string(job.status().message()),
                         "proto/job.proto describes every field"});
     return;
   }
   workers = job->workers();
-  findings.push_back({Finding::Level::kOk, "job",
-                      absl::StrCat(job->name(), ": ", job->model().name(), " on ",
-                                   job->data().source(), ", ", workers, " workers, durability ",
-                                   DurabilitySpec::Level_Name(job->durability().level())),
-                      ""});
+  const bool own_worker = IsOwnWorker(flags.Get("worker_binary", "ps_worker"));
+  const absl::Status model = own_worker ? CheckBuiltInModel(*job) : absl::OkStatus();
+  const absl::Status data = own_worker ? CheckBuiltInData(*job) : absl::OkStatus();
+  if (model.ok()) {
+    findings.push_back(
+        {Finding::Level::kOk, "job",
+         absl::StrCat(job->name(), ": ", DescribeWork(*job, names_data || own_worker), ", ",
+                      Count(workers, "worker"), ", durability ",
+                      DurabilitySpec::Level_Name(job->durability().level())),
+         ""});
+  } else {
+    findings.push_back(
+        {Finding::Level::kProblem, "job", std::string(model.message()), kOwnProgramAdvice});
+  }
   if (job->durability().level() == DurabilitySpec::LOG && !flags.Has("dir")) {
     findings.push_back({Finding::Level::kWarning, "durability",
                         "LOG needs a directory, and --dir names none",
                         "'psctl run' takes a temporary one; name one that stays"});
   }
-  for (Finding& finding : CheckData(*job)) findings.push_back(std::move(finding));
+  if (!data.ok()) {
+    findings.push_back(
+        {Finding::Level::kProblem, "data", std::string(data.message()), kOwnProgramAdvice});
+  } else if (!own_worker && !names_data) {
+    findings.push_back({Finding::Level::kOk, "data",
+                        "the job names none, so they are what the worker program brings", ""});
+  } else {
+    for (Finding& finding : CheckData(*job)) findings.push_back(std::move(finding));
+  }
 }
 
 void ExamineHosts(const std::string& file, std::vector<Finding>& findings) {

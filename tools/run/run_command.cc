@@ -19,6 +19,7 @@
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/process/exit_codes.h"
+#include "job/built_ins.h"
 #include "job/job_file.h"
 #include "job/job_override.h"
 #include "job/job_spec.h"
@@ -123,6 +124,22 @@ absl::Status FindPrograms(const FlagValues& flags, const std::string& program_di
   if (!worker.ok()) return worker.status();
   launch.server_binary = *std::move(server);
   launch.worker_binary = *std::move(worker);
+  return absl::OkStatus();
+}
+
+// A typo that ps_worker would tell when servers and other workers had been started. Other programs
+// bring their own models and data.
+absl::Status CheckNames(const LaunchOptions& launch, const JobSpec& job) {
+  if (!launch.device.empty()) {
+    if (const absl::Status status = CheckDeviceName(launch.device); !status.ok()) return status;
+  }
+  if (!IsOwnWorker(launch.worker_binary)) return absl::OkStatus();
+  for (const absl::Status& status : {CheckBuiltInModel(job), CheckBuiltInData(job)}) {
+    if (status.ok()) continue;
+    return absl::Status(status.code(), absl::StrCat(status.message(),
+                                                    "; a program with its own is named with "
+                                                    "--worker_binary"));
+  }
   return absl::OkStatus();
 }
 
@@ -291,6 +308,7 @@ absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
   if (const absl::Status status = FindPrograms(flags, program_directory, launch); !status.ok()) {
     return status;
   }
+  if (const absl::Status status = CheckNames(launch, options.job); !status.ok()) return status;
   return options;
 }
 

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "job/built_ins.h"
 #include "worker/models/convnet.h"
 #include "worker/models/linear.h"
 #include "worker/models/mlp.h"
@@ -43,6 +44,7 @@ Task MakeTransformer(const TransformerSpec& spec, DataSource data) {
 }  // namespace
 
 absl::StatusOr<Task> MakeTask(const JobSpec& job, DataSource data) {
+  if (absl::Status known = CheckBuiltInModel(job); !known.ok()) return known;
   const std::string& name = job.model().name();
   const DataShape shape = data.train->shape();
   if (name == "linear" || name == "mlp") {
@@ -68,8 +70,8 @@ absl::StatusOr<Task> MakeTask(const JobSpec& job, DataSource data) {
     if (shape.context < 1) return WrongData(name, "text", data);
     return MakeTransformer(job.model().transformer(), std::move(data));
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "model.name: expected linear, mlp, convnet, resnet18 or transformer, got \"", name, "\""));
+  return absl::InternalError(
+      absl::StrCat("model.name \"", name, "\" is among the built-in ones, and not built here"));
 }
 
 }  // namespace torchps

@@ -93,11 +93,5 @@ TEST(FlagTableTest, HelpNamesEveryFlagAndItsForm) {
             "  --insecure\n      A switch.\n");
 }
 
-TEST(MostSimilarTest, OnlyASlipOfTheFingerIsSimilar) {
-  EXPECT_EQ(MostSimilar("sttus", {"run", "status"}), "status");
-  EXPECT_EQ(MostSimilar("stauts", {"run", "status"}), "status");
-  EXPECT_EQ(MostSimilar("destroy", {"run", "status"}), "");
-}
-
 }  // namespace
 }  // namespace torchps

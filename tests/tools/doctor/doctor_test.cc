@@ -122,12 +122,22 @@ TEST(Doctor, TheCommandSaysWhatToDoAndWhetherItIsNeeded) {
       "name: 'tiny' model { name: 'mlp' } optimizer { sgd {} learning_rate: 0.1 }");
   std::string text;
   EXPECT_EQ(run({"--job=" + job, "--dir=" + folder.path("state")}, &text), 0) << text;
-  EXPECT_TRUE(absl::StrContains(text, "ok       job: tiny: mlp on digits, 1 workers")) << text;
+  EXPECT_TRUE(absl::StrContains(text, "ok       job: tiny: mlp on digits, 1 worker,")) << text;
   EXPECT_TRUE(absl::StrContains(text, " 0 problems\n")) << text;
   EXPECT_EQ(run({"--job=" + job, "--set=model.nme=mlp", "--device=gpu"}, &text), 1);
   EXPECT_TRUE(absl::StrContains(text, "PROBLEM  job: ")) << text;
   EXPECT_TRUE(absl::StrContains(text, "          -> cpu, cuda or cuda:INDEX\n")) << text;
   EXPECT_TRUE(absl::StrContains(text, " 2 problems\n")) << text;
+  EXPECT_EQ(run({"--job=" + job, "--set=model.name=mpl", "--set=data.source=digit"}, &text), 1);
+  EXPECT_TRUE(absl::StrContains(text,
+                                "PROBLEM  job: job field model.name is \"mpl\"; did you mean "
+                                "\"mlp\"? ps_worker has: "))
+      << text;
+  EXPECT_TRUE(absl::StrContains(text, "did you mean \"digits\"?")) << text;
+  const std::string own = folder.WriteScript("my_program", "");
+  EXPECT_EQ(run({"--job=" + job, "--set=model.name=", "--worker_binary=" + own}, &text), 0);
+  EXPECT_TRUE(absl::StrContains(text, "a model of your own on data of your own")) << text;
+  EXPECT_TRUE(absl::StrContains(text, "they are what the worker program brings")) << text;
 }
 
 }  // namespace

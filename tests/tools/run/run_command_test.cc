@@ -92,6 +92,20 @@ TEST_F(PlanRunTest, AMistakeInTheJobNamesTheField) {
   EXPECT_EQ(Plan({"--job=/nowhere/job"}).status().code(), absl::StatusCode::kNotFound);
 }
 
+TEST_F(PlanRunTest, ANameThatPsWorkerDoesNotKnowIsFoundBeforeAnythingStarts) {
+  EXPECT_EQ(Complaint({"--set=model.name=mpl"}),
+            "job field model.name is \"mpl\"; did you mean \"mlp\"? ps_worker has: linear, mlp, "
+            "convnet, resnet18, transformer; a program with its own is named with --worker_binary");
+  EXPECT_NE(Complaint({"--set=data.source=digit"}).find("did you mean \"digits\"?"),
+            std::string::npos);
+  EXPECT_EQ(Complaint({"--device=gpu"}),
+            "device 'gpu' is not known; expected cpu, cuda or cuda:INDEX");
+  // A program of the user's may know more.
+  const std::string own = folder_.WriteScript("mine", "");
+  const auto plan = PlanWithJob({"--set=model.name=mpl", "--worker_binary=" + own});
+  EXPECT_TRUE(plan.ok()) << plan.status();
+}
+
 TEST_F(PlanRunTest, ProgramsThatAreNotBuiltAreNamedWithTheCommandThatBuildsThem) {
   std::filesystem::remove(worker_);
   const std::string complaint = Complaint({});

@@ -295,7 +295,7 @@ void ExpectRefused(const std::string& model, const DataSource& data, const std::
 
 TEST(ModelRegistryTest, AnUnknownModelListsTheKnownOnes) {
   ExpectRefused("name: 'vgg'", Rows(),
-                "linear, mlp, convnet, resnet18 or transformer, got \"vgg\"");
+                "is \"vgg\"; ps_worker has: linear, mlp, convnet, resnet18, transformer");
 }
 
 TEST(ModelRegistryTest, DataThatAModelCannotReadIsNamed) {

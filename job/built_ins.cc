@@ -1,0 +1,61 @@
+#include "job/built_ins.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "common/closest_name.h"
+
+namespace torchps {
+namespace {
+
+absl::Status CheckName(absl::string_view field, const std::string& name,
+                       const std::vector<std::string>& known) {
+  if (std::find(known.begin(), known.end(), name) != known.end()) return absl::OkStatus();
+  const std::string closest = ClosestName(name, known);
+  return absl::InvalidArgumentError(
+      absl::StrCat("job field ", field, " is ",
+                   name.empty() ? "not set" : absl::StrCat("\"", absl::CHexEscape(name), "\""),
+                   "; ", closest.empty() ? "" : absl::StrCat("did you mean \"", closest, "\"? "),
+                   "ps_worker has: ", absl::StrJoin(known, ", ")));
+}
+
+}  // namespace
+
+std::vector<std::string> BuiltInModels() {
+  return {"linear", "mlp", "convnet", "resnet18", "transformer"};
+}
+
+std::vector<std::string> BuiltInDataSources() {
+  return {"digits", "idx", "cifar10", "csv", "text"};
+}
+
+absl::Status CheckBuiltInModel(const JobSpec& job) {
+  return CheckName("model.name", job.model().name(), BuiltInModels());
+}
+
+absl::Status CheckBuiltInData(const JobSpec& job) {
+  return CheckName("data.source", job.data().source(), BuiltInDataSources());
+}
+
+absl::Status CheckDeviceName(absl::string_view name) {
+  absl::string_view digits = name;
+  int64_t index = 0;
+  const bool known = name == "cpu" || name == "cuda" ||
+                     (absl::ConsumePrefix(&digits, "cuda:") && !digits.empty() &&
+                      std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit) &&
+                      absl::SimpleAtoi(digits, &index));
+  if (known) return absl::OkStatus();
+  const std::string closest = ClosestName(name, {"cpu", "cuda"});
+  return absl::InvalidArgumentError(
+      absl::StrCat("device '", absl::CHexEscape(name), "' is not known; ",
+                   closest.empty() ? "" : absl::StrCat("did you mean '", closest, "'? "),
+                   "expected cpu, cuda or cuda:INDEX"));
+}
+
+}  // namespace torchps

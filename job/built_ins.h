@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "proto/job.pb.h"
+
+namespace torchps {
+
+// What ps_worker knows by name, told to programs without libtorch, so that a typo is found before
+// anything starts. A program of one's own brings other models and data: these say nothing of it.
+// All are thread-safe.
+
+// Values of model.name that worker/models builds.
+std::vector<std::string> BuiltInModels();
+
+// Values of data.source that data/data_registry.h opens.
+std::vector<std::string> BuiltInDataSources();
+
+// INVALID_ARGUMENT: ps_worker has no such model or data; names the field and all that it has, and
+// the one that was probably meant. REQUIRES: NormalizeJobSpec accepted `job`.
+absl::Status CheckBuiltInModel(const JobSpec& job);
+absl::Status CheckBuiltInData(const JobSpec& job);
+
+// INVALID_ARGUMENT: `name` is none of cpu, cuda and cuda:INDEX. Whether the device is there, only
+// the worker's machine knows.
+absl::Status CheckDeviceName(absl::string_view name);
+
+}  // namespace torchps

@@ -1,0 +1,53 @@
+// job/built_ins.h speaks of rooms that it does not see. Here both sides meet.
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "data/data_registry.h"
+#include "gtest/gtest.h"
+#include "job/built_ins.h"
+#include "job/job_spec.h"
+#include "worker/models/model_registry.h"
+
+namespace torchps {
+namespace {
+
+JobSpec Job(const std::string& model, const std::string& source) {
+  JobSpec job;
+  job.mutable_model()->set_name(model);
+  job.mutable_model()->mutable_transformer();
+  job.mutable_data()->set_source(source);
+  job.mutable_data()->set_train_samples(64);
+  job.mutable_data()->set_test_samples(64);
+  job.mutable_optimizer()->set_learning_rate(1);
+  const absl::StatusOr<JobSpec> normal = NormalizeJobSpec(job);
+  EXPECT_TRUE(normal.ok()) << normal.status();
+  return *normal;
+}
+
+TEST(BuiltInsInWorkerTest, EveryModelIsBuilt) {
+  for (const std::string& model : BuiltInModels()) {
+    const JobSpec job = Job(model, model == "transformer" ? "text" : "digits");
+    absl::StatusOr<DataSource> data = OpenData(job);
+    ASSERT_TRUE(data.ok()) << data.status();
+    const absl::Status built = MakeTask(job, *std::move(data)).status();
+    EXPECT_TRUE(built.ok()) << model << ": " << built;
+  }
+}
+
+// What OpenData says of a source that it does not know lists those that it does.
+TEST(BuiltInsInWorkerTest, EveryDataSourceIsOpened) {
+  const std::string text(OpenData(Job("mlp", "nonsense")).status().message());
+  const std::string known = text.substr(0, text.find(", got"));
+  const auto commas = std::count(known.begin(), known.end(), ',');
+  for (const std::string& source : BuiltInDataSources()) {
+    EXPECT_TRUE(absl::StrContains(known, source)) << source << " is not in: " << text;
+    const absl::Status opened = OpenData(Job("transformer", source)).status();
+    EXPECT_FALSE(absl::StrContains(opened.message(), "data.source: expected")) << opened;
+  }
+  EXPECT_EQ(static_cast<size_t>(commas) + 2, BuiltInDataSources().size())
+      << "data/data_registry opens others than job/built_ins lists: " << text;
+}
+
+}  // namespace
+}  // namespace torchps

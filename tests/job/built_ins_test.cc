@@ -1,0 +1,45 @@
+#include "job/built_ins.h"
+
+#include "gtest/gtest.h"
+
+namespace torchps {
+namespace {
+
+JobSpec Job(const std::string& model, const std::string& source) {
+  JobSpec job;
+  job.mutable_model()->set_name(model);
+  job.mutable_data()->set_source(source);
+  return job;
+}
+
+TEST(BuiltInsTest, ATypoIsNamedWithWhatWasProbablyMeant) {
+  EXPECT_EQ(CheckBuiltInModel(Job("mlp", "digits")), absl::OkStatus());
+  EXPECT_EQ(CheckBuiltInModel(Job("mpl", "digits")),
+            absl::InvalidArgumentError(
+                "job field model.name is \"mpl\"; did you mean \"mlp\"? ps_worker has: linear, "
+                "mlp, convnet, resnet18, transformer"));
+  EXPECT_EQ(CheckBuiltInModel(Job("", "digits")).message(),
+            "job field model.name is not set; ps_worker has: linear, mlp, convnet, resnet18, "
+            "transformer");
+  EXPECT_EQ(CheckBuiltInData(Job("mlp", "csv")), absl::OkStatus());
+  EXPECT_EQ(
+      CheckBuiltInData(Job("mlp", "digit"))
+          .message()
+          .find("job field data.source is \"digit\"; did you mean \"digits\"? ps_worker has: "),
+      0u);
+}
+
+TEST(BuiltInsTest, ADeviceIsKnownByItsName) {
+  for (const char* name : {"cpu", "cuda", "cuda:0", "cuda:15"}) {
+    EXPECT_EQ(CheckDeviceName(name), absl::OkStatus()) << name;
+  }
+  for (const char* name : {"", "gpu", "CUDA", "cuda:", "cuda:-1", "cuda:+1", "cuda: 1", "cuda:x",
+                           "cuda:99999999999999999999"}) {
+    EXPECT_EQ(CheckDeviceName(name).code(), absl::StatusCode::kInvalidArgument) << name;
+  }
+  EXPECT_EQ(CheckDeviceName("coda").message(),
+            "device 'coda' is not known; did you mean 'cuda'? expected cpu, cuda or cuda:INDEX");
+}
+
+}  // namespace
+}  // namespace torchps
