@@ -95,12 +95,12 @@ bool BeginsWithSettings(absl::string_view answer) {
 
 ProbeResult ConverseInTheClear(int fd, absl::Duration timeout) {
   if (send(fd, kPreface.data(), kPreface.size(), MSG_NOSIGNAL) < 0) {
-    return {ProbeResult::kForeign, "closes the connection"};
+    return {ProbeResult::kClosed, "closes the connection"};
   }
   if (!WaitFor(fd, POLLIN, timeout)) return {ProbeResult::kSilent, "accepts, but does not answer"};
   char bytes[kAnswerBytes];
   const ssize_t got = recv(fd, bytes, sizeof(bytes), 0);
-  if (got <= 0) return {ProbeResult::kForeign, "closes the connection"};
+  if (got <= 0) return {ProbeResult::kClosed, "closes the connection"};
   const absl::string_view answer(bytes, got);
   if (BeginsWithSettings(answer)) return {ProbeResult::kHttp2, ""};
   if (const absl::optional<std::string> reason = ParseGoAwayFrame(answer)) {

@@ -14,6 +14,7 @@ struct ProbeResult {
   enum Kind {
     kUnreachable,  // no connection; `reason` in words: "connection refused", "unknown host", ...
     kSilent,       // accepts the connection and says nothing: paused, overloaded or something else
+    kClosed,       // accepts the connection and ends it: about to end, or something else
     kForeign,      // answers, but not in HTTP/2
     kRefused,      // one side does not want the other, and waiting will not change it: certificates
     kHttp2,        // answers as every gRPC server does

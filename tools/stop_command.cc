@@ -20,6 +20,7 @@ std::vector<FlagSpec> StopFlags() {
 int StopCluster(ClusterClient& cluster, std::ostream& out, std::ostream& error) {
   int stopped = 0;
   int stayed = 0;
+  int refused = 0;
   // Server 0 first: it takes the last checkpoint, of all of them.
   for (int i = 0; i < static_cast<int>(cluster.addresses().size()); ++i) {
     const std::string& address = cluster.addresses()[i];
@@ -28,11 +29,16 @@ int StopCluster(ClusterClient& cluster, std::ostream& out, std::ostream& error) 
       ++stopped;
       out << "server " << i << " at " << address << " has stopped" << std::endl;
     } else {
-      if (status.code() != absl::StatusCode::kUnavailable) ++stayed;
+      if (ExitCodeFor(status) == ExitCode::kRefused) {
+        ++refused;
+      } else if (status.code() != absl::StatusCode::kUnavailable) {
+        ++stayed;
+      }
       error << "psctl: server " << i << " at " << address << ": " << status.message() << std::endl;
     }
   }
   if (stayed > 0) return static_cast<int>(ExitCode::kFailed);
+  if (refused > 0) return static_cast<int>(ExitCode::kRefused);
   return static_cast<int>(stopped > 0 ? ExitCode::kOk : ExitCode::kUnreachable);
 }
 

@@ -71,7 +71,9 @@ absl::StatusOr<absl::Duration> ServerPatience::Failed(const absl::Status& failur
       if (!has_answered_ && probe.kind == ProbeResult::kRefused) {
         return absl::UnauthenticatedError(absl::StrCat(server_.name(), " ", probe.reason));
       }
-      if (!has_answered_ && ((probe.kind == ProbeResult::kForeign && silence >= kForeignAfter) ||
+      const bool foreign =
+          probe.kind == ProbeResult::kForeign || probe.kind == ProbeResult::kClosed;
+      if (!has_answered_ && ((foreign && silence >= kForeignAfter) ||
                              (probe.kind == ProbeResult::kSilent && silence >= kSilentAfter))) {
         return NoTorchpsServer(server_);
       }

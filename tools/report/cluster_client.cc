@@ -18,13 +18,15 @@
 namespace torchps {
 namespace {
 
+constexpr char kNoTorchpsServer[] = "answers, but is no torchps server";
+
 // As FromGrpcStatus, but in words for the command's user. gRPC tells a failed connection as
 // a chain of causes; the last one is the system's own word.
 absl::Status InWords(const grpc::Status& grpc_status) {
   const absl::Status status = FromGrpcStatus(grpc_status);
   switch (status.code()) {
     case absl::StatusCode::kUnimplemented:
-      return absl::FailedPreconditionError("answers, but is no torchps server");
+      return absl::FailedPreconditionError(kNoTorchpsServer);
     case absl::StatusCode::kDeadlineExceeded:
       return absl::DeadlineExceededError("no answer");
     case absl::StatusCode::kUnavailable: {
@@ -135,8 +137,14 @@ class GrpcClusterClient final : public ClusterClient {
 
   absl::Status Refusal(int server) const {
     const ProbeResult probe = ProbeServer(addresses_[server], certificates_.get(), kProbeTimeout);
-    if (probe.kind != ProbeResult::kRefused) return absl::OkStatus();
-    return absl::UnauthenticatedError(probe.reason);
+    switch (probe.kind) {
+      case ProbeResult::kRefused:
+        return absl::UnauthenticatedError(probe.reason);
+      case ProbeResult::kForeign:
+        return absl::FailedPreconditionError(kNoTorchpsServer);
+      default:
+        return absl::OkStatus();
+    }
   }
 
   const std::vector<std::string> addresses_;

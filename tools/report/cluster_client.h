@@ -40,7 +40,8 @@ class ClusterClient {
 };
 
 // The client of a real cluster, over gRPC; by TLS if there are certificates (an operator's). A
-// server that one side's certificate keeps away gives UNAUTHENTICATED. Thread-compatible.
+// server that one side's certificate keeps away gives UNAUTHENTICATED, another kind of server
+// FAILED_PRECONDITION. Thread-compatible.
 std::unique_ptr<ClusterClient> ConnectToCluster(
     std::vector<std::string> addresses, std::shared_ptr<CertificateFiles> certificates = nullptr);
 

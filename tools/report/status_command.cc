@@ -51,7 +51,9 @@ int ShowStatus(ClusterClient& cluster, std::ostream& out) {
   const SteadyClock clock;
   const ClusterView view = LookAtCluster(cluster, kAnswerTimeout, clock.Now());
   out << StatusText(view, nullptr) << std::flush;
-  return static_cast<int>(NoneReachable(view) ? ExitCode::kUnreachable : ExitCode::kOk);
+  if (!NoneReachable(view)) return static_cast<int>(ExitCode::kOk);
+  const bool refused = ExitCodeFor(view.job.status()) == ExitCode::kRefused;
+  return static_cast<int>(refused ? ExitCode::kRefused : ExitCode::kUnreachable);
 }
 
 int StatusCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/process/exit_codes.h"
 #include "tools/base/format.h"
 #include "tools/base/text_table.h"
 #include "tools/report/phrases.h"
@@ -61,10 +62,14 @@ std::string Checkpoint(const JobStatus& job) {
   return absl::StrCat(text, "\n");
 }
 
+// Those are told as what the server does: "refuses this client", "answers, but ...".
+bool Refused(const absl::Status& status) { return ExitCodeFor(status) == ExitCode::kRefused; }
+
 std::string Headline(const ClusterView& view, const std::map<int, double>& rates) {
   if (!view.job.ok()) {
-    return absl::StrCat("server 0, which knows about the job, does not answer: ",
-                        view.job.status().message(), "\n");
+    return absl::StrCat(
+        "server 0, which knows about the job,",
+        Refused(view.job.status()) ? " " : " does not answer: ", view.job.status().message(), "\n");
   }
   const JobStatus& job = *view.job;
   if (job.phase() == JobStatus::NO_JOB) return "no job yet: no worker has come\n";
@@ -107,7 +112,8 @@ std::string ServerTable(const ClusterView& view) {
     if (!answer.status.ok()) {
       table.AddRow({absl::StrCat(i), answer.address});
       absl::StrAppend(&away, "server ", i, " at ", answer.address,
-                      " cannot be reached: ", answer.status.status().message(), "\n");
+                      Refused(answer.status.status()) ? " " : " cannot be reached: ",
+                      answer.status.status().message(), "\n");
       continue;
     }
     const ServerStatus& status = *answer.status;

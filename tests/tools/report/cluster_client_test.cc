@@ -13,6 +13,7 @@
 #include "absl/synchronization/notification.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/parameter_service.grpc.pb.h"
+#include "tests/testing/tcp.h"
 #include "tests/tools/testing.h"
 
 namespace torchps {
@@ -135,6 +136,25 @@ TEST(ClusterClientTest, AGrpcServerOfAnotherKindIsSaidToBeOne) {
   const absl::Status status = cluster->GetServerStatus(0, kTimeout).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(status.message(), "answers, but is no torchps server");
+}
+
+TEST(ClusterClientTest, AWebServerIsSaidToBeOne) {
+  std::string address;
+  const FileDescriptor listener = *ListenOnLoopback(&address);
+  std::thread web([&listener] {
+    // gRPC's connection, and the one that looks at what is there.
+    for (int fd; (fd = accept(listener.get(), nullptr, nullptr)) >= 0; close(fd)) {
+      char asked[1024];
+      EXPECT_GT(recv(fd, asked, sizeof(asked), 0), 0);
+      const std::string answer = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
+      EXPECT_GT(send(fd, answer.data(), answer.size(), MSG_NOSIGNAL), 0);
+    }
+  });
+  const absl::Status status = ConnectToCluster({address})->GetJobStatus(false, kTimeout).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.message(), "answers, but is no torchps server");
+  shutdown(listener.get(), SHUT_RDWR);
+  web.join();
 }
 
 TEST(ParseAddressesTest, AListIsTakenApart) {

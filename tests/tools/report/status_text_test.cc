@@ -98,6 +98,17 @@ TEST(StatusTextTest, NobodyReachableIsExitCodeThree) {
   EXPECT_EQ(ShowStatus(cluster, out), 3);
 }
 
+TEST(StatusTextTest, AClusterThatRefusesIsExitCodeFour) {
+  FakeCluster cluster;
+  cluster.job = absl::UnauthenticatedError("refuses this client: it speaks without TLS");
+  for (auto& server : cluster.servers) server = cluster.job.status();
+  std::ostringstream out;
+  EXPECT_EQ(ShowStatus(cluster, out), 4);
+  EXPECT_NE(out.str().find("server 1 at 127.0.0.1:4712 refuses this client: it speaks without"),
+            std::string::npos)
+      << out.str();
+}
+
 TEST(StatusTextTest, ServersWithoutAJobSaySo) {
   FakeCluster cluster;
   cluster.job = FromText<JobStatus>("phase: NO_JOB");
@@ -182,6 +193,13 @@ TEST(StopClusterTest, NobodyThereIsExitCodeThree) {
   for (auto& server : cluster.servers) server = absl::UnavailableError("connection refused");
   std::ostringstream out, error;
   EXPECT_EQ(StopCluster(cluster, out, error), 3);
+}
+
+TEST(StopClusterTest, AServerThatRefusesIsExitCodeFour) {
+  FakeCluster cluster;
+  cluster.servers[1] = absl::UnauthenticatedError("refuses this client");
+  std::ostringstream out, error;
+  EXPECT_EQ(StopCluster(cluster, out, error), 4);
 }
 
 TEST(StopClusterTest, AServerThatStaysIsAFailure) {
