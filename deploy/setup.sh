@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Debian 12 packages that torchps needs and that are missing; does nothing else.
+# Installs the packages that torchps needs and that are missing, on Debian 12, 13 and testing (Ubuntu names
+# them the same); does nothing else.
 #
 #   deploy/setup.sh [build|test|engine|netns|bench|gpu]...     (default: build)
 #
@@ -9,13 +10,14 @@
 #   bench    what bench/run.sh compares with and draws with
 #   gpu      what deploy/gpu_test.sh fetches a CUDA build of torch with, and packs
 #
-# It takes the machine's own apt sources, needs root or sudo only if something is missing, and
-# is done in a fraction of a second if nothing is.
+# It takes the machine's own apt sources, needs root or sudo only if something is missing, and is done in
+# a second if nothing is. Where apt has no libtorch-dev (Ubuntu 24.04), pip's torch goes into .cache/torch,
+# where third_party/libtorch.bzl looks for it.
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# One line for each package: its name, then what it is for.
+# One line for each package: its name, then what it is for. With a ? it is left out where apt lacks it.
 BUILD_PACKAGES="
 bazel-bootstrap        builds the project
 bazel-platforms        rules that Bazel would otherwise download
@@ -23,6 +25,8 @@ bazel-rules-cc         rules that Bazel would otherwise download
 bazel-rules-java       rules that Bazel would otherwise download
 bazel-rules-proto      rules that Bazel would otherwise download
 bazel-skylib           rules that Bazel would otherwise download
+bazel-rules-license?   rules that Bazel 7 would otherwise download
+bazel-rules-python?    rules that Bazel 7 would otherwise download
 g++                    compiles the project
 pkgconf                tells Bazel where libraries are
 protobuf-compiler      generates C++ from .proto files
@@ -35,7 +39,7 @@ zlib1g-dev             compressed data sets
 libcurl4-openssl-dev   downloads of data sets
 nlohmann-json3-dev     reports
 libisal-dev            checksums
-libtorch-dev           models and gradients, in workers only
+libtorch-dev?          models and gradients, in workers only
 libopenblas0-pthread   matrix products; without it libtorch is many times slower
 "
 TEST_PACKAGES="
@@ -43,10 +47,10 @@ libgtest-dev           tests
 libgmock-dev           tests
 cmake                  builds a program outside the tree
 libbenchmark-dev       benchmarks
-clang-14               checks the lock annotations, sanitizes, fuzzes
-libclang-rt-14-dev     AddressSanitizer and libFuzzer
+clang                  checks the lock annotations, sanitizes, fuzzes
+libclang-rt-dev        AddressSanitizer and libFuzzer
 python3                reads the results of the tests
-python3-torch          opens what psctl exports
+python3-torch?         opens what psctl exports
 "
 ENGINE_PACKAGES="
 docker.io              builds and runs containers
@@ -86,25 +90,22 @@ for group in "${@:-build}"; do
 done
 # A libtorch of one's own takes the place of Debian's.
 if [ -n "${TORCHPS_LIBTORCH:-}" ]; then
-  wanted="$(grep -vE '^(libtorch-dev|libopenblas0-pthread) ' <<<"$wanted")"
+  wanted="$(grep -vE '^(libtorch-dev[?]|libopenblas0-pthread) ' <<<"$wanted")"
 fi
 wanted="$(awk 'NF && !seen[$1]++' <<<"$wanted")"
 
 command -v dpkg-query >/dev/null ||
   die "this machine has no apt; install by hand: $(awk '{printf "%s ", $1}' <<<"$wanted")"
 
-mapfile -t names < <(awk '{print $1}' <<<"$wanted")
+mapfile -t names < <(awk '{sub(/[?]$/, "", $1); print $1}' <<<"$wanted")
 installed="$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${names[@]}" 2>/dev/null |
   awk '$1 == "installed" {print $2}' || true)"
-missing="$(awk 'NR == FNR {have[$1]; next} !($1 in have)' <(printf '%s\n' "$installed") - <<<"$wanted")"
-[ -n "$missing" ] || exit 0
+missing="$(awk 'NR == FNR {have[$1]; next} {name = $1; sub(/[?]$/, "", name)} !(name in have)' \
+  <(printf '%s\n' "$installed") - <<<"$wanted")"
 
-say "installing what is missing, from this machine's apt sources:"
-awk '{name = $1; $1 = ""; printf "  %-23s%s\n", name, $0}' <<<"$missing"
-mapfile -t names < <(awk '{print $1}' <<<"$missing")
-
-log="$(mktemp)"
-trap 'rm -f "$log"' EXIT
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+log="$work/log"
 started=$SECONDS
 apt() {
   as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o Dpkg::Use-Pty=0 "$@" >"$log" 2>&1 || {
@@ -112,6 +113,67 @@ apt() {
     die "'apt-get $*' failed; its last lines are above."
   }
 }
-apt update
-apt install -y --no-install-recommends "${names[@]}"
-say "installed in $((SECONDS - started)) s."
+
+if grep -qE '^[^ ?]+( |$)' <<<"$missing"; then
+  say "looking at what this machine's apt sources have"
+  apt update
+fi
+# Of what is optional, what apt has.
+mapfile -t names < <(awk '$1 ~ /[?]$/ {sub(/[?]$/, "", $1); print $1}' <<<"$missing")
+known=""
+[ "${#names[@]}" = 0 ] || known="$(apt-cache show "${names[@]}" 2>/dev/null | awk '$1 == "Package:" {print $2}')" || true
+missing="$(awk 'NR == FNR {known[$1]; next}
+  !NF || (sub(/[?]$/, "", $1) && !($1 in known)) {next} {print}' <(printf '%s\n' "$known") - <<<"$missing")"
+
+if [ -n "$missing" ]; then
+  say "installing what is missing, from this machine's apt sources:"
+  awk '{name = $1; $1 = ""; printf "  %-23s%s\n", name, $0}' <<<"$missing"
+  mapfile -t names < <(awk '{print $1}' <<<"$missing")
+  apt install -y --no-install-recommends "${names[@]}"
+  say "installed in $((SECONDS - started)) s."
+fi
+
+# pip's torch, where there is no other.
+has_torch() { compgen -G "$TORCHPS_ROOT/.cache/torch/lib/python3*/site-packages/torch/lib/libtorch_cpu.so" >/dev/null; }
+if grep -q '^libtorch-dev' <<<"$wanted" && [ -z "${TORCHPS_PYTHON:-}" ] &&
+  [ ! -e /usr/include/torch/csrc/api/include/torch/torch.h ] && ! has_torch; then
+  say "apt has no libtorch-dev: installing pip's torch into .cache/torch"
+  python3 -c 'import ensurepip' 2>/dev/null || apt install -y --no-install-recommends python3-venv
+  python3 -m venv "$TORCHPS_ROOT/.cache/torch"
+  # PyPI's builds are for CUDA and bring 4 GB along; PIP_INDEX_URL names an index of CPU builds, if you
+  # know one.
+  pip() { "$TORCHPS_ROOT/.cache/torch/bin/python3" -m pip --quiet --disable-pip-version-check install "$@"; }
+  pip torch >"$log" 2>&1 || {
+    tail -n 20 "$log" >&2
+    die "pip cannot install torch; its last lines are above. Set TORCHPS_LIBTORCH to an unpacked libtorch instead."
+  }
+fi
+
+# What this machine's Bazel and libtorch need beside .bazelrc, which reads it.
+release_flags() {
+  local include all_torch
+  # Bazel 7 and 8 read WORKSPACE only if they are told to.
+  if [[ "$(cd / && bazel --version 2>/dev/null)" =~ ^bazel\ [78]\. ]]; then
+    echo 'common --noenable_bzlmod --enable_workspace'
+  fi
+  # In the order in which third_party/libtorch.bzl looks.
+  for include in ${TORCHPS_LIBTORCH:+"$TORCHPS_LIBTORCH/include"} /usr/include \
+    "$TORCHPS_ROOT"/.cache/torch/lib/python3*/site-packages/torch/include; do
+    all_torch="$include/torch/csrc/api/include/torch/all.h"
+    [ -e "$all_torch" ] || continue
+    if grep -q '^#error C++20' "$all_torch"; then
+      sed -n 's/^build:cuda \(--per_file_copt=.*@-std=c++20\)$/build \1/p' "$TORCHPS_ROOT/.bazelrc"
+    fi
+    break
+  done
+}
+if grep -q '^bazel-bootstrap' <<<"$wanted"; then
+  flags="$(release_flags)"
+  place="$TORCHPS_ROOT/.cache/release.bazelrc"
+  if [ -n "$flags" ]; then
+    mkdir -p "$TORCHPS_ROOT/.cache"
+    printf '# Written by deploy/setup.sh for this release.\n%s\n' "$flags" >"$place"
+  else
+    rm -f "$place"
+  fi
+fi

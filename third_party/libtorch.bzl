@@ -1,8 +1,9 @@
 """@libtorch//:torch, from the first of these that applies:
 
 1. $TORCHPS_LIBTORCH: the directory of an unpacked libtorch (it holds include/ and lib/);
-2. under --config=cuda, the torch package of $TORCHPS_PYTHON (default python3);
-3. Debian's libtorch-dev, which is a CPU build.
+2. but for --config=cuda, Debian's libtorch-dev, which is a CPU build;
+3. the torch package of a Python: of $TORCHPS_PYTHON, or of .cache/torch, which deploy/setup.sh makes
+   where apt has no libtorch-dev, or of python3.
 
 Where none applies the target fails with the reason, and only what depends on it.
 """
@@ -84,6 +85,19 @@ cc_library(
              libs + ["-pthread"]),
     ))
 
+def _torch_of_python(ctx):
+    """The folder of a Python's torch package, or None."""
+    python = ctx.os.environ.get("TORCHPS_PYTHON", "")
+    if not python:
+        # Beside WORKSPACE, which lies two folders above this file.
+        own = ctx.path(str(ctx.path(ctx.attr._installed_packages).dirname.dirname) + "/.cache/torch/bin/python3")
+        python = str(own) if own.exists else "python3"
+    found = ctx.execute([python, "-c", (
+        "import importlib.util as u; s = u.find_spec('torch'); " +
+        "print(list(s.submodule_search_locations)[0] if s else '')"
+    )])
+    return found.stdout.strip() if found.return_code == 0 else None
+
 def _libtorch_repository_impl(ctx):
     # libtorch-dev may be installed later.
     ctx.path(ctx.attr._installed_packages)
@@ -96,23 +110,17 @@ def _libtorch_repository_impl(ctx):
     if root:
         _from_directory(ctx, root, cuda)
         return
-    if cuda:
-        python = ctx.os.environ.get("TORCHPS_PYTHON", "python3")
-        found = ctx.execute([python, "-c", (
-            "import importlib.util as u; s = u.find_spec('torch'); " +
-            "print(list(s.submodule_search_locations)[0] if s else '')"
-        )])
-        root = found.stdout.strip()
-        if found.return_code != 0 or not root:
+    include = "/usr/include/torch/csrc/api/include"
+    if cuda or not ctx.path(include + "/torch/torch.h").exists:
+        root = _torch_of_python(ctx)
+        if root:
+            _from_directory(ctx, root, cuda)
+        elif cuda:
             _missing(ctx, ("--config=cuda needs a CUDA build of torch: set TORCHPS_LIBTORCH to a " +
                            "libtorch directory, or TORCHPS_PYTHON to a Python that has torch."))
         else:
-            _from_directory(ctx, root, cuda)
-        return
-    include = "/usr/include/torch/csrc/api/include"
-    if not ctx.path(include + "/torch/torch.h").exists:
-        _missing(ctx, "libtorch is not installed: install Debian's package libtorch-dev " +
-                      "(deploy/setup.sh does it) or set TORCHPS_LIBTORCH to a libtorch directory.")
+            _missing(ctx, "libtorch is not installed: install Debian's package libtorch-dev or pip's " +
+                          "torch (deploy/setup.sh does it), or set TORCHPS_LIBTORCH to a libtorch directory.")
         return
 
     # Debian's other headers and its libraries are where the compiler looks by itself.
