@@ -127,9 +127,17 @@ check_install() {
   note install "$good" $((1 - good)) $((SECONDS - started))
 }
 
+# A Bazel workspace outside the tree.
+check_workspace() {
+  local started=$SECONDS good=0
+  deploy/workspace_test.sh --quick && good=1
+  note workspace "$good" $((1 - good)) $((SECONDS - started))
+}
+
 check_house
 run_tests tests manual
 check_install
+check_workspace
 
 if ! $quick; then
   without_libtorch=(--build_tag_filters=-libtorch --test_tag_filters=-libtorch)
