@@ -1,5 +1,7 @@
 // psctl: the operator's tool. Each subcommand has a file pair of its own.
 
+#include <signal.h>
+
 #include <iostream>
 #include <string>
 #include <vector>
@@ -130,4 +132,8 @@ int Main(const std::vector<std::string>& words) {
 }  // namespace
 }  // namespace torchps
 
-int main(int argc, char** argv) { return torchps::Main({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  // Into a pipe that ends (`| head`): writing fails then, and a run stops what it has started.
+  signal(SIGPIPE, SIG_IGN);
+  return torchps::Main({argv + 1, argv + argc});
+}

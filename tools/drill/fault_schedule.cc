@@ -39,6 +39,10 @@ absl::StatusOr<FaultRule> ParseFaultRule(Fault::Kind kind, absl::string_view tex
   for (size_t i = 1; i < words.size(); ++i) {
     const std::pair<absl::string_view, absl::string_view> setting =
         absl::StrSplit(words[i], absl::MaxSplits('=', 1));
+    if (words[i].find('=') == absl::string_view::npos) {
+      return Wrong(kind, text,
+                   absl::StrCat("'", words[i], "' does not say when; expected every=5s or at=30s"));
+    }
     absl::Duration value;
     if (!absl::ParseDuration(setting.second, &value) || value <= absl::ZeroDuration() ||
         value == absl::InfiniteDuration()) {

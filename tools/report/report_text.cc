@@ -81,6 +81,9 @@ std::string Kept(const Report& report) {
   return text;
 }
 
+// Lines of a terminal that the epochs may take.
+constexpr int kMostEpochRows = 30;
+
 std::string EpochTable(const Report& report) {
   if (report.epochs().empty()) return "";
   const bool reissues =
@@ -93,8 +96,13 @@ std::string EpochTable(const Report& report) {
   }
   titles.push_back(">after");
   TextTable table(titles);
-  for (const Report::Epoch& epoch : report.epochs()) {
+  const int epochs = report.epochs_size();
+  const int stride = (epochs + kMostEpochRows - 1) / kMostEpochRows;
+  for (int index = 0; index < epochs; ++index) {
+    const Report::Epoch& epoch = report.epochs(index);
     const EpochBooks& books = epoch.books();
+    const bool is_best = books.epoch() == report.result().best_epoch();
+    if (index % stride != 0 && index != epochs - 1 && !is_best) continue;
     const Report::Evaluation& test = epoch.test();
     const double at = epoch.has_test() ? test.at_seconds() : books.closed_at_seconds();
     std::vector<std::string> row = {absl::StrCat(books.epoch()), WithThousands(books.used()),
@@ -107,7 +115,9 @@ std::string EpochTable(const Report& report) {
     row.push_back(books.closed() ? FormatSeconds(at) : "open");
     table.AddRow(row);
   }
-  return "\n" + table.Format();
+  const std::string rest = absl::StrCat("one in ", stride, " of ", epochs,
+                                        " epochs, the best and the last; the JSON has all\n");
+  return absl::StrCat("\n", table.Format(), stride > 1 ? rest : "");
 }
 
 // Shares of one slot's time, in whole per cent.

@@ -295,6 +295,10 @@ absl::Status ClusterRun::HandleEvents(absl::Duration longest) {
     exit_code_ = static_cast<int>(ExitCode::kFailed);
     return absl::CancelledError("interrupted; everything has been stopped");
   }
+  if (!out_.good()) {
+    exit_code_ = static_cast<int>(ExitCode::kFailed);
+    return absl::CancelledError("standard output was closed; everything has been stopped");
+  }
   for (const auto& part : parts_) {
     part->process->Collect([&](ChildProcess::Stream stream, absl::string_view line) {
       HandleLine(*part, stream, line);

@@ -89,6 +89,7 @@ TEST(FaultRule, WhatIsWrongIsNamed) {
       {"worker.x:every=5s", "there is no worker.x"},
       {"server", "expected either every=DURATION or at=DURATION"},
       {"server:every=5s:at=5s", "expected either every=DURATION or at=DURATION"},
+      {"server:5s", "'5s' does not say when; expected every=5s or at=30s"},
       {"server:every=5", "'every=5' has no duration"},
       {"server:every=-1s", "has no duration"},
       {"server:every=5s:for=2s", "'for=2s' is not every=DURATION or at=DURATION"},

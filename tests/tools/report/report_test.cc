@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "tests/tools/testing.h"
 #include "tools/report/report_json.h"
 #include "tools/report/report_text.h"
@@ -40,6 +41,32 @@ void ExpectGolden(const std::string& name, const std::string& text) {
 
 TEST(ReportTest, AsJsonItIsWhatTheSchemaSays) {
   ExpectGolden("report.json", ReportJson(Statuses().Build()));
+}
+
+TEST(ReportTest, OfManyEpochsTheTextHasAPage) {
+  Report report = Statuses().Build();
+  report.clear_epochs();
+  report.mutable_result()->set_best_epoch(101);
+  for (int epoch = 1; epoch <= 400; ++epoch) {
+    EpochBooks& books = *report.add_epochs()->mutable_books();
+    books.set_epoch(epoch);
+    books.set_used(1000000 + epoch);
+  }
+  const std::string text = ReportText(report);
+  int rows = 0;
+  for (int epoch = 1; epoch <= 400; ++epoch) {
+    rows += text.find(absl::StrCat(" 1,000,",
+                                   epoch < 10    ? "00"
+                                   : epoch < 100 ? "0"
+                                                 : "",
+                                   epoch)) != std::string::npos;
+  }
+  EXPECT_EQ(rows, 31) << text;
+  for (const char* shown : {" 1,000,001", " 1,000,101", " 1,000,400"}) {
+    EXPECT_NE(text.find(shown), std::string::npos) << shown;
+  }
+  EXPECT_NE(text.find("one in 14 of 400 epochs, the best and the last; the JSON has all\n"),
+            std::string::npos);
 }
 
 TEST(ReportTest, AsTextItIsReadable) { ExpectGolden("report.txt", ReportText(Statuses().Build())); }

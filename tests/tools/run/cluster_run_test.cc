@@ -87,6 +87,13 @@ TEST_F(ClusterRunTest, AWholeRunEndsWithItsReport) {
   EXPECT_EQ(ReadWholeFile(options_.report_file), ReadWholeFile("tests/tools/testdata/report.json"));
 }
 
+TEST_F(ClusterRunTest, WhenNobodyReadsItsOutputAnyMoreItStops) {
+  SetWorker("exec cat\n");
+  out_.setstate(std::ios::badbit);
+  EXPECT_EQ(Run(), 1);
+  EXPECT_EQ(error_.str(), "psctl: standard output was closed; everything has been stopped\n");
+}
+
 TEST_F(ClusterRunTest, TheReportIsAskedFromTheAddressesThatTheServersTook) {
   EXPECT_EQ(Run(), 0) << error_.str();
   EXPECT_EQ(asked_, (std::vector<std::string>{"127.0.0.1:4712", "127.0.0.1:4712"}));
