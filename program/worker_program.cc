@@ -58,6 +58,9 @@ ABSL_FLAG(
     "slot modulo the GPUs that are seen");
 ABSL_FLAG(bool, devices, false, "print the devices that this program can compute on, and end");
 ABSL_FLAG(int, slot, -1, "the slot to take; -1 takes the lowest free one");
+ABSL_FLAG(bool, predecessor_died, false,
+          "with --slot: the process that had the slot is dead, so it is taken over at once instead "
+          "of when its lease has run out; for launchers");
 ABSL_FLAG(double, slow, 1, "computing takes so many times as long, to see a straggler");
 ABSL_FLAG(int, threads, 1, "threads that torch computes with");
 ABSL_FLAG(int, loader_threads, 0,
@@ -147,6 +150,9 @@ absl::Status CheckFlags() {
   }
   if (local && absl::GetFlag(FLAGS_local_servers) < 1) {
     return absl::InvalidArgumentError("--local_servers is below 1");
+  }
+  if (absl::GetFlag(FLAGS_predecessor_died) && absl::GetFlag(FLAGS_slot) < 0) {
+    return absl::InvalidArgumentError("--predecessor_died needs --slot=N, whose process has died");
   }
   if (absl::GetFlag(FLAGS_slow) < 1) return absl::InvalidArgumentError("--slow is below 1");
   if (absl::GetFlag(FLAGS_threads) < 1) return absl::InvalidArgumentError("--threads is below 1");
@@ -273,6 +279,7 @@ class FlaggedWorker {
     options_.clock = &clock_;
     options_.stop = stop;
     options_.slot = absl::GetFlag(FLAGS_slot);
+    options_.predecessor_died = absl::GetFlag(FLAGS_predecessor_died);
     options_.slow = absl::GetFlag(FLAGS_slow);
     options_.loader_threads = absl::GetFlag(FLAGS_loader_threads);
     options_.patience = absl::GetFlag(FLAGS_patience);

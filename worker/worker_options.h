@@ -25,6 +25,8 @@ struct WorkerOptions {
   torch::Device device = torch::kCPU;
   // -1: the lowest free one.
   SlotId slot = -1;
+  // The process that held `slot` is known to be dead, so its lease need not be waited for.
+  bool predecessor_died = false;
   // Computing takes so many times as long. At least 1.
   double slow = 1;
   // That make batches ahead of the training thread.

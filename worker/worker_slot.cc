@@ -112,6 +112,7 @@ absl::Status WorkerSlot::TakeSlot(const ModelLayout& layout) {
   *request.mutable_job() = options_.job;
   *request.mutable_layout() = EncodeLayout(layout);
   request.set_wanted_slot(options_.slot);
+  request.set_predecessor_died(options_.predecessor_died);
   request.set_nonce(DrawNonce());
   request.set_host(HostName());
   request.set_device(options_.device.str());

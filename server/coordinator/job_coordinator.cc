@@ -57,6 +57,10 @@ absl::StatusOr<JoinReply> JobCoordinator::Join(const JoinRequest& request, absl:
     }
     if (absl::Status same = terms_->CheckSame(*terms); !same.ok()) return same;
   }
+  if (const auto dead = members_->Predecessor(request); dead.has_value()) {
+    Expire(*dead, SlotBooks::EXPIRED, "its process died");
+    Settle(now);
+  }
   const absl::StatusOr<JobMembers::Taken> taken = members_->Take(request, now);
   if (!taken.ok()) return taken.status();
   if (taken->is_new) ChangedVitally();

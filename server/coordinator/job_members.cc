@@ -39,6 +39,11 @@ absl::StatusOr<JobMembers::Taken> JobMembers::Take(const JoinRequest& request, a
   return Taken{*holder, /*is_new=*/true};
 }
 
+absl::optional<SlotHolder> JobMembers::Predecessor(const JoinRequest& request) const {
+  if (!request.predecessor_died()) return absl::nullopt;
+  return registry_.OtherHolder(request.wanted_slot(), request.nonce());
+}
+
 absl::StatusOr<MemberState*> JobMembers::Renew(SlotHolder holder, absl::Duration now) {
   if (absl::Status status = registry_.Renew(holder, now); !status.ok()) return status;
   return &books_.at(holder.slot);

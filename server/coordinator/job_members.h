@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/optional.h"
 #include "common/ids.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
@@ -30,6 +31,9 @@ class JobMembers {
 
   // Gives a slot to the process that joins. Errors as SlotRegistry::Take, and its REQUIRES.
   absl::StatusOr<Taken> Take(const JoinRequest& request, absl::Duration now);
+
+  // The process that `request` says has died before it; nullopt: it names none that is live.
+  absl::optional<SlotHolder> Predecessor(const JoinRequest& request) const;
 
   // Renews the lease of the slot; its books. Errors as SlotRegistry::Renew.
   absl::StatusOr<MemberState*> Renew(SlotHolder holder, absl::Duration now);

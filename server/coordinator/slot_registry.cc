@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/check.h"
 
 namespace torchps {
@@ -46,9 +47,9 @@ absl::StatusOr<SlotHolder> SlotRegistry::Take(SlotId wanted, uint64_t nonce,
     }
   } else if (const auto found = live_.find(slot); found != live_.end()) {
     const Hold& hold = found->second;
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "slot ", slot, " is held by a process on ", hold.host, " (incarnation ", hold.incarnation,
-        "), whose lease runs for another ", absl::FormatDuration(hold.deadline - now)));
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "slot %d is held by a process on %s (incarnation %d), whose lease runs for another %.1f s",
+        slot, hold.host, hold.incarnation, absl::ToDoubleSeconds(hold.deadline - now)));
   }
   Hold hold;
   hold.incarnation = next_incarnation_++;
@@ -58,6 +59,12 @@ absl::StatusOr<SlotHolder> SlotRegistry::Take(SlotId wanted, uint64_t nonce,
   const SlotHolder holder{slot, hold.incarnation};
   live_.emplace(slot, std::move(hold));
   return holder;
+}
+
+absl::optional<SlotHolder> SlotRegistry::OtherHolder(SlotId slot, uint64_t nonce) const {
+  const auto found = live_.find(slot);
+  if (found == live_.end() || found->second.nonce == nonce) return absl::nullopt;
+  return SlotHolder{slot, found->second.incarnation};
 }
 
 absl::Status SlotRegistry::Renew(SlotHolder holder, absl::Duration now) {

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/optional.h"
 #include "common/ids.h"
 #include "server/coordinator/slot_holder.h"
 
@@ -43,6 +44,9 @@ class SlotRegistry {
   //                        which, and for how long its lease still runs; or all slots are held
   absl::StatusOr<SlotHolder> Take(SlotId wanted, uint64_t nonce, const std::string& host,
                                   absl::Duration now);
+
+  // The live holder of `slot` that is another process than the one with `nonce`; nullopt: none.
+  absl::optional<SlotHolder> OtherHolder(SlotId slot, uint64_t nonce) const;
 
   // Renews the lease of `holder` up to `now` + lease. INVALID_ARGUMENT: no slot number. ABORTED:
   // this incarnation is over (or never was): join again.

@@ -198,7 +198,7 @@ absl::Status ClusterRun::StartPart(bool is_server, int index) {
 ChildProcess::Options ClusterRun::ProgramOf(const Part& part) const {
   if (!part.is_server) {
     return WorkerProgram(options_.launch, part.index, options_.hosts.workers[part.index],
-                         ServerAddresses());
+                         ServerAddresses(), part.seen_dead);
   }
   Place place = options_.hosts.servers[part.index];
   // Where its workers look for it, in every life.
@@ -235,6 +235,10 @@ absl::Status ClusterRun::HandleDeath(Part& part) {
                          part.is_server ? absl::StrCat(" at ", part.address) : "", " (restart ",
                          part.restarts.restarts(), ")"));
   part.restart_at = clock_.Now() + *delay;
+  // Of an ssh that ended, the worker at its other end may still be alive. One that lost its slot
+  // may have lost it to another process, whose it is now.
+  part.seen_dead = !part.is_server && options_.hosts.workers[part.index].host.empty() &&
+                   part.process->exit_code() > 128;
   return absl::OkStatus();
 }
 

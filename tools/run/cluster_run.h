@@ -78,6 +78,7 @@ class ClusterRun {
     bool listening = false;  // a server, in its present life
     RestartPolicy restarts;
     absl::optional<absl::Duration> restart_at;  // it has died, and is started again then
+    bool seen_dead = false;  // the process before this one was our child, and a signal ended it
     HeldOutput held_output;
     std::ofstream log;
 

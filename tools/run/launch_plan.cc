@@ -57,12 +57,14 @@ ChildProcess::Options ServerProgram(const LaunchOptions& options, int index, con
 }
 
 ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, const Place& place,
-                                    const std::vector<std::string>& server_addresses) {
+                                    const std::vector<std::string>& server_addresses,
+                                    bool predecessor_died) {
   const bool elsewhere = !place.host.empty();
   std::vector<std::string> command = {
       options.worker_binary, absl::StrCat("--servers=", absl::StrJoin(server_addresses, ",")),
       absl::StrCat("--job=", elsewhere ? "/dev/fd/3" : options.job_file),
       absl::StrCat("--slot=", slot), "--exit_with_parent"};
+  if (predecessor_died) command.push_back("--predecessor_died");
   for (const std::string& set : options.set) command.push_back(absl::StrCat("--set=", set));
   const auto pass_on = [&](absl::string_view flag, const std::string& value) {
     if (!value.empty()) command.push_back(absl::StrCat("--", flag, "=", value));

@@ -45,9 +45,11 @@ struct LaunchOptions {
 ChildProcess::Options ServerProgram(const LaunchOptions& options, int index, const Place& place);
 
 // The worker of one slot. Through ssh the job's text travels in the command line, so that the
-// other machine needs no copy of the file.
+// other machine needs no copy of the file. `predecessor_died`: no process of that slot is alive, so
+// it need not wait for the lease of the last one.
 ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, const Place& place,
-                                    const std::vector<std::string>& server_addresses);
+                                    const std::vector<std::string>& server_addresses,
+                                    bool predecessor_died);
 
 // Where workers find a server that says it listens on `listening` ("0.0.0.0:4711"): the place's
 // host with that port. INVALID_ARGUMENT if `listening` has no port.

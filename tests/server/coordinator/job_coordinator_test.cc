@@ -38,6 +38,14 @@ std::string TrainOn(Rig& rig, Worker& worker) {
   return "still training";
 }
 
+JoinRequest Successor(const Worker& of) {
+  JoinRequest join = Rig::SmallJob();
+  join.set_nonce(of.nonce + 1000);
+  join.set_wanted_slot(of.slot);
+  join.set_predecessor_died(true);
+  return join;
+}
+
 // --- Joining -------------------------------------------------------------------------------------
 
 TEST(JobCoordinatorTest, TheFirstJoinSubmitsTheJobAndGetsItBackCompleted) {
@@ -402,6 +410,41 @@ TEST(JobCoordinatorTest, ADeadSlotsLeaseGoesToAnIdleOneAtOnce) {
   Rig::Hold(workers[0], waiting);
   EXPECT_EQ(Words(rig.Ask(workers[0])), "evaluate 1");
   EXPECT_EQ(rig.Status().epoch(0).used(), 40);
+}
+
+TEST(JobCoordinatorTest, WhoseDeathWasSeenIsNotWaitedFor) {
+  Rig rig;
+  std::vector<Worker> workers = rig.Start(2);
+  Worker& dead = workers[1];
+  EXPECT_EQ(Words(rig.Ask(dead)), "1: 0-16");
+  // The clock stands still.
+  const absl::StatusOr<JoinReply> next = rig.Join(Successor(dead));
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_EQ(next->slot(), dead.slot);
+  EXPECT_GT(next->incarnation(), dead.incarnation);
+  // As if its lease had run out: it is over, and what it had in hand goes to others.
+  EXPECT_EQ(rig.Renew(dead).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(Words(rig.Ask(dead)), "ABORTED");
+  EXPECT_EQ(Words(rig.Ask(workers[0])), "1: 0-16*");
+  // The same call once more is the same process.
+  EXPECT_EQ(rig.Join(Successor(dead))->incarnation(), next->incarnation());
+}
+
+TEST(JobCoordinatorTest, ADeathThatWasSeenEndsNoOtherSlot) {
+  Rig rig;
+  const std::vector<Worker> workers = rig.Start(2);
+  JoinRequest join = Successor(workers[0]);
+  join.set_wanted_slot(2);
+  EXPECT_EQ(rig.Join(join)->slot(), 2) << "the slot was free";
+  join.set_nonce(join.nonce() + 1);
+  join.set_wanted_slot(-1);
+  EXPECT_EQ(rig.Join(join)->slot(), 3) << "no slot was named";
+  for (const Worker& worker : workers) EXPECT_TRUE(rig.Renew(worker).ok());
+  // Without that word a live slot is not taken.
+  join = Successor(workers[0]);
+  join.set_nonce(5000);
+  join.set_predecessor_died(false);
+  EXPECT_EQ(rig.Join(join).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST(JobCoordinatorTest, ALeaverGivesItsLeaseBack) {

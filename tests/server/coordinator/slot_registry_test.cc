@@ -45,7 +45,16 @@ TEST(SlotRegistryTest, ALiveSlotIsNotTakenAndTheRefusalSaysWhoHoldsIt) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.message()),
               HasSubstr("slot 3 is held by a process on gpu7 (incarnation 100), whose lease runs "
-                        "for another 6s"));
+                        "for another 6.0 s"));
+}
+
+TEST(SlotRegistryTest, AnotherHolderIsAnotherProcess) {
+  SlotRegistry registry(TenSeconds());
+  const SlotHolder holder = *registry.Take(3, 1, "a", At(0));
+  EXPECT_EQ(registry.OtherHolder(3, 2), holder);
+  EXPECT_EQ(registry.OtherHolder(3, 1), absl::nullopt);
+  EXPECT_EQ(registry.OtherHolder(2, 2), absl::nullopt);
+  EXPECT_EQ(registry.OtherHolder(-1, 2), absl::nullopt);
 }
 
 TEST(SlotRegistryTest, ASlotWhoseLeaseRanOutIsTakenOverUnderAHigherIncarnation) {

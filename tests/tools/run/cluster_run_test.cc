@@ -7,6 +7,7 @@
 #include <memory>
 #include <sstream>
 
+#include "absl/strings/str_split.h"
 #include "tests/testing/manual_clock.h"
 #include "tests/tools/testing.h"
 
@@ -109,6 +110,21 @@ TEST_F(ClusterRunTest, AFailingWorkerEndsTheRunWithItsCodeAndItsLastWords) {
             "psctl: worker 1 exited with code 5 (a data file is missing, truncated or damaged)\n"
             "  /data/x: no such file\n");
   EXPECT_EQ(out_.str().find("no such file"), std::string::npos) << "said twice";
+}
+
+TEST_F(ClusterRunTest, ADeathThatWasSeenIsToldWhereTheSlotIsTakenAgain) {
+  options_.hosts.workers.resize(1);
+  const std::string lives = folder_.path("lives");
+  // Killed, then without its slot, then well.
+  SetWorker("echo \"$@\" >> " + lives + "\ncase $(wc -l < " + lives +
+            ") in 1) kill -KILL $$;; 2) exit 7;; esac\n" + kWorker);
+  EXPECT_EQ(Run(), 0) << error_.str();
+  const std::vector<std::string> words =
+      absl::StrSplit(ReadWholeFile(lives), '\n', absl::SkipEmpty());
+  ASSERT_EQ(words.size(), 3u);
+  EXPECT_EQ(words[0].find("--predecessor_died"), std::string::npos);
+  EXPECT_NE(words[1].find("--predecessor_died"), std::string::npos);
+  EXPECT_EQ(words[2].find("--predecessor_died"), std::string::npos);
 }
 
 TEST_F(ClusterRunTest, AWorkerThatIsKilledIsStartedAgain) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace torchps {
 namespace {
 
@@ -34,26 +36,31 @@ TEST(LaunchPlanTest, AWorkerGetsTheJobTheServersAndWhatWasPassedOn) {
   options.loader_threads = 1;
   options.dir = "/state";
   options.slow = {{1, "8"}};
-  EXPECT_EQ(WorkerProgram(options, 1, Place(), {"a:1", "b:2"}).command,
+  EXPECT_EQ(WorkerProgram(options, 1, Place(), {"a:1", "b:2"}, false).command,
             (Words{"/opt/ps_worker", "--servers=a:1,b:2", "--job=jobs/digits.textproto", "--slot=1",
                    "--exit_with_parent", "--set=training.epochs=3", "--set=workers=2",
                    "--data=/data/mnist", "--device=cuda", "--threads=2", "--loader_threads=1",
                    "--slow=8"}));
 }
 
+TEST(LaunchPlanTest, AWorkerWhosePredecessorDiedSaysSo) {
+  const Words command = WorkerProgram(Options(), 1, Place(), {"a:1"}, true).command;
+  EXPECT_EQ(std::count(command.begin(), command.end(), "--predecessor_died"), 1);
+}
+
 TEST(LaunchPlanTest, ThreadsOfAWorkerBesideItsServersSleepWhileTheyWaitForEachOther) {
   LaunchOptions options = Options();
   options.threads = 1;
-  EXPECT_EQ(WorkerProgram(options, 0, Place(), {"a:1"}).environment, Words());
+  EXPECT_EQ(WorkerProgram(options, 0, Place(), {"a:1"}, false).environment, Words());
   options.threads = 2;
-  EXPECT_EQ(WorkerProgram(options, 0, Place(), {"a:1"}).environment,
+  EXPECT_EQ(WorkerProgram(options, 0, Place(), {"a:1"}, false).environment,
             (Words{"OMP_WAIT_POLICY=passive"}));
 }
 
 TEST(LaunchPlanTest, OnlyTheSlowedSlotIsSlowed) {
   LaunchOptions options = Options();
   options.slow = {{1, "8"}};
-  for (const std::string& word : WorkerProgram(options, 0, Place(), {"a:1"}).command) {
+  for (const std::string& word : WorkerProgram(options, 0, Place(), {"a:1"}, false).command) {
     EXPECT_EQ(word.find("--slow"), std::string::npos);
   }
 }
@@ -73,7 +80,8 @@ TEST(LaunchPlanTest, AServerElsewhereListensOnTheNetworkOnlyIfThatWasTyped) {
 TEST(LaunchPlanTest, AWorkerElsewhereGetsTheJobsTextAlong) {
   LaunchOptions options = Options();
   options.data = "/my data";
-  const ChildProcess::Options program = WorkerProgram(options, 0, {"beta", 0}, {"alpha:4711"});
+  const ChildProcess::Options program =
+      WorkerProgram(options, 0, {"beta", 0}, {"alpha:4711"}, false);
   EXPECT_TRUE(program.stop_by_stdin);
   EXPECT_EQ(program.command,
             (Words{"ssh", "-q", "beta",
