@@ -35,6 +35,7 @@
 #include "job/job_override.h"
 #include "job/job_spec.h"
 #include "program/in_process_cluster.h"
+#include "program/local_outcome.h"
 #include "rpc/grpc_process.h"
 #include "security/credentials.h"
 #include "storage/run_folder.h"
@@ -254,8 +255,10 @@ absl::StatusOr<LocalRun> StartLocalRun(const JobSpec& job, const Clock& clock) {
   return run;
 }
 
-// Ends it, and says where the model lies.
+// Ends it, and says what it came to and where the model lies.
 void EndLocalRun(LocalRun run, const std::string& program) {
+  const absl::optional<JobStatus> job = AskForOutcome(run.cluster->endpoints().front());
+  if (job.has_value() && job->phase() >= JobStatus::RUNNING) PrintLine(stdout, OutcomeText(*job));
   const absl::Status kept = run.cluster->server(0).TakeLastCheckpoint(kLastCheckpoint);
   if (!kept.ok()) {
     PrintLine(stderr, absl::StrCat(program, ": no last checkpoint was taken: ", kept.message()));
