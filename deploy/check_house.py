@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 
-from named_flags import check_named_fields, check_named_flags
+from named_flags import check_command_lines, check_named_fields, check_named_flags
 
 # Room -> the rooms that it may include from. What is not listed is not allowed, so nothing can run back
 # up. A room is a folder with sources; tests, benchmarks and examples may include anything.
@@ -213,7 +213,7 @@ def main():
     paths = [path for path in files if SOURCE.search(path)]
     wrong = [*check_arrows(paths), *check_order(), *check_visibility(), *check_libtorch(paths),
              *check_sizes(paths), *check_names(paths), *check_warnings(paths), *check_named_flags(files),
-             *check_named_fields(files)]
+             *check_command_lines(files), *check_named_fields(files)]
     for sentence in wrong:
         print(f"check_house.py: {sentence}")
     return 1 if wrong else 0

@@ -17,7 +17,9 @@ FOREIGN = set("""
 """.split())
 BY_ABSL = re.compile(r"ABSL_FLAG\(\s*[^;]*?,\s*(\w+),\s")
 BY_PSCTL = re.compile(r'\{"([a-z][a-z0-9_]*)",\s*"[^"]*",\s*"')
-PSCTL_FLAGS = re.compile(r"std::vector<FlagSpec> \w+\(\) \{\n(.*?)\n\}", re.DOTALL)
+PSCTL_FLAGS = re.compile(r"^std::vector<FlagSpec> (\w+)\([^)]*\) \{((?: [^\n]*\}$)|\n.*?^\})", re.DOTALL | re.MULTILINE)
+PSCTL_COMMAND = re.compile(r'\{"(\w+)",[^&{]*&(\w+Flags),')
+COMMAND_LINE = re.compile(r"\b(psctl \w+|ps_server|ps_worker)( [^|&;`#']*)")
 BY_PYTHON = re.compile(r'add_argument\("--([a-z][\w-]*)"')
 BY_SHELL = re.compile(r'--([a-z][\w-]*)(?:="?\?\*|\))')
 NAMED = re.compile(r"(?<![-\w])--([a-z][\w-]*)")
@@ -59,13 +61,51 @@ def known_flags(paths):
     for path in of_kind(paths, ".cc"):
         text = read(path)
         flags.update(BY_ABSL.findall(text))
-        for body in PSCTL_FLAGS.findall(text):
+        for _, body in PSCTL_FLAGS.findall(text):
             flags.update(BY_PSCTL.findall(body))
     for path in of_kind(paths, ".py"):
         flags.update(BY_PYTHON.findall(read(path)))
     for path in of_kind(paths, ".sh"):
         flags.update(BY_SHELL.findall(read(path)))
     return flags
+
+
+def flags_of_programs(paths):
+    """The flags of each program, and of each command of psctl."""
+    programs = {}
+    for program, path in (("ps_server", "server/server_main.cc"), ("ps_worker", "program/worker_program.cc")):
+        if path in paths:
+            programs[program] = set(BY_ABSL.findall(read(path))) | {"help", "helpfull", "version"}
+    bodies = {name: body for path in of_kind(paths, ".cc") for name, body in PSCTL_FLAGS.findall(read(path))}
+
+    def flags(name):
+        body = bodies.get(name, "")
+        found = set(BY_PSCTL.findall(body)) | {"help"}
+        for other in re.findall(r"\b(\w+Flags)\(", body):
+            found |= flags(other) if other != name else set()
+        return found | ({"certs"} if "CertificatesFlag()" in body else set())
+
+    for command, function in PSCTL_COMMAND.findall(
+            read("tools/psctl_main.cc") if "tools/psctl_main.cc" in paths else ""):
+        programs[f"psctl {command}"] = flags(function)
+    return programs
+
+
+def check_command_lines(paths):
+    """Where a program stands before its flags on one line, they are that program's."""
+    programs = flags_of_programs(paths)
+    for path in texts(paths):
+        before = ""
+        for number, line in words(path):
+            line = before + line
+            before = line[:-1] if line.endswith("\\") else ""
+            if before:
+                continue
+            for program, given in COMMAND_LINE.findall(line):
+                for name in NAMED.findall(given):
+                    known = programs.get(program)
+                    if known is not None and name not in known | FOREIGN and name[2:] not in known:
+                        yield f"{path}:{number}: {program} has no flag --{name}"
 
 
 def check_named_flags(paths):

@@ -142,6 +142,20 @@ class NamedFlagsTest(TreeTest):
         self.write("README.md", "--local-servers=2\n")
         self.assertEqual(self.flags(), ["README.md:1: there is no flag --local-servers"])
 
+    def test_a_flag_of_another_program(self):
+        self.write("tools/psctl_main.cc", 'constexpr Command kCommands[] = {\n'
+                   '    {"run", "Runs.",\n     "psctl run --job=FILE", &RunFlags, &RunCommand},\n'
+                   '    {"look", "Looks.", "psctl look --job=FILE --out=F", &LookFlags, &LookCommand},\n};\n')
+        self.write("tools/look.cc", 'std::vector<FlagSpec> LookFlags() { return AllFlags(true); }\n\n'
+                   'std::vector<FlagSpec> AllFlags(bool x) {\n'
+                   '  auto flags = RunFlags();\n  flags.push_back({"out", "FILE", "It."});\n  return flags;\n}\n')
+        self.write("server/server_main.cc", 'ABSL_FLAG(std::string, dir, "", "where");\n')
+        self.write("README.md", "`psctl run --job=X`, `psctl look --out=F` --dir=D, `ps_server --dir`\n\n"
+                                "psctl run --job=X \\\n  --out=F\nps_server --job=X | psctl look --dir=D\n")
+        self.assertEqual(list(check_house.check_command_lines(self.paths)),
+                         ["README.md:4: psctl run has no flag --out", "README.md:5: ps_server has no flag --job",
+                          "README.md:5: psctl look has no flag --dir"])
+
     def test_job_fields(self):
         self.write("high/b.cc", 'say("data.path, data.kind, hyperparameter.rate.x, data.csv, other.thing");\n'
                                 'say("data.pth");\nint x = data.size();\n')
