@@ -121,7 +121,8 @@ fi
 # Of what is optional, what apt has.
 mapfile -t names < <(awk '$1 ~ /[?]$/ {sub(/[?]$/, "", $1); print $1}' <<<"$missing")
 known=""
-[ "${#names[@]}" = 0 ] || known="$(apt-cache show "${names[@]}" 2>/dev/null | awk '$1 == "Package:" {print $2}')" || true
+[ "${#names[@]}" = 0 ] || known="$(apt-cache policy "${names[@]}" |
+  awk '/^[^ ].*:$/ {name = substr($1, 1, length($1) - 1)} $1 == "Candidate:" && $2 != "(none)" {print name}')"
 missing="$(awk 'NR == FNR {known[$1]; next}
   !NF || (sub(/[?]$/, "", $1) && !($1 in known)) {next} {print}' <(printf '%s\n' "$known") - <<<"$missing")"
 
