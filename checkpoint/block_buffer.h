@@ -5,6 +5,7 @@
 #include "checkpoint/block_image.h"
 #include "common/block_map.h"
 #include "common/ids.h"
+#include "common/missed_steps.h"
 
 namespace torchps {
 
@@ -16,6 +17,7 @@ struct BlockBuffer {
   std::vector<float> values;
   std::vector<std::vector<float>> slots;  // the optimizer's arrays
   std::vector<LedgerEntry> ledger;
+  std::vector<MissedRun> missed;
 
   // Borrows from this buffer.
   BlockImage image() const {
@@ -25,6 +27,7 @@ struct BlockBuffer {
     image.values = values;
     image.slots.assign(slots.begin(), slots.end());
     image.ledger = ledger;
+    image.missed = missed;
     return image;
   }
 };

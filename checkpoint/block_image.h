@@ -6,6 +6,7 @@
 #include "common/block_map.h"
 #include "common/ids.h"
 #include "common/ledger_entry.h"
+#include "common/missed_steps.h"
 
 namespace torchps {
 
@@ -19,6 +20,8 @@ struct BlockImage {
   std::vector<absl::Span<const float>> slots;
   // By slot; shorter where the last slots have pushed nothing.
   absl::Span<const LedgerEntry> ledger;
+  // What some elements have missed of the gradients that `version` counts.
+  absl::Span<const MissedRun> missed;
 };
 
 }  // namespace torchps

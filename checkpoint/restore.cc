@@ -22,6 +22,20 @@ void TakeHighest(const std::vector<LedgerEntry>& other, std::vector<LedgerEntry>
   }
 }
 
+// Puts what of `run` lies in a block of `length` elements, which begins `shift` before the run's
+// block, behind the others of it.
+void TakeMissed(const MissedRun& run, int64_t shift, int64_t length,
+                std::vector<MissedRun>* missed) {
+  const int64_t begin = std::max<int64_t>(run.begin + shift, 0);
+  const int64_t end = std::min(run.end + shift, length);
+  if (begin >= end) return;
+  if (!missed->empty() && missed->back().end == begin && missed->back().steps == run.steps) {
+    missed->back().end = end;
+  } else {
+    missed->push_back({begin, end, run.steps});
+  }
+}
+
 bool SameCut(const BlockRange& a, const BlockRange& b) {
   return a.offset == b.offset && a.length == b.length;
 }
@@ -79,6 +93,7 @@ absl::Status Restore::ReadBlock(size_t i, BlockBuffer* out) {
   out->range = range;
   out->version = 0;
   out->ledger.clear();
+  out->missed.clear();
   out->values.resize(static_cast<size_t>(range.length));
   out->slots.resize(range.averaged ? 0 : static_cast<size_t>(slots()));
   for (std::vector<float>& array : out->slots) array.resize(static_cast<size_t>(range.length));
@@ -93,6 +108,9 @@ absl::Status Restore::ReadBlock(size_t i, BlockBuffer* out) {
     copy(old_.values, &out->values);
     for (size_t slot = 0; slot < out->slots.size(); ++slot) {
       copy(old_.slots[slot], &out->slots[slot]);
+    }
+    for (const MissedRun& run : old_.missed) {
+      TakeMissed(run, old_.range.offset - range.offset, range.length, &out->missed);
     }
     out->version = std::max(out->version, old_.version);
     TakeHighest(old_.ledger, &out->ledger);

@@ -72,9 +72,12 @@ absl::Status ShardReader::Damaged(absl::string_view what) const {
 
 absl::Status ShardReader::Index(const ShardHeader& header, std::vector<BlockRange> blocks) {
   blocks_ = std::move(blocks);
+  const auto format = file_->metadata().find("format_version");
+  const bool has_missed =
+      format != file_->metadata().end() && format->second == kShardFormatVersionWithMissed;
   const std::vector<std::pair<std::string, std::string>> expected = {
       {"format", kShardFormat},
-      {"format_version", kShardFormatVersion},
+      {"format_version", has_missed ? kShardFormatVersionWithMissed : kShardFormatVersion},
       {"job_id", absl::StrCat(header.job_id)},
       {"checkpoint", absl::StrCat(header.checkpoint)},
       {"server_index", absl::StrCat(header.server_index)},
@@ -122,17 +125,26 @@ absl::Status ShardReader::Index(const ShardHeader& header, std::vector<BlockRang
   if (!take(kVersionsTensorName, Dtype::kI64, static_cast<int64_t>(blocks_.size()))) {
     return Damaged("the versions of its blocks are missing");
   }
+  const auto is_table = [&](size_t tensor, absl::string_view name, int64_t columns) {
+    return tensor < tensors.size() && tensors[tensor].name == name &&
+           tensors[tensor].dtype == Dtype::kI64 && tensors[tensor].shape.size() == 2 &&
+           tensors[tensor].shape[1] == columns;
+  };
   const size_t ledger = next++;
-  if (ledger >= tensors.size() || tensors[ledger].name != kLedgerTensorName ||
-      tensors[ledger].dtype != Dtype::kI64 || tensors[ledger].shape.size() != 2 ||
-      tensors[ledger].shape[1] != kLedgerColumns) {
+  if (!is_table(ledger, kLedgerTensorName, kLedgerColumns)) {
     return Damaged("the ledger of its blocks is missing");
+  }
+  const size_t missed = next;
+  if (has_missed && !is_table(next++, kMissedTensorName, kMissedColumns)) {
+    return Damaged("the table of missed steps is missing");
   }
   if (next != tensors.size()) {
     return Damaged(absl::StrCat("it has a tensor '", tensors[next].name, "' too many"));
   }
   if (absl::Status status = IndexVersions(versions); !status.ok()) return status;
-  return IndexLedger(ledger);
+  if (absl::Status status = IndexLedger(ledger); !status.ok()) return status;
+  missed_.resize(blocks_.size());
+  return has_missed ? IndexMissed(missed) : absl::OkStatus();
 }
 
 absl::Status ShardReader::IndexVersions(size_t tensor) {
@@ -171,11 +183,36 @@ absl::Status ShardReader::IndexLedger(size_t tensor) {
   return absl::OkStatus();
 }
 
+absl::Status ShardReader::IndexMissed(size_t tensor) {
+  const TensorInfo& info = file_->tensors()[tensor];
+  std::vector<int64_t> rows(static_cast<size_t>((info.end - info.begin) / DtypeBytes(info.dtype)));
+  if (absl::Status status = file_->Read(tensor, Bytes(&rows)); !status.ok()) return status;
+  size_t block = 0;
+  for (size_t begin = 0; begin < rows.size(); begin += kMissedColumns) {
+    const int64_t* const row = &rows[begin];
+    while (block < blocks_.size() && blocks_[block].id != row[kMissedBlock]) ++block;
+    if (block == blocks_.size() || blocks_[block].averaged) {
+      return Damaged(absl::StrCat("row ", begin / kMissedColumns,
+                                  " of its missed steps is of block ", row[kMissedBlock],
+                                  ", which makes no sense"));
+    }
+    missed_[block].push_back({row[kMissedBegin], row[kMissedEnd], row[kMissedSteps]});
+  }
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const absl::Status checked = MissedSteps::Check(missed_[i], blocks_[i].length, versions_[i]);
+    if (!checked.ok()) {
+      return Damaged(absl::StrCat("block ", blocks_[i].id, ": ", checked.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ShardReader::ReadBlock(size_t i, BlockBuffer* out) const {
   const BlockRange& block = blocks_[i];
   out->range = block;
   out->version = versions_[i];
   out->ledger.assign(ledgers_[i].begin(), ledgers_[i].end());
+  out->missed.assign(missed_[i].begin(), missed_[i].end());
   if (absl::Status status = ReadValues(i, &out->values); !status.ok()) return status;
   out->slots.resize(block.averaged ? 0 : static_cast<size_t>(slots_));
   for (size_t slot = 0; slot < out->slots.size(); ++slot) {

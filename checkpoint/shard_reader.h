@@ -12,6 +12,7 @@
 #include "checkpoint/shard_writer.h"
 #include "common/block_map.h"
 #include "common/ids.h"
+#include "common/missed_steps.h"
 #include "storage/file_system.h"
 
 namespace torchps {
@@ -50,6 +51,7 @@ class ShardReader {
   absl::Status Index(const ShardHeader& header, std::vector<BlockRange> blocks);
   absl::Status IndexVersions(size_t tensor);
   absl::Status IndexLedger(size_t tensor);
+  absl::Status IndexMissed(size_t tensor);
   absl::Status Damaged(absl::string_view what) const;
 
   const std::unique_ptr<SafetensorsReader> file_;
@@ -58,6 +60,7 @@ class ShardReader {
   std::vector<size_t> tensor_;  // of each block's values; its slots follow
   std::vector<Version> versions_;
   std::vector<std::vector<LedgerEntry>> ledgers_;
+  std::vector<std::vector<MissedRun>> missed_;
 };
 
 }  // namespace torchps

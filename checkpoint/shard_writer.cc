@@ -19,9 +19,10 @@ absl::string_view Bytes(absl::Span<const T> numbers) {
   return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)};
 }
 
-std::map<std::string, std::string> Metadata(const ShardHeader& header, uint32_t data_crc32c) {
+std::map<std::string, std::string> Metadata(const ShardHeader& header, uint32_t data_crc32c,
+                                            const char* format_version = kShardFormatVersion) {
   return {{"format", kShardFormat},
-          {"format_version", kShardFormatVersion},
+          {"format_version", format_version},
           {"job_id", absl::StrCat(header.job_id)},
           {"checkpoint", absl::StrCat(header.checkpoint)},
           {"server_index", absl::StrCat(header.server_index)},
@@ -46,7 +47,8 @@ int64_t HeaderRoom(const ShardHeader& header, const std::vector<ShardBlock>& blo
     }
   }
   constexpr int64_t kLongest = std::numeric_limits<int64_t>::max();
-  for (const char* const name : {kPaddingTensorName, kVersionsTensorName, kLedgerTensorName}) {
+  for (const char* const name :
+       {kPaddingTensorName, kVersionsTensorName, kLedgerTensorName, kMissedTensorName}) {
     plan.tensors.push_back({name, Dtype::kI64, {kLongest, kLedgerColumns}, kLongest, kLongest});
   }
   return static_cast<int64_t>(FormatSafetensorsHeader(plan).size());
@@ -107,6 +109,10 @@ absl::Status ShardWriter::Append(const BlockImage& block) {
                                          static_cast<int64_t>(entry.incarnation)};
     ledger_.insert(ledger_.end(), std::begin(row), std::end(row));
   }
+  for (const MissedRun& run : block.missed) {
+    const int64_t row[kMissedColumns] = {block.range.id, run.begin, run.end, run.steps};
+    missed_.insert(missed_.end(), std::begin(row), std::end(row));
+  }
   return absl::OkStatus();
 }
 
@@ -122,8 +128,15 @@ absl::StatusOr<ShardInfo> ShardWriter::Finish() {
   file_->BeginTensor(kLedgerTensorName, Dtype::kI64,
                      {static_cast<int64_t>(ledger_.size() / kLedgerColumns), kLedgerColumns});
   if (absl::Status status = file_->Append(Bytes<int64_t>(ledger_)); !status.ok()) return status;
+  if (!missed_.empty()) {
+    file_->BeginTensor(kMissedTensorName, Dtype::kI64,
+                       {static_cast<int64_t>(missed_.size() / kMissedColumns), kMissedColumns});
+    if (absl::Status status = file_->Append(Bytes<int64_t>(missed_)); !status.ok()) return status;
+  }
 
-  const auto written = file_->Finish(Metadata(header_, file_->data_crc32c()));
+  const auto written = file_->Finish(
+      Metadata(header_, file_->data_crc32c(),
+               missed_.empty() ? kShardFormatVersion : kShardFormatVersionWithMissed));
   if (!written.ok()) return written.status();
   // Read back, so that a manifest only ever names shards that can be read.
   auto reader = SafetensorsReader::Open(files_, path_);

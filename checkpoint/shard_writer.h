@@ -64,7 +64,8 @@ class ShardWriter {
   size_t next_ = 0;  // in blocks_
   uint64_t floats_ = 0;
   std::vector<Version> versions_;
-  std::vector<int64_t> ledger_;  // rows
+  std::vector<int64_t> ledger_;  // rows, as the next one
+  std::vector<int64_t> missed_;
 };
 
 }  // namespace torchps

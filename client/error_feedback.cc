@@ -65,14 +65,28 @@ absl::Span<float> ErrorFeedback::ResidualOf(BlockId block) {
 }
 
 absl::Span<const uint8_t> ErrorFeedback::Encode(BlockId block, Step step,
-                                                absl::Span<const float> gradient) {
+                                                absl::Span<const float> gradient,
+                                                absl::Span<const ElementRun> absent) {
   const absl::Span<float> residual = ResidualOf(block);
   TPS_CHECK(gradient.size() == residual.size(), "a gradient of another length than its block");
   Sent& sent = sent_[block];
   if (sent.step == step) return sent.bytes;
   sent.step = step;
   sent.taken_back = false;
+  std::vector<float> kept;
+  for (const ElementRun& run : absent) {
+    const auto begin = residual.begin() + run.begin;
+    const auto end = residual.begin() + run.end;
+    kept.insert(kept.end(), begin, end);
+    std::fill(begin, end, 0.0f);
+  }
   EncodeKeepingRest(encoding_, gradient, fraction_, residual, sent.bytes.data());
+  auto next = kept.begin();
+  for (const ElementRun& run : absent) {
+    const auto end = next + (run.end - run.begin);
+    std::copy(next, end, residual.begin() + run.begin);
+    next = end;
+  }
   return sent.bytes;
 }
 

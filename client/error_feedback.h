@@ -7,6 +7,7 @@
 #include "absl/types/span.h"
 #include "common/block_map.h"
 #include "common/cpu/aligned_array.h"
+#include "common/element_runs.h"
 #include "common/ids.h"
 #include "proto/job.pb.h"
 
@@ -32,8 +33,10 @@ class ErrorFeedback {
   // The bytes to push for `block` in `step`. Asked again with the same step, which is a retry,
   // gives the same bytes again, whatever the gradient. They stay as they are until the block's next
   // step. REQUIRES: the block is trained, `gradient` has its length and is finite; the push of its
-  // last step has ended, and nothing refers to those bytes any more.
-  absl::Span<const uint8_t> Encode(BlockId block, Step step, absl::Span<const float> gradient);
+  // last step has ended, and nothing refers to those bytes any more. Elements that are `absent`,
+  // where the gradient is zero, are sent as zero and keep their residual.
+  absl::Span<const uint8_t> Encode(BlockId block, Step step, absl::Span<const float> gradient,
+                                   absl::Span<const ElementRun> absent = {});
 
   // The block's push of `step` was answered, and not applied (REJECTED_STALE, LATE): all that it
   // carried goes back into the residual. Repeating changes nothing, and so does a step that is not

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "client/borrowed_memory.h"
 #include "client/calls/client_push.h"
@@ -11,6 +12,7 @@
 #include "common/check.h"
 #include "common/cpu/finite_check.h"
 #include "shm/shared_runs.h"
+#include "wire/absent_table.h"
 #include "wire/frame_codec.h"
 #include "wire/verdict_counts.h"
 
@@ -39,6 +41,7 @@ class PendingPush::Round final : public FanOutCall {
         is_told_(options_.block_map->blocks().size()),
         is_ready_(options_.block_map->blocks().size()),
         is_withheld_(options_.block_map->blocks().size()),
+        is_alone_(options_.block_map->blocks().size()),
         ready_(options_.block_map->servers()),
         is_tried_(options_.block_map->servers()),
         shares_(options_.block_map->servers()) {}
@@ -50,27 +53,43 @@ class PendingPush::Round final : public FanOutCall {
     if (finished()) return;
     TPS_CHECK(!is_told_[block], "a block became ready twice");
     is_told_[block] = true;
-    if (options_.check_finite &&
-        FirstNonFinite(Elements(options_.block_map->blocks()[block])) >= 0) {
-      is_withheld_[block] = true;
+    const BlockRange& range = options_.block_map->blocks()[block];
+    if (options_.check_finite && CoversAll(AbsentOf(block), range.length)) {
       held_.push_back(block);
-      // Until something is sent the step may yet come to nothing at all.
-      if (!some_finite_) {
-        if (held_.size() == is_told_.size()) {
-          result_.skipped = true;
-          SayNothing();
-        }
-        return;
-      }
+    } else if (options_.check_finite && FirstNonFinite(Elements(range)) >= 0) {
+      is_withheld_[block] = true;
+      ++withheld_;
+      held_.push_back(block);
     } else {
       some_finite_ = true;
       Send(block);
+    }
+    // Until something is sent the step may yet come to nothing at all.
+    if (!some_finite_) {
+      if (held_.size() < is_told_.size()) return;
+      if (withheld_ > 0) {
+        result_.skipped = true;
+        SayNothing();
+        return;
+      }
     }
     for (const BlockId held : held_) Send(held);
     held_.clear();
   }
 
-  void AddAll() {
+  void AddAll(const ElementRuns& absent) {
+    for (const BlockRange& block : options_.block_map->blocks()) {
+      if (is_told_[block.id] || block.averaged || absent.empty()) continue;
+      ElementRuns runs = RunsWithin(absent, block.offset, block.offset + block.length);
+      if (runs.empty()) continue;
+      if (runs.size() > kMaxAbsentRuns) {
+        Fail(absl::InvalidArgumentError(absl::StrCat(
+            "block ", block.id, " has ", runs.size(), " runs of elements without a gradient; at ",
+            "most ", kMaxAbsentRuns, " can be told: set wire.block_bytes lower")));
+        return;
+      }
+      absent_.emplace(block.id, std::move(runs));
+    }
     for (const BlockRange& block : options_.block_map->blocks()) {
       if (!is_told_[block.id]) AddReady(block.id);
     }
@@ -85,6 +104,7 @@ class PendingPush::Round final : public FanOutCall {
  private:
   void Send(BlockId block) {
     is_ready_[block] = true;
+    is_alone_[block] = is_withheld_[block] || !AbsentOf(block).empty();
     ready_[options_.block_map->blocks()[block].server].push_back(block);
     MoreToSend();
   }
@@ -121,7 +141,21 @@ class PendingPush::Round final : public FanOutCall {
     header.weight = static_cast<uint32_t>(options_.weight);
     header.block_count = static_cast<uint32_t>(options_.block_map->owned_by(server.index()).size());
     header.withheld = is_withheld_[block.id];
+    // Whoever withholds says nothing of the elements.
+    if (!header.withheld) header.absent = AbsentOf(block.id);
     return header;
+  }
+
+  const ElementRuns& AbsentOf(BlockId block) const {
+    static const auto* const kNone = new ElementRuns();
+    if (absent_.empty()) return *kNone;
+    const auto found = absent_.find(block);
+    return found == absent_.end() ? *kNone : found->second;
+  }
+
+  // Its frame has no elements, and it is not read from shared memory either.
+  static bool IsEmpty(const PushHeader& header, const BlockRange& block) {
+    return header.withheld || CoversAll(header.absent, block.length);
   }
 
   std::optional<ClientPush::Frame> Frame(const RemoteServer& server, size_t index) const {
@@ -130,7 +164,7 @@ class PendingPush::Round final : public FanOutCall {
     const BlockRange& block = options_.block_map->blocks()[ready[index]];
     const PushHeader header = HeaderOf(server, block);
     const bool is_last = index + 1 == header.block_count;
-    if (header.withheld) return ClientPush::Frame{Empty(header), is_last};
+    if (IsEmpty(header, block)) return ClientPush::Frame{Empty(header), is_last};
     // What was shared in an earlier try goes as it went then.
     if (options_.error_feedback == nullptr || block.averaged || shares_[server.index()]) {
       return ClientPush::Frame{EncodePushFrame(header, Elements(block), memory_.reference()),
@@ -146,7 +180,8 @@ class PendingPush::Round final : public FanOutCall {
   grpc::ByteBuffer EncodeLossy(PushHeader header, const BlockRange& block) const {
     header.encoding = options_.error_feedback->encoding();
     return EncodePushFrame(
-        header, options_.error_feedback->Encode(block.id, options_.step, Elements(block)),
+        header,
+        options_.error_feedback->Encode(block.id, options_.step, Elements(block), header.absent),
         memory_.reference());
   }
 
@@ -154,12 +189,14 @@ class PendingPush::Round final : public FanOutCall {
   // still be read there: nothing in it changes until the push has been answered.
   std::optional<ClientPush::Frame> SharedFrame(const RemoteServer& server, SharedRuns& runs) const {
     const std::optional<SharedRuns::Run> run =
-        runs.Next(is_ready_, options_.base_versions, is_withheld_);
+        runs.Next(is_ready_, options_.base_versions, is_alone_);
     if (!run.has_value()) return std::nullopt;
     const std::vector<BlockId>& owned = options_.block_map->owned_by(server.index());
     const std::vector<BlockRange>& blocks = options_.block_map->blocks();
     PushHeader header = HeaderOf(server, blocks[owned[run->begin]]);
-    if (header.withheld) return ClientPush::Frame{Empty(header), runs.done()};
+    if (IsEmpty(header, blocks[owned[run->begin]])) {
+      return ClientPush::Frame{Empty(header), runs.done()};
+    }
     header.shared_blocks = static_cast<uint32_t>(run->end - run->begin);
     for (size_t i = run->begin; i < run->end; ++i) {
       if (blocks[owned[i]].averaged) ShareAveraged(blocks[owned[i]]);
@@ -229,12 +266,17 @@ class PendingPush::Round final : public FanOutCall {
 
   const Options options_;
   const bool may_share_;
-  // By block: the caller has said that it is ready; it may be sent; it is not finite.
+  // By block: the caller has said that it is ready; it may be sent; it is not finite; it shares a
+  // frame with no other.
   std::vector<bool> is_told_;
   std::vector<bool> is_ready_;
   std::vector<bool> is_withheld_;
-  // Told and not finite, while nothing that is finite was told.
+  std::vector<bool> is_alone_;
+  // Of the blocks that have some: elements that the gradient has nothing for.
+  absl::flat_hash_map<BlockId, ElementRuns> absent_;
+  // Told and not finite or absent, while nothing that is finite was told.
   std::vector<BlockId> held_;
+  size_t withheld_ = 0;
   bool some_finite_ = false;
   // By server, in the order in which they became ready: the order of the frames, in every try.
   std::vector<std::vector<BlockId>> ready_;
@@ -262,8 +304,8 @@ void PendingPush::BlockReady(BlockId block) {
   loop_->Post([round = round_, block] { round->AddReady(block); });
 }
 
-void PendingPush::AllReady(CallLoop::Urgency urgency) {
-  loop_->Post([round = round_] { round->AddAll(); }, urgency);
+void PendingPush::AllReady(CallLoop::Urgency urgency, ElementRuns absent) {
+  loop_->Post([round = round_, absent = std::move(absent)] { round->AddAll(absent); }, urgency);
 }
 
 absl::Status PendingPush::Await() {

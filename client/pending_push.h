@@ -12,6 +12,7 @@
 #include "client/rollback_books.h"
 #include "common/block_map.h"
 #include "common/clock.h"
+#include "common/element_runs.h"
 #include "common/ids.h"
 #include "common/stop_latch.h"
 #include "proto/parameter_service.pb.h"
@@ -33,6 +34,7 @@ struct PushResult {
 //
 // A block that is not finite is withheld: the servers hear that it counts as pushed and changes
 // nothing. As long as no block was finite nothing is sent, so a step that has none leaves no trace.
+// A block of which the gradient has nothing at all decides nothing of that.
 //
 // Thread-safe, but for Finish(). Borrows the elements until it is gone. Its destructor gives up
 // what is not finished: blocks that were applied stay so, and the step's name may not be used
@@ -76,8 +78,10 @@ class PendingPush {
   // `block` may be sent. REQUIRES: called once per block.
   void BlockReady(BlockId block);
   // All blocks that were not ready yet may be sent; kSoon for a caller that goes on with a
-  // Finish(), this one or another one of the same client.
-  void AllReady(CallLoop::Urgency urgency = CallLoop::Urgency::kNow);
+  // Finish(), this one or another one of the same client. `absent`: those of the trained elements
+  // that the gradient has nothing for, where it is zero; none lies in a block that was ready. The
+  // servers leave them alone.
+  void AllReady(CallLoop::Urgency urgency = CallLoop::Urgency::kNow, ElementRuns absent = {});
 
   // Blocks until every server has answered; gRPC then holds no reference to the elements any more.
   // Errors as ParameterClient's. REQUIRES: every block is ready.

@@ -77,7 +77,7 @@ bool Session::Next() {
     if (!work.ok()) return work.status();
     if (!work->has_value()) return absl::OkStatus();
     joined_->work = **work;
-    joined_->slot->model()->ZeroGradients();
+    if (absl::Status status = joined_->slot->BeginGradient(); !status.ok()) return status;
     joined_->taken_at = joined_->clock->Now();
     joined_->in_hand = more = true;
     return absl::OkStatus();
@@ -102,11 +102,12 @@ void Session::Push(const torch::Tensor& loss) {
     outcome.samples = static_cast<int64_t>(joined_->work.samples.size());
     outcome.loss_sum = loss.item<double>() * static_cast<double>(outcome.samples);
     outcome.not_finite = *finite == Finite::kNo;
+    outcome.absent = joined_->slot->AbsentElements();
     outcome.compute_time = joined_->clock->Now() - joined_->taken_at;
     if (absl::Status status = joined_->loop->BeginTransfers(outcome.samples); !status.ok()) {
       return status;
     }
-    joined_->loop->EndStep(outcome);
+    joined_->loop->EndStep(std::move(outcome));
     return absl::OkStatus();
   });
 }

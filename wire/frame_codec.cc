@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 
@@ -52,8 +53,8 @@ class HeaderWriter {
     bytes_[size_++] = static_cast<uint8_t>(value);
   }
 
-  // Eleven fields of one tag byte and a longest varint each, and the payload's tag and length, fit.
-  uint8_t bytes_[11 * (1 + kMaxVarintBytes) + 1 + kMaxTagBytes];
+  // Twelve fields of one tag byte and a longest varint each, and the payload's tag and length, fit.
+  uint8_t bytes_[12 * (1 + kMaxVarintBytes) + 1 + kMaxTagBytes];
   size_t size_ = 0;
 };
 
@@ -72,6 +73,7 @@ HeaderWriter WritePushHeader(const PushHeader& header) {
   writer.Add(9, header.encoding);
   writer.Add(10, header.withheld);
   writer.Add(11, header.shared_blocks);
+  writer.Add(12, header.absent.size());
   return writer;
 }
 
@@ -103,6 +105,21 @@ grpc::ByteBuffer Assemble(HeaderWriter header, grpc::Slice payload) {
   header.AddPayloadLength(payload.size());
   const grpc::Slice slices[] = {header.Slice(), std::move(payload)};
   return grpc::ByteBuffer(slices, slices[1].size() > 0 ? 2 : 1);
+}
+
+grpc::ByteBuffer AssemblePush(const PushHeader& header, grpc::Slice elements) {
+  HeaderWriter writer = WritePushHeader(header);
+  if (header.absent.empty()) return Assemble(writer, std::move(elements));
+  TPS_CHECK(header.absent.size() <= kMaxAbsentRuns,
+            "a table of absent elements is within its limit");
+  TPS_CHECK(elements.size() <= kMaxFramePayloadBytes, "a payload is within its limit");
+  const size_t table_bytes = AbsentTableBytes(header.absent.size());
+  writer.AddPayloadLength(table_bytes + elements.size());
+  grpc::Slice table(table_bytes);
+  // A fresh slice has one owner, so writing to it is safe; grpc::Slice just offers no other way.
+  WriteAbsentTable(header.absent, const_cast<uint8_t*>(table.begin()));
+  const grpc::Slice slices[] = {writer.Slice(), std::move(table), std::move(elements)};
+  return grpc::ByteBuffer(slices, slices[2].size() > 0 ? 3 : 2);
 }
 
 // ---------------------------------------------------------------------------------- reading
@@ -185,9 +202,26 @@ absl::Status Malformed(absl::string_view frame_name, const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat("malformed ", frame_name, ": ", parts...));
 }
 
-// `encoding` is one of the fields that `store` fills.
+// The table of `runs` runs at `begin` of the slices, which have so many bytes.
+absl::StatusOr<ElementRuns> ReadTableAt(const std::vector<grpc::Slice>& slices, size_t begin,
+                                        uint32_t runs) {
+  std::vector<uint8_t> bytes(AbsentTableBytes(runs));
+  size_t to_skip = begin;
+  size_t copied = 0;
+  for (const grpc::Slice& slice : slices) {
+    const size_t skipped = std::min(to_skip, slice.size());
+    to_skip -= skipped;
+    const size_t count = std::min(slice.size() - skipped, bytes.size() - copied);
+    if (count > 0) std::memcpy(bytes.data() + copied, slice.begin() + skipped, count);
+    copied += count;
+  }
+  return ReadAbsentTable(bytes);
+}
+
+// `encoding` and `absent_runs` are of the fields that `store` fills.
 absl::Status ParseFrame(const grpc::ByteBuffer& frame, absl::string_view name, StoreField store,
-                        const EncodingSpec::Kind& encoding, FramePayload* payload) {
+                        const EncodingSpec::Kind& encoding, const uint32_t& absent_runs,
+                        ElementRuns* absent, FramePayload* payload) {
   std::vector<grpc::Slice> slices;
   if (!frame.Dump(&slices).ok()) return Malformed(name, "its bytes cannot be read");
 
@@ -243,14 +277,25 @@ absl::Status ParseFrame(const grpc::ByteBuffer& frame, absl::string_view name, S
           }
           break;
         }
-        const size_t payload_begin = reader.position();
-        if (value > kMaxFramePayloadBytes) {
+        size_t payload_begin = reader.position();
+        const size_t table_bytes = AbsentTableBytes(absent_runs);
+        if (value > kMaxFramePayloadBytes + table_bytes) {
           return Malformed(name, "its payload has ", value, " bytes, the limit is ",
-                           kMaxFramePayloadBytes);
+                           kMaxFramePayloadBytes + table_bytes);
         }
         if (value != frame_bytes - payload_begin) {
           return Malformed(name, "its payload, the last field, should have ", value,
                            " bytes, but the frame has ", frame_bytes - payload_begin, " left");
+        }
+        if (absent_runs > 0) {
+          if (value < table_bytes) {
+            return Malformed(name, "its payload has ", value, " bytes and announces a table of ",
+                             absent_runs, " runs of absent elements, which take ", table_bytes);
+          }
+          absl::StatusOr<ElementRuns> table = ReadTableAt(slices, payload_begin, absent_runs);
+          if (!table.ok()) return Malformed(name, table.status().message());
+          *absent = *std::move(table);
+          payload_begin += table_bytes;
         }
         *payload = FramePayload(std::move(slices), payload_begin, encoding);
         return absl::OkStatus();
@@ -261,6 +306,10 @@ absl::Status ParseFrame(const grpc::ByteBuffer& frame, absl::string_view name, S
     }
   }
   if (copied < frame_bytes) return broken();
+  if (absent_runs > 0) {
+    return Malformed(name, "it announces a table of ", absent_runs,
+                     " runs of absent elements and has no payload");
+  }
   *payload = FramePayload();
   return absl::OkStatus();
 }
@@ -269,12 +318,12 @@ absl::Status ParseFrame(const grpc::ByteBuffer& frame, absl::string_view name, S
 
 grpc::ByteBuffer EncodePushFrame(const PushHeader& header, absl::Span<const float> payload,
                                  std::shared_ptr<const void> keep_alive) {
-  return Assemble(WritePushHeader(header), Borrow(payload, std::move(keep_alive)));
+  return AssemblePush(header, Borrow(payload, std::move(keep_alive)));
 }
 
 grpc::ByteBuffer EncodePushFrame(const PushHeader& header, absl::Span<const uint8_t> payload,
                                  std::shared_ptr<const void> keep_alive) {
-  return Assemble(WritePushHeader(header), Borrow(payload, std::move(keep_alive)));
+  return AssemblePush(header, Borrow(payload, std::move(keep_alive)));
 }
 
 grpc::ByteBuffer EncodePullFrame(const PullHeader& header, absl::Span<const float> payload,
@@ -289,9 +338,10 @@ grpc::ByteBuffer EncodePullFrame(const PullHeader& header, grpc::Slice payload) 
 absl::Status ParsePushFrame(const grpc::ByteBuffer& frame, PushHeader* header,
                             FramePayload* payload) {
   *header = PushHeader();
+  uint32_t absent_runs = 0;
   return ParseFrame(
       frame, "push frame",
-      [header](uint32_t number, uint64_t value) -> const char* {
+      [header, &absent_runs](uint32_t number, uint64_t value) -> const char* {
         switch (number) {
           case 1:
             return Store(value, &header->slot);
@@ -315,16 +365,21 @@ absl::Status ParsePushFrame(const grpc::ByteBuffer& frame, PushHeader* header,
             return Store(value, &header->withheld);
           case 11:
             return Store(value, &header->shared_blocks);
+          case 12:
+            if (value > kMaxAbsentRuns) return "is more runs of absent elements than a block has";
+            return Store(value, &absent_runs);
           default:
             return nullptr;
         }
       },
-      header->encoding, payload);
+      header->encoding, absent_runs, &header->absent, payload);
 }
 
 absl::Status ParsePullFrame(const grpc::ByteBuffer& frame, PullHeader* header,
                             FramePayload* payload) {
   *header = PullHeader();
+  const uint32_t absent_runs = 0;
+  ElementRuns absent;
   return ParseFrame(
       frame, "pull frame",
       [header](uint32_t number, uint64_t value) -> const char* {
@@ -349,7 +404,7 @@ absl::Status ParsePullFrame(const grpc::ByteBuffer& frame, PullHeader* header,
             return nullptr;
         }
       },
-      header->encoding, payload);
+      header->encoding, absent_runs, &absent, payload);
 }
 
 }  // namespace torchps

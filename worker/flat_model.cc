@@ -135,6 +135,7 @@ FlatModel::FlatModel(ModelLayout layout, std::vector<torch::Tensor> tensors, tor
     if (!segment.averaged) {
       member.gradient_view =
           gradients_.narrow(0, segment.offset, segment.length).view(member.tensor.sizes());
+      trained_.insert(member.tensor.unsafeGetTensorImpl());
       member.tensor.mutable_grad() = member.gradient_view;
     }
     members_.push_back(std::move(member));
@@ -190,6 +191,8 @@ absl::Span<float> FlatModel::next_values() {
 }
 
 absl::Status FlatModel::UseNextValues() {
+  // What has been replaced would be put back, and nobody would hear of it.
+  if (absl::Status status = CheckValues(); !status.ok()) return status;
   current_ = 1 - current_;
   if (!device_.is_cpu()) return ToDevice();
   torch::NoGradGuard no_grad;
@@ -242,7 +245,7 @@ void FlatModel::ZeroGradients() {
   }
 }
 
-absl::Status FlatModel::CheckViews() const {
+absl::Status FlatModel::CheckValues() const {
   for (size_t i = 0; i < members_.size(); ++i) {
     const Member& member = members_[i];
     if (!IsView(member.tensor, member.value_views[device_index()])) {
@@ -250,6 +253,33 @@ absl::Status FlatModel::CheckViews() const {
           "'", layout_.segments()[i].name, "' no longer lies in the flat value vector; ",
           "a module may not be moved or its tensors replaced after the start"));
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FlatModel::CheckModule(const torch::nn::Module& module) const {
+  if (absl::Status status = CheckValues(); !status.ok()) return status;
+  for (const auto& item : module.named_parameters()) {
+    const torch::Tensor& parameter = item.value();
+    if (!parameter.defined() || !parameter.requires_grad() ||
+        trained_.contains(parameter.unsafeGetTensorImpl())) {
+      continue;
+    }
+    return absl::FailedPreconditionError(absl::StrCat(
+        "parameter '", item.key(),
+        "' was registered or unfrozen after the job had started, so that ",
+        "nothing trains it; register it in the module's constructor, and freeze by requires_grad ",
+        "there; what is to be unfrozen later is trained by another job that begins from this "
+        "one's ",
+        "model (model.init_from)"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FlatModel::CheckViews() const {
+  if (absl::Status status = CheckValues(); !status.ok()) return status;
+  for (size_t i = 0; i < members_.size(); ++i) {
+    const Member& member = members_[i];
     if (member.gradient_view.defined() && !IsView(member.tensor.grad(), member.gradient_view)) {
       return absl::FailedPreconditionError(absl::StrCat(
           "the gradient of '", layout_.segments()[i].name, "' no longer lies in the flat gradient ",

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -88,6 +89,12 @@ class FlatModel final : public ModelVectors {
   // `module->zero_grad(/*set_to_none=*/true)` has taken away.
   void ZeroGradients();
 
+  // Before a step: FAILED_PRECONDITION names a value that is no longer the view it was made, as
+  // below, or a parameter of `module` that wants a gradient and is not in the layout: it was
+  // registered or unfrozen after Create(), and nothing would train it. REQUIRES: the module that
+  // this was made of. Costs a walk over the module's parameters.
+  absl::Status CheckModule(const torch::nn::Module& module) const;
+
   // OK while every value and gradient still is the view it was made. FAILED_PRECONDITION names the
   // first that is not: something has replaced it (module->to(...), set_data, an optimizer), and
   // what it computes would not be sent. Costs a pointer comparison per tensor.
@@ -107,6 +114,9 @@ class FlatModel final : public ModelVectors {
 
   // Where each member lies in the flat vector `values` of the device.
   void MakeViews(const torch::Tensor& values, size_t index);
+  // OK while the values are views.
+  absl::Status CheckValues() const;
+
   // The vector on the device that forward() computes with.
   size_t device_index() const { return device_.is_cpu() ? current_ : 0; }
 
@@ -124,6 +134,8 @@ class FlatModel final : public ModelVectors {
   // Which of the host's vectors is values().
   size_t current_ = 0;
   std::vector<Member> members_;
+  // The trained members' tensors, by what stays when their memory is replaced.
+  absl::flat_hash_set<const void*> trained_;
 };
 
 }  // namespace torchps

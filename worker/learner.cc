@@ -29,12 +29,10 @@ Learner::Learner(Task task, FlatModel* model, Options options)
     : task_(std::move(task)),
       model_(model),
       options_(options),
-      loader_(task_.data().train, task_.callbacks().augment, options_.loader_threads) {
-  // Clipping and checking need the whole gradient, and a GPU's reaches the host as a whole.
-  if (NeedsWholeGradient(options_.training) || !model_->device().is_cpu()) return;
-  watch_ =
-      std::make_unique<GradientWatch>(model_->layout(), *options_.block_map, model_->parameters());
-}
+      // Clipping and checking need the whole gradient, and a GPU's reaches the host as a whole.
+      early_(!NeedsWholeGradient(options_.training) && model_->device().is_cpu()),
+      loader_(task_.data().train, task_.callbacks().augment, options_.loader_threads),
+      watch_(model_->layout(), *options_.block_map, model_->parameters()) {}
 
 BatchLoader::Pass Learner::PassAt(const Step& step, size_t begin) const {
   const size_t most = options_.training.batch_size();
@@ -69,10 +67,9 @@ absl::StatusOr<Learner::Gradient> Learner::Compute(const Step& step, Observer* o
     Gradient gradient;
     gradient.samples = static_cast<int64_t>(samples.size());
     absl::Duration observed;
+    if (absl::Status status = model_->CheckModule(task_.module()); !status.ok()) return status;
     // Also when something throws.
-    const auto disarm = absl::MakeCleanup([this] {
-      if (watch_ != nullptr) watch_->Disarm().IgnoreError();
-    });
+    const auto disarm = absl::MakeCleanup([this] { watch_.Disarm().IgnoreError(); });
     const size_t pass_samples = options_.training.batch_size();
     for (size_t begin = 0; begin < samples.size(); begin += pass_samples) {
       const absl::Duration asked = options_.clock->Now();
@@ -89,9 +86,10 @@ absl::StatusOr<Learner::Gradient> Learner::Compute(const Step& step, Observer* o
         if (absl::Status status = observer->BeforeGradient(); !status.ok()) return status;
         observed = options_.clock->Now() - told;
         model_->ZeroGradients();
+        watch_.BeginStep();
       }
-      if (watch_ != nullptr && begin + pass.size() == samples.size()) {
-        watch_->Arm([observer](BlockId block) { observer->OnBlock(block); });
+      if (early_ && begin + pass.size() == samples.size()) {
+        watch_.Arm([observer](BlockId block) { observer->OnBlock(block); });
       }
       const auto pass_size = static_cast<double>(pass.size());
       // The mean over all samples is the mean of the passes' means, weighed by their samples.
@@ -102,12 +100,11 @@ absl::StatusOr<Learner::Gradient> Learner::Compute(const Step& step, Observer* o
       }
       gradient.loss_sum += loss.item<double>() * pass_size;
     }
-    if (watch_ != nullptr) {
-      if (absl::Status status = watch_->Disarm(); !status.ok()) return status;
-    }
+    if (absl::Status status = watch_.Disarm(); !status.ok()) return status;
     const absl::StatusOr<Finite> finite = FinishGradient(options_.training, model_);
     if (!finite.ok()) return finite.status();
     gradient.finite = *finite;
+    gradient.absent = watch_.Absent(model_->gradients());
     gradient.compute_time = options_.clock->Now() - began - gradient.data_time - observed;
     return gradient;
   });

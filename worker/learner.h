@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "common/block_map.h"
 #include "common/clock.h"
+#include "common/element_runs.h"
 #include "common/ids.h"
 #include "proto/job.pb.h"
 #include "worker/feed/batch_loader.h"
@@ -54,6 +55,8 @@ class Learner {
     int64_t samples = 0;
     double loss_sum = 0;  // over samples
     Finite finite = Finite::kUnknown;
+    // Trained elements whose parameters no pass has reached.
+    ElementRuns absent;
     absl::Duration data_time;     // fetching samples
     absl::Duration compute_time;  // everything else but what the observer took
   };
@@ -76,7 +79,8 @@ class Learner {
   // Leaves in the model's gradients() and averaged() what the step pushes: the gradient of the mean
   // loss over all of its samples, computed in passes of batch_size, clipped. Blocks are told early
   // in the last pass, on the CPU and where nothing is clipped or checked.
-  // INTERNAL: the user's code failed; FAILED_PRECONDITION: it has replaced a tensor;
+  // INTERNAL: the user's code failed; FAILED_PRECONDITION: it has replaced a tensor, or has a
+  // parameter that came after the model was laid out;
   // INVALID_ARGUMENT: the dataset gave a batch that does not fit; or what the observer returned.
   absl::StatusOr<Gradient> Compute(const Step& step, Observer* observer);
 
@@ -89,9 +93,10 @@ class Learner {
   const Task task_;
   FlatModel* const model_;
   const Options options_;
+  // Whether blocks are told early.
+  const bool early_;
   BatchLoader loader_;
-  // Null where no block is told early.
-  std::unique_ptr<GradientWatch> watch_;
+  GradientWatch watch_;
 };
 
 }  // namespace torchps

@@ -1,5 +1,7 @@
 #include "worker/trainer.h"
 
+#include <utility>
+
 #include "absl/cleanup/cleanup.h"
 
 namespace torchps {
@@ -42,9 +44,10 @@ absl::Status Trainer::TrainStep(const StepLoop::StepWork& step) {
   outcome.samples = gradient->samples;
   outcome.loss_sum = gradient->loss_sum;
   outcome.not_finite = gradient->finite == Finite::kNo;
+  outcome.absent = std::exchange(gradient->absent, {});
   outcome.data_time = gradient->data_time;
   outcome.compute_time = gradient->compute_time;
-  options_.loop->EndStep(outcome);
+  options_.loop->EndStep(std::move(outcome));
   return options_.on_step(step.number + 1, *gradient);
 }
 

@@ -184,6 +184,18 @@ absl::Status WorkerSlot::Connect() {
   return absl::OkStatus();
 }
 
+absl::Status WorkerSlot::BeginGradient() {
+  if (absl::Status status = model_->CheckModule(module_); !status.ok()) return status;
+  model_->ZeroGradients();
+  if (watch_ == nullptr) {
+    watch_ = std::make_unique<GradientWatch>(model_->layout(), *block_map_, model_->parameters());
+  }
+  watch_->BeginStep();
+  return absl::OkStatus();
+}
+
+ElementRuns WorkerSlot::AbsentElements() const { return watch_->Absent(model_->gradients()); }
+
 StepLoop* WorkerSlot::MakeLoop(Hooks hooks, bool prefetch) {
   ModelHandover::Options keeping;
   keeping.job = job();

@@ -12,10 +12,12 @@
 #include "client/heartbeat.h"
 #include "client/parameter_client.h"
 #include "common/block_map.h"
+#include "common/element_runs.h"
 #include "proto/coordinator.pb.h"
 #include "torch/nn/module.h"
 #include "worker/evaluation.h"
 #include "worker/flat_model.h"
+#include "worker/gradient/gradient_watch.h"
 #include "worker/loop/step_loop.h"
 #include "worker/model_handover.h"
 #include "worker/worker_options.h"
@@ -57,6 +59,12 @@ class WorkerSlot {
   FlatModel* model() { return model_.get(); }
   const BlockMap& block_map() const { return *block_map_; }
 
+  // For a loop that computes gradients by itself, before each one: sets them to zero.
+  // FAILED_PRECONDITION as FlatModel::CheckModule().
+  absl::Status BeginGradient();
+  // Trained elements that nothing has given a gradient since BeginGradient().
+  ElementRuns AbsentElements() const;
+
   // The slot's way through the job. To be made once.
   StepLoop* MakeLoop(Hooks hooks, bool prefetch);
 
@@ -78,6 +86,8 @@ class WorkerSlot {
   JoinReply joined_;
   std::unique_ptr<FlatModel> model_;
   std::unique_ptr<BlockMap> block_map_;
+  // Made by the first BeginGradient(): a Learner has its own.
+  std::unique_ptr<GradientWatch> watch_;
   std::unique_ptr<ParameterClient> parameters_;
   std::unique_ptr<ModelHandover> handover_;
   // Uses the clients, so it ends before them.

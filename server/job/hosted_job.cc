@@ -197,6 +197,11 @@ absl::Status HostedJob::PushShared(const PushHeader& header) {
                                                    " blocks from block ", header.block,
                                                    " on, which this server does not have"));
   }
+  if (!header.absent.empty() && header.shared_blocks > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a frame refers to ", header.shared_blocks,
+                     " blocks and has a table of absent elements, which is of one block"));
+  }
   Mutex mutex;
   absl::Status failure;
   const auto push = [&](size_t index) {

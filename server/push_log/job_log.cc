@@ -98,6 +98,7 @@ void JobLog::Record(const Block& block, const BlockRecord& record) {
   logged.version = block.version;
   logged.rate_factor = record.rate_factor;
   logged.share = record.share;
+  logged.absent.assign(record.absent.begin(), record.absent.end());
   for (const SlotId slot : record.slots) logged.ledger.push_back({slot, block.ledger[slot]});
   if (record.payload != nullptr) {
     log_->Append(std::move(logged), *record.payload);

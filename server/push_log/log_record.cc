@@ -3,11 +3,13 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/check.h"
 #include "server/push_log/little_endian.h"
 #include "storage/crc32c.h"
+#include "wire/absent_table.h"
 #include "wire/frame_codec.h"
 
 namespace torchps {
@@ -30,7 +32,9 @@ constexpr size_t kRateFactorAt = 48;
 constexpr size_t kShareAt = 56;
 constexpr size_t kPayloadBytesAt = 64;
 constexpr size_t kBodyChecksumAt = 68;
-static_assert(kBodyChecksumAt + 4 == kLogRecordHeaderBytes);
+constexpr size_t kAbsentRunsAt = 72;
+constexpr size_t kZeroAt = 76;
+static_assert(kZeroAt + 4 == kLogRecordHeaderBytes);
 
 uint32_t Checksum(const uint8_t* record, size_t from, size_t to) {
   return Crc32c(0, absl::string_view(reinterpret_cast<const char*>(record) + from, to - from));
@@ -80,10 +84,12 @@ absl::Status ReadRow(const uint8_t* at, LogLedgerRow* row) {
 
 }  // namespace
 
-size_t LogRecordBytes(size_t rows, size_t payload_bytes) {
+size_t LogRecordBytes(size_t rows, size_t absent_runs, size_t payload_bytes) {
   TPS_CHECK(rows <= static_cast<size_t>(kMaxSlots), "a ledger has a row for each slot at most");
+  TPS_CHECK(absent_runs <= kMaxAbsentRuns, "a table of absent elements fits into a frame");
   TPS_CHECK(payload_bytes <= kMaxFramePayloadBytes, "a payload fits into a frame");
-  return kLogRecordHeaderBytes + rows * kLogLedgerRowBytes + payload_bytes;
+  return kLogRecordHeaderBytes + rows * kLogLedgerRowBytes + AbsentTableBytes(absent_runs) +
+         payload_bytes;
 }
 
 void WriteLogRecord(const LogRecord& record, const FramePayload& payload, uint8_t* destination) {
@@ -101,16 +107,21 @@ void WriteLogRecord(const LogRecord& record, const FramePayload& payload, uint8_
   PutLittleEndian(destination + kShareAt, record.share);
   PutLittleEndian(destination + kPayloadBytesAt, static_cast<uint32_t>(payload.bytes()));
   PutLittleEndian(destination + kBodyChecksumAt, uint32_t{0});
+  PutLittleEndian(destination + kAbsentRunsAt, static_cast<uint32_t>(record.absent.size()));
+  PutLittleEndian(destination + kZeroAt, uint32_t{0});
   uint8_t* at = destination + kLogRecordHeaderBytes;
   for (const LogLedgerRow& row : record.ledger) {
     WriteRow(row, at);
     at += kLogLedgerRowBytes;
   }
+  WriteAbsentTable(record.absent, at);
+  at += AbsentTableBytes(record.absent.size());
   payload.CopyBytesTo(at);
 }
 
 size_t SealLogRecord(uint64_t durable_sequence, uint8_t* record) {
   const size_t bytes = LogRecordBytes(GetLittleEndian<uint16_t>(record + kRowsAt),
+                                      GetLittleEndian<uint32_t>(record + kAbsentRunsAt),
                                       GetLittleEndian<uint32_t>(record + kPayloadBytesAt));
   PutLittleEndian(record + kDurableAt, durable_sequence);
   PutLittleEndian(record + kBodyChecksumAt, BodyChecksum(record, bytes));
@@ -132,17 +143,19 @@ absl::StatusOr<LogRecordHeader> ReadLogRecordHeader(absl::Span<const uint8_t> by
   }
   LogRecordHeader header;
   header.rows = GetLittleEndian<uint16_t>(record + kRowsAt);
+  header.absent_runs = GetLittleEndian<uint32_t>(record + kAbsentRunsAt);
   header.payload_bytes = GetLittleEndian<uint32_t>(record + kPayloadBytesAt);
   header.sequence = GetLittleEndian<uint64_t>(record + kSequenceAt);
   header.durable_sequence = GetLittleEndian<uint64_t>(record + kDurableAt);
   // A checksum is no proof: nothing is allocated that a record of ours could not need.
-  if (header.rows > static_cast<size_t>(kMaxSlots) ||
+  if (header.rows > static_cast<size_t>(kMaxSlots) || header.absent_runs > kMaxAbsentRuns ||
       header.payload_bytes > kMaxFramePayloadBytes) {
     return absl::DataLossError(absl::StrCat("a record announces ", header.rows,
-                                            " rows of a ledger and ", header.payload_bytes,
+                                            " rows of a ledger, ", header.absent_runs,
+                                            " runs of absent elements and ", header.payload_bytes,
                                             " bytes of payload; no record has so much"));
   }
-  header.bytes = LogRecordBytes(header.rows, header.payload_bytes);
+  header.bytes = LogRecordBytes(header.rows, header.absent_runs, header.payload_bytes);
   return header;
 }
 
@@ -184,6 +197,11 @@ absl::Status ReadLogRecord(absl::Span<const uint8_t> bytes, LogRecord* record,
     if (absl::Status read = ReadRow(at, &row); !read.ok()) return read;
     at += kLogLedgerRowBytes;
   }
+  const size_t table_bytes = AbsentTableBytes(header->absent_runs);
+  absl::StatusOr<ElementRuns> absent = ReadAbsentTable(absl::MakeConstSpan(at, table_bytes));
+  if (!absent.ok()) return absl::DataLossError(absent.status().message());
+  record->absent = *std::move(absent);
+  at += table_bytes;
   std::vector<grpc::Slice> slices;
   if (header->payload_bytes > 0) {
     slices.emplace_back(at, header->payload_bytes, grpc::Slice::STATIC_SLICE);

@@ -9,13 +9,15 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "checkpoint/block_image.h"
+#include "common/element_runs.h"
 #include "common/ids.h"
 #include "proto/job.pb.h"
 #include "wire/frame_payload.h"
 
 // The records of the push log as bytes (docs/checkpoint.md, "The push log"): a header of fixed
 // length with a checksum of its own, so that the lengths in it can be believed, then rows of the
-// ledger and the payload under a second one. All functions are thread-safe.
+// ledger, the table of absent elements and the payload under a second one. All functions are
+// thread-safe.
 
 namespace torchps {
 
@@ -51,14 +53,17 @@ struct LogRecord {
   double share = 1;
   EncodingSpec::Kind encoding = EncodingSpec::FLOAT32;  // of the payload
   std::vector<LogLedgerRow> ledger;
+  // Of the block's elements, those that the gradient had nothing for.
+  ElementRuns absent;
 };
 
-inline constexpr size_t kLogRecordHeaderBytes = 72;
+inline constexpr size_t kLogRecordHeaderBytes = 80;
 inline constexpr size_t kLogLedgerRowBytes = 56;
 
-// The bytes of a record with so many rows of the ledger and such a payload.
-// REQUIRES: rows <= kMaxSlots, payload_bytes <= kMaxFramePayloadBytes.
-size_t LogRecordBytes(size_t rows, size_t payload_bytes);
+// The bytes of a record with so many rows of the ledger, runs of absent elements and such a
+// payload. REQUIRES: rows <= kMaxSlots, absent_runs <= kMaxAbsentRuns, payload_bytes <=
+// kMaxFramePayloadBytes.
+size_t LogRecordBytes(size_t rows, size_t absent_runs, size_t payload_bytes);
 
 // Writes a record to `destination`, LogRecordBytes of it, without its checksums and without
 // durable_sequence: these come with SealLogRecord. `record.encoding` is not looked at, the
@@ -71,6 +76,7 @@ size_t SealLogRecord(uint64_t durable_sequence, uint8_t* record);
 // The lengths that a header announces.
 struct LogRecordHeader {
   size_t rows = 0;
+  size_t absent_runs = 0;
   size_t payload_bytes = 0;
   size_t bytes = 0;  // of the whole record
   uint64_t sequence = 0;
@@ -81,7 +87,8 @@ struct LogRecordHeader {
 absl::StatusOr<LogRecordHeader> ReadLogRecordHeader(absl::Span<const uint8_t> bytes);
 
 // A whole record. `*payload` refers to the bytes, which must live as long as it. DATA_LOSS as
-// above. What the payload is to the block (length, indices) is for FramePayload::Check.
+// above. What payload and absent elements are to the block (length, indices) is for
+// FramePayload::Check and CheckRuns.
 absl::Status ReadLogRecord(absl::Span<const uint8_t> bytes, LogRecord* record,
                            FramePayload* payload);
 

@@ -64,7 +64,7 @@ void PushLog::BeginGroup(LogBuffer buffer, bool begins_segment) {
 }
 
 void PushLog::Append(LogRecord record, const FramePayload& payload) {
-  const size_t bytes = LogRecordBytes(record.ledger.size(), payload.bytes());
+  const size_t bytes = LogRecordBytes(record.ledger.size(), record.absent.size(), payload.bytes());
   MutexLock lock(&mutex_);
   Group& group = groups_.back();
   record.sequence = ++sequence_;

@@ -1,6 +1,7 @@
 #include "server/push_log/replay.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/element_runs.h"
 
 namespace torchps {
 namespace {
@@ -24,7 +25,14 @@ absl::Status CheckPayload(const LogRecord& record, const FramePayload& payload,
   const bool has_elements =
       record.kind == LogKind::kInitialValues || record.kind == LogKind::kGradient;
   absl::Status checked;
-  if (has_elements) {
+  const bool may_lack_some = record.kind == LogKind::kGradient && !block.range.averaged;
+  if (!record.absent.empty() && !may_lack_some) {
+    checked = absl::DataLossError("it has absent elements, which its kind has not");
+  } else if (absl::Status runs = CheckRuns(record.absent, block.range.length); !runs.ok()) {
+    checked = runs;
+  } else if (CoversAll(record.absent, block.range.length) && payload.bytes() == 0) {
+    return absl::OkStatus();
+  } else if (has_elements) {
     checked = payload.Check(block.range.length);
   } else if (payload.bytes() > 0) {
     checked = absl::DataLossError("it has a payload, which its kind has not");
@@ -55,7 +63,7 @@ absl::StatusOr<bool> ReplayLogRecord(const LogRecord& record, const FramePayload
       break;
     }
     case LogKind::kGradient:
-      updater.Apply(block, payload, record.rate_factor, record.share);
+      updater.Apply(block, payload, record.rate_factor, record.share, record.absent);
       break;
     case LogKind::kPassedOver: {
       const BlockChange change(block);

@@ -23,7 +23,8 @@ absl::StatusOr<PushDecision> AsyncPush::Push(Block* block, const PushHeader& hea
     record.rate_factor = decision->rate_factor;
     record.share = 1.0 / live_slots_.load(std::memory_order_relaxed);
     record.payload = &payload;
-    updater_->Apply(block, payload, record.rate_factor, record.share);
+    record.absent = header.absent;
+    updater_->Apply(block, payload, record.rate_factor, record.share, record.absent);
   }
   PushGate::Record(*decision, header.incarnation, header.step, &entry);
   record.slots = absl::MakeConstSpan(&header.slot, 1);

@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "common/block_map.h"
 #include "common/ids.h"
+#include "common/missed_steps.h"
 #include "common/mutex.h"
 #include "server/store/push_gate.h"
 #include "server/store/value_buffer.h"
@@ -46,6 +47,8 @@ struct Block {
   SharedBlock* head ABSL_GUARDED_BY(mutex) = nullptr;
   // The optimizer's arrays, each as long as the range; none for an averaged block.
   std::vector<std::vector<float>> slots ABSL_GUARDED_BY(mutex);
+  // Gradients that had nothing for some elements: an optimizer's step counts without them.
+  MissedSteps missed ABSL_GUARDED_BY(mutex);
   std::vector<LedgerEntry> ledger ABSL_GUARDED_BY(mutex);
 };
 

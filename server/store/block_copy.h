@@ -29,6 +29,7 @@ class BlockCopy {
 
   std::vector<float> memory_;
   std::vector<LedgerEntry> ledger_;
+  std::vector<MissedRun> missed_;
   BlockImage image_;
 };
 

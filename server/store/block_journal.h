@@ -5,6 +5,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/types/span.h"
+#include "common/element_runs.h"
 #include "common/ids.h"
 #include "server/store/block.h"
 #include "wire/frame_payload.h"
@@ -24,7 +25,8 @@ struct BlockRecord {
   double share = 1.0;
   const FramePayload* payload = nullptr;
   absl::Span<const float> elements;
-  Version version_before = 0;  // kPassed only
+  absl::Span<const ElementRun> absent;  // kGradient only
+  Version version_before = 0;           // kPassed only
   // Whose ledger entries have changed.
   absl::Span<const SlotId> slots;
 };

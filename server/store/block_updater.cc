@@ -5,6 +5,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/memory/memory.h"
+#include "common/missed_steps.h"
 #include "job/parameter_groups.h"
 #include "server/optimizer/span_math.h"
 
@@ -14,18 +15,18 @@ namespace torchps {
 // pointers into the block, so it lives no longer than the lock under which it was made.
 class BlockUpdater::Cursor {
  public:
-  Cursor(const BlockUpdater& updater, Block* block, double rate_factor, double share)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex)
+  Cursor(const BlockUpdater& updater, const std::vector<Piece>& pieces, Block* block,
+         double rate_factor, double share) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex)
       : optimizer_(*updater.optimizer_),
         groups_(updater.groups_),
-        pieces_(updater.pieces_[block->range.id]),
+        pieces_(pieces),
         averaged_(block->range.averaged),
         share_(static_cast<float>(share * rate_factor)),
         rate_factor_(updater.schedule_.Factor(block->version) * rate_factor),
+        step_(block->version + 1),
         values_(block->values.data()) {
     for (std::vector<float>& slot : block->slots) slots_.push_back(slot.data());
-    parameters_.step = block->version + 1;
-    if (!averaged_) UseGroup();
+    if (!averaged_) UsePiece();
   }
 
   void Consume(absl::Span<const float> run) {
@@ -37,10 +38,12 @@ class BlockUpdater::Cursor {
     while (!run.empty()) {
       if (position_ == pieces_[piece_].end) {
         ++piece_;
-        UseGroup();
+        UsePiece();
       }
       const int64_t count = std::min<int64_t>(run.size(), pieces_[piece_].end - position_);
-      optimizer_.Apply(parameters_, values_, absl::MakeConstSpan(slots_), run.data(), count);
+      if (!pieces_[piece_].absent) {
+        optimizer_.Apply(parameters_, values_, absl::MakeConstSpan(slots_), run.data(), count);
+      }
       position_ += count;
       values_ += count;
       for (float*& slot : slots_) slot += count;
@@ -49,8 +52,9 @@ class BlockUpdater::Cursor {
   }
 
  private:
-  void UseGroup() {
+  void UsePiece() {
     const GroupHyperparameters& group = groups_.Of(pieces_[piece_].group);
+    parameters_.step = step_ - pieces_[piece_].missed;
     parameters_.learning_rate = group.learning_rate * rate_factor_;
     parameters_.weight_decay = group.weight_decay;
   }
@@ -61,6 +65,7 @@ class BlockUpdater::Cursor {
   const bool averaged_;
   const float share_;
   const double rate_factor_;
+  const Version step_;
   // Where the next element goes.
   float* values_;
   absl::InlinedVector<float*, 4> slots_;
@@ -120,21 +125,63 @@ void BlockUpdater::Allocate(Block* block) const {
   optimizer_->InitializeSlots(absl::MakeConstSpan(slots), block->range.length);
 }
 
-void BlockUpdater::Apply(Block* block, const FramePayload& payload, double rate_factor,
-                         double share) const {
+std::vector<BlockUpdater::Piece> BlockUpdater::CutPieces(
+    const Block& block, absl::Span<const ElementRun> absent) const {
+  const absl::Span<const MissedRun> missed = block.missed.runs();
+  size_t next_absent = 0;
+  size_t next_missed = 0;
+  std::vector<Piece> cut;
+  for (const Piece& piece : pieces_[block.range.id]) {
+    for (int64_t position = piece.begin; position < piece.end;) {
+      while (next_absent < absent.size() && absent[next_absent].end <= position) ++next_absent;
+      while (next_missed < missed.size() && missed[next_missed].end <= position) ++next_missed;
+      Piece part = piece;
+      part.begin = position;
+      if (next_absent < absent.size()) {
+        const ElementRun& run = absent[next_absent];
+        part.absent = run.begin <= position;
+        part.end = std::min(part.end, part.absent ? run.end : run.begin);
+      }
+      if (next_missed < missed.size()) {
+        const MissedRun& run = missed[next_missed];
+        const bool has_missed = run.begin <= position;
+        if (has_missed) part.missed = run.steps;
+        part.end = std::min(part.end, has_missed ? run.end : run.begin);
+      }
+      cut.push_back(part);
+      position = part.end;
+    }
+  }
+  return cut;
+}
+
+template <typename Feed>
+void BlockUpdater::ApplyTo(Block* block, double rate_factor, double share,
+                           absl::Span<const ElementRun> absent, Feed feed) const {
   const BlockChange change(block);
-  Cursor cursor(*this, block, rate_factor, share);
-  payload.ForEachRun(block->range.length,
-                     [&](int64_t, absl::Span<const float> run) { cursor.Consume(run); });
+  if (absent.empty() && block->missed.empty()) {
+    feed(Cursor(*this, pieces_[block->range.id], block, rate_factor, share));
+  } else {
+    if (!CoversAll(absent, block->range.length)) {
+      const std::vector<Piece> pieces = CutPieces(*block, absent);
+      feed(Cursor(*this, pieces, block, rate_factor, share));
+    }
+    block->missed.Add(absent);
+  }
   ++block->version;
 }
 
+void BlockUpdater::Apply(Block* block, const FramePayload& payload, double rate_factor,
+                         double share, absl::Span<const ElementRun> absent) const {
+  ApplyTo(block, rate_factor, share, absent, [&](Cursor cursor) {
+    payload.ForEachRun(block->range.length,
+                       [&](int64_t, absl::Span<const float> run) { cursor.Consume(run); });
+  });
+}
+
 void BlockUpdater::Apply(Block* block, absl::Span<const float> gradient, double rate_factor,
-                         double share) const {
-  const BlockChange change(block);
-  Cursor cursor(*this, block, rate_factor, share);
-  cursor.Consume(gradient);
-  ++block->version;
+                         double share, absl::Span<const ElementRun> absent) const {
+  ApplyTo(block, rate_factor, share, absent, [&](Cursor cursor) { cursor.Consume(gradient); });
 }
 
 }  // namespace torchps

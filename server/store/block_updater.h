@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/block_map.h"
+#include "common/element_runs.h"
 #include "common/model_layout.h"
 #include "proto/job.pb.h"
 #include "server/optimizer/optimizer.h"
@@ -36,25 +37,42 @@ class BlockUpdater {
 
   // One optimizer step with this gradient, in place, decoding as it reads; or, for an averaged
   // block, value += share * (pushed - value). Raises the version by one. `rate_factor` is on the
-  // learning rate, and on the share. REQUIRES: as many elements as the block has, and a payload
-  // that has been checked.
-  void Apply(Block* block, const FramePayload& payload, double rate_factor, double share) const
+  // learning rate, and on the share.
+  // Elements that are `absent` are left alone, values and optimizer slots, and count the step as
+  // missed: their next one is their next, as torch.optim has it of a parameter without a gradient.
+  // The learning rate's schedule goes on for all.
+  // REQUIRES: as many elements as the block has, and a payload that has been checked; or none, and
+  // all are absent. None of an averaged block is.
+  void Apply(Block* block, const FramePayload& payload, double rate_factor, double share,
+             absl::Span<const ElementRun> absent = {}) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);
-  void Apply(Block* block, absl::Span<const float> gradient, double rate_factor, double share) const
+  void Apply(Block* block, absl::Span<const float> gradient, double rate_factor, double share,
+             absl::Span<const ElementRun> absent = {}) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);
 
  private:
-  // A run of a block's elements that share hyperparameters.
+  // A run of a block's elements that one step treats alike.
   struct Piece {
     int64_t begin = 0;  // in the block
     int64_t end = 0;
     int group = -1;
+    // Of one gradient, and never of pieces_.
+    int64_t missed = 0;
+    bool absent = false;
   };
 
   BlockUpdater(std::unique_ptr<Optimizer> optimizer, Schedule schedule, ParameterGroups groups);
 
   // Feeds consecutive runs of a gradient to the pieces they fall into.
   class Cursor;
+
+  // The block's pieces, cut further where elements are absent or have missed steps.
+  std::vector<Piece> CutPieces(const Block& block, absl::Span<const ElementRun> absent) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex);
+  // Apply() with what feeds the gradient to a cursor.
+  template <typename Feed>
+  void ApplyTo(Block* block, double rate_factor, double share, absl::Span<const ElementRun> absent,
+               Feed feed) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);
 
   const std::unique_ptr<Optimizer> optimizer_;
   const Schedule schedule_;

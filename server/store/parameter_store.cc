@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/element_runs.h"
 #include "wire/encoding.h"
 #include "wire/verdict_counts.h"
 
@@ -22,6 +23,19 @@ std::string NameOfElement(const ModelLayout& layout, int64_t element) {
       [](int64_t position, const Segment& segment) { return position < segment.offset; });
   const Segment& segment = *(after - 1);
   return absl::StrCat("element ", element - segment.offset, " of segment '", segment.name, "'");
+}
+
+// Whether a frame may say that its gradient has nothing for those elements.
+absl::Status CheckAbsent(const PushHeader& header, const Block& block) {
+  if (header.step == 0 || block.range.averaged || header.withheld) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "block ", header.block, " of step ", header.step,
+        " came with absent elements; only a gradient may have some, and none that is withheld"));
+  }
+  const absl::Status checked = CheckRuns(header.absent, block.range.length);
+  if (checked.ok()) return checked;
+  return absl::InvalidArgumentError(
+      absl::StrCat("block ", header.block, ", absent elements: ", checked.message()));
 }
 
 }  // namespace
@@ -42,6 +56,10 @@ absl::StatusOr<Block*> ParameterStore::Find(const PushHeader& header,
     return absl::InvalidArgumentError(
         absl::StrCat("block ", header.block, " is not on this server, which owns ", blocks_.size(),
                      " of ", blocks_.blocks_of_all_servers()));
+  }
+  if (!header.absent.empty()) {
+    if (absl::Status checked = CheckAbsent(header, *block); !checked.ok()) return checked;
+    if (CoversAll(header.absent, block->range.length) && payload.bytes() == 0) return block;
   }
   if (header.withheld) {
     if (header.step > 0 && payload.bytes() == 0) return block;

@@ -27,8 +27,8 @@ class PushPolicy {
   // Judges one frame and applies it, or keeps it for its round. The decision is in the ledger when
   // this returns. Errors as PushGate::Judge; INVALID_ARGUMENT: a step that no slot can be at;
   // UNAVAILABLE: not yet, push again.
-  // REQUIRES: the payload has been checked: as many elements as the block, all finite, or none
-  // where the block is withheld.
+  // REQUIRES: payload and header.absent have been checked: as many elements as the block, all
+  // finite, or none where the block is withheld or all of it is absent.
   virtual absl::StatusOr<PushDecision> Push(Block* block, const PushHeader& header,
                                             const FramePayload& payload)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) = 0;

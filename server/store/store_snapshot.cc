@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/missed_steps.h"
 
 namespace torchps {
 
@@ -37,6 +38,8 @@ absl::StatusOr<absl::Duration> StoreSnapshot::Capture(size_t index, const Clock&
   const std::vector<LedgerEntry> ledger = policy_->SettledLedger(*block);
   copy->ledger_.assign(ledger.begin(), ledger.end());
   image.ledger = copy->ledger_;
+  copy->missed_.assign(block->missed.runs().begin(), block->missed.runs().end());
+  image.missed = copy->missed_;
   return clock.Now() - begun;
 }
 
@@ -69,6 +72,11 @@ absl::Status StoreSnapshot::Restore(const BlockImage& image) {
           " optimizer slots at element ", image.range.offset, "; here it has ", block->range.length,
           " with ", block->slots.size(), " at ", block->range.offset));
     }
+    const absl::Status missed =
+        MissedSteps::Check(image.missed, block->range.length, image.version);
+    if (!missed.ok()) {
+      return absl::DataLossError(absl::StrCat("block ", id, ": ", missed.message()));
+    }
     const BlockChange change(block);
     std::copy(image.values.begin(), image.values.end(), block->values.begin());
     for (size_t slot = 0; slot < image.slots.size(); ++slot) {
@@ -76,6 +84,7 @@ absl::Status StoreSnapshot::Restore(const BlockImage& image) {
     }
     block->version = image.version;
     block->ledger.assign(image.ledger.begin(), image.ledger.end());
+    block->missed = MissedSteps(image.missed);
     first = !block->initialized;
     block->initialized = true;
   }

@@ -56,11 +56,10 @@ absl::StatusOr<PushDecision> SyncPush::Push(Block* block, const PushHeader& head
   if (round.contributors.empty()) round.weighted_sum.assign(block->range.length, 0.0f);
   // What is withheld takes part in its round with no weight.
   const uint32_t samples = header.withheld ? 0 : header.weight;
-  const float weight = static_cast<float>(samples);
-  const int64_t elements = header.withheld ? 0 : block->range.length;
-  payload.ForEachRun(elements, [&](int64_t first, absl::Span<const float> run) {
-    AddScaled(run.data(), weight, absl::MakeSpan(round.weighted_sum).subspan(first, run.size()));
-  });
+  if (!header.withheld) {
+    AddToRound(*block, header, payload, &round);
+    round.absent = round.weight == 0 ? header.absent : RunsInBoth(round.absent, header.absent);
+  }
   round.weight += samples;
   round.contributors.push_back(header.slot);
   round.ledger_before.push_back(entry);
@@ -70,6 +69,30 @@ absl::StatusOr<PushDecision> SyncPush::Push(Block* block, const PushHeader& head
   PushGate::Record(decision, header.incarnation, header.step, &entry);
   FinishRounds(block);
   return decision;
+}
+
+void SyncPush::AddToRound(const Block& block, const PushHeader& header, const FramePayload& payload,
+                          Round* round) {
+  const auto weight = static_cast<float>(header.weight);
+  const auto add = [&](int64_t first, absl::Span<const float> run) {
+    AddScaled(run.data(), weight, absl::MakeSpan(round->weighted_sum).subspan(first, run.size()));
+  };
+  if (header.absent.empty()) {
+    payload.ForEachRun(block.range.length, add);
+    return;
+  }
+  if (CoversAll(header.absent, block.range.length)) return;
+  // A gradient that has nothing for an element adds nothing to it, whatever was sent in its place.
+  payload.ForEachRun(block.range.length, [&](int64_t first, absl::Span<const float> run) {
+    const auto end = first + static_cast<int64_t>(run.size());
+    int64_t next = first;
+    for (const ElementRun& gap : RunsWithin(header.absent, first, end)) {
+      const int64_t gap_begin = first + gap.begin;
+      if (next < gap_begin) add(next, run.subspan(next - first, gap_begin - next));
+      next = first + gap.end;
+    }
+    if (next < end) add(next, run.subspan(next - first));
+  });
 }
 
 void SyncPush::SetLive(const std::vector<LiveSlot>& live) {
@@ -96,14 +119,18 @@ void SyncPush::FinishRounds(Block* block) {
       Scale(scale, absl::MakeSpan(round.weighted_sum));
       BlockRecord record;
       record.kind = BlockRecord::Kind::kGradient;
-      record.elements = absl::MakeConstSpan(round.weighted_sum);
+      record.absent = round.absent;
+      if (!CoversAll(record.absent, block->range.length)) {
+        record.elements = absl::MakeConstSpan(round.weighted_sum);
+      }
       record.slots = round.contributors;
-      updater_->Apply(block, record.elements, record.rate_factor, record.share);
+      updater_->Apply(block, record.elements, record.rate_factor, record.share, record.absent);
       Tell(*block, record);
       blocks_finished_.fetch_add(1, std::memory_order_acq_rel);
     }
     round.contributors.clear();
     round.ledger_before.clear();
+    round.absent.clear();
     round.weight = 0;
   }
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/element_runs.h"
 #include "common/mutex.h"
 #include "server/store/block_updater.h"
 #include "server/store/push_policy.h"
@@ -20,8 +21,10 @@ namespace torchps {
 // that enters between two of them starts, by the later clock, behind the round that the other is
 // still collecting, and will not push to it. A round to which no slot is left to push, though live
 // slots are behind it, or to which all have only withheld blocks, is passed over without a change
-// of values. Gradients are summed in the order of arrival, so results of two runs differ by float
-// rounding. Costs one more array per block.
+// of values. An element for which some gradients of a round have nothing gets the mean as if these
+// had zero there; one for which all have nothing is left alone, as torch's DDP does with
+// find_unused_parameters. Gradients are summed in the order of arrival, so results of two runs
+// differ by float rounding. Costs one more array per block.
 class SyncPush final : public PushPolicy {
  public:
   // Blocks are numbered by BlockId below `blocks`; `owned` of them are on this server. `updater`
@@ -46,11 +49,16 @@ class SyncPush final : public PushPolicy {
   struct Round {
     std::vector<float> weighted_sum;
     double weight = 0;
+    // What none of those with a weight has anything for.
+    ElementRuns absent;
     std::vector<SlotId> contributors;
     // Of each contributor, before it gave.
     std::vector<LedgerEntry> ledger_before;
   };
 
+  // Adds a gradient that is not withheld to the round's sum.
+  static void AddToRound(const Block& block, const PushHeader& header, const FramePayload& payload,
+                         Round* round) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex);
   // Applies or passes over the rounds that wait for no slot any more.
   void FinishRounds(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);
   // The block goes on to `version` with its values as they are.

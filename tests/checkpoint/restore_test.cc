@@ -26,12 +26,14 @@ using ::testing::SizeIs;
 struct Whole {
   std::vector<float> values;
   std::vector<std::vector<float>> slots;
+  std::vector<int64_t> missed;
   int64_t elements = 0;
 };
 
 Whole Assemble(const SampleModel& model, const std::vector<RestoredServer>& servers) {
   Whole whole;
   whole.values.resize(model.values.size());
+  whole.missed.resize(model.missed.size());
   whole.slots.assign(2, std::vector<float>(model.slots[0].size()));
   for (const RestoredServer& server : servers) {
     for (const BlockBuffer& block : server.blocks) {
@@ -40,6 +42,11 @@ Whole Assemble(const SampleModel& model, const std::vector<RestoredServer>& serv
       for (size_t slot = 0; slot < block.slots.size(); ++slot) {
         std::copy(block.slots[slot].begin(), block.slots[slot].end(),
                   whole.slots[slot].begin() + block.range.offset);
+      }
+      EXPECT_TRUE(MissedSteps::Check(block.missed, block.range.length, block.version).ok());
+      for (const MissedRun& run : block.missed) {
+        const auto first = whole.missed.begin() + block.range.offset;
+        std::fill(first + run.begin, first + run.end, run.steps);
       }
       whole.elements += block.range.length;
     }
@@ -83,6 +90,7 @@ TEST_P(RestoreChainTest, OntoFourTwoThreeAndOneServersEveryByteIsTheSame) {
     EXPECT_EQ(whole.elements, model.layout.size());
     EXPECT_TRUE(SameBytes(whole.values, model.values)) << servers << " servers";
     EXPECT_TRUE(SameBytes(whole.slots[0], model.slots[0])) << servers << " servers";
+    EXPECT_EQ(whole.missed, model.missed) << servers << " servers";
     EXPECT_TRUE(SameBytes(whole.slots[1], model.slots[1])) << servers << " servers";
   }
 }

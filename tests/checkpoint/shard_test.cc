@@ -65,10 +65,32 @@ TEST_F(ShardTest, EveryBlockComesBackWithAllThatItHad) {
     EXPECT_EQ(block.values, blocks_[i].values);
     EXPECT_EQ(block.slots, blocks_[i].slots);
     EXPECT_EQ(block.ledger, blocks_[i].ledger);
+    EXPECT_EQ(block.missed, blocks_[i].missed);
     std::vector<float> values;
     ASSERT_EQ((*reader)->ReadValues(i, &values), absl::OkStatus());
     EXPECT_EQ(values, blocks_[i].values);
   }
+}
+
+TEST_F(ShardTest, OneWithoutMissedStepsIsOfTheFormatBeforeThem) {
+  for (BlockBuffer& block : blocks_) block.missed.clear();
+  const auto info = Write();
+  ASSERT_EQ(info.status(), absl::OkStatus());
+  const auto file = SafetensorsReader::Open(&files_, path());
+  ASSERT_EQ(file.status(), absl::OkStatus());
+  EXPECT_EQ((*file)->metadata().at("format_version"), "2");
+  EXPECT_EQ((*file)->tensors().back().name, "ledger");
+  EXPECT_EQ(ShardReader::Open(&files_, path(), Header(), *info, ranges_).status(),
+            absl::OkStatus());
+}
+
+TEST_F(ShardTest, MissedStepsThatCannotBeAreDamage) {
+  blocks_[0].missed = {{0, 1, blocks_[0].version + 1}};
+  const auto info = Write();
+  ASSERT_EQ(info.status(), absl::OkStatus());
+  const absl::Status status = ShardReader::Open(&files_, path(), Header(), *info, ranges_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("are said to have missed"));
 }
 
 TEST_F(ShardTest, TheIntegersAreAlignedWhateverTheFloatsAre) {

@@ -1,5 +1,6 @@
 #include "client/error_feedback.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -86,6 +87,31 @@ TEST_P(ErrorFeedbackTest, WhatWasNotAppliedGoesBackOnce) {
     feedback_.TakeBack(2, 5);
     EXPECT_THAT(feedback_.residual().subspan(2200), ElementsAreArray(gradient));
   }
+}
+
+TEST_P(ErrorFeedbackTest, WhatIsAbsentIsSentAsZeroAndKeepsItsResidual) {
+  uint64_t state = 6;
+  feedback_.Encode(2, 1, Random(400, state));
+  const std::vector<float> before(feedback_.residual().begin(), feedback_.residual().end());
+  std::vector<float> gradient = Random(400, state);
+  const ElementRuns absent = {{0, 10}, {100, 300}};
+  for (const ElementRun& run : absent) {
+    std::fill(gradient.begin() + run.begin, gradient.begin() + run.end, 0.0f);
+  }
+  const std::vector<float> sent = Decoded(feedback_.Encode(2, 2, gradient, absent), 400);
+  for (const ElementRun& run : absent) {
+    for (int64_t i = run.begin; i < run.end; ++i) {
+      ASSERT_EQ(sent[i], 0.0f);
+      ASSERT_EQ(feedback_.residual()[2200 + i], before[2200 + i]);
+    }
+  }
+  for (int64_t i = 300; i < 400; ++i) {
+    ASSERT_NEAR(feedback_.residual()[2200 + i], before[2200 + i] + gradient[i] - sent[i], 1e-6);
+  }
+  // And not applied after all: the rest goes back, these stay.
+  feedback_.TakeBack(2, 2);
+  ASSERT_EQ(feedback_.residual()[2200 + 150], before[2200 + 150]);
+  ASSERT_NEAR(feedback_.residual()[2200 + 350], before[2200 + 350] + gradient[350], 1e-6);
 }
 
 TEST_P(ErrorFeedbackTest, AnAnswerToAnotherStepOrToAnAveragedBlockChangesNothing) {

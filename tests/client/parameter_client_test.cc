@@ -175,6 +175,40 @@ TEST_F(ParameterClientTest, BlocksAreSentInTheOrderInWhichTheyBecomeReady) {
   EXPECT_THAT(blocks_of(1), ::testing::ElementsAre(3, 1));
 }
 
+TEST_F(ParameterClientTest, APushNamesTheElementsThatAreAbsent) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  const auto push = client->BeginPush(1, /*weight=*/32, gradients_, averaged_, true);
+  // Of the trained blocks all of 0, and the first half of 1.
+  push->AllReady(CallLoop::Urgency::kNow, {{0, 6}});
+  const auto result = push->Finish();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->verdicts.accepted(), 4);
+  const PushFrame whole = servers_[0]->pushes()[0].frames[0];
+  EXPECT_EQ(whole.block(), 0);
+  EXPECT_EQ(whole.absent_runs(), 1);
+  EXPECT_EQ(whole.payload(), std::string("\0\0\0\0\4\0\0\0", 8)) << "the table and no element";
+  const PushFrame part = servers_[1]->pushes()[0].frames[0];
+  EXPECT_EQ(part.block(), 1);
+  EXPECT_EQ(part.absent_runs(), 1);
+  EXPECT_EQ(part.payload().substr(0, 8), std::string("\0\0\0\0\2\0\0\0", 8));
+  EXPECT_EQ(part.payload().size(), 8 + 4 * sizeof(float));
+  EXPECT_EQ(servers_[0]->pushes()[0].frames[1].absent_runs(), 0);
+}
+
+TEST_F(ParameterClientTest, AbsentBlocksDoNotMakeAStepFinite) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  std::fill(gradients_.begin() + 4, gradients_.end(), std::numeric_limits<float>::quiet_NaN());
+  std::fill(averaged_.begin(), averaged_.end(), std::numeric_limits<float>::quiet_NaN());
+  const auto push = client->BeginPush(1, /*weight=*/32, gradients_, averaged_, true);
+  push->AllReady(CallLoop::Urgency::kNow, {{0, 4}});
+  const auto result = push->Finish();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(result->skipped);
+  EXPECT_THAT(servers_[0]->pushes(), SizeIs(0));
+}
+
 TEST_F(ParameterClientTest, ABlockThatIsReadyIsSentBeforeTheOthersAre) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());

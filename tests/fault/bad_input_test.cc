@@ -393,6 +393,24 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
        },
        StatusCode::kInvalidArgument,
        {"weight is 0"}},
+      {"a table of absent elements that is not there",
+       [](PlainWorker& peer) {
+         return ChangedPush(peer, [](PushFrame& frame) {
+           frame.set_absent_runs(2);
+           frame.set_payload(std::string(8, 1));
+         });
+       },
+       StatusCode::kInvalidArgument,
+       {"payload has 8 bytes", "table of 2 runs"}},
+      {"absent elements behind the block",
+       [](PlainWorker& peer) {
+         return ChangedPush(peer, [](PushFrame& frame) {
+           frame.set_absent_runs(1);
+           frame.set_payload(std::string("\x0f\0\0\0\2\0\0\0", 8) + frame.payload());
+         });
+       },
+       StatusCode::kInvalidArgument,
+       {"block 0", "from element 15 to 17", "at 16 at the latest"}},
       {"an empty push",
        [](PlainWorker& peer) { return peer.Send({}).status(); },
        StatusCode::kInvalidArgument,

@@ -47,6 +47,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   PullHeader pull;
   FramePayload payload;
   if (ParsePushFrame(frame, &push, &payload).ok()) {
+    FUZZ_CHECK(CheckRuns(push.absent, int64_t{1} << 33).ok());
+    if (CheckRuns(push.absent, elements).ok()) {
+      FUZZ_CHECK(RunsWithin(push.absent, 0, elements) == push.absent);
+    }
     Use(payload, elements);
     Use(payload, static_cast<int64_t>(payload.bytes() / sizeof(float)));
   }

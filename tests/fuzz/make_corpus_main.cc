@@ -72,6 +72,9 @@ void AddFrames(Corpus& corpus) {
     corpus.Add("frame", absl::StrCat("push_", kind),
                begin + Flat(EncodePushFrame(push, absl::MakeConstSpan(encoded), nullptr)));
   }
+  push.encoding = EncodingSpec::FLOAT32;
+  push.absent = {{2, 5}, {9, 16}};
+  corpus.Add("frame", "push_partial", begin + Flat(EncodePushFrame(push, values, nullptr)));
   PullHeader pull;
   pull.block = 1;
   pull.version = 99;
@@ -81,7 +84,7 @@ void AddFrames(Corpus& corpus) {
   corpus.Add("frame", "pull", begin + Flat(EncodePullFrame(pull, values, nullptr)));
 }
 
-void AddShard(Corpus& corpus) {
+void AddShard(Corpus& corpus, const std::string& name, const std::vector<MissedRun>& missed) {
   FaultyFileSystem files;
   std::vector<ShardBlock> blocks;
   for (const BlockRange& range : SmallShardBlocks()) {
@@ -103,12 +106,13 @@ void AddShard(Corpus& corpus) {
     image.values = values;
     if (block.slots > 0) image.slots.emplace_back(slot);
     image.ledger = ledger;
+    if (block.slots > 0) image.missed = missed;
     TPS_CHECK((*writer)->Append(image).ok(), "a block can be appended");
   }
   TPS_CHECK((*writer)->Finish().ok(), "a shard can be finished");
   const auto bytes = ReadWholeFile(files, "shard", 1 << 20);
   TPS_CHECK(bytes.ok(), bytes.status().ToString().c_str());
-  corpus.Add("shard", "small", *bytes);
+  corpus.Add("shard", name, *bytes);
 }
 
 JoinRequest Join() {
@@ -194,6 +198,7 @@ void AddLog(Corpus& corpus) {
   const std::vector<float> values(16, 0.5f);
   for (uint64_t sequence = 1; sequence <= 3; ++sequence) {
     LogRecord record;
+    if (sequence == 2) record.absent = {{2, 5}, {9, 16}};
     record.kind = sequence == 1   ? LogKind::kInitialValues
                   : sequence == 2 ? LogKind::kGradient
                                   : LogKind::kLedger;
@@ -212,7 +217,8 @@ void AddLog(Corpus& corpus) {
     std::vector<grpc::Slice> slices;
     if (sequence < 3) slices.emplace_back(values.data(), values.size() * sizeof(float));
     const FramePayload payload(std::move(slices));
-    std::vector<uint8_t> bytes(LogRecordBytes(record.ledger.size(), payload.bytes()));
+    std::vector<uint8_t> bytes(
+        LogRecordBytes(record.ledger.size(), record.absent.size(), payload.bytes()));
     WriteLogRecord(record, payload, bytes.data());
     SealLogRecord(sequence - 1, bytes.data());
     segment.append(bytes.begin(), bytes.end());
@@ -240,7 +246,8 @@ int Main(int argc, char** argv) {
   }
   Corpus corpus(argv[1]);
   AddFrames(corpus);
-  AddShard(corpus);
+  AddShard(corpus, "small", {});
+  AddShard(corpus, "missed", {{0, 3, 2}, {5, 8, 10}});
   AddMessages(corpus);
   AddLog(corpus);
   AddImages(corpus);

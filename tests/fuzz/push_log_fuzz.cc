@@ -21,6 +21,7 @@ namespace {
 // Where a record has its lengths (server/push_log/log_record.cc).
 constexpr size_t kRowsAt = 10;
 constexpr size_t kPayloadBytesAt = 64;
+constexpr size_t kAbsentRunsAt = 72;
 
 // The checksums of every record whose lengths fit.
 void Seal(std::vector<uint8_t>& segment) {
@@ -28,10 +29,13 @@ void Seal(std::vector<uint8_t>& segment) {
   for (size_t at = kLogSegmentHeaderBytes; at + kLogRecordHeaderBytes <= segment.size();) {
     uint16_t rows = 0;
     uint32_t payload_bytes = 0;
+    uint32_t absent_runs = 0;
     std::memcpy(&rows, &segment[at + kRowsAt], sizeof(rows));
     std::memcpy(&payload_bytes, &segment[at + kPayloadBytesAt], sizeof(payload_bytes));
+    std::memcpy(&absent_runs, &segment[at + kAbsentRunsAt], sizeof(absent_runs));
     if (rows > kMaxSlots || payload_bytes > kMaxFramePayloadBytes) return;
-    if (LogRecordBytes(rows, payload_bytes) > segment.size() - at) return;
+    if (absent_runs > kMaxAbsentRuns) return;
+    if (LogRecordBytes(rows, absent_runs, payload_bytes) > segment.size() - at) return;
     at += SealLogRecord(durable++, &segment[at]);
   }
 }
@@ -52,6 +56,7 @@ void Read(const std::vector<uint8_t>& segment, const LogIdentity& identity) {
                                [&](const LogRecord& record, const FramePayload& payload) {
                                  ++records;
                                  FUZZ_CHECK(record.ledger.size() <= static_cast<size_t>(kMaxSlots));
+                                 FUZZ_CHECK(CheckRuns(record.absent, int64_t{1} << 33).ok());
                                  payload.Check(16).IgnoreError();
                                  return absl::OkStatus();
                                });

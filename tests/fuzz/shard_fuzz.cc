@@ -29,6 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     FUZZ_CHECK((*shard)->ReadBlock(i, &block).ok());
     FUZZ_CHECK(static_cast<int64_t>(block.values.size()) == block.range.length);
     FUZZ_CHECK(block.ledger.size() <= static_cast<size_t>(kMaxSlots));
+    FUZZ_CHECK(MissedSteps::Check(block.missed, block.range.length, block.version).ok());
   }
   return 0;
 }

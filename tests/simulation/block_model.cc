@@ -62,6 +62,12 @@ void BlockModel::Push(const PushHeader& header, bool restored) {
   }
 }
 
+double BlockModel::PushedGradient(const PushHeader& header) const {
+  // Plain SGD without decay: what is left alone is as with a gradient of zero.
+  if (!header.absent.empty()) return 0;
+  return GradientOf(header.slot, header.incarnation, header.step, id_);
+}
+
 void BlockModel::PushAsync(const PushHeader& header, bool restored) {
   LedgerEntry& entry = ledger_[header.slot];
   entry.last_step = header.step;
@@ -92,7 +98,7 @@ void BlockModel::PushAsync(const PushHeader& header, bool restored) {
   if (factor > 0) {
     ++entry.applied;
     ++version_;
-    value_ -= factor * GradientOf(header.slot, header.incarnation, header.step, id_);
+    value_ -= factor * PushedGradient(header);
   }
   Note(header.slot, entry);
 }
@@ -125,7 +131,7 @@ void BlockModel::PushSync(const PushHeader& header, bool restored) {
   if (!header.withheld) {
     ++entry.applied;
     contribution.weight = header.weight;
-    contribution.gradient = GradientOf(header.slot, header.incarnation, header.step, id_);
+    contribution.gradient = PushedGradient(header);
   }
   contribution.entry = entry;
 }

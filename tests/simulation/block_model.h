@@ -83,6 +83,7 @@ class BlockModel {
   };
 
   static bool Is(const Event& event, const Name& name);
+  double PushedGradient(const PushHeader& header) const;
   void PushAsync(const PushHeader& header, bool restored);
   void PushSync(const PushHeader& header, bool restored);
   void EndRound(int missing);

@@ -161,6 +161,11 @@ bool IsWithheld(SlotId slot, Incarnation incarnation, Step step, BlockId block) 
   return block > 0 && Hash(slot, incarnation, step, block) >> 58 == 0;
 }
 
+bool IsAbsent(SlotId slot, Incarnation incarnation, Step step, BlockId block) {
+  return !IsWithheld(slot, incarnation, step, block) &&
+         (Hash(slot, incarnation, step, block) >> 48 & 15) == 0;
+}
+
 uint32_t WeightOf(SlotId slot, Step step) {
   return 1 + static_cast<uint32_t>((static_cast<uint64_t>(step) + static_cast<uint64_t>(slot)) % 4);
 }

@@ -73,6 +73,8 @@ struct Scenario {
 float GradientOf(SlotId slot, Incarnation incarnation, Step step, BlockId block);
 // Whether the worker has no finite gradient of this block; never all blocks of a step.
 bool IsWithheld(SlotId slot, Incarnation incarnation, Step step, BlockId block);
+// Whether the step has not reached this block's parameters: no gradient, and not withheld either.
+bool IsAbsent(SlotId slot, Incarnation incarnation, Step step, BlockId block);
 // Samples behind the gradient.
 uint32_t WeightOf(SlotId slot, Step step);
 

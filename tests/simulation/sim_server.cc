@@ -166,8 +166,9 @@ void SimServer::Push(const Arrival& arrival, const PushHeader& header, size_t in
                        : GradientOf(header.slot, header.incarnation, header.step, header.block);
   const EncodingSpec::Kind encoding =
       header.step == 0 ? EncodingSpec::FLOAT32 : scenario_->job.wire().push().kind();
-  const FramePayload payload =
-      header.withheld ? FramePayload() : PayloadOf(encoding, length, gradient);
+  const FramePayload payload = header.withheld || !header.absent.empty()
+                                   ? FramePayload()
+                                   : PayloadOf(encoding, length, gradient);
   // Rounds of SYNC keep a ledger of their own beside; the fault is one of ASYNC.
   if (fault_ == Fault::kSkipLedgerCheck && !scenario_->synchronous() && header.step > 0) {
     ForgetStep(world_->clock(), &(*job)->store(), header.block, header.slot, header.step);

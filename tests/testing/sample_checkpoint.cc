@@ -25,6 +25,7 @@ SampleModel::SampleModel(int64_t block_bytes_in) : block_bytes(block_bytes_in) {
   for (int64_t i = 0; i < layout.trained_size(); ++i) {
     slots[0].push_back(-static_cast<float>(i) - 0.5f);
     slots[1].push_back(static_cast<float>(i) * 1e-6f + 1e-30f);
+    missed.push_back(i / 20 % 3);
   }
 }
 
@@ -45,6 +46,16 @@ BlockBuffer SampleModel::Block(const BlockRange& range, int64_t age) const {
   block.values = cut(values);
   if (!range.averaged) {
     for (const std::vector<float>& array : slots) block.slots.push_back(cut(array));
+    for (int64_t i = 0; i < range.length; ++i) {
+      const int64_t steps = missed[range.offset + i];
+      if (steps == 0) continue;
+      if (!block.missed.empty() && block.missed.back().end == i &&
+          block.missed.back().steps == steps) {
+        ++block.missed.back().end;
+      } else {
+        block.missed.push_back({i, i + 1, steps});
+      }
+    }
   }
   // Slot 1 has pushed nothing; slot 0 is ahead in the odd blocks, slot 2 in the even ones; in the
   // odd ones a later process has made its last step.

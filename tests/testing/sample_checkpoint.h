@@ -30,6 +30,7 @@ struct SampleModel {
   int64_t block_bytes;
   std::vector<float> values;              // the flat vector
   std::vector<std::vector<float>> slots;  // the optimizer's, over the trained elements
+  std::vector<int64_t> missed;            // steps of each trained element, 0 for many
 };
 
 // Server k's shard of a checkpoint of these blocks.

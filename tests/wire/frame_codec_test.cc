@@ -94,6 +94,12 @@ PushHeader RandomPushHeader(uint64_t& random_state) {
   header.encoding = AnyEncoding(random_state);
   header.withheld = UniformBelow(random_state, 2) == 1;
   header.shared_blocks = static_cast<uint32_t>(AnyMagnitude(random_state));
+  int64_t end = 0;
+  for (uint64_t runs = UniformBelow(random_state, 4); runs > 0; --runs) {
+    const int64_t begin = end + 1 + static_cast<int64_t>(UniformBelow(random_state, 1000));
+    end = begin + 1 + static_cast<int64_t>(UniformBelow(random_state, 1000));
+    header.absent.push_back({begin, end});
+  }
   return header;
 }
 
@@ -120,6 +126,12 @@ std::string RawBytes(const std::vector<float>& values) {
   return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
 }
 
+std::string TableOf(const ElementRuns& runs) {
+  std::string bytes(AbsentTableBytes(runs.size()), '\0');
+  WriteAbsentTable(runs, reinterpret_cast<uint8_t*>(&bytes[0]));
+  return bytes;
+}
+
 PushFrame MessageOf(const PushHeader& header, const std::vector<float>& payload) {
   PushFrame message;
   message.set_slot(header.slot);
@@ -133,7 +145,8 @@ PushFrame MessageOf(const PushHeader& header, const std::vector<float>& payload)
   message.set_encoding(header.encoding);
   message.set_withheld(header.withheld);
   message.set_shared_blocks(header.shared_blocks);
-  message.set_payload(RawBytes(payload));
+  message.set_absent_runs(static_cast<uint32_t>(header.absent.size()));
+  message.set_payload(TableOf(header.absent) + RawBytes(payload));
   return message;
 }
 
@@ -202,6 +215,15 @@ TEST(FrameCodecTest, ReadsTheFramesThatTheDocumentationShows) {
   EXPECT_EQ(Elements(payload), (std::vector<float>{1.0f, -2.5f}));
   EXPECT_EQ(BytesOf(EncodePushFrame(push, Elements(payload), nullptr)),
             DocumentedFrame("push-frame"));
+
+  PushHeader partial = WorkedPushHeader();
+  partial.absent = {{1, 3}};
+  ASSERT_TRUE(
+      ParsePushFrame(OneSlice(DocumentedFrame("partial-push-frame")), &push, &payload).ok());
+  ExpectSame(push, partial);
+  EXPECT_EQ(Elements(payload), (std::vector<float>{1.0f, 0.0f, 0.0f}));
+  EXPECT_EQ(BytesOf(EncodePushFrame(push, Elements(payload), nullptr)),
+            DocumentedFrame("partial-push-frame"));
 
   PullHeader pull;
   ASSERT_TRUE(ParsePullFrame(OneSlice(DocumentedFrame("pull-frame")), &pull, &payload).ok());
@@ -326,6 +348,18 @@ TEST(FrameCodecTest, RefusesABufferThatWasNeverFilled) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST(FrameCodecTest, NamesWhatIsMalformedInATableOfAbsentElements) {
+  // Field 12: so many runs; then the payload with the table.
+  ExpectMalformed(FromHex("6001"), "it announces a table of 1 runs of absent elements and has no");
+  ExpectMalformed(FromHex("6002 7a08 01000000 02000000"),
+                  "its payload has 8 bytes and announces a table of 2 runs");
+  ExpectMalformed(FromHex("6001 7a08 01000000 00000000"),
+                  "a table of absent elements: a run goes from element 1 to 1");
+  ExpectMalformed(FromHex("6002 7a10 01000000 02000000 03000000 01000000"),
+                  "a table of absent elements: a run goes from element 3 to 4");
+  ExpectMalformed(FromHex("60818004 7a00"), "field 12 holds 65537, which is more runs");
+}
+
 TEST(FrameCodecTest, NamesWhatIsMalformed) {
   ExpectMalformed(FromHex("00"), "there is no field tag at byte 0");
   ExpectMalformed(FromHex("0801 ff"), "there is no field tag at byte 2");
@@ -406,11 +440,14 @@ TEST(FrameCodecTest, AgreesWithProtobufOnDamagedFrames) {
     ++accepted;
     PushFrame message;
     ASSERT_TRUE(message.ParseFromString(bytes)) << absl::BytesToHexString(bytes);
-    ASSERT_EQ(payload.bytes(), message.payload().size()) << absl::BytesToHexString(bytes);
+    const size_t table_bytes = AbsentTableBytes(header.absent.size());
+    ASSERT_EQ(table_bytes + payload.bytes(), message.payload().size())
+        << absl::BytesToHexString(bytes);
     if (payload.Check(payload.bytes() / 4).ok() && payload.encoding() == EncodingSpec::FLOAT32) {
-      EXPECT_EQ(RawBytes(Elements(payload)), message.payload()) << absl::BytesToHexString(bytes);
+      EXPECT_EQ(RawBytes(Elements(payload)), message.payload().substr(table_bytes))
+          << absl::BytesToHexString(bytes);
     }
-    message.clear_payload();
+    message.set_payload(message.payload().substr(0, table_bytes));
     message.DiscardUnknownFields();
     EXPECT_EQ(MessageOf(header, {}).SerializeAsString(), message.SerializeAsString())
         << absl::BytesToHexString(bytes);

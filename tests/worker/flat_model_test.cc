@@ -262,5 +262,34 @@ TEST(FlatModelTest, NoticesAModuleThatWasMoved) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("'norm.weight'"));
 }
 
+TEST(FlatModelTest, NoticesAModuleThatWasMovedBeforeItTakesValuesOver) {
+  Net net;
+  const auto model = Lay(net);
+  ASSERT_TRUE(model.ok()) << model.status();
+  (*model)->next_values();
+  net.norm->to(torch::kFloat64);
+  const absl::Status status = (*model)->UseNextValues();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("'norm.weight'"));
+}
+
+TEST(FlatModelTest, NamesAParameterThatCameAfterIt) {
+  Net net;
+  net.first->bias.set_requires_grad(false);
+  const auto model = Lay(net);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_TRUE((*model)->CheckModule(net).ok());
+  // One that wants no gradient is the module's own business; one that is frozen meanwhile, too.
+  net.register_parameter("table", torch::ones({2}), /*requires_grad=*/false);
+  net.first->weight.set_requires_grad(false);
+  EXPECT_TRUE((*model)->CheckModule(net).ok());
+  net.first->weight.set_requires_grad(true);
+  EXPECT_TRUE((*model)->CheckModule(net).ok());
+  net.first->bias.set_requires_grad(true);
+  const absl::Status status = (*model)->CheckModule(net);
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("parameter 'first.bias' was registered or"));
+}
+
 }  // namespace
 }  // namespace torchps

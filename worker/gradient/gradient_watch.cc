@@ -1,5 +1,6 @@
 #include "worker/gradient/gradient_watch.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -20,6 +21,7 @@ struct GradientWatch::State {
     // Where its gradient is to lie.
     const void* gradient = nullptr;
     std::vector<BlockId> blocks;
+    ElementRun elements;
   };
 
   // A gradient was added to parameter `index`.
@@ -31,6 +33,8 @@ struct GradientWatch::State {
 
   Mutex mutex;
   bool armed ABSL_GUARDED_BY(mutex) = false;
+  // Of the step, by parameter.
+  std::vector<bool> reached ABSL_GUARDED_BY(mutex);
   OnReady on_ready ABSL_GUARDED_BY(mutex);
   // The pass under way is the first one.
   bool observing ABSL_GUARDED_BY(mutex) = true;
@@ -48,6 +52,7 @@ void GradientWatch::State::OnGradient(size_t index) {
   OnReady tell;
   {
     MutexLock lock(&mutex);
+    reached[index] = true;
     if (!armed) return;
     if (added[index]) {
       if (observing) {
@@ -75,10 +80,10 @@ class GradientWatch::Hook final : public torch::autograd::FunctionPostHook {
  public:
   Hook(std::shared_ptr<State> state, size_t index) : state_(std::move(state)), index_(index) {}
 
-  torch::autograd::variable_list operator()(
-      const torch::autograd::variable_list& outputs,
-      const torch::autograd::variable_list& /*inputs*/) override {
-    state_->OnGradient(index_);
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list& inputs) override {
+    // A graph may come to a parameter without a gradient for it, and then adds nothing.
+    if (!inputs.empty() && inputs[0].defined()) state_->OnGradient(index_);
     return outputs;
   }
 
@@ -98,6 +103,7 @@ GradientWatch::GradientWatch(const ModelLayout& layout, const BlockMap& map,
     parameter.name = segment.name;
     parameter.tensor = parameters[i];
     parameter.gradient = parameters[i].grad().data_ptr();
+    parameter.elements = {segment.offset, segment.offset + segment.length};
     for (const BlockRange& block : map.blocks()) {
       if (block.averaged || segment.length == 0) continue;
       if (block.offset < segment.offset + segment.length &&
@@ -112,9 +118,29 @@ GradientWatch::GradientWatch(const ModelLayout& layout, const BlockMap& map,
     node->add_post_hook(std::make_unique<Hook>(state_, i));
     nodes_.push_back(std::make_shared<std::decay_t<decltype(node)>>(node));
   }
+  BeginStep();
 }
 
 GradientWatch::~GradientWatch() { Disarm().IgnoreError(); }
+
+void GradientWatch::BeginStep() {
+  MutexLock lock(&state_->mutex);
+  state_->reached.assign(state_->parameters.size(), false);
+}
+
+ElementRuns GradientWatch::Absent(absl::Span<const float> gradients) const {
+  ElementRuns absent;
+  MutexLock lock(&state_->mutex);
+  for (size_t i = 0; i < state_->parameters.size(); ++i) {
+    if (state_->reached[i]) continue;
+    const ElementRun& elements = state_->parameters[i].elements;
+    const auto gradient = gradients.subspan(elements.begin, elements.end - elements.begin);
+    const bool is_zero =
+        std::all_of(gradient.begin(), gradient.end(), [](float element) { return element == 0; });
+    if (is_zero) AppendRun(elements.begin, elements.end, &absent);
+  }
+  return absent;
+}
 
 void GradientWatch::Arm(OnReady on_ready) {
   MutexLock lock(&state_->mutex);

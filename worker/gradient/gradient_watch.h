@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "common/block_map.h"
+#include "common/element_runs.h"
 #include "common/ids.h"
 #include "common/model_layout.h"
 #include "torch/types.h"
@@ -15,6 +17,9 @@ namespace torchps {
 // Tells of each block of trained elements when backward() has added the last gradient to it, while
 // backward() goes on with the others: hooks on the nodes that accumulate gradients, as DDP's
 // reducer has them (Li et al. 2020, "PyTorch Distributed").
+//
+// And tells afterwards which parameters a step did not reach: torch.optim leaves a parameter alone
+// whose gradient is not defined, and ours are always defined, as views of one flat vector.
 //
 // A graph in which a gradient is added twice in one backward() (a backward() within a backward(),
 // such as checkpointing) would make a block ready too soon. So the first pass is only looked at; if
@@ -35,7 +40,14 @@ class GradientWatch {
   GradientWatch(const GradientWatch&) = delete;
   GradientWatch& operator=(const GradientWatch&) = delete;
 
-  // From now on gradients count, until Disarm(). REQUIRES: disarmed; no backward() is running.
+  // A step begins: nothing was reached yet. REQUIRES: as Arm().
+  void BeginStep();
+  // Elements of the parameters that no backward() since BeginStep() has reached, armed or not, and
+  // whose gradient is zero: one that is not was put there by other means, and counts. `gradients`
+  // are those of all trained elements.
+  ElementRuns Absent(absl::Span<const float> gradients) const;
+
+  // From now on blocks are told, until Disarm(). REQUIRES: disarmed; no backward() is running.
   void Arm(OnReady on_ready);
 
   // FAILED_PRECONDITION names a parameter whose gradient was added a second time after its block

@@ -211,7 +211,7 @@ absl::Status StepLoop::PullValues() {
   return absl::OkStatus();
 }
 
-void StepLoop::EndStep(const Outcome& outcome) {
+void StepLoop::EndStep(Outcome outcome) {
   figures_.set_compute_seconds(figures_.compute_seconds() +
                                absl::ToDoubleSeconds(outcome.compute_time));
   figures_.set_data_seconds(figures_.data_seconds() + absl::ToDoubleSeconds(outcome.data_time));
@@ -224,8 +224,8 @@ void StepLoop::EndStep(const Outcome& outcome) {
     return;
   }
   // What follows waits, for this push or for the next pull.
-  push_->AllReady(CallLoop::Urgency::kSoon);
-  pushed_ = outcome;
+  push_->AllReady(CallLoop::Urgency::kSoon, std::exchange(outcome.absent, {}));
+  pushed_ = std::move(outcome);
   backward_time_ = Blend(backward_time_, options_.clock->Now() - transfers_since_);
 }
 

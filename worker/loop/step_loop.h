@@ -14,6 +14,7 @@
 #include "client/held_values.h"
 #include "client/parameter_client.h"
 #include "common/clock.h"
+#include "common/element_runs.h"
 #include "common/ids.h"
 #include "common/stop_latch.h"
 #include "proto/coordinator.pb.h"
@@ -94,6 +95,8 @@ class StepLoop {
     double loss_sum = 0;  // over samples
     // The gradient is known to be not finite somewhere and is not to be pushed.
     bool not_finite = false;
+    // Trained elements that the step did not reach: they have no gradient, and are left alone.
+    ElementRuns absent;
     absl::Duration data_time;     // fetching samples
     absl::Duration compute_time;  // everything else but transfers
   };
@@ -114,7 +117,7 @@ class StepLoop {
   // EndStep() or DropStep().
   void BlockReady(BlockId block) { push_->BlockReady(block); }
   // The whole gradient is final.
-  void EndStep(const Outcome& outcome);
+  void EndStep(Outcome outcome);
   // The step has failed: some of its blocks will never be ready.
   void DropStep() { push_.reset(); }
   // Waits for the push under way, if there is one, and enters it in the books.

@@ -39,6 +39,7 @@ struct KeptBlock {
   std::vector<float> values;
   std::vector<std::vector<float>> slots;
   std::vector<LedgerEntry> ledger;
+  std::vector<MissedRun> missed;
 };
 
 KeptBlock Keep(HostedJob& job, size_t index) {
@@ -52,6 +53,7 @@ KeptBlock Keep(HostedJob& job, size_t index) {
   kept.values.assign(image.values.begin(), image.values.end());
   for (const auto& slot : image.slots) kept.slots.emplace_back(slot.begin(), slot.end());
   kept.ledger.assign(image.ledger.begin(), image.ledger.end());
+  kept.missed.assign(image.missed.begin(), image.missed.end());
   return kept;
 }
 
@@ -75,6 +77,7 @@ void ExpectSame(const std::vector<KeptBlock>& a, const std::vector<KeptBlock>& b
     for (size_t slot = 0; slot < a[i].slots.size(); ++slot) {
       EXPECT_TRUE(SameBits(a[i].slots[slot], b[i].slots[slot]));
     }
+    EXPECT_EQ(a[i].missed, b[i].missed);
     ASSERT_EQ(a[i].ledger.size(), b[i].ledger.size());
     for (size_t slot = 0; slot < a[i].ledger.size(); ++slot) {
       LedgerEntry left = a[i].ledger[slot];
@@ -104,6 +107,7 @@ class LogStorage final : public JobStorage {
       image.values = kept.values;
       for (const auto& slot : kept.slots) image.slots.push_back(slot);
       image.ledger = kept.ledger;
+      image.missed = kept.missed;
       if (absl::Status restored = store->snapshot().Restore(image); !restored.ok()) return restored;
     }
     JobLog::Options options;
@@ -170,6 +174,16 @@ absl::Status PushSome(JobHarness& harness, SlotId slot, Step step, const BlockRa
   header.weight = 1 + static_cast<uint32_t>(UniformBelow(random, 4));
   header.withheld = withheld;
   if (withheld) return harness.job().PushFrame(header, FramePayload());
+  // Now and then a step has not reached some of the elements, or none.
+  if (!block.averaged && UniformBelow(random, 3) == 0) {
+    const auto begin = static_cast<int64_t>(UniformBelow(random, block.length));
+    header.absent = {{begin, block.length}};
+    if (begin > 1) header.absent.insert(header.absent.begin(), {0, begin / 2});
+    if (UniformBelow(random, 4) == 0) {
+      header.absent = {{0, block.length}};
+      return harness.job().PushFrame(header, FramePayload());
+    }
+  }
   std::vector<float> elements(block.length);
   for (float& element : elements) {
     element = static_cast<float>(UnitDouble(SplitMix64(random)) - 0.5);
@@ -226,6 +240,8 @@ TEST_P(ReplayTest, GivesTheSameBits) {
     ASSERT_TRUE(storage.AwaitDurable());
     const std::vector<KeptBlock> before = KeepAll(harness->job());
     EXPECT_GT(before[0].version, 3);
+    // In SYNC only what all have missed counts.
+    EXPECT_TRUE(synchronous || !before[0].missed.empty());
 
     harness = nullptr;
     LogStorage from_log(&files);

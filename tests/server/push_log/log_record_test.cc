@@ -56,7 +56,8 @@ LogRecord SomeRecord() {
 }
 
 std::vector<uint8_t> Sealed(const LogRecord& record, const FramePayload& payload) {
-  std::vector<uint8_t> bytes(LogRecordBytes(record.ledger.size(), payload.bytes()));
+  std::vector<uint8_t> bytes(
+      LogRecordBytes(record.ledger.size(), record.absent.size(), payload.bytes()));
   WriteLogRecord(record, payload, bytes.data());
   EXPECT_EQ(SealLogRecord(record.durable_sequence, bytes.data()), bytes.size());
   return bytes;
@@ -72,6 +73,7 @@ void ExpectSame(const LogRecord& a, const LogRecord& b) {
   EXPECT_EQ(a.rate_factor, b.rate_factor);
   EXPECT_EQ(a.share, b.share);
   EXPECT_EQ(a.ledger, b.ledger);
+  EXPECT_EQ(a.absent, b.absent);
 }
 
 TEST(LogRecordTest, ComesBackAsItWasWritten) {
@@ -85,6 +87,7 @@ TEST(LogRecordTest, ComesBackAsItWasWritten) {
       record.kind = what;
       record.encoding = kind;
       record.durable_sequence = 9;
+      if (what == LogKind::kGradient) record.absent = {{0, 3}, {1000, 1499}};
       record.ledger.push_back({kMaxSlots - 1, LedgerEntry()});
       const FramePayload payload = PayloadOf(kind, elements);
       const std::vector<uint8_t> bytes = Sealed(record, payload);
@@ -108,8 +111,9 @@ TEST(LogRecordTest, HasTheBytesThatTheDocumentationShows) {
   const std::vector<uint8_t> bytes =
       Sealed(record, PayloadOf(EncodingSpec::FLOAT32, {1.0f, -2.0f}));
   const std::string expected = absl::StrReplaceAll(
-      "54504c52 539068f5 02 00 0100 03000000 0c00000000000000 0b00000000000000"
+      "54504c52 24ecf45e 02 00 0100 03000000 0c00000000000000 0b00000000000000"
       "2800000000000000 2900000000000000 000000000000e03f 000000000000d03f 08000000 cb5cfe9a"
+      "00000000 00000000"
       "01000000 02000000 0700000000000000 0200000000000000 0600000000000000 0500000000000000"
       "01000000 00000000 0900000000000000 0000803f 000000c0",
       {{" ", ""}});
@@ -124,9 +128,9 @@ TEST(LogRecordTest, HasTheBytesThatTheDocumentationShows) {
   const auto segment = EncodeLogSegmentHeader(header);
   EXPECT_EQ(absl::BytesToHexString(
                 absl::string_view(reinterpret_cast<const char*>(segment.data()), segment.size())),
-            absl::StrReplaceAll("544f52434850534c 02000000 01000000 02000000 05000000"
+            absl::StrReplaceAll("544f52434850534c 03000000 01000000 02000000 05000000"
                                 "3412000000000000 0300000000000000 0001000000000000"
-                                "0c00000000000000 00000000 a11d5c97",
+                                "0c00000000000000 00000000 0be93233",
                                 {{" ", ""}}));
 }
 
@@ -181,6 +185,11 @@ TEST(LogRecordTest, DoesNotTrustWhatAForgerSumsUp) {
   EXPECT_THAT(refusal(9, 77), HasSubstr("encoding 77"));
   EXPECT_THAT(refusal(kLogRecordHeaderBytes + 1, 0x10), HasSubstr("slot 4097"));
   EXPECT_THAT(refusal(kLogRecordHeaderBytes + 4, 99), HasSubstr("verdict 99"));
+  LogRecord partial = SomeRecord();
+  partial.absent = {{4, 6}};
+  bytes = Sealed(partial, FramePayload());
+  EXPECT_THAT(refusal(kLogRecordHeaderBytes + kLogLedgerRowBytes + 4, 0),
+              HasSubstr("from element 4 to 4"));
 }
 
 TEST(LogSegmentTest, ComesBackAndIsRefusedDamaged) {

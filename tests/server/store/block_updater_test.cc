@@ -4,6 +4,8 @@
 #include <memory>
 #include <vector>
 
+#include "common/element_runs.h"
+#include "common/split_mix64.h"
 #include "gtest/gtest.h"
 #include "tests/testing/job_harness.h"
 
@@ -102,6 +104,63 @@ TEST(BlockUpdaterTest, TheRateFactorScalesTheStepAndTheShare) {
     fixture.updater->Apply(&block, absl::MakeConstSpan(ones), 0.25, 0.5);
     EXPECT_FLOAT_EQ(block.values[0], range.averaged ? 0.125f : -0.25f);
   }
+}
+
+// Each element of a block against a block of its own, which is not pushed to where it is absent.
+TEST(BlockUpdaterTest, WhatIsAbsentIsLeftAloneAndItsNextStepIsItsNext) {
+  Segment segment;
+  segment.name = "w";
+  segment.shape = {6};
+  const ModelLayout layout = *ModelLayout::Create({segment});
+  const BlockMap whole = *BlockMap::Create(layout, 6 * 4, 1);
+  const BlockMap single = *BlockMap::Create(layout, 4, 1);
+  OptimizerSpec spec;
+  spec.mutable_adam()->set_beta1(0.9);
+  spec.mutable_adam()->set_beta2(0.99);
+  spec.mutable_adam()->set_epsilon(1e-8);
+  spec.set_learning_rate(0.1);
+  spec.set_weight_decay(0.1);
+  const auto updater = *BlockUpdater::Create(spec, layout, whole);
+  const auto single_updater = *BlockUpdater::Create(spec, layout, single);
+
+  Block block(whole.blocks()[0]);
+  MutexLock lock(&block.mutex);
+  updater->Allocate(&block);
+  SetAll(&block, 1.0f);
+  std::vector<std::unique_ptr<Block>> alone;
+  for (const BlockRange& range : single.blocks()) {
+    alone.push_back(std::make_unique<Block>(range));
+    MutexLock single_lock(&alone.back()->mutex);
+    single_updater->Allocate(alone.back().get());
+    SetAll(alone.back().get(), 1.0f);
+  }
+  uint64_t random = 9;
+  for (int step = 1; step <= 20; ++step) {
+    ElementRuns absent;
+    std::vector<float> gradient(6);
+    for (int64_t i = 0; i < 6; ++i) {
+      gradient[i] = static_cast<float>(UnitDouble(SplitMix64(random))) - 0.5f;
+      if (step % 5 == 0 || UniformBelow(random, 3) == 0) {
+        AppendRun(i, i + 1, &absent);
+        continue;
+      }
+      MutexLock single_lock(&alone[i]->mutex);
+      single_updater->Apply(alone[i].get(), absl::MakeConstSpan(gradient).subspan(i, 1), 1.0, 1.0);
+    }
+    if (CoversAll(absent, 6)) {
+      updater->Apply(&block, FramePayload(), 1.0, 1.0, absent);
+    } else {
+      updater->Apply(&block, MakePayload(gradient), 1.0, 1.0, absent);
+    }
+    EXPECT_EQ(block.version, step);
+    for (int64_t i = 0; i < 6; ++i) {
+      MutexLock single_lock(&alone[i]->mutex);
+      ASSERT_EQ(block.values[i], alone[i]->values[0]) << "element " << i << ", step " << step;
+      ASSERT_EQ(block.slots[0][i], alone[i]->slots[0][0]);
+      ASSERT_EQ(block.slots[1][i], alone[i]->slots[1][0]);
+    }
+  }
+  EXPECT_FALSE(block.missed.empty());
 }
 
 TEST(BlockUpdaterTest, AveragedBlocksKeepNoOptimizerSlots) {

@@ -76,6 +76,16 @@ class SyncPushTest : public ::testing::Test {
     MutexLock lock(&blocks_[block]->mutex);
     return sync_->Push(blocks_[block].get(), header, MakePayload(std::vector<float>(2, gradient)));
   }
+  absl::StatusOr<PushDecision> PushPartly(SlotId slot, Step step, float gradient,
+                                          ElementRuns absent, int block = 0) {
+    PushHeader header = Header(slot, step, block, 1);
+    header.weight = 1;
+    header.absent = std::move(absent);
+    MutexLock lock(&blocks_[block]->mutex);
+    return sync_->Push(blocks_[block].get(), header,
+                       CoversAll(header.absent, 2) ? FramePayload()
+                                                   : MakePayload(std::vector<float>(2, gradient)));
+  }
   absl::StatusOr<PushDecision> PushWithheld(SlotId slot, Step step, int block = 0) {
     PushHeader header = Header(slot, step, block, 1);
     header.withheld = true;
@@ -264,6 +274,49 @@ TEST_F(SyncPushTest, RestoredBlocksThatAreRoundsApartMeetBehindTheForemost) {
   EXPECT_EQ(VerdictOf(0, 7, 1, 1, /*block=*/1), ACCEPTED);
   EXPECT_EQ(VerdictOf(0, 7, 1, 1, /*block=*/2), ACCEPTED);
   EXPECT_EQ(sync_->completed_rounds(), 7);
+}
+
+TEST_F(SyncPushTest, AnAbsentShareIsZeroInTheMean) {
+  Make(1);
+  SetLive({{0, 0}, {1, 0}});
+  ASSERT_TRUE(PushPartly(0, 1, -1.0f, {{0, 1}}).ok());
+  ASSERT_TRUE(PushPartly(1, 1, -3.0f, {{1, 2}}).ok());
+  MutexLock lock(&blocks_[0]->mutex);
+  EXPECT_EQ(blocks_[0]->version, 1);
+  EXPECT_THAT(blocks_[0]->values, ElementsAre(FloatEq(1.5f), FloatEq(0.5f)));
+  EXPECT_TRUE(blocks_[0]->missed.empty()) << "each element had one gradient";
+}
+
+TEST_F(SyncPushTest, WhatIsAbsentFromAllIsLeftAlone) {
+  Make(1);
+  SetLive({{0, 0}, {1, 0}, {2, 0}});
+  ASSERT_TRUE(PushPartly(0, 1, 5.0f, {{0, 2}}).ok());
+  const auto decision = PushPartly(1, 1, -3.0f, {{0, 1}});
+  ASSERT_TRUE(decision.ok());
+  EXPECT_EQ(decision->verdict, ACCEPTED);
+  // One that is withheld says nothing of it.
+  ASSERT_TRUE(PushWithheld(2, 1).ok());
+  {
+    MutexLock lock(&blocks_[0]->mutex);
+    EXPECT_EQ(blocks_[0]->version, 1);
+    EXPECT_THAT(blocks_[0]->values, ElementsAre(0.0f, FloatEq(1.5f)));
+    EXPECT_THAT(blocks_[0]->missed.runs(), ElementsAre(MissedRun{0, 1, 1}));
+  }
+  for (const SlotId slot : {0, 1, 2}) ASSERT_TRUE(PushPartly(slot, 2, 0.0f, {{0, 2}}).ok());
+  MutexLock lock(&blocks_[0]->mutex);
+  EXPECT_EQ(blocks_[0]->version, 2) << "the round goes on all the same";
+  EXPECT_THAT(blocks_[0]->values, ElementsAre(0.0f, FloatEq(1.5f)));
+  EXPECT_THAT(blocks_[0]->missed.runs(), ElementsAre(MissedRun{0, 1, 2}, MissedRun{1, 2, 1}));
+}
+
+TEST_F(SyncPushTest, ARepeatOfAnAbsentPushIsADuplicate) {
+  Make(1);
+  SetLive({{0, 0}, {1, 0}});
+  ASSERT_TRUE(PushPartly(0, 1, 0.0f, {{0, 2}}).ok());
+  const auto again = PushPartly(0, 1, 0.0f, {{0, 2}});
+  ASSERT_TRUE(again.ok());
+  EXPECT_TRUE(again->duplicate);
+  EXPECT_EQ(again->verdict, ACCEPTED);
 }
 
 }  // namespace

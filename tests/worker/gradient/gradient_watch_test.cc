@@ -17,6 +17,7 @@ namespace torchps {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::UnorderedElementsAre;
@@ -130,6 +131,38 @@ TEST_F(GradientWatchTest, AGradientAddedAfterItsBlockWasToldIsAnErrorThatNamesIt
   const absl::Status status = watch_->Disarm();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("'last."));
+}
+
+TEST_F(GradientWatchTest, WhatNoPassOfAStepHasReachedIsAbsent) {
+  model_->ZeroGradients();
+  watch_->BeginStep();
+  EXPECT_THAT(watch_->Absent(model_->gradients()), ElementsAre(ElementRun{0, 40}));
+  // Not armed, as in all passes of a step but the last one.
+  net_.last->forward(torch::ones({2, 4})).sum().backward();
+  EXPECT_THAT(watch_->Absent(model_->gradients()), ElementsAre(ElementRun{0, 20}));
+  (net_.first->bias.sum() * 0).backward();
+  EXPECT_THAT(watch_->Absent(model_->gradients()), ElementsAre(ElementRun{0, 16}))
+      << "a gradient of zero is one";
+  watch_->BeginStep();
+  model_->ZeroGradients();
+  Pass();
+  EXPECT_THAT(watch_->Absent(model_->gradients()), IsEmpty());
+}
+
+TEST_F(GradientWatchTest, AGradientThatWasPutThereByHandIsNotAbsent) {
+  model_->ZeroGradients();
+  watch_->BeginStep();
+  net_.first->bias.mutable_grad()[2] = 1.0f;
+  EXPECT_THAT(watch_->Absent(model_->gradients()),
+              ElementsAre(ElementRun{0, 16}, ElementRun{20, 40}));
+}
+
+TEST_F(GradientWatchTest, AFrozenParameterIsAbsent) {
+  net_.first->weight.set_requires_grad(false);
+  Pass();
+  watch_->BeginStep();
+  Pass();
+  EXPECT_THAT(watch_->Absent(model_->gradients()), ElementsAre(ElementRun{0, 16}));
 }
 
 TEST_F(GradientWatchTest, ItsHooksDoNothingWhenItIsGone) {
