@@ -8,10 +8,11 @@
 
 namespace torchps {
 
-// Opens the samples that job.data names: digits | idx | cifar10 | csv | text. `path_override`, the
-// worker's --data, counts instead of job.data.path unless empty. Reads everything into memory.
-// The same job and files give the same samples on every machine. `test` is null where
-// job.training.evaluate is false. REQUIRES: NormalizeJobSpec accepted `job`.
+// Opens the samples that job.data names: digits | idx | cifar10 | images | csv | text | tokens.
+// `path_override`, the worker's --data, counts instead of job.data.path unless empty. Reads
+// everything into memory but images and tokens, which are read batch by batch. The same job and
+// files give the same samples on every machine. `test` is null where job.training.evaluate is
+// false. REQUIRES: NormalizeJobSpec accepted `job`.
 //
 // NOT_FOUND: a file is missing; says which, and what to do. DATA_LOSS: a file is truncated or
 // damaged. INVALID_ARGUMENT: an unknown source (lists the known ones), a label out of range, a

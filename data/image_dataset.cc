@@ -34,16 +34,21 @@ Normalization MeasureNormalization(const ImageSet& images) {
   return result;
 }
 
+NormalizedValues ValuesOf(const Normalization& normalization) {
+  NormalizedValues values(normalization.mean.size());
+  for (size_t c = 0; c < values.size(); ++c) {
+    for (int byte = 0; byte < 256; ++byte) {
+      values[c][byte] = (byte / 255.0f - normalization.mean[c]) / normalization.deviation[c];
+    }
+  }
+  return values;
+}
+
 ImageDataset::ImageDataset(ImageSet images, const Normalization& normalization, int64_t classes)
-    : images_(std::move(images)), classes_(classes), value_of_(images_.channels) {
+    : images_(std::move(images)), classes_(classes), value_of_(ValuesOf(normalization)) {
   TPS_CHECK(static_cast<int64_t>(normalization.mean.size()) == images_.channels &&
                 normalization.deviation.size() == normalization.mean.size(),
             "a normalization has every channel");
-  for (int64_t c = 0; c < images_.channels; ++c) {
-    for (int byte = 0; byte < 256; ++byte) {
-      value_of_[c][byte] = (byte / 255.0f - normalization.mean[c]) / normalization.deviation[c];
-    }
-  }
 }
 
 DataShape ImageDataset::shape() const {

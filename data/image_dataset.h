@@ -21,6 +21,10 @@ struct Normalization {
 // in whole numbers, so nothing is lost however many there are.
 Normalization MeasureNormalization(const ImageSet& images);
 
+// Per channel: byte -> normalised value.
+using NormalizedValues = std::vector<std::array<float, 256>>;
+NormalizedValues ValuesOf(const Normalization& normalization);
+
 // Images held as bytes; a batch is float32 [B, C, H, W], normalised as it is put together, and
 // int64 [B] classes. Immutable.
 class ImageDataset : public Dataset {
@@ -35,8 +39,7 @@ class ImageDataset : public Dataset {
  private:
   const ImageSet images_;
   const int64_t classes_;
-  // Per channel: byte -> normalised value.
-  std::vector<std::array<float, 256>> value_of_;
+  const NormalizedValues value_of_;
 };
 
 }  // namespace torchps

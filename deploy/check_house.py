@@ -33,7 +33,7 @@ MAY_INCLUDE = {
     "data/file": "",
     "data/download": "storage",
     "data/image": "common data/file",
-    "data/table": "data/file",
+    "data/table": "data/file proto",
     "data/text": "common",
     "data": "common data/file data/image data/table data/text proto",
     # The parts of a server. The coordinator is a program of its own that shares a process: it sees
@@ -74,7 +74,7 @@ MAY_INCLUDE = {
     "tools/report": "common common/process proto security tools/base wire",
     "tools/run": "common common/process job proto security storage tools/base tools/report",
     "tools/drill": "common common/process proto tools/base tools/report tools/run wire",
-    "tools/doctor": "common common/process data/image data/table job proto security shm tools/base tools/run",
+    "tools/doctor": "common common/process data/image data/table data/text job proto security shm tools/base tools/run",
     "tools":
         "checkpoint common common/process security storage tools/base tools/doctor tools/drill "
         "tools/report tools/run",

@@ -37,6 +37,8 @@ libabsl-dev            strings, status, time, flags
 libssl-dev             certificates
 zlib1g-dev             compressed data sets
 libcurl4-openssl-dev   downloads of data sets
+libjpeg-dev            image data sets
+libpng-dev             image data sets
 nlohmann-json3-dev     reports
 libisal-dev            checksums
 libtorch-dev?          models and gradients, in workers only

@@ -32,7 +32,7 @@ std::vector<std::string> BuiltInModels() {
 }
 
 std::vector<std::string> BuiltInDataSources() {
-  return {"digits", "idx", "cifar10", "csv", "text"};
+  return {"digits", "idx", "cifar10", "images", "csv", "text", "tokens"};
 }
 
 absl::Status CheckBuiltInModel(const JobSpec& job) {

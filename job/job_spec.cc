@@ -17,6 +17,7 @@ namespace {
 
 constexpr int64_t kMaxCount = int64_t{1} << 20;    // batches, epochs, widths
 constexpr int64_t kMaxSamples = int64_t{1} << 40;  // keeps all products below 2^63
+constexpr int kMaxImageSide = 4096;                // what a batch of 32 takes 6 GiB of, as float32
 constexpr int kMaxGroups = 1000;
 constexpr int kMaxHiddenLayers = 1000;
 
@@ -67,6 +68,28 @@ void NormalizeModel(ModelSpec* model, FieldChecker& check) {
   }
 }
 
+void NormalizeCsv(CsvSpec* csv, FieldChecker& check) {
+  if (!csv->has_test_fraction()) csv->set_test_fraction(0.1);
+  if (!(csv->test_fraction() > 0 && csv->test_fraction() < 1)) {
+    check.Fail("data.csv.test_fraction", csv->test_fraction(), "above 0 and below 1");
+  }
+  if (!csv->label_column().empty() && csv->target_column_size() > 0) {
+    check.Fail("data.csv.label_column", absl::StrCat("\"", csv->label_column(), "\""),
+               "nothing beside data.csv.target_column: a table has a class or numbers to predict");
+  }
+}
+
+void NormalizeImages(ImagesSpec* images, FieldChecker& check) {
+  if (!images->has_height()) images->set_height(64);
+  if (!images->has_width()) images->set_width(images->height());
+  if (!images->has_channels()) images->set_channels(3);
+  check.Range("data.images.height", images->height(), 1, kMaxImageSide);
+  check.Range("data.images.width", images->width(), 1, kMaxImageSide);
+  if (images->channels() != 1 && images->channels() != 3) {
+    check.Fail("data.images.channels", images->channels(), "1 (grey) or 3 (red, green, blue)");
+  }
+}
+
 void NormalizeData(DataSpec* data, FieldChecker& check) {
   if (data->source().empty()) data->set_source("digits");
   check.Range<int64_t>("data.train_samples", data->train_samples(), 0, kMaxSamples);
@@ -75,11 +98,13 @@ void NormalizeData(DataSpec* data, FieldChecker& check) {
     if (data->train_samples() == 0) data->set_train_samples(6000);
     if (data->test_samples() == 0) data->set_test_samples(1000);
   }
-  if (data->source() != "csv" && !data->has_csv()) return;
-  CsvSpec* csv = data->mutable_csv();
-  if (!csv->has_test_fraction()) csv->set_test_fraction(0.1);
-  if (!(csv->test_fraction() > 0 && csv->test_fraction() < 1)) {
-    check.Fail("data.csv.test_fraction", csv->test_fraction(), "above 0 and below 1");
+  if (data->source() == "csv" || data->has_csv()) NormalizeCsv(data->mutable_csv(), check);
+  if (data->source() == "images" || data->has_images()) {
+    NormalizeImages(data->mutable_images(), check);
+  }
+  // 16 bits tell no more apart; 0 and 1 would leave nothing to predict, and 0 asks the files.
+  if (const int32_t vocabulary = data->tokens().vocabulary(); vocabulary != 0) {
+    check.Range("data.tokens.vocabulary", vocabulary, 2, 65536);
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "torch/utils.h"
 #include "worker/model_use.h"
 #include "worker/state_file.h"
@@ -74,16 +75,26 @@ std::string EvaluationLine(const Evaluation& evaluation, const ModelLook& look) 
 // What is told of one sample.
 class SampleLine {
  public:
-  SampleLine(const torch::Tensor& output, const torch::Tensor& target, int64_t row)
-      : output_(output[row].to(torch::kFloat64).flatten().contiguous()) {
-    if (output.dim() == 2 && output.size(1) > 1) predicted_ = output[row].argmax().item<int64_t>();
-    if (target.defined() && target[row].numel() == 1) target_ = target[row].item<double>();
+  // `names`: of the classes, where they have any.
+  SampleLine(const torch::Tensor& output, const torch::Tensor& target, int64_t row,
+             const std::vector<std::string>& names)
+      : names_(names), output_(output[row].to(torch::kFloat64).flatten().contiguous()) {
+    // What is compared with numbers is itself one, and no choice.
+    const bool chooses = !target.defined() || !target.is_floating_point();
+    if (chooses && output.dim() == 2 && output.size(1) > 1) {
+      predicted_ = output[row].argmax().item<int64_t>();
+    }
+    if (!target.defined() || (chooses && target[row].numel() != 1)) return;
+    targets_ = target[row].to(torch::kFloat64).flatten().contiguous();
   }
 
   std::string Titles() const {
     std::string line = "sample";
     if (predicted_.has_value()) absl::StrAppend(&line, ",predicted");
-    if (target_.has_value()) absl::StrAppend(&line, ",target");
+    if (targets() == 1) absl::StrAppend(&line, ",target");
+    for (int64_t i = 0; i < targets() && targets() > 1; ++i) {
+      absl::StrAppend(&line, ",target_", i);
+    }
     for (int64_t i = 0; i < output_.numel(); ++i) absl::StrAppend(&line, ",output_", i);
     return line;
   }
@@ -91,8 +102,13 @@ class SampleLine {
   // Nine digits give the same float32 back.
   std::string Csv(int64_t sample) const {
     std::string line = absl::StrCat(sample);
-    if (predicted_.has_value()) absl::StrAppend(&line, ",", *predicted_);
-    if (target_.has_value()) absl::StrAppendFormat(&line, ",%.9g", *target_);
+    if (predicted_.has_value()) absl::StrAppend(&line, ",", Class(*predicted_));
+    for (int64_t i = 0; i < targets(); ++i) {
+      const double target = targets_.data_ptr<double>()[i];
+      absl::StrAppend(
+          &line, ",",
+          is_named() ? Class(static_cast<int64_t>(target)) : absl::StrFormat("%.9g", target));
+    }
     for (int64_t i = 0; i < output_.numel(); ++i) {
       absl::StrAppendFormat(&line, ",%.9g", output_.data_ptr<double>()[i]);
     }
@@ -101,17 +117,41 @@ class SampleLine {
 
   std::string JsonLine(int64_t sample) const {
     Json json = {{"sample", sample}};
-    if (predicted_.has_value()) json["predicted"] = *predicted_;
-    if (target_.has_value()) json["target"] = *target_;
+    if (is_named()) {
+      json["predicted"] = names_.at(*predicted_);
+      if (targets() == 1) json["target"] = names_.at(static_cast<size_t>(targets_.item<double>()));
+    } else {
+      if (predicted_.has_value()) json["predicted"] = *predicted_;
+      if (targets() == 1) json["target"] = targets_.item<double>();
+    }
+    if (targets() > 1) {
+      const double* const first = targets_.data_ptr<double>();
+      json["target"] = std::vector<double>(first, first + targets());
+    }
     const double* const begin = output_.data_ptr<double>();
     json["output"] = std::vector<double>(begin, begin + output_.numel());
-    return json.dump();
+    // Names may be in another encoding than JSON's.
+    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
   }
 
  private:
+  int64_t targets() const { return targets_.defined() ? targets_.numel() : 0; }
+  bool is_named() const {
+    return predicted_.has_value() && static_cast<size_t>(output_.numel()) == names_.size();
+  }
+
+  // A class's name, in quotes where CSV needs them, or its number.
+  std::string Class(int64_t number) const {
+    if (!is_named()) return absl::StrCat(number);
+    const std::string& name = names_.at(number);
+    if (name.find_first_of(",\"\n") == std::string::npos) return name;
+    return absl::StrCat("\"", absl::StrReplaceAll(name, {{"\"", "\"\""}}), "\"");
+  }
+
+  const std::vector<std::string>& names_;
   const torch::Tensor output_;
   absl::optional<int64_t> predicted_;
-  absl::optional<double> target_;
+  torch::Tensor targets_;  // undefined: not told
 };
 
 absl::Status WritePredictions(const Task& task, const Dataset& samples, const ModelLook& look,
@@ -119,7 +159,7 @@ absl::Status WritePredictions(const Task& task, const Dataset& samples, const Mo
   int64_t sample = 0;
   return Predict(task, samples, look.device, [&](const Batch& batch, const torch::Tensor& output) {
     for (int64_t row = 0; row < output.size(0); ++row, ++sample) {
-      const SampleLine line(output, batch.target, row);
+      const SampleLine line(output, batch.target, row, task.data().class_names);
       if (sample == 0 && !look.json) out.Line(line.Titles());
       out.Line(look.json ? line.JsonLine(sample) : line.Csv(sample));
     }

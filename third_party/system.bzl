@@ -39,8 +39,10 @@ _LIBRARIES = {
     "gtest": ("libgmock-dev", ["gmock", "gtest"], []),
     "gtest_main": ("libgtest-dev", ["gtest_main"], ["gtest"]),
     "isal": ("libisal-dev", ["libisal"], []),
+    "jpeg": ("libjpeg-dev", ["libjpeg"], []),
     "nlohmann_json": ("nlohmann-json3-dev", ["nlohmann_json"], []),
     "openssl": ("libssl-dev", ["openssl"], []),
+    "png": ("libpng-dev", ["libpng"], []),
     "protobuf": ("libprotobuf-dev", ["protobuf"], []),
     "zlib": ("zlib1g-dev", ["zlib"], []),
 }

@@ -3,8 +3,11 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <cmath>
+#include <filesystem>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -16,6 +19,7 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "job/job_spec.h"
+#include "tests/data/image/encode_images.h"
 #include "tests/data/test_files.h"
 
 namespace torchps {
@@ -72,6 +76,34 @@ std::string CsvFile() {
             "\n";
   }
   return WriteFile(NewDirectory(), "table.csv", text);
+}
+
+std::string ImageDirectory() {
+  const std::string directory = NewDirectory();
+  for (const std::string part : {"train", "test"}) {
+    for (int label = 0; label < 3; ++label) {
+      const std::string folder = directory + "/" + part + "/class" + std::to_string(label);
+      std::filesystem::create_directories(folder);
+      for (int i = 0; i < 4; ++i) {
+        const auto pixels = Flat(6 + i, 9, {uint8_t(80 * label), uint8_t(20 * i), 7});
+        const std::string name = std::to_string(i);
+        if (i % 2 == 0) WriteFile(folder, name + ".png", EncodePng(pixels, 6 + i, 9, 3));
+        if (i % 2 == 1) WriteFile(folder, name + ".jpg", EncodeJpeg(pixels, 6 + i, 9, 3));
+      }
+    }
+  }
+  return directory;
+}
+
+// Tokens 0 to 40, of 16 bits.
+std::string TokenDirectory() {
+  const std::string directory = NewDirectory();
+  for (const auto& [name, count] : {std::pair("train.bin", 120), std::pair("val.bin", 45)}) {
+    std::string bytes;
+    for (int i = 0; i < count; ++i) bytes += std::string{static_cast<char>(i * 7 % 41), '\0'};
+    WriteFile(directory, name, bytes);
+  }
+  return directory;
 }
 
 struct Source {
@@ -157,6 +189,10 @@ INSTANTIATE_TEST_SUITE_P(
         Source{"idx", "data { source: 'idx' }",
                [] { return IdxDirectory(std::string("\x00\x01\x02\x03\x04", 5), "\x01\x02"); }},
         Source{"cifar10", "data { source: 'cifar10' }", [] { return CifarDirectory(); }},
+        Source{"images", "data { source: 'images' images { height: 4 width: 5 } }",
+               [] { return ImageDirectory(); }},
+        Source{"tokens", "data { source: 'tokens' } model { transformer { context: 8 } }",
+               [] { return TokenDirectory(); }},
         Source{"csv", "data { source: 'csv' }", [] { return CsvFile(); }},
         Source{"generated_text", "data { source: 'text' } model { transformer { context: 16 } }",
                [] { return std::string(); }},
@@ -226,6 +262,103 @@ TEST(RowDatasetTest, TheSplitKeepsEveryRowOnceAndFollowsTheSeed) {
   EXPECT_NE(test_rows[0], test_rows[1]);
 }
 
+TEST(RowDatasetTest, AMissingValueIsItsColumnsMeanOverTheTrainingRows) {
+  const double nan = std::nan("");
+  RowSet table;
+  table.columns = {"a", "b"};
+  table.values = {1, nan, nan, 5, 3, nan, 1000, 9};
+  table.labels = {0, 1, 1, 0};
+  const Standardization standardization = MeasureStandardization(table, {0, 1, 2});
+  EXPECT_EQ(standardization.mean, (std::vector<double>{2, 5}));
+  EXPECT_EQ(standardization.deviation, (std::vector<double>{1, 1}));
+  const RowDataset all(table, {0, 1, 2, 3}, standardization, 2);
+  const torch::Tensor input = all.Get({0, 1, 2, 3})->input;
+  EXPECT_TRUE(
+      input.allclose(torch::tensor({{-1.0f, 0.0f}, {0.0f, 0.0f}, {1.0f, 0.0f}, {998.0f, 4.0f}})));
+}
+
+TEST(RowDatasetTest, NamesOfClassesAreToldAndGoIntoTheModelsMetadata) {
+  std::string text = "a,kind\n";
+  for (int i = 0; i < 30; ++i) text += std::to_string(i) + (i % 2 ? ",setosa\n" : ",\"a\"\"b\"\n");
+  const DataSource source =
+      *OpenData(Job("data { source: 'csv' }"), WriteFile(NewDirectory(), "iris.csv", text));
+  EXPECT_EQ(source.class_names, (std::vector<std::string>{"a\"b", "setosa"}));
+  EXPECT_EQ(source.transform.at("classes"), R"(["a\"b","setosa"])");
+  EXPECT_EQ(source.train->shape().classes, 2);
+  EXPECT_EQ(OpenData(Job("data { source: 'csv' }"), CsvFile())->transform.count("classes"), 0u);
+}
+
+TEST(RowDatasetTest, NumbersToPredictAreFloatsAsTheyStand) {
+  const DataSource source = *OpenData(
+      Job("data { source: 'csv' csv { target_column: 'kind' target_column: 'a' } }"), CsvFile());
+  const DataShape shape = source.train->shape();
+  EXPECT_EQ(shape.classes, 0);
+  EXPECT_EQ(shape.targets, 2);
+  EXPECT_EQ(shape.features, 2);
+  EXPECT_EQ(source.transform.at("target_columns"), R"(["kind","a"])");
+  EXPECT_THAT(source.description, HasSubstr("2 to predict, 2 features"));
+  std::vector<int64_t> all(source.train->size());
+  std::iota(all.begin(), all.end(), 0);
+  const Batch batch = *source.train->Get(all);
+  EXPECT_EQ(batch.target.sizes(), (std::vector<int64_t>{36, 2}));
+  EXPECT_EQ(batch.target.scalar_type(), torch::kFloat32);
+  // "kind" counts a modulo 3.
+  EXPECT_TRUE(batch.target.select(1, 1).remainder(3).equal(batch.target.select(1, 0)));
+  EXPECT_EQ(source.train->Get({5})->target.size(0), 1);
+}
+
+TEST(TokenDatasetTest, TargetsAreTheNextTokensAndTheVocabularyIsThatOfBothFiles) {
+  const std::string job = "model { transformer { context: 8 } } data { source: 'tokens' ";
+  const DataSource source = *OpenData(Job(job + "}"), TokenDirectory());
+  EXPECT_EQ(source.train->size(), 14);  // of 119 tokens that have a next one
+  EXPECT_EQ(source.test->size(), 5);
+  EXPECT_EQ(source.train->shape().classes, 41);
+  const Batch batch = *source.train->Get({1});
+  EXPECT_EQ(batch.input[0][0].item<int64_t>(), 8 * 7 % 41);
+  EXPECT_TRUE(batch.input[0].slice(0, 1).equal(batch.target[0].slice(0, 0, 7)));
+  const DataSource wide = *OpenData(Job(job + "tokens { vocabulary: 50304 } }"), TokenDirectory());
+  EXPECT_EQ(wide.train->shape().classes, 50304);
+}
+
+TEST(TokenDatasetTest, ATokenBeyondTheVocabularyIsNamedByFileAndPlace) {
+  const DataSource source = *OpenData(Job("model { transformer { context: 8 } } data { source: "
+                                          "'tokens' tokens { vocabulary: 40 } }"),
+                                      TokenDirectory());
+  const auto batch = source.train->Get({0, 1, 2, 3, 4});
+  EXPECT_EQ(batch.status().code(), absl::StatusCode::kDataLoss);
+  // 7 * 35 is 40 modulo 41.
+  EXPECT_THAT(std::string(batch.status().message()),
+              HasSubstr("train.bin: expected tokens of 0 to 39, got 40 at token 35"));
+}
+
+TEST(ImageFolderDatasetTest, EachImageIsStretchedAndNormalisedAndNamedByItsFolder) {
+  const DataSource source =
+      *OpenData(Job("data { source: 'images' images { height: 4 width: 5 } }"), ImageDirectory());
+  EXPECT_EQ(source.class_names, (std::vector<std::string>{"class0", "class1", "class2"}));
+  EXPECT_EQ(source.transform.at("classes"), R"(["class0","class1","class2"])");
+  std::vector<int64_t> all(source.train->size());
+  std::iota(all.begin(), all.end(), 0);
+  const Batch batch = *source.train->Get(all);
+  EXPECT_EQ(batch.input.sizes(), (std::vector<int64_t>{12, 3, 4, 5}));
+  EXPECT_TRUE(
+      batch.target.equal(torch::tensor({0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2}, torch::kInt64)));
+  EXPECT_LT(batch.input.mean({0, 2, 3}).slice(0, 0, 2).abs().max().item<float>(), 1e-4);
+  const DataSource grey =
+      *OpenData(Job("data { source: 'images' images { channels: 1 } }"), ImageDirectory());
+  EXPECT_EQ(grey.train->Get({0})->input.sizes(), (std::vector<int64_t>{1, 1, 64, 64}));
+}
+
+TEST(ImageFolderDatasetTest, ABrokenFileIsNamedWhenItsBatchIsAskedFor) {
+  const std::string directory = ImageDirectory();
+  const DataSource source =
+      *OpenData(Job("data { source: 'images' images { height: 4 } }"), directory);
+  WriteFile(directory + "/train/class1", "2.png", "\x89PNG\r\n\x1a\nbroken");
+  EXPECT_TRUE(source.train->Get({0, 1}).ok());
+  const auto batch = source.train->Get({0, 6});
+  EXPECT_EQ(batch.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(batch.status().message()), HasSubstr("/train/class1/2.png: expected"));
+}
+
 TEST(TextDatasetTest, TargetsAreTheInputsMovedOnByOneByte) {
   const TextDataset text("abcdefg\xff", 3, 0);
   EXPECT_EQ(text.size(), 2);  // abc|d, def|g; the last byte has no whole sample
@@ -249,7 +382,7 @@ void ExpectError(const std::string& job, const std::string& path, absl::StatusCo
 
 TEST(DataRegistryTest, AnUnknownSourceListsTheKnownOnes) {
   ExpectError("data { source: 'imagenet' }", "", absl::StatusCode::kInvalidArgument,
-              "digits, idx, cifar10, csv or text, got \"imagenet\"");
+              "digits, idx, cifar10, images, csv, text or tokens, got \"imagenet\"");
 }
 
 TEST(DataRegistryTest, ThePathOfTheFlagCountsInsteadOfTheJobs) {
@@ -260,7 +393,7 @@ TEST(DataRegistryTest, ThePathOfTheFlagCountsInsteadOfTheJobs) {
 }
 
 TEST(DataRegistryTest, AFileSourceWithoutAPathSaysWhichFieldIsMissing) {
-  for (const std::string source : {"idx", "cifar10", "csv"}) {
+  for (const std::string source : {"idx", "cifar10", "csv", "images"}) {
     ExpectError("data { source: '" + source + "' }", "", absl::StatusCode::kInvalidArgument,
                 "data.path");
   }
@@ -282,6 +415,30 @@ TEST(DataRegistryTest, ATextTooShortForOneTestSampleSaysHowLongItMustBe) {
   const std::string path = WriteFile(NewDirectory(), "t", std::string(109, 'x'));
   ExpectError("data { source: 'text' } model { transformer { context: 10 } }", path,
               absl::StatusCode::kInvalidArgument, "expected at least 110 bytes");
+}
+
+TEST(DataRegistryTest, TokensSayWhatTheyLack) {
+  const std::string job = "data { source: 'tokens' } model { transformer { context: 8 } }";
+  ExpectError(job, "", absl::StatusCode::kInvalidArgument,
+              "the directory of train.bin and val.bin");
+  const std::string directory = TokenDirectory();
+  WriteFile(directory, "val.bin", std::string(16, 'x'));
+  ExpectError(job, directory, absl::StatusCode::kInvalidArgument,
+              "val.bin: expected at least 9 tokens, a sample of model.transformer.context = 8");
+  std::filesystem::remove(directory + "/val.bin");
+  ExpectError(job, directory, absl::StatusCode::kNotFound, "val.bin: expected a file of 16-bit");
+  EXPECT_TRUE(OpenData(Job(job + " training { evaluate: false }"), directory).ok());
+  WriteFile(directory, "train.bin", "odd");
+  ExpectError(job, directory, absl::StatusCode::kDataLoss, "train.bin: expected tokens of 2 bytes");
+}
+
+TEST(DataRegistryTest, AColumnWithoutAnyValueIsNamed) {
+  const std::string path =
+      WriteFile(NewDirectory(), "t.csv", "a,b,y\n1,,0\n2,,1\n3,,0\n4,,1\n5,,0\n");
+  ExpectError("data { source: 'csv' csv { missing: COLUMN_MEAN } }", path,
+              absl::StatusCode::kInvalidArgument, "feature column 1 (b), got missing ones only");
+  ExpectError("data { source: 'csv' }", path, absl::StatusCode::kInvalidArgument,
+              "line 2, column 1");
 }
 
 TEST(DataRegistryTest, TextWithoutAContextNamesTheField) {

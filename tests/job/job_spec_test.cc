@@ -73,6 +73,8 @@ TEST(JobSpecTest, FillsInWhatTheChosenPartsNeed) {
             "layers: 2 heads: 4 width: 128 context: 128");
   EXPECT_EQ(Normalized("data { source: 'csv' }").data().ShortDebugString(),
             "source: \"csv\" csv { test_fraction: 0.1 }");
+  EXPECT_EQ(Normalized("data { source: 'images' images { height: 32 } }").data().ShortDebugString(),
+            "source: \"images\" images { height: 32 width: 32 channels: 3 }");
   EXPECT_EQ(Normalized("optimizer { adam {} }").optimizer().adam().ShortDebugString(),
             "beta1: 0.9 beta2: 0.999 epsilon: 1e-08");
   EXPECT_EQ(Normalized("optimizer { adamw {} }").optimizer().adamw().ShortDebugString(),
@@ -136,6 +138,10 @@ TEST(JobSpecTest, ChangesNothingTheSecondTime) {
 
 TEST(JobSpecTest, SaysWhatIsWrongWithAField) {
   ExpectRefused("training { batch_size: 0 }", "training.batch_size is 0; expected 1 to 1048576");
+  ExpectRefused(
+      "data { csv { label_column: 'kind' target_column: 'price' } }",
+      "data.csv.label_column is \"kind\"; expected nothing beside data.csv.target_column: "
+      "a table has a class or numbers to predict");
   ExpectRefused("workers: 5000", "workers is 5000; expected 1 to 4096");
   ExpectRefused("workers: -2147483648", "workers is -2147483648; expected 1 to 4096");
   ExpectRefused("name: 'a b'", "name is \"a b\"; expected letters, digits, '-', '_' and '.'");
@@ -183,6 +189,10 @@ TEST(JobSpecTest, HoldsEveryNumberToItsRange) {
   ExpectLimits("data.train_samples", "0", "-1", "1099511627776", "1099511627777");
   ExpectLimits("data.test_samples", "0", "-1", "1099511627776", "1099511627777");
   ExpectLimits("data.csv.test_fraction", "0.001", "0", "0.999", "1");
+  ExpectLimits("data.tokens.vocabulary", "2", "1", "65536", "65537");
+  ExpectLimits("data.images.height", "1", "0", "4096", "4097");
+  ExpectLimits("data.images.width", "1", "0", "4096", "4097");
+  ExpectLimits("data.images.channels", "1", "2", "3", "4");
   ExpectLimits("training.epochs", "1", "0", "1048576", "1048577");
   ExpectLimits("training.batch_size", "1", "0", "1048576", "1048577");
   ExpectLimits("training.accumulate", "1", "0", "1048576", "1048577");

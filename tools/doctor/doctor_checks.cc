@@ -27,7 +27,10 @@
 #include "absl/time/time.h"
 #include "data/image/cifar10.h"
 #include "data/image/idx.h"
+#include "data/image/image_folder.h"
 #include "data/table/csv.h"
+#include "data/table/csv_columns.h"
+#include "data/text/token_file.h"
 #include "security/certificate_set.h"
 #include "security/identity.h"
 #include "shm/shared_segment.h"
@@ -72,6 +75,32 @@ Finding DataFinding(const std::string& what, const absl::Status& status, int64_t
   }
   return Problem("data", std::string(status.message()),
                  "workers read it on their own machines: put it there, or name it with --data");
+}
+
+// The same folder, if each of its images can be decoded.
+absl::StatusOr<ImageFolder> Decoded(const absl::StatusOr<ImageFolder>& folder,
+                                    const ImagesSpec& spec) {
+  if (!folder.ok()) return folder.status();
+  const ImageSize size{spec.channels(), spec.height(), spec.width()};
+  std::vector<uint8_t> planes(size.channels * size.height * size.width);
+  for (int64_t i = 0; i < folder->size(); ++i) {
+    const absl::Status loaded = LoadImage(*folder, i, size, planes.data());
+    if (!loaded.ok()) return loaded;
+  }
+  return folder;
+}
+
+Finding TokensFinding(const absl::StatusOr<std::unique_ptr<TokenFile>>& file, int64_t vocabulary) {
+  constexpr char kAdvice[] =
+      "train.bin and val.bin belong into --data or data.path, and data.tokens.vocabulary above "
+      "their tokens";
+  if (!file.ok()) return Problem("data", std::string(file.status().message()), kAdvice);
+  const absl::StatusOr<uint16_t> largest = (*file)->Largest();
+  if (!largest.ok()) return Problem("data", std::string(largest.status().message()), kAdvice);
+  const std::string text = absl::StrCat((*file)->path(), ": ", WithThousands((*file)->size()),
+                                        " tokens, the largest is ", *largest);
+  if (vocabulary > 0 && *largest >= vocabulary) return Problem("data", text, kAdvice);
+  return Ok("data", text);
 }
 
 }  // namespace
@@ -182,8 +211,7 @@ std::vector<Finding> CheckData(const JobSpec& job) {
   }
   std::vector<Finding> findings;
   const auto look = [&](const std::string& what, const auto& read) {
-    findings.push_back(DataFinding(what, read.status(),
-                                   read.ok() ? static_cast<int64_t>(read->labels.size()) : 0));
+    findings.push_back(DataFinding(what, read.status(), read.ok() ? read->size() : 0));
   };
   const bool tested = !job.training().has_evaluate() || job.training().evaluate();
   if (source == "idx") {
@@ -193,7 +221,20 @@ std::vector<Finding> CheckData(const JobSpec& job) {
     look(path + ", to train on", ReadCifar10Train(path));
     if (tested) look(path + ", to test on", ReadCifar10Test(path));
   } else if (source == "csv") {
-    look(path, ReadCsv(path, job.data().csv().label_column()));
+    look(path, ReadCsv(path, ColumnsOf(job.data().csv())));
+  } else if (source == "images") {
+    const auto train = ReadImageFolder(path + "/train");
+    look(path + ", to train on", Decoded(train, job.data().images()));
+    if (tested && train.ok()) {
+      look(path + ", to test on", Decoded(ReadTestImageFolder(path, *train), job.data().images()));
+    }
+  } else if (source == "tokens") {
+    for (const char* name : {"train.bin", "val.bin"}) {
+      if (!tested && name != std::string("train.bin")) continue;
+      const absl::StatusOr<std::unique_ptr<TokenFile>> file =
+          TokenFile::Open(absl::StrCat(path, "/", name));
+      findings.push_back(TokensFinding(file, job.data().tokens().vocabulary()));
+    }
   } else if (source == "text") {
     std::error_code error;
     const uintmax_t bytes = std::filesystem::file_size(path, error);

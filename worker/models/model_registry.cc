@@ -24,10 +24,17 @@ absl::Status WrongData(const std::string& model, const std::string& needs, const
                                                     model, needs, data.description));
 }
 
-Task MakeMlp(const ModelSpec& spec, DataSource data) {
-  const std::vector<int64_t> hidden(spec.hidden().begin(), spec.hidden().end());
+// A model of numbers: it chooses a class, or predicts numbers.
+Task MakeVectorTask(const ModelSpec& spec, DataSource data) {
   const DataShape shape = data.train->shape();
-  return Task(std::make_shared<Mlp>(shape.features, hidden, shape.classes), CrossEntropy(),
+  const int64_t outputs = shape.targets > 0 ? shape.targets : shape.classes;
+  Objective objective = shape.targets > 0 ? MeanSquaredError() : CrossEntropy();
+  if (spec.name() == "linear") {
+    return Task(std::make_shared<LinearModel>(shape.features, outputs), std::move(objective),
+                std::move(data));
+  }
+  const std::vector<int64_t> hidden(spec.hidden().begin(), spec.hidden().end());
+  return Task(std::make_shared<Mlp>(shape.features, hidden, outputs), std::move(objective),
               std::move(data));
 }
 
@@ -49,9 +56,7 @@ absl::StatusOr<Task> MakeTask(const JobSpec& job, DataSource data) {
   const DataShape shape = data.train->shape();
   if (name == "linear" || name == "mlp") {
     if (shape.features < 1) return WrongData(name, "numbers (images or rows)", data);
-    if (name == "mlp") return MakeMlp(job.model(), std::move(data));
-    return Task(std::make_shared<LinearModel>(shape.features, shape.classes), CrossEntropy(),
-                std::move(data));
+    return MakeVectorTask(job.model(), std::move(data));
   }
   if (name == "convnet" || name == "resnet18") {
     if (shape.height < 4 || shape.width < 4) {
@@ -67,7 +72,7 @@ absl::StatusOr<Task> MakeTask(const JobSpec& job, DataSource data) {
         CrossEntropy(), std::move(data));
   }
   if (name == "transformer") {
-    if (shape.context < 1) return WrongData(name, "text", data);
+    if (shape.context < 1) return WrongData(name, "text or tokens", data);
     return MakeTransformer(job.model().transformer(), std::move(data));
   }
   return absl::InternalError(

@@ -62,6 +62,16 @@ TEST(Doctor, Data) {
   Expect(look("csv", folder.path("x.csv"))[0], Level::kProblem, "x.csv");
   Expect(look("csv", folder.WriteFile("x.csv", "a,b,c\n1,2,0\n3,4,1\n"))[0], Level::kOk,
          "2 samples, whole");
+  Expect(look("csv", folder.WriteFile("named.csv", "a,b,kind\n1,NA,setosa\n"))[0], Level::kProblem,
+         "line 2, column 1 (b)");
+  job.mutable_data()->mutable_csv()->set_missing(COLUMN_MEAN);
+  Expect(look("csv", folder.path("named.csv"))[0], Level::kOk, "1 samples, whole");
+  Expect(look("images", folder.path("nowhere"))[0], Level::kProblem, "nowhere/train");
+  Expect(look("tokens", folder.path("nowhere"))[1], Level::kProblem, "nowhere/val.bin");
+  folder.WriteFile("train.bin", std::string("\1\0\2\0", 4));
+  Expect(look("tokens", folder.path(""))[0], Level::kOk, "2 tokens, the largest is 2");
+  job.mutable_data()->mutable_tokens()->set_vocabulary(2);
+  Expect(look("tokens", folder.path(""))[0], Level::kProblem, "the largest is 2");
   Expect(look("text", folder.WriteFile("empty.txt", ""))[0], Level::kProblem, "is empty");
   Expect(look("text", folder.WriteFile("some.txt", "words"))[0], Level::kOk, "some.txt");
   // A file that was cut off on its way here.

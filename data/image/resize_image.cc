@@ -1,0 +1,77 @@
+#include "data/image/resize_image.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace torchps {
+namespace {
+
+// What a pixel of the result is made of along one axis.
+struct Window {
+  int64_t first = 0;
+  std::vector<float> weights;  // of first, first + 1, ...; their sum is 1
+};
+
+std::vector<Window> Windows(int64_t from, int64_t to) {
+  const double scale = static_cast<double>(from) / static_cast<double>(to);
+  const double reach = std::max(scale, 1.0);
+  std::vector<Window> windows(to);
+  for (int64_t i = 0; i < to; ++i) {
+    const double centre = (static_cast<double>(i) + 0.5) * scale;
+    const auto first = std::max<int64_t>(0, std::llround(centre - reach));
+    const auto end = std::min<int64_t>(from, std::llround(centre + reach));
+    Window& window = windows[i];
+    window.first = std::min(first, from - 1);
+    double sum = 0;
+    for (int64_t x = window.first; x < std::max(end, window.first + 1); ++x) {
+      const double distance = std::abs(static_cast<double>(x) + 0.5 - centre) / reach;
+      window.weights.push_back(static_cast<float>(std::max(0.0, 1.0 - distance)));
+      sum += window.weights.back();
+    }
+    for (float& weight : window.weights) weight = static_cast<float>(weight / sum);
+  }
+  return windows;
+}
+
+}  // namespace
+
+void ResizeToPlanes(const DecodedImage& image, int64_t height, int64_t width, uint8_t* planes) {
+  const int64_t channels = image.channels;
+  const std::vector<Window> across = Windows(image.width, width);
+  const std::vector<Window> down = Windows(image.height, height);
+  // Of the rows' own height, already as narrow or wide as wanted.
+  std::vector<float> rows(image.height * width * channels);
+  for (int64_t y = 0; y < image.height; ++y) {
+    const uint8_t* const source = image.pixels.data() + y * image.width * channels;
+    float* row = rows.data() + y * width * channels;
+    for (const Window& window : across) {
+      for (int64_t c = 0; c < channels; ++c) {
+        const uint8_t* pixel = source + window.first * channels + c;
+        float sum = 0;
+        for (float weight : window.weights) {
+          sum += weight * *pixel;
+          pixel += channels;
+        }
+        *row++ = sum;
+      }
+    }
+  }
+  for (int64_t y = 0; y < height; ++y) {
+    const Window& window = down[y];
+    for (int64_t x = 0; x < width; ++x) {
+      for (int64_t c = 0; c < channels; ++c) {
+        const float* value = rows.data() + (window.first * width + x) * channels + c;
+        float sum = 0;
+        for (float weight : window.weights) {
+          sum += weight * *value;
+          value += width * channels;
+        }
+        planes[(c * height + y) * width + x] =
+            static_cast<uint8_t>(std::clamp(std::lround(sum), 0L, 255L));
+      }
+    }
+  }
+}
+
+}  // namespace torchps

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "data/dataset.h"
+#include "proto/job.pb.h"
+
+namespace torchps {
+
+// The data sources that a language model learns from, as OpenData describes them: "text", by bytes
+// and in memory, and "tokens", of train.bin and val.bin in `directory`.
+absl::StatusOr<DataSource> OpenText(const JobSpec& job, const std::string& path);
+absl::StatusOr<DataSource> OpenTokens(const JobSpec& job, const std::string& directory);
+
+}  // namespace torchps

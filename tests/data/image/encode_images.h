@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+// libjpeg's header wants FILE declared.
+#include <jpeglib.h>
+#include <png.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace torchps {
+
+// `pixels` (row after row, `channels` bytes each: 1, 3, or 4 with what is opaque) as a PNG file.
+inline std::string EncodePng(const std::vector<uint8_t>& pixels, int height, int width,
+                             int channels) {
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  image.height = height;
+  image.width = width;
+  image.format = channels == 1 ? PNG_FORMAT_GRAY : channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_RGBA;
+  png_alloc_size_t bytes = PNG_IMAGE_PNG_SIZE_MAX(image);
+  std::string file(bytes, '\0');
+  EXPECT_NE(png_image_write_to_memory(&image, file.data(), &bytes, 0, pixels.data(), 0, nullptr), 0)
+      << image.message;
+  file.resize(bytes);
+  return file;
+}
+
+// The same as a JPEG file, of 1, 3 or 4 (CMYK) channels.
+inline std::string EncodeJpeg(std::vector<uint8_t> pixels, int height, int width, int channels,
+                              bool progressive = false) {
+  jpeg_compress_struct info;
+  jpeg_error_mgr errors;  // its error_exit ends the test
+  info.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&info);
+  unsigned char* out = nullptr;
+  unsigned long size = 0;
+  jpeg_mem_dest(&info, &out, &size);
+  info.image_height = height;
+  info.image_width = width;
+  info.input_components = channels;
+  info.in_color_space = channels == 1 ? JCS_GRAYSCALE : channels == 3 ? JCS_RGB : JCS_CMYK;
+  jpeg_set_defaults(&info);
+  jpeg_set_quality(&info, 95, TRUE);
+  if (progressive) jpeg_simple_progression(&info);
+  jpeg_start_compress(&info, TRUE);
+  while (info.next_scanline < info.image_height) {
+    JSAMPROW row = pixels.data() + size_t{info.next_scanline} * width * channels;
+    jpeg_write_scanlines(&info, &row, 1);
+  }
+  jpeg_finish_compress(&info);
+  jpeg_destroy_compress(&info);
+  std::string file(reinterpret_cast<char*>(out), size);
+  std::free(out);
+  return file;
+}
+
+// `height` x `width` pixels of one colour.
+inline std::vector<uint8_t> Flat(int height, int width, const std::vector<uint8_t>& colour) {
+  std::vector<uint8_t> pixels;
+  for (int i = 0; i < height * width; ++i)
+    pixels.insert(pixels.end(), colour.begin(), colour.end());
+  return pixels;
+}
+
+}  // namespace torchps

@@ -1,0 +1,53 @@
+#include "data/image/resize_image.h"
+
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+
+std::vector<uint8_t> Resized(const DecodedImage& image, int64_t height, int64_t width) {
+  std::vector<uint8_t> planes(image.channels * height * width);
+  ResizeToPlanes(image, height, width, planes.data());
+  return planes;
+}
+
+TEST(ResizeImageTest, TheSameSizeKeepsEveryByteAndSplitsChannels) {
+  const DecodedImage image{3, 1, 2, {1, 2, 3, 4, 5, 6}};
+  EXPECT_THAT(Resized(image, 1, 2), ElementsAre(1, 4, 2, 5, 3, 6));
+}
+
+TEST(ResizeImageTest, OneColourStaysIt) {
+  const DecodedImage image{1, 7, 5, std::vector<uint8_t>(35, 200)};
+  for (const int64_t side : {1, 3, 5, 7, 20}) EXPECT_THAT(Resized(image, side, side), Each(200));
+}
+
+// Of four pixels made two, the first is made of the first three by 3 : 3 : 1.
+TEST(ResizeImageTest, ShrinkingIsAWeightedMeanAndGrowingInterpolates) {
+  EXPECT_THAT(Resized({1, 1, 4, {0, 100, 200, 40}}, 1, 2), ElementsAre(71, 117));
+  EXPECT_THAT(Resized({1, 1, 2, {0, 100}}, 1, 4), ElementsAre(0, 25, 75, 100));
+  EXPECT_THAT(Resized({1, 4, 1, {0, 100, 200, 40}}, 2, 1), ElementsAre(71, 117));
+}
+
+TEST(ResizeImageTest, AnySizeBecomesAnyOther) {
+  for (int64_t from = 1; from <= 9; ++from) {
+    std::vector<uint8_t> pixels(from * from);
+    for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(i * 3);
+    for (int64_t to = 1; to <= 9; ++to) {
+      const std::vector<uint8_t> planes = Resized({1, from, from, pixels}, to, to);
+      EXPECT_LE(planes.back(), pixels.back());
+      if (from == to) {
+        EXPECT_THAT(planes, ElementsAreArray(pixels));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace torchps

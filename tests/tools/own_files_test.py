@@ -1,0 +1,167 @@
+"""Files that people have, through psctl: a table with names of classes, one to predict numbers from, a folder
+of images, tokens; and what is said of broken ones.
+
+    own_files_test.py PSCTL
+"""
+
+import array
+import csv
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+import zlib
+
+JOB = """
+name: "own" workers: 2
+model { name: "linear" }
+training { epochs: 4 batch_size: 8 }
+optimizer { sgd {} learning_rate: 0.1 }
+"""
+
+
+def metadata(path):
+    with open(path, "rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        return json.loads(file.read(length))["__metadata__"]
+
+
+def png(height, width, colour):
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = (b"\0" + bytes(colour) * width) * height
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+class Trial:
+    def __init__(self, psctl):
+        self.psctl = psctl
+        self.folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
+        self.job = self.write("job.textproto", JOB.encode())
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def write(self, name, data):
+        os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+        with open(self.path(name), "wb") as file:
+            file.write(data)
+        return self.path(name)
+
+    def run(self, name, data, *settings):
+        return subprocess.run(
+            [self.psctl, "run", f"--job={self.job}", "--servers=1", "--workers=2", "--restarts=0",
+             f"--data={data}", f"--dir={self.path(name)}", *(f"--set={each}" for each in settings)],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+
+    def trained(self, name, data, *settings):
+        ran = self.run(name, data, *settings)
+        assert ran.returncode == 0, ran.stdout
+        with open(self.path(f"{name}/report.json"), encoding="utf-8") as file:
+            report = json.load(file)
+        return ran.stdout, report, metadata(self.path(f"{name}/model.safetensors"))
+
+    def predicted(self, name, data, *flags):
+        asked = subprocess.run([self.psctl, "predict", f"--model={self.path(name)}", f"--data={data}", *flags],
+                               stdout=subprocess.PIPE, text=True, check=True)
+        return asked.stdout
+
+    def refused(self, name, data, code, sentence, *settings):
+        ran = self.run(name, data, *settings)
+        assert ran.returncode == code, (ran.returncode, ran.stdout)
+        assert sentence in ran.stdout, ran.stdout
+
+
+def classes(trial, draw):
+    kinds = ["setosa", "versicolor", "Iris, other"]
+    rows = ["length,width,kind"]
+    for i in range(300):
+        kind = i % 3
+        quoted = f'"{kinds[kind]}"'
+        rows.append(f"{draw.gauss(3 * kind, 0.3)},{draw.gauss(-2 * kind, 0.3)},{quoted}")
+    data = trial.write("iris.csv", "\n".join(rows).encode())
+    _, report, told = trial.trained("iris", data, "data.source=csv")
+    assert report["result"]["accuracy"] > 0.9, report["result"]
+    assert json.loads(told["classes"]) == sorted(kinds), told
+    answers = list(csv.DictReader(trial.predicted("iris", data).splitlines()))
+    assert {answer["target"] for answer in answers} == set(kinds), answers
+    right = sum(answer["predicted"] == answer["target"] for answer in answers)
+    assert right > 0.9 * len(answers), answers
+    line = json.loads(trial.predicted("iris", data, "--json").splitlines()[0])
+    assert line["target"] in kinds and line["predicted"] in kinds, line
+
+    trial.write("holes.csv", ("\n".join(rows) + "\n1,NA,setosa\n").encode())
+    trial.refused("holes", trial.path("holes.csv"), 2, "holes.csv: line 302, column 1 (width): expected a",
+                  "data.source=csv")
+
+
+def numbers(trial, draw):
+    rows = ["a;b;sum;difference"]
+    for i in range(300):
+        a, b = draw.uniform(-1, 1), draw.uniform(-1, 1)
+        rows.append(f"{'?' if i % 50 == 0 else a};{b};{a + b};{a - b}")
+    data = trial.write("sums.csv", "\n".join(rows).encode())
+    said, report, told = trial.trained(
+        "sums", data, "data.source=csv", "data.csv.target_column=difference,sum", "data.csv.missing=COLUMN_MEAN",
+        "training.epochs=8")
+    assert report["result"]["accuracy"] is None and report["result"]["loss"] < 0.1, report["result"]
+    assert "accuracy" not in said, said
+    assert json.loads(told["target_columns"]) == ["difference", "sum"], told
+    assert "input_missing" in told and told["input_columns"] == "a,b", told
+    answers = list(csv.DictReader(trial.predicted("sums", data).splitlines()))
+    assert list(answers[0]) == ["sample", "target_0", "target_1", "output_0", "output_1"], answers[0]
+    near = sum(abs(float(answer["target_1"]) - float(answer["output_1"])) < 0.2 for answer in answers)
+    assert near > 0.8 * len(answers), answers
+
+
+def images(trial, draw):
+    colours = {"blue": (10, 20, 200), "red": (200, 20, 10)}
+    for part, count in ("train", 20), ("test", 5):
+        for name, colour in colours.items():
+            for i in range(count):
+                shade = [max(0, each + draw.randrange(-9, 9)) for each in colour]
+                trial.write(f"flags/{part}/{name}/{i}.png", png(5 + i % 3, 9, shade))
+    settings = ["data.source=images", "data.images.height=8"]
+    _, report, told = trial.trained("flags_run", trial.path("flags"), *settings)
+    assert report["result"]["accuracy"] == 1, report["result"]
+    assert json.loads(told["classes"]) == ["blue", "red"], told
+    trial.write("flags/train/red/7.png", png(5, 9, (1, 2, 3))[:60])
+    trial.refused("broken", trial.path("flags"), 5, "/flags/train/red/7.png: expected a whole PNG image", *settings)
+    looked = subprocess.run(
+        [trial.psctl, "doctor", f"--job={trial.job}", f"--data={trial.path('flags')}",
+         *(f"--set={each}" for each in settings)], stdout=subprocess.PIPE, text=True, check=False)
+    assert looked.returncode == 1 and "/flags/train/red/7.png" in looked.stdout, looked.stdout
+    os.rename(trial.path("flags/test/red"), trial.path("flags/test/green"))
+    trial.refused("other", trial.path("flags"), 2, 'got another, "green"', *settings)
+
+
+def tokens(trial):
+    for name, count in ("train.bin", 3000), ("val.bin", 400):
+        numbers_ = array.array("H", [i % 300 for i in range(count)])
+        if sys.byteorder == "big":
+            numbers_.byteswap()
+        trial.write(f"tokens/{name}", numbers_.tobytes())
+    settings = ["data.source=tokens", "model.name=transformer", "model.transformer.context=16",
+                "model.transformer.width=16", "model.transformer.layers=1", "training.epochs=1"]
+    said, report, _ = trial.trained("words", trial.path("tokens"), *settings)
+    assert "300 different ones" in said, said
+    assert report["result"]["loss"] < 6, report["result"]
+    trial.refused("narrow", trial.path("tokens"), 5, "train.bin: expected tokens of 0 to 199, got ",
+                  *settings, "data.tokens.vocabulary=200")
+
+
+def main(psctl):
+    trial, draw = Trial(psctl), random.Random(1)
+    classes(trial, draw)
+    numbers(trial, draw)
+    images(trial, draw)
+    tokens(trial)
+    print("tables, images and tokens train; broken files are named")
+
+
+main(*sys.argv[1:])

@@ -1,0 +1,3 @@
+#!/bin/sh
+set -eu
+exec python3 tests/tools/own_files_test.py tools/psctl
