@@ -63,7 +63,9 @@ absl::StatusOr<DataSource> OpenDigits(const JobSpec& job) {
 }
 
 absl::StatusOr<DataSource> OpenIdx(const JobSpec& job, const std::string& directory) {
-  if (directory.empty()) return NeedsPath("idx", "the directory of the IDX files");
+  if (directory.empty()) {
+    return NeedsPath("idx", "the directory of the IDX files (--download takes MNIST's)");
+  }
   absl::StatusOr<ImageSet> train = ReadIdxDirectory(directory, "train");
   if (!train.ok()) return train.status();
   // A last layer of one output would have nothing to choose from.

@@ -72,9 +72,9 @@ MAY_INCLUDE = {
     # psctl: a room for each command that is more than a file.
     "tools/base": "common common/process",
     "tools/report": "common common/process proto security tools/base wire",
-    "tools/run": "common common/process job proto security storage tools/base tools/report",
+    "tools/run": "common common/process data/download job proto security storage tools/base tools/report",
     "tools/drill": "common common/process proto tools/base tools/report tools/run wire",
-    "tools/doctor": "common common/process data/image data/table data/text job proto security shm tools/base tools/run",
+    "tools/doctor": "common common/process data/download data/image data/table data/text job proto security shm tools/base tools/run",
     "tools":
         "checkpoint common common/process security storage tools/base tools/doctor tools/drill "
         "tools/report tools/run",

@@ -4,6 +4,10 @@
 #
 #   deploy/quickstart.sh [options of psctl run]     e.g. --workers=5 --set consistency.staleness_bound=0
 #
+# On MNIST itself, which is fetched once into this machine's cache (TORCHPS_CACHE or ~/.cache/torchps):
+#
+#   deploy/quickstart.sh --job=deploy/jobs/convnet_mnist.textproto --download
+#
 # Options come after the script's own, so that they win. The model and the report are in a folder below
 # runs/ in the current directory; the last lines say where.
 

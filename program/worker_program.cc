@@ -82,8 +82,10 @@ ABSL_FLAG(bool, on_training_data, false,
           "with --evaluate or --predict: take the training samples instead");
 ABSL_FLAG(std::string, out, "", "with --evaluate or --predict: the file to write");
 ABSL_FLAG(bool, json, false, "with --evaluate or --predict: write JSON instead of text or CSV");
-ABSL_FLAG(bool, download, false,
-          "fetch MNIST into the directory of data.path first, where it is not there yet");
+ABSL_FLAG(
+    bool, download, false,
+    "fetch MNIST first, where it is not there yet, into the directory of --data or data.path, "
+    "or without one into this machine's cache (TORCHPS_CACHE or ~/.cache/torchps)");
 ABSL_FLAG(std::vector<std::string>, mirrors, {},
           "with --download: URLs of directories that hold its four files, instead of public ones");
 ABSL_FLAG(double, progress_seconds, 1, "how often a line of progress is printed");
@@ -193,15 +195,19 @@ void PrintLine(std::FILE* file, const std::string& line) {
   std::fflush(file);
 }
 
-absl::Status Download(const JobSpec& job, const std::function<void(const std::string&)>& say) {
-  if (job.data().source() != "idx" || job.data().path().empty()) {
-    return absl::InvalidArgumentError(
-        "--download fetches MNIST, so it needs data.source \"idx\" and --data=DIRECTORY");
-  }
+// What --download asks for; the job then says where it lies.
+absl::Status Download(const std::string& program, JobSpec& job) {
+  if (!absl::GetFlag(FLAGS_download)) return absl::OkStatus();
   DownloadOptions options;
   options.mirrors = absl::GetFlag(FLAGS_mirrors);
-  options.log = say;
-  return DownloadMnist(job.data().path(), options);
+  options.log = [&program](const std::string& line) {
+    PrintLine(stderr, absl::StrCat(program, ": ", line));
+  };
+  absl::StatusOr<std::string> directory =
+      DownloadForJob(job.data().source(), job.data().path(), std::move(options));
+  if (!directory.ok()) return directory.status();
+  job.mutable_data()->set_path(*std::move(directory));
+  return absl::OkStatus();
 }
 
 // What `psctl doctor` asks for.
@@ -300,9 +306,6 @@ class FlaggedWorker {
     options_.device = DeviceOfSlot(*device, options_.slot);
     // What the factory makes on torch::kCUDA is to be there, too.
     if (absl::Status status = UseDevice(options_.device); !status.ok()) return status;
-    if (absl::GetFlag(FLAGS_download)) {
-      if (absl::Status status = Download(job_, options_.log); !status.ok()) return status;
-    }
     SetTorchThreads(absl::GetFlag(FLAGS_threads));
     torch::manual_seed(job_.seed());
     return absl::OkStatus();
@@ -382,19 +385,22 @@ int RunWorkerProgram(int argc, char** argv, const WorkerProgram& work) {
       !absl::GetFlag(FLAGS_evaluate).empty() || !absl::GetFlag(FLAGS_predict).empty();
   absl::Status result = looks ? CheckLookFlags(work) : CheckFlags();
   if (result.ok()) {
-    const absl::StatusOr<JobSpec> job = ReadJob(overrides, looks);
+    absl::StatusOr<JobSpec> job = ReadJob(overrides, looks);
     result = job.status();
     if (result.ok()) {
       StopLatch stop;
       std::thread trainer([&] {
-        FlaggedWorker worker(*job, program, &stop);
-        result = worker.Prepare();
-        if (result.ok() && looks) {
-          result = work.look(*job, worker.Look());
-        } else if (result.ok()) {
-          result = work.train(*job, [&worker] { return worker.Connect(); });
+        result = Download(program, *job);
+        if (result.ok()) {
+          FlaggedWorker worker(*job, program, &stop);
+          result = worker.Prepare();
+          if (result.ok() && looks) {
+            result = work.look(*job, worker.Look());
+          } else if (result.ok()) {
+            result = work.train(*job, [&worker] { return worker.Connect(); });
+          }
+          worker.End();
         }
-        worker.End();
         signals.Request("finished");
       });
       stop.Stop(signals.Wait());

@@ -64,6 +64,8 @@ std::vector<FlagSpec> CommonFlags(const std::string& out) {
       {"job", "FILE", "The job file. Default: job.textproto of the model's run."},
       {"set", "PATH=VALUE", "Sets one field of the job.", true},
       {"data", "PATH", "Where the data lies on this machine, instead of data.path."},
+      {"download", "", "Takes MNIST, as in 'psctl run'."},
+      {"mirrors", "URL,...", "With --download: where its files are, instead of public places."},
       {"on_training_data", "", "Takes the training samples instead of the test set."},
       {"device", "NAME", "cpu, cuda or cuda:INDEX. Default: cpu."},
       {"threads", "N", "Threads that torch computes with. Default: 1."},
@@ -98,10 +100,10 @@ int LookCommand(const std::string& what, const FlagValues& flags, std::ostream& 
 
   std::vector<std::string> words = {*program, absl::StrCat("--", what, "=", model)};
   if (!job.empty()) words.push_back(absl::StrCat("--job=", job));
-  for (const char* name : {"data", "device", "threads", "out"}) {
+  for (const char* name : {"data", "device", "mirrors", "threads", "out"}) {
     if (flags.Has(name)) words.push_back(absl::StrCat("--", name, "=", flags.Get(name)));
   }
-  for (const char* name : {"on_training_data", "json"}) {
+  for (const char* name : {"download", "on_training_data", "json"}) {
     if (flags.Has(name)) words.push_back(absl::StrCat("--", name));
   }
   for (const std::string& set : flags.All("set")) words.push_back(absl::StrCat("--set=", set));

@@ -1,10 +1,13 @@
 #include "data/download/download.h"
 
 #include <curl/curl.h>
+#include <fcntl.h>
 #include <openssl/sha.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <memory>
 #include <utility>
 
@@ -87,6 +90,26 @@ absl::Status Publish(FileSystem& files, const std::string& path, absl::string_vi
   return files.Rename(own, path);
 }
 
+// While it lives, no other one of `directory` does on this machine: several workers that start at
+// once fetch once. Where the file system has no such lock, each fetches for itself, which does no
+// harm.
+class DirectoryLock {
+ public:
+  explicit DirectoryLock(const std::string& directory)
+      : fd_(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    while (fd_ >= 0 && flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
+    }
+  }
+  ~DirectoryLock() {
+    if (fd_ >= 0) close(fd_);
+  }
+  DirectoryLock(const DirectoryLock&) = delete;
+  DirectoryLock& operator=(const DirectoryLock&) = delete;
+
+ private:
+  const int fd_;
+};
+
 absl::Status DownloadFile(FileSystem& files, const std::string& directory, const RemoteFile& file,
                           const DownloadOptions& options) {
   const std::string path = absl::StrCat(directory, "/", file.name);
@@ -131,6 +154,7 @@ absl::Status DownloadFiles(const std::string& directory, const std::vector<Remot
   }
   const std::unique_ptr<FileSystem> disk = MakePosixFileSystem();
   if (absl::Status status = disk->CreateDirectories(directory); !status.ok()) return status;
+  const DirectoryLock alone(directory);
   for (const RemoteFile& file : files) {
     if (absl::Status status = DownloadFile(*disk, directory, file, options); !status.ok()) {
       return status;

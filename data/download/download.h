@@ -31,7 +31,8 @@ struct DownloadOptions {
 // Puts `files` into `directory`, which is made if need be. A file that is there already and has the
 // right checksum stays as it is. A new one is received into memory and appears under its name only
 // when it is whole, its checksum is right and it is on the disk. So any number of processes may do
-// this at once, and one that is killed leaves no half file. Honours the usual proxy variables.
+// this at once, and one that is killed leaves no half file. On one machine they wait for each
+// other, so that each file is fetched once. Honours the usual proxy variables.
 //
 // FAILED_PRECONDITION: another file has the name; it is left alone. DATA_LOSS: every mirror was
 // asked and at least one sent something else. UNAVAILABLE: no mirror sent anything; says what each

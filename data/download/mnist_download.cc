@@ -1,5 +1,10 @@
 #include "data/download/mnist_download.h"
 
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "data/download/cache_folder.h"
+
 namespace torchps {
 
 std::vector<RemoteFile> MnistFiles() {
@@ -23,6 +28,23 @@ std::vector<std::string> MnistMirrors() {
 absl::Status DownloadMnist(const std::string& directory, DownloadOptions options) {
   if (options.mirrors.empty()) options.mirrors = MnistMirrors();
   return DownloadFiles(directory, MnistFiles(), options);
+}
+
+absl::StatusOr<std::string> DownloadForJob(const std::string& source, const std::string& path,
+                                           DownloadOptions options) {
+  if (source != "idx") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--download fetches MNIST, so it needs data.source \"idx\", not \"", source, "\""));
+  }
+  std::string directory = path;
+  if (directory.empty()) {
+    const absl::StatusOr<std::string> cache = CacheFolder();
+    if (!cache.ok()) return cache.status();
+    directory = absl::StrCat(*cache, "/mnist");
+  }
+  const absl::Status fetched = DownloadMnist(directory, std::move(options));
+  if (!fetched.ok()) return fetched;
+  return directory;
 }
 
 }  // namespace torchps

@@ -36,7 +36,6 @@ absl::Status CheckSize(const std::string& name, int64_t height, int64_t width) {
 struct JpegErrors {
   jpeg_error_mgr base;  // first, so that a pointer to it is one to this
   std::jmp_buf jump;
-  bool damaged;
   char text[JMSG_LENGTH_MAX];
 };
 
@@ -49,15 +48,13 @@ struct JpegErrors {
 // Most warnings are about what other programs wrote carelessly; these are about lost pixels, which
 // libjpeg would fill with grey.
 void OnJpegMessage(j_common_ptr info, int level) {
-  auto* const errors = reinterpret_cast<JpegErrors*>(info->err);
-  if (level >= 0 || errors->damaged) return;
-  switch (errors->base.msg_code) {
+  if (level >= 0) return;
+  switch (info->err->msg_code) {
     case JWRN_HIT_MARKER:
     case JWRN_HUFF_BAD_CODE:
     case JWRN_JPEG_EOF:
     case JWRN_MUST_RESYNC:
-      errors->damaged = true;
-      errors->base.format_message(info, errors->text);
+      OnJpegError(info);
   }
 }
 
@@ -69,7 +66,6 @@ class JpegReader {
     info_.err = jpeg_std_error(&errors_.base);
     errors_.base.error_exit = &OnJpegError;
     errors_.base.emit_message = &OnJpegMessage;
-    errors_.damaged = false;
     errors_.text[0] = '\0';
   }
   ~JpegReader() { jpeg_destroy_decompress(&info_); }
@@ -118,7 +114,7 @@ class JpegReader {
       jpeg_read_scanlines(&info_, &row, 1);
     }
     jpeg_finish_decompress(&info_);
-    return !errors_.damaged;
+    return true;
   }
 
   const char* error() const { return errors_.text; }

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "common/ids.h"
 #include "common/process/exit_codes.h"
+#include "data/download/mnist_download.h"
 #include "job/built_ins.h"
 #include "job/job_file.h"
 #include "job/job_override.h"
@@ -40,6 +41,21 @@ absl::StatusOr<JobSpec> ReadJob(const FlagValues& flags) {
   }
   if (flags.Has("data")) job->mutable_data()->set_path(flags.Get("data"));
   return job;
+}
+
+// False: the finding says why there is nothing to look at.
+bool Fetch(const FlagValues& flags, JobSpec& job, std::vector<Finding>& findings) {
+  DownloadOptions options;
+  options.mirrors = absl::StrSplit(flags.Get("mirrors"), ',', absl::SkipEmpty());
+  absl::StatusOr<std::string> directory =
+      DownloadForJob(job.data().source(), job.data().path(), std::move(options));
+  if (directory.ok()) {
+    job.mutable_data()->set_path(*std::move(directory));
+    return true;
+  }
+  findings.push_back({Finding::Level::kProblem, "data", std::string(directory.status().message()),
+                      "the sentence says what there is to choose"});
+  return false;
 }
 
 void ExamineJob(const FlagValues& flags, std::vector<Finding>& findings, int64_t& workers) {
@@ -77,7 +93,7 @@ void ExamineJob(const FlagValues& flags, std::vector<Finding>& findings, int64_t
   } else if (!own_worker && !names_data) {
     findings.push_back({Finding::Level::kOk, "data",
                         "the job names none, so they are what the worker program brings", ""});
-  } else {
+  } else if (!flags.Has("download") || Fetch(flags, *job, findings)) {
     for (Finding& finding : CheckData(*job)) findings.push_back(std::move(finding));
   }
 }
@@ -103,6 +119,8 @@ std::vector<FlagSpec> DoctorFlags() {
       {"job", "FILE", "The job that is to run: its file and its data are checked."},
       {"set", "PATH=VALUE", "Overrides one field of the job.", true},
       {"data", "PATH", "Where the training data lie, in place of the job's data.path."},
+      {"download", "", "Takes MNIST, as in 'psctl run', and fetches it where it is not there yet."},
+      {"mirrors", "URL,...", "With --download: where its files are, instead of public places."},
       {"servers", "HOST:PORT,...", "Where servers are to be: names, routes and ports are checked."},
       {"hosts", "FILE", "The same for the servers of a hosts file."},
       {"dir", "DIR", "Where servers are to keep their state: room and rights are checked."},

@@ -70,6 +70,8 @@ ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, cons
     if (!value.empty()) command.push_back(absl::StrCat("--", flag, "=", value));
   };
   pass_on("data", options.data);
+  if (options.download) command.push_back("--download");
+  pass_on("mirrors", options.mirrors);
   pass_on("device", options.device);
   pass_on("patience", options.patience);
   pass_on("certs", options.certs);

@@ -18,6 +18,8 @@ struct LaunchOptions {
   std::string job_text;             // the file's contents, for machines that lack it
   std::vector<std::string> set;     // "path.to.field=value", in order
   std::string data;                 // passed on if not empty
+  bool download = false;            // each worker fetches MNIST first; passed on
+  std::string mirrors;              // passed on if not empty
   std::string device;               // passed on if not empty
   std::string patience;             // passed on if not empty
   std::map<int, std::string> slow;  // slot -> factor, as typed

@@ -19,6 +19,7 @@
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/process/exit_codes.h"
+#include "data/download/mnist_download.h"
 #include "job/built_ins.h"
 #include "job/job_file.h"
 #include "job/job_override.h"
@@ -194,6 +195,24 @@ absl::StatusOr<std::string> OpenRunDirectory(ClusterRun::Options& options, absl:
   return dir;
 }
 
+// Once, before the workers start, so that what fails is said once. Those of other machines do it
+// themselves.
+absl::Status Download(ClusterRun::Options& options, std::ostream& out) {
+  LaunchOptions& launch = options.launch;
+  if (!launch.download || launch.elsewhere) return absl::OkStatus();
+  DownloadOptions fetch;
+  fetch.mirrors = absl::StrSplit(launch.mirrors, ',', absl::SkipEmpty());
+  fetch.log = [&out](const std::string& line) { out << line << std::endl; };
+  const std::string& path = launch.data.empty() ? options.job.data().path() : launch.data;
+  absl::StatusOr<std::string> directory =
+      DownloadForJob(options.job.data().source(), path, std::move(fetch));
+  if (!directory.ok()) return directory.status();
+  launch.data = *std::move(directory);
+  launch.download = false;
+  launch.mirrors.clear();
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::vector<FlagSpec> RunFlags() {
@@ -203,6 +222,13 @@ std::vector<FlagSpec> RunFlags() {
       {"servers", "N", "Parameter servers on this machine. Default 2."},
       {"workers", "N", "Workers on this machine; sets the job's `workers`. Default: the job's."},
       {"data", "PATH", "Directory or file of the training data, in place of the job's data.path."},
+      {"download", "",
+       "Fetches MNIST first, where it is not there yet: into --data or the job's data.path, "
+       "without "
+       "one into this machine's cache (TORCHPS_CACHE, XDG_CACHE_HOME or ~/.cache/torchps). With "
+       "--hosts each machine fetches its own."},
+      {"mirrors", "URL,...",
+       "With --download: directories of the web that hold its four files, instead of public ones."},
       {"gpus", "N",
        "N workers on each machine, each on a GPU of its own: as --workers=N --device=cuda here, or "
        "as slots=N for each worker's machine of --hosts.",
@@ -258,6 +284,8 @@ absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
   launch.job_file = flags.Get("job");
   launch.set = flags.All("set");
   launch.data = flags.Get("data");
+  launch.download = flags.Has("download");
+  launch.mirrors = flags.Get("mirrors");
   launch.device = flags.Get("device", flags.Has("gpus") ? "cuda" : "");
   launch.patience = flags.Get("patience");
   launch.certs = flags.Get("certs");
@@ -329,6 +357,10 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
   if (!certificates.ok()) {
     error << "psctl: " << certificates.status().message() << std::endl;
     return static_cast<int>(ExitCodeFor(certificates.status()));
+  }
+  if (const absl::Status fetched = Download(options, out); !fetched.ok()) {
+    error << "psctl: " << fetched.message() << std::endl;
+    return static_cast<int>(ExitCodeFor(fetched));
   }
   const absl::Time began = absl::Now();
   const absl::StatusOr<std::string> dir = OpenRunDirectory(options, began);

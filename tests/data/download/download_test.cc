@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -70,6 +71,22 @@ TEST_F(DownloadTest, AFileThatIsThereIsNotAskedForAgain) {
   ASSERT_TRUE(Download({good_.url()}).ok());
   ASSERT_TRUE(Download({good_.url()}).ok());
   EXPECT_EQ(good_.requests().size(), 1u);
+}
+
+TEST_F(DownloadTest, SeveralAtOnceFetchOnce) {
+  std::vector<std::thread> threads;
+  std::vector<absl::Status> statuses(4);
+  for (absl::Status& status : statuses) {
+    threads.emplace_back([this, &status] {
+      DownloadOptions options;
+      options.mirrors = {good_.url()};
+      status = DownloadFiles(directory_, {kAbc}, options);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(good_.requests().size(), 1u);
+  EXPECT_THAT(FileNames(), ElementsAre("abc.bin"));
 }
 
 TEST_F(DownloadTest, AnotherFileOfThatNameIsLeftAlone) {
@@ -166,6 +183,24 @@ TEST(MnistDownloadTest, NamesTheFourFilesThatTheIdxReaderLooksFor) {
   }
   EXPECT_THAT(names, ElementsAre("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz",
                                  "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"));
+}
+
+TEST(MnistDownloadTest, AJobWithoutAPathTakesTheMachinesCache) {
+  setenv("no_proxy", "127.0.0.1", 1);
+  const std::string cache = NewDirectory();
+  setenv("TORCHPS_CACHE", cache.c_str(), 1);
+  HttpServer missing([](const std::string&) { return HttpAnswer("404 Not Found", ""); });
+  DownloadOptions options;
+  options.mirrors = {missing.url()};
+  const absl::Status cached = DownloadForJob("idx", "", options).status();
+  EXPECT_TRUE(absl::IsUnavailable(cached)) << cached;
+  EXPECT_THAT(std::string(cached.message()), HasSubstr(cache + "/mnist by hand"));
+  const std::string own = NewDirectory();
+  EXPECT_THAT(std::string(DownloadForJob("idx", own, options).status().message()),
+              HasSubstr(own + " by hand"));
+  const absl::Status other = DownloadForJob("csv", own, options).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(other)) << other;
+  EXPECT_THAT(std::string(other.message()), HasSubstr("data.source \"idx\", not \"csv\""));
 }
 
 TEST(MnistDownloadTest, MirrorsGivenStandForTheUsualOnes) {

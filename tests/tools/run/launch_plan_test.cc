@@ -31,6 +31,8 @@ TEST(LaunchPlanTest, AServerOnThisMachineTakesAFreePortOfTheLoopback) {
 TEST(LaunchPlanTest, AWorkerGetsTheJobTheServersAndWhatWasPassedOn) {
   LaunchOptions options = Options();
   options.data = "/data/mnist";
+  options.download = true;
+  options.mirrors = "http://a,http://b";
   options.device = "cuda";
   options.threads = 2;
   options.loader_threads = 1;
@@ -39,8 +41,8 @@ TEST(LaunchPlanTest, AWorkerGetsTheJobTheServersAndWhatWasPassedOn) {
   EXPECT_EQ(WorkerProgram(options, 1, Place(), {"a:1", "b:2"}, false).command,
             (Words{"/opt/ps_worker", "--servers=a:1,b:2", "--job=jobs/digits.textproto", "--slot=1",
                    "--exit_with_parent", "--set=training.epochs=3", "--set=workers=2",
-                   "--data=/data/mnist", "--device=cuda", "--threads=2", "--loader_threads=1",
-                   "--slow=8"}));
+                   "--data=/data/mnist", "--download", "--mirrors=http://a,http://b",
+                   "--device=cuda", "--threads=2", "--loader_threads=1", "--slow=8"}));
 }
 
 TEST(LaunchPlanTest, AWorkerWhosePredecessorDiedSaysSo) {

@@ -1,0 +1,3 @@
+#!/bin/sh
+set -eu
+exec python3 tests/tools/download_flag_test.py tools/psctl
