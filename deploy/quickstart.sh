@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From a bare Debian 12 to a trained model: installs what is missing, compiles servers, workers and
+# From a bare Debian to a trained model: installs what is missing, compiles servers, workers and
 # psctl, and trains a small ConvNet on generated digits with two servers and three workers.
 #
 #   deploy/quickstart.sh [options of psctl run]     e.g. --workers=5 --set consistency.staleness_bound=0

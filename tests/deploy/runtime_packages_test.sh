@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# The packages behind a program's libraries are found by this release's own names.
+set -u
+script=deploy/runtime_packages.sh
+packages="$("$script" /bin/bash)" || { echo "it failed on /bin/bash"; exit 1; }
+for wanted in libc6 libtinfo6; do
+  grep -qx "$wanted" <<<"$packages" || { echo "$wanted is not in: $packages"; exit 1; }
+done
+if "$script" /no/such/program 2>/dev/null; then
+  echo "a program that is not there was taken"
+  exit 1
+fi
