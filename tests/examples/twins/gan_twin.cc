@@ -22,8 +22,9 @@ int main(int argc, char** argv) {
     const torch::Tensor loss = Off(gan.critic->forward(drawn), 1);
     const auto gradients = torch::autograd::grad({loss}, gan.generator->parameters());
     size_t i = 0;
+    // Copies, since some are views, which zero_grad() refuses.
     for (torch::Tensor& weight : gan.generator->parameters()) {
-      weight.mutable_grad() = gradients[i++];
+      weight.mutable_grad() = gradients[i++].clone();
     }
     critics.step();
     generators.step();
