@@ -20,7 +20,7 @@ SETTINGS = {
     "two_inputs": ADAM + ["training.epochs=20", "optimizer.learning_rate=0.003"],
     "reinforce": ADAM + ["training.epochs=5", "optimizer.learning_rate=0.02"],
     "gan": ADAM + ["training.epochs=5", "optimizer.learning_rate=0.002", "optimizer.adam.beta1=0.5"],
-    "fine_tune": ["optimizer.learning_rate=0.05", "model.init_partial=true"],
+    "fine_tune": ["optimizer.learning_rate=0.01", "model.init_partial=true"],
 }
 
 

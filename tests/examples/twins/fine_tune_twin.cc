@@ -21,7 +21,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   net.train(true);
-  torch::optim::SGD optimizer(net.head->parameters(), torch::optim::SGDOptions(0.05));
+  torch::optim::SGD optimizer(net.head->parameters(), torch::optim::SGDOptions(0.01));
   const auto loss_of = [&net](const torchps::Batch& batch) {
     return torch::cross_entropy_loss(net.forward(batch.input), batch.target);
   };
