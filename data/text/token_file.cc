@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 
@@ -26,7 +25,8 @@ absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(const std::string& pa
   // O_NONBLOCK: opening a pipe without a writer would wait for ever.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return absl::ErrnoToStatus(errno, path);
-  absl::Cleanup close_fd = [fd] { close(fd); };
+  // It closes the file, whatever is wrong with it.
+  std::unique_ptr<TokenFile> file(new TokenFile(path, fd));
   struct stat info;
   if (fstat(fd, &info) != 0) return absl::ErrnoToStatus(errno, path);
   if (!S_ISREG(info.st_mode)) {
@@ -38,12 +38,11 @@ absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(const std::string& pa
     return absl::DataLossError(absl::StrCat(
         path, ": expected tokens of 2 bytes each, at least one, got ", info.st_size, " bytes"));
   }
-  std::move(close_fd).Cancel();
-  return std::unique_ptr<TokenFile>(new TokenFile(path, fd, info.st_size / kTokenBytes));
+  file->size_ = info.st_size / kTokenBytes;
+  return file;
 }
 
-TokenFile::TokenFile(std::string path, int fd, int64_t size)
-    : path_(std::move(path)), fd_(fd), size_(size) {}
+TokenFile::TokenFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
 
 TokenFile::~TokenFile() { close(fd_); }
 

@@ -35,11 +35,11 @@ class TokenFile {
   absl::StatusOr<uint16_t> Largest() const;
 
  private:
-  TokenFile(std::string path, int fd, int64_t size);
+  TokenFile(std::string path, int fd);
 
   const std::string path_;
   const int fd_;
-  const int64_t size_;
+  int64_t size_ = 0;
 };
 
 }  // namespace torchps
