@@ -223,9 +223,8 @@ std::vector<FlagSpec> RunFlags() {
       {"workers", "N", "Workers on this machine; sets the job's `workers`. Default: the job's."},
       {"data", "PATH", "Directory or file of the training data, in place of the job's data.path."},
       {"download", "",
-       "Fetches MNIST first, where it is not there yet: into --data or the job's data.path, "
-       "without "
-       "one into this machine's cache (TORCHPS_CACHE, XDG_CACHE_HOME or ~/.cache/torchps). With "
+       "Fetches MNIST first, where it is not there yet: into --data or the job's data.path, else "
+       "into this machine's cache (TORCHPS_CACHE, XDG_CACHE_HOME or ~/.cache/torchps). With "
        "--hosts each machine fetches its own."},
       {"mirrors", "URL,...",
        "With --download: directories of the web that hold its four files, instead of public ones."},
@@ -246,8 +245,7 @@ std::vector<FlagSpec> RunFlags() {
        "How long a worker goes on asking a server that does not answer, as 60s or 5m."},
       {"dir", "DIR",
        "The run's folder: model, report, logs, and what servers keep to come back; with --hosts "
-       "what "
-       "each server keeps on its machine. Default: runs/NAME-TIME on this machine."},
+       "what each server keeps on its machine. Default: runs/NAME-TIME on this machine."},
       {"resume", "", "Goes on with the job whose state is in --dir."},
       {"restarts", "N",
        "How often within ten minutes a server or worker that dies is started again; 0: never. "
