@@ -298,6 +298,23 @@ void NormalizeDurability(DurabilitySpec* durability, FieldChecker& check) {
   check.Range("durability.keep", durability->keep(), 1, 1000);
 }
 
+// What job.proto has a field for and this version does not do yet.
+void RefuseUnbuilt(const JobSpec& job, FieldChecker& check) {
+  const auto refuse = [&](const char* field, bool is_set) {
+    if (is_set) check.Fail(field, "set", "nothing: this version does not have it yet");
+  };
+  const TrainingSpec& training = job.training();
+  refuse("training.balance", training.balance() != TrainingSpec::EQUAL ||
+                                 training.has_balance_floor() || training.has_balance_ceiling());
+  refuse("optimizer.sgd.momentum_at", job.optimizer().sgd().has_momentum_at());
+  refuse("optimizer.schedule.by", job.optimizer().schedule().has_by());
+  const ConsistencySpec& consistency = job.consistency();
+  refuse("consistency.lag.policy", consistency.lag().policy() == LagContract::WEIGH);
+  refuse("consistency.lag.admit_after", consistency.lag().has_admit_after());
+  refuse("consistency.stop_stale", consistency.has_stop_stale());
+  refuse("consistency.grace_ms", consistency.grace_ms() != 0);
+}
+
 int64_t DivideRoundingUp(int64_t dividend, int64_t divisor) {
   return (dividend + divisor - 1) / divisor;
 }
@@ -318,6 +335,7 @@ absl::StatusOr<JobSpec> NormalizeJobSpec(JobSpec job) {
   NormalizeWire(job.mutable_wire(), check);
   NormalizeMembership(job.mutable_membership(), check);
   NormalizeDurability(job.mutable_durability(), check);
+  RefuseUnbuilt(job, check);
   if (!check.status().ok()) return check.status();
   return job;
 }

@@ -53,8 +53,8 @@ class HeaderWriter {
     bytes_[size_++] = static_cast<uint8_t>(value);
   }
 
-  // Twelve fields of one tag byte and a longest varint each, and the payload's tag and length, fit.
-  uint8_t bytes_[12 * (1 + kMaxVarintBytes) + 1 + kMaxTagBytes];
+  // Thirteen fields of one tag byte and a longest varint each, and the payload's tag and length, fit.
+  uint8_t bytes_[13 * (1 + kMaxVarintBytes) + 1 + kMaxTagBytes];
   size_t size_ = 0;
 };
 
@@ -74,6 +74,7 @@ HeaderWriter WritePushHeader(const PushHeader& header) {
   writer.Add(10, header.withheld);
   writer.Add(11, header.shared_blocks);
   writer.Add(12, header.absent.size());
+  writer.Add(13, header.progress);
   return writer;
 }
 
@@ -368,6 +369,8 @@ absl::Status ParsePushFrame(const grpc::ByteBuffer& frame, PushHeader* header,
           case 12:
             if (value > kMaxAbsentRuns) return "is more runs of absent elements than a block has";
             return Store(value, &absent_runs);
+          case 13:
+            return Store(value, &header->progress);
           default:
             return nullptr;
         }

@@ -21,7 +21,7 @@
 namespace torchps {
 
 // All bytes of a frame in front of its payload, unknown fields included. Ours take at
-// most 94; the rest is room for fields of later versions.
+// most 100; the rest is room for fields of later versions.
 inline constexpr size_t kMaxFrameHeaderBytes = 256;
 
 // The largest block a job may ask for (job.proto, wire.block_bytes).
@@ -44,6 +44,7 @@ struct PushHeader {
   EncodingSpec::Kind encoding = EncodingSpec::FLOAT32;
   bool withheld = false;
   uint32_t shared_blocks = 0;
+  uint32_t progress = 0;
   // The block's elements that the gradient has nothing for: the table in front of the payload's
   // elements, of which there are none if these are all.
   ElementRuns absent;
