@@ -10,6 +10,7 @@ namespace torchps {
 namespace {
 
 constexpr double kPi = 3.14159265358979323846;
+constexpr double kProgressUnit = 1.0 / (uint64_t{1} << 32);
 
 }  // namespace
 
@@ -17,6 +18,14 @@ absl::StatusOr<Schedule> Schedule::Create(const ScheduleSpec& spec) {
   if (spec.warmup_steps() < 0) {
     return absl::InvalidArgumentError(absl::StrCat("optimizer.schedule.warmup_steps is ",
                                                    spec.warmup_steps(), "; it must be 0 or more"));
+  }
+  if (!ScheduleSpec::By_IsValid(spec.by())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("optimizer.schedule.by is ", spec.by(), "; known are APPLIED and SAMPLES"));
+  }
+  if (spec.by() == ScheduleSpec::SAMPLES && spec.total_steps() < 1) {
+    return absl::InvalidArgumentError(
+        "optimizer.schedule.total_steps is missing: by SAMPLES a schedule needs a completed job");
   }
   switch (spec.shape()) {
     case ScheduleSpec::CONSTANT:
@@ -48,19 +57,21 @@ absl::StatusOr<Schedule> Schedule::Create(const ScheduleSpec& spec) {
 }
 
 Schedule::Schedule(const ScheduleSpec& spec)
-    : shape_(spec.shape()),
+    : by_samples_(spec.by() == ScheduleSpec::SAMPLES),
+      shape_(spec.shape()),
       warmup_steps_(static_cast<double>(spec.warmup_steps())),
-      step_size_(spec.step_size()),
+      step_size_(static_cast<double>(spec.step_size())),
       gamma_(spec.gamma()),
       total_steps_(static_cast<double>(spec.total_steps())),
       final_fraction_(spec.final_fraction()) {}
 
-double Schedule::Factor(Version applied) const {
-  const double k = static_cast<double>(applied);
+double Schedule::Factor(Version applied, uint32_t progress) const {
+  const double k =
+      by_samples_ ? total_steps_ * (progress * kProgressUnit) : static_cast<double>(applied);
   const double warm_up = k + 1 < warmup_steps_ ? (k + 1) / warmup_steps_ : 1.0;
   switch (shape_) {
     case ScheduleSpec::STEP:
-      return warm_up * std::pow(gamma_, static_cast<double>(applied / step_size_));
+      return warm_up * std::pow(gamma_, std::floor(k / step_size_));
     case ScheduleSpec::COSINE: {
       const double progress =
           std::clamp((k - warmup_steps_) / (total_steps_ - warmup_steps_), 0.0, 1.0);

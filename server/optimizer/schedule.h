@@ -8,11 +8,13 @@
 
 namespace torchps {
 
-// The learning rate over time, as a factor on the base rate. It is driven by
-// the gradients applied to a block and by nothing a worker says. Immutable, so
-// thread-safe; copyable.
+// The learning rate over time, as a factor on the base rate. By APPLIED it is
+// driven by the gradients applied to a block, by SAMPLES by how far the job was
+// when the gradient's samples were handed out. Immutable, so thread-safe;
+// copyable.
 //
-// With k gradients applied before this one, w warm-up steps, T total steps:
+// With k gradients applied before this one (by SAMPLES k = T * progress, a real
+// number), w warm-up steps, T total steps:
 //   factor(k) = warm_up(k) * shape(k)
 //   warm_up   = min(1, (k + 1) / w), so that the first step moves and step w -
 //   1 has the full
@@ -27,19 +29,22 @@ class Schedule {
  public:
   // `spec` normalised (job/job_spec.h). INVALID_ARGUMENT names the field: an
   // unknown shape, a negative count, STEP without step_size or gamma, COSINE
-  // whose total_steps are not more than its warm-up.
+  // whose total_steps are not more than its warm-up, SAMPLES without
+  // total_steps.
   static absl::StatusOr<Schedule> Create(const ScheduleSpec& spec);
 
-  // The factor for the next gradient of a block of version `applied`. REQUIRES:
-  // applied >= 0.
-  double Factor(Version applied) const;
+  // The factor for the next gradient of a block of version `applied`, whose
+  // samples come behind this part of the job's, in 2^-32. REQUIRES: applied >=
+  // 0.
+  double Factor(Version applied, uint32_t progress) const;
 
  private:
   explicit Schedule(const ScheduleSpec& spec);
 
+  bool by_samples_;
   ScheduleSpec::Shape shape_;
   double warmup_steps_;
-  int64_t step_size_;
+  double step_size_;
   double gamma_;
   double total_steps_;
   double final_fraction_;

@@ -96,8 +96,7 @@ void JobLog::Record(const Block& block, const BlockRecord& record) {
   logged.block = block.range.id;
   logged.base_version = VersionBefore(record, block.version);
   logged.version = block.version;
-  logged.rate_factor = record.rate_factor;
-  logged.share = record.share;
+  logged.terms = record.terms;
   logged.absent.assign(record.absent.begin(), record.absent.end());
   for (const SlotId slot : record.slots) logged.ledger.push_back({slot, block.ledger[slot]});
   if (record.payload != nullptr) {

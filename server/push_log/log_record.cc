@@ -33,8 +33,10 @@ constexpr size_t kShareAt = 56;
 constexpr size_t kPayloadBytesAt = 64;
 constexpr size_t kBodyChecksumAt = 68;
 constexpr size_t kAbsentRunsAt = 72;
-constexpr size_t kZeroAt = 76;
-static_assert(kZeroAt + 4 == kLogRecordHeaderBytes);
+constexpr size_t kProgressAt = 76;
+constexpr size_t kGradientFactorAt = 80;
+constexpr size_t kLagAt = 88;
+static_assert(kLagAt + 8 == kLogRecordHeaderBytes);
 
 uint32_t Checksum(const uint8_t* record, size_t from, size_t to) {
   return Crc32c(0, absl::string_view(reinterpret_cast<const char*>(record) + from, to - from));
@@ -103,12 +105,14 @@ void WriteLogRecord(const LogRecord& record, const FramePayload& payload, uint8_
   PutLittleEndian(destination + kDurableAt, uint64_t{0});
   PutLittleEndian(destination + kBaseVersionAt, record.base_version);
   PutLittleEndian(destination + kVersionAt, record.version);
-  PutLittleEndian(destination + kRateFactorAt, record.rate_factor);
-  PutLittleEndian(destination + kShareAt, record.share);
+  PutLittleEndian(destination + kRateFactorAt, record.terms.rate_factor);
+  PutLittleEndian(destination + kShareAt, record.terms.share);
   PutLittleEndian(destination + kPayloadBytesAt, static_cast<uint32_t>(payload.bytes()));
   PutLittleEndian(destination + kBodyChecksumAt, uint32_t{0});
   PutLittleEndian(destination + kAbsentRunsAt, static_cast<uint32_t>(record.absent.size()));
-  PutLittleEndian(destination + kZeroAt, uint32_t{0});
+  PutLittleEndian(destination + kProgressAt, record.terms.progress);
+  PutLittleEndian(destination + kGradientFactorAt, record.terms.gradient_factor);
+  PutLittleEndian(destination + kLagAt, record.terms.lag);
   uint8_t* at = destination + kLogRecordHeaderBytes;
   for (const LogLedgerRow& row : record.ledger) {
     WriteRow(row, at);
@@ -189,8 +193,11 @@ absl::Status ReadLogRecord(absl::Span<const uint8_t> bytes, LogRecord* record,
   record->block = GetLittleEndian<uint32_t>(start + kBlockAt);
   record->base_version = GetLittleEndian<int64_t>(start + kBaseVersionAt);
   record->version = GetLittleEndian<int64_t>(start + kVersionAt);
-  record->rate_factor = GetLittleEndian<double>(start + kRateFactorAt);
-  record->share = GetLittleEndian<double>(start + kShareAt);
+  record->terms.rate_factor = GetLittleEndian<double>(start + kRateFactorAt);
+  record->terms.share = GetLittleEndian<double>(start + kShareAt);
+  record->terms.progress = GetLittleEndian<uint32_t>(start + kProgressAt);
+  record->terms.gradient_factor = GetLittleEndian<double>(start + kGradientFactorAt);
+  record->terms.lag = GetLittleEndian<int64_t>(start + kLagAt);
   record->ledger.assign(header->rows, LogLedgerRow());
   const uint8_t* at = start + kLogRecordHeaderBytes;
   for (LogLedgerRow& row : record->ledger) {

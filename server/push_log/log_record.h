@@ -12,6 +12,7 @@
 #include "common/element_runs.h"
 #include "common/ids.h"
 #include "proto/job.pb.h"
+#include "server/store/gradient_terms.h"
 #include "wire/frame_payload.h"
 
 // The records of the push log as bytes (docs/checkpoint.md, "The push log"): a header of fixed
@@ -49,15 +50,14 @@ struct LogRecord {
   BlockId block = 0;
   Version base_version = 0;  // of the block, before the change
   Version version = 0;       // and after it
-  double rate_factor = 1;
-  double share = 1;
+  GradientTerms terms;
   EncodingSpec::Kind encoding = EncodingSpec::FLOAT32;  // of the payload
   std::vector<LogLedgerRow> ledger;
   // Of the block's elements, those that the gradient had nothing for.
   ElementRuns absent;
 };
 
-inline constexpr size_t kLogRecordHeaderBytes = 80;
+inline constexpr size_t kLogRecordHeaderBytes = 96;
 inline constexpr size_t kLogLedgerRowBytes = 56;
 
 // The bytes of a record with so many rows of the ledger, runs of absent elements and such a

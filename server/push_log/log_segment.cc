@@ -14,7 +14,7 @@ namespace torchps {
 namespace {
 
 constexpr char kMagic[] = "TORCHPSL";
-constexpr uint32_t kFormatVersion = 3;
+constexpr uint32_t kFormatVersion = 4;
 constexpr size_t kChecksumAt = 60;
 constexpr size_t kDigits = 20;
 constexpr absl::string_view kSuffix = ".log";

@@ -63,7 +63,7 @@ absl::StatusOr<bool> ReplayLogRecord(const LogRecord& record, const FramePayload
       break;
     }
     case LogKind::kGradient:
-      updater.Apply(block, payload, record.rate_factor, record.share, record.absent);
+      updater.Apply(block, payload, record.terms, record.absent);
       break;
     case LogKind::kPassedOver: {
       const BlockChange change(block);

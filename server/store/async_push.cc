@@ -20,11 +20,12 @@ absl::StatusOr<PushDecision> AsyncPush::Push(Block* block, const PushHeader& hea
   BlockRecord record;
   if (decision->apply) {
     record.kind = BlockRecord::Kind::kGradient;
-    record.rate_factor = decision->rate_factor;
-    record.share = 1.0 / live_slots_.load(std::memory_order_relaxed);
+    record.terms.rate_factor = decision->rate_factor;
+    record.terms.share = 1.0 / live_slots_.load(std::memory_order_relaxed);
+    record.terms.progress = header.progress;
     record.payload = &payload;
     record.absent = header.absent;
-    updater_->Apply(block, payload, record.rate_factor, record.share, record.absent);
+    updater_->Apply(block, payload, record.terms, record.absent);
   }
   PushGate::Record(*decision, header.incarnation, header.step, &entry);
   record.slots = absl::MakeConstSpan(&header.slot, 1);

@@ -8,6 +8,7 @@
 #include "common/element_runs.h"
 #include "common/ids.h"
 #include "server/store/block.h"
+#include "server/store/gradient_terms.h"
 #include "wire/frame_payload.h"
 
 namespace torchps {
@@ -21,8 +22,7 @@ struct BlockRecord {
     kLedger,    // only ledger entries changed
   };
   Kind kind = Kind::kLedger;
-  double rate_factor = 1.0;
-  double share = 1.0;
+  GradientTerms terms;  // kGradient only
   const FramePayload* payload = nullptr;
   absl::Span<const float> elements;
   absl::Span<const ElementRun> absent;  // kGradient only

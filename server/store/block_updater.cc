@@ -16,13 +16,13 @@ namespace torchps {
 class BlockUpdater::Cursor {
  public:
   Cursor(const BlockUpdater& updater, const std::vector<Piece>& pieces, Block* block,
-         double rate_factor, double share) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex)
+         const GradientTerms& terms) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex)
       : optimizer_(*updater.optimizer_),
         groups_(updater.groups_),
         pieces_(pieces),
         averaged_(block->range.averaged),
-        share_(static_cast<float>(share * rate_factor)),
-        rate_factor_(updater.schedule_.Factor(block->version) * rate_factor),
+        share_(static_cast<float>(terms.share * terms.rate_factor)),
+        rate_factor_(updater.schedule_.Factor(block->version, terms.progress) * terms.rate_factor),
         step_(block->version + 1),
         values_(block->values.data()) {
     for (std::vector<float>& slot : block->slots) slots_.push_back(slot.data());
@@ -156,32 +156,32 @@ std::vector<BlockUpdater::Piece> BlockUpdater::CutPieces(
 }
 
 template <typename Feed>
-void BlockUpdater::ApplyTo(Block* block, double rate_factor, double share,
+void BlockUpdater::ApplyTo(Block* block, const GradientTerms& terms,
                            absl::Span<const ElementRun> absent, Feed feed) const {
   const BlockChange change(block);
   if (absent.empty() && block->missed.empty()) {
-    feed(Cursor(*this, pieces_[block->range.id], block, rate_factor, share));
+    feed(Cursor(*this, pieces_[block->range.id], block, terms));
   } else {
     if (!CoversAll(absent, block->range.length)) {
       const std::vector<Piece> pieces = CutPieces(*block, absent);
-      feed(Cursor(*this, pieces, block, rate_factor, share));
+      feed(Cursor(*this, pieces, block, terms));
     }
     block->missed.Add(absent);
   }
   ++block->version;
 }
 
-void BlockUpdater::Apply(Block* block, const FramePayload& payload, double rate_factor,
-                         double share, absl::Span<const ElementRun> absent) const {
-  ApplyTo(block, rate_factor, share, absent, [&](Cursor cursor) {
+void BlockUpdater::Apply(Block* block, const FramePayload& payload, const GradientTerms& terms,
+                         absl::Span<const ElementRun> absent) const {
+  ApplyTo(block, terms, absent, [&](Cursor cursor) {
     payload.ForEachRun(block->range.length,
                        [&](int64_t, absl::Span<const float> run) { cursor.Consume(run); });
   });
 }
 
-void BlockUpdater::Apply(Block* block, absl::Span<const float> gradient, double rate_factor,
-                         double share, absl::Span<const ElementRun> absent) const {
-  ApplyTo(block, rate_factor, share, absent, [&](Cursor cursor) { cursor.Consume(gradient); });
+void BlockUpdater::Apply(Block* block, absl::Span<const float> gradient, const GradientTerms& terms,
+                         absl::Span<const ElementRun> absent) const {
+  ApplyTo(block, terms, absent, [&](Cursor cursor) { cursor.Consume(gradient); });
 }
 
 }  // namespace torchps

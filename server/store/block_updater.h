@@ -13,6 +13,7 @@
 #include "server/optimizer/parameter_groups.h"
 #include "server/optimizer/schedule.h"
 #include "server/store/block.h"
+#include "server/store/gradient_terms.h"
 #include "wire/frame_payload.h"
 
 namespace torchps {
@@ -36,17 +37,17 @@ class BlockUpdater {
   void Allocate(Block* block) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);
 
   // One optimizer step with this gradient, in place, decoding as it reads; or, for an averaged
-  // block, value += share * (pushed - value). Raises the version by one. `rate_factor` is on the
-  // learning rate, and on the share.
+  // block, value += share * (pushed - value). Raises the version by one. The learning rate's
+  // schedule goes by the progress in `terms`, or by the block's version.
   // Elements that are `absent` are left alone, values and optimizer slots, and count the step as
   // missed: their next one is their next, as torch.optim has it of a parameter without a gradient.
   // The learning rate's schedule goes on for all.
   // REQUIRES: as many elements as the block has, and a payload that has been checked; or none, and
   // all are absent. None of an averaged block is.
-  void Apply(Block* block, const FramePayload& payload, double rate_factor, double share,
+  void Apply(Block* block, const FramePayload& payload, const GradientTerms& terms,
              absl::Span<const ElementRun> absent = {}) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);
-  void Apply(Block* block, absl::Span<const float> gradient, double rate_factor, double share,
+  void Apply(Block* block, absl::Span<const float> gradient, const GradientTerms& terms,
              absl::Span<const ElementRun> absent = {}) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);
 
@@ -71,7 +72,7 @@ class BlockUpdater {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex);
   // Apply() with what feeds the gradient to a cursor.
   template <typename Feed>
-  void ApplyTo(Block* block, double rate_factor, double share, absl::Span<const ElementRun> absent,
+  void ApplyTo(Block* block, const GradientTerms& terms, absl::Span<const ElementRun> absent,
                Feed feed) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);
 
   const std::unique_ptr<Optimizer> optimizer_;

@@ -58,7 +58,9 @@ absl::StatusOr<PushDecision> SyncPush::Push(Block* block, const PushHeader& head
   const uint32_t samples = header.withheld ? 0 : header.weight;
   if (!header.withheld) {
     AddToRound(*block, header, payload, &round);
-    round.absent = round.weight == 0 ? header.absent : RunsInBoth(round.absent, header.absent);
+    const bool is_first = round.weight == 0;
+    round.absent = is_first ? header.absent : RunsInBoth(round.absent, header.absent);
+    round.progress = is_first ? header.progress : std::min(round.progress, header.progress);
   }
   round.weight += samples;
   round.contributors.push_back(header.slot);
@@ -119,12 +121,13 @@ void SyncPush::FinishRounds(Block* block) {
       Scale(scale, absl::MakeSpan(round.weighted_sum));
       BlockRecord record;
       record.kind = BlockRecord::Kind::kGradient;
+      record.terms.progress = round.progress;
       record.absent = round.absent;
       if (!CoversAll(record.absent, block->range.length)) {
         record.elements = absl::MakeConstSpan(round.weighted_sum);
       }
       record.slots = round.contributors;
-      updater_->Apply(block, record.elements, record.rate_factor, record.share, record.absent);
+      updater_->Apply(block, record.elements, record.terms, record.absent);
       Tell(*block, record);
       blocks_finished_.fetch_add(1, std::memory_order_acq_rel);
     }

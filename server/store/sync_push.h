@@ -51,6 +51,9 @@ class SyncPush final : public PushPolicy {
     double weight = 0;
     // What none of those with a weight has anything for.
     ElementRuns absent;
+    // The smallest of those with a weight: of what was handed out before any of the round's
+    // samples.
+    uint32_t progress = 0;
     std::vector<SlotId> contributors;
     // Of each contributor, before it gave.
     std::vector<LedgerEntry> ledger_before;

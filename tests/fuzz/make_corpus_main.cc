@@ -206,6 +206,7 @@ void AddLog(Corpus& corpus) {
     record.block = 1;
     record.base_version = sequence == 3 ? 1 : 0;
     record.version = sequence == 1 ? 0 : 1;
+    record.terms.progress = static_cast<uint32_t>(sequence) << 29;
     if (sequence > 1) {
       LogLedgerRow row;
       row.slot = 2;

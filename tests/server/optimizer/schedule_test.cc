@@ -32,53 +32,69 @@ void ExpectRefused(const std::string& text, const std::string& words) {
 
 TEST(ScheduleTest, ConstantIsOneForEver) {
   const Schedule schedule = Make("");
-  EXPECT_EQ(schedule.Factor(0), 1.0);
-  EXPECT_EQ(schedule.Factor(1), 1.0);
-  EXPECT_EQ(schedule.Factor(1'000'000'000'000), 1.0);
+  EXPECT_EQ(schedule.Factor(0, 0), 1.0);
+  EXPECT_EQ(schedule.Factor(1, 0), 1.0);
+  EXPECT_EQ(schedule.Factor(1'000'000'000'000, 0), 1.0);
 }
 
 TEST(ScheduleTest, WarmUpRisesLinearlyAndReachesOneInItsLastStep) {
   const Schedule schedule = Make("warmup_steps: 4");
-  EXPECT_DOUBLE_EQ(schedule.Factor(0), 0.25);
-  EXPECT_DOUBLE_EQ(schedule.Factor(1), 0.5);
-  EXPECT_DOUBLE_EQ(schedule.Factor(2), 0.75);
-  EXPECT_DOUBLE_EQ(schedule.Factor(3), 1.0);
-  EXPECT_DOUBLE_EQ(schedule.Factor(4), 1.0);
+  EXPECT_DOUBLE_EQ(schedule.Factor(0, 0), 0.25);
+  EXPECT_DOUBLE_EQ(schedule.Factor(1, 0), 0.5);
+  EXPECT_DOUBLE_EQ(schedule.Factor(2, 0), 0.75);
+  EXPECT_DOUBLE_EQ(schedule.Factor(3, 0), 1.0);
+  EXPECT_DOUBLE_EQ(schedule.Factor(4, 0), 1.0);
 }
 
 TEST(ScheduleTest, StepMultipliesByGammaAfterEveryStepSizeGradients) {
   const Schedule schedule = Make("shape: STEP step_size: 3 gamma: 0.5");
-  EXPECT_DOUBLE_EQ(schedule.Factor(0), 1.0);
-  EXPECT_DOUBLE_EQ(schedule.Factor(2), 1.0);
-  EXPECT_DOUBLE_EQ(schedule.Factor(3), 0.5);
-  EXPECT_DOUBLE_EQ(schedule.Factor(5), 0.5);
-  EXPECT_DOUBLE_EQ(schedule.Factor(6), 0.25);
-  EXPECT_DOUBLE_EQ(schedule.Factor(30), std::pow(0.5, 10));
+  EXPECT_DOUBLE_EQ(schedule.Factor(0, 0), 1.0);
+  EXPECT_DOUBLE_EQ(schedule.Factor(2, 0), 1.0);
+  EXPECT_DOUBLE_EQ(schedule.Factor(3, 0), 0.5);
+  EXPECT_DOUBLE_EQ(schedule.Factor(5, 0), 0.5);
+  EXPECT_DOUBLE_EQ(schedule.Factor(6, 0), 0.25);
+  EXPECT_DOUBLE_EQ(schedule.Factor(30, 0), std::pow(0.5, 10));
 }
 
 TEST(ScheduleTest, StepCountsTheGradientsOfTheWarmUpToo) {
   const Schedule schedule = Make("shape: STEP step_size: 3 gamma: 0.5 warmup_steps: 4");
-  EXPECT_DOUBLE_EQ(schedule.Factor(2), 0.75);
-  EXPECT_DOUBLE_EQ(schedule.Factor(3), 0.5);
-  EXPECT_DOUBLE_EQ(schedule.Factor(6), 0.25);
+  EXPECT_DOUBLE_EQ(schedule.Factor(2, 0), 0.75);
+  EXPECT_DOUBLE_EQ(schedule.Factor(3, 0), 0.5);
+  EXPECT_DOUBLE_EQ(schedule.Factor(6, 0), 0.25);
 }
 
 TEST(ScheduleTest, CosineFallsFromOneToItsFinalFractionAndStaysThere) {
   const Schedule schedule = Make("shape: COSINE total_steps: 12 final_fraction: 0.2");
-  EXPECT_DOUBLE_EQ(schedule.Factor(0), 1.0);
-  EXPECT_DOUBLE_EQ(schedule.Factor(4), 0.2 + 0.8 * 0.75);  // cos(pi / 3) = 1 / 2
-  EXPECT_DOUBLE_EQ(schedule.Factor(6), 0.6);
-  EXPECT_DOUBLE_EQ(schedule.Factor(12), 0.2);
-  EXPECT_DOUBLE_EQ(schedule.Factor(1000), 0.2);
+  EXPECT_DOUBLE_EQ(schedule.Factor(0, 0), 1.0);
+  EXPECT_DOUBLE_EQ(schedule.Factor(4, 0), 0.2 + 0.8 * 0.75);  // cos(pi / 3) = 1 / 2
+  EXPECT_DOUBLE_EQ(schedule.Factor(6, 0), 0.6);
+  EXPECT_DOUBLE_EQ(schedule.Factor(12, 0), 0.2);
+  EXPECT_DOUBLE_EQ(schedule.Factor(1000, 0), 0.2);
 }
 
 TEST(ScheduleTest, CosineBeginsWhereTheWarmUpEnds) {
   const Schedule schedule = Make("shape: COSINE total_steps: 14 warmup_steps: 4");
-  EXPECT_DOUBLE_EQ(schedule.Factor(0), 0.25);
-  EXPECT_DOUBLE_EQ(schedule.Factor(3), 1.0);
-  EXPECT_DOUBLE_EQ(schedule.Factor(4), 1.0);
-  EXPECT_DOUBLE_EQ(schedule.Factor(9), 0.5);
-  EXPECT_NEAR(schedule.Factor(14), 0.0, 1e-15);
+  EXPECT_DOUBLE_EQ(schedule.Factor(0, 0), 0.25);
+  EXPECT_DOUBLE_EQ(schedule.Factor(3, 0), 1.0);
+  EXPECT_DOUBLE_EQ(schedule.Factor(4, 0), 1.0);
+  EXPECT_DOUBLE_EQ(schedule.Factor(9, 0), 0.5);
+  EXPECT_NEAR(schedule.Factor(14, 0), 0.0, 1e-15);
+}
+
+TEST(ScheduleTest, BySamplesTheProgressTakesThePlaceOfTheGradientsApplied) {
+  const Schedule schedule =
+      Make("shape: COSINE total_steps: 16 warmup_steps: 4 final_fraction: 0.2 by: SAMPLES");
+  const Schedule applied =
+      Make("shape: COSINE total_steps: 16 warmup_steps: 4 final_fraction: 0.2");
+  for (uint32_t step = 0; step < 16; ++step) {
+    EXPECT_DOUBLE_EQ(schedule.Factor(/*applied=*/7, step << 28), applied.Factor(step, 0)) << step;
+  }
+  // Between two steps it is between theirs.
+  EXPECT_DOUBLE_EQ(schedule.Factor(0, 3u << 27), 2.5 / 4);
+  EXPECT_NEAR(schedule.Factor(0, UINT32_MAX), 0.2, 1e-9);
+  EXPECT_DOUBLE_EQ(
+      Make("shape: STEP step_size: 3 gamma: 0.5 total_steps: 16 by: SAMPLES").Factor(0, 7u << 28),
+      0.25);
 }
 
 TEST(ScheduleTest, WhatCannotBeScheduledIsRefusedByTheNameOfItsField) {
@@ -88,6 +104,7 @@ TEST(ScheduleTest, WhatCannotBeScheduledIsRefusedByTheNameOfItsField) {
   ExpectRefused("shape: COSINE", "optimizer.schedule.total_steps is 0");
   ExpectRefused("shape: COSINE total_steps: 5 warmup_steps: 5",
                 "more than its warmup_steps, which are 5");
+  ExpectRefused("by: SAMPLES", "optimizer.schedule.total_steps is missing");
 }
 
 TEST(ScheduleTest, AShapeOfALaterVersionIsRefused) {

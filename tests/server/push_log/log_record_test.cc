@@ -41,8 +41,11 @@ LogRecord SomeRecord() {
   record.block = 3;
   record.base_version = 40;
   record.version = 41;
-  record.rate_factor = 0.5;
-  record.share = 0.25;
+  record.terms.rate_factor = 0.5;
+  record.terms.share = 0.25;
+  record.terms.progress = 0x40000000;
+  record.terms.gradient_factor = 0.75;
+  record.terms.lag = 3;
   LedgerEntry entry;
   entry.incarnation = 9;
   entry.last_step = 7;
@@ -70,8 +73,7 @@ void ExpectSame(const LogRecord& a, const LogRecord& b) {
   EXPECT_EQ(a.block, b.block);
   EXPECT_EQ(a.base_version, b.base_version);
   EXPECT_EQ(a.version, b.version);
-  EXPECT_EQ(a.rate_factor, b.rate_factor);
-  EXPECT_EQ(a.share, b.share);
+  EXPECT_TRUE(a.terms == b.terms);
   EXPECT_EQ(a.ledger, b.ledger);
   EXPECT_EQ(a.absent, b.absent);
 }
@@ -111,9 +113,9 @@ TEST(LogRecordTest, HasTheBytesThatTheDocumentationShows) {
   const std::vector<uint8_t> bytes =
       Sealed(record, PayloadOf(EncodingSpec::FLOAT32, {1.0f, -2.0f}));
   const std::string expected = absl::StrReplaceAll(
-      "54504c52 24ecf45e 02 00 0100 03000000 0c00000000000000 0b00000000000000"
+      "54504c52 b516a4b5 02 00 0100 03000000 0c00000000000000 0b00000000000000"
       "2800000000000000 2900000000000000 000000000000e03f 000000000000d03f 08000000 cb5cfe9a"
-      "00000000 00000000"
+      "00000000 00000040 000000000000e83f 0300000000000000"
       "01000000 02000000 0700000000000000 0200000000000000 0600000000000000 0500000000000000"
       "01000000 00000000 0900000000000000 0000803f 000000c0",
       {{" ", ""}});
@@ -128,9 +130,9 @@ TEST(LogRecordTest, HasTheBytesThatTheDocumentationShows) {
   const auto segment = EncodeLogSegmentHeader(header);
   EXPECT_EQ(absl::BytesToHexString(
                 absl::string_view(reinterpret_cast<const char*>(segment.data()), segment.size())),
-            absl::StrReplaceAll("544f52434850534c 03000000 01000000 02000000 05000000"
+            absl::StrReplaceAll("544f52434850534c 04000000 01000000 02000000 05000000"
                                 "3412000000000000 0300000000000000 0001000000000000"
-                                "0c00000000000000 00000000 0be93233",
+                                "0c00000000000000 00000000 4ebd0e40",
                                 {{" ", ""}}));
 }
 

@@ -69,9 +69,9 @@ std::vector<float> OneStep(int64_t block_elements, bool through_payload) {
     SetAll(&block, 2.0f);
     const std::vector<float> ones(range.length, 1.0f);
     if (through_payload) {
-      fixture.updater->Apply(&block, MakePayload(ones), 1.0, 0.5);
+      fixture.updater->Apply(&block, MakePayload(ones), {1.0, 0.5});
     } else {
-      fixture.updater->Apply(&block, absl::MakeConstSpan(ones), 1.0, 0.5);
+      fixture.updater->Apply(&block, absl::MakeConstSpan(ones), {1.0, 0.5});
     }
     EXPECT_EQ(block.version, 1);
     result.insert(result.end(), block.values.begin(), block.values.end());
@@ -101,7 +101,7 @@ TEST(BlockUpdaterTest, TheRateFactorScalesTheStepAndTheShare) {
     fixture.updater->Allocate(&block);
     SetAll(&block, 0.0f);
     const std::vector<float> ones(range.length, 1.0f);
-    fixture.updater->Apply(&block, absl::MakeConstSpan(ones), 0.25, 0.5);
+    fixture.updater->Apply(&block, absl::MakeConstSpan(ones), {0.25, 0.5});
     EXPECT_FLOAT_EQ(block.values[0], range.averaged ? 0.125f : -0.25f);
   }
 }
@@ -145,12 +145,13 @@ TEST(BlockUpdaterTest, WhatIsAbsentIsLeftAloneAndItsNextStepIsItsNext) {
         continue;
       }
       MutexLock single_lock(&alone[i]->mutex);
-      single_updater->Apply(alone[i].get(), absl::MakeConstSpan(gradient).subspan(i, 1), 1.0, 1.0);
+      single_updater->Apply(alone[i].get(), absl::MakeConstSpan(gradient).subspan(i, 1),
+                            {1.0, 1.0});
     }
     if (CoversAll(absent, 6)) {
-      updater->Apply(&block, FramePayload(), 1.0, 1.0, absent);
+      updater->Apply(&block, FramePayload(), {1.0, 1.0}, absent);
     } else {
-      updater->Apply(&block, MakePayload(gradient), 1.0, 1.0, absent);
+      updater->Apply(&block, MakePayload(gradient), {1.0, 1.0}, absent);
     }
     EXPECT_EQ(block.version, step);
     for (int64_t i = 0; i < 6; ++i) {

@@ -23,12 +23,14 @@ class Journal final : public BlockJournal {
     BlockRecord::Kind kind;
     Version version_before;
     std::vector<SlotId> slots;
+    GradientTerms terms;
   };
   void Record(const Block& block, const BlockRecord& record)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex) override {
     (void)block;  // named for its lock
     entries.push_back({record.kind, record.version_before,
-                       std::vector<SlotId>(record.slots.begin(), record.slots.end())});
+                       std::vector<SlotId>(record.slots.begin(), record.slots.end()),
+                       record.terms});
   }
   void WhenDurable(std::function<void()> continuation) override { continuation(); }
 
@@ -70,9 +72,11 @@ class SyncPushTest : public ::testing::Test {
   }
 
   absl::StatusOr<PushDecision> Push(SlotId slot, Step step, float gradient, uint32_t samples = 1,
-                                    int block = 0, Incarnation incarnation = 1) {
+                                    int block = 0, Incarnation incarnation = 1,
+                                    uint32_t progress = 0) {
     PushHeader header = Header(slot, step, block, incarnation);
     header.weight = samples;
+    header.progress = progress;
     MutexLock lock(&blocks_[block]->mutex);
     return sync_->Push(blocks_[block].get(), header, MakePayload(std::vector<float>(2, gradient)));
   }
@@ -138,6 +142,26 @@ TEST_F(SyncPushTest, ARoundAppliesTheMeanBySamplesOnceWhenAllHaveGiven) {
   ASSERT_EQ(journal_.entries.size(), 1u);
   EXPECT_EQ(journal_.entries[0].kind, BlockRecord::Kind::kGradient);
   EXPECT_THAT(journal_.entries[0].slots, ElementsAre(0, 1));
+}
+
+TEST_F(SyncPushTest, ARoundIsAsFarAsTheFirstOfItsSamples) {
+  Make(1);
+  SetLive({{0, 0}, {1, 0}, {2, 0}});
+  const auto push = [&](SlotId slot, Step step, uint32_t progress) {
+    EXPECT_TRUE(
+        Push(slot, step, /*gradient=*/1, /*samples=*/1, /*block=*/0, /*incarnation=*/1, progress)
+            .ok());
+  };
+  push(0, 1, 200);
+  push(1, 1, 100);
+  push(2, 1, 300);
+  // What is withheld has no samples in the round.
+  ASSERT_TRUE(PushWithheld(0, 2).ok());
+  push(1, 2, 600);
+  push(2, 2, 500);
+  ASSERT_EQ(journal_.entries.size(), 2u);
+  EXPECT_EQ(journal_.entries[0].terms.progress, 100u);
+  EXPECT_EQ(journal_.entries[1].terms.progress, 500u);
 }
 
 TEST_F(SyncPushTest, ARepeatHasTheFirstVerdictAndCountsOnce) {
