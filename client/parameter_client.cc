@@ -90,7 +90,7 @@ absl::StatusOr<PushResult> ParameterClient::Push(Step step, int64_t weight,
 std::unique_ptr<PendingPush> ParameterClient::BeginPush(Step step, int64_t weight,
                                                         absl::Span<const float> gradients,
                                                         absl::Span<const float> averaged,
-                                                        bool check_finite) {
+                                                        bool check_finite, uint32_t progress) {
   TPS_CHECK(static_cast<int64_t>(gradients.size()) == options_.layout.trained_size() &&
                 static_cast<int64_t>(averaged.size()) == options_.layout.averaged_size(),
             "a push of another length than the layout's");
@@ -105,6 +105,7 @@ std::unique_ptr<PendingPush> ParameterClient::BeginPush(Step step, int64_t weigh
   push.incarnation = options_.incarnation;
   push.step = step;
   push.weight = weight;
+  push.progress = progress;
   push.base_versions = versions_;
   push.segment = options_.push_segment;
   push.trained = gradients;

@@ -122,10 +122,12 @@ class ParameterClient {
                                   absl::Span<const float> averaged);
 
   // The same with blocks that become ready one by one and, if `check_finite`, are not sent if they
-  // are not finite. The client outlives what it returns.
+  // are not finite. `progress`: the part of the job's samples that were handed out before these, in
+  // 2^-32. The client outlives what it returns.
   std::unique_ptr<PendingPush> BeginPush(Step step, int64_t weight,
                                          absl::Span<const float> gradients,
-                                         absl::Span<const float> averaged, bool check_finite);
+                                         absl::Span<const float> averaged, bool check_finite,
+                                         uint32_t progress = 0);
 
   // The slot stops counting at every server. Tries for a few seconds, also after a stop.
   absl::Status Leave();

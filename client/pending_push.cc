@@ -139,6 +139,7 @@ class PendingPush::Round final : public FanOutCall {
     header.base_version = options_.base_versions[block.id];
     header.server_life = server.boot_id();
     header.weight = static_cast<uint32_t>(options_.weight);
+    header.progress = options_.progress;
     header.block_count = static_cast<uint32_t>(options_.block_map->owned_by(server.index()).size());
     header.withheld = is_withheld_[block.id];
     // Whoever withholds says nothing of the elements.

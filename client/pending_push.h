@@ -56,6 +56,8 @@ class PendingPush {
     Step step = 0;
     // Samples behind the gradient.
     int64_t weight = 0;
+    // Part of the job's samples that were handed out before these, in 2^-32.
+    uint32_t progress = 0;
     // Of each block, what the gradient is computed on.
     std::vector<Version> base_versions;
     // Where servers on this machine read the elements: used if `trained` lies there. Null: nowhere.

@@ -20,6 +20,8 @@ constexpr int64_t kMaxSamples = int64_t{1} << 40;  // keeps all products below 2
 constexpr int kMaxImageSide = 4096;                // what a batch of 32 takes 6 GiB of, as float32
 constexpr int kMaxGroups = 1000;
 constexpr int kMaxHiddenLayers = 1000;
+// Two could be chance; three lags in a row mean that the slot is simply slower than max_lag.
+constexpr int kAdmitAfter = 3;
 
 void NormalizeTop(JobSpec* job, FieldChecker& check) {
   if (job->name().empty()) job->set_name("job");
@@ -252,9 +254,14 @@ void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, FieldCh
     // Values that were pulled before the slot's own last push lack that too.
     lag->set_free_lag(consistency->prefetch() ? workers : std::max(workers - 1, 1));
   }
-  if (!lag->has_max_lag()) lag->set_max_lag(int64_t{4} * workers);
+  // What a slot of half the others' speed meets; below the largest lag that equal ones have, they
+  // would lose work, too.
+  if (!lag->has_max_lag()) lag->set_max_lag(int64_t{2} * workers);
+  if (!lag->has_admit_after()) lag->set_admit_after(kAdmitAfter);
   check.Range<int64_t>("consistency.lag.free_lag", lag->free_lag(), 1, kMaxSamples);
   check.Range<int64_t>("consistency.lag.max_lag", lag->max_lag(), 1, kMaxSamples);
+  check.Range("consistency.lag.admit_after", lag->admit_after(), 0,
+              std::numeric_limits<int32_t>::max());
 }
 
 // The fraction means something to TOP_K only; elsewhere it is left as it is, and checked all the
@@ -310,7 +317,6 @@ void RefuseUnbuilt(const JobSpec& job, FieldChecker& check) {
   refuse("optimizer.schedule.by", job.optimizer().schedule().has_by());
   const ConsistencySpec& consistency = job.consistency();
   refuse("consistency.lag.policy", consistency.lag().policy() == LagContract::WEIGH);
-  refuse("consistency.lag.admit_after", consistency.lag().has_admit_after());
   refuse("consistency.stop_stale", consistency.has_stop_stale());
   refuse("consistency.grace_ms", consistency.grace_ms() != 0);
 }

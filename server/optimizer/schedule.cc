@@ -5,12 +5,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/job_progress.h"
 
 namespace torchps {
 namespace {
 
 constexpr double kPi = 3.14159265358979323846;
-constexpr double kProgressUnit = 1.0 / (uint64_t{1} << 32);
 
 }  // namespace
 
@@ -66,8 +66,7 @@ Schedule::Schedule(const ScheduleSpec& spec)
       final_fraction_(spec.final_fraction()) {}
 
 double Schedule::Factor(Version applied, uint32_t progress) const {
-  const double k =
-      by_samples_ ? total_steps_ * (progress * kProgressUnit) : static_cast<double>(applied);
+  const double k = by_samples_ ? total_steps_ * PartOf(progress) : static_cast<double>(applied);
   const double warm_up = k + 1 < warmup_steps_ ? (k + 1) / warmup_steps_ : 1.0;
   switch (shape_) {
     case ScheduleSpec::STEP:

@@ -47,7 +47,7 @@ absl::StatusOr<PushDecision> PushGate::Judge(const LedgerEntry& entry, Incarnati
       break;
     case LagContract::REJECT:
       if (lag > contract_.max_lag()) {
-        if (entry.rejections_in_row >= kRejectionsInRow) {
+        if (contract_.admit_after() > 0 && entry.rejections_in_row >= contract_.admit_after()) {
           decision.verdict = ADMITTED;
           decision.rate_factor = static_cast<double>(contract_.max_lag()) / lag;
         } else {

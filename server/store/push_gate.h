@@ -36,8 +36,9 @@ class PushGate {
   // The decision on that push, computed on version `base`, of a block now at version `current`.
   // Lag is current - base. ACCEPT applies whatever the lag. SCALE multiplies the learning rate by
   // 1 / max(1, lag / free_lag) (Zhang et al. 2015, Jiang et al. 2017). REJECT does not apply a
-  // push with lag > max_lag; after kRejectionsInRow of these the slot's next push on this block is
-  // admitted with the rate times max_lag / lag, so that a straggler is never starved.
+  // push with lag > max_lag; after admit_after of these in a row, if that is not 0, the slot's next
+  // push on this block is admitted with the rate times max_lag / lag, so that a straggler is never
+  // starved.
   // Errors as IsRepeat; INVALID_ARGUMENT: a base version that the block never had.
   absl::StatusOr<PushDecision> Judge(const LedgerEntry& entry, Incarnation incarnation, Step step,
                                      Version base, Version current) const;
@@ -46,9 +47,6 @@ class PushGate {
   // does so before it lets go of the block's lock.
   static void Record(const PushDecision& decision, Incarnation incarnation, Step step,
                      LedgerEntry* entry);
-
-  // Two could be chance; three lags in a row mean that this slot is simply slower than max_lag.
-  static constexpr int32_t kRejectionsInRow = 3;
 
  private:
   const LagContract contract_;

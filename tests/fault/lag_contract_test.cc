@@ -121,6 +121,31 @@ TEST_F(LagContractTest, RejectAdmitsAStragglerAfterThreeRejectionsAndScaledByIts
   }
 }
 
+TEST_F(LagContractTest, WithoutAdmissionNothingAboveMaxLagIsEverApplied) {
+  Start("policy: REJECT max_lag: 2 admit_after: 0", 2);
+  PlainWorker& fast = *workers_[0];
+  PlainWorker& slow = *workers_[1];
+  Step fast_step = 0;
+  for (Step slow_step = 1; slow_step <= 24; ++slow_step) {
+    ASSERT_TRUE(slow.Pull(slow_step - 1).ok());
+    const int64_t lag = slow_step % 6;
+    for (int64_t i = 0; i < lag; ++i) {
+      ASSERT_TRUE(fast.Pull(fast_step).ok());
+      ASSERT_TRUE(fast.Push(++fast_step, 2.0f).ok());
+    }
+    const auto reply = slow.Push(slow_step, 16.0f);
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    for (const BlockVerdict& verdict : reply->block()) {
+      EXPECT_EQ(verdict.lag(), lag);
+      EXPECT_EQ(verdict.verdict(), lag > 2 ? REJECTED_STALE : ACCEPTED);
+    }
+  }
+  const auto status = slow.Status();
+  ASSERT_TRUE(status.ok());
+  EXPECT_EQ(status->lag().max(), 2);
+  EXPECT_EQ(status->verdicts().admitted(), 0u);
+}
+
 TEST_F(LagContractTest, RejectHoldsOnEveryBlockWhileWorkersRaceAndNobodyStarves) {
   constexpr int kWorkers = 4;
   constexpr int64_t kMaxLag = 2;

@@ -61,7 +61,8 @@ TEST(JobSpecTest, FillsInEveryDefault) {
             "training { epochs: 1 batch_size: 32 accumulate: 1 lease_batches: 4 evaluate: true "
             "quarantine_after: 20 shuffle: true } "
             "optimizer { sgd { } learning_rate: 0.1 schedule { gamma: 0.1 } } "
-            "consistency { staleness_bound: 4 lag { free_lag: 1 max_lag: 4 } prefetch: true } "
+            "consistency { staleness_bound: 4 lag { free_lag: 1 max_lag: 2 admit_after: 3 } "
+            "prefetch: true } "
             "wire { block_bytes: 1048576 push { } pull { } shared_memory: true } membership { "
             "lease_seconds: 10 } durability { checkpoint_seconds: 60 keep: 3 }");
 }
@@ -89,12 +90,12 @@ TEST(JobSpecTest, FillsInWhatTheChosenPartsNeed) {
   EXPECT_EQ(Normalized("wire { push { kind: TOP_K } }").wire().push().ShortDebugString(),
             "kind: TOP_K fraction: 0.01");
   EXPECT_EQ(Normalized("workers: 5").consistency().lag().ShortDebugString(),
-            "free_lag: 5 max_lag: 20");
+            "free_lag: 5 max_lag: 10 admit_after: 3");
   EXPECT_EQ(Normalized("workers: 5 consistency { prefetch: false }")
                 .consistency()
                 .lag()
                 .ShortDebugString(),
-            "free_lag: 4 max_lag: 20");
+            "free_lag: 4 max_lag: 10 admit_after: 3");
 }
 
 TEST(JobSpecTest, PrefetchesWhereAStepMayDoWithoutTheOneBefore) {
@@ -120,7 +121,8 @@ TEST(JobSpecTest, KeepsWhatIsWritten) {
       "weight_decay: 0.5 schedule { shape: COSINE warmup_steps: 1 gamma: 0.5 total_steps: 10 } "
       "group { pattern: \"*\" learning_rate_factor: 0 weight_decay: 0 } } "
       "consistency { staleness_bound: 0 backup_workers: 2 lag { policy: REJECT free_lag: 3 "
-      "max_lag: 1 } prefetch: false } wire { block_bytes: 64 push { kind: TOP_K fraction: 0.25 } "
+      "max_lag: 1 admit_after: 0 } prefetch: false } wire { block_bytes: 64 push { kind: TOP_K "
+      "fraction: 0.25 } "
       "pull { kind: INT8 } shared_memory: false } membership { lease_seconds: 0.1 } "
       "durability { level: LOG checkpoint_seconds: 0 checkpoint_steps: 100 keep: 1 }";
   EXPECT_EQ(Normalized(text).ShortDebugString(), text);
@@ -224,6 +226,7 @@ TEST(JobSpecTest, HoldsEveryNumberToItsRange) {
   ExpectLimits("consistency.backup_workers", "0", "-1", "4095", "4096");
   ExpectLimits("consistency.lag.free_lag", "1", "0", "1099511627776", "1099511627777");
   ExpectLimits("consistency.lag.max_lag", "1", "0", "1099511627776", "1099511627777");
+  ExpectLimits("consistency.lag.admit_after", "0", "-1", "2147483647", "-2");
   ExpectLimits("wire.block_bytes", "64", "60", "67108864", "67108868");
   ExpectLimits("wire.push.fraction", "1e-30", "0", "0.5", "0.51");
   ExpectLimits("wire.pull.fraction", "1e-30", "-0.1", "0.5", "1");

@@ -8,8 +8,6 @@ namespace {
 
 // Of sums of small integers that are scaled or averaged in float32.
 constexpr double kTolerance = 0.02;
-// PushGate's number, written down a second time.
-constexpr int kRejectionsInRow = 3;
 
 bool SameLedger(const std::map<SlotId, LedgerEntry>& a, const std::map<SlotId, LedgerEntry>& b) {
   return a.size() == b.size() &&
@@ -85,7 +83,7 @@ void BlockModel::PushAsync(const PushHeader& header, bool restored) {
     factor = static_cast<double>(lag.free_lag()) / static_cast<double>(entry.last_lag);
   }
   if (lag.policy() == LagContract::REJECT && entry.last_lag > lag.max_lag()) {
-    const bool is_admitted = entry.rejections_in_row >= kRejectionsInRow;
+    const bool is_admitted = lag.admit_after() > 0 && entry.rejections_in_row >= lag.admit_after();
     entry.last_verdict = is_admitted ? ADMITTED : REJECTED_STALE;
     factor =
         is_admitted ? static_cast<double>(lag.max_lag()) / static_cast<double>(entry.last_lag) : 0;

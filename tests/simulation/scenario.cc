@@ -42,6 +42,7 @@ void DrawConsistency(World* world, ConsistencySpec* consistency, int workers) {
     default:
       lag->set_policy(LagContract::REJECT);
       lag->set_max_lag(1 + static_cast<int64_t>(world->Below(4)));
+      lag->set_admit_after(static_cast<int>(world->Below(4)));
   }
 }
 

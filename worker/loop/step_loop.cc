@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/job_progress.h"
 
 namespace torchps {
 namespace {
@@ -174,6 +175,9 @@ absl::StatusOr<StepLoop::StepWork> StepLoop::NextOfLease() {
   step.number = steps_++;
   step.epoch = lease_->epoch();
   step.position = lease_->begin() + static_cast<int64_t>(taken_);
+  const double within = static_cast<double>(taken_) / static_cast<double>(lease_samples_.size());
+  handed_out_ = ProgressOf(lease_->progress_begin() +
+                           within * (lease_->progress_end() - lease_->progress_begin()));
   taken_ += step.samples.size();
   step.upcoming = lease_samples_.subspan(taken_);
   return step;
@@ -237,7 +241,7 @@ absl::Status StepLoop::BeginTransfers(int64_t samples) {
   const TrainingSpec& training = options_.job.training();
   const bool check_finite = training.clip_norm() == 0 && training.nonfinite() == SKIP_BLOCK;
   push_ = options_.parameters->BeginPush(clock_ + 1, samples, options_.model->gradients(),
-                                         options_.model->averaged(), check_finite);
+                                         options_.model->averaged(), check_finite, handed_out_);
   if (options_.prefetch) {
     ahead_ = options_.parameters->BeginPull(
         clock_ + 1, PullKind::kAhead, options_.model->next_values(), &next_held_, LatestPull());

@@ -169,6 +169,8 @@ class StepLoop {
   // Since the last NextWork that was answered, at `figures_since_`.
   StepFigures figures_;
   absl::Duration figures_since_;
+  // Of the present step: how far the job was when its samples were handed out.
+  uint32_t handed_out_ = 0;
 
   bool started_ = false;
   bool idle_ = false;

@@ -285,6 +285,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "optimizer { adamw {} learning_rate: 0.1 weight_decay: 0.1 "
                       "schedule { shape: COSINE warmup_steps: 4 total_steps: 30 } } "
                       "consistency { lag { policy: REJECT max_lag: 2 } }",
+                      "consistency { lag { policy: REJECT max_lag: 1 admit_after: 0 } }",
                       "optimizer { rmsprop { centered: true momentum: 0.5 } learning_rate: 0.01 }",
                       "optimizer { adagrad { initial_accumulator: 0.1 } learning_rate: 0.1 }",
                       "optimizer { adam {} learning_rate: 0.1 } consistency { mode: SYNC }",

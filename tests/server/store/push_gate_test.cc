@@ -10,11 +10,13 @@
 namespace torchps {
 namespace {
 
-PushGate MakeGate(LagContract::Policy policy, int64_t free_lag, int64_t max_lag) {
+PushGate MakeGate(LagContract::Policy policy, int64_t free_lag, int64_t max_lag,
+                  int admit_after = 3) {
   LagContract contract;
   contract.set_policy(policy);
   contract.set_free_lag(free_lag);
   contract.set_max_lag(max_lag);
+  contract.set_admit_after(admit_after);
   return PushGate(contract);
 }
 
@@ -64,6 +66,18 @@ TEST(PushGateTest, AStragglerIsAdmittedAfterThreeRejectionsInARow) {
   EXPECT_DOUBLE_EQ(decision->rate_factor, 0.5);
   PushGate::Record(*decision, 1, 4, &entry);
   EXPECT_EQ(gate.Judge(entry, 1, 5, 0, 8)->verdict, REJECTED_STALE) << "the count begins anew";
+}
+
+TEST(PushGateTest, WithoutAdmissionNothingAboveMaxLagIsEverApplied) {
+  const PushGate gate = MakeGate(LagContract::REJECT, 0, 4, /*admit_after=*/0);
+  LedgerEntry entry;
+  for (Step step = 1; step <= 100; ++step) {
+    const auto decision = gate.Judge(entry, 1, step, 0, 5);
+    ASSERT_EQ(decision->verdict, REJECTED_STALE) << step;
+    ASSERT_FALSE(decision->apply);
+    PushGate::Record(*decision, 1, step, &entry);
+  }
+  EXPECT_EQ(gate.Judge(entry, 1, 101, 1, 5)->verdict, ACCEPTED);
 }
 
 TEST(PushGateTest, AFreshPushEndsARowOfRejections) {

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace torchps {
+
+// How far a job is, as pushes carry it: a part of its samples in units of 2^-32. All functions are
+// thread-safe.
+
+inline constexpr double kProgressUnit = 1.0 / (uint64_t{1} << 32);
+
+// `part` is brought between 0 and the largest part below 1 that there is.
+inline uint32_t ProgressOf(double part) {
+  return static_cast<uint32_t>(
+      std::clamp(std::floor(part / kProgressUnit), 0.0, static_cast<double>(UINT32_MAX)));
+}
+
+inline double PartOf(uint32_t progress) { return progress * kProgressUnit; }
+
+}  // namespace torchps
