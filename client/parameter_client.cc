@@ -12,6 +12,8 @@ namespace torchps {
 namespace {
 
 constexpr absl::Duration kLeavePatience = absl::Seconds(3);
+// To ask how far the servers are is to save time.
+constexpr absl::Duration kAskPatience = absl::Seconds(1);
 
 }  // namespace
 
@@ -143,6 +145,32 @@ std::unique_ptr<PendingPull> ParameterClient::BeginPull(Step clock, PullKind kin
   pull.exact = options_.job.wire().pull().kind() == EncodingSpec::FLOAT32;
   pull.versions = &versions_;
   return std::make_unique<PendingPull>(std::move(pull));
+}
+
+bool ParameterClient::IsTooLate(Step step) {
+  const ConsistencySpec& consistency = options_.job.consistency();
+  const bool is_sync = consistency.mode() == ConsistencySpec::SYNC;
+  const std::vector<RemoteServer*> owners = Owners();
+  // Of each server's blocks: the latest version that the values have.
+  std::vector<Version> based_on(servers_.size(), 0);
+  for (const BlockRange& block : options_.block_map.blocks()) {
+    based_on[block.server] = std::max(based_on[block.server], versions_[block.id]);
+  }
+  size_t too_late = 0;
+  FanOutCall::Rules rules;
+  rules.patience = kAskPatience;
+  // One that was restarted has no opinion yet.
+  rules.forgotten = FanOutCall::Rules::Forgotten::kDone;
+  const absl::Status asked = CallAll(
+      owners,
+      [&](RemoteServer& server) {
+        return server.MakeRenew(kAskPatience, [&](const RenewReply& reply) {
+          const int64_t lag = reply.max_version() - based_on[server.index()];
+          if (is_sync ? reply.floor() >= step : lag > consistency.lag().max_lag()) ++too_late;
+        });
+      },
+      rules);
+  return asked.ok() && too_late == owners.size();
 }
 
 absl::Status ParameterClient::Leave() {

@@ -129,6 +129,12 @@ class ParameterClient {
                                          absl::Span<const float> averaged, bool check_finite,
                                          uint32_t progress = 0);
 
+  // Whether no server would do anything with a gradient of `step`, computed on what the last
+  // finished pull brought, even if it came now: in SYNC its round is over everywhere, in ASYNC it
+  // lags more than the contract's max_lag. Asks all servers at once; false where one does not
+  // answer within a second. A push may be under way.
+  bool IsTooLate(Step step);
+
   // The slot stops counting at every server. Tries for a few seconds, also after a stop.
   absl::Status Leave();
 

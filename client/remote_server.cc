@@ -120,6 +120,23 @@ std::unique_ptr<ClientCall> RemoteServer::MakeLeave(absl::Duration timeout) {
       [](const LeaveReply&) { return absl::OkStatus(); });
 }
 
+std::unique_ptr<ClientCall> RemoteServer::MakeRenew(absl::Duration timeout,
+                                                    std::function<void(const RenewReply&)> take) {
+  RenewRequest request;
+  request.set_slot(hello_.slot());
+  request.set_incarnation(hello_.incarnation());
+  request.set_server_life(boot_id_);
+  return std::make_unique<ClientUnaryCall<RenewReply>>(
+      timeout,
+      [this, request](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
+        return stub_->PrepareAsyncRenew(context, request, queue);
+      },
+      [take = std::move(take)](const RenewReply& reply) {
+        take(reply);
+        return absl::OkStatus();
+      });
+}
+
 void RemoteServer::Renew(absl::Duration timeout) {
   RenewRequest request;
   request.set_slot(hello_.slot());

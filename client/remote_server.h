@@ -62,6 +62,10 @@ class RemoteServer {
   // A Leave. From here on there is nothing to renew, until the next greeting.
   std::unique_ptr<ClientCall> MakeLeave(absl::Duration timeout);
 
+  // A Renew; `take` gets how far the server is.
+  std::unique_ptr<ClientCall> MakeRenew(absl::Duration timeout,
+                                        std::function<void(const RenewReply&)> take);
+
   // Renews the slot's lease, if the server was greeted; takes at most `timeout`, tells nothing.
   void Renew(absl::Duration timeout);
 

@@ -249,6 +249,15 @@ void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, FieldCh
   }
   check.Range("consistency.backup_workers", consistency->backup_workers(), 0,
               std::max(workers - 1, 0));
+  const bool sync = consistency->mode() == ConsistencySpec::SYNC;
+  const bool may_stop =
+      sync ? consistency->backup_workers() > 0 : consistency->lag().policy() == LagContract::REJECT;
+  if (!consistency->has_stop_stale()) consistency->set_stop_stale(may_stop);
+  if (consistency->stop_stale() && !may_stop) {
+    check.Fail("consistency.stop_stale", "true",
+               "false but in SYNC with backup_workers and in ASYNC with the lag policy REJECT: "
+               "elsewhere no gradient comes too late");
+  }
   LagContract* lag = consistency->mutable_lag();
   if (!lag->has_free_lag()) {
     // Values that were pulled before the slot's own last push lack that too.
@@ -317,7 +326,6 @@ void RefuseUnbuilt(const JobSpec& job, FieldChecker& check) {
   refuse("optimizer.schedule.by", job.optimizer().schedule().has_by());
   const ConsistencySpec& consistency = job.consistency();
   refuse("consistency.lag.policy", consistency.lag().policy() == LagContract::WEIGH);
-  refuse("consistency.stop_stale", consistency.has_stop_stale());
   refuse("consistency.grace_ms", consistency.grace_ms() != 0);
 }
 

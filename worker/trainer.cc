@@ -9,12 +9,19 @@ class Trainer::StepObserver final : public Learner::Observer {
  public:
   StepObserver(StepLoop* loop, int64_t samples) : loop_(loop), samples_(samples) {}
 
-  absl::Status BeforeGradient() override { return loop_->BeginTransfers(samples_); }
+  absl::Status BeforeGradient() override {
+    is_too_late_ = loop_->IsTooLate();
+    if (is_too_late_) return absl::CancelledError("the gradient would come too late");
+    return loop_->BeginTransfers(samples_);
+  }
   void OnBlock(BlockId block) override { loop_->BlockReady(block); }
+  // The step ends before its gradient.
+  bool is_too_late() const { return is_too_late_; }
 
  private:
   StepLoop* const loop_;
   const int64_t samples_;
+  bool is_too_late_ = false;
 };
 
 absl::Status Trainer::Run() {
@@ -31,6 +38,10 @@ absl::Status Trainer::TrainStep(const StepLoop::StepWork& step) {
   StepObserver observer(options_.loop, static_cast<int64_t>(step.samples.size()));
   absl::StatusOr<Learner::Gradient> gradient = options_.learner->Compute(
       {step.samples, step.upcoming, step.number, step.epoch, step.position}, &observer);
+  if (observer.is_too_late()) {
+    options_.loop->BeginAnew();
+    return absl::OkStatus();
+  }
   if (!gradient.ok()) {
     options_.loop->DropStep();
     return gradient.status();

@@ -30,10 +30,8 @@ void ParameterServiceShell::Listen(Poller* poller) {
   });
   listen_for(&Service::RequestRenew, [this](const auto& call) {
     const absl::StatusOr<HostedJob*> job = server_->JobFor(call->request().server_life());
-    const absl::Status renewed =
-        job.ok() ? (*job)->Renew(call->request().slot(), call->request().incarnation())
-                 : job.status();
-    call->Respond(renewed.ok() ? absl::StatusOr<RenewReply>(RenewReply()) : renewed);
+    call->Respond(job.ok() ? (*job)->Renew(call->request().slot(), call->request().incarnation())
+                           : job.status());
   });
   listen_for(&Service::RequestLeave, [this](const auto& call) {
     const absl::StatusOr<HostedJob*> job = server_->JobFor(call->request().server_life());

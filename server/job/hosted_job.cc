@@ -121,8 +121,12 @@ void HostedJob::Share(const HelloRequest& request, HelloReply* reply) {
   push_segments_.Close(request.slot(), request.incarnation());
 }
 
-absl::Status HostedJob::Renew(SlotId slot, Incarnation incarnation) {
-  return membership_.Renew(slot, incarnation);
+absl::StatusOr<RenewReply> HostedJob::Renew(SlotId slot, Incarnation incarnation) {
+  if (absl::Status renewed = membership_.Renew(slot, incarnation); !renewed.ok()) return renewed;
+  RenewReply reply;
+  reply.set_floor(membership_.floor());
+  reply.set_max_version(parts_.store->highest_version());
+  return reply;
 }
 
 void HostedJob::Leave(SlotId slot, Incarnation incarnation) {

@@ -73,7 +73,8 @@ class HostedJob {
   // the slot has entered.
   void Share(const HelloRequest& request, HelloReply* reply);
 
-  absl::Status Renew(SlotId slot, Incarnation incarnation);
+  // Renews the slot's lease, and tells how far this server is. ABORTED as Pull().
+  absl::StatusOr<RenewReply> Renew(SlotId slot, Incarnation incarnation);
   void Leave(SlotId slot, Incarnation incarnation);
 
   // One frame of a Push; step 0 initialises. Errors as in ParameterStore, and INVALID_ARGUMENT for

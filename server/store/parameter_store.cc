@@ -125,10 +125,18 @@ absl::Status ParameterStore::Push(const PushHeader& header, const FramePayload& 
       return absl::AbortedError(absl::StrCat("block ", header.block, " has no values yet"));
     }
     decision = policy_->Push(block, header, payload);
+    NoteVersion(block->version);
   }
   if (!decision.ok()) return decision.status();
   Count(*decision);
   return absl::OkStatus();
+}
+
+void ParameterStore::NoteVersion(Version version) {
+  Version highest = highest_version_.load(std::memory_order_relaxed);
+  while (version > highest &&
+         !highest_version_.compare_exchange_weak(highest, version, std::memory_order_relaxed)) {
+  }
 }
 
 void ParameterStore::Count(const PushDecision& decision) {

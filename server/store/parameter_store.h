@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -96,6 +97,9 @@ class ParameterStore {
   // The slot's entry in each block's ledger, in ascending order of blocks.
   std::vector<LedgerEntry> EntriesOf(SlotId slot);
 
+  // The highest version that a push of this life has found or left a block at; never falls.
+  Version highest_version() const { return highest_version_.load(std::memory_order_relaxed); }
+
   bool initialized() const { return blocks_.initialized(); }
   // What a frame's payload takes at most.
   int64_t largest_block_bytes() const { return blocks_.largest_block_bytes(); }
@@ -116,6 +120,7 @@ class ParameterStore {
   absl::StatusOr<Block*> Find(const PushHeader& header, const FramePayload& payload) const;
 
   void Count(const PushDecision& decision);
+  void NoteVersion(Version version);
 
   const ModelLayout layout_;
   const BlockMap map_;
@@ -124,6 +129,7 @@ class ParameterStore {
   BlockJournal* journal_ = nullptr;
   BlockTable blocks_;
   StoreSnapshot snapshot_;
+  std::atomic<Version> highest_version_{0};
 
   // Held before a block's lock.
   mutable Mutex sharing_mutex_;

@@ -173,9 +173,16 @@ grpc::Status FakeParameterServer::Pull(grpc::ServerContext* context, const PullR
   return fault ? ToStatus(*fault) : grpc::Status::OK;
 }
 
-grpc::Status FakeParameterServer::Renew(grpc::ServerContext*, const RenewRequest*, RenewReply*) {
+void FakeParameterServer::SetRenewReply(const RenewReply& reply) {
+  MutexLock lock(&mutex_);
+  renew_reply_ = reply;
+}
+
+grpc::Status FakeParameterServer::Renew(grpc::ServerContext*, const RenewRequest*,
+                                        RenewReply* reply) {
   MutexLock lock(&mutex_);
   ++renewals_;
+  *reply = renew_reply_;
   return grpc::Status::OK;
 }
 

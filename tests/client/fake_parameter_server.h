@@ -42,6 +42,7 @@ class FakeParameterServer final : public ParameterService::Service {
   void AddPullFault(Fault fault);
   void AddLeaveFault(Fault fault);
   void SetHelloReply(const HelloReply& reply);
+  void SetRenewReply(const RenewReply& reply);
   // The next frame served gets this many elements too few.
   void CutNextFrame(int elements);
   void SetVerdict(Verdict verdict, int64_t lag);
@@ -75,6 +76,7 @@ class FakeParameterServer final : public ParameterService::Service {
   std::deque<Fault> pull_faults_ ABSL_GUARDED_BY(mutex_);
   std::deque<Fault> leave_faults_ ABSL_GUARDED_BY(mutex_);
   HelloReply hello_reply_ ABSL_GUARDED_BY(mutex_);
+  RenewReply renew_reply_ ABSL_GUARDED_BY(mutex_);
   int cut_elements_ ABSL_GUARDED_BY(mutex_) = 0;
   Verdict verdict_ ABSL_GUARDED_BY(mutex_) = ACCEPTED;
   int64_t lag_ ABSL_GUARDED_BY(mutex_) = 0;

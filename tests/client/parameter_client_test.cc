@@ -119,6 +119,70 @@ TEST_F(ParameterClientTest, HelloTellsEachServerItsPlaceAndStartsAtTheLargestClo
   EXPECT_EQ(hello.layout().segment_size(), 2);
 }
 
+TEST_F(ParameterClientTest, AStepIsTooLateInSyncWhereEveryServerHasEndedItsRound) {
+  job_.mutable_consistency()->set_mode(ConsistencySpec::SYNC);
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  RenewReply reply;
+  const auto tell = [&](int server, int64_t floor) {
+    reply.set_floor(floor);
+    servers_[server]->SetRenewReply(reply);
+  };
+  tell(0, 5);
+  tell(1, 4);
+  EXPECT_FALSE(client->IsTooLate(5)) << "server 1 collects it still";
+  tell(1, 5);
+  EXPECT_TRUE(client->IsTooLate(5));
+  EXPECT_FALSE(client->IsTooLate(6));
+}
+
+TEST_F(ParameterClientTest, AStepIsTooLateInAsyncWhereItLagsTooMuchAtEveryServer) {
+  job_.mutable_consistency()->mutable_lag()->set_policy(LagContract::REJECT);
+  job_.mutable_consistency()->mutable_lag()->set_max_lag(3);
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  // Blocks 0 and 2 at versions 100 and 102, blocks 1 and 3 at 101 and 103.
+  ASSERT_TRUE(client->Pull(0, /*read_only=*/false, absl::MakeSpan(values_)).ok());
+  RenewReply reply;
+  const auto tell = [&](int server, Version version) {
+    reply.set_max_version(version);
+    servers_[server]->SetRenewReply(reply);
+  };
+  tell(0, 106);
+  tell(1, 106);
+  EXPECT_FALSE(client->IsTooLate(1)) << "server 1's block has a lag of 3";
+  tell(1, 107);
+  EXPECT_TRUE(client->IsTooLate(1));
+  tell(0, 105);
+  EXPECT_FALSE(client->IsTooLate(1));
+}
+
+TEST_F(ParameterClientTest, AServerThatDoesNotAnswerStopsNoStep) {
+  job_.mutable_consistency()->set_mode(ConsistencySpec::SYNC);
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  RenewReply reply;
+  reply.set_floor(9);
+  for (const auto& server : servers_) server->SetRenewReply(reply);
+  ASSERT_TRUE(client->IsTooLate(5));
+  stop_.Stop("the user has had enough");
+  EXPECT_FALSE(client->IsTooLate(5));
+}
+
+TEST_F(ParameterClientTest, PushesCarryHowFarTheJobIs) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  const auto push = client->BeginPush(1, /*weight=*/32, gradients_, averaged_,
+                                      /*check_finite=*/false, /*progress=*/1u << 31);
+  push->AllReady();
+  ASSERT_TRUE(push->Finish().ok());
+  for (const auto& server : servers_) {
+    const std::vector<FakeParameterServer::SeenPush> pushes = server->pushes();
+    ASSERT_THAT(pushes, SizeIs(1));
+    for (const PushFrame& frame : pushes[0].frames) EXPECT_EQ(frame.progress(), 1u << 31);
+  }
+}
+
 TEST_F(ParameterClientTest, PullPutsEachBlockInItsPlace) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());

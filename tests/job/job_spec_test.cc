@@ -62,7 +62,7 @@ TEST(JobSpecTest, FillsInEveryDefault) {
             "quarantine_after: 20 shuffle: true } "
             "optimizer { sgd { } learning_rate: 0.1 schedule { gamma: 0.1 } } "
             "consistency { staleness_bound: 4 lag { free_lag: 1 max_lag: 2 admit_after: 3 } "
-            "prefetch: true } "
+            "prefetch: true stop_stale: false } "
             "wire { block_bytes: 1048576 push { } pull { } shared_memory: true } membership { "
             "lease_seconds: 10 } durability { checkpoint_seconds: 60 keep: 3 }");
 }
@@ -110,6 +110,22 @@ TEST(JobSpecTest, PrefetchesWhereAStepMayDoWithoutTheOneBefore) {
   ExpectRefused("consistency { mode: SYNC prefetch: true }", message);
 }
 
+TEST(JobSpecTest, StopsWhatIsStaleWhereSomethingMayBe) {
+  EXPECT_FALSE(Normalized("").consistency().stop_stale());
+  EXPECT_FALSE(Normalized("consistency { mode: SYNC }").consistency().stop_stale());
+  EXPECT_TRUE(Normalized("workers: 2 consistency { mode: SYNC backup_workers: 1 }")
+                  .consistency()
+                  .stop_stale());
+  EXPECT_TRUE(Normalized("consistency { lag { policy: REJECT } }").consistency().stop_stale());
+  EXPECT_FALSE(Normalized("consistency { lag { policy: REJECT } stop_stale: false }")
+                   .consistency()
+                   .stop_stale());
+  ExpectRefused(
+      "consistency { stop_stale: true }",
+      "consistency.stop_stale is true; expected false but in SYNC with backup_workers and "
+      "in ASYNC with the lag policy REJECT: elsewhere no gradient comes too late");
+}
+
 TEST(JobSpecTest, KeepsWhatIsWritten) {
   const std::string text =
       "name: \"n-1_.x\" seed: 0 workers: 3 model { name: \"mlp\" hidden: 7 hidden: 8 } "
@@ -121,8 +137,8 @@ TEST(JobSpecTest, KeepsWhatIsWritten) {
       "weight_decay: 0.5 schedule { shape: COSINE warmup_steps: 1 gamma: 0.5 total_steps: 10 } "
       "group { pattern: \"*\" learning_rate_factor: 0 weight_decay: 0 } } "
       "consistency { staleness_bound: 0 backup_workers: 2 lag { policy: REJECT free_lag: 3 "
-      "max_lag: 1 admit_after: 0 } prefetch: false } wire { block_bytes: 64 push { kind: TOP_K "
-      "fraction: 0.25 } "
+      "max_lag: 1 admit_after: 0 } prefetch: false stop_stale: true } "
+      "wire { block_bytes: 64 push { kind: TOP_K fraction: 0.25 } "
       "pull { kind: INT8 } shared_memory: false } membership { lease_seconds: 0.1 } "
       "durability { level: LOG checkpoint_seconds: 0 checkpoint_steps: 100 keep: 1 }";
   EXPECT_EQ(Normalized(text).ShortDebugString(), text);

@@ -8,8 +8,9 @@ namespace {
 
 TEST(UnknownFieldTest, ListsTheFieldsOfAMessageInOrder) {
   EXPECT_EQ(DescribeFields(*SgdSpec::descriptor(), "momentun"),
-            "did you mean \"momentum\"? it has: momentum, dampening, nesterov");
-  EXPECT_EQ(DescribeFields(*SgdSpec::descriptor(), "x"), "it has: momentum, dampening, nesterov, momentum_at");
+            "did you mean \"momentum\"? it has: momentum, dampening, nesterov, momentum_at");
+  EXPECT_EQ(DescribeFields(*SgdSpec::descriptor(), "x"),
+            "it has: momentum, dampening, nesterov, momentum_at");
 }
 
 }  // namespace

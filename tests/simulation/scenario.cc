@@ -22,6 +22,7 @@ absl::Duration Sometimes(World* world, absl::Duration low, absl::Duration high) 
 }
 
 void DrawConsistency(World* world, ConsistencySpec* consistency, int workers) {
+  if (world->Chance(0.4)) consistency->set_stop_stale(false);
   if (world->Chance(0.35)) {
     consistency->set_mode(ConsistencySpec::SYNC);
     if (workers > 1 && world->Chance(0.4)) consistency->set_backup_workers(1);

@@ -133,10 +133,19 @@ bool ServerModel::Heard(SlotId slot, Incarnation incarnation) {
   return true;
 }
 
-void ServerModel::OnRenew(SlotId slot, Incarnation incarnation, bool is_ok) {
-  if (Heard(slot, incarnation) != is_ok) {
-    world_->Violation(name_, is_ok ? " renewed" : " did not renew", " incarnation ", incarnation,
-                      " of slot ", slot);
+void ServerModel::OnRenew(SlotId slot, Incarnation incarnation,
+                          const absl::StatusOr<RenewReply>& reply) {
+  if (Heard(slot, incarnation) != reply.ok()) {
+    world_->Violation(name_, reply.ok() ? " renewed" : " did not renew", " incarnation ",
+                      incarnation, " of slot ", slot);
+  }
+  if (!reply.ok()) return;
+  const Step floor = scenario_->synchronous() ? CompletedRounds() : floor_;
+  Version highest = 0;
+  for (const BlockModel& block : blocks_) highest = std::max(highest, block.version());
+  if (reply->floor() > floor || reply->max_version() > highest) {
+    world_->Violation(name_, " says that it is at floor ", reply->floor(), " and version ",
+                      reply->max_version(), "; it is at ", floor, " and ", highest);
   }
 }
 

@@ -33,7 +33,7 @@ class ServerModel {
   void OnJob(HostedJob* job, bool restored, bool from_log);
 
   void OnHello(SlotId slot, Incarnation incarnation, const HelloReply& reply);
-  void OnRenew(SlotId slot, Incarnation incarnation, bool is_ok);
+  void OnRenew(SlotId slot, Incarnation incarnation, const absl::StatusOr<RenewReply>& reply);
   void OnLeave(SlotId slot, Incarnation incarnation);
   void OnExpiry();
   void OnFrame(const PushHeader& header, const absl::Status& status);

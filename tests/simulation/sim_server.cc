@@ -308,9 +308,9 @@ void SimServer::Renew(const Arrival& arrival, const RenewRequest& request) {
     arrival->Answer<RenewReply>(job.status());
     return;
   }
-  const absl::Status renewed = (*job)->Renew(request.slot(), request.incarnation());
-  model_.OnRenew(request.slot(), request.incarnation(), renewed.ok());
-  arrival->Answer(renewed.ok() ? absl::StatusOr<RenewReply>(RenewReply()) : renewed);
+  const absl::StatusOr<RenewReply> renewed = (*job)->Renew(request.slot(), request.incarnation());
+  model_.OnRenew(request.slot(), request.incarnation(), renewed);
+  arrival->Answer(renewed);
 }
 
 void SimServer::Leave(const Arrival& arrival, const LeaveRequest& request) {

@@ -19,6 +19,8 @@ constexpr absl::Duration kLastBackoff = absl::Milliseconds(500);
 // As in client/fan_out_call.cc.
 constexpr int kMaxGreetings = 3;
 constexpr int kRenewalsPerLease = 3;
+// As in worker/loop/step_loop.cc.
+constexpr int kMostStopsInARow = 3;
 
 bool MayRetry(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
@@ -48,6 +50,7 @@ void SimWorker::Start() {
   entered_ = pulled_ = idle_ = false;
   calls_ = 0;
   finished_lease_ = 0;
+  stops_in_a_row_ = 0;
   push_ = ahead_ = nullptr;
   freeze_ = absl::ZeroDuration();
   world_->Trace(process_.name(), " starts");
@@ -465,12 +468,56 @@ void SimWorker::NextStep() {
   }
   const Then compute = [this] {
     pulled_ = false;
-    process_.After(step_time_ / 2, [this] { FinishPush([this] { BeginTransfers(); }); });
+    process_.After(step_time_ / 2, [this] {
+      AskIfTooLate([this](bool is_too_late) {
+        if (!is_too_late) {
+          FinishPush([this] { BeginTransfers(); });
+          return;
+        }
+        world_->Trace(process_.name(), " begins its step anew");
+        ++stops_in_a_row_;
+        NextStep();
+      });
+    });
   };
   if (pulled_) {
     compute();
   } else {
     PullValues(compute);
+  }
+}
+
+void SimWorker::AskIfTooLate(std::function<void(bool is_too_late)> then) {
+  const ConsistencySpec& consistency = scenario_->job.consistency();
+  if (!consistency.stop_stale() || stops_in_a_row_ == kMostStopsInARow) {
+    then(false);
+    return;
+  }
+  struct Asked {
+    size_t answers = 0;
+    size_t too_late = 0;
+  };
+  const auto asked = std::make_shared<Asked>();
+  for (SimServer* const server : servers_) {
+    Version based_on = 0;
+    for (const BlockId id : scenario_->map.owned_by(server->index())) {
+      based_on = std::max(based_on, versions_[id]);
+    }
+    RenewRequest request;
+    request.set_slot(joined_.slot());
+    request.set_incarnation(joined_.incarnation());
+    request.set_server_life(known_[server->index()].life);
+    network_->Call<RenewReply>(
+        &process_, server->process(), kPromptTimeout,
+        {[server, request](const SimServer::Arrival& arrival) { server->Renew(arrival, request); }},
+        [this, asked, based_on, step = clock_ + 1, then](const absl::StatusOr<RenewReply>& reply) {
+          const int64_t max_lag = scenario_->job.consistency().lag().max_lag();
+          const bool is_too_late =
+              reply.ok() && (scenario_->synchronous() ? reply->floor() >= step
+                                                      : reply->max_version() - based_on > max_lag);
+          if (is_too_late) ++asked->too_late;
+          if (++asked->answers == servers_.size()) then(asked->too_late == servers_.size());
+        });
   }
 }
 
@@ -488,6 +535,7 @@ void SimWorker::BeginTransfers() {
     when_frozen_();
     return;
   }
+  stops_in_a_row_ = 0;
   push_ = BeginPush(clock_ + 1);
   if (scenario_->job.consistency().prefetch()) {
     ahead_ = BeginPull(clock_ + 1, /*ahead=*/true, /*read_only=*/false);

@@ -98,6 +98,9 @@ class SimWorker {
 
   void NextStep();
   void PullValues(Then then);
+  // Whether the step's gradient would change nothing, if the job asks for that and not too often
+  // in a row.
+  void AskIfTooLate(std::function<void(bool is_too_late)> then);
   void BeginTransfers();
   TransferPointer BeginPull(Step clock, bool ahead, bool read_only);
   TransferPointer BeginPush(Step step);
@@ -135,6 +138,7 @@ class SimWorker {
   uint64_t finished_lease_ = 0;
   DataLease lease_;
   int64_t position_ = 0;
+  int stops_in_a_row_ = 0;
   TransferPointer push_;
   TransferPointer ahead_;
   absl::Duration freeze_;  // before the next push; 0: none

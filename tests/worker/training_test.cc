@@ -1,5 +1,7 @@
 // Whole workers, each a thread, on servers inside this process.
 
+#include <algorithm>
+#include <atomic>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -322,6 +324,60 @@ TEST_F(TrainingTest, PushingAndPullingGoOnBehindTheBackwardPass) {
   EXPECT_TRUE(trained.ok()) << trained;
   EXPECT_TRUE(pushed) << "the second layer's gradient waited for the first one's";
   EXPECT_TRUE(pulled) << "the next values waited for the end of the step";
+}
+
+// While one worker is in a forward pass, the other one makes its values too old.
+TEST_F(TrainingTest, AStepThatWouldComeTooLateIsBegunAnew) {
+  const JobSpec job = Job({"consistency.staleness_bound=-1", "consistency.lag.policy=REJECT",
+                           "consistency.lag.max_lag=2", "consistency.lag.admit_after=0"});
+  ASSERT_TRUE(job.consistency().stop_stale());
+  const auto version = [this] {
+    return std::min(StatusOf(0).max_version(), StatusOf(1).max_version());
+  };
+  std::atomic<bool> has_begun{false};
+  std::vector<std::shared_ptr<TwoLayers>> modules;
+  std::vector<std::thread> threads;
+  std::vector<absl::Status> ended(2);
+  for (size_t worker = 0; worker < ended.size(); ++worker) {
+    const auto& module = modules.emplace_back(std::make_shared<TwoLayers>());
+    module->between = [] {};
+    module->before = [&, worker] {
+      if (worker == 1) {
+        EXPECT_TRUE(Eventually([&] { return has_begun.load(); }));
+        return;
+      }
+      const int64_t before = version();
+      has_begun = true;
+      EXPECT_TRUE(Eventually([&] { return version() > before + 4; }));
+    };
+    DataSource data;
+    data.train = std::make_shared<Points>(96);
+    data.test = std::make_shared<Points>(40);
+    WorkerOptions options;
+    options.job = job;
+    options.servers = servers_;
+    options.clock = &clock_;
+    options.stop = stop_.get();
+    threads.emplace_back(
+        [task = Task(module, CrossEntropy(), data), options, &status = ended[worker]] {
+          at::set_num_threads(1);
+          status = RunWorker(task, options);
+        });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& status : ended) EXPECT_TRUE(status.ok()) << status;
+  ExpectDone(job);
+  uint64_t stopped = 0;
+  uint64_t begun = 0;
+  const JobStatus status = Status();
+  for (const SlotBooks& slot : status.slot()) {
+    stopped += slot.figures().stopped_steps();
+    begun += slot.figures().stopped_steps() + slot.figures().pushes();
+  }
+  EXPECT_GE(stopped, 1u);
+  EXPECT_EQ(begun, static_cast<uint64_t>(modules[0]->steps + modules[1]->steps));
+  EXPECT_LE(StatusOf(0).lag().max(), 2);
+  EXPECT_EQ(StatusOf(0).verdicts().admitted(), 0u);
 }
 
 TEST_F(TrainingTest, TheSharesOfASlotsTimeAreInTheBooks) {

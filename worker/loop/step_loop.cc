@@ -15,6 +15,8 @@ namespace {
 constexpr double kNewest = 0.2;
 // Of what a pull is expected to take, what is set aside for it: pulls vary more than passes do.
 constexpr double kPullMargin = 3;
+// A slot that is stopped so often in a row is too slow for the others, not unlucky.
+constexpr int kMostStopsInARow = 3;
 
 absl::Duration Blend(absl::Duration known, absl::Duration newest) {
   if (known == absl::ZeroDuration()) return newest;
@@ -178,6 +180,8 @@ absl::StatusOr<StepLoop::StepWork> StepLoop::NextOfLease() {
   const double within = static_cast<double>(taken_) / static_cast<double>(lease_samples_.size());
   handed_out_ = ProgressOf(lease_->progress_begin() +
                            within * (lease_->progress_end() - lease_->progress_begin()));
+  taken_before_ = taken_;
+  step_since_ = options_.clock->Now();
   taken_ += step.samples.size();
   step.upcoming = lease_samples_.subspan(taken_);
   return step;
@@ -227,10 +231,25 @@ void StepLoop::EndStep(Outcome outcome) {
     ++nonfinite_in_a_row_;
     return;
   }
+  stops_in_a_row_ = 0;
   // What follows waits, for this push or for the next pull.
   push_->AllReady(CallLoop::Urgency::kSoon, std::exchange(outcome.absent, {}));
   pushed_ = std::move(outcome);
   backward_time_ = Blend(backward_time_, options_.clock->Now() - transfers_since_);
+}
+
+bool StepLoop::IsTooLate() {
+  if (!options_.job.consistency().stop_stale() || stops_in_a_row_ == kMostStopsInARow) return false;
+  return options_.parameters->IsTooLate(clock_ + 1);
+}
+
+void StepLoop::BeginAnew() {
+  ++stops_in_a_row_;
+  figures_.set_stopped_steps(figures_.stopped_steps() + 1);
+  figures_.set_compute_seconds(figures_.compute_seconds() +
+                               absl::ToDoubleSeconds(options_.clock->Now() - step_since_));
+  taken_ = taken_before_;
+  --steps_;
 }
 
 absl::Status StepLoop::BeginTransfers(int64_t samples) {

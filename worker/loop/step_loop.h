@@ -110,6 +110,14 @@ class StepLoop {
   // from the clients and the callbacks.
   absl::StatusOr<absl::optional<StepWork>> Next();
 
+  // With consistency.stop_stale, and asked before BeginTransfers(): whether the gradient of the
+  // present step would change nothing, since it would be late or rejected. Some steps in a row are
+  // so at most: a slot that is always too slow is to bring one in now and then all the same.
+  bool IsTooLate();
+  // The present step's gradient is not computed to its end: Next() gives the same samples again,
+  // with present values. REQUIRES: its transfers have not begun.
+  void BeginAnew();
+
   // The gradients of a step on so many samples are about to be written. Waits for the push before;
   // begins this step's, and the pull of the next one's values.
   absl::Status BeginTransfers(int64_t samples);
@@ -163,6 +171,8 @@ class StepLoop {
   int64_t steps_ = 0;
   int64_t pushes_ = 0;
   int nonfinite_in_a_row_ = 0;
+  // Steps that were begun anew since the last one that was computed to its end.
+  int stops_in_a_row_ = 0;
   // What the model's values, and its next values, hold.
   HeldValues held_;
   HeldValues next_held_;
@@ -178,6 +188,9 @@ class StepLoop {
   absl::optional<DataLease> lease_;
   absl::Span<const int64_t> lease_samples_;
   size_t taken_ = 0;
+  // Of the present step: how many they were before it, and when it was given out.
+  size_t taken_before_ = 0;
+  absl::Duration step_since_;
   // The model's values are those of the lease's first step already.
   bool pulled_ = false;
   uint64_t finished_lease_ = 0;
