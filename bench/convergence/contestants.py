@@ -1,0 +1,68 @@
+"""Who is compared: each is a setting of a few rules."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Contestant:
+    name: str
+    rounds: bool  # SYNC and DDP; else each push counts when it comes
+    what: str = ""
+    like: str = ""  # whose rate it takes: one whose mathematics are the same among equal workers
+    alone: bool = False  # one process, whatever the scenario
+    all_reduce: bool = False  # DDP: no server, and nobody goes on without a dead worker
+    by_hand: bool = False  # batches by the speeds that one knows beforehand
+    balance: bool = False
+    backup: int = 0  # rounds do without so many
+    grace_seconds: float = 0.0  # for which a round with its quorum waits for the others
+    stop: bool = True  # computations whose gradient would be late or rejected begin anew
+    bound: int = -1  # staleness bound; -1 is none
+    prefetch: bool = False
+    momentum_at: str = "WORKER"  # of SGD; "SERVER", "ORDERED"
+    lag: str = "ACCEPT"  # "SCALE", "WEIGH", "REJECT"
+    local_steps: int = 0  # a push is the difference that so many steps of the worker's own made
+    delayed_momentum: bool = False  # of the outer optimizer
+
+
+def _sync(name, what="", **more):
+    return Contestant(name, True, what, momentum_at="SERVER", **more)
+
+
+def _async(name, what="", **more):
+    return Contestant(name, False, what, **more)
+
+
+ALL = {contestant.name: contestant for contestant in (
+    _sync("one_process", "one process, batch size as the job has it", alone=True),
+    _sync("ddp", "all-reduce", all_reduce=True),
+    _sync("ddp_by_hand", "all-reduce, uneven batches set by hand", like="ddp", all_reduce=True,
+          by_hand=True),
+    _sync("sync", "mean of all", like="ddp"),
+    _sync("sync_backup", "rounds without the last quarter of the workers, at least one", backup=1),
+    _sync("sync_grace", "the same, waiting 20 ms for them", backup=1, grace_seconds=0.02),
+    _sync("sync_balanced", "batches by speed", like="ddp", balance=True),
+    _async("async_shipped", "s = 4, prefetch, momentum on the servers: the default before issue 20",
+           bound=4, prefetch=True, momentum_at="SERVER"),
+    _async("async_s4_prefetch", "s = 4, prefetch", bound=4, prefetch=True),
+    _async("async_s4", "s = 4", like="async", bound=4),
+    _async("async_s4_server_momentum", "s = 4, momentum on the servers", bound=4, momentum_at="SERVER"),
+    _async("async_s4_ordered", "s = 4, ordered momentum", bound=4, momentum_at="ORDERED"),
+    _async("async_s0", "s = 0", bound=0),
+    _async("async_s0_server_momentum", "s = 0, momentum on the servers", bound=0, momentum_at="SERVER"),
+    _async("async", "no bound"),
+    _async("async_prefetch", "no bound, prefetch", prefetch=True),
+    _async("async_scale", "no bound, late gradients at a lower rate", lag="SCALE"),
+    _async("async_weigh", "no bound, late gradients weighed less before the moments", lag="WEIGH"),
+    _async("ringmaster", "no bound, lag above 2 P rejected, stale computations begin anew", lag="REJECT"),
+    _async("async_balanced", "no bound, batches by speed", like="async", balance=True),
+    _async("async_balanced_ordered", "no bound, batches by speed, ordered momentum", balance=True,
+           momentum_at="ORDERED"),
+    _async("async_balanced_s0", "s = 0, batches by speed", like="async_s0", bound=0, balance=True),
+    _async("async_balanced_s4", "s = 4, batches by speed", like="async", bound=4, balance=True),
+    _async("local_8_each", "8 local steps, merged as they come", local_steps=8, delayed_momentum=True),
+    _async("local_32_each", "32 local steps, merged as they come", local_steps=32, delayed_momentum=True),
+    _sync("local_8", "8 local steps, mean of all", local_steps=8),
+    _sync("local_32", "32 local steps, mean of all", local_steps=32),
+    _sync("local_32_quorum", "32 local steps, mean of a quorum", local_steps=32, backup=1,
+          grace_seconds=0.2),
+)}

@@ -1,0 +1,110 @@
+"""torch.optim's definitions on one flat vector, and what the servers add for late gradients.
+
+step(values, gradient, rate, decay, version, base): `decay` is the weight decay of each element, or None;
+`version` counts the gradients applied before this one, `base` those that its values had.
+"""
+
+import math
+
+import torch
+
+
+class Sgd:
+
+    def __init__(self, momentum=0.0, nesterov=False):
+        self.momentum, self.nesterov, self.buffer = momentum, nesterov, None
+
+    def step(self, values, gradient, rate, decay, version=0, base=0):
+        if decay is not None:
+            gradient = gradient + decay * values
+        if self.momentum:
+            if self.buffer is None:
+                self.buffer = gradient.clone()
+            else:
+                self.buffer.mul_(self.momentum).add_(gradient)
+            gradient = gradient + self.momentum * self.buffer if self.nesterov else self.buffer
+        values.sub_(gradient, alpha=rate)
+
+
+class Adam:
+
+    def __init__(self, beta1=0.9, beta2=0.999, epsilon=1e-8, decoupled=False):
+        self.beta1, self.beta2, self.epsilon, self.decoupled = beta1, beta2, epsilon, decoupled
+        self.steps, self.first, self.second = 0, None, None
+
+    def step(self, values, gradient, rate, decay, version=0, base=0):
+        if self.first is None:
+            self.first, self.second = torch.zeros_like(values), torch.zeros_like(values)
+        if decay is not None:
+            if self.decoupled:
+                values.mul_(1 - rate * decay)
+            else:
+                gradient = gradient + decay * values
+        self.steps += 1
+        self.first.mul_(self.beta1).add_(gradient, alpha=1 - self.beta1)
+        self.second.mul_(self.beta2).addcmul_(gradient, gradient, value=1 - self.beta2)
+        root = (self.second / (1 - self.beta2**self.steps)).sqrt_().add_(self.epsilon)
+        values.addcdiv_(self.first, root, value=-rate / (1 - self.beta1**self.steps))
+
+
+class OrderedMomentum:
+    """OrMo (Shi et al. 2024): the momentum decays once in `workers` pushes, and a gradient that is d such
+    periods late enters it as what it would be, had it come in its turn."""
+
+    def __init__(self, momentum, workers):
+        self.momentum, self.workers, self.buffer = momentum, workers, None
+
+    def step(self, values, gradient, rate, decay, version=0, base=0):
+        if decay is not None:
+            gradient = gradient + decay * values
+        if self.buffer is None:
+            self.buffer = torch.zeros_like(values)
+        mu, period = self.momentum, math.ceil(version / self.workers)
+        late = max(0, period - math.ceil(base / self.workers))
+        if period > math.ceil((version - 1) / self.workers):
+            values.sub_(self.buffer, alpha=rate * mu)
+            self.buffer.mul_(mu)
+        self.buffer.add_(gradient, alpha=mu**late)
+        values.sub_(gradient, alpha=rate * (1 - mu**(late + 1)) / (1 - mu))
+
+
+class DelayedNesterov:
+    """Liu et al. 2024: each push moves the values by its part; the momentum moves once in `workers`."""
+
+    def __init__(self, momentum, workers):
+        self.momentum, self.workers = momentum, workers
+        self.sum, self.count, self.buffer = None, 0, None
+
+    def step(self, values, gradient, rate, decay, version=0, base=0):
+        if self.buffer is None:
+            self.buffer, self.sum = torch.zeros_like(values), torch.zeros_like(values)
+        values.sub_(gradient, alpha=rate / self.workers)
+        self.sum.add_(gradient)
+        self.count += 1
+        if self.count == self.workers:
+            self.buffer.mul_(self.momentum).add_(self.sum, alpha=1 / self.workers)
+            values.sub_(self.buffer, alpha=rate * self.momentum)
+            self.sum.zero_()
+            self.count = 0
+
+
+def make(name, task, momentum):
+    """`name`: "adam" (AdamW where the task says so) or "sgd"."""
+    if name == "adam":
+        return Adam(beta2=task.beta2, decoupled=task.decoupled)
+    return Sgd(momentum)
+
+
+class Schedule:
+    """Cosine with warm-up, as server/optimizer/schedule.cc, by the part of the job's samples handed out."""
+
+    def __init__(self, total_steps, warmup_steps, final_fraction):
+        self.total, self.final = total_steps, final_fraction
+        # A trial on few samples must not be warm-up throughout.
+        self.warmup = min(warmup_steps, total_steps / 10)
+
+    def factor(self, progress):
+        step = progress * self.total
+        warm = min(1.0, (step + 1) / self.warmup) if self.warmup else 1.0
+        part = min(1.0, max(0.0, (step - self.warmup) / (self.total - self.warmup)))
+        return warm * (self.final + (1 - self.final) * (1 + math.cos(math.pi * part)) / 2)

@@ -1,0 +1,125 @@
+"""What is learned: data, network, loss, and the job's settings that no contestant changes."""
+
+import dataclasses
+import fnmatch
+from typing import Callable
+
+import numpy
+import torch
+from torch.nn import functional
+
+import data_files
+import networks
+
+
+@dataclasses.dataclass
+class Task:
+    name: str
+    module: Callable  # () -> a new torch module with random values
+    loss: Callable  # (output, targets) -> the mean loss
+    train: tuple  # inputs, targets
+    test: tuple
+    batch_size: int
+    epochs: int
+    has_accuracy: bool
+    targets: tuple  # accuracies, or losses where there is no accuracy, to be met
+    rates: dict  # optimizer -> where the search for a rate begins
+    warmup_steps: int = 0
+    final_fraction: float = 0.0  # of the rate, where the cosine ends
+    weight_decay: float = 0.0
+    decoupled: bool = False  # AdamW where Adam is asked for
+    beta2: float = 0.999
+    clip_norm: float = 0.0
+    not_decayed: tuple = ()  # patterns of parameters' names
+
+    def undecayed(self, name):
+        return any(fnmatch.fnmatch(name, pattern) for pattern in self.not_decayed)
+
+
+def mnist(directory):
+    def images(prefix):
+        pixels = data_files.idx(directory, f"{prefix}-images-idx3-ubyte").astype(numpy.float32) / 255
+        labels = data_files.idx(directory, f"{prefix}-labels-idx1-ubyte").astype(numpy.int64)
+        return torch.from_numpy(pixels[:, None]), torch.from_numpy(labels)
+    return images("train"), images("t10k")
+
+
+def convnet(directory):
+    """deploy/jobs/convnet_mnist.textproto."""
+    train, test = mnist(directory)
+    return Task("convnet", lambda: networks.ConvNet().to(memory_format=torch.channels_last),
+                functional.cross_entropy, train, test, batch_size=32, epochs=5, has_accuracy=True,
+                targets=(0.97, 0.98, 0.984), rates={"adam": 0.002, "sgd": 0.02}, warmup_steps=50,
+                weight_decay=1e-4, not_decayed=("*bias", "*bn*"))
+
+
+def perceptron(directory):
+    """Cheap: MNIST's images halved, 32 hidden units; for trials of rules."""
+    (x, y), (test_x, test_y) = mnist(directory)
+    shrink = functional.avg_pool2d
+    return Task("perceptron", lambda: networks.perceptron(196, 32, 10), functional.cross_entropy,
+                (shrink(x, 2), y), (shrink(test_x, 2), test_y), batch_size=32, epochs=5,
+                has_accuracy=True, targets=(0.92, 0.94), rates={"adam": 0.004, "sgd": 0.02},
+                warmup_steps=50)
+
+
+def transformer(path):
+    """deploy/jobs/transformer_text.textproto; without a file, a drawn text."""
+    context = 128
+    if path:
+        with open(path, "rb") as file:
+            text = file.read()
+    else:
+        text = data_files.drawn_text()
+    tokens = torch.from_numpy(numpy.frombuffer(text, numpy.uint8).astype(numpy.int64))
+
+    def samples(part):
+        rows = (len(part) - 1) // context
+        return (part[:rows * context].view(rows, context),
+                part[1:rows * context + 1].view(rows, context))
+
+    def loss(output, targets):
+        return functional.cross_entropy(output.reshape(-1, output.shape[-1]), targets.reshape(-1))
+
+    split = len(tokens) - len(tokens) // 10
+    return Task("transformer", networks.Transformer, loss, samples(tokens[:split]),
+                samples(tokens[split:]), batch_size=16, epochs=3, has_accuracy=False,
+                targets=(), rates={"adam": 1e-3, "sgd": 0.05}, warmup_steps=100,
+                final_fraction=0.1, weight_decay=0.01, decoupled=True, beta2=0.98, clip_norm=1.0,
+                not_decayed=("*bias", "*norm*"))
+
+
+def regression(path):
+    """A table's last column from the others by 64 hidden units; without a file, a drawn table."""
+    x, y = data_files.table(path) if path else data_files.drawn_table()
+    order = numpy.random.default_rng(1).permutation(len(x))
+    x, y = x[order], y[order]
+    split = len(x) - len(x) // 5
+    x = (x - x[:split].mean(0)) / numpy.maximum(x[:split].std(0), 1e-6)
+
+    def part(chosen):
+        return torch.from_numpy(x[chosen]), torch.from_numpy(y[chosen])
+
+    return Task("regression", lambda: networks.perceptron(x.shape[1], 64, y.shape[1]),
+                functional.mse_loss, part(slice(split)), part(slice(split, None)), batch_size=32,
+                epochs=20, has_accuracy=False, targets=(), rates={"adam": 4e-3, "sgd": 0.02},
+                warmup_steps=50)
+
+
+TASKS = {task.__name__: task for task in (convnet, perceptron, transformer, regression)}
+
+
+def make(name, data, validation=False, samples=None):
+    """The task `name` from `data` (a directory or file; "" for drawn data).
+
+    `samples` keeps that many training samples. With `validation` the last tenth of them takes the place of
+    the test set, which nobody who chooses a rate may see.
+    """
+    task = TASKS[name](data)
+    inputs, targets = (part[:samples] for part in task.train)
+    if validation:
+        kept = len(inputs) - len(inputs) // 10
+        task.test = inputs[kept:], targets[kept:]
+        inputs, targets = inputs[:kept], targets[:kept]
+    task.train = inputs, targets
+    return task

@@ -1,0 +1,168 @@
+"""One run: workers with a core each on a virtual clock, and real gradients."""
+
+import dataclasses
+
+import numpy
+
+import balance
+import scenarios
+from events import Events
+from flat_model import FlatModel
+from learner import Learner
+from record import Record
+from samples import SamplePool
+from server import Server
+
+# A worker that may stop looks for it between its forward and its backward pass.
+FORWARD_PART = 1 / 3
+
+
+@dataclasses.dataclass
+class Work:
+    """What a worker is about: from its batches being handed out until its push is settled."""
+    worker: int
+    batches: list  # (indices, progress) of each step
+    values: object
+    version: int  # of the values
+    begin: float
+    end: float  # of the computing
+    seconds: float
+    cancelled: bool = False
+
+    @property
+    def samples(self):
+        return sum(len(indices) for indices, _ in self.batches)
+
+    @property
+    def progress(self):
+        return self.batches[0][1]
+
+
+class Training:
+    """What all rules share. A rule starts workers, and says what becomes of what they computed."""
+
+    def __init__(self, task, contestant, scenario, optimizer, rate, seed, looks_per_epoch=8,
+                 look_samples=2500):
+        self.task, self.contestant, self.scenario = task, contestant, scenario
+        self.optimizer, self.rate, self.seed = optimizer, rate, seed
+        self.workers = 1 if contestant.alone else scenario.workers
+        self.events = Events()
+        self.model = FlatModel(task, seed)
+        self.pool = SamplePool(len(task.train[0]), task.epochs, seed)
+        self.server = Server(self)
+        self.learners = [Learner(self) for _ in range(self.workers)]
+        self.work = [None] * self.workers
+        self.dead = set()  # processes
+        self.gone = set()  # slots that the servers no longer wait for
+        self.record = Record(self, looks_per_epoch, look_samples)
+        self.bytes = 4 * self.server.values.numel()
+        self.balance = balance.Balance(self.workers, task.batch_size) if contestant.balance else None
+        self._by_hand = (balance.by_hand([scenario.usual_speed(worker) for worker in range(self.workers)],
+                                         task.batch_size) if contestant.by_hand else None)
+        self._jitter = numpy.random.default_rng([seed, 2])
+        self._plan_deaths()
+
+    def run(self):
+        for worker in range(self.workers):
+            self.start(worker)
+        self.events.run()
+        if self.pool.left() or any(self.work):
+            raise RuntimeError(f"{self.contestant.name}, {self.scenario.name}: the run ended with "
+                               f"{self.pool.left()} samples left; a rule has forgotten a worker")
+        return self.record.row()
+
+    # What a rule has to say.
+
+    def start(self, worker):
+        """`worker` has nothing to do."""
+        raise NotImplementedError
+
+    def left(self, worker):
+        """Who is waited for has changed: `worker` is given up, or is back."""
+
+    def returned(self):
+        """Samples are to be had again."""
+
+    # What rules use.
+
+    def batch(self, worker):
+        if self._by_hand:
+            return self._by_hand[worker]
+        if self.balance:
+            return self.balance.batch(worker, [w for w in range(self.workers) if w not in self.gone])
+        return self.task.batch_size
+
+    def take(self, worker):
+        """Batches for a push of `worker`; none if nothing is left."""
+        batches = []
+        for _ in range(max(1, self.contestant.local_steps)):
+            indices, progress = self.pool.take(self.batch(worker))
+            if len(indices):
+                batches.append((indices, progress))
+        return batches
+
+    def begin(self, worker, batches, values, version):
+        """`worker` begins to compute now."""
+        seconds = scenarios.STEP_SECONDS * sum(len(indices) for indices, _ in batches) / self.task.batch_size
+        seconds *= 1 + scenarios.JITTER * abs(self._jitter.standard_normal())
+        end = self.scenario.end(worker, self.events.now, seconds, self.seed)
+        self.work[worker] = work = Work(worker, batches, values, version, self.events.now, end,
+                                        end - self.events.now)
+        return work
+
+    def vector(self, work):
+        """What `work` pushes. To be asked for once."""
+        if self.balance:
+            self.balance.measured(work.worker, work.samples, work.seconds)
+        return self.learners[work.worker].vector(work.values, work.batches)
+
+    def settled(self, work):
+        self.work[work.worker] = None
+
+    def lose(self, work):
+        """Nothing came of `work`: its samples are handed out again."""
+        work.cancelled = True
+        if self.work[work.worker] is work:
+            self.work[work.worker] = None
+        for indices, _ in work.batches:
+            self.pool.give_back(indices)
+        self.returned()
+
+    def stop_time(self, work):
+        """When `work` would notice that it is in vain; None if it does not."""
+        look = work.begin + FORWARD_PART * work.seconds
+        return look if self.contestant.stop and look >= self.events.now else None
+
+    # A worker that dies at half time and comes back.
+
+    def _plan_deaths(self):
+        whole = self.pool.total / self.task.batch_size * scenarios.STEP_SECONDS
+        for worker in self.scenario.dies:
+            if worker < self.workers:
+                self.events.at(whole / self.workers / 2, lambda worker=worker: self._die(worker))
+
+    def _die(self, worker):
+        self.dead.add(worker)
+        work = self.work[worker]
+        if work:
+            work.cancelled = True
+        self.events.at(self.events.now + self.scenario.away_seconds, lambda: self._come_back(worker))
+        # DDP waits for a new process; servers only until the slot's lease has ended.
+        if not self.contestant.all_reduce:
+            self.events.at(self.events.now + scenarios.LEASE_SECONDS, lambda: self._give_up(worker, work))
+
+    def _give_up(self, worker, work):
+        self.gone.add(worker)
+        if work:
+            self.record.lost += work.samples
+            self.lose(work)
+        self.left(worker)
+
+    def _come_back(self, worker):
+        self.learners[worker] = Learner(self)
+        if self.work[worker]:
+            self.lose(self.work[worker])
+        self.dead.discard(worker)
+        self.gone.discard(worker)
+        self.start(worker)
+        self.left(worker)

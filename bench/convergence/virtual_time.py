@@ -1,0 +1,135 @@
+#!/usr/bin/python3
+"""Trains with real gradients on a virtual clock: any number of workers with a core each, one process.
+
+  virtual_time.py --task=convnet --data=DIRECTORY --optimizer=adam --scenario=none,one_slow \\
+      --contestant=ddp,sync_balanced,async_s4 --seeds=1-5 --json=rows.jsonl
+
+Every contestant's rate is searched first (rates.py), in the scenario --tune_in, unless --rate says it.
+Adds to the file as it goes, and does not run again what is there. Debian's python3-torch belongs to
+/usr/bin/python3. tables.py and plots.py show what came out.
+"""
+
+import argparse
+import sys
+import time
+
+import torch
+
+import contestants
+import rates
+import scenarios
+import tasks
+from pushes import Pushes
+from rounds import Rounds
+from rows_file import RowsFile, key
+
+# Which seed chooses a rate; the figures are of others.
+TUNING_SEED = 0
+
+
+def names(text, known):
+    chosen = list(known) if text == "all" else text.split(",")
+    for name in chosen:
+        if name not in known:
+            sys.exit(f"{name} is not known; expected one of {', '.join(known)}, or all")
+    return chosen
+
+
+def seeds(text):
+    """"1-5", "3" or "1,4"."""
+    first, _, last = text.partition("-")
+    return list(range(int(first), int(last) + 1)) if last else [int(seed) for seed in text.split(",")]
+
+
+class Runner:
+
+    def __init__(self, arguments):
+        self.arguments = arguments
+        self.file = RowsFile(arguments.json)
+        self.tasks = {validation: tasks.make(arguments.task, arguments.data, validation,
+                                             arguments.samples or None)
+                      for validation in (False, True)}
+        for task in self.tasks.values():
+            task.epochs = arguments.epochs or task.epochs
+
+    def run(self, contestant, scenario, optimizer, rate, seed, validation=False):
+        task = self.tasks[validation]
+        row = {"task": task.name, "samples": len(task.train[0]), "workers": scenario.workers,
+               "optimizer": optimizer, "scenario": scenario.name, "contestant": contestant.name,
+               "rate": rate, "seed": seed, "validation": validation}
+        if key(row) in self.file.rows:
+            return self.file.rows[key(row)]
+        kind = Rounds if contestant.rounds else Pushes
+        training = kind(task, contestant, scenario, optimizer, rate, seed,
+                        looks_per_epoch=0.5 if validation else self.arguments.looks,
+                        look_samples=self.arguments.look_samples)
+        began = time.monotonic()
+        row.update(training.run(), epochs=task.epochs, computed_seconds=time.monotonic() - began)
+        self.file.add(row)
+        final = row["final"]
+        accuracy = "" if final["accuracy"] is None else f"{100 * final['accuracy']:.2f} %, "
+        print(f"{contestant.name} {scenario.name} {optimizer} rate {rate:g} seed {seed}: {accuracy}"
+              f"loss {final['loss']:.4f} after {final['seconds']:.1f} s"
+              f"{' on the validation split' if validation else ''} "
+              f"({row['computed_seconds']:.0f} s here)", flush=True)
+        return row
+
+    def rate(self, contestant, scenario, optimizer):
+        """Given, or the best of a search; in the scenario none, those that are alike share one."""
+        given = self.arguments.rate
+        for name in (contestant.name, contestant.like, "all"):
+            if name in given:
+                return given[name]
+        if self.arguments.rate_of:
+            contestant = contestants.ALL[self.arguments.rate_of]
+        elif scenario.name == "none" and contestant.like:
+            contestant = contestants.ALL[contestant.like]
+        first = self.tasks[True].rates[optimizer]
+        return rates.search(first, lambda rate: self.run(contestant, scenario, optimizer, rate, TUNING_SEED,
+                                                         validation=True))
+
+
+def given_rates(text):
+    """"0.01" for all, or "ddp=0.008,async=0.002"."""
+    if not text:
+        return {}
+    pairs = [part.rpartition("=") for part in text.split(",")]
+    return {name or "all": float(rate) for name, _, rate in pairs}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", required=True, choices=sorted(tasks.TASKS))
+    parser.add_argument("--data", default="", help="what the task reads; transformer and regression can draw")
+    parser.add_argument("--samples", type=int, default=0, help="of the training set; 0: all")
+    parser.add_argument("--epochs", type=int, default=0, help="0: as the job has it")
+    parser.add_argument("--optimizer", default="adam,sgd")
+    parser.add_argument("--scenario", default="none")
+    parser.add_argument("--contestant", default="all")
+    parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--rate", type=given_rates, default={},
+                        help="instead of a search: of all, or of each, as ddp=0.008,async=0.002")
+    parser.add_argument("--rate_of", default="", help="all take the rate searched for this contestant")
+    parser.add_argument("--tune_in", default="", help="search rates in this scenario only")
+    parser.add_argument("--seeds", default="1-5")
+    parser.add_argument("--looks", type=float, default=8, help="at the test set, each epoch")
+    parser.add_argument("--look_samples", type=int, default=2500, help="at each but the last, which takes all")
+    parser.add_argument("--json", required=True, help="file of rows, one a line")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    runner = Runner(arguments)
+    known = scenarios.all_of(arguments.workers)
+    # Seeds outermost: what is there after an hour is a comparison of all on few seeds.
+    cases = [(contestants.ALL[contestant], known[scenario], optimizer)
+             for optimizer in names(arguments.optimizer, ("adam", "sgd"))
+             for contestant in names(arguments.contestant, contestants.ALL)
+             for scenario in names(arguments.scenario, known)]
+    for seed in seeds(arguments.seeds):
+        for contestant, scenario, optimizer in cases:
+            tuned_in = known[arguments.tune_in] if arguments.tune_in else scenario
+            runner.run(contestant, scenario, optimizer, runner.rate(contestant, tuned_in, optimizer), seed)
+
+
+if __name__ == "__main__":
+    main()

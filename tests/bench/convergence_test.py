@@ -1,0 +1,302 @@
+"""The rules of bench/convergence against torch.optim, one process, and their own promises."""
+
+import collections
+import dataclasses
+import os
+import sys
+import tempfile
+import unittest
+
+import torch
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../bench/convergence"))
+import balance  # noqa: E402  the path comes first
+import contestants  # noqa: E402
+import optimizers  # noqa: E402
+import rates  # noqa: E402
+import samples  # noqa: E402
+import scenarios  # noqa: E402
+import summary  # noqa: E402
+import tables  # noqa: E402
+import tasks  # noqa: E402
+from pushes import Pushes  # noqa: E402
+from rounds import Rounds  # noqa: E402
+from rows_file import RowsFile  # noqa: E402
+
+torch.set_num_threads(1)
+SCENARIOS = scenarios.all_of()
+
+
+def small_task(epochs=2, rows=480):
+    task = tasks.make("regression", "", samples=rows)
+    task.epochs, task.warmup_steps = epochs, 0
+    return task
+
+
+def training(name, scenario="none", optimizer="sgd", rate=0.01, task=None, workers=None, **changes):
+    contestant = dataclasses.replace(contestants.ALL[name], **changes)
+    place = SCENARIOS[scenario]
+    if workers:
+        place = dataclasses.replace(place, workers=workers)
+    kind = Rounds if contestant.rounds else Pushes
+    return kind(task or small_task(), contestant, place, optimizer, rate, seed=1, looks_per_epoch=1)
+
+
+def torch_values(run, optimizer, batches):
+    """One process of torch's own over these batches, by the run's schedule."""
+    values = torch.nn.Parameter(run.model.initial.clone())
+    stepper = optimizer(values)
+    for indices, progress in batches:
+        values.grad = run.model.gradient(values.detach(), indices)
+        stepper.param_groups[0]["lr"] = run.server.rate(progress)
+        stepper.step()
+    return values.detach()
+
+
+class Recorded:
+    """The batches of a run's workers, in the order in which they are computed."""
+
+    def __init__(self, run):
+        self.batches = []
+        inner = run.vector
+
+        def vector(work):
+            self.batches += work.batches
+            return inner(work)
+        run.vector = vector
+
+
+class OneWorkerTest(unittest.TestCase):
+
+    def expect_equal(self, run, optimizer):
+        recorded = Recorded(run)
+        run.run()
+        expected = torch_values(run, optimizer, recorded.batches)
+        self.assertGreater(len(recorded.batches), 25)
+        self.assertLess((run.server.values - expected).abs().max().item(), 1e-6)
+
+    def test_worker_momentum_is_torchs_nesterov(self):
+        self.expect_equal(training("async", workers=1),
+                          lambda values: torch.optim.SGD([values], lr=1, momentum=0.9, nesterov=True))
+
+    def test_ordered_momentum_is_torchs_momentum(self):
+        self.expect_equal(training("async_s4_ordered", workers=1),
+                          lambda values: torch.optim.SGD([values], lr=1, momentum=0.9))
+
+    def test_one_process_is_torchs_sgd_with_momentum_and_decay(self):
+        task = small_task()
+        task.weight_decay = 0.1
+        self.expect_equal(training("one_process", task=task), lambda values: torch.optim.SGD(
+            [values], lr=1, momentum=0.9, weight_decay=0.1))
+
+    def test_worker_momentum_takes_the_decay_in(self):
+        task = small_task()
+        task.weight_decay = 0.1
+        self.expect_equal(training("async", task=task, workers=1), lambda values: torch.optim.SGD(
+            [values], lr=1, momentum=0.9, nesterov=True, weight_decay=0.1))
+
+    def test_adam_and_adamw_are_torchs(self):
+        for decoupled, kind in ((False, torch.optim.Adam), (True, torch.optim.AdamW)):
+            task = small_task()
+            task.weight_decay, task.decoupled = 0.1, decoupled
+            self.expect_equal(training("one_process", optimizer="adam", task=task),
+                              lambda values, kind=kind: kind([values], lr=1, weight_decay=0.1))
+
+    def test_one_local_step_by_plain_sgd_is_a_gradient_at_the_rate(self):
+        run = training("local_8", workers=1, local_steps=1)
+        run.server.optimizer = optimizers.Sgd()
+        for learner in run.learners:
+            learner.inner = optimizers.Sgd()
+        recorded = Recorded(run)
+        run.run()
+        outer = 0.7
+
+        class Scaled(torch.optim.SGD):
+
+            def step(self):
+                self.param_groups[0]["lr"] *= outer
+                super().step()
+        expected = torch_values(run, lambda values: Scaled([values], lr=1), recorded.batches)
+        self.assertLess((run.server.values - expected).abs().max().item(), 1e-6)
+
+
+class RoundsTest(unittest.TestCase):
+
+    def test_balanced_equals_one_process_with_the_big_batch(self):
+        run = training("sync_balanced", "one_slow")
+        rounds = collections.defaultdict(list)
+        inner = run.vector
+
+        def vector(work):
+            rounds[work.version].append(work.batches[0])
+            return inner(work)
+        run.vector = vector
+        run.run()
+        sizes = [sorted(len(indices) for indices, _ in batches) for batches in rounds.values()]
+        self.assertIn([11, 43, 43], sizes)
+        big = [(sum((list(indices) for indices, _ in batches), []), min(part for _, part in batches))
+               for batches in rounds.values()]
+        expected = torch_values(run, lambda values: torch.optim.SGD([values], lr=1, momentum=0.9), big)
+        self.assertLess((run.server.values - expected).abs().max().item(), 1e-6)
+
+    def test_ddp_and_sync_learn_the_same(self):
+        ddp, sync = training("ddp"), training("sync")
+        ddp.run()
+        sync.run()
+        self.assertTrue(torch.equal(ddp.server.values, sync.server.values))
+
+    def test_a_slow_worker_makes_ddp_four_times_slower_and_balanced_rounds_hardly(self):
+        def seconds(name, scenario):
+            return training(name, scenario, task=small_task(epochs=10)).run()["final"]["seconds"]
+        self.assertAlmostEqual(seconds("ddp", "one_slow") / seconds("ddp", "none"), 4, delta=0.2)
+        self.assertLess(seconds("sync_balanced", "one_slow") / seconds("ddp", "none"), 1.6)
+        self.assertLess(seconds("ddp_by_hand", "one_slow") / seconds("ddp", "none"), 1.4)
+
+    def test_balanced_rounds_lose_nothing_and_backup_workers_do(self):
+        self.assertEqual(training("sync_balanced", "one_slow").run()["lost"], 0)
+        run = training("sync_backup", "one_slow", stop=False)
+        row = run.run()
+        self.assertGreater(row["lost"], 0)
+        self.assertEqual(row["final"]["samples"], run.pool.total)
+
+
+class PushesTest(unittest.TestCase):
+
+    def mean_lag(self, name, scenario="none"):
+        lags = training(name, scenario, task=small_task(epochs=5)).run()["lags"]
+        return sum(lag * count for lag, count in lags.items()) / sum(lags.values())
+
+    def test_equal_workers_lag_by_the_others_and_prefetch_adds_their_own(self):
+        self.assertAlmostEqual(self.mean_lag("async"), 2, delta=0.1)
+        # Whose pull meets the pushes of others in the same instant lacks those, too.
+        self.assertTrue(2.9 < self.mean_lag("async_prefetch") < 3.6)
+
+    def test_in_lockstep_half_of_the_others_were_there_before(self):
+        self.assertAlmostEqual(self.mean_lag("async_s0"), 1, delta=0.05)
+
+    def test_rejected_pushes_are_never_applied_and_their_samples_return(self):
+        for stop in (True, False):
+            run = training("ringmaster", "one_slow", task=small_task(epochs=5), stop=stop)
+            row = run.run()
+            self.assertLessEqual(max(row["lags"]), 6)
+            self.assertEqual(row["final"]["samples"], run.pool.total)
+            self.assertGreater(row["stopped"] + row["lost"], 0)
+
+
+class EveryContestantTest(unittest.TestCase):
+
+    def test_uses_each_sample_as_often_as_there_are_epochs(self):
+        for scenario in SCENARIOS:
+            for name in contestants.ALL:
+                with self.subTest(scenario=scenario, contestant=name):
+                    run = training(name, scenario)
+                    used = collections.Counter()
+                    inner = run.record.counted
+                    run.record.counted = lambda count, *more, u=used, i=inner: (u.update(n=count),
+                                                                             i(count, *more))
+                    run.run()
+                    self.assertEqual(used["n"], run.pool.total)
+
+    def test_gives_the_same_figures_again(self):
+        for name in ("sync_balanced", "async_balanced"):
+            self.assertEqual(training(name, "changing").run(), training(name, "changing").run())
+
+
+class ScenarioTest(unittest.TestCase):
+
+    def test_a_pause_lengthens_what_it_meets(self):
+        pauses = SCENARIOS["pauses"]
+        self.assertAlmostEqual(pauses.end(0, 7.5, 1.0, seed=1), 10.5)
+        self.assertAlmostEqual(pauses.end(0, 9.0, 1.0, seed=1), 11.0)
+        self.assertAlmostEqual(pauses.end(1, 7.5, 1.0, seed=1), 8.5)
+        self.assertAlmostEqual(pauses.end(0, 0, 17.0, seed=1), 21.0)
+
+    def test_a_link_takes_its_time(self):
+        self.assertAlmostEqual(SCENARIOS["link"].transfer(12_500_000), 1.001)
+
+
+class SamplesTest(unittest.TestCase):
+
+    def test_what_comes_back_is_handed_out_first(self):
+        pool = samples.SamplePool(10, 2, seed=1)
+        first, progress = pool.take(4)
+        self.assertEqual(progress, 0)
+        pool.give_back(first)
+        self.assertEqual(list(pool.take(3)[0]), list(first[:3]))
+        self.assertEqual(list(pool.take(3)[0]), list(first[3:]))
+        self.assertEqual(pool.left(), 16)
+
+
+class BalanceTest(unittest.TestCase):
+
+    def test_moves_by_a_quarter_a_lease_to_each_ones_part(self):
+        balanced = balance.Balance(3, 32)
+        for _ in range(30):
+            for worker, seconds in ((0, 1.0), (1, 1.0), (2, 4.0)):
+                balanced.measured(worker, 32, seconds)
+        self.assertEqual(balanced.batch(2, [0, 1, 2]), 24)
+        self.assertEqual([balanced.batch(2, [0, 1, 2]) for _ in range(5)][-1], 11)
+
+    def test_stays_between_floor_and_ceiling(self):
+        balanced = balance.Balance(2, 32)
+        for _ in range(30):
+            balanced.measured(0, 32, 1.0)
+            balanced.measured(1, 32, 1000.0)
+            least = balanced.batch(1, [0, 1])
+            most = balanced.batch(0, [0, 1])
+        self.assertEqual((least, most), (4, 64))
+
+    def test_by_hand_keeps_the_whole_batch(self):
+        self.assertEqual(balance.by_hand([1, 1, 0.25], 32), [43, 43, 10])
+
+
+class RatesTest(unittest.TestCase):
+
+    def test_goes_on_until_the_best_is_inside(self):
+        asked = []
+
+        def run(rate):
+            asked.append(rate)
+            return {"final": {"accuracy": 1 - abs(rate - 0.08), "loss": 1.0}}
+        self.assertAlmostEqual(rates.search(0.01, run), 0.08)
+        self.assertEqual(asked, [0.005, 0.01, 0.02, 0.04, 0.08, 0.16])
+
+    def test_a_run_that_diverged_is_worst(self):
+        self.assertLess(rates.quality({"final": {"accuracy": 0.1, "loss": float("nan")}}),
+                        rates.quality({"final": {"accuracy": 0.09, "loss": 2.3}}))
+
+
+def row(contestant, seed, seconds, accuracies):
+    looks = [{"seconds": second, "samples": 100 * (i + 1), "bytes": 10 * (i + 1), "loss": 1.0,
+              "accuracy": accuracy} for i, (second, accuracy) in enumerate(zip(seconds, accuracies))]
+    return {"task": "convnet", "samples": 100, "workers": 3, "optimizer": "adam", "scenario": "none",
+            "contestant": contestant, "rate": 0.1, "seed": seed, "validation": False, "looks": looks,
+            "final": looks[-1], "pushes": 3, "lags": {"0": 3}, "lost": 0, "stopped": 0, "epochs": 3}
+
+
+class SummaryTest(unittest.TestCase):
+
+    def test_tells_median_range_and_who_never_met_a_target(self):
+        rows = [row("ddp", 1, (1, 2, 3), (0.9, 0.95, 0.97)), row("ddp", 2, (1, 2, 4), (0.9, 0.91, 0.92))]
+        met = summary.to_target(rows, 0.95, "seconds")
+        self.assertEqual((met.median, met.low, met.high, met.never), (2, 2, 2, 1))
+        self.assertIsNone(summary.to_target(rows, 0.99, "seconds").median)
+
+    def test_equal_time_is_the_last_look_before_it(self):
+        self.assertEqual(summary.at_time(row("ddp", 1, (1, 2, 3), (0.9, 0.95, 0.97)), 2.5), 0.95)
+
+    def test_tables_show_every_contestant(self):
+        text = tables.every_table([row("ddp", 1, (1, 2, 3), (0.9, 0.95, 0.98)),
+                                   row("sync", 1, (1, 2, 3), (0.9, 0.95, 0.98))])
+        self.assertIn("| ddp |", text)
+        self.assertIn("| sync |", text)
+
+    def test_a_file_remembers_what_was_run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "rows.jsonl")
+            RowsFile(path).add(row("ddp", 1, (1,), (0.9,)))
+            self.assertEqual(len(RowsFile(path).rows), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
