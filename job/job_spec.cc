@@ -22,6 +22,7 @@ constexpr int kMaxGroups = 1000;
 constexpr int kMaxHiddenLayers = 1000;
 // Two could be chance; three lags in a row mean that the slot is simply slower than max_lag.
 constexpr int kAdmitAfter = 3;
+constexpr double kMostGraceMs = 3'600'000;
 
 void NormalizeTop(JobSpec* job, FieldChecker& check) {
   if (job->name().empty()) job->set_name("job");
@@ -258,6 +259,11 @@ void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, FieldCh
                "false but in SYNC with backup_workers and in ASYNC with the lag policy REJECT: "
                "elsewhere no gradient comes too late");
   }
+  check.Range("consistency.grace_ms", consistency->grace_ms(), 0.0, kMostGraceMs);
+  if (consistency->grace_ms() > 0 && !(sync && consistency->backup_workers() > 0)) {
+    check.Fail("consistency.grace_ms", absl::StrCat(consistency->grace_ms()),
+               "0 but in SYNC with backup_workers: elsewhere no round ends without a worker");
+  }
   LagContract* lag = consistency->mutable_lag();
   if (!lag->has_free_lag()) {
     // Values that were pulled before the slot's own last push lack that too.
@@ -326,7 +332,6 @@ void RefuseUnbuilt(const JobSpec& job, FieldChecker& check) {
   refuse("optimizer.schedule.by", job.optimizer().schedule().has_by());
   const ConsistencySpec& consistency = job.consistency();
   refuse("consistency.lag.policy", consistency.lag().policy() == LagContract::WEIGH);
-  refuse("consistency.grace_ms", consistency.grace_ms() != 0);
 }
 
 int64_t DivideRoundingUp(int64_t dividend, int64_t divisor) {

@@ -5,7 +5,10 @@
 namespace torchps {
 
 Housekeeping::Housekeeping(absl::Duration interval, std::function<void()> chores)
-    : interval_(interval), chores_(std::move(chores)), thread_([this] { Run(); }) {}
+    : interval_(interval),
+      chores_(std::move(chores)),
+      next_(clock_.Now() + interval),
+      thread_([this] { Run(); }) {}
 
 Housekeeping::~Housekeeping() { Stop(); }
 
@@ -14,16 +17,28 @@ void Housekeeping::Stop() {
     MutexLock lock(&mutex_);
     if (stopping_) return;
     stopping_ = true;
-    stop_.SignalAll();
+    changed_.SignalAll();
   }
   thread_.join();
+}
+
+void Housekeeping::Hurry(absl::Duration delay) {
+  MutexLock lock(&mutex_);
+  const absl::Duration due = clock_.Now() + delay;
+  if (due >= next_) return;
+  next_ = due;
+  changed_.SignalAll();
 }
 
 void Housekeeping::Run() {
   MutexLock lock(&mutex_);
   while (!stopping_) {
-    stop_.WaitFor(&mutex_, interval_);
-    if (stopping_) return;
+    const absl::Duration left = next_ - clock_.Now();
+    if (left > absl::ZeroDuration()) {
+      changed_.WaitFor(&mutex_, left);
+      continue;
+    }
+    next_ = clock_.Now() + interval_;
     mutex_.Unlock();
     chores_();
     mutex_.Lock();

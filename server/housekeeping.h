@@ -5,6 +5,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/mutex.h"
 
 namespace torchps {
@@ -21,16 +22,22 @@ class Housekeeping {
   Housekeeping(const Housekeeping&) = delete;
   Housekeeping& operator=(const Housekeeping&) = delete;
 
+  // The next chores are done after `delay`, if they are not due before.
+  void Hurry(absl::Duration delay);
+
   // Waits for chores that run. Idempotent.
   void Stop();
 
  private:
   void Run();
 
+  const SteadyClock clock_;
   const absl::Duration interval_;
   const std::function<void()> chores_;
   Mutex mutex_;
-  CondVar stop_;
+  CondVar changed_;
+  // When the next chores are due.
+  absl::Duration next_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -60,6 +60,7 @@ ParameterServer::Options Server::DataPlaneOptions() const {
   data_plane.slow = options_.slow;
   data_plane.dir = options_.dir;
   data_plane.log = logger();
+  data_plane.wake = [this](absl::Duration delay) { housekeeping_->Hurry(delay); };
   data_plane.clock = options_.clock;
   data_plane.files = files();
   return data_plane;
@@ -175,8 +176,9 @@ absl::Status Server::Listen() {
   if (server_ == nullptr) return absl::UnavailableError("gRPC cannot start a server");
   parameter_service_.Listen(poller_.get());
   coordinator_service_.Listen(poller_.get());
-  poller_->Start(options_.threads);
+  // Before there can be a job, which wakes it.
   housekeeping_ = std::make_unique<Housekeeping>(kHousekeepingInterval, [this] { KeepHouse(); });
+  poller_->Start(options_.threads);
   if (door_ != nullptr) door_->Open();
   return absl::OkStatus();
 }
@@ -199,7 +201,10 @@ void Server::ShareReceiveWindow() const {
 
 void Server::KeepHouse() {
   ShareReceiveWindow();
-  if (HostedJob* const job = parameter_server_.job(); job != nullptr) job->ExpireLeases();
+  if (HostedJob* const job = parameter_server_.job(); job != nullptr) {
+    job->ExpireLeases();
+    job->EndRounds();
+  }
   coordinator_service_.Tick();
 }
 

@@ -119,7 +119,7 @@ class Server {
                                                                const std::string& address);
   // Binds the port, before any connection is let in.
   absl::Status MakeDoor();
-  // What is done now and then: leases, the coordinator's clock, the receive window.
+  // What is done now and then: leases, rounds, the coordinator's clock, the receive window.
   void KeepHouse();
   // Divides `unread_bytes` among the workers that the job has.
   void ShareReceiveWindow() const;
@@ -127,6 +127,8 @@ class Server {
   const Options options_;
   const std::unique_ptr<FileSystem> own_files_;
   CallAdmission admission_;
+  // The job wakes it as long as there is one.
+  std::unique_ptr<Housekeeping> housekeeping_;
   ParameterServer parameter_server_;
   ParameterServiceShell parameter_service_;
   CoordinatorService coordinator_service_;
@@ -137,7 +139,6 @@ class Server {
   std::unique_ptr<ConnectionFilter> door_;
   std::unique_ptr<Poller> poller_;
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<Housekeeping> housekeeping_;
   std::atomic<bool> stopped_{false};
 };
 

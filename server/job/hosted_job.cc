@@ -49,7 +49,7 @@ absl::StatusOr<std::unique_ptr<HostedJob>> HostedJob::Create(const HelloRequest&
   const absl::Status slot =
       SlotClocks(absl::ZeroDuration()).CheckEntry(request.slot(), request.incarnation());
   if (!slot.ok()) return slot;
-  absl::StatusOr<JobParts> parts = MakeJobParts(request);
+  absl::StatusOr<JobParts> parts = MakeJobParts(request, clock);
   if (!parts.ok()) return parts.status();
   auto job = absl::WrapUnique(new HostedJob(*std::move(parts), clock));
   if (storage != nullptr) {
@@ -136,6 +136,31 @@ void HostedJob::Leave(SlotId slot, Incarnation incarnation) {
 
 void HostedJob::ExpireLeases() {
   if (membership_.ExpireLeases()) RaiseFloors();
+}
+
+void HostedJob::EndRounds() {
+  if (parts_.policy->TakeDue()) {
+    parts_.store->Reconsider();
+    RaiseFloors();
+    return;
+  }
+  {
+    // Whoever woke this up may have come too early.
+    MutexLock lock(&mutex_);
+    announced_due_ = absl::InfiniteDuration();
+  }
+  AnnounceDue();
+}
+
+void HostedJob::AnnounceDue() {
+  if (wake_ == nullptr) return;
+  const absl::Duration due = parts_.policy->next_due();
+  {
+    MutexLock lock(&mutex_);
+    if (due == announced_due_) return;
+    announced_due_ = due;
+  }
+  if (due < absl::InfiniteDuration()) wake_(due - clock_->Now());
 }
 
 absl::Status HostedJob::PushFrame(const PushHeader& header, const FramePayload& payload) {
@@ -268,6 +293,7 @@ void HostedJob::RaiseFloors() {
     }
   }
   for (const RisingNumber::Continuation& continuation : due) continuation();
+  AnnounceDue();
 }
 
 absl::StatusOr<HostedJob::ParkedId> HostedJob::Pull(SlotId slot, Incarnation incarnation,

@@ -108,6 +108,13 @@ class HostedJob {
   // Lets slots die whose lease has run out.
   void ExpireLeases();
 
+  // Ends the rounds whose grace has passed. To be called now and then, and where SetWake() asks for
+  // it.
+  void EndRounds();
+  // `wake` hears in how long EndRounds() will have something to do: under no lock, on any thread.
+  // REQUIRES: no slot has entered.
+  void SetWake(std::function<void(absl::Duration delay)> wake) { wake_ = std::move(wake); }
+
   ParameterStore& store() { return *parts_.store; }
   const JobSpec& spec() const { return parts_.spec; }
   const ModelLayout& layout() const { return parts_.layout; }
@@ -143,6 +150,9 @@ class HostedJob {
   // The push has changed what it changes, and the journal has that.
   void Answer(const FinishedPushes::Push& push) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Tells `wake_` when a grace ends, if it has not been told of this one.
+  void AnnounceDue() ABSL_LOCKS_EXCLUDED(mutex_);
+
   // Takes over clocks or completed rounds into the gates and runs what has become due.
   void RaiseFloors() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -154,6 +164,7 @@ class HostedJob {
   std::optional<JobStorage::Origin> restored_;
   JobStorage* storage_ = nullptr;
   BlockJournal* journal_ = nullptr;
+  std::function<void(absl::Duration delay)> wake_;
 
   PushSegments push_segments_;
   JobMembership membership_;
@@ -163,6 +174,7 @@ class HostedJob {
   PullGate pull_gate_ ABSL_GUARDED_BY(mutex_);
   IntegerHistogram clock_gap_ ABSL_GUARDED_BY(mutex_);
   std::map<SlotId, SlotFigures> figures_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration announced_due_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteDuration();
 
   ApplyHelper helper_;
 };

@@ -33,7 +33,7 @@ absl::Status CheckMemory(const JobParts& parts) {
 
 }  // namespace
 
-absl::StatusOr<JobParts> MakeJobParts(const HelloRequest& request) {
+absl::StatusOr<JobParts> MakeJobParts(const HelloRequest& request, const Clock* clock) {
   const absl::StatusOr<JobSpec> spec = NormalizeJobSpec(request.job());
   if (!spec.ok()) return spec.status();
   absl::StatusOr<ModelLayout> layout = DecodeLayout(request.layout());
@@ -60,7 +60,8 @@ absl::StatusOr<JobParts> MakeJobParts(const HelloRequest& request) {
   if (parts.synchronous()) {
     parts.policy = std::make_unique<SyncPush>(
         parts.map.blocks().size(), parts.map.owned_by(parts.server_index).size(),
-        spec->consistency().backup_workers(), parts.updater.get());
+        spec->consistency().backup_workers(), parts.updater.get(),
+        absl::Milliseconds(spec->consistency().grace_ms()), clock);
   } else {
     parts.policy = std::make_unique<AsyncPush>(spec->consistency().lag(), parts.updater.get());
   }

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/block_map.h"
+#include "common/clock.h"
 #include "common/model_layout.h"
 #include "proto/job.pb.h"
 #include "proto/parameter_service.pb.h"
@@ -32,8 +33,8 @@ struct JobParts {
 };
 
 // INVALID_ARGUMENT names what in the job, the layout or the placement cannot be.
-// RESOURCE_EXHAUSTED: the blocks take more than this machine's memory.
-absl::StatusOr<JobParts> MakeJobParts(const HelloRequest& request);
+// RESOURCE_EXHAUSTED: the blocks take more than this machine's memory. `clock` outlives the parts.
+absl::StatusOr<JobParts> MakeJobParts(const HelloRequest& request, const Clock* clock);
 
 // FAILED_PRECONDITION with the first difference, if this Hello is of another job, model or
 // placement.

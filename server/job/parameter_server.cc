@@ -26,6 +26,7 @@ absl::StatusOr<HelloReply> ParameterServer::Hello(const HelloRequest& request) {
       absl::StatusOr<std::unique_ptr<HostedJob>> job = CreateJob(request);
       if (!job.ok()) return job.status();
       owned_job_ = *std::move(job);
+      owned_job_->SetWake(options_.wake);
       job_.store(owned_job_.get(), std::memory_order_release);
     }
   }

@@ -42,6 +42,9 @@ class ParameterServer {
     std::string dir;
     // Takes lines for people: what was restored, and from where.
     std::function<void(const std::string& line)> log = [](const std::string&) {};
+    // Hears in how long the job is to end rounds (HostedJob::EndRounds); may be null: then their
+    // grace ends with the next call.
+    std::function<void(absl::Duration delay)> wake;
     // Outlive this object. Files are needed with `dir` only.
     const Clock* clock = nullptr;
     FileSystem* files = nullptr;

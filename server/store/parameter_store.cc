@@ -257,6 +257,10 @@ void ParameterStore::SetJournal(BlockJournal* journal) {
 
 void ParameterStore::SetLive(const std::vector<LiveSlot>& live) {
   policy_->SetLive(live);
+  Reconsider();
+}
+
+void ParameterStore::Reconsider() {
   for (const std::unique_ptr<Block>& block : blocks_) {
     MutexLock lock(&block->mutex);
     policy_->Reconsider(block.get());

@@ -94,6 +94,9 @@ class ParameterStore {
   // Tells the policy which slots are live and lets it finish what has become due.
   void SetLive(const std::vector<LiveSlot>& live);
 
+  // Lets the policy finish what has become due on any block.
+  void Reconsider();
+
   // The slot's entry in each block's ledger, in ascending order of blocks.
   std::vector<LedgerEntry> EntriesOf(SlotId slot);
 

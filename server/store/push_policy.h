@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/ids.h"
 #include "server/store/block.h"
 #include "server/store/block_journal.h"
@@ -39,6 +40,11 @@ class PushPolicy {
 
   // Does what the last change of live slots has made due on this block.
   virtual void Reconsider(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) = 0;
+
+  // When something becomes due though nothing comes; infinite: nothing will. Then TakeDue() tells,
+  // once, that it is, and the caller runs Reconsider on every block.
+  virtual absl::Duration next_due() const { return absl::InfiniteDuration(); }
+  virtual bool TakeDue() { return false; }
 
   // Steps that every block here has finished for all slots: the floor of SYNC. -1 where steps are
   // not taken together.

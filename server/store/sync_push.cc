@@ -4,12 +4,21 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "common/check.h"
 #include "server/optimizer/span_math.h"
 
 namespace torchps {
 
-SyncPush::SyncPush(size_t blocks, size_t owned, int backup_workers, const BlockUpdater* updater)
-    : backup_workers_(backup_workers), owned_(owned), updater_(updater), rounds_(blocks) {}
+SyncPush::SyncPush(size_t blocks, size_t owned, int backup_workers, const BlockUpdater* updater,
+                   absl::Duration grace, const Clock* clock)
+    : backup_workers_(backup_workers),
+      owned_(owned),
+      updater_(updater),
+      grace_(grace),
+      clock_(clock),
+      rounds_(blocks) {
+  TPS_CHECK(grace == absl::ZeroDuration() || clock != nullptr, "a grace needs a clock");
+}
 
 absl::StatusOr<PushDecision> SyncPush::Push(Block* block, const PushHeader& header,
                                             const FramePayload& payload) {
@@ -106,7 +115,7 @@ void SyncPush::Reconsider(Block* block) { FinishRounds(block); }
 
 void SyncPush::FinishRounds(Block* block) {
   Round& round = rounds_[block->range.id];
-  while (IsComplete(*block, round)) {
+  while (IsComplete(*block, &round)) {
     if (round.contributors.empty()) {
       // All at once, since all slots may have come from rounds further on.
       const Step slowest = SlowestClock();
@@ -135,6 +144,7 @@ void SyncPush::FinishRounds(Block* block) {
     round.ledger_before.clear();
     round.absent.clear();
     round.weight = 0;
+    round.quorum_at = absl::InfiniteDuration();
   }
 }
 
@@ -173,7 +183,22 @@ void SyncPush::TakeRestored(Block* block, Version highest) {
   if (block->version < highest - 1) PassOver(block, highest - 1, {});
 }
 
-bool SyncPush::IsComplete(const Block& block, const Round& round) const {
+absl::Duration SyncPush::next_due() const {
+  if (grace_ == absl::ZeroDuration()) return absl::InfiniteDuration();
+  MutexLock lock(&mutex_);
+  return due_;
+}
+
+bool SyncPush::TakeDue() {
+  if (grace_ == absl::ZeroDuration()) return false;
+  MutexLock lock(&mutex_);
+  if (clock_->Now() < due_) return false;
+  // A round that goes on, since its quorum came later, notes its own anew.
+  due_ = absl::InfiniteDuration();
+  return true;
+}
+
+bool SyncPush::IsComplete(const Block& block, Round* round) {
   const Step step = block.version + 1;
   int missing = 0;
   bool passed = false;
@@ -181,12 +206,22 @@ bool SyncPush::IsComplete(const Block& block, const Round& round) const {
   for (const LiveSlot& live : live_) {
     if (live.clock >= step) {
       passed = true;
-    } else if (std::find(round.contributors.begin(), round.contributors.end(), live.slot) ==
-               round.contributors.end()) {
+    } else if (std::find(round->contributors.begin(), round->contributors.end(), live.slot) ==
+               round->contributors.end()) {
       ++missing;
     }
   }
-  return round.contributors.empty() ? passed && missing == 0 : missing <= backup_workers_;
+  if (round->contributors.empty()) return passed && missing == 0;
+  if (missing > backup_workers_) {
+    round->quorum_at = absl::InfiniteDuration();
+    return false;
+  }
+  if (missing == 0 || grace_ == absl::ZeroDuration()) return true;
+  const absl::Duration now = clock_->Now();
+  round->quorum_at = std::min(round->quorum_at, now);
+  if (now - round->quorum_at >= grace_) return true;
+  due_ = std::min(due_, round->quorum_at + grace_);
+  return false;
 }
 
 int64_t SyncPush::completed_rounds() const {

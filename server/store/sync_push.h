@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/element_runs.h"
 #include "common/mutex.h"
 #include "server/store/block_updater.h"
@@ -14,7 +16,8 @@ namespace torchps {
 // Synchronous stochastic gradient descent: each block collects the gradients of step t of the live
 // slots, and applies their mean, weighted by samples, once. That is round t. With b backup workers
 // a round waits for all live slots but b (Chen et al. 2016, "Revisiting distributed synchronous
-// SGD"); what comes later is LATE and not applied.
+// SGD"); what comes later is LATE and not applied. A round that has so many waits for the others
+// for a while, the grace, and ends before it has passed if all have come.
 //
 // Round t waits for the live slots whose clock is below t: a slot that dies or leaves is no longer
 // waited for, but a gradient it gave counts. Servers finish a round one after the other, so a slot
@@ -28,14 +31,17 @@ namespace torchps {
 class SyncPush final : public PushPolicy {
  public:
   // Blocks are numbered by BlockId below `blocks`; `owned` of them are on this server. `updater`
-  // outlives this object.
-  SyncPush(size_t blocks, size_t owned, int backup_workers, const BlockUpdater* updater);
+  // and `clock`, which a grace above 0 needs, outlive this object.
+  SyncPush(size_t blocks, size_t owned, int backup_workers, const BlockUpdater* updater,
+           absl::Duration grace = absl::ZeroDuration(), const Clock* clock = nullptr);
 
   absl::StatusOr<PushDecision> Push(Block* block, const PushHeader& header,
                                     const FramePayload& payload)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) override;
   void SetLive(const std::vector<LiveSlot>& live) override;
   void Reconsider(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) override;
+  absl::Duration next_due() const override;
+  bool TakeDue() override;
   int64_t completed_rounds() const override;
   std::vector<LedgerEntry> SettledLedger(const Block& block) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex) override;
@@ -57,6 +63,8 @@ class SyncPush final : public PushPolicy {
     std::vector<SlotId> contributors;
     // Of each contributor, before it gave.
     std::vector<LedgerEntry> ledger_before;
+    // When no more than the backup workers were missing; infinite: more are.
+    absl::Duration quorum_at = absl::InfiniteDuration();
   };
 
   // Adds a gradient that is not withheld to the round's sum.
@@ -69,13 +77,14 @@ class SyncPush final : public PushPolicy {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);
   // The lowest clock of a live slot; 0 where there is none.
   Step SlowestClock() const;
-  // Whether the block's present round is to end now.
-  bool IsComplete(const Block& block, const Round& round) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex);
+  // Whether the block's present round is to end now; notes when it will where it has a quorum.
+  bool IsComplete(const Block& block, Round* round) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex);
 
   const int backup_workers_;
   const size_t owned_;
   const BlockUpdater* const updater_;
+  const absl::Duration grace_;
+  const Clock* const clock_;
   std::vector<Round> rounds_;  // by BlockId
 
   // Blocks finish rounds one by one but never get two ahead of each other (Push refuses step t+1
@@ -84,6 +93,8 @@ class SyncPush final : public PushPolicy {
 
   mutable Mutex mutex_;
   std::vector<LiveSlot> live_ ABSL_GUARDED_BY(mutex_);
+  // The earliest end of a grace since TakeDue().
+  absl::Duration due_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteDuration();
 };
 
 }  // namespace torchps

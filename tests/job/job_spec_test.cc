@@ -126,6 +126,19 @@ TEST(JobSpecTest, StopsWhatIsStaleWhereSomethingMayBe) {
       "in ASYNC with the lag policy REJECT: elsewhere no gradient comes too late");
 }
 
+TEST(JobSpecTest, ARoundHasAGraceOnlyWhereItMayEndWithoutAWorker) {
+  const auto grace = [](const std::string& text) {
+    return Normalized("workers: 3 consistency { mode: SYNC " + text + "}").consistency().grace_ms();
+  };
+  EXPECT_EQ(grace(""), 0);
+  EXPECT_EQ(grace("backup_workers: 1 grace_ms: 2.5"), 2.5);
+  ExpectRefused("consistency { mode: SYNC grace_ms: 5 }",
+                "consistency.grace_ms is 5; expected 0 but in SYNC with backup_workers: elsewhere "
+                "no round ends without a worker");
+  ExpectRefused("consistency { grace_ms: -1 }",
+                "consistency.grace_ms is -1; expected 0 to 3.6e+06");
+}
+
 TEST(JobSpecTest, KeepsWhatIsWritten) {
   const std::string text =
       "name: \"n-1_.x\" seed: 0 workers: 3 model { name: \"mlp\" hidden: 7 hidden: 8 } "

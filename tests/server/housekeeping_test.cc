@@ -6,6 +6,7 @@
 
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
+#include "tests/testing/eventually.h"
 
 namespace torchps {
 namespace {
@@ -17,6 +18,19 @@ TEST(HousekeepingTest, DoesItsChoresAgainAndAgain) {
     if (++times == 3) third.set_value();
   });
   third.get_future().wait();
+}
+
+TEST(HousekeepingTest, HurriesWhereItIsAskedTo) {
+  std::atomic<int> times{0};
+  Housekeeping housekeeping(absl::Hours(24), [&] { ++times; });
+  for (int time = 1; time <= 3; ++time) {
+    housekeeping.Hurry(absl::Microseconds(1));
+    EXPECT_TRUE(Eventually([&] { return times == time; }));
+  }
+  // Later than the chores are due anyway: nothing changes.
+  housekeeping.Hurry(absl::Hours(48));
+  housekeeping.Stop();
+  EXPECT_EQ(times, 3);
 }
 
 TEST(HousekeepingTest, StopsWithoutWaitingForTheInterval) {

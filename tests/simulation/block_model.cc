@@ -144,6 +144,13 @@ void BlockModel::EndRound(int missing) {
     world_->Violation("block ", id_, " ended round ", version_, " without ", missing,
                       " live slots");
   }
+  const absl::Duration grace = absl::Milliseconds(scenario_->job.consistency().grace_ms());
+  if (missing > 0 && grace > absl::ZeroDuration() &&
+      (!quorum_since_.has_value() || world_->now() < *quorum_since_ + grace)) {
+    world_->Violation("block ", id_, " ended round ", version_, " without ", missing,
+                      " live slots, before its grace had passed");
+  }
+  quorum_since_.reset();
   double sum = 0;
   double weight = 0;
   for (const auto& [slot, contribution] : round_) {
@@ -169,10 +176,16 @@ void BlockModel::Note(std::optional<SlotId> slot, const LedgerEntry& entry) {
 
 void BlockModel::Observe(const State& state, const CountMissing& missing) {
   if (scenario_->synchronous()) {
-    while (version_ < state.version) {
+    const auto missing_now = [&] {
       std::set<SlotId> contributors;
       for (const auto& [slot, contribution] : round_) contributors.insert(slot);
-      EndRound(missing(version_ + 1, contributors));
+      return missing(version_ + 1, contributors);
+    };
+    while (version_ < state.version) EndRound(missing_now());
+    if (round_.empty() || missing_now() > scenario_->job.consistency().backup_workers()) {
+      quorum_since_.reset();
+    } else if (!quorum_since_.has_value()) {
+      quorum_since_ = world_->now();
     }
   }
   world_->Digest(static_cast<uint64_t>(state.version));
@@ -249,6 +262,7 @@ std::vector<BlockModel::Name> BlockModel::Restore(const State& state) {
   value_ = then.value;
   ledger_ = then.ledger;
   round_.clear();
+  quorum_since_.reset();
   if (then.version != version_) Note(std::nullopt, {});
   return lost;
 }

@@ -98,6 +98,8 @@ class BlockModel {
   // Includes what waits for its round.
   std::map<SlotId, LedgerEntry> ledger_;
   std::map<SlotId, Contribution> round_;
+  // Since when no more are missing from the round than may be.
+  std::optional<absl::Duration> quorum_since_;
   std::vector<Event> history_;
 };
 

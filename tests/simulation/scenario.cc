@@ -26,6 +26,9 @@ void DrawConsistency(World* world, ConsistencySpec* consistency, int workers) {
   if (world->Chance(0.35)) {
     consistency->set_mode(ConsistencySpec::SYNC);
     if (workers > 1 && world->Chance(0.4)) consistency->set_backup_workers(1);
+    if (consistency->backup_workers() > 0 && world->Chance(0.5)) {
+      consistency->set_grace_ms(1 + static_cast<double>(world->Below(400)));
+    }
     return;
   }
   constexpr int kBounds[] = {-1, 0, 1, 2, 4};

@@ -91,6 +91,7 @@ void SimServer::Tick() {
     if (fault_ != Fault::kCountDeadSlot) job_->ExpireLeases();
     model_.OnExpiry();
     model_.Check();
+    EndRounds();
     WriteLogSoon();
   }
   if (coordinator_ != nullptr) {
@@ -104,6 +105,13 @@ void SimServer::Tick() {
     AfterCoordination();
   }
   process_.After(kTick, [this] { Tick(); });
+}
+
+void SimServer::EndRounds() {
+  if (job_ == nullptr) return;
+  job_->EndRounds();
+  model_.Check();
+  WriteLogSoon();
 }
 
 absl::StatusOr<HostedJob*> SimServer::JobFor(uint64_t life) const {
@@ -123,6 +131,9 @@ absl::StatusOr<HelloReply> SimServer::TakeHello(const HelloRequest& request) {
     if (!job.ok()) return job.status();
     storage_ = std::move(storage);
     job_ = *std::move(job);
+    job_->SetWake([this](absl::Duration delay) {
+      process_.After(std::max(delay, absl::ZeroDuration()), [this] { EndRounds(); });
+    });
   }
   if (absl::Status same = job_->CheckSame(request); !same.ok()) return same;
   HelloReply reply;

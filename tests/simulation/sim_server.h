@@ -116,6 +116,8 @@ class SimServer {
   using ConductedPointer = std::shared_ptr<Conducted>;
 
   void Tick();
+  // The grace of some rounds has passed.
+  void EndRounds();
   void StartCoordinator();
   void FinishKill(bool power_cut);
   absl::StatusOr<HelloReply> TakeHello(const HelloRequest& request);

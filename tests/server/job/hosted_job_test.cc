@@ -435,6 +435,52 @@ TEST(HostedJobTest, ARoundDoesNotWaitForBackupWorkersAndDropsThemWhenLate) {
   EXPECT_EQ(harness.Status().verdicts().late(), 2u);
 }
 
+TEST(HostedJobTest, ARoundWithBackupWorkersEndsWhenItsGraceHasPassed) {
+  JobHarness harness(WithJob("consistency { mode: SYNC backup_workers: 1 grace_ms: 20 }", 3));
+  std::vector<absl::Duration> wakes;
+  harness.job().SetWake([&](absl::Duration delay) { wakes.push_back(delay); });
+  EnterAll(harness, 3);
+  const auto first = harness.Push(0, 1, 1, 1.0f, 0);
+  EXPECT_TRUE(wakes.empty());
+  const auto second = harness.Push(1, 2, 1, 3.0f, 0);
+  ASSERT_EQ(wakes, std::vector<absl::Duration>{absl::Milliseconds(20)});
+  EXPECT_FALSE(second->ok());
+  harness.clock().Advance(absl::Milliseconds(19));
+  harness.job().EndRounds();
+  EXPECT_FALSE(second->ok());
+  EXPECT_EQ(wakes.back(), absl::Milliseconds(1)) << "it came too early, and is to come again";
+  harness.clock().Advance(absl::Milliseconds(1));
+  harness.job().EndRounds();
+  ASSERT_TRUE(first->ok()) << first->status();
+  ASSERT_TRUE(second->ok()) << second->status();
+  EXPECT_EQ(harness.Value(0), -2.0f);
+  EXPECT_EQ((*harness.Push(2, 3, 1, 100.0f, 0))->block(0).verdict(), LATE);
+  // Where all have come there is nothing to wait for.
+  harness.Push(0, 1, 2, 1.0f, 1);
+  harness.Push(1, 2, 2, 1.0f, 1);
+  const auto last = harness.Push(2, 3, 2, 1.0f, 1);
+  ASSERT_TRUE(last->ok()) << last->status();
+  EXPECT_EQ(harness.VersionOf(0), 2);
+}
+
+TEST(HostedJobTest, TellsWhoRenewsHowFarItIs) {
+  JobHarness harness(JobHarness::Options{});
+  EnterAll(harness, 2);
+  harness.Push(0, 1, 1, 1.0f);
+  harness.Push(0, 1, 2, 1.0f);
+  const absl::StatusOr<RenewReply> asynchronous = harness.job().Renew(1, 2);
+  ASSERT_TRUE(asynchronous.ok()) << asynchronous.status();
+  EXPECT_EQ(asynchronous->floor(), 0);
+  EXPECT_EQ(asynchronous->max_version(), 2);
+  JobHarness rounds(WithJob("consistency { mode: SYNC }"));
+  EnterAll(rounds, 2);
+  rounds.Push(0, 1, 1, 1.0f);
+  EXPECT_EQ(rounds.job().Renew(1, 2)->floor(), 0);
+  rounds.Push(1, 2, 1, 1.0f);
+  EXPECT_EQ(rounds.job().Renew(1, 2)->floor(), 1);
+  EXPECT_TRUE(absl::IsAborted(rounds.job().Renew(1, 1).status()));
+}
+
 TEST(HostedJobTest, ASyncRoundGoesOnWithoutASlotThatLeft) {
   JobHarness harness(WithJob("consistency { mode: SYNC }", 3));
   EnterAll(harness, 3);

@@ -20,7 +20,7 @@ class JobMembershipTest : public ::testing::Test {
   JobMembershipTest() {
     JobHarness::Options model;
     model.job = "membership { lease_seconds: 10 }";
-    absl::StatusOr<JobParts> parts = MakeJobParts(JobHarness::Hello(model));
+    absl::StatusOr<JobParts> parts = MakeJobParts(JobHarness::Hello(model), &clock_);
     EXPECT_TRUE(parts.ok()) << parts.status();
     parts_ = *std::move(parts);
     segments_.emplace(parts_.layout);

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/job_harness.h"
+#include "tests/testing/manual_clock.h"
 
 namespace torchps {
 namespace {
@@ -41,7 +42,7 @@ class Journal final : public BlockJournal {
 class SyncPushTest : public ::testing::Test {
  protected:
   // Blocks `count`, all of them on this server, with values of 0.
-  void Make(int count, int backup_workers = 0) {
+  void Make(int count, int backup_workers = 0, absl::Duration grace = absl::ZeroDuration()) {
     Segment segment;
     segment.name = "weight";
     segment.shape = {2 * count};
@@ -51,7 +52,8 @@ class SyncPushTest : public ::testing::Test {
     spec.mutable_sgd();
     spec.set_learning_rate(1.0);
     updater_ = *BlockUpdater::Create(spec, layout_, map_);
-    sync_ = std::make_unique<SyncPush>(count, count, backup_workers, updater_.get());
+    sync_ =
+        std::make_unique<SyncPush>(count, count, backup_workers, updater_.get(), grace, &clock_);
     sync_->SetJournal(&journal_);
     for (const BlockRange& range : map_.blocks()) {
       blocks_.push_back(std::make_unique<Block>(range));
@@ -111,6 +113,16 @@ class SyncPushTest : public ::testing::Test {
     return blocks_[block]->version;
   }
 
+  // What the server does now and then.
+  void EndRounds() {
+    if (!sync_->TakeDue()) return;
+    for (const auto& block : blocks_) {
+      MutexLock lock(&block->mutex);
+      sync_->Reconsider(block.get());
+    }
+  }
+
+  ManualClock clock_;
   Journal journal_;
   ModelLayout layout_;
   BlockMap map_;
@@ -191,6 +203,52 @@ TEST_F(SyncPushTest, WithABackupWorkerTheLastIsLateAndChangesNothing) {
   EXPECT_EQ(journal_.entries.back().kind, BlockRecord::Kind::kLedger)
       << "LATE outlives the process";
   EXPECT_THAT(journal_.entries.back().slots, ElementsAre(2));
+}
+
+TEST_F(SyncPushTest, ARoundWithItsQuorumWaitsAGraceForTheOthers) {
+  Make(2, /*backup_workers=*/1, absl::Milliseconds(30));
+  SetLive({{0, 0}, {1, 0}, {2, 0}});
+  EXPECT_EQ(sync_->next_due(), absl::InfiniteDuration());
+  VerdictOf(0, 1, 2);
+  EXPECT_EQ(sync_->next_due(), absl::InfiniteDuration()) << "one of three is no quorum";
+  VerdictOf(1, 1, 4);
+  const absl::Duration began = clock_.Now();
+  EXPECT_EQ(sync_->next_due(), began + absl::Milliseconds(30));
+  clock_.Advance(absl::Milliseconds(10));
+  // The other block's quorum comes later.
+  VerdictOf(0, 1, 2, /*samples=*/1, /*block=*/1);
+  VerdictOf(1, 1, 4, /*samples=*/1, /*block=*/1);
+  clock_.Advance(absl::Milliseconds(19));
+  EndRounds();
+  EXPECT_EQ(VersionOf(0), 0);
+  clock_.Advance(absl::Milliseconds(1));
+  EndRounds();
+  EXPECT_EQ(VersionOf(0), 1);
+  EXPECT_THAT(Values(0), Each(FloatEq(-3)));
+  EXPECT_EQ(VersionOf(1), 0);
+  EXPECT_EQ(sync_->next_due(), began + absl::Milliseconds(40));
+  EXPECT_EQ(VerdictOf(2, 1, 9, /*samples=*/1, /*block=*/0), LATE);
+  // Whoever comes within it belongs to the round, which ends at once if all have come.
+  EXPECT_EQ(VerdictOf(2, 1, 9, /*samples=*/1, /*block=*/1), ACCEPTED);
+  EXPECT_EQ(VersionOf(1), 1);
+  EXPECT_THAT(Values(1), Each(FloatEq(-5)));
+}
+
+TEST_F(SyncPushTest, ASlotThatEntersTakesAQuorumAwayAndOneThatDiesGivesIt) {
+  Make(1, /*backup_workers=*/1, absl::Milliseconds(30));
+  SetLive({{0, 0}, {1, 0}});
+  VerdictOf(0, 1, 2);
+  clock_.Advance(absl::Milliseconds(20));
+  SetLive({{0, 0}, {1, 0}, {2, 0}});
+  clock_.Advance(absl::Milliseconds(20));
+  EndRounds();
+  EXPECT_EQ(VersionOf(), 0) << "two are missing";
+  SetLive({{0, 0}, {1, 0}});
+  EndRounds();
+  EXPECT_EQ(VersionOf(), 0) << "its grace begins now";
+  clock_.Advance(absl::Milliseconds(30));
+  EndRounds();
+  EXPECT_EQ(VersionOf(), 1);
 }
 
 TEST_F(SyncPushTest, ASlotThatDiesIsNotWaitedForAndWhatItGaveCounts) {
