@@ -32,35 +32,3 @@ def drawn_table(rows=4000, columns=8):
     y = y / y.std() + 0.1 * draw.standard_normal(rows)
     return x.astype(numpy.float32), y[:, None].astype(numpy.float32)
 
-
-NOUNS = "fox heron sailor child baker lantern river mouse wheel letter goose tower gardener ship story stone"
-VERBS = "finds follows carries remembers watches leaves mends draws hides passes hears needs"
-ADJECTIVES = "old small quiet red patient broken bright distant heavy curious"
-PLACES = ("by the harbour", "under the bridge", "behind the mill", "near the northern gate",
-          "across the field", "at the market", "in the snow")
-
-
-def drawn_text(size=400_000):
-    """Sentences, sums and lists, as data/text/generated_text.cc has them, but simpler and not the same."""
-    draw = numpy.random.default_rng(20)
-    nouns, verbs, adjectives = NOUNS.split(), VERBS.split(), ADJECTIVES.split()
-
-    def phrase():
-        return f"the {draw.choice(adjectives)} {draw.choice(nouns)}" if draw.random() < 0.5 \
-            else f"the {draw.choice(nouns)}"
-
-    pieces, length = [], 0
-    while length < size:
-        kind = draw.integers(8)
-        if kind == 0:
-            a, b = draw.integers(50), draw.integers(50)
-            piece = f"{a} and {b} make {a + b}."
-        elif kind == 1:
-            first = draw.integers(90)
-            piece = "Count: " + ", ".join(str(first + i) for i in range(4)) + "."
-        else:
-            place = f" {draw.choice(PLACES)}" if draw.random() < 0.3 else ""
-            piece = f"{phrase()}{place} {draw.choice(verbs)} {phrase()}.".capitalize()
-        pieces.append(piece + ("\n\n" if draw.random() < 1 / 6 else " "))
-        length += len(pieces[-1])
-    return "".join(pieces).encode()

@@ -100,8 +100,8 @@ class Schedule:
 
     def __init__(self, total_steps, warmup_steps, final_fraction):
         self.total, self.final = total_steps, final_fraction
-        # A trial on few samples must not be warm-up throughout.
-        self.warmup = min(warmup_steps, total_steps / 10)
+        # A trial on few samples must not be warm-up throughout. (The product refuses such a job.)
+        self.warmup = warmup_steps if warmup_steps < total_steps else total_steps / 10
 
     def factor(self, progress):
         step = progress * self.total

@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 import data_files
+import drawn_text
 import networks
 
 
@@ -64,13 +65,13 @@ def perceptron(directory):
 
 
 def transformer(path):
-    """deploy/jobs/transformer_text.textproto; without a file, a drawn text."""
+    """deploy/jobs/transformer_text.textproto; without a file, the product's drawn text."""
     context = 128
     if path:
         with open(path, "rb") as file:
             text = file.read()
     else:
-        text = data_files.drawn_text()
+        text = drawn_text.drawn_text()
     tokens = torch.from_numpy(numpy.frombuffer(text, numpy.uint8).astype(numpy.int64))
 
     def samples(part):
