@@ -6,6 +6,13 @@ import torch
 EVALUATED_AT_ONCE = 250
 
 
+def place(flat, shape):
+    """`flat` as a tensor of this shape; images' channels last, which is a quarter faster here."""
+    if len(shape) != 4:
+        return flat.view(shape)
+    return flat.view(shape[0], shape[2], shape[3], shape[1]).permute(0, 3, 1, 2)
+
+
 class FlatModel:
     """One module for all workers of a run. Its values are whoever's computes with it; its running
     statistics (batch norm) are one moving average over all batches, in the order in which they are computed.
@@ -24,9 +31,9 @@ class FlatModel:
         begin = 0
         for name, parameter in named:
             end = begin + parameter.numel()
-            self.initial[begin:end] = parameter.detach().reshape(-1)
-            parameter.data = self._values[begin:end].view(parameter.shape)
-            parameter.grad = self._gradient[begin:end].view(parameter.shape)
+            place(self.initial[begin:end], parameter.shape).copy_(parameter.detach())
+            parameter.data = place(self._values[begin:end], parameter.shape)
+            parameter.grad = place(self._gradient[begin:end], parameter.shape)
             self.decay[begin:end] = 0 if task.undecayed(name) else task.weight_decay
             begin = end
 
@@ -47,9 +54,12 @@ class FlatModel:
 
     @torch.no_grad()
     def test(self, values, most=None):
-        """(mean loss, accuracy or None) over the first `most` test samples, or over all."""
+        """(mean loss, accuracy or None) over all test samples, or over some `most` of them, evenly spread:
+        a test set may have its easy ones together."""
         inputs, targets = self.task.test
-        count = min(most or len(inputs), len(inputs))
+        every = max(1, len(inputs) // most) if most else 1
+        inputs, targets = inputs[::every], targets[::every]
+        count = len(inputs)
         self.module.eval()
         self._values.copy_(values)
         loss, correct = 0.0, 0

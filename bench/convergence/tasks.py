@@ -48,9 +48,8 @@ def mnist(directory):
 def convnet(directory):
     """deploy/jobs/convnet_mnist.textproto."""
     train, test = mnist(directory)
-    return Task("convnet", lambda: networks.ConvNet().to(memory_format=torch.channels_last),
-                functional.cross_entropy, train, test, batch_size=32, epochs=5, has_accuracy=True,
-                targets=(0.97, 0.98, 0.984), rates={"adam": 0.002, "sgd": 0.02}, warmup_steps=50,
+    return Task("convnet", networks.ConvNet, functional.cross_entropy, train, test, batch_size=32,
+                epochs=5, has_accuracy=True, targets=(0.97, 0.98, 0.984), rates={"adam": 0.002, "sgd": 0.02}, warmup_steps=50,
                 weight_decay=1e-4, not_decayed=("*bias", "*bn*"))
 
 

@@ -41,8 +41,8 @@ class Work:
 class Training:
     """What all rules share. A rule starts workers, and says what becomes of what they computed."""
 
-    def __init__(self, task, contestant, scenario, optimizer, rate, seed, looks_per_epoch=8,
-                 look_samples=2500):
+    def __init__(self, task, contestant, scenario, optimizer, rate, seed, looks_per_epoch=4,
+                 look_samples=5000):
         self.task, self.contestant, self.scenario = task, contestant, scenario
         self.optimizer, self.rate, self.seed = optimizer, rate, seed
         self.workers = 1 if contestant.alone else scenario.workers

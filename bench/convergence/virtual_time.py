@@ -113,8 +113,9 @@ def main():
     parser.add_argument("--rate_of", default="", help="all take the rate searched for this contestant")
     parser.add_argument("--tune_in", default="", help="search rates in this scenario only")
     parser.add_argument("--seeds", default="1-5")
-    parser.add_argument("--looks", type=float, default=8, help="at the test set, each epoch")
-    parser.add_argument("--look_samples", type=int, default=2500, help="at each but the last, which takes all")
+    parser.add_argument("--looks", type=float, default=4, help="at the test set, each epoch")
+    parser.add_argument("--look_samples", type=int, default=5000,
+                        help="at each but the last, which takes all")
     parser.add_argument("--json", required=True, help="file of rows, one a line")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
