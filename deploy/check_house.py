@@ -67,8 +67,8 @@ MAY_INCLUDE = {
     "worker/models": "common data job proto worker",
     # What stands above both.
     "program":
-        "client/calls common common/process data data/download job proto rpc security server storage "
-        "worker worker/models",
+        "client client/calls common common/process data data/download job proto rpc security server "
+        "storage wire worker worker/loop worker/models",
     # psctl: a room for each command that is more than a file.
     "tools/base": "common common/process",
     "tools/report": "common common/process proto security tools/base wire",

@@ -8,6 +8,7 @@
 #include "program/worker_program.h"
 #include "torch/utils.h"
 #include "worker/finish_gradient.h"
+#include "worker/loop/handicap.h"
 #include "worker/torch_error.h"
 #include "worker/worker_slot.h"
 
@@ -19,6 +20,7 @@ struct Session::Joined {
   const Clock* clock = nullptr;
   std::unique_ptr<WorkerSlot> slot;
   StepLoop* loop = nullptr;
+  absl::optional<Handicap> handicap;
   // The step in hand, when it was taken, and whether it was pushed.
   StepLoop::StepWork work;
   absl::Duration taken_at;
@@ -62,6 +64,7 @@ void Session::Join(torch::nn::Module& module, Options options) {
     // Its push ends in Next(), before the caller can write the next gradient, so there is nothing
     // that a pull could go on beside.
     joined->loop = joined->slot->MakeLoop(std::move(hooks), /*prefetch=*/false);
+    joined->handicap.emplace(joined->slot->MakeHandicap());
     joined_ = std::move(joined);
     return absl::OkStatus();
   });
@@ -104,6 +107,8 @@ void Session::Push(const torch::Tensor& loss) {
     outcome.not_finite = *finite == Finite::kNo;
     outcome.absent = joined_->slot->AbsentElements();
     outcome.compute_time = joined_->clock->Now() - joined_->taken_at;
+    outcome.compute_time += joined_->handicap->Hold(
+        outcome.samples, /*data_time=*/absl::ZeroDuration(), outcome.compute_time);
     if (absl::Status status = joined_->loop->BeginTransfers(outcome.samples); !status.ok()) {
       return status;
     }

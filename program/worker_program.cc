@@ -43,6 +43,7 @@
 #include "worker/device.h"
 
 ABSL_FLAG(std::vector<std::string>, servers, {},
+#include "worker/loop/handicap.h"
           "HOST:PORT of all servers of the job, comma-separated, the same list for every worker");
 ABSL_FLAG(
     std::string, certs, "",
@@ -65,6 +66,11 @@ ABSL_FLAG(bool, predecessor_died, false,
 ABSL_FLAG(double, slow, 1, "computing takes so many times as long, to see a straggler");
 ABSL_FLAG(int, threads, 1, "threads that torch computes with");
 ABSL_FLAG(int, loader_threads, 0,
+ABSL_FLAG(double, pace, 0,
+          "milliseconds that a step takes at the least, for its part of training.batch_size * "
+          "accumulate samples; --slow counts from there");
+ABSL_FLAG(std::string, pause, "",
+          "FOR:EVERY: stands still for FOR seconds once in EVERY seconds, within a step");
           "threads that prepare batches ahead; the dataset and augment are then called by them");
 ABSL_FLAG(absl::Duration, patience, absl::Seconds(60), "how long a server may be silent");
 ABSL_FLAG(bool, local, false, "train alone, with servers inside this process and no network");
@@ -154,10 +160,20 @@ absl::Status CheckFlags() {
   if (local && absl::GetFlag(FLAGS_local_servers) < 1) {
     return absl::InvalidArgumentError("--local_servers is below 1");
   }
+absl::StatusOr<Handicap::Options> FlaggedHandicap() {
+  Handicap::Options handicap;
+  handicap.slow = absl::GetFlag(FLAGS_slow);
+  handicap.pace = absl::Milliseconds(absl::GetFlag(FLAGS_pace));
+  absl::Status status = Handicap::ParsePause(absl::GetFlag(FLAGS_pause), &handicap);
+  if (status.ok()) status = Handicap::Check(handicap);
+  if (!status.ok()) return status;
+  return handicap;
+}
+
   if (absl::GetFlag(FLAGS_predecessor_died) && absl::GetFlag(FLAGS_slot) < 0) {
     return absl::InvalidArgumentError("--predecessor_died needs --slot=N, whose process has died");
   }
-  if (absl::GetFlag(FLAGS_slow) < 1) return absl::InvalidArgumentError("--slow is below 1");
+  if (absl::Status handicap = FlaggedHandicap().status(); !handicap.ok()) return handicap;
   if (absl::GetFlag(FLAGS_threads) < 1) return absl::InvalidArgumentError("--threads is below 1");
   if (const int loaders = absl::GetFlag(FLAGS_loader_threads); loaders < 0 || loaders > 256) {
     return absl::InvalidArgumentError(
@@ -289,7 +305,7 @@ class FlaggedWorker {
     options_.stop = stop;
     options_.slot = absl::GetFlag(FLAGS_slot);
     options_.predecessor_died = absl::GetFlag(FLAGS_predecessor_died);
-    options_.slow = absl::GetFlag(FLAGS_slow);
+    options_.handicap = *FlaggedHandicap();
     options_.loader_threads = absl::GetFlag(FLAGS_loader_threads);
     options_.patience = absl::GetFlag(FLAGS_patience);
     options_.progress_interval = absl::Seconds(absl::GetFlag(FLAGS_progress_seconds));

@@ -83,7 +83,9 @@ absl::StatusOr<Learner::Gradient> Learner::Compute(const Step& step, Observer* o
       if (absl::Status status = CheckLoss(loss); !status.ok()) return status;
       if (begin == 0) {
         const absl::Duration told = options_.clock->Now();
-        if (absl::Status status = observer->BeforeGradient(); !status.ok()) return status;
+        if (absl::Status status = observer->BeforeGradient(told - began - gradient.data_time);
+            !status.ok())
+          return status;
         observed = options_.clock->Now() - told;
         model_->ZeroGradients();
         watch_.BeginStep();

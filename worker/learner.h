@@ -42,9 +42,10 @@ class Learner {
   class Observer {
    public:
     virtual ~Observer() = default;
-    // The forward pass is done and gradients() are about to be overwritten. Called once per step,
-    // by the thread that computes; an error ends the step.
-    virtual absl::Status BeforeGradient() = 0;
+    // The forward pass is done and gradients() are about to be overwritten. So far computing took
+    // `compute_time`, without the fetching of samples. Called once per step, by the thread that
+    // computes; an error ends the step.
+    virtual absl::Status BeforeGradient(absl::Duration compute_time) = 0;
     // The gradient of `block` is final, and may be sent from now on. Perhaps on a thread of
     // torch's, and perhaps never: then it is final when Compute() has returned.
     virtual void OnBlock(BlockId block) = 0;

@@ -82,13 +82,12 @@ absl::Status Train(const Task& task, const WorkerOptions& options, WorkerSlot* s
   learning.loader_threads = options.loader_threads;
   Learner learner(task, slot->model(), learning);
 
+  Handicap handicap = slot->MakeHandicap();
   Trainer::Options training;
-  training.slow = options.slow;
   training.learner = &learner;
   training.loop = slot->MakeLoop(MakeHooks(task, slot->model()->device()),
                                  slot->job().consistency().prefetch());
-  training.clock = options.clock;
-  training.stop = options.stop;
+  training.handicap = &handicap;
   if (const auto& on_step = task.callbacks().on_step; on_step != nullptr) {
     training.on_step = [&on_step](int64_t number, const Learner::Gradient& gradient) {
       const double loss = gradient.loss_sum / static_cast<double>(gradient.samples);

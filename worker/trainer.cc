@@ -7,19 +7,24 @@
 namespace torchps {
 class Trainer::StepObserver final : public Learner::Observer {
  public:
-  StepObserver(StepLoop* loop, int64_t samples) : loop_(loop), samples_(samples) {}
+  StepObserver(StepLoop* loop, Handicap* handicap, int64_t samples)
+      : loop_(loop), handicap_(handicap), samples_(samples) {}
 
-  absl::Status BeforeGradient() override {
+  absl::Status BeforeGradient(absl::Duration compute_time) override {
+    handicap_->HoldForward(samples_, compute_time);
     is_too_late_ = loop_->IsTooLate();
     if (is_too_late_) return absl::CancelledError("the gradient would come too late");
     return loop_->BeginTransfers(samples_);
   }
-  void OnBlock(BlockId block) override { loop_->BlockReady(block); }
+  void OnBlock(BlockId block) override {
+    if (!handicap_->any()) loop_->BlockReady(block);
+  }
   // The step ends before its gradient.
   bool is_too_late() const { return is_too_late_; }
 
  private:
   StepLoop* const loop_;
+  Handicap* const handicap_;
   const int64_t samples_;
   bool is_too_late_ = false;
 };
@@ -35,7 +40,8 @@ absl::Status Trainer::Run() {
 }
 
 absl::Status Trainer::TrainStep(const StepLoop::StepWork& step) {
-  StepObserver observer(options_.loop, static_cast<int64_t>(step.samples.size()));
+  StepObserver observer(options_.loop, options_.handicap,
+                        static_cast<int64_t>(step.samples.size()));
   absl::StatusOr<Learner::Gradient> gradient = options_.learner->Compute(
       {step.samples, step.upcoming, step.number, step.epoch, step.position}, &observer);
   if (observer.is_too_late()) {
@@ -46,11 +52,8 @@ absl::Status Trainer::TrainStep(const StepLoop::StepWork& step) {
     options_.loop->DropStep();
     return gradient.status();
   }
-  if (options_.slow > 1) {
-    const absl::Duration stretch = gradient->compute_time * (options_.slow - 1);
-    options_.stop->WaitFor(stretch);
-    gradient->compute_time += stretch;
-  }
+  gradient->compute_time +=
+      options_.handicap->Hold(gradient->samples, gradient->data_time, gradient->compute_time);
   StepLoop::Outcome outcome;
   outcome.samples = gradient->samples;
   outcome.loss_sum = gradient->loss_sum;

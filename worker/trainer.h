@@ -4,9 +4,8 @@
 #include <functional>
 
 #include "absl/status/status.h"
-#include "common/clock.h"
-#include "common/stop_latch.h"
 #include "worker/learner.h"
+#include "worker/loop/handicap.h"
 #include "worker/loop/step_loop.h"
 
 namespace torchps {
@@ -17,12 +16,10 @@ namespace torchps {
 class Trainer {
  public:
   struct Options {
-    // Computing takes so many times as long: to see what staleness bounds do. At least 1.
-    double slow = 1;
     Learner* learner = nullptr;
     StepLoop* loop = nullptr;
-    const Clock* clock = nullptr;
-    StopLatch* stop = nullptr;
+    // Holds the gradients of steps back, whole: no block of them is told early then.
+    Handicap* handicap = nullptr;
     // Hears of a gradient that was computed as step `number`. An error ends Run() with it.
     std::function<absl::Status(int64_t number, const Learner::Gradient& gradient)> on_step =
         [](int64_t, const Learner::Gradient&) { return absl::OkStatus(); };

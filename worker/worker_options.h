@@ -11,6 +11,7 @@
 #include "common/stop_latch.h"
 #include "proto/job.pb.h"
 #include "torch/types.h"
+#include "worker/loop/handicap.h"
 
 namespace torchps {
 
@@ -27,8 +28,8 @@ struct WorkerOptions {
   SlotId slot = -1;
   // The process that held `slot` is known to be dead, so its lease need not be waited for.
   bool predecessor_died = false;
-  // Computing takes so many times as long. At least 1.
-  double slow = 1;
+  // What makes this worker slower than its machine. Without a `wait` it waits with `stop`.
+  Handicap::Options handicap;
   // That make batches ahead of the training thread.
   int loader_threads = 0;
   // How long a server may be silent.

@@ -242,6 +242,16 @@ StepLoop* WorkerSlot::MakeLoop(Hooks hooks, bool prefetch) {
   return loop_.get();
 }
 
+Handicap WorkerSlot::MakeHandicap() const {
+  Handicap::Options handicap = options_.handicap;
+  if (handicap.wait == nullptr) {
+    handicap.wait = [stop = options_.stop](absl::Duration time) { stop->WaitFor(time); };
+  }
+  const TrainingSpec& training = job().training();
+  const int64_t batch = int64_t{training.batch_size()} * std::max(training.accumulate(), 1);
+  return Handicap(std::move(handicap), batch, options_.clock);
+}
+
 absl::Status WorkerSlot::Leave(const absl::Status& trained) {
   absl::Status outcome = trained;
   if (loop_ != nullptr) loop_->Close();

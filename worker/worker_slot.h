@@ -18,6 +18,7 @@
 #include "worker/evaluation.h"
 #include "worker/flat_model.h"
 #include "worker/gradient/gradient_watch.h"
+#include "worker/loop/handicap.h"
 #include "worker/loop/step_loop.h"
 #include "worker/model_handover.h"
 #include "worker/worker_options.h"
@@ -67,6 +68,9 @@ class WorkerSlot {
 
   // The slot's way through the job. To be made once.
   StepLoop* MakeLoop(Hooks hooks, bool prefetch);
+
+  // What slows its steps down, as the options say.
+  Handicap MakeHandicap() const;
 
   // Leaves the job; `trained` is what came of it. Returns the error to tell: that, or how the slot
   // was lost.

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "job/job_file.h"
@@ -378,6 +379,68 @@ TEST_F(TrainingTest, AStepThatWouldComeTooLateIsBegunAnew) {
   EXPECT_EQ(begun, static_cast<uint64_t>(modules[0]->steps + modules[1]->steps));
   EXPECT_LE(StatusOf(0).lag().max(), 2);
   EXPECT_EQ(StatusOf(0).verdicts().admitted(), 0u);
+}
+
+TEST_F(TrainingTest, AGradientThatIsHeldBackIsOldWhenItComes) {
+  // Of a fast worker while the slow one is held back in one of its own.
+  constexpr int kFastSteps = 8;
+  constexpr int kBound = 4;
+  // Of the job's 240. The last ones go free: near the end the fast worker waits for the slow one.
+  constexpr int kHeldSteps = 180;
+  for (const std::string prefetch : {"false", "true"}) {
+    cluster_ = *InProcessCluster::Start(/*servers=*/2, &clock_);
+    servers_ = cluster_->endpoints();
+    const JobSpec job = Job({"consistency.staleness_bound=-1", "training.epochs=20",
+                             "training.evaluate=false", "consistency.prefetch=" + prefetch});
+    Mutex mutex;
+    CondVar changed;
+    int steps = 0;
+    int held = 0;
+    const auto train = [&](SlotId slot, Handicap::Options handicap) {
+      at::set_num_threads(1);
+      DataSource data;
+      data.train = std::make_shared<Points>(96);
+      Callbacks callbacks;
+      callbacks.on_step = [&](const Callbacks::Step&) {
+        MutexLock lock(&mutex);
+        ++steps;
+        changed.SignalAll();
+      };
+      WorkerOptions options;
+      options.job = job;
+      options.servers = servers_;
+      options.slot = slot;
+      options.handicap = std::move(handicap);
+      options.clock = &clock_;
+      options.stop = stop_.get();
+      const absl::Status trained =
+          RunWorker(Task(std::make_shared<Net>(), CrossEntropy(), data, callbacks), options);
+      EXPECT_TRUE(trained.ok()) << trained;
+    };
+    Handicap::Options slow;
+    slow.slow = 1000;
+    slow.wait = [&, waits = 0](absl::Duration) mutable {
+      MutexLock lock(&mutex);
+      // Behind the forward pass, which any gradient would be old after.
+      if (++waits % 2 == 1 || steps + kFastSteps > kHeldSteps) return;
+      const int until = steps + kFastSteps;
+      while (steps < until) changed.Wait(&mutex);
+      ++held;
+    };
+    std::thread fast([&] { train(0, Handicap::Options()); });
+    train(1, std::move(slow));
+    fast.join();
+
+    EXPECT_GE(held, 10);
+    for (const int server : {0, 1}) {
+      const ServerStatus status = StatusOf(server);
+      uint64_t old = status.lag().count();
+      for (int lag = 0; lag <= kBound && lag < status.lag().bucket_size(); ++lag) {
+        old -= status.lag().bucket(lag);
+      }
+      EXPECT_GE(old, (held - 1) * status.blocks()) << "prefetch " << prefetch;
+    }
+  }
 }
 
 TEST_F(TrainingTest, TheSharesOfASlotsTimeAreInTheBooks) {

@@ -75,7 +75,10 @@ std::string ReportJson(const Report& report) {
   std::string text;
   const auto printed = google::protobuf::util::MessageToJsonString(report, &text, options);
   TPS_CHECK(printed.ok(), "Protobuf cannot print a report");
-  return MendedMessage(*Report::descriptor(), Json::parse(text)).dump(2) + "\n";
+  Json mended = MendedMessage(*Report::descriptor(), Json::parse(text));
+  // Of a run without any there are none, as of other fields that only some runs have.
+  if (report.targets().empty()) mended.erase("targets");
+  return mended.dump(2) + "\n";
 }
 
 absl::Status WriteFileAtomically(const std::string& path, const std::string& text) {

@@ -1,12 +1,10 @@
 #include "tools/run/launch_plan.h"
 
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "tools/base/format.h"
 
 namespace torchps {
@@ -79,8 +77,9 @@ ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, cons
   if (options.loader_threads > 0) {
     command.push_back(absl::StrCat("--loader_threads=", options.loader_threads));
   }
-  const auto slow = options.slow.find(slot);
-  if (slow != options.slow.end()) pass_on("slow", slow->second);
+  if (const auto found = options.handicaps.find(slot); found != options.handicaps.end()) {
+    command.insert(command.end(), found->second.begin(), found->second.end());
+  }
   ChildProcess::Options program =
       ProgramAt(options, place, command, elsewhere ? options.job_text : "");
   program.name = absl::StrCat("worker ", slot);
@@ -103,29 +102,6 @@ absl::StatusOr<std::string> ReachableAddress(const Place& place, absl::string_vi
   const bool bare_ipv6 = place.host.find(':') != std::string::npos && place.host.front() != '[';
   return bare_ipv6 ? absl::StrCat("[", place.host, "]:", port)
                    : absl::StrCat(place.host, ":", port);
-}
-
-absl::StatusOr<std::map<int, std::string>> ParseSlow(const std::vector<std::string>& values,
-                                                     int workers) {
-  std::map<int, std::string> slow;
-  for (const std::string& value : values) {
-    const std::pair<std::string, std::string> parts =
-        absl::StrSplit(value, absl::MaxSplits(':', 1));
-    int slot = 0;
-    if (!absl::SimpleAtoi(parts.first, &slot) || slot < 0 || slot >= workers) {
-      return absl::InvalidArgumentError(absl::StrCat("--slow=", value, ": expected SLOT:FACTOR ",
-                                                     "with a slot from 0 to ", workers - 1));
-    }
-    double factor = 0;
-    if (!absl::SimpleAtod(parts.second, &factor) || !std::isfinite(factor) || factor < 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--slow=", value, ": expected SLOT:FACTOR ", "with a factor of at least 1"));
-    }
-    if (!slow.emplace(slot, parts.second).second) {
-      return absl::InvalidArgumentError(absl::StrCat("--slow names slot ", slot, " twice"));
-    }
-  }
-  return slow;
 }
 
 }  // namespace torchps

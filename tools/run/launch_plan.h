@@ -15,26 +15,27 @@ namespace torchps {
 // Everything `psctl run` was asked for; its flags say the same (tools/run/run_command.h).
 struct LaunchOptions {
   std::string job_file;
-  std::string job_text;             // the file's contents, for machines that lack it
-  std::vector<std::string> set;     // "path.to.field=value", in order
-  std::string data;                 // passed on if not empty
-  bool download = false;            // each worker fetches MNIST first; passed on
-  std::string mirrors;              // passed on if not empty
-  std::string device;               // passed on if not empty
-  std::string patience;             // passed on if not empty
-  std::map<int, std::string> slow;  // slot -> factor, as typed
-  int threads = 0;                  // of each worker; 0: its own default
-  int loader_threads = 0;           // of each worker
-  std::string dir;                  // where servers keep what they keep; empty: nowhere
-  bool durable = true;              // the job has checkpoints or a push log
-  bool resume = false;              // the job of that directory goes on
-  std::string certs;                // passed on if not empty
+  std::string job_text;          // the file's contents, for machines that lack it
+  std::vector<std::string> set;  // "path.to.field=value", in order
+  std::string data;              // passed on if not empty
+  bool download = false;         // each worker fetches MNIST first; passed on
+  std::string mirrors;           // passed on if not empty
+  std::string device;            // passed on if not empty
+  std::string patience;          // passed on if not empty
+  int threads = 0;               // of each worker; 0: its own default
+  int loader_threads = 0;        // of each worker
+  std::string dir;               // where servers keep what they keep; empty: nowhere
+  bool durable = true;           // the job has checkpoints or a push log
+  bool resume = false;           // the job of that directory goes on
+  std::string certs;             // passed on if not empty
   bool insecure = false;
   bool elsewhere = false;  // parts run on other machines
   std::string server_binary;
   std::string worker_binary;
   // Words of the command that runs a program elsewhere; used for places with a host.
   std::vector<std::string> ssh = {"ssh", "-o", "BatchMode=yes"};
+  // Slot -> flags of its worker that make it slower (tools/run/handicaps.h).
+  std::map<int, std::vector<std::string>> handicaps;
 
   // Whether a server that has died finds again what it had.
   bool keeps_state() const { return !dir.empty() && durable; }
@@ -56,10 +57,5 @@ ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, cons
 // Where workers find a server that says it listens on `listening` ("0.0.0.0:4711"): the place's
 // host with that port. INVALID_ARGUMENT if `listening` has no port.
 absl::StatusOr<std::string> ReachableAddress(const Place& place, absl::string_view listening);
-
-// "SLOT:FACTOR" with a slot from 0 to workers - 1 and a factor of at least 1.
-// INVALID_ARGUMENT says which part is wrong; so does a slot named twice.
-absl::StatusOr<std::map<int, std::string>> ParseSlow(const std::vector<std::string>& values,
-                                                     int workers);
 
 }  // namespace torchps

@@ -28,6 +28,7 @@
 #include "storage/run_folder.h"
 #include "tools/base/find_program.h"
 #include "tools/base/interrupt.h"
+#include "tools/run/handicaps.h"
 #include "tools/run/run_directory.h"
 
 namespace torchps {
@@ -216,7 +217,7 @@ absl::Status Download(ClusterRun::Options& options, std::ostream& out) {
 }  // namespace
 
 std::vector<FlagSpec> RunFlags() {
-  return {
+  std::vector<FlagSpec> flags = {
       {"job", "FILE", "The job: a JobSpec in text format, as those in deploy/jobs. Required."},
       {"set", "PATH=VALUE", "Overrides one field of the job: --set=training.epochs=3.", true},
       {"servers", "N", "Parameter servers on this machine. Default 2."},
@@ -239,8 +240,6 @@ std::vector<FlagSpec> RunFlags() {
        "Computing threads of each worker. Default: this machine's cores divided by the workers."},
       {"loader_threads", "N",
        "Threads of each worker that prepare its batches ahead of its computing. Default 0."},
-      {"slow", "SLOT:FACTOR",
-       "Makes one worker compute FACTOR times slower, to see what staleness bounds do.", true},
       {"patience", "DURATION",
        "How long a worker goes on asking a server that does not answer, as 60s or 5m."},
       {"dir", "DIR",
@@ -303,6 +302,8 @@ absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
   }
   options.job = *std::move(job);
   options.hosts = *std::move(hosts);
+  for (FlagSpec& flag : HandicapFlags()) flags.push_back(std::move(flag));
+  return flags;
   if (const absl::Status status = CheckHosts(flags, options.hosts); !status.ok()) return status;
   if (flags.Has("hosts")) {
     std::ifstream file(launch.job_file);
@@ -325,9 +326,11 @@ absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
   if (!restarts.ok()) return restarts.status();
   options.restarts.most = static_cast<int>(*restarts);
   if (const absl::Status status = PlanDirectory(flags, launch); !status.ok()) return status;
-  absl::StatusOr<std::map<int, std::string>> slow = ParseSlow(flags.All("slow"), workers);
-  if (!slow.ok()) return slow.status();
-  launch.slow = *std::move(slow);
+  absl::StatusOr<std::map<int, std::vector<std::string>>> handicaps =
+      ParseHandicaps(flags, workers);
+  if (!handicaps.ok()) return handicaps.status();
+  launch.handicaps = *std::move(handicaps);
+  if (const absl::Status status = PlanTargets(flags, options); !status.ok()) return status;
   if (const absl::Status status = CheckReportDirectory(options.report_file); !status.ok()) {
     return status;
   }

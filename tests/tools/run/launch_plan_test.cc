@@ -37,7 +37,7 @@ TEST(LaunchPlanTest, AWorkerGetsTheJobTheServersAndWhatWasPassedOn) {
   options.threads = 2;
   options.loader_threads = 1;
   options.dir = "/state";
-  options.slow = {{1, "8"}};
+  options.handicaps = {{1, {"--slow=8"}}};
   EXPECT_EQ(WorkerProgram(options, 1, Place(), {"a:1", "b:2"}, false).command,
             (Words{"/opt/ps_worker", "--servers=a:1,b:2", "--job=jobs/digits.textproto", "--slot=1",
                    "--exit_with_parent", "--set=training.epochs=3", "--set=workers=2",
@@ -61,7 +61,7 @@ TEST(LaunchPlanTest, ThreadsOfAWorkerBesideItsServersSleepWhileTheyWaitForEachOt
 
 TEST(LaunchPlanTest, OnlyTheSlowedSlotIsSlowed) {
   LaunchOptions options = Options();
-  options.slow = {{1, "8"}};
+  options.handicaps = {{1, {"--slow=8"}}};
   for (const std::string& word : WorkerProgram(options, 0, Place(), {"a:1"}, false).command) {
     EXPECT_EQ(word.find("--slow"), std::string::npos);
   }
@@ -100,24 +100,6 @@ TEST(LaunchPlanTest, WorkersReachAServerByItsHostAndThePortItTook) {
   EXPECT_EQ(*ReachableAddress({"[fd00::1]", 0}, "0.0.0.0:4711"), "[fd00::1]:4711");
   EXPECT_FALSE(ReachableAddress(Place(), "nonsense").ok());
   EXPECT_FALSE(ReachableAddress(Place(), "127.0.0.1:0").ok());
-}
-
-TEST(LaunchPlanTest, SlownessIsASlotAndAFactor) {
-  const auto slow = ParseSlow({"0:8", "2:1.5"}, 3);
-  ASSERT_TRUE(slow.ok()) << slow.status();
-  EXPECT_EQ(*slow, (std::map<int, std::string>{{0, "8"}, {2, "1.5"}}));
-}
-
-TEST(LaunchPlanTest, EveryMistakeInSlownessIsNamed) {
-  const std::string slot = "expected SLOT:FACTOR with a slot from 0 to 2";
-  const std::string factor = "expected SLOT:FACTOR with a factor of at least 1";
-  EXPECT_EQ(ParseSlow({"3:2"}, 3).status().message(), "--slow=3:2: " + slot);
-  EXPECT_EQ(ParseSlow({"8"}, 3).status().message(), "--slow=8: " + slot);
-  EXPECT_EQ(ParseSlow({"-1:2"}, 3).status().message(), "--slow=-1:2: " + slot);
-  EXPECT_EQ(ParseSlow({"1"}, 3).status().message(), "--slow=1: " + factor);
-  EXPECT_EQ(ParseSlow({"1:0.5"}, 3).status().message(), "--slow=1:0.5: " + factor);
-  EXPECT_EQ(ParseSlow({"1:nan"}, 3).status().message(), "--slow=1:nan: " + factor);
-  EXPECT_EQ(ParseSlow({"1:2", "1:3"}, 3).status().message(), "--slow names slot 1 twice");
 }
 
 }  // namespace
