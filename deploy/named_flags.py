@@ -16,7 +16,7 @@ FOREIGN = set("""
     volume volumes workdir sandbox_default_allow_network
 """.split())
 BY_ABSL = re.compile(r"ABSL_FLAG\(\s*[^;]*?,\s*(\w+),\s")
-BY_PSCTL = re.compile(r'\{"([a-z][a-z0-9_]*)",\s*"[^"]*",\s*"')
+BY_PSCTL = re.compile(r'\{"([a-z][a-z0-9_]*)",\s*"[^"]*",\s*(?:"|\w+\})')
 PSCTL_FLAGS = re.compile(r"^std::vector<FlagSpec> (\w+)\([^)]*\) \{((?: [^\n]*\}$)|\n.*?^\})", re.DOTALL | re.MULTILINE)
 PSCTL_COMMAND = re.compile(r'\{"(\w+)",[^&{]*&(\w+Flags),')
 COMMAND_LINE = re.compile(r"\b(psctl \w+|ps_server|ps_worker)( [^|&;`#']*)")

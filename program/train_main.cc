@@ -34,6 +34,10 @@ int TrainMain(int argc, char** argv, const TaskFactory& factory) {
     const absl::StatusOr<Task> task = MakeTask(factory, job);
     return task.ok() ? LookAtModel(*task, look) : task.status();
   };
+  program.watch = [&factory](const JobSpec& job, const WatchOptions& options) -> absl::Status {
+    const absl::StatusOr<Task> task = MakeTask(factory, job);
+    return task.ok() ? WatchJob(*task, job, options) : task.status();
+  };
   return RunWorkerProgram(argc, argv, program);
 }
 

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <google/protobuf/text_format.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/strings/match.h"
@@ -41,9 +43,9 @@
 #include "storage/run_folder.h"
 #include "torch/utils.h"
 #include "worker/device.h"
+#include "worker/loop/handicap.h"
 
 ABSL_FLAG(std::vector<std::string>, servers, {},
-#include "worker/loop/handicap.h"
           "HOST:PORT of all servers of the job, comma-separated, the same list for every worker");
 ABSL_FLAG(
     std::string, certs, "",
@@ -64,13 +66,13 @@ ABSL_FLAG(bool, predecessor_died, false,
           "with --slot: the process that had the slot is dead, so it is taken over at once instead "
           "of when its lease has run out; for launchers");
 ABSL_FLAG(double, slow, 1, "computing takes so many times as long, to see a straggler");
-ABSL_FLAG(int, threads, 1, "threads that torch computes with");
-ABSL_FLAG(int, loader_threads, 0,
 ABSL_FLAG(double, pace, 0,
           "milliseconds that a step takes at the least, for its part of training.batch_size * "
           "accumulate samples; --slow counts from there");
 ABSL_FLAG(std::string, pause, "",
           "FOR:EVERY: stands still for FOR seconds once in EVERY seconds, within a step");
+ABSL_FLAG(int, threads, 1, "threads that torch computes with");
+ABSL_FLAG(int, loader_threads, 0,
           "threads that prepare batches ahead; the dataset and augment are then called by them");
 ABSL_FLAG(absl::Duration, patience, absl::Seconds(60), "how long a server may be silent");
 ABSL_FLAG(bool, local, false, "train alone, with servers inside this process and no network");
@@ -82,12 +84,18 @@ ABSL_FLAG(bool, resume, false, "with --local: go on with the job in --dir");
 ABSL_FLAG(std::string, evaluate, "",
           "measure this model on the job's test set, and end: a .safetensors or .pt file, or a "
           "run's folder");
+ABSL_FLAG(absl::Duration, evaluate_every, absl::ZeroDuration(),
+          "with --servers: train nothing and hold no slot, but measure the running job's values on "
+          "its test set so often, until it ends; the job is the servers', with --set and --data on "
+          "top");
 ABSL_FLAG(std::string, predict, "",
           "write what this model answers to each sample of the job's test set, and end");
 ABSL_FLAG(bool, on_training_data, false,
-          "with --evaluate or --predict: take the training samples instead");
-ABSL_FLAG(std::string, out, "", "with --evaluate or --predict: the file to write");
-ABSL_FLAG(bool, json, false, "with --evaluate or --predict: write JSON instead of text or CSV");
+          "with --evaluate, --evaluate_every or --predict: take the training samples instead");
+ABSL_FLAG(std::string, out, "",
+          "with --evaluate, --evaluate_every or --predict: the file to write");
+ABSL_FLAG(bool, json, false,
+          "with --evaluate, --evaluate_every or --predict: write JSON instead of text or CSV");
 ABSL_FLAG(
     bool, download, false,
     "fetch MNIST first, where it is not there yet, into the directory of --data or data.path, "
@@ -103,6 +111,9 @@ namespace {
 
 // How long the end of --local waits for what it trained to be on the disk.
 constexpr absl::Duration kLastCheckpoint = absl::Minutes(1);
+
+// What measures a running job gets a tenth of a core where a worker wants the rest.
+constexpr int kWatchNice = 10;
 
 // absl keeps the last of several --set only, so they are taken out of the command line first.
 std::vector<std::string> TakeOverrides(std::vector<char*>* arguments) {
@@ -123,17 +134,23 @@ std::vector<std::string> TakeOverrides(std::vector<char*>* arguments) {
   return overrides;
 }
 
+// What --set and --data say of the job.
+absl::Status ApplyFlags(const std::vector<std::string>& overrides, JobSpec* job) {
+  for (const std::string& assignment : overrides) {
+    if (absl::Status status = ApplyOverride(job, assignment); !status.ok()) return status;
+  }
+  if (const std::string data = absl::GetFlag(FLAGS_data); !data.empty()) {
+    job->mutable_data()->set_path(data);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<JobSpec> ReadJob(const std::vector<std::string>& overrides, bool looks) {
   const std::string path = absl::GetFlag(FLAGS_job);
   absl::StatusOr<JobSpec> job =
       path.empty() ? absl::StatusOr<JobSpec>(JobSpec()) : ParseJobFile(path);
   if (!job.ok()) return job.status();
-  for (const std::string& assignment : overrides) {
-    if (absl::Status status = ApplyOverride(&*job, assignment); !status.ok()) return status;
-  }
-  if (const std::string data = absl::GetFlag(FLAGS_data); !data.empty()) {
-    job->mutable_data()->set_path(data);
-  }
+  if (absl::Status status = ApplyFlags(overrides, &*job); !status.ok()) return status;
   // No other process can reach the servers.
   if (absl::GetFlag(FLAGS_local)) job->set_workers(1);
   // What only looks at a model learns nothing, so it need not say how fast.
@@ -141,6 +158,16 @@ absl::StatusOr<JobSpec> ReadJob(const std::vector<std::string>& overrides, bool 
     job->mutable_optimizer()->set_learning_rate(1);
   }
   return NormalizeJobSpec(*std::move(job));
+}
+
+absl::StatusOr<Handicap::Options> FlaggedHandicap() {
+  Handicap::Options handicap;
+  handicap.slow = absl::GetFlag(FLAGS_slow);
+  handicap.pace = absl::Milliseconds(absl::GetFlag(FLAGS_pace));
+  absl::Status status = Handicap::ParsePause(absl::GetFlag(FLAGS_pause), &handicap);
+  if (status.ok()) status = Handicap::Check(handicap);
+  if (!status.ok()) return status;
+  return handicap;
 }
 
 absl::Status CheckFlags() {
@@ -160,16 +187,6 @@ absl::Status CheckFlags() {
   if (local && absl::GetFlag(FLAGS_local_servers) < 1) {
     return absl::InvalidArgumentError("--local_servers is below 1");
   }
-absl::StatusOr<Handicap::Options> FlaggedHandicap() {
-  Handicap::Options handicap;
-  handicap.slow = absl::GetFlag(FLAGS_slow);
-  handicap.pace = absl::Milliseconds(absl::GetFlag(FLAGS_pace));
-  absl::Status status = Handicap::ParsePause(absl::GetFlag(FLAGS_pause), &handicap);
-  if (status.ok()) status = Handicap::Check(handicap);
-  if (!status.ok()) return status;
-  return handicap;
-}
-
   if (absl::GetFlag(FLAGS_predecessor_died) && absl::GetFlag(FLAGS_slot) < 0) {
     return absl::InvalidArgumentError("--predecessor_died needs --slot=N, whose process has died");
   }
@@ -192,6 +209,32 @@ absl::Status CheckLookFlags(const WorkerProgram& work) {
   if (both || absl::GetFlag(FLAGS_local) || !absl::GetFlag(FLAGS_servers).empty()) {
     return absl::InvalidArgumentError(
         "say one of --servers=HOST:PORT,..., --local, --evaluate=MODEL and --predict=MODEL");
+  }
+  if (absl::GetFlag(FLAGS_threads) < 1) return absl::InvalidArgumentError("--threads is below 1");
+  return absl::OkStatus();
+}
+
+bool Watches() { return absl::GetFlag(FLAGS_evaluate_every) != absl::ZeroDuration(); }
+
+absl::Status CheckWatchFlags(const WorkerProgram& work) {
+  if (work.watch == nullptr) {
+    return absl::InvalidArgumentError(
+        "this program has a loop of its own, so it cannot --evaluate_every");
+  }
+  if (absl::GetFlag(FLAGS_evaluate_every) < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("--evaluate_every is below 0; expected a duration, as 5s");
+  }
+  if (absl::GetFlag(FLAGS_servers).empty() || absl::GetFlag(FLAGS_local)) {
+    return absl::InvalidArgumentError(
+        "--evaluate_every needs --servers=HOST:PORT,..., all servers of the running job");
+  }
+  if (!absl::GetFlag(FLAGS_job).empty()) {
+    return absl::InvalidArgumentError(
+        "--evaluate_every takes the job from its servers; leave --job out");
+  }
+  if (!absl::GetFlag(FLAGS_evaluate).empty() || !absl::GetFlag(FLAGS_predict).empty()) {
+    return absl::InvalidArgumentError(
+        "say one of --evaluate_every, --evaluate=MODEL and --predict=MODEL");
   }
   if (absl::GetFlag(FLAGS_threads) < 1) return absl::InvalidArgumentError("--threads is below 1");
   return absl::OkStatus();
@@ -294,6 +337,18 @@ void EndLocalRun(LocalRun run, const std::string& program) {
                          "\") in Python, torchps::LoadState(module, \"", model, "\") in C++"));
 }
 
+absl::StatusOr<std::vector<ServerEndpoint>> FlaggedServers(
+    const std::function<void(const std::string& line)>& log) {
+  const absl::StatusOr<std::shared_ptr<CertificateFiles>> certificates =
+      OpenCertificates(absl::GetFlag(FLAGS_certs), Role::kWorker, log);
+  if (!certificates.ok()) return certificates.status();
+  std::vector<ServerEndpoint> servers;
+  for (const std::string& address : absl::GetFlag(FLAGS_servers)) {
+    servers.push_back(ConnectToServer(static_cast<int>(servers.size()), address, *certificates));
+  }
+  return servers;
+}
+
 // One worker as the flags say it: where it computes, and what it talks to. On the thread that
 // trains.
 class FlaggedWorker {
@@ -335,15 +390,14 @@ class FlaggedWorker {
       options_.servers = local_->cluster->endpoints();
       return options_;
     }
-    const absl::StatusOr<std::shared_ptr<CertificateFiles>> certificates =
-        OpenCertificates(absl::GetFlag(FLAGS_certs), Role::kWorker, options_.log);
-    if (!certificates.ok()) return certificates.status();
-    int index = 0;
-    for (const std::string& address : absl::GetFlag(FLAGS_servers)) {
-      options_.servers.push_back(ConnectToServer(index++, address, *certificates));
-    }
+    absl::StatusOr<std::vector<ServerEndpoint>> servers = FlaggedServers(options_.log);
+    if (!servers.ok()) return servers.status();
+    options_.servers = *std::move(servers);
     return options_;
   }
+
+  // REQUIRES: Prepare() was OK.
+  torch::Device device() const { return options_.device; }
 
   ModelLook Look() const {
     ModelLook look;
@@ -370,6 +424,66 @@ class FlaggedWorker {
   WorkerOptions options_;
   absl::optional<LocalRun> local_;
 };
+
+// Measures a running job, as --evaluate_every says.
+absl::Status WatchAsFlagged(const WorkerProgram& work, const std::string& program,
+                            const std::vector<std::string>& overrides, StopLatch* stop) {
+  const SteadyClock clock;
+  WatchOptions options;
+  options.patience = absl::GetFlag(FLAGS_patience);
+  options.log = [&program](const std::string& line) {
+    PrintLine(stderr, absl::StrCat(program, ": ", line));
+  };
+  options.clock = &clock;
+  options.stop = stop;
+  options.every = absl::GetFlag(FLAGS_evaluate_every);
+  options.on_training_data = absl::GetFlag(FLAGS_on_training_data);
+  const bool json = absl::GetFlag(FLAGS_json);
+  const std::string path = absl::GetFlag(FLAGS_out);
+  std::FILE* const out = path.empty() ? stdout : std::fopen(path.c_str(), "w");
+  if (out == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot write --out=", path, ": ", std::strerror(errno)));
+  }
+  const auto close = absl::MakeCleanup([out] {
+    if (out != stdout) std::fclose(out);
+  });
+  options.on_measured = [out, json, &path](const Measured& measured) {
+    PrintLine(out, json ? MeasuredJson(measured) : MeasuredText(measured));
+    if (std::ferror(out) == 0) return absl::OkStatus();
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "cannot write ", path.empty() ? "standard output" : path, ": ", std::strerror(errno)));
+  };
+
+  absl::StatusOr<std::vector<ServerEndpoint>> servers = FlaggedServers(options.log);
+  if (!servers.ok()) return servers.status();
+  options.servers = *std::move(servers);
+  const absl::StatusOr<JobStatus> running = AwaitRunningJob(options);
+  if (!running.ok()) return running.status();
+  JobSpec job = running->job();
+  absl::Status status = ApplyFlags(overrides, &job);
+  if (status.ok()) status = Download(program, job);
+  if (!status.ok()) return status;
+  FlaggedWorker worker(job, program, stop);
+  if (status = worker.Prepare(); !status.ok()) return status;
+  options.device = worker.device();
+  return work.watch(job, options);
+}
+
+// Trains, or looks at a model.
+absl::Status WorkAsFlagged(const WorkerProgram& work, const std::string& program, JobSpec job,
+                           bool looks, StopLatch* stop) {
+  if (absl::Status status = Download(program, job); !status.ok()) return status;
+  FlaggedWorker worker(job, program, stop);
+  absl::Status result = worker.Prepare();
+  if (result.ok() && looks) {
+    result = work.look(job, worker.Look());
+  } else if (result.ok()) {
+    result = work.train(job, [&worker] { return worker.Connect(); });
+  }
+  worker.End();
+  return result;
+}
 
 }  // namespace
 
@@ -399,24 +513,25 @@ int RunWorkerProgram(int argc, char** argv, const WorkerProgram& work) {
 
   const bool looks =
       !absl::GetFlag(FLAGS_evaluate).empty() || !absl::GetFlag(FLAGS_predict).empty();
-  absl::Status result = looks ? CheckLookFlags(work) : CheckFlags();
+  const bool watches = Watches();
+  absl::Status result = watches ? CheckWatchFlags(work)
+                        : looks ? CheckLookFlags(work)
+                                : CheckFlags();
   if (result.ok()) {
-    absl::StatusOr<JobSpec> job = ReadJob(overrides, looks);
-    result = job.status();
+    absl::StatusOr<JobSpec> job;
+    if (watches) {
+      // What trains comes first, on a machine that it has for itself. All threads get it from this
+      // one.
+      setpriority(PRIO_PROCESS, 0, kWatchNice);
+    } else {
+      job = ReadJob(overrides, looks);
+      result = job.status();
+    }
     if (result.ok()) {
       StopLatch stop;
       std::thread trainer([&] {
-        result = Download(program, *job);
-        if (result.ok()) {
-          FlaggedWorker worker(*job, program, &stop);
-          result = worker.Prepare();
-          if (result.ok() && looks) {
-            result = work.look(*job, worker.Look());
-          } else if (result.ok()) {
-            result = work.train(*job, [&worker] { return worker.Connect(); });
-          }
-          worker.End();
-        }
+        result = watches ? WatchAsFlagged(work, program, overrides, &stop)
+                         : WorkAsFlagged(work, program, *std::move(job), looks, &stop);
         signals.Request("finished");
       });
       stop.Stop(signals.Wait());

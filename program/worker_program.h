@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "program/job_watch.h"
 #include "program/model_look.h"
 #include "proto/job.pb.h"
 #include "worker/worker_options.h"
@@ -17,8 +18,9 @@ using Connect = std::function<absl::StatusOr<WorkerOptions>()>;
 // What a program does with a job.
 struct WorkerProgram {
   std::function<absl::Status(const JobSpec& job, const Connect& connect)> train;
-  // With --evaluate or --predict. Null: the program cannot.
+  // With --evaluate or --predict, and with --evaluate_every. Null: the program cannot.
   std::function<absl::Status(const JobSpec& job, const ModelLook& look)> look;
+  std::function<absl::Status(const JobSpec& job, const WatchOptions& options)> watch;
 };
 
 // What every worker program is around that: reads the flags (--help lists them) and the job, seeds

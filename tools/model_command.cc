@@ -14,6 +14,7 @@
 #include "common/process/exit_codes.h"
 #include "tools/base/find_program.h"
 #include "tools/export_command.h"
+#include "tools/report/cluster_client.h"
 
 namespace torchps {
 namespace {
@@ -30,11 +31,24 @@ bool IsModelFile(const std::string& path) {
          absl::EndsWith(path, ".pth");
 }
 
-// Runs the program with psctl's own input and output. Returns its exit code.
-int Run(const std::vector<std::string>& words, std::ostream& error) {
+// As execv wants them, borrowed.
+std::vector<char*> Arguments(const std::vector<std::string>& words) {
   std::vector<char*> arguments;
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
+  return arguments;
+}
+
+// This process is the program from here on. Returns only an error's exit code.
+int Become(const std::vector<std::string>& words, std::ostream& error) {
+  execv(words[0].c_str(), Arguments(words).data());
+  return Fail(absl::StrCat("cannot start ", words[0], ": ", std::strerror(errno)),
+              ExitCode::kFailed, error);
+}
+
+// Runs the program with psctl's own input and output. Returns its exit code.
+int Run(const std::vector<std::string>& words, std::ostream& error) {
+  std::vector<char*> arguments = Arguments(words);
   pid_t child = 0;
   const int failed = posix_spawn(&child, arguments[0], nullptr, nullptr, arguments.data(), environ);
   if (failed != 0) {
@@ -60,7 +74,7 @@ std::vector<FlagSpec> CommonFlags(const std::string& out) {
   return {
       {"model", "PATH",
        "What a report or a run's last line names: a model file (.safetensors, .pt, .pth), a run's "
-       "folder, or a checkpoint in it. Required."},
+       "folder, or a checkpoint in it."},
       {"job", "FILE", "The job file. Default: job.textproto of the model's run."},
       {"set", "PATH=VALUE", "Sets one field of the job.", true},
       {"data", "PATH", "Where the data lies on this machine, instead of data.path."},
@@ -73,6 +87,51 @@ std::vector<FlagSpec> CommonFlags(const std::string& out) {
       {"out", "FILE", "The file to write. Default: standard output."},
       {"worker_binary", "PATH", "The program that was trained. Default: ps_worker beside psctl."},
   };
+}
+
+// What is passed on to the program as it is.
+void AddCommonWords(const FlagValues& flags, std::vector<std::string>& words) {
+  for (const char* name : {"data", "device", "mirrors", "threads", "out"}) {
+    if (flags.Has(name)) words.push_back(absl::StrCat("--", name, "=", flags.Get(name)));
+  }
+  for (const char* name : {"download", "on_training_data", "json"}) {
+    if (flags.Has(name)) words.push_back(absl::StrCat("--", name));
+  }
+  for (const std::string& set : flags.All("set")) words.push_back(absl::StrCat("--set=", set));
+}
+
+// Measures a running job.
+int WatchCommand(const FlagValues& flags, std::ostream& error) {
+  for (const char* name : {"model", "job"}) {
+    if (!flags.Has(name)) continue;
+    return Fail(absl::StrCat("psctl evaluate measures the job of --servers, so --", name,
+                             " does not go with them"),
+                ExitCode::kUsage, error);
+  }
+  const absl::StatusOr<std::vector<std::string>> servers = ServersFlag(flags, "evaluate");
+  if (!servers.ok()) {
+    return Fail(std::string(servers.status().message()), ExitCode::kUsage, error);
+  }
+  absl::Duration every;
+  if (!absl::ParseDuration(flags.Get("every"), &every) || every <= absl::ZeroDuration() ||
+      every == absl::InfiniteDuration()) {
+    return Fail(flags.Has("every")
+                    ? absl::StrCat("--every=", flags.Get("every"),
+                                   ": expected a duration such as 5s or 500ms")
+                    : "psctl evaluate --servers=... needs --every=DURATION, as --every=5s",
+                ExitCode::kUsage, error);
+  }
+  const absl::StatusOr<std::string> program =
+      FindProgram(flags, "worker_binary", OwnDirectory(), "program", "ps_worker");
+  if (!program.ok()) {
+    return Fail(std::string(program.status().message()), ExitCode::kUsage, error);
+  }
+  std::vector<std::string> words = {*program, absl::StrCat("--servers=", flags.Get("servers")),
+                                    absl::StrCat("--evaluate_every=", flags.Get("every"))};
+  if (flags.Has("certs")) words.push_back(absl::StrCat("--certs=", flags.Get("certs")));
+  AddCommonWords(flags, words);
+  // It may run for long: whoever stops it stops the program.
+  return Become(words, error);
 }
 
 int LookCommand(const std::string& what, const FlagValues& flags, std::ostream& error) {
@@ -100,25 +159,28 @@ int LookCommand(const std::string& what, const FlagValues& flags, std::ostream& 
 
   std::vector<std::string> words = {*program, absl::StrCat("--", what, "=", model)};
   if (!job.empty()) words.push_back(absl::StrCat("--job=", job));
-  for (const char* name : {"data", "device", "mirrors", "threads", "out"}) {
-    if (flags.Has(name)) words.push_back(absl::StrCat("--", name, "=", flags.Get(name)));
-  }
-  for (const char* name : {"download", "on_training_data", "json"}) {
-    if (flags.Has(name)) words.push_back(absl::StrCat("--", name));
-  }
-  for (const std::string& set : flags.All("set")) words.push_back(absl::StrCat("--set=", set));
+  AddCommonWords(flags, words);
   return Run(words, error);
 }
 
 }  // namespace
 
-std::vector<FlagSpec> EvaluateFlags() { return CommonFlags("Writes JSON, with all digits."); }
+std::vector<FlagSpec> EvaluateFlags() {
+  std::vector<FlagSpec> flags = CommonFlags("Writes JSON, with all digits.");
+  flags.push_back({"servers", "HOST:PORT,...",
+                   "Measures the job that runs on these servers, all of them in their order, "
+                   "instead of a model: once in --every until it ends. It trains nothing."});
+  flags.push_back({"every", "DURATION", "With --servers: how often, as 5s."});
+  flags.push_back(CertificatesFlag());
+  return flags;
+}
 
 std::vector<FlagSpec> PredictFlags() {
   return CommonFlags("Writes a JSON object for each sample instead of a line of CSV.");
 }
 
 int EvaluateCommand(const FlagValues& flags, std::ostream&, std::ostream& error) {
+  if (flags.Has("servers") || flags.Has("every")) return WatchCommand(flags, error);
   return LookCommand("evaluate", flags, error);
 }
 

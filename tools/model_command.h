@@ -6,8 +6,9 @@
 
 #include "tools/base/flag_table.h"
 
-// `psctl evaluate` and `psctl predict`: what a trained model is worth and what it answers. A worker
-// program does it, for it knows the module; these find the model, the job and the program.
+// `psctl evaluate` and `psctl predict`: what a trained model or a running job is worth, and what a
+// model answers. A worker program does it, for it knows the module; these find the model, the job
+// and the program.
 
 namespace torchps {
 

@@ -50,7 +50,7 @@ constexpr Command kCommands[] = {
     {"report", "Reports on a cluster's job, now or when it has ended.",
      "psctl report --servers=127.0.0.1:4711,127.0.0.1:4712 --wait --report=report.json",
      &ReportFlags, &ReportCommand},
-    {"evaluate", "Measures a trained model on the job's test set.",
+    {"evaluate", "Measures a trained model, or a running job, on the job's test set.",
      "psctl evaluate --model=runs/mnist-20261124-101500", &EvaluateFlags, &EvaluateCommand},
     {"predict", "Writes what a trained model answers to each sample.",
      "psctl predict --model=runs/mnist-20261124-101500/best.safetensors --out=answers.csv",

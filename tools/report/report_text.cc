@@ -60,6 +60,14 @@ std::string Restarts(const Report& report) {
   return absl::StrCat("died and started again: ", absl::StrJoin(parts, ", "), "\n");
 }
 
+std::string Targets(const Report& report) {
+  std::string text;
+  for (const Report::Target& target : report.targets()) {
+    absl::StrAppend(&text, TargetText(target), "\n");
+  }
+  return text;
+}
+
 // What was kept, what the job went on from, and what was lost on the way.
 std::string Kept(const Report& report) {
   std::string text = StoppedAndResumed(report.stopped(), report.resumed_checkpoint());
@@ -241,8 +249,17 @@ std::string Books(const Report& report) {
 
 }  // namespace
 
+std::string TargetText(const Report::Target& target) {
+  std::string text = absl::StrCat("target ", target.metric(), " ", target.value(), ": ");
+  if (!target.has_seconds()) return text + "not met";
+  absl::StrAppend(&text, "after ", FormatSeconds(target.seconds()), ", ",
+                  Count(target.samples(), "sample"), " and ", WithThousands(target.pushes()),
+                  target.pushes() == 1 ? " push" : " pushes");
+  return text;
+}
+
 std::string ReportText(const Report& report) {
-  std::string text = absl::StrCat(Headline(report), Kept(report), Restarts(report),
+  std::string text = absl::StrCat(Headline(report), Targets(report), Kept(report), Restarts(report),
                                   EpochTable(report), SlotTable(report), ServerTable(report));
   // In a synchronous run no slot is ahead and nothing lags: there is nothing to show.
   const ConsistencySpec& consistency = report.job().consistency();

@@ -29,7 +29,9 @@ ClusterRun::ClusterRun(Options options, Connect connect, std::ostream& out, std:
       error_(error),
       clock_(clock),
       interrupt_fd_(interrupt_fd),
-      view_(options_.view, static_cast<int>(options_.hosts.workers.size()), out, clock) {}
+      // A row for each worker, and the evaluator's below.
+      view_(options_.view, static_cast<int>(options_.hosts.workers.size()) + 1, out, clock),
+      targets_(options_.targets) {}
 
 int ClusterRun::Run() {
   absl::Status outcome = StartServers();
@@ -54,7 +56,9 @@ int ClusterRun::Run() {
 
 absl::Status ClusterRun::StartServers() {
   for (size_t i = 0; i < options_.hosts.servers.size(); ++i) {
-    const absl::Status started = StartPart(/*is_server=*/true, static_cast<int>(i));
+    auto part = std::make_unique<Part>(options_.restarts);
+    part->is_server = true;
+    const absl::Status started = StartPart(std::move(part), static_cast<int>(i));
     if (!started.ok()) return started;
   }
   const absl::Duration deadline = clock_.Now() + options_.start_patience;
@@ -76,11 +80,14 @@ absl::Status ClusterRun::StartWorkers() {
   SayWhatRuns();
   for (size_t i = 0; i < options_.hosts.workers.size(); ++i) {
     const int slot = static_cast<int>(i);
-    const absl::Status started = StartPart(/*is_server=*/false, slot);
+    const absl::Status started = StartPart(std::make_unique<Part>(options_.restarts), slot);
     if (!started.ok()) return started;
     if (options_.view.terminal) view_.SetRow(slot, absl::StrCat("worker ", slot, "   starting"));
   }
-  return absl::OkStatus();
+  if (options_.launch.evaluate_every.empty()) return absl::OkStatus();
+  auto evaluator = std::make_unique<Part>(options_.restarts);
+  evaluator->is_evaluator = true;
+  return StartPart(std::move(evaluator), static_cast<int>(options_.hosts.workers.size()));
 }
 
 absl::Status ClusterRun::WaitForWorkers() {
@@ -116,7 +123,7 @@ absl::Status ClusterRun::MakeReport(bool finished) {
   Report report = BuildReport(*job, AskAllServers(*cluster, options_.answer_timeout));
   for (const auto& part : parts_) {
     const int restarts = part->restarts.restarts();
-    if (restarts == 0) continue;
+    if (restarts == 0 || part->is_evaluator) continue;
     Report::Restarts& all = *report.mutable_restarts();
     if (part->is_server) {
       all.set_servers(all.servers() + restarts);
@@ -124,6 +131,7 @@ absl::Status ClusterRun::MakeReport(bool finished) {
       all.set_workers(all.workers() + restarts);
     }
   }
+  for (const Report::Target& target : targets_.reached()) *report.add_targets() = target;
   if (options_.on_report) options_.on_report(report);
   if (!report.epochs().empty()) out_ << "\n" << ReportText(report) << std::flush;
   if (!options_.report_file.empty()) {
@@ -179,14 +187,13 @@ absl::Status ClusterRun::StopAll(const std::vector<ChildProcess*>& children) {
   return absl::OkStatus();
 }
 
-absl::Status ClusterRun::StartPart(bool is_server, int index) {
-  auto part = std::make_unique<Part>(options_.restarts);
-  part->is_server = is_server;
+absl::Status ClusterRun::StartPart(std::unique_ptr<Part> part, int index) {
   part->index = index;
   if (!options_.log_dir.empty()) {
-    part->log.open(
-        absl::StrCat(options_.log_dir, "/", is_server ? "server-" : "worker-", index, ".log"),
-        std::ios::app);
+    const std::string name = part->is_evaluator
+                                 ? "evaluator"
+                                 : absl::StrCat(part->is_server ? "server-" : "worker-", index);
+    part->log.open(absl::StrCat(options_.log_dir, "/", name, ".log"), std::ios::app);
   }
   absl::StatusOr<std::unique_ptr<ChildProcess>> process = ChildProcess::Start(ProgramOf(*part));
   if (!process.ok()) return process.status();
@@ -196,6 +203,7 @@ absl::Status ClusterRun::StartPart(bool is_server, int index) {
 }
 
 ChildProcess::Options ClusterRun::ProgramOf(const Part& part) const {
+  if (part.is_evaluator) return EvaluatorProgram(options_.launch, ServerAddresses());
   if (!part.is_server) {
     return WorkerProgram(options_.launch, part.index, options_.hosts.workers[part.index],
                          ServerAddresses(), part.seen_dead);
@@ -213,9 +221,10 @@ ChildProcess::Options ClusterRun::ProgramOf(const Part& part) const {
 
 absl::Status ClusterRun::HandleDeath(Part& part) {
   const std::string how = part.process->ExitReason();
-  const PartName name{part.is_server, part.index};
   part.listening = false;
-  if (options_.faults != nullptr) options_.faults->OnDeath(name, clock_.Now());
+  if (options_.faults != nullptr && !part.is_evaluator) {
+    options_.faults->OnDeath({part.is_server, part.index}, clock_.Now());
+  }
   const bool keeps_state = !part.is_server || options_.launch.keeps_state();
   const bool was_there = !part.is_server || !part.address.empty();
   if (!was_there || !keeps_state ||
@@ -231,13 +240,13 @@ absl::Status ClusterRun::HandleDeath(Part& part) {
   }
   ShowHeldOutput(part, absl::InfiniteDuration());
   part.held_output.Clear();
-  view_.Say(absl::StrCat(name.text(), " ", how, "; it is started again",
+  view_.Say(absl::StrCat(part.process->name(), " ", how, "; it is started again",
                          part.is_server ? absl::StrCat(" at ", part.address) : "", " (restart ",
                          part.restarts.restarts(), ")"));
   part.restart_at = clock_.Now() + *delay;
   // Of an ssh that ended, the worker at its other end may still be alive. One that lost its slot
   // may have lost it to another process, whose it is now.
-  part.seen_dead = !part.is_server && options_.hosts.workers[part.index].host.empty() &&
+  part.seen_dead = part.is_worker() && options_.hosts.workers[part.index].host.empty() &&
                    part.process->exit_code() > 128;
   return absl::OkStatus();
 }
@@ -247,7 +256,7 @@ absl::Status ClusterRun::Restart(Part& part) {
   absl::StatusOr<std::unique_ptr<ChildProcess>> process = ChildProcess::Start(ProgramOf(part));
   if (!process.ok()) return process.status();
   part.process = *std::move(process);
-  if (options_.faults != nullptr && !part.is_server) {
+  if (options_.faults != nullptr && part.is_worker()) {
     options_.faults->OnReturn({false, part.index}, "", clock_.Now());
   }
   return absl::OkStatus();
@@ -318,6 +327,7 @@ absl::Status ClusterRun::HandleEvents(absl::Duration longest) {
     }
     if (!status.ok()) return status;
   }
+  if (!measured_.ok()) return measured_;
   DoHarm();
   for (const auto& part : parts_) ShowHeldOutput(*part, clock_.Now() - HeldOutput::kHold);
   return absl::OkStatus();
@@ -329,6 +339,7 @@ void ClusterRun::HandleLine(Part& part, ChildProcess::Stream stream, absl::strin
     part.held_output.Add(clock_.Now(), line);
     return;
   }
+  if (part.is_evaluator && IsMeasured(line)) return HandleMeasured(line);
   const absl::optional<StatusLine> status = ParseStatusLine(line);
   if (!status.has_value()) {
     // Other lines of our own programs are for whoever runs them by hand.
@@ -344,9 +355,20 @@ void ClusterRun::HandleLine(Part& part, ChildProcess::Stream stream, absl::strin
     if (options_.faults != nullptr) {
       options_.faults->OnReturn({true, part.index}, part.address, clock_.Now());
     }
-  } else if (!part.is_server) {
+  } else if (part.is_worker()) {
     HandleWorkerStatus(part, *status);
   }
+}
+
+void ClusterRun::HandleMeasured(absl::string_view line) {
+  const absl::StatusOr<Targets::Heard> heard = targets_.Hear(line);
+  if (!heard.ok()) {
+    if (measured_.ok()) measured_ = heard.status();
+    return;
+  }
+  for (const std::string& met : heard->lines) view_.Say(met);
+  view_.SetRow(static_cast<int>(options_.hosts.workers.size()),
+               absl::StrCat("evaluator  ", heard->row));
 }
 
 void ClusterRun::HandleWorkerStatus(const Part& part, const StatusLine& line) {

@@ -23,13 +23,15 @@
 #include "tools/run/launch_plan.h"
 #include "tools/run/progress_view.h"
 #include "tools/run/restart_policy.h"
+#include "tools/run/targets.h"
 
 namespace torchps {
 
 // One run of a job from the first server's start to the last one's end: starts the servers, then
-// the workers, shows what they say, makes the report when the workers are done, stops everything.
-// If a part fails or psctl is interrupted, the workers are stopped first, then the servers, and
-// what the job's books say by then is still reported.
+// the workers and, where targets are to be met, the evaluator, shows what they say, makes the
+// report when the workers are done, stops everything. If a part fails or psctl is interrupted, the
+// workers are stopped first, then the servers, and what the job's books say by then is still
+// reported.
 //
 // A part that dies (tools/run/restart_policy.h) is started again, a server at the address it had,
 // as long as that promises anything: a worker always, a server if it keeps its state in a
@@ -55,6 +57,8 @@ class ClusterRun {
     OnReport on_report;                                 // may be null
     // Does harm to the parts on purpose, and watches them; null: nothing of that. Borrowed.
     FaultPlan* faults = nullptr;
+    // What the run's evaluator is to meet (LaunchOptions::evaluate_every); may be empty.
+    Targets targets;
   };
   // Makes the client that the report is asked with; tests bring their own.
   using Connect = std::function<std::unique_ptr<ClusterClient>(std::vector<std::string>)>;
@@ -73,6 +77,7 @@ class ClusterRun {
   struct Part {
     std::unique_ptr<ChildProcess> process;
     bool is_server = false;
+    bool is_evaluator = false;
     int index = 0;
     std::string address;     // of a server, once it has listened
     bool listening = false;  // a server, in its present life
@@ -83,6 +88,7 @@ class ClusterRun {
     std::ofstream log;
 
     explicit Part(RestartPolicy::Options options) : restarts(options) {}
+    bool is_worker() const { return !is_server && !is_evaluator; }
     bool ended_well() const { return !process->running() && process->exit_code() == 0; }
   };
 
@@ -95,7 +101,7 @@ class ClusterRun {
   absl::Status StopParts(bool servers);
   absl::Status StopAll(const std::vector<ChildProcess*>& children);
 
-  absl::Status StartPart(bool is_server, int index);
+  absl::Status StartPart(std::unique_ptr<Part> part, int index);
   ChildProcess::Options ProgramOf(const Part& part) const;
   // What to do about a part that has ended and should not have. An error: nothing can be done.
   absl::Status HandleDeath(Part& part);
@@ -107,6 +113,7 @@ class ClusterRun {
   // interrupted.
   absl::Status HandleEvents(absl::Duration longest);
   void HandleLine(Part& part, ChildProcess::Stream stream, absl::string_view line);
+  void HandleMeasured(absl::string_view line);
   void HandleWorkerStatus(const Part& part, const StatusLine& line);
   void ShowHeldOutput(Part& part, absl::Duration until);
   absl::Status Failure(const Part& part, absl::string_view what);
@@ -123,6 +130,8 @@ class ClusterRun {
   const int interrupt_fd_;
   ProgressView view_;
   std::vector<std::unique_ptr<Part>> parts_;
+  Targets targets_;
+  absl::Status measured_;  // the first thing that was wrong with what the evaluator said
   // Since a worker told of its first progress.
   absl::optional<absl::Duration> training_since_;
   int exit_code_ = 0;  // of the first failure

@@ -90,6 +90,24 @@ ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, cons
   return program;
 }
 
+ChildProcess::Options EvaluatorProgram(const LaunchOptions& options,
+                                       const std::vector<std::string>& server_addresses) {
+  ChildProcess::Options program;
+  program.name = "evaluator";
+  // The job is the one that the servers have.
+  program.command = {
+      options.worker_binary, absl::StrCat("--servers=", absl::StrJoin(server_addresses, ",")),
+      absl::StrCat("--evaluate_every=", options.evaluate_every), "--json", "--exit_with_parent"};
+  const auto pass_on = [&](absl::string_view flag, const std::string& value) {
+    if (!value.empty()) program.command.push_back(absl::StrCat("--", flag, "=", value));
+  };
+  pass_on("data", options.data);
+  pass_on("device", options.device);
+  pass_on("patience", options.patience);
+  pass_on("certs", options.certs);
+  return program;
+}
+
 absl::StatusOr<std::string> ReachableAddress(const Place& place, absl::string_view listening) {
   const size_t colon = listening.rfind(':');
   int port = 0;

@@ -34,6 +34,8 @@ struct LaunchOptions {
   std::string worker_binary;
   // Words of the command that runs a program elsewhere; used for places with a host.
   std::vector<std::string> ssh = {"ssh", "-o", "BatchMode=yes"};
+  // How often a process beside the workers measures what they have learnt; empty: there is none.
+  std::string evaluate_every;
   // Slot -> flags of its worker that make it slower (tools/run/handicaps.h).
   std::map<int, std::vector<std::string>> handicaps;
 
@@ -53,6 +55,11 @@ ChildProcess::Options ServerProgram(const LaunchOptions& options, int index, con
 ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, const Place& place,
                                     const std::vector<std::string>& server_addresses,
                                     bool predecessor_died);
+
+// The process that measures a running job on this machine, and trains nothing. It writes what it
+// finds as JSON (tools/run/targets.h reads it).
+ChildProcess::Options EvaluatorProgram(const LaunchOptions& options,
+                                       const std::vector<std::string>& server_addresses);
 
 // Where workers find a server that says it listens on `listening` ("0.0.0.0:4711"): the place's
 // host with that port. INVALID_ARGUMENT if `listening` has no port.

@@ -129,6 +129,9 @@ absl::Status FindPrograms(const FlagValues& flags, const std::string& program_di
   return absl::OkStatus();
 }
 
+// Fine enough for runs of minutes, and a few per cent of one core for a small test set.
+constexpr char kTargetEvery[] = "5s";
+
 // A typo that ps_worker would tell when servers and other workers had been started. Other programs
 // bring their own models and data.
 absl::Status CheckNames(const LaunchOptions& launch, const JobSpec& job) {
@@ -164,6 +167,28 @@ absl::Status PlanDirectory(const FlagValues& flags, LaunchOptions& launch) {
   std::error_code error;
   launch.dir = std::filesystem::absolute(launch.dir, error).lexically_normal().string();
   return CheckRunDirectory(launch.dir, launch.resume);
+}
+
+// Which targets are to be met, and how often it is looked.
+absl::Status PlanTargets(const FlagValues& flags, ClusterRun::Options& options) {
+  if (!flags.Has("target") && !flags.Has("target_every")) return absl::OkStatus();
+  if (flags.Has("hosts")) {
+    return absl::InvalidArgumentError(
+        "--target and --target_every measure on this machine, so they do not go with --hosts; "
+        "'psctl evaluate --servers=HOST:PORT,... --every=5s' measures such a job");
+  }
+  absl::StatusOr<Targets> targets = Targets::Parse(flags.All("target"));
+  if (!targets.ok()) return targets.status();
+  options.targets = *std::move(targets);
+  const std::string every = flags.Get("target_every", kTargetEvery);
+  absl::Duration duration;
+  if (!absl::ParseDuration(every, &duration) || duration <= absl::ZeroDuration() ||
+      duration == absl::InfiniteDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--target_every=", every, ": expected a duration such as 5s or 500ms"));
+  }
+  options.launch.evaluate_every = every;
+  return absl::OkStatus();
 }
 
 // A report that cannot be written should be known before the training, not after it.
@@ -249,6 +274,14 @@ std::vector<FlagSpec> RunFlags() {
       {"restarts", "N",
        "How often within ten minutes a server or worker that dies is started again; 0: never. "
        "Default 5."},
+      {"target", "METRIC:VALUE",
+       "Notes when what is learnt first reaches VALUE of METRIC, as accuracy:0.98 or loss:2.5, in "
+       "the report and on a line: seconds since the start, samples used, pushes. A process of its "
+       "own measures it (docs/operations.md says what that costs).",
+       true},
+      {"target_every", "DURATION",
+       "How often that process measures; without --target it measures all the same, into "
+       "logs/evaluator.log. Default with --target: 5s."},
       {"report", "FILE",
        "Writes the report as JSON (docs/report.md) when the job has ended. Default: report.json in "
        "the run's folder."},
@@ -269,6 +302,8 @@ std::vector<FlagSpec> RunFlags() {
        "Lets servers listen beyond this machine's loopback without encryption. Only in a network "
        "that is yours alone."},
   };
+  for (FlagSpec& flag : HandicapFlags()) flags.push_back(std::move(flag));
+  return flags;
 }
 
 absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
@@ -302,8 +337,6 @@ absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
   }
   options.job = *std::move(job);
   options.hosts = *std::move(hosts);
-  for (FlagSpec& flag : HandicapFlags()) flags.push_back(std::move(flag));
-  return flags;
   if (const absl::Status status = CheckHosts(flags, options.hosts); !status.ok()) return status;
   if (flags.Has("hosts")) {
     std::ifstream file(launch.job_file);

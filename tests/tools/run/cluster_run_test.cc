@@ -88,6 +88,53 @@ TEST_F(ClusterRunTest, AWholeRunEndsWithItsReport) {
   EXPECT_EQ(ReadWholeFile(options_.report_file), ReadWholeFile("tests/tools/testdata/report.json"));
 }
 
+// An evaluator that sees the job get better, and ends with it.
+constexpr char kEvaluatorOrWorker[] =
+    "measured() { echo "
+    "\"{\\\"seconds\\\":$1,\\\"samples_used\\\":$2,\\\"pushes\\\":$3,\\\"samples\\\":200,"
+    "\\\"loss\\\":0.75,\\\"metrics\\\":{\\\"accuracy\\\":$4},\\\"lower_is_better\\\":[\\\"loss\\\"]"
+    "}\"; }\n"
+    "for word; do case $word in\n"
+    "--evaluate_every=*) measured 1.5 320 10 0.5; measured 12.25 3200 100 0.75; exit 0;;\n"
+    "esac; done\n";
+
+TEST_F(ClusterRunTest, TargetsAreNotedWhenTheEvaluatorFirstMeetsThem) {
+  SetWorker(std::string(kEvaluatorOrWorker) + kWorker);
+  options_.launch.evaluate_every = "5s";
+  options_.targets = *Targets::Parse({"accuracy:0.7", "accuracy:0.98"});
+  options_.report_file = folder_.path("report.json");
+  EXPECT_EQ(Run(), 0) << error_.str();
+  ExpectOut("target accuracy 0.7: after 12.2 s, 3,200 samples and 100 pushes\n");
+  ExpectOut("evaluator  after 1.50 s   test accuracy 50.00 %   test loss 0.75\n");
+  ExpectOut("target accuracy 0.98: not met\n");
+  const std::string json = ReadWholeFile(options_.report_file);
+  EXPECT_NE(json.find("\"targets\": [\n"
+                      "    {\n"
+                      "      \"metric\": \"accuracy\",\n"
+                      "      \"value\": 0.7,\n"
+                      "      \"seconds\": 12.25,\n"
+                      "      \"samples\": 3200,\n"
+                      "      \"pushes\": 100\n"
+                      "    },\n"
+                      "    {\n"
+                      "      \"metric\": \"accuracy\",\n"
+                      "      \"value\": 0.98\n"
+                      "    }\n"
+                      "  ]"),
+            std::string::npos)
+      << json;
+}
+
+TEST_F(ClusterRunTest, ATargetThatCannotBeMeasuredEndsTheRun) {
+  SetWorker(std::string(kEvaluatorOrWorker) + "exec cat\n");
+  options_.launch.evaluate_every = "5s";
+  options_.targets = *Targets::Parse({"acuracy:0.7"});
+  EXPECT_EQ(Run(), 2);
+  EXPECT_EQ(error_.str(),
+            "psctl: --target=acuracy:0.7: the program does not measure that; it measures accuracy, "
+            "loss\n");
+}
+
 TEST_F(ClusterRunTest, WhenNobodyReadsItsOutputAnyMoreItStops) {
   SetWorker("exec cat\n");
   out_.setstate(std::ios::badbit);

@@ -59,6 +59,20 @@ TEST(LaunchPlanTest, ThreadsOfAWorkerBesideItsServersSleepWhileTheyWaitForEachOt
             (Words{"OMP_WAIT_POLICY=passive"}));
 }
 
+TEST(LaunchPlanTest, TheEvaluatorGetsTheServersAndNoJobAndNoSlot) {
+  LaunchOptions options = Options();
+  options.data = "/data/mnist";
+  options.device = "cuda";
+  options.threads = 4;
+  options.evaluate_every = "2s";
+  options.handicaps = {{0, {"--slow=8"}}};
+  const ChildProcess::Options program = EvaluatorProgram(options, {"a:1", "b:2"});
+  EXPECT_EQ(program.name, "evaluator");
+  EXPECT_EQ(program.command,
+            (Words{"/opt/ps_worker", "--servers=a:1,b:2", "--evaluate_every=2s", "--json",
+                   "--exit_with_parent", "--data=/data/mnist", "--device=cuda"}));
+}
+
 TEST(LaunchPlanTest, OnlyTheSlowedSlotIsSlowed) {
   LaunchOptions options = Options();
   options.handicaps = {{1, {"--slow=8"}}};

@@ -76,6 +76,10 @@ TEST_F(PlanRunTest, EveryMistakeIsOneSentenceBeforeAnythingStarts) {
   EXPECT_EQ(Complaint({"--workers=x"}), "--workers=x: expected a whole number from 1 to 4096");
   EXPECT_EQ(Complaint({"--threads=0"}), "--threads=0: expected a whole number from 1 to 1024");
   EXPECT_EQ(Complaint({"--slow=3:2"}), "--slow=3:2: expected SLOT:FACTOR with a slot from 0 to 2");
+  EXPECT_EQ(Complaint({"--target=accuracy"}),
+            "--target=accuracy: expected METRIC:VALUE, as accuracy:0.98 or loss:2.5");
+  EXPECT_EQ(Complaint({"--target_every=often"}),
+            "--target_every=often: expected a duration such as 5s or 500ms");
   EXPECT_EQ(Complaint({"--report=/nowhere/report.json"}),
             "--report=/nowhere/report.json: there is no folder /nowhere");
   EXPECT_EQ(Complaint({"--worker_binary=/nowhere/mine"}),
