@@ -30,7 +30,8 @@ def lines(heads, cells):
 def with_targets(task, rows):
     """Of one task, optimizer and scenario."""
     found = summary.groups(rows, "contestant")
-    soonest = min(summary.figure([row["final"]["seconds"] for row in those]).median for those in found.values())
+    soonest = min(summary.figure([row["final"]["seconds"] for row in those]).median
+                  for those in found.values())
     heads = ["contestant", "rate", "seeds"]
     for target in TARGETS[task]:
         heads += [f"to {100 * target:g} %: s", "by DDP's", "epochs"]
@@ -48,7 +49,8 @@ def with_targets(task, rows):
                      "" if used.median is None else f"{used.median / those[0]['samples']:.2f}"]
         cell += [spread(summary.figure([row["final"]["seconds"] for row in those]), "{:.1f}"),
                  spread(summary.final(those), "{:.2f}", 100),
-                 spread(summary.figure([summary.at_time(row, 1.001 * soonest) for row in those]), "{:.2f}", 100),
+                 spread(summary.figure([summary.at_time(row, 1.001 * soonest) for row in those]),
+                        "{:.2f}", 100),
                  f"{summary.figure([row['final']['bytes'] for row in those]).median / 1e6:.0f}",
                  f"{summary.mean_lag(those):.1f}", f"{100 * summary.lost_part(those):.1f}"]
         cells.append(cell)

@@ -49,8 +49,9 @@ def convnet(directory):
     """deploy/jobs/convnet_mnist.textproto."""
     train, test = mnist(directory)
     return Task("convnet", networks.ConvNet, functional.cross_entropy, train, test, batch_size=32,
-                epochs=5, has_accuracy=True, targets=(0.97, 0.98, 0.984), rates={"adam": 0.002, "sgd": 0.02}, warmup_steps=50,
-                weight_decay=1e-4, not_decayed=("*bias", "*bn*"))
+                epochs=5, has_accuracy=True, targets=(0.97, 0.98, 0.984),
+                rates={"adam": 0.002, "sgd": 0.02}, warmup_steps=50, weight_decay=1e-4,
+                not_decayed=("*bias", "*bn*"))
 
 
 def perceptron(directory):

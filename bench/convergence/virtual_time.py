@@ -51,6 +51,8 @@ class Runner:
                       for validation in (False, True)}
         for task in self.tasks.values():
             task.epochs = arguments.epochs or task.epochs
+            if arguments.warmup >= 0:
+                task.warmup_steps = arguments.warmup
 
     def run(self, contestant, scenario, optimizer, rate, seed, validation=False):
         task = self.tasks[validation]
@@ -104,6 +106,7 @@ def main():
     parser.add_argument("--data", default="", help="what the task reads; transformer and regression can draw")
     parser.add_argument("--samples", type=int, default=0, help="of the training set; 0: all")
     parser.add_argument("--epochs", type=int, default=0, help="0: as the job has it")
+    parser.add_argument("--warmup", type=int, default=-1, help="in steps or rounds; -1: as the job has it")
     parser.add_argument("--optimizer", default="adam,sgd")
     parser.add_argument("--scenario", default="none")
     parser.add_argument("--contestant", default="all")

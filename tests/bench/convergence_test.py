@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import os
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -11,9 +12,12 @@ import torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../bench/convergence"))
 import balance  # noqa: E402  the path comes first
+import compare  # noqa: E402
 import contestants  # noqa: E402
+import ddp  # noqa: E402
 import optimizers  # noqa: E402
 import rates  # noqa: E402
+import real  # noqa: E402
 import samples  # noqa: E402
 import scenarios  # noqa: E402
 import summary  # noqa: E402
@@ -21,7 +25,7 @@ import tables  # noqa: E402
 import tasks  # noqa: E402
 from pushes import Pushes  # noqa: E402
 from rounds import Rounds  # noqa: E402
-from rows_file import RowsFile  # noqa: E402
+from rows_file import RowsFile, read  # noqa: E402
 
 torch.set_num_threads(1)
 SCENARIOS = scenarios.all_of()
@@ -30,6 +34,12 @@ SCENARIOS = scenarios.all_of()
 def small_task(epochs=2, rows=480):
     task = tasks.make("regression", "", samples=rows)
     task.epochs, task.warmup_steps = epochs, 0
+    return task
+
+
+def small_task_with_warm_up():
+    task = tasks.make("regression", "", samples=480)
+    task.epochs = 2
     return task
 
 
@@ -296,6 +306,46 @@ class SummaryTest(unittest.TestCase):
             path = os.path.join(folder, "rows.jsonl")
             RowsFile(path).add(row("ddp", 1, (1,), (0.9,)))
             self.assertEqual(len(RowsFile(path).rows), 1)
+
+
+class RealTest(unittest.TestCase):
+
+    def test_ddp_over_gloo_learns_what_the_virtual_one_does(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "rows.jsonl")
+            subprocess.run(["/usr/bin/python3", ddp.__file__, "--task=regression", "--samples=480",
+                            "--epochs=2", "--workers=2", "--optimizer=sgd", "--rate=0.01", "--slow=1:4",
+                            "--by_hand", f"--json={path}"], check=True)
+            found, = read(path)
+        run = training("ddp_by_hand", "one_slow", workers=2, task=small_task_with_warm_up())
+        run._by_hand = balance.by_hand([1, 1 / 4], 32)
+        self.assertAlmostEqual(found["final"]["loss"], run.run()["final"]["loss"], delta=1e-5)
+
+    def test_psctl_is_told_what_the_contestant_is(self):
+        told = real.settings(contestants.ALL["sync_balanced"], "adam", 0.008, 2)
+        self.assertEqual(told, {"seed": 2, "optimizer.learning_rate": 0.008, "consistency.mode": "SYNC",
+                                "training.balance": "SPEED"})
+        told = real.settings(contestants.ALL["async_balanced_s0"], "sgd", 0.01, 1)
+        self.assertEqual(told["consistency.staleness_bound"], 0)
+        self.assertEqual(told["optimizer.sgd.momentum_at"], "WORKER")
+        self.assertNotIn("consistency.prefetch", told)
+
+    def test_steps_that_take_longer_than_their_pace_are_seen(self):
+        slots = [{"slot": 0, "samples": 320, "seconds": {"compute": 0.5}},
+                 {"slot": 2, "samples": 320, "seconds": {"compute": 2.2}}]
+        self.assertAlmostEqual(real.of_pace({"slots": slots}, 50, "one_slow"), 1.1)
+
+    def test_both_instruments_agree_within_15_percent_and_a_fifth_of_a_point(self):
+        def rows(seconds, accuracy):
+            return [row("ddp", 1, (10,), (0.98,)), row("sync", 1, (seconds,), (accuracy,))]
+
+        def agree(seconds, accuracy):
+            verdicts = dict(compare.compared(compare.ends(rows(5, 0.98)),
+                                             compare.ends(rows(seconds, accuracy)))).values()
+            return all(verdicts)
+        self.assertTrue(agree(5.7, 0.9819))
+        self.assertFalse(agree(5.8, 0.98))
+        self.assertFalse(agree(5, 0.9775))
 
 
 if __name__ == "__main__":

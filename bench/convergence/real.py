@@ -1,0 +1,156 @@
+#!/usr/bin/python3
+"""Real runs, one after the other, of torchps and of DDP (ddp.py), paced alike.
+
+  real.py --data=DIRECTORY --optimizer=adam --scenario=none,one_slow --rate=ddp=0.008,async=0.002 \\
+      --contestant=ddp,sync_balanced,async_s4 --seeds=1 --json=real.jsonl
+
+Always deploy/jobs/convnet_mnist.textproto. A step of a whole batch takes --pace milliseconds, a slow worker's
+4 times that, so that all behave as if each had a core. A run whose steps really took more than 1.15 of their
+pace, on the mean of a worker, is measured again, and is no result after the third time. A slot evaluates at
+the end of each epoch, as the job has it: that is in torchps' time. compare.py sets the rows beside those of
+virtual_time.py.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import contestants
+import rows_file
+from virtual_time import given_rates, names, seeds
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+JOB = os.path.join(ROOT, "deploy/jobs/convnet_mnist.textproto")
+SLOW = {"none": (), "one_slow": ((2, 4),)}  # (slot, factor) of each scenario
+WORKERS, BATCH_SIZE = 3, 32
+MOST_OF_PACE = 1.15
+TRIES = 3
+
+
+def settings(contestant, optimizer, rate, seed):
+    """What `psctl run --set` is given."""
+    found = {"seed": seed, "optimizer.learning_rate": rate,
+             "consistency.mode": "SYNC" if contestant.rounds else "ASYNC"}
+    if contestant.backup:
+        found["consistency.backup_workers"] = contestant.backup
+    if contestant.grace_seconds:
+        found["consistency.grace_ms"] = 1e3 * contestant.grace_seconds
+    if contestant.balance:
+        found["training.balance"] = "SPEED"
+    if not contestant.rounds:
+        found["consistency.staleness_bound"] = contestant.bound
+        if contestant.bound:
+            found["consistency.prefetch"] = str(contestant.prefetch).lower()
+        if contestant.lag != "ACCEPT":
+            found["consistency.lag.policy"] = contestant.lag
+    if optimizer == "sgd":
+        found["optimizer.sgd.momentum"] = 0.9
+        if not contestant.rounds:
+            found["optimizer.sgd.momentum_at"] = contestant.momentum_at
+    return found
+
+
+def looks(lines):
+    """The evaluator's measurements as virtual_time.py's looks."""
+    return [{"seconds": line["seconds"], "samples": line["samples_used"], "bytes": 0, "loss": line["loss"],
+             "accuracy": line["metrics"]["accuracy"]} for line in lines]
+
+
+def of_pace(report, pace, scenario):
+    """The longest mean of a slot's computing, by its pace."""
+    factors = dict(SLOW[scenario])
+    return max(slot["seconds"]["compute"] /
+               (slot["samples"] / BATCH_SIZE * pace / 1e3 * factors.get(slot["slot"], 1))
+               for slot in report["slots"] if slot["samples"])
+
+
+def torchps(arguments, contestant, optimizer, scenario, rate, seed):
+    """(row, how much longer its steps took than their pace)."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [arguments.psctl, "run", f"--job={JOB}", f"--data={arguments.data}", "--servers=2",
+                   f"--workers={WORKERS}", f"--dir={folder}/run", f"--target_every={arguments.every}"]
+        command += [f"--pace={slot}:{arguments.pace}" for slot in range(WORKERS)]
+        command += [f"--slow={slot}:{factor}" for slot, factor in SLOW[scenario]]
+        chosen = settings(contestant, optimizer, rate, seed)
+        if arguments.epochs:
+            chosen["training.epochs"] = arguments.epochs
+        command += [f"--set={field}={value}" for field, value in chosen.items()]
+        run(command)
+        with open(f"{folder}/run/report.json", encoding="utf-8") as file:
+            report = json.load(file)
+        measured = looks(rows_file.read(f"{folder}/run/logs/evaluator.log"))
+    lags = {str(lag): count for lag, count in enumerate(report["lag"]["histogram"]) if count}
+    # The job ends before its last measurement does.
+    whole = measured[-1]["samples"]
+    end = next(look["seconds"] for look in measured if look["samples"] == whole)
+    row = {"looks": measured, "final": {**measured[-1], "seconds": end}, "lags": lags,
+           "pushes": report["steps"], "lost": 0, "stopped": 0}
+    return row, of_pace(report, arguments.pace, scenario)
+
+
+def ddp(arguments, contestant, optimizer, scenario, rate, seed):
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["/usr/bin/python3", os.path.join(os.path.dirname(__file__), "ddp.py"), "--task=convnet",
+                   f"--data={arguments.data}", f"--optimizer={optimizer}", f"--rate={rate}",
+                   f"--seed={seed}", f"--pace={arguments.pace}", f"--epochs={arguments.epochs}",
+                   f"--json={folder}/row"]
+        command += [f"--slow={rank}:{factor}" for rank, factor in SLOW[scenario]]
+        run(command + (["--by_hand"] if contestant.by_hand else []))
+        row, = rows_file.read(f"{folder}/row")
+    return row, row["of_pace"]
+
+
+def run(command):
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if result.returncode:
+        sys.exit(f"{' '.join(command)}\nfailed:\n{result.stdout}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, help="a directory with MNIST as IDX files")
+    parser.add_argument("--psctl", default=os.path.join(ROOT, "bazel-bin/tools/psctl"))
+    parser.add_argument("--optimizer", default="adam")
+    parser.add_argument("--scenario", default="none,one_slow")
+    parser.add_argument("--contestant", default="ddp,sync_balanced,async_s4")
+    parser.add_argument("--rate", type=given_rates, required=True, help="as virtual_time.py has it")
+    parser.add_argument("--seeds", default="1")
+    parser.add_argument("--epochs", type=int, default=0, help="0: as the job has it")
+    parser.add_argument("--pace", type=float, default=50, help="milliseconds of a step with a whole batch")
+    parser.add_argument("--every", default="1s", help="how often torchps is measured")
+    parser.add_argument("--json", required=True)
+    arguments = parser.parse_args()
+    for seed in seeds(arguments.seeds):
+        for optimizer in names(arguments.optimizer, ("adam", "sgd")):
+            for scenario in names(arguments.scenario, SLOW):
+                for name in names(arguments.contestant, contestants.ALL):
+                    measure(arguments, contestants.ALL[name], optimizer, scenario, seed)
+
+
+def measure(arguments, contestant, optimizer, scenario, seed):
+    given = arguments.rate
+    rate = next(given[name] for name in (contestant.name, contestant.like, "all") if name in given)
+    kind = ddp if contestant.all_reduce else torchps
+    for _ in range(TRIES):
+        row, longer = kind(arguments, contestant, optimizer, scenario, rate, seed)
+        print(f"{contestant.name} {scenario} {optimizer} rate {rate:g} seed {seed}: "
+              f"{100 * row['final']['accuracy']:.2f} % after {row['final']['seconds']:.1f} s, "
+              f"steps {longer:.2f} of their pace", flush=True)
+        if longer <= MOST_OF_PACE:
+            row.update({"instrument": "real", "task": "convnet", "samples": 10000, "workers": WORKERS,
+                        "optimizer": optimizer, "scenario": scenario, "contestant": contestant.name,
+                        "rate": rate, "seed": seed, "validation": False,
+                        "epochs": arguments.epochs or 5})
+            with open(arguments.json, "a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+            return
+    sys.exit(f"steps took more than {MOST_OF_PACE} of their pace, {TRIES} times: the machine has too few "
+             "cores for it, or does other work; raise --pace")
+
+
+if __name__ == "__main__":
+    main()
