@@ -107,12 +107,15 @@ absl::StatusOr<AwaitStartReply::Action> CoordinatorClient::AwaitStart(bool initi
 }
 
 absl::StatusOr<NextWorkReply> CoordinatorClient::NextWork(uint64_t finished_lease,
-                                                          const StepFigures& figures, bool idle) {
+                                                          const StepFigures& figures,
+                                                          absl::Span<const LeaseRange> lost,
+                                                          bool idle) {
   NextWorkRequest request;
   request.set_slot(slot_);
   request.set_incarnation(incarnation_);
   request.set_finished_lease(finished_lease);
   *request.mutable_figures() = figures;
+  *request.mutable_lost() = {lost.begin(), lost.end()};
   request.set_call(++calls_);
   request.set_idle(idle);
   Rules rules;

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "client/calls/server_channel.h"
 #include "client/calls/server_patience.h"
 #include "common/clock.h"
@@ -53,10 +54,10 @@ class CoordinatorClient {
   // Blocks until there is something to do.
   absl::StatusOr<AwaitStartReply::Action> AwaitStart(bool initialized);
 
-  // Hands in a finished lease (0: none) with the figures since the last call, asks for what is
-  // next. Blocks with `idle`.
+  // Hands in a finished lease (0: none), of which `lost` changed nothing, with the figures since
+  // the last call, asks for what is next. Blocks with `idle`.
   absl::StatusOr<NextWorkReply> NextWork(uint64_t finished_lease, const StepFigures& figures,
-                                         bool idle);
+                                         absl::Span<const LeaseRange> lost, bool idle);
 
   absl::Status ReportEvaluation(const EvaluationResult& result);
 

@@ -42,8 +42,10 @@ MAY_INCLUDE = {
     "server/waiting": "common",
     "server/rpc": "common common/process rpc security wire",
     "server/model_files": "checkpoint common proto storage",
+    "server/coordinator/work": "common proto wire",
     "server/coordinator":
-        "checkpoint common common/process job proto security server/model_files server/rpc "
+        "checkpoint common common/process job proto security server/coordinator/work "
+        "server/model_files server/rpc "
         "server/waiting storage wire",
     "server/store": "checkpoint common common/cpu job proto server/optimizer shm wire",
     "server/push_log":

@@ -145,6 +145,17 @@ void NormalizeTraining(TrainingSpec* training, ConsistencySpec::Mode mode, Field
                "0 where training.evaluate is false");
   }
   check.Range<int64_t>("training.quarantine_after", training->quarantine_after(), 0, kMaxCount);
+  if (training->balance() == TrainingSpec::SPEED) {
+    if (!training->has_balance_floor()) training->set_balance_floor(0.125);
+    if (!training->has_balance_ceiling()) training->set_balance_ceiling(2);
+  }
+  constexpr double kSmallestPart = 1e-6;
+  if (training->has_balance_floor()) {
+    check.Range("training.balance_floor", training->balance_floor(), kSmallestPart, 1.0);
+  }
+  if (training->has_balance_ceiling()) {
+    check.Range("training.balance_ceiling", training->balance_ceiling(), 1.0, 1000.0);
+  }
 }
 
 // Adam and AdamW have the same fields.
@@ -325,9 +336,6 @@ void RefuseUnbuilt(const JobSpec& job, FieldChecker& check) {
   const auto refuse = [&](const char* field, bool is_set) {
     if (is_set) check.Fail(field, "set", "nothing: this version does not have it yet");
   };
-  const TrainingSpec& training = job.training();
-  refuse("training.balance", training.balance() != TrainingSpec::EQUAL ||
-                                 training.has_balance_floor() || training.has_balance_ceiling());
   refuse("optimizer.sgd.momentum_at", job.optimizer().sgd().has_momentum_at());
   refuse("optimizer.schedule.by", job.optimizer().schedule().has_by());
   const ConsistencySpec& consistency = job.consistency();

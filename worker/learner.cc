@@ -35,7 +35,7 @@ Learner::Learner(Task task, FlatModel* model, Options options)
       watch_(model_->layout(), *options_.block_map, model_->parameters()) {}
 
 BatchLoader::Pass Learner::PassAt(const Step& step, size_t begin) const {
-  const size_t most = options_.training.batch_size();
+  const auto most = static_cast<size_t>(step.batch_size);
   const absl::Span<const int64_t> samples =
       begin < step.samples.size() ? step.samples.subspan(begin, most)
                                   : step.upcoming.subspan(begin - step.samples.size(), most);
@@ -70,7 +70,7 @@ absl::StatusOr<Learner::Gradient> Learner::Compute(const Step& step, Observer* o
     if (absl::Status status = model_->CheckModule(task_.module()); !status.ok()) return status;
     // Also when something throws.
     const auto disarm = absl::MakeCleanup([this] { watch_.Disarm().IgnoreError(); });
-    const size_t pass_samples = options_.training.batch_size();
+    const auto pass_samples = static_cast<size_t>(step.batch_size);
     for (size_t begin = 0; begin < samples.size(); begin += pass_samples) {
       const absl::Duration asked = options_.clock->Now();
       const absl::Span<const int64_t> pass = samples.subspan(begin, pass_samples);

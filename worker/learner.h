@@ -27,7 +27,7 @@ namespace torchps {
 class Learner {
  public:
   struct Options {
-    // Samples per pass, clipping, and what becomes of a gradient that is not finite.
+    // Clipping, and what becomes of a gradient that is not finite.
     TrainingSpec training;
     // How the model is cut: for blocks to be told early. Both borrowed.
     const BlockMap* block_map = nullptr;
@@ -72,13 +72,15 @@ class Learner {
     int epoch = 0;  // from 1
     // Of the first sample in the epoch's order.
     int64_t position = 0;
+    // Samples of a pass, at most; at least 1.
+    int64_t batch_size = 1;
   };
 
   // `model` is made of task.module().
   Learner(Task task, FlatModel* model, Options options);
 
   // Leaves in the model's gradients() and averaged() what the step pushes: the gradient of the mean
-  // loss over all of its samples, computed in passes of batch_size, clipped. Blocks are told early
+  // loss over all of its samples, computed in passes, clipped. Blocks are told early
   // in the last pass, on the CPU and where nothing is clipped or checked.
   // INTERNAL: the user's code failed; FAILED_PRECONDITION: it has replaced a tensor, or has a
   // parameter that came after the model was laid out;

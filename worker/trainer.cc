@@ -43,7 +43,8 @@ absl::Status Trainer::TrainStep(const StepLoop::StepWork& step) {
   StepObserver observer(options_.loop, options_.handicap,
                         static_cast<int64_t>(step.samples.size()));
   absl::StatusOr<Learner::Gradient> gradient = options_.learner->Compute(
-      {step.samples, step.upcoming, step.number, step.epoch, step.position}, &observer);
+      {step.samples, step.upcoming, step.number, step.epoch, step.position, step.batch_size},
+      &observer);
   if (observer.is_too_late()) {
     options_.loop->BeginAnew();
     return absl::OkStatus();

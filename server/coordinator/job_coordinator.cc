@@ -255,8 +255,7 @@ absl::Status JobCoordinator::TakeIn(const NextWorkRequest& request, MemberState&
   }
   if (absl::Status finite = CheckFinite(request, now); !finite.ok()) return finite;
   if (finished != 0) {
-    const absl::Status outcome = work_->Finish(finished, {request.slot(), request.incarnation()},
-                                               request.figures(), RunningTime(now));
+    const absl::Status outcome = work_->Finish(request, RunningTime(now));
     if (!outcome.ok()) return outcome;
   }
   if (request.figures().pushes() > 0 && request.figures().nonfinite_in_a_row() == 0) {
@@ -594,9 +593,9 @@ JobStatus JobCoordinator::Describe(absl::Duration now) const {
   status.set_parameters(terms_->layout.trained_size());
   status.set_model(terms_->model);
   status.set_data(terms_->data);
+  members_->Describe(&status);
   work_->Describe(&status);
   status.set_epochs_without_best(work_->stopped_after());
-  members_->Describe(&status);
   *status.mutable_checkpoint() = schedule_->memory().status;
   status.mutable_checkpoint()->set_enabled(has_directory_ && durable());
   status.set_resumed_checkpoint(resumed_checkpoint_);

@@ -18,7 +18,7 @@
 #include "server/coordinator/job_terms.h"
 #include "server/coordinator/job_work.h"
 #include "server/coordinator/parked_calls.h"
-#include "server/coordinator/slot_holder.h"
+#include "server/coordinator/work/slot_holder.h"
 #include "server/waiting/replies.h"
 
 namespace torchps {

@@ -11,7 +11,7 @@
 #include "common/ids.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
-#include "server/coordinator/slot_holder.h"
+#include "server/coordinator/work/slot_holder.h"
 #include "server/coordinator/slot_registry.h"
 
 namespace torchps {

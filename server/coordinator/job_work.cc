@@ -1,6 +1,8 @@
 #include "server/coordinator/job_work.h"
 
+#include <map>
 #include <optional>
+#include <vector>
 
 #include "server/coordinator/saved_state.h"
 
@@ -8,15 +10,10 @@ namespace torchps {
 namespace {
 
 DataLeases::Options LeaseOptions(const JobTerms& terms) {
-  const TrainingSpec& training = terms.job.training();
   DataLeases::Options options;
   options.samples = terms.train_samples;
-  options.epochs = training.epochs();
-  options.push_samples = int64_t{training.batch_size()} * training.accumulate();
-  options.lease_samples = terms.job.consistency().mode() == ConsistencySpec::SYNC
-                              ? options.push_samples
-                              : int64_t{training.batch_size()} * training.lease_batches();
-  options.max_pushes = training.max_pushes();
+  options.epochs = terms.job.training().epochs();
+  options.max_pushes = terms.job.training().max_pushes();
   return options;
 }
 
@@ -26,8 +23,20 @@ JobWork::JobWork(const JobTerms& terms, bool keeps_models)
     : stopping_(terms.job.training().early_stopping()),
       evaluates_(terms.job.training().evaluate()),
       keeps_models_(keeps_models),
+      training_(terms.job.training()),
+      mode_(terms.job.consistency().mode()),
+      balancer_(training_),
       leases_(LeaseOptions(terms)),
       evaluations_(terms.job.training().best_by()) {}
+
+DataLeases::Size JobWork::LeaseSize(SlotId slot) {
+  DataLeases::Size size;
+  size.push_samples = int64_t{balancer_.BatchFor(slot)} * training_.accumulate();
+  // In SYNC every step takes its own lease.
+  size.pushes =
+      mode_ == ConsistencySpec::SYNC ? 1 : training_.lease_batches() / training_.accumulate();
+  return size;
+}
 
 bool JobWork::HandOut(MemberState* member, NextWorkReply* reply) {
   if (const int epoch = evaluations_.TakeFor(member->slot()); epoch > 0) {
@@ -41,8 +50,9 @@ bool JobWork::HandOut(MemberState* member, NextWorkReply* reply) {
     }
     return true;
   }
+  if (!leases_.HasMore()) return false;
   const std::optional<DataLeases::Lease> lease =
-      leases_.Take({member->slot(), member->incarnation()});
+      leases_.Take({member->slot(), member->incarnation()}, LeaseSize(member->slot()));
   if (!lease.has_value()) return false;
   member->set_lease(lease->id);
   member->set_epoch(lease->range.epoch);
@@ -53,14 +63,23 @@ bool JobWork::HandOut(MemberState* member, NextWorkReply* reply) {
   given.set_begin(lease->range.begin);
   given.set_end(lease->range.end);
   given.set_reissued(lease->reissued);
+  given.set_batch_size(balancer_.LatestOf(member->slot()));
+  given.set_progress_begin(lease->progress_begin);
+  given.set_progress_end(lease->progress_end);
   return true;
 }
 
-absl::Status JobWork::Finish(uint64_t lease, SlotHolder holder, const StepFigures& figures,
-                             absl::Duration running) {
-  const absl::StatusOr<DataLeases::Finished> outcome = leases_.Finish(lease, holder);
+absl::Status JobWork::Finish(const NextWorkRequest& handed_in, absl::Duration running) {
+  const SlotHolder holder{handed_in.slot(), handed_in.incarnation()};
+  std::vector<DataLeases::Part> lost;
+  for (const LeaseRange& range : handed_in.lost()) lost.push_back({range.begin(), range.end()});
+  const absl::StatusOr<DataLeases::Finished> outcome =
+      leases_.Finish(handed_in.finished_lease(), holder, lost);
   if (!outcome.ok()) return outcome.status();
   if (!outcome->counted) return absl::OkStatus();
+  const StepFigures& figures = handed_in.figures();
+  balancer_.Observe(holder.slot, figures.samples() + figures.lost_samples(),
+                    figures.compute_seconds() + figures.data_seconds());
   EpochFigures& epoch = figures_[outcome->epoch];
   epoch.loss_sum += figures.loss_sum();
   epoch.loss_samples += figures.samples();
@@ -96,6 +115,7 @@ bool JobWork::MayBeLast(int epoch) const {
 
 void JobWork::Release(SlotHolder dead) {
   leases_.Release(dead);
+  balancer_.Remove(dead.slot);
   evaluations_.Release(dead.slot);
 }
 
@@ -106,6 +126,7 @@ void JobWork::Describe(JobStatus* status) const {
     epoch.set_samples(books.samples);
     epoch.set_used(books.used);
     epoch.set_reissued(books.reissued);
+    epoch.set_lost(books.lost);
     epoch.set_outstanding(books.outstanding);
     epoch.set_closed(books.closed);
     const auto figures = figures_.find(books.epoch);
@@ -117,6 +138,9 @@ void JobWork::Describe(JobStatus* status) const {
     if (books.closed) epoch.set_closed_at_seconds(absl::ToDoubleSeconds(figures->second.closed_at));
   }
   evaluations_.AddResultsTo(status);
+  for (SlotBooks& slot : *status->mutable_slot()) {
+    slot.set_batch_size(balancer_.LatestOf(slot.slot()));
+  }
 }
 
 void JobWork::SaveTo(CoordinatorState* state) const {
@@ -128,6 +152,11 @@ void JobWork::SaveTo(CoordinatorState* state) const {
     saved.set_loss_sum(figures.loss_sum);
     saved.set_loss_samples(figures.loss_samples);
     saved.set_closed_at_seconds(absl::ToDoubleSeconds(figures.closed_at));
+  }
+  for (const auto& [slot, batch] : balancer_.Save()) {
+    BatchState& saved = *state->add_batch();
+    saved.set_slot(slot);
+    saved.set_batch_size(batch);
   }
 }
 
@@ -147,6 +176,14 @@ absl::Status JobWork::Restore(const CoordinatorState& state) {
     figures.loss_samples = saved.loss_samples();
     figures.closed_at = absl::Seconds(saved.closed_at_seconds());
   }
+  std::map<SlotId, int> batches;
+  for (const BatchState& saved : state.batch()) {
+    if (saved.batch_size() < 1) {
+      return DamagedState("slot ", saved.slot(), " has a batch of ", saved.batch_size());
+    }
+    batches[saved.slot()] = saved.batch_size();
+  }
+  balancer_.Restore(batches);
   StopWithoutBest(stopping_.patience());
   return absl::OkStatus();
 }

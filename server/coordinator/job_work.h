@@ -6,10 +6,11 @@
 #include "absl/time/time.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
-#include "server/coordinator/data_leases.h"
-#include "server/coordinator/evaluations.h"
+#include "server/coordinator/work/batch_balancer.h"
+#include "server/coordinator/work/data_leases.h"
+#include "server/coordinator/work/evaluations.h"
 #include "server/coordinator/job_terms.h"
-#include "server/coordinator/slot_holder.h"
+#include "server/coordinator/work/slot_holder.h"
 
 namespace torchps {
 
@@ -28,10 +29,10 @@ class JobWork {
   // for it now.
   bool HandOut(MemberState* member, NextWorkReply* reply);
 
-  // The holder has used all samples of its data lease, with these figures; the job had run for
-  // `running`. INVALID_ARGUMENT: no such lease was ever handed out. A repeat changes nothing.
-  absl::Status Finish(uint64_t lease, SlotHolder holder, const StepFigures& figures,
-                      absl::Duration running);
+  // The holder hands in its data lease, all samples of which it has used but `lost`; the job had
+  // run for `running`. INVALID_ARGUMENT: no such lease was ever handed out, or it has no such part.
+  // A repeat changes nothing.
+  absl::Status Finish(const NextWorkRequest& handed_in, absl::Duration running);
 
   // REQUIRES: `result`'s epoch was handed out. Where the evaluations no longer improve, as
   // training.early_stopping says, there is no more work than what was handed out.
@@ -48,7 +49,8 @@ class JobWork {
   // Every sample is used and every evaluation is reported.
   bool Complete() const { return leases_.Complete() && evaluations_.AllReported(); }
 
-  // The books of all epochs so far, and the evaluations' results.
+  // The books of all epochs so far, the evaluations' results, and the batch sizes of the slots that
+  // `status` has.
   void Describe(JobStatus* status) const;
 
   void SaveTo(CoordinatorState* state) const;
@@ -65,6 +67,8 @@ class JobWork {
     absl::Duration closed_at;
   };
 
+  // What the slot's next lease may hold.
+  DataLeases::Size LeaseSize(SlotId slot);
   // Stops where so many epochs have brought no new best.
   void StopWithoutBest(int at_least);
   // A slot that evaluates `epoch` hands in what the job ends with, as far as is known now.
@@ -73,6 +77,9 @@ class JobWork {
   const EarlyStoppingSpec stopping_;
   const bool evaluates_;
   const bool keeps_models_;
+  const TrainingSpec training_;
+  const ConsistencySpec::Mode mode_;
+  BatchBalancer balancer_;
   DataLeases leases_;
   Evaluations evaluations_;              // each opened when its epoch's books close
   std::map<int, EpochFigures> figures_;  // by epoch

@@ -63,7 +63,11 @@ absl::StatusOr<JobParts> MakeJobParts(const HelloRequest& request, const Clock* 
         spec->consistency().backup_workers(), parts.updater.get(),
         absl::Milliseconds(spec->consistency().grace_ms()), clock);
   } else {
-    parts.policy = std::make_unique<AsyncPush>(spec->consistency().lag(), parts.updater.get());
+    const TrainingSpec& training = spec->training();
+    const int64_t whole_step = int64_t{training.batch_size()} * training.accumulate();
+    parts.policy = std::make_unique<AsyncPush>(
+        spec->consistency().lag(), training.balance() == TrainingSpec::SPEED ? whole_step : 0,
+        parts.updater.get());
   }
   parts.store = std::make_unique<ParameterStore>(parts.layout, parts.map, parts.server_index,
                                                  parts.updater.get(), parts.policy.get());

@@ -19,6 +19,9 @@ absl::StatusOr<PushDecision> AsyncPush::Push(Block* block, const PushHeader& hea
   }
   BlockRecord record;
   if (decision->apply) {
+    if (whole_step_ > 0) {
+      decision->rate_factor *= static_cast<double>(header.weight) / static_cast<double>(whole_step_);
+    }
     record.kind = BlockRecord::Kind::kGradient;
     record.terms.rate_factor = decision->rate_factor;
     record.terms.share = 1.0 / live_slots_.load(std::memory_order_relaxed);

@@ -13,9 +13,11 @@ namespace torchps {
 // one step of all slots they move by about their mean.
 class AsyncPush final : public PushPolicy {
  public:
-  // `updater` outlives this object.
-  AsyncPush(const LagContract& contract, const BlockUpdater* updater)
-      : gate_(contract), updater_(updater) {}
+  // `whole_step`: where slots take batches of different sizes (training.balance), the samples for
+  // which the learning rate is meant; a push of n has that rate times n / whole_step. 0: each push
+  // has the rate. `updater` outlives this object.
+  AsyncPush(const LagContract& contract, int64_t whole_step, const BlockUpdater* updater)
+      : gate_(contract), whole_step_(whole_step), updater_(updater) {}
 
   absl::StatusOr<PushDecision> Push(Block* block, const PushHeader& header,
                                     const FramePayload& payload)
@@ -28,6 +30,7 @@ class AsyncPush final : public PushPolicy {
 
  private:
   const PushGate gate_;
+  const int64_t whole_step_;
   const BlockUpdater* const updater_;
   std::atomic<int> live_slots_{1};
   // Workers may have computed on values that are gone. Set before anything is pushed.

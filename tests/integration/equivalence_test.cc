@@ -13,6 +13,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <iostream>
@@ -31,10 +32,12 @@
 #include "common/stop_latch.h"
 #include "data/dataset.h"
 #include "google/protobuf/text_format.h"
+#include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
 #include "job/job_spec.h"
 #include "job/parameter_groups.h"
 #include "program/in_process_cluster.h"
+#include "proto/coordinator.grpc.pb.h"
 #include "server/optimizer/schedule.h"
 #include "tests/integration/torch_optimizer.h"
 #include "tests/testing/gpu.h"
@@ -192,10 +195,22 @@ torch::Tensor ReadServers(const InProcessCluster& cluster, const JobSpec& job, c
   return FlatParameters(*module);
 }
 
-// What servers and workers, all in this process, make of the job.
+// The coordinator's books on each slot.
+std::vector<SlotBooks> SlotsOf(const InProcessCluster& cluster) {
+  JobStatus status;
+  grpc::ClientContext context;
+  EXPECT_TRUE(Coordinator::NewStub(cluster.endpoints()[0].channel)
+                  ->GetJobStatus(&context, JobStatusRequest(), &status)
+                  .ok());
+  return {status.slot().begin(), status.slot().end()};
+}
+
+// What servers and workers, all in this process, make of the job; one of the workers computes
+// `slow` times as long.
 template <typename Net = Mlp>
 torch::Tensor TrainOnServers(const JobSpec& job, std::shared_ptr<const Dataset> data, int servers,
-                             torch::Device device = torch::kCPU) {
+                             torch::Device device = torch::kCPU, double slow = 1,
+                             std::vector<SlotBooks>* slots = nullptr) {
   const SteadyClock clock;
   absl::StatusOr<std::unique_ptr<InProcessCluster>> cluster =
       InProcessCluster::Start(servers, &clock);
@@ -207,12 +222,14 @@ torch::Tensor TrainOnServers(const JobSpec& job, std::shared_ptr<const Dataset> 
   std::vector<absl::Status> outcomes(job.workers());
   std::vector<std::thread> workers;
   for (absl::Status& outcome : outcomes) {
-    workers.emplace_back([&, task = Task(NewModule<Net>(), CrossEntropy(), source)] {
+    const bool is_last = &outcome == &outcomes.back();
+    workers.emplace_back([&, is_last, task = Task(NewModule<Net>(), CrossEntropy(), source)] {
       at::set_num_threads(1);  // a team of threads per worker would only get in each other's way
       WorkerOptions options;
       options.job = job;
       options.servers = (*cluster)->endpoints();
       options.device = device;
+      if (is_last) options.slow = slow;
       options.clock = &clock;
       options.stop = &stop;
       outcome = RunWorker(task, std::move(options));
@@ -222,6 +239,7 @@ torch::Tensor TrainOnServers(const JobSpec& job, std::shared_ptr<const Dataset> 
   for (std::thread& worker : workers) worker.join();
   for (const absl::Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome;
   if (stop.stopped()) return torch::Tensor();
+  if (slots != nullptr) *slots = SlotsOf(**cluster);
   return ReadServers<Net>(**cluster, job, &clock, &stop);
 }
 
@@ -295,7 +313,7 @@ TEST(EquivalenceTest, GroupsAndScheduleAreTorchParameterGroupsWhoseRateIsSetEach
   optimizer->add_param_group(bias_group);
   const Schedule schedule = *Schedule::Create(spec.schedule());
   const torch::Tensor alone = TrainAlone(*module, *optimizer, *data, kBatch, [&](int64_t step) {
-    const double rate = spec.learning_rate() * schedule.Factor(step);
+    const double rate = spec.learning_rate() * schedule.Factor(step, /*progress=*/0);
     optimizer->param_groups()[0].options().set_lr(rate);
     optimizer->param_groups()[1].options().set_lr(2 * rate);
   });
@@ -407,6 +425,34 @@ TEST(EquivalenceTest, FourSynchronousWorkersAreOneProcessWithFourTimesTheBatch) 
                        TrainOnServers(job, data, servers), alone);
     }
   }
+}
+
+// The slow worker's batches become smaller while the job runs, and the others' larger: how fast
+// depends on the machine, what comes out does not.
+TEST(EquivalenceTest, BatchesBySpeedAreOneProcessWithTheSameSamples) {
+  constexpr int kWorkers = 3;
+  constexpr int kBatch = 32;
+  const auto data = std::make_shared<RandomSamples>(kStepsPerEpoch * kWorkers * kBatch);
+  const OptimizerSpec spec = Parse("sgd { momentum: 0.9 } learning_rate: 0.05");
+  const std::shared_ptr<Mlp> module = NewMlp();
+  const std::unique_ptr<torch::optim::Optimizer> optimizer =
+      TorchOptimizer(spec, module->parameters());
+  const torch::Tensor alone = TrainAlone(*module, *optimizer, *data, kWorkers * kBatch);
+  JobSpec job = MakeJob(spec, ConsistencySpec::SYNC, kWorkers, kBatch);
+  job.mutable_training()->set_balance(TrainingSpec::SPEED);
+  job = *NormalizeJobSpec(job);
+  std::vector<SlotBooks> slots;
+  ExpectEquivalent("SYNC, 3 workers, one of them slow, batches by speed",
+                   TrainOnServers(job, data, /*servers=*/2, torch::kCPU, /*slow=*/40, &slots),
+                   alone);
+  uint64_t fewest = kSteps * kBatch, samples = 0;
+  for (const SlotBooks& slot : slots) {
+    EXPECT_EQ(slot.figures().pushes(), kSteps) << "each slot has a part of each round";
+    fewest = std::min(fewest, slot.figures().samples());
+    samples += slot.figures().samples();
+  }
+  EXPECT_EQ(samples, kSteps * kWorkers * kBatch);
+  EXPECT_LT(fewest, kSteps * kBatch / 2) << "the slow worker's batches stayed large";
 }
 
 }  // namespace

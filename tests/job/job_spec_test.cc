@@ -324,6 +324,17 @@ TEST(JobSpecTest, KnowsEachHyperparameterByOneName) {
                 "hyperparameter.name is \"\"; expected a name that no other one has");
 }
 
+TEST(JobSpecTest, BalanceBySpeedHasBounds) {
+  const TrainingSpec training = Normalized("training { balance: SPEED }").training();
+  EXPECT_EQ(training.balance_floor(), 0.125);
+  EXPECT_EQ(training.balance_ceiling(), 2);
+  EXPECT_FALSE(Normalized("").training().has_balance_floor());
+  ExpectRefused("training { balance_floor: 0 }",
+                "training.balance_floor is 0; expected 1e-06 to 1");
+  ExpectRefused("training { balance_ceiling: 0.5 }",
+                "training.balance_ceiling is 0.5; expected 1 to 1000");
+}
+
 TEST(JobSpecTest, TakesLeasesOfWholePushes) {
   EXPECT_EQ(Normalized("training { accumulate: 3 }").training().lease_batches(), 6);
   EXPECT_EQ(Normalized("training { accumulate: 9 }").training().lease_batches(), 9);

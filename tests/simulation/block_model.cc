@@ -92,6 +92,10 @@ void BlockModel::PushAsync(const PushHeader& header, bool restored) {
     entry.last_verdict = WITHHELD;
     factor = 0;
   }
+  const TrainingSpec& training = scenario_->job.training();
+  if (training.balance() == TrainingSpec::SPEED) {
+    factor *= static_cast<double>(header.weight) / training.batch_size();
+  }
   entry.rejections_in_row = entry.last_verdict == REJECTED_STALE ? entry.rejections_in_row + 1 : 0;
   if (factor > 0) {
     ++entry.applied;

@@ -44,12 +44,14 @@ void BooksModel::OnHandedIn(const NextWorkRequest& request, const JobStatus& sta
       world_->Violation("the books of epoch ", books.epoch(), " are ", books.ShortDebugString());
     }
     if (more == 0) continue;
+    int64_t lost = 0;
+    for (const LeaseRange& part : request.lost()) lost += part.end() - part.begin();
     const auto found = books_.leases.find(request.finished_lease());
     if (found == books_.leases.end() || found->second.counted ||
         found->second.slot != request.slot() ||
         found->second.incarnation != request.incarnation() ||
         found->second.lease.epoch() != books.epoch() ||
-        found->second.lease.end() - found->second.lease.begin() != more) {
+        found->second.lease.end() - found->second.lease.begin() - lost != more) {
       world_->Violation("slot ", request.slot(), " handed in data lease ", request.finished_lease(),
                         ", and ", more, " samples of epoch ", books.epoch(),
                         " were counted as used");
@@ -58,7 +60,13 @@ void BooksModel::OnHandedIn(const NextWorkRequest& request, const JobStatus& sta
     found->second.counted = true;
     std::vector<bool>& used_now = books_.used[books.epoch()];
     used_now.resize(scenario_->train_samples);
-    for (int64_t i = found->second.lease.begin(); i < found->second.lease.end(); ++i) {
+    const int64_t begin = found->second.lease.begin();
+    for (int64_t i = begin; i < found->second.lease.end(); ++i) {
+      const bool is_lost =
+          std::any_of(request.lost().begin(), request.lost().end(), [&](const LeaseRange& part) {
+            return i - begin >= part.begin() && i - begin < part.end();
+          });
+      if (is_lost) continue;
       if (used_now[i])
         world_->Violation("sample ", i, " of epoch ", books.epoch(), " counted twice");
       used_now[i] = true;

@@ -99,6 +99,10 @@ Scenario Scenario::Draw(World* world) {
   TPS_CHECK(normal.ok(), normal.status().ToString().c_str());
   scenario.job = *normal;
   scenario.train_samples = 20 + static_cast<int64_t>(world->Below(80));
+  if (scenario.train_samples % 5 < 2) {
+    scenario.job.mutable_training()->set_balance(TrainingSpec::SPEED);
+    scenario.job = *NormalizeJobSpec(scenario.job);
+  }
   // In which the gradients of a simulation, small integers, are exact.
   if (scenario.train_samples % 3 == 0) {
     scenario.job.mutable_wire()->mutable_push()->set_kind(EncodingSpec::BFLOAT16);

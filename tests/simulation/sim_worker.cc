@@ -51,6 +51,7 @@ void SimWorker::Start() {
   calls_ = 0;
   finished_lease_ = 0;
   stops_in_a_row_ = 0;
+  lost_.clear();
   push_ = ahead_ = nullptr;
   freeze_ = absl::ZeroDuration();
   world_->Trace(process_.name(), " starts");
@@ -345,6 +346,12 @@ void SimWorker::NextWork() {
   request.set_slot(joined_.slot());
   request.set_incarnation(joined_.incarnation());
   request.set_finished_lease(finished_lease_);
+  *request.mutable_lost() = {lost_.begin(), lost_.end()};
+  if (finished_lease_ != 0) {
+    request.mutable_figures()->set_samples(static_cast<uint64_t>(lease_.end() - lease_.begin()));
+    request.mutable_figures()->set_compute_seconds(absl::ToDoubleSeconds(step_time_));
+  }
+  lost_.clear();
   request.set_call(++calls_);
   request.set_idle(idle_);
   finished_lease_ = 0;
@@ -537,13 +544,19 @@ void SimWorker::BeginTransfers() {
   }
   stops_in_a_row_ = 0;
   push_ = BeginPush(clock_ + 1);
+  pushed_.set_begin(position_ - lease_.begin());
+  pushed_.set_end(std::min(position_ + StepSamples(), lease_.end()) - lease_.begin());
   if (scenario_->job.consistency().prefetch()) {
     ahead_ = BeginPull(clock_ + 1, /*ahead=*/true, /*read_only=*/false);
   }
   process_.After(step_time_ / 2, [this] {
-    position_ += scenario_->job.training().batch_size();
+    position_ += StepSamples();
     NextStep();
   });
+}
+
+int64_t SimWorker::StepSamples() const {
+  return int64_t{lease_.batch_size()} * scenario_->job.training().accumulate();
 }
 
 void SimWorker::FinishPush(Then then) {
@@ -552,6 +565,7 @@ void SimWorker::FinishPush(Then then) {
     return;
   }
   WhenDone(push_, [this, then = std::move(then)] {
+    if (push_->refused && !push_->applied) lost_.push_back(pushed_);
     push_ = nullptr;
     ++clock_;
     then();
@@ -615,7 +629,7 @@ SimWorker::TransferPointer SimWorker::BeginPull(Step clock, bool ahead, bool rea
 SimWorker::TransferPointer SimWorker::BeginPush(Step step) {
   const auto transfer = std::make_shared<Transfer>();
   Round round;
-  round.attempt = [this, step, versions = versions_](int server, Ended ended) {
+  round.attempt = [this, step, transfer, versions = versions_](int server, Ended ended) {
     SimServer* const to = servers_[server];
     const std::vector<BlockId>& owned = scenario_->map.owned_by(server);
     std::vector<Network::Frame> frames;
@@ -640,10 +654,13 @@ SimWorker::TransferPointer SimWorker::BeginPush(Step step) {
     }
     network_->Call<PushReply>(
         &process_, to->process(), kParkTimeout, std::move(frames),
-        [this, step, server, life = known_[server].life,
+        [this, step, server, transfer, life = known_[server].life,
          ended = std::move(ended)](const absl::StatusOr<PushReply>& reply) {
           if (reply.ok() && step > 0) {
             for (const BlockVerdict& verdict : reply->block()) {
+              const Verdict was = verdict.verdict();
+              transfer->applied |= was == ACCEPTED || was == SCALED || was == ADMITTED;
+              transfer->refused |= was == REJECTED_STALE || was == LATE;
               // The answer of a former life, after the present one has said what it has.
               if (life != known_[server].life && step > kept_[verdict.block()]) {
                 ++rolled_back_blocks_;

@@ -65,6 +65,9 @@ class SimWorker {
     std::weak_ptr<Round> round;
     bool done = false;
     Step floor = 0;
+    // Of a push: blocks that it changed, and that it came too late for.
+    bool applied = false;
+    bool refused = false;
     Then waiting;
   };
   using TransferPointer = std::shared_ptr<Transfer>;
@@ -104,6 +107,8 @@ class SimWorker {
   void BeginTransfers();
   TransferPointer BeginPull(Step clock, bool ahead, bool read_only);
   TransferPointer BeginPush(Step step);
+  // Samples of a step on the lease in hand.
+  int64_t StepSamples() const;
   void FinishPush(Then then);
 
   World* const world_;
@@ -140,6 +145,9 @@ class SimWorker {
   int64_t position_ = 0;
   int stops_in_a_row_ = 0;
   TransferPointer push_;
+  // Positions in the lease of the push under way, and of those that changed nothing.
+  LeaseRange pushed_;
+  std::vector<LeaseRange> lost_;
   TransferPointer ahead_;
   absl::Duration freeze_;  // before the next push; 0: none
   Then when_frozen_;

@@ -58,6 +58,24 @@ class Points final : public Dataset {
   const int64_t poison_;
 };
 
+// Another dataset, of which the first batch takes as long as `before_first` does.
+class HeldBack final : public Dataset {
+ public:
+  HeldBack(std::shared_ptr<const Dataset> data, std::function<void()> before_first)
+      : data_(std::move(data)), before_first_(std::move(before_first)) {}
+  int64_t size() const override { return data_->size(); }
+  DataShape shape() const override { return data_->shape(); }
+  absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override {
+    if (!std::exchange(asked_, true)) before_first_();
+    return data_->Get(indices);
+  }
+
+ private:
+  const std::shared_ptr<const Dataset> data_;
+  const std::function<void()> before_first_;
+  mutable bool asked_ = false;
+};
+
 struct Net : torch::nn::Module {
   Net()
       : norm(register_module("norm", torch::nn::BatchNorm1d(2))),
@@ -130,6 +148,9 @@ class TrainingTest : public ::testing::Test {
       DataSource data;
       data.train = std::make_shared<Points>(96, poison);
       data.test = std::make_shared<Points>(40);
+      if (hold_last_back_ != nullptr && threads.size() + 1 == workers.size()) {
+        data.train = std::make_shared<HeldBack>(data.train, hold_last_back_);
+      }
       const Task task(std::make_shared<Net>(), CrossEntropy(), data);
       threads.emplace_back([this, &job, &worker, task, device] {
         at::set_num_threads(1);
@@ -185,6 +206,8 @@ class TrainingTest : public ::testing::Test {
   SteadyClock clock_;
   std::unique_ptr<StopLatch> stop_ = std::make_unique<StopLatch>();
   bool stop_at_first_line_ = false;
+  // What the last worker waits for between its first pull and its first batch; null: nothing.
+  std::function<void()> hold_last_back_;
   // Of each worker; empty: the CPU.
   std::vector<torch::Device> devices_;
   std::unique_ptr<InProcessCluster> cluster_;
@@ -204,6 +227,37 @@ TEST_F(TrainingTest, TwoWorkersTrainInLockstepRounds) {
   for (const Worker& worker : Run(job)) EXPECT_TRUE(worker.status.ok()) << worker.status;
   ExpectDone(job);
   EXPECT_EQ(StatusOf(0).min_version(), 18) << "6 rounds an epoch";
+}
+
+TEST_F(TrainingTest, SamplesOfPushesThatCameTooLateAreTrainedOnAgain) {
+  for (const char* late : {"consistency.lag.policy=REJECT", "consistency.mode=SYNC"}) {
+    SCOPED_TRACE(late);
+    cluster_ = *InProcessCluster::Start(/*servers=*/2, &clock_);
+    servers_ = cluster_->endpoints();
+    const JobSpec job = Job({"consistency.staleness_bound=-1", "consistency.prefetch=false",
+                             "consistency.lag.max_lag=2", "consistency.backup_workers=1",
+                             "consistency.stop_stale=false", late});
+    hold_last_back_ = [this] {
+      EXPECT_TRUE(Eventually(
+          [this] { return StatusOf(0).min_version() >= 5 && StatusOf(1).min_version() >= 5; }));
+    };
+    for (const Worker& worker : Run(job)) EXPECT_TRUE(worker.status.ok()) << worker.status;
+    ExpectDone(job);
+    const JobStatus status = Status();
+    uint64_t samples = 0, lost = 0;
+    for (const SlotBooks& slot : status.slot()) {
+      samples += slot.figures().samples();
+      lost += slot.figures().lost_samples();
+    }
+    EXPECT_EQ(samples, 3u * 96) << "each sample of each epoch changed something once";
+    EXPECT_GE(lost, 8u) << "the first batch of the worker that was held back";
+    int64_t booked = 0;
+    for (const EpochBooks& books : status.epoch()) {
+      booked += books.lost();
+      EXPECT_EQ(books.reissued(), books.lost());
+    }
+    EXPECT_EQ(booked, static_cast<int64_t>(lost));
+  }
 }
 
 class TrainingOnAGpuTest : public TrainingTest {

@@ -61,6 +61,9 @@ Report::Slot SlotOf(const SlotBooks& books) {
   slot.set_mean_loss(Ratio(figures.loss_sum(), figures.samples()));
   slot.set_rejected_pushes(figures.rejected_pushes());
   slot.set_skipped_nonfinite(figures.skipped_nonfinite());
+  slot.set_batch_size(books.batch_size());
+  slot.set_lost_samples(static_cast<int64_t>(figures.lost_samples()));
+  slot.set_stopped_steps(static_cast<int64_t>(figures.stopped_steps()));
   *slot.mutable_seconds() = TimesOf(figures, 1);
   // The shares of no time at all are 0.
   const double total = TotalSeconds(figures);
@@ -277,7 +280,7 @@ void CheckAll(Report& report) {
     used += epoch.books().used();
     evaluated += epoch.has_test() ? 1 : 0;
     samples_per_epoch = std::max(samples_per_epoch, epoch.books().samples());
-    any_reissued = any_reissued || epoch.books().reissued() > 0;
+    any_reissued = any_reissued || epoch.books().reissued() > epoch.books().lost();
   }
   // `versions` is the sum over all blocks where those of each server are at one version (`even`).
   int64_t blocks = 0, versions = 0;

@@ -131,8 +131,12 @@ std::string EpochTable(const Report& report) {
 // Shares of one slot's time, in whole per cent.
 std::string SlotTable(const Report& report) {
   if (report.slots().empty()) return "";
-  TextTable table({">slot", "host", "device", ">steps", ">samples", ">compute", ">push", ">pull",
-                   ">wait", ">data", ">other", ">rejected", "state"});
+  const bool balanced = report.job().training().balance() == TrainingSpec::SPEED;
+  const bool lost = std::any_of(report.slots().begin(), report.slots().end(),
+                                [](const Report::Slot& slot) { return slot.lost_samples() > 0; });
+  TextTable table({">slot", "host", "device", ">steps", ">samples", balanced ? ">batch" : "",
+                   ">compute", ">push", ">pull", ">wait", ">data", ">other", ">rejected",
+                   lost ? ">samples lost" : "", "state"});
   for (const Report::Slot& slot : report.slots()) {
     const Report::Times& shares = slot.shares();
     const bool timed = std::max({shares.compute(), shares.push(), shares.pull(), shares.wait(),
@@ -140,9 +144,11 @@ std::string SlotTable(const Report& report) {
     const auto share = [timed](double share) { return timed ? FormatPercent(share, 0) : "-"; };
     table.AddRow(
         {absl::StrCat(slot.slot()), slot.host(), slot.device(), WithThousands(slot.steps()),
-         WithThousands(slot.samples()), share(shares.compute()), share(shares.push()),
-         share(shares.pull()), share(shares.wait()), share(shares.data()), share(shares.other()),
-         WithThousands(slot.rejected_pushes()), StateAndReason(slot.state(), slot.reason())});
+         WithThousands(slot.samples()), balanced ? WithThousands(slot.batch_size()) : "",
+         share(shares.compute()), share(shares.push()), share(shares.pull()), share(shares.wait()),
+         share(shares.data()), share(shares.other()), WithThousands(slot.rejected_pushes()),
+         lost ? WithThousands(slot.lost_samples()) : "",
+         StateAndReason(slot.state(), slot.reason())});
   }
   return "\n" + table.Format();
 }

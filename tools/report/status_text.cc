@@ -166,8 +166,9 @@ std::string SlotTable(const ClusterView& view, const std::map<int, double>& rate
       if (slot.live()) slowest = std::min(slowest, slot.clock());
     }
   }
+  const bool balanced = view.job->job().training().balance() == TrainingSpec::SPEED;
   TextTable table({">slot", "host", "device", "path", "state", ">epoch", ">clock", ">ahead",
-                   ">steps", ">samples/s", ">wait", ">rejected"});
+                   ">steps", balanced ? ">batch" : "", ">samples/s", ">wait", ">rejected"});
   for (const SlotBooks& slot : view.job->slot()) {
     const StepFigures& figures = slot.figures();
     const double total = TotalSeconds(figures);
@@ -182,7 +183,7 @@ std::string SlotTable(const ClusterView& view, const std::map<int, double>& rate
                       ? absl::StrCat(clock->second - slowest)
                       : "-",
                   WithThousands(static_cast<int64_t>(figures.pushes())),
-                  Rate(rates.at(slot.slot())),
+                  balanced ? WithThousands(slot.batch_size()) : "", Rate(rates.at(slot.slot())),
                   total > 0 ? FormatPercent(figures.wait_seconds() / total, 0) : "-",
                   WithThousands(static_cast<int64_t>(figures.rejected_pushes()))});
   }

@@ -33,6 +33,12 @@ std::string EvaluationLine(SlotId slot, const EvaluationResult& result) {
   return line;
 }
 
+// The gradient came too late for every block that it had something for.
+bool ChangedNothing(const VerdictCounts& verdicts) {
+  return verdicts.rejected() + verdicts.late() > 0 &&
+         verdicts.accepted() + verdicts.scaled() + verdicts.admitted() == 0;
+}
+
 }  // namespace
 
 StepLoop::StepLoop(Options options)
@@ -88,9 +94,10 @@ absl::StatusOr<bool> StepLoop::TakeWork() {
   figures_.set_rolled_back_pushes(lost.pushes);
   figures_.set_nonfinite_in_a_row(nonfinite_in_a_row_);
   const absl::StatusOr<NextWorkReply> work =
-      options_.coordinator->NextWork(finished_lease_, figures_, idle_);
+      options_.coordinator->NextWork(finished_lease_, figures_, lost_, idle_);
   if (!work.ok()) return work.status();
   finished_lease_ = 0;
+  lost_.clear();
   figures_.Clear();
   figures_since_ = handed_in;
 
@@ -170,10 +177,10 @@ absl::StatusOr<StepLoop::StepWork> StepLoop::NextOfLease() {
   }
   pulled_ = false;
   const TrainingSpec& training = options_.job.training();
-  const size_t most =
-      static_cast<size_t>(training.batch_size()) * std::max(training.accumulate(), 1);
   StepWork step;
-  step.samples = lease_samples_.subspan(taken_, most);
+  step.batch_size = lease_->batch_size() > 0 ? lease_->batch_size() : training.batch_size();
+  const int64_t most = step.batch_size * std::max(training.accumulate(), 1);
+  step.samples = lease_samples_.subspan(taken_, static_cast<size_t>(most));
   step.number = steps_++;
   step.epoch = lease_->epoch();
   step.position = lease_->begin() + static_cast<int64_t>(taken_);
@@ -235,6 +242,8 @@ void StepLoop::EndStep(Outcome outcome) {
   // What follows waits, for this push or for the next pull.
   push_->AllReady(CallLoop::Urgency::kSoon, std::exchange(outcome.absent, {}));
   pushed_ = std::move(outcome);
+  pushed_part_.set_begin(static_cast<int64_t>(taken_before_));
+  pushed_part_.set_end(static_cast<int64_t>(taken_));
   backward_time_ = Blend(backward_time_, options_.clock->Now() - transfers_since_);
 }
 
@@ -291,10 +300,16 @@ absl::Status StepLoop::FinishPush() {
   figures_.set_pushes(figures_.pushes() + 1);
   // Of a step with a withheld block it may be anything.
   const double loss_sum = std::isfinite(pushed_.loss_sum) ? pushed_.loss_sum : 0;
-  figures_.set_loss_sum(figures_.loss_sum() + loss_sum);
   // Stale or late gradients are part of the contract: the next pull brings newer values.
   if (push->verdicts.rejected() + push->verdicts.late() > 0) {
     figures_.set_rejected_pushes(figures_.rejected_pushes() + 1);
+  }
+  if (ChangedNothing(push->verdicts)) {
+    lost_.push_back(pushed_part_);
+    figures_.set_samples(figures_.samples() - pushed_.samples);
+    figures_.set_lost_samples(figures_.lost_samples() + pushed_.samples);
+  } else {
+    figures_.set_loss_sum(figures_.loss_sum() + loss_sum);
   }
   progress_.Add(pushed_.samples, loss_sum, absl::ZeroDuration());
   const std::string line = progress_.Line(lease_->epoch(), clock_, now);

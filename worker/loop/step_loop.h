@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -40,9 +41,10 @@ namespace torchps {
 //
 // The push of step t must have ended before backward t + 1 writes the next gradient into the same
 // memory, and before a lease is handed in, so that no sample counts as used whose gradient is not
-// applied. The pull begins as late as it can and still be done when backward is, so that the values
-// are not older than need be. What of the slot's own step t they lack, the bound counts
-// (docs/design.md, "Consistency").
+// applied. Samples of a push of which every block was late or rejected are told with the lease, and
+// the coordinator hands them out again. The pull begins as late as it can and still be done when
+// backward is, so that the values are not older than need be. What of the slot's own step t they
+// lack, the bound counts (docs/design.md, "Consistency").
 //
 // Thread-compatible: one thread makes all calls, but for BlockReady(). Borrows everything.
 class StepLoop {
@@ -87,6 +89,8 @@ class StepLoop {
     int epoch = 0;  // from 1
     // Of the first sample in the epoch's order.
     int64_t position = 0;
+    // Of a pass, at most: the slot's share where batches go by speed.
+    int64_t batch_size = 0;
   };
 
   // What came of a step.
@@ -191,6 +195,8 @@ class StepLoop {
   // Of the present step: how many they were before it, and when it was given out.
   size_t taken_before_ = 0;
   absl::Duration step_since_;
+  // Positions in the lease of the steps whose pushes changed nothing.
+  std::vector<LeaseRange> lost_;
   // The model's values are those of the lease's first step already.
   bool pulled_ = false;
   uint64_t finished_lease_ = 0;
@@ -199,6 +205,7 @@ class StepLoop {
   // blocks are ready.
   std::unique_ptr<PendingPush> push_;
   Outcome pushed_;
+  LeaseRange pushed_part_;
   // The next step's values, on their way to the model's next_values(), now or soon.
   std::unique_ptr<PendingPull> ahead_;
   // When the present step's transfers began, and how long the last backward passes and pulls took,

@@ -76,6 +76,7 @@ class Play {
     training.set_epochs(1 + static_cast<int>(UniformBelow(random, 4)));
     training.set_batch_size(1 + static_cast<int>(UniformBelow(random, 5)));
     training.set_lease_batches(1 + static_cast<int>(UniformBelow(random, 4)));
+    if (UniformBelow(random, 3) == 0) training.set_balance(TrainingSpec::SPEED);
     training.set_evaluate(UniformBelow(random, 4) != 0);
     if (UniformBelow(random, 4) == 0) {
       training.set_max_pushes(1 + static_cast<int64_t>(UniformBelow(random, 60)));
@@ -202,12 +203,30 @@ class Play {
 
   void Ask(Process& process, bool idle) {
     process.request = rig_.NextRequest(process.worker, idle);
+    const DataLease& lease = process.lease;
+    DataLeases::Part lost;
+    if (process.request.finished_lease() != 0) {
+      const auto size = static_cast<uint64_t>(lease.end() - lease.begin());
+      if (Chance(5)) {
+        lost.begin = static_cast<int64_t>(UniformBelow(random_, size));
+        lost.end = lost.begin + 1 + static_cast<int64_t>(UniformBelow(random_, size - lost.begin));
+        LeaseRange& part = *process.request.add_lost();
+        part.set_begin(lost.begin);
+        part.set_end(lost.end);
+      }
+      StepFigures& figures = *process.request.mutable_figures();
+      figures.set_samples(size - (lost.end - lost.begin));
+      figures.set_lost_samples(lost.end - lost.begin);
+      figures.set_compute_seconds(static_cast<double>(1 + UniformBelow(random_, 50)) / 10);
+    }
     Send(process);
     // Handing in counts when it arrives, whenever the answer comes.
     const bool counted = !process.work.given() || process.work.answer().ok();
     if (process.request.finished_lease() == 0 || !counted) return;
-    const DataLease& lease = process.lease;
+    lost_ += lost.end - lost.begin;
     for (int64_t position = lease.begin(); position < lease.end(); ++position) {
+      const int64_t at = position - lease.begin();
+      if (at >= lost.begin && at < lost.end) continue;
       EXPECT_TRUE(used_.insert({lease.epoch(), position}).second)
           << "epoch " << lease.epoch() << " position " << position << " used twice";
     }
@@ -265,14 +284,17 @@ class Play {
   void CheckBooks() {
     const JobStatus status = rig_.Status();
     int64_t used = 0;
+    int64_t lost = 0;
     for (const EpochBooks& books : status.epoch()) {
       used += books.used();
+      lost += books.lost();
       EXPECT_LE(books.used() + books.outstanding(), books.samples());
       if (status.job().training().max_pushes() == 0) {
         EXPECT_EQ(books.closed(), books.used() == books.samples());
       }
     }
     EXPECT_EQ(used, static_cast<int64_t>(used_.size()));
+    EXPECT_EQ(lost, lost_);
   }
 
   void CheckEnd() {
@@ -304,6 +326,7 @@ class Play {
   int restarted_ = 0;
   std::vector<Process> processes_;
   std::set<std::pair<int, int64_t>> used_;  // (epoch, position)
+  int64_t lost_ = 0;                        // samples, each time that they were
   int64_t reissued_ = 0;
   int expired_ = 0;
 };

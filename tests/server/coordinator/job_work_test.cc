@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
@@ -36,6 +37,16 @@ StepFigures Figures(uint64_t samples, double loss_sum) {
   return figures;
 }
 
+// Hands in `lease` of the member.
+NextWorkRequest HandIn(uint64_t lease, const MemberState& member, StepFigures figures) {
+  NextWorkRequest request;
+  request.set_slot(member.slot());
+  request.set_incarnation(member.incarnation());
+  request.set_finished_lease(lease);
+  *request.mutable_figures() = std::move(figures);
+  return request;
+}
+
 class JobWorkTest : public ::testing::Test {
  protected:
   // Hands out a lease, and has all of its samples used.
@@ -44,8 +55,8 @@ class JobWorkTest : public ::testing::Test {
     ASSERT_TRUE(work_->HandOut(member, &reply));
     ASSERT_TRUE(reply.has_lease());
     EXPECT_EQ(member->state(), SlotBooks::TRAINING);
-    const absl::Status finished = work_->Finish(
-        reply.lease().id(), {member->slot(), member->incarnation()}, Figures(2, loss_sum), running);
+    const absl::Status finished =
+        work_->Finish(HandIn(reply.lease().id(), *member, Figures(2, loss_sum)), running);
     ASSERT_TRUE(finished.ok()) << finished;
   }
 
@@ -85,7 +96,7 @@ TEST_F(JobWorkTest, WhatADeadSlotHadInHandIsForAnother) {
   EXPECT_EQ(reply.lease().begin(), lost.begin());
   EXPECT_NE(reply.lease().id(), lost.id());
   // The dead slot's word comes late: its samples are not counted twice.
-  EXPECT_TRUE(work_->Finish(lost.id(), {0, 1}, Figures(2, 100.0), absl::Seconds(1)).ok());
+  EXPECT_TRUE(work_->Finish(HandIn(lost.id(), dead, Figures(2, 100.0)), absl::Seconds(1)).ok());
   JobStatus status;
   work_->Describe(&status);
   EXPECT_EQ(status.epoch(0).used(), 0);
@@ -144,8 +155,8 @@ TEST_F(JobWorkTest, WithoutEvaluationsTheLastModelIsHandedInAllTheSame) {
 }
 
 TEST_F(JobWorkTest, ALeaseThatWasNeverHandedOutIsRefused) {
-  EXPECT_TRUE(
-      absl::IsInvalidArgument(work_->Finish(99, {0, 1}, Figures(2, 1.0), absl::Seconds(1))));
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      work_->Finish(HandIn(99, Member(0, 1), Figures(2, 1.0)), absl::Seconds(1))));
 }
 
 TEST_F(JobWorkTest, WhatIsSavedIsRestored) {

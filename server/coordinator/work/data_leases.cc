@@ -1,8 +1,7 @@
-#include "server/coordinator/data_leases.h"
+#include "server/coordinator/work/data_leases.h"
 
 #include <algorithm>
 #include <iterator>
-#include <limits>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -28,26 +27,23 @@ DataLeases::Range FromProto(const DataRange& proto) {
 
 }  // namespace
 
-DataLeases::DataLeases(Options options)
-    : options_(options),
-      pushes_left_(options.max_pushes > 0 ? options.max_pushes
-                                          : std::numeric_limits<int64_t>::max()) {
+DataLeases::DataLeases(Options options) : options_(options) {
   TPS_CHECK(options.samples > 0 && options.epochs > 0, "an epoch without samples");
-  TPS_CHECK(options.lease_samples > 0 && options.push_samples > 0, "a lease without samples");
 }
 
-std::optional<DataLeases::Lease> DataLeases::Take(SlotHolder holder) {
+std::optional<DataLeases::Lease> DataLeases::Take(SlotHolder holder, Size size) {
+  TPS_CHECK(size.push_samples > 0 && size.pushes > 0, "a lease without samples");
   Lease lease;
+  lease.progress_begin = Progress();
   if (!returned_.empty()) {
-    lease.range = *returned_.begin();
+    lease.range = NextReturnedRange(size);
     lease.reissued = true;
-    returned_.erase(returned_.begin());
-    epoch(lease.range.epoch).reissued += lease.range.size();
   } else {
-    const std::optional<Range> range = NextNewRange();
+    const std::optional<Range> range = NextNewRange(size);
     if (!range.has_value()) return std::nullopt;
     lease.range = *range;
   }
+  lease.progress_end = Progress();
   lease.id = next_id_++;
   Epoch& books = epoch(lease.range.epoch);
   books.unissued -= lease.range.size();
@@ -56,7 +52,8 @@ std::optional<DataLeases::Lease> DataLeases::Take(SlotHolder holder) {
   return lease;
 }
 
-absl::StatusOr<DataLeases::Finished> DataLeases::Finish(uint64_t id, SlotHolder holder) {
+absl::StatusOr<DataLeases::Finished> DataLeases::Finish(uint64_t id, SlotHolder holder,
+                                                        absl::Span<const Part> lost) {
   if (id == 0 || id >= next_id_) {
     return absl::InvalidArgumentError(
         absl::StrCat("data lease ", id, " was never handed out (the last one is ", next_id_ - 1,
@@ -66,10 +63,26 @@ absl::StatusOr<DataLeases::Finished> DataLeases::Finish(uint64_t id, SlotHolder 
   if (found == outstanding_.end() || !(found->second.holder == holder)) return Finished{};
 
   const Range range = found->second.range;
+  int64_t lost_samples = 0, last_end = 0;
+  for (const Part& part : lost) {
+    if (part.begin < last_end || part.begin >= part.end || part.end > range.size()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "slot ", holder.slot, " says that positions ", part.begin, " to ", part.end,
+          " of data lease ", id, " changed nothing; expected ranges in ascending order within its ",
+          range.size(), " samples"));
+    }
+    last_end = part.end;
+    lost_samples += part.end - part.begin;
+  }
   outstanding_.erase(found);
+  for (const Part& part : lost) {
+    returned_.insert({range.epoch, range.begin + part.begin, range.begin + part.end});
+  }
   Epoch& books = epoch(range.epoch);
   books.outstanding -= range.size();
-  books.used += range.size();
+  books.used += range.size() - lost_samples;
+  books.unissued += lost_samples;
+  books.lost += lost_samples;
   return Finished{/*counted=*/true, range.epoch, Closed(books)};
 }
 
@@ -112,6 +125,7 @@ std::vector<DataLeases::Books> DataLeases::books() const {
     books.outstanding = epoch.outstanding;
     books.unissued = epoch.unissued;
     books.reissued = epoch.reissued;
+    books.lost = epoch.lost;
     books.closed = Closed(epoch);
     all.push_back(books);
   }
@@ -121,10 +135,12 @@ std::vector<DataLeases::Books> DataLeases::books() const {
 DataLeasesState DataLeases::Save() const {
   DataLeasesState state;
   state.set_next_id(next_id_);
+  state.set_pushes(pushes_);
   for (const Epoch& epoch : epochs_) {
     DataLeasesState::Epoch& saved = *state.add_epoch();
     saved.set_used(epoch.used);
     saved.set_reissued(epoch.reissued);
+    saved.set_lost(epoch.lost);
     saved.set_position(epoch.position);
   }
   for (const auto& [id, out] : outstanding_) {
@@ -148,14 +164,15 @@ absl::Status DataLeases::Restore(const DataLeasesState& state) {
   }
   if (state.next_id() == 0) return damaged("the next lease would be number 0");
   std::vector<Epoch> epochs;
-  int64_t pushes = 0;
+  int64_t handed_out = 0;
   for (const DataLeasesState::Epoch& saved : state.epoch()) {
     Epoch epoch;
     epoch.used = saved.used();
     epoch.reissued = saved.reissued();
+    epoch.lost = saved.lost();
     epoch.position = saved.position();
     if (saved.used() < 0 || saved.used() > saved.position() ||
-        saved.position() > options_.samples || saved.reissued() < 0) {
+        saved.position() > options_.samples || saved.reissued() < 0 || saved.lost() < 0) {
       return damaged("epoch ", epochs.size() + 1, " has used ", saved.used(), " of ",
                      saved.position(), " of ", options_.samples, " samples");
     }
@@ -163,11 +180,12 @@ absl::Status DataLeases::Restore(const DataLeasesState& state) {
       return damaged("epoch ", epochs.size() + 1, " began before the last one was handed out");
     }
     epoch.unissued = options_.samples - epoch.used;
-    pushes += PushesUpTo(epoch.position);
+    handed_out += epoch.position;
     epochs.push_back(epoch);
   }
-  if (options_.max_pushes > 0 && pushes > options_.max_pushes) {
-    return damaged(pushes, " pushes were handed out, of ", options_.max_pushes);
+  if (state.pushes() < 0 || state.pushes() > handed_out ||
+      (handed_out > 0 && state.pushes() == 0)) {
+    return damaged(handed_out, " samples were handed out for ", state.pushes(), " pushes");
   }
 
   // Nothing is both outstanding and back, or either of them twice.
@@ -223,20 +241,12 @@ absl::Status DataLeases::Restore(const DataLeasesState& state) {
   outstanding_ = std::move(outstanding);
   returned_ = std::move(returned);
   next_id_ = state.next_id();
-  if (options_.max_pushes > 0) pushes_left_ = options_.max_pushes - pushes;
+  pushes_ = state.pushes();
   return absl::OkStatus();
 }
 
-int64_t DataLeases::PushesUpTo(int64_t position) const {
-  // Every lease but an epoch's last is a whole one, and so is what max_pushes has cut off.
-  const int64_t whole = position / options_.lease_samples;
-  const int64_t rest = position % options_.lease_samples;
-  return whole * DivideRoundingUp(options_.lease_samples, options_.push_samples) +
-         (rest > 0 ? DivideRoundingUp(rest, options_.push_samples) : 0);
-}
-
 bool DataLeases::Exhausted() const {
-  if (stopped_ || pushes_left_ == 0) return true;
+  if (stopped_ || (options_.max_pushes > 0 && pushes_ >= options_.max_pushes)) return true;
   return static_cast<int>(epochs_.size()) == options_.epochs &&
          epochs_.back().position == options_.samples;
 }
@@ -246,7 +256,27 @@ bool DataLeases::Closed(const Epoch& epoch) const {
   return epoch.used == epoch.position && (epoch.position == options_.samples || Exhausted());
 }
 
-std::optional<DataLeases::Range> DataLeases::NextNewRange() {
+double DataLeases::Progress() const {
+  if (epochs_.empty()) return 0;
+  const auto passed = static_cast<double>(epochs_.size() - 1) +
+                      static_cast<double>(epochs_.back().position) / options_.samples;
+  const double by_samples = passed / options_.epochs;
+  if (options_.max_pushes == 0) return by_samples;
+  return std::min(1.0, std::max(by_samples, static_cast<double>(pushes_) / options_.max_pushes));
+}
+
+DataLeases::Range DataLeases::NextReturnedRange(Size size) {
+  Range range = *returned_.begin();
+  returned_.erase(returned_.begin());
+  if (const int64_t most = size.push_samples * size.pushes; range.size() > most) {
+    returned_.insert({range.epoch, range.begin + most, range.end});
+    range.end = range.begin + most;
+  }
+  epoch(range.epoch).reissued += range.size();
+  return range;
+}
+
+std::optional<DataLeases::Range> DataLeases::NextNewRange(Size size) {
   if (Exhausted()) return std::nullopt;
   if (epochs_.empty() || epochs_.back().position == options_.samples) {
     Epoch next;
@@ -254,13 +284,13 @@ std::optional<DataLeases::Range> DataLeases::NextNewRange() {
     epochs_.push_back(next);
   }
   Epoch& present = epochs_.back();
-  int64_t length = std::min(options_.lease_samples, options_.samples - present.position);
-  int64_t pushes = DivideRoundingUp(length, options_.push_samples);
-  if (pushes > pushes_left_) {
-    pushes = pushes_left_;
-    length = pushes * options_.push_samples;
+  int64_t length = std::min(size.push_samples * size.pushes, options_.samples - present.position);
+  int64_t pushes = DivideRoundingUp(length, size.push_samples);
+  if (options_.max_pushes > 0 && pushes > options_.max_pushes - pushes_) {
+    pushes = options_.max_pushes - pushes_;
+    length = pushes * size.push_samples;
   }
-  pushes_left_ -= pushes;
+  pushes_ += pushes;
   const Range range{static_cast<int>(epochs_.size()), present.position, present.position + length};
   present.position += length;
   return range;

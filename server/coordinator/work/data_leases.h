@@ -9,33 +9,37 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "proto/checkpoint.pb.h"
-#include "server/coordinator/slot_holder.h"
+#include "server/coordinator/work/slot_holder.h"
 
 namespace torchps {
 
 // Hands out the training samples of a job, epoch after epoch, as leases on ranges of positions in
 // the epoch's order (common/sample_order.h), and keeps the books on them.
 //
-// A range that comes back unfinished is handed out again before any new one. Otherwise ranges go
-// out in order, and the next epoch begins as soon as the present one is all handed out, so no slot
-// waits at an epoch's end.
+// A range that comes back, unfinished or since its gradients changed nothing, is handed out again
+// before any new one. Otherwise ranges go out in order, and the next epoch begins as soon as the
+// present one is all handed out, so no slot waits at an epoch's end.
 //
 // Not thread-safe; knows no clock. Invariant, per epoch and after every call:
 //   used + outstanding + unissued = samples,
-// and a sample enters `used` once, however often its range was handed out.
+// and a sample enters `used` once, however often it was handed out.
 class DataLeases {
  public:
   struct Options {
     int64_t samples = 0;  // in one epoch, at least 1
     int epochs = 1;       // at least 1
-    // Samples in a lease, at least 1; the last one of an epoch is shorter where they do not fit.
-    int64_t lease_samples = 1;
-    // Samples behind one push, at least 1: a lease of n samples makes ceil(n / push_samples).
-    int64_t push_samples = 1;
     // No new range is handed out once ranges for so many pushes have been; the last one is cut to
     // fit. Ranges handed out again do not count twice. 0 = no limit.
     int64_t max_pushes = 0;
+  };
+
+  // How much a lease holds at most: so many pushes of so many samples each, both at least 1. A
+  // lease is shorter where an epoch ends, or where what came back is.
+  struct Size {
+    int64_t push_samples = 1;
+    int64_t pushes = 1;
   };
 
   // Positions [begin, end) of epoch `epoch`, counted from 1.
@@ -53,7 +57,17 @@ class DataLeases {
   struct Lease {
     uint64_t id = 0;  // from 1, rising; never used twice
     Range range;
-    bool reissued = false;  // the range was out before and came back unfinished
+    bool reissued = false;  // the range was out before and came back
+    // Parts of all that the job hands out, before the lease's first sample and by its last one. Of
+    // a range that was out before both are what is out now: the job does not go back.
+    double progress_begin = 0;
+    double progress_end = 0;
+  };
+
+  // Positions [begin, end) in a lease, from 0.
+  struct Part {
+    int64_t begin = 0;
+    int64_t end = 0;
   };
 
   struct Finished {
@@ -72,6 +86,7 @@ class DataLeases {
     int64_t outstanding = 0;
     int64_t unissued = 0;  // not handed out yet, or back and not handed out again yet
     int64_t reissued = 0;  // handed out again, each time counted
+    int64_t lost = 0;      // handed in as having changed nothing, each time counted
     // Nothing is outstanding and nothing more of this epoch will be handed out. Then used =
     // samples, unless max_pushes cut the epoch short.
     bool closed = false;
@@ -80,13 +95,17 @@ class DataLeases {
   // REQUIRES: `options` within the limits stated there.
   explicit DataLeases(Options options);
 
+  // Take() would give one.
+  bool HasMore() const { return !returned_.empty() || !Exhausted(); }
+
   // The next lease, for `holder`; none if there is nothing to hand out at present. That may change
   // as long as Complete() is false, since a range may come back. A holder may have several leases.
-  std::optional<Lease> Take(SlotHolder holder);
+  std::optional<Lease> Take(SlotHolder holder, Size size);
 
-  // `holder` has used all samples of its lease `id`. INVALID_ARGUMENT: no such lease was ever
-  // handed out. What is not counted, and why, see Finished.
-  absl::StatusOr<Finished> Finish(uint64_t id, SlotHolder holder);
+  // `holder` has used all samples of its lease `id`, but that the gradients of `lost` changed
+  // nothing: these come back. INVALID_ARGUMENT: no such lease was ever handed out, or it has no
+  // such parts, in ascending order and apart. What is not counted, and why, see Finished.
+  absl::StatusOr<Finished> Finish(uint64_t id, SlotHolder holder, absl::Span<const Part> lost = {});
 
   // `holder` is gone: what it has not finished comes back, to be handed out again. Returns the
   // number of samples that came back.
@@ -115,6 +134,7 @@ class DataLeases {
     int64_t outstanding = 0;
     int64_t unissued = 0;
     int64_t reissued = 0;
+    int64_t lost = 0;
     int64_t position = 0;  // first one never handed out
   };
   struct Outstanding {
@@ -123,21 +143,23 @@ class DataLeases {
   };
 
   Epoch& epoch(int number) { return epochs_[number - 1]; }
-  // Pushes behind the first `position` samples of an epoch.
-  int64_t PushesUpTo(int64_t position) const;
   // Nothing is left to be handed out for the first time.
   bool Exhausted() const;
   bool Closed(const Epoch& epoch) const;
+  // Part of all that the job hands out that was handed out, 0 to 1.
+  double Progress() const;
   // Cuts the next range that was never out; none where Exhausted().
-  std::optional<Range> NextNewRange();
+  std::optional<Range> NextNewRange(Size size);
+  // Cuts the next range that came back. REQUIRES: one did.
+  Range NextReturnedRange(Size size);
 
   const Options options_;
-  int64_t pushes_left_;
+  int64_t pushes_ = 0;  // that all that was handed out for the first time makes
   bool stopped_ = false;
   uint64_t next_id_ = 1;
   std::vector<Epoch> epochs_;
   std::map<uint64_t, Outstanding> outstanding_;
-  // Came back unfinished, lowest epoch and position first.
+  // Came back, lowest epoch and position first.
   std::set<Range> returned_;
 };
 

@@ -1,4 +1,4 @@
-#include "server/coordinator/data_leases.h"
+#include "server/coordinator/work/data_leases.h"
 
 #include <algorithm>
 #include <map>
@@ -23,10 +23,10 @@ DataLeases::Options TenSamplesInFours() {
   DataLeases::Options options;
   options.samples = 10;
   options.epochs = 2;
-  options.lease_samples = 4;
-  options.push_samples = 2;
   return options;
 }
+// Two pushes of two samples.
+constexpr DataLeases::Size kFour{/*push_samples=*/2, /*pushes=*/2};
 
 // "epoch: begin-end", with a star where the range was out before.
 std::string Words(const std::optional<DataLeases::Lease>& lease) {
@@ -43,15 +43,15 @@ DataLeases::Finished FinishOrDie(DataLeases& leases, uint64_t id, SlotHolder hol
 
 TEST(DataLeasesTest, RangesGoOutInOrderAndTheLastOneOfAnEpochIsShorter) {
   DataLeases leases(TenSamplesInFours());
-  EXPECT_EQ(Words(leases.Take(kAnna)), "1: 0-4");
-  EXPECT_EQ(Words(leases.Take(kBert)), "1: 4-8");
-  EXPECT_EQ(Words(leases.Take(kAnna)), "1: 8-10");
+  EXPECT_EQ(Words(leases.Take(kAnna, kFour)), "1: 0-4");
+  EXPECT_EQ(Words(leases.Take(kBert, kFour)), "1: 4-8");
+  EXPECT_EQ(Words(leases.Take(kAnna, kFour)), "1: 8-10");
 }
 
 TEST(DataLeasesTest, TheNextEpochBeginsWhileTheLastOneIsStillOut) {
   DataLeases leases(TenSamplesInFours());
-  for (int i = 0; i < 3; ++i) leases.Take(kAnna);
-  EXPECT_EQ(Words(leases.Take(kBert)), "2: 0-4");
+  for (int i = 0; i < 3; ++i) leases.Take(kAnna, kFour);
+  EXPECT_EQ(Words(leases.Take(kBert, kFour)), "2: 0-4");
   ASSERT_EQ(leases.books().size(), 2u);
   EXPECT_EQ(leases.books()[0].outstanding, 10);
   EXPECT_FALSE(leases.books()[0].closed);
@@ -60,7 +60,7 @@ TEST(DataLeasesTest, TheNextEpochBeginsWhileTheLastOneIsStillOut) {
 TEST(DataLeasesTest, AFinishedEpochClosesOnceAndSaysSo) {
   DataLeases leases(TenSamplesInFours());
   std::vector<uint64_t> ids;
-  for (int i = 0; i < 3; ++i) ids.push_back(leases.Take(kAnna)->id);
+  for (int i = 0; i < 3; ++i) ids.push_back(leases.Take(kAnna, kFour)->id);
   EXPECT_FALSE(FinishOrDie(leases, ids[2], kAnna).closed_epoch);
   EXPECT_FALSE(FinishOrDie(leases, ids[0], kAnna).closed_epoch);
   const DataLeases::Finished last = FinishOrDie(leases, ids[1], kAnna);
@@ -73,34 +73,34 @@ TEST(DataLeasesTest, AFinishedEpochClosesOnceAndSaysSo) {
 
 TEST(DataLeasesTest, AfterTheLastEpochThereIsNothingMore) {
   DataLeases leases(TenSamplesInFours());
-  while (const auto lease = leases.Take(kAnna)) FinishOrDie(leases, lease->id, kAnna);
+  while (const auto lease = leases.Take(kAnna, kFour)) FinishOrDie(leases, lease->id, kAnna);
   EXPECT_TRUE(leases.Complete());
-  EXPECT_EQ(Words(leases.Take(kBert)), "none");
+  EXPECT_EQ(Words(leases.Take(kBert, kFour)), "none");
   ASSERT_EQ(leases.books().size(), 2u);
   EXPECT_EQ(leases.books()[1].used, 10);
 }
 
 TEST(DataLeasesTest, WhatTheDeadLeftIsHandedOutAgainBeforeAnythingNew) {
   DataLeases leases(TenSamplesInFours());
-  leases.Take(kAnna);
-  leases.Take(kBert);
-  leases.Take(kAnna);
+  leases.Take(kAnna, kFour);
+  leases.Take(kBert, kFour);
+  leases.Take(kAnna, kFour);
   EXPECT_EQ(leases.Release(kAnna), 6);
   EXPECT_EQ(leases.books()[0].unissued, 6);
-  EXPECT_EQ(Words(leases.Take(kBert)), "1: 0-4*");
-  EXPECT_EQ(Words(leases.Take(kBert)), "1: 8-10*");
-  EXPECT_EQ(Words(leases.Take(kBert)), "2: 0-4");
+  EXPECT_EQ(Words(leases.Take(kBert, kFour)), "1: 0-4*");
+  EXPECT_EQ(Words(leases.Take(kBert, kFour)), "1: 8-10*");
+  EXPECT_EQ(Words(leases.Take(kBert, kFour)), "2: 0-4");
   EXPECT_EQ(leases.books()[0].reissued, 6);
 }
 
 TEST(DataLeasesTest, ARangeThatComesBackReopensTheEndOfTheData) {
   DataLeases leases(TenSamplesInFours());
-  const uint64_t kept = leases.Take(kAnna)->id;
-  while (const auto lease = leases.Take(kBert)) FinishOrDie(leases, lease->id, kBert);
+  const uint64_t kept = leases.Take(kAnna, kFour)->id;
+  while (const auto lease = leases.Take(kBert, kFour)) FinishOrDie(leases, lease->id, kBert);
   EXPECT_FALSE(leases.Complete());
   leases.Release(kAnna);
   EXPECT_FALSE(leases.Complete());
-  const auto again = leases.Take(kBert);
+  const auto again = leases.Take(kBert, kFour);
   EXPECT_EQ(Words(again), "1: 0-4*");
   EXPECT_NE(again->id, kept);
   FinishOrDie(leases, again->id, kBert);
@@ -109,7 +109,7 @@ TEST(DataLeasesTest, ARangeThatComesBackReopensTheEndOfTheData) {
 
 TEST(DataLeasesTest, FinishingTwiceCountsOnce) {
   DataLeases leases(TenSamplesInFours());
-  const uint64_t id = leases.Take(kAnna)->id;
+  const uint64_t id = leases.Take(kAnna, kFour)->id;
   EXPECT_TRUE(FinishOrDie(leases, id, kAnna).counted);
   EXPECT_FALSE(FinishOrDie(leases, id, kAnna).counted);
   EXPECT_EQ(leases.books()[0].used, 4);
@@ -117,10 +117,10 @@ TEST(DataLeasesTest, FinishingTwiceCountsOnce) {
 
 TEST(DataLeasesTest, AFinishAfterTheRangeWasGivenToSomebodyElseDoesNotCount) {
   DataLeases leases(TenSamplesInFours());
-  const uint64_t lost = leases.Take(kAnna)->id;
+  const uint64_t lost = leases.Take(kAnna, kFour)->id;
   leases.Release(kAnna);
   EXPECT_FALSE(FinishOrDie(leases, lost, kAnna).counted) << "released";
-  const uint64_t again = leases.Take(kBert)->id;
+  const uint64_t again = leases.Take(kBert, kFour)->id;
   EXPECT_FALSE(FinishOrDie(leases, lost, kAnna).counted) << "somebody else's";
   EXPECT_TRUE(FinishOrDie(leases, again, kBert).counted);
   EXPECT_EQ(leases.books()[0].used, 4);
@@ -128,14 +128,14 @@ TEST(DataLeasesTest, AFinishAfterTheRangeWasGivenToSomebodyElseDoesNotCount) {
 
 TEST(DataLeasesTest, AnotherIncarnationOfTheSlotCannotFinishALease) {
   DataLeases leases(TenSamplesInFours());
-  const uint64_t id = leases.Take(kAnna)->id;
+  const uint64_t id = leases.Take(kAnna, kFour)->id;
   EXPECT_FALSE(FinishOrDie(leases, id, SlotHolder{kAnna.slot, kAnna.incarnation + 1}).counted);
   EXPECT_TRUE(FinishOrDie(leases, id, kAnna).counted);
 }
 
 TEST(DataLeasesTest, ALeaseThatNeverWasIsRefused) {
   DataLeases leases(TenSamplesInFours());
-  leases.Take(kAnna);
+  leases.Take(kAnna, kFour);
   EXPECT_EQ(leases.Finish(0, kAnna).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(leases.Finish(2, kAnna).status().code(), absl::StatusCode::kInvalidArgument);
 }
@@ -146,11 +146,11 @@ TEST(DataLeasesTest, MaxPushesCutsTheLastLeaseAndClosesTheCutEpoch) {
   DataLeases leases(options);
   std::vector<uint64_t> ids;
   for (const char* words : {"1: 0-4", "1: 4-8", "1: 8-10", "2: 0-2"}) {
-    const auto lease = leases.Take(kAnna);
+    const auto lease = leases.Take(kAnna, kFour);
     EXPECT_EQ(Words(lease), words);
     ids.push_back(lease->id);
   }
-  EXPECT_EQ(Words(leases.Take(kAnna)), "none");
+  EXPECT_EQ(Words(leases.Take(kAnna, kFour)), "none");
   EXPECT_FALSE(leases.Complete());
   EXPECT_TRUE(FinishOrDie(leases, ids[3], kAnna).closed_epoch);
   for (int i = 0; i < 3; ++i) FinishOrDie(leases, ids[i], kAnna);
@@ -164,21 +164,103 @@ TEST(DataLeasesTest, ARangeHandedOutAgainTakesNothingFromMaxPushes) {
   DataLeases::Options options = TenSamplesInFours();
   options.max_pushes = 3;
   DataLeases leases(options);
-  leases.Take(kAnna);
+  leases.Take(kAnna, kFour);
   leases.Release(kAnna);
-  EXPECT_EQ(Words(leases.Take(kBert)), "1: 0-4*");
-  EXPECT_EQ(Words(leases.Take(kBert)), "1: 4-6");
-  EXPECT_EQ(Words(leases.Take(kBert)), "none");
+  EXPECT_EQ(Words(leases.Take(kBert, kFour)), "1: 0-4*");
+  EXPECT_EQ(Words(leases.Take(kBert, kFour)), "1: 4-6");
+  EXPECT_EQ(Words(leases.Take(kBert, kFour)), "none");
 }
 
 TEST(DataLeasesTest, MaxPushesAtAnEpochsEndBeginsNoFurtherEpoch) {
   DataLeases::Options options = TenSamplesInFours();
   options.max_pushes = 5;
   DataLeases leases(options);
-  while (const auto lease = leases.Take(kAnna)) FinishOrDie(leases, lease->id, kAnna);
+  while (const auto lease = leases.Take(kAnna, kFour)) FinishOrDie(leases, lease->id, kAnna);
   EXPECT_TRUE(leases.Complete());
   EXPECT_EQ(leases.books().size(), 1u);
   EXPECT_EQ(leases.books()[0].used, 10);
+}
+
+TEST(DataLeasesTest, EachHolderTakesALeaseOfItsOwnSize) {
+  DataLeases leases(TenSamplesInFours());
+  EXPECT_EQ(Words(leases.Take(kAnna, {/*push_samples=*/3, /*pushes=*/1})), "1: 0-3");
+  EXPECT_EQ(Words(leases.Take(kBert, {/*push_samples=*/1, /*pushes=*/5})), "1: 3-8");
+  EXPECT_EQ(Words(leases.Take(kBert, {/*push_samples=*/1, /*pushes=*/5})), "1: 8-10");
+}
+
+TEST(DataLeasesTest, WhatCameBackIsCutToTheSizeOfWhoTakesItNext) {
+  DataLeases leases(TenSamplesInFours());
+  leases.Take(kAnna, {/*push_samples=*/8, /*pushes=*/1});
+  leases.Release(kAnna);
+  EXPECT_EQ(Words(leases.Take(kBert, {/*push_samples=*/3, /*pushes=*/1})), "1: 0-3*");
+  EXPECT_EQ(Words(leases.Take(kBert, {/*push_samples=*/9, /*pushes=*/1})), "1: 3-8*");
+  EXPECT_EQ(leases.books()[0].reissued, 8);
+}
+
+TEST(DataLeasesTest, MaxPushesCountsPushesOfAnySize) {
+  DataLeases::Options options = TenSamplesInFours();
+  options.max_pushes = 4;
+  DataLeases leases(options);
+  EXPECT_EQ(Words(leases.Take(kAnna, {/*push_samples=*/5, /*pushes=*/1})), "1: 0-5");
+  EXPECT_EQ(Words(leases.Take(kBert, {/*push_samples=*/1, /*pushes=*/2})), "1: 5-7");
+  EXPECT_EQ(Words(leases.Take(kAnna, {/*push_samples=*/2, /*pushes=*/5})), "1: 7-9");
+  EXPECT_EQ(Words(leases.Take(kAnna, kFour)), "none");
+}
+
+TEST(DataLeasesTest, WhatChangedNothingIsHandedOutAgainAndTheEpochStaysOpen) {
+  DataLeases::Options options = TenSamplesInFours();
+  options.epochs = 1;
+  DataLeases leases(options);
+  const auto lease = leases.Take(kAnna, {/*push_samples=*/10, /*pushes=*/1});
+  const absl::StatusOr<DataLeases::Finished> finished =
+      leases.Finish(lease->id, kAnna, {{0, 2}, {6, 7}});
+  ASSERT_TRUE(finished.ok()) << finished.status();
+  EXPECT_TRUE(finished->counted);
+  EXPECT_FALSE(finished->closed_epoch);
+  EXPECT_EQ(leases.books()[0].used, 7);
+  EXPECT_EQ(leases.books()[0].lost, 3);
+  EXPECT_EQ(leases.books()[0].unissued, 3);
+  EXPECT_FALSE(leases.Complete());
+
+  const auto first = leases.Take(kBert, kFour);
+  EXPECT_EQ(Words(first), "1: 0-2*");
+  const auto second = leases.Take(kBert, kFour);
+  EXPECT_EQ(Words(second), "1: 6-7*");
+  EXPECT_FALSE(FinishOrDie(leases, first->id, kBert).closed_epoch);
+  EXPECT_TRUE(FinishOrDie(leases, second->id, kBert).closed_epoch);
+  EXPECT_TRUE(leases.Complete());
+}
+
+TEST(DataLeasesTest, PartsThatALeaseDoesNotHaveAreRefusedAndNothingChanges) {
+  DataLeases leases(TenSamplesInFours());
+  const uint64_t id = leases.Take(kAnna, kFour)->id;
+  const std::vector<std::vector<DataLeases::Part>> wrong = {
+      {{-1, 1}}, {{2, 2}}, {{3, 5}}, {{2, 3}, {0, 1}}, {{0, 2}, {1, 3}}};
+  for (const std::vector<DataLeases::Part>& parts : wrong) {
+    EXPECT_EQ(leases.Finish(id, kAnna, parts).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_TRUE(FinishOrDie(leases, id, kAnna).counted);
+  EXPECT_EQ(leases.books()[0].used, 4);
+}
+
+TEST(DataLeasesTest, ALeaseTellsHowMuchOfTheJobIsHandedOut) {
+  DataLeases leases(TenSamplesInFours());
+  const auto first = leases.Take(kAnna, {/*push_samples=*/5, /*pushes=*/1});
+  EXPECT_DOUBLE_EQ(first->progress_begin, 0);
+  EXPECT_DOUBLE_EQ(first->progress_end, 0.25);
+  leases.Take(kBert, {/*push_samples=*/5, /*pushes=*/1});
+  leases.Release(kAnna);
+  const auto again = leases.Take(kBert, {/*push_samples=*/5, /*pushes=*/1});
+  EXPECT_DOUBLE_EQ(again->progress_begin, 0.5) << "the job does not go back";
+  EXPECT_DOUBLE_EQ(again->progress_end, 0.5);
+}
+
+TEST(DataLeasesTest, ProgressOfAJobThatMaxPushesCutsGoesToItsEnd) {
+  DataLeases::Options options = TenSamplesInFours();
+  options.max_pushes = 4;
+  DataLeases leases(options);
+  EXPECT_DOUBLE_EQ(leases.Take(kAnna, kFour)->progress_end, 0.5);
+  EXPECT_DOUBLE_EQ(leases.Take(kAnna, kFour)->progress_end, 1);
 }
 
 // Whatever the order of taking, finishing, repeating and dying, the books balance after every
@@ -190,8 +272,13 @@ TEST(DataLeasesTest, TheBooksBalanceUnderRandomSchedules) {
     DataLeases::Options options;
     options.samples = 1 + static_cast<int64_t>(UniformBelow(random, 60));
     options.epochs = 1 + static_cast<int>(UniformBelow(random, 4));
-    options.lease_samples = 1 + static_cast<int64_t>(UniformBelow(random, 12));
-    options.push_samples = 1 + static_cast<int64_t>(UniformBelow(random, 6));
+    // Of each slot, and now and then another one.
+    std::vector<DataLeases::Size> sizes;
+    const auto any_size = [&] {
+      return DataLeases::Size{1 + static_cast<int64_t>(UniformBelow(random, 6)),
+                              1 + static_cast<int64_t>(UniformBelow(random, 3))};
+    };
+    for (SlotId slot = 0; slot < 4; ++slot) sizes.push_back(any_size());
     const bool cut = UniformBelow(random, 3) == 0;
     options.max_pushes = cut ? 1 + static_cast<int64_t>(UniformBelow(random, 40)) : 0;
     DataLeases leases(options);
@@ -199,8 +286,9 @@ TEST(DataLeasesTest, TheBooksBalanceUnderRandomSchedules) {
     std::map<uint64_t, std::pair<DataLeases::Range, SlotHolder>> in_hand;
     std::vector<std::pair<uint64_t, SlotHolder>> past;  // finished or lost
     std::set<std::pair<int, int64_t>> used;
-    int64_t taken_again = 0;
+    int64_t taken_again = 0, lost_samples = 0;
     int closed = 0;
+    double progress = 0;
     std::vector<SlotHolder> holders;
     Incarnation next_incarnation = 1;
     for (SlotId slot = 0; slot < 4; ++slot) holders.push_back({slot, next_incarnation++});
@@ -233,9 +321,16 @@ TEST(DataLeasesTest, TheBooksBalanceUnderRandomSchedules) {
         case 2:
         case 3:
         case 4: {
-          if (const auto lease = leases.Take(holder)) {
+          DataLeases::Size& size = sizes[holder.slot];
+          if (UniformBelow(random, 8) == 0) size = any_size();
+          EXPECT_TRUE(leases.HasMore() || !leases.Take(holder, size).has_value());
+          if (const auto lease = leases.Take(holder, size)) {
             EXPECT_GT(lease->range.size(), 0);
-            EXPECT_LE(lease->range.size(), options.lease_samples);
+            EXPECT_LE(lease->range.size(), size.push_samples * size.pushes);
+            EXPECT_GE(lease->progress_begin, progress);
+            EXPECT_GE(lease->progress_end, lease->progress_begin);
+            EXPECT_LE(lease->progress_end, 1);
+            progress = lease->progress_end;
             if (lease->reissued) taken_again += lease->range.size();
             in_hand[lease->id] = {lease->range, holder};
           }
@@ -246,11 +341,23 @@ TEST(DataLeasesTest, TheBooksBalanceUnderRandomSchedules) {
           auto it = in_hand.begin();
           std::advance(it, UniformBelow(random, in_hand.size()));
           const auto [range, owner] = it->second;
-          const DataLeases::Finished finished = FinishOrDie(leases, it->first, owner);
-          EXPECT_TRUE(finished.counted);
-          EXPECT_EQ(finished.epoch, range.epoch);
-          if (finished.closed_epoch) ++closed;
+          std::vector<DataLeases::Part> lost;
+          if (UniformBelow(random, 4) == 0) {
+            const int64_t begin = static_cast<int64_t>(UniformBelow(random, range.size()));
+            lost.push_back(
+                {begin,
+                 begin + 1 + static_cast<int64_t>(UniformBelow(random, range.size() - begin))});
+            lost_samples += lost[0].end - begin;
+          }
+          const absl::StatusOr<DataLeases::Finished> finished =
+              leases.Finish(it->first, owner, lost);
+          ASSERT_TRUE(finished.ok()) << finished.status();
+          EXPECT_TRUE(finished->counted);
+          EXPECT_EQ(finished->epoch, range.epoch);
+          if (finished->closed_epoch) ++closed;
           for (int64_t position = range.begin; position < range.end; ++position) {
+            const int64_t at = position - range.begin;
+            if (!lost.empty() && at >= lost[0].begin && at < lost[0].end) continue;
             EXPECT_TRUE(used.insert({range.epoch, position}).second) << "used twice";
           }
           past.emplace_back(it->first, owner);
@@ -263,20 +370,22 @@ TEST(DataLeasesTest, TheBooksBalanceUnderRandomSchedules) {
       }
     }
 
-    int64_t counted = 0, counted_again = 0;
+    int64_t counted = 0, counted_again = 0, counted_lost = 0;
     for (const DataLeases::Books& books : leases.books()) {
       EXPECT_TRUE(books.closed);
       EXPECT_EQ(books.outstanding, 0);
       counted += books.used;
       counted_again += books.reissued;
+      counted_lost += books.lost;
     }
+    EXPECT_EQ(counted_lost, lost_samples);
     EXPECT_EQ(counted, static_cast<int64_t>(used.size()));
     EXPECT_EQ(counted_again, taken_again);
     EXPECT_EQ(closed, static_cast<int>(leases.books().size()));
     if (!cut) {
       EXPECT_EQ(counted, options.samples * options.epochs);
     } else {
-      EXPECT_LE(counted, options.max_pushes * options.push_samples);
+      EXPECT_LE(counted, options.max_pushes * 6);
     }
   }
 }
