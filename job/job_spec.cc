@@ -221,6 +221,12 @@ void NormalizeSchedule(ScheduleSpec* schedule, FieldChecker& check) {
   check.Range<int64_t>("optimizer.schedule.total_steps", schedule->total_steps(), 0,
                        std::numeric_limits<int64_t>::max());
   check.Range("optimizer.schedule.final_fraction", schedule->final_fraction(), 0.0, 1.0);
+  // A length that is written down is one of gradients; without one it is the job's.
+  const bool is_whole_job =
+      schedule->shape() == ScheduleSpec::COSINE && schedule->total_steps() == 0;
+  if (!schedule->has_by()) {
+    schedule->set_by(is_whole_job ? ScheduleSpec::SAMPLES : ScheduleSpec::APPLIED);
+  }
 }
 
 void NormalizeOptimizer(OptimizerSpec* optimizer, FieldChecker& check) {
@@ -337,7 +343,6 @@ void RefuseUnbuilt(const JobSpec& job, FieldChecker& check) {
     if (is_set) check.Fail(field, "set", "nothing: this version does not have it yet");
   };
   refuse("optimizer.sgd.momentum_at", job.optimizer().sgd().has_momentum_at());
-  refuse("optimizer.schedule.by", job.optimizer().schedule().has_by());
   const ConsistencySpec& consistency = job.consistency();
   refuse("consistency.lag.policy", consistency.lag().policy() == LagContract::WEIGH);
 }

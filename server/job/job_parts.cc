@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/job_progress.h"
 #include "job/job_difference.h"
 #include "job/job_spec.h"
 #include "server/store/async_push.h"
@@ -13,6 +14,13 @@
 
 namespace torchps {
 namespace {
+
+// The part of a job that all of its slots have in hand at a time.
+uint32_t LeasesSideBySide(const JobSpec& job) {
+  const auto pushes = static_cast<double>(job.optimizer().schedule().total_steps());
+  const int64_t in_hand = int64_t{job.workers()} * job.training().lease_batches();
+  return pushes > 0 ? ProgressOf(static_cast<double>(in_hand) / pushes) : UINT32_MAX;
+}
 
 // A job that this machine cannot hold is refused in words, before the kernel ends the process that
 // tries.
@@ -67,7 +75,7 @@ absl::StatusOr<JobParts> MakeJobParts(const HelloRequest& request, const Clock* 
     const int64_t whole_step = int64_t{training.batch_size()} * training.accumulate();
     parts.policy = std::make_unique<AsyncPush>(
         spec->consistency().lag(), training.balance() == TrainingSpec::SPEED ? whole_step : 0,
-        parts.updater.get());
+        LeasesSideBySide(*spec), parts.updater.get());
   }
   parts.store = std::make_unique<ParameterStore>(parts.layout, parts.map, parts.server_index,
                                                  parts.updater.get(), parts.policy.get());

@@ -17,15 +17,17 @@ absl::StatusOr<PushDecision> AsyncPush::Push(Block* block, const PushHeader& hea
     decision->verdict = WITHHELD;
     decision->apply = false;
   }
+  const uint32_t progress = progress_.Meet(header.progress);
   BlockRecord record;
   if (decision->apply) {
     if (whole_step_ > 0) {
-      decision->rate_factor *= static_cast<double>(header.weight) / static_cast<double>(whole_step_);
+      decision->rate_factor *=
+          static_cast<double>(header.weight) / static_cast<double>(whole_step_);
     }
     record.kind = BlockRecord::Kind::kGradient;
     record.terms.rate_factor = decision->rate_factor;
     record.terms.share = 1.0 / live_slots_.load(std::memory_order_relaxed);
-    record.terms.progress = header.progress;
+    record.terms.progress = progress;
     record.payload = &payload;
     record.absent = header.absent;
     updater_->Apply(block, payload, record.terms, record.absent);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "server/store/block_updater.h"
+#include "server/store/latest_progress.h"
 #include "server/store/push_policy.h"
 
 namespace torchps {
@@ -15,9 +16,11 @@ class AsyncPush final : public PushPolicy {
  public:
   // `whole_step`: where slots take batches of different sizes (training.balance), the samples for
   // which the learning rate is meant; a push of n has that rate times n / whole_step. 0: each push
-  // has the rate. `updater` outlives this object.
-  AsyncPush(const LagContract& contract, int64_t whole_step, const BlockUpdater* updater)
-      : gate_(contract), whole_step_(whole_step), updater_(updater) {}
+  // has the rate. `progress_slack`: how far behind the latest push a push may count
+  // (LatestProgress). `updater` outlives this object.
+  AsyncPush(const LagContract& contract, int64_t whole_step, uint32_t progress_slack,
+            const BlockUpdater* updater)
+      : gate_(contract), whole_step_(whole_step), progress_(progress_slack), updater_(updater) {}
 
   absl::StatusOr<PushDecision> Push(Block* block, const PushHeader& header,
                                     const FramePayload& payload)
@@ -31,6 +34,7 @@ class AsyncPush final : public PushPolicy {
  private:
   const PushGate gate_;
   const int64_t whole_step_;
+  LatestProgress progress_;
   const BlockUpdater* const updater_;
   std::atomic<int> live_slots_{1};
   // Workers may have computed on values that are gone. Set before anything is pushed.

@@ -130,7 +130,8 @@ void SyncPush::FinishRounds(Block* block) {
       Scale(scale, absl::MakeSpan(round.weighted_sum));
       BlockRecord record;
       record.kind = BlockRecord::Kind::kGradient;
-      record.terms.progress = round.progress;
+      round.latest_progress = std::max(round.latest_progress, round.progress);
+      record.terms.progress = round.latest_progress;
       record.absent = round.absent;
       if (!CoversAll(record.absent, block->range.length)) {
         record.elements = absl::MakeConstSpan(round.weighted_sum);

@@ -60,6 +60,9 @@ class SyncPush final : public PushPolicy {
     // The smallest of those with a weight: of what was handed out before any of the round's
     // samples.
     uint32_t progress = 0;
+    // Of the block's rounds so far: a slot that kept its samples for long does not take the job
+    // back.
+    uint32_t latest_progress = 0;
     std::vector<SlotId> contributors;
     // Of each contributor, before it gave.
     std::vector<LedgerEntry> ledger_before;

@@ -60,7 +60,7 @@ TEST(JobSpecTest, FillsInEveryDefault) {
             "data { source: \"digits\" train_samples: 6000 test_samples: 1000 } "
             "training { epochs: 1 batch_size: 32 accumulate: 1 lease_batches: 4 evaluate: true "
             "quarantine_after: 20 shuffle: true } "
-            "optimizer { sgd { } learning_rate: 0.1 schedule { gamma: 0.1 } } "
+            "optimizer { sgd { } learning_rate: 0.1 schedule { gamma: 0.1 by: APPLIED } } "
             "consistency { staleness_bound: 4 lag { free_lag: 1 max_lag: 2 admit_after: 3 } "
             "prefetch: true stop_stale: false } "
             "wire { block_bytes: 1048576 push { } pull { } shared_memory: true } membership { "
@@ -139,6 +139,23 @@ TEST(JobSpecTest, ARoundHasAGraceOnlyWhereItMayEndWithoutAWorker) {
                 "consistency.grace_ms is -1; expected 0 to 3.6e+06");
 }
 
+TEST(JobSpecTest, AScheduleOfTheWholeJobGoesByItsSamples) {
+  const auto by = [](const std::string& text) {
+    return Normalized("optimizer { schedule { " + text + " } }").optimizer().schedule().by();
+  };
+  EXPECT_EQ(by("shape: COSINE"), ScheduleSpec::SAMPLES);
+  EXPECT_EQ(by("shape: COSINE total_steps: 9"), ScheduleSpec::APPLIED);
+  EXPECT_EQ(by("shape: COSINE by: APPLIED"), ScheduleSpec::APPLIED);
+  EXPECT_EQ(by("shape: STEP step_size: 3"), ScheduleSpec::APPLIED);
+  EXPECT_EQ(by("shape: STEP step_size: 3 by: SAMPLES"), ScheduleSpec::SAMPLES);
+  // Its steps are filled in later, and that is no length that was written down.
+  JobSpec job = Normalized("optimizer { schedule { shape: COSINE } }");
+  ASSERT_TRUE(CompleteJobSpec(&job, 1000).ok());
+  const absl::StatusOr<JobSpec> again = NormalizeJobSpec(job);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->optimizer().schedule().by(), ScheduleSpec::SAMPLES);
+}
+
 TEST(JobSpecTest, KeepsWhatIsWritten) {
   const std::string text =
       "name: \"n-1_.x\" seed: 0 workers: 3 model { name: \"mlp\" hidden: 7 hidden: 8 } "
@@ -147,7 +164,8 @@ TEST(JobSpecTest, KeepsWhatIsWritten) {
       "max_pushes: 9 evaluate: false nonfinite: STOP_JOB quarantine_after: 0 "
       "best_by: \"loss\" shuffle: false } "
       "optimizer { adam { beta1: 0 beta2: 0.5 epsilon: 0.001 } learning_rate: 0.25 "
-      "weight_decay: 0.5 schedule { shape: COSINE warmup_steps: 1 gamma: 0.5 total_steps: 10 } "
+      "weight_decay: 0.5 schedule { shape: COSINE warmup_steps: 1 gamma: 0.5 total_steps: 10 "
+      "by: SAMPLES } "
       "group { pattern: \"*\" learning_rate_factor: 0 weight_decay: 0 } } "
       "consistency { staleness_bound: 0 backup_workers: 2 lag { policy: REJECT free_lag: 3 "
       "max_lag: 1 admit_after: 0 } prefetch: false stop_stale: true } "

@@ -1,6 +1,7 @@
 #include "tests/simulation/books_model.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace torchps::simulation {
 
@@ -23,6 +24,29 @@ void BooksModel::OnLease(SlotId slot, Incarnation incarnation, const DataLease& 
       lease.epoch() < 1 || lease.epoch() > scenario_->job.training().epochs()) {
     world_->Violation("data lease ", lease.id(), " is ", lease.ShortDebugString());
   }
+  CheckProgress(lease);
+}
+
+void BooksModel::CheckProgress(const DataLease& lease) {
+  const TrainingSpec& training = scenario_->job.training();
+  const auto total = static_cast<double>(scenario_->train_samples * training.epochs());
+  const double before = static_cast<double>(books_.handed_out) / total;
+  if (!lease.reissued()) books_.handed_out += lease.end() - lease.begin();
+  const double after = static_cast<double>(books_.handed_out) / total;
+  const auto is = [](double told, double counted) { return std::abs(told - counted) < 1e-9; };
+  // Where pushes are counted, too, the job is as far as the further one of both.
+  const bool is_so =
+      training.max_pushes() > 0
+          ? lease.progress_begin() >= std::max(before, books_.progress) - 1e-9 &&
+                lease.progress_end() >= std::max(after, lease.progress_begin()) - 1e-9 &&
+                lease.progress_end() <= 1
+          : is(lease.progress_begin(), before) && is(lease.progress_end(), after);
+  if (!is_so) {
+    world_->Violation("data lease ", lease.id(), " says that the job is at ",
+                      lease.progress_begin(), " to ", lease.progress_end(), "; it is at ", before,
+                      " to ", after);
+  }
+  books_.progress = lease.progress_end();
 }
 
 void BooksModel::OnRestored(uint64_t revision) {

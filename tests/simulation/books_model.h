@@ -41,7 +41,12 @@ class BooksModel {
     std::map<uint64_t, Lease> leases;
     std::map<int, std::vector<bool>> used;  // by epoch, by position
     std::map<int, int64_t> used_count;
+    int64_t handed_out = 0;  // samples, each once
+    double progress = 0;     // as the last lease told it
   };
+
+  // How far the lease says that the job is.
+  void CheckProgress(const DataLease& lease);
 
   World* const world_;
   const Scenario* const scenario_;

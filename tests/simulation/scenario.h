@@ -21,6 +21,8 @@ enum class Fault {
   kForgetLedgerOnRestore,  // a server comes back without knowing what its values contain
   kCountDeadSlot,          // a dead slot's clock holds the others back for ever
   kIgnoreIncarnation,      // a push is named by slot and step alone, whoever made it
+  kTakeLateGradient,       // a gradient of a round that is over is taken into the present one
+  kScheduleRunsOut,        // the job is said to be further than it is
 };
 
 // What one seed draws: a job, its processes, and all that goes wrong.

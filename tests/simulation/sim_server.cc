@@ -189,7 +189,11 @@ void SimServer::Push(const Arrival& arrival, const PushHeader& header, size_t in
     ForgetIncarnation(world_->clock(), &(*job)->store(), header.block, header.slot,
                       header.incarnation);
   }
-  const absl::Status pushed = (*job)->PushFrame(header, payload);
+  PushHeader taken = header;
+  if (fault_ == Fault::kTakeLateGradient && scenario_->synchronous() && header.step > 0) {
+    taken.step = std::max(taken.step, (*job)->ReadOnlyPull().floor + 1);
+  }
+  const absl::Status pushed = (*job)->PushFrame(taken, payload);
   world_->Trace(process_.name(), ": block ", header.block, " of step ", header.step, " of slot ",
                 header.slot, " incarnation ", header.incarnation, " on version ",
                 header.base_version, ": ", pushed.ToString());
@@ -426,7 +430,11 @@ void SimServer::AwaitStart(const Arrival& arrival, const AwaitStartRequest& requ
 
 void SimServer::NextWork(const Arrival& arrival, const NextWorkRequest& request) {
   const JobCoordinator::ParkedCall parked = coordinator_->NextWork(
-      request, world_->now(), [this, arrival, request](const absl::StatusOr<NextWorkReply>& reply) {
+      request, world_->now(), [this, arrival, request](absl::StatusOr<NextWorkReply> reply) {
+        if (fault_ == Fault::kScheduleRunsOut && reply.ok() && reply->has_lease()) {
+          DataLease* const lease = reply->mutable_lease();
+          lease->set_progress_end(std::min(1.0, 1.25 * lease->progress_end()));
+        }
         world_->Trace("coordinator: slot ", request.slot(), " is told ",
                       reply.ok() ? reply->ShortDebugString() : reply.status().ToString());
         if (reply.ok() && reply->has_lease()) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/job_progress.h"
 #include "wire/layout_codec.h"
 
 namespace torchps::simulation {
@@ -543,7 +544,11 @@ void SimWorker::BeginTransfers() {
     return;
   }
   stops_in_a_row_ = 0;
-  push_ = BeginPush(clock_ + 1);
+  const double within = static_cast<double>(position_ - lease_.begin()) /
+                        static_cast<double>(lease_.end() - lease_.begin());
+  push_ =
+      BeginPush(clock_ + 1, ProgressOf(lease_.progress_begin() +
+                                       within * (lease_.progress_end() - lease_.progress_begin())));
   pushed_.set_begin(position_ - lease_.begin());
   pushed_.set_end(std::min(position_ + StepSamples(), lease_.end()) - lease_.begin());
   if (scenario_->job.consistency().prefetch()) {
@@ -626,10 +631,10 @@ SimWorker::TransferPointer SimWorker::BeginPull(Step clock, bool ahead, bool rea
   return transfer;
 }
 
-SimWorker::TransferPointer SimWorker::BeginPush(Step step) {
+SimWorker::TransferPointer SimWorker::BeginPush(Step step, uint32_t progress) {
   const auto transfer = std::make_shared<Transfer>();
   Round round;
-  round.attempt = [this, step, transfer, versions = versions_](int server, Ended ended) {
+  round.attempt = [this, step, progress, transfer, versions = versions_](int server, Ended ended) {
     SimServer* const to = servers_[server];
     const std::vector<BlockId>& owned = scenario_->map.owned_by(server);
     std::vector<Network::Frame> frames;
@@ -639,6 +644,7 @@ SimWorker::TransferPointer SimWorker::BeginPush(Step step) {
       header.incarnation = joined_.incarnation();
       header.step = step;
       header.block = owned[i];
+      header.progress = progress;
       header.base_version = versions[owned[i]];
       header.server_life = known_[server].life;
       header.weight = step == 0 ? 0 : WeightOf(joined_.slot(), step);

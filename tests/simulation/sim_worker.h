@@ -106,7 +106,8 @@ class SimWorker {
   void AskIfTooLate(std::function<void(bool is_too_late)> then);
   void BeginTransfers();
   TransferPointer BeginPull(Step clock, bool ahead, bool read_only);
-  TransferPointer BeginPush(Step step);
+  // `progress`: how far the job was when the step's samples were handed out.
+  TransferPointer BeginPush(Step step, uint32_t progress = 0);
   // Samples of a step on the lease in hand.
   int64_t StepSamples() const;
   void FinishPush(Then then);

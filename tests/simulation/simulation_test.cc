@@ -80,6 +80,14 @@ TEST(SimulationTest, ALedgerWithoutIncarnationsIsFound) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kIgnoreIncarnation), kSeedsForFault);
 }
 
+TEST(SimulationTest, AStaleGradientInARoundIsFound) {
+  EXPECT_LT(FirstSeedThatFinds(Fault::kTakeLateGradient), kSeedsForFault);
+}
+
+TEST(SimulationTest, AScheduleThatRunsOutIsFound) {
+  EXPECT_LT(FirstSeedThatFinds(Fault::kScheduleRunsOut), kSeedsForFault);
+}
+
 TEST(SimulationTest, ADeadSlotThatCountsIsFound) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kCountDeadSlot), kSeedsForFault);
 }

@@ -172,6 +172,7 @@ absl::Status PushSome(JobHarness& harness, SlotId slot, Step step, const BlockRa
   header.block = block.id;
   header.base_version = base;
   header.weight = 1 + static_cast<uint32_t>(UniformBelow(random, 4));
+  header.progress = static_cast<uint32_t>(SplitMix64(random));
   header.withheld = withheld;
   if (withheld) return harness.job().PushFrame(header, FramePayload());
   // Now and then a step has not reached some of the elements, or none.
@@ -286,6 +287,10 @@ INSTANTIATE_TEST_SUITE_P(
                       "schedule { shape: COSINE warmup_steps: 4 total_steps: 30 } } "
                       "consistency { lag { policy: REJECT max_lag: 2 } }",
                       "consistency { lag { policy: REJECT max_lag: 1 admit_after: 0 } }",
+                      "optimizer { adam {} learning_rate: 0.1 schedule { shape: COSINE "
+                      "warmup_steps: 4 total_steps: 30 by: SAMPLES } }",
+                      "optimizer { adam {} learning_rate: 0.1 schedule { shape: COSINE "
+                      "total_steps: 30 by: SAMPLES } } consistency { mode: SYNC }",
                       "optimizer { rmsprop { centered: true momentum: 0.5 } learning_rate: 0.01 }",
                       "optimizer { adagrad { initial_accumulator: 0.1 } learning_rate: 0.1 }",
                       "optimizer { adam {} learning_rate: 0.1 } consistency { mode: SYNC }",

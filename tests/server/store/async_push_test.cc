@@ -31,7 +31,8 @@ class AsyncPushTest : public ::testing::Test {
     LagContract contract;
     contract.set_policy(LagContract::SCALE);
     contract.set_free_lag(1);
-    async_ = std::make_unique<AsyncPush>(contract, whole_step, updater_.get());
+    async_ =
+        std::make_unique<AsyncPush>(contract, whole_step, /*progress_slack=*/0, updater_.get());
     block_ = std::make_unique<Block>(map_.blocks()[0]);
     MutexLock lock(&block_->mutex);
     updater_->Allocate(block_.get());
