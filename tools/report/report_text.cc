@@ -134,9 +134,12 @@ std::string SlotTable(const Report& report) {
   const bool balanced = report.job().training().balance() == TrainingSpec::SPEED;
   const bool lost = std::any_of(report.slots().begin(), report.slots().end(),
                                 [](const Report::Slot& slot) { return slot.lost_samples() > 0; });
+  const bool stopped =
+      std::any_of(report.slots().begin(), report.slots().end(),
+                  [](const Report::Slot& slot) { return slot.stopped_steps() > 0; });
   TextTable table({">slot", "host", "device", ">steps", ">samples", balanced ? ">batch" : "",
                    ">compute", ">push", ">pull", ">wait", ">data", ">other", ">rejected",
-                   lost ? ">samples lost" : "", "state"});
+                   lost ? ">samples lost" : "", stopped ? ">begun anew" : "", "state"});
   for (const Report::Slot& slot : report.slots()) {
     const Report::Times& shares = slot.shares();
     const bool timed = std::max({shares.compute(), shares.push(), shares.pull(), shares.wait(),
@@ -148,6 +151,7 @@ std::string SlotTable(const Report& report) {
          share(shares.compute()), share(shares.push()), share(shares.pull()), share(shares.wait()),
          share(shares.data()), share(shares.other()), WithThousands(slot.rejected_pushes()),
          lost ? WithThousands(slot.lost_samples()) : "",
+         stopped ? WithThousands(slot.stopped_steps()) : "",
          StateAndReason(slot.state(), slot.reason())});
   }
   return "\n" + table.Format();

@@ -71,6 +71,16 @@ TEST(ReportTest, OfManyEpochsTheTextHasAPage) {
 
 TEST(ReportTest, AsTextItIsReadable) { ExpectGolden("report.txt", ReportText(Statuses().Build())); }
 
+TEST(ReportTest, StepsThatWereBegunAnewHaveAColumnWhereThereAreAny) {
+  Statuses statuses;
+  EXPECT_EQ(ReportText(statuses.Build()).find("begun anew"), std::string::npos);
+  statuses.job.mutable_slot(1)->mutable_figures()->set_stopped_steps(17);
+  const Report report = statuses.Build();
+  EXPECT_EQ(report.slots(1).stopped_steps(), 17);
+  EXPECT_NE(ReportText(report).find("begun anew"), std::string::npos);
+  EXPECT_NE(ReportText(report).find(" 17 "), std::string::npos);
+}
+
 TEST(ReportTest, WithoutAccuracyTheBestIsTheLowestLossAndNothingIsZero) {
   Statuses statuses;
   const double losses[] = {0.3, 0.2, 0.4};
