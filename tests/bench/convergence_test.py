@@ -15,6 +15,7 @@ import balance  # noqa: E402  the path comes first
 import compare  # noqa: E402
 import contestants  # noqa: E402
 import ddp  # noqa: E402
+import drawn_text  # noqa: E402
 import optimizers  # noqa: E402
 import rates  # noqa: E402
 import real  # noqa: E402
@@ -223,6 +224,17 @@ class ScenarioTest(unittest.TestCase):
 
     def test_a_link_takes_its_time(self):
         self.assertAlmostEqual(SCENARIOS["link"].transfer(12_500_000), 1.001)
+
+
+class DrawnTextTest(unittest.TestCase):
+
+    def test_is_the_products(self):
+        text = drawn_text.drawn_text(10_000, seed=1)
+        value = 0xcbf29ce484222325
+        for byte in len(text).to_bytes(8, "little") + text:
+            value = (value ^ byte) * 0x100000001b3 & (1 << 64) - 1
+        # tests/data/text/generated_text_test.cc
+        self.assertEqual(value, 0xfed184b3a806c3ec)
 
 
 class SamplesTest(unittest.TestCase):
