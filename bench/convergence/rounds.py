@@ -80,7 +80,8 @@ class Rounds(Training):
         self._close()
 
     def _close(self):
-        arrived, self.arrived = self.arrived, []
+        # In the order of workers: rounding, too, is then the same whoever was faster.
+        arrived, self.arrived = sorted(self.arrived, key=lambda pair: pair[0].worker), []
         samples = sum(work.samples for work, _ in arrived)
         mean = sum(vector * (work.samples / samples) for work, vector in arrived)
         progress = min(work.progress for work, _ in arrived)
