@@ -31,6 +31,8 @@ ParameterClient::ParameterClient(Options options)
     : options_(std::move(options)),
       books_(options_.block_map.blocks().size(), options_.on_rolled_back),
       versions_(options_.block_map.blocks().size()),
+      momentum_(
+          WorkerMomentum::Create(options_.job.optimizer(), options_.layout, options_.block_map)),
       own_loop_(options_.loop != nullptr
                     ? nullptr
                     : std::make_unique<CallLoop>(CallLoop::Options{options_.clock, options_.stop})),
@@ -68,7 +70,17 @@ absl::StatusOr<Step> ParameterClient::Hello() {
       AllServers(), [](RemoteServer& server) { return server.MakeHello(); }, rules);
   if (!status.ok()) return status;
   Step start = 0;
-  for (const auto& server : servers_) start = std::max(start, server->start_clock());
+  Step last_step = 0;
+  for (const auto& server : servers_) {
+    start = std::max(start, server->start_clock());
+    last_step = std::max(last_step, server->last_step());
+  }
+  if (momentum_ != nullptr && !greeted_ && last_step > 0) {
+    options_.log(absl::StrCat("slot ", options_.slot, " has pushed ", last_step,
+                              " steps before: their momentum died with the process that made "
+                              "them, so this one's begins with 0"));
+  }
+  greeted_ = true;
   return start;
 }
 
@@ -83,16 +95,32 @@ absl::Status ParameterClient::Initialize(absl::Span<const float> values) {
 absl::StatusOr<PushResult> ParameterClient::Push(Step step, int64_t weight,
                                                  absl::Span<const float> gradients,
                                                  absl::Span<const float> averaged) {
-  const std::unique_ptr<PendingPush> push =
-      BeginPush(step, weight, gradients, averaged, /*check_finite=*/false);
-  push->AllReady(CallLoop::Urgency::kSoon);
-  return push->Finish();
+  PendingPush push(PushOptions(step, weight, gradients, averaged));
+  push.AllReady(CallLoop::Urgency::kSoon);
+  return push.Finish();
 }
 
 std::unique_ptr<PendingPush> ParameterClient::BeginPush(Step step, int64_t weight,
-                                                        absl::Span<const float> gradients,
+                                                        absl::Span<float> gradients,
                                                         absl::Span<const float> averaged,
+                                                        absl::Span<const float> values,
                                                         bool check_finite, uint32_t progress) {
+  PendingPush::Options push = PushOptions(step, weight, gradients, averaged);
+  push.progress = progress;
+  push.check_finite = check_finite;
+  if (momentum_ != nullptr) {
+    TPS_CHECK(static_cast<int64_t>(values.size()) == options_.layout.size(),
+              "a gradient on values of another length than the layout's");
+    push.momentum = momentum_.get();
+    push.gradients = gradients;
+    push.computed_on = values.first(options_.layout.trained_size());
+  }
+  return std::make_unique<PendingPush>(std::move(push));
+}
+
+PendingPush::Options ParameterClient::PushOptions(Step step, int64_t weight,
+                                                  absl::Span<const float> gradients,
+                                                  absl::Span<const float> averaged) {
   TPS_CHECK(static_cast<int64_t>(gradients.size()) == options_.layout.trained_size() &&
                 static_cast<int64_t>(averaged.size()) == options_.layout.averaged_size(),
             "a push of another length than the layout's");
@@ -107,15 +135,13 @@ std::unique_ptr<PendingPush> ParameterClient::BeginPush(Step step, int64_t weigh
   push.incarnation = options_.incarnation;
   push.step = step;
   push.weight = weight;
-  push.progress = progress;
   push.base_versions = versions_;
   push.segment = options_.push_segment;
   push.trained = gradients;
   push.averaged = averaged;
   // Initial values go as they are.
   if (step > 0) push.error_feedback = error_feedback_.get();
-  push.check_finite = check_finite;
-  return std::make_unique<PendingPush>(std::move(push));
+  return push;
 }
 
 absl::StatusOr<PullResult> ParameterClient::Pull(Step clock, bool read_only,

@@ -19,6 +19,7 @@
 #include "client/pending_push.h"
 #include "client/remote_server.h"
 #include "client/rollback_books.h"
+#include "client/worker_momentum.h"
 #include "common/block_map.h"
 #include "common/clock.h"
 #include "common/ids.h"
@@ -116,17 +117,19 @@ class ParameterClient {
 
   // Pushes `gradients` (layout.trained_size()) and the values of the averaged buffers
   // (layout.averaged_size()), computed from `weight` samples on what the last finished pull
-  // brought, as step `step`. Rejected and late blocks are no error. REQUIRES: `step` is above all
-  // earlier ones.
+  // brought, as step `step`. Rejected and late blocks are no error. Elements go as they are: a
+  // momentum that the workers keep is BeginPush's. REQUIRES: `step` is above all earlier ones.
   absl::StatusOr<PushResult> Push(Step step, int64_t weight, absl::Span<const float> gradients,
                                   absl::Span<const float> averaged);
 
   // The same with blocks that become ready one by one and, if `check_finite`, are not sent if they
-  // are not finite. `progress`: the part of the job's samples that were handed out before these, in
-  // 2^-32. The client outlives what it returns.
-  std::unique_ptr<PendingPush> BeginPush(Step step, int64_t weight,
-                                         absl::Span<const float> gradients,
-                                         absl::Span<const float> averaged, bool check_finite,
+  // are not finite. Where the workers keep a momentum (client/worker_momentum.h) a block's gradient
+  // becomes what is pushed once it is ready; `values` are those that it was computed on, as long as
+  // the layout, and stay as they are until the push has ended. `progress`: the part of the job's
+  // samples that were handed out before these, in 2^-32. The client outlives what it returns.
+  std::unique_ptr<PendingPush> BeginPush(Step step, int64_t weight, absl::Span<float> gradients,
+                                         absl::Span<const float> averaged,
+                                         absl::Span<const float> values, bool check_finite,
                                          uint32_t progress = 0);
 
   // Whether no server would do anything with a gradient of `step`, computed on what the last
@@ -148,6 +151,8 @@ class ParameterClient {
  private:
   explicit ParameterClient(Options options);
 
+  PendingPush::Options PushOptions(Step step, int64_t weight, absl::Span<const float> gradients,
+                                   absl::Span<const float> averaged);
   absl::Status CallAll(const std::vector<RemoteServer*>& servers, PlainRound::Make make,
                        FanOutCall::Rules rules);
   std::vector<RemoteServer*> AllServers();
@@ -161,6 +166,10 @@ class ParameterClient {
   std::vector<Version> versions_;
   // Null where gradients travel as they are.
   std::unique_ptr<ErrorFeedback> error_feedback_;
+  // Null where the job has none in its workers.
+  const std::unique_ptr<WorkerMomentum> momentum_;
+  // There was a Hello().
+  bool greeted_ = false;
   // Null where the loop is shared. Its thread uses all of the above, so it ends first.
   const std::unique_ptr<CallLoop> own_loop_;
   CallLoop* const loop_;

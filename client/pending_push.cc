@@ -56,7 +56,8 @@ class PendingPush::Round final : public FanOutCall {
     const BlockRange& range = options_.block_map->blocks()[block];
     if (options_.check_finite && CoversAll(AbsentOf(block), range.length)) {
       held_.push_back(block);
-    } else if (options_.check_finite && FirstNonFinite(Elements(range)) >= 0) {
+    } else if ((options_.check_finite && FirstNonFinite(Elements(range)) >= 0) ||
+               !TakeMomentum(range)) {
       is_withheld_[block] = true;
       ++withheld_;
       held_.push_back(block);
@@ -102,6 +103,15 @@ class PendingPush::Round final : public FanOutCall {
   void AwaitRelease() { memory_.AwaitRelease(); }
 
  private:
+  // Turns the block's gradient into what is pushed. Here, where each block comes by exactly once
+  // however often the push is repeated, and has just been read into the cache. A pass of its own:
+  // whether a block is finite must be known before its momentum changes. False: withhold it.
+  bool TakeMomentum(const BlockRange& block) {
+    if (options_.momentum == nullptr || block.averaged) return true;
+    return options_.momentum->Apply(block.id, options_.computed_on, AbsentOf(block.id),
+                                    options_.gradients.subspan(block.offset, block.length));
+  }
+
   void Send(BlockId block) {
     is_ready_[block] = true;
     is_alone_[block] = is_withheld_[block] || !AbsentOf(block).empty();

@@ -10,6 +10,7 @@
 #include "client/error_feedback.h"
 #include "client/remote_server.h"
 #include "client/rollback_books.h"
+#include "client/worker_momentum.h"
 #include "common/block_map.h"
 #include "common/clock.h"
 #include "common/element_runs.h"
@@ -66,6 +67,12 @@ class PendingPush {
     // at which it is ready.
     absl::Span<const float> trained;
     absl::Span<const float> averaged;
+    // Makes what is pushed of the gradient as its blocks become ready; null where the servers do
+    // all that is done with it. Then `gradients` is `trained`, to be written to, and `computed_on`
+    // the trained values that it was computed on, which stay as they are as long.
+    WorkerMomentum* momentum = nullptr;
+    absl::Span<float> gradients;
+    absl::Span<const float> computed_on;
     // Encodes the trained blocks and keeps what that loses; null where they travel as they are.
     ErrorFeedback* error_feedback = nullptr;
     // Whether blocks are looked at before they are sent; otherwise they are known to be finite.

@@ -53,6 +53,7 @@ absl::Status RemoteServer::TakeHello(const HelloReply& reply) {
   }
   boot_id_ = reply.server_life();
   start_clock_ = std::max(reply.floor(), reply.last_step());
+  last_step_ = reply.last_step();
   TakeSharedMemory(reply);
   MutexLock lock(&mutex_);
   renewed_boot_id_ = boot_id_;

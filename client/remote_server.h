@@ -26,7 +26,7 @@ namespace torchps {
 // been greeted, how patient to be with it.
 //
 // Everything happens on the thread that polls the CallLoop, but for Renew(), which may be called
-// from any thread, and start_clock() and slot_steps(), which may be asked for between rounds.
+// from any thread, and start_clock() and last_step(), which may be asked for between rounds.
 class RemoteServer {
  public:
   // `hello` is what the server is greeted with; its server_index is filled in here. An offer of
@@ -47,6 +47,8 @@ class RemoteServer {
   // The clock to start from here: the larger of the server's floor and this slot's last step, as
   // the last greeting told them.
   Step start_clock() const { return start_clock_; }
+  // The slot's last step that a block there has seen, of any process, as that greeting told.
+  Step last_step() const { return last_step_; }
   // Where to read this server's values; then it also takes pushes from the memory that Hello
   // offers. Null where payloads go through the network. Valid until the next greeting, for whoever
   // holds it beyond that.
@@ -88,6 +90,7 @@ class RemoteServer {
   ServerPatience patience_;
   uint64_t boot_id_ = 0;
   Step start_clock_ = 0;
+  Step last_step_ = 0;
   bool expects_model_ = false;
   std::shared_ptr<const SharedValues> shared_values_;
   bool has_complained_ = false;

@@ -38,7 +38,7 @@ MAY_INCLUDE = {
     "data": "common data/file data/image data/table data/text proto",
     # The parts of a server. The coordinator is a program of its own that shares a process: it sees
     # neither values nor pushes.
-    "server/optimizer": "common common/cpu proto",
+    "server/optimizer": "common common/cpu job proto",
     "server/waiting": "common",
     "server/rpc": "common common/process rpc security wire",
     "server/model_files": "checkpoint common proto storage",
@@ -59,7 +59,7 @@ MAY_INCLUDE = {
         "server/rpc storage wire",
     # What a worker is, without libtorch and with it.
     "client/calls": "common proto security wire",
-    "client": "client/calls common common/cpu proto rpc shm wire",
+    "client": "client/calls common common/cpu job proto rpc shm wire",
     "worker/loop": "client common proto",
     "worker/gradient": "common",
     "worker/feed": "common data",

@@ -210,6 +210,27 @@ void NormalizeOptimizerKind(OptimizerSpec* optimizer, FieldChecker& check) {
   }
 }
 
+// Where the momentum lives, which the whole job decides.
+void NormalizeMomentum(JobSpec* job, FieldChecker& check) {
+  if (!job->optimizer().has_sgd()) return;
+  SgdSpec* sgd = job->mutable_optimizer()->mutable_sgd();
+  const bool async = job->consistency().mode() == ConsistencySpec::ASYNC;
+  const bool may_leave = async && sgd->momentum() > 0 && sgd->dampening() == 0;
+  if (!sgd->has_momentum_at()) {
+    // Without a momentum there is nothing to say.
+    if (sgd->momentum() == 0) return;
+    sgd->set_momentum_at(may_leave && job->workers() > 1 ? SgdSpec::WORKER : SgdSpec::SERVER);
+  }
+  if (sgd->momentum_at() == SgdSpec::SERVER) return;
+  const std::string& name = SgdSpec::MomentumAt_Name(sgd->momentum_at());
+  if (!may_leave) {
+    check.Fail("optimizer.sgd.momentum_at", name,
+               "SERVER, or ASYNC with a momentum above 0 and a dampening of 0");
+  } else if (sgd->momentum_at() == SgdSpec::ORDERED && sgd->nesterov()) {
+    check.Fail("optimizer.sgd.momentum_at", name, "SERVER or WORKER where nesterov is true");
+  }
+}
+
 void NormalizeSchedule(ScheduleSpec* schedule, FieldChecker& check) {
   if (!schedule->has_gamma()) schedule->set_gamma(0.1);
   check.Range<int64_t>("optimizer.schedule.warmup_steps", schedule->warmup_steps(), 0, kMaxSamples);
@@ -342,7 +363,7 @@ void RefuseUnbuilt(const JobSpec& job, FieldChecker& check) {
   const auto refuse = [&](const char* field, bool is_set) {
     if (is_set) check.Fail(field, "set", "nothing: this version does not have it yet");
   };
-  refuse("optimizer.sgd.momentum_at", job.optimizer().sgd().has_momentum_at());
+  refuse("optimizer.sgd.momentum_at", job.optimizer().sgd().momentum_at() == SgdSpec::ORDERED);
   const ConsistencySpec& consistency = job.consistency();
   refuse("consistency.lag.policy", consistency.lag().policy() == LagContract::WEIGH);
 }
@@ -364,6 +385,7 @@ absl::StatusOr<JobSpec> NormalizeJobSpec(JobSpec job) {
   NormalizeTraining(job.mutable_training(), job.consistency().mode(), check);
   NormalizeOptimizer(job.mutable_optimizer(), check);
   NormalizeConsistency(job.mutable_consistency(), job.workers(), check);
+  NormalizeMomentum(&job, check);
   NormalizeWire(job.mutable_wire(), check);
   NormalizeMembership(job.mutable_membership(), check);
   NormalizeDurability(job.mutable_durability(), check);

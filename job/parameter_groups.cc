@@ -20,6 +20,11 @@ int GroupOf(const OptimizerSpec& spec, absl::string_view name) {
   return -1;
 }
 
+double WeightDecayOf(const OptimizerSpec& spec, int group) {
+  if (group < 0 || !spec.group(group).has_weight_decay()) return spec.weight_decay();
+  return spec.group(group).weight_decay();
+}
+
 absl::Status CheckGroups(const OptimizerSpec& spec, const ModelLayout& layout) {
   for (const Segment& segment : layout.segments()) {
     if (segment.averaged) continue;

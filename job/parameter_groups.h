@@ -13,6 +13,9 @@ namespace torchps {
 // optimizer and hence no group: -1.
 int GroupOf(const OptimizerSpec& spec, absl::string_view name);
 
+// What the job sets for group `group` of a normalised spec, -1 for the defaults.
+double WeightDecayOf(const OptimizerSpec& spec, int group);
+
 // Whether every trained segment of `layout` has the group that GroupOf gives
 // it. Otherwise INVALID_ARGUMENT that names the segment, the group it has and
 // the one it should have.

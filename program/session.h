@@ -75,9 +75,10 @@ class Session {
   // so, and until the latest push is acknowledged.
   bool Next();
 
-  // Pushes what backward() has left in the gradients. `loss` is for the report: the mean over the
-  // step's samples. A gradient that is not finite is dealt with as training.nonfinite says.
-  // REQUIRES: Next() was true, and this is the first Push() after it.
+  // Pushes what backward() has left in the gradients, which are not to be used after that. `loss`
+  // is for the report: the mean over the step's samples. A gradient that is not finite is dealt
+  // with as training.nonfinite says. REQUIRES: Next() was true, and this is the first Push() after
+  // it.
   void Push(const torch::Tensor& loss);
 
   // OK while nothing has failed, and after the job is done. CANCELLED: told to stop.

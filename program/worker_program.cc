@@ -36,6 +36,7 @@
 #include "job/job_file.h"
 #include "job/job_override.h"
 #include "job/job_spec.h"
+#include "job/momentum.h"
 #include "program/in_process_cluster.h"
 #include "program/local_outcome.h"
 #include "rpc/grpc_process.h"
@@ -389,6 +390,11 @@ class FlaggedWorker {
       local_ = *std::move(started);
       options_.servers = local_->cluster->endpoints();
       return options_;
+    }
+    // A launcher has said it once for all workers.
+    const std::string warning = MomentumWarning(job_);
+    if (!warning.empty() && !absl::GetFlag(FLAGS_exit_with_parent)) {
+      options_.log(absl::StrCat("warning: ", warning));
     }
     absl::StatusOr<std::vector<ServerEndpoint>> servers = FlaggedServers(options_.log);
     if (!servers.ok()) return servers.status();

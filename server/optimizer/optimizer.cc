@@ -36,9 +36,12 @@ absl::StatusOr<std::unique_ptr<Optimizer>> MakeAdam(const Spec& spec, absl::stri
 
 std::unique_ptr<Optimizer> MakeSgd(const SgdSpec& spec, InstructionSet set) {
   Sgd::Options options;
-  options.momentum = spec.momentum();
-  options.dampening = spec.dampening();
-  options.nesterov = spec.nesterov();
+  // What workers push has their momentum in it already.
+  if (spec.momentum_at() != SgdSpec::WORKER) {
+    options.momentum = spec.momentum();
+    options.dampening = spec.dampening();
+    options.nesterov = spec.nesterov();
+  }
   return std::make_unique<Sgd>(options, set);
 }
 

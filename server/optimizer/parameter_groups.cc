@@ -1,16 +1,20 @@
 #include "server/optimizer/parameter_groups.h"
 
+#include "job/momentum.h"
+#include "job/parameter_groups.h"
+
 namespace torchps {
 
 ParameterGroups::ParameterGroups(const OptimizerSpec& spec) {
+  // Before a worker's momentum, the worker has added it to the gradient.
+  const bool decays = !MomentumInWorkers(spec);
   of_.reserve(spec.group_size() + 1);
-  of_.push_back({spec.learning_rate(), spec.weight_decay()});
-  for (const ParameterGroupSpec& group : spec.group()) {
-    // Both stay unset in a normalised job where the group does not speak of
-    // them.
-    const double factor = group.has_learning_rate_factor() ? group.learning_rate_factor() : 1.0;
-    of_.push_back({spec.learning_rate() * factor,
-                   group.has_weight_decay() ? group.weight_decay() : spec.weight_decay()});
+  for (int group = -1; group < spec.group_size(); ++group) {
+    // Stays unset in a normalised job where the group does not speak of it.
+    const double factor = group >= 0 && spec.group(group).has_learning_rate_factor()
+                              ? spec.group(group).learning_rate_factor()
+                              : 1.0;
+    of_.push_back({spec.learning_rate() * factor, decays ? WeightDecayOf(spec, group) : 0.0});
   }
 }
 

@@ -6,9 +6,8 @@
 
 namespace torchps {
 
-// What the job sets for one parameter group. The learning rate is the base rate
-// times the group's factor; schedule and lag contract come on top of it step by
-// step.
+// What a server does with one parameter group, by what the job sets for it. The learning rate is
+// the base rate times the group's factor; schedule and lag contract come on top of it step by step.
 struct GroupHyperparameters {
   double learning_rate = 0;
   double weight_decay = 0;

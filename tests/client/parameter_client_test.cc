@@ -17,6 +17,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Property;
 using ::testing::SizeIs;
@@ -172,8 +173,9 @@ TEST_F(ParameterClientTest, AServerThatDoesNotAnswerStopsNoStep) {
 TEST_F(ParameterClientTest, PushesCarryHowFarTheJobIs) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
-  const auto push = client->BeginPush(1, /*weight=*/32, gradients_, averaged_,
-                                      /*check_finite=*/false, /*progress=*/1u << 31);
+  const auto push =
+      client->BeginPush(1, /*weight=*/32, absl::MakeSpan(gradients_), averaged_, values_,
+                        /*check_finite=*/false, /*progress=*/1u << 31);
   push->AllReady();
   ASSERT_TRUE(push->Finish().ok());
   for (const auto& server : servers_) {
@@ -222,8 +224,8 @@ TEST_F(ParameterClientTest, PushSendsGradientsAndAveragedValuesWithTheVersionsOf
 TEST_F(ParameterClientTest, BlocksAreSentInTheOrderInWhichTheyBecomeReady) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
-  const auto push =
-      client->BeginPush(1, /*weight=*/32, gradients_, averaged_, /*check_finite=*/false);
+  const auto push = client->BeginPush(1, /*weight=*/32, absl::MakeSpan(gradients_), averaged_,
+                                      values_, /*check_finite=*/false);
   for (const BlockId block : {3, 2, 1}) push->BlockReady(block);
   push->AllReady();
   const auto result = push->Finish();
@@ -242,7 +244,8 @@ TEST_F(ParameterClientTest, BlocksAreSentInTheOrderInWhichTheyBecomeReady) {
 TEST_F(ParameterClientTest, APushNamesTheElementsThatAreAbsent) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
-  const auto push = client->BeginPush(1, /*weight=*/32, gradients_, averaged_, true);
+  const auto push =
+      client->BeginPush(1, /*weight=*/32, absl::MakeSpan(gradients_), averaged_, values_, true);
   // Of the trained blocks all of 0, and the first half of 1.
   push->AllReady(CallLoop::Urgency::kNow, {{0, 6}});
   const auto result = push->Finish();
@@ -265,7 +268,8 @@ TEST_F(ParameterClientTest, AbsentBlocksDoNotMakeAStepFinite) {
   ASSERT_TRUE(client->Hello().ok());
   std::fill(gradients_.begin() + 4, gradients_.end(), std::numeric_limits<float>::quiet_NaN());
   std::fill(averaged_.begin(), averaged_.end(), std::numeric_limits<float>::quiet_NaN());
-  const auto push = client->BeginPush(1, /*weight=*/32, gradients_, averaged_, true);
+  const auto push =
+      client->BeginPush(1, /*weight=*/32, absl::MakeSpan(gradients_), averaged_, values_, true);
   push->AllReady(CallLoop::Urgency::kNow, {{0, 4}});
   const auto result = push->Finish();
   ASSERT_TRUE(result.ok()) << result.status();
@@ -278,8 +282,8 @@ TEST_F(ParameterClientTest, ABlockThatIsReadyIsSentBeforeTheOthersAre) {
   ASSERT_TRUE(client->Hello().ok());
   // The server ends the call after the first frame: so it has come while the other one had not.
   servers_[1]->AddPushFault({grpc::FAILED_PRECONDITION, 1, "seen enough"});
-  const auto push =
-      client->BeginPush(1, /*weight=*/32, gradients_, averaged_, /*check_finite=*/true);
+  const auto push = client->BeginPush(1, /*weight=*/32, absl::MakeSpan(gradients_), averaged_,
+                                      values_, /*check_finite=*/true);
   push->BlockReady(3);
   const auto result = push->Finish();
   EXPECT_TRUE(absl::IsFailedPrecondition(result.status())) << result.status();
@@ -330,7 +334,8 @@ TEST_F(ParameterClientTest, WhatAClientHasUnderWayOutlivesAnotherOneOfTheSameLoo
   ASSERT_TRUE(other->Hello().ok());
   servers_[0]->HoldPulls(true);
   const auto pull = client->BeginPull(1, PullKind::kAhead, absl::MakeSpan(values_));
-  const auto push = client->BeginPush(1, /*weight=*/32, gradients_, averaged_, false);
+  const auto push =
+      client->BeginPush(1, /*weight=*/32, absl::MakeSpan(gradients_), averaged_, values_, false);
   push->BlockReady(0);
   const auto pushed_by_other = Push(*other, 1);
   ASSERT_TRUE(pushed_by_other.ok()) << pushed_by_other.status();
@@ -384,8 +389,8 @@ TEST_F(ParameterClientTest, APushThatIsGivenUpLeavesTheClientInOrder) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
   {
-    const auto push =
-        client->BeginPush(1, /*weight=*/32, gradients_, averaged_, /*check_finite=*/true);
+    const auto push = client->BeginPush(1, /*weight=*/32, absl::MakeSpan(gradients_), averaged_,
+                                        values_, /*check_finite=*/true);
     push->BlockReady(3);
   }
   EXPECT_TRUE(Push(*client, 2).ok());
@@ -395,8 +400,9 @@ TEST_F(ParameterClientTest, ABlockThatIsNotFiniteIsWithheldFromAPushThatHasOther
   gradients_[9] = std::numeric_limits<float>::infinity();  // block 2
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
-  const auto push = client->BeginPush(1, /*weight=*/32, gradients_, averaged_,
-                                      /*check_finite=*/true);
+  const auto push =
+      client->BeginPush(1, /*weight=*/32, absl::MakeSpan(gradients_), averaged_, values_,
+                        /*check_finite=*/true);
   push->BlockReady(2);
   push->BlockReady(1);
   push->AllReady();
@@ -418,8 +424,9 @@ TEST_F(ParameterClientTest, APushWithoutAFiniteBlockIsNotSent) {
   averaged_[1] = nan;
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
-  const auto push = client->BeginPush(1, /*weight=*/32, gradients_, averaged_,
-                                      /*check_finite=*/true);
+  const auto push =
+      client->BeginPush(1, /*weight=*/32, absl::MakeSpan(gradients_), averaged_, values_,
+                        /*check_finite=*/true);
   push->BlockReady(2);
   push->AllReady();
   const auto result = push->Finish();
@@ -427,6 +434,109 @@ TEST_F(ParameterClientTest, APushWithoutAFiniteBlockIsNotSent) {
   EXPECT_TRUE(result->skipped);
   EXPECT_THAT(servers_[0]->pushes(), SizeIs(0));
   EXPECT_THAT(servers_[1]->pushes(), SizeIs(0));
+}
+
+// Block by block: what is pushed is g + w + 0.5 v, with v = 0.5 v + g + w, w half of the value.
+class WorkerMomentumClientTest : public ParameterClientTest {
+ protected:
+  WorkerMomentumClientTest() {
+    SgdSpec& sgd = *job_.mutable_optimizer()->mutable_sgd();
+    sgd.set_momentum(0.5);
+    sgd.set_momentum_at(SgdSpec::WORKER);
+    job_.mutable_optimizer()->set_weight_decay(0.5);
+    values_ = {2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 9, 9};
+  }
+
+  PushResult Step(ParameterClient& client, int step, float gradient, ElementRuns absent = {}) {
+    std::fill(gradients_.begin(), gradients_.end(), gradient);
+    for (const ElementRun& run : absent) {
+      std::fill(gradients_.begin() + run.begin, gradients_.begin() + run.end, 0.0f);
+    }
+    return Finish(client, step, absent);
+  }
+
+  PushResult Finish(ParameterClient& client, int step, ElementRuns absent = {}) {
+    const auto push = client.BeginPush(step, /*weight=*/1, absl::MakeSpan(gradients_), averaged_,
+                                       values_, /*check_finite=*/true);
+    push->AllReady(CallLoop::Urgency::kSoon, std::move(absent));
+    const auto result = push->Finish();
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.value_or(PushResult());
+  }
+
+  std::vector<float> Pushed(int server, size_t push, size_t frame) {
+    return Payload(servers_[server]->pushes()[push].frames[frame]);
+  }
+};
+
+TEST_F(WorkerMomentumClientTest, WhatIsPushedHasTheMomentumOfTheSlotsOwnGradients) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  Step(*client, 1, 3);
+  Step(*client, 2, 1);
+  EXPECT_THAT(Pushed(0, 0, 0), ElementsAre(6, 6, 6, 6));  // v = 4
+  EXPECT_THAT(Pushed(0, 1, 0), ElementsAre(4, 4, 4, 4));  // v = 4
+  EXPECT_THAT(Pushed(1, 1, 1), ElementsAre(0.25f, 0.75f)) << "averaged values travel as they are";
+}
+
+TEST_F(WorkerMomentumClientTest, ARepeatedPushHasItOnce) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  for (const int frames : {0, 1, 2}) servers_[0]->AddPushFault({grpc::UNAVAILABLE, frames});
+  Step(*client, 1, 3);
+  Step(*client, 2, 1);
+  const auto pushes = servers_[0]->pushes();
+  ASSERT_THAT(pushes, SizeIs(5));
+  for (size_t i = 0; i < 4; ++i) {
+    for (const PushFrame& frame : pushes[i].frames) EXPECT_EQ(Payload(frame)[0], 6);
+  }
+  EXPECT_THAT(Pushed(0, 4, 0), ElementsAre(4, 4, 4, 4));
+}
+
+TEST_F(WorkerMomentumClientTest, WhatIsAbsentOrWithheldKeepsIt) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  Step(*client, 1, 3);                    // v = 4
+  Step(*client, 2, 7, {{0, 4}, {5, 7}});  // blocks 0, and 1 but for its ends; v = 10 elsewhere
+  EXPECT_EQ(servers_[0]->pushes()[1].frames[0].payload().size(), 8u) << "a table and no element";
+  std::fill(gradients_.begin(), gradients_.end(), 1.0f);
+  gradients_[9] = std::numeric_limits<float>::infinity();  // block 2
+  Finish(*client, 3);
+  EXPECT_TRUE(servers_[0]->pushes()[2].frames[1].withheld());
+  EXPECT_THAT(Pushed(0, 2, 0), ElementsAre(4, 4, 4, 4)) << "v is 4 again";
+  EXPECT_THAT(Pushed(1, 2, 0), ElementsAre(5.5f, 4, 4, 5.5f)) << "v is 7 at the ends";
+  Step(*client, 4, 1);
+  EXPECT_THAT(Pushed(0, 3, 1), ElementsAre(5.5f, 5.5f)) << "v is 7: the step before left it at 10";
+}
+
+TEST_F(WorkerMomentumClientTest, AStepThatIsSkippedLeavesIt) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  Step(*client, 1, 3);
+  averaged_[0] = std::numeric_limits<float>::quiet_NaN();
+  std::fill(gradients_.begin(), gradients_.end(), std::numeric_limits<float>::quiet_NaN());
+  EXPECT_TRUE(Finish(*client, 2).skipped);
+  averaged_[0] = 0;
+  Step(*client, 2, 1);
+  EXPECT_THAT(Pushed(0, 1, 0), ElementsAre(4, 4, 4, 4));
+}
+
+TEST_F(WorkerMomentumClientTest, ASuccessorBeginsWithNoneAndSaysSo) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  EXPECT_THAT(said_, SizeIs(0));
+  Step(*client, 1, 3);
+  HelloReply reply;
+  reply.set_server_life(1000);
+  reply.set_last_step(1);
+  servers_[0]->SetHelloReply(reply);
+  const auto successor = MakeClient();
+  ASSERT_TRUE(successor->Hello().ok());
+  EXPECT_THAT(said_, ElementsAre(HasSubstr("slot 3 has pushed 1 steps before")));
+  ASSERT_TRUE(successor->Hello().ok());
+  EXPECT_THAT(said_, SizeIs(1)) << "the same process again";
+  Step(*successor, 2, 3);
+  EXPECT_THAT(Pushed(0, 1, 0), ElementsAre(6, 6, 6, 6));
 }
 
 TEST_F(ParameterClientTest, InitialValuesAreStepZero) {

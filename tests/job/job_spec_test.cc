@@ -3,6 +3,8 @@
 #include <limits>
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -154,6 +156,36 @@ TEST(JobSpecTest, AScheduleOfTheWholeJobGoesByItsSamples) {
   const absl::StatusOr<JobSpec> again = NormalizeJobSpec(job);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->optimizer().schedule().by(), ScheduleSpec::SAMPLES);
+}
+
+TEST(JobSpecTest, MomentumIsInTheWorkersWhereStalenessWouldSpoilIt) {
+  const auto at = [](const std::string& text) {
+    const SgdSpec sgd = Normalized(text).optimizer().sgd();
+    return sgd.has_momentum_at() ? SgdSpec::MomentumAt_Name(sgd.momentum_at()) : "not said";
+  };
+  EXPECT_EQ(at("workers: 2 optimizer { sgd { momentum: 0.9 } }"), "WORKER");
+  EXPECT_EQ(at("workers: 2 optimizer { sgd { momentum: 0.9 nesterov: true } }"), "WORKER");
+  EXPECT_EQ(at("workers: 2"), "not said") << "without momentum";
+  EXPECT_EQ(at("optimizer { sgd { momentum: 0.9 } }"), "SERVER") << "as torch.optim";
+  EXPECT_EQ(at("workers: 2 optimizer { sgd { momentum: 0.9 dampening: 0.1 } }"), "SERVER");
+  EXPECT_EQ(at("workers: 2 optimizer { sgd { momentum: 0.9 momentum_at: SERVER } }"), "SERVER");
+  EXPECT_EQ(at("optimizer { sgd { momentum: 0.9 momentum_at: WORKER } }"), "WORKER");
+  EXPECT_EQ(at("workers: 2 optimizer { sgd { momentum: 0.9 } } consistency { mode: SYNC }"),
+            "SERVER");
+  const std::string expected =
+      "; expected SERVER, or ASYNC with a momentum above 0 and a dampening of 0";
+  for (const char* at : {"WORKER", "ORDERED"}) {
+    for (const char* text : {"optimizer { sgd { momentum: 0.9 momentum_at: $ } } "
+                             "consistency { mode: SYNC }",
+                             "optimizer { sgd { momentum_at: $ } }",
+                             "optimizer { sgd { momentum: 0.9 dampening: 0.1 momentum_at: $ } }"}) {
+      ExpectRefused(absl::StrReplaceAll(text, {{"$", at}}),
+                    absl::StrCat("optimizer.sgd.momentum_at is ", at, expected));
+    }
+  }
+  ExpectRefused("optimizer { sgd { momentum: 0.9 nesterov: true momentum_at: ORDERED } }",
+                "optimizer.sgd.momentum_at is ORDERED; expected SERVER or WORKER where nesterov is "
+                "true");
 }
 
 TEST(JobSpecTest, KeepsWhatIsWritten) {

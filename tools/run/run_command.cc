@@ -24,6 +24,7 @@
 #include "job/job_file.h"
 #include "job/job_override.h"
 #include "job/job_spec.h"
+#include "job/momentum.h"
 #include "security/credentials.h"
 #include "storage/run_folder.h"
 #include "tools/base/find_program.h"
@@ -426,6 +427,9 @@ int RunCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) 
   if (!options.ok()) {
     error << "psctl: " << options.status().message() << std::endl;
     return static_cast<int>(ExitCodeFor(options.status()));
+  }
+  if (const std::string warning = MomentumWarning(options->job); !warning.empty()) {
+    error << "psctl: warning: " << warning << std::endl;
   }
   options->view = ViewOfTerminal();
   const SteadyClock clock;

@@ -269,7 +269,8 @@ absl::Status StepLoop::BeginTransfers(int64_t samples) {
   const TrainingSpec& training = options_.job.training();
   const bool check_finite = training.clip_norm() == 0 && training.nonfinite() == SKIP_BLOCK;
   push_ = options_.parameters->BeginPush(clock_ + 1, samples, options_.model->gradients(),
-                                         options_.model->averaged(), check_finite, handed_out_);
+                                         options_.model->averaged(), options_.model->values(),
+                                         check_finite, handed_out_);
   if (options_.prefetch) {
     ahead_ = options_.parameters->BeginPull(
         clock_ + 1, PullKind::kAhead, options_.model->next_values(), &next_held_, LatestPull());

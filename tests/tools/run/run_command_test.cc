@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "job/momentum.h"
 #include "tests/tools/testing.h"
 
 namespace torchps {
@@ -54,6 +55,24 @@ TEST_F(PlanRunTest, TheJobSaysHowManyWorkersUnlessAFlagDoes) {
   EXPECT_EQ(other->job.workers(), 5);
   EXPECT_EQ(other->job.training().epochs(), 4);
   EXPECT_EQ(other->launch.set, (std::vector<std::string>{"training.epochs=4", "workers=5"}));
+}
+
+TEST_F(PlanRunTest, MomentumThatStalenessSpoilsIsWarnedOfOnce) {
+  const auto warning = [this](std::vector<std::string> set) {
+    set.push_back("--set=optimizer.sgd.momentum=0.9");
+    const auto plan = PlanWithJob(set);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return MomentumWarning(plan->job);
+  };
+  const std::string server = "--set=optimizer.sgd.momentum_at=SERVER";
+  EXPECT_EQ(warning({server}),
+            "optimizer.sgd.momentum_at is SERVER in ASYNC with 3 workers: late gradients make the "
+            "largest stable learning rate about 4.6 times lower than WORKER's, and lower than "
+            "without momentum; leave momentum_at out, with a dampening of 0 (docs/design.md, "
+            "\"Momentum\")");
+  EXPECT_EQ(warning({}), "") << "it is in the workers";
+  EXPECT_EQ(warning({server, "--workers=1"}), "");
+  EXPECT_EQ(warning({server, "--set=consistency.mode=SYNC"}), "");
 }
 
 TEST_F(PlanRunTest, ProgramsAreFoundWhereBazelBuildsThem) {
