@@ -280,8 +280,10 @@ void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, FieldCh
               std::numeric_limits<int32_t>::max());
   const bool may_prefetch =
       consistency->mode() == ConsistencySpec::ASYNC && consistency->staleness_bound() != 0;
-  if (!consistency->has_prefetch()) consistency->set_prefetch(may_prefetch);
-  if (consistency->prefetch() && !may_prefetch) {
+  // Where it is possible and not said, each worker measures whether it is worth it.
+  if (!may_prefetch && !consistency->has_prefetch()) consistency->set_prefetch(false);
+  const bool prefetch = !consistency->has_prefetch() || consistency->prefetch();
+  if (prefetch && !may_prefetch) {
     check.Fail("consistency.prefetch", "true",
                "false in SYNC and with a staleness_bound of 0, where a step needs the values after "
                "the one before");
@@ -305,7 +307,7 @@ void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, FieldCh
   LagContract* lag = consistency->mutable_lag();
   if (!lag->has_free_lag()) {
     // Values that were pulled before the slot's own last push lack that too.
-    lag->set_free_lag(consistency->prefetch() ? workers : std::max(workers - 1, 1));
+    lag->set_free_lag(prefetch ? workers : std::max(workers - 1, 1));
   }
   // What a slot of half the others' speed meets; below the largest lag that equal ones have, they
   // would lose work, too.

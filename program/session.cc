@@ -63,7 +63,7 @@ void Session::Join(torch::nn::Module& module, Options options) {
     }
     // Its push ends in Next(), before the caller can write the next gradient, so there is nothing
     // that a pull could go on beside.
-    joined->loop = joined->slot->MakeLoop(std::move(hooks), /*prefetch=*/false);
+    joined->loop = joined->slot->MakeLoop(std::move(hooks), /*may_prefetch=*/false);
     joined->handicap.emplace(joined->slot->MakeHandicap());
     joined_ = std::move(joined);
     return absl::OkStatus();

@@ -85,8 +85,7 @@ absl::Status Train(const Task& task, const WorkerOptions& options, WorkerSlot* s
   Handicap handicap = slot->MakeHandicap();
   Trainer::Options training;
   training.learner = &learner;
-  training.loop = slot->MakeLoop(MakeHooks(task, slot->model()->device()),
-                                 slot->job().consistency().prefetch());
+  training.loop = slot->MakeLoop(MakeHooks(task, slot->model()->device()), /*may_prefetch=*/true);
   training.handicap = &handicap;
   if (const auto& on_step = task.callbacks().on_step; on_step != nullptr) {
     training.on_step = [&on_step](int64_t number, const Learner::Gradient& gradient) {

@@ -196,7 +196,7 @@ absl::Status WorkerSlot::BeginGradient() {
 
 ElementRuns WorkerSlot::AbsentElements() const { return watch_->Absent(model_->gradients()); }
 
-StepLoop* WorkerSlot::MakeLoop(Hooks hooks, bool prefetch) {
+StepLoop* WorkerSlot::MakeLoop(Hooks hooks, bool may_prefetch) {
   ModelHandover::Options keeping;
   keeping.job = job();
   keeping.transform = data_.transform;
@@ -210,9 +210,10 @@ StepLoop* WorkerSlot::MakeLoop(Hooks hooks, bool prefetch) {
   loop.job = job();
   loop.slot = slot();
   loop.train_samples = data_.train_samples;
-  loop.prefetch = prefetch;
+  loop.may_prefetch = may_prefetch;
   loop.progress_interval = options_.progress_interval;
   loop.print = options_.print;
+  loop.log = options_.log;
   loop.model = model_.get();
   loop.parameters = parameters_.get();
   loop.coordinator = &coordinator_;

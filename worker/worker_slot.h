@@ -67,7 +67,7 @@ class WorkerSlot {
   ElementRuns AbsentElements() const;
 
   // The slot's way through the job. To be made once.
-  StepLoop* MakeLoop(Hooks hooks, bool prefetch);
+  StepLoop* MakeLoop(Hooks hooks, bool may_prefetch);
 
   // What slows its steps down, as the options say.
   Handicap MakeHandicap() const;

@@ -64,7 +64,7 @@ TEST(JobSpecTest, FillsInEveryDefault) {
             "quarantine_after: 20 shuffle: true } "
             "optimizer { sgd { } learning_rate: 0.1 schedule { gamma: 0.1 by: APPLIED } } "
             "consistency { staleness_bound: 4 lag { free_lag: 1 max_lag: 2 admit_after: 3 } "
-            "prefetch: true stop_stale: false } "
+            "stop_stale: false } "
             "wire { block_bytes: 1048576 push { } pull { } shared_memory: true } membership { "
             "lease_seconds: 10 } durability { checkpoint_seconds: 60 keep: 3 }");
 }
@@ -101,8 +101,11 @@ TEST(JobSpecTest, FillsInWhatTheChosenPartsNeed) {
 }
 
 TEST(JobSpecTest, PrefetchesWhereAStepMayDoWithoutTheOneBefore) {
-  EXPECT_TRUE(Normalized("").consistency().prefetch());
-  EXPECT_TRUE(Normalized("consistency { staleness_bound: -1 }").consistency().prefetch());
+  // By measurement.
+  EXPECT_FALSE(Normalized("").consistency().has_prefetch());
+  EXPECT_FALSE(Normalized("consistency { staleness_bound: -1 }").consistency().has_prefetch());
+  EXPECT_TRUE(Normalized("consistency { prefetch: true }").consistency().prefetch());
+  EXPECT_TRUE(Normalized("consistency { staleness_bound: 0 }").consistency().has_prefetch());
   EXPECT_FALSE(Normalized("consistency { staleness_bound: 0 }").consistency().prefetch());
   EXPECT_FALSE(Normalized("consistency { mode: SYNC }").consistency().prefetch());
   const std::string message =

@@ -347,8 +347,8 @@ TEST_F(TrainingTest, WhereItIsThePolicyANonFiniteGradientStopsTheJobAndTheSlotIs
 }
 
 TEST_F(TrainingTest, PushingAndPullingGoOnBehindTheBackwardPass) {
-  const JobSpec job = Job({"workers=1", "training.epochs=1", "consistency.staleness_bound=1"});
-  ASSERT_TRUE(job.consistency().prefetch());
+  const JobSpec job = Job({"workers=1", "training.epochs=1", "consistency.staleness_bound=1",
+                           "consistency.prefetch=true"});
   const auto moved = [this] {
     const ServerStatus a = StatusOf(0), b = StatusOf(1);
     return std::make_pair(a.bytes_in() + b.bytes_in(), a.bytes_out() + b.bytes_out());

@@ -11,16 +11,16 @@
 namespace torchps {
 namespace {
 
-// Weight of the newest in what the last ones took.
-constexpr double kNewest = 0.2;
 // Of what a pull is expected to take, what is set aside for it: pulls vary more than passes do.
 constexpr double kPullMargin = 3;
 // A slot that is stopped so often in a row is too slow for the others, not unlucky.
 constexpr int kMostStopsInARow = 3;
 
-absl::Duration Blend(absl::Duration known, absl::Duration newest) {
-  if (known == absl::ZeroDuration()) return newest;
-  return known * (1 - kNewest) + newest * kNewest;
+absl::optional<bool> WantsPrefetch(const StepLoop::Options& options) {
+  if (!options.may_prefetch) return false;
+  const ConsistencySpec& consistency = options.job.consistency();
+  if (!consistency.has_prefetch()) return absl::nullopt;
+  return consistency.prefetch();
 }
 
 std::string EvaluationLine(SlotId slot, const EvaluationResult& result) {
@@ -45,7 +45,8 @@ StepLoop::StepLoop(Options options)
     : options_(std::move(options)),
       sync_(options_.job.consistency().mode() == ConsistencySpec::SYNC),
       positions_(options_.job.seed(), options_.train_samples, options_.job.training().shuffle()),
-      progress_(options_.slot, options_.progress_interval, options_.clock->Now()) {}
+      progress_(options_.slot, options_.progress_interval, options_.clock->Now()),
+      pull_ahead_(WantsPrefetch(options_)) {}
 
 absl::StatusOr<absl::optional<StepLoop::StepWork>> StepLoop::Next() {
   if (!started_) {
@@ -214,7 +215,8 @@ absl::Status StepLoop::PullValues() {
   if (!taken.ok()) return taken;
   // In SYNC the rounds completed without this slot, as a straggler, are rounds it will not push to.
   if (sync_) clock_ = std::max(clock_, pull->floor);
-  pull_time_ = Blend(pull_time_, pull->moving);
+  pull_time_.Add(pull->moving);
+  pull_ahead_.AddPull(pull->moving);
   const absl::Duration took = options_.clock->Now() - began;
   // A pull is parked first and moves values then: what was spent here was the end of it.
   const absl::Duration waited =
@@ -244,7 +246,12 @@ void StepLoop::EndStep(Outcome outcome) {
   pushed_ = std::move(outcome);
   pushed_part_.set_begin(static_cast<int64_t>(taken_before_));
   pushed_part_.set_end(static_cast<int64_t>(taken_));
-  backward_time_ = Blend(backward_time_, options_.clock->Now() - transfers_since_);
+  backward_time_.Add(options_.clock->Now() - transfers_since_);
+  if (pull_ahead_.AddStep(pushed_.compute_time + pushed_.data_time)) {
+    options_.log(absl::StrFormat(
+        "slot %d %s the next step's values while it computes: a pull is %.0f %% of a step",
+        options_.slot, pull_ahead_.on() ? "pulls" : "no longer pulls", 100 * pull_ahead_.share()));
+  }
 }
 
 bool StepLoop::IsTooLate() {
@@ -271,7 +278,7 @@ absl::Status StepLoop::BeginTransfers(int64_t samples) {
   push_ = options_.parameters->BeginPush(clock_ + 1, samples, options_.model->gradients(),
                                          options_.model->averaged(), options_.model->values(),
                                          check_finite, handed_out_);
-  if (options_.prefetch) {
+  if (pull_ahead_.on()) {
     ahead_ = options_.parameters->BeginPull(
         clock_ + 1, PullKind::kAhead, options_.model->next_values(), &next_held_, LatestPull());
   }
@@ -280,7 +287,7 @@ absl::Status StepLoop::BeginTransfers(int64_t samples) {
 
 absl::Duration StepLoop::LatestPull() const {
   return transfers_since_ +
-         std::max(backward_time_ - pull_time_ * kPullMargin, absl::ZeroDuration());
+         std::max(backward_time_.value() - pull_time_.value() * kPullMargin, absl::ZeroDuration());
 }
 
 absl::Status StepLoop::FinishPush() {

@@ -22,6 +22,8 @@
 #include "worker/loop/epoch_positions.h"
 #include "worker/loop/model_vectors.h"
 #include "worker/loop/progress.h"
+#include "worker/loop/pull_ahead.h"
+#include "worker/loop/smoothed_time.h"
 
 namespace torchps {
 
@@ -33,7 +35,7 @@ namespace torchps {
 //   SYNC   Pull, then NextWork -> a lease of exactly one step: compute, Push. In this order all
 //          slots hold their leases of step t before any slot can ask for one of step t + 1.
 //
-// Pushing and, with `prefetch`, pulling go on behind the computing:
+// Pushing and, where the loop prefetches, pulling go on behind the computing:
 //
 //   forward t | backward t                       | forward t + 1 | backward t + 1
 //             | push t: blocks as they are final ..... its end   |
@@ -54,13 +56,16 @@ class StepLoop {
     JobSpec job;
     SlotId slot = 0;
     int64_t train_samples = 0;
-    // The next step's values are pulled while this one's gradient is computed. REQUIRES: the caller
-    // begins transfers before its backward pass.
-    bool prefetch = false;
+    // The next step's values may be pulled while this one's gradient is computed, where the job
+    // wants it or it hides enough (worker/loop/pull_ahead.h). REQUIRES: the caller begins transfers
+    // before its backward pass.
+    bool may_prefetch = false;
     // How often a progress line is printed.
     absl::Duration progress_interval = absl::Seconds(1);
     // Takes the lines that psctl reads.
     std::function<void(const std::string& line)> print = [](const std::string&) {};
+    // Takes the lines that are for people only.
+    std::function<void(const std::string& line)> log = [](const std::string&) {};
     ModelVectors* model = nullptr;
     ParameterClient* parameters = nullptr;
     CoordinatorClient* coordinator = nullptr;
@@ -211,8 +216,9 @@ class StepLoop {
   // When the present step's transfers began, and how long the last backward passes and pulls took,
   // the newest counting most.
   absl::Duration transfers_since_;
-  absl::Duration backward_time_;
-  absl::Duration pull_time_;
+  SmoothedTime backward_time_;
+  SmoothedTime pull_time_;
+  PullAhead pull_ahead_;
 };
 
 }  // namespace torchps
