@@ -360,16 +360,6 @@ void NormalizeDurability(DurabilitySpec* durability, FieldChecker& check) {
   check.Range("durability.keep", durability->keep(), 1, 1000);
 }
 
-// What job.proto has a field for and this version does not do yet.
-void RefuseUnbuilt(const JobSpec& job, FieldChecker& check) {
-  const auto refuse = [&](const char* field, bool is_set) {
-    if (is_set) check.Fail(field, "set", "nothing: this version does not have it yet");
-  };
-  refuse("optimizer.sgd.momentum_at", job.optimizer().sgd().momentum_at() == SgdSpec::ORDERED);
-  const ConsistencySpec& consistency = job.consistency();
-  refuse("consistency.lag.policy", consistency.lag().policy() == LagContract::WEIGH);
-}
-
 int64_t DivideRoundingUp(int64_t dividend, int64_t divisor) {
   return (dividend + divisor - 1) / divisor;
 }
@@ -391,7 +381,6 @@ absl::StatusOr<JobSpec> NormalizeJobSpec(JobSpec job) {
   NormalizeWire(job.mutable_wire(), check);
   NormalizeMembership(job.mutable_membership(), check);
   NormalizeDurability(job.mutable_durability(), check);
-  RefuseUnbuilt(job, check);
   if (!check.status().ok()) return check.status();
   return job;
 }

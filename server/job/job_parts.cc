@@ -54,7 +54,7 @@ absl::StatusOr<JobParts> MakeJobParts(const HelloRequest& request, const Clock* 
       BlockMap::Create(*layout, spec->wire().block_bytes(), request.server_count());
   if (!map.ok()) return map.status();
   absl::StatusOr<std::unique_ptr<BlockUpdater>> updater =
-      BlockUpdater::Create(spec->optimizer(), *layout, *map);
+      BlockUpdater::Create(spec->optimizer(), *layout, *map, spec->workers());
   if (!updater.ok()) return updater.status();
 
   JobParts parts;

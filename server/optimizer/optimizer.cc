@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "server/optimizer/adagrad.h"
 #include "server/optimizer/adam.h"
+#include "server/optimizer/ordered_sgd.h"
 #include "server/optimizer/rmsprop.h"
 #include "server/optimizer/sgd.h"
 
@@ -34,7 +35,10 @@ absl::StatusOr<std::unique_ptr<Optimizer>> MakeAdam(const Spec& spec, absl::stri
   return std::make_unique<Adam>(options, set);
 }
 
-std::unique_ptr<Optimizer> MakeSgd(const SgdSpec& spec, InstructionSet set) {
+std::unique_ptr<Optimizer> MakeSgd(const SgdSpec& spec, InstructionSet set, int workers) {
+  if (spec.momentum_at() == SgdSpec::ORDERED) {
+    return std::make_unique<OrderedSgd>(OrderedSgd::Options{spec.momentum(), workers}, set);
+  }
   Sgd::Options options;
   // What workers push has their momentum in it already.
   if (spec.momentum_at() != SgdSpec::WORKER) {
@@ -75,10 +79,10 @@ void Optimizer::InitializeSlots(absl::Span<float* const> slots, int64_t n) const
 }
 
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec,
-                                                         InstructionSet set) {
+                                                         InstructionSet set, int workers) {
   switch (spec.kind_case()) {
     case OptimizerSpec::kSgd:
-      return MakeSgd(spec.sgd(), set);
+      return MakeSgd(spec.sgd(), set, workers);
     case OptimizerSpec::kAdam:
       return MakeAdam(spec.adam(), "adam", Adam::Decay::kL2, set);
     case OptimizerSpec::kAdamw:

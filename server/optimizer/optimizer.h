@@ -20,6 +20,9 @@ struct ApplyParameters {
   double weight_decay = 0;
   // Which gradient of its block this is, from 1: the block's version + 1.
   Version step = 1;
+  // How many gradients of its block were taken after the values that this one was computed on were
+  // read. Only ordered momentum asks.
+  int64_t lag = 0;
 };
 
 // How one gradient changes the values of a block: a loop over floats, in place,
@@ -56,10 +59,12 @@ class Optimizer {
 };
 
 // The optimizer that a normalised spec (job/job_spec.h) asks for, in loops for `set`, which this
-// machine has. The bits that it computes are the same with every set.
+// machine has, in a job of so many `workers`, which only ordered momentum asks. The bits that it
+// computes are the same with every set.
 // INVALID_ARGUMENT names the field: no kind chosen, or a value missing that
 // normalising fills in.
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec,
-                                                         InstructionSet set = BestInstructionSet());
+                                                         InstructionSet set = BestInstructionSet(),
+                                                         int workers = 1);
 
 }  // namespace torchps

@@ -26,6 +26,8 @@ absl::StatusOr<PushDecision> AsyncPush::Push(Block* block, const PushHeader& hea
     }
     record.kind = BlockRecord::Kind::kGradient;
     record.terms.rate_factor = decision->rate_factor;
+    record.terms.gradient_factor = decision->gradient_factor;
+    record.terms.lag = decision->lag;
     record.terms.share = 1.0 / live_slots_.load(std::memory_order_relaxed);
     record.terms.progress = progress;
     record.payload = &payload;

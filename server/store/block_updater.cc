@@ -1,6 +1,7 @@
 #include "server/store/block_updater.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
@@ -21,11 +22,13 @@ class BlockUpdater::Cursor {
         groups_(updater.groups_),
         pieces_(pieces),
         averaged_(block->range.averaged),
-        share_(static_cast<float>(terms.share * terms.rate_factor)),
+        share_(static_cast<float>(terms.share * terms.rate_factor * terms.gradient_factor)),
+        gradient_factor_(static_cast<float>(terms.gradient_factor)),
         rate_factor_(updater.schedule_.Factor(block->version, terms.progress) * terms.rate_factor),
         step_(block->version + 1),
         values_(block->values.data()) {
     for (std::vector<float>& slot : block->slots) slots_.push_back(slot.data());
+    parameters_.lag = terms.lag;
     if (!averaged_) UsePiece();
   }
 
@@ -35,6 +38,23 @@ class BlockUpdater::Cursor {
       values_ += run.size();
       return;
     }
+    if (gradient_factor_ == 1.0f) return ConsumeGradient(run);
+    // What is lent is not written to.
+    float weighed[kWeighedAtOnce];
+    while (!run.empty()) {
+      const size_t count = std::min(run.size(), kWeighedAtOnce);
+      std::memcpy(weighed, run.data(), count * sizeof(float));
+      Scale(gradient_factor_, absl::MakeSpan(weighed, count));
+      ConsumeGradient(absl::MakeConstSpan(weighed, count));
+      run.remove_prefix(count);
+    }
+  }
+
+ private:
+  // 4 KiB, which stay in the first-level cache.
+  static constexpr size_t kWeighedAtOnce = 1024;
+
+  void ConsumeGradient(absl::Span<const float> run) {
     while (!run.empty()) {
       if (position_ == pieces_[piece_].end) {
         ++piece_;
@@ -51,7 +71,6 @@ class BlockUpdater::Cursor {
     }
   }
 
- private:
   void UsePiece() {
     const GroupHyperparameters& group = groups_.Of(pieces_[piece_].group);
     parameters_.step = step_ - pieces_[piece_].missed;
@@ -64,6 +83,7 @@ class BlockUpdater::Cursor {
   const std::vector<Piece>& pieces_;
   const bool averaged_;
   const float share_;
+  const float gradient_factor_;
   const double rate_factor_;
   const Version step_;
   // Where the next element goes.
@@ -82,10 +102,12 @@ BlockUpdater::BlockUpdater(std::unique_ptr<Optimizer> optimizer, Schedule schedu
 
 absl::StatusOr<std::unique_ptr<BlockUpdater>> BlockUpdater::Create(const OptimizerSpec& optimizer,
                                                                    const ModelLayout& layout,
-                                                                   const BlockMap& map) {
+                                                                   const BlockMap& map,
+                                                                   int workers) {
   const absl::Status groups = CheckGroups(optimizer, layout);
   if (!groups.ok()) return groups;
-  absl::StatusOr<std::unique_ptr<Optimizer>> made = MakeOptimizer(optimizer);
+  absl::StatusOr<std::unique_ptr<Optimizer>> made =
+      MakeOptimizer(optimizer, BestInstructionSet(), workers);
   if (!made.ok()) return made.status();
   absl::StatusOr<Schedule> schedule = Schedule::Create(optimizer.schedule());
   if (!schedule.ok()) return schedule.status();

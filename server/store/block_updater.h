@@ -24,11 +24,11 @@ namespace torchps {
 // Immutable after Create, so thread-safe; the caller holds the block's lock.
 class BlockUpdater {
  public:
-  // `optimizer` is normalised. INVALID_ARGUMENT: a segment names a group that the job lacks, or
-  // not the one that its name belongs to.
+  // `optimizer` is normalised, and so many `workers` the job's. INVALID_ARGUMENT: a segment names a
+  // group that the job lacks, or not the one that its name belongs to.
   static absl::StatusOr<std::unique_ptr<BlockUpdater>> Create(const OptimizerSpec& optimizer,
                                                               const ModelLayout& layout,
-                                                              const BlockMap& map);
+                                                              const BlockMap& map, int workers = 1);
 
   // What a block like this one takes: its values, and what Allocate adds.
   int64_t StateBytes(const BlockRange& range) const;
@@ -38,12 +38,12 @@ class BlockUpdater {
 
   // One optimizer step with this gradient, in place, decoding as it reads; or, for an averaged
   // block, value += share * (pushed - value). Raises the version by one. The learning rate's
-  // schedule goes by the progress in `terms`, or by the block's version.
-  // Elements that are `absent` are left alone, values and optimizer slots, and count the step as
-  // missed: their next one is their next, as torch.optim has it of a parameter without a gradient.
-  // The learning rate's schedule goes on for all.
-  // REQUIRES: as many elements as the block has, and a payload that has been checked; or none, and
-  // all are absent. None of an averaged block is.
+  // schedule goes by the progress in `terms`, or by the block's version. A gradient factor is on
+  // what the optimizer takes, before weight decay, and on the share. Elements that are `absent` are
+  // left alone, values and optimizer slots, and count the step as missed: their next one is their
+  // next, as torch.optim has it of a parameter without a gradient. The learning rate's schedule
+  // goes on for all. REQUIRES: as many elements as the block has, and a payload that has been
+  // checked; or none, and all are absent. None of an averaged block is.
   void Apply(Block* block, const FramePayload& payload, const GradientTerms& terms,
              absl::Span<const ElementRun> absent = {}) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);

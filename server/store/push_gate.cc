@@ -45,6 +45,12 @@ absl::StatusOr<PushDecision> PushGate::Judge(const LedgerEntry& entry, Incarnati
         decision.rate_factor = static_cast<double>(contract_.free_lag()) / lag;
       }
       break;
+    case LagContract::WEIGH:
+      if (lag > contract_.free_lag()) {
+        decision.verdict = SCALED;
+        decision.gradient_factor = static_cast<double>(contract_.free_lag()) / lag;
+      }
+      break;
     case LagContract::REJECT:
       if (lag > contract_.max_lag()) {
         if (contract_.admit_after() > 0 && entry.rejections_in_row >= contract_.admit_after()) {

@@ -15,7 +15,8 @@ struct PushDecision {
   Verdict verdict = VERDICT_UNSPECIFIED;
   bool duplicate = false;  // had its verdict before: change nothing
   bool apply = false;
-  double rate_factor = 1.0;  // on the learning rate
+  double rate_factor = 1.0;      // on the learning rate
+  double gradient_factor = 1.0;  // on the gradient, before the optimizer's moments take it
   int64_t lag = 0;
 };
 
@@ -35,7 +36,8 @@ class PushGate {
 
   // The decision on that push, computed on version `base`, of a block now at version `current`.
   // Lag is current - base. ACCEPT applies whatever the lag. SCALE multiplies the learning rate by
-  // 1 / max(1, lag / free_lag) (Zhang et al. 2015, Jiang et al. 2017). REJECT does not apply a
+  // 1 / max(1, lag / free_lag) (Zhang et al. 2015, Jiang et al. 2017). WEIGH multiplies the
+  // gradient by that, so that the optimizer's moments get no more of it. REJECT does not apply a
   // push with lag > max_lag; after admit_after of these in a row, if that is not 0, the slot's next
   // push on this block is admitted with the rate times max_lag / lag, so that a straggler is never
   // starved.

@@ -325,14 +325,15 @@ TEST(EquivalenceTest, GroupsAndScheduleAreTorchParameterGroupsWhoseRateIsSetEach
                    TrainOnServers(job, data, /*servers=*/3), alone);
 }
 
-// The server's rules for late gradients are torch's where nothing is late.
-TEST(EquivalenceTest, MomentumInTheOnlyWorkerIsTorchsNesterov) {
+// The rules for late gradients are torch's where nothing is late.
+void ExpectMomentumIsTorchs(SgdSpec::MomentumAt at, bool nesterov) {
   constexpr int kBatch = 25;
   OptimizerSpec spec = Parse(R"pb(
-    sgd { momentum: 0.9 nesterov: true }
+    sgd { momentum: 0.9 }
     learning_rate: 0.05
     weight_decay: 0.01
     group { pattern: "*.bias" learning_rate_factor: 2 weight_decay: 0 })pb");
+  spec.mutable_sgd()->set_nesterov(nesterov);
   const auto data = std::make_shared<RandomSamples>(kStepsPerEpoch * kBatch);
   const std::shared_ptr<Mlp> module = NewMlp();
   std::vector<torch::Tensor> weights;
@@ -348,14 +349,23 @@ TEST(EquivalenceTest, MomentumInTheOnlyWorkerIsTorchsNesterov) {
   optimizer->add_param_group(bias_group);
   const torch::Tensor alone = TrainAlone(*module, *optimizer, *data, kBatch);
 
-  spec.mutable_sgd()->set_momentum_at(SgdSpec::WORKER);
+  spec.mutable_sgd()->set_momentum_at(at);
   JobSpec job = MakeJob(spec, ConsistencySpec::ASYNC, /*workers=*/1, kBatch);
   for (const bool shared : {true, false}) {
     job.mutable_wire()->set_shared_memory(shared);
-    ExpectEquivalent(absl::StrCat("ASYNC, 1 worker, 3 servers, momentum in the worker, ",
-                                  shared ? "shared memory" : "network"),
-                     TrainOnServers(job, data, /*servers=*/3), alone, kSteps, 1e-6);
+    ExpectEquivalent(
+        absl::StrCat("ASYNC, 1 worker, 3 servers, momentum ", SgdSpec::MomentumAt_Name(at),
+                     shared ? ", shared memory" : ", network"),
+        TrainOnServers(job, data, /*servers=*/3), alone, kSteps, 1e-6);
   }
+}
+
+TEST(EquivalenceTest, MomentumInTheOnlyWorkerIsTorchsNesterov) {
+  ExpectMomentumIsTorchs(SgdSpec::WORKER, /*nesterov=*/true);
+}
+
+TEST(EquivalenceTest, OrderedMomentumOfOneWorkerIsTorchsMomentum) {
+  ExpectMomentumIsTorchs(SgdSpec::ORDERED, /*nesterov=*/false);
 }
 
 TEST(EquivalenceTest, ClippingIsTorchsByTheNormOfTheWholeGradient) {

@@ -78,7 +78,9 @@ void BlockModel::PushAsync(const PushHeader& header, bool restored) {
   const LagContract& lag = scenario_->job.consistency().lag();
   double factor = 1;
   entry.last_verdict = ACCEPTED;
-  if (lag.policy() == LagContract::SCALE && entry.last_lag > lag.free_lag()) {
+  // Both are the same to plain SGD.
+  const bool scales = lag.policy() == LagContract::SCALE || lag.policy() == LagContract::WEIGH;
+  if (scales && entry.last_lag > lag.free_lag()) {
     entry.last_verdict = SCALED;
     factor = static_cast<double>(lag.free_lag()) / static_cast<double>(entry.last_lag);
   }

@@ -35,9 +35,13 @@ void DrawConsistency(World* world, ConsistencySpec* consistency, int workers) {
   consistency->set_staleness_bound(kBounds[world->Below(5)]);
   if (consistency->staleness_bound() != 0) consistency->set_prefetch(world->Chance(0.5));
   LagContract* const lag = consistency->mutable_lag();
-  switch (world->Below(3)) {
+  switch (world->Below(4)) {
     case 0:
       lag->set_policy(LagContract::ACCEPT);
+      break;
+    case 3:
+      lag->set_policy(LagContract::WEIGH);
+      lag->set_free_lag(1 + static_cast<int64_t>(world->Below(3)));
       break;
     case 1:
       lag->set_policy(LagContract::SCALE);

@@ -21,6 +21,9 @@ std::string DescribeConsistency(const ConsistencySpec& spec) {
     case LagContract::SCALE:
       absl::StrAppend(&text, ", scaled beyond lag ", spec.lag().free_lag());
       break;
+    case LagContract::WEIGH:
+      absl::StrAppend(&text, ", weighed beyond lag ", spec.lag().free_lag());
+      break;
     case LagContract::REJECT:
       absl::StrAppend(&text, ", rejected beyond lag ", spec.lag().max_lag());
       break;

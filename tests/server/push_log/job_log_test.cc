@@ -280,7 +280,14 @@ TEST_P(ReplayTest, GivesTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(
     Jobs, ReplayTest,
-    ::testing::Values("optimizer { sgd { momentum: 0.9 nesterov: true } learning_rate: 0.1 }",
+    ::testing::Values("optimizer { sgd { momentum: 0.9 nesterov: true momentum_at: SERVER } "
+                      "learning_rate: 0.1 }",
+                      "optimizer { sgd { momentum: 0.9 momentum_at: WORKER } "
+                      "learning_rate: 0.1 weight_decay: 0.1 }",
+                      "optimizer { sgd { momentum: 0.9 momentum_at: ORDERED } "
+                      "learning_rate: 0.1 weight_decay: 0.1 }",
+                      "optimizer { adam {} learning_rate: 0.1 weight_decay: 0.1 } "
+                      "consistency { lag { policy: WEIGH free_lag: 1 } }",
                       "optimizer { adam {} learning_rate: 0.1 } consistency { lag { policy: SCALE "
                       "free_lag: 1 } }",
                       "optimizer { adamw {} learning_rate: 0.1 weight_decay: 0.1 "

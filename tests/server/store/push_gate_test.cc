@@ -68,6 +68,19 @@ TEST(PushGateTest, AStragglerIsAdmittedAfterThreeRejectionsInARow) {
   EXPECT_EQ(gate.Judge(entry, 1, 5, 0, 8)->verdict, REJECTED_STALE) << "the count begins anew";
 }
 
+TEST(PushGateTest, WeighScalesTheGradientWhereScaleScalesTheRate) {
+  for (const bool weighs : {true, false}) {
+    const PushGate gate = MakeGate(weighs ? LagContract::WEIGH : LagContract::SCALE, 2, 0);
+    EXPECT_EQ(gate.Judge({}, 1, 1, 6, 8)->verdict, ACCEPTED);
+    EXPECT_EQ(gate.Judge({}, 1, 1, 6, 8)->gradient_factor, 1);
+    const auto decision = gate.Judge({}, 1, 1, 0, 8);
+    EXPECT_EQ(decision->verdict, SCALED);
+    EXPECT_TRUE(decision->apply);
+    EXPECT_EQ(decision->gradient_factor, weighs ? 0.25 : 1);
+    EXPECT_EQ(decision->rate_factor, weighs ? 1 : 0.25);
+  }
+}
+
 TEST(PushGateTest, WithoutAdmissionNothingAboveMaxLagIsEverApplied) {
   const PushGate gate = MakeGate(LagContract::REJECT, 0, 4, /*admit_after=*/0);
   LedgerEntry entry;

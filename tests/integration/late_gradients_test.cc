@@ -1,0 +1,319 @@
+// What becomes of gradients that are late, by each rule that the servers and workers have for them,
+// against a second implementation that shares no code with the product: it replays the record of
+// (slot, step, base version, version), in double, and computes the gradients anew from what it has
+// by then. Prints its seed.
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/worker_momentum.h"
+#include "common/block_map.h"
+#include "common/element_runs.h"
+#include "common/model_layout.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+#include "job/job_spec.h"
+#include "server/store/async_push.h"
+#include "server/store/block.h"
+#include "server/store/block_updater.h"
+
+namespace torchps {
+namespace {
+
+constexpr int kSlots = 3;
+constexpr int kSteps = 200;
+constexpr uint64_t kSeed = 20;
+constexpr int kWeights = 40;
+constexpr int kSize = 49;  // and 9 biases
+constexpr double kMomentum = 0.9;
+constexpr double kRate = 0.01;
+constexpr double kDecay = 0.1;
+constexpr int kFreeLag = 2;
+
+// Numbers in [0, 1) that follow from theirs.
+double Random(uint64_t a, uint64_t b, uint64_t c) {
+  uint64_t x = kSeed * 0x9e3779b97f4a7c15u + a * 0xd1b54a32d192ed03u + b * 0x2545f4914f6cdd1du + c;
+  for (int i = 0; i < 3; ++i) {
+    x ^= x >> 33;
+    x *= 0xff51afd7ed558ccdu;
+  }
+  return static_cast<double>((x ^ x >> 33) >> 11) / 9007199254740992.0;
+}
+
+// A push: whose it was, and on which version it met which.
+struct Push {
+  int slot = 0;
+  int step = 0;
+  int64_t base = 0;
+  int64_t version = 0;
+};
+
+// Of a noisy quadratic with curvatures 1/4 to 2, at `value`.
+double GradientAt(const Push& push, int element, double value) {
+  const double curvature = 0.25 + 1.75 * Random(1, element, 0);
+  const double lowest = 2 * Random(2, element, 0) - 1;
+  return curvature * (value - lowest) + Random(3, 1000 * push.slot + push.step, element) - 0.5;
+}
+
+// A step now and then does not reach some of the weights.
+bool IsAbsent(const Push& push, int element) {
+  return push.step % 4 == 3 && element >= 10 && element < 20 + push.slot;
+}
+
+double Start(int element) { return 4 * Random(4, element, 0) - 2; }
+double DecayOf(int element) { return element < kWeights ? kDecay : 0; }
+double RateOf(int element) { return element < kWeights ? kRate : 2 * kRate; }
+double LagFactor(const Push& push) {
+  return std::min(1.0,
+                  static_cast<double>(kFreeLag) / std::max<int64_t>(push.version - push.base, 1));
+}
+
+// The product: blocks of 16 elements, and three slots that pull and push in a random order.
+class Product {
+ public:
+  Product(const std::string& sgd, const std::string& consistency) {
+    JobSpec job;
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+        "workers: 3 optimizer { " + sgd +
+            " learning_rate: 0.01 weight_decay: 0.1 "
+            "group { pattern: 'bias' learning_rate_factor: 2 weight_decay: 0 } } " +
+            consistency,
+        &job));
+    job_ = *NormalizeJobSpec(job);
+    std::vector<Segment> segments(2);
+    segments[0].name = "weight";
+    segments[0].shape = {kWeights};
+    segments[1].name = "bias";
+    segments[1].shape = {kSize - kWeights};
+    segments[1].group = 0;
+    layout_ = *ModelLayout::Create(segments);
+    map_ = *BlockMap::Create(layout_, 64, 1);
+    updater_ = *BlockUpdater::Create(job_.optimizer(), layout_, map_, job_.workers());
+    policy_ = std::make_unique<AsyncPush>(job_.consistency().lag(), /*whole_step=*/0,
+                                          /*progress_slack=*/0, updater_.get());
+    for (const BlockRange& range : map_.blocks()) {
+      blocks_.push_back(std::make_unique<Block>(range));
+      Block& block = *blocks_.back();
+      MutexLock lock(&block.mutex);
+      updater_->Allocate(&block);
+      const BlockChange change(&block);
+      for (int64_t i = 0; i < range.length; ++i) {
+        block.values[i] = static_cast<float>(Start(static_cast<int>(range.offset + i)));
+      }
+      block.initialized = true;
+    }
+    for (Slot& slot : slots_) {
+      slot.momentum = WorkerMomentum::Create(job_.optimizer(), layout_, map_);
+      Pull(&slot);
+    }
+  }
+
+  std::vector<Push> Run() {
+    std::vector<Push> record;
+    for (int i = 0; i < kSteps; ++i) {
+      // The third one is slow.
+      const double draw = Random(5, i, 0);
+      const int slot = draw < 0.45 ? 0 : draw < 0.9 ? 1 : 2;
+      record.push_back(Step(slot));
+      Pull(&slots_[slot]);
+    }
+    return record;
+  }
+
+  std::vector<float> values() {
+    std::vector<float> values;
+    for (const auto& block : blocks_) {
+      MutexLock lock(&block->mutex);
+      values.insert(values.end(), block->values.begin(), block->values.end());
+    }
+    return values;
+  }
+
+ private:
+  struct Slot {
+    std::unique_ptr<WorkerMomentum> momentum;
+    int step = 0;
+    int64_t version = 0;
+    std::vector<float> values;
+  };
+
+  void Pull(Slot* slot) {
+    slot->values = values();
+    MutexLock lock(&blocks_[0]->mutex);
+    slot->version = blocks_[0]->version;
+  }
+
+  Push Step(int index) {
+    Slot& slot = slots_[index];
+    Push push;
+    push.slot = index;
+    push.step = ++slot.step;
+    push.base = slot.version;
+    for (const auto& block : blocks_) {
+      const BlockRange& range = block->range;
+      std::vector<float> gradient(range.length);
+      ElementRuns absent;
+      for (int i = 0; i < range.length; ++i) {
+        const int element = static_cast<int>(range.offset) + i;
+        if (IsAbsent(push, element)) {
+          AppendRun(i, i + 1, &absent);
+        } else {
+          gradient[i] = static_cast<float>(GradientAt(push, element, slot.values[element]));
+        }
+      }
+      if (slot.momentum != nullptr) {
+        EXPECT_TRUE(slot.momentum->Apply(range.id, slot.values, absent, absl::MakeSpan(gradient)));
+      }
+      PushHeader header;
+      header.slot = index;
+      header.incarnation = 1;
+      header.step = push.step;
+      header.block = range.id;
+      header.base_version = push.base;
+      header.weight = 1;
+      header.absent = absent;
+      const grpc::Slice bytes(gradient.data(), gradient.size() * sizeof(float));
+      MutexLock lock(&block->mutex);
+      push.version = block->version;
+      const FramePayload payload({bytes}, 0, EncodingSpec::FLOAT32);
+      EXPECT_TRUE(policy_->Push(block.get(), header, payload).ok());
+    }
+    return push;
+  }
+
+  JobSpec job_;
+  ModelLayout layout_;
+  BlockMap map_;
+  std::unique_ptr<BlockUpdater> updater_;
+  std::unique_ptr<AsyncPush> policy_;
+  std::vector<std::unique_ptr<Block>> blocks_;
+  Slot slots_[kSlots];
+};
+
+// One element by a rule; `base` is its value at the push's base version.
+struct Element {
+  int index = 0;
+  double value = 0;
+  double momentum = 0;                 // on the servers
+  double of_slot[kSlots] = {0, 0, 0};  // in the workers
+  int64_t taken = 0;                   // gradients that were not absent
+};
+using Rule = std::function<void(const Push& push, double gradient, double base, Element* element)>;
+
+std::vector<double> Replay(const std::vector<Push>& record, const Rule& rule) {
+  std::vector<double> values;
+  for (int i = 0; i < kSize; ++i) {
+    Element element;
+    element.index = i;
+    element.value = Start(i);
+    std::vector<double> by_version = {element.value};
+    for (const Push& push : record) {
+      EXPECT_EQ(push.version + 1, static_cast<int64_t>(by_version.size()));
+      if (!IsAbsent(push, i)) {
+        const double base = by_version[push.base];
+        rule(push, GradientAt(push, i, base), base, &element);
+        ++element.taken;
+      }
+      by_version.push_back(element.value);
+    }
+    values.push_back(element.value);
+  }
+  return values;
+}
+
+void ExpectRule(const std::string& sgd, const std::string& consistency, const Rule& rule) {
+  Product product(sgd, consistency);
+  const std::vector<Push> record = product.Run();
+  int64_t largest_lag = 0;
+  for (const Push& push : record) largest_lag = std::max(largest_lag, push.version - push.base);
+  EXPECT_GT(largest_lag, 2 * kSlots) << "of a record in which the rules differ";
+  const std::vector<double> expected = Replay(record, rule);
+  const std::vector<float> values = product.values();
+  double difference = 0, length = 0, moved = 0;
+  for (int i = 0; i < kSize; ++i) {
+    difference += std::pow(values[i] - expected[i], 2);
+    length += std::pow(expected[i], 2);
+    moved += std::pow(expected[i] - Start(i), 2);
+  }
+  std::cout << sgd << " " << consistency << ": relative difference to the reference "
+            << std::sqrt(difference / length) << " after " << kSteps << " pushes, largest lag "
+            << largest_lag << " (seed " << kSeed << ")" << std::endl;
+  EXPECT_LE(std::sqrt(difference / length), 1e-5);
+  EXPECT_GT(std::sqrt(moved / length), 0.1);
+}
+
+TEST(LateGradientsTest, MomentumInTheWorkers) {
+  ExpectRule("sgd { momentum: 0.9 momentum_at: WORKER }", "",
+             [](const Push& push, double gradient, double base, Element* element) {
+               const double g = gradient + DecayOf(element->index) * base;
+               double& v = element->of_slot[push.slot];
+               v = kMomentum * v + g;
+               element->value -= RateOf(element->index) * (g + kMomentum * v);
+             });
+}
+
+TEST(LateGradientsTest, OrderedMomentum) {
+  ExpectRule("sgd { momentum: 0.9 momentum_at: ORDERED }", "",
+             [](const Push& push, double gradient, double, Element* element) {
+               const auto turn = [](int64_t x) {
+                 return std::ceil(static_cast<double>(x) / kSlots);
+               };
+               const double rate = RateOf(element->index);
+               const double g = gradient + DecayOf(element->index) * element->value;
+               const int64_t t = element->taken;
+               const int64_t b = std::max<int64_t>(0, t - (push.version - push.base));
+               if (turn(t) > turn(t - 1)) {
+                 element->momentum *= kMomentum;
+                 element->value -= rate * element->momentum;
+               }
+               double power = 1, reach = 1;
+               for (double d = turn(b); d < turn(t); ++d) {
+                 power *= kMomentum;
+                 reach += power;
+               }
+               element->value -= rate * reach * g;
+               element->momentum += power * g;
+             });
+}
+
+TEST(LateGradientsTest, WeighKeepsTheMomentumFromWhatIsLate) {
+  ExpectRule("sgd { momentum: 0.9 momentum_at: SERVER }",
+             "consistency { lag { policy: WEIGH free_lag: 2 } }",
+             [](const Push& push, double gradient, double, Element* element) {
+               const double g =
+                   gradient * LagFactor(push) + DecayOf(element->index) * element->value;
+               element->momentum = kMomentum * element->momentum + g;
+               element->value -= RateOf(element->index) * element->momentum;
+             });
+}
+
+TEST(LateGradientsTest, ScaleGivesTheMomentumTheWholeGradientAtALowerRate) {
+  ExpectRule("sgd { momentum: 0.9 momentum_at: SERVER }",
+             "consistency { lag { policy: SCALE free_lag: 2 } }",
+             [](const Push& push, double gradient, double, Element* element) {
+               const double g = gradient + DecayOf(element->index) * element->value;
+               element->momentum = kMomentum * element->momentum + g;
+               element->value -= RateOf(element->index) * LagFactor(push) * element->momentum;
+             });
+}
+
+TEST(LateGradientsTest, BothScaleWhatAWorkersMomentumHasMade) {
+  for (const char* policy : {"WEIGH", "SCALE"}) {
+    ExpectRule("sgd { momentum: 0.9 }",
+               std::string("consistency { lag { free_lag: 2 policy: ") + policy + " } }",
+               [](const Push& push, double gradient, double base, Element* element) {
+                 const double g = gradient + DecayOf(element->index) * base;
+                 double& v = element->of_slot[push.slot];
+                 v = kMomentum * v + g;
+                 element->value -= RateOf(element->index) * LagFactor(push) * (g + kMomentum * v);
+               });
+  }
+}
+
+}  // namespace
+}  // namespace torchps
