@@ -230,7 +230,7 @@ torch::Tensor TrainOnServers(const JobSpec& job, std::shared_ptr<const Dataset> 
       options.job = job;
       options.servers = (*cluster)->endpoints();
       options.device = device;
-      if (is_last) options.slow = slow;
+      if (is_last) options.handicap.slow = slow;
       options.clock = &clock;
       options.stop = &stop;
       outcome = RunWorker(task, std::move(options));
