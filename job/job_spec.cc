@@ -375,6 +375,10 @@ absl::StatusOr<JobSpec> NormalizeJobSpec(JobSpec job) {
   NormalizeModel(job.mutable_model(), check);
   NormalizeData(job.mutable_data(), check);
   NormalizeTraining(job.mutable_training(), job.consistency().mode(), check);
+  if (job.training().global_batch() && job.training().batch_size() < job.workers()) {
+    check.Fail("training.batch_size", job.training().batch_size(),
+               absl::StrCat("at least workers (", job.workers(), ") with training.global_batch"));
+  }
   NormalizeOptimizer(job.mutable_optimizer(), check);
   NormalizeConsistency(job.mutable_consistency(), job.workers(), check);
   NormalizeMomentum(&job, check);
@@ -395,8 +399,9 @@ absl::Status CompleteJobSpec(JobSpec* job, int64_t train_samples) {
             "the job is normalised");
   ScheduleSpec* schedule = job->mutable_optimizer()->mutable_schedule();
   if (schedule->total_steps() == 0) {
-    const int64_t samples_per_push = int64_t{training.batch_size()} * training.accumulate();
-    int64_t pushes = training.epochs() * DivideRoundingUp(train_samples, samples_per_push);
+    const int64_t samples = int64_t{training.batch_size()} * training.accumulate();
+    int64_t pushes = training.epochs() * DivideRoundingUp(train_samples, samples);
+    if (training.global_batch()) pushes *= job->workers();
     if (training.max_pushes() > 0) pushes = std::min<int64_t>(pushes, training.max_pushes());
     const bool sync = job->consistency().mode() == ConsistencySpec::SYNC;
     schedule->set_total_steps(sync ? DivideRoundingUp(pushes, job->workers()) : pushes);

@@ -1,5 +1,6 @@
 #include "server/coordinator/job_work.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <vector>
@@ -25,7 +26,7 @@ JobWork::JobWork(const JobTerms& terms, bool keeps_models)
       keeps_models_(keeps_models),
       training_(terms.job.training()),
       mode_(terms.job.consistency().mode()),
-      balancer_(training_),
+      balancer_(training_, std::max(terms.job.workers(), 1)),
       leases_(LeaseOptions(terms)),
       evaluations_(terms.job.training().best_by()) {}
 

@@ -72,9 +72,11 @@ absl::StatusOr<JobParts> MakeJobParts(const HelloRequest& request, const Clock* 
         absl::Milliseconds(spec->consistency().grace_ms()), clock);
   } else {
     const TrainingSpec& training = spec->training();
+    const bool batches_differ =
+        training.balance() == TrainingSpec::SPEED || training.global_batch();
     const int64_t whole_step = int64_t{training.batch_size()} * training.accumulate();
     parts.policy = std::make_unique<AsyncPush>(
-        spec->consistency().lag(), training.balance() == TrainingSpec::SPEED ? whole_step : 0,
+        spec->consistency().lag(), batches_differ ? whole_step : 0,
         LeasesSideBySide(*spec), parts.updater.get());
   }
   parts.store = std::make_unique<ParameterStore>(parts.layout, parts.map, parts.server_index,

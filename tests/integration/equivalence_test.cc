@@ -500,5 +500,29 @@ TEST(EquivalenceTest, BatchesBySpeedAreOneProcessWithTheSameSamples) {
   EXPECT_LT(fewest, kSteps * kBatch / 2) << "the slow worker's batches stayed large";
 }
 
+// The job file of one process: only `workers` and `mode` are others.
+TEST(EquivalenceTest, WithAGlobalBatchAJobOfOneProcessIsTheSameOnAnyNumberOfWorkers) {
+  constexpr int kBatch = 50;
+  const auto data = std::make_shared<RandomSamples>(kStepsPerEpoch * kBatch);
+  const OptimizerSpec spec = Parse(
+      "adam { beta1: 0.9 beta2: 0.999 epsilon: 1e-8 } "
+      "learning_rate: 0.002");
+  const std::shared_ptr<Mlp> module = NewMlp();
+  const std::unique_ptr<torch::optim::Optimizer> optimizer =
+      TorchOptimizer(spec, module->parameters());
+  const torch::Tensor alone = TrainAlone(*module, *optimizer, *data, kBatch);
+  for (const int workers : {1, 3, 4}) {
+    for (const TrainingSpec::Balance balance : {TrainingSpec::EQUAL, TrainingSpec::SPEED}) {
+      JobSpec job = MakeJob(spec, ConsistencySpec::SYNC, workers, kBatch);
+      job.mutable_training()->set_global_batch(true);
+      job.mutable_training()->set_balance(balance);
+      job = *NormalizeJobSpec(job);
+      ExpectEquivalent(absl::StrCat("SYNC, a global batch, workers: ", workers, ", ",
+                                    TrainingSpec::Balance_Name(balance)),
+                       TrainOnServers(job, data, /*servers=*/2, torch::kCPU, /*slow=*/4), alone);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace torchps

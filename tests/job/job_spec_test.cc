@@ -377,6 +377,19 @@ TEST(JobSpecTest, KnowsEachHyperparameterByOneName) {
                 "hyperparameter.name is \"\"; expected a name that no other one has");
 }
 
+TEST(JobSpecTest, AGlobalBatchHasASampleForEachWorkerAndTheStepsOfOneProcess) {
+  const char* const kJob = "workers: 4 training { global_batch: true batch_size: 10 epochs: 2 } ";
+  ExpectRefused("workers: 4 training { global_batch: true batch_size: 3 }",
+                "training.batch_size is 3; expected at least workers (4) with "
+                "training.global_batch");
+  JobSpec async = Normalized(kJob);
+  ASSERT_TRUE(CompleteJobSpec(&async, /*train_samples=*/95).ok());
+  EXPECT_EQ(async.optimizer().schedule().total_steps(), 80) << "pushes";
+  JobSpec sync = Normalized(absl::StrCat(kJob, "consistency { mode: SYNC }"));
+  ASSERT_TRUE(CompleteJobSpec(&sync, /*train_samples=*/95).ok());
+  EXPECT_EQ(sync.optimizer().schedule().total_steps(), 20) << "rounds";
+}
+
 TEST(JobSpecTest, BalanceBySpeedHasBounds) {
   const TrainingSpec training = Normalized("training { balance: SPEED }").training();
   EXPECT_EQ(training.balance_floor(), 0.125);

@@ -105,6 +105,7 @@ Scenario Scenario::Draw(World* world) {
   scenario.train_samples = 20 + static_cast<int64_t>(world->Below(80));
   if (scenario.train_samples % 5 < 2) {
     scenario.job.mutable_training()->set_balance(TrainingSpec::SPEED);
+    scenario.job.mutable_training()->set_global_batch(scenario.train_samples % 2 == 0);
     scenario.job = *NormalizeJobSpec(scenario.job);
   }
   // In which the gradients of a simulation, small integers, are exact.

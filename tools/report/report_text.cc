@@ -131,13 +131,14 @@ std::string EpochTable(const Report& report) {
 // Shares of one slot's time, in whole per cent.
 std::string SlotTable(const Report& report) {
   if (report.slots().empty()) return "";
-  const bool balanced = report.job().training().balance() == TrainingSpec::SPEED;
+  const bool shows_batch = report.job().training().balance() == TrainingSpec::SPEED ||
+                           report.job().training().global_batch();
   const bool lost = std::any_of(report.slots().begin(), report.slots().end(),
                                 [](const Report::Slot& slot) { return slot.lost_samples() > 0; });
   const bool stopped =
       std::any_of(report.slots().begin(), report.slots().end(),
                   [](const Report::Slot& slot) { return slot.stopped_steps() > 0; });
-  TextTable table({">slot", "host", "device", ">steps", ">samples", balanced ? ">batch" : "",
+  TextTable table({">slot", "host", "device", ">steps", ">samples", shows_batch ? ">batch" : "",
                    ">compute", ">push", ">pull", ">wait", ">data", ">other", ">rejected",
                    lost ? ">samples lost" : "", stopped ? ">begun anew" : "", "state"});
   for (const Report::Slot& slot : report.slots()) {
@@ -147,7 +148,7 @@ std::string SlotTable(const Report& report) {
     const auto share = [timed](double share) { return timed ? FormatPercent(share, 0) : "-"; };
     table.AddRow(
         {absl::StrCat(slot.slot()), slot.host(), slot.device(), WithThousands(slot.steps()),
-         WithThousands(slot.samples()), balanced ? WithThousands(slot.batch_size()) : "",
+         WithThousands(slot.samples()), shows_batch ? WithThousands(slot.batch_size()) : "",
          share(shares.compute()), share(shares.push()), share(shares.pull()), share(shares.wait()),
          share(shares.data()), share(shares.other()), WithThousands(slot.rejected_pushes()),
          lost ? WithThousands(slot.lost_samples()) : "",

@@ -166,9 +166,10 @@ std::string SlotTable(const ClusterView& view, const std::map<int, double>& rate
       if (slot.live()) slowest = std::min(slowest, slot.clock());
     }
   }
-  const bool balanced = view.job->job().training().balance() == TrainingSpec::SPEED;
+  const bool shows_batch = view.job->job().training().balance() == TrainingSpec::SPEED ||
+                           view.job->job().training().global_batch();
   TextTable table({">slot", "host", "device", "path", "state", ">epoch", ">clock", ">ahead",
-                   ">steps", balanced ? ">batch" : "", ">samples/s", ">wait", ">rejected"});
+                   ">steps", shows_batch ? ">batch" : "", ">samples/s", ">wait", ">rejected"});
   for (const SlotBooks& slot : view.job->slot()) {
     const StepFigures& figures = slot.figures();
     const double total = TotalSeconds(figures);
@@ -183,7 +184,7 @@ std::string SlotTable(const ClusterView& view, const std::map<int, double>& rate
                       ? absl::StrCat(clock->second - slowest)
                       : "-",
                   WithThousands(static_cast<int64_t>(figures.pushes())),
-                  balanced ? WithThousands(slot.batch_size()) : "", Rate(rates.at(slot.slot())),
+                  shows_batch ? WithThousands(slot.batch_size()) : "", Rate(rates.at(slot.slot())),
                   total > 0 ? FormatPercent(figures.wait_seconds() / total, 0) : "-",
                   WithThousands(static_cast<int64_t>(figures.rejected_pushes()))});
   }

@@ -17,6 +17,8 @@ constexpr double kLargestMove = 0.25;
 // second: speeds are measured, and differ from step to step.
 constexpr double kStartMoving = 0.1;
 constexpr double kStopMoving = 0.03;
+// Makes a whole number of the sum of its parts.
+constexpr double kRounding = 1e-9;
 
 double Median(std::deque<double> values) {
   const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
@@ -26,22 +28,25 @@ double Median(std::deque<double> values) {
 
 }  // namespace
 
-BatchBalancer::BatchBalancer(const TrainingSpec& training)
+BatchBalancer::BatchBalancer(const TrainingSpec& training, int workers)
     : by_speed_(training.balance() == TrainingSpec::SPEED),
+      global_(training.global_batch()),
       batch_size_(training.batch_size()),
-      least_(std::max(1.0, training.balance_floor() * batch_size_)),
-      most_(training.balance_ceiling() * batch_size_) {}
+      floor_(by_speed_ ? training.balance_floor() : 1),
+      ceiling_(by_speed_ ? training.balance_ceiling() : 1),
+      expected_(static_cast<size_t>(workers)) {}
+
+double BatchBalancer::EqualShare() const {
+  if (!global_) return batch_size_;
+  const size_t sharers = all_came_ ? slots_.size() : std::max(slots_.size(), expected_);
+  return batch_size_ / static_cast<double>(sharers);
+}
 
 int BatchBalancer::BatchFor(SlotId slot) {
-  Slot& asking = slots_[slot];
-  if (!by_speed_) {
-    asking.batch = static_cast<int>(batch_size_);
-    return asking.batch;
-  }
-  if (asking.batch == 0) {
-    // It takes a whole share out of turn, since it adds one to what all take.
-    asking.share = batch_size_;
-    asking.batch = static_cast<int>(batch_size_);
+  const auto [found, is_new] = slots_.try_emplace(slot);
+  Slot& asking = found->second;
+  if (is_new) {
+    Admit(&asking);
   } else if (!asking.may_take) {
     Plan();
   }
@@ -62,6 +67,16 @@ int BatchBalancer::LatestOf(SlotId slot) const {
   return found == slots_.end() ? 0 : found->second.batch;
 }
 
+void BatchBalancer::Admit(Slot* slot) {
+  const double share = EqualShare();
+  // The first ones' whole numbers add up to what all take.
+  const double before = all_came_ ? 0 : share * static_cast<double>(slots_.size() - 1);
+  slot->share = share;
+  slot->batch = std::max(
+      1, static_cast<int>(before + share + kRounding) - static_cast<int>(before + kRounding));
+  if (slots_.size() >= expected_) all_came_ = true;
+}
+
 std::map<SlotId, int> BatchBalancer::Save() const {
   std::map<SlotId, int> batches;
   for (const auto& [id, slot] : slots_) batches[id] = slot.batch;
@@ -73,6 +88,7 @@ void BatchBalancer::Restore(const std::map<SlotId, int>& batches) {
     slots_[id].share = batch;
     slots_[id].batch = batch;
   }
+  all_came_ = slots_.size() >= expected_;
 }
 
 void BatchBalancer::Plan() {
@@ -82,9 +98,13 @@ void BatchBalancer::Plan() {
     const double share = slots_.at(id).share;
     off = std::max(off, std::abs(wanted - share) / share);
   }
-  moving_ = off > (moving_ ? kStopMoving : kStartMoving);
+  double sum = 0;
+  for (const auto& [id, slot] : slots_) sum += slot.share;
+  // Otherwise somebody has come or gone.
+  const bool adds_up = std::abs(sum - WholeStep()) < 0.5;
+  moving_ = !adds_up || off > (moving_ ? kStopMoving : kStartMoving);
   if (!moving_) return;
-  for (const auto& [id, wanted] : Wanted(/*slowly=*/true)) slots_.at(id).share = wanted;
+  for (const auto& [id, wanted] : Wanted(/*slowly=*/by_speed_)) slots_.at(id).share = wanted;
   RoundShares();
 }
 
@@ -104,13 +124,17 @@ std::map<SlotId, double> BatchBalancer::Wanted(bool slowly) const {
     // Of one that has not computed yet nothing is known: its share is right.
     Bounds& of = bounds[id];
     of.speed = slot.speeds.empty() ? slot.share * speed_of_a_sample : Median(slot.speeds);
-    of.least = slowly ? std::max(least_, slot.share * (1 - kLargestMove)) : least_;
-    of.most = slowly ? std::min(most_, slot.share * (1 + kLargestMove)) : most_;
-    of.most = std::max(of.most, of.least);
+    of.least = std::max(1.0, floor_ * EqualShare());
+    of.most = std::max(of.least, ceiling_ * EqualShare());
+    if (slowly) {
+      const double least = of.least, most = of.most;
+      of.least = std::clamp(slot.share * (1 - kLargestMove), least, most);
+      of.most = std::clamp(slot.share * (1 + kLargestMove), least, most);
+    }
   }
   // The time that all take for a step of so many samples together; what bounds give to one or take
   // from it, the others take or get.
-  const double total = batch_size_ * static_cast<double>(slots_.size());
+  const double total = WholeStep();
   const auto share = [](const Bounds& of, double seconds) {
     return std::clamp(of.speed * seconds, of.least, of.most);
   };

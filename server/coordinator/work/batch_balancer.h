@@ -9,9 +9,10 @@
 
 namespace torchps {
 
-// How many samples each slot takes for a step. With training.balance SPEED, as many as it computes
-// in the time that the others take for theirs (LB-BSP: Chen et al. 2020, "Semi-dynamic load
-// balancing"), and all slots together batch_size times their number; else batch_size each.
+// How many samples each slot takes for a step. All slots together take batch_size times their
+// number or, with training.global_batch, batch_size. With training.balance SPEED each takes as many
+// as it computes in the time that the others take for theirs (LB-BSP: Chen et al. 2020,
+// "Semi-dynamic load balancing"), else all take the same.
 //
 // Shares are planned for all slots at once, and a plan holds until each has taken from it what it
 // may: in SYNC, where slots take in turns, that is one round, so a round has exactly as many
@@ -22,8 +23,8 @@ namespace torchps {
 // Not thread-safe; knows no clock.
 class BatchBalancer {
  public:
-  // `training` is normalised.
-  explicit BatchBalancer(const TrainingSpec& training);
+  // `training` is normalised. So many `workers`, at least 1, are expected.
+  BatchBalancer(const TrainingSpec& training, int workers);
 
   // Samples of the next step's passes of `slot`, which takes part from now on. At least 1.
   int BatchFor(SlotId slot);
@@ -51,6 +52,8 @@ class BatchBalancer {
     bool may_take = false;      // what is planned for it it has not taken yet
   };
 
+  // Gives a slot that has come its first share.
+  void Admit(Slot* slot);
   // Gives each slot its share of the next step.
   void Plan();
   // Shares by which all would take equally long, within the bounds, and each within a quarter of
@@ -59,10 +62,18 @@ class BatchBalancer {
   // Makes whole numbers of the shares, with the same sum.
   void RoundShares();
 
+  // Samples of one slot, were all equally fast: until all that are expected have come, among these.
+  double EqualShare() const;
+  // Samples of all slots that are here.
+  double WholeStep() const { return EqualShare() * static_cast<double>(slots_.size()); }
+
   const bool by_speed_;
+  const bool global_;
   const double batch_size_;
-  const double least_;  // samples
-  const double most_;
+  const double floor_;  // of an equal share
+  const double ceiling_;
+  const size_t expected_;
+  bool all_came_ = false;
   std::map<SlotId, Slot> slots_;
   // Shares are on their way to what is wanted.
   bool moving_ = false;

@@ -16,6 +16,7 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::Ge;
 using ::testing::Le;
+using ::testing::UnorderedElementsAre;
 
 TrainingSpec Training(TrainingSpec::Balance balance) {
   TrainingSpec training;
@@ -45,14 +46,14 @@ int Sum(const std::vector<int>& batches) {
 }
 
 TEST(BatchBalancerTest, WithoutBalanceEachSlotTakesBatchSize) {
-  BatchBalancer balancer(Training(TrainingSpec::EQUAL));
+  BatchBalancer balancer(Training(TrainingSpec::EQUAL), /*workers=*/1);
   for (int round = 0; round < 10; ++round) {
     EXPECT_THAT(Round(balancer, {400, 100}), ElementsAre(32, 32));
   }
 }
 
 TEST(BatchBalancerTest, ASlowSlotTakesAsMuchAsItComputesInTheOthersTime) {
-  BatchBalancer balancer(Training(TrainingSpec::SPEED));
+  BatchBalancer balancer(Training(TrainingSpec::SPEED), /*workers=*/1);
   std::vector<int> batches;
   int rounds = 0;
   do {
@@ -70,7 +71,7 @@ TEST(BatchBalancerTest, ASlowSlotTakesAsMuchAsItComputesInTheOthersTime) {
 }
 
 TEST(BatchBalancerTest, MachinesThatAreNearlyEqualKeepEqualBatches) {
-  BatchBalancer balancer(Training(TrainingSpec::SPEED));
+  BatchBalancer balancer(Training(TrainingSpec::SPEED), /*workers=*/1);
   uint64_t random = 7;
   for (int round = 0; round < 200; ++round) {
     std::vector<double> speeds;
@@ -82,7 +83,7 @@ TEST(BatchBalancerTest, MachinesThatAreNearlyEqualKeepEqualBatches) {
 }
 
 TEST(BatchBalancerTest, APauseIsNoChangeOfSpeed) {
-  BatchBalancer balancer(Training(TrainingSpec::SPEED));
+  BatchBalancer balancer(Training(TrainingSpec::SPEED), /*workers=*/1);
   for (int round = 0; round < 6; ++round) Round(balancer, {640, 640});
   EXPECT_THAT(Round(balancer, {640, 16}), ElementsAre(32, 32)) << "it pauses for 2 s";
   for (int round = 0; round < 6; ++round) {
@@ -91,7 +92,7 @@ TEST(BatchBalancerTest, APauseIsNoChangeOfSpeed) {
 }
 
 TEST(BatchBalancerTest, AShareMovesByAQuarterAtMost) {
-  BatchBalancer balancer(Training(TrainingSpec::SPEED));
+  BatchBalancer balancer(Training(TrainingSpec::SPEED), /*workers=*/1);
   std::vector<int> before = Round(balancer, {1000, 100});
   for (int round = 0; round < 10; ++round) {
     const std::vector<int> now = Round(balancer, {1000, 100});
@@ -104,19 +105,19 @@ TEST(BatchBalancerTest, AShareMovesByAQuarterAtMost) {
 }
 
 TEST(BatchBalancerTest, SharesKeepToFloorAndCeiling) {
-  BatchBalancer balancer(Training(TrainingSpec::SPEED));
+  BatchBalancer balancer(Training(TrainingSpec::SPEED), /*workers=*/1);
   std::vector<int> batches;
   for (int round = 0; round < 40; ++round) batches = Round(balancer, {10000, 10, 10, 10});
   EXPECT_LE(batches[0], 64) << "twice batch_size";
   EXPECT_GE(batches[0], 62) << "or nearly so";
   EXPECT_EQ(Sum(batches), 128) << "the others have to take the rest";
-  BatchBalancer pair(Training(TrainingSpec::SPEED));
+  BatchBalancer pair(Training(TrainingSpec::SPEED), /*workers=*/1);
   for (int round = 0; round < 40; ++round) batches = Round(pair, {10000, 1});
   EXPECT_THAT(batches, ElementsAre(60, 4)) << "an eighth of batch_size";
 }
 
 TEST(BatchBalancerTest, WhoComesTakesAWholeShareAndWhoGoesLeavesItToTheOthers) {
-  BatchBalancer balancer(Training(TrainingSpec::SPEED));
+  BatchBalancer balancer(Training(TrainingSpec::SPEED), /*workers=*/1);
   for (int round = 0; round < 15; ++round) Round(balancer, {640, 160});
   EXPECT_EQ(balancer.BatchFor(2), 32);
   EXPECT_EQ(balancer.LatestOf(2), 32);
@@ -129,7 +130,7 @@ TEST(BatchBalancerTest, WhoComesTakesAWholeShareAndWhoGoesLeavesItToTheOthers) {
 }
 
 TEST(BatchBalancerTest, WhatTookNoTimeOrIsOfAStrangerSaysNothing) {
-  BatchBalancer balancer(Training(TrainingSpec::SPEED));
+  BatchBalancer balancer(Training(TrainingSpec::SPEED), /*workers=*/1);
   Round(balancer, {640, 640});
   for (int i = 0; i < 5; ++i) {
     balancer.Observe(0, 32, 0);
@@ -140,9 +141,9 @@ TEST(BatchBalancerTest, WhatTookNoTimeOrIsOfAStrangerSaysNothing) {
 }
 
 TEST(BatchBalancerTest, GoesOnWithTheBatchesThatItHad) {
-  BatchBalancer balancer(Training(TrainingSpec::SPEED));
+  BatchBalancer balancer(Training(TrainingSpec::SPEED), /*workers=*/1);
   for (int round = 0; round < 15; ++round) Round(balancer, {640, 160});
-  BatchBalancer restored(Training(TrainingSpec::SPEED));
+  BatchBalancer restored(Training(TrainingSpec::SPEED), /*workers=*/1);
   restored.Restore(balancer.Save());
   EXPECT_EQ(restored.LatestOf(0), balancer.LatestOf(0));
   EXPECT_EQ(restored.LatestOf(1), balancer.LatestOf(1));
@@ -153,6 +154,41 @@ TEST(BatchBalancerTest, GoesOnWithTheBatchesThatItHad) {
   }
 }
 
+TEST(BatchBalancerTest, AGlobalBatchIsSharedOutFromTheFirstRoundOn) {
+  for (const TrainingSpec::Balance balance : {TrainingSpec::EQUAL, TrainingSpec::SPEED}) {
+    TrainingSpec training = Training(balance);
+    training.set_global_batch(true);
+    BatchBalancer balancer(training, /*workers=*/3);
+    EXPECT_THAT(Round(balancer, {640, 640, 640}), UnorderedElementsAre(10, 11, 11));
+    std::vector<int> batches;
+    for (int round = 0; round < 20; ++round) {
+      batches = Round(balancer, {640, 640, 160});
+      EXPECT_EQ(Sum(batches), 32) << "one process's batch, round " << round;
+    }
+    if (balance == TrainingSpec::SPEED) {
+      EXPECT_LE(batches[2], 4);
+    } else {
+      EXPECT_GE(batches[2], 10);
+    }
+  }
+}
+
+TEST(BatchBalancerTest, AGlobalBatchStaysWhatItIsWhoeverComesAndGoes) {
+  for (const TrainingSpec::Balance balance : {TrainingSpec::EQUAL, TrainingSpec::SPEED}) {
+    TrainingSpec training = Training(balance);
+    training.set_global_batch(true);
+    BatchBalancer balancer(training, /*workers=*/2);
+    EXPECT_THAT(Round(balancer, {640, 640}), ElementsAre(16, 16));
+    for (int round = 0; round < 10; ++round) Round(balancer, {640, 640, 640, 640});
+    EXPECT_THAT(Round(balancer, {640, 640, 640, 640}), ElementsAre(8, 8, 8, 8));
+    balancer.Remove(1);
+    balancer.Remove(2);
+    balancer.Remove(3);
+    for (int round = 0; round < 10; ++round) Round(balancer, {640});
+    EXPECT_THAT(Round(balancer, {640}), ElementsAre(32));
+  }
+}
+
 // Whoever comes, goes and is how fast: a batch is at least one sample and at most the ceiling, and
 // no round has more samples than one batch_size a slot, but where floors ask for it.
 TEST(BatchBalancerTest, BatchesStayWithinTheirBoundsUnderRandomSchedules) {
@@ -160,7 +196,8 @@ TEST(BatchBalancerTest, BatchesStayWithinTheirBoundsUnderRandomSchedules) {
     uint64_t random = seed;
     TrainingSpec training = Training(TrainingSpec::SPEED);
     training.set_batch_size(1 + static_cast<int>(UniformBelow(random, 64)));
-    BatchBalancer balancer(training);
+    training.set_global_batch(UniformBelow(random, 2) == 0);
+    BatchBalancer balancer(training, /*workers=*/1);
     for (int call = 0; call < 200; ++call) {
       const auto slot = static_cast<SlotId>(UniformBelow(random, 5));
       switch (UniformBelow(random, 6)) {
