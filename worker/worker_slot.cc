@@ -213,7 +213,6 @@ StepLoop* WorkerSlot::MakeLoop(Hooks hooks, bool may_prefetch) {
   loop.may_prefetch = may_prefetch;
   loop.progress_interval = options_.progress_interval;
   loop.print = options_.print;
-  loop.log = options_.log;
   loop.model = model_.get();
   loop.parameters = parameters_.get();
   loop.coordinator = &coordinator_;

@@ -248,9 +248,8 @@ void StepLoop::EndStep(Outcome outcome) {
   pushed_part_.set_end(static_cast<int64_t>(taken_));
   backward_time_.Add(options_.clock->Now() - transfers_since_);
   if (pull_ahead_.AddStep(pushed_.compute_time + pushed_.data_time)) {
-    options_.log(absl::StrFormat(
-        "slot %d %s the next step's values while it computes: a pull is %.0f %% of a step",
-        options_.slot, pull_ahead_.on() ? "pulls" : "no longer pulls", 100 * pull_ahead_.share()));
+    options_.print(absl::StrFormat("torchps_worker pull_ahead slot=%d on=%d pull_share=%.2f",
+                                   options_.slot, pull_ahead_.on() ? 1 : 0, pull_ahead_.share()));
   }
 }
 

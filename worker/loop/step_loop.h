@@ -64,8 +64,6 @@ class StepLoop {
     absl::Duration progress_interval = absl::Seconds(1);
     // Takes the lines that psctl reads.
     std::function<void(const std::string& line)> print = [](const std::string&) {};
-    // Takes the lines that are for people only.
-    std::function<void(const std::string& line)> log = [](const std::string&) {};
     ModelVectors* model = nullptr;
     ParameterClient* parameters = nullptr;
     CoordinatorClient* coordinator = nullptr;
