@@ -25,6 +25,7 @@
 #include "job/job_override.h"
 #include "job/job_spec.h"
 #include "job/momentum.h"
+#include "job/rate_hint.h"
 #include "security/credentials.h"
 #include "storage/run_folder.h"
 #include "tools/base/find_program.h"
@@ -430,6 +431,8 @@ int RunCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) 
   }
   if (const std::string warning = MomentumWarning(options->job); !warning.empty()) {
     error << "psctl: warning: " << warning << std::endl;
+  } else if (const std::string hint = RateHint(options->job); !hint.empty()) {
+    error << "psctl: hint: " << hint << std::endl;
   }
   options->view = ViewOfTerminal();
   const SteadyClock clock;
