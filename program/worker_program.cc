@@ -468,6 +468,8 @@ absl::Status WatchAsFlagged(const WorkerProgram& work, const std::string& progra
   if (!running.ok()) return running.status();
   JobSpec job = running->job();
   absl::Status status = ApplyFlags(overrides, &job);
+  // The test set is wanted here also where workers never look at it.
+  job.mutable_training()->set_evaluate(true);
   if (status.ok()) status = Download(program, job);
   if (!status.ok()) return status;
   FlaggedWorker worker(job, program, stop);
