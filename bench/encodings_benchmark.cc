@@ -26,6 +26,7 @@
 #include "grpcpp/support/slice.h"
 #include "server/store/block.h"
 #include "server/store/block_updater.h"
+#include "server/store/gradient_terms.h"
 #include "wire/encoding.h"
 #include "wire/frame_payload.h"
 
@@ -116,7 +117,7 @@ void Server(benchmark::State& state, EncodingSpec::Kind kind) {
       TPS_CHECK(payload.Check(length).ok(), "a payload of ours is well formed");
       TPS_CHECK(payload.FirstNonFinite() < 0, "and finite");
       MutexLock lock(&block->mutex);
-      updater->Apply(block.get(), payload, /*rate_factor=*/1, /*share=*/1);
+      updater->Apply(block.get(), payload, GradientTerms());
     }
   });
 }

@@ -126,6 +126,7 @@ void JobMembers::Describe(JobStatus* status) const {
     *books.mutable_figures() = member.figures();
     books.set_epoch(member.epoch());
     books.set_reason(member.reason());
+    books.set_batch_size(member.batch_size());
   }
 }
 

@@ -64,7 +64,8 @@ bool JobWork::HandOut(MemberState* member, NextWorkReply* reply) {
   given.set_begin(lease->range.begin);
   given.set_end(lease->range.end);
   given.set_reissued(lease->reissued);
-  given.set_batch_size(balancer_.LatestOf(member->slot()));
+  member->set_batch_size(balancer_.LatestOf(member->slot()));
+  given.set_batch_size(member->batch_size());
   given.set_progress_begin(lease->progress_begin);
   given.set_progress_end(lease->progress_end);
   return true;
@@ -139,9 +140,6 @@ void JobWork::Describe(JobStatus* status) const {
     if (books.closed) epoch.set_closed_at_seconds(absl::ToDoubleSeconds(figures->second.closed_at));
   }
   evaluations_.AddResultsTo(status);
-  for (SlotBooks& slot : *status->mutable_slot()) {
-    slot.set_batch_size(balancer_.LatestOf(slot.slot()));
-  }
 }
 
 void JobWork::SaveTo(CoordinatorState* state) const {

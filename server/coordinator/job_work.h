@@ -49,8 +49,7 @@ class JobWork {
   // Every sample is used and every evaluation is reported.
   bool Complete() const { return leases_.Complete() && evaluations_.AllReported(); }
 
-  // The books of all epochs so far, the evaluations' results, and the batch sizes of the slots that
-  // `status` has.
+  // The books of all epochs so far, and the evaluations' results.
   void Describe(JobStatus* status) const;
 
   void SaveTo(CoordinatorState* state) const;
