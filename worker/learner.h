@@ -80,8 +80,8 @@ class Learner {
   Learner(Task task, FlatModel* model, Options options);
 
   // Leaves in the model's gradients() and averaged() what the step pushes: the gradient of the mean
-  // loss over all of its samples, computed in passes, clipped. Blocks are told early
-  // in the last pass, on the CPU and where nothing is clipped or checked.
+  // loss over all of its samples, computed in passes, clipped. Blocks are told early in the last
+  // pass, on the CPU and where nothing is clipped or checked.
   // INTERNAL: the user's code failed; FAILED_PRECONDITION: it has replaced a tensor, or has a
   // parameter that came after the model was laid out;
   // INVALID_ARGUMENT: the dataset gave a batch that does not fit; or what the observer returned.

@@ -62,6 +62,12 @@ void BatchBalancer::Observe(SlotId slot, uint64_t samples, double seconds) {
   if (speeds.size() > kSpeeds) speeds.pop_front();
 }
 
+void BatchBalancer::Remove(SlotId slot) {
+  slots_.erase(slot);
+  // All have gone, as before a resume: those that come next are the first ones again.
+  if (slots_.empty()) all_came_ = false;
+}
+
 int BatchBalancer::LatestOf(SlotId slot) const {
   const auto found = slots_.find(slot);
   return found == slots_.end() ? 0 : found->second.batch;
@@ -165,8 +171,9 @@ void BatchBalancer::RoundShares() {
   // The largest rests are rounded up.
   std::sort(rests.begin(), rests.end(), std::greater<>());
   const int missing = static_cast<int>(std::lround(sum)) - given;
-  for (int i = 0; i < missing && i < static_cast<int>(rests.size()); ++i)
+  for (int i = 0; i < missing && i < static_cast<int>(rests.size()); ++i) {
     ++slots_.at(rests[i].second).batch;
+  }
 }
 
 }  // namespace torchps

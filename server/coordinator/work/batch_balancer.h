@@ -34,7 +34,7 @@ class BatchBalancer {
   void Observe(SlotId slot, uint64_t samples, double seconds);
 
   // The slot is gone: the others share its samples.
-  void Remove(SlotId slot) { slots_.erase(slot); }
+  void Remove(SlotId slot);
 
   // Of the slot's latest BatchFor(); 0: it takes no part.
   int LatestOf(SlotId slot) const;

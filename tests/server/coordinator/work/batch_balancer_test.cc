@@ -189,6 +189,16 @@ TEST(BatchBalancerTest, AGlobalBatchStaysWhatItIsWhoeverComesAndGoes) {
   }
 }
 
+TEST(BatchBalancerTest, WhenAllHaveGoneAGlobalBatchIsSharedOutAmongThoseThatComeNext) {
+  TrainingSpec training = Training(TrainingSpec::SPEED);
+  training.set_global_batch(true);
+  BatchBalancer balancer(training, /*workers=*/2);
+  Round(balancer, {640, 640});
+  balancer.Remove(0);
+  balancer.Remove(1);
+  EXPECT_THAT(Round(balancer, {640, 640}), ElementsAre(16, 16)) << "a job that was resumed";
+}
+
 // Whoever comes, goes and is how fast: a batch is at least one sample and at most the ceiling, and
 // no round has more samples than one batch_size a slot, but where floors ask for it.
 TEST(BatchBalancerTest, BatchesStayWithinTheirBoundsUnderRandomSchedules) {
