@@ -134,6 +134,8 @@ void NormalizeTraining(TrainingSpec* training, ConsistencySpec::Mode mode, Field
                absl::StrCat("a multiple of training.accumulate (", accumulate, ")"));
   }
   check.Range<int64_t>("training.max_pushes", training->max_pushes(), 0, kMaxSamples);
+  if (!training->has_balance()) training->set_balance(TrainingSpec::EQUAL);
+  if (!training->has_global_batch()) training->set_global_batch(false);
   if (!training->has_evaluate()) training->set_evaluate(true);
   if (!training->has_quarantine_after()) training->set_quarantine_after(20);
   if (!training->has_shuffle()) training->set_shuffle(true);
@@ -372,6 +374,16 @@ absl::StatusOr<JobSpec> NormalizeJobSpec(JobSpec job) {
   NormalizeTop(&job, check);
   // Defaults below are computed from `workers`.
   if (!check.status().ok()) return check.status();
+  ConsistencySpec* consistency = job.mutable_consistency();
+  if (!consistency->has_mode()) consistency->set_mode(ConsistencySpec::ASYNC);
+  // Their fields are there before what they do.
+  if (job.has_local()) check.Fail("local", "set", "nothing");
+  if (job.optimizer().sgd().momentum_at() == SgdSpec::DELAYED) {
+    check.Fail("optimizer.sgd.momentum_at", "DELAYED", "SERVER, WORKER or ORDERED");
+  }
+  if (consistency->lag().policy() == LagContract::DECAY) {
+    check.Fail("consistency.lag.policy", "DECAY", "ACCEPT, SCALE, REJECT or WEIGH");
+  }
   NormalizeModel(job.mutable_model(), check);
   NormalizeData(job.mutable_data(), check);
   NormalizeTraining(job.mutable_training(), job.consistency().mode(), check);
