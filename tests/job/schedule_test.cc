@@ -1,4 +1,4 @@
-#include "server/optimizer/schedule.h"
+#include "job/schedule.h"
 
 #include <cmath>
 #include <string>
