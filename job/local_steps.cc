@@ -1,0 +1,30 @@
+#include "job/local_steps.h"
+
+#include <algorithm>
+
+namespace torchps {
+
+bool HasLocalSteps(const JobSpec& job) { return job.has_local(); }
+
+int64_t StepsOfPush(const JobSpec& job) {
+  if (!HasLocalSteps(job)) return 1;
+  return std::max(job.local().steps() / std::max(job.local().fragments(), 1), 1);
+}
+
+int64_t PassesOfPush(const JobSpec& job) { return StepsOfPush(job) * job.training().accumulate(); }
+
+int64_t EqualBatch(const JobSpec& job) {
+  const int64_t batch = job.training().batch_size();
+  if (!job.training().global_batch()) return batch;
+  return (batch + job.workers() - 1) / job.workers();
+}
+
+int64_t SamplesOfPush(const JobSpec& job) {
+  return job.training().batch_size() * PassesOfPush(job);
+}
+
+int64_t SamplesOfAllPushes(const JobSpec& job) {
+  return SamplesOfPush(job) * (job.training().global_batch() ? 1 : job.workers());
+}
+
+}  // namespace torchps
