@@ -150,9 +150,24 @@ absl::StatusOr<PullResult> ParameterClient::Pull(Step clock, bool read_only,
   return BeginPull(clock, kind, values, held, absl::InfiniteDuration())->Finish();
 }
 
+absl::StatusOr<PullResult> ParameterClient::PullFragment(Step clock, int fragment,
+                                                         absl::Span<float> values) {
+  PendingPull::Options pull =
+      PullOptions(clock, PullKind::kBounded, values, /*held=*/nullptr, absl::InfiniteDuration());
+  pull.fragment = fragment;
+  pull.fragments = options_.job.local().fragments();
+  return PendingPull(std::move(pull)).Finish();
+}
+
 std::unique_ptr<PendingPull> ParameterClient::BeginPull(Step clock, PullKind kind,
                                                         absl::Span<float> values, HeldValues* held,
                                                         absl::Duration not_before) {
+  return std::make_unique<PendingPull>(PullOptions(clock, kind, values, held, not_before));
+}
+
+PendingPull::Options ParameterClient::PullOptions(Step clock, PullKind kind,
+                                                  absl::Span<float> values, HeldValues* held,
+                                                  absl::Duration not_before) {
   TPS_CHECK(static_cast<int64_t>(values.size()) == options_.layout.size(),
             "a pull into a vector of another length than the layout's");
   PendingPull::Options pull;
@@ -170,7 +185,7 @@ std::unique_ptr<PendingPull> ParameterClient::BeginPull(Step clock, PullKind kin
   pull.held = held;
   pull.exact = options_.job.wire().pull().kind() == EncodingSpec::FLOAT32;
   pull.versions = &versions_;
-  return std::make_unique<PendingPull>(std::move(pull));
+  return pull;
 }
 
 bool ParameterClient::IsTooLate(Step step) {

@@ -108,6 +108,10 @@ class ParameterClient {
   absl::StatusOr<PullResult> Pull(Step clock, bool read_only, absl::Span<float> values,
                                   HeldValues* held = nullptr);
 
+  // The same of one fragment of the model's blocks (LocalSpec.fragments), and of the averaged ones.
+  // The other values are left alone, and the next push takes them for what they were pulled as.
+  absl::StatusOr<PullResult> PullFragment(Step clock, int fragment, absl::Span<float> values);
+
   // The same in two halves. Pushes that are begun before the pull is finished are based on the
   // versions of the one before. A pull may be ahead of the push of step `clock`; it begins at
   // `not_before`, or when it is finished. The client outlives what it returns.
@@ -151,6 +155,8 @@ class ParameterClient {
  private:
   explicit ParameterClient(Options options);
 
+  PendingPull::Options PullOptions(Step clock, PullKind kind, absl::Span<float> values,
+                                   HeldValues* held, absl::Duration not_before);
   PendingPush::Options PushOptions(Step step, int64_t weight, absl::Span<const float> gradients,
                                    absl::Span<const float> averaged);
   absl::Status CallAll(const std::vector<RemoteServer*>& servers, PlainRound::Make make,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -40,11 +39,22 @@ class PendingPull::Round final : public FanOutCall {
                    options.servers),
         options_(std::move(options)),
         versions_(options_.block_map->blocks().size()),
+        wanted_(options_.block_map->blocks().size(), true),
         rest_by_network_(options_.block_map->servers()),
         lives_(options_.block_map->servers()) {
     // Until the pull has succeeded it is not known what the values are.
     if (options_.held != nullptr) std::swap(had_, *options_.held);
     result_.floor = std::numeric_limits<Step>::max();
+    if (options_.fragment == kAllFragments) return;
+    versions_ = *options_.versions;
+    for (const RemoteServer* server : options_.servers) {
+      const std::vector<BlockId>& owned = options_.block_map->owned_by(server->index());
+      for (size_t index = 0; index < owned.size(); ++index) {
+        const bool averaged = options_.block_map->blocks()[owned[index]].averaged;
+        wanted_[owned[index]] =
+            IsInFragment(index, averaged, options_.fragment, options_.fragments);
+      }
+    }
   }
 
   // On any thread, once the round has finished.
@@ -80,9 +90,10 @@ class PendingPull::Round final : public FanOutCall {
                                             return ReadShared(server, header, *values);
                                           });
     }
-    if (KnowsWhatItHas(server)) {
+    const bool knows = KnowsWhatItHas(server);
+    if (knows || options_.fragment != kAllFragments) {
       for (const BlockId id : options_.block_map->owned_by(server.index())) {
-        request.add_have_version(Had(id));
+        request.add_have_version(!wanted_[id] ? kUnwantedBlock : knows ? Had(id) : kNoVersion);
       }
     }
     const size_t expected = options_.block_map->owned_by(server.index()).size();
@@ -117,8 +128,10 @@ class PendingPull::Round final : public FanOutCall {
     }
     const std::vector<BlockId>& owned = options_.block_map->owned_by(server.index());
     const bool knows = KnowsWhatItHas(server) && options_.exact;
-    std::vector<size_t> left(owned.size());
-    std::iota(left.begin(), left.end(), 0);
+    std::vector<size_t> left;
+    for (size_t index = 0; index < owned.size(); ++index) {
+      if (wanted_[owned[index]]) left.push_back(index);
+    }
     for (int pass = 0; pass < kMaxPasses && !left.empty(); ++pass) {
       if (pass > 0) std::this_thread::yield();
       const auto is_read = [&](size_t index) {
@@ -154,6 +167,14 @@ class PendingPull::Round final : public FanOutCall {
           absl::StrCat("sent block ", header.block, ", which it does not own or has already sent"));
     }
     const BlockRange& block = blocks[header.block];
+    if (!wanted_[header.block]) {
+      if (!header.unchanged) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("sent block ", header.block, ", which the worker does not want"));
+      }
+      TookFrame(server, header);
+      return absl::OkStatus();
+    }
     if (header.unchanged) {
       if (!KnowsWhatItHas(server) || Had(block.id) <= 0 || header.version != Had(block.id)) {
         return absl::InvalidArgumentError(
@@ -178,6 +199,10 @@ class PendingPull::Round final : public FanOutCall {
 
   void Took(RemoteServer& server, const PullHeader& header) {
     versions_[header.block] = header.version;
+    TookFrame(server, header);
+  }
+
+  void TookFrame(RemoteServer& server, const PullHeader& header) {
     rest_by_network_[server.index()] = false;
     TakeGrant(server, header);
   }
@@ -185,6 +210,7 @@ class PendingPull::Round final : public FanOutCall {
   const Options options_;
   absl::Duration began_ = absl::InfiniteDuration();
   std::vector<Version> versions_;
+  std::vector<bool> wanted_;  // by block
   // By server: shared memory did not bring every block.
   std::vector<bool> rest_by_network_;
   // What the values held before, and the lives of the servers that were asked.

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/fragments.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "wire/status_codec.h"
 
@@ -12,6 +13,13 @@ namespace {
 
 // Copying as much takes less time than waking another thread.
 constexpr int64_t kShortBlockBytes = 64 << 10;
+
+// What a reader gets of a block that it does not want.
+ParameterStore::Image Unwanted() {
+  ParameterStore::Image image;
+  image.unchanged = true;
+  return image;
+}
 
 }  // namespace
 
@@ -148,8 +156,9 @@ void PullCall::SendNext() {
 
 void PullCall::SendBlock() {
   ParameterStore& store = job_->store();
+  const Version have = have_.empty() ? Version{0} : have_[next_block_];
   absl::StatusOr<ParameterStore::Image> image =
-      store.Read(next_block_, encoding_, have_.empty() ? Version{0} : have_[next_block_]);
+      have == kUnwantedBlock ? Unwanted() : store.Read(next_block_, encoding_, have);
   if (!image.ok()) {
     blocks_may_go_.Release(store.largest_block_bytes());
     Finish(image.status());
