@@ -39,9 +39,13 @@ std::string ChosenMember(const Message& message, const OneofDescriptor* oneof) {
   return member == nullptr ? kUnset : member->name();
 }
 
+// Where a file is, and what a job that knows its data has filled in.
 bool MayDiffer(const Difference& difference) {
-  return difference.path == "data.path" || difference.path == "model.init_from" ||
-         (difference.path == "optimizer.schedule.total_steps" && difference.theirs == "0");
+  const std::string& path = difference.path;
+  if (path == "data.path" || path == "model.init_from") return true;
+  return difference.theirs == "0" &&
+         (path == "optimizer.schedule.total_steps" ||
+          path == "local.inner.schedule.total_steps" || path == "local.steps");
 }
 
 absl::optional<Difference> FirstDifference(const Message& mine, const Message& theirs,

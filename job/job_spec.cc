@@ -8,9 +8,12 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/check.h"
 #include "common/ids.h"
 #include "job/field_checker.h"
+#include "job/local_steps.h"
+#include "job/optimizer_fields.h"
 
 namespace torchps {
 namespace {
@@ -18,7 +21,6 @@ namespace {
 constexpr int64_t kMaxCount = int64_t{1} << 20;    // batches, epochs, widths
 constexpr int64_t kMaxSamples = int64_t{1} << 40;  // keeps all products below 2^63
 constexpr int kMaxImageSide = 4096;                // what a batch of 32 takes 6 GiB of, as float32
-constexpr int kMaxGroups = 1000;
 constexpr int kMaxHiddenLayers = 1000;
 // Two could be chance; three lags in a row mean that the slot is simply slower than max_lag.
 constexpr int kAdmitAfter = 3;
@@ -111,7 +113,7 @@ void NormalizeData(DataSpec* data, FieldChecker& check) {
   }
 }
 
-void NormalizeTraining(TrainingSpec* training, ConsistencySpec::Mode mode, FieldChecker& check) {
+void NormalizeTraining(TrainingSpec* training, bool leases_are_pushes, FieldChecker& check) {
   if (!training->has_epochs()) training->set_epochs(1);
   if (!training->has_batch_size()) training->set_batch_size(32);
   if (!training->has_accumulate()) training->set_accumulate(1);
@@ -122,7 +124,7 @@ void NormalizeTraining(TrainingSpec* training, ConsistencySpec::Mode mode, Field
   if (!check.status().ok()) return;
 
   const int32_t accumulate = training->accumulate();
-  if (mode == ConsistencySpec::SYNC) {
+  if (leases_are_pushes) {
     training->set_lease_batches(accumulate);
   } else if (!training->has_lease_batches()) {
     constexpr int32_t kLeaseBatches = 4;
@@ -160,58 +162,6 @@ void NormalizeTraining(TrainingSpec* training, ConsistencySpec::Mode mode, Field
   }
 }
 
-// Adam and AdamW have the same fields.
-template <typename Spec>
-void NormalizeAdam(Spec* spec, const std::string& path, FieldChecker& check) {
-  if (!spec->has_beta1()) spec->set_beta1(0.9);
-  if (!spec->has_beta2()) spec->set_beta2(0.999);
-  if (!spec->has_epsilon()) spec->set_epsilon(1e-8);
-  check.Decay(path + ".beta1", spec->beta1());
-  check.Decay(path + ".beta2", spec->beta2());
-  check.Positive(path + ".epsilon", spec->epsilon());
-}
-
-void NormalizeOptimizerKind(OptimizerSpec* optimizer, FieldChecker& check) {
-  switch (optimizer->kind_case()) {
-    case OptimizerSpec::KIND_NOT_SET:
-      optimizer->mutable_sgd();
-      break;
-    case OptimizerSpec::kSgd: {
-      const SgdSpec& sgd = optimizer->sgd();
-      check.Range("optimizer.sgd.momentum", sgd.momentum(), 0.0, 1.0);
-      check.Range("optimizer.sgd.dampening", sgd.dampening(), 0.0, 1.0);
-      if (sgd.nesterov() && !(sgd.momentum() > 0 && sgd.dampening() == 0)) {
-        check.Fail("optimizer.sgd.nesterov", "true",
-                   "false, or a momentum above 0 and a dampening of 0");
-      }
-      break;
-    }
-    case OptimizerSpec::kAdam:
-      NormalizeAdam(optimizer->mutable_adam(), "optimizer.adam", check);
-      break;
-    case OptimizerSpec::kAdamw:
-      NormalizeAdam(optimizer->mutable_adamw(), "optimizer.adamw", check);
-      break;
-    case OptimizerSpec::kAdagrad: {
-      AdagradSpec* adagrad = optimizer->mutable_adagrad();
-      if (!adagrad->has_epsilon()) adagrad->set_epsilon(1e-10);
-      check.Positive("optimizer.adagrad.epsilon", adagrad->epsilon());
-      check.NotNegative("optimizer.adagrad.lr_decay", adagrad->lr_decay());
-      check.NotNegative("optimizer.adagrad.initial_accumulator", adagrad->initial_accumulator());
-      break;
-    }
-    case OptimizerSpec::kRmsprop: {
-      RmsPropSpec* rmsprop = optimizer->mutable_rmsprop();
-      if (!rmsprop->has_alpha()) rmsprop->set_alpha(0.99);
-      if (!rmsprop->has_epsilon()) rmsprop->set_epsilon(1e-8);
-      check.Range("optimizer.rmsprop.alpha", rmsprop->alpha(), 0.0, 1.0);
-      check.Positive("optimizer.rmsprop.epsilon", rmsprop->epsilon());
-      check.Range("optimizer.rmsprop.momentum", rmsprop->momentum(), 0.0, 1.0);
-      break;
-    }
-  }
-}
-
 // Where the momentum lives, which the whole job decides.
 void NormalizeMomentum(JobSpec* job, FieldChecker& check) {
   if (!job->optimizer().has_sgd()) return;
@@ -233,47 +183,55 @@ void NormalizeMomentum(JobSpec* job, FieldChecker& check) {
   }
 }
 
-void NormalizeSchedule(ScheduleSpec* schedule, FieldChecker& check) {
-  if (!schedule->has_gamma()) schedule->set_gamma(0.1);
-  check.Range<int64_t>("optimizer.schedule.warmup_steps", schedule->warmup_steps(), 0, kMaxSamples);
-  // A step's width means something in one shape only.
-  const int64_t smallest_step = schedule->shape() == ScheduleSpec::STEP ? 1 : 0;
-  check.Range<int64_t>("optimizer.schedule.step_size", schedule->step_size(), smallest_step,
-                       kMaxSamples);
-  check.Positive("optimizer.schedule.gamma", schedule->gamma());
-  check.Range<int64_t>("optimizer.schedule.total_steps", schedule->total_steps(), 0,
-                       std::numeric_limits<int64_t>::max());
-  check.Range("optimizer.schedule.final_fraction", schedule->final_fraction(), 0.0, 1.0);
-  // A length that is written down is one of gradients; without one it is the job's.
-  const bool is_whole_job =
-      schedule->shape() == ScheduleSpec::COSINE && schedule->total_steps() == 0;
-  if (!schedule->has_by()) {
-    schedule->set_by(is_whole_job ? ScheduleSpec::SAMPLES : ScheduleSpec::APPLIED);
+// Steps that workers take alone. Before the consistency, since defaults of that follow from it.
+void NormalizeLocal(JobSpec* job, FieldChecker& check) {
+  if (!HasLocalSteps(*job)) return;
+  LocalSpec* local = job->mutable_local();
+  if (!local->has_fragments()) local->set_fragments(1);
+  // An epoch's are filled in when the data are known.
+  check.Range<int64_t>("local.steps", local->steps(), local->epoch() ? 0 : 1, kMaxCount);
+  check.Range<int64_t>("local.fragments", local->fragments(), 1, kMaxCount);
+  if (!check.status().ok()) return;
+  if (local->fragments() > 1 && (local->epoch() || local->steps() % local->fragments() != 0)) {
+    check.Fail("local.fragments", local->fragments(),
+               local->epoch() ? "1 with local.epoch"
+                              : absl::StrCat("a divisor of local.steps (", local->steps(), ")"));
   }
-}
-
-void NormalizeOptimizer(OptimizerSpec* optimizer, FieldChecker& check) {
-  NormalizeOptimizerKind(optimizer, check);
-  if (optimizer->learning_rate() == 0) {
-    check.Fail("optimizer.learning_rate", "missing or 0", "a number above 0 that float32 can hold");
+  OptimizerSpec* inner = local->mutable_inner();
+  if (inner->sgd().has_momentum_at()) {
+    check.Fail("local.inner.sgd.momentum_at", SgdSpec::MomentumAt_Name(inner->sgd().momentum_at()),
+               "nothing: the inner optimizer is all in the worker");
   }
-  check.Positive("optimizer.learning_rate", optimizer->learning_rate());
-  check.NotNegative("optimizer.weight_decay", optimizer->weight_decay());
-  NormalizeSchedule(optimizer->mutable_schedule(), check);
-  if (optimizer->group_size() > kMaxGroups) {
-    check.Fail("optimizer.group", absl::StrCat("a list of ", optimizer->group_size()),
-               absl::StrCat("at most ", kMaxGroups));
+  ScheduleSpec* schedule = inner->mutable_schedule();
+  if (!schedule->has_by()) schedule->set_by(ScheduleSpec::SAMPLES);
+  if (schedule->by() != ScheduleSpec::SAMPLES) {
+    check.Fail("local.inner.schedule.by", ScheduleSpec::By_Name(schedule->by()),
+               "SAMPLES: workers may have taken different numbers of steps");
   }
-  for (int i = 0; i < optimizer->group_size(); ++i) {
-    ParameterGroupSpec* group = optimizer->mutable_group(i);
-    const std::string path = absl::StrCat("optimizer.group.", i);
-    if (group->pattern().empty()) check.Fail(path + ".pattern", "\"\"", "a pattern such as *.bias");
-    if (!group->has_learning_rate_factor()) group->set_learning_rate_factor(1);
-    check.NotNegative(path + ".learning_rate_factor", group->learning_rate_factor());
-    if (group->has_weight_decay()) {
-      check.NotNegative(path + ".weight_decay", group->weight_decay());
-    }
+  NormalizeOptimizer(inner, "local.inner", check);
+  if (job->optimizer().sgd().momentum_at() == SgdSpec::WORKER) {
+    check.Fail("optimizer.sgd.momentum_at", "WORKER",
+               "DELAYED, ORDERED or SERVER with local steps, whose momentum of their own is "
+               "local.inner's");
   }
+  const ConsistencySpec& consistency = job->consistency();
+  if (consistency.prefetch()) {
+    check.Fail("consistency.prefetch", "true",
+               "false with local steps, which go on from what the last push has led to");
+  }
+  if (consistency.stop_stale()) {
+    check.Fail("consistency.stop_stale", "true", "false with local steps");
+  }
+  job->mutable_consistency()->set_prefetch(false);
+  job->mutable_consistency()->set_stop_stale(false);
+  if (local->fragments() == 1) return;
+  LagContract* lag = job->mutable_consistency()->mutable_lag();
+  if (lag->policy() == LagContract::REJECT) {
+    check.Fail("consistency.lag.policy", "REJECT",
+               "ACCEPT, SCALE, WEIGH or DECAY with local.fragments");
+  }
+  // Between two pushes of a fragment all slots push the others.
+  if (!lag->has_free_lag()) lag->set_free_lag(int64_t{job->workers()} * local->fragments() - 1);
 }
 
 void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, FieldChecker& check) {
@@ -366,6 +324,18 @@ int64_t DivideRoundingUp(int64_t dividend, int64_t divisor) {
   return (dividend + divisor - 1) / divisor;
 }
 
+absl::Status CompleteSchedule(OptimizerSpec* optimizer, absl::string_view path, int64_t steps) {
+  ScheduleSpec* schedule = optimizer->mutable_schedule();
+  if (schedule->total_steps() == 0) schedule->set_total_steps(steps);
+  if (schedule->shape() != ScheduleSpec::COSINE ||
+      schedule->warmup_steps() < schedule->total_steps()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("job field ", path, ".schedule.warmup_steps is ", schedule->warmup_steps(),
+                   "; expected less than total_steps (", schedule->total_steps(), ")"));
+}
+
 }  // namespace
 
 absl::StatusOr<JobSpec> NormalizeJobSpec(JobSpec job) {
@@ -377,7 +347,6 @@ absl::StatusOr<JobSpec> NormalizeJobSpec(JobSpec job) {
   ConsistencySpec* consistency = job.mutable_consistency();
   if (!consistency->has_mode()) consistency->set_mode(ConsistencySpec::ASYNC);
   // Their fields are there before what they do.
-  if (job.has_local()) check.Fail("local", "set", "nothing");
   if (job.optimizer().sgd().momentum_at() == SgdSpec::DELAYED) {
     check.Fail("optimizer.sgd.momentum_at", "DELAYED", "SERVER, WORKER or ORDERED");
   }
@@ -386,12 +355,13 @@ absl::StatusOr<JobSpec> NormalizeJobSpec(JobSpec job) {
   }
   NormalizeModel(job.mutable_model(), check);
   NormalizeData(job.mutable_data(), check);
-  NormalizeTraining(job.mutable_training(), job.consistency().mode(), check);
+  NormalizeTraining(job.mutable_training(), LeasesArePushes(job), check);
   if (job.training().global_batch() && job.training().batch_size() < job.workers()) {
     check.Fail("training.batch_size", job.training().batch_size(),
                absl::StrCat("at least workers (", job.workers(), ") with training.global_batch"));
   }
-  NormalizeOptimizer(job.mutable_optimizer(), check);
+  NormalizeOptimizer(job.mutable_optimizer(), "optimizer", check);
+  NormalizeLocal(&job, check);
   NormalizeConsistency(job.mutable_consistency(), job.workers(), check);
   NormalizeMomentum(&job, check);
   NormalizeWire(job.mutable_wire(), check);
@@ -409,22 +379,22 @@ absl::Status CompleteJobSpec(JobSpec* job, int64_t train_samples) {
   const TrainingSpec& training = job->training();
   TPS_CHECK(training.batch_size() > 0 && training.accumulate() > 0 && job->workers() > 0,
             "the job is normalised");
-  ScheduleSpec* schedule = job->mutable_optimizer()->mutable_schedule();
-  if (schedule->total_steps() == 0) {
-    const int64_t samples = int64_t{training.batch_size()} * training.accumulate();
-    int64_t pushes = training.epochs() * DivideRoundingUp(train_samples, samples);
-    if (training.global_batch()) pushes *= job->workers();
-    if (training.max_pushes() > 0) pushes = std::min<int64_t>(pushes, training.max_pushes());
-    const bool sync = job->consistency().mode() == ConsistencySpec::SYNC;
-    schedule->set_total_steps(sync ? DivideRoundingUp(pushes, job->workers()) : pushes);
+  if (HasLocalSteps(*job) && job->local().epoch()) {
+    LocalSpec* local = job->mutable_local();
+    local->set_steps(1);
+    const int64_t steps = DivideRoundingUp(train_samples, SamplesOfAllPushes(*job));
+    local->set_steps(static_cast<int32_t>(std::min(steps, kMaxCount)));
   }
-  if (schedule->shape() == ScheduleSpec::COSINE &&
-      schedule->warmup_steps() >= schedule->total_steps()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("job field optimizer.schedule.warmup_steps is ", schedule->warmup_steps(),
-                     "; expected less than total_steps (", schedule->total_steps(), ")"));
-  }
-  return absl::OkStatus();
+  int64_t pushes = training.epochs() * DivideRoundingUp(train_samples, SamplesOfPush(*job));
+  if (training.global_batch()) pushes *= job->workers();
+  if (training.max_pushes() > 0) pushes = std::min<int64_t>(pushes, training.max_pushes());
+  const int64_t of_each = DivideRoundingUp(pushes, job->workers());
+  const bool sync = job->consistency().mode() == ConsistencySpec::SYNC;
+  const absl::Status outer =
+      CompleteSchedule(job->mutable_optimizer(), "optimizer", sync ? of_each : pushes);
+  if (!outer.ok() || !HasLocalSteps(*job)) return outer;
+  return CompleteSchedule(job->mutable_local()->mutable_inner(), "local.inner",
+                          of_each * StepsOfPush(*job));
 }
 
 }  // namespace torchps

@@ -6,6 +6,10 @@ namespace torchps {
 
 bool HasLocalSteps(const JobSpec& job) { return job.has_local(); }
 
+bool LeasesArePushes(const JobSpec& job) {
+  return HasLocalSteps(job) || job.consistency().mode() == ConsistencySpec::SYNC;
+}
+
 int64_t StepsOfPush(const JobSpec& job) {
   if (!HasLocalSteps(job)) return 1;
   return std::max(job.local().steps() / std::max(job.local().fragments(), 1), 1);

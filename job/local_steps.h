@@ -9,8 +9,11 @@ namespace torchps {
 // How many steps and samples the pushes of a job are made of, with local steps and without. Free
 // functions without state. REQUIRES of all: `job` is normalised and completed (job/job_spec.h).
 
-// Whether workers take steps by themselves and push the difference (LocalSpec).
+// Whether workers take steps by themselves and push the difference (LocalSpec). Of any job.
 bool HasLocalSteps(const JobSpec& job);
+
+// Whether a worker takes a lease for each push, and not for several. `job` need not be completed.
+bool LeasesArePushes(const JobSpec& job);
 
 // Steps from one push of a slot to its next: local.steps / local.fragments, 1 without local steps.
 int64_t StepsOfPush(const JobSpec& job);

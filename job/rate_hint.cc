@@ -1,6 +1,7 @@
 #include "job/rate_hint.h"
 
 #include "absl/strings/str_cat.h"
+#include "job/local_steps.h"
 
 namespace torchps {
 namespace {
@@ -22,6 +23,8 @@ double MostOf(const OptimizerSpec& optimizer) {
 std::string RateHint(const JobSpec& job) {
   const int workers = job.workers();
   if (job.consistency().mode() != ConsistencySpec::ASYNC || workers < 2) return "";
+  // An outer rate is another thing than one of gradients.
+  if (HasLocalSteps(job)) return "";
   // Where a batch is shared out, so is the rate (server/store/async_push.h).
   const int sharers = job.training().global_batch() ? workers : 1;
   const double most = MostOf(job.optimizer()) / workers * sharers;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "job/local_steps.h"
 #include "server/coordinator/saved_state.h"
 
 namespace torchps {
@@ -25,17 +26,17 @@ JobWork::JobWork(const JobTerms& terms, bool keeps_models)
       evaluates_(terms.job.training().evaluate()),
       keeps_models_(keeps_models),
       training_(terms.job.training()),
-      mode_(terms.job.consistency().mode()),
+      passes_of_push_(PassesOfPush(terms.job)),
+      pushes_of_lease_(
+          LeasesArePushes(terms.job) ? 1 : training_.lease_batches() / training_.accumulate()),
       balancer_(training_, std::max(terms.job.workers(), 1)),
       leases_(LeaseOptions(terms)),
       evaluations_(terms.job.training().best_by()) {}
 
 DataLeases::Size JobWork::LeaseSize(SlotId slot) {
   DataLeases::Size size;
-  size.push_samples = int64_t{balancer_.BatchFor(slot)} * training_.accumulate();
-  // In SYNC every step takes its own lease.
-  size.pushes =
-      mode_ == ConsistencySpec::SYNC ? 1 : training_.lease_batches() / training_.accumulate();
+  size.push_samples = int64_t{balancer_.BatchFor(slot)} * passes_of_push_;
+  size.pushes = pushes_of_lease_;
   return size;
 }
 

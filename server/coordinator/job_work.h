@@ -6,10 +6,10 @@
 #include "absl/time/time.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
+#include "server/coordinator/job_terms.h"
 #include "server/coordinator/work/batch_balancer.h"
 #include "server/coordinator/work/data_leases.h"
 #include "server/coordinator/work/evaluations.h"
-#include "server/coordinator/job_terms.h"
 #include "server/coordinator/work/slot_holder.h"
 
 namespace torchps {
@@ -77,7 +77,8 @@ class JobWork {
   const bool evaluates_;
   const bool keeps_models_;
   const TrainingSpec training_;
-  const ConsistencySpec::Mode mode_;
+  const int64_t passes_of_push_;
+  const int64_t pushes_of_lease_;
   BatchBalancer balancer_;
   DataLeases leases_;
   Evaluations evaluations_;              // each opened when its epoch's books close

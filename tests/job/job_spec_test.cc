@@ -57,16 +57,17 @@ void ExpectLimits(const std::string& field, const std::string& lowest, const std
 }
 
 TEST(JobSpecTest, FillsInEveryDefault) {
-  EXPECT_EQ(Normalized("").ShortDebugString(),
-            "name: \"job\" seed: 1 workers: 1 model { } "
-            "data { source: \"digits\" train_samples: 6000 test_samples: 1000 } "
-            "training { epochs: 1 batch_size: 32 accumulate: 1 lease_batches: 4 evaluate: true "
-            "quarantine_after: 20 shuffle: true } "
-            "optimizer { sgd { } learning_rate: 0.1 schedule { gamma: 0.1 by: APPLIED } } "
-            "consistency { staleness_bound: 4 lag { free_lag: 1 max_lag: 2 admit_after: 3 } "
-            "stop_stale: false } "
-            "wire { block_bytes: 1048576 push { } pull { } shared_memory: true } membership { "
-            "lease_seconds: 10 } durability { checkpoint_seconds: 60 keep: 3 }");
+  EXPECT_EQ(
+      Normalized("").ShortDebugString(),
+      "name: \"job\" seed: 1 workers: 1 model { } "
+      "data { source: \"digits\" train_samples: 6000 test_samples: 1000 } "
+      "training { epochs: 1 batch_size: 32 accumulate: 1 lease_batches: 4 evaluate: true "
+      "quarantine_after: 20 shuffle: true balance: EQUAL global_batch: false } "
+      "optimizer { sgd { } learning_rate: 0.1 schedule { gamma: 0.1 by: APPLIED } } "
+      "consistency { mode: ASYNC staleness_bound: 4 lag { free_lag: 1 max_lag: 2 admit_after: 3 } "
+      "stop_stale: false } "
+      "wire { block_bytes: 1048576 push { } pull { } shared_memory: true } membership { "
+      "lease_seconds: 10 } durability { checkpoint_seconds: 60 keep: 3 }");
 }
 
 TEST(JobSpecTest, FillsInWhatTheChosenPartsNeed) {
@@ -197,12 +198,13 @@ TEST(JobSpecTest, KeepsWhatIsWritten) {
       "data { source: \"idx\" path: \"/\\303\\251\" train_samples: 5 } "
       "training { epochs: 2 batch_size: 8 accumulate: 2 clip_norm: 1.5 lease_batches: 6 "
       "max_pushes: 9 evaluate: false nonfinite: STOP_JOB quarantine_after: 0 "
-      "best_by: \"loss\" shuffle: false } "
+      "best_by: \"loss\" shuffle: false balance: EQUAL global_batch: false } "
       "optimizer { adam { beta1: 0 beta2: 0.5 epsilon: 0.001 } learning_rate: 0.25 "
       "weight_decay: 0.5 schedule { shape: COSINE warmup_steps: 1 gamma: 0.5 total_steps: 10 "
       "by: SAMPLES } "
       "group { pattern: \"*\" learning_rate_factor: 0 weight_decay: 0 } } "
-      "consistency { staleness_bound: 0 backup_workers: 2 lag { policy: REJECT free_lag: 3 "
+      "consistency { mode: ASYNC staleness_bound: 0 backup_workers: 2 lag { policy: REJECT "
+      "free_lag: 3 "
       "max_lag: 1 admit_after: 0 } prefetch: false stop_stale: true } "
       "wire { block_bytes: 64 push { kind: TOP_K fraction: 0.25 } "
       "pull { kind: INT8 } shared_memory: false } membership { lease_seconds: 0.1 } "
@@ -450,6 +452,80 @@ TEST(JobSpecTest, RefusesAWarmUpThatLeavesACosineNoStep) {
                 "job field optimizer.schedule.warmup_steps is 10; expected less than total_steps "
                 "(10)");
   EXPECT_TRUE(CompleteJobSpec(&longer, 101).ok());
+}
+
+TEST(JobSpecTest, LocalStepsHaveAnOptimizerOfTheirOwn) {
+  const JobSpec job = Normalized(
+      "workers: 2 local { steps: 4 inner { adamw {} learning_rate: 0.01 } } "
+      "training { accumulate: 2 lease_batches: 8 } consistency { mode: ASYNC }");
+  EXPECT_EQ(job.local().ShortDebugString(),
+            "steps: 4 inner { adamw { beta1: 0.9 beta2: 0.999 epsilon: 1e-08 } learning_rate: 0.01 "
+            "schedule { gamma: 0.1 by: SAMPLES } } fragments: 1");
+  // A lease is a push.
+  EXPECT_EQ(job.training().lease_batches(), 2);
+  EXPECT_FALSE(job.consistency().prefetch());
+  EXPECT_EQ(NormalizeJobSpec(job)->ShortDebugString(), job.ShortDebugString());
+}
+
+TEST(JobSpecTest, CountsLocalSteps) {
+  JobSpec job = Normalized(
+      "workers: 2 training { epochs: 3 batch_size: 5 accumulate: 2 global_batch: false } "
+      "consistency { mode: SYNC } local { steps: 4 inner { learning_rate: 0.01 } }");
+  // A push is of 40 samples, so an epoch of 100 takes three, all of them five rounds of two.
+  ASSERT_TRUE(CompleteJobSpec(&job, /*train_samples=*/100).ok());
+  EXPECT_EQ(job.optimizer().schedule().total_steps(), 5);
+  EXPECT_EQ(job.local().inner().schedule().total_steps(), 20);
+
+  job = Normalized(
+      "workers: 2 training { epochs: 3 batch_size: 5 global_batch: false } "
+      "consistency { mode: SYNC } local { epoch: true inner { learning_rate: 0.01 } }");
+  ASSERT_TRUE(CompleteJobSpec(&job, /*train_samples=*/101).ok());
+  EXPECT_EQ(job.local().steps(), 11);
+  EXPECT_EQ(job.optimizer().schedule().total_steps(), 3);
+  // What is completed is normal, and is completed in the same way again.
+  const JobSpec again = *NormalizeJobSpec(job);
+  EXPECT_EQ(again.ShortDebugString(), job.ShortDebugString());
+}
+
+TEST(JobSpecTest, FragmentsTakeTurns) {
+  const std::string job =
+      "workers: 3 consistency { mode: ASYNC } local { inner { learning_rate: 1 } ";
+  EXPECT_EQ(Normalized(job + "steps: 8 fragments: 4 }").consistency().lag().free_lag(), 11);
+  ExpectRefused(job + "steps: 8 fragments: 3 }",
+                "local.fragments is 3; expected a divisor of local.steps (8)");
+  ExpectRefused(job + "epoch: true fragments: 2 }",
+                "local.fragments is 2; expected 1 with local.epoch");
+  ExpectRefused(job + "steps: 8 fragments: 4 } consistency { lag { policy: REJECT } }",
+                "consistency.lag.policy is REJECT; expected ACCEPT, SCALE, WEIGH or DECAY with "
+                "local.fragments");
+}
+
+TEST(JobSpecTest, LocalStepsRefuseWhatTheyCannotDo) {
+  const std::string inner = "inner { learning_rate: 1 } ";
+  ExpectRefused("local { " + inner + "}", "local.steps is 0; expected 1 to 1048576");
+  ExpectRefused("local { steps: 1 }",
+                "local.inner.learning_rate is missing or 0; expected a number above 0 that float32 "
+                "can hold");
+  ExpectRefused("local { steps: 1 inner { learning_rate: 1 sgd { momentum: 2 } } }",
+                "local.inner.sgd.momentum is 2; expected 0 to 1");
+  ExpectRefused("local { steps: 1 inner { learning_rate: 1 sgd { momentum_at: SERVER } } }",
+                "local.inner.sgd.momentum_at is SERVER; expected nothing: the inner optimizer is "
+                "all in the worker");
+  ExpectRefused("local { steps: 1 inner { learning_rate: 1 schedule { by: APPLIED } } }",
+                "local.inner.schedule.by is APPLIED; expected SAMPLES: workers may have taken "
+                "different numbers of steps");
+  ExpectRefused("workers: 2 consistency { mode: ASYNC } local { steps: 1 " + inner +
+                    "} optimizer { sgd { momentum: 0.9 momentum_at: WORKER } }",
+                "optimizer.sgd.momentum_at is WORKER; expected DELAYED, ORDERED or SERVER with "
+                "local steps, whose momentum of their own is local.inner's");
+  ExpectRefused("consistency { mode: ASYNC prefetch: true } local { steps: 1 " + inner + "}",
+                "consistency.prefetch is true; expected false with local steps, which go on from "
+                "what the last push has led to");
+  ExpectRefused(
+      "workers: 2 consistency { mode: SYNC backup_workers: 1 stop_stale: true } "
+      "local { steps: 1 " +
+          inner + "}",
+      "consistency.stop_stale is true; expected false with local steps");
 }
 
 }  // namespace
