@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
+#include "job/local_steps.h"
 #include "program/worker_program.h"
 #include "torch/utils.h"
 #include "worker/finish_gradient.h"
@@ -50,6 +51,12 @@ void Session::Join(torch::nn::Module& module, Options options) {
         module, {joined->options.samples, joined->options.data, {}}, *std::move(worker));
     if (!slot.ok()) return slot.status();
     joined->slot = *std::move(slot);
+    if (HasLocalSteps(joined->slot->job())) {
+      const absl::Status refused = absl::InvalidArgumentError(
+          "the job has local steps, and a program with a loop of its own takes none; leave out "
+          "`local`, or give the loop to torchps (program/train.h)");
+      return joined->slot->Leave(refused);
+    }
 
     WorkerSlot::Hooks hooks;
     if (joined->options.evaluate != nullptr) {

@@ -18,6 +18,10 @@ enum class Finite {
 // INTERNAL: the device has failed.
 absl::StatusOr<Finite> FinishGradient(const TrainingSpec& training, FlatModel* model);
 
+// The same after a local step, whose gradient stays on the device: the inner optimizer takes it
+// there. Always looks at all of it.
+absl::StatusOr<Finite> FinishLocalGradient(const TrainingSpec& training, FlatModel* model);
+
 // Whether FinishGradient() looks at the gradient as a whole, so that no part of it is final before.
 bool NeedsWholeGradient(const TrainingSpec& training);
 

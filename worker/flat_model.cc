@@ -170,6 +170,10 @@ std::vector<torch::Tensor> FlatModel::parameters() const {
   return parameters;
 }
 
+torch::Tensor FlatModel::device_values() const {
+  return values_[device_index()].narrow(0, 0, layout_.trained_size());
+}
+
 absl::Span<float> FlatModel::values() {
   return absl::MakeSpan(host_values_[current_].data_ptr<float>(), layout_.size());
 }

@@ -82,6 +82,11 @@ class FlatModel final : public ModelVectors {
   absl::Status ToDevice() override;
   absl::Status ToHost() override;
 
+  // All trained elements of the values that forward() computes with, and of their gradients, where
+  // the device has them.
+  torch::Tensor device_values() const;
+  const torch::Tensor& device_gradients() const { return gradients_; }
+
   // Where gradients() lie, if that can be shared; else null. Valid as long as this object.
   PushSegment* push_segment() { return segment_.get(); }
 

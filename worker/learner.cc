@@ -30,7 +30,8 @@ Learner::Learner(Task task, FlatModel* model, Options options)
       model_(model),
       options_(options),
       // Clipping and checking need the whole gradient, and a GPU's reaches the host as a whole.
-      early_(!NeedsWholeGradient(options_.training) && model_->device().is_cpu()),
+      early_(!options_.local_steps && !NeedsWholeGradient(options_.training) &&
+             model_->device().is_cpu()),
       loader_(task_.data().train, task_.callbacks().augment, options_.loader_threads),
       watch_(model_->layout(), *options_.block_map, model_->parameters()) {}
 
@@ -103,10 +104,17 @@ absl::StatusOr<Learner::Gradient> Learner::Compute(const Step& step, Observer* o
       gradient.loss_sum += loss.item<double>() * pass_size;
     }
     if (absl::Status status = watch_.Disarm(); !status.ok()) return status;
-    const absl::StatusOr<Finite> finite = FinishGradient(options_.training, model_);
+    const absl::StatusOr<Finite> finite = options_.local_steps
+                                              ? FinishLocalGradient(options_.training, model_)
+                                              : FinishGradient(options_.training, model_);
     if (!finite.ok()) return finite.status();
     gradient.finite = *finite;
-    gradient.absent = watch_.Absent(model_->gradients());
+    if (!watch_.ReachedAll()) {
+      if (options_.local_steps) {
+        if (absl::Status status = model_->ToHost(); !status.ok()) return status;
+      }
+      gradient.absent = watch_.Absent(model_->gradients());
+    }
     gradient.compute_time = options_.clock->Now() - began - gradient.data_time - observed;
     return gradient;
   });

@@ -9,6 +9,7 @@
 #include "common/block_map.h"
 #include "common/clock.h"
 #include "common/element_runs.h"
+#include "common/fragments.h"
 #include "common/ids.h"
 #include "proto/job.pb.h"
 #include "worker/feed/batch_loader.h"
@@ -34,6 +35,9 @@ class Learner {
     const Clock* clock = nullptr;
     // The job's; the seeds of Callbacks::augment follow from it.
     uint64_t seed = 1;
+    // Gradients are those of local steps (worker/local_steps.h): they stay where the device has
+    // them, no block is told early, and it is always known whether they are finite.
+    bool local_steps = false;
     // That make batches ahead of the passes (worker/feed/batch_loader.h).
     int loader_threads = 0;
   };
@@ -58,6 +62,8 @@ class Learner {
     Finite finite = Finite::kUnknown;
     // Trained elements whose parameters no pass has reached.
     ElementRuns absent;
+    // Local steps that were left out, since their gradients were not finite.
+    int64_t skipped_steps = 0;
     absl::Duration data_time;     // fetching samples
     absl::Duration compute_time;  // everything else but what the observer took
   };
@@ -65,7 +71,8 @@ class Learner {
   // What a step is computed on.
   struct Step {
     absl::Span<const int64_t> samples;
-    // What will probably be computed next, in this order; for the loader threads.
+    // What will probably be computed next, in this order; for the loader threads. Right behind
+    // `samples` in memory.
     absl::Span<const int64_t> upcoming;
     // The steps before it.
     int64_t number = 0;
@@ -74,6 +81,14 @@ class Learner {
     int64_t position = 0;
     // Samples of a pass, at most; at least 1.
     int64_t batch_size = 1;
+    // How far the job was when the samples were handed out, and when those behind them were, in
+    // parts of 1; local steps' learning rates follow it.
+    double progress_begin = 0;
+    double progress_end = 0;
+    // Local steps: which fragment of the values was pulled for this step, and which one it is to
+    // push.
+    int pulled_fragment = kAllFragments;
+    int pushed_fragment = kAllFragments;
   };
 
   // `model` is made of task.module().

@@ -11,7 +11,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "job/local_steps.h"
 #include "worker/learner.h"
+#include "worker/local_steps.h"
 #include "worker/model_use.h"
 #include "worker/torch_error.h"
 #include "worker/trainer.h"
@@ -80,11 +82,21 @@ absl::Status Train(const Task& task, const WorkerOptions& options, WorkerSlot* s
   learning.clock = options.clock;
   learning.seed = slot->job().seed();
   learning.loader_threads = options.loader_threads;
+  learning.local_steps = HasLocalSteps(slot->job());
   Learner learner(task, slot->model(), learning);
+  std::unique_ptr<LocalSteps> local;
+  if (learning.local_steps) {
+    absl::StatusOr<std::unique_ptr<LocalSteps>> made =
+        LocalSteps::Create(slot->job(), slot->block_map(), slot->model(), &learner, options.clock);
+    if (!made.ok()) return made.status();
+    local = *std::move(made);
+  }
 
   Handicap handicap = slot->MakeHandicap();
   Trainer::Options training;
-  training.learner = &learner;
+  training.compute = [&](const Learner::Step& step, Learner::Observer* observer) {
+    return local == nullptr ? learner.Compute(step, observer) : local->Compute(step, observer);
+  };
   training.loop = slot->MakeLoop(MakeHooks(task, slot->model()->device()), /*may_prefetch=*/true);
   training.handicap = &handicap;
   if (const auto& on_step = task.callbacks().on_step; on_step != nullptr) {

@@ -42,8 +42,9 @@ absl::Status Trainer::Run() {
 absl::Status Trainer::TrainStep(const StepLoop::StepWork& step) {
   StepObserver observer(options_.loop, options_.handicap,
                         static_cast<int64_t>(step.samples.size()));
-  absl::StatusOr<Learner::Gradient> gradient = options_.learner->Compute(
-      {step.samples, step.upcoming, step.number, step.epoch, step.position, step.batch_size},
+  absl::StatusOr<Learner::Gradient> gradient = options_.compute(
+      {step.samples, step.upcoming, step.number, step.epoch, step.position, step.batch_size,
+       step.progress_begin, step.progress_end, step.pulled_fragment, step.pushed_fragment},
       &observer);
   if (observer.is_too_late()) {
     options_.loop->BeginAnew();
@@ -59,6 +60,7 @@ absl::Status Trainer::TrainStep(const StepLoop::StepWork& step) {
   outcome.samples = gradient->samples;
   outcome.loss_sum = gradient->loss_sum;
   outcome.not_finite = gradient->finite == Finite::kNo;
+  outcome.skipped_steps = gradient->skipped_steps;
   outcome.absent = std::exchange(gradient->absent, {});
   outcome.data_time = gradient->data_time;
   outcome.compute_time = gradient->compute_time;

@@ -4,19 +4,23 @@
 #include <functional>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "worker/learner.h"
 #include "worker/loop/handicap.h"
 #include "worker/loop/step_loop.h"
 
 namespace torchps {
 
-// Trains a task to the end of its job: for each step of the loop, the learner's gradient.
+// Trains a task to the end of its job: for each step of the loop, what is computed for it.
 //
 // Thread-compatible: all of it runs on the thread that calls Run(). Borrows everything.
 class Trainer {
  public:
   struct Options {
-    Learner* learner = nullptr;
+    // Learner::Compute() or, in its place, LocalSteps::Compute().
+    std::function<absl::StatusOr<Learner::Gradient>(const Learner::Step& step,
+                                                    Learner::Observer* observer)>
+        compute;
     StepLoop* loop = nullptr;
     // Holds the gradients of steps back, whole: no block of them is told early then.
     Handicap* handicap = nullptr;

@@ -488,14 +488,17 @@ TEST(JobSpecTest, CountsLocalSteps) {
 }
 
 TEST(JobSpecTest, FragmentsTakeTurns) {
-  const std::string job =
-      "workers: 3 consistency { mode: ASYNC } local { inner { learning_rate: 1 } ";
-  EXPECT_EQ(Normalized(job + "steps: 8 fragments: 4 }").consistency().lag().free_lag(), 11);
+  const std::string job = "workers: 3 local { inner { learning_rate: 1 } ";
+  EXPECT_EQ(Normalized(job + "steps: 8 fragments: 4 } consistency { mode: ASYNC }")
+                .consistency()
+                .lag()
+                .free_lag(),
+            11);
   ExpectRefused(job + "steps: 8 fragments: 3 }",
                 "local.fragments is 3; expected a divisor of local.steps (8)");
   ExpectRefused(job + "epoch: true fragments: 2 }",
                 "local.fragments is 2; expected 1 with local.epoch");
-  ExpectRefused(job + "steps: 8 fragments: 4 } consistency { lag { policy: REJECT } }",
+  ExpectRefused(job + "steps: 8 fragments: 4 } consistency { mode: ASYNC lag { policy: REJECT } }",
                 "consistency.lag.policy is REJECT; expected ACCEPT, SCALE, WEIGH or DECAY with "
                 "local.fragments");
 }

@@ -128,6 +128,11 @@ void GradientWatch::BeginStep() {
   state_->reached.assign(state_->parameters.size(), false);
 }
 
+bool GradientWatch::ReachedAll() const {
+  MutexLock lock(&state_->mutex);
+  return std::find(state_->reached.begin(), state_->reached.end(), false) == state_->reached.end();
+}
+
 ElementRuns GradientWatch::Absent(absl::Span<const float> gradients) const {
   ElementRuns absent;
   MutexLock lock(&state_->mutex);

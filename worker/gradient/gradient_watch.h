@@ -42,6 +42,8 @@ class GradientWatch {
 
   // A step begins: nothing was reached yet. REQUIRES: as Arm().
   void BeginStep();
+  // Whether each parameter was reached by some backward() since then.
+  bool ReachedAll() const;
   // Elements of the parameters that no backward() since BeginStep() has reached, armed or not, and
   // whose gradient is zero: one that is not was put there by other means, and counts. `gradients`
   // are those of all trained elements.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/job_progress.h"
+#include "job/local_steps.h"
 
 namespace torchps {
 namespace {
@@ -44,6 +45,7 @@ bool ChangedNothing(const VerdictCounts& verdicts) {
 StepLoop::StepLoop(Options options)
     : options_(std::move(options)),
       sync_(options_.job.consistency().mode() == ConsistencySpec::SYNC),
+      local_steps_(HasLocalSteps(options_.job)),
       positions_(options_.job.seed(), options_.train_samples, options_.job.training().shuffle()),
       progress_(options_.slot, options_.progress_interval, options_.clock->Now()),
       pull_ahead_(WantsPrefetch(options_)) {}
@@ -180,17 +182,25 @@ absl::StatusOr<StepLoop::StepWork> StepLoop::NextOfLease() {
   const TrainingSpec& training = options_.job.training();
   StepWork step;
   step.batch_size = lease_->batch_size() > 0 ? lease_->batch_size() : training.batch_size();
-  const int64_t most = step.batch_size * std::max(training.accumulate(), 1);
+  const int64_t most = step.batch_size * PassesOfPush(options_.job);
   step.samples = lease_samples_.subspan(taken_, static_cast<size_t>(most));
   step.number = steps_++;
   step.epoch = lease_->epoch();
   step.position = lease_->begin() + static_cast<int64_t>(taken_);
-  const double within = static_cast<double>(taken_) / static_cast<double>(lease_samples_.size());
-  handed_out_ = ProgressOf(lease_->progress_begin() +
-                           within * (lease_->progress_end() - lease_->progress_begin()));
+  const auto progress_at = [this](size_t taken) {
+    const double part = static_cast<double>(taken) / static_cast<double>(lease_samples_.size());
+    return lease_->progress_begin() + part * (lease_->progress_end() - lease_->progress_begin());
+  };
   taken_before_ = taken_;
   step_since_ = options_.clock->Now();
   taken_ += step.samples.size();
+  step.progress_begin = progress_at(taken_before_);
+  step.progress_end = progress_at(taken_);
+  handed_out_ = ProgressOf(step.progress_begin);
+  step.pulled_fragment = std::exchange(pulled_fragment_, absl::nullopt).value_or(kAllFragments);
+  step.pushed_fragment = FragmentOf(clock_ + 1);
+  // The values are about to be changed.
+  if (local_steps_) held_.Clear();
   step.upcoming = lease_samples_.subspan(taken_);
   return step;
 }
@@ -208,13 +218,11 @@ absl::Status StepLoop::PullValues() {
     if (pull.ok()) taken = options_.model->UseNextValues();
     std::swap(held_, next_held_);
   } else {
-    pull = options_.parameters->Pull(clock_, /*read_only=*/false, options_.model->values(), &held_);
+    pull = PullNow();
     if (pull.ok()) taken = options_.model->ToDevice();
   }
   if (!pull.ok()) return pull.status();
   if (!taken.ok()) return taken;
-  // In SYNC the rounds completed without this slot, as a straggler, are rounds it will not push to.
-  if (sync_) clock_ = std::max(clock_, pull->floor);
   pull_time_.Add(pull->moving);
   pull_ahead_.AddPull(pull->moving);
   const absl::Duration took = options_.clock->Now() - began;
@@ -228,11 +236,42 @@ absl::Status StepLoop::PullValues() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<PullResult> StepLoop::PullNow() {
+  absl::Span<float> values = options_.model->values();
+  int fragment = values_are_own_ ? FragmentOf(clock_) : kAllFragments;
+  absl::StatusOr<PullResult> pull =
+      fragment == kAllFragments
+          ? options_.parameters->Pull(clock_, /*read_only=*/false, values, &held_)
+          : options_.parameters->PullFragment(clock_, fragment, values);
+  if (!pull.ok()) return pull;
+  // In SYNC the rounds completed without this slot, as a straggler, are rounds it will not push to.
+  if (sync_ && pull->floor > clock_) {
+    clock_ = pull->floor;
+    // They have changed the other fragments, too.
+    if (fragment != kAllFragments) {
+      fragment = kAllFragments;
+      pull = options_.parameters->Pull(clock_, /*read_only=*/false, values, &held_);
+      if (!pull.ok()) return pull;
+      clock_ = std::max(clock_, pull->floor);
+    }
+  }
+  // One that was not used yet may have brought more.
+  if (pulled_fragment_ != kAllFragments) pulled_fragment_ = fragment;
+  return pull;
+}
+
+int StepLoop::FragmentOf(Step step) const {
+  const int fragments = options_.job.local().fragments();
+  if (fragments < 2 || step < 1) return kAllFragments;
+  return static_cast<int>((step - 1) % fragments);
+}
+
 void StepLoop::EndStep(Outcome outcome) {
   figures_.set_compute_seconds(figures_.compute_seconds() +
                                absl::ToDoubleSeconds(outcome.compute_time));
   figures_.set_data_seconds(figures_.data_seconds() + absl::ToDoubleSeconds(outcome.data_time));
   figures_.set_samples(figures_.samples() + outcome.samples);
+  values_are_own_ = local_steps_;
   if (outcome.not_finite) {
     // No block of it is ready, so nothing was sent.
     push_.reset();
@@ -241,6 +280,7 @@ void StepLoop::EndStep(Outcome outcome) {
     return;
   }
   stops_in_a_row_ = 0;
+  figures_.set_skipped_nonfinite(figures_.skipped_nonfinite() + outcome.skipped_steps);
   // What follows waits, for this push or for the next pull.
   push_->AllReady(CallLoop::Urgency::kSoon, std::exchange(outcome.absent, {}));
   pushed_ = std::move(outcome);
@@ -273,7 +313,8 @@ absl::Status StepLoop::BeginTransfers(int64_t samples) {
   // A gradient that is to be clipped, or dropped as a whole, has been looked at before any of it is
   // sent.
   const TrainingSpec& training = options_.job.training();
-  const bool check_finite = training.clip_norm() == 0 && training.nonfinite() == SKIP_BLOCK;
+  const bool check_finite =
+      local_steps_ || (training.clip_norm() == 0 && training.nonfinite() == SKIP_BLOCK);
   push_ = options_.parameters->BeginPush(clock_ + 1, samples, options_.model->gradients(),
                                          options_.model->averaged(), options_.model->values(),
                                          check_finite, handed_out_);
@@ -340,6 +381,7 @@ absl::Status StepLoop::Evaluate(int epoch, const absl::optional<KeepModel>& keep
   }
   const absl::StatusOr<PullResult> pull =
       options_.parameters->Pull(clock_, /*read_only=*/true, options_.model->values(), &held_);
+  values_are_own_ = false;
   if (!pull.ok()) return pull.status();
   // A server that was restarted meanwhile was greeted, and would wait for this slot; in SYNC that
   // is one that had nothing to do and was outside already.
@@ -379,6 +421,7 @@ absl::Status StepLoop::Enter() {
   const absl::StatusOr<Step> start = options_.parameters->Hello();
   if (!start.ok()) return start.status();
   clock_ = std::max(clock_, *start);
+  values_are_own_ = false;
   entered_ = true;
   return absl::OkStatus();
 }

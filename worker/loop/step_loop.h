@@ -16,6 +16,7 @@
 #include "client/parameter_client.h"
 #include "common/clock.h"
 #include "common/element_runs.h"
+#include "common/fragments.h"
 #include "common/ids.h"
 #include "common/stop_latch.h"
 #include "proto/coordinator.pb.h"
@@ -94,6 +95,14 @@ class StepLoop {
     int64_t position = 0;
     // Of a pass, at most: the slot's share where batches go by speed.
     int64_t batch_size = 0;
+    // How far the job was when the samples were handed out, and when those behind them were, in
+    // parts of 1.
+    double progress_begin = 0;
+    double progress_end = 0;
+    // With local.fragments: of which one the values were pulled since the step before, and which
+    // one the step is to push (common/fragments.h). The values of the others are the worker's own.
+    int pulled_fragment = kAllFragments;
+    int pushed_fragment = kAllFragments;
   };
 
   // What came of a step.
@@ -102,6 +111,8 @@ class StepLoop {
     double loss_sum = 0;  // over samples
     // The gradient is known to be not finite somewhere and is not to be pushed.
     bool not_finite = false;
+    // Local steps whose gradients were not finite; the others were taken.
+    int64_t skipped_steps = 0;
     // Trained elements that the step did not reach: they have no gradient, and are left alone.
     ElementRuns absent;
     absl::Duration data_time;     // fetching samples
@@ -155,6 +166,11 @@ class StepLoop {
   absl::StatusOr<StepWork> NextOfLease();
   // The values of the next step, pulled already or now.
   absl::Status PullValues();
+  // Pulls them now: with fragments only the one that was pushed last, where the values have been
+  // the worker's own since.
+  absl::StatusOr<PullResult> PullNow();
+  // The fragment that step `step` pushes.
+  int FragmentOf(Step step) const;
   // When to begin a pull that is to end with the backward pass that begins now.
   absl::Duration LatestPull() const;
   // So many gradients in a row were not finite that the coordinator has to hear of it now.
@@ -170,6 +186,8 @@ class StepLoop {
 
   const Options options_;
   const bool sync_;
+  // Computing changes the values.
+  const bool local_steps_;
   EpochPositions positions_;
   Progress progress_;
   // Last step pushed; the name of the next push is one above it.
@@ -180,6 +198,10 @@ class StepLoop {
   int nonfinite_in_a_row_ = 0;
   // Steps that were begun anew since the last one that was computed to its end.
   int stops_in_a_row_ = 0;
+  // With fragments: the values are the worker's own, but for what was pulled since, of one fragment
+  // or of all.
+  bool values_are_own_ = false;
+  absl::optional<int> pulled_fragment_;
   // What the model's values, and its next values, hold.
   HeldValues held_;
   HeldValues next_held_;

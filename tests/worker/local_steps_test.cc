@@ -1,0 +1,184 @@
+#include "worker/local_steps.h"
+
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/fragments.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+#include "job/job_spec.h"
+#include "torch/nn/modules/linear.h"
+#include "torch/utils.h"
+#include "worker/objective.h"
+#include "worker/task.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::FloatNear;
+
+// One weight for each of so many features, in blocks of 16.
+constexpr int64_t kFeatures = 64;
+constexpr int64_t kSamples = 400;
+
+struct Net : torch::nn::Module {
+  Net() {
+    weight = register_parameter("weight", torch::zeros({kFeatures}));
+    unused = register_parameter("unused", torch::ones({16}));
+  }
+  torch::Tensor forward(torch::Tensor x) { return torch::matmul(x, weight); }
+  torch::Tensor weight, unused;
+};
+
+// Of a loss that is the mean output every gradient is a vector of ones.
+class Ones final : public Dataset {
+ public:
+  int64_t size() const override { return kSamples; }
+  DataShape shape() const override { return DataShape(); }
+  absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override {
+    const auto rows = static_cast<int64_t>(indices.size());
+    batches_.push_back(rows);
+    return Batch{torch::ones({rows, kFeatures}), torch::zeros({rows})};
+  }
+  const std::vector<int64_t>& batches() const { return batches_; }
+
+ private:
+  mutable std::vector<int64_t> batches_;
+};
+
+class Listener final : public Learner::Observer {
+ public:
+  absl::Status BeforeGradient(absl::Duration) override {
+    ++heard_;
+    return absl::OkStatus();
+  }
+  void OnBlock(BlockId) override { ADD_FAILURE() << "a block of a difference was told early"; }
+  int heard() const { return heard_; }
+
+ private:
+  int heard_ = 0;
+};
+
+// A worker's half of a job, without servers.
+struct Worker {
+  explicit Worker(const std::string& local, const std::string& training = "batch_size: 32")
+      : net(std::make_shared<Net>()), data(std::make_shared<Ones>()) {
+    JobSpec spec;
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+        absl::StrCat("training { ", training,
+                     " } optimizer { learning_rate: 1 } wire { block_bytes: 64 } local { ", local,
+                     " inner { learning_rate: 0.125 } }"),
+        &spec));
+    job = *NormalizeJobSpec(spec);
+    EXPECT_TRUE(CompleteJobSpec(&job, kSamples).ok());
+    model = *FlatModel::Create(*net, torch::kCPU, [](const std::string&) { return -1; });
+    map = *BlockMap::Create(model->layout(), job.wire().block_bytes(), /*servers=*/1);
+    const Objective objective([](const Pass& pass) { return pass.outputs[0].mean(); }, {});
+    DataSource source;
+    source.train = data;
+    Learner::Options options;
+    options.training = job.training();
+    options.block_map = &map;
+    options.clock = &clock;
+    options.local_steps = true;
+    learner = std::make_unique<Learner>(Task(net, objective, source), model.get(), options);
+    auto made = LocalSteps::Create(job, map, model.get(), learner.get(), &clock);
+    EXPECT_TRUE(made.ok()) << made.status();
+    steps = *std::move(made);
+  }
+
+  Learner::Gradient Compute(int64_t samples, int pulled = kAllFragments,
+                            int pushed = kAllFragments) {
+    std::vector<int64_t> indices(samples);
+    std::iota(indices.begin(), indices.end(), 0);
+    Learner::Step step;
+    step.samples = indices;
+    step.epoch = 1;
+    step.batch_size = samples;
+    step.pulled_fragment = pulled;
+    step.pushed_fragment = pushed;
+    const auto gradient = steps->Compute(step, &listener);
+    EXPECT_TRUE(gradient.ok()) << gradient.status();
+    return *gradient;
+  }
+
+  // What is to be pushed of the weights of a block.
+  std::vector<float> PushedOf(int block) {
+    const absl::Span<float> all = model->gradients();
+    return {all.begin() + 16 * block, all.begin() + 16 * block + 16};
+  }
+
+  std::shared_ptr<Net> net;
+  std::shared_ptr<Ones> data;
+  JobSpec job;
+  SteadyClock clock;
+  std::unique_ptr<FlatModel> model;
+  BlockMap map;
+  std::unique_ptr<Learner> learner;
+  std::unique_ptr<LocalSteps> steps;
+  Listener listener;
+};
+
+TEST(LocalStepsTest, PushesWhatItsStepsHaveChanged) {
+  Worker worker("steps: 4");
+  const Learner::Gradient gradient = worker.Compute(4 * 32);
+  EXPECT_EQ(worker.listener.heard(), 1);
+  EXPECT_EQ(gradient.samples, 128);
+  EXPECT_THAT(worker.data->batches(), ElementsAre(32, 32, 32, 32));
+  // Four steps of 1/8 along ones.
+  EXPECT_THAT(worker.PushedOf(0), Each(0.5f));
+  EXPECT_THAT(worker.PushedOf(3), Each(0.5f));
+  EXPECT_EQ(worker.net->weight[5].item<float>(), -0.5f);
+  // The loss is the mean output at the values that each step began with: 0, -8, -16, -24.
+  EXPECT_DOUBLE_EQ(gradient.loss_sum, 32 * -(8.0 + 16 + 24));
+}
+
+TEST(LocalStepsTest, WhatNoStepReachesIsAbsent) {
+  Worker worker("steps: 2");
+  const Learner::Gradient gradient = worker.Compute(2 * 32);
+  EXPECT_THAT(gradient.absent, ElementsAre(ElementRun{64, 80}));
+  EXPECT_EQ(worker.net->unused[0].item<float>(), 1.0f);
+}
+
+TEST(LocalStepsTest, AFasterWorkerTakesMoreStepsOfTheSameSize) {
+  Worker worker("steps: 8", "batch_size: 32 balance: SPEED global_batch: false");
+  worker.Compute(8 * 43);
+  EXPECT_THAT(worker.data->batches(), ElementsAre(32, 32, 32, 32, 32, 32, 32, 32, 32, 32, 24));
+}
+
+TEST(LocalStepsTest, AStepAccumulatesItsPasses) {
+  Worker worker("steps: 2", "batch_size: 16 accumulate: 3 global_batch: false");
+  worker.Compute(2 * 3 * 16);
+  EXPECT_THAT(worker.data->batches(), ElementsAre(16, 16, 16, 16, 16, 16));
+  EXPECT_THAT(worker.PushedOf(0), Each(FloatNear(0.25f, 1e-6f)));
+}
+
+TEST(LocalStepsTest, FragmentsGoOnFromTheWorkersOwnValues) {
+  Worker worker("steps: 8 fragments: 4");
+  // Two steps between pushes. Block 4, of the unused parameter, is in fragment 0.
+  const Learner::Gradient first = worker.Compute(2 * 32, kAllFragments, /*pushed=*/0);
+  EXPECT_THAT(worker.PushedOf(0), Each(0.25f));
+  EXPECT_THAT(worker.PushedOf(1), Each(0.0f));
+  EXPECT_THAT(first.absent, ElementsAre(ElementRun{16, 80}));
+  // The servers have answered with zeros for the fragment.
+  worker.model->device_values().narrow(0, 0, 16).zero_();
+  const Learner::Gradient second = worker.Compute(2 * 32, /*pulled=*/0, /*pushed=*/1);
+  EXPECT_THAT(worker.PushedOf(0), Each(0.0f));
+  EXPECT_THAT(worker.PushedOf(1), Each(0.5f));
+  EXPECT_THAT(second.absent, ElementsAre(ElementRun{0, 16}, ElementRun{32, 80}));
+  worker.Compute(2 * 32, /*pulled=*/1, /*pushed=*/2);
+  EXPECT_THAT(worker.PushedOf(2), Each(0.75f));
+  worker.Compute(2 * 32, /*pulled=*/2, /*pushed=*/3);
+  EXPECT_THAT(worker.PushedOf(3), Each(1.0f));
+  // Since its pull the first one has taken eight steps.
+  worker.Compute(2 * 32, /*pulled=*/3, /*pushed=*/0);
+  EXPECT_THAT(worker.PushedOf(0), Each(1.0f));
+}
+
+}  // namespace
+}  // namespace torchps

@@ -1,0 +1,206 @@
+#include "worker/local_steps.h"
+
+#include <algorithm>
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "common/fragments.h"
+#include "common/job_progress.h"
+#include "job/local_steps.h"
+#include "torch/utils.h"
+#include "worker/torch_error.h"
+
+namespace torchps {
+namespace {
+
+// Hears nothing: a local step's gradient goes nowhere.
+class NoObserver final : public Learner::Observer {
+ public:
+  absl::Status BeforeGradient(absl::Duration) override { return absl::OkStatus(); }
+  void OnBlock(BlockId) override {}
+};
+
+int64_t DivideRoundingUp(int64_t dividend, int64_t divisor) {
+  return (dividend + divisor - 1) / divisor;
+}
+
+// The blocks of a server that are trained.
+int TrainedBlocks(const BlockMap& map, int server) {
+  const std::vector<BlockId>& owned = map.owned_by(server);
+  return static_cast<int>(std::count_if(owned.begin(), owned.end(),
+                                        [&map](BlockId id) { return !map.blocks()[id].averaged; }));
+}
+
+absl::Status CheckFragments(const BlockMap& map, int fragments) {
+  for (int server = 0; server < map.servers(); ++server) {
+    const int blocks = TrainedBlocks(map, server);
+    if (blocks >= fragments) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("local.fragments is ", fragments, ", but server ", server, " has ", blocks,
+                     " blocks of this model; expected at most that many: take fewer fragments, or "
+                     "smaller blocks (wire.block_bytes)"));
+  }
+  return absl::OkStatus();
+}
+
+// The trained elements inside of a fragment, or those outside.
+ElementRuns ElementsOf(const BlockMap& map, int fragment, int fragments, bool inside) {
+  std::vector<bool> belongs(map.blocks().size(), false);
+  for (int server = 0; server < map.servers(); ++server) {
+    const std::vector<BlockId>& owned = map.owned_by(server);
+    for (size_t index = 0; index < owned.size(); ++index) {
+      belongs[owned[index]] =
+          IsInFragment(index, /*averaged=*/false, fragment, fragments) == inside;
+    }
+  }
+  ElementRuns runs;
+  for (const BlockRange& block : map.blocks()) {
+    if (block.averaged || !belongs[block.id]) continue;
+    AppendRun(block.offset, block.offset + block.length, &runs);
+  }
+  return runs;
+}
+
+// All elements that are in either.
+ElementRuns RunsInEither(const ElementRuns& a, const ElementRuns& b) {
+  ElementRuns all;
+  std::merge(
+      a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(all),
+      [](const ElementRun& left, const ElementRun& right) { return left.begin < right.begin; });
+  ElementRuns runs;
+  for (const ElementRun& run : all) {
+    const int64_t begin = runs.empty() ? run.begin : std::max(run.begin, runs.back().end);
+    AppendRun(begin, std::max(begin, run.end), &runs);
+  }
+  return runs;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LocalSteps>> LocalSteps::Create(const JobSpec& job,
+                                                               const BlockMap& block_map,
+                                                               FlatModel* model, Learner* learner,
+                                                               const Clock* clock) {
+  if (absl::Status fits = CheckFragments(block_map, job.local().fragments()); !fits.ok())
+    return fits;
+  const OptimizerSpec& inner = job.local().inner();
+  absl::StatusOr<Schedule> schedule = Schedule::Create(inner.schedule());
+  if (!schedule.ok()) return schedule.status();
+  absl::StatusOr<std::unique_ptr<InnerOptimizer>> optimizer =
+      InnerOptimizer::Create(inner, model->layout(), model->parameters());
+  if (!optimizer.ok()) return optimizer.status();
+  return absl::WrapUnique(new LocalSteps(job, block_map, *std::move(schedule),
+                                         *std::move(optimizer), model, learner, clock));
+}
+
+LocalSteps::LocalSteps(const JobSpec& job, const BlockMap& block_map, Schedule schedule,
+                       std::unique_ptr<InnerOptimizer> optimizer, FlatModel* model,
+                       Learner* learner, const Clock* clock)
+    : job_(job),
+      schedule_(std::move(schedule)),
+      optimizer_(std::move(optimizer)),
+      model_(model),
+      learner_(learner),
+      clock_(clock) {
+  const int fragments = job_.local().fragments();
+  for (int fragment = 0; fragments > 1 && fragment < fragments; ++fragment) {
+    inside_.push_back(ElementsOf(block_map, fragment, fragments, /*inside=*/true));
+    outside_.push_back(ElementsOf(block_map, fragment, fragments, /*inside=*/false));
+  }
+}
+
+absl::StatusOr<Learner::Gradient> LocalSteps::Compute(const Learner::Step& step,
+                                                      Learner::Observer* observer) {
+  try {
+    const absl::Duration began = clock_->Now();
+    const auto samples = static_cast<int64_t>(step.samples.size());
+    const int64_t of_step = SamplesOfStep(samples);
+    DropAnchor(step.pulled_fragment);
+    Learner::Gradient sum;
+    sum.samples = samples;
+    int64_t taken = 0;
+    for (int64_t begin = 0; begin < samples; begin += of_step) {
+      NoObserver nobody;
+      Learner::Step local = step;
+      local.samples = step.samples.subspan(begin, of_step);
+      const int64_t end = begin + static_cast<int64_t>(local.samples.size());
+      local.upcoming = {step.samples.data() + end,
+                        static_cast<size_t>(samples - end) + step.upcoming.size()};
+      local.number = steps_++;
+      local.position = step.position + begin;
+      local.batch_size = DivideRoundingUp(of_step, job_.training().accumulate());
+      absl::StatusOr<Learner::Gradient> gradient = learner_->Compute(local, &nobody);
+      if (!gradient.ok()) return gradient.status();
+      sum.loss_sum += gradient->loss_sum;
+      sum.data_time += gradient->data_time;
+      if (gradient->finite == Finite::kNo) {
+        ++sum.skipped_steps;
+        continue;
+      }
+      const double progress = step.progress_begin + (step.progress_end - step.progress_begin) *
+                                                        static_cast<double>(begin) /
+                                                        static_cast<double>(samples);
+      optimizer_->Step(schedule_.Factor(/*applied=*/0, ProgressOf(progress)), gradient->absent);
+      sum.absent =
+          ++taken == 1 ? std::move(gradient->absent) : RunsInBoth(sum.absent, gradient->absent);
+    }
+    const bool must_end = sum.skipped_steps > 0 && job_.training().nonfinite() == STOP_JOB;
+    sum.finite = taken == 0 || must_end ? Finite::kNo : Finite::kUnknown;
+    const absl::Duration told = clock_->Now();
+    const absl::Status may_write = observer->BeforeGradient(told - began - sum.data_time);
+    if (!may_write.ok()) return may_write;
+    const absl::Duration observed = clock_->Now() - told;
+    if (absl::Status status = WriteDifference(step.pushed_fragment); !status.ok()) return status;
+    if (step.pushed_fragment != kAllFragments) {
+      sum.absent = RunsInEither(sum.absent, outside_[step.pushed_fragment]);
+    }
+    sum.compute_time = clock_->Now() - began - sum.data_time - observed;
+    return sum;
+  } catch (const std::exception& error) {
+    return TorchError("local steps", error);
+  }
+}
+
+int64_t LocalSteps::SamplesOfStep(int64_t samples) const {
+  const int64_t whole = EqualBatch(job_) * job_.training().accumulate();
+  const int64_t steps = std::max<int64_t>((samples + whole / 2) / whole, 1);
+  return DivideRoundingUp(samples, steps);
+}
+
+void LocalSteps::DropAnchor(int fragment) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor values = model_->device_values();
+  if (!anchor_.defined()) {
+    anchor_ = values.clone();
+  } else if (fragment == kAllFragments) {
+    anchor_.copy_(values);
+  } else {
+    for (const ElementRun& run : inside_[fragment]) {
+      const int64_t length = run.end - run.begin;
+      anchor_.narrow(0, run.begin, length).copy_(values.narrow(0, run.begin, length));
+    }
+  }
+}
+
+absl::Status LocalSteps::WriteDifference(int fragment) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor values = model_->device_values();
+  torch::Tensor difference = model_->device_gradients();
+  if (fragment == kAllFragments) {
+    torch::sub_out(difference, anchor_, values);
+  } else {
+    difference.zero_();
+    for (const ElementRun& run : inside_[fragment]) {
+      const int64_t length = run.end - run.begin;
+      torch::Tensor part = difference.narrow(0, run.begin, length);
+      torch::sub_out(part, anchor_.narrow(0, run.begin, length),
+                     values.narrow(0, run.begin, length));
+    }
+  }
+  return model_->ToHost();
+}
+
+}  // namespace torchps
