@@ -42,6 +42,8 @@ namespace {
 constexpr int64_t kBlockElements = (1 << 20) / sizeof(float);
 constexpr int64_t kColdBlocks = 192;
 constexpr int64_t kWarmBlocks = 1;
+// Of a job; an optimizer whose momentum waits for that of all has two kinds of steps.
+constexpr int kWorkers = 4;
 
 using Floats = std::vector<float>;
 
@@ -158,7 +160,7 @@ OptimizerSpec Spec(const std::string& text) {
 }
 
 std::unique_ptr<Optimizer> Make(const OptimizerSpec& spec, InstructionSet set) {
-  absl::StatusOr<std::unique_ptr<Optimizer>> optimizer = MakeOptimizer(spec, set);
+  absl::StatusOr<std::unique_ptr<Optimizer>> optimizer = MakeOptimizer(spec, set, kWorkers);
   TPS_CHECK(optimizer.ok(), "optimizer of the benchmark");
   return *std::move(optimizer);
 }
@@ -233,6 +235,7 @@ void RegisterAll() {
       {"sgd", "sgd {}"},
       {"sgd_momentum", "sgd { momentum: 0.9 }"},
       {"sgd_nesterov", "sgd { momentum: 0.9 nesterov: true }"},
+      {"sgd_delayed", "sgd { momentum: 0.9 momentum_at: DELAYED }"},
       {"adam", "adam { beta1: 0.9 beta2: 0.999 epsilon: 1e-8 }"},
       {"adamw", "adamw { beta1: 0.9 beta2: 0.999 epsilon: 1e-8 }"},
       {"adagrad", "adagrad { epsilon: 1e-10 }"},

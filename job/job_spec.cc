@@ -171,7 +171,8 @@ void NormalizeMomentum(JobSpec* job, FieldChecker& check) {
   if (!sgd->has_momentum_at()) {
     // Without a momentum there is nothing to say.
     if (sgd->momentum() == 0) return;
-    sgd->set_momentum_at(may_leave && job->workers() > 1 ? SgdSpec::WORKER : SgdSpec::SERVER);
+    const SgdSpec::MomentumAt elsewhere = job->has_local() ? SgdSpec::DELAYED : SgdSpec::WORKER;
+    sgd->set_momentum_at(may_leave && job->workers() > 1 ? elsewhere : SgdSpec::SERVER);
   }
   if (sgd->momentum_at() == SgdSpec::SERVER) return;
   const std::string& name = SgdSpec::MomentumAt_Name(sgd->momentum_at());
@@ -179,7 +180,8 @@ void NormalizeMomentum(JobSpec* job, FieldChecker& check) {
     check.Fail("optimizer.sgd.momentum_at", name,
                "SERVER, or ASYNC with a momentum above 0 and a dampening of 0");
   } else if (sgd->momentum_at() == SgdSpec::ORDERED && sgd->nesterov()) {
-    check.Fail("optimizer.sgd.momentum_at", name, "SERVER or WORKER where nesterov is true");
+    check.Fail("optimizer.sgd.momentum_at", name,
+               "SERVER, WORKER or DELAYED where nesterov is true");
   }
 }
 
@@ -347,9 +349,6 @@ absl::StatusOr<JobSpec> NormalizeJobSpec(JobSpec job) {
   ConsistencySpec* consistency = job.mutable_consistency();
   if (!consistency->has_mode()) consistency->set_mode(ConsistencySpec::ASYNC);
   // Their fields are there before what they do.
-  if (job.optimizer().sgd().momentum_at() == SgdSpec::DELAYED) {
-    check.Fail("optimizer.sgd.momentum_at", "DELAYED", "SERVER, WORKER or ORDERED");
-  }
   if (consistency->lag().policy() == LagContract::DECAY) {
     check.Fail("consistency.lag.policy", "DECAY", "ACCEPT, SCALE, REJECT or WEIGH");
   }

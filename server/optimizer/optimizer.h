@@ -59,8 +59,8 @@ class Optimizer {
 };
 
 // The optimizer that a normalised spec (job/job_spec.h) asks for, in loops for `set`, which this
-// machine has, in a job of so many `workers`, which only ordered momentum asks. The bits that it
-// computes are the same with every set.
+// machine has, in a job of so many `workers`, which only ordered and delayed momentum ask. The bits
+// that it computes are the same with every set.
 // INVALID_ARGUMENT names the field: no kind chosen, or a value missing that
 // normalising fills in.
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec,

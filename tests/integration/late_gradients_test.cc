@@ -201,6 +201,7 @@ struct Element {
   double value = 0;
   double momentum = 0;                 // on the servers
   double of_slot[kSlots] = {0, 0, 0};  // in the workers
+  double gathered = 0;                 // since the momentum moved
   int64_t taken = 0;                   // gradients that were not absent
 };
 using Rule = std::function<void(const Push& push, double gradient, double base, Element* element)>;
@@ -278,6 +279,20 @@ TEST(LateGradientsTest, OrderedMomentum) {
                }
                element->value -= rate * reach * g;
                element->momentum += power * g;
+             });
+}
+
+TEST(LateGradientsTest, DelayedMomentum) {
+  ExpectRule("sgd { momentum: 0.9 momentum_at: DELAYED }", "",
+             [](const Push&, double gradient, double, Element* element) {
+               const double rate = RateOf(element->index);
+               const double g = gradient + DecayOf(element->index) * element->value;
+               element->value -= rate * g;
+               element->gathered += g;
+               if (element->taken % kSlots != kSlots - 1) return;
+               element->momentum = kMomentum * element->momentum + element->gathered;
+               element->value -= rate * kMomentum * element->momentum;
+               element->gathered = 0;
              });
 }
 

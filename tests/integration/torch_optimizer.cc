@@ -71,6 +71,9 @@ std::vector<OptimizerCase> OptimizerCases() {
        "sgd { momentum: 0.9 dampening: 0.1 } learning_rate: 0.05 weight_decay: 0.001"},
       {"SgdNesterov",
        "sgd { momentum: 0.9 nesterov: true } learning_rate: 0.05 weight_decay: 0.001"},
+      {"SgdDelayed",
+       "sgd { momentum: 0.9 nesterov: true momentum_at: DELAYED } learning_rate: 0.05 "
+       "weight_decay: 0.001"},
       {"Adam", "adam { beta1: 0.9 beta2: 0.999 epsilon: 1e-8 } learning_rate: 0.001"},
       {"AdamDecay",
        "adam { beta1: 0.8 beta2: 0.99 epsilon: 1e-6 } learning_rate: 0.01 weight_decay: 0.1"},

@@ -178,9 +178,14 @@ TEST(JobSpecTest, MomentumIsInTheWorkersWhereStalenessWouldSpoilIt) {
             "SERVER");
   const std::string expected =
       "; expected SERVER, or ASYNC with a momentum above 0 and a dampening of 0";
-  for (const char* at : {"WORKER", "ORDERED"}) {
+  for (const char* at : {"WORKER", "ORDERED", "DELAYED"}) {
     for (const char* text : {"optimizer { sgd { momentum: 0.9 momentum_at: $ } } "
                              "consistency { mode: SYNC }",
+  for (const char* nesterov : {"", "nesterov: true ", "nesterov: false "}) {
+    EXPECT_EQ(
+        at(absl::StrCat("optimizer { sgd { momentum: 0.9 ", nesterov, "momentum_at: DELAYED } }")),
+        "DELAYED");
+  }
                              "optimizer { sgd { momentum_at: $ } }",
                              "optimizer { sgd { momentum: 0.9 dampening: 0.1 momentum_at: $ } }"}) {
       ExpectRefused(absl::StrReplaceAll(text, {{"$", at}}),
@@ -188,8 +193,8 @@ TEST(JobSpecTest, MomentumIsInTheWorkersWhereStalenessWouldSpoilIt) {
     }
   }
   ExpectRefused("optimizer { sgd { momentum: 0.9 nesterov: true momentum_at: ORDERED } }",
-                "optimizer.sgd.momentum_at is ORDERED; expected SERVER or WORKER where nesterov is "
-                "true");
+                "optimizer.sgd.momentum_at is ORDERED; expected SERVER, WORKER or DELAYED where "
+                "nesterov is true");
 }
 
 TEST(JobSpecTest, KeepsWhatIsWritten) {

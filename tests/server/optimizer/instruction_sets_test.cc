@@ -25,6 +25,7 @@ constexpr float kSmallestNormal = std::numeric_limits<float>::min();
 struct Case {
   std::string label;  // test name: letters and digits
   std::string spec;   // OptimizerSpec in text format, normalised
+  int workers = 1;
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.spec; }
@@ -45,7 +46,7 @@ class InstructionSetsTest : public ::testing::TestWithParam<Case> {
   static std::unique_ptr<Optimizer> Make(InstructionSet set) {
     OptimizerSpec spec;
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(GetParam().spec, &spec));
-    return *MakeOptimizer(spec, set);
+    return *MakeOptimizer(spec, set, GetParam().workers);
   }
 
   static State Initial(const Optimizer& optimizer, const std::vector<float>& values) {
@@ -127,8 +128,11 @@ TEST_P(InstructionSetsTest, DenormalsCountAsZeroWhereverTheyAreRead) {
       std::fill(tiny[slot].begin(), tiny[slot].end(), kSmallestNormal / 2);
       std::fill(zero[slot].begin(), zero[slot].end(), 0.0f);
     }
-    Apply(*optimizer, 2, 0, std::vector<float>(200, kSmallestNormal / 4), tiny);
-    Apply(*optimizer, 2, 0, std::vector<float>(200, 0.0f), zero);
+    // Some read a slot once in so many steps.
+    for (Version step = 2; step <= 1 + GetParam().workers; ++step) {
+      Apply(*optimizer, step, 0, std::vector<float>(200, kSmallestNormal / 4), tiny);
+      Apply(*optimizer, step, 0, std::vector<float>(200, 0.0f), zero);
+    }
     EXPECT_EQ(Bytes(tiny), Bytes(zero)) << InstructionSetName(set);
   }
 }
@@ -147,6 +151,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"SgdMomentum", "sgd { momentum: 0.9 dampening: 0.1 }"},
                       Case{"SgdNesterov", "sgd { momentum: 0.9 nesterov: true }"},
                       Case{"SgdOrdered", "sgd { momentum: 0.9 momentum_at: ORDERED }"},
+                      Case{"SgdOrderedOfThree", "sgd { momentum: 0.9 momentum_at: ORDERED }", 3},
+                      Case{"SgdDelayed", "sgd { momentum: 0.9 momentum_at: DELAYED }"},
+                      Case{"SgdDelayedOfThree", "sgd { momentum: 0.9 momentum_at: DELAYED }", 3},
                       Case{"Adam", "adam { beta1: 0.9 beta2: 0.95 epsilon: 1e-8 }"},
                       Case{"AdamW", "adamw { beta1: 0.9 beta2: 0.95 epsilon: 1e-8 }"},
                       Case{"Adagrad", "adagrad { epsilon: 1e-10 lr_decay: 0.001 }"},

@@ -19,10 +19,11 @@ namespace {
 // its values after each.
 std::vector<float> ValuesAfterEach(const std::string& text, double learning_rate,
                                    double weight_decay, float value,
-                                   std::initializer_list<float> gradients) {
+                                   std::initializer_list<float> gradients, int workers = 1) {
   OptimizerSpec spec;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &spec));
-  const absl::StatusOr<std::unique_ptr<Optimizer>> optimizer = MakeOptimizer(spec);
+  const absl::StatusOr<std::unique_ptr<Optimizer>> optimizer =
+      MakeOptimizer(spec, BestInstructionSet(), workers);
   EXPECT_TRUE(optimizer.ok()) << optimizer.status();
   std::vector<float> state((*optimizer)->slots());
   std::vector<float*> slots;
@@ -69,6 +70,27 @@ TEST(SgdTest, NesterovLooksOneStepAhead) {
   // b = 1, 1 + 0.9 * 1 = 1.9; b = 1.9, 1 + 0.9 * 1.9 = 2.71
   ExpectValues(ValuesAfterEach("sgd { momentum: 0.9 nesterov: true }", 0.1, 0, 0.0f, {1.0f, 1.0f}),
                {-0.19f, -0.461f});
+}
+
+TEST(DelayedNesterovTest, EachGradientMovesTheValueAndTheSumOfATurnTheMomentum) {
+  // 1 and 2 by themselves; then m = 3 and 0.5 * 3 more. Then m = 0.5 * 3 + 6 = 7.5.
+  ExpectValues(ValuesAfterEach("sgd { momentum: 0.5 momentum_at: DELAYED }", 0.1, 0, 0.0f,
+                               {1.0f, 2.0f, 4.0f, 2.0f}, /*workers=*/2),
+               {-0.1f, -0.3f - 0.15f, -0.85f, -1.05f - 0.375f});
+}
+
+TEST(DelayedNesterovTest, TheDecayIsGatheredWithTheGradient) {
+  // 1 + 0.5 * 2 = 2; then 1 + 0.5 * 1.8 = 1.9, m = 3.9 and 0.5 * 3.9 more.
+  ExpectValues(ValuesAfterEach("sgd { momentum: 0.5 momentum_at: DELAYED }", 0.1, 0.5, 2.0f,
+                               {1.0f, 1.0f}, /*workers=*/2),
+               {1.8f, 1.61f - 0.195f});
+}
+
+TEST(DelayedNesterovTest, OneWorkerHasTheBitsOfNesterovsMomentum) {
+  const std::initializer_list<float> gradients = {1.3f, -0.7f, 0.2f, 3.1f};
+  EXPECT_EQ(
+      ValuesAfterEach("sgd { momentum: 0.9 momentum_at: DELAYED }", 0.1, 0.01, 2.0f, gradients),
+      ValuesAfterEach("sgd { momentum: 0.9 nesterov: true }", 0.1, 0.01, 2.0f, gradients));
 }
 
 TEST(AdamTest, CorrectsTheBiasAndAddsEpsilonBehindTheRoot) {

@@ -286,6 +286,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "learning_rate: 0.1 weight_decay: 0.1 }",
                       "optimizer { sgd { momentum: 0.9 momentum_at: ORDERED } "
                       "learning_rate: 0.1 weight_decay: 0.1 }",
+                      "optimizer { sgd { momentum: 0.9 momentum_at: DELAYED } "
+                      "learning_rate: 0.1 weight_decay: 0.1 }",
                       "optimizer { adam {} learning_rate: 0.1 weight_decay: 0.1 } "
                       "consistency { lag { policy: WEIGH free_lag: 1 } }",
                       "optimizer { adam {} learning_rate: 0.1 } consistency { lag { policy: SCALE "
