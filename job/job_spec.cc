@@ -25,6 +25,10 @@ constexpr int kMaxHiddenLayers = 1000;
 // Two could be chance; three lags in a row mean that the slot is simply slower than max_lag.
 constexpr int kAdmitAfter = 3;
 constexpr double kMostGraceMs = 3'600'000;
+// A tenth less for each version.
+constexpr double kAgeDecay = 0.1;
+// What is more leaves nothing of a late gradient.
+constexpr double kMostAgeDecay = 100;
 
 void NormalizeTop(JobSpec* job, FieldChecker& check) {
   if (job->name().empty()) job->set_name("job");
@@ -279,6 +283,11 @@ void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, FieldCh
   check.Range<int64_t>("consistency.lag.max_lag", lag->max_lag(), 1, kMaxSamples);
   check.Range("consistency.lag.admit_after", lag->admit_after(), 0,
               std::numeric_limits<int32_t>::max());
+  if (lag->policy() == LagContract::DECAY && !lag->has_age_decay()) lag->set_age_decay(kAgeDecay);
+  if (lag->has_age_decay() && !(lag->age_decay() > 0 && lag->age_decay() <= kMostAgeDecay)) {
+    check.Fail("consistency.lag.age_decay", lag->age_decay(),
+               absl::StrCat("above 0 and at most ", kMostAgeDecay));
+  }
 }
 
 // The fraction means something to TOP_K only; elsewhere it is left as it is, and checked all the
@@ -348,10 +357,6 @@ absl::StatusOr<JobSpec> NormalizeJobSpec(JobSpec job) {
   if (!check.status().ok()) return check.status();
   ConsistencySpec* consistency = job.mutable_consistency();
   if (!consistency->has_mode()) consistency->set_mode(ConsistencySpec::ASYNC);
-  // Their fields are there before what they do.
-  if (consistency->lag().policy() == LagContract::DECAY) {
-    check.Fail("consistency.lag.policy", "DECAY", "ACCEPT, SCALE, REJECT or WEIGH");
-  }
   NormalizeModel(job.mutable_model(), check);
   NormalizeData(job.mutable_data(), check);
   NormalizeTraining(job.mutable_training(), LeasesArePushes(job), check);

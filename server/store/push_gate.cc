@@ -1,6 +1,7 @@
 #include "server/store/push_gate.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 
@@ -49,6 +50,13 @@ absl::StatusOr<PushDecision> PushGate::Judge(const LedgerEntry& entry, Incarnati
       if (lag > contract_.free_lag()) {
         decision.verdict = SCALED;
         decision.gradient_factor = static_cast<double>(contract_.free_lag()) / lag;
+      }
+      break;
+    case LagContract::DECAY:
+      if (lag > contract_.free_lag()) {
+        decision.verdict = SCALED;
+        decision.gradient_factor =
+            std::exp(-contract_.age_decay() * static_cast<double>(lag - contract_.free_lag()));
       }
       break;
     case LagContract::REJECT:

@@ -307,6 +307,25 @@ TEST(LateGradientsTest, WeighKeepsTheMomentumFromWhatIsLate) {
              });
 }
 
+TEST(LateGradientsTest, DecayKeepsTheMomentumFromWhatIsLateByItsAge) {
+  ExpectRule("sgd { momentum: 0.9 momentum_at: DELAYED }",
+             "consistency { lag { policy: DECAY free_lag: 2 age_decay: 0.3 } }",
+             [](const Push& push, double gradient, double, Element* element) {
+               double factor = 1;
+               for (int64_t lag = push.version - push.base; lag > kFreeLag; --lag) {
+                 factor *= 0.740818220681718;  // e^-0.3
+               }
+               const double rate = RateOf(element->index);
+               const double g = gradient * factor + DecayOf(element->index) * element->value;
+               element->value -= rate * g;
+               element->gathered += g;
+               if (element->taken % kSlots != kSlots - 1) return;
+               element->momentum = kMomentum * element->momentum + element->gathered;
+               element->value -= rate * kMomentum * element->momentum;
+               element->gathered = 0;
+             });
+}
+
 TEST(LateGradientsTest, ScaleGivesTheMomentumTheWholeGradientAtALowerRate) {
   ExpectRule("sgd { momentum: 0.9 momentum_at: SERVER }",
              "consistency { lag { policy: SCALE free_lag: 2 } }",

@@ -99,6 +99,11 @@ TEST(JobSpecTest, FillsInWhatTheChosenPartsNeed) {
                 .lag()
                 .ShortDebugString(),
             "free_lag: 4 max_lag: 10 admit_after: 3");
+  EXPECT_EQ(Normalized("workers: 5 consistency { lag { policy: DECAY } }")
+                .consistency()
+                .lag()
+                .ShortDebugString(),
+            "policy: DECAY free_lag: 5 max_lag: 10 admit_after: 3 age_decay: 0.1");
 }
 
 TEST(JobSpecTest, PrefetchesWhereAStepMayDoWithoutTheOneBefore) {
@@ -176,16 +181,16 @@ TEST(JobSpecTest, MomentumIsInTheWorkersWhereStalenessWouldSpoilIt) {
   EXPECT_EQ(at("optimizer { sgd { momentum: 0.9 momentum_at: WORKER } }"), "WORKER");
   EXPECT_EQ(at("workers: 2 optimizer { sgd { momentum: 0.9 } } consistency { mode: SYNC }"),
             "SERVER");
-  const std::string expected =
-      "; expected SERVER, or ASYNC with a momentum above 0 and a dampening of 0";
-  for (const char* at : {"WORKER", "ORDERED", "DELAYED"}) {
-    for (const char* text : {"optimizer { sgd { momentum: 0.9 momentum_at: $ } } "
-                             "consistency { mode: SYNC }",
   for (const char* nesterov : {"", "nesterov: true ", "nesterov: false "}) {
     EXPECT_EQ(
         at(absl::StrCat("optimizer { sgd { momentum: 0.9 ", nesterov, "momentum_at: DELAYED } }")),
         "DELAYED");
   }
+  const std::string expected =
+      "; expected SERVER, or ASYNC with a momentum above 0 and a dampening of 0";
+  for (const char* at : {"WORKER", "ORDERED", "DELAYED"}) {
+    for (const char* text : {"optimizer { sgd { momentum: 0.9 momentum_at: $ } } "
+                             "consistency { mode: SYNC }",
                              "optimizer { sgd { momentum_at: $ } }",
                              "optimizer { sgd { momentum: 0.9 dampening: 0.1 momentum_at: $ } }"}) {
       ExpectRefused(absl::StrReplaceAll(text, {{"$", at}}),
@@ -315,6 +320,7 @@ TEST(JobSpecTest, HoldsEveryNumberToItsRange) {
   ExpectLimits("consistency.backup_workers", "0", "-1", "4095", "4096");
   ExpectLimits("consistency.lag.free_lag", "1", "0", "1099511627776", "1099511627777");
   ExpectLimits("consistency.lag.max_lag", "1", "0", "1099511627776", "1099511627777");
+  ExpectLimits("consistency.lag.age_decay", "1e-30", "0", "100", "101");
   ExpectLimits("consistency.lag.admit_after", "0", "-1", "2147483647", "-2");
   ExpectLimits("wire.block_bytes", "64", "60", "67108864", "67108868");
   ExpectLimits("wire.push.fraction", "1e-30", "0", "0.5", "0.51");
@@ -337,7 +343,8 @@ TEST(JobSpecTest, RefusesNumbersThatAreNotFinite) {
           "optimizer { group { pattern: '*' learning_rate_factor: $ } }",
           "optimizer { group { pattern: '*' weight_decay: $ } }", "training { clip_norm: $ }",
           "data { csv { test_fraction: $ } }", "membership { lease_seconds: $ }",
-          "durability { checkpoint_seconds: $ }", "wire { push { fraction: $ } }"}) {
+          "durability { checkpoint_seconds: $ }", "wire { push { fraction: $ } }",
+          "consistency { lag { age_decay: $ } }"}) {
       std::string filled = text;
       filled.replace(filled.find('$'), 1, number);
       EXPECT_EQ(NormalizeJobSpec(FromText(filled)).status().code(),

@@ -24,6 +24,9 @@ std::string DescribeConsistency(const ConsistencySpec& spec) {
     case LagContract::WEIGH:
       absl::StrAppend(&text, ", weighed beyond lag ", spec.lag().free_lag());
       break;
+    case LagContract::DECAY:
+      absl::StrAppend(&text, ", decayed beyond lag ", spec.lag().free_lag());
+      break;
     case LagContract::REJECT:
       absl::StrAppend(&text, ", rejected beyond lag ", spec.lag().max_lag());
       break;

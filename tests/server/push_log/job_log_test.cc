@@ -290,6 +290,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "learning_rate: 0.1 weight_decay: 0.1 }",
                       "optimizer { adam {} learning_rate: 0.1 weight_decay: 0.1 } "
                       "consistency { lag { policy: WEIGH free_lag: 1 } }",
+                      "optimizer { sgd { momentum: 0.9 momentum_at: DELAYED } learning_rate: 0.1 } "
+                      "consistency { lag { policy: DECAY free_lag: 1 age_decay: 0.7 } }",
                       "optimizer { adam {} learning_rate: 0.1 } consistency { lag { policy: SCALE "
                       "free_lag: 1 } }",
                       "optimizer { adamw {} learning_rate: 0.1 weight_decay: 0.1 "

@@ -1,6 +1,7 @@
 #include "server/store/push_gate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "common/split_mix64.h"
@@ -79,6 +80,34 @@ TEST(PushGateTest, WeighScalesTheGradientWhereScaleScalesTheRate) {
     EXPECT_EQ(decision->gradient_factor, weighs ? 0.25 : 1);
     EXPECT_EQ(decision->rate_factor, weighs ? 1 : 0.25);
   }
+}
+
+TEST(PushGateTest, DecayTakesLessOfAGradientWithEachVersionBeyondFreeLag) {
+  LagContract contract;
+  contract.set_policy(LagContract::DECAY);
+  contract.set_free_lag(2);
+  contract.set_age_decay(0.25);
+  const PushGate gate(contract);
+  for (int64_t lag = 0; lag <= 64; ++lag) {
+    const auto decision = gate.Judge({}, 1, 1, 100, 100 + lag);
+    EXPECT_EQ(decision->verdict, lag <= 2 ? ACCEPTED : SCALED);
+    EXPECT_TRUE(decision->apply);
+    EXPECT_EQ(decision->rate_factor, 1);
+    EXPECT_NEAR(decision->gradient_factor *
+                    std::exp(0.25 * static_cast<double>(std::max<int64_t>(lag, 2) - 2)),
+                1, 1e-12);
+  }
+}
+
+TEST(PushGateTest, DecayLeavesNothingOfWhatIsOldEnough) {
+  LagContract contract;
+  contract.set_policy(LagContract::DECAY);
+  contract.set_free_lag(1);
+  contract.set_age_decay(100);
+  const auto decision = PushGate(contract).Judge({}, 1, 1, 0, 1000);
+  EXPECT_EQ(decision->verdict, SCALED);
+  EXPECT_TRUE(decision->apply);
+  EXPECT_EQ(decision->gradient_factor, 0);
 }
 
 TEST(PushGateTest, WithoutAdmissionNothingAboveMaxLagIsEverApplied) {
