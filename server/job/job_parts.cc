@@ -8,7 +8,9 @@
 #include "common/job_progress.h"
 #include "job/job_difference.h"
 #include "job/job_spec.h"
+#include "job/local_steps.h"
 #include "server/store/async_push.h"
+#include "server/store/sample_scale.h"
 #include "server/store/sync_push.h"
 #include "wire/layout_codec.h"
 
@@ -18,7 +20,9 @@ namespace {
 // The part of a job that all of its slots have in hand at a time.
 uint32_t LeasesSideBySide(const JobSpec& job) {
   const auto pushes = static_cast<double>(job.optimizer().schedule().total_steps());
-  const int64_t in_hand = int64_t{job.workers()} * job.training().lease_batches();
+  const int64_t passes = PassesOfPush(job);
+  const int64_t of_lease = (job.training().lease_batches() + passes - 1) / passes;
+  const int64_t in_hand = job.workers() * of_lease;
   return pushes > 0 ? ProgressOf(static_cast<double>(in_hand) / pushes) : UINT32_MAX;
 }
 
@@ -71,13 +75,8 @@ absl::StatusOr<JobParts> MakeJobParts(const HelloRequest& request, const Clock* 
         spec->consistency().backup_workers(), parts.updater.get(),
         absl::Milliseconds(spec->consistency().grace_ms()), clock);
   } else {
-    const TrainingSpec& training = spec->training();
-    const bool batches_differ =
-        training.balance() == TrainingSpec::SPEED || training.global_batch();
-    const int64_t whole_step = int64_t{training.batch_size()} * training.accumulate();
-    parts.policy = std::make_unique<AsyncPush>(
-        spec->consistency().lag(), batches_differ ? whole_step : 0,
-        LeasesSideBySide(*spec), parts.updater.get());
+    parts.policy = std::make_unique<AsyncPush>(spec->consistency().lag(), SampleScaleOf(*spec),
+                                               LeasesSideBySide(*spec), parts.updater.get());
   }
   parts.store = std::make_unique<ParameterStore>(parts.layout, parts.map, parts.server_index,
                                                  parts.updater.get(), parts.policy.get());

@@ -20,15 +20,16 @@ absl::StatusOr<PushDecision> AsyncPush::Push(Block* block, const PushHeader& hea
   const uint32_t progress = progress_.Meet(header.progress);
   BlockRecord record;
   if (decision->apply) {
-    if (whole_step_ > 0) {
-      decision->rate_factor *=
-          static_cast<double>(header.weight) / static_cast<double>(whole_step_);
+    if (scale_.of != SampleScale::Of::kNothing) {
+      double& factor = scale_.of == SampleScale::Of::kGradient ? decision->gradient_factor
+                                                               : decision->rate_factor;
+      factor *= static_cast<double>(header.weight) / static_cast<double>(scale_.whole_step);
     }
     record.kind = BlockRecord::Kind::kGradient;
     record.terms.rate_factor = decision->rate_factor;
     record.terms.gradient_factor = decision->gradient_factor;
     record.terms.lag = decision->lag;
-    record.terms.share = 1.0 / live_slots_.load(std::memory_order_relaxed);
+    record.terms.share = scale_.is_of_all ? 1.0 : 1.0 / live_slots_.load(std::memory_order_relaxed);
     record.terms.progress = progress;
     record.payload = &payload;
     record.absent = header.absent;

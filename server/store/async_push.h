@@ -6,21 +6,21 @@
 #include "server/store/block_updater.h"
 #include "server/store/latest_progress.h"
 #include "server/store/push_policy.h"
+#include "server/store/sample_scale.h"
 
 namespace torchps {
 
 // Asynchronous stochastic gradient descent: a push is applied when it arrives, under the lag
-// contract. Averaged blocks move by 1 / (live slots) of the way to each pushed value, so that over
-// one step of all slots they move by about their mean.
+// contract. Averaged blocks move by 1 / (live slots) of the way to each pushed value, or by its
+// part of a step of all slots where the scale is of that, so that over one step of all slots they
+// move by about their mean.
 class AsyncPush final : public PushPolicy {
  public:
-  // `whole_step`: where slots take batches of different sizes (training.balance), the samples for
-  // which the learning rate is meant; a push of n has that rate times n / whole_step. 0: each push
-  // has the rate. `progress_slack`: how far behind the latest push a push may count
-  // (LatestProgress). `updater` outlives this object.
-  AsyncPush(const LagContract& contract, int64_t whole_step, uint32_t progress_slack,
+  // `scale`: what a push's samples do to it. `progress_slack`: how far behind the latest push a
+  // push may count (LatestProgress). `updater` outlives this object.
+  AsyncPush(const LagContract& contract, const SampleScale& scale, uint32_t progress_slack,
             const BlockUpdater* updater)
-      : gate_(contract), whole_step_(whole_step), progress_(progress_slack), updater_(updater) {}
+      : gate_(contract), scale_(scale), progress_(progress_slack), updater_(updater) {}
 
   absl::StatusOr<PushDecision> Push(Block* block, const PushHeader& header,
                                     const FramePayload& payload)
@@ -33,7 +33,7 @@ class AsyncPush final : public PushPolicy {
 
  private:
   const PushGate gate_;
-  const int64_t whole_step_;
+  const SampleScale scale_;
   LatestProgress progress_;
   const BlockUpdater* const updater_;
   std::atomic<int> live_slots_{1};

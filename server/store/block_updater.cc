@@ -22,7 +22,9 @@ class BlockUpdater::Cursor {
         groups_(updater.groups_),
         pieces_(pieces),
         averaged_(block->range.averaged),
-        share_(static_cast<float>(terms.share * terms.rate_factor * terms.gradient_factor)),
+        // Not beyond what was pushed, though it has the samples of more than a whole step.
+        share_(std::min(
+            1.0f, static_cast<float>(terms.share * terms.rate_factor * terms.gradient_factor))),
         gradient_factor_(static_cast<float>(terms.gradient_factor)),
         rate_factor_(updater.schedule_.Factor(block->version, terms.progress) * terms.rate_factor),
         step_(block->version + 1),

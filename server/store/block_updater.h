@@ -39,11 +39,11 @@ class BlockUpdater {
   // One optimizer step with this gradient, in place, decoding as it reads; or, for an averaged
   // block, value += share * (pushed - value). Raises the version by one. The learning rate's
   // schedule goes by the progress in `terms`, or by the block's version. A gradient factor is on
-  // what the optimizer takes, before weight decay, and on the share. Elements that are `absent` are
-  // left alone, values and optimizer slots, and count the step as missed: their next one is their
-  // next, as torch.optim has it of a parameter without a gradient. The learning rate's schedule
-  // goes on for all. REQUIRES: as many elements as the block has, and a payload that has been
-  // checked; or none, and all are absent. None of an averaged block is.
+  // what the optimizer takes, before weight decay, and on the share, which is 1 at most. Elements
+  // that are `absent` are left alone, values and optimizer slots, and count the step as missed:
+  // their next one is their next, as torch.optim has it of a parameter without a gradient. The
+  // learning rate's schedule goes on for all. REQUIRES: as many elements as the block has, and a
+  // payload that has been checked; or none, and all are absent. None of an averaged block is.
   void Apply(Block* block, const FramePayload& payload, const GradientTerms& terms,
              absl::Span<const ElementRun> absent = {}) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);

@@ -94,7 +94,7 @@ class Product {
     layout_ = *ModelLayout::Create(segments);
     map_ = *BlockMap::Create(layout_, 64, 1);
     updater_ = *BlockUpdater::Create(job_.optimizer(), layout_, map_, job_.workers());
-    policy_ = std::make_unique<AsyncPush>(job_.consistency().lag(), /*whole_step=*/0,
+    policy_ = std::make_unique<AsyncPush>(job_.consistency().lag(), SampleScale(),
                                           /*progress_slack=*/0, updater_.get());
     for (const BlockRange& range : map_.blocks()) {
       blocks_.push_back(std::make_unique<Block>(range));
