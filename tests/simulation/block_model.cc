@@ -6,7 +6,7 @@
 namespace torchps::simulation {
 namespace {
 
-// Of sums of small integers that are scaled or averaged in float32.
+// Of sums of small integers that are scaled, averaged or remembered in float32.
 constexpr double kTolerance = 0.02;
 
 bool SameLedger(const std::map<SlotId, LedgerEntry>& a, const std::map<SlotId, LedgerEntry>& b) {
@@ -22,7 +22,10 @@ bool SameLedger(const std::map<SlotId, LedgerEntry>& a, const std::map<SlotId, L
 }  // namespace
 
 BlockModel::BlockModel(World* world, const Scenario* scenario, BlockId id)
-    : world_(world), scenario_(scenario), id_(id) {}
+    : world_(world),
+      scenario_(scenario),
+      id_(id),
+      sgd_(scenario->job.optimizer().sgd(), scenario->job.workers()) {}
 
 Step BlockModel::LastStep(SlotId slot) const {
   const auto found = ledger_.find(slot);
@@ -60,12 +63,6 @@ void BlockModel::Push(const PushHeader& header, bool restored) {
   }
 }
 
-double BlockModel::PushedGradient(const PushHeader& header) const {
-  // Plain SGD without decay: what is left alone is as with a gradient of zero.
-  if (!header.absent.empty()) return 0;
-  return GradientOf(header.slot, header.incarnation, header.step, id_);
-}
-
 void BlockModel::PushAsync(const PushHeader& header, bool restored) {
   LedgerEntry& entry = ledger_[header.slot];
   entry.last_step = header.step;
@@ -76,33 +73,36 @@ void BlockModel::PushAsync(const PushHeader& header, bool restored) {
                       ", which it never had");
   }
   const LagContract& lag = scenario_->job.consistency().lag();
-  double factor = 1;
+  const auto age = static_cast<double>(entry.last_lag);
+  double rate = 1;
+  double gradient = GradientOf(header.slot, header.incarnation, header.step, id_);
   entry.last_verdict = ACCEPTED;
-  // Both are the same to plain SGD.
-  const bool scales = lag.policy() == LagContract::SCALE || lag.policy() == LagContract::WEIGH;
-  if (scales && entry.last_lag > lag.free_lag()) {
+  if (lag.policy() == LagContract::REJECT) {
+    if (entry.last_lag > lag.max_lag()) {
+      const bool is_admitted =
+          lag.admit_after() > 0 && entry.rejections_in_row >= lag.admit_after();
+      entry.last_verdict = is_admitted ? ADMITTED : REJECTED_STALE;
+      rate = static_cast<double>(lag.max_lag()) / age;
+    }
+  } else if (lag.policy() != LagContract::ACCEPT && entry.last_lag > lag.free_lag()) {
     entry.last_verdict = SCALED;
-    factor = static_cast<double>(lag.free_lag()) / static_cast<double>(entry.last_lag);
+    const double part = static_cast<double>(lag.free_lag()) / age;
+    if (lag.policy() == LagContract::SCALE) rate = part;
+    if (lag.policy() == LagContract::WEIGH) gradient *= part;
+    if (lag.policy() == LagContract::DECAY) {
+      gradient /= std::exp(lag.age_decay() * (age - static_cast<double>(lag.free_lag())));
+    }
   }
-  if (lag.policy() == LagContract::REJECT && entry.last_lag > lag.max_lag()) {
-    const bool is_admitted = lag.admit_after() > 0 && entry.rejections_in_row >= lag.admit_after();
-    entry.last_verdict = is_admitted ? ADMITTED : REJECTED_STALE;
-    factor =
-        is_admitted ? static_cast<double>(lag.max_lag()) / static_cast<double>(entry.last_lag) : 0;
-  }
-  if (header.withheld) {
-    entry.last_verdict = WITHHELD;
-    factor = 0;
-  }
+  if (header.withheld) entry.last_verdict = WITHHELD;
   const TrainingSpec& training = scenario_->job.training();
   if (training.balance() == TrainingSpec::SPEED) {
-    factor *= static_cast<double>(header.weight) / training.batch_size();
+    rate *= static_cast<double>(header.weight) / training.batch_size();
   }
   entry.rejections_in_row = entry.last_verdict == REJECTED_STALE ? entry.rejections_in_row + 1 : 0;
-  if (factor > 0) {
+  if (entry.last_verdict != REJECTED_STALE && entry.last_verdict != WITHHELD) {
     ++entry.applied;
     ++version_;
-    value_ -= factor * PushedGradient(header);
+    if (header.absent.empty()) sgd_.Take(gradient, rate, entry.last_lag, &element_);
   }
   Note(header.slot, entry);
 }
@@ -135,7 +135,10 @@ void BlockModel::PushSync(const PushHeader& header, bool restored) {
   if (!header.withheld) {
     ++entry.applied;
     contribution.weight = header.weight;
-    contribution.gradient = PushedGradient(header);
+    // What a gradient has nothing for is zero to a mean to which others give.
+    contribution.absent = !header.absent.empty();
+    contribution.gradient =
+        contribution.absent ? 0 : GradientOf(header.slot, header.incarnation, header.step, id_);
   }
   contribution.entry = entry;
 }
@@ -159,11 +162,13 @@ void BlockModel::EndRound(int missing) {
   quorum_since_.reset();
   double sum = 0;
   double weight = 0;
+  bool any = false;
   for (const auto& [slot, contribution] : round_) {
     sum += contribution.weight * contribution.gradient;
     weight += contribution.weight;
+    any |= contribution.weight > 0 && !contribution.absent;
   }
-  if (weight > 0) value_ -= sum / weight;
+  if (any) sgd_.Take(sum / weight, /*rate=*/1, /*lag=*/0, &element_);
   for (const auto& [slot, contribution] : std::exchange(round_, {})) {
     Note(slot, contribution.entry);
     history_.back().whole = false;
@@ -176,7 +181,7 @@ void BlockModel::Note(std::optional<SlotId> slot, const LedgerEntry& entry) {
   event.slot = slot;
   event.entry = entry;
   event.version = version_;
-  event.value = static_cast<float>(value_);
+  event.element = element_;
   history_.push_back(event);
 }
 
@@ -196,16 +201,17 @@ void BlockModel::Observe(const State& state, const CountMissing& missing) {
   }
   world_->Digest(static_cast<uint64_t>(state.version));
   if (state.initialized != initialized_ || state.version != version_ ||
-      std::abs(state.value - value_) > kTolerance) {
+      std::abs(state.value - element_.value) > kTolerance) {
     world_->Violation("block ", id_, " is at version ", state.version, " with value ", state.value,
-                      "; what it was sent makes version ", version_, " with value ", value_);
+                      "; what it was sent makes version ", version_, " with value ",
+                      element_.value);
     return;
   }
   // Rounding must not add up, and a restored value must be the very same.
-  value_ = state.value;
+  element_.value = state.value;
   for (auto event = history_.rbegin(); event != history_.rend() && event->version == version_;
        ++event) {
-    event->value = state.value;
+    event->element.value = state.value;
   }
 }
 
@@ -239,17 +245,19 @@ std::vector<BlockModel::Name> BlockModel::Restore(const State& state) {
   };
   State past;
   State then = past;
+  SgdModel::State element;
   size_t kept = 0;
   bool is_found = is_it(past);
   for (size_t i = 0; i < history_.size(); ++i) {
     const Event& event = history_[i];
     past.version = event.version;
-    past.value = event.value;
+    past.value = static_cast<float>(event.element.value);
     if (event.slot.has_value()) past.ledger[*event.slot] = event.entry;
     if (!event.whole || !is_it(past)) continue;
     is_found = true;
     kept = i + 1;
     then = past;
+    element = event.element;
   }
   if (!is_found || (!initialized_ && state.initialized)) {
     world_->Violation("block ", id_, " came back at version ", state.version, " with value ",
@@ -265,7 +273,7 @@ std::vector<BlockModel::Name> BlockModel::Restore(const State& state) {
   history_.resize(kept);
   initialized_ = state.initialized;
   version_ = state.version;
-  value_ = then.value;
+  element_ = element;
   ledger_ = then.ledger;
   round_.clear();
   quorum_since_.reset();

@@ -13,6 +13,7 @@
 #include "common/ids.h"
 #include "proto/parameter_service.pb.h"
 #include "tests/simulation/scenario.h"
+#include "tests/simulation/sgd_model.h"
 #include "tests/simulation/world.h"
 #include "wire/frame_codec.h"
 
@@ -67,12 +68,12 @@ class BlockModel {
   std::vector<Name> Restore(const State& state);
 
  private:
-  // A change of one slot's ledger entry, of version and value, or of both.
+  // A change of one slot's ledger entry, of version and elements, or of both.
   struct Event {
     std::optional<SlotId> slot;
     LedgerEntry entry;
     Version version = 0;
-    float value = 0;
+    SgdModel::State element;
     bool whole = true;  // false between the contributors of one round
     bool acknowledged = false;
   };
@@ -80,10 +81,10 @@ class BlockModel {
     LedgerEntry entry;
     double gradient = 0;
     double weight = 0;
+    bool absent = false;
   };
 
   static bool Is(const Event& event, const Name& name);
-  double PushedGradient(const PushHeader& header) const;
   void PushAsync(const PushHeader& header, bool restored);
   void PushSync(const PushHeader& header, bool restored);
   void EndRound(int missing);
@@ -92,9 +93,10 @@ class BlockModel {
   World* const world_;
   const Scenario* const scenario_;
   const BlockId id_;
+  const SgdModel sgd_;
   bool initialized_ = false;
   Version version_ = 0;
-  double value_ = 0;
+  SgdModel::State element_;  // each of them
   // Includes what waits for its round.
   std::map<SlotId, LedgerEntry> ledger_;
   std::map<SlotId, Contribution> round_;

@@ -35,9 +35,14 @@ void DrawConsistency(World* world, ConsistencySpec* consistency, int workers) {
   consistency->set_staleness_bound(kBounds[world->Below(5)]);
   if (consistency->staleness_bound() != 0) consistency->set_prefetch(world->Chance(0.5));
   LagContract* const lag = consistency->mutable_lag();
-  switch (world->Below(4)) {
+  switch (world->Below(5)) {
     case 0:
       lag->set_policy(LagContract::ACCEPT);
+      break;
+    case 4:
+      lag->set_policy(LagContract::DECAY);
+      lag->set_free_lag(1 + static_cast<int64_t>(world->Below(3)));
+      lag->set_age_decay(UnitDouble(world->Draw()) + 0.01);
       break;
     case 3:
       lag->set_policy(LagContract::WEIGH);
@@ -52,6 +57,16 @@ void DrawConsistency(World* world, ConsistencySpec* consistency, int workers) {
       lag->set_max_lag(1 + static_cast<int64_t>(world->Below(4)));
       lag->set_admit_after(static_cast<int>(world->Below(4)));
   }
+}
+
+// One that the servers keep: of a worker's the simulation has no arithmetic.
+void DrawMomentum(World* world, ConsistencySpec::Mode mode, SgdSpec* sgd) {
+  if (world->Chance(0.4)) return;
+  // Halves of small integers are exact for long.
+  sgd->set_momentum(0.5);
+  constexpr SgdSpec::MomentumAt kPlaces[] = {SgdSpec::SERVER, SgdSpec::ORDERED, SgdSpec::DELAYED};
+  sgd->set_momentum_at(mode == ConsistencySpec::SYNC ? SgdSpec::SERVER : kPlaces[world->Below(3)]);
+  if (sgd->momentum_at() != SgdSpec::ORDERED) sgd->set_nesterov(world->Chance(0.5));
 }
 
 // A zombie's story is long, and would seldom come to its end between other troubles.
@@ -81,6 +96,7 @@ Scenario Scenario::Draw(World* world) {
   job.mutable_optimizer()->mutable_sgd();
   job.mutable_optimizer()->set_learning_rate(1);
   DrawConsistency(world, job.mutable_consistency(), job.workers());
+  DrawMomentum(world, job.consistency().mode(), job.mutable_optimizer()->mutable_sgd());
   if (job.consistency().mode() == ConsistencySpec::ASYNC) {
     training->set_lease_batches(1 + static_cast<int>(world->Below(4)));
   }
@@ -123,6 +139,7 @@ Scenario Scenario::Draw(World* world) {
       BlockMap::Create(scenario.layout, scenario.job.wire().block_bytes(), scenario.servers);
   TPS_CHECK(map.ok(), map.status().ToString().c_str());
   scenario.map = *map;
+  if (world->Chance(0.3)) scenario.fragments = 2 + static_cast<int>(world->Below(2));
 
   const double badness = world->Chance(0.15) ? 0 : UnitDouble(world->Draw());
   scenario.weather.loss = 0.03 * badness;
@@ -161,9 +178,10 @@ Scenario Scenario::Draw(World* world) {
 std::string Scenario::Describe() const {
   return absl::StrCat(
       servers, " servers, ", seats, " workers (", job.workers(), " expected), ",
-      map.blocks().size(), " blocks, ", train_samples, " samples, ",
-      job.consistency().ShortDebugString(), ", ", job.durability().ShortDebugString(),
-      shares_directory ? " in one directory" : "", ", heals at ", absl::FormatDuration(heals_at));
+      map.blocks().size(), " blocks, ", fragments, " fragments, ", train_samples, " samples, ",
+      job.optimizer().sgd().ShortDebugString(), ", ", job.consistency().ShortDebugString(), ", ",
+      job.durability().ShortDebugString(), shares_directory ? " in one directory" : "",
+      ", heals at ", absl::FormatDuration(heals_at));
 }
 
 float GradientOf(SlotId slot, Incarnation incarnation, Step step, BlockId block) {
@@ -175,9 +193,10 @@ bool IsWithheld(SlotId slot, Incarnation incarnation, Step step, BlockId block) 
   return block > 0 && Hash(slot, incarnation, step, block) >> 58 == 0;
 }
 
-bool IsAbsent(SlotId slot, Incarnation incarnation, Step step, BlockId block) {
-  return !IsWithheld(slot, incarnation, step, block) &&
-         (Hash(slot, incarnation, step, block) >> 48 & 15) == 0;
+bool IsAbsent(SlotId slot, Incarnation incarnation, Step step, BlockId block, int fragments) {
+  if (IsWithheld(slot, incarnation, step, block)) return false;
+  const bool has_turn = (static_cast<uint64_t>(step) + block) % fragments == 0;
+  return !has_turn || (Hash(slot, incarnation, step, block) >> 48 & 15) == 0;
 }
 
 uint32_t WeightOf(SlotId slot, Step step) {

@@ -35,6 +35,8 @@ struct Scenario {
   int seats = 1;  // worker processes at a time; job.workers at least
 
   Network::Weather weather;
+  // A push carries the blocks of one of so many parts of the model, in turn, as with local steps.
+  int fragments = 1;
   // Mean time from one to the next, over all processes of the kind; infinite: never.
   absl::Duration worker_deaths = absl::InfiniteDuration();
   absl::Duration worker_freezes = absl::InfiniteDuration();
@@ -75,8 +77,9 @@ struct Scenario {
 float GradientOf(SlotId slot, Incarnation incarnation, Step step, BlockId block);
 // Whether the worker has no finite gradient of this block; never all blocks of a step.
 bool IsWithheld(SlotId slot, Incarnation incarnation, Step step, BlockId block);
-// Whether the step has not reached this block's parameters: no gradient, and not withheld either.
-bool IsAbsent(SlotId slot, Incarnation incarnation, Step step, BlockId block);
+// Whether the step has not reached this block's parameters, or it is another fragment's turn: no
+// gradient, and not withheld either.
+bool IsAbsent(SlotId slot, Incarnation incarnation, Step step, BlockId block, int fragments);
 // Samples behind the gradient.
 uint32_t WeightOf(SlotId slot, Step step);
 

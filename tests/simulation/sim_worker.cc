@@ -651,7 +651,8 @@ SimWorker::TransferPointer SimWorker::BeginPush(Step step, uint32_t progress) {
       header.block_count = static_cast<uint32_t>(owned.size());
       header.withheld =
           step > 0 && IsWithheld(joined_.slot(), joined_.incarnation(), step, owned[i]);
-      if (step > 0 && IsAbsent(joined_.slot(), joined_.incarnation(), step, owned[i])) {
+      if (step > 0 &&
+          IsAbsent(joined_.slot(), joined_.incarnation(), step, owned[i], scenario_->fragments)) {
         header.absent = {{0, scenario_->map.blocks()[owned[i]].length}};
       }
       frames.push_back([to, header, i, count = owned.size()](const SimServer::Arrival& arrival) {
