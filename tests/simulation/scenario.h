@@ -23,6 +23,8 @@ enum class Fault {
   kIgnoreIncarnation,      // a push is named by slot and step alone, whoever made it
   kTakeLateGradient,       // a gradient of a round that is over is taken into the present one
   kScheduleRunsOut,        // the job is said to be further than it is
+  kLoseSamples,            // samples whose gradient changed nothing count as used
+  kDropLease,              // samples that a dead worker had in hand count as used
 };
 
 // What one seed draws: a job, its processes, and all that goes wrong.
@@ -33,10 +35,10 @@ struct Scenario {
   int64_t train_samples = 0;
   int servers = 1;
   int seats = 1;  // worker processes at a time; job.workers at least
-
-  Network::Weather weather;
   // A push carries the blocks of one of so many parts of the model, in turn, as with local steps.
   int fragments = 1;
+
+  Network::Weather weather;
   // Mean time from one to the next, over all processes of the kind; infinite: never.
   absl::Duration worker_deaths = absl::InfiniteDuration();
   absl::Duration worker_freezes = absl::InfiniteDuration();

@@ -428,9 +428,17 @@ void SimServer::AwaitStart(const Arrival& arrival, const AwaitStartRequest& requ
   AfterCoordination();
 }
 
+void SimServer::CountAsUsed(const NextWorkRequest& request) {
+  if (coordinator_ != nullptr) {
+    coordinator_->NextWork(request, world_->now(), [](const absl::StatusOr<NextWorkReply>&) {});
+  }
+}
+
 void SimServer::NextWork(const Arrival& arrival, const NextWorkRequest& request) {
+  NextWorkRequest taken = request;
+  if (fault_ == Fault::kLoseSamples) taken.clear_lost();
   const JobCoordinator::ParkedCall parked = coordinator_->NextWork(
-      request, world_->now(), [this, arrival, request](absl::StatusOr<NextWorkReply> reply) {
+      taken, world_->now(), [this, arrival, request](absl::StatusOr<NextWorkReply> reply) {
         if (fault_ == Fault::kScheduleRunsOut && reply.ok() && reply->has_lease()) {
           DataLease* const lease = reply->mutable_lease();
           lease->set_progress_end(std::min(1.0, 1.25 * lease->progress_end()));

@@ -99,6 +99,8 @@ class SimServer {
   void Join(const Arrival& arrival, const JoinRequest& request);
   void AwaitStart(const Arrival& arrival, const AwaitStartRequest& request);
   void NextWork(const Arrival& arrival, const NextWorkRequest& request);
+  // A fault: what a dead worker had in hand is taken for handed in.
+  void CountAsUsed(const NextWorkRequest& request);
   // As the coordinator tells it.
   JobStatus Status();
 

@@ -51,12 +51,22 @@ void SimWorker::Start() {
   entered_ = pulled_ = idle_ = false;
   calls_ = 0;
   finished_lease_ = 0;
+  lease_.Clear();
   stops_in_a_row_ = 0;
   lost_.clear();
   push_ = ahead_ = nullptr;
   freeze_ = absl::ZeroDuration();
   world_->Trace(process_.name(), " starts");
   Join();
+}
+
+NextWorkRequest SimWorker::Unfinished() const {
+  NextWorkRequest request;
+  request.set_slot(joined_.slot());
+  request.set_incarnation(joined_.incarnation());
+  request.set_finished_lease(lease_.id());
+  request.set_call(calls_ + 1);
+  return request;
 }
 
 void SimWorker::Kill() {

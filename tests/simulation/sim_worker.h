@@ -35,6 +35,9 @@ class SimWorker {
   // Pushes that were acknowledged and are gone, as servers told it.
   uint64_t rolled_back_blocks() const { return rolled_back_blocks_; }
 
+  // How it would hand in what it trains on, if it lived to.
+  NextWorkRequest Unfinished() const;
+
   void Start();
   void Kill();
   // Says farewell and goes.

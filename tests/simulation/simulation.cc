@@ -178,6 +178,7 @@ class Simulation {
       world_.Trace(worker->process()->name(), " is killed");
       ++worker_deaths_;
       worker->Kill();
+      if (options_.fault == Fault::kDropLease) servers_.front()->CountAsUsed(worker->Unfinished());
     });
     Repeat(scenario_.worker_freezes, [this] {
       SimWorker* const worker = SomeWorker();

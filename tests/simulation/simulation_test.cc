@@ -88,6 +88,14 @@ TEST(SimulationTest, AScheduleThatRunsOutIsFound) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kScheduleRunsOut), kSeedsForFault);
 }
 
+TEST(SimulationTest, SamplesThatAreLostWithALateGradientAreFound) {
+  EXPECT_LT(FirstSeedThatFinds(Fault::kLoseSamples), kSeedsForFault);
+}
+
+TEST(SimulationTest, SamplesThatAreLostWithADeadWorkerAreFound) {
+  EXPECT_LT(FirstSeedThatFinds(Fault::kDropLease), kSeedsForFault);
+}
+
 TEST(SimulationTest, ADeadSlotThatCountsIsFound) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kCountDeadSlot), kSeedsForFault);
 }
