@@ -1,7 +1,8 @@
 // What becomes of gradients that are late, by each rule that the servers and workers have for them,
 // against a second implementation that shares no code with the product: it replays the record of
 // (slot, step, base version, version), in double, and computes the gradients anew from what it has
-// by then. Prints its seed.
+// by then. What the product's own push log has of each gradient makes the same values to the bit.
+// Prints its seed.
 
 #include <algorithm>
 #include <cmath>
@@ -18,8 +19,11 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "job/job_spec.h"
+#include "server/push_log/log_record.h"
+#include "server/push_log/replay.h"
 #include "server/store/async_push.h"
 #include "server/store/block.h"
+#include "server/store/block_journal.h"
 #include "server/store/block_updater.h"
 
 namespace torchps {
@@ -73,10 +77,45 @@ double LagFactor(const Push& push) {
                   static_cast<double>(kFreeLag) / std::max<int64_t>(push.version - push.base, 1));
 }
 
+// Of local steps: samples of a step of all slots, which take unequal parts of it.
+constexpr int kSamplesOfAll = 12;
+uint32_t SamplesOf(const Push& push) {
+  return 2 + static_cast<uint32_t>((push.slot + push.step) % 4);
+}
+double PartOf(const Push& push) { return static_cast<double>(SamplesOf(push)) / kSamplesOfAll; }
+
+// Records of the push log, as bytes.
+class Journal final : public BlockJournal {
+ public:
+  void Record(const Block& block, const BlockRecord& record)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex) override {
+    LogRecord made;
+    made.kind = LogKind::kGradient;
+    made.sequence = records_.size() + 1;
+    made.block = block.range.id;
+    made.base_version = block.version - 1;
+    made.version = block.version;
+    made.terms = record.terms;
+    made.absent.assign(record.absent.begin(), record.absent.end());
+    for (const SlotId slot : record.slots) made.ledger.push_back({slot, block.ledger[slot]});
+    std::vector<uint8_t> bytes(
+        LogRecordBytes(made.ledger.size(), made.absent.size(), record.payload->bytes()));
+    WriteLogRecord(made, *record.payload, bytes.data());
+    SealLogRecord(/*durable_sequence=*/0, bytes.data());
+    records_.push_back(std::move(bytes));
+  }
+  void WhenDurable(std::function<void()> continuation) override { continuation(); }
+
+  const std::vector<std::vector<uint8_t>>& records() const { return records_; }
+
+ private:
+  std::vector<std::vector<uint8_t>> records_;
+};
+
 // The product: blocks of 16 elements, and three slots that pull and push in a random order.
 class Product {
  public:
-  Product(const std::string& sgd, const std::string& consistency) {
+  Product(const std::string& sgd, const std::string& consistency, const SampleScale& scale) {
     JobSpec job;
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
         "workers: 3 optimizer { " + sgd +
@@ -94,19 +133,10 @@ class Product {
     layout_ = *ModelLayout::Create(segments);
     map_ = *BlockMap::Create(layout_, 64, 1);
     updater_ = *BlockUpdater::Create(job_.optimizer(), layout_, map_, job_.workers());
-    policy_ = std::make_unique<AsyncPush>(job_.consistency().lag(), SampleScale(),
-                                          /*progress_slack=*/0, updater_.get());
-    for (const BlockRange& range : map_.blocks()) {
-      blocks_.push_back(std::make_unique<Block>(range));
-      Block& block = *blocks_.back();
-      MutexLock lock(&block.mutex);
-      updater_->Allocate(&block);
-      const BlockChange change(&block);
-      for (int64_t i = 0; i < range.length; ++i) {
-        block.values[i] = static_cast<float>(Start(static_cast<int>(range.offset + i)));
-      }
-      block.initialized = true;
-    }
+    policy_ = std::make_unique<AsyncPush>(job_.consistency().lag(), scale, /*progress_slack=*/0,
+                                          updater_.get());
+    policy_->SetJournal(&journal_);
+    blocks_ = NewBlocks();
     for (Slot& slot : slots_) {
       slot.momentum = WorkerMomentum::Create(job_.optimizer(), layout_, map_);
       Pull(&slot);
@@ -125,16 +155,50 @@ class Product {
     return record;
   }
 
-  std::vector<float> values() {
+  std::vector<float> values() { return ValuesOf(blocks_); }
+
+  // Those that the push log makes of the first ones.
+  std::vector<float> ValuesByLog() {
+    const Blocks blocks = NewBlocks();
+    for (const std::vector<uint8_t>& bytes : journal_.records()) {
+      LogRecord record;
+      FramePayload payload;
+      EXPECT_TRUE(ReadLogRecord(bytes, &record, &payload).ok());
+      Block& block = *blocks[record.block];
+      MutexLock lock(&block.mutex);
+      EXPECT_TRUE(*ReplayLogRecord(record, payload, *updater_, &block));
+    }
+    return ValuesOf(blocks);
+  }
+
+ private:
+  using Blocks = std::vector<std::unique_ptr<Block>>;
+
+  Blocks NewBlocks() const {
+    Blocks blocks;
+    for (const BlockRange& range : map_.blocks()) {
+      blocks.push_back(std::make_unique<Block>(range));
+      Block& block = *blocks.back();
+      MutexLock lock(&block.mutex);
+      updater_->Allocate(&block);
+      const BlockChange change(&block);
+      for (int64_t i = 0; i < range.length; ++i) {
+        block.values[i] = static_cast<float>(Start(static_cast<int>(range.offset + i)));
+      }
+      block.initialized = true;
+    }
+    return blocks;
+  }
+
+  static std::vector<float> ValuesOf(const Blocks& blocks) {
     std::vector<float> values;
-    for (const auto& block : blocks_) {
+    for (const auto& block : blocks) {
       MutexLock lock(&block->mutex);
       values.insert(values.end(), block->values.begin(), block->values.end());
     }
     return values;
   }
 
- private:
   struct Slot {
     std::unique_ptr<WorkerMomentum> momentum;
     int step = 0;
@@ -175,7 +239,7 @@ class Product {
       header.step = push.step;
       header.block = range.id;
       header.base_version = push.base;
-      header.weight = 1;
+      header.weight = SamplesOf(push);
       header.absent = absent;
       const grpc::Slice bytes(gradient.data(), gradient.size() * sizeof(float));
       MutexLock lock(&block->mutex);
@@ -190,8 +254,9 @@ class Product {
   ModelLayout layout_;
   BlockMap map_;
   std::unique_ptr<BlockUpdater> updater_;
+  Journal journal_;
   std::unique_ptr<AsyncPush> policy_;
-  std::vector<std::unique_ptr<Block>> blocks_;
+  Blocks blocks_;
   Slot slots_[kSlots];
 };
 
@@ -227,8 +292,9 @@ std::vector<double> Replay(const std::vector<Push>& record, const Rule& rule) {
   return values;
 }
 
-void ExpectRule(const std::string& sgd, const std::string& consistency, const Rule& rule) {
-  Product product(sgd, consistency);
+void ExpectRule(const std::string& sgd, const std::string& consistency, const Rule& rule,
+                const SampleScale& scale = {}) {
+  Product product(sgd, consistency, scale);
   const std::vector<Push> record = product.Run();
   int64_t largest_lag = 0;
   for (const Push& push : record) largest_lag = std::max(largest_lag, push.version - push.base);
@@ -245,6 +311,7 @@ void ExpectRule(const std::string& sgd, const std::string& consistency, const Ru
             << std::sqrt(difference / length) << " after " << kSteps << " pushes, largest lag "
             << largest_lag << " (seed " << kSeed << ")" << std::endl;
   EXPECT_LE(std::sqrt(difference / length), 1e-5);
+  EXPECT_EQ(product.ValuesByLog(), values);
   EXPECT_GT(std::sqrt(moved / length), 0.1);
 }
 
@@ -282,18 +349,41 @@ TEST(LateGradientsTest, OrderedMomentum) {
              });
 }
 
+// With so much of the gradient.
+void TakeDelayed(double gradient, Element* element) {
+  const double rate = RateOf(element->index);
+  const double g = gradient + DecayOf(element->index) * element->value;
+  element->value -= rate * g;
+  element->gathered += g;
+  if (element->taken % kSlots != kSlots - 1) return;
+  element->momentum = kMomentum * element->momentum + element->gathered;
+  element->value -= rate * kMomentum * element->momentum;
+  element->gathered = 0;
+}
+
+// Of a free lag of 2 and an age_decay of 0.3.
+double DecayFactor(const Push& push) {
+  double factor = 1;
+  for (int64_t lag = push.version - push.base; lag > kFreeLag; --lag) {
+    factor *= 0.740818220681718;  // e^-0.3
+  }
+  return factor;
+}
+
 TEST(LateGradientsTest, DelayedMomentum) {
   ExpectRule("sgd { momentum: 0.9 momentum_at: DELAYED }", "",
              [](const Push&, double gradient, double, Element* element) {
-               const double rate = RateOf(element->index);
-               const double g = gradient + DecayOf(element->index) * element->value;
-               element->value -= rate * g;
-               element->gathered += g;
-               if (element->taken % kSlots != kSlots - 1) return;
-               element->momentum = kMomentum * element->momentum + element->gathered;
-               element->value -= rate * kMomentum * element->momentum;
-               element->gathered = 0;
+               TakeDelayed(gradient, element);
              });
+}
+
+TEST(LateGradientsTest, DelayedMomentumOfPartsThatTogetherAreAStepOfAll) {
+  ExpectRule("sgd { momentum: 0.9 momentum_at: DELAYED }",
+             "consistency { lag { policy: DECAY free_lag: 2 age_decay: 0.3 } }",
+             [](const Push& push, double gradient, double, Element* element) {
+               TakeDelayed(gradient * PartOf(push) * DecayFactor(push), element);
+             },
+             {SampleScale::Of::kGradient, kSamplesOfAll, /*is_of_all=*/true});
 }
 
 TEST(LateGradientsTest, WeighKeepsTheMomentumFromWhatIsLate) {
@@ -308,21 +398,13 @@ TEST(LateGradientsTest, WeighKeepsTheMomentumFromWhatIsLate) {
 }
 
 TEST(LateGradientsTest, DecayKeepsTheMomentumFromWhatIsLateByItsAge) {
-  ExpectRule("sgd { momentum: 0.9 momentum_at: DELAYED }",
+  ExpectRule("sgd { momentum: 0.9 momentum_at: SERVER }",
              "consistency { lag { policy: DECAY free_lag: 2 age_decay: 0.3 } }",
              [](const Push& push, double gradient, double, Element* element) {
-               double factor = 1;
-               for (int64_t lag = push.version - push.base; lag > kFreeLag; --lag) {
-                 factor *= 0.740818220681718;  // e^-0.3
-               }
-               const double rate = RateOf(element->index);
-               const double g = gradient * factor + DecayOf(element->index) * element->value;
-               element->value -= rate * g;
-               element->gathered += g;
-               if (element->taken % kSlots != kSlots - 1) return;
-               element->momentum = kMomentum * element->momentum + element->gathered;
-               element->value -= rate * kMomentum * element->momentum;
-               element->gathered = 0;
+               const double g =
+                   gradient * DecayFactor(push) + DecayOf(element->index) * element->value;
+               element->momentum = kMomentum * element->momentum + g;
+               element->value -= RateOf(element->index) * element->momentum;
              });
 }
 
