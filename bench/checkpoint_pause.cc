@@ -42,7 +42,7 @@ HelloRequest MakeHello(int64_t elements) {
   TPS_CHECK(google::protobuf::TextFormat::ParseFromString(
                 absl::StrCat("workers: 1 model { name: 'bench' } optimizer { ",
                              absl::GetFlag(FLAGS_optimizer), " learning_rate: 0.001 } ",
-                             "consistency { staleness_bound: -1 }"),
+                             "consistency { mode: ASYNC staleness_bound: -1 }"),
                 &spec),
             "--optimizer cannot be read");
   const auto normal = NormalizeJobSpec(spec);

@@ -64,7 +64,9 @@ def staleness(arguments):
     print("|---|---|---|---|---|---|---|")
     missed = False
     for bound in (0, 1, 4, -1):
-        report = run(arguments, {"consistency.staleness_bound": bound}, [f"--slow={slow}:8"])
+        # With batches by speed no slot would get ahead of another.
+        report = run(arguments, {"consistency.mode": "ASYNC", "consistency.staleness_bound": bound,
+                                 "training.balance": "EQUAL"}, [f"--slow={slow}:8"])
         gap = report["clock_gap"]
         slots = report["slots"]
         waiting = statistics.mean(slot["shares"]["wait"] for slot in slots if slot["slot"] != slow)

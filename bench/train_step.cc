@@ -146,6 +146,7 @@ std::vector<std::string> WorkerArguments() {
   set("training.evaluate", "false");
   set("optimizer.sgd.momentum", 0.9);
   set("optimizer.learning_rate", 1e-4);
+  set("consistency.mode", "ASYNC");
   set("consistency.staleness_bound", 1);
   return arguments;
 }

@@ -2,7 +2,7 @@
 # From a bare Debian to a trained model: installs what is missing, compiles servers, workers and
 # psctl, and trains a small ConvNet on generated digits with two servers and three workers.
 #
-#   deploy/quickstart.sh [options of psctl run]     e.g. --workers=5 --set consistency.staleness_bound=0
+#   deploy/quickstart.sh [options of psctl run]     e.g. --workers=5 --set training.batch_size=64
 #
 # On MNIST itself, which is fetched once into this machine's cache (TORCHPS_CACHE or ~/.cache/torchps):
 #

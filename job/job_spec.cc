@@ -117,7 +117,8 @@ void NormalizeData(DataSpec* data, FieldChecker& check) {
   }
 }
 
-void NormalizeTraining(TrainingSpec* training, bool leases_are_pushes, FieldChecker& check) {
+void NormalizeTraining(TrainingSpec* training, bool leases_are_pushes, int32_t workers,
+                       FieldChecker& check) {
   if (!training->has_epochs()) training->set_epochs(1);
   if (!training->has_batch_size()) training->set_batch_size(32);
   if (!training->has_accumulate()) training->set_accumulate(1);
@@ -140,8 +141,12 @@ void NormalizeTraining(TrainingSpec* training, bool leases_are_pushes, FieldChec
                absl::StrCat("a multiple of training.accumulate (", accumulate, ")"));
   }
   check.Range<int64_t>("training.max_pushes", training->max_pushes(), 0, kMaxSamples);
-  if (!training->has_balance()) training->set_balance(TrainingSpec::EQUAL);
-  if (!training->has_global_batch()) training->set_global_batch(false);
+  if (!training->has_balance()) training->set_balance(TrainingSpec::SPEED);
+  if (!training->has_global_batch()) {
+    training->set_global_batch(true);
+    // Each worker takes a sample at least. Whoever writes global_batch is told instead.
+    training->set_batch_size(std::max(training->batch_size(), workers));
+  }
   if (!training->has_evaluate()) training->set_evaluate(true);
   if (!training->has_quarantine_after()) training->set_quarantine_after(20);
   if (!training->has_shuffle()) training->set_shuffle(true);
@@ -356,10 +361,10 @@ absl::StatusOr<JobSpec> NormalizeJobSpec(JobSpec job) {
   // Defaults below are computed from `workers`.
   if (!check.status().ok()) return check.status();
   ConsistencySpec* consistency = job.mutable_consistency();
-  if (!consistency->has_mode()) consistency->set_mode(ConsistencySpec::ASYNC);
+  if (!consistency->has_mode()) consistency->set_mode(ConsistencySpec::SYNC);
   NormalizeModel(job.mutable_model(), check);
   NormalizeData(job.mutable_data(), check);
-  NormalizeTraining(job.mutable_training(), LeasesArePushes(job), check);
+  NormalizeTraining(job.mutable_training(), LeasesArePushes(job), job.workers(), check);
   if (job.training().global_batch() && job.training().batch_size() < job.workers()) {
     check.Fail("training.batch_size", job.training().batch_size(),
                absl::StrCat("at least workers (", job.workers(), ") with training.global_batch"));

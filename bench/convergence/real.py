@@ -33,13 +33,13 @@ TRIES = 3
 def settings(contestant, optimizer, rate, seed):
     """What `psctl run --set` is given."""
     found = {"seed": seed, "optimizer.learning_rate": rate,
-             "consistency.mode": "SYNC" if contestant.rounds else "ASYNC"}
+             "consistency.mode": "SYNC" if contestant.rounds else "ASYNC",
+             "training.balance": "SPEED" if contestant.balance else "EQUAL",
+             "training.global_batch": "false"}  # as virtual_time.py, a batch each
     if contestant.backup:
         found["consistency.backup_workers"] = contestant.backup
     if contestant.grace_seconds:
         found["consistency.grace_ms"] = 1e3 * contestant.grace_seconds
-    if contestant.balance:
-        found["training.balance"] = "SPEED"
     if not contestant.rounds:
         found["consistency.staleness_bound"] = contestant.bound
         if contestant.bound:

@@ -60,6 +60,10 @@ absl::StatusOr<JobSpec> JobOf(const Scenario& scenario) {
   job.mutable_model()->set_name("bench");
   // So small that values stay numbers however long it runs.
   job.mutable_optimizer()->set_learning_rate(1e-6);
+  // Each push by itself, at the same rate whatever its samples.
+  job.mutable_training()->set_balance(TrainingSpec::EQUAL);
+  job.mutable_training()->set_global_batch(false);
+  job.mutable_consistency()->set_mode(ConsistencySpec::ASYNC);
   job.mutable_consistency()->set_staleness_bound(-1);
   job.mutable_consistency()->set_prefetch(false);
   // A slot may sit idle for long, while other cases have their turn.

@@ -16,6 +16,17 @@ namespace {
 constexpr char kRunningJob[] = "the running job";
 constexpr char kThisWorker[] = "this worker";
 
+// A job is saved with every default filled in. What has no value nevertheless was written when a 0
+// could not be told from nothing, and is that 0: such a job goes on as it began.
+JobSpec SavedJob(JobSpec job) {
+  ConsistencySpec* consistency = job.mutable_consistency();
+  if (!consistency->has_mode()) consistency->set_mode(ConsistencySpec::ASYNC);
+  TrainingSpec* training = job.mutable_training();
+  if (!training->has_balance()) training->set_balance(TrainingSpec::EQUAL);
+  if (!training->has_global_batch()) training->set_global_batch(false);
+  return job;
+}
+
 }  // namespace
 
 absl::StatusOr<JobTerms> JobTerms::FromJoin(const JoinRequest& request) {
@@ -45,7 +56,7 @@ absl::StatusOr<JobTerms> JobTerms::FromJoin(const JoinRequest& request) {
 
 absl::StatusOr<JobTerms> JobTerms::FromState(const CoordinatorState& state) {
   JobTerms terms;
-  absl::StatusOr<JobSpec> job = NormalizeJobSpec(state.job());
+  absl::StatusOr<JobSpec> job = NormalizeJobSpec(SavedJob(state.job()));
   if (!job.ok()) return DamagedState(job.status().message());
   absl::StatusOr<ModelLayout> layout = DecodeLayout(state.layout());
   if (!layout.ok()) return DamagedState(layout.status().message());

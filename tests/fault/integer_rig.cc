@@ -20,6 +20,7 @@ JobSpec Job(ConsistencySpec::Mode mode, int staleness_bound, int lease_seconds) 
   JobSpec job;
   const bool parsed = google::protobuf::TextFormat::ParseFromString(
       absl::StrCat("name: 'integers' workers: ", IntegerRig::kSlots, " model { name: 'integers' } ",
+                   "training { balance: EQUAL global_batch: false } ",
                    "optimizer { sgd {} learning_rate: 1 } wire { block_bytes: ", kBlockBytes,
                    " } membership { lease_seconds: ", lease_seconds, " }"),
       &job);

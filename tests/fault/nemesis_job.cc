@@ -14,12 +14,14 @@ NemesisJob NemesisJob::Create(DurabilitySpec::Level level, Pace pace) {
   const bool calm = pace == Pace::kCalm;
   JobSpec spec;
   const bool parsed = google::protobuf::TextFormat::ParseFromString(
-      absl::StrCat("name: 'nemesis' workers: ", kSlots, " model { name: 'counters' } ",
-                   "optimizer { sgd {} learning_rate: 1 } consistency { staleness_bound: -1 } ",
-                   "wire { block_bytes: ", kBlockElements * sizeof(float), " } ",
-                   "membership { lease_seconds: ", calm ? 3600 : 1,
-                   " } durability { level: ", DurabilitySpec::Level_Name(level),
-                   " checkpoint_seconds: ", calm ? 3600 : 0.5, " keep: 2 }"),
+      absl::StrCat(
+          "name: 'nemesis' workers: ", kSlots, " model { name: 'counters' } ",
+          "training { balance: EQUAL global_batch: false } ",
+          "optimizer { sgd {} learning_rate: 1 } consistency { mode: ASYNC staleness_bound: -1 } ",
+          "wire { block_bytes: ", kBlockElements * sizeof(float), " } ",
+          "membership { lease_seconds: ", calm ? 3600 : 1,
+          " } durability { level: ", DurabilitySpec::Level_Name(level),
+          " checkpoint_seconds: ", calm ? 3600 : 0.5, " keep: 2 }"),
       &spec);
   TPS_CHECK(parsed, "the nemesis' job is not valid");
   const auto normal = NormalizeJobSpec(spec);

@@ -27,6 +27,7 @@
 #include "program/in_process_cluster.h"
 #include "program/session.h"
 #include "tests/integration/torch_optimizer.h"
+#include "tests/testing/async_job.h"
 #include "worker/run_worker.h"
 #include "worker/worker_options.h"
 
@@ -89,7 +90,7 @@ class AbsentParametersTest : public ::testing::Test {
     job.mutable_training()->set_epochs(1);
     job.mutable_training()->set_batch_size(kBatch);
     *job.mutable_optimizer() = optimizer;
-    return *NormalizeJobSpec(job);
+    return *NormalizeJobSpec(AsyncUnlessSaid(job));
   }
 
   WorkerOptions Options(const JobSpec& job) {

@@ -185,7 +185,7 @@ TEST_F(CallbacksTest, SamplesComeInTheirOrderAndAugmentationIsDeterminedByTheirP
             .ok());
     return seen;
   };
-  const Seen seen = seen_by("");
+  const Seen seen = seen_by("consistency { mode: ASYNC }");
   ASSERT_EQ(seen.size(), 8u);
   std::set<float> draws;
   for (size_t i = 0; i < seen.size(); ++i) {

@@ -125,7 +125,7 @@ class RandomSamples final : public Dataset {
   torch::Tensor targets_;
 };
 
-// A job of kEpochs * kStepsPerEpoch steps.
+// A job of kEpochs * kStepsPerEpoch steps, with `batch_size` samples for each worker.
 JobSpec MakeJob(const OptimizerSpec& optimizer, ConsistencySpec::Mode mode, int workers,
                 int batch_size) {
   JobSpec job;
@@ -134,6 +134,8 @@ JobSpec MakeJob(const OptimizerSpec& optimizer, ConsistencySpec::Mode mode, int 
   job.mutable_training()->set_epochs(kEpochs);
   job.mutable_training()->set_batch_size(batch_size);
   job.mutable_training()->set_evaluate(false);
+  job.mutable_training()->set_balance(TrainingSpec::EQUAL);
+  job.mutable_training()->set_global_batch(false);
   *job.mutable_optimizer() = optimizer;
   job.mutable_consistency()->set_mode(mode);
   // Each step computes on what the one before has led to, as torch::optim does.
@@ -522,6 +524,25 @@ TEST(EquivalenceTest, WithAGlobalBatchAJobOfOneProcessIsTheSameOnAnyNumberOfWork
                        TrainOnServers(job, data, /*servers=*/2, torch::kCPU, /*slow=*/4), alone);
     }
   }
+}
+
+// What a user gets without asking: a job file that says nothing of several workers, with the
+// schedule that a job has.
+TEST(EquivalenceTest, AJobThatSaysNothingOfItsWorkersLearnsTheSameWithThree) {
+  constexpr int kBatch = 50;
+  const auto data = std::make_shared<RandomSamples>(kStepsPerEpoch * kBatch);
+  JobSpec text;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      absl::StrCat("seed: ", kSeed, " training { epochs: ", kEpochs, " batch_size: ", kBatch,
+                   " evaluate: false } optimizer { sgd { momentum: 0.9 } learning_rate: 0.05 ",
+                   "schedule { shape: COSINE warmup_steps: 10 } } wire { block_bytes: 1024 }"),
+      &text));
+  const auto learn = [&](int workers) {
+    JobSpec job = text;
+    job.set_workers(workers);
+    return TrainOnServers(*NormalizeJobSpec(job), data, /*servers=*/2, torch::kCPU, /*slow=*/4);
+  };
+  ExpectEquivalent("nothing said, 3 workers", learn(3), learn(1));
 }
 
 }  // namespace

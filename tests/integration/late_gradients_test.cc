@@ -25,6 +25,7 @@
 #include "server/store/block.h"
 #include "server/store/block_journal.h"
 #include "server/store/block_updater.h"
+#include "tests/testing/async_job.h"
 
 namespace torchps {
 namespace {
@@ -123,7 +124,7 @@ class Product {
             "group { pattern: 'bias' learning_rate_factor: 2 weight_decay: 0 } } " +
             consistency,
         &job));
-    job_ = *NormalizeJobSpec(job);
+    job_ = *NormalizeJobSpec(AsyncUnlessSaid(job));
     std::vector<Segment> segments(2);
     segments[0].name = "weight";
     segments[0].shape = {kWeights};

@@ -37,7 +37,7 @@ def main(psctl, server, worker, check_model):
     with open(job, "w", encoding="utf-8") as file:
         file.write('name: "bars" model { name: "convnet" } data { source: "idx" } '
                    'training { epochs: 2 } '
-                   'optimizer { sgd {} learning_rate: 0.02 } consistency { mode: SYNC }')
+                   'optimizer { sgd {} learning_rate: 0.02 }')
     run = f"{folder}/run"
     subprocess.run([psctl, "run", f"--job={job}", f"--data={folder}", "--servers=1", "--workers=2",
                     f"--dir={run}", f"--server_binary={server}", f"--worker_binary={worker}"],

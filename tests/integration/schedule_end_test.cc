@@ -30,7 +30,9 @@ std::string JobText(const std::string& more_of_the_schedule, const std::string& 
   return absl::StrCat(
       "optimizer { sgd {} learning_rate: 1 schedule { shape: COSINE final_fraction: 0.1 "
       "warmup_steps: 5 ",
-      more_of_the_schedule, " } } training { epochs: 2 batch_size: 4 evaluate: false } ",
+      more_of_the_schedule,
+      " } } training { epochs: 2 batch_size: 4 evaluate: false balance: EQUAL "
+      "global_batch: false } ",
       "consistency { ", consistency, " }");
 }
 
@@ -211,10 +213,12 @@ TEST_P(ScheduleEndTest, TheLastAppliedPushHasTheScheduleEnd) {
 
 INSTANTIATE_TEST_SUITE_P(
     Jobs, ScheduleEndTest,
-    ::testing::Values(Case{"staleness_bound: -1", 1.01}, Case{"staleness_bound: -1", 4.1},
-                      Case{"staleness_bound: -1 lag { policy: SCALE }", 4.1},
-                      Case{"staleness_bound: -1 lag { policy: REJECT }", 4.1},
-                      Case{"staleness_bound: -1 lag { policy: REJECT admit_after: 0 }", 20},
+    ::testing::Values(Case{"mode: ASYNC staleness_bound: -1", 1.01},
+                      Case{"mode: ASYNC staleness_bound: -1", 4.1},
+                      Case{"mode: ASYNC staleness_bound: -1 lag { policy: SCALE }", 4.1},
+                      Case{"mode: ASYNC staleness_bound: -1 lag { policy: REJECT }", 4.1},
+                      Case{"mode: ASYNC staleness_bound: -1 lag { policy: REJECT admit_after: 0 }",
+                           20},
                       Case{"mode: SYNC", 4.1}, Case{"mode: SYNC backup_workers: 1", 1.01},
                       Case{"mode: SYNC backup_workers: 1", 4.1}));
 

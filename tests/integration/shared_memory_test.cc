@@ -12,6 +12,7 @@
 #include "job/job_spec.h"
 #include "proto/parameter_service.grpc.pb.h"
 #include "server/server.h"
+#include "tests/testing/async_job.h"
 #include "tests/testing/plain_worker.h"
 
 namespace torchps {
@@ -45,7 +46,7 @@ Outcome Train(bool shared, const char* mode) {
   job.mutable_consistency()->set_mode(*mode == 'S' ? ConsistencySpec::SYNC
                                                    : ConsistencySpec::ASYNC);
   job.mutable_wire()->set_shared_memory(shared);
-  options.job = *NormalizeJobSpec(job);
+  options.job = *NormalizeJobSpec(AsyncUnlessSaid(job));
   Segment trained;
   trained.name = "w";
   trained.shape = {30007};

@@ -27,7 +27,10 @@ absl::Status Differ(const std::string& what) {
 }
 
 TEST(JobDifferenceTest, FindsNoneBetweenWhatIsWrittenAndWhatIsLeftOut) {
-  EXPECT_TRUE(Check("", "training { batch_size: 32 } optimizer { sgd {} }").ok());
+  EXPECT_TRUE(Check("",
+                    "training { batch_size: 32 balance: SPEED global_batch: true } "
+                    "optimizer { sgd {} } consistency { mode: SYNC }")
+                  .ok());
 }
 
 TEST(JobDifferenceTest, NamesTheFirstFieldAndBothValues) {
@@ -35,8 +38,10 @@ TEST(JobDifferenceTest, NamesTheFirstFieldAndBothValues) {
             Differ("training.batch_size: the running job has 16, this worker has 8"));
   EXPECT_EQ(Check("name: 'a'", "name: 'b' workers: 7"),
             Differ("name: the running job has \"a\", this worker has \"b\""));
-  EXPECT_EQ(Check("", "consistency { mode: SYNC }"),
-            Differ("training.lease_batches: the running job has 4, this worker has 1"));
+  EXPECT_EQ(Check("", "consistency { mode: ASYNC }"),
+            Differ("training.lease_batches: the running job has 1, this worker has 4"));
+  EXPECT_EQ(Check("", "training { global_batch: false }"),
+            Differ("training.global_batch: the running job has true, this worker has false"));
   EXPECT_EQ(Check("", "consistency { lag { policy: SCALE } }"),
             Differ("consistency.lag.policy: the running job has ACCEPT, this worker has SCALE"));
 }

@@ -43,13 +43,15 @@ TEST(JobFilesTest, AreValidJobsNamedAsTheirFiles) {
   }
 }
 
-TEST(JobFilesTest, StayValidAsSynchronousJobs) {
+TEST(JobFilesTest, StayValidInBothModes) {
   for (const auto& path : JobFiles()) {
     absl::StatusOr<JobSpec> job = ParseJobFile(path.string());
     ASSERT_TRUE(job.ok()) << job.status();
-    job->mutable_consistency()->set_mode(ConsistencySpec::SYNC);
-    const absl::StatusOr<JobSpec> normalized = NormalizeJobSpec(*job);
-    EXPECT_TRUE(normalized.ok()) << path << ": " << normalized.status();
+    for (const ConsistencySpec::Mode mode : {ConsistencySpec::ASYNC, ConsistencySpec::SYNC}) {
+      job->mutable_consistency()->set_mode(mode);
+      const absl::StatusOr<JobSpec> normalized = NormalizeJobSpec(*job);
+      EXPECT_TRUE(normalized.ok()) << path << ": " << normalized.status();
+    }
   }
 }
 

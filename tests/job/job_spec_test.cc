@@ -43,12 +43,12 @@ void ExpectRefused(const std::string& text, const std::string& message) {
 void ExpectLimits(const std::string& field, const std::string& lowest, const std::string& too_low,
                   const std::string& highest, const std::string& too_high) {
   for (const std::string& value : {lowest, highest}) {
-    JobSpec job = FromText("workers: 4096");
+    JobSpec job = FromText("workers: 4096 consistency { mode: ASYNC }");
     ASSERT_TRUE(ApplyOverride(&job, field + "=" + value).ok()) << field;
     EXPECT_TRUE(NormalizeJobSpec(job).ok()) << NormalizeJobSpec(job).status();
   }
   for (const std::string& value : {too_low, too_high}) {
-    JobSpec job = FromText("workers: 4096");
+    JobSpec job = FromText("workers: 4096 consistency { mode: ASYNC }");
     ASSERT_TRUE(ApplyOverride(&job, field + "=" + value).ok()) << field;
     const absl::Status status = NormalizeJobSpec(job).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << field << "=" << value;
@@ -57,17 +57,17 @@ void ExpectLimits(const std::string& field, const std::string& lowest, const std
 }
 
 TEST(JobSpecTest, FillsInEveryDefault) {
-  EXPECT_EQ(
-      Normalized("").ShortDebugString(),
-      "name: \"job\" seed: 1 workers: 1 model { } "
-      "data { source: \"digits\" train_samples: 6000 test_samples: 1000 } "
-      "training { epochs: 1 batch_size: 32 accumulate: 1 lease_batches: 4 evaluate: true "
-      "quarantine_after: 20 shuffle: true balance: EQUAL global_batch: false } "
-      "optimizer { sgd { } learning_rate: 0.1 schedule { gamma: 0.1 by: APPLIED } } "
-      "consistency { mode: ASYNC staleness_bound: 4 lag { free_lag: 1 max_lag: 2 admit_after: 3 } "
-      "stop_stale: false } "
-      "wire { block_bytes: 1048576 push { } pull { } shared_memory: true } membership { "
-      "lease_seconds: 10 } durability { checkpoint_seconds: 60 keep: 3 }");
+  EXPECT_EQ(Normalized("").ShortDebugString(),
+            "name: \"job\" seed: 1 workers: 1 model { } "
+            "data { source: \"digits\" train_samples: 6000 test_samples: 1000 } "
+            "training { epochs: 1 batch_size: 32 accumulate: 1 lease_batches: 1 evaluate: true "
+            "quarantine_after: 20 shuffle: true balance: SPEED balance_floor: 0.125 "
+            "balance_ceiling: 2 global_batch: true } "
+            "optimizer { sgd { } learning_rate: 0.1 schedule { gamma: 0.1 by: APPLIED } } "
+            "consistency { mode: SYNC staleness_bound: 4 lag { free_lag: 1 max_lag: 2 "
+            "admit_after: 3 } prefetch: false stop_stale: false } "
+            "wire { block_bytes: 1048576 push { } pull { } shared_memory: true } membership { "
+            "lease_seconds: 10 } durability { checkpoint_seconds: 60 keep: 3 }");
 }
 
 TEST(JobSpecTest, FillsInWhatTheChosenPartsNeed) {
@@ -92,14 +92,15 @@ TEST(JobSpecTest, FillsInWhatTheChosenPartsNeed) {
       "pattern: \"*\" learning_rate_factor: 1");
   EXPECT_EQ(Normalized("wire { push { kind: TOP_K } }").wire().push().ShortDebugString(),
             "kind: TOP_K fraction: 0.01");
-  EXPECT_EQ(Normalized("workers: 5").consistency().lag().ShortDebugString(),
-            "free_lag: 5 max_lag: 10 admit_after: 3");
-  EXPECT_EQ(Normalized("workers: 5 consistency { prefetch: false }")
+  EXPECT_EQ(
+      Normalized("workers: 5 consistency { mode: ASYNC }").consistency().lag().ShortDebugString(),
+      "free_lag: 5 max_lag: 10 admit_after: 3");
+  EXPECT_EQ(Normalized("workers: 5 consistency { mode: ASYNC prefetch: false }")
                 .consistency()
                 .lag()
                 .ShortDebugString(),
             "free_lag: 4 max_lag: 10 admit_after: 3");
-  EXPECT_EQ(Normalized("workers: 5 consistency { lag { policy: DECAY } }")
+  EXPECT_EQ(Normalized("workers: 5 consistency { mode: ASYNC lag { policy: DECAY } }")
                 .consistency()
                 .lag()
                 .ShortDebugString(),
@@ -108,33 +109,39 @@ TEST(JobSpecTest, FillsInWhatTheChosenPartsNeed) {
 
 TEST(JobSpecTest, PrefetchesWhereAStepMayDoWithoutTheOneBefore) {
   // By measurement.
-  EXPECT_FALSE(Normalized("").consistency().has_prefetch());
-  EXPECT_FALSE(Normalized("consistency { staleness_bound: -1 }").consistency().has_prefetch());
-  EXPECT_TRUE(Normalized("consistency { prefetch: true }").consistency().prefetch());
-  EXPECT_TRUE(Normalized("consistency { staleness_bound: 0 }").consistency().has_prefetch());
-  EXPECT_FALSE(Normalized("consistency { staleness_bound: 0 }").consistency().prefetch());
+  EXPECT_FALSE(Normalized("consistency { mode: ASYNC }").consistency().has_prefetch());
+  EXPECT_FALSE(
+      Normalized("consistency { mode: ASYNC staleness_bound: -1 }").consistency().has_prefetch());
+  EXPECT_TRUE(Normalized("consistency { mode: ASYNC prefetch: true }").consistency().prefetch());
+  EXPECT_TRUE(
+      Normalized("consistency { mode: ASYNC staleness_bound: 0 }").consistency().has_prefetch());
+  EXPECT_FALSE(
+      Normalized("consistency { mode: ASYNC staleness_bound: 0 }").consistency().prefetch());
   EXPECT_FALSE(Normalized("consistency { mode: SYNC }").consistency().prefetch());
   const std::string message =
       "consistency.prefetch is true; expected false in SYNC and with a staleness_bound of 0, where "
       "a step needs the values after the one before";
-  ExpectRefused("consistency { staleness_bound: 0 prefetch: true }", message);
+  ExpectRefused("consistency { mode: ASYNC staleness_bound: 0 prefetch: true }", message);
   ExpectRefused("consistency { mode: SYNC prefetch: true }", message);
 }
 
 TEST(JobSpecTest, StopsWhatIsStaleWhereSomethingMayBe) {
-  EXPECT_FALSE(Normalized("").consistency().stop_stale());
+  EXPECT_FALSE(Normalized("consistency { mode: ASYNC }").consistency().stop_stale());
   EXPECT_FALSE(Normalized("consistency { mode: SYNC }").consistency().stop_stale());
   EXPECT_TRUE(Normalized("workers: 2 consistency { mode: SYNC backup_workers: 1 }")
                   .consistency()
                   .stop_stale());
-  EXPECT_TRUE(Normalized("consistency { lag { policy: REJECT } }").consistency().stop_stale());
-  EXPECT_FALSE(Normalized("consistency { lag { policy: REJECT } stop_stale: false }")
+  EXPECT_TRUE(
+      Normalized("consistency { mode: ASYNC lag { policy: REJECT } }").consistency().stop_stale());
+  EXPECT_FALSE(Normalized("consistency { mode: ASYNC lag { policy: REJECT } stop_stale: false }")
                    .consistency()
                    .stop_stale());
-  ExpectRefused(
-      "consistency { stop_stale: true }",
-      "consistency.stop_stale is true; expected false but in SYNC with backup_workers and "
-      "in ASYNC with the lag policy REJECT: elsewhere no gradient comes too late");
+  for (const char* mode : {"ASYNC", "SYNC"}) {
+    ExpectRefused(
+        absl::StrCat("consistency { stop_stale: true mode: ", mode, " }"),
+        "consistency.stop_stale is true; expected false but in SYNC with backup_workers and "
+        "in ASYNC with the lag policy REJECT: elsewhere no gradient comes too late");
+  }
 }
 
 TEST(JobSpecTest, ARoundHasAGraceOnlyWhereItMayEndWithoutAWorker) {
@@ -168,8 +175,9 @@ TEST(JobSpecTest, AScheduleOfTheWholeJobGoesByItsSamples) {
 }
 
 TEST(JobSpecTest, MomentumIsInTheWorkersWhereStalenessWouldSpoilIt) {
-  const auto at = [](const std::string& text) {
-    const SgdSpec sgd = Normalized(text).optimizer().sgd();
+  const auto at = [](const std::string& text, const char* mode = "ASYNC") {
+    const SgdSpec sgd =
+        Normalized(absl::StrCat(text, " consistency { mode: ", mode, " }")).optimizer().sgd();
     return sgd.has_momentum_at() ? SgdSpec::MomentumAt_Name(sgd.momentum_at()) : "not said";
   };
   EXPECT_EQ(at("workers: 2 optimizer { sgd { momentum: 0.9 } }"), "WORKER");
@@ -179,8 +187,7 @@ TEST(JobSpecTest, MomentumIsInTheWorkersWhereStalenessWouldSpoilIt) {
   EXPECT_EQ(at("workers: 2 optimizer { sgd { momentum: 0.9 dampening: 0.1 } }"), "SERVER");
   EXPECT_EQ(at("workers: 2 optimizer { sgd { momentum: 0.9 momentum_at: SERVER } }"), "SERVER");
   EXPECT_EQ(at("optimizer { sgd { momentum: 0.9 momentum_at: WORKER } }"), "WORKER");
-  EXPECT_EQ(at("workers: 2 optimizer { sgd { momentum: 0.9 } } consistency { mode: SYNC }"),
-            "SERVER");
+  EXPECT_EQ(at("workers: 2 optimizer { sgd { momentum: 0.9 } }", "SYNC"), "SERVER");
   for (const char* nesterov : {"", "nesterov: true ", "nesterov: false "}) {
     EXPECT_EQ(
         at(absl::StrCat("optimizer { sgd { momentum: 0.9 ", nesterov, "momentum_at: DELAYED } }")),
@@ -191,15 +198,18 @@ TEST(JobSpecTest, MomentumIsInTheWorkersWhereStalenessWouldSpoilIt) {
   for (const char* at : {"WORKER", "ORDERED", "DELAYED"}) {
     for (const char* text : {"optimizer { sgd { momentum: 0.9 momentum_at: $ } } "
                              "consistency { mode: SYNC }",
-                             "optimizer { sgd { momentum_at: $ } }",
-                             "optimizer { sgd { momentum: 0.9 dampening: 0.1 momentum_at: $ } }"}) {
+                             "optimizer { sgd { momentum_at: $ } } consistency { mode: ASYNC }",
+                             "optimizer { sgd { momentum: 0.9 dampening: 0.1 momentum_at: $ } } "
+                             "consistency { mode: ASYNC }"}) {
       ExpectRefused(absl::StrReplaceAll(text, {{"$", at}}),
                     absl::StrCat("optimizer.sgd.momentum_at is ", at, expected));
     }
   }
-  ExpectRefused("optimizer { sgd { momentum: 0.9 nesterov: true momentum_at: ORDERED } }",
-                "optimizer.sgd.momentum_at is ORDERED; expected SERVER, WORKER or DELAYED where "
-                "nesterov is true");
+  ExpectRefused(
+      "optimizer { sgd { momentum: 0.9 nesterov: true momentum_at: ORDERED } } "
+      "consistency { mode: ASYNC }",
+      "optimizer.sgd.momentum_at is ORDERED; expected SERVER, WORKER or DELAYED where nesterov is "
+      "true");
 }
 
 TEST(JobSpecTest, KeepsWhatIsWritten) {
@@ -223,13 +233,48 @@ TEST(JobSpecTest, KeepsWhatIsWritten) {
 }
 
 TEST(JobSpecTest, ChangesNothingTheSecondTime) {
-  for (const char* text : {"", "model { name: 'transformer' } data { source: 'csv' }",
-                           "consistency { mode: SYNC } training { accumulate: 3 }"}) {
+  for (const char* text :
+       {"", "model { name: 'transformer' } data { source: 'csv' }",
+        "consistency { mode: ASYNC } training { accumulate: 3 }", "workers: 40"}) {
     const JobSpec once = Normalized(text);
     const absl::StatusOr<JobSpec> twice = NormalizeJobSpec(once);
     ASSERT_TRUE(twice.ok()) << twice.status();
     EXPECT_EQ(twice->ShortDebugString(), once.ShortDebugString());
   }
+}
+
+TEST(JobSpecTest, LearnsAsOneProcessDoesWhereItDoesNotSayHow) {
+  struct Case {
+    const char* text;
+    const char* becomes;
+  };
+  // Each default by itself.
+  for (const auto& [text, becomes] :
+       {Case{"", "SYNC SPEED 1"}, Case{"consistency { mode: ASYNC }", "ASYNC SPEED 1"},
+        Case{"training { balance: EQUAL }", "SYNC EQUAL 1"},
+        Case{"training { global_batch: false }", "SYNC SPEED 0"},
+        Case{"consistency { mode: ASYNC staleness_bound: -1 } "
+             "training { balance: EQUAL global_batch: false }",
+             "ASYNC EQUAL 0"}}) {
+    const JobSpec job = Normalized(text);
+    EXPECT_EQ(absl::StrCat(ConsistencySpec::Mode_Name(job.consistency().mode()), " ",
+                           TrainingSpec::Balance_Name(job.training().balance()), " ",
+                           job.training().global_batch()),
+              becomes)
+        << text;
+  }
+}
+
+TEST(JobSpecTest, ABatchThatIsSharedOutByDefaultHasASampleForEachWorker) {
+  const auto batch_size = [](const std::string& text) {
+    return Normalized(text).training().batch_size();
+  };
+  EXPECT_EQ(batch_size("workers: 32"), 32);
+  EXPECT_EQ(batch_size("workers: 40"), 40);
+  EXPECT_EQ(batch_size("workers: 40 training { batch_size: 8 }"), 40);
+  EXPECT_EQ(batch_size("workers: 40 training { batch_size: 8 global_batch: false }"), 8);
+  ExpectRefused("workers: 40 training { batch_size: 0 }",
+                "training.batch_size is 0; expected 1 to 1048576");
 }
 
 TEST(JobSpecTest, SaysWhatIsWrongWithAField) {
@@ -259,7 +304,7 @@ TEST(JobSpecTest, SaysWhatIsWrongWithAField) {
   ExpectRefused("wire { pull { kind: TOP_K } }",
                 "wire.pull.kind is TOP_K; expected FLOAT32, BFLOAT16 or INT8: a worker "
                 "needs all values");
-  ExpectRefused("training { accumulate: 2 lease_batches: 3 }",
+  ExpectRefused("training { accumulate: 2 lease_batches: 3 } consistency { mode: ASYNC }",
                 "training.lease_batches is 3; expected a multiple of training.accumulate (2)");
   ExpectRefused("optimizer { schedule { shape: STEP } }",
                 "optimizer.schedule.step_size is 0; expected 1 to 1099511627776");
@@ -396,7 +441,7 @@ TEST(JobSpecTest, AGlobalBatchHasASampleForEachWorkerAndTheStepsOfOneProcess) {
   ExpectRefused("workers: 4 training { global_batch: true batch_size: 3 }",
                 "training.batch_size is 3; expected at least workers (4) with "
                 "training.global_batch");
-  JobSpec async = Normalized(kJob);
+  JobSpec async = Normalized(absl::StrCat(kJob, "consistency { mode: ASYNC }"));
   ASSERT_TRUE(CompleteJobSpec(&async, /*train_samples=*/95).ok());
   EXPECT_EQ(async.optimizer().schedule().total_steps(), 80) << "pushes";
   JobSpec sync = Normalized(absl::StrCat(kJob, "consistency { mode: SYNC }"));
@@ -408,7 +453,7 @@ TEST(JobSpecTest, BalanceBySpeedHasBounds) {
   const TrainingSpec training = Normalized("training { balance: SPEED }").training();
   EXPECT_EQ(training.balance_floor(), 0.125);
   EXPECT_EQ(training.balance_ceiling(), 2);
-  EXPECT_FALSE(Normalized("").training().has_balance_floor());
+  EXPECT_FALSE(Normalized("training { balance: EQUAL }").training().has_balance_floor());
   ExpectRefused("training { balance_floor: 0 }",
                 "training.balance_floor is 0; expected 1e-06 to 1");
   ExpectRefused("training { balance_ceiling: 0.5 }",
@@ -416,8 +461,12 @@ TEST(JobSpecTest, BalanceBySpeedHasBounds) {
 }
 
 TEST(JobSpecTest, TakesLeasesOfWholePushes) {
-  EXPECT_EQ(Normalized("training { accumulate: 3 }").training().lease_batches(), 6);
-  EXPECT_EQ(Normalized("training { accumulate: 9 }").training().lease_batches(), 9);
+  const auto async = [](const std::string& training) {
+    return Normalized("consistency { mode: ASYNC } training { " + training + " }").training();
+  };
+  EXPECT_EQ(async("").lease_batches(), 4);
+  EXPECT_EQ(async("accumulate: 3").lease_batches(), 6);
+  EXPECT_EQ(async("accumulate: 9").lease_batches(), 9);
   EXPECT_EQ(Normalized("training { accumulate: 3 lease_batches: 5 } consistency { mode: SYNC }")
                 .training()
                 .lease_batches(),
@@ -436,7 +485,9 @@ TEST(JobSpecTest, CountsTheStepsOfTheJob) {
   EXPECT_EQ(total_steps("training { batch_size: 10 epochs: 3 accumulate: 4 }", 101), 9);
   EXPECT_EQ(total_steps("training { batch_size: 10 max_pushes: 7 }", 100), 7);
   EXPECT_EQ(total_steps("training { batch_size: 10 max_pushes: 70 }", 100), 10);
-  const std::string sync = "workers: 4 consistency { mode: SYNC } training { batch_size: 10 ";
+  EXPECT_EQ(total_steps("workers: 4 training { batch_size: 10 }", 100), 10) << "rounds";
+  const std::string sync =
+      "workers: 4 consistency { mode: SYNC } training { global_batch: false batch_size: 10 ";
   EXPECT_EQ(total_steps(sync + "}", 100), 3);
   EXPECT_EQ(total_steps(sync + "epochs: 2 }", 100), 5);
   EXPECT_EQ(total_steps(sync + "max_pushes: 5 }", 100), 2);
@@ -447,6 +498,10 @@ TEST(JobSpecTest, CountsTheStepsOfTheLargestJobWithoutOverflow) {
   JobSpec job = Normalized("training { batch_size: 1 epochs: 1048576 }");
   ASSERT_TRUE(CompleteJobSpec(&job, int64_t{1} << 40).ok());
   EXPECT_EQ(job.optimizer().schedule().total_steps(), int64_t{1} << 60);
+  JobSpec pushes = Normalized(
+      "workers: 4096 training { batch_size: 1 epochs: 1048576 } consistency { mode: ASYNC }");
+  ASSERT_TRUE(CompleteJobSpec(&pushes, int64_t{1} << 40).ok());
+  EXPECT_EQ(pushes.optimizer().schedule().total_steps(), int64_t{1} << 60) << "of a sample each";
 }
 
 TEST(JobSpecTest, NeedsTrainingSamplesToCountSteps) {

@@ -6,6 +6,7 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "job/job_spec.h"
+#include "tests/testing/async_job.h"
 
 namespace torchps {
 namespace {
@@ -16,7 +17,7 @@ using ::testing::IsEmpty;
 std::string HintOn(const std::string& text) {
   JobSpec job;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &job)) << text;
-  return RateHint(*NormalizeJobSpec(job));
+  return RateHint(*NormalizeJobSpec(AsyncUnlessSaid(job)));
 }
 
 TEST(RateHintTest, ARateThatWorkersInAsyncSeldomBearIsSaid) {

@@ -11,12 +11,12 @@
 namespace torchps {
 namespace {
 
-// A job with these fields set, "path=value" with blanks between.
+// An ASYNC job with these fields set, "path=value" with blanks between.
 JobSpec Job(const std::string& fields) {
   JobSpec job;
-  for (const absl::string_view field :
-       absl::StrSplit(absl::StrCat("optimizer.learning_rate=0.1 workers=2 ", fields), ' ',
-                      absl::SkipEmpty())) {
+  for (const absl::string_view field : absl::StrSplit(
+           absl::StrCat("optimizer.learning_rate=0.1 workers=2 consistency.mode=ASYNC ", fields),
+           ' ', absl::SkipEmpty())) {
     const absl::Status set = ApplyOverride(&job, field);
     EXPECT_TRUE(set.ok()) << set;
   }

@@ -31,6 +31,7 @@ void DrawConsistency(World* world, ConsistencySpec* consistency, int workers) {
     }
     return;
   }
+  consistency->set_mode(ConsistencySpec::ASYNC);
   constexpr int kBounds[] = {-1, 0, 1, 2, 4};
   consistency->set_staleness_bound(kBounds[world->Below(5)]);
   if (consistency->staleness_bound() != 0) consistency->set_prefetch(world->Chance(0.5));
@@ -92,6 +93,8 @@ Scenario Scenario::Draw(World* world) {
   TrainingSpec* const training = job.mutable_training();
   training->set_epochs(1 + static_cast<int>(world->Below(2)));
   training->set_batch_size(4);
+  training->set_balance(TrainingSpec::EQUAL);
+  training->set_global_batch(false);
   training->set_evaluate(world->Chance(0.7));
   job.mutable_optimizer()->mutable_sgd();
   job.mutable_optimizer()->set_learning_rate(1);

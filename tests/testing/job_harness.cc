@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "google/protobuf/text_format.h"
 #include "job/job_spec.h"
+#include "tests/testing/async_job.h"
 #include "wire/layout_codec.h"
 
 namespace torchps {
@@ -26,7 +27,7 @@ HelloRequest JobHarness::Hello(const Options& options) {
   JobSpec more;
   TPS_CHECK(google::protobuf::TextFormat::ParseFromString(options.job, &more), "bad test job");
   spec.MergeFrom(more);
-  const absl::StatusOr<JobSpec> normal = NormalizeJobSpec(spec);
+  const absl::StatusOr<JobSpec> normal = NormalizeJobSpec(AsyncUnlessSaid(spec));
   TPS_CHECK(normal.ok(), "the test's job is not valid");
 
   HelloRequest request;

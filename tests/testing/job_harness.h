@@ -27,7 +27,7 @@ class JobHarness {
     int workers = 2;
     // Borrowed; null: nothing is kept.
     JobStorage* storage = nullptr;
-    // Text format, merged over plain SGD with learning rate 1.
+    // Text format, merged over plain SGD with learning rate 1, and then as AsyncUnlessSaid() does.
     std::string job;
   };
 

@@ -1,6 +1,7 @@
 #include "tests/testing/join_request.h"
 
 #include "common/ids.h"
+#include "tests/testing/async_job.h"
 
 namespace torchps {
 
@@ -8,6 +9,7 @@ JoinRequest SmallJoin() {
   JoinRequest request;
   request.set_protocol_version(kProtocolVersion);
   JobSpec& job = *request.mutable_job();
+  job = AsyncUnlessSaid(JobSpec());
   job.set_workers(2);
   job.mutable_training()->set_epochs(1);
   job.mutable_training()->set_batch_size(4);

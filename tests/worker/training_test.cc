@@ -114,8 +114,9 @@ struct TwoLayers : torch::nn::Module {
 
 constexpr char kJob[] = R"(
   workers: 2
-  training { epochs: 3 batch_size: 8 }
+  training { epochs: 3 batch_size: 8 balance: EQUAL global_batch: false }
   optimizer { sgd {} learning_rate: 0.5 }
+  consistency { mode: ASYNC }
   wire { block_bytes: 64 }
 )";
 

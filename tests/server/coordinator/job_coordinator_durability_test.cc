@@ -136,6 +136,32 @@ TEST(CoordinatorResumeTest, TheFirstToComeSaysHowManyServersThereAreNow) {
   EXPECT_THAT(rig.coordinator().Save(rig.now()).server_address(), ElementsAre("a:1", "b:2", "c:3"));
 }
 
+TEST(CoordinatorResumeTest, AJobOfAnEarlierReleaseStaysWhatItWasByDefaultThen) {
+  for (const Return how : {Return::kInPlace, Return::kResume}) {
+    Rig rig;
+    rig.Start(2);
+    CoordinatorState saved = rig.coordinator().Save(rig.now());
+    ASSERT_TRUE(saved.job().consistency().has_mode());
+    saved.mutable_job()->mutable_consistency()->clear_mode();
+    saved.mutable_job()->mutable_training()->clear_balance();
+    saved.mutable_job()->mutable_training()->clear_global_batch();
+    const absl::Status restored = rig.Restart(saved, how);
+    ASSERT_TRUE(restored.ok()) << restored;
+
+    const CoordinatorState now = rig.coordinator().Save(rig.now());
+    EXPECT_EQ(now.job().consistency().mode(), ConsistencySpec::ASYNC);
+    EXPECT_EQ(now.job().training().balance(), TrainingSpec::EQUAL);
+    EXPECT_FALSE(now.job().training().global_batch());
+    JoinRequest same = Rig::SmallJob();
+    same.set_nonce(77);
+    EXPECT_TRUE(rig.Join(same).ok()) << rig.Join(same).status();
+    JoinRequest another = same;
+    another.set_nonce(78);
+    another.mutable_job()->mutable_consistency()->clear_mode();
+    EXPECT_FALSE(rig.Join(another).ok()) << "its mode is SYNC";
+  }
+}
+
 TEST(CoordinatorResumeTest, ADoneJobStaysDone) {
   Rig rig;
   std::vector<Rig::Worker> workers = rig.Start(2);

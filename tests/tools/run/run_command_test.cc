@@ -58,8 +58,9 @@ TEST_F(PlanRunTest, TheJobSaysHowManyWorkersUnlessAFlagDoes) {
 }
 
 TEST_F(PlanRunTest, MomentumThatStalenessSpoilsIsWarnedOfOnce) {
-  const auto warning = [this](std::vector<std::string> set) {
+  const auto warning = [this](std::vector<std::string> set, const char* mode = "ASYNC") {
     set.push_back("--set=optimizer.sgd.momentum=0.9");
+    set.push_back(std::string("--set=consistency.mode=") + mode);
     const auto plan = PlanWithJob(set);
     EXPECT_TRUE(plan.ok()) << plan.status();
     return MomentumWarning(plan->job);
@@ -72,7 +73,7 @@ TEST_F(PlanRunTest, MomentumThatStalenessSpoilsIsWarnedOfOnce) {
             "\"Momentum\")");
   EXPECT_EQ(warning({}), "") << "it is in the workers";
   EXPECT_EQ(warning({server, "--workers=1"}), "");
-  EXPECT_EQ(warning({server, "--set=consistency.mode=SYNC"}), "");
+  EXPECT_EQ(warning({server}, "SYNC"), "");
 }
 
 TEST_F(PlanRunTest, ProgramsAreFoundWhereBazelBuildsThem) {
