@@ -17,6 +17,8 @@ constexpr double kLargestMove = 0.25;
 // second: speeds are measured, and differ from step to step.
 constexpr double kStartMoving = 0.1;
 constexpr double kStopMoving = 0.03;
+// Batch norm cannot train on one sample: nobody gets so few for being slow.
+constexpr double kLeast = 2;
 // Makes a whole number of the sum of its parts.
 constexpr double kRounding = 1e-9;
 
@@ -130,7 +132,7 @@ std::map<SlotId, double> BatchBalancer::Wanted(bool slowly) const {
     // Of one that has not computed yet nothing is known: its share is right.
     Bounds& of = bounds[id];
     of.speed = slot.speeds.empty() ? slot.share * speed_of_a_sample : Median(slot.speeds);
-    of.least = std::max(1.0, floor_ * EqualShare());
+    of.least = std::max(std::min(kLeast, EqualShare()), floor_ * EqualShare());
     of.most = std::max(of.least, ceiling_ * EqualShare());
     if (slowly) {
       const double least = of.least, most = of.most;

@@ -116,6 +116,19 @@ TEST(BatchBalancerTest, SharesKeepToFloorAndCeiling) {
   EXPECT_THAT(batches, ElementsAre(60, 4)) << "an eighth of batch_size";
 }
 
+TEST(BatchBalancerTest, NobodyGetsASingleSampleForBeingSlow) {
+  TrainingSpec training = Training(TrainingSpec::SPEED);
+  training.set_batch_size(4);
+  BatchBalancer balancer(training, /*workers=*/2);
+  for (int round = 0; round < 50; ++round) {
+    EXPECT_THAT(Round(balancer, {1000, 1}), Each(Ge(2)));
+  }
+  // Where equal shares are smaller, they are what there is.
+  training.set_batch_size(1);
+  BatchBalancer single(training, /*workers=*/2);
+  for (int round = 0; round < 50; ++round) EXPECT_THAT(Round(single, {1000, 1}), Each(Ge(1)));
+}
+
 TEST(BatchBalancerTest, WhoComesTakesAWholeShareAndWhoGoesLeavesItToTheOthers) {
   BatchBalancer balancer(Training(TrainingSpec::SPEED), /*workers=*/1);
   for (int round = 0; round < 15; ++round) Round(balancer, {640, 160});
