@@ -277,11 +277,13 @@ TEST_F(AbsentParametersTest, InSyncTheyAreAbsentOnlyWhereAllWorkersLackThem) {
 
   const JobSpec job = Job(spec, "workers: 2 consistency { mode: SYNC }");
   torch::Tensor learnt;
+  // Made here: torch's seed is one for all threads.
+  std::vector<std::shared_ptr<Branching>> modules;
+  for (int i = 0; i < kWorkers; ++i) modules.push_back(NewBranching());
   std::vector<std::thread> threads;
-  for (int i = 0; i < kWorkers; ++i) {
-    threads.emplace_back([&] {
+  for (const std::shared_ptr<Branching>& module : modules) {
+    threads.emplace_back([&, module] {
       at::set_num_threads(1);
-      const std::shared_ptr<Branching> module = NewBranching();
       Session session(job, [&]() -> absl::StatusOr<WorkerOptions> { return Options(job); });
       Session::Options options{kWorkers * kSteps * kBatch, ""};
       options.evaluate = [&] {

@@ -25,6 +25,16 @@ DataLeases::Range FromProto(const DataRange& proto) {
   return {proto.epoch(), proto.begin(), proto.end()};
 }
 
+// Of `available` samples in a row. A push never holds a single sample, on which batch norm could
+// not train, where its neighbours can do with one or two fewer.
+int64_t LeaseLength(DataLeases::Size size, int64_t available) {
+  const int64_t most = size.push_samples * size.pushes;
+  int64_t length = std::min(most, available);
+  if (size.push_samples <= 2) return length;
+  while (length > 1 && (length % size.push_samples == 1 || available - length == 1)) --length;
+  return length;
+}
+
 }  // namespace
 
 DataLeases::DataLeases(Options options) : options_(options) {
@@ -268,9 +278,9 @@ double DataLeases::Progress() const {
 DataLeases::Range DataLeases::NextReturnedRange(Size size) {
   Range range = *returned_.begin();
   returned_.erase(returned_.begin());
-  if (const int64_t most = size.push_samples * size.pushes; range.size() > most) {
-    returned_.insert({range.epoch, range.begin + most, range.end});
-    range.end = range.begin + most;
+  if (const int64_t length = LeaseLength(size, range.size()); length < range.size()) {
+    returned_.insert({range.epoch, range.begin + length, range.end});
+    range.end = range.begin + length;
   }
   epoch(range.epoch).reissued += range.size();
   return range;
@@ -284,7 +294,7 @@ std::optional<DataLeases::Range> DataLeases::NextNewRange(Size size) {
     epochs_.push_back(next);
   }
   Epoch& present = epochs_.back();
-  int64_t length = std::min(size.push_samples * size.pushes, options_.samples - present.position);
+  int64_t length = LeaseLength(size, options_.samples - present.position);
   int64_t pushes = DivideRoundingUp(length, size.push_samples);
   if (options_.max_pushes > 0 && pushes > options_.max_pushes - pushes_) {
     pushes = options_.max_pushes - pushes_;

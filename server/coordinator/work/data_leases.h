@@ -36,7 +36,8 @@ class DataLeases {
   };
 
   // How much a lease holds at most: so many pushes of so many samples each, both at least 1. A
-  // lease is shorter where an epoch ends, or where what came back is.
+  // lease is shorter where an epoch ends, or where what came back is; and by one or two samples
+  // where a push would otherwise hold a single one, if pushes are of more than two.
   struct Size {
     int64_t push_samples = 1;
     int64_t pushes = 1;

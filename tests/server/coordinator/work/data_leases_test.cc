@@ -197,6 +197,38 @@ TEST(DataLeasesTest, WhatCameBackIsCutToTheSizeOfWhoTakesItNext) {
   EXPECT_EQ(leases.books()[0].reissued, 8);
 }
 
+// Of so many samples, all that go out in one epoch.
+std::vector<std::string> Cut(int64_t samples, DataLeases::Size size) {
+  DataLeases::Options options;
+  options.samples = samples;
+  DataLeases leases(options);
+  std::vector<std::string> all;
+  while (const auto lease = leases.Take(kAnna, size)) all.push_back(Words(lease));
+  return all;
+}
+
+TEST(DataLeasesTest, NoPushHoldsASingleSample) {
+  using Leases = std::vector<std::string>;
+  EXPECT_EQ(Cut(17, {/*push_samples=*/8, /*pushes=*/1}), (Leases{"1: 0-8", "1: 8-15", "1: 15-17"}));
+  EXPECT_EQ(Cut(17, {8, 2}), (Leases{"1: 0-15", "1: 15-17"}));
+  EXPECT_EQ(Cut(17, {8, 4}), (Leases{"1: 0-15", "1: 15-17"}));
+  EXPECT_EQ(Cut(4, {3, 1}), (Leases{"1: 0-2", "1: 2-4"}));
+  // Where there is no other way, it does.
+  EXPECT_EQ(Cut(1, {8, 4}), (Leases{"1: 0-1"}));
+  EXPECT_EQ(Cut(3, {1, 1}), (Leases{"1: 0-1", "1: 1-2", "1: 2-3"}));
+  EXPECT_EQ(Cut(3, {2, 1}), (Leases{"1: 0-2", "1: 2-3"}));
+}
+
+TEST(DataLeasesTest, WhatCameBackIsNotCutToASingleSampleEither) {
+  DataLeases::Options options;
+  options.samples = 9;
+  DataLeases leases(options);
+  leases.Take(kAnna, {9, 1});
+  leases.Release(kAnna);
+  EXPECT_EQ(Words(leases.Take(kBert, {4, 2})), "1: 0-7*");
+  EXPECT_EQ(Words(leases.Take(kBert, {4, 2})), "1: 7-9*");
+}
+
 TEST(DataLeasesTest, MaxPushesCountsPushesOfAnySize) {
   DataLeases::Options options = TenSamplesInFours();
   options.max_pushes = 4;
