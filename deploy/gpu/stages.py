@@ -122,7 +122,7 @@ class Place:
     def faults(self, run):
         """What dies comes back; what cannot work says so and ends with the right code."""
         # A job that lasts for longer than its faults take to come, also where it is fast.
-        epochs, seconds = (40, 10) if self.on_gpu else (14, 6)
+        epochs, seconds = (40, 10) if self.on_gpu else (6, 6)
         before = gpu_memory_mib() if self.on_gpu else 0
         drill = run.command(
             [self.program("psctl"), "drill", f"--job={self.job('convnet_digits')}",
