@@ -271,6 +271,10 @@ void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, FieldCh
                "elsewhere no gradient comes too late");
   }
   check.Range("consistency.grace_ms", consistency->grace_ms(), 0.0, kMostGraceMs);
+  constexpr double kMostProgressTimeout = 1e6;
+  if (!consistency->has_progress_timeout()) consistency->set_progress_timeout(600);
+  check.Range("consistency.progress_timeout", consistency->progress_timeout(), 0.0,
+              kMostProgressTimeout);
   if (consistency->grace_ms() > 0 && !(sync && consistency->backup_workers() > 0)) {
     check.Fail("consistency.grace_ms", absl::StrCat(consistency->grace_ms()),
                "0 but in SYNC with backup_workers: elsewhere no round ends without a worker");

@@ -157,6 +157,13 @@ TEST(JobSpecTest, ARoundHasAGraceOnlyWhereItMayEndWithoutAWorker) {
                 "consistency.grace_ms is -1; expected 0 to 3.6e+06");
 }
 
+TEST(JobSpecTest, AHungWorkerIsWaitedForTenMinutes) {
+  EXPECT_EQ(Normalized("").consistency().progress_timeout(), 600);
+  EXPECT_EQ(Normalized("consistency { progress_timeout: 0 }").consistency().progress_timeout(), 0);
+  ExpectRefused("consistency { progress_timeout: -1 }",
+                "consistency.progress_timeout is -1; expected 0 to 1e+06");
+}
+
 TEST(JobSpecTest, AScheduleOfTheWholeJobGoesByItsSamples) {
   const auto by = [](const std::string& text) {
     return Normalized("optimizer { schedule { " + text + " } }").optimizer().schedule().by();
