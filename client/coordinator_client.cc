@@ -162,14 +162,20 @@ absl::Status CoordinatorClient::LeaveJob(const std::string& reason) {
   return Call(&Coordinator::Stub::LeaveJob, request, rules).status();
 }
 
-absl::Status CoordinatorClient::RenewSlot(absl::Duration timeout) {
+absl::StatusOr<RenewSlotReply> CoordinatorClient::RenewSlot(absl::Duration timeout,
+                                                            absl::Duration standing,
+                                                            const std::vector<int>& silent) {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   RenewSlotRequest request;
   request.set_slot(slot_);
   request.set_incarnation(incarnation_);
+  request.set_standing_seconds(absl::ToDoubleSeconds(standing));
+  *request.mutable_silent_server() = {silent.begin(), silent.end()};
   RenewSlotReply reply;
-  return FromGrpcStatus(stub_->RenewSlot(&context, request, &reply));
+  const absl::Status status = FromGrpcStatus(stub_->RenewSlot(&context, request, &reply));
+  if (!status.ok()) return status;
+  return reply;
 }
 
 }  // namespace torchps

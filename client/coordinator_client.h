@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -69,8 +70,10 @@ class CoordinatorClient {
   // a stop.
   absl::Status LeaveJob(const std::string& reason);
 
-  // One try, at most `timeout`. Thread-safe.
-  absl::Status RenewSlot(absl::Duration timeout);
+  // One try, at most `timeout`. `standing`: for how long the trainer has been at one piece of its
+  // own work; `silent`: servers that answer this slot no more. Thread-safe.
+  absl::StatusOr<RenewSlotReply> RenewSlot(absl::Duration timeout, absl::Duration standing = {},
+                                           const std::vector<int>& silent = {});
 
  private:
   struct Rules {

@@ -71,12 +71,18 @@ void FanOutCall::OnCallDone(Part& part) {
 
 absl::Status FanOutCall::Conclude(Part& part, const absl::Status& status) {
   part.next_try = absl::ZeroDuration();
+  if (status.ok() && !part.server->busy_with().empty()) {
+    // It has not let the slot in yet: the same again.
+    part.next_try = clock_->Now() + part.server->patience().Busy(part.server->busy_with());
+    return absl::OkStatus();
+  }
   if (status.ok()) {
     part.server->patience().Answered();
     part.done = !part.greeting && Suffices(*part.server);
     part.greeting = false;
     return absl::OkStatus();
   }
+  if (part.server->IsStranger(status, part.greeting)) return Retry(part, status);
   if (absl::IsUnimplemented(status)) return NoTorchpsServer(part.server->endpoint());
   if (absl::IsAborted(status) && rules_.forgotten == Rules::Forgotten::kDone) {
     part.done = true;

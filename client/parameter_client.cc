@@ -57,6 +57,7 @@ ParameterClient::ParameterClient(Options options)
     servers_.push_back(
         std::make_unique<RemoteServer>(endpoint, hello, &options_.block_map, &books_, patience));
   }
+  leases_ = std::make_unique<SlotLeases>(options_.slot, options_.incarnation, AllServers());
   const EncodingSpec& encoding = options_.job.wire().push();
   if (encoding.kind() != EncodingSpec::FLOAT32) {
     error_feedback_ = std::make_unique<ErrorFeedback>(options_.block_map, encoding);
@@ -226,10 +227,6 @@ absl::Status ParameterClient::Leave() {
   rules.forgotten = FanOutCall::Rules::Forgotten::kDone;
   return CallAll(
       greeted, [](RemoteServer& server) { return server.MakeLeave(kLeavePatience); }, rules);
-}
-
-void ParameterClient::Renew(absl::Duration timeout) {
-  for (const auto& server : servers_) server->Renew(timeout);
 }
 
 std::vector<RemoteServer*> ParameterClient::AllServers() {

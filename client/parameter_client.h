@@ -19,6 +19,7 @@
 #include "client/pending_push.h"
 #include "client/remote_server.h"
 #include "client/rollback_books.h"
+#include "client/slot_leases.h"
 #include "client/worker_momentum.h"
 #include "common/block_map.h"
 #include "common/clock.h"
@@ -51,8 +52,8 @@ namespace torchps {
 //   CANCELLED            Options::stop was stopped
 //
 // Thread-compatible: one thread, the trainer's, makes all calls; the network is the business of
-// the thread that waits for one, and of the loop's own thread otherwise (CallLoop). Renew() alone
-// may be called from any one other thread at the same time. Owns no memory of the model: spans are
+// the thread that waits for one, and of the loop's own thread otherwise (CallLoop). leases()
+// alone is for another thread, at the same time. Owns no memory of the model: spans are
 // borrowed for the duration of a call, or of what BeginPull and BeginPush return, after which gRPC
 // holds no reference to them any more.
 class ParameterClient {
@@ -148,9 +149,8 @@ class ParameterClient {
   // What restarted servers have lost of what they had acknowledged, since the last call.
   RollbackBooks::Lost TakeRolledBack() { return books_.TakeLost(); }
 
-  // Renews the slot's lease at every server that has been greeted. Thread-safe. Takes at most
-  // `timeout` per server, and tells nothing: a server that is away is met by the next Pull or Push.
-  void Renew(absl::Duration timeout);
+  // The slot's leases at the servers, for the thread of its heartbeat.
+  SlotLeases& leases() { return *leases_; }
 
  private:
   explicit ParameterClient(Options options);
@@ -168,6 +168,7 @@ class ParameterClient {
   const Options options_;
   RollbackBooks books_;
   std::vector<std::unique_ptr<RemoteServer>> servers_;
+  std::unique_ptr<SlotLeases> leases_;
   // Per block, of the last finished pull.
   std::vector<Version> versions_;
   // Null where gradients travel as they are.

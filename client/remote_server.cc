@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/calls/this_host.h"
 #include "shm/shared_offer.h"
+#include "wire/restoring_text.h"
 
 namespace torchps {
 namespace {
@@ -30,20 +30,46 @@ RemoteServer::RemoteServer(ServerEndpoint endpoint, HelloRequest hello, const Bl
       log_(patience.log),
       stub_(ParameterService::NewStub(endpoint_.channel)),
       generic_stub_(endpoint_.channel),
-      patience_(endpoint_, std::move(patience)) {}
+      patience_(endpoint_, patience),
+      lease_(patience.clock) {}
 
 std::unique_ptr<ClientCall> RemoteServer::MakeHello() {
+  HelloRequest hello = hello_;
+  hello.set_continues(expects_model_);
   return std::make_unique<ClientUnaryCall<HelloReply>>(
       kHelloTimeout,
-      [this](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
-        return stub_->PrepareAsyncHello(context, hello_, queue);
+      [this, hello = std::move(hello)](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
+        return stub_->PrepareAsyncHello(context, hello, queue);
       },
       [this](const HelloReply& reply) { return TakeHello(reply); });
 }
 
+bool RemoteServer::IsStranger(const absl::Status& status, bool greeting) const {
+  if (boot_id_ == 0 || has_lost_model_) return false;
+  switch (status.code()) {
+    // What another program, another user's server and one with other certificates say.
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnauthenticated:
+      return true;
+    // A server of another job; one of none.
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kNotFound:
+      return greeting;
+    default:
+      return false;
+  }
+}
+
 absl::Status RemoteServer::TakeHello(const HelloReply& reply) {
+  busy_with_.clear();
+  if (reply.has_restoring()) {
+    busy_with_ = RestoringText(reply.restoring());
+    return absl::OkStatus();
+  }
   const bool is_new_boot = boot_id_ != reply.server_life();
   if (expects_model_ && !reply.initialized()) {
+    has_lost_model_ = true;
     return absl::FailedPreconditionError(
         "it has been restarted and has lost the model; start the job again");
   }
@@ -55,8 +81,7 @@ absl::Status RemoteServer::TakeHello(const HelloReply& reply) {
   start_clock_ = std::max(reply.floor(), reply.last_step());
   last_step_ = reply.last_step();
   TakeSharedMemory(reply);
-  MutexLock lock(&mutex_);
-  renewed_boot_id_ = boot_id_;
+  lease_.Begin(boot_id_);
   return absl::OkStatus();
 }
 
@@ -105,10 +130,7 @@ void RemoteServer::TakeSharedMemory(const HelloReply& reply) {
 }
 
 std::unique_ptr<ClientCall> RemoteServer::MakeLeave(absl::Duration timeout) {
-  {
-    MutexLock lock(&mutex_);
-    renewed_boot_id_ = 0;
-  }
+  lease_.End();
   LeaveRequest request;
   request.set_slot(hello_.slot());
   request.set_incarnation(hello_.incarnation());
@@ -136,21 +158,6 @@ std::unique_ptr<ClientCall> RemoteServer::MakeRenew(absl::Duration timeout,
         take(reply);
         return absl::OkStatus();
       });
-}
-
-void RemoteServer::Renew(absl::Duration timeout) {
-  RenewRequest request;
-  request.set_slot(hello_.slot());
-  request.set_incarnation(hello_.incarnation());
-  {
-    MutexLock lock(&mutex_);
-    if (renewed_boot_id_ == 0) return;
-    request.set_server_life(renewed_boot_id_);
-  }
-  grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
-  RenewReply reply;
-  stub_->Renew(&context, request, &reply);
 }
 
 absl::Status RemoteServer::WithName(const absl::Status& status) const {

@@ -6,16 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/calls/client_call.h"
 #include "client/calls/server_channel.h"
 #include "client/calls/server_patience.h"
 #include "client/rollback_books.h"
+#include "client/server_lease.h"
 #include "common/block_map.h"
 #include "common/ids.h"
-#include "common/mutex.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "proto/parameter_service.grpc.pb.h"
 #include "shm/shared_values.h"
@@ -25,8 +24,8 @@ namespace torchps {
 // One parameter server as one slot sees it: where it is, whether and in which of its lives it has
 // been greeted, how patient to be with it.
 //
-// Everything happens on the thread that polls the CallLoop, but for Renew(), which may be called
-// from any thread, and start_clock() and last_step(), which may be asked for between rounds.
+// Everything happens on the thread that polls the CallLoop, but for stub() and lease(), which are
+// thread-safe, and start_clock() and last_step(), which may be asked for between rounds.
 class RemoteServer {
  public:
   // `hello` is what the server is greeted with; its server_index is filled in here. An offer of
@@ -41,6 +40,10 @@ class RemoteServer {
   ServerPatience& patience() { return patience_; }
   // For Push and Pull, whose frames are bytes.
   grpc::GenericStub* generic_stub() { return &generic_stub_; }
+  // For all others.
+  ParameterService::Stub* stub() { return stub_.get(); }
+  // What there is to renew.
+  ServerLease& lease() { return lease_; }
 
   // Of the last greeting; 0 before it.
   uint64_t boot_id() const { return boot_id_; }
@@ -57,6 +60,12 @@ class RemoteServer {
   // A Hello, whose answer is remembered. FAILED_PRECONDITION: ExpectModel() was called, and the
   // server has none any more.
   std::unique_ptr<ClientCall> MakeHello();
+  // What the server is at, which has answered the last Hello but has not let the slot in yet:
+  // "reads checkpoint 7, 40 % done". Empty: it has.
+  const std::string& busy_with() const { return busy_with_; }
+  // Whether a call that ended so, a greeting or not, was answered by somebody else than the server
+  // that was greeted here before: its address may have gone to another program while it was away.
+  bool IsStranger(const absl::Status& status, bool greeting) const;
   // From here on the server is to have the model. Before the start it may lose it again with its
   // process, also after a Hello has told of it: then the coordinator has it initialised once more.
   void ExpectModel() { expects_model_ = true; }
@@ -67,9 +76,6 @@ class RemoteServer {
   // A Renew; `take` gets how far the server is.
   std::unique_ptr<ClientCall> MakeRenew(absl::Duration timeout,
                                         std::function<void(const RenewReply&)> take);
-
-  // Renews the slot's lease, if the server was greeted; takes at most `timeout`, tells nothing.
-  void Renew(absl::Duration timeout);
 
   // `status` with the server's name in front.
   absl::Status WithName(const absl::Status& status) const;
@@ -92,12 +98,11 @@ class RemoteServer {
   Step start_clock_ = 0;
   Step last_step_ = 0;
   bool expects_model_ = false;
+  bool has_lost_model_ = false;
   std::shared_ptr<const SharedValues> shared_values_;
   bool has_complained_ = false;
-
-  Mutex mutex_;
-  // The life in which to renew; 0 where there is nothing to renew.
-  uint64_t renewed_boot_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string busy_with_;
+  ServerLease lease_;
 };
 
 }  // namespace torchps

@@ -82,6 +82,7 @@ bool Session::Next() {
   Guard("taking the next step", [&]() -> absl::Status {
     if (joined_ == nullptr) return absl::FailedPreconditionError("Next() comes after Join()");
     if (joined_->in_hand) return absl::FailedPreconditionError("Next() comes after Push()");
+    const Pulse::Rest rest(joined_->slot->pulse());
     if (absl::Status status = joined_->loop->FinishPush(); !status.ok()) return status;
     const absl::StatusOr<absl::optional<StepLoop::StepWork>> work = joined_->loop->Next();
     if (!work.ok()) return work.status();

@@ -201,6 +201,7 @@ void Server::ShareReceiveWindow() const {
 
 void Server::KeepHouse() {
   ShareReceiveWindow();
+  parameter_server_.TellWhoWaits();
   if (HostedJob* const job = parameter_server_.job(); job != nullptr) {
     job->ExpireLeases();
     job->EndRounds();

@@ -28,7 +28,7 @@ absl::StatusOr<Result> Guard(const char* what, const std::function<absl::StatusO
 Learner::Learner(Task task, FlatModel* model, Options options)
     : task_(std::move(task)),
       model_(model),
-      options_(options),
+      options_(std::move(options)),
       // Clipping and checking need the whole gradient, and a GPU's reaches the host as a whole.
       early_(!options_.local_steps && !NeedsWholeGradient(options_.training) &&
              model_->device().is_cpu()),
@@ -78,6 +78,7 @@ absl::StatusOr<Learner::Gradient> Learner::Compute(const Step& step, Observer* o
       absl::StatusOr<Batch> fetched = TakeBatch(step, begin);
       if (!fetched.ok()) return fetched.status();
       gradient.data_time += options_.clock->Now() - asked;
+      options_.on_progress();
 
       const torch::Tensor loss = task_.objective().loss(
           task_.Forward(ToDevice(*std::move(fetched), model_->device()), step.number));
@@ -102,6 +103,7 @@ absl::StatusOr<Learner::Gradient> Learner::Compute(const Step& step, Observer* o
         (loss * (pass_size / static_cast<double>(samples.size()))).backward();
       }
       gradient.loss_sum += loss.item<double>() * pass_size;
+      options_.on_progress();
     }
     if (absl::Status status = watch_.Disarm(); !status.ok()) return status;
     const absl::StatusOr<Finite> finite = options_.local_steps

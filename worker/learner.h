@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "absl/status/statusor.h"
@@ -40,6 +41,8 @@ class Learner {
     bool local_steps = false;
     // That make batches ahead of the passes (worker/feed/batch_loader.h).
     int loader_threads = 0;
+    // A pass has ended, or its samples are there.
+    std::function<void()> on_progress = [] {};
   };
 
   // Hears of a step's gradient while it is computed.

@@ -83,6 +83,7 @@ absl::Status Train(const Task& task, const WorkerOptions& options, WorkerSlot* s
   learning.seed = slot->job().seed();
   learning.loader_threads = options.loader_threads;
   learning.local_steps = HasLocalSteps(slot->job());
+  learning.on_progress = [slot] { slot->pulse()->Beat(); };
   Learner learner(task, slot->model(), learning);
   std::unique_ptr<LocalSteps> local;
   if (learning.local_steps) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/calls/this_host.h"
+#include "client/slot_upkeep.h"
 #include "job/parameter_groups.h"
 #include "torch/utils.h"
 #include "wire/layout_codec.h"
@@ -104,6 +105,7 @@ WorkerSlot::WorkerSlot(torch::nn::Module& module, Data data, WorkerOptions optio
     : module_(module),
       data_(std::move(data)),
       options_(std::move(options)),
+      pulse_(options_.clock),
       coordinator_(CoordinatorOptions(options_)) {}
 
 absl::Status WorkerSlot::TakeSlot(const ModelLayout& layout) {
@@ -136,7 +138,7 @@ absl::Status WorkerSlot::LayOut(const FlatModel::GroupOf& group_of) {
   // A GPU that no process has used yet may take longer than a lease.
   const Heartbeat heartbeat(
       RenewalInterval(job()),
-      [&](absl::Duration timeout) { return coordinator_.RenewSlot(timeout); },
+      [&](absl::Duration timeout) { return coordinator_.RenewSlot(timeout).status(); },
       [&](const absl::Status& lost) { options_.stop->Stop(std::string(lost.message())); });
   const torch::Device device = DeviceOfSlot(options_.device, slot());
   if (absl::Status status = UseDevice(device); !status.ok()) return status;
@@ -172,13 +174,28 @@ absl::Status WorkerSlot::Connect() {
   if (!parameters.ok()) return parameters.status();
   parameters_ = *std::move(parameters);
 
-  const double parts = static_cast<double>(options_.servers.size()) + 1;
+  SlotUpkeep::Options upkeep;
+  upkeep.slot = slot();
+  upkeep.lease = absl::Seconds(job().membership().lease_seconds());
+  if (const double most = job().consistency().progress_timeout(); most > 0) {
+    upkeep.progress_timeout = absl::Seconds(most);
+  }
+  upkeep.standing = [this] { return pulse_.standing(); };
+  upkeep.renew_slot = [this](absl::Duration timeout, absl::Duration standing,
+                             const std::vector<int>& silent) {
+    return coordinator_.RenewSlot(timeout, standing, silent);
+  };
+  upkeep.renew_leases = [this](absl::Duration timeout, absl::Duration standing,
+                               absl::Duration silence) {
+    return parameters_->leases().Renew(timeout, standing, silence);
+  };
+  upkeep.step_aside = [this](absl::Duration timeout) { parameters_->leases().StepAside(timeout); };
+  upkeep.log = options_.log;
+  upkeep.clock = options_.clock;
   heartbeat_ = std::make_unique<Heartbeat>(
       RenewalInterval(job()),
-      [this, parts](absl::Duration timeout) {
-        const absl::Status renewed = coordinator_.RenewSlot(timeout / parts);
-        parameters_->Renew(timeout / parts);
-        return renewed;
+      [upkeep = std::make_shared<SlotUpkeep>(std::move(upkeep))](absl::Duration timeout) {
+        return upkeep->Renew(timeout);
       },
       [this](const absl::Status& lost) { options_.stop->Stop(std::string(lost.message())); });
   return absl::OkStatus();
@@ -236,6 +253,7 @@ StepLoop* WorkerSlot::MakeLoop(Hooks hooks, bool may_prefetch) {
     };
   }
   loop.on_end = std::move(hooks.on_end);
+  loop.pulse = &pulse_;
   loop.clock = options_.clock;
   loop.stop = options_.stop;
   loop_ = std::make_unique<StepLoop>(std::move(loop));

@@ -19,6 +19,7 @@
 #include "worker/flat_model.h"
 #include "worker/gradient/gradient_watch.h"
 #include "worker/loop/handicap.h"
+#include "worker/loop/pulse.h"
 #include "worker/loop/step_loop.h"
 #include "worker/model_handover.h"
 #include "worker/worker_options.h"
@@ -58,6 +59,8 @@ class WorkerSlot {
   const JobSpec& job() const { return joined_.job(); }
   SlotId slot() const { return joined_.slot(); }
   FlatModel* model() { return model_.get(); }
+  // To be told when the trainer has ended a piece of its work, so that it is not taken for hung.
+  Pulse* pulse() { return &pulse_; }
   const BlockMap& block_map() const { return *block_map_; }
 
   // For a loop that computes gradients by itself, before each one: sets them to zero.
@@ -86,6 +89,7 @@ class WorkerSlot {
   torch::nn::Module& module_;
   const Data data_;
   const WorkerOptions options_;
+  Pulse pulse_;
   CoordinatorClient coordinator_;
   JoinReply joined_;
   std::unique_ptr<FlatModel> model_;

@@ -11,6 +11,7 @@ namespace {
 
 constexpr absl::Duration kFirstLine = absl::Seconds(2);
 constexpr absl::Duration kLineInterval = absl::Seconds(10);
+constexpr absl::Duration kBusyPause = absl::Milliseconds(250);
 // Something that has never answered us but answers others in another protocol gets so long; a
 // server of ours speaks HTTP/2 from the moment it listens.
 constexpr absl::Duration kForeignAfter = absl::Seconds(3);
@@ -47,7 +48,21 @@ bool ServerPatience::MayRetry(const absl::Status& status) {
 void ServerPatience::Answered() {
   has_answered_ = true;
   silent_since_.reset();
+  busy_since_.reset();
   backoff_.Reset();
+}
+
+absl::Duration ServerPatience::Busy(const std::string& what) {
+  const absl::Duration now = options_.clock->Now();
+  const std::optional<absl::Duration> since = busy_since_;
+  Answered();
+  busy_since_ = since.value_or(now);
+  if (!since.has_value()) next_line_ = now + kFirstLine;
+  if (now >= next_line_) {
+    options_.log(absl::StrCat("waiting for ", server_.name(), ", which ", what));
+    next_line_ = now + kLineInterval;
+  }
+  return kBusyPause;
 }
 
 absl::StatusOr<absl::Duration> ServerPatience::Failed(const absl::Status& failure) {

@@ -38,6 +38,10 @@ class ServerPatience {
   // The server has said something, whatever it was.
   void Answered();
 
+  // The server has said that it is at `what` and cannot serve yet: how long to wait before it is
+  // asked again. However long that takes, it is no silence; the user hears of it as of silence.
+  absl::Duration Busy(const std::string& what);
+
   // After a call that may be retried: how long to wait before that. UNAVAILABLE: the patience is
   // used up. FAILED_PRECONDITION: something answers there, but it is no server of ours.
   // UNAUTHENTICATED: one side's certificate, or the want of one, keeps it from ever answering. May
@@ -51,6 +55,8 @@ class ServerPatience {
   bool has_answered_ = false;
   bool has_looked_ = false;
   std::optional<absl::Duration> silent_since_;
+  std::optional<absl::Duration> busy_since_;
+  // When the user hears next of what is waited for.
   absl::Duration next_line_;
 };
 

@@ -123,7 +123,9 @@ absl::StatusOr<RenewSlotReply> JobCoordinator::RenewSlot(const RenewSlotRequest&
                                                          absl::Duration now) {
   const absl::StatusOr<MemberState*> speaker = Speaker(request.slot(), request.incarnation(), now);
   if (!speaker.ok()) return speaker.status();
-  return RenewSlotReply();
+  RenewSlotReply reply;
+  reply.set_cut_off(members_->Hear(request, now));
+  return reply;
 }
 
 absl::StatusOr<ReportEvaluationReply> JobCoordinator::ReportEvaluation(

@@ -49,8 +49,15 @@ absl::StatusOr<MemberState*> JobMembers::Renew(SlotHolder holder, absl::Duration
   return &books_.at(holder.slot);
 }
 
+bool JobMembers::Hear(const RenewSlotRequest& request, absl::Duration now) {
+  return views_.Hear(request.slot(),
+                     {request.silent_server().begin(), request.silent_server().end()},
+                     absl::Seconds(request.standing_seconds()), now);
+}
+
 void JobMembers::End(SlotHolder holder, SlotBooks::State state, const std::string& reason) {
   registry_.Leave(holder);
+  views_.Forget(holder.slot);
   MemberState& member = books_.at(holder.slot);
   member.set_lease(0);
   member.set_evaluating(0);
@@ -127,6 +134,7 @@ void JobMembers::Describe(JobStatus* status) const {
     books.set_epoch(member.epoch());
     books.set_reason(member.reason());
     books.set_batch_size(member.batch_size());
+    books.set_standing_seconds(absl::ToDoubleSeconds(views_.standing(slot)));
   }
 }
 

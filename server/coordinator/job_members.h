@@ -11,8 +11,9 @@
 #include "common/ids.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
-#include "server/coordinator/work/slot_holder.h"
 #include "server/coordinator/slot_registry.h"
+#include "server/coordinator/slot_views.h"
+#include "server/coordinator/work/slot_holder.h"
 
 namespace torchps {
 
@@ -27,7 +28,7 @@ class JobMembers {
     bool is_new = false;  // the process has not held this slot before
   };
 
-  explicit JobMembers(SlotRegistry::Options options) : registry_(options) {}
+  explicit JobMembers(SlotRegistry::Options options) : registry_(options), views_(options.lease) {}
 
   // Gives a slot to the process that joins. Errors as SlotRegistry::Take, and its REQUIRES.
   absl::StatusOr<Taken> Take(const JoinRequest& request, absl::Duration now);
@@ -37,6 +38,10 @@ class JobMembers {
 
   // Renews the lease of the slot; its books. Errors as SlotRegistry::Renew.
   absl::StatusOr<MemberState*> Renew(SlotHolder holder, absl::Duration now);
+
+  // What a slot says of itself with its renewal; whether it is cut off from a server that others
+  // reach. REQUIRES: Renew() let it.
+  bool Hear(const RenewSlotRequest& request, absl::Duration now);
 
   // Those whose lease has run out; each is to be ended by End().
   std::vector<SlotHolder> Expire(absl::Duration now) { return registry_.Expire(now); }
@@ -76,6 +81,7 @@ class JobMembers {
   SlotHolder HolderOf(SlotId slot) const { return {slot, books_.at(slot).incarnation()}; }
 
   SlotRegistry registry_;
+  SlotViews views_;
   std::map<SlotId, MemberState> books_;
 };
 

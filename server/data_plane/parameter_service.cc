@@ -29,8 +29,10 @@ void ParameterServiceShell::Listen(Poller* poller) {
     server_->Hello(call->request(), [call](const auto& reply) { call->Respond(reply); });
   });
   listen_for(&Service::RequestRenew, [this](const auto& call) {
-    const absl::StatusOr<HostedJob*> job = server_->JobFor(call->request().server_life());
-    call->Respond(job.ok() ? (*job)->Renew(call->request().slot(), call->request().incarnation())
+    const RenewRequest& request = call->request();
+    const absl::StatusOr<HostedJob*> job = server_->JobFor(request.server_life());
+    call->Respond(job.ok() ? (*job)->Renew(request.slot(), request.incarnation(),
+                                           absl::Seconds(request.standing_seconds()))
                            : job.status());
   });
   listen_for(&Service::RequestLeave, [this](const auto& call) {

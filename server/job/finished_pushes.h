@@ -42,6 +42,12 @@ class FinishedPushes {
   // Answers the push at once, or when it may be.
   Id Add(Push push, bool awaits_round);
 
+  // Whether any waits for its round.
+  bool AwaitRounds() const ABSL_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(&mutex_);
+    return rounds_.waiting() > 0;
+  }
+
   // The push will not be answered, if it has not been yet.
   void Cancel(Id id);
 
@@ -59,7 +65,7 @@ class FinishedPushes {
 
   const std::function<void(const Push&)> answer_;
   BlockJournal* journal_ = nullptr;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   RisingNumber rounds_ ABSL_GUARDED_BY(mutex_);
   std::map<Id, Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   Id last_id_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -53,7 +53,8 @@ absl::StatusOr<std::unique_ptr<HostedJob>> HostedJob::Create(const HelloRequest&
   if (!parts.ok()) return parts.status();
   auto job = absl::WrapUnique(new HostedJob(*std::move(parts), clock));
   if (storage != nullptr) {
-    if (const absl::Status restored = job->RestoreFrom(storage); !restored.ok()) return restored;
+    const absl::Status restored = job->RestoreFrom(storage, request.continues());
+    if (!restored.ok()) return restored;
   }
   return job;
 }
@@ -63,6 +64,7 @@ HostedJob::HostedJob(JobParts parts, const Clock* clock)
       clock_(clock),
       push_segments_(parts_.layout),
       membership_(parts_, &push_segments_, clock),
+      activity_(clock),
       finished_pushes_([this](const FinishedPushes::Push& push) { Answer(push); }),
       pull_gate_(PullBound(parts_.spec.consistency())) {}
 
@@ -71,10 +73,11 @@ HostedJob::~HostedJob() {
   if (journal_ != nullptr) journal_->Stop();
 }
 
-absl::Status HostedJob::RestoreFrom(JobStorage* storage) {
+absl::Status HostedJob::RestoreFrom(JobStorage* storage, bool must_be_known) {
   storage_ = storage;
   absl::StatusOr<std::optional<JobStorage::Origin>> origin = storage->Open(
-      {spec(), job_id(), layout(), map(), server_index(), *parts_.updater}, parts_.store.get());
+      {spec(), job_id(), layout(), map(), server_index(), *parts_.updater, must_be_known},
+      parts_.store.get());
   if (!origin.ok()) return origin.status();
   journal_ = storage->journal();
   parts_.store->SetJournal(journal_);
@@ -90,6 +93,7 @@ absl::Status HostedJob::RestoreFrom(JobStorage* storage) {
 absl::Status HostedJob::Enter(SlotId slot, Incarnation incarnation, HelloReply* reply) {
   const absl::StatusOr<JobMembership::Entry> entry = membership_.Enter(slot, incarnation);
   if (!entry.ok()) return entry.status();
+  activity_.Heard(slot);
   RaiseFloors();
   reply->set_floor(entry->floor);
   reply->set_last_step(entry->last_step);
@@ -121,12 +125,39 @@ void HostedJob::Share(const HelloRequest& request, HelloReply* reply) {
   push_segments_.Close(request.slot(), request.incarnation());
 }
 
-absl::StatusOr<RenewReply> HostedJob::Renew(SlotId slot, Incarnation incarnation) {
+absl::StatusOr<RenewReply> HostedJob::Renew(SlotId slot, Incarnation incarnation,
+                                            absl::Duration standing) {
   if (absl::Status renewed = membership_.Renew(slot, incarnation); !renewed.ok()) return renewed;
+  activity_.Says(slot, standing);
   RenewReply reply;
   reply.set_floor(membership_.floor());
   reply.set_max_version(parts_.store->highest_version());
+  if (std::optional<WaitedFor> waits_for = WaitsFor(); waits_for.has_value()) {
+    *reply.mutable_waited_for() = *std::move(waits_for);
+  }
   return reply;
+}
+
+std::optional<WaitedFor> HostedJob::WaitsFor() const {
+  {
+    MutexLock lock(&mutex_);
+    if (pull_gate_.parked() == 0 && !finished_pushes_.AwaitRounds()) return std::nullopt;
+  }
+  // Of the slots that are furthest behind, in SYNC mostly all, the one that has said least lately:
+  // the others' gradients are here.
+  std::optional<Step> lowest;
+  WaitedFor waited_for;
+  for (const auto& [slot, state] : membership_.slots()) {
+    if (!state.live || state.incarnation == 0) continue;
+    const double seconds = absl::ToDoubleSeconds(activity_.silence(slot));
+    const bool is_behind = !lowest.has_value() || state.clock < *lowest;
+    if (!is_behind && (state.clock > *lowest || seconds <= waited_for.seconds())) continue;
+    lowest = state.clock;
+    waited_for.set_slot(slot);
+    waited_for.set_seconds(seconds);
+  }
+  if (!lowest.has_value()) return std::nullopt;
+  return waited_for;
 }
 
 void HostedJob::Leave(SlotId slot, Incarnation incarnation) {
@@ -180,6 +211,7 @@ absl::Status HostedJob::PushFrame(const PushHeader& header, const FramePayload& 
   }
   const absl::Status pushed =
       header.shared_blocks > 0 ? PushShared(header) : PushBlock(header, payload);
+  if (pushed.ok()) activity_.Heard(header.slot);
   // In SYNC this frame may have completed the round that others wait for, whatever becomes of the
   // rest of its stream.
   if (synchronous() && header.step > 0) RaiseFloors();
@@ -303,6 +335,7 @@ absl::StatusOr<HostedJob::ParkedId> HostedJob::Pull(SlotId slot, Incarnation inc
   const absl::StatusOr<JobMembership::PullClock> begun =
       membership_.BeginPull(slot, incarnation, claimed, ahead);
   if (!begun.ok()) return begun.status();
+  activity_.Heard(slot);
   const Step clock = begun->judged;
   RaiseFloors();
   {
@@ -364,6 +397,7 @@ void HostedJob::Describe(bool include_ledger, ServerStatus* status) {
     row->set_pushes(figures.pushes);
     row->set_parked_pulls(figures.parked_pulls);
     row->set_parked_seconds(absl::ToDoubleSeconds(figures.parked));
+    row->set_standing_seconds(absl::ToDoubleSeconds(activity_.standing(slot)));
   }
 }
 

@@ -23,6 +23,7 @@
 #include "server/job/job_membership.h"
 #include "server/job/job_parts.h"
 #include "server/job/pull_gate.h"
+#include "server/job/slot_activity.h"
 #include "server/store/block_journal.h"
 #include "server/store/job_storage.h"
 #include "server/store/parameter_store.h"
@@ -73,8 +74,10 @@ class HostedJob {
   // the slot has entered.
   void Share(const HelloRequest& request, HelloReply* reply);
 
-  // Renews the slot's lease, and tells how far this server is. ABORTED as Pull().
-  absl::StatusOr<RenewReply> Renew(SlotId slot, Incarnation incarnation);
+  // Renews the slot's lease, and tells how far this server is and for whom it waits. `standing`:
+  // for how long the slot's trainer has been at one piece of its own work. ABORTED as Pull().
+  absl::StatusOr<RenewReply> Renew(SlotId slot, Incarnation incarnation,
+                                   absl::Duration standing = absl::ZeroDuration());
   void Leave(SlotId slot, Incarnation incarnation);
 
   // One frame of a Push; step 0 initialises. Errors as in ParameterStore, and INVALID_ARGUMENT for
@@ -141,7 +144,7 @@ class HostedJob {
   absl::Status PushBlock(const PushHeader& header, const FramePayload& payload);
 
   // Brings the blocks back, if there is anything to bring back.
-  absl::Status RestoreFrom(JobStorage* storage);
+  absl::Status RestoreFrom(JobStorage* storage, bool must_be_known);
   // In SYNC, after a restore, a slot may come with a step of a round that is still ahead here: what
   // it brings tells where it is, as a first pull does. UNAVAILABLE while others are to come back
   // before that round can be.
@@ -149,6 +152,9 @@ class HostedJob {
 
   // The push has changed what it changes, and the journal has that.
   void Answer(const FinishedPushes::Push& push) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Where pulls or pushes wait for a slot: which one, and since when it was heard last.
+  std::optional<WaitedFor> WaitsFor() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Tells `wake_` when a grace ends, if it has not been told of this one.
   void AnnounceDue() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -168,6 +174,7 @@ class HostedJob {
 
   PushSegments push_segments_;
   JobMembership membership_;
+  SlotActivity activity_;
   FinishedPushes finished_pushes_;
 
   mutable Mutex mutex_;

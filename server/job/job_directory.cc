@@ -16,6 +16,12 @@
 
 namespace torchps {
 
+absl::Status UnknownJob() {
+  return absl::NotFoundError(
+      "this server knows nothing of the job: it is another one than it was, or has lost the model; "
+      "start the job again");
+}
+
 JobDirectory::JobDirectory(Options options)
     : options_(std::move(options)), directory_(options_.files, options_.path) {}
 
@@ -36,6 +42,8 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::Open(const JobSh
   if (!complete.ok()) return complete.status();
   absl::StatusOr<std::optional<Origin>> origin = RestoreNewest(share);
   if (!origin.ok()) return origin;
+  // Before a log is made where none was.
+  if (share.must_be_known && !origin->has_value() && !HasLog(share)) return UnknownJob();
   if (share.job.durability().level() == DurabilitySpec::LOG) {
     origin = OpenLog(share, *origin);
     if (!origin.ok() || goes_on_from_log()) return origin;
@@ -48,9 +56,15 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::Open(const JobSh
   return origin;
 }
 
+bool JobDirectory::HasLog(const JobShare& share) const {
+  const auto names = options_.files->List(directory_.LogPath(share.server, share.map.servers()));
+  return names.ok() && !names->empty();
+}
+
 absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::OpenLog(
     const JobShare& share, const std::optional<Origin>& checkpoint) {
   const absl::Duration begun = options_.clock->Now();
+  Begin("replays its push log");
   const absl::Status others =
       CheckLogsOfOtherCounts(*options_.files, directory_.path(), share.job_id, share.map.servers());
   if (!others.ok()) return others;
@@ -77,6 +91,7 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::OpenLog(
 absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::RestoreNewest(
     const JobShare& share) {
   const absl::Duration begun = options_.clock->Now();
+  Begin("checks its newest checkpoint");
   Restore::Request request;
   request.directory = directory_.path();
   request.job_id = share.job_id;
@@ -93,10 +108,13 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::RestoreNewest(
     // Whatever the disk says, it is no fault of the worker that greets, which is to try again.
     return absl::UnavailableError(synced.message());
   }
+  Begin(absl::StrCat("reads checkpoint ", (*restore)->checkpoint()),
+        static_cast<int64_t>((*restore)->blocks().size()));
   BlockBuffer buffer;
   for (size_t i = 0; i < (*restore)->blocks().size(); ++i) {
     if (absl::Status read = (*restore)->ReadBlock(i, &buffer); !read.ok()) return read;
     if (absl::Status taken = store_->snapshot().Restore(buffer.image()); !taken.ok()) return taken;
+    if (options_.progress != nullptr) options_.progress->Done();
   }
   origin_.checkpoint = (*restore)->checkpoint();
   {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -14,12 +15,16 @@
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "proto/parameter_service.pb.h"
+#include "server/job/restore_progress.h"
 #include "server/push_log/job_log.h"
 #include "server/store/block_copy.h"
 #include "server/store/job_storage.h"
 #include "storage/file_system.h"
 
 namespace torchps {
+
+// The error of a server that is to know a job and does not: NOT_FOUND.
+absl::Status UnknownJob();
 
 // One server's part of a job on a disk, in the directory that ps_server --dir names: brings the
 // blocks back when the job begins, and writes them as shards of checkpoints while it runs.
@@ -37,6 +42,8 @@ class JobDirectory final : public JobStorage {
     bool has_log_thread = true;
     // Takes one line for people: what was restored, what was passed over and why.
     std::function<void(const std::string& line)> log = [](const std::string&) {};
+    // Hears how far Open() is. Borrowed; null: nobody asks.
+    RestoreProgress* progress = nullptr;
   };
   explicit JobDirectory(Options options);
 
@@ -70,6 +77,10 @@ class JobDirectory final : public JobStorage {
   // has written is of the same history.
   bool goes_on_from_log() const { return log_ != nullptr && log_->existed(); }
   absl::StatusOr<std::optional<Origin>> RestoreNewest(const JobShare& share);
+  void Begin(std::string what, int64_t total = 0) {
+    if (options_.progress != nullptr) options_.progress->Begin(std::move(what), total);
+  }
+  bool HasLog(const JobShare& share) const;
   // Brings the blocks from where the checkpoint has them to the end of the push log, and journals
   // into it from now on.
   absl::StatusOr<std::optional<Origin>> OpenLog(const JobShare& share,

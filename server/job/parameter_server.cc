@@ -1,12 +1,19 @@
 #include "server/job/parameter_server.h"
 
+#include <iterator>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/ids.h"
 
 namespace torchps {
+namespace {
+
+// After which a greeting is answered with how far the server is; below what workers wait for.
+constexpr absl::Duration kLongestSilence = absl::Seconds(1);
+
+}  // namespace
 
 ParameterServer::ParameterServer(const Options& options)
     : options_(options),
@@ -23,6 +30,7 @@ absl::StatusOr<HelloReply> ParameterServer::Hello(const HelloRequest& request) {
   {
     MutexLock lock(&mutex_);
     if (owned_job_ == nullptr) {
+      if (request.continues() && options_.dir.empty()) return UnknownJob();
       absl::StatusOr<std::unique_ptr<HostedJob>> job = CreateJob(request);
       if (!job.ok()) return job.status();
       owned_job_ = *std::move(job);
@@ -37,6 +45,7 @@ absl::StatusOr<HelloReply> ParameterServer::Hello(const HelloRequest& request) {
   reply.set_server_life(options_.boot_id);
   const absl::Status entered = hosted->Enter(request.slot(), request.incarnation(), &reply);
   if (!entered.ok()) return entered;
+  if (TakesLong(request)) progress_.Begin("moves its values to shared memory");
   hosted->Share(request, &reply);
   return reply;
 }
@@ -48,9 +57,16 @@ void ParameterServer::Hello(const HelloRequest& request, Reply<HelloReply> reply
       reply(absl::UnavailableError("this server stops"));
       return;
     }
-    // Bringing a large model back takes seconds, in which leases must be renewed all the same.
-    if (job() == nullptr && !options_.dir.empty()) {
-      greetings_.push_back({request, std::move(reply)});
+    const auto failure = failures_.find({request.slot(), request.incarnation()});
+    if (failure != failures_.end()) {
+      const absl::Status status = failure->second;
+      failures_.erase(failure);
+      reply(status);
+      return;
+    }
+    // It takes seconds for a large model, in which leases must be renewed all the same.
+    if (TakesLong(request)) {
+      greetings_.push_back({request, std::move(reply), options_.clock->Now()});
       if (is_greeting_) return;
       is_greeting_ = true;
       // The one before has said its last word.
@@ -62,24 +78,62 @@ void ParameterServer::Hello(const HelloRequest& request, Reply<HelloReply> reply
   reply(Hello(request));
 }
 
+bool ParameterServer::TakesLong(const HelloRequest& request) const {
+  HostedJob* const hosted = job();
+  if (hosted == nullptr) return true;
+  return request.has_shared_memory() && hosted->spec().wire().shared_memory() &&
+         !hosted->store().shared();
+}
+
 void ParameterServer::AnswerGreetings() {
   while (true) {
-    Greeting greeting;
+    const HelloRequest* request = nullptr;
     {
       MutexLock lock(&greetings_mutex_);
       if (greetings_.empty()) {
         is_greeting_ = false;
         return;
       }
-      greeting = std::move(greetings_.front());
+      request = &greetings_.front().request;
+    }
+    const absl::StatusOr<HelloReply> answer = Hello(*request);
+    Reply<HelloReply> reply;
+    {
+      MutexLock lock(&greetings_mutex_);
+      reply = std::move(greetings_.front().reply);
+      if (reply == nullptr && !answer.ok()) {
+        failures_[{request->slot(), request->incarnation()}] = answer.status();
+      }
       greetings_.pop_front();
     }
-    greeting.reply(Hello(greeting.request));
+    if (reply != nullptr) reply(answer);
   }
+}
+
+void ParameterServer::TellWhoWaits() {
+  std::vector<Reply<HelloReply>> waiting;
+  {
+    MutexLock lock(&greetings_mutex_);
+    const absl::Duration now = options_.clock->Now();
+    for (auto greeting = greetings_.begin(); greeting != greetings_.end();) {
+      const bool is_under_way = greeting == greetings_.begin();
+      if (greeting->reply == nullptr || now - greeting->since < kLongestSilence) {
+        ++greeting;
+        continue;
+      }
+      waiting.push_back(std::exchange(greeting->reply, nullptr));
+      greeting = is_under_way ? std::next(greeting) : greetings_.erase(greeting);
+    }
+  }
+  HelloReply busy;
+  busy.set_server_life(options_.boot_id);
+  *busy.mutable_restoring() = progress_.Describe();
+  for (const Reply<HelloReply>& reply : waiting) reply(busy);
 }
 
 absl::StatusOr<std::unique_ptr<HostedJob>> ParameterServer::CreateJob(const HelloRequest& request) {
   const DurabilitySpec::Level level = request.job().durability().level();
+  progress_.Begin("makes room for the model");
   if (options_.dir.empty() || level == DurabilitySpec::NONE) {
     if (level == DurabilitySpec::LOG) {
       return absl::FailedPreconditionError(
@@ -93,6 +147,7 @@ absl::StatusOr<std::unique_ptr<HostedJob>> ParameterServer::CreateJob(const Hell
   options.clock = options_.clock;
   options.path = options_.dir;
   options.log = options_.log;
+  options.progress = &progress_;
   auto directory = std::make_unique<JobDirectory>(std::move(options));
   absl::StatusOr<std::unique_ptr<HostedJob>> job =
       HostedJob::Create(request, options_.clock, directory.get());
@@ -185,6 +240,8 @@ ServerStatus ParameterServer::Describe(bool include_ledger) const {
   status.set_send_bytes_peak(send_budget_.high_water());
   if (HostedJob* const hosted = job(); hosted != nullptr) {
     hosted->Describe(include_ledger, &status);
+  } else if (MutexLock lock(&greetings_mutex_); is_greeting_) {
+    *status.mutable_restoring() = progress_.Describe();
   }
   return status;
 }

@@ -1,20 +1,24 @@
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <functional>
+#include <list>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "common/ids.h"
 #include "common/mutex.h"
 #include "proto/parameter_service.pb.h"
 #include "server/job/checkpointer.h"
 #include "server/job/hosted_job.h"
 #include "server/job/job_directory.h"
+#include "server/job/restore_progress.h"
 #include "server/waiting/byte_budget.h"
 #include "server/waiting/replies.h"
 #include "storage/file_system.h"
@@ -55,13 +59,18 @@ class ParameterServer {
   // FAILED_PRECONDITION: other protocol, job, model or placement, naming the first difference; a
   // push log without a directory; a directory that another process or job has. INVALID_ARGUMENT:
   // the job cannot be. ABORTED: the slot belongs to a newer incarnation. DATA_LOSS: what the
-  // directory has of the job is damaged. The first one brings the blocks back from there, and takes
-  // as long as that.
+  // directory has of the job is damaged. NOT_FOUND: the worker has seen the job's model here, and
+  // this server knows nothing of it. The first one brings the blocks back from there, and takes as
+  // long as that.
   absl::StatusOr<HelloReply> Hello(const HelloRequest& request);
 
-  // The same for a caller that must not wait: while the job is being brought back the answer is
-  // given later, on another thread. UNAVAILABLE: the server stops.
+  // The same for a caller that must not wait: what takes long is done on another thread, which
+  // answers when it is done. UNAVAILABLE: the server stops.
   void Hello(const HelloRequest& request, Reply<HelloReply> reply);
+
+  // Answers the greetings that have waited for a second with how far the server is, so that nobody
+  // takes it for dead. To be called now and then.
+  void TellWhoWaits();
 
   // The job, for a call that was meant for this life of the server. ABORTED: no job, or another
   // life.
@@ -102,9 +111,13 @@ class ParameterServer {
 
   struct Greeting {
     HelloRequest request;
-    Reply<HelloReply> reply;
+    Reply<HelloReply> reply;  // null: it was told to come again
+    absl::Duration since;
   };
-  // Answers all greetings that came before there was a job.
+  // Whether this greeting may take long: it brings the job back or makes room for it, or moves the
+  // values to where workers of this machine can read them.
+  bool TakesLong(const HelloRequest& request) const;
+  // Answers all greetings that take long, one after the other.
   void AnswerGreetings();
 
   absl::StatusOr<std::unique_ptr<HostedJob>> CreateJob(const HelloRequest& request)
@@ -112,11 +125,16 @@ class ParameterServer {
   // What writes this job's shards; or why nothing does, as the two calls above say.
   absl::StatusOr<Checkpointer*> CheckpointerFor(uint64_t job_id);
 
-  Mutex greetings_mutex_;
-  std::deque<Greeting> greetings_ ABSL_GUARDED_BY(greetings_mutex_);
+  mutable Mutex greetings_mutex_;
+  // The first one is under way. A list: it stays where it is while others come and go.
+  std::list<Greeting> greetings_ ABSL_GUARDED_BY(greetings_mutex_);
+  // What became of those that were told to come again, for when they do: errors only.
+  std::map<std::pair<SlotId, Incarnation>, absl::Status> failures_
+      ABSL_GUARDED_BY(greetings_mutex_);
   bool is_greeting_ ABSL_GUARDED_BY(greetings_mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(greetings_mutex_) = false;
   std::thread greeter_ ABSL_GUARDED_BY(greetings_mutex_);
+  RestoreProgress progress_;
 
   // Set once under the mutex, then read without it.
   std::atomic<HostedJob*> job_{nullptr};

@@ -22,6 +22,8 @@ struct JobShare {
   const BlockMap& map;
   int server = 0;
   const BlockUpdater& updater;
+  // Something must be kept of it: the worker that brings the job has seen its model here before.
+  bool must_be_known = false;
 };
 
 // Where a server's blocks outlive its process.
@@ -42,6 +44,7 @@ class JobStorage {
   // Brings back what is kept of this share: by StoreSnapshot::Restore for each of its blocks, in
   // one go or, where that turned out to be damaged, again. Nothing: nothing is kept of this job.
   //   FAILED_PRECONDITION  the job cannot be kept here, or what is kept is not of this job
+  //   NOT_FOUND            it must be known, and is not
   //   DATA_LOSS            what is kept is damaged, and there is nothing older
   //   UNAVAILABLE          the disk refuses: another try may do
   virtual absl::StatusOr<std::optional<Origin>> Open(const JobShare& share,

@@ -55,6 +55,11 @@ void FakeParameterServer::AddLeaveFault(Fault fault) {
   leave_faults_.push_back(std::move(fault));
 }
 
+void FakeParameterServer::AddRenewFault(Fault fault) {
+  MutexLock lock(&mutex_);
+  renew_faults_.push_back(std::move(fault));
+}
+
 void FakeParameterServer::SetHelloReply(const HelloReply& reply) {
   MutexLock lock(&mutex_);
   hello_reply_ = reply;
@@ -182,6 +187,7 @@ grpc::Status FakeParameterServer::Renew(grpc::ServerContext*, const RenewRequest
                                         RenewReply* reply) {
   MutexLock lock(&mutex_);
   ++renewals_;
+  if (const auto fault = TakeFault(renew_faults_)) return ToStatus(*fault);
   *reply = renew_reply_;
   return grpc::Status::OK;
 }

@@ -41,6 +41,7 @@ class FakeParameterServer final : public ParameterService::Service {
   void AddPushFault(Fault fault);
   void AddPullFault(Fault fault);
   void AddLeaveFault(Fault fault);
+  void AddRenewFault(Fault fault);
   void SetHelloReply(const HelloReply& reply);
   void SetRenewReply(const RenewReply& reply);
   // The next frame served gets this many elements too few.
@@ -75,6 +76,7 @@ class FakeParameterServer final : public ParameterService::Service {
   std::deque<Fault> push_faults_ ABSL_GUARDED_BY(mutex_);
   std::deque<Fault> pull_faults_ ABSL_GUARDED_BY(mutex_);
   std::deque<Fault> leave_faults_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Fault> renew_faults_ ABSL_GUARDED_BY(mutex_);
   HelloReply hello_reply_ ABSL_GUARDED_BY(mutex_);
   RenewReply renew_reply_ ABSL_GUARDED_BY(mutex_);
   int cut_elements_ ABSL_GUARDED_BY(mutex_) = 0;

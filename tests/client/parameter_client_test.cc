@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "tests/client/fake_parameter_server.h"
 #include "tests/testing/eventually.h"
+#include "tests/testing/manual_clock.h"
 
 namespace torchps {
 namespace {
@@ -63,7 +64,7 @@ class ParameterClientTest : public ::testing::Test {
     options.incarnation = 5;
     options.patience = patience;
     options.log = [this](const std::string& line) { said_.push_back(line); };
-    options.clock = &clock_;
+    options.clock = client_clock_;
     options.stop = &stop_;
     options.loop = loop_.get();
     auto client = ParameterClient::Create(std::move(options));
@@ -82,6 +83,7 @@ class ParameterClientTest : public ::testing::Test {
   }
 
   SteadyClock clock_;
+  const Clock* client_clock_ = &clock_;
   StopLatch stop_;
   JobSpec job_;
   ModelLayout layout_;
@@ -786,14 +788,110 @@ TEST_F(ParameterClientTest, AServerThatHasForgottenTheSlotHasLetItGo) {
 
 TEST_F(ParameterClientTest, RenewsOnlyWhereItIsKnown) {
   const auto client = MakeClient();
-  client->Renew(absl::Seconds(1));
+  const auto renew = [&] {
+    return client->leases().Renew(absl::Seconds(5), absl::Seconds(7), absl::InfiniteDuration());
+  };
+  renew();
   EXPECT_EQ(servers_[0]->renewals(), 0);
   ASSERT_TRUE(client->Hello().ok());
-  client->Renew(absl::Seconds(1));
+  RenewReply reply;
+  reply.mutable_waited_for()->set_slot(6);
+  reply.mutable_waited_for()->set_seconds(11);
+  servers_[0]->SetRenewReply(reply);
+  reply.mutable_waited_for()->set_slot(8);
+  reply.mutable_waited_for()->set_seconds(12);
+  servers_[1]->SetRenewReply(reply);
+  const Renewals renewals = renew();
   EXPECT_EQ(servers_[0]->renewals(), 1);
+  EXPECT_THAT(renewals.silent, ElementsAre());
+  ASSERT_TRUE(renewals.held_up_by.has_value());
+  EXPECT_EQ(renewals.held_up_by->slot, 8);
+  EXPECT_EQ(renewals.held_up_by->time, absl::Seconds(12));
   ASSERT_TRUE(client->Leave().ok());
-  client->Renew(absl::Seconds(1));
+  EXPECT_FALSE(renew().held_up_by.has_value());
   EXPECT_EQ(servers_[0]->renewals(), 1);
+}
+
+TEST_F(ParameterClientTest, AServerIsSilentThatAnswersNoRenewalButNotOneThatHasForgottenTheSlot) {
+  ManualClock clock;
+  client_clock_ = &clock;
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  clock.Advance(absl::Seconds(10));
+  servers_[0]->AddRenewFault({grpc::ABORTED});
+  servers_[1]->AddRenewFault({grpc::UNAVAILABLE});
+  const auto renew = [&] {
+    return client->leases().Renew(absl::Seconds(5), absl::ZeroDuration(), absl::Seconds(10));
+  };
+  EXPECT_THAT(renew().silent, ElementsAre(1));
+  EXPECT_THAT(renew().silent, ElementsAre()) << "both have answered";
+}
+
+TEST_F(ParameterClientTest, WhoStepsAsideIsBackWithItsNextCall) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  client->leases().StepAside(absl::Seconds(5));
+  EXPECT_EQ(servers_[0]->leaves(), 1);
+  EXPECT_EQ(servers_[1]->leaves(), 1);
+  client->leases().Renew(absl::Seconds(5), absl::ZeroDuration(), absl::InfiniteDuration());
+  EXPECT_EQ(servers_[0]->renewals(), 0) << "there is nothing to renew";
+  servers_[0]->AddPullFault({grpc::ABORTED});
+  EXPECT_TRUE(client->Pull(1, false, absl::MakeSpan(values_)).ok());
+  EXPECT_THAT(servers_[0]->hellos(), SizeIs(2));
+  client->leases().Renew(absl::Seconds(5), absl::ZeroDuration(), absl::InfiniteDuration());
+  EXPECT_EQ(servers_[0]->renewals(), 1);
+}
+
+TEST_F(ParameterClientTest, AServerThatRestoresIsWaitedForBeyondItsPatience) {
+  HelloReply busy;
+  busy.set_server_life(11);
+  busy.mutable_restoring()->set_what("reads checkpoint 7");
+  busy.mutable_restoring()->set_part(0.4);
+  servers_[0]->SetHelloReply(busy);
+  const auto client = MakeClient(/*patience=*/absl::ZeroDuration());
+  std::thread restored([&] {
+    Eventually([&] { return servers_[0]->hellos().size() >= 3; });
+    HelloReply ready;
+    ready.set_server_life(11);
+    ready.set_floor(4);
+    servers_[0]->SetHelloReply(ready);
+  });
+  const auto start = client->Hello();
+  restored.join();
+  ASSERT_TRUE(start.ok()) << start.status();
+  EXPECT_EQ(*start, 4);
+}
+
+TEST_F(ParameterClientTest, WhoAnswersInAServersPlaceIsWaitedOut) {
+  for (const grpc::StatusCode code :
+       {grpc::FAILED_PRECONDITION, grpc::NOT_FOUND, grpc::PERMISSION_DENIED}) {
+    const auto client = MakeClient();
+    ASSERT_TRUE(client->Hello().ok());
+    ASSERT_TRUE(client->Pull(0, false, absl::MakeSpan(values_)).ok());
+    servers_[1]->AddPullFault({grpc::ABORTED});
+    for (int i = 0; i < 3; ++i) servers_[1]->AddHelloFault({code});
+    const auto pull = client->Pull(1, false, absl::MakeSpan(values_));
+    EXPECT_TRUE(pull.ok()) << pull.status();
+    EXPECT_TRUE(servers_[1]->hellos().back().continues());
+  }
+}
+
+TEST_F(ParameterClientTest, WhoStaysInAServersPlaceIsNamedWhenThePatienceIsUsedUp) {
+  const auto client = MakeClient(/*patience=*/absl::Milliseconds(50));
+  ASSERT_TRUE(client->Hello().ok());
+  servers_[1]->AddPullFault({grpc::ABORTED});
+  for (int i = 0; i < 1000; ++i) {
+    servers_[1]->AddHelloFault(
+        {grpc::FAILED_PRECONDITION, 0, "this server already works for job 'other'"});
+  }
+  const auto pull = client->Pull(1, false, absl::MakeSpan(values_));
+  EXPECT_TRUE(absl::IsUnavailable(pull.status())) << pull.status();
+  EXPECT_THAT(std::string(pull.status().message()), HasSubstr("already works for job 'other'"));
+}
+
+TEST_F(ParameterClientTest, WhoAnswersAtFirstAndIsNoServerOfThisJobIsNotWaitedFor) {
+  servers_[1]->AddHelloFault({grpc::FAILED_PRECONDITION});
+  EXPECT_TRUE(absl::IsFailedPrecondition(MakeClient()->Hello().status()));
 }
 
 }  // namespace

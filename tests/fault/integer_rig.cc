@@ -74,7 +74,8 @@ std::unique_ptr<Heartbeat> IntegerRig::KeepAlive(ParameterClient& client) {
   return std::make_unique<Heartbeat>(
       absl::Milliseconds(200),
       [&client](absl::Duration timeout) {
-        client.Renew(timeout);
+        client.leases().Renew(timeout, /*standing=*/absl::ZeroDuration(),
+                              /*silence=*/absl::InfiniteDuration());
         return absl::OkStatus();
       },
       [](const absl::Status&) {});

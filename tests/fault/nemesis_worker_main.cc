@@ -235,7 +235,7 @@ absl::Status Work(const std::vector<std::string>& addresses, SlotId slot,
   {
     const Heartbeat heartbeat(
         absl::Milliseconds(200),
-        [&](absl::Duration timeout) { return coordinator.RenewSlot(timeout); },
+        [&](absl::Duration timeout) { return coordinator.RenewSlot(timeout).status(); },
         [&](const absl::Status& status) { stop->Stop(std::string(status.message())); });
     bool initialized = false;
     while (true) {

@@ -74,8 +74,8 @@ void DrawMomentum(World* world, ConsistencySpec::Mode mode, SgdSpec* sgd) {
 void LeaveToZombies(Scenario* scenario) {
   for (absl::Duration* const trouble :
        {&scenario->worker_deaths, &scenario->worker_freezes, &scenario->worker_leaves,
-        &scenario->server_deaths, &scenario->server_freezes, &scenario->partings,
-        &scenario->resets}) {
+        &scenario->worker_asides, &scenario->server_deaths, &scenario->server_freezes,
+        &scenario->partings, &scenario->resets}) {
     *trouble = absl::InfiniteDuration();
   }
 }
@@ -153,6 +153,7 @@ Scenario Scenario::Draw(World* world) {
   scenario.worker_deaths = Sometimes(world, absl::Milliseconds(500), absl::Seconds(8));
   scenario.worker_freezes = Sometimes(world, absl::Seconds(1), absl::Seconds(8));
   scenario.worker_leaves = Sometimes(world, absl::Seconds(2), absl::Seconds(16));
+  scenario.worker_asides = Sometimes(world, absl::Milliseconds(500), absl::Seconds(8));
   scenario.server_freezes = Sometimes(world, absl::Seconds(1), absl::Seconds(8));
   scenario.partings = Sometimes(world, absl::Seconds(1), absl::Seconds(8));
   scenario.resets = Sometimes(world, absl::Milliseconds(200), absl::Seconds(4));

@@ -43,6 +43,8 @@ struct Scenario {
   absl::Duration worker_deaths = absl::InfiniteDuration();
   absl::Duration worker_freezes = absl::InfiniteDuration();
   absl::Duration worker_leaves = absl::InfiniteDuration();
+  // A worker leaves the servers' clocks and is back with its next call, as one that is cut off or hangs.
+  absl::Duration worker_asides = absl::InfiniteDuration();
   // A worker is frozen until another one has its slot, and thaws when a server has come back.
   absl::Duration zombies = absl::InfiniteDuration();
   absl::Duration server_deaths = absl::InfiniteDuration();

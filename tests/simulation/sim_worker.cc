@@ -84,9 +84,11 @@ void SimWorker::Exit(const absl::Status& why) {
   Kill();
 }
 
-void SimWorker::LeaveEarly() {
+void SimWorker::StepAside() {
   if (joined_.incarnation() == 0) return;
   for (SimServer* const server : servers_) {
+    // There is nothing to renew until it is let in again.
+    known_[server->index()].greeted = false;
     LeaveRequest request;
     request.set_slot(joined_.slot());
     request.set_incarnation(joined_.incarnation());
@@ -96,6 +98,11 @@ void SimWorker::LeaveEarly() {
         {[server, request](const SimServer::Arrival& arrival) { server->Leave(arrival, request); }},
         [](const absl::StatusOr<LeaveReply>&) {});
   }
+}
+
+void SimWorker::LeaveEarly() {
+  if (joined_.incarnation() == 0) return;
+  StepAside();
   LeaveJobRequest request;
   request.set_slot(joined_.slot());
   request.set_incarnation(joined_.incarnation());

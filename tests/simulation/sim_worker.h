@@ -42,6 +42,8 @@ class SimWorker {
   void Kill();
   // Says farewell and goes.
   void LeaveEarly();
+  // Leaves the servers' clocks, and goes on as if nothing were.
+  void StepAside();
   // It freezes with its next gradient in hand, of which nobody has heard; `then` happens then.
   void FreezeBeforePush(absl::Duration duration, std::function<void()> then);
 

@@ -196,6 +196,10 @@ class Simulation {
       SimWorker* const worker = SomeWorker();
       if (worker->process()->alive() && !worker->finished()) worker->LeaveEarly();
     });
+    Repeat(scenario_.worker_asides, [this] {
+      SimWorker* const worker = SomeWorker();
+      if (worker->process()->alive() && !worker->finished()) worker->StepAside();
+    });
     Repeat(scenario_.server_deaths, [this] {
       SimServer* const server = SomeServer();
       if (server->MayDie()) server->Kill(world_.Chance(scenario_.power_cuts));

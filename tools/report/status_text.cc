@@ -11,6 +11,7 @@
 #include "tools/base/format.h"
 #include "tools/base/text_table.h"
 #include "tools/report/phrases.h"
+#include "wire/restoring_text.h"
 #include "wire/verdict_counts.h"
 
 namespace torchps {
@@ -117,6 +118,10 @@ std::string ServerTable(const ClusterView& view) {
       continue;
     }
     const ServerStatus& status = *answer.status;
+    if (status.has_restoring()) {
+      absl::StrAppend(&away, "server ", i, " at ", answer.address, " ",
+                      RestoringText(status.restoring()), "\n");
+    }
     const Histogram& lag = status.lag();
     table.AddRow(
         {absl::StrCat(i), answer.address, WithThousands(static_cast<int64_t>(status.blocks())),
@@ -134,6 +139,16 @@ std::string ServerTable(const ClusterView& view) {
          FormatBytes(static_cast<double>(status.bytes_out()))});
   }
   return absl::StrCat("\n", table.Format(), away);
+}
+
+// What a slot is at; a piece of its own work only where that takes long.
+std::string StateOf(const SlotBooks& slot) {
+  constexpr double kLongSeconds = 10;
+  std::string state = StateAndReason(StateName(slot.state()), slot.reason());
+  if (slot.standing_seconds() >= kLongSeconds) {
+    absl::StrAppend(&state, ", no end of a pass for ", FormatSeconds(slot.standing_seconds()));
+  }
+  return state;
 }
 
 // How the payloads between a slot and the servers at which it is live travel.
@@ -177,8 +192,7 @@ std::string SlotTable(const ClusterView& view, const std::map<int, double>& rate
     const bool at_work =
         slot.state() == SlotBooks::TRAINING || slot.state() == SlotBooks::EVALUATING;
     table.AddRow({absl::StrCat(slot.slot()), slot.host(), slot.device(), PathOf(slot.slot(), view),
-                  StateAndReason(StateName(slot.state()), slot.reason()),
-                  slot.epoch() > 0 ? absl::StrCat(slot.epoch()) : "-",
+                  StateOf(slot), slot.epoch() > 0 ? absl::StrCat(slot.epoch()) : "-",
                   clock != clocks.end() ? absl::StrCat(clock->second) : "-",
                   at_work && clock != clocks.end() && slowest <= clock->second
                       ? absl::StrCat(clock->second - slowest)

@@ -19,6 +19,7 @@ absl::optional<absl::Duration> RestartPolicy::Died(absl::Duration now) {
 bool IsWorthRestarting(int exit_code, bool started_again) {
   if (exit_code > 128) return true;
   if (exit_code == static_cast<int>(ExitCode::kLostSlot)) return true;
+  if (exit_code == static_cast<int>(ExitCode::kUnreachable)) return true;
   return started_again && exit_code == static_cast<int>(ExitCode::kAddressInUse);
 }
 

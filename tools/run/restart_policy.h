@@ -37,8 +37,9 @@ class RestartPolicy {
 
 // Whether a process that has ended with `exit_code` (128 + n after signal n; ssh's own failure is
 // 255) has died of something that may not happen again: a signal, a slot that its lease ran out
-// for, and, for one that was started again at its old address, that address not being free yet.
-// What a flag, a job or a file is wrong about is as wrong the next time.
+// for, a server that it did not reach for as long as it waits, and, for one that was started again
+// at its old address, that address not being free yet. What a flag, a job or a file is wrong about
+// is as wrong the next time.
 bool IsWorthRestarting(int exit_code, bool started_again);
 
 }  // namespace torchps

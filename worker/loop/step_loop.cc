@@ -51,6 +51,7 @@ StepLoop::StepLoop(Options options)
       pull_ahead_(WantsPrefetch(options_)) {}
 
 absl::StatusOr<absl::optional<StepLoop::StepWork>> StepLoop::Next() {
+  const Pulse::Rest rest(options_.pulse);
   if (!started_) {
     if (absl::Status status = Enter(); !status.ok()) return status;
     const absl::StatusOr<bool> started = AwaitStart();
@@ -295,6 +296,7 @@ void StepLoop::EndStep(Outcome outcome) {
 
 bool StepLoop::IsTooLate() {
   if (!options_.job.consistency().stop_stale() || stops_in_a_row_ == kMostStopsInARow) return false;
+  const Pulse::Rest rest(options_.pulse);
   return options_.parameters->IsTooLate(clock_ + 1);
 }
 
@@ -308,6 +310,7 @@ void StepLoop::BeginAnew() {
 }
 
 absl::Status StepLoop::BeginTransfers(int64_t samples) {
+  const Pulse::Rest rest(options_.pulse);
   if (absl::Status status = FinishPush(); !status.ok()) return status;
   transfers_since_ = options_.clock->Now();
   // A gradient that is to be clipped, or dropped as a whole, has been looked at before any of it is
@@ -392,6 +395,7 @@ absl::Status StepLoop::Evaluate(int epoch, const absl::optional<KeepModel>& keep
   EvaluationResult result;
   result.set_epoch(epoch);
   if (options_.job.training().evaluate() && options_.evaluate != nullptr) {
+    options_.pulse->Beat();
     if (absl::Status evaluated = options_.evaluate(&result); !evaluated.ok()) return evaluated;
   }
   if (result.samples() > 0) options_.print(EvaluationLine(options_.slot, result));

@@ -24,6 +24,7 @@
 #include "worker/loop/model_vectors.h"
 #include "worker/loop/progress.h"
 #include "worker/loop/pull_ahead.h"
+#include "worker/loop/pulse.h"
 #include "worker/loop/smoothed_time.h"
 
 namespace torchps {
@@ -78,6 +79,8 @@ class StepLoop {
     // The job is done, and the model holds what was learnt. Null: nobody asks, so that it is not
     // pulled.
     std::function<absl::Status()> on_end;
+    // Told when the trainer works and when it waits.
+    Pulse* pulse = nullptr;
     const Clock* clock = nullptr;
     StopLatch* stop = nullptr;
   };

@@ -53,8 +53,9 @@ TEST(RestartPolicy, OnlyWhatMayGoBetterNextTimeIsStartedAgain) {
   }
   EXPECT_TRUE(IsWorthRestarting(255, false)) << "ssh lost its connection";
   EXPECT_TRUE(IsWorthRestarting(static_cast<int>(ExitCode::kLostSlot), false));
-  for (const ExitCode code : {ExitCode::kOk, ExitCode::kFailed, ExitCode::kUsage,
-                              ExitCode::kUnreachable, ExitCode::kRefused, ExitCode::kData}) {
+  EXPECT_TRUE(IsWorthRestarting(static_cast<int>(ExitCode::kUnreachable), false));
+  for (const ExitCode code :
+       {ExitCode::kOk, ExitCode::kFailed, ExitCode::kUsage, ExitCode::kRefused, ExitCode::kData}) {
     EXPECT_FALSE(IsWorthRestarting(static_cast<int>(code), true)) << static_cast<int>(code);
   }
   EXPECT_FALSE(IsWorthRestarting(127, false)) << "no such program";

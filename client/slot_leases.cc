@@ -1,0 +1,99 @@
+#include "client/slot_leases.h"
+
+#include <memory>
+
+#include "absl/time/clock.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/completion_queue.h"
+#include "wire/status_codec.h"
+
+namespace torchps {
+namespace {
+
+template <typename Request, typename Reply>
+struct OneCall {
+  RemoteServer* server = nullptr;
+  Request request;
+  Reply reply;
+  grpc::Status status;
+  grpc::ClientContext context;
+  std::unique_ptr<grpc::ClientAsyncResponseReader<Reply>> reader;
+};
+
+// Makes the calls that `calls` has requests for, all at once, and waits for their end.
+template <typename Calls, typename Begin>
+void MakeAll(Calls& calls, absl::Duration timeout, const Begin& begin) {
+  grpc::CompletionQueue queue;
+  const auto deadline = absl::ToChronoTime(absl::Now() + timeout);
+  for (const auto& call : calls) {
+    call->context.set_deadline(deadline);
+    call->reader = begin(*call, &queue);
+    call->reader->Finish(&call->reply, &call->status, call.get());
+  }
+  queue.Shutdown();
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue.Next(&tag, &ok)) {
+  }
+}
+
+}  // namespace
+
+std::vector<RemoteServer*> SlotLeases::Greeted() const {
+  std::vector<RemoteServer*> greeted;
+  for (RemoteServer* const server : servers_) {
+    if (server->lease().server_life() != 0) greeted.push_back(server);
+  }
+  return greeted;
+}
+
+Renewals SlotLeases::Renew(absl::Duration timeout, absl::Duration standing,
+                           absl::Duration silence) {
+  using Call = OneCall<RenewRequest, RenewReply>;
+  std::vector<std::unique_ptr<Call>> calls;
+  for (RemoteServer* const server : Greeted()) {
+    calls.push_back(std::make_unique<Call>());
+    Call& call = *calls.back();
+    call.server = server;
+    call.request.set_slot(slot_);
+    call.request.set_incarnation(incarnation_);
+    call.request.set_server_life(server->lease().server_life());
+    call.request.set_standing_seconds(absl::ToDoubleSeconds(standing));
+  }
+  MakeAll(calls, timeout, [](Call& call, grpc::CompletionQueue* queue) {
+    return call.server->stub()->AsyncRenew(&call.context, call.request, queue);
+  });
+  Renewals renewals;
+  for (const std::unique_ptr<Call>& call : calls) {
+    ServerLease& lease = call->server->lease();
+    // One that has forgotten the slot is there, too.
+    if (!ServerPatience::MayRetry(FromGrpcStatus(call->status))) lease.Answered();
+    if (lease.silence() >= silence) renewals.silent.push_back(call->server->index());
+    if (!call->status.ok() || !call->reply.has_waited_for()) continue;
+    const WaitedFor& waited_for = call->reply.waited_for();
+    const absl::Duration time = absl::Seconds(waited_for.seconds());
+    if (renewals.held_up_by.has_value() && renewals.held_up_by->time >= time) continue;
+    renewals.held_up_by = HeldUpBy{waited_for.slot(), time, call->server->endpoint().name()};
+  }
+  return renewals;
+}
+
+void SlotLeases::StepAside(absl::Duration timeout) {
+  using Call = OneCall<LeaveRequest, LeaveReply>;
+  std::vector<std::unique_ptr<Call>> calls;
+  for (RemoteServer* const server : Greeted()) {
+    calls.push_back(std::make_unique<Call>());
+    Call& call = *calls.back();
+    call.server = server;
+    call.request.set_slot(slot_);
+    call.request.set_incarnation(incarnation_);
+    call.request.set_server_life(server->lease().server_life());
+    // One that cannot be told lets the lease run out.
+    server->lease().End();
+  }
+  MakeAll(calls, timeout, [](Call& call, grpc::CompletionQueue* queue) {
+    return call.server->stub()->AsyncLeave(&call.context, call.request, queue);
+  });
+}
+
+}  // namespace torchps

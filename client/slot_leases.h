@@ -1,0 +1,56 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "absl/types/optional.h"
+#include "client/remote_server.h"
+#include "common/ids.h"
+
+namespace torchps {
+
+// The slot that a server waits for.
+struct HeldUpBy {
+  SlotId slot = 0;
+  absl::Duration time;  // since the server last heard it pull or push
+  std::string server;   // which one says so: "server 1 at HOST:PORT"
+};
+
+// What the servers have said to renewals.
+struct Renewals {
+  // Where at least one waits for a slot: for that which it has waited longest for.
+  absl::optional<HeldUpBy> held_up_by;
+  // Those that have let the slot in and have not answered for long, by index, ascending.
+  std::vector<int> silent;
+};
+
+// A slot's leases at its servers, renewed or given up at all of them at once.
+//
+// Used by one thread, the heartbeat's, beside what the trainer's does with the servers. Borrows
+// them.
+class SlotLeases {
+ public:
+  SlotLeases(SlotId slot, Incarnation incarnation, std::vector<RemoteServer*> servers)
+      : slot_(slot), incarnation_(incarnation), servers_(std::move(servers)) {}
+
+  // Renews the lease at every server that has been greeted; takes at most `timeout`. `standing`:
+  // for how long the trainer has been at one piece of its own work. A server is silent after
+  // `silence`.
+  Renewals Renew(absl::Duration timeout, absl::Duration standing, absl::Duration silence);
+
+  // Leaves the clocks of all servers that have been greeted, as far as they can be reached in
+  // `timeout`. The slot is back with its next pull or push, which a server that it has left answers
+  // with ABORTED, and a greeting follows.
+  void StepAside(absl::Duration timeout);
+
+ private:
+  // Those to be spoken to.
+  std::vector<RemoteServer*> Greeted() const;
+
+  const SlotId slot_;
+  const Incarnation incarnation_;
+  const std::vector<RemoteServer*> servers_;
+};
+
+}  // namespace torchps

@@ -1,0 +1,65 @@
+#include "client/slot_upkeep.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace torchps {
+namespace {
+
+// What a user hears of: a wait of so long, and then every so often.
+constexpr absl::Duration kLongWait = absl::Seconds(10);
+constexpr absl::Duration kLineInterval = absl::Seconds(30);
+// Coordinator, servers and a farewell share a heartbeat's time.
+constexpr double kCalls = 3;
+
+std::string Seconds(absl::Duration time) {
+  return absl::StrFormat("%.0f s", absl::ToDoubleSeconds(time));
+}
+
+}  // namespace
+
+absl::Status SlotUpkeep::Renew(absl::Duration timeout) {
+  timeout /= kCalls;
+  const absl::Duration standing = options_.standing();
+  const Renewals renewals = options_.renew_leases(timeout, standing, options_.lease);
+  const absl::StatusOr<RenewSlotReply> reply =
+      options_.renew_slot(timeout, standing, renewals.silent);
+  if (absl::IsAborted(reply.status())) return reply.status();
+  TellWhoIsWaitedFor(renewals, standing);
+
+  const bool cut_off = reply.ok() && reply->cut_off();
+  const bool stands_still = standing >= options_.progress_timeout;
+  const bool was_aside = aside_;
+  aside_ = cut_off || stands_still;
+  if (!aside_) return reply.status();
+  if (!was_aside) {
+    const std::string reason =
+        stands_still
+            ? absl::StrCat("the trainer of slot ", options_.slot, " has computed or read data for ",
+                           Seconds(standing), " without an end of a pass")
+            : absl::StrCat("slot ", options_.slot, " does not reach server ",
+                           renewals.silent.front(), " any more, and other slots do");
+    options_.log(absl::StrCat(reason,
+                              ": it leaves the clocks of all servers, so that nobody waits ",
+                              "for it, and is back with its next pull or push"));
+  }
+  options_.step_aside(timeout);
+  return reply.status();
+}
+
+void SlotUpkeep::TellWhoIsWaitedFor(const Renewals& renewals, absl::Duration standing) {
+  const absl::optional<HeldUpBy>& by = renewals.held_up_by;
+  const bool waits = standing == absl::ZeroDuration() && by.has_value() &&
+                     by->slot != options_.slot && by->time >= kLongWait;
+  if (!waits) {
+    told_.reset();
+    return;
+  }
+  const absl::Duration now = options_.clock->Now();
+  if (told_.has_value() && now - *told_ < kLineInterval) return;
+  told_ = now;
+  options_.log(absl::StrCat("waiting for slot ", by->slot, ": ", by->server,
+                            " has heard neither a pull nor a push of it for ", Seconds(by->time)));
+}
+
+}  // namespace torchps

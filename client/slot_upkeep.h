@@ -1,0 +1,63 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/optional.h"
+#include "client/slot_leases.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "proto/coordinator.pb.h"
+
+namespace torchps {
+
+// What a slot's heartbeat does. It renews the slot's leases at the coordinator and the servers. It
+// takes the slot out of the servers' clocks where others would wait for it in vain: where it alone
+// does not reach a server any more, or its trainer stands still. And it says for whom the slot
+// waits.
+//
+// A slot that has stepped aside keeps its lease at the coordinator, and is back by itself with its
+// next pull or push. Used by one thread.
+class SlotUpkeep {
+ public:
+  struct Options {
+    SlotId slot = 0;
+    // After which a server is silent that answers no renewal.
+    absl::Duration lease;
+    // After which a trainer that has not ended a piece of its own work stands still.
+    absl::Duration progress_timeout = absl::InfiniteDuration();
+    // For how long the trainer has been at one piece of its own work; zero: it waits for others.
+    std::function<absl::Duration()> standing;
+    // CoordinatorClient::RenewSlot, SlotLeases::Renew, SlotLeases::StepAside; each takes at most
+    // `timeout`.
+    std::function<absl::StatusOr<RenewSlotReply>(absl::Duration timeout, absl::Duration standing,
+                                                 const std::vector<int>& silent)>
+        renew_slot;
+    std::function<Renewals(absl::Duration timeout, absl::Duration standing, absl::Duration silence)>
+        renew_leases;
+    std::function<void(absl::Duration timeout)> step_aside;
+    // Lines for the user.
+    std::function<void(const std::string& line)> log = [](const std::string&) {};
+    // Borrowed.
+    const Clock* clock = nullptr;
+  };
+
+  explicit SlotUpkeep(Options options) : options_(std::move(options)) {}
+
+  // Takes at most `timeout`. ABORTED: the slot is lost. What else a coordinator or a server says is
+  // for the trainer to meet.
+  absl::Status Renew(absl::Duration timeout);
+
+ private:
+  void TellWhoIsWaitedFor(const Renewals& renewals, absl::Duration standing);
+
+  const Options options_;
+  bool aside_ = false;
+  absl::optional<absl::Duration> told_;  // when it last said for whom it waits
+};
+
+}  // namespace torchps

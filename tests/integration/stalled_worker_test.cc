@@ -1,0 +1,182 @@
+// A worker that the others would wait for in vain, in a process that lives: it is cut off from one
+// server, or its trainer hangs. The others go on within the time that the job states, and it is
+// back by itself.
+
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "client/calls/server_channel.h"
+#include "common/clock.h"
+#include "common/mutex.h"
+#include "common/stop_latch.h"
+#include "data/dataset.h"
+#include "gtest/gtest.h"
+#include "job/job_file.h"
+#include "job/job_spec.h"
+#include "server/server.h"
+#include "tests/testing/eventually.h"
+#include "tests/testing/fault_proxy.h"
+#include "worker/run_worker.h"
+#include "worker/worker_options.h"
+
+namespace torchps {
+namespace {
+
+constexpr int kServers = 2;
+constexpr int kWorkers = 2;
+constexpr int64_t kSamples = 64;
+// More than the others could be ahead of a worker that they wait for.
+constexpr int64_t kManySteps = 40;
+
+class Rows final : public Dataset {
+ public:
+  int64_t size() const override { return kSamples; }
+  absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override {
+    const auto rows = static_cast<int64_t>(indices.size());
+    return Batch{torch::ones({rows, 4}), torch::zeros({rows, 1})};
+  }
+};
+
+Objective MeanSquare() {
+  return Objective([](const Pass& pass) { return pass.output().square().mean(); });
+}
+
+// SYNC, or ASYNC with a bound.
+class StalledWorkerTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    for (int i = 0; i < kServers; ++i) {
+      Server::Options options;
+      options.listen = "127.0.0.1:0";
+      options.clock = &clock_;
+      options.seed = static_cast<uint64_t>(i) + 1;
+      auto server = Server::Start(std::move(options));
+      ASSERT_TRUE(server.ok()) << server.status();
+      servers_.push_back(*std::move(server));
+    }
+    FaultProxy::Options proxy;
+    proxy.target = servers_[1]->address();
+    auto started = FaultProxy::Start(std::move(proxy));
+    ASSERT_TRUE(started.ok()) << started.status();
+    to_server_1_ = *std::move(started);
+  }
+
+  JobSpec Job(const std::string& more) {
+    JobSpec job =
+        *ParseJobText(absl::StrCat("workers: 2 optimizer { sgd {} learning_rate: 0.001 } ",
+                                   "training { batch_size: 4 epochs: 100000 } ", more),
+                      "the job");
+    job.mutable_consistency()->MergeFrom(ParseJobText(GetParam(), "the mode")->consistency());
+    return *NormalizeJobSpec(job);
+  }
+
+  // Worker 1 reaches server 1 through the proxy.
+  void StartWorker(int index, const JobSpec& job) {
+    auto module = std::make_shared<torch::nn::LinearImpl>(4, 1);
+    DataSource source;
+    source.train = std::make_shared<Rows>();
+    Callbacks callbacks;
+    callbacks.on_step = [this, index](const Callbacks::Step& step) {
+      steps_[index] = step.step;
+      if (index == 1 && step.step == hang_at_) hang_.WaitForNotification();
+    };
+    WorkerOptions options;
+    options.job = job;
+    options.slot = index;
+    options.servers.push_back(ConnectToServer(0, servers_[0]->address()));
+    options.servers.push_back(
+        ConnectToServer(1, index == 1 ? to_server_1_->address() : servers_[1]->address()));
+    options.log = [this, index](const std::string& line) {
+      MutexLock lock(&mutex_);
+      lines_.push_back(absl::StrCat(index, ": ", line));
+    };
+    options.clock = &clock_;
+    options.stop = &stop_;
+    threads_.emplace_back(
+        [this, index, options, task = Task(module, MeanSquare(), source, callbacks)] {
+          at::set_num_threads(1);
+          outcomes_[index] = RunWorker(task, options);
+        });
+  }
+
+  bool Moves(int index) {
+    const int64_t from = steps_[index];
+    return Eventually([&] { return steps_[index] >= from + kManySteps; });
+  }
+
+  bool WasSaid(const std::string& words) {
+    MutexLock lock(&mutex_);
+    for (const std::string& line : lines_) {
+      if (absl::StrContains(line, words)) return true;
+    }
+    return false;
+  }
+
+  void StopAll() {
+    stop_.Stop("the test is over");
+    for (std::thread& thread : threads_) thread.join();
+    for (const absl::Status& outcome : outcomes_) {
+      EXPECT_TRUE(absl::IsCancelled(outcome)) << outcome;
+    }
+  }
+
+  const SteadyClock clock_;
+  StopLatch stop_;
+  std::vector<std::unique_ptr<Server>> servers_;
+  std::unique_ptr<FaultProxy> to_server_1_;
+  std::atomic<int64_t> steps_[kWorkers] = {};
+  int64_t hang_at_ = 0;
+  absl::Notification hang_;
+  absl::Status outcomes_[kWorkers];
+  std::vector<std::thread> threads_;
+  Mutex mutex_;
+  std::vector<std::string> lines_ ABSL_GUARDED_BY(mutex_);
+};
+
+TEST_P(StalledWorkerTest, OneThatIsCutOffFromAServerHoldsTheOthersForTwoLeasesAtMost) {
+  const JobSpec job = Job("membership { lease_seconds: 0.6 }");
+  for (int i = 0; i < kWorkers; ++i) StartWorker(i, job);
+  ASSERT_TRUE(Moves(0) && Moves(1));
+  to_server_1_->SetBlackHole(true);
+  EXPECT_TRUE(Moves(0)) << "the others wait for it";
+  EXPECT_TRUE(WasSaid("1: slot 1 does not reach server 1 any more, and other slots do"));
+  EXPECT_FALSE(WasSaid("0: slot 0 does not reach"));
+  to_server_1_->SetBlackHole(false);
+  EXPECT_TRUE(Moves(1)) << "it is back by itself";
+  EXPECT_TRUE(Moves(0));
+  StopAll();
+}
+
+TEST_P(StalledWorkerTest, OneWhoseTrainerHangsHoldsTheOthersForTheProgressTimeout) {
+  const JobSpec job =
+      Job("membership { lease_seconds: 0.6 } consistency { progress_timeout: 0.5 }");
+  hang_at_ = kManySteps;
+  for (int i = 0; i < kWorkers; ++i) StartWorker(i, job);
+  ASSERT_TRUE(Eventually([&] { return steps_[1] == hang_at_; }));
+  EXPECT_TRUE(Moves(0)) << "the others wait for it";
+  EXPECT_TRUE(WasSaid("1: the trainer of slot 1 has computed or read data for"));
+  hang_.Notify();
+  EXPECT_TRUE(Moves(1)) << "it is back by itself";
+  EXPECT_TRUE(Moves(0));
+  StopAll();
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, StalledWorkerTest,
+                         ::testing::Values("consistency { mode: SYNC }",
+                                           "consistency { mode: ASYNC staleness_bound: 1 }"),
+                         [](const auto& info) { return info.index == 0 ? "Sync" : "Async"; });
+
+}  // namespace
+}  // namespace torchps

@@ -1,0 +1,147 @@
+// How a parameter server answers greetings while it brings its job back or makes room for it.
+
+#include "server/job/parameter_server.h"
+
+#include <cerrno>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/eventually.h"
+#include "tests/testing/faulty_file_system.h"
+#include "tests/testing/job_harness.h"
+#include "tests/testing/manual_clock.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kLife = 7;
+
+// The answer to a greeting, once it is there.
+struct Answer {
+  absl::Notification there;
+  absl::StatusOr<HelloReply> reply;
+};
+
+class ParameterServerTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<ParameterServer> StartServer(const std::string& dir) {
+    ParameterServer::Options options;
+    options.boot_id = kLife;
+    options.dir = dir;
+    options.clock = &clock_;
+    options.files = &files_;
+    return std::make_unique<ParameterServer>(options);
+  }
+
+  static std::shared_ptr<Answer> Greet(ParameterServer& server, const HelloRequest& hello) {
+    auto answer = std::make_shared<Answer>();
+    server.Hello(hello, [answer](absl::StatusOr<HelloReply> reply) {
+      answer->reply = std::move(reply);
+      answer->there.Notify();
+    });
+    return answer;
+  }
+
+  static HelloRequest HelloOf(SlotId slot) {
+    HelloRequest hello = JobHarness::Hello({});
+    hello.set_slot(slot);
+    hello.set_incarnation(static_cast<Incarnation>(slot) + 1);
+    return hello;
+  }
+
+  // From here on the disk is so slow that what asks for a list of names waits for release_, and
+  // then gets `error`.
+  void SlowDown(std::optional<int> error = std::nullopt) {
+    files_.SetFaultHook([this, error](FaultyFileSystem::Operation operation, const std::string&) {
+      std::optional<FaultyFileSystem::Fault> fault;
+      if (operation != FaultyFileSystem::Operation::kList) return fault;
+      if (!reached_.HasBeenNotified()) reached_.Notify();
+      release_.WaitForNotification();
+      if (error.has_value()) fault = FaultyFileSystem::Fault{*error, 0};
+      return fault;
+    });
+  }
+
+  ManualClock clock_;
+  FaultyFileSystem files_;
+  absl::Notification reached_;  // the disk is asked for a list
+  absl::Notification release_;
+};
+
+TEST_F(ParameterServerTest, WhoWaitsForASlowRestoreHearsWithinASecondThatTheServerIsAtIt) {
+  SlowDown();
+  const auto server = StartServer("/data");
+  const auto first = Greet(*server, HelloOf(0));
+  const auto second = Greet(*server, HelloOf(1));
+  reached_.WaitForNotification();
+  server->TellWhoWaits();
+  EXPECT_FALSE(first->there.HasBeenNotified()) << "it may be there in a moment";
+  clock_.Advance(absl::Seconds(1));
+  server->TellWhoWaits();
+  for (const auto& answer : {first, second}) {
+    ASSERT_TRUE(answer->there.HasBeenNotified());
+    ASSERT_TRUE(answer->reply.ok()) << answer->reply.status();
+    EXPECT_TRUE(answer->reply->has_restoring());
+    EXPECT_THAT(answer->reply->restoring().what(), HasSubstr("checkpoint"));
+    EXPECT_EQ(answer->reply->server_life(), kLife);
+  }
+  EXPECT_TRUE(server->Describe(false).has_restoring());
+
+  // They come again, and are let in when it is done.
+  const auto again = Greet(*server, HelloOf(1));
+  release_.Notify();
+  again->there.WaitForNotification();
+  ASSERT_TRUE(again->reply.ok()) << again->reply.status();
+  EXPECT_FALSE(again->reply->has_restoring());
+  EXPECT_FALSE(server->Describe(false).has_restoring());
+}
+
+TEST_F(ParameterServerTest, WhoWasToldToComeAgainHearsThenWhyItFailed) {
+  SlowDown(EACCES);
+  const auto server = StartServer("/data");
+  const auto first = Greet(*server, HelloOf(0));
+  reached_.WaitForNotification();
+  clock_.Advance(absl::Seconds(1));
+  server->TellWhoWaits();
+  ASSERT_TRUE(first->there.HasBeenNotified());
+  release_.Notify();
+  ASSERT_TRUE(Eventually([&] { return !server->Describe(false).has_restoring(); }));
+  const auto again = Greet(*server, HelloOf(0));
+  again->there.WaitForNotification();
+  EXPECT_FALSE(again->reply.ok());
+  // That was for this slot's ears: the next one has a try of its own.
+  files_.SetFaultHook(nullptr);
+  const auto other = Greet(*server, HelloOf(1));
+  other->there.WaitForNotification();
+  EXPECT_TRUE(other->reply.ok()) << other->reply.status();
+}
+
+TEST_F(ParameterServerTest, AServerThatKnowsNothingOfARunningJobDoesNotBeginItAnew) {
+  HelloRequest hello = HelloOf(0);
+  hello.set_continues(true);
+  for (const char* const dir : {"", "/data"}) {
+    for (const DurabilitySpec::Level level : {DurabilitySpec::CHECKPOINT, DurabilitySpec::LOG}) {
+      const auto server = StartServer(dir);
+      hello.mutable_job()->mutable_durability()->set_level(level);
+      const auto answer = Greet(*server, hello);
+      answer->there.WaitForNotification();
+      EXPECT_TRUE(absl::IsNotFound(answer->reply.status())) << answer->reply.status();
+      EXPECT_EQ(server->job(), nullptr);
+    }
+  }
+  // It is free for a job of its own.
+  const auto server = StartServer("/data");
+  const auto answer = Greet(*server, HelloOf(0));
+  answer->there.WaitForNotification();
+  EXPECT_TRUE(answer->reply.ok()) << answer->reply.status();
+}
+
+}  // namespace
+}  // namespace torchps
