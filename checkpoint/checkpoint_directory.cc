@@ -241,6 +241,21 @@ absl::Status CheckpointDirectory::Prune(int server_index, int server_count, uint
   return absl::OkStatus();
 }
 
+absl::Status CheckpointDirectory::RemoveFailed(uint64_t checkpoint, int server_index,
+                                               int server_count) const {
+  const absl::StatusOr<std::vector<uint64_t>> numbers = Numbers();
+  if (!numbers.ok()) return numbers.status();
+  const absl::StatusOr<std::vector<uint64_t>> complete = Complete();
+  if (!complete.ok()) return complete.status();
+  for (const uint64_t number : *numbers) {
+    if (number >= checkpoint || absl::c_linear_search(*complete, number)) continue;
+    if (absl::Status status = PruneOne(number, server_index, server_count); !status.ok()) {
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckpointDirectory::PruneOne(uint64_t checkpoint, int server_index,
                                            int server_count) const {
   const std::string path = CheckpointPath(checkpoint);

@@ -56,6 +56,15 @@ int64_t HeaderRoom(const ShardHeader& header, const std::vector<ShardBlock>& blo
 
 }  // namespace
 
+int64_t ShardWriter::LeastBytes(const ShardHeader& header, const std::vector<ShardBlock>& blocks) {
+  int64_t bytes = HeaderRoom(header, blocks);
+  for (const ShardBlock& block : blocks) {
+    bytes += block.range.length * (1 + block.slots) * DtypeBytes(Dtype::kF32) +
+             DtypeBytes(Dtype::kI64);  // its version
+  }
+  return bytes;
+}
+
 absl::StatusOr<std::unique_ptr<ShardWriter>> ShardWriter::Create(FileSystem* files,
                                                                  std::string path,
                                                                  const ShardHeader& header,

@@ -45,6 +45,9 @@ class ShardWriter {
                                                              const ShardHeader& header,
                                                              std::vector<ShardBlock> blocks);
 
+  // The least that such a shard takes on the disk; ledgers come on top.
+  static int64_t LeastBytes(const ShardHeader& header, const std::vector<ShardBlock>& blocks);
+
   // The next block. REQUIRES: range and arrays are as announced. After an error the shard is lost.
   absl::Status Append(const BlockImage& block);
 

@@ -90,7 +90,8 @@ class FileSystem {
 
   // The names in a directory, sorted, without "." and "..".
   virtual absl::StatusOr<std::vector<std::string>> List(const std::string& path) = 0;
-  // Bytes that this user may still write to the file system of `path`.
+  // Bytes that this user may still write to the file system of `path`; the most that there are
+  // where it does not tell.
   virtual absl::StatusOr<int64_t> FreeBytes(const std::string& path) = 0;
   // Takes the lock file at `path`, which is made if need be and never removed. FAILED_PRECONDITION
   // at once if another process has it, naming its process number; the holder within this process

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <set>
 #include <string>
@@ -262,6 +263,8 @@ class PosixFileSystem final : public FileSystem {
     if (statvfs(path.c_str(), &system) != 0) {
       return FileError(FileAction::kRead, "examine", path, errno);
     }
+    // Some file systems in user space do not say how large they are.
+    if (system.f_blocks == 0) return std::numeric_limits<int64_t>::max();
     return static_cast<int64_t>(system.f_bavail) * static_cast<int64_t>(system.f_frsize);
   }
 

@@ -1,6 +1,7 @@
 #include "server/coordinator/checkpoint_conductor.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,11 +13,31 @@
 namespace torchps {
 namespace {
 
+// A shard is written and read back. No disk that is worth using is slower than this.
+constexpr double kLeastBytesPerSecond = 4 << 20;
+
 absl::Status Cancelled() { return absl::CancelledError("the coordinator is shutting down"); }
 
 // `status` with what it is about before it.
 absl::Status About(const std::string& what, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(what, ": ", status.message()));
+}
+
+// Whether a server that describes itself so can write its shard.
+absl::Status CheckReady(const ServerStatus& server, uint64_t job_id) {
+  if (server.job_id() == 0) {
+    return absl::UnavailableError(server.has_restoring()
+                                      ? "it is still bringing the job back"
+                                      : "it was started anew, and no worker has greeted it yet");
+  }
+  if (server.job_id() != job_id) {
+    return absl::FailedPreconditionError("it works for another job");
+  }
+  if (!server.durability().has_directory()) {
+    return absl::FailedPreconditionError(
+        "it has no directory for checkpoints; start it with --dir");
+  }
+  return absl::OkStatus();
 }
 
 // One call to one server.
@@ -130,7 +151,11 @@ void CheckpointConductor::Run() {
 absl::StatusOr<CheckpointStatus> CheckpointConductor::Take(
     const JobCoordinator::CheckpointPlan& plan) {
   if (absl::Status status = ConnectAll(plan); !status.ok()) return status;
-  const absl::StatusOr<Manifest> manifest = WriteShards(plan);
+  const absl::StatusOr<uint64_t> largest = LookAtServers(plan);
+  if (!largest.ok()) return largest.status();
+  const absl::Duration timeout =
+      options_.shard_timeout + absl::Seconds(static_cast<double>(*largest) / kLeastBytesPerSecond);
+  const absl::StatusOr<Manifest> manifest = WriteShards(plan, timeout);
   if (!manifest.ok()) return manifest.status();
   const absl::StatusOr<std::string> text = EncodeManifest(*manifest);
   if (!text.ok()) return text.status();
@@ -173,15 +198,31 @@ absl::Status CheckpointConductor::ConnectAll(const JobCoordinator::CheckpointPla
   return absl::OkStatus();
 }
 
-absl::StatusOr<Manifest> CheckpointConductor::WriteShards(
+absl::StatusOr<uint64_t> CheckpointConductor::LookAtServers(
     const JobCoordinator::CheckpointPlan& plan) {
+  const ServerStatusRequest request;
+  const std::vector<absl::StatusOr<ServerStatus>> servers = Calls(this).Ask<ServerStatus>(
+      AllServers(), stubs_.size(), options_.look_timeout,
+      [&](int server, grpc::ClientContext* context, grpc::CompletionQueue* queue) {
+        return stubs_[server]->AsyncGetServerStatus(context, request, queue);
+      });
+  uint64_t largest = 0;
+  for (size_t i = 0; i < servers.size(); ++i) {
+    if (!servers[i].ok()) return servers[i].status();
+    const absl::Status ready = CheckReady(*servers[i], plan.state.job_id());
+    if (!ready.ok()) return About(NameOf(static_cast<int>(i)), ready);
+    largest = std::max(largest, servers[i]->state_bytes());
+  }
+  return largest;
+}
+
+absl::StatusOr<Manifest> CheckpointConductor::WriteShards(
+    const JobCoordinator::CheckpointPlan& plan, absl::Duration timeout) {
   WriteShardRequest request;
   request.set_checkpoint(plan.number);
   request.set_job_id(plan.state.job_id());
-  std::vector<int> all(stubs_.size());
-  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
   const std::vector<absl::StatusOr<ShardInfo>> shards = Calls(this).Ask<ShardInfo>(
-      all, all.size(), options_.shard_timeout,
+      AllServers(), stubs_.size(), timeout,
       [&](int server, grpc::ClientContext* context, grpc::CompletionQueue* queue) {
         return stubs_[server]->AsyncWriteShard(context, request, queue);
       });
@@ -216,8 +257,7 @@ absl::Status CheckpointConductor::Commit(const JobCoordinator::CheckpointPlan& p
   request.set_manifest(manifest);
   request.set_everywhere(everywhere);
   for (const uint64_t keep : plan.keep) request.add_keep(keep);
-  std::vector<int> asked(stubs_.size());
-  for (size_t i = 0; i < asked.size(); ++i) asked[i] = static_cast<int>(i);
+  std::vector<int> asked = AllServers();
   const absl::Duration give_up = options_.clock->Now() + options_.commit_patience;
   while (true) {
     const std::vector<absl::StatusOr<CommitCheckpointReply>> replies =
@@ -242,6 +282,12 @@ absl::Status CheckpointConductor::Commit(const JobCoordinator::CheckpointPlan& p
     if (!stopping_) changed_.WaitFor(&mutex_, options_.commit_pause);
     if (stopping_) return Cancelled();
   }
+}
+
+std::vector<int> CheckpointConductor::AllServers() const {
+  std::vector<int> all(stubs_.size());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 std::string CheckpointConductor::NameOf(int index) const {

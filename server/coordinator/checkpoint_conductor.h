@@ -22,10 +22,10 @@
 
 namespace torchps {
 
-// Takes the checkpoints that a JobCoordinator plans: lets every server write its shard, all at the
-// same time, writes the manifest when all are on the disk, reads it back, and tells every server
-// that the checkpoint is complete, so that it may remove older ones. Each on a thread of its own,
-// while training goes on.
+// Takes the checkpoints that a JobCoordinator plans: looks whether all servers are there, lets
+// every one write its shard, all at the same time, writes the manifest when all are on the disk,
+// reads it back, and tells every server that the checkpoint is complete, so that it may remove
+// older ones. Each on a thread of its own, while training goes on.
 //
 // Thread-safe. `done` is called on the conductor's thread.
 class CheckpointConductor {
@@ -40,7 +40,10 @@ class CheckpointConductor {
     std::shared_ptr<const CheckpointDirectory> directory;
     Connect connect;
     Done done;
-    // For the shard of one server, and for what follows the manifest.
+    // For a server to say that it is there.
+    absl::Duration look_timeout = absl::Seconds(10);
+    // For the shard of one server, beside the time for its bytes; and for what follows the
+    // manifest.
     absl::Duration shard_timeout = absl::Minutes(10);
     absl::Duration commit_timeout = absl::Seconds(60);
     // How long a server that is away is asked again to complete a checkpoint.
@@ -65,12 +68,17 @@ class CheckpointConductor {
   void Run();
   absl::StatusOr<CheckpointStatus> Take(const JobCoordinator::CheckpointPlan& plan);
   absl::Status ConnectAll(const JobCoordinator::CheckpointPlan& plan);
-  absl::StatusOr<Manifest> WriteShards(const JobCoordinator::CheckpointPlan& plan);
+  // OK: every server is there and can write. So one that is away costs no other a shard. Returns
+  // what the largest share of the model takes.
+  absl::StatusOr<uint64_t> LookAtServers(const JobCoordinator::CheckpointPlan& plan);
+  absl::StatusOr<Manifest> WriteShards(const JobCoordinator::CheckpointPlan& plan,
+                                       absl::Duration timeout);
   // Lets all servers keep the manifest or, once they do, remove what it makes superfluous.
   absl::Status Commit(const JobCoordinator::CheckpointPlan& plan, const std::string& manifest,
                       bool everywhere);
   // "server 1 at HOST:PORT".
   std::string NameOf(int index) const;
+  std::vector<int> AllServers() const;
 
   const Options options_;
   // Of the plan under way; the conductor's thread's.

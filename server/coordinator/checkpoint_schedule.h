@@ -32,8 +32,9 @@ class CheckpointSchedule {
     // How many stay, at least 1.
     int keep = 1;
     // After a failure the next one comes no sooner, and no later if it would have by itself; the
-    // first failures in a row are followed sooner, by a second, two, four.
-    absl::Duration retry = absl::Seconds(10);
+    // first failures in a row are followed sooner, by a second, two, four. A server
+    // that is away for some seconds may be away for a night.
+    absl::Duration retry = absl::Minutes(2);
   };
 
   // Plain numbers, for a coordinator's state.

@@ -150,7 +150,10 @@ absl::StatusOr<ShardInfo> JobDirectory::WriteShard(uint64_t checkpoint) {
 
 absl::StatusOr<ShardInfo> JobDirectory::TryWriteShard(uint64_t checkpoint) {
   const absl::Duration begun = options_.clock->Now();
-  if (absl::Status made = directory_.PrepareCheckpoint(checkpoint); !made.ok()) return made;
+  if (absl::Status removed = directory_.RemoveFailed(checkpoint, server_index_, server_count_);
+      !removed.ok()) {
+    return removed;
+  }
   std::vector<ShardBlock> blocks;
   for (size_t index = 0; index < store_->owned(); ++index) {
     blocks.push_back({store_->range(index), store_->slots(index)});
@@ -160,6 +163,11 @@ absl::StatusOr<ShardInfo> JobDirectory::TryWriteShard(uint64_t checkpoint) {
   header.checkpoint = checkpoint;
   header.server_index = server_index_;
   header.server_count = server_count_;
+  if (absl::Status fits = CheckRoom(checkpoint, ShardWriter::LeastBytes(header, blocks));
+      !fits.ok()) {
+    return fits;
+  }
+  if (absl::Status made = directory_.PrepareCheckpoint(checkpoint); !made.ok()) return made;
   absl::StatusOr<std::unique_ptr<ShardWriter>> writer = ShardWriter::Create(
       options_.files, directory_.ShardPath(checkpoint, server_index_, server_count_), header,
       std::move(blocks));
@@ -189,6 +197,16 @@ absl::StatusOr<ShardInfo> JobDirectory::TryWriteShard(uint64_t checkpoint) {
   return info;
 }
 
+absl::Status JobDirectory::CheckRoom(uint64_t checkpoint, int64_t bytes) const {
+  const absl::StatusOr<int64_t> free = options_.files->FreeBytes(directory_.path());
+  // Where that cannot be told, writing will show it.
+  if (!free.ok() || *free >= bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("no room in ", directory_.path(), " for this server's shard of checkpoint ",
+                   checkpoint, ": it takes ", bytes, " bytes, and ", *free,
+                   " are free; make room there, or keep fewer checkpoints (durability.keep)"));
+}
+
 absl::Status JobDirectory::Commit(const CommitCheckpointRequest& request) {
   // What every worker was told to be rolled back must not return with an old shard.
   if (!goes_on_from_log() && request.checkpoint() > origin_.checkpoint &&
@@ -205,6 +223,11 @@ absl::Status JobDirectory::Commit(const CommitCheckpointRequest& request) {
 
 absl::Status JobDirectory::TryCommit(const CommitCheckpointRequest& request) {
   const uint64_t checkpoint = request.checkpoint();
+  const std::string shard = directory_.ShardPath(checkpoint, server_index_, server_count_);
+  if (absl::IsNotFound(options_.files->OpenForReading(shard).status())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(shard, " was given up for a later checkpoint, and is not there any more"));
+  }
   if (absl::Status kept = directory_.WriteManifest(checkpoint, request.manifest()); !kept.ok()) {
     return kept;
   }

@@ -53,16 +53,19 @@ class JobDirectory final : public JobStorage {
   BlockJournal* journal() override { return log_.get(); }
   void Describe(DurabilityStatus* status) override;
 
-  // Writes all blocks, one after the other, each as it is when its turn comes. CANCELLED: Abandon()
-  // was called; FAILED_PRECONDITION: a block has no values yet; otherwise as FileSystem, after
-  // which nothing is left of the shard. With a push log, all that is in the shard is in the log
-  // when this returns. REQUIRES: Open() was OK.
+  // Writes all blocks, one after the other, each as it is when its turn comes. What earlier
+  // checkpoints that failed have left goes first, so that all of them together leave the shard of
+  // one. CANCELLED: Abandon() was called; FAILED_PRECONDITION: a block has no values yet;
+  // RESOURCE_EXHAUSTED, before anything is written: the disk has no room for it; otherwise as
+  // FileSystem, after which nothing is left of the shard. With a push log, all that is in the shard
+  // is in the log when this returns. REQUIRES: Open() was OK; no lower checkpoint is under way.
   absl::StatusOr<ShardInfo> WriteShard(uint64_t checkpoint);
 
   // The checkpoint is complete: its manifest is kept here too. Once all servers keep it, what it
   // makes superfluous goes, but nothing unless the checkpoint has been read back. INVALID_ARGUMENT:
   // no manifest of this checkpoint; FAILED_PRECONDITION: its shard is of an earlier life, behind
-  // which this one has gone back; otherwise as FileSystem. REQUIRES: Open() was OK.
+  // which this one has gone back, or was removed for a later one; otherwise as FileSystem.
+  // REQUIRES: Open() was OK.
   absl::Status Commit(const CommitCheckpointRequest& request);
 
   // What the push log's thread does, where it has none. As PushLog::WriteGroup; false without a
@@ -86,6 +89,8 @@ class JobDirectory final : public JobStorage {
   absl::StatusOr<std::optional<Origin>> OpenLog(const JobShare& share,
                                                 const std::optional<Origin>& checkpoint);
   absl::StatusOr<ShardInfo> TryWriteShard(uint64_t checkpoint);
+  // RESOURCE_EXHAUSTED: the disk has less room than so many bytes.
+  absl::Status CheckRoom(uint64_t checkpoint, int64_t bytes) const;
   absl::Status TryCommit(const CommitCheckpointRequest& request);
   // Remembers the outcome of the last write for Describe().
   void Note(const absl::Status& status);

@@ -146,6 +146,24 @@ TEST_F(CheckpointDirectoryTest, OnlyTheOnesToKeepAreKept) {
   EXPECT_EQ(place_.Prune(1, 2, 4, {2, 4}), absl::OkStatus()) << "safe to repeat";
 }
 
+TEST_F(CheckpointDirectoryTest, WhatFailedCheckpointsHaveLeftIsRemoved) {
+  for (const uint64_t number : {1, 2, 3, 4}) Write(number);
+  for (const uint64_t number : {2, 3, 4}) {
+    ASSERT_EQ(place_.RemoveManifest(number), absl::OkStatus());
+  }
+  const std::string torn = place_.ShardPath(3, 0, 2) + ".tmp";
+  ASSERT_EQ(files_.Rename(place_.ShardPath(3, 0, 2), torn), absl::OkStatus());
+  EXPECT_EQ(place_.RemoveFailed(4, 0, 2), absl::OkStatus());
+  EXPECT_THAT(Names(1), SizeIs(3)) << "a complete one stays";
+  EXPECT_THAT(Names(2), ElementsAre("server-1-of-2.safetensors")) << "each removes its own";
+  EXPECT_THAT(Names(3), ElementsAre("server-1-of-2.safetensors"));
+  EXPECT_THAT(Names(4), SizeIs(2)) << "it is under way";
+  EXPECT_EQ(place_.RemoveFailed(5, 1, 2), absl::OkStatus());
+  EXPECT_THAT(Names(2), ElementsAre("(no directory)"));
+  EXPECT_THAT(Names(4), ElementsAre("server-0-of-2.safetensors"));
+  EXPECT_EQ(place_.RemoveFailed(5, 1, 2), absl::OkStatus()) << "safe to repeat";
+}
+
 TEST_F(CheckpointDirectoryTest, ShardsOfALargerClusterOfBeforeGoToo) {
   Write(1, 4);
   Write(2, 2);

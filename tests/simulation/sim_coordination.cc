@@ -11,6 +11,7 @@
 namespace torchps::simulation {
 namespace {
 
+constexpr absl::Duration kLookTimeout = absl::Seconds(2);
 constexpr absl::Duration kShardTimeout = absl::Seconds(5);
 constexpr absl::Duration kCommitPatience = absl::Seconds(5);
 constexpr absl::Duration kCommitPause = absl::Milliseconds(500);
@@ -127,11 +128,30 @@ void SimServer::Conduct(const JobCoordinator::CheckpointPlan& plan) {
   world_->Trace("coordinator: checkpoint ", plan.number, " begins");
   const auto conducted = std::make_shared<Conducted>();
   conducted->plan = plan;
+  conducted->left = static_cast<int>(peers_.size());
+  for (SimServer* const peer : peers_) {
+    network_->Call<ServerStatus>(
+        &process_, peer->process(), kLookTimeout,
+        {[peer](const Arrival& arrival) { peer->GetServerStatus(arrival); }},
+        [this, conducted](const absl::StatusOr<ServerStatus>& status) {
+          if (conducted->over) return;
+          if (!status.ok()) {
+            EndCheckpoint(conducted, status.status());
+          } else if (status->job_id() != conducted->plan.state.job_id()) {
+            EndCheckpoint(conducted, absl::UnavailableError("a server has no job yet"));
+          } else if (--conducted->left == 0) {
+            WriteShards(conducted);
+          }
+        });
+  }
+}
+
+void SimServer::WriteShards(const ConductedPointer& conducted) {
   conducted->shards.resize(peers_.size());
   conducted->left = static_cast<int>(peers_.size());
   WriteShardRequest request;
-  request.set_checkpoint(plan.number);
-  request.set_job_id(plan.state.job_id());
+  request.set_checkpoint(conducted->plan.number);
+  request.set_job_id(conducted->plan.state.job_id());
   for (SimServer* const peer : peers_) {
     network_->Call<ShardInfo>(
         &process_, peer->process(), kShardTimeout,

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "checkpoint/checkpoint_directory.h"
 #include "wire/encoding.h"
 #include "wire/frame_payload.h"
@@ -341,6 +343,12 @@ void SimServer::Leave(const Arrival& arrival, const LeaveRequest& request) {
   model_.Check();
 }
 
+void SimServer::GetServerStatus(const Arrival& arrival) {
+  ServerStatus status;
+  if (job_ != nullptr) job_->Describe(/*include_ledger=*/false, &status);
+  arrival->Answer<ServerStatus>(status);
+}
+
 void SimServer::WriteShard(const Arrival& arrival, const WriteShardRequest& request) {
   if (job_ == nullptr) {
     arrival->Answer<ShardInfo>(absl::UnavailableError("this server has no job yet"));
@@ -364,9 +372,29 @@ void SimServer::WriteShard(const Arrival& arrival, const WriteShardRequest& requ
   if (!process_.alive() || process_.life() != life) return;
   model_.Check();
   writing_shard_ = 0;
-  if (info.ok()) written_shards_[number] = *info;
+  if (info.ok()) {
+    written_shards_[number] = *info;
+    CheckFailedShards();
+  }
   arrival->Answer(info);
   WriteLogSoon();
+}
+
+void SimServer::CheckFailedShards() {
+  const CheckpointDirectory place(&disk_.files(), SimDisk::directory());
+  const absl::StatusOr<std::vector<uint64_t>> complete = place.Complete();
+  const absl::StatusOr<uint64_t> highest = place.HighestNumber();
+  if (!complete.ok() || !highest.ok()) return;
+  std::vector<uint64_t> incomplete;
+  for (uint64_t number = 1; number <= *highest; ++number) {
+    const std::string shard = place.ShardPath(number, index_, static_cast<int>(peers_.size()));
+    const bool is_there = disk_.files().OpenForReading(shard).ok() ||
+                          disk_.files().OpenForReading(TemporaryPath(shard)).ok();
+    if (is_there && !absl::c_linear_search(*complete, number)) incomplete.push_back(number);
+  }
+  if (incomplete.size() <= 1) return;
+  world_->Violation(process_.name(), " keeps its shards of checkpoints that failed: ",
+                    absl::StrJoin(incomplete, ", "));
 }
 
 void SimServer::CommitCheckpoint(const Arrival& arrival, const CommitCheckpointRequest& request) {

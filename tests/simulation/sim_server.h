@@ -82,6 +82,7 @@ class SimServer {
   void Renew(const Arrival& arrival, const RenewRequest& request);
   void Leave(const Arrival& arrival, const LeaveRequest& request);
 
+  void GetServerStatus(const Arrival& arrival);
   void WriteShard(const Arrival& arrival, const WriteShardRequest& request);
   void CommitCheckpoint(const Arrival& arrival, const CommitCheckpointRequest& request);
 
@@ -129,6 +130,8 @@ class SimServer {
   // What the log has to write is written in a while.
   void WriteLogSoon();
   void WriteLog();
+  // Of checkpoints that failed a server keeps the shard of one at most.
+  void CheckFailedShards();
 
   // An answer of the coordinator: given when what it stands on is kept.
   void Hold(Answer answer) { held_.push_back(std::move(answer)); }
@@ -137,6 +140,7 @@ class SimServer {
   void AfterCoordination();
   void KeepState();
   void Conduct(const JobCoordinator::CheckpointPlan& plan);
+  void WriteShards(const ConductedPointer& conducted);
   void OnShards(const ConductedPointer& conducted);
   void CommitAll(const ConductedPointer& conducted, bool everywhere);
   void Commit(const ConductedPointer& conducted, int server);

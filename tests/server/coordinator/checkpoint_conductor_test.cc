@@ -5,6 +5,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,6 +27,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 // A server that only knows how to keep a checkpoint, or not.
 class KeepingServer final : public ParameterService::Service {
@@ -37,16 +39,28 @@ class KeepingServer final : public ParameterService::Service {
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
     server_ = builder.BuildAndStart();
   }
-  ~KeepingServer() override { server_->Shutdown(std::chrono::system_clock::now()); }
+  ~KeepingServer() override { GoAway(); }
+  void GoAway() { server_->Shutdown(std::chrono::system_clock::now()); }
 
   std::shared_ptr<grpc::Channel> channel() const {
     return grpc::CreateChannel("127.0.0.1:" + std::to_string(port_),
                                grpc::InsecureChannelCredentials());
   }
 
+  grpc::Status GetServerStatus(grpc::ServerContext*, const ServerStatusRequest*,
+                               ServerStatus* reply) override {
+    MutexLock lock(&mutex);
+    *reply = status;
+    return grpc::Status::OK;
+  }
+
   grpc::Status WriteShard(grpc::ServerContext* context, const WriteShardRequest* request,
                           ShardInfo* reply) override {
     ++writes;
+    {
+      MutexLock lock(&mutex);
+      time_to_write = absl::FromChrono(context->deadline()) - absl::Now();
+    }
     while (hangs && !context->IsCancelled()) absl::SleepFor(absl::Milliseconds(1));
     if (!refusal.ok()) return refusal;
     reply->set_server_index(index_);
@@ -73,6 +87,8 @@ class KeepingServer final : public ParameterService::Service {
   std::atomic<int> away_commits{0};
   grpc::Status refusal;
   Mutex mutex;
+  ServerStatus status;
+  absl::Duration time_to_write;
   grpc::Status commit_refusal;
   std::optional<CommitCheckpointRequest> committed;
 
@@ -108,6 +124,11 @@ class CheckpointConductorTest : public ::testing::Test {
     conductor_ = std::make_unique<CheckpointConductor>(std::move(options));
     rig_.Start(2);
     rig_.TakeCheckpoint();
+    for (const auto& server : servers_) {
+      MutexLock lock(&server->mutex);
+      server->status.set_job_id(rig_.Status().job_id());
+      server->status.mutable_durability()->set_has_directory(true);
+    }
     EXPECT_TRUE(files_.CreateDirectories("/data/checkpoint-000000000001").ok());
   }
 
@@ -162,6 +183,55 @@ TEST_F(CheckpointConductorTest, WhereOneServerFailsThereIsNoCheckpointAndItIsNam
   EXPECT_TRUE(absl::IsNotFound(directory_->ReadManifest(1).status()));
   MutexLock lock(&servers_[0]->mutex);
   EXPECT_FALSE(servers_[0]->committed.has_value());
+}
+
+TEST_F(CheckpointConductorTest, NobodyWritesWhileOneIsAway) {
+  servers_[1]->GoAway();
+  const absl::StatusOr<CheckpointStatus> taken = Take();
+  EXPECT_TRUE(absl::IsUnavailable(taken.status())) << taken.status();
+  EXPECT_THAT(std::string(taken.status().message()), StartsWith("server 1: "));
+  EXPECT_EQ(servers_[0]->writes, 0);
+}
+
+TEST_F(CheckpointConductorTest, NobodyWritesWhileOneCannot) {
+  const auto expect = [this](absl::StatusCode code, const std::string& why) {
+    {
+      MutexLock lock(&mutex_);
+      outcomes_.clear();
+    }
+    rig_.TakeCheckpoint();
+    const absl::StatusOr<CheckpointStatus> taken = Take();
+    EXPECT_EQ(taken.status().code(), code);
+    EXPECT_EQ(taken.status().message(), "server 1: " + why);
+    EXPECT_EQ(servers_[0]->writes, 0);
+    rig_.coordinator().EndCheckpoint(taken, rig_.now());
+  };
+  const auto change = [this](const std::function<void(ServerStatus*)>& change) {
+    MutexLock lock(&servers_[1]->mutex);
+    change(&servers_[1]->status);
+  };
+  change([](ServerStatus* status) { status->mutable_durability()->set_has_directory(false); });
+  expect(absl::StatusCode::kFailedPrecondition,
+         "it has no directory for checkpoints; start it with --dir");
+  change([](ServerStatus* status) { status->set_job_id(status->job_id() + 1); });
+  expect(absl::StatusCode::kFailedPrecondition, "it works for another job");
+  change([](ServerStatus* status) { status->set_job_id(0); });
+  expect(absl::StatusCode::kUnavailable, "it was started anew, and no worker has greeted it yet");
+  change([](ServerStatus* status) { status->mutable_restoring(); });
+  expect(absl::StatusCode::kUnavailable, "it is still bringing the job back");
+}
+
+TEST_F(CheckpointConductorTest, ALargePartOfTheModelHasLongerToBeWritten) {
+  {
+    MutexLock lock(&servers_[1]->mutex);
+    servers_[1]->status.set_state_bytes(uint64_t{40} << 30);
+  }
+  ASSERT_TRUE(Take().ok());
+  // At 4 MiB/s.
+  const absl::Duration expected = absl::Minutes(10) + absl::Seconds(10240);
+  MutexLock lock(&servers_[1]->mutex);
+  EXPECT_LE(servers_[1]->time_to_write, expected);
+  EXPECT_GT(servers_[1]->time_to_write, expected - absl::Minutes(1));
 }
 
 TEST_F(CheckpointConductorTest, AManifestThatCannotBeWrittenIsTheReason) {

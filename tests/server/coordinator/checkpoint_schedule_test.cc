@@ -120,7 +120,7 @@ TEST(CheckpointScheduleTest, FailuresInARowAreFollowedByLongerPauses) {
   CheckpointSchedule schedule(EveryMinute());
   schedule.Start(At(0), 0);
   absl::Duration now = At(0);
-  for (const double pause : {1, 2, 4, 8, 10, 10}) {
+  for (const double pause : {1, 2, 4, 8, 16, 32, 64, 120, 120}) {
     schedule.Begin(now, 0);
     schedule.Fail(absl::UnavailableError("away"), now);
     EXPECT_FALSE(schedule.Due(now + At(pause - 0.5), 0));

@@ -132,6 +132,101 @@ TEST(JobDirectoryTest, NothingGoesBeforeAllServersKeepTheNextOne) {
   EXPECT_EQ(*place.Complete(), std::vector<uint64_t>{2});
 }
 
+// What all files take.
+int64_t UsedBytes(FaultyFileSystem* files) {
+  constexpr int64_t kCapacity = int64_t{1} << 40;
+  files->SetCapacity(kCapacity);
+  return kCapacity - *files->FreeBytes(kDirectory);
+}
+
+// Another server is away: no checkpoint is completed.
+TEST(JobDirectoryTest, AHundredFailedCheckpointsLeaveTheBytesOfOne) {
+  FaultyFileSystem files;
+  Life life(&files, "");
+  ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
+  ASSERT_EQ(life.Take(1, {1}), absl::OkStatus());
+  const int64_t before = UsedBytes(&files);
+  uint64_t number = 1;
+  int64_t shard_bytes = 0;
+  while (number < 101) {
+    const absl::StatusOr<ShardInfo> shard = life.directory->WriteShard(++number);
+    ASSERT_TRUE(shard.ok()) << shard.status();
+    shard_bytes = static_cast<int64_t>(shard->bytes());
+    ASSERT_EQ(UsedBytes(&files), before + shard_bytes) << number;
+  }
+  int directories = 0;
+  for (const std::string& name : *files.List(kDirectory)) {
+    directories += absl::StartsWith(name, "checkpoint-") ? 1 : 0;
+  }
+  EXPECT_EQ(directories, 2) << "the good one and the last one";
+  files.SetCapacity(before + 3 * shard_bytes);
+  EXPECT_EQ(life.Take(102, {1, 102}), absl::OkStatus()) << "the other server is back";
+  EXPECT_EQ(*CheckpointDirectory(&files, kDirectory).Complete(), (std::vector<uint64_t>{1, 102}));
+}
+
+TEST(JobDirectoryTest, ADiskThatFailedCheckpointsHadFilledHeals) {
+  FaultyFileSystem files;
+  TakeTwo(&files);
+  files.KillProcesses();
+  Life life(&files, "");
+  // As an earlier release has left it.
+  const CheckpointDirectory place(&files, kDirectory);
+  const std::string shard = *ReadWholeFile(files, ShardOf(2), 1 << 20);
+  for (uint64_t number = 3; number < 8; ++number) {
+    ASSERT_EQ(place.PrepareCheckpoint(number), absl::OkStatus());
+    const std::string path = ShardOf(static_cast<int>(number)) + (number == 7 ? ".tmp" : "");
+    ASSERT_EQ(WriteFileAtomically(files, path, shard), absl::OkStatus());
+  }
+  files.SetCapacity(UsedBytes(&files));
+  EXPECT_EQ(life.Take(8, {2, 8}), absl::OkStatus());
+  EXPECT_EQ(*place.Complete(), (std::vector<uint64_t>{2, 8}));
+  EXPECT_EQ(*place.HighestNumber(), 8u);
+}
+
+TEST(JobDirectoryTest, AShardThatDoesNotFitIsRefusedBeforeItIsBegun) {
+  FaultyFileSystem files;
+  Life life(&files, "");
+  ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
+  ASSERT_EQ(life.Take(1, {1}), absl::OkStatus());
+  const int64_t used = UsedBytes(&files);
+  files.SetCapacity(used + 100);
+  const int64_t operations = files.operations();
+  const absl::Status refused = life.directory->WriteShard(2).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_TRUE(absl::StartsWith(
+      refused.message(), "no room in /data for this server's shard of checkpoint 2: it takes "))
+      << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(), " bytes, and 100 are free; make room there"))
+      << refused;
+  EXPECT_LT(files.operations(), operations + 10) << "it was looked at, nothing more";
+  EXPECT_EQ(UsedBytes(&files), used);
+  EXPECT_EQ(life.harness->Status().durability().trouble(), refused.message());
+  EXPECT_EQ(life.Take(3, {1, 3}), absl::OkStatus()) << "there is room again";
+  EXPECT_EQ(life.harness->Status().durability().trouble(), "");
+}
+
+// Its caller has given up, and a later checkpoint was begun.
+TEST(JobDirectoryTest, ACommitThatComesTooLateMakesNoCheckpointWithoutItsShard) {
+  for (const char* const job : {"", kLogged}) {
+    SCOPED_TRACE(job);
+    FaultyFileSystem files;
+    Life life(&files, job);
+    ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
+    const absl::StatusOr<ShardInfo> shard = life.directory->WriteShard(1);
+    ASSERT_TRUE(shard.ok()) << shard.status();
+    files.SetFaultHook([](FaultyFileSystem::Operation operation,
+                          const std::string&) -> std::optional<FaultyFileSystem::Fault> {
+      if (operation != FaultyFileSystem::Operation::kSync) return std::nullopt;
+      return FaultyFileSystem::Fault{EIO, 0};
+    });
+    EXPECT_FALSE(life.directory->WriteShard(2).ok());
+    files.SetFaultHook(nullptr);
+    EXPECT_EQ(life.directory->Commit(life.CommitOf(1, *shard, {1})).code(),
+              absl::StatusCode::kFailedPrecondition);
+    EXPECT_TRUE(CheckpointDirectory(&files, kDirectory).Complete()->empty());
+  }
+}
+
 TEST(JobDirectoryTest, WhatWasToldToBeLostNeverComesBack) {
   FaultyFileSystem files;
   TakeTwo(&files);
