@@ -55,7 +55,7 @@ MAY_INCLUDE = {
         "shm storage wire",
     "server/data_plane": "common proto security server/job server/rpc wire",
     "server":
-        "common common/process rpc security server/coordinator server/data_plane server/job "
+        "common common/process proto rpc security server/coordinator server/data_plane server/job "
         "server/rpc storage wire",
     # What a worker is, without libtorch and with it.
     "client/calls": "common proto security wire",

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "security/credentials.h"
+#include "server/last_checkpoint.h"
 #include "server/rpc/listen_address.h"
 #include "wire/frame_codec.h"
 
@@ -22,6 +23,10 @@ constexpr absl::Duration kDrainTime = absl::Milliseconds(200);
 
 // Far more than a handshake takes, on a busy machine and over a slow link.
 constexpr int kHandshakeTimeoutMs = 10'000;
+
+// What a server waits for a checkpoint that another one takes. Kubernetes gives a process 30 s from
+// SIGTERM to SIGKILL.
+constexpr absl::Duration kAskedCheckpointTimeout = absl::Seconds(20);
 
 // gRPC's own least.
 constexpr int64_t kMinWindowBytes = int64_t{64} << 10;
@@ -181,6 +186,20 @@ absl::Status Server::Listen() {
   poller_->Start(options_.threads);
   if (door_ != nullptr) door_->Open();
   return absl::OkStatus();
+}
+
+absl::Status Server::TakeLastCheckpoint(absl::Duration timeout) {
+  const HostedJob* const job = parameter_server_.job();
+  if (job == nullptr || job->server_index() == 0) {
+    return coordinator_service_.TakeLastCheckpoint(timeout);
+  }
+  const auto connect =
+      [this](const std::string& address) -> absl::StatusOr<std::shared_ptr<grpc::Channel>> {
+    if (options_.peer_channel != nullptr) return options_.peer_channel(0, address);
+    return grpc::CreateChannel(address, ChannelCredentialsFor(options_.certificates));
+  };
+  return AskForLastCheckpoint(&parameter_server_, connect,
+                              std::min(timeout, kAskedCheckpointTimeout));
 }
 
 std::shared_ptr<grpc::Channel> Server::InProcessChannel() {

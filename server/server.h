@@ -95,10 +95,9 @@ class Server {
   std::shared_ptr<grpc::Channel> InProcessChannel();
 
   // Of a graceful stop, before Stop(): the first server takes one more checkpoint of a job that
-  // keeps them, and waits for it at most `timeout`. OK: there is none to take.
-  absl::Status TakeLastCheckpoint(absl::Duration timeout) {
-    return coordinator_service_.TakeLastCheckpoint(timeout);
-  }
+  // keeps them, and waits for it at most `timeout`; another one asks the first for it, and waits
+  // for 20 s at most. OK: there is none to take.
+  absl::Status TakeLastCheckpoint(absl::Duration timeout);
 
   // Answers what is parked (with UNAVAILABLE or CANCELLED), waits for running calls, joins the
   // threads. Idempotent.

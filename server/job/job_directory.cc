@@ -120,6 +120,7 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::RestoreNewest(
   {
     MutexLock lock(&mutex_);
     committed_ = origin_.checkpoint;
+    committed_changes_ = store_->CountChanges();
   }
   options_.log(
       absl::StrFormat("server %d has its %d blocks (%d MiB) back from checkpoint %d, after %.2f s",
@@ -139,6 +140,23 @@ void JobDirectory::Describe(DurabilityStatus* status) {
   }
   // What the log cannot write weighs more than what a checkpoint could not.
   if (log_ != nullptr) log_->Describe(status);
+}
+
+std::optional<JobDirectory::Unkept> JobDirectory::FindUnkept() {
+  if (log_ != nullptr) return std::nullopt;
+  Unkept unkept;
+  unkept.changes = store_->CountChanges();
+  {
+    MutexLock lock(&mutex_);
+    unkept.checkpoint = committed_;
+    unkept.changes -= committed_changes_;
+  }
+  if (unkept.changes <= 0) return std::nullopt;
+  const absl::StatusOr<Manifest> manifest = directory_.ReadManifest(unkept.checkpoint);
+  if (manifest.ok() && manifest->coordinator().server_address_size() > 0) {
+    unkept.coordinator = manifest->coordinator().server_address(0);
+  }
+  return unkept;
 }
 
 absl::StatusOr<ShardInfo> JobDirectory::WriteShard(uint64_t checkpoint) {
@@ -176,12 +194,14 @@ absl::StatusOr<ShardInfo> JobDirectory::TryWriteShard(uint64_t checkpoint) {
   // Before the first copy, so that the copies have all that is logged so far.
   if (log_ != nullptr) covered_[checkpoint] = log_->Rotate();
   absl::Duration longest_pause;
+  written_changes_ = 0;
   for (size_t index = 0; index < store_->owned(); ++index) {
     if (abandoned_) return absl::CancelledError("the server stops");
     const absl::StatusOr<absl::Duration> pause =
         store_->snapshot().Capture(index, *options_.clock, copy_.get());
     if (!pause.ok()) return absl::FailedPreconditionError(pause.status().message());
     longest_pause = std::max(longest_pause, *pause);
+    written_changes_ += copy_->image().version;
     if (absl::Status written = (*writer)->Append(copy_->image()); !written.ok()) return written;
   }
   ReachFailpoint(Failpoint::kShardWritten);
@@ -234,6 +254,7 @@ absl::Status JobDirectory::TryCommit(const CommitCheckpointRequest& request) {
   {
     MutexLock lock(&mutex_);
     committed_ = std::max(committed_, checkpoint);
+    if (checkpoint == written_) committed_changes_ = written_changes_;
   }
   if (!request.everywhere()) return absl::OkStatus();
   absl::Status pruned = directory_.Prune(server_index_, server_count_, checkpoint,

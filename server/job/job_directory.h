@@ -53,6 +53,16 @@ class JobDirectory final : public JobStorage {
   BlockJournal* journal() override { return log_.get(); }
   void Describe(DurabilityStatus* status) override;
 
+  // What of this server's blocks no checkpoint has.
+  struct Unkept {
+    uint64_t checkpoint = 0;  // the last one that is complete here; 0: none
+    int64_t changes = 0;      // of blocks since that
+    // Where workers found server 0 when that was taken; empty: not known.
+    std::string coordinator;
+  };
+  // None: nothing that a life that follows this one will lack. REQUIRES: Open() was OK.
+  std::optional<Unkept> FindUnkept();
+
   // Writes all blocks, one after the other, each as it is when its turn comes. What earlier
   // checkpoints that failed have left goes first, so that all of them together leave the shard of
   // one. CANCELLED: Abandon() was called; FAILED_PRECONDITION: a block has no values yet;
@@ -111,12 +121,14 @@ class JobDirectory final : public JobStorage {
   // By checkpoint: the last record of the log that its shard makes superfluous. Of the thread that
   // writes shards.
   std::map<uint64_t, uint64_t> covered_;
-  uint64_t written_ = 0;  // the last checkpoint of which this life has written a shard
+  uint64_t written_ = 0;         // the last checkpoint of which this life has written a shard
+  int64_t written_changes_ = 0;  // of all blocks, that are in it
   // Made for the first shard, and used for all of them.
   std::unique_ptr<BlockCopy> copy_;
 
   Mutex mutex_;
   uint64_t committed_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t committed_changes_ ABSL_GUARDED_BY(mutex_) = 0;  // that are in that one
   std::string trouble_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -194,6 +194,13 @@ void ParameterServer::CommitCheckpoint(const CommitCheckpointRequest& request,
   (*checkpointer)->Commit(request, std::move(reply));
 }
 
+std::optional<JobDirectory::Unkept> ParameterServer::FindUnkept() {
+  // While the job is brought back, the mutex is held for long.
+  if (job() == nullptr) return std::nullopt;
+  MutexLock lock(&mutex_);
+  return directory_ == nullptr ? std::nullopt : directory_->FindUnkept();
+}
+
 ParameterServer::~ParameterServer() { Stop(); }
 
 void ParameterServer::Stop() {

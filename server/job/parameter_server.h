@@ -5,6 +5,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -87,6 +88,9 @@ class ParameterServer {
   // FAILED_PRECONDITION: another job, or one that is not kept.
   void WriteShard(const WriteShardRequest& request, Reply<ShardInfo> reply);
   void CommitCheckpoint(const CommitCheckpointRequest& request, Reply<CommitCheckpointReply> reply);
+
+  // What would be lost if this process ended now, though the job is kept (JobDirectory).
+  std::optional<JobDirectory::Unkept> FindUnkept();
 
   // Gives up the shard that is being written, and answers the calls that wait for it or for the job
   // to be brought back, which it waits for. Idempotent.

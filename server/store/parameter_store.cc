@@ -281,6 +281,15 @@ ParameterStore::Counters ParameterStore::counters() const {
   return counters_;
 }
 
+int64_t ParameterStore::CountChanges() const {
+  int64_t changes = 0;
+  for (const std::unique_ptr<Block>& block : blocks_) {
+    MutexLock lock(&block->mutex);
+    changes += block->version;
+  }
+  return changes;
+}
+
 void ParameterStore::Describe(bool include_ledger, ServerStatus* status) {
   Version lowest = blocks_.size() == 0 ? 0 : std::numeric_limits<Version>::max();
   Version highest = 0;

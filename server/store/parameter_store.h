@@ -103,6 +103,9 @@ class ParameterStore {
   // The highest version that a push of this life has found or left a block at; never falls.
   Version highest_version() const { return highest_version_.load(std::memory_order_relaxed); }
 
+  // How often a block was changed, of all of them together: the sum of their versions.
+  int64_t CountChanges() const;
+
   bool initialized() const { return blocks_.initialized(); }
   // What a frame's payload takes at most.
   int64_t largest_block_bytes() const { return blocks_.largest_block_bytes(); }

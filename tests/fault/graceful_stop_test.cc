@@ -1,6 +1,8 @@
 // A cluster of processes that is told to stop, by SIGTERM or by a peer, keeps everything: each part
 // exits with 0, and what was acknowledged is there when it is started again.
 
+#include <signal.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -9,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "gmock/gmock.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
 #include "rpc/grpc_process.h"
@@ -20,7 +23,12 @@
 namespace torchps {
 namespace {
 
+using ::testing::HasSubstr;
+using ::testing::Not;
+
 constexpr absl::Duration kPatience = absl::Seconds(60);
+// What a server that stops says of steps that it could not keep.
+constexpr char kLost[] = "the last steps are in no checkpoint";
 
 class GracefulStopTest : public ::testing::TestWithParam<bool> {
  protected:
@@ -71,20 +79,27 @@ class GracefulStopTest : public ::testing::TestWithParam<bool> {
       EXPECT_EQ(worker->AwaitExit(kPatience), 0) << absl::StrJoin(worker->error(), "\n");
     }
   }
+  static void StopServer(const ServerProgram& server) {
+    if (GetParam()) {
+      const auto stub = ParameterService::NewStub(PlainChannel(server.address));
+      grpc::ClientContext context;
+      ShutdownReply reply;
+      EXPECT_TRUE(stub->Shutdown(&context, ShutdownRequest(), &reply).ok());
+    } else {
+      server.program->AskToStop();
+    }
+    EXPECT_EQ(server.program->AwaitExit(kPatience), 0) << Said(server);
+  }
   // The first one first: it takes the last checkpoint, of all of them.
   void StopServers() {
-    for (const ServerProgram& server : servers_) {
-      if (GetParam()) {
-        const auto stub = ParameterService::NewStub(PlainChannel(server.address));
-        grpc::ClientContext context;
-        ShutdownReply reply;
-        EXPECT_TRUE(stub->Shutdown(&context, ShutdownRequest(), &reply).ok());
-      } else {
-        server.program->AskToStop();
-      }
-      EXPECT_EQ(server.program->AwaitExit(kPatience), 0)
-          << absl::StrJoin(server.program->error(), "\n");
-    }
+    for (const ServerProgram& server : servers_) StopServer(server);
+  }
+  static void KillServer(const ServerProgram& server) {
+    kill(server.program->pid(), SIGKILL);
+    server.program->AwaitExit(kPatience);
+  }
+  static std::string Said(const ServerProgram& server) {
+    return absl::StrJoin(server.program->error(), "\n");
   }
 
   std::string JournalOf(SlotId slot) { return absl::StrCat(folder_, "/journal.", slot); }
@@ -109,6 +124,7 @@ TEST_P(GracefulStopTest, NothingIsLostThoughNoCheckpointWasDue) {
   ASSERT_NO_FATAL_FAILURE(AwaitSteps(200));
   StopWorkers();
   StopServers();
+  for (const ServerProgram& server : servers_) EXPECT_THAT(Said(server), Not(HasSubstr(kLost)));
 
   ASSERT_NO_FATAL_FAILURE(StartServers());
   StartWorkers();
@@ -121,6 +137,40 @@ TEST_P(GracefulStopTest, NothingIsLostThoughNoCheckpointWasDue) {
     EXPECT_TRUE(book.broken_promises.empty()) << book.broken_promises[0];
   }
   StopServers();
+}
+
+TEST_P(GracefulStopTest, AServerThatStopsAloneHasACheckpointTakenFirst) {
+  ASSERT_NO_FATAL_FAILURE(StartServers());
+  StartWorkers();
+  ASSERT_NO_FATAL_FAILURE(AwaitSteps(200));
+  StopWorkers();
+  StopServer(servers_[1]);
+  EXPECT_THAT(Said(servers_[1]), Not(HasSubstr(kLost)));
+  // It does not get to one of its own.
+  KillServer(servers_[0]);
+
+  ASSERT_NO_FATAL_FAILURE(StartServers());
+  StartWorkers();
+  ASSERT_NO_FATAL_FAILURE(AwaitSteps(20));
+  StopWorkers();
+  for (const NemesisBook& book : Books()) {
+    EXPECT_EQ(book.restored_lives, NemesisJob::kServers);
+    EXPECT_EQ(book.rolled_back, 0);
+    EXPECT_TRUE(book.broken_promises.empty()) << book.broken_promises[0];
+  }
+  StopServers();
+}
+
+TEST_P(GracefulStopTest, WhatAServerThatStopsLosesIsSaidWhereTheFirstOneIsAway) {
+  ASSERT_NO_FATAL_FAILURE(StartServers());
+  StartWorkers();
+  ASSERT_NO_FATAL_FAILURE(AwaitSteps(200));
+  StopWorkers();
+  KillServer(servers_[0]);
+  StopServer(servers_[1]);
+  EXPECT_THAT(Said(servers_[1]), HasSubstr(kLost));
+  EXPECT_THAT(Said(servers_[1]), HasSubstr(" gradients of this server's blocks since checkpoint "));
+  EXPECT_THAT(Said(servers_[1]), HasSubstr("server 0 at " + servers_[0].address + ": "));
 }
 
 TEST_P(GracefulStopTest, WorkersThatPushWhileItStopsLoseNothingThatTheServersHadTold) {

@@ -64,6 +64,7 @@ struct Life {
     *manifest.mutable_layout() = hello.layout();
     manifest.set_server_count(1);
     *manifest.add_shard() = shard;
+    manifest.mutable_coordinator()->add_server_address("alpha:7000");
     const absl::StatusOr<std::string> text = EncodeManifest(manifest);
     EXPECT_TRUE(text.ok()) << text.status();
     CommitCheckpointRequest request;
@@ -137,6 +138,42 @@ int64_t UsedBytes(FaultyFileSystem* files) {
   constexpr int64_t kCapacity = int64_t{1} << 40;
   files->SetCapacity(kCapacity);
   return kCapacity - *files->FreeBytes(kDirectory);
+}
+
+TEST(JobDirectoryTest, WhatNoCheckpointHasIsCounted) {
+  FaultyFileSystem files;
+  const auto changes = [](Life& life) {
+    const std::optional<JobDirectory::Unkept> unkept = life.directory->FindUnkept();
+    return unkept.has_value() ? unkept->changes : 0;
+  };
+  {
+    Life life(&files, "");
+    ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
+    EXPECT_EQ(changes(life), 0) << "nothing is learnt yet";
+    ASSERT_TRUE(life.Push(1, 1.0f).ok());
+    EXPECT_EQ(changes(life), 2) << "of two blocks";
+    EXPECT_EQ(life.directory->FindUnkept()->checkpoint, 0u);
+    ASSERT_EQ(life.Take(1, {1}), absl::OkStatus());
+    EXPECT_EQ(changes(life), 0);
+    ASSERT_TRUE(life.Push(2, 1.0f).ok());
+    ASSERT_TRUE(life.directory->WriteShard(2).ok());
+    EXPECT_EQ(changes(life), 2) << "a shard is no checkpoint";
+    const std::optional<JobDirectory::Unkept> unkept = life.directory->FindUnkept();
+    ASSERT_TRUE(unkept.has_value());
+    EXPECT_EQ(unkept->checkpoint, 1u);
+    EXPECT_EQ(unkept->coordinator, "alpha:7000");
+  }
+  files.KillProcesses();
+  Life life(&files, "");
+  EXPECT_EQ(changes(life), 0) << "it begins from a checkpoint";
+  ASSERT_TRUE(life.Push(2, 1.0f).ok());
+  EXPECT_EQ(changes(life), 2);
+
+  FaultyFileSystem other_files;
+  Life logged(&other_files, kLogged);
+  ASSERT_TRUE(logged.harness->Initialize(0, 1, 0.0f).ok());
+  logged.harness->Push(0, 1, 1, 1.0f);
+  EXPECT_EQ(changes(logged), 0) << "the log has it";
 }
 
 // Another server is away: no checkpoint is completed.

@@ -1,0 +1,70 @@
+#include "server/last_checkpoint.h"
+
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "grpcpp/client_context.h"
+#include "proto/coordinator.grpc.pb.h"
+#include "wire/status_codec.h"
+
+namespace torchps {
+namespace {
+
+// Takes a checkpoint of the whole job, of which the coordinator is asked first: at that address
+// there may be another job's by now.
+absl::Status TakeCheckpoint(const std::shared_ptr<grpc::Channel>& channel, uint64_t job_id,
+                            absl::Time deadline) {
+  const auto coordinator = Coordinator::NewStub(channel);
+  JobStatus job;
+  {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(deadline));
+    const absl::Status asked =
+        FromGrpcStatus(coordinator->GetJobStatus(&context, JobStatusRequest(), &job));
+    if (!asked.ok()) return asked;
+  }
+  if (job.job_id() != job_id) return absl::FailedPreconditionError("it works for another job");
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(deadline));
+  CheckpointStatus taken;
+  return FromGrpcStatus(coordinator->TakeCheckpoint(&context, TakeCheckpointRequest(), &taken));
+}
+
+}  // namespace
+
+absl::Status AskForLastCheckpoint(
+    ParameterServer* server,
+    const std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>(const std::string& address)>&
+        connect,
+    absl::Duration timeout) {
+  std::optional<JobDirectory::Unkept> unkept = server->FindUnkept();
+  if (!unkept.has_value()) return absl::OkStatus();
+  const std::string address = unkept->coordinator;
+  absl::Status failure;
+  std::string reason = "no checkpoint says where server 0 is";
+  if (!address.empty()) {
+    const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = connect(address);
+    failure = channel.status();
+    if (channel.ok()) {
+      failure = TakeCheckpoint(*channel, server->job()->job_id(), absl::Now() + timeout);
+    }
+    if (failure.ok()) return failure;
+    // The coordinator may be about to stop, too, and have taken its own last one.
+    unkept = server->FindUnkept();
+    if (!unkept.has_value()) return absl::OkStatus();
+    reason = absl::StrCat("server 0 at ", address, ": ",
+                          absl::IsDeadlineExceeded(failure)
+                              ? absl::StrCat("took none in ", absl::FormatDuration(timeout))
+                              : std::string(failure.message()));
+  }
+  return absl::UnavailableError(
+      absl::StrCat(unkept->changes, unkept->changes == 1 ? " gradient" : " gradients",
+                   " of this server's blocks since ",
+                   unkept->checkpoint == 0 ? std::string("the job began")
+                                           : absl::StrCat("checkpoint ", unkept->checkpoint),
+                   " will be rolled back: ", reason));
+}
+
+}  // namespace torchps
