@@ -36,6 +36,22 @@ void TakeMissed(const MissedRun& run, int64_t shift, int64_t length,
   }
 }
 
+// OK: the checkpoint is of the course that the job has taken.
+absl::Status CheckCourse(const Manifest& manifest, const Restore::Request& request) {
+  const uint64_t resumed = request.resumed_checkpoint;
+  if (resumed == 0 || manifest.checkpoint() == resumed) return absl::OkStatus();
+  if (manifest.checkpoint() < resumed) {
+    return absl::DataLossError(
+        absl::StrCat("it is older than checkpoint ", resumed,
+                     ", from which the job is resumed, and which this server does not have whole"));
+  }
+  if (!IsOfLaterCourse(request.incarnation, manifest.coordinator().next_incarnation())) {
+    return absl::OkStatus();
+  }
+  return absl::DataLossError(
+      absl::StrCat("the job is resumed from checkpoint ", resumed, ", which is older"));
+}
+
 bool SameCut(const BlockRange& a, const BlockRange& b) {
   return a.offset == b.offset && a.length == b.length;
 }
@@ -57,6 +73,7 @@ absl::StatusOr<std::unique_ptr<Restore>> Restore::Open(FileSystem* files, const 
           "directory",
           request.directory, manifest.job_id(), request.job_id));
     }
+    if (absl::Status course = CheckCourse(manifest, request); !course.ok()) return course;
     absl::StatusOr<ManifestBlocks> cut = BlocksOf(manifest);
     if (!cut.ok()) return cut.status();
     if (absl::Status status = cut->layout.CheckSame(
@@ -70,7 +87,10 @@ absl::StatusOr<std::unique_ptr<Restore>> Restore::Open(FileSystem* files, const 
     return absl::OkStatus();
   };
   if (absl::Status status = directory.Newest(usable, &passed_over).status(); !status.ok()) {
-    return status;
+    if (!absl::IsNotFound(status) || request.resumed_checkpoint == 0) return status;
+    return absl::DataLossError(absl::StrCat(
+        status.message(), ", but the job is resumed from checkpoint ", request.resumed_checkpoint,
+        ": name the directory that has this server's part"));
   }
   return absl::WrapUnique(
       new Restore(std::move(reader), std::move(blocks), std::move(passed_over)));

@@ -11,6 +11,7 @@
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "common/block_map.h"
+#include "common/ids.h"
 #include "common/model_layout.h"
 #include "proto/checkpoint.pb.h"
 
@@ -33,12 +34,18 @@ class Restore {
     const ModelLayout* layout = nullptr;  // needed during Open only
     const BlockMap* blocks = nullptr;     // needed during Open only
     int server_index = 0;
+    // Above 0: the whole job was resumed from this checkpoint, and `incarnation` is one that it has
+    // given out since. Then no other checkpoint will do but one that the job has taken since, or
+    // the blocks of two servers would not belong together.
+    uint64_t resumed_checkpoint = 0;
+    Incarnation incarnation = 0;
   };
 
   // Reads and checks every shard that is needed. `files` must outlive the result.
   //   NOT_FOUND            there is no checkpoint: the server begins anew
   //   FAILED_PRECONDITION  the directory is of another job, or another model
-  //   DATA_LOSS            there are checkpoints and none can be loaded, with all reasons
+  //   DATA_LOSS            there are checkpoints and none can be loaded, with all reasons; or none
+  //                        that the job was resumed from
   static absl::StatusOr<std::unique_ptr<Restore>> Open(FileSystem* files, const Request& request);
 
   const Manifest& manifest() const { return reader_->manifest(); }

@@ -45,6 +45,7 @@ ParameterClient::ParameterClient(Options options)
   hello.set_incarnation(options_.incarnation);
   hello.set_server_count(static_cast<int>(options_.servers.size()));
   hello.set_job_id(options_.job_id);
+  hello.set_resumed_checkpoint(options_.resumed_checkpoint);
   if (options_.push_segment != nullptr && options_.job.wire().shared_memory()) {
     *hello.mutable_shared_memory() = EncodeOffer(options_.push_segment->offer());
   }

@@ -66,6 +66,8 @@ class ParameterClient {
     // Normalised, as the coordinator has confirmed it.
     JobSpec job;
     uint64_t job_id = 0;
+    // That the coordinator named with it; 0: none.
+    uint64_t resumed_checkpoint = 0;
     SlotId slot = 0;
     Incarnation incarnation = 0;
     // Where the gradients that are pushed may lie, so that servers on this machine can read them

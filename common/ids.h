@@ -12,6 +12,15 @@ using SlotId = int32_t;
 // Which life of a slot: rises every time a process takes the slot over. 0 is none.
 using Incarnation = uint64_t;
 
+// A job that is resumed as a whole gives out incarnations that are so far above all that it had
+// given out before, and a coordinator that merely comes back far less. So two of them, or one and
+// what a checkpoint says was to be given out next, tell whether they belong to one course of the
+// job.
+inline constexpr Incarnation kResumeGap = Incarnation{1} << 40;
+inline constexpr bool IsOfLaterCourse(Incarnation incarnation, Incarnation earlier) {
+  return incarnation >= earlier + kResumeGap / 2;
+}
+
 // A slot's own count of pushes, from 1. A push is named (slot, step).
 using Step = int64_t;
 

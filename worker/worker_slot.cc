@@ -162,6 +162,7 @@ absl::Status WorkerSlot::Connect() {
   client.block_map = *block_map_;
   client.job = job();
   client.job_id = joined_.job_id();
+  client.resumed_checkpoint = joined_.resumed_checkpoint();
   client.slot = slot();
   client.incarnation = joined_.incarnation();
   client.push_segment = model_->push_segment();

@@ -73,6 +73,7 @@ absl::StatusOr<JoinReply> JobCoordinator::Join(const JoinRequest& request, absl:
   reply.set_job_id(job_id_);
   *reply.mutable_job() = terms_->job;
   reply.set_coordinator_life(boot_id_);
+  reply.set_resumed_checkpoint(resumed_checkpoint_);
   return reply;
 }
 
@@ -499,12 +500,13 @@ absl::Status JobCoordinator::Restore(const CoordinatorState& state, Return how,
   if (state.job_id() == 0 || state.phase() < JobStatus::GATHERING ||
       state.phase() > JobStatus::DONE || !(state.running_seconds() >= 0) ||
       state.running_seconds() > 1e12 || state.next_incarnation() == 0 ||
-      state.next_incarnation() >= ~uint64_t{0} - kIncarnationGap) {
+      state.next_incarnation() >= ~uint64_t{0} - 2 * kResumeGap) {
     return DamagedState("its numbers are out of range");
   }
   absl::StatusOr<JobTerms> terms = JobTerms::FromState(state);
   if (!terms.ok()) return terms.status();
-  Build(*std::move(terms), state.next_incarnation() + kIncarnationGap);
+  Build(*std::move(terms),
+        state.next_incarnation() + (how == Return::kResume ? kResumeGap : kIncarnationGap));
   // Where this fails, it is still NO_JOB: the next Join builds everything anew.
   if (absl::Status status = members_->Restore(state, now); !status.ok()) return status;
   if (absl::Status status = work_->Restore(state); !status.ok()) return status;

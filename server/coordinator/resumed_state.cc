@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/manifest.h"
+#include "common/ids.h"
 
 namespace torchps {
 namespace {
@@ -39,8 +40,14 @@ absl::StatusOr<CoordinatorState> FindResumedState(const CheckpointDirectory& dir
   if (has_latest && (*latest)->job().durability().level() == DurabilitySpec::LOG) return **latest;
 
   std::vector<std::string> passed_over;
+  // Of what is passed over, too: servers tell by incarnations what was before (IsOfLaterCourse).
+  Incarnation next_incarnation = 0;
   absl::StatusOr<Manifest> manifest = directory.Newest(
-      [&directory](const Manifest& one) { return CheckShards(directory, one); }, &passed_over);
+      [&directory, &next_incarnation](const Manifest& one) {
+        next_incarnation = std::max(next_incarnation, one.coordinator().next_incarnation());
+        return CheckShards(directory, one);
+      },
+      &passed_over);
   if (absl::IsNotFound(manifest.status())) {
     if (!latest.ok()) return latest.status();
     return absl::NotFoundError(absl::StrCat("--resume: ", directory.path(),
@@ -52,6 +59,7 @@ absl::StatusOr<CoordinatorState> FindResumedState(const CheckpointDirectory& dir
   CoordinatorState state = manifest->coordinator();
   const uint64_t number = manifest->checkpoint();
   state.set_resumed_checkpoint(number);
+  state.set_next_incarnation(next_incarnation);
   const absl::StatusOr<std::vector<uint64_t>> complete = directory.Complete();
   if (!complete.ok()) return complete.status();
   state.clear_kept_checkpoint();

@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<HostedJob>> HostedJob::Create(const HelloRequest&
   if (!parts.ok()) return parts.status();
   auto job = absl::WrapUnique(new HostedJob(*std::move(parts), clock));
   if (storage != nullptr) {
-    const absl::Status restored = job->RestoreFrom(storage, request.continues());
+    const absl::Status restored = job->RestoreFrom(storage, request);
     if (!restored.ok()) return restored;
   }
   return job;
@@ -73,11 +73,12 @@ HostedJob::~HostedJob() {
   if (journal_ != nullptr) journal_->Stop();
 }
 
-absl::Status HostedJob::RestoreFrom(JobStorage* storage, bool must_be_known) {
+absl::Status HostedJob::RestoreFrom(JobStorage* storage, const HelloRequest& request) {
   storage_ = storage;
-  absl::StatusOr<std::optional<JobStorage::Origin>> origin = storage->Open(
-      {spec(), job_id(), layout(), map(), server_index(), *parts_.updater, must_be_known},
-      parts_.store.get());
+  absl::StatusOr<std::optional<JobStorage::Origin>> origin =
+      storage->Open({spec(), job_id(), layout(), map(), server_index(), *parts_.updater,
+                     parts_.resumed_checkpoint, request.incarnation(), request.continues()},
+                    parts_.store.get());
   if (!origin.ok()) return origin.status();
   journal_ = storage->journal();
   parts_.store->SetJournal(journal_);

@@ -143,8 +143,8 @@ class HostedJob {
   absl::Status PushShared(const PushHeader& header);
   absl::Status PushBlock(const PushHeader& header, const FramePayload& payload);
 
-  // Brings the blocks back, if there is anything to bring back.
-  absl::Status RestoreFrom(JobStorage* storage, bool must_be_known);
+  // Brings the blocks back, if there is anything to bring back, for the worker that says `request`.
+  absl::Status RestoreFrom(JobStorage* storage, const HelloRequest& request);
   // In SYNC, after a restore, a slot may come with a step of a round that is still ahead here: what
   // it brings tells where it is, as a first pull does. UNAVAILABLE while others are to come back
   // before that round can be.

@@ -98,6 +98,8 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::RestoreNewest(
   request.layout = &share.layout;
   request.blocks = &share.map;
   request.server_index = share.server;
+  request.resumed_checkpoint = share.resumed_checkpoint;
+  request.incarnation = share.incarnation;
   const absl::StatusOr<std::unique_ptr<Restore>> restore = Restore::Open(options_.files, request);
   if (absl::IsNotFound(restore.status())) return std::optional<Origin>();
   if (!restore.ok()) return restore.status();

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -43,6 +44,12 @@ absl::Status CheckMemory(const JobParts& parts) {
       machine >> 20, " MiB; use more servers"));
 }
 
+std::string Course(uint64_t resumed_checkpoint) {
+  return resumed_checkpoint == 0
+             ? "as it began"
+             : absl::StrCat("as it was resumed from checkpoint ", resumed_checkpoint);
+}
+
 }  // namespace
 
 absl::StatusOr<JobParts> MakeJobParts(const HelloRequest& request, const Clock* clock) {
@@ -66,6 +73,7 @@ absl::StatusOr<JobParts> MakeJobParts(const HelloRequest& request, const Clock* 
   parts.layout = *std::move(layout);
   parts.map = *std::move(map);
   parts.job_id = request.job_id();
+  parts.resumed_checkpoint = request.resumed_checkpoint();
   parts.server_index = request.server_index();
   parts.updater = *std::move(updater);
   if (absl::Status fits = CheckMemory(parts); !fits.ok()) return fits;
@@ -88,6 +96,12 @@ absl::Status CheckSameJob(const JobParts& parts, const HelloRequest& request) {
     return absl::FailedPreconditionError(
         absl::StrCat("this server already works for job '", parts.spec.name(),
                      "'; start fresh servers for another job, or stop this one first"));
+  }
+  if (request.resumed_checkpoint() != parts.resumed_checkpoint) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this server has the job ", Course(parts.resumed_checkpoint),
+                     "; the worker belongs to it ", Course(request.resumed_checkpoint()),
+                     ". Where a job is resumed, start all of its servers and workers anew"));
   }
   const absl::Status same_spec =
       CheckSameJob(parts.spec, request.job(), "the running job", "this worker");

@@ -24,6 +24,7 @@ struct JobParts {
   ModelLayout layout;
   BlockMap map;
   uint64_t job_id = 0;
+  uint64_t resumed_checkpoint = 0;  // as in HelloRequest
   int server_index = 0;
   std::unique_ptr<BlockUpdater> updater;
   std::unique_ptr<PushPolicy> policy;

@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/block_map.h"
+#include "common/ids.h"
 #include "common/model_layout.h"
 #include "proto/job.pb.h"
 #include "proto/parameter_service.pb.h"
@@ -22,6 +23,9 @@ struct JobShare {
   const BlockMap& map;
   int server = 0;
   const BlockUpdater& updater;
+  // As Restore::Request has them.
+  uint64_t resumed_checkpoint = 0;
+  Incarnation incarnation = 0;
   // Something must be kept of it: the worker that brings the job has seen its model here before.
   bool must_be_known = false;
 };

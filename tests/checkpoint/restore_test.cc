@@ -12,12 +12,14 @@
 #include "absl/strings/str_cat.h"
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/manifest.h"
+#include "common/ids.h"
 #include "tests/testing/faulty_file_system.h"
 #include "tests/testing/sample_checkpoint.h"
 
 namespace torchps {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -112,6 +114,45 @@ class RestoreTest : public ::testing::Test {
   const SampleModel model_{1 << 20};
   FaultyFileSystem files_;
 };
+
+TEST_F(RestoreTest, OfAResumedJobNoOtherCheckpointIsTaken) {
+  constexpr Incarnation kBefore = 1000;
+  constexpr Incarnation kResumed = kBefore + kResumeGap;
+  const BlockMap map = model_.Cut(1);
+  const CheckpointDirectory place(&files_, "/d");
+  const auto write = [&](uint64_t checkpoint, Incarnation next_incarnation) {
+    Write(checkpoint, 1);
+    Manifest manifest = *place.ReadManifest(checkpoint);
+    manifest.mutable_coordinator()->set_next_incarnation(next_incarnation);
+    ASSERT_EQ(place.RemoveManifest(checkpoint), absl::OkStatus());
+    ASSERT_EQ(place.WriteManifest(checkpoint, *EncodeManifest(manifest)), absl::OkStatus());
+  };
+  const auto open = [&](uint64_t resumed_checkpoint) {
+    return Restore::Open(&files_, {"/d", SampleModel::kJobId, &model_.layout, &map, 0,
+                                   resumed_checkpoint, kResumed});
+  };
+  const absl::Status empty = open(3).status();
+  EXPECT_EQ(empty.code(), absl::StatusCode::kDataLoss) << "it is not to begin anew";
+  EXPECT_THAT(std::string(empty.message()), HasSubstr("is resumed from checkpoint 3"));
+  write(2, kBefore - 2);
+  const absl::Status older = open(3).status();
+  EXPECT_EQ(older.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(older.message()),
+              HasSubstr("checkpoint 2 cannot be loaded: it is older than checkpoint 3"));
+  write(3, kBefore - 1);
+  write(4, kBefore);
+  EXPECT_EQ((*open(0))->checkpoint(), 4u);
+  const auto chosen = open(3);
+  ASSERT_EQ(chosen.status(), absl::OkStatus());
+  EXPECT_EQ((*chosen)->checkpoint(), 3u) << "the coordinator has passed over number 4";
+  EXPECT_THAT((*chosen)->passed_over(), ElementsAre(HasSubstr("checkpoint 4 cannot be loaded")));
+  // The job has gone on since, and its coordinator may have come back.
+  for (const Incarnation next : {kResumed + 3, kResumed - (Incarnation{1} << 20)}) {
+    write(5, next);
+    EXPECT_EQ((*open(3))->checkpoint(), 5u);
+    ASSERT_EQ(place.RemoveManifest(5), absl::OkStatus());
+  }
+}
 
 TEST_F(RestoreTest, OnTheSameCutVersionsAndLedgersAreTheSame) {
   Write(1, 3);

@@ -60,6 +60,7 @@ class ParameterClientTest : public ::testing::Test {
     options.job = job_;
     options.job.set_name("the job");
     options.job_id = 77;
+    options.resumed_checkpoint = 4;
     options.slot = slot_;
     options.incarnation = 5;
     options.patience = patience;
@@ -118,6 +119,7 @@ TEST_F(ParameterClientTest, HelloTellsEachServerItsPlaceAndStartsAtTheLargestClo
   EXPECT_EQ(hello.slot(), 3);
   EXPECT_EQ(hello.incarnation(), 5);
   EXPECT_EQ(hello.job_id(), 77);
+  EXPECT_EQ(hello.resumed_checkpoint(), 4);
   EXPECT_EQ(hello.job().name(), "the job");
   EXPECT_EQ(hello.layout().segment_size(), 2);
 }

@@ -64,6 +64,7 @@ class Pusher {
     request.set_server_index(server);
     request.set_server_count(NemesisJob::kServers);
     request.set_job_id(joined_.job_id());
+    request.set_resumed_checkpoint(joined_.resumed_checkpoint());
     return Persist([&](grpc::ClientContext* context) {
       HelloReply reply;
       const absl::Status status =

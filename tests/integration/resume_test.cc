@@ -5,18 +5,22 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/sgd.h>
 
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "checkpoint/checkpoint_directory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "job/job_override.h"
 #include "job/job_spec.h"
 #include "program/in_process_cluster.h"
 #include "proto/coordinator.grpc.pb.h"
+#include "proto/parameter_service.grpc.pb.h"
+#include "storage/file_system.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
 #include "worker/loop/epoch_positions.h"
@@ -26,6 +30,7 @@
 namespace torchps {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int64_t kSamples = 96;
@@ -127,9 +132,32 @@ class ResumeTest : public ::testing::Test {
     options.stop = &stop;
     options.log = [this](const std::string& line) { absl::StrAppend(&log_, line, "\n"); };
     const absl::Status trained = RunWorker(Task(net, MeanSquaredError(), data), options);
+    Look(**cluster);
     const absl::Status kept = (*cluster)->server(0).TakeLastCheckpoint(absl::Minutes(1));
     EXPECT_TRUE(kept.ok()) << kept;
     return trained;
+  }
+
+  // Notes which checkpoint each of its parts says that the last run began from.
+  void Look(InProcessCluster& cluster) {
+    begun_from_.clear();
+    for (int server = 0; server < 2; ++server) {
+      grpc::ClientContext context;
+      ServerStatus status;
+      const auto stub = ParameterService::NewStub(cluster.server(server).InProcessChannel());
+      EXPECT_TRUE(stub->GetServerStatus(&context, ServerStatusRequest(), &status).ok());
+      begun_from_.push_back(status.durability().restored_checkpoint());
+    }
+    grpc::ClientContext context;
+    JobStatus status;
+    const auto stub = Coordinator::NewStub(cluster.server(0).InProcessChannel());
+    EXPECT_TRUE(stub->GetJobStatus(&context, JobStatusRequest(), &status).ok());
+    begun_from_.push_back(status.resumed_checkpoint());
+  }
+
+  // The path of a server's shard.
+  std::string ShardOf(uint64_t checkpoint, int server) {
+    return CheckpointDirectory(nullptr, dir_).ShardPath(checkpoint, server, 2);
   }
 
   // The model that the last run has left.
@@ -143,6 +171,7 @@ class ResumeTest : public ::testing::Test {
   const SteadyClock clock_;
   std::string dir_;
   std::string log_;
+  std::vector<uint64_t> begun_from_;
 };
 
 TEST_F(ResumeTest, TwiceTheEpochsAtATenthOfTheRateAreTorchsOwnLoop) {
@@ -167,6 +196,26 @@ TEST_F(ResumeTest, WhatMayNotChangeIsRefusedAndTheJobIsAsBefore) {
   const absl::Status fewer = Run("training.epochs=1", true, NewNet());
   EXPECT_THAT(std::string(fewer.message()), HasSubstr("expected at least 2"));
   EXPECT_EQ(Run("training.epochs=3", true, NewNet()), absl::OkStatus());
+}
+
+TEST_F(ResumeTest, AShardThatIsDamagedTakesAllServersAndTheBooksBackToOneCheckpoint) {
+  // With a checkpoint of its beginning, and one of its end.
+  ASSERT_EQ(Run("training.epochs=2", false, NewNet()), absl::OkStatus());
+  const uint64_t newest = *CheckpointDirectory(MakePosixFileSystem().get(), dir_).HighestNumber();
+  ASSERT_EQ(newest, 2u);
+  {
+    std::fstream shard(ShardOf(newest, 1), std::ios::in | std::ios::out | std::ios::binary);
+    shard.seekg(-1, std::ios::end);
+    const char last = static_cast<char>(shard.get());
+    shard.seekp(-1, std::ios::end);
+    shard.put(static_cast<char>(last ^ 4));
+  }
+  ASSERT_EQ(Run("training.epochs=2", true, NewNet()), absl::OkStatus());
+  EXPECT_THAT(begun_from_, ElementsAre(1, 1, 1)) << "both servers, and the books";
+  const std::shared_ptr<Net> alone = NewNet();
+  torch::optim::SGD optimizer(alone->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
+  TrainAlone(*alone, optimizer, 1, 2);
+  EXPECT_LT(MostDifferent(*alone, *Left()), kTolerance);
 }
 
 TEST_F(ResumeTest, AJobBeginsFromAFileAsTorchDoes) {

@@ -260,6 +260,7 @@ void SimWorker::Greet(int server, const RoundPointer& round, Ended ended) {
   request.set_server_index(server);
   request.set_server_count(static_cast<int>(servers_.size()));
   request.set_job_id(joined_.job_id());
+  request.set_resumed_checkpoint(joined_.resumed_checkpoint());
   SimServer* const to = servers_[server];
   network_->Call<HelloReply>(
       &process_, to->process(), kPromptTimeout,

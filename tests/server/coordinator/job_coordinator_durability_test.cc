@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/ids.h"
 #include "common/split_mix64.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -119,6 +120,28 @@ TEST(CoordinatorResumeTest, AllDataComesBackAndTheJobWaitsForItsWorkers) {
   EXPECT_EQ(Words(rig.Ask(dora)), "1: 32-40*");
   EXPECT_EQ(Words(rig.Ask(dora)), "evaluate 1");
   EXPECT_EQ(rig.Status().epoch(0).used(), 40);
+}
+
+TEST(CoordinatorResumeTest, EveryWorkerIsToldFromWhichCheckpointAndIsOfALaterCourse) {
+  Rig rig;
+  const std::vector<Rig::Worker> before = rig.Start(2);
+  CoordinatorState saved = rig.coordinator().Save(rig.now());
+  EXPECT_FALSE(IsOfLaterCourse(before[1].incarnation, saved.next_incarnation()));
+  saved.set_resumed_checkpoint(4);
+  ASSERT_TRUE(rig.Restart(saved, Return::kResume).ok());
+  for (int life = 0; life < 2; ++life) {
+    JoinRequest join = Rig::SmallJob();
+    join.set_nonce(77 + life);
+    const absl::StatusOr<JoinReply> joined = rig.Join(join);
+    ASSERT_TRUE(joined.ok()) << joined.status();
+    EXPECT_EQ(joined->resumed_checkpoint(), 4u);
+    EXPECT_TRUE(IsOfLaterCourse(joined->incarnation(), saved.next_incarnation()));
+    // Its coordinator comes back in the same course.
+    const CoordinatorState present = rig.coordinator().Save(rig.now());
+    ASSERT_TRUE(rig.Restart().ok());
+    EXPECT_FALSE(IsOfLaterCourse(rig.NewWorker().incarnation, present.next_incarnation()));
+    ASSERT_TRUE(rig.Restart(present, Return::kInPlace).ok());
+  }
 }
 
 TEST(CoordinatorResumeTest, TheFirstToComeSaysHowManyServersThereAreNow) {

@@ -592,6 +592,13 @@ TEST(HostedJobTest, AnotherJobModelOrPlacementIsRefusedWithTheFirstDifference) {
   other.set_server_count(2);
   status = harness.job().CheckSame(other);
   EXPECT_NE(status.message().find("number 0 of 1"), std::string::npos) << status;
+
+  other = same;
+  other.set_resumed_checkpoint(4);
+  status = harness.job().CheckSame(other);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find("as it was resumed from checkpoint 4"), std::string::npos)
+      << status;
 }
 
 TEST(HostedJobTest, ASuccessorsPushIsNotItsPredecessorsThoughTheStepsAreTheSame) {
