@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/coordinator/resumed_state.h"
 
 namespace torchps {
 namespace {
@@ -50,6 +49,10 @@ CoordinatorService::CoordinatorService(Options options)
 CoordinatorService::~CoordinatorService() { Stop(); }
 
 void CoordinatorService::Listen(Poller* poller) {
+  if (options_.resume && !options_.directory.empty()) {
+    MutexLock lock(&mutex_);
+    reader_ = std::make_unique<ResumeReader>(options_.files, options_.directory);
+  }
   Arm(poller, &Service::RequestJoin, &JobCoordinator::Join);
   Arm(poller, &Service::RequestAwaitStart, &JobCoordinator::AwaitStart);
   Arm(poller, &Service::RequestNextWork, &JobCoordinator::NextWork);
@@ -122,10 +125,13 @@ absl::Status CoordinatorService::TakeLastCheckpoint(absl::Duration timeout) {
 }
 
 void CoordinatorService::Stop() {
+  std::unique_ptr<ResumeReader> reader;
   {
     MutexLock lock(&mutex_);
     if (std::exchange(stopped_, true)) return;
+    std::swap(reader, reader_);
   }
+  reader = nullptr;
   // Its last word still goes into the state.
   if (conductor_ != nullptr) conductor_->Stop();
   std::vector<std::function<void()>> ready;
@@ -246,41 +252,55 @@ void CoordinatorService::Make(const Change& change) {
   }
 }
 
+absl::StatusOr<std::optional<CoordinatorState>> CoordinatorService::FindState() {
+  if (!options_.resume) {
+    absl::StatusOr<std::unique_ptr<CoordinatorStore>> store =
+        CoordinatorStore::Open(options_.files, options_.directory);
+    if (!store.ok()) return store.status();
+    absl::StatusOr<std::optional<CoordinatorState>> latest = (*store)->Load();
+    if (latest.ok()) store_ = *std::move(store);
+    return latest;
+  }
+  if (reader_ == nullptr) {
+    // What was wrong may have been mended since.
+    reader_ = std::make_unique<ResumeReader>(options_.files, options_.directory);
+  }
+  std::optional<absl::StatusOr<ResumeReader::Found>> found = reader_->Take();
+  if (!found.has_value()) {
+    return absl::UnavailableError(
+        absl::StrCat("the job is being resumed: the coordinator ", reader_->Describe()));
+  }
+  reader_ = nullptr;
+  if (!found->ok()) return found->status();
+  for (const std::string& reason : (*found)->resumed.passed_over) options_.log(reason);
+  store_ = std::move((*found)->store);
+  return std::optional<CoordinatorState>(std::move((*found)->resumed.state));
+}
+
 absl::Status CoordinatorService::Open() {
   if (options_.directory.empty()) {
     opened_ = true;
     return absl::OkStatus();
   }
-  const auto directory =
-      std::make_shared<const CheckpointDirectory>(options_.files, options_.directory);
-  absl::StatusOr<std::unique_ptr<CoordinatorStore>> store =
-      CoordinatorStore::Open(options_.files, options_.directory);
-  if (!store.ok()) return store.status();
-  std::optional<CoordinatorState> state;
-  if (options_.resume) {
-    absl::StatusOr<CoordinatorState> resumed = FindResumedState(*directory, **store);
-    if (!resumed.ok()) return resumed.status();
-    state = *std::move(resumed);
-  } else {
-    absl::StatusOr<std::optional<CoordinatorState>> latest = (*store)->Load();
-    if (!latest.ok()) return latest.status();
-    state = *std::move(latest);
-  }
-  if (state.has_value()) {
+  const absl::StatusOr<std::optional<CoordinatorState>> state = FindState();
+  if (!state.ok()) return state.status();
+  if (state->has_value()) {
     const absl::Status restored = coordinator_.Restore(
-        *state,
+        **state,
         options_.resume ? JobCoordinator::Return::kResume : JobCoordinator::Return::kInPlace,
         options_.clock->Now());
-    if (!restored.ok()) return restored;
-    options_.log(Describe(*state, options_.resume));
+    if (!restored.ok()) {
+      store_ = nullptr;
+      return restored;
+    }
+    options_.log(Describe(**state, options_.resume));
   }
 
-  store_ = *std::move(store);
   StateWriter::Options writing;
   writing.store = store_.get();
   // What is in the store of a job that is resumed is another course of it: a coordinator that came
   // back to that one would give the incarnations of this one out again.
-  if (state.has_value() && !options_.resume) {
+  if (state->has_value() && !options_.resume) {
     const absl::StatusOr<uint64_t> synced = store_->Sync();
     writing.has_state = synced.ok();
     if (synced.ok()) coordinator_.OnSynced(*synced, options_.clock->Now());
@@ -300,7 +320,8 @@ absl::Status CoordinatorService::Open() {
   writer_ = std::make_unique<StateWriter>(std::move(writing));
 
   CheckpointConductor::Options conducting;
-  conducting.directory = directory;
+  conducting.directory =
+      std::make_shared<const CheckpointDirectory>(options_.files, options_.directory);
   conducting.connect = options_.connect;
   conducting.done = [this](uint64_t number, const absl::StatusOr<CheckpointStatus>& outcome) {
     OnCheckpoint(number, outcome);

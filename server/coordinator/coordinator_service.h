@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "server/coordinator/checkpoint_conductor.h"
 #include "server/coordinator/coordinator_store.h"
 #include "server/coordinator/job_coordinator.h"
+#include "server/coordinator/resume_reader.h"
 #include "server/coordinator/state_writer.h"
 #include "server/model_files/model_store.h"
 #include "server/rpc/poller.h"
@@ -33,7 +35,8 @@ namespace torchps {
 // With a directory, the coordinator outlives its process: its state is there before any answer is
 // given that depends on it, and it conducts the job's checkpoints; a job that cannot be kept at all
 // does not begin (state_writer.h). The directory is opened at the first call, since only the first
-// server of a job is asked to coordinate.
+// server of a job is asked to coordinate; but what a job is resumed from is read from the beginning
+// on (resume_reader.h), and calls are UNAVAILABLE meanwhile.
 //
 // Thread-safe. Outlives the completion queues it listens on.
 class CoordinatorService {
@@ -98,8 +101,13 @@ class CoordinatorService {
   // once the state that they stand on is stored.
   void Make(const Change& change) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  void StoreModel(const UnaryCall<StoreModelRequest, StoreModelReply>::Pointer& call);
+  // Makes what a coordinator with a directory needs. UNAVAILABLE: what the job is resumed from is
+  // being read.
   absl::Status Open() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The state that this coordinator goes on from, and the store that is its own from then on; none:
+  // there is no job yet.
+  absl::StatusOr<std::optional<CoordinatorState>> FindState() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void StoreModel(const UnaryCall<StoreModelRequest, StoreModelReply>::Pointer& call);
   void OnCheckpoint(uint64_t number, const absl::StatusOr<CheckpointStatus>& outcome);
 
   const Options options_;
@@ -110,6 +118,8 @@ class CoordinatorService {
   bool opened_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   bool checkpoints_fail_ ABSL_GUARDED_BY(mutex_) = false;
+  // Until it has found what the job is resumed from; null where it is not.
+  std::unique_ptr<ResumeReader> reader_ ABSL_GUARDED_BY(mutex_);
   // Made by Open(), where there is a directory; from then on only read.
   std::unique_ptr<CoordinatorStore> store_;
   std::unique_ptr<StateWriter> writer_;

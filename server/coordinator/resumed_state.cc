@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -15,37 +16,52 @@ namespace {
 
 // Reads all shards that are in the directory: where its servers share it, all of them. What a
 // server cannot load, it passes over too.
-absl::Status CheckShards(const CheckpointDirectory& directory, const Manifest& manifest) {
+absl::Status CheckShards(const CheckpointDirectory& directory, const Manifest& manifest,
+                         const std::function<absl::Status(uint64_t checkpoint)>& on_shard) {
   const absl::StatusOr<ManifestBlocks> cut = BlocksOf(manifest);
   if (!cut.ok()) return cut.status();
   const int servers = manifest.server_count();
-  std::vector<bool> present(servers);
+  int slots = -1;
   for (int server = 0; server < servers; ++server) {
+    if (cut->blocks.owned_by(server).empty()) continue;
     const std::string path = directory.ShardPath(manifest.checkpoint(), server, servers);
-    present[server] = !absl::IsNotFound(directory.files().OpenForReading(path).status());
+    if (absl::IsNotFound(directory.files().OpenForReading(path).status())) continue;
+    if (absl::Status going_on = on_shard(manifest.checkpoint()); !going_on.ok()) return going_on;
+    std::vector<BlockRange> needed;
+    for (const BlockId block : cut->blocks.owned_by(server)) {
+      needed.push_back(cut->blocks.blocks()[block]);
+    }
+    const auto reader =
+        CheckpointReader::Open(&directory.files(), {directory.path()}, manifest, needed);
+    if (!reader.ok()) return reader.status();
+    if (slots >= 0 && (*reader)->slots() != slots) {
+      return absl::DataLossError(absl::StrCat("the shards of checkpoint ", manifest.checkpoint(),
+                                              " have ", slots, " and ", (*reader)->slots(),
+                                              " arrays of the optimizer; expected the same"));
+    }
+    slots = (*reader)->slots();
   }
-  std::vector<BlockRange> needed;
-  for (const BlockRange& block : cut->blocks.blocks()) {
-    if (present[block.server]) needed.push_back(block);
-  }
-  return CheckpointReader::Open(&directory.files(), {directory.path()}, manifest, needed).status();
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<CoordinatorState> FindResumedState(const CheckpointDirectory& directory,
-                                                  const CoordinatorStore& store) {
+absl::StatusOr<ResumedState> FindResumedState(
+    const CheckpointDirectory& directory, const CoordinatorStore& store,
+    const std::function<absl::Status(uint64_t checkpoint)>& on_shard) {
   const absl::StatusOr<std::optional<CoordinatorState>> latest = store.Load();
   const bool has_latest = latest.ok() && latest->has_value();
-  if (has_latest && (*latest)->job().durability().level() == DurabilitySpec::LOG) return **latest;
+  if (has_latest && (*latest)->job().durability().level() == DurabilitySpec::LOG) {
+    return ResumedState{**latest, {}};
+  }
 
   std::vector<std::string> passed_over;
   // Of what is passed over, too: servers tell by incarnations what was before (IsOfLaterCourse).
   Incarnation next_incarnation = 0;
   absl::StatusOr<Manifest> manifest = directory.Newest(
-      [&directory, &next_incarnation](const Manifest& one) {
+      [&](const Manifest& one) {
         next_incarnation = std::max(next_incarnation, one.coordinator().next_incarnation());
-        return CheckShards(directory, one);
+        return CheckShards(directory, one, on_shard);
       },
       &passed_over);
   if (absl::IsNotFound(manifest.status())) {
@@ -80,7 +96,7 @@ absl::StatusOr<CoordinatorState> FindResumedState(const CheckpointDirectory& dir
     state.set_next_incarnation(std::max(state.next_incarnation(), (*latest)->next_incarnation()));
   }
   state.set_last_checkpoint(std::max(state.last_checkpoint(), last));
-  return state;
+  return ResumedState{std::move(state), std::move(passed_over)};
 }
 
 }  // namespace torchps

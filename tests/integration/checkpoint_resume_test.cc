@@ -7,17 +7,23 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/clock.h"
 #include "common/ids.h"
+#include "common/mutex.h"
 #include "gtest/gtest.h"
 #include "proto/coordinator.grpc.pb.h"
+#include "proto/parameter_service.grpc.pb.h"
 #include "server/server.h"
 #include "tests/testing/eventually.h"
+#include "tests/testing/faulty_file_system.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/join_request.h"
 #include "tests/testing/plain_worker.h"
@@ -42,11 +48,14 @@ std::string NewDirectory() {
   return mkdtemp(name.data());
 }
 
-std::unique_ptr<Server> StartServer(const Clock* clock, const std::string& dir,
-                                    bool resume = false) {
+// With one thread for all calls. `files` may be null: the operating system's.
+std::unique_ptr<Server> StartServer(const Clock* clock, const std::string& dir, bool resume = false,
+                                    FileSystem* files = nullptr) {
   Server::Options options;
   options.clock = clock;
   options.dir = dir;
+  options.files = files;
+  options.threads = 1;
   options.resume = resume;
   options.seed = resume ? 2 : 1;
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(std::move(options));
@@ -68,6 +77,7 @@ class WholeWorker {
     if (!joined.ok()) return;
     *hello_.mutable_job() = joined->job();
     hello_.set_job_id(joined->job_id());
+    hello_.set_resumed_checkpoint(joined->resumed_checkpoint());
     hello_.set_slot(joined->slot());
     hello_.set_incarnation(joined->incarnation());
     data_ = std::make_unique<PlainWorker>(channel_, hello_);
@@ -130,6 +140,20 @@ class WholeWorker {
   absl::StatusOr<Reply> Call(grpc::Status (Coordinator::Stub::*method)(grpc::ClientContext*,
                                                                        const Request&, Reply*),
                              const Request& request) {
+    absl::StatusOr<Reply> outcome;
+    // Where a job is resumed, its coordinator reads first.
+    Eventually(
+        [&] {
+          outcome = CallOnce(method, request);
+          return !absl::IsUnavailable(outcome.status());
+        },
+        absl::Seconds(60));
+    return outcome;
+  }
+  template <typename Request, typename Reply>
+  absl::StatusOr<Reply> CallOnce(grpc::Status (Coordinator::Stub::*method)(grpc::ClientContext*,
+                                                                           const Request&, Reply*),
+                                 const Request& request) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
     context.set_wait_for_ready(true);
@@ -190,6 +214,90 @@ TEST(CheckpointResumeTest, AWholeJobGoesOnFromItsLastCheckpointAsIfNothingElseHa
   // One push of 20, the fourth, has been made twice: it was in the model, but not handed in.
   ASSERT_TRUE(bert.data().ReadOnlyPull().ok());
   EXPECT_EQ(bert.data().values()[0][0], -21);
+}
+
+// Stops whoever reads a shard, once, until it is let go on.
+class ReadingStop {
+ public:
+  explicit ReadingStop(FaultyFileSystem* files) {
+    files->SetFaultHook([this](FaultyFileSystem::Operation operation,
+                               const std::string& path) -> std::optional<FaultyFileSystem::Fault> {
+      if (operation == FaultyFileSystem::Operation::kRead &&
+          absl::StrContains(path, "safetensors")) {
+        MutexLock lock(&mutex_);
+        has_stopped_ = true;
+        while (!go_on_) changed_.Wait(&mutex_);
+      }
+      return std::nullopt;
+    });
+  }
+  bool has_stopped() {
+    MutexLock lock(&mutex_);
+    return has_stopped_;
+  }
+  void GoOn() {
+    MutexLock lock(&mutex_);
+    go_on_ = true;
+    changed_.SignalAll();
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool has_stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  bool go_on_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+TEST(CheckpointResumeTest, AServerThatReadsWhatItsJobIsResumedFromAnswersAndSaysSo) {
+  const SteadyClock clock;
+  FaultyFileSystem files;
+  {
+    const auto server = StartServer(&clock, "/job", /*resume=*/false, &files);
+    WholeWorker anna(server->address(), Model(), 1);
+    ASSERT_TRUE(anna.status().ok()) << anna.status();
+    anna.Start();
+    for (int i = 0; i < 4; ++i) ASSERT_TRUE(anna.Work());
+    ASSERT_TRUE(anna.TakeCheckpoint().ok());
+  }
+  files.KillProcesses();
+  ReadingStop reading(&files);
+  const auto server = StartServer(&clock, "/job", /*resume=*/true, &files);
+  const auto channel = PlainChannel(server->address());
+  const auto ask = [&](const auto& call) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(10)));
+    context.set_wait_for_ready(true);
+    return FromGrpcStatus(call(&context));
+  };
+  const auto coordinator = Coordinator::NewStub(channel);
+  const auto parameters = ParameterService::NewStub(channel);
+  absl::Status joined;
+  EXPECT_TRUE(Eventually([&] {
+    joined = ask([&](grpc::ClientContext* context) {
+      JoinReply reply;
+      return coordinator->Join(context, JoinFor(JobHarness::Hello(Model()), "", 2, kSamples),
+                               &reply);
+    });
+    return reading.has_stopped();
+  }));
+  EXPECT_TRUE(absl::IsUnavailable(joined)) << joined;
+  const absl::Status status = ask([&](grpc::ClientContext* context) {
+    JobStatus reply;
+    return coordinator->GetJobStatus(context, JobStatusRequest(), &reply);
+  });
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "reads checkpoint 1")) << status;
+  EXPECT_EQ(ask([&](grpc::ClientContext* context) {
+              ServerStatus reply;
+              return parameters->GetServerStatus(context, ServerStatusRequest(), &reply);
+            }),
+            absl::OkStatus())
+      << "whoever asks for something else is answered";
+  reading.GoOn();
+  WholeWorker bert(server->address(), Model(), 2);
+  ASSERT_TRUE(bert.status().ok()) << bert.status();
+  EXPECT_EQ(bert.Status().resumed_checkpoint(), 1u);
+  EXPECT_EQ(bert.step(), 4);
 }
 
 TEST(CheckpointResumeTest, TheFirstCheckpointAndTheLastComeByThemselvesAndOldOnesGo) {

@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/time/clock.h"
 #include "common/clock.h"
 #include "common/ids.h"
@@ -70,6 +71,15 @@ class CoordinatorServiceTest : public ::testing::Test {
   }
 
   absl::StatusOr<JoinReply> Join(uint64_t nonce) {
+    absl::StatusOr<JoinReply> joined;
+    // A job that is resumed is read first.
+    Eventually([&] {
+      joined = JoinOnce(nonce);
+      return !absl::StrContains(joined.status().message(), "is being resumed");
+    });
+    return joined;
+  }
+  absl::StatusOr<JoinReply> JoinOnce(uint64_t nonce) {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(20)));
     JoinRequest request = SmallJoin();
