@@ -74,6 +74,7 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::OpenLog(
   options.directory = directory_.LogPath(share.server, share.map.servers());
   options.has_checkpoint = checkpoint.has_value();
   options.has_thread = options_.has_log_thread;
+  options.draw_salt = options_.draw_salt;
   options.log = options_.log;
   absl::StatusOr<std::unique_ptr<JobLog>> log = JobLog::Open(options, share, store_);
   if (!log.ok()) return log.status();

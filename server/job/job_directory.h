@@ -14,6 +14,7 @@
 #include "checkpoint/checkpoint_directory.h"
 #include "common/clock.h"
 #include "common/mutex.h"
+#include "common/process/system_random.h"
 #include "proto/parameter_service.pb.h"
 #include "server/job/restore_progress.h"
 #include "server/push_log/job_log.h"
@@ -40,6 +41,7 @@ class JobDirectory final : public JobStorage {
     std::string path;
     // Without, the caller runs WriteLog(), as the simulator does.
     bool has_log_thread = true;
+    std::function<uint64_t()> draw_salt = SystemRandom;  // as PushLog
     // Takes one line for people: what was restored, what was passed over and why.
     std::function<void(const std::string& line)> log = [](const std::string&) {};
     // Hears how far Open() is. Borrowed; null: nobody asks.

@@ -78,6 +78,7 @@ absl::StatusOr<std::unique_ptr<JobLog>> JobLog::Open(const Options& options, con
   log.directory = options.directory;
   log.identity = identity;
   log.buffer_bytes = options.buffer_bytes;
+  log.draw_salt = options.draw_salt;
   absl::StatusOr<std::unique_ptr<PushLog>> opened =
       PushLog::Open(options.files, std::move(log), *end);
   if (!opened.ok()) return opened.status();

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/clock.h"
+#include "common/process/system_random.h"
 #include "proto/parameter_service.pb.h"
 #include "server/push_log/log_thread.h"
 #include "server/push_log/push_log.h"
@@ -32,6 +33,7 @@ class JobLog final : public BlockJournal {
     std::string directory;        // of this log alone
     bool has_checkpoint = false;  // the store has been restored from one
     int64_t buffer_bytes = int64_t{32} << 20;
+    std::function<uint64_t()> draw_salt = SystemRandom;  // as PushLog
     // Without it the owner calls WriteGroup(), as the simulator does in its own time.
     bool has_thread = true;
     // Takes one line for people, on any thread.

@@ -102,13 +102,11 @@ class Reading {
     if (!file.ok()) return file.status();
     segment.file = *std::move(file);
     char bytes[kLogSegmentHeaderBytes];
-    if (segment.file->size() < static_cast<int64_t>(sizeof(bytes))) {
-      return Damage(segment.path, 0, "the file ends within the segment's header");
-    }
-    const absl::Status read = segment.file->ReadAt(0, absl::MakeSpan(bytes));
+    const size_t size = std::min<int64_t>(segment.file->size(), sizeof(bytes));
+    const absl::Status read = segment.file->ReadAt(0, absl::MakeSpan(bytes, size));
     if (!read.ok()) return read;
-    const absl::StatusOr<LogSegmentHeader> header = ReadLogSegmentHeader(
-        absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(bytes), sizeof(bytes)));
+    const absl::StatusOr<LogSegmentHeader> header =
+        ReadLogSegmentHeader(absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(bytes), size));
     if (absl::IsDataLoss(header.status()))
       return Damage(segment.path, 0, header.status().message());
     if (!header.ok()) {
@@ -132,6 +130,7 @@ class Reading {
 
   absl::Status Read(const Opened& segment, const std::optional<Opened>& next) {
     end_.segments.push_back(segment.header);
+    salt_ = segment.header.salt;
     if (segment.header.first_sequence != expected_) {
       return Damage(segment.path, 0,
                     absl::StrCat("it begins with record ", segment.header.first_sequence,
@@ -158,7 +157,7 @@ class Reading {
       if (!bytes.ok()) return bytes.status();
       if (!damage.ok()) {
         if (next.has_value()) return Damage(segment.path, offset, damage.message());
-        const absl::StatusOr<bool> torn = IsTornTail(window, offset + 1, end);
+        const absl::StatusOr<bool> torn = IsTornTail(window, offset, end);
         if (!torn.ok()) return torn.status();
         if (!*torn) return Damage(segment.path, offset, damage.message());
         end_.cut_bytes = end - offset;
@@ -183,7 +182,7 @@ class Reading {
                                   absl::Status* damage) {
     absl::StatusOr<absl::Span<const uint8_t>> bytes = window.At(offset, kLogRecordHeaderBytes, end);
     if (!bytes.ok()) return bytes.status();
-    const absl::StatusOr<LogRecordHeader> header = ReadLogRecordHeader(*bytes);
+    const absl::StatusOr<LogRecordHeader> header = ReadLogRecordHeader(salt_, *bytes);
     if (!header.ok()) {
       *damage = header.status();
       return 0;
@@ -192,7 +191,7 @@ class Reading {
     if (!bytes.ok()) return bytes.status();
     LogRecord record;
     FramePayload payload;
-    *damage = ReadLogRecord(*bytes, &record, &payload);
+    *damage = ReadLogRecord(salt_, *bytes, &record, &payload);
     if (!damage->ok()) return 0;
     if (record.sequence != expected_) {
       *damage = absl::DataLossError(
@@ -208,17 +207,21 @@ class Reading {
     return static_cast<int64_t>(header->bytes);
   }
 
-  // Whether the damage before `offset` may be what a crash has left: no record behind it was
-  // written after the damaged one had been synced. Disks write pages in any order, so there may be
-  // whole records behind it that never counted.
-  absl::StatusOr<bool> IsTornTail(Window& window, int64_t offset, int64_t end) {
-    const int64_t last = end - static_cast<int64_t>(kLogRecordHeaderBytes);
-    for (; offset <= last; ++offset) {
-      const absl::StatusOr<absl::Span<const uint8_t>> bytes =
-          window.At(offset, kLogRecordHeaderBytes, end);
+  // Whether the damage at `damaged` may be what a crash has left: no record behind it was written
+  // after the damaged one had been synced. Disks write pages in any order, so there may be whole
+  // records behind it that never counted.
+  absl::StatusOr<bool> IsTornTail(Window& window, int64_t damaged, int64_t end) {
+    constexpr auto kHeader = static_cast<int64_t>(kLogRecordHeaderBytes);
+    // Not even the smallest records would be more.
+    const auto records_left = static_cast<uint64_t>((end - damaged) / kHeader);
+    for (int64_t offset = damaged + 1; offset <= end - kHeader; ++offset) {
+      const absl::StatusOr<absl::Span<const uint8_t>> bytes = window.At(offset, kHeader, end);
       if (!bytes.ok()) return bytes.status();
-      const absl::StatusOr<LogRecordHeader> header = ReadLogRecordHeader(*bytes);
-      if (header.ok() && header->durable_sequence >= expected_) return false;
+      const absl::StatusOr<LogRecordHeader> header = ReadLogRecordHeader(salt_, *bytes);
+      const bool proves = header.ok() && header->durable_sequence >= expected_ &&
+                          header->durable_sequence < header->sequence &&
+                          header->sequence - expected_ <= records_left;
+      if (proves) return false;
     }
     return true;
   }
@@ -233,6 +236,7 @@ class Reading {
   const LogIdentity identity_;
   const Visit visit_;
   uint64_t expected_ = 1;  // the next record's sequence
+  uint64_t salt_ = 0;      // of the present segment
   // In the present segment: the last record that is on the disk for certain, and those behind it
   // with their offsets.
   uint64_t durable_ = 0;

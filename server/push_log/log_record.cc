@@ -15,10 +15,8 @@
 namespace torchps {
 namespace {
 
-constexpr uint32_t kMagic = 0x524c5054;  // "TPLR"
-
 // Where the fields of the header are.
-constexpr size_t kMagicAt = 0;
+constexpr size_t kMarkAt = 0;
 constexpr size_t kHeaderChecksumAt = 4;
 constexpr size_t kKindAt = 8;
 constexpr size_t kEncodingAt = 9;
@@ -38,16 +36,21 @@ constexpr size_t kGradientFactorAt = 80;
 constexpr size_t kLagAt = 88;
 static_assert(kLagAt + 8 == kLogRecordHeaderBytes);
 
-uint32_t Checksum(const uint8_t* record, size_t from, size_t to) {
-  return Crc32c(0, absl::string_view(reinterpret_cast<const char*>(record) + from, to - from));
+uint32_t Checksum(uint32_t before, const uint8_t* record, size_t from, size_t to) {
+  return Crc32c(before, absl::string_view(reinterpret_cast<const char*>(record) + from, to - from));
 }
 
-uint32_t HeaderChecksum(const uint8_t* record) {
-  return Checksum(record, kKindAt, kLogRecordHeaderBytes);
+// The mark and the checksum of a header have a half of the salt each: a forger must guess both.
+uint32_t MarkOf(uint64_t salt) { return static_cast<uint32_t>(salt); }
+
+uint32_t HeaderChecksum(uint64_t salt, const uint8_t* record) {
+  uint8_t half[4];
+  PutLittleEndian(half, static_cast<uint32_t>(salt >> 32));
+  return Checksum(Checksum(0, half, 0, sizeof(half)), record, kKindAt, kLogRecordHeaderBytes);
 }
 
 uint32_t BodyChecksum(const uint8_t* record, size_t record_bytes) {
-  return Checksum(record, kLogRecordHeaderBytes, record_bytes);
+  return Checksum(0, record, kLogRecordHeaderBytes, record_bytes);
 }
 
 void WriteRow(const LogLedgerRow& row, uint8_t* at) {
@@ -95,7 +98,7 @@ size_t LogRecordBytes(size_t rows, size_t absent_runs, size_t payload_bytes) {
 }
 
 void WriteLogRecord(const LogRecord& record, const FramePayload& payload, uint8_t* destination) {
-  PutLittleEndian(destination + kMagicAt, kMagic);
+  PutLittleEndian(destination + kMarkAt, uint32_t{0});
   PutLittleEndian(destination + kHeaderChecksumAt, uint32_t{0});
   destination[kKindAt] = static_cast<uint8_t>(record.kind);
   destination[kEncodingAt] = static_cast<uint8_t>(payload.encoding());
@@ -123,26 +126,28 @@ void WriteLogRecord(const LogRecord& record, const FramePayload& payload, uint8_
   payload.CopyBytesTo(at);
 }
 
-size_t SealLogRecord(uint64_t durable_sequence, uint8_t* record) {
+size_t SealLogRecord(uint64_t salt, uint64_t durable_sequence, uint8_t* record) {
   const size_t bytes = LogRecordBytes(GetLittleEndian<uint16_t>(record + kRowsAt),
                                       GetLittleEndian<uint32_t>(record + kAbsentRunsAt),
                                       GetLittleEndian<uint32_t>(record + kPayloadBytesAt));
+  PutLittleEndian(record + kMarkAt, MarkOf(salt));
   PutLittleEndian(record + kDurableAt, durable_sequence);
   PutLittleEndian(record + kBodyChecksumAt, BodyChecksum(record, bytes));
-  PutLittleEndian(record + kHeaderChecksumAt, HeaderChecksum(record));
+  PutLittleEndian(record + kHeaderChecksumAt, HeaderChecksum(salt, record));
   return bytes;
 }
 
-absl::StatusOr<LogRecordHeader> ReadLogRecordHeader(absl::Span<const uint8_t> bytes) {
+absl::StatusOr<LogRecordHeader> ReadLogRecordHeader(uint64_t salt,
+                                                    absl::Span<const uint8_t> bytes) {
   if (bytes.size() < kLogRecordHeaderBytes) {
     return absl::DataLossError(absl::StrCat("a record's header takes ", kLogRecordHeaderBytes,
                                             " bytes; there are ", bytes.size()));
   }
   const uint8_t* const record = bytes.data();
-  if (GetLittleEndian<uint32_t>(record + kMagicAt) != kMagic) {
+  if (GetLittleEndian<uint32_t>(record + kMarkAt) != MarkOf(salt)) {
     return absl::DataLossError("there is no record");
   }
-  if (GetLittleEndian<uint32_t>(record + kHeaderChecksumAt) != HeaderChecksum(record)) {
+  if (GetLittleEndian<uint32_t>(record + kHeaderChecksumAt) != HeaderChecksum(salt, record)) {
     return absl::DataLossError("a record's header fails its checksum");
   }
   LogRecordHeader header;
@@ -163,9 +168,9 @@ absl::StatusOr<LogRecordHeader> ReadLogRecordHeader(absl::Span<const uint8_t> by
   return header;
 }
 
-absl::Status ReadLogRecord(absl::Span<const uint8_t> bytes, LogRecord* record,
+absl::Status ReadLogRecord(uint64_t salt, absl::Span<const uint8_t> bytes, LogRecord* record,
                            FramePayload* payload) {
-  const absl::StatusOr<LogRecordHeader> header = ReadLogRecordHeader(bytes);
+  const absl::StatusOr<LogRecordHeader> header = ReadLogRecordHeader(salt, bytes);
   if (!header.ok()) return header.status();
   if (bytes.size() < header->bytes) {
     return absl::DataLossError(

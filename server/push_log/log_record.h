@@ -17,8 +17,9 @@
 
 // The records of the push log as bytes (docs/checkpoint.md, "The push log"): a header of fixed
 // length with a checksum of its own, so that the lengths in it can be believed, then rows of the
-// ledger, the table of absent elements and the payload under a second one. All functions are
-// thread-safe.
+// ledger, the table of absent elements and the payload under a second one. A header is sealed
+// with the salt of its segment, which no worker knows: nothing in a payload passes for a header.
+// All functions are thread-safe.
 
 namespace torchps {
 
@@ -65,13 +66,14 @@ inline constexpr size_t kLogLedgerRowBytes = 56;
 // kMaxFramePayloadBytes.
 size_t LogRecordBytes(size_t rows, size_t absent_runs, size_t payload_bytes);
 
-// Writes a record to `destination`, LogRecordBytes of it, without its checksums and without
+// Writes a record to `destination`, LogRecordBytes of it, without its mark, its checksums and
 // durable_sequence: these come with SealLogRecord. `record.encoding` is not looked at, the
 // payload's own is taken. REQUIRES: as LogRecordBytes.
 void WriteLogRecord(const LogRecord& record, const FramePayload& payload, uint8_t* destination);
 
-// Completes what WriteLogRecord has written at `record`; returns its length.
-size_t SealLogRecord(uint64_t durable_sequence, uint8_t* record);
+// Completes what WriteLogRecord has written at `record`, for a segment with this salt; returns its
+// length. May be done again, for another segment.
+size_t SealLogRecord(uint64_t salt, uint64_t durable_sequence, uint8_t* record);
 
 // The lengths that a header announces.
 struct LogRecordHeader {
@@ -83,13 +85,14 @@ struct LogRecordHeader {
   uint64_t durable_sequence = 0;
 };
 
-// DATA_LOSS says in words what is wrong: too short, no record, a checksum, an impossible length.
-absl::StatusOr<LogRecordHeader> ReadLogRecordHeader(absl::Span<const uint8_t> bytes);
+// DATA_LOSS says in words what is wrong: too short, no record of a segment with this salt, a
+// checksum, an impossible length.
+absl::StatusOr<LogRecordHeader> ReadLogRecordHeader(uint64_t salt, absl::Span<const uint8_t> bytes);
 
 // A whole record. `*payload` refers to the bytes, which must live as long as it. DATA_LOSS as
 // above. What payload and absent elements are to the block (length, indices) is for
 // FramePayload::Check and CheckRuns.
-absl::Status ReadLogRecord(absl::Span<const uint8_t> bytes, LogRecord* record,
+absl::Status ReadLogRecord(uint64_t salt, absl::Span<const uint8_t> bytes, LogRecord* record,
                            FramePayload* payload);
 
 }  // namespace torchps

@@ -14,13 +14,35 @@ namespace torchps {
 namespace {
 
 constexpr char kMagic[] = "TORCHPSL";
-constexpr uint32_t kFormatVersion = 4;
-constexpr size_t kChecksumAt = 60;
+constexpr uint32_t kFormatVersion = 5;
+constexpr size_t kChecksumAt = 68;
+// Where the headers of versions before 5 have theirs, and end.
+constexpr size_t kOldChecksumAt = 60;
+constexpr size_t kOldHeaderBytes = 64;
 constexpr size_t kDigits = 20;
 constexpr absl::string_view kSuffix = ".log";
 
-uint32_t Checksum(const uint8_t* header) {
-  return Crc32c(0, absl::string_view(reinterpret_cast<const char*>(header), kChecksumAt));
+uint32_t Checksum(const uint8_t* header, size_t end) {
+  return Crc32c(0, absl::string_view(reinterpret_cast<const char*>(header), end));
+}
+
+bool HasMagic(absl::Span<const uint8_t> bytes) {
+  return bytes.size() >= 8 && std::memcmp(bytes.data(), kMagic, 8) == 0;
+}
+
+// Of the program that wrote it, if that is an older one; otherwise 0.
+uint32_t OldVersion(absl::Span<const uint8_t> bytes) {
+  if (bytes.size() < kOldHeaderBytes || !HasMagic(bytes)) return 0;
+  const uint8_t* const at = bytes.data();
+  const uint32_t version = GetLittleEndian<uint32_t>(at + 8);
+  const uint32_t checksum = GetLittleEndian<uint32_t>(at + kOldChecksumAt);
+  return version < kFormatVersion && checksum == Checksum(at, kOldChecksumAt) ? version : 0;
+}
+
+absl::Status OtherVersion(uint32_t version) {
+  return absl::FailedPreconditionError(absl::StrCat("the segment has format version ", version,
+                                                    "; this program reads version ", kFormatVersion,
+                                                    ": use the torchps that wrote it"));
 }
 
 }  // namespace
@@ -37,28 +59,24 @@ std::array<uint8_t, kLogSegmentHeaderBytes> EncodeLogSegmentHeader(const LogSegm
   PutLittleEndian(at + 32, header.number);
   PutLittleEndian(at + 40, header.previous_bytes);
   PutLittleEndian(at + 48, header.first_sequence);
-  PutLittleEndian(at + kChecksumAt, Checksum(at));
+  PutLittleEndian(at + 56, header.salt);
+  PutLittleEndian(at + kChecksumAt, Checksum(at, kChecksumAt));
   return bytes;
 }
 
 absl::StatusOr<LogSegmentHeader> ReadLogSegmentHeader(absl::Span<const uint8_t> bytes) {
+  if (const uint32_t version = OldVersion(bytes); version > 0) return OtherVersion(version);
   if (bytes.size() < kLogSegmentHeaderBytes) {
     return absl::DataLossError(absl::StrCat("a segment's header takes ", kLogSegmentHeaderBytes,
                                             " bytes; there are ", bytes.size()));
   }
   const uint8_t* const at = bytes.data();
-  if (std::memcmp(at, kMagic, 8) != 0) {
-    return absl::DataLossError("this is no segment of a push log");
-  }
-  if (GetLittleEndian<uint32_t>(at + kChecksumAt) != Checksum(at)) {
+  if (!HasMagic(bytes)) return absl::DataLossError("this is no segment of a push log");
+  if (GetLittleEndian<uint32_t>(at + kChecksumAt) != Checksum(at, kChecksumAt)) {
     return absl::DataLossError("the segment's header fails its checksum");
   }
   const uint32_t version = GetLittleEndian<uint32_t>(at + 8);
-  if (version != kFormatVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the segment has format version ", version, "; this program reads version ",
-                     kFormatVersion, ": use the torchps that wrote it"));
-  }
+  if (version != kFormatVersion) return OtherVersion(version);
   LogSegmentHeader header;
   header.identity.server_index = GetLittleEndian<uint32_t>(at + 12);
   header.identity.server_count = GetLittleEndian<uint32_t>(at + 16);
@@ -67,6 +85,7 @@ absl::StatusOr<LogSegmentHeader> ReadLogSegmentHeader(absl::Span<const uint8_t> 
   header.number = GetLittleEndian<uint64_t>(at + 32);
   header.previous_bytes = GetLittleEndian<int64_t>(at + 40);
   header.first_sequence = GetLittleEndian<uint64_t>(at + 48);
+  header.salt = GetLittleEndian<uint64_t>(at + 56);
   return header;
 }
 

@@ -35,14 +35,16 @@ struct LogSegmentHeader {
   int64_t previous_bytes = 0;
   // Of the first record here.
   uint64_t first_sequence = 0;
+  // Drawn anew for each segment: what its records are sealed with (log_record.h).
+  uint64_t salt = 0;
 };
 
-inline constexpr size_t kLogSegmentHeaderBytes = 64;
+inline constexpr size_t kLogSegmentHeaderBytes = 72;
 
 std::array<uint8_t, kLogSegmentHeaderBytes> EncodeLogSegmentHeader(const LogSegmentHeader& header);
 
-// DATA_LOSS says what is wrong; FAILED_PRECONDITION: of a later version of this program. All
-// functions are thread-safe.
+// Reads as many bytes as a header has, or all where the file has fewer. DATA_LOSS says what is
+// wrong; FAILED_PRECONDITION: of another version of this program. All functions are thread-safe.
 absl::StatusOr<LogSegmentHeader> ReadLogSegmentHeader(absl::Span<const uint8_t> bytes);
 
 // "00000000000000000001.log", and back; nothing for a name that is no segment's.

@@ -169,7 +169,6 @@ void PushLog::Wake() {
 
 bool PushLog::TakeGroup() {
   if (current_.has_value()) return true;
-  uint64_t durable = 0;
   {
     MutexLock lock(&mutex_);
     Group& group = groups_.front();
@@ -180,13 +179,7 @@ bool PushLog::TakeGroup() {
     }
     current_ = std::move(groups_.front());
     groups_.pop_front();
-    durable = static_cast<uint64_t>(durable_.value());
-  }
-  // Here and not where it was appended: this thread has the time, and what is summed up is what is
-  // written, whoever could still change what it was copied from.
-  uint8_t* const end = current_->records.data() + current_->records.size();
-  for (uint8_t* record = current_->records.data(); record < end;) {
-    record += SealLogRecord(durable, record);
+    current_->durable_sequence = static_cast<uint64_t>(durable_.value());
   }
   return true;
 }
@@ -196,7 +189,7 @@ absl::StatusOr<bool> PushLog::WriteGroup() {
   {
     MutexLock write(&write_mutex_);
     if (!TakeGroup()) return false;
-    const absl::Status written = WriteOut(*current_);
+    const absl::Status written = WriteOut(&*current_);
     MutexLock lock(&mutex_);
     if (!written.ok()) {
       figures_.trouble = std::string(written.message());
@@ -217,10 +210,18 @@ absl::StatusOr<bool> PushLog::WriteGroup() {
   return true;
 }
 
-absl::Status PushLog::WriteOut(const Group& group) {
-  if (group.begins_segment || file_ == nullptr) return OpenSegment(group);
-  if (group.records.size() == 0) return absl::OkStatus();
-  if (absl::Status written = file_->Append(group.records.view()); !written.ok()) {
+void PushLog::Seal(Group* group, uint64_t salt) {
+  uint8_t* const end = group->records.data() + group->records.size();
+  for (uint8_t* record = group->records.data(); record < end;) {
+    record += SealLogRecord(salt, group->durable_sequence, record);
+  }
+}
+
+absl::Status PushLog::WriteOut(Group* group) {
+  if (group->begins_segment || file_ == nullptr) return OpenSegment(group);
+  if (group->records.size() == 0) return absl::OkStatus();
+  Seal(group, salt_);
+  if (absl::Status written = file_->Append(group->records.view()); !written.ok()) {
     // Where there was no room the same file goes on; after anything else it is not trusted.
     if (!absl::IsResourceExhausted(written)) file_.reset();
     return written;
@@ -236,11 +237,13 @@ absl::Status PushLog::WriteOut(const Group& group) {
   return absl::OkStatus();
 }
 
-absl::Status PushLog::OpenSegment(const Group& group) {
+absl::Status PushLog::OpenSegment(Group* group) {
   LogSegmentHeader header;
   header.identity = options_.identity;
   header.number = 1;
-  header.first_sequence = group.first_sequence;
+  header.first_sequence = group->first_sequence;
+  header.salt = options_.draw_salt();
+  Seal(group, header.salt);
   bool replaces = false;
   {
     MutexLock lock(&mutex_);
@@ -248,7 +251,7 @@ absl::Status PushLog::OpenSegment(const Group& group) {
       const LogSegmentHeader& last = segments_.back();
       // A segment without a record is of no use, and there might be one for every try.
       replaces = segment_bytes_ == static_cast<int64_t>(kLogSegmentHeaderBytes) &&
-                 last.first_sequence == group.first_sequence;
+                 last.first_sequence == group->first_sequence;
       header.number = replaces ? last.number : last.number + 1;
       header.previous_bytes = replaces ? last.previous_bytes : segment_bytes_;
     }
@@ -263,7 +266,7 @@ absl::Status PushLog::OpenSegment(const Group& group) {
       (*file)->Append(absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
   // With the first records: behind a crash they may be what this segment takes over from the tail
   // of the one before, which ends with it.
-  if (status.ok()) status = (*file)->Append(group.records.view());
+  if (status.ok()) status = (*file)->Append(group->records.view());
   if (status.ok()) status = (*file)->Sync();
   if (status.ok()) status = files_->Rename(temporary, path);
   if (status.ok()) status = files_->SyncDirectory(options_.directory);
@@ -273,6 +276,7 @@ absl::Status PushLog::OpenSegment(const Group& group) {
   if (!file.ok()) return file.status();
   file_ = *std::move(file);
   segment_bytes_ = file_->size();
+  salt_ = header.salt;
   MutexLock lock(&mutex_);
   if (!replaces) segments_.push_back(header);
   return absl::OkStatus();

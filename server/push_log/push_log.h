@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/mutex.h"
+#include "common/process/system_random.h"
 #include "server/push_log/log_buffer.h"
 #include "server/push_log/log_reader.h"
 #include "server/push_log/log_record.h"
@@ -40,6 +42,8 @@ class PushLog {
     LogIdentity identity;
     // What may be in memory and not on the disk before WhenRoom makes wait.
     int64_t buffer_bytes = int64_t{32} << 20;
+    // Draws the salt of each segment (log_segment.h), which nobody else may be able to guess.
+    std::function<uint64_t()> draw_salt = SystemRandom;
   };
 
   struct Figures {
@@ -99,8 +103,9 @@ class PushLog {
   struct Group {
     LogBuffer records;
     uint64_t first_sequence = 0;
-    uint64_t last_sequence = 0;  // first_sequence - 1 where there are none
-    int64_t end_bytes = 0;       // appended up to its end, over the life of this object
+    uint64_t last_sequence = 0;     // first_sequence - 1 where there are none
+    uint64_t durable_sequence = 0;  // when its turn came, the disk had all up to there
+    int64_t end_bytes = 0;          // appended up to its end, over the life of this object
     bool begins_segment = false;
   };
 
@@ -110,9 +115,13 @@ class PushLog {
   void BeginGroup(LogBuffer buffer, bool begins_segment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether there is a group to write now, taken over into current_.
   bool TakeGroup() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
-  absl::Status WriteOut(const Group& group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  // Completes the records for the segment that they are about to go to. Here and not where they
+  // were appended: this thread has the time, and what is summed up is what is written, whoever
+  // could still change what it was copied from.
+  static void Seal(Group* group, uint64_t salt);
+  absl::Status WriteOut(Group* group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   // A new segment that begins with this group.
-  absl::Status OpenSegment(const Group& group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  absl::Status OpenSegment(Group* group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
 
   FileSystem* const files_;
   const Options options_;
@@ -122,6 +131,7 @@ class PushLog {
   std::unique_ptr<WritableFile> file_ ABSL_GUARDED_BY(write_mutex_);
   // Of the last segment, as far as they are on the disk.
   int64_t segment_bytes_ ABSL_GUARDED_BY(write_mutex_) = 0;
+  uint64_t salt_ ABSL_GUARDED_BY(write_mutex_) = 0;  // of the segment that is open
   // What is being written, or could not be.
   std::optional<Group> current_ ABSL_GUARDED_BY(write_mutex_);
 

@@ -193,6 +193,7 @@ void AddLog(Corpus& corpus) {
   header.identity.blocks = 3;
   header.number = 1;
   header.first_sequence = 1;
+  header.salt = 0x0123456789abcdef;
   const auto begin = EncodeLogSegmentHeader(header);
   std::string segment(begin.begin(), begin.end());
   const std::vector<float> values(16, 0.5f);
@@ -221,7 +222,7 @@ void AddLog(Corpus& corpus) {
     std::vector<uint8_t> bytes(
         LogRecordBytes(record.ledger.size(), record.absent.size(), payload.bytes()));
     WriteLogRecord(record, payload, bytes.data());
-    SealLogRecord(sequence - 1, bytes.data());
+    SealLogRecord(header.salt, sequence - 1, bytes.data());
     segment.append(bytes.begin(), bytes.end());
   }
   corpus.Add("push_log", "three_records", segment);

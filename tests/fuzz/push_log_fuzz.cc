@@ -23,8 +23,8 @@ constexpr size_t kRowsAt = 10;
 constexpr size_t kPayloadBytesAt = 64;
 constexpr size_t kAbsentRunsAt = 72;
 
-// The checksums of every record whose lengths fit.
-void Seal(std::vector<uint8_t>& segment) {
+// The mark and the checksums of every record whose lengths fit.
+void Seal(uint64_t salt, std::vector<uint8_t>& segment) {
   uint64_t durable = 0;
   for (size_t at = kLogSegmentHeaderBytes; at + kLogRecordHeaderBytes <= segment.size();) {
     uint16_t rows = 0;
@@ -36,7 +36,7 @@ void Seal(std::vector<uint8_t>& segment) {
     if (rows > kMaxSlots || payload_bytes > kMaxFramePayloadBytes) return;
     if (absent_runs > kMaxAbsentRuns) return;
     if (LogRecordBytes(rows, absent_runs, payload_bytes) > segment.size() - at) return;
-    at += SealLogRecord(durable++, &segment[at]);
+    at += SealLogRecord(salt, durable++, &segment[at]);
   }
 }
 
@@ -78,9 +78,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   header.identity = identity;
   header.number = 1;
   header.first_sequence = 1;
+  header.salt = 0x0123456789abcdef;
   const std::array<uint8_t, kLogSegmentHeaderBytes> begin = EncodeLogSegmentHeader(header);
   std::memcpy(segment.data(), begin.data(), begin.size());
-  Seal(segment);
+  Seal(header.salt, segment);
   Read(segment, identity);
   return 0;
 }

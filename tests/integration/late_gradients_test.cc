@@ -102,7 +102,7 @@ class Journal final : public BlockJournal {
     std::vector<uint8_t> bytes(
         LogRecordBytes(made.ledger.size(), made.absent.size(), record.payload->bytes()));
     WriteLogRecord(made, *record.payload, bytes.data());
-    SealLogRecord(/*durable_sequence=*/0, bytes.data());
+    SealLogRecord(/*salt=*/0, /*durable_sequence=*/0, bytes.data());
     records_.push_back(std::move(bytes));
   }
   void WhenDurable(std::function<void()> continuation) override { continuation(); }
@@ -164,7 +164,7 @@ class Product {
     for (const std::vector<uint8_t>& bytes : journal_.records()) {
       LogRecord record;
       FramePayload payload;
-      EXPECT_TRUE(ReadLogRecord(bytes, &record, &payload).ok());
+      EXPECT_TRUE(ReadLogRecord(/*salt=*/0, bytes, &record, &payload).ok());
       Block& block = *blocks[record.block];
       MutexLock lock(&block.mutex);
       EXPECT_TRUE(*ReplayLogRecord(record, payload, *updater_, &block));

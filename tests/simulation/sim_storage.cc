@@ -5,6 +5,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "common/check.h"
+#include "common/split_mix64.h"
 
 namespace torchps::simulation {
 namespace {
@@ -15,6 +16,11 @@ JobDirectory::Options DirectoryOptions(World* world, SimDisk* disk) {
   options.clock = world->clock();
   options.path = SimDisk::directory();
   options.has_log_thread = false;
+  // Of the time, so that a seed stays the same history.
+  options.draw_salt = [world] {
+    auto state = static_cast<uint64_t>(absl::ToInt64Nanoseconds(world->now()));
+    return SplitMix64(state);
+  };
   options.log = [world](const std::string& line) { world->Trace("  says: ", line); };
   return options;
 }

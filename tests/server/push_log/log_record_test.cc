@@ -1,5 +1,6 @@
 #include "server/push_log/log_record.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -17,6 +18,8 @@ namespace torchps {
 namespace {
 
 using ::testing::HasSubstr;
+
+constexpr uint64_t kSalt = 0x0123456789abcdef;
 
 FramePayload PayloadOf(EncodingSpec::Kind kind, const std::vector<float>& elements) {
   std::string bytes(EncodedBytes(kind, elements.size(), 0.5), '\0');
@@ -62,7 +65,7 @@ std::vector<uint8_t> Sealed(const LogRecord& record, const FramePayload& payload
   std::vector<uint8_t> bytes(
       LogRecordBytes(record.ledger.size(), record.absent.size(), payload.bytes()));
   WriteLogRecord(record, payload, bytes.data());
-  EXPECT_EQ(SealLogRecord(record.durable_sequence, bytes.data()), bytes.size());
+  EXPECT_EQ(SealLogRecord(kSalt, record.durable_sequence, bytes.data()), bytes.size());
   return bytes;
 }
 
@@ -95,7 +98,7 @@ TEST(LogRecordTest, ComesBackAsItWasWritten) {
       const std::vector<uint8_t> bytes = Sealed(record, payload);
       LogRecord read;
       FramePayload read_payload;
-      const absl::Status status = ReadLogRecord(bytes, &read, &read_payload);
+      const absl::Status status = ReadLogRecord(kSalt, bytes, &read, &read_payload);
       ASSERT_TRUE(status.ok()) << status;
       ExpectSame(read, record);
       EXPECT_EQ(read.encoding, kind);
@@ -113,7 +116,7 @@ TEST(LogRecordTest, HasTheBytesThatTheDocumentationShows) {
   const std::vector<uint8_t> bytes =
       Sealed(record, PayloadOf(EncodingSpec::FLOAT32, {1.0f, -2.0f}));
   const std::string expected = absl::StrReplaceAll(
-      "54504c52 b516a4b5 02 00 0100 03000000 0c00000000000000 0b00000000000000"
+      "efcdab89 6bc9169f 02 00 0100 03000000 0c00000000000000 0b00000000000000"
       "2800000000000000 2900000000000000 000000000000e03f 000000000000d03f 08000000 cb5cfe9a"
       "00000000 00000040 000000000000e83f 0300000000000000"
       "01000000 02000000 0700000000000000 0200000000000000 0600000000000000 0500000000000000"
@@ -127,26 +130,32 @@ TEST(LogRecordTest, HasTheBytesThatTheDocumentationShows) {
   header.number = 3;
   header.previous_bytes = 256;
   header.first_sequence = 12;
+  header.salt = kSalt;
   const auto segment = EncodeLogSegmentHeader(header);
   EXPECT_EQ(absl::BytesToHexString(
                 absl::string_view(reinterpret_cast<const char*>(segment.data()), segment.size())),
-            absl::StrReplaceAll("544f52434850534c 04000000 01000000 02000000 05000000"
+            absl::StrReplaceAll("544f52434850534c 05000000 01000000 02000000 05000000"
                                 "3412000000000000 0300000000000000 0001000000000000"
-                                "0c00000000000000 00000000 4ebd0e40",
+                                "0c00000000000000 efcdab8967452301 00000000 439f48c6",
                                 {{" ", ""}}));
 }
 
-TEST(LogRecordTest, IsNothingWhereItIsCutShort) {
-  const std::vector<uint8_t> bytes =
+TEST(LogRecordTest, IsNothingWhereItIsCutShortOrOfAnotherSegment) {
+  std::vector<uint8_t> bytes =
       Sealed(SomeRecord(), PayloadOf(EncodingSpec::FLOAT32, {1.0f, -2.0f, 3.0f}));
   LogRecord read;
   FramePayload payload;
   for (size_t length = 0; length < bytes.size(); ++length) {
     const absl::Status status =
-        ReadLogRecord(absl::MakeConstSpan(bytes).first(length), &read, &payload);
+        ReadLogRecord(kSalt, absl::MakeConstSpan(bytes).first(length), &read, &payload);
     EXPECT_TRUE(absl::IsDataLoss(status)) << length << ": " << status;
   }
-  EXPECT_TRUE(ReadLogRecord(bytes, &read, &payload).ok());
+  EXPECT_TRUE(ReadLogRecord(kSalt, bytes, &read, &payload).ok());
+  // Nor is it one in another segment, whichever half of the salt is the other's.
+  EXPECT_TRUE(absl::IsDataLoss(ReadLogRecord(kSalt + 1, bytes, &read, &payload)));
+  EXPECT_TRUE(absl::IsDataLoss(ReadLogRecord(kSalt + (uint64_t{1} << 32), bytes, &read, &payload)));
+  SealLogRecord(kSalt + 1, 0, bytes.data());
+  EXPECT_TRUE(ReadLogRecord(kSalt + 1, bytes, &read, &payload).ok());
 }
 
 TEST(LogRecordTest, IsNothingWithABitFlipped) {
@@ -159,7 +168,7 @@ TEST(LogRecordTest, IsNothingWithABitFlipped) {
   FramePayload payload;
   const auto is_refused_with = [&](size_t bit) {
     bytes[bit / 8] ^= 1 << bit % 8;
-    const absl::Status status = ReadLogRecord(bytes, &read, &payload);
+    const absl::Status status = ReadLogRecord(kSalt, bytes, &read, &payload);
     bytes[bit / 8] ^= 1 << bit % 8;
     return absl::IsDataLoss(status);
   };
@@ -180,8 +189,8 @@ TEST(LogRecordTest, DoesNotTrustWhatAForgerSumsUp) {
   const auto refusal = [&](size_t at, uint8_t value) {
     std::vector<uint8_t> forged = bytes;
     forged[at] = value;
-    SealLogRecord(0, forged.data());
-    return std::string(ReadLogRecord(forged, &read, &payload).message());
+    SealLogRecord(kSalt, 0, forged.data());
+    return std::string(ReadLogRecord(kSalt, forged, &read, &payload).message());
   };
   EXPECT_THAT(refusal(8, 9), HasSubstr("kind 9"));
   EXPECT_THAT(refusal(9, 77), HasSubstr("encoding 77"));
@@ -200,6 +209,7 @@ TEST(LogSegmentTest, ComesBackAndIsRefusedDamaged) {
   header.number = 12;
   header.previous_bytes = 4711;
   header.first_sequence = 1000;
+  header.salt = kSalt;
   auto bytes = EncodeLogSegmentHeader(header);
   const auto read = ReadLogSegmentHeader(bytes);
   ASSERT_TRUE(read.ok()) << read.status();
@@ -207,6 +217,7 @@ TEST(LogSegmentTest, ComesBackAndIsRefusedDamaged) {
   EXPECT_EQ(read->number, header.number);
   EXPECT_EQ(read->previous_bytes, header.previous_bytes);
   EXPECT_EQ(read->first_sequence, header.first_sequence);
+  EXPECT_EQ(read->salt, header.salt);
   for (size_t length = 0; length < bytes.size(); ++length) {
     EXPECT_FALSE(ReadLogSegmentHeader(absl::MakeConstSpan(bytes).first(length)).ok());
   }
@@ -214,6 +225,24 @@ TEST(LogSegmentTest, ComesBackAndIsRefusedDamaged) {
     bytes[bit / 8] ^= 1 << bit % 8;
     EXPECT_FALSE(ReadLogSegmentHeader(bytes).ok()) << bit;
     bytes[bit / 8] ^= 1 << bit % 8;
+  }
+}
+
+// The example of docs/checkpoint.md as it was in version 4, which had no salt.
+TEST(LogSegmentTest, OfAnOlderProgramIsToBeReadByThatOne) {
+  const std::string bytes = absl::HexStringToBytes(absl::StrReplaceAll(
+      "544f52434850534c 04000000 01000000 02000000 05000000 3412000000000000 0300000000000000"
+      "0001000000000000 0c00000000000000 00000000 4ebd0e40",
+      {{" ", ""}}));
+  const std::string with_record = bytes + std::string(96, 'r');
+  for (const std::string& file : {bytes, with_record}) {
+    const absl::Status read =
+        ReadLogSegmentHeader(absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(file.data()),
+                                                 std::min(file.size(), kLogSegmentHeaderBytes)))
+            .status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(read)) << read;
+    EXPECT_THAT(std::string(read.message()),
+                HasSubstr("has format version 4; this program reads version 5: use the torchps"));
   }
 }
 

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/split_mix64.h"
 #include "server/push_log/log_reader.h"
 #include "server/push_log/push_log.h"
 #include "tests/testing/faulty_file_system.h"
@@ -24,6 +25,7 @@ struct LogRig {
   std::vector<uint64_t> read;  // sequences, by the last Open or Read
   std::vector<std::string> payloads;
   std::string directory = kDirectory;
+  uint64_t salts = 20261125;  // what they are drawn from
 
   absl::StatusOr<LogEnd> Read() {
     read.clear();
@@ -45,6 +47,7 @@ struct LogRig {
     options.directory = directory;
     options.identity = Identity();
     options.buffer_bytes = buffer_bytes;
+    options.draw_salt = [this] { return SplitMix64(salts); };
     return PushLog::Open(&files, options, *end);
   }
 
