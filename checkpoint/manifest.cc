@@ -97,4 +97,10 @@ absl::StatusOr<ManifestBlocks> BlocksOf(const Manifest& manifest) {
   return ManifestBlocks{*std::move(layout), *std::move(blocks)};
 }
 
+uint64_t NonfiniteBlocks(const Manifest& manifest) {
+  uint64_t blocks = 0;
+  for (const ShardInfo& shard : manifest.shard()) blocks += shard.nonfinite_blocks();
+  return blocks;
+}
+
 }  // namespace torchps

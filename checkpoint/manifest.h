@@ -34,4 +34,7 @@ struct ManifestBlocks {
 };
 absl::StatusOr<ManifestBlocks> BlocksOf(const Manifest& manifest);
 
+// Blocks of which some value or optimizer slot is not finite.
+uint64_t NonfiniteBlocks(const Manifest& manifest);
+
 }  // namespace torchps

@@ -162,14 +162,23 @@ absl::StatusOr<CheckpointStatus> CheckpointConductor::Take(
   // Reads it back, too.
   const absl::Status written = options_.directory->WriteManifest(plan.number, *text);
   if (!written.ok()) return written;
-  if (absl::Status status = Commit(plan, *text, /*everywhere=*/false); !status.ok()) {
+  CommitCheckpointRequest commit;
+  commit.set_checkpoint(plan.number);
+  commit.set_job_id(plan.state.job_id());
+  commit.set_manifest(*text);
+  const uint64_t nonfinite = NonfiniteBlocks(*manifest);
+  for (const uint64_t keep : nonfinite == 0 ? plan.keep : plan.keep_if_nonfinite) {
+    commit.add_keep(keep);
+  }
+  if (absl::Status status = Commit(commit); !status.ok()) {
     // A server has died since it wrote its shard, and has gone on from an older one.
     if (absl::IsFailedPrecondition(status)) {
       status.Update(options_.directory->RemoveManifest(plan.number));
     }
     return status;
   }
-  if (absl::Status status = Commit(plan, *text, /*everywhere=*/true); !status.ok()) return status;
+  commit.set_everywhere(true);
+  if (absl::Status status = Commit(commit); !status.ok()) return status;
 
   CheckpointStatus status;
   status.set_number(plan.number);
@@ -182,6 +191,7 @@ absl::StatusOr<CheckpointStatus> CheckpointConductor::Take(
   }
   status.set_bytes(bytes);
   status.set_longest_pause_seconds(longest_pause);
+  status.set_nonfinite_blocks(nonfinite);
   return status;
 }
 
@@ -249,14 +259,7 @@ absl::StatusOr<Manifest> CheckpointConductor::WriteShards(
   return manifest;
 }
 
-absl::Status CheckpointConductor::Commit(const JobCoordinator::CheckpointPlan& plan,
-                                         const std::string& manifest, bool everywhere) {
-  CommitCheckpointRequest request;
-  request.set_checkpoint(plan.number);
-  request.set_job_id(plan.state.job_id());
-  request.set_manifest(manifest);
-  request.set_everywhere(everywhere);
-  for (const uint64_t keep : plan.keep) request.add_keep(keep);
+absl::Status CheckpointConductor::Commit(const CommitCheckpointRequest& request) {
   std::vector<int> asked = AllServers();
   const absl::Duration give_up = options_.clock->Now() + options_.commit_patience;
   while (true) {

@@ -73,9 +73,9 @@ class CheckpointConductor {
   absl::StatusOr<uint64_t> LookAtServers(const JobCoordinator::CheckpointPlan& plan);
   absl::StatusOr<Manifest> WriteShards(const JobCoordinator::CheckpointPlan& plan,
                                        absl::Duration timeout);
-  // Lets all servers keep the manifest or, once they do, remove what it makes superfluous.
-  absl::Status Commit(const JobCoordinator::CheckpointPlan& plan, const std::string& manifest,
-                      bool everywhere);
+  // Lets all servers keep the manifest or, `everywhere`, once they do, remove what it makes
+  // superfluous.
+  absl::Status Commit(const CommitCheckpointRequest& request);
   // "server 1 at HOST:PORT".
   std::string NameOf(int index) const;
   std::vector<int> AllServers() const;

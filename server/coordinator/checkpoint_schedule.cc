@@ -14,6 +14,8 @@ void CheckpointSchedule::Restore(Memory memory) {
   std::sort(memory_.kept.begin(), memory_.kept.end());
   if (!memory_.kept.empty()) {
     memory_.last_number = std::max(memory_.last_number, memory_.kept.back());
+    newest_finite_ =
+        memory_.status.nonfinite_blocks() == 0 ? memory_.kept.back() : memory_.kept.front();
   }
 }
 
@@ -57,17 +59,23 @@ uint64_t CheckpointSchedule::Begin(absl::Duration now, int64_t steps) {
   return under_way_;
 }
 
-std::vector<uint64_t> CheckpointSchedule::KeepList() const {
+std::vector<uint64_t> CheckpointSchedule::KeepList(bool finite) const {
   std::vector<uint64_t> keep = memory_.kept;
   keep.push_back(under_way_);
   const size_t most = static_cast<size_t>(std::max(options_.keep, 1));
   if (keep.size() > most) keep.erase(keep.begin(), keep.end() - static_cast<int64_t>(most));
+  // What goes is older than what stays.
+  if (!finite && newest_finite_ > 0 && newest_finite_ < keep.front()) {
+    keep.insert(keep.begin(), newest_finite_);
+  }
   return keep;
 }
 
 void CheckpointSchedule::Succeed(const CheckpointStatus& status, absl::Duration now) {
   TPS_CHECK(under_way_ != 0, "a checkpoint that never began");
-  memory_.kept = KeepList();
+  const bool finite = status.nonfinite_blocks() == 0;
+  memory_.kept = KeepList(finite);
+  if (finite) newest_finite_ = under_way_;
   const uint64_t completed = memory_.status.completed() + 1;
   const uint64_t failed = memory_.status.failed();
   memory_.status = status;

@@ -15,7 +15,8 @@ namespace torchps {
 // for one, and once more when the job has ended. The first one is due as soon as the job runs, so
 // that a server that dies early has something to come back to, and the next ones come sooner than
 // by the interval. One at a time is under way. One that failed is tried again under another number,
-// for a server may hold a part of it.
+// for a server may hold a part of it. The newest ones stay, and where they are not finite, the
+// newest that is.
 //
 // Not thread-safe. Knows no clock: `now` is handed in and must not go back. `steps` is the highest
 // number of steps that any slot has made.
@@ -65,9 +66,13 @@ class CheckpointSchedule {
   bool Due(absl::Duration now, int64_t steps) const;
   // Begins the one that is due, and gives its number. REQUIRES: Due(now, steps).
   uint64_t Begin(absl::Duration now, int64_t steps);
-  // The ones that are to be on the disk once the one under way is: it, and the newest before it.
-  std::vector<uint64_t> KeepList() const;
-  // The one under way is complete; `status` says its number, size and times.
+  // The ones that are to be on the disk once the one under way is: it and the newest before it, and
+  // where it is not `finite` also the newest that is.
+  std::vector<uint64_t> KeepList(bool finite) const;
+  // Of those that are kept; 0: none is finite. After Restore() a guess, of the oldest, where the
+  // last one is not finite: a model that is not finite any more stays so.
+  uint64_t newest_finite() const { return newest_finite_; }
+  // The one under way is complete; `status` says its number, size, times, and whether it is finite.
   void Succeed(const CheckpointStatus& status, absl::Duration now);
   void Fail(const absl::Status& error, absl::Duration now);
 
@@ -83,6 +88,7 @@ class CheckpointSchedule {
   bool last_one_due_ = false;
   bool last_one_under_way_ = false;
   uint64_t under_way_ = 0;
+  uint64_t newest_finite_ = 0;
   int failures_in_a_row_ = 0;
   absl::Duration not_before_ = -absl::InfiniteDuration();
   absl::Duration due_at_ = absl::InfiniteDuration();

@@ -32,6 +32,19 @@ std::string Describe(const CoordinatorState& state, bool resumed) {
                       ", and waits for its workers");
 }
 
+// The last checkpoint is not finite, and what may be done about it. `finite` is the newest one that
+// is; 0: none.
+std::string NotFinite(const CheckpointStatus& last, uint64_t finite) {
+  return absl::StrCat(
+      "checkpoint ", last.number(), " is not finite: ", last.nonfinite_blocks(),
+      " of its blocks hold numbers that are infinite or NaN; ",
+      finite > 0 && finite < last.number()
+          ? absl::StrCat("checkpoint ", finite, " stays: to go back to it, stop the job, move the ",
+                         "later ones away, and start it with --resume")
+          : std::string("none before it is left: start the job again, with a smaller "
+                        "optimizer.learning_rate or with training.clip_norm"));
+}
+
 // Whether `response` tells a process an incarnation that no state of an earlier life has.
 template <class Response>
 bool NamesNewcomer(const JobCoordinator&, const absl::StatusOr<Response>&) {
@@ -294,6 +307,10 @@ absl::Status CoordinatorService::Open() {
       return restored;
     }
     options_.log(Describe(**state, options_.resume));
+    if ((*state)->checkpoint().nonfinite_blocks() > 0) {
+      options_.log(NotFinite((*state)->checkpoint(), coordinator_.newest_finite_checkpoint()));
+      checkpoints_nonfinite_ = true;
+    }
   }
 
   StateWriter::Options writing;
@@ -336,8 +353,16 @@ absl::Status CoordinatorService::Open() {
 void CoordinatorService::OnCheckpoint(uint64_t number,
                                       const absl::StatusOr<CheckpointStatus>& outcome) {
   std::string line;
+  std::string nonfinite;
   {
     MutexLock lock(&mutex_);
+    if (outcome.ok()) {
+      const bool is_new = !checkpoints_nonfinite_;
+      checkpoints_nonfinite_ = outcome->nonfinite_blocks() > 0;
+      if (checkpoints_nonfinite_ && is_new) {
+        nonfinite = NotFinite(*outcome, coordinator_.newest_finite_checkpoint());
+      }
+    }
     const bool failed_before = std::exchange(checkpoints_fail_, !outcome.ok());
     if (!outcome.ok() && !absl::IsCancelled(outcome.status())) {
       line = absl::StrCat("checkpoint ", number,
@@ -347,6 +372,7 @@ void CoordinatorService::OnCheckpoint(uint64_t number,
     }
   }
   if (!line.empty()) options_.log(line);
+  if (!nonfinite.empty()) options_.log(nonfinite);
   Make([&outcome](JobCoordinator& coordinator, absl::Duration now) -> Answer {
     coordinator.EndCheckpoint(outcome, now);
     return nullptr;

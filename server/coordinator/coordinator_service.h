@@ -118,6 +118,7 @@ class CoordinatorService {
   bool opened_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   bool checkpoints_fail_ ABSL_GUARDED_BY(mutex_) = false;
+  bool checkpoints_nonfinite_ ABSL_GUARDED_BY(mutex_) = false;
   // Until it has found what the job is resumed from; null where it is not.
   std::unique_ptr<ResumeReader> reader_ ABSL_GUARDED_BY(mutex_);
   // Made by Open(), where there is a directory; from then on only read.

@@ -441,7 +441,8 @@ std::optional<JobCoordinator::CheckpointPlan> JobCoordinator::BeginCheckpoint(ab
   plan.number = schedule_->Begin(now, members_->MostSteps());
   ChangedVitally();
   plan.state = Save(now);
-  plan.keep = schedule_->KeepList();
+  plan.keep = schedule_->KeepList(/*finite=*/true);
+  plan.keep_if_nonfinite = schedule_->KeepList(/*finite=*/false);
   parked_.for_next_checkpoint.MoveTo(parked_.for_this_checkpoint);
   return plan;
 }

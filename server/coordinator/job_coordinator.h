@@ -70,8 +70,10 @@ class JobCoordinator {
     uint64_t number = 0;
     // As of the moment before any server writes: what is used in it is in the servers' values.
     CoordinatorState state;
-    // The checkpoints that stay once this one is complete, with it.
+    // The checkpoints that stay once this one is complete, with it; where it is not finite, the
+    // second list.
     std::vector<uint64_t> keep;
+    std::vector<uint64_t> keep_if_nonfinite;
   };
 
   // Names one parked call. 0: the call was not parked, its answer is ready.
@@ -102,6 +104,9 @@ class JobCoordinator {
   std::optional<CheckpointPlan> BeginCheckpoint(absl::Duration now);
   // What became of the one under way: its size and times, or why it failed.
   void EndCheckpoint(const absl::StatusOr<CheckpointStatus>& outcome, absl::Duration now);
+
+  // The newest checkpoint that is kept and finite; 0: none is. REQUIRES: has_job().
+  uint64_t newest_finite_checkpoint() const { return schedule_->newest_finite(); }
 
   // The job runs or has ended, keeps checkpoints, and has done something since the last one.
   bool wants_last_checkpoint() const;

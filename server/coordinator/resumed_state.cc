@@ -84,6 +84,7 @@ absl::StatusOr<ResumedState> FindResumedState(
   }
   CheckpointStatus& status = *state.mutable_checkpoint();
   status.set_number(number);
+  status.set_nonfinite_blocks(NonfiniteBlocks(*manifest));
   status.set_directory(directory.CheckpointPath(number));
   // Numbers that were given out later, to checkpoints complete or not, are never given out again.
   const absl::StatusOr<uint64_t> highest = directory.HighestNumber();

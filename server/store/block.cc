@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/cpu/finite_check.h"
+
 namespace torchps {
 
 void Block::MoveTo(absl::Span<float> shared_values, SharedBlock* shared_head) {
@@ -12,6 +14,12 @@ void Block::MoveTo(absl::Span<float> shared_values, SharedBlock* shared_head) {
   values = shared_values;
   head = shared_head;
   buffer = nullptr;
+}
+
+void Block::LookWhetherFinite() {
+  finite = FirstNonFinite(values) < 0 &&
+           std::all_of(slots.begin(), slots.end(),
+                       [](const std::vector<float>& slot) { return FirstNonFinite(slot) < 0; });
 }
 
 BlockChange::BlockChange(Block* block) : block_(block) {

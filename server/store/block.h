@@ -34,6 +34,9 @@ struct Block {
   void MoveTo(absl::Span<float> shared_values, SharedBlock* shared_head)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
+  // Notes in `finite` whether all values and all of the optimizer's arrays are.
+  void LookWhetherFinite() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+
   const BlockRange range;
 
   Mutex mutex;
@@ -47,6 +50,8 @@ struct Block {
   SharedBlock* head ABSL_GUARDED_BY(mutex) = nullptr;
   // The optimizer's arrays, each as long as the range; none for an averaged block.
   std::vector<std::vector<float>> slots ABSL_GUARDED_BY(mutex);
+  // As of the last look. Gradients are finite all; what an optimizer makes of them need not be.
+  bool finite ABSL_GUARDED_BY(mutex) = true;
   // Gradients that had nothing for some elements: an optimizer's step counts without them.
   MissedSteps missed ABSL_GUARDED_BY(mutex);
   std::vector<LedgerEntry> ledger ABSL_GUARDED_BY(mutex);

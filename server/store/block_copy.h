@@ -1,10 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "checkpoint/block_image.h"
+#include "common/cpu/finite_check.h"
 
 namespace torchps {
 
@@ -23,6 +26,13 @@ class BlockCopy {
 
   // What was copied last. Borrows this object's memory.
   const BlockImage& image() const { return image_; }
+
+  // Whether all of its values and optimizer slots are finite.
+  bool IsFinite() const {
+    return FirstNonFinite(image_.values) < 0 &&
+           std::all_of(image_.slots.begin(), image_.slots.end(),
+                       [](absl::Span<const float> slot) { return FirstNonFinite(slot) < 0; });
+  }
 
  private:
   friend class StoreSnapshot;

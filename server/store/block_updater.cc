@@ -12,6 +12,14 @@
 
 namespace torchps {
 
+namespace {
+
+// From one look at what gradients have made of a block to the next. A look takes a quarter to a
+// half of the time of an optimizer's step (bench/README.md), so this is a part in a hundred of all.
+constexpr Version kLookEvery = 32;
+
+}  // namespace
+
 // Where in a block the next elements of a gradient go, and with which hyperparameters. Holds
 // pointers into the block, so it lives no longer than the lock under which it was made.
 class BlockUpdater::Cursor {
@@ -193,6 +201,8 @@ void BlockUpdater::ApplyTo(Block* block, const GradientTerms& terms,
     block->missed.Add(absent);
   }
   ++block->version;
+  // Not all blocks with the same gradient.
+  if ((block->version + block->range.id) % kLookEvery == 0) block->LookWhetherFinite();
 }
 
 void BlockUpdater::Apply(Block* block, const FramePayload& payload, const GradientTerms& terms,

@@ -42,7 +42,8 @@ class BlockUpdater {
   // what the optimizer takes, before weight decay, and on the share, which is 1 at most. Elements
   // that are `absent` are left alone, values and optimizer slots, and count the step as missed:
   // their next one is their next, as torch.optim has it of a parameter without a gradient. The
-  // learning rate's schedule goes on for all. REQUIRES: as many elements as the block has, and a
+  // learning rate's schedule goes on for all. Looks now and then whether the block is still finite.
+  // REQUIRES: as many elements as the block has, and a
   // payload that has been checked; or none, and all are absent. None of an averaged block is.
   void Apply(Block* block, const FramePayload& payload, const GradientTerms& terms,
              absl::Span<const ElementRun> absent = {}) const

@@ -293,8 +293,10 @@ int64_t ParameterStore::CountChanges() const {
 void ParameterStore::Describe(bool include_ledger, ServerStatus* status) {
   Version lowest = blocks_.size() == 0 ? 0 : std::numeric_limits<Version>::max();
   Version highest = 0;
+  uint64_t nonfinite = 0;
   for (const std::unique_ptr<Block>& block : blocks_) {
     MutexLock lock(&block->mutex);
+    if (!block->finite) ++nonfinite;
     lowest = std::min(lowest, block->version);
     highest = std::max(highest, block->version);
     if (!include_ledger) continue;
@@ -311,6 +313,7 @@ void ParameterStore::Describe(bool include_ledger, ServerStatus* status) {
   }
   status->set_min_version(lowest);
   status->set_max_version(highest);
+  status->set_nonfinite_blocks(nonfinite);
   status->set_blocks(blocks_.size());
   status->set_state_bytes(state_bytes());
 }

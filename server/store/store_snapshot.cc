@@ -85,6 +85,7 @@ absl::Status StoreSnapshot::Restore(const BlockImage& image) {
     block->version = image.version;
     block->ledger.assign(image.ledger.begin(), image.ledger.end());
     block->missed = MissedSteps(image.missed);
+    block->LookWhetherFinite();
     first = !block->initialized;
     block->initialized = true;
   }

@@ -9,6 +9,15 @@
 
 namespace torchps {
 
+namespace {
+
+// Gradients are summed up as if these were one sample: so a sum is too large for a float only where
+// the mean is. A power of two, which changes the exponents and no other bit. Rounds of more samples
+// are still summed up right, but for gradients near the largest float.
+constexpr float kSamplesAsOne = 1 << 24;
+
+}  // namespace
+
 SyncPush::SyncPush(size_t blocks, size_t owned, int backup_workers, const BlockUpdater* updater,
                    absl::Duration grace, const Clock* clock)
     : backup_workers_(backup_workers),
@@ -84,7 +93,7 @@ absl::StatusOr<PushDecision> SyncPush::Push(Block* block, const PushHeader& head
 
 void SyncPush::AddToRound(const Block& block, const PushHeader& header, const FramePayload& payload,
                           Round* round) {
-  const auto weight = static_cast<float>(header.weight);
+  const float weight = static_cast<float>(header.weight) / kSamplesAsOne;
   const auto add = [&](int64_t first, absl::Span<const float> run) {
     AddScaled(run.data(), weight, absl::MakeSpan(round->weighted_sum).subspan(first, run.size()));
   };
@@ -126,7 +135,7 @@ void SyncPush::FinishRounds(Block* block) {
     if (round.weight == 0) {
       PassOver(block, block->version + 1, round.contributors);
     } else {
-      const float scale = static_cast<float>(1.0 / round.weight);
+      const float scale = static_cast<float>(1.0 / round.weight) * kSamplesAsOne;
       Scale(scale, absl::MakeSpan(round.weighted_sum));
       BlockRecord record;
       record.kind = BlockRecord::Kind::kGradient;

@@ -4,8 +4,10 @@
 #include <grpcpp/grpcpp.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,10 +50,35 @@ std::string NewDirectory() {
   return mkdtemp(name.data());
 }
 
-// With one thread for all calls. `files` may be null: the operating system's.
+// What a server says, on any of its threads.
+class Said {
+ public:
+  std::function<void(const std::string& line)> log() {
+    return [this](const std::string& line) {
+      MutexLock lock(&mutex_);
+      lines_.push_back(line);
+    };
+  }
+  // Those with this in them.
+  std::vector<std::string> With(const std::string& part) {
+    MutexLock lock(&mutex_);
+    std::vector<std::string> found;
+    for (const std::string& line : lines_) {
+      if (absl::StrContains(line, part)) found.push_back(line);
+    }
+    return found;
+  }
+
+ private:
+  Mutex mutex_;
+  std::vector<std::string> lines_ ABSL_GUARDED_BY(mutex_);
+};
+
+// With one thread for all calls. `files` may be null: the operating system's; so may `said`.
 std::unique_ptr<Server> StartServer(const Clock* clock, const std::string& dir, bool resume = false,
-                                    FileSystem* files = nullptr) {
+                                    FileSystem* files = nullptr, Said* said = nullptr) {
   Server::Options options;
+  if (said != nullptr) options.log = said->log();
   options.clock = clock;
   options.dir = dir;
   options.files = files;
@@ -61,6 +88,16 @@ std::unique_ptr<Server> StartServer(const Clock* clock, const std::string& dir, 
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(std::move(options));
   EXPECT_TRUE(server.ok()) << server.status();
   return *std::move(server);
+}
+
+std::vector<std::string> CheckpointsIn(const std::string& dir) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(dir)) {
+    const std::string name = entry.path().filename().string();
+    if (absl::StartsWith(name, "checkpoint-")) names.push_back(name.substr(name.size() - 2));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 // One worker of a job with one server: both its planes, one call at a time. A step pushes 1 to
@@ -104,7 +141,7 @@ class WholeWorker {
   }
 
   // One lease, which is one step; false: the job is done.
-  bool Work() {
+  bool Work(float gradient = 1) {
     while (true) {
       NextWorkRequest request;
       request.set_slot(hello_.slot());
@@ -125,7 +162,7 @@ class WholeWorker {
       }
       lease_ = reply->lease().id();
       EXPECT_TRUE(data_->Pull(step_).ok());
-      EXPECT_TRUE(data_->Push(++step_, 1).ok());
+      EXPECT_TRUE(data_->Push(++step_, gradient).ok());
       return true;
     }
   }
@@ -317,11 +354,7 @@ TEST(CheckpointResumeTest, TheFirstCheckpointAndTheLastComeByThemselvesAndOldOne
   EXPECT_TRUE(server->TakeLastCheckpoint(absl::Seconds(60)).ok());
   const CheckpointStatus last = anna.Status().checkpoint();
   EXPECT_EQ(last.failed(), 0u) << last.last_error();
-  int kept = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(dir)) {
-    kept += entry.path().filename().string().rfind("checkpoint-", 0) == 0 ? 1 : 0;
-  }
-  EXPECT_EQ(kept, 2);
+  EXPECT_EQ(CheckpointsIn(dir).size(), 2u);
 
   // What came last is the end of the job.
   server = nullptr;
@@ -331,6 +364,65 @@ TEST(CheckpointResumeTest, TheFirstCheckpointAndTheLastComeByThemselvesAndOldOne
   ASSERT_TRUE(bert.data().ReadOnlyPull().ok());
   EXPECT_EQ(bert.data().values()[0][0], -20);
   EXPECT_EQ(bert.Status().phase(), JobStatus::DONE);
+}
+
+TEST(CheckpointResumeTest, CheckpointsThatAreNotFiniteDoNotPushOutTheLastOneThatIs) {
+  const SteadyClock clock;
+  const std::string dir = NewDirectory();
+  const JobHarness::Options model = Model("checkpoint_seconds: 0 keep: 2");
+  {
+    Said said;
+    const auto server = StartServer(&clock, dir, /*resume=*/false, /*files=*/nullptr, &said);
+    WholeWorker anna(server->address(), model, 1);
+    ASSERT_TRUE(anna.status().ok()) << anna.status();
+    anna.Start();
+    ASSERT_TRUE(anna.Work());
+    const absl::StatusOr<CheckpointStatus> good = anna.TakeCheckpoint();
+    ASSERT_TRUE(good.ok()) << good.status();
+    EXPECT_EQ(good->nonfinite_blocks(), 0u);
+    // Both are finite; their sum is not.
+    ASSERT_TRUE(anna.Work(3e38f));
+    ASSERT_TRUE(anna.Work(3e38f));
+    for (int i = 0; i < 4; ++i) {
+      const absl::StatusOr<CheckpointStatus> taken = anna.TakeCheckpoint();
+      ASSERT_TRUE(taken.ok()) << taken.status();
+      EXPECT_EQ(taken->nonfinite_blocks(), 2u);
+    }
+    EXPECT_EQ(CheckpointsIn(dir), (std::vector<std::string>{"01", "04", "05"}));
+    const std::vector<std::string> told = said.With("is not finite");
+    ASSERT_EQ(told.size(), 1u) << "once, not with each";
+    EXPECT_EQ(told[0],
+              "checkpoint 2 is not finite: 2 of its blocks hold numbers that are infinite or NaN; "
+              "checkpoint 1 stays: to go back to it, stop the job, move the later ones away, and "
+              "start it with --resume");
+  }
+  {
+    Said said;
+    const auto server = StartServer(&clock, dir, /*resume=*/true, /*files=*/nullptr, &said);
+    WholeWorker bert(server->address(), model, 2);
+    ASSERT_TRUE(bert.status().ok()) << bert.status();
+    EXPECT_EQ(bert.Status().resumed_checkpoint(), 5u) << "what the job was, whatever it is";
+    EXPECT_EQ(bert.Status().checkpoint().nonfinite_blocks(), 2u);
+    EXPECT_EQ(bert.data().Status()->nonfinite_blocks(), 2u);
+    const std::vector<std::string> told = said.With("checkpoint 5 is not finite: 2 of its blocks");
+    ASSERT_EQ(told.size(), 1u);
+    EXPECT_TRUE(absl::StrContains(told[0], "checkpoint 1 stays")) << told[0];
+    bert.Start();
+    ASSERT_TRUE(bert.TakeCheckpoint().ok());
+    EXPECT_EQ(CheckpointsIn(dir), (std::vector<std::string>{"01", "05", "06"}));
+  }
+  // Doing what it says.
+  std::filesystem::remove_all(dir + "/checkpoint-000000000005");
+  std::filesystem::remove_all(dir + "/checkpoint-000000000006");
+  Said said;
+  const auto server = StartServer(&clock, dir, /*resume=*/true, /*files=*/nullptr, &said);
+  WholeWorker carl(server->address(), model, 3);
+  ASSERT_TRUE(carl.status().ok()) << carl.status();
+  EXPECT_EQ(carl.Status().resumed_checkpoint(), 1u);
+  EXPECT_EQ(carl.data().Status()->nonfinite_blocks(), 0u);
+  EXPECT_TRUE(said.With("is not finite").empty());
+  ASSERT_TRUE(carl.data().ReadOnlyPull().ok());
+  EXPECT_EQ(carl.data().values()[0][0], -1);
 }
 
 TEST(CheckpointResumeTest, AServerThatIsAskedToStopKeepsWhatTheLastCheckpointLacks) {

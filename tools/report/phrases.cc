@@ -65,6 +65,18 @@ std::string MetricText(const MetricValue& metric) {
   return absl::StrFormat("%.4g", metric.value());
 }
 
+std::string NotFiniteText(uint64_t blocks, bool has_checkpoint) {
+  if (blocks == 0) return "";
+  return absl::StrCat(
+      "the model is not finite: ", Count(static_cast<int64_t>(blocks), "block"), " of it ",
+      blocks == 1 ? "holds" : "hold", " numbers that are infinite or NaN; ",
+      has_checkpoint ? "to go back, stop the job, move its checkpoints that are not finite "
+                       "away, and start it with --resume (docs/operations.md)"
+                     : "start the job again, with a smaller optimizer.learning_rate or with "
+                       "training.clip_norm",
+      "\n");
+}
+
 std::string StoppedAndResumed(absl::string_view stopped, uint64_t resumed_checkpoint) {
   std::string text;
   if (!stopped.empty()) absl::StrAppend(&text, "stopped early: ", stopped, "\n");

@@ -33,6 +33,9 @@ std::string ResultText(const Metrics& metrics, double loss);
 // "97.30 %" of an accuracy, "0.9312" of any other.
 std::string MetricText(const MetricValue& metric);
 
+// A line, where so many blocks of the model are not finite: that, and what to do. Empty: none are.
+std::string NotFiniteText(uint64_t blocks, bool has_checkpoint);
+
 // A line each, where there is something to say: why the job ended early (empty: it did not), and
 // the checkpoint that it went on from (0: from none).
 std::string StoppedAndResumed(absl::string_view stopped, uint64_t resumed_checkpoint);

@@ -77,6 +77,7 @@ std::string Kept(const Report& report) {
                     ", the last one is ", last.directory(), " (",
                     FormatBytes(static_cast<double>(last.bytes())), ")\n");
   }
+  absl::StrAppend(&text, NotFiniteText(last.nonfinite_blocks(), /*has_checkpoint=*/true));
   if (!last.last_error().empty()) {
     absl::StrAppend(&text, "the last checkpoint failed: ", last.last_error(), "\n");
   }

@@ -63,6 +63,15 @@ std::string Checkpoint(const JobStatus& job) {
   return absl::StrCat(text, "\n");
 }
 
+// What the servers have found, or the last checkpoint has.
+uint64_t NonfiniteBlocks(const ClusterView& view) {
+  uint64_t now = 0;
+  for (const ServerAnswer& answer : view.servers) {
+    if (answer.status.ok()) now += answer.status->nonfinite_blocks();
+  }
+  return std::max(now, view.job->checkpoint().nonfinite_blocks());
+}
+
 // Those are told as what the server does: "refuses this client", "answers, but ...".
 bool Refused(const absl::Status& status) { return ExitCodeFor(status) == ExitCode::kRefused; }
 
@@ -101,7 +110,8 @@ std::string Headline(const ClusterView& view, const std::map<int, double>& rates
                   " parameters, on ", job.data(), ", ",
                   DescribeConsistency(job.job().consistency()), "\n");
   return absl::StrCat(text, StoppedAndResumed(job.stopped(), job.resumed_checkpoint()),
-                      Checkpoint(job));
+                      Checkpoint(job),
+                      NotFiniteText(NonfiniteBlocks(view), job.checkpoint().number() > 0));
 }
 
 std::string ServerTable(const ClusterView& view) {

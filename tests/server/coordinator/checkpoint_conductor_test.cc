@@ -67,6 +67,7 @@ class KeepingServer final : public ParameterService::Service {
     reply->set_file(CheckpointDirectory::ShardName(index_, 2));
     reply->set_bytes(1000 + request->checkpoint());
     reply->set_longest_pause_seconds(0.25 * index_);
+    reply->set_nonfinite_blocks(nonfinite);
     return grpc::Status::OK;
   }
 
@@ -85,6 +86,7 @@ class KeepingServer final : public ParameterService::Service {
   std::atomic<int> writes{0};
   std::atomic<bool> hangs{false};
   std::atomic<int> away_commits{0};
+  std::atomic<uint64_t> nonfinite{0};
   grpc::Status refusal;
   Mutex mutex;
   ServerStatus status;
@@ -172,6 +174,24 @@ TEST_F(CheckpointConductorTest, TheManifestStandsWhenAllShardsDoAndEveryServerHe
     EXPECT_TRUE(DecodeManifest(server->committed->manifest()).ok());
     EXPECT_THAT(server->committed->keep(), ElementsAre(1));
     EXPECT_TRUE(server->committed->everywhere());
+  }
+}
+
+TEST_F(CheckpointConductorTest, OneThatIsNotFiniteSaysSoAndTakesAnotherListWithIt) {
+  servers_[0]->nonfinite = 2;
+  servers_[1]->nonfinite = 3;
+  JobCoordinator::CheckpointPlan plan = *rig_.coordinator().BeginCheckpoint(rig_.now());
+  EXPECT_THAT(plan.keep_if_nonfinite, ElementsAre(1));
+  plan.keep = {1};
+  plan.keep_if_nonfinite = {7, 1};
+  conductor_->Start(plan);
+  const absl::StatusOr<CheckpointStatus> taken = Outcome();
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  EXPECT_EQ(taken->nonfinite_blocks(), 5u);
+  EXPECT_EQ(NonfiniteBlocks(*directory_->ReadManifest(1)), 5u);
+  for (const auto& server : servers_) {
+    MutexLock lock(&server->mutex);
+    EXPECT_THAT(server->committed->keep(), ElementsAre(7, 1));
   }
 }
 

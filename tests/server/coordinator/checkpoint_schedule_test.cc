@@ -20,9 +20,12 @@ CheckpointSchedule::Options EveryMinute() {
 absl::Duration At(double seconds) { return absl::Seconds(seconds); }
 
 // Takes the one that is due, successfully.
-uint64_t Take(CheckpointSchedule& schedule, absl::Duration now, int64_t steps = 0) {
+uint64_t Take(CheckpointSchedule& schedule, absl::Duration now, int64_t steps = 0,
+              uint64_t nonfinite = 0) {
   const uint64_t number = schedule.Begin(now, steps);
-  schedule.Succeed(CheckpointStatus(), now);
+  CheckpointStatus status;
+  status.set_nonfinite_blocks(nonfinite);
+  schedule.Succeed(status, now);
   return number;
 }
 
@@ -102,7 +105,7 @@ TEST(CheckpointScheduleTest, TheNewestStayAndAFailedOneTakesNothingAway) {
   Take(schedule, At(0));
   Take(schedule, At(60));
   ASSERT_EQ(schedule.Begin(At(120), 0), 3u);
-  EXPECT_THAT(schedule.KeepList(), ElementsAre(2, 3));
+  EXPECT_THAT(schedule.KeepList(/*finite=*/true), ElementsAre(2, 3));
   schedule.Fail(absl::ResourceExhaustedError("the disk is full"), At(121));
   EXPECT_THAT(schedule.memory().kept, ElementsAre(1, 2));
   EXPECT_EQ(schedule.memory().status.last_error(), "the disk is full");
@@ -114,6 +117,48 @@ TEST(CheckpointScheduleTest, TheNewestStayAndAFailedOneTakesNothingAway) {
   EXPECT_THAT(schedule.memory().kept, ElementsAre(2, 4));
   EXPECT_EQ(schedule.memory().status.last_error(), "");
   EXPECT_EQ(schedule.memory().status.completed(), 3u);
+}
+
+TEST(CheckpointScheduleTest, WhereTheNewestAreNotFiniteTheNewestThatIsStaysToo) {
+  CheckpointSchedule schedule(EveryMinute());
+  schedule.Start(At(0), 0);
+  double now = 0;
+  const auto take = [&](uint64_t nonfinite) {
+    Take(schedule, At(now), 0, nonfinite);
+    now += 60;
+    return schedule.memory().kept;
+  };
+  take(0);
+  EXPECT_THAT(take(0), ElementsAre(1, 2));
+  EXPECT_THAT(take(5), ElementsAre(2, 3));
+  EXPECT_THAT(take(5), ElementsAre(2, 3, 4));
+  EXPECT_THAT(take(1), ElementsAre(2, 4, 5));
+  EXPECT_EQ(schedule.memory().status.nonfinite_blocks(), 1u);
+  EXPECT_EQ(schedule.newest_finite(), 2u);
+  // What becomes of the one under way is not known when its list is made.
+  ASSERT_EQ(schedule.Begin(At(now), 0), 6u);
+  EXPECT_THAT(schedule.KeepList(/*finite=*/true), ElementsAre(5, 6));
+  EXPECT_THAT(schedule.KeepList(/*finite=*/false), ElementsAre(2, 5, 6));
+  schedule.Fail(absl::UnavailableError("away"), At(now));
+  EXPECT_THAT(schedule.memory().kept, ElementsAre(2, 4, 5));
+
+  // Another life knows as much.
+  CheckpointSchedule again(EveryMinute());
+  again.Restore(schedule.memory());
+  again.Start(At(1000), 0);
+  EXPECT_EQ(again.newest_finite(), 2u);
+  EXPECT_EQ(Take(again, At(1060), 0, /*nonfinite=*/3), 7u);
+  EXPECT_THAT(again.memory().kept, ElementsAre(2, 5, 7));
+  EXPECT_EQ(Take(again, At(1120)), 8u);
+  EXPECT_THAT(again.memory().kept, ElementsAre(7, 8)) << "one that is finite takes their place";
+  EXPECT_EQ(again.newest_finite(), 8u);
+}
+
+TEST(CheckpointScheduleTest, OfAModelThatNeverWasFiniteNothingStaysBeyondTheNewest) {
+  CheckpointSchedule schedule(EveryMinute());
+  schedule.Start(At(0), 0);
+  for (double now : {0, 60, 120, 180}) Take(schedule, At(now), 0, /*nonfinite=*/1);
+  EXPECT_THAT(schedule.memory().kept, ElementsAre(3, 4));
 }
 
 TEST(CheckpointScheduleTest, FailuresInARowAreFollowedByLongerPauses) {

@@ -116,6 +116,24 @@ TEST(JobDirectoryTest, TheNextLifeBeginsFromTheNewestCheckpoint) {
   EXPECT_TRUE(absl::StrContains(life.said[0], "checkpoint 2")) << life.said[0];
 }
 
+TEST(JobDirectoryTest, AShardSaysHowManyOfItsBlocksAreNotFiniteAndSoDoesTheNextLife) {
+  FaultyFileSystem files;
+  const std::string adam = "optimizer { adam {} learning_rate: 0.1 }";
+  {
+    Life life(&files, adam);
+    ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
+    ASSERT_TRUE(life.Push(1, 1.0f).ok());
+    EXPECT_EQ(life.directory->WriteShard(1)->nonfinite_blocks(), 0u);
+    // Its square is too large, so the second moments of one block are infinite.
+    ASSERT_TRUE(life.harness->Frame(0, 1, 2, /*block=*/0, 1e22f, /*base=*/1).ok());
+    ASSERT_EQ(life.Take(2, {2}), absl::OkStatus());
+    EXPECT_EQ(life.directory->WriteShard(3)->nonfinite_blocks(), 1u);
+  }
+  Life life(&files, adam);
+  EXPECT_EQ(life.harness->Status().durability().restored_checkpoint(), 2u);
+  EXPECT_EQ(life.harness->Status().nonfinite_blocks(), 1u);
+}
+
 TEST(JobDirectoryTest, NothingGoesBeforeAllServersKeepTheNextOne) {
   FaultyFileSystem files;
   Life life(&files, "");

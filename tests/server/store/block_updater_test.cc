@@ -7,6 +7,7 @@
 #include "common/element_runs.h"
 #include "common/split_mix64.h"
 #include "gtest/gtest.h"
+#include "job/job_spec.h"
 #include "tests/testing/job_harness.h"
 
 namespace torchps {
@@ -162,6 +163,41 @@ TEST(BlockUpdaterTest, WhatIsAbsentIsLeftAloneAndItsNextStepIsItsNext) {
     }
   }
   EXPECT_FALSE(block.missed.empty());
+}
+
+// A finite gradient whose square is not: the element stands still from then on, though its value is
+// finite.
+TEST(BlockUpdaterTest, AnArrayThatIsNotFiniteAnyMoreIsNoticedSoon) {
+  Segment segment;
+  segment.name = "w";
+  segment.shape = {32};
+  const ModelLayout layout = *ModelLayout::Create({segment});
+  const BlockMap map = *BlockMap::Create(layout, 16 * sizeof(float), 1);
+  JobSpec wish;
+  wish.set_workers(1);
+  wish.mutable_optimizer()->mutable_adam();
+  wish.mutable_optimizer()->set_learning_rate(0.1);
+  const JobSpec job = *NormalizeJobSpec(wish);
+  const auto updater = *BlockUpdater::Create(job.optimizer(), layout, map);
+  for (const BlockRange& range : map.blocks()) {
+    Block block(range);
+    MutexLock lock(&block.mutex);
+    updater->Allocate(&block);
+    SetAll(&block, 2.0f);
+    std::vector<float> gradient(range.length, 1.0f);
+    const auto apply = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      updater->Apply(&block, absl::MakeConstSpan(gradient), GradientTerms());
+    };
+    for (int i = 0; i < 100; ++i) apply();
+    EXPECT_TRUE(block.finite);
+    gradient[range.length - 1] = 1e22f;
+    apply();
+    gradient[range.length - 1] = 1.0f;
+    const float frozen = block.values.back();
+    for (int i = 0; i < 32; ++i) apply();
+    EXPECT_EQ(block.values.back(), frozen);
+    EXPECT_FALSE(block.finite);
+  }
 }
 
 TEST(BlockUpdaterTest, AveragedBlocksKeepNoOptimizerSlots) {

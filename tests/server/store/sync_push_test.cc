@@ -141,6 +141,14 @@ class SyncPushTest : public ::testing::Test {
   }
 };
 
+TEST_F(SyncPushTest, ASumIsTooLargeOnlyWhereTheMeanIs) {
+  Make(1);
+  SetLive({{0, 0}, {1, 0}});
+  EXPECT_EQ(VerdictOf(0, 1, 1e37f, /*samples=*/64), ACCEPTED);
+  EXPECT_EQ(VerdictOf(1, 1, 1e37f, /*samples=*/1 << 20), ACCEPTED);
+  EXPECT_THAT(Values(), Each(FloatEq(-1e37f)));
+}
+
 TEST_F(SyncPushTest, ARoundAppliesTheMeanBySamplesOnceWhenAllHaveGiven) {
   Make(1);
   SetLive({{0, 0}, {1, 0}});

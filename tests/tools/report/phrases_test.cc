@@ -32,6 +32,13 @@ TEST(PhrasesTest, OneVersionIsNoRange) {
   EXPECT_EQ(VersionRange(370, 376), "370-376");
 }
 
+TEST(PhrasesTest, AModelThatIsNotFiniteIsNamedWithWhatToDo) {
+  EXPECT_EQ(NotFiniteText(0, /*has_checkpoint=*/true), "");
+  EXPECT_EQ(NotFiniteText(3, /*has_checkpoint=*/false),
+            "the model is not finite: 3 blocks of it hold numbers that are infinite or NaN; start "
+            "the job again, with a smaller optimizer.learning_rate or with training.clip_norm\n");
+}
+
 TEST(PhrasesTest, NothingIsSaidOfAJobThatBeganAnewAndWentToItsEnd) {
   EXPECT_EQ(StoppedAndResumed("", 0), "");
   EXPECT_EQ(StoppedAndResumed("slot 1: a reason", 3),

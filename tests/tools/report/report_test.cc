@@ -71,6 +71,19 @@ TEST(ReportTest, OfManyEpochsTheTextHasAPage) {
 
 TEST(ReportTest, AsTextItIsReadable) { ExpectGolden("report.txt", ReportText(Statuses().Build())); }
 
+TEST(ReportTest, OfAModelThatIsNotFiniteTheReportSaysWhatToDo) {
+  Statuses statuses;
+  CheckpointStatus& last = *statuses.job.mutable_checkpoint();
+  last.set_enabled(true);
+  last.set_number(3);
+  EXPECT_EQ(ReportText(statuses.Build()).find("not finite"), std::string::npos);
+  last.set_nonfinite_blocks(2);
+  EXPECT_NE(ReportText(statuses.Build())
+                .find("the model is not finite: 2 blocks of it hold numbers that are infinite or "
+                      "NaN; to go back, stop the job, move its checkpoints that are not finite"),
+            std::string::npos);
+}
+
 TEST(ReportTest, StepsThatWereBegunAnewHaveAColumnWhereThereAreAny) {
   Statuses statuses;
   EXPECT_EQ(ReportText(statuses.Build()).find("begun anew"), std::string::npos);

@@ -147,6 +147,15 @@ TEST(StatusTextTest, SaysWhatIsKeptOfTheJobAndWhatWentWrong) {
   checkpoint.set_last_error("server 1: the disk is full");
   EXPECT_NE(text().find(" ago; the last one failed: server 1: the disk is full\n"),
             std::string::npos);
+  EXPECT_EQ(text().find("not finite"), std::string::npos);
+  cluster.servers[1]->set_nonfinite_blocks(1);
+  EXPECT_NE(text().find("the model is not finite: 1 block of it holds numbers that are infinite or "
+                        "NaN; to go back, stop the job, move its checkpoints that are not finite "
+                        "away, and start it with --resume (docs/operations.md)\n"),
+            std::string::npos)
+      << text();
+  checkpoint.set_nonfinite_blocks(7);
+  EXPECT_NE(text().find("the model is not finite: 7 blocks of it hold"), std::string::npos);
   cluster.job->set_stopped("slot 1: a gradient was not finite");
   EXPECT_NE(text().find("stopped early: slot 1: a gradient was not finite\n"), std::string::npos);
 }
