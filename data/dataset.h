@@ -53,6 +53,12 @@ class Dataset {
   // An error comes only from datasets that fetch samples from elsewhere: a file that is gone or
   // damaged, with its name.
   virtual absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const = 0;
+
+  // A number that workers with the same samples have in common, and with others hardly: a job takes
+  // no worker whose number differs. 0, of which nothing is compared: unknown, as it must be where
+  // samples differ from read to read. A class of one's own may return FingerprintOfSamples()
+  // (data/fingerprint.h).
+  virtual uint32_t Fingerprint() const { return 0; }
 };
 
 // The data of a job. `test` is null where there is nothing to evaluate on.

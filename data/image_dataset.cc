@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "data/fingerprint.h"
 
 namespace torchps {
 
@@ -78,6 +79,10 @@ absl::StatusOr<Batch> ImageDataset::Get(absl::Span<const int64_t> indices) const
     *label++ = images_.labels[index];
   }
   return batch;
+}
+
+uint32_t ImageDataset::Fingerprint() const {
+  return FingerprintOfSamples(*this, Fingerprinted::kAllNumbers);
 }
 
 }  // namespace torchps

@@ -35,6 +35,7 @@ class ImageDataset : public Dataset {
   int64_t size() const override { return images_.size(); }
   DataShape shape() const override;
   absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override;
+  uint32_t Fingerprint() const override;
 
  private:
   const ImageSet images_;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "data/fingerprint.h"
 
 namespace torchps {
 namespace {
@@ -67,6 +68,10 @@ absl::StatusOr<Batch> ImageFolderDataset::Get(absl::Span<const int64_t> indices)
     *label++ = folder_.files[index].label;
   }
   return batch;
+}
+
+uint32_t ImageFolderDataset::Fingerprint() const {
+  return FingerprintOfSamples(*this, Fingerprinted::kAllNumbers);
 }
 
 }  // namespace torchps

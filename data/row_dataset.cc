@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "common/check.h"
+#include "data/fingerprint.h"
 
 namespace torchps {
 
@@ -83,6 +84,10 @@ absl::StatusOr<Batch> RowDataset::Get(absl::Span<const int64_t> indices) const {
     }
   }
   return batch;
+}
+
+uint32_t RowDataset::Fingerprint() const {
+  return FingerprintOfSamples(*this, Fingerprinted::kAllNumbers);
 }
 
 }  // namespace torchps

@@ -33,6 +33,7 @@ class RowDataset : public Dataset {
   int64_t size() const override { return size_; }
   DataShape shape() const override;
   absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override;
+  uint32_t Fingerprint() const override;
 
  private:
   const int64_t size_;

@@ -1,6 +1,7 @@
 #include "data/tensor_dataset.h"
 
 #include "common/check.h"
+#include "data/fingerprint.h"
 
 namespace torchps {
 
@@ -32,6 +33,10 @@ absl::StatusOr<Batch> TensorDataset::Get(absl::Span<const int64_t> indices) cons
     batch.more_targets.push_back(tensor.index_select(0, rows));
   }
   return batch;
+}
+
+uint32_t TensorDataset::Fingerprint() const {
+  return FingerprintOfSamples(*this, Fingerprinted::kWholeNumbers);
 }
 
 }  // namespace torchps

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "data/fingerprint.h"
 
 namespace torchps {
 
@@ -39,6 +40,10 @@ absl::StatusOr<Batch> TextDataset::Get(absl::Span<const int64_t> indices) const 
     }
   }
   return batch;
+}
+
+uint32_t TextDataset::Fingerprint() const {
+  return FingerprintOfSamples(*this, Fingerprinted::kAllNumbers);
 }
 
 }  // namespace torchps

@@ -22,6 +22,7 @@ class TextDataset : public Dataset {
   int64_t size() const override { return size_; }
   DataShape shape() const override;
   absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override;
+  uint32_t Fingerprint() const override;
 
  private:
   const std::string text_;

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "data/fingerprint.h"
 
 namespace torchps {
 
@@ -55,6 +56,10 @@ absl::StatusOr<Batch> TokenDataset::Get(absl::Span<const int64_t> indices) const
     target = std::copy_n(tokens.data() + 1, context_, target);
   }
   return batch;
+}
+
+uint32_t TokenDataset::Fingerprint() const {
+  return FingerprintOfSamples(*this, Fingerprinted::kAllNumbers);
 }
 
 }  // namespace torchps

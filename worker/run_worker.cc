@@ -11,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "data/fingerprint.h"
 #include "job/local_steps.h"
 #include "worker/learner.h"
 #include "worker/local_steps.h"
@@ -45,7 +46,7 @@ absl::Status CheckMetrics(const Objective& objective, const std::string& best_by
       "training.best_by is \"", best_by, "\"; this program measures ", absl::StrJoin(names, ", ")));
 }
 
-// Runs a callback, which is the user's code and may throw.
+// Runs the user's code, which may throw.
 absl::Status Guarded(const char* what, const std::function<void()>& run) {
   try {
     run();
@@ -119,8 +120,11 @@ absl::Status RunWorker(const Task& task, WorkerOptions options) {
   const absl::Status metrics = CheckMetrics(task.objective(), options.job.training().best_by());
   if (!metrics.ok()) return metrics;
   const DataSource& data = task.data();
+  DataFingerprint fingerprint;
+  const absl::Status looked = Guarded("Fingerprint", [&] { fingerprint = FingerprintOf(data); });
+  if (!looked.ok()) return looked;
   const absl::StatusOr<std::unique_ptr<WorkerSlot>> slot = WorkerSlot::Join(
-      task.module(), {data.train->size(), data.description, data.transform}, options);
+      task.module(), {data.train->size(), data.description, data.transform, fingerprint}, options);
   if (!slot.ok()) return slot.status();
   return (*slot)->Leave(Train(task, options, slot->get()));
 }

@@ -119,6 +119,7 @@ absl::Status WorkerSlot::TakeSlot(const ModelLayout& layout) {
   request.set_host(HostName());
   request.set_device(options_.device.str());
   request.set_train_samples(data_.train_samples);
+  request.set_data_fingerprint(data_.fingerprint.number());
   const std::string& model = options_.job.model().name();
   request.set_model(model.empty() ? module_.name() : model);
   request.set_data(data_.description);

@@ -12,6 +12,7 @@
 #include "client/heartbeat.h"
 #include "client/parameter_client.h"
 #include "common/block_map.h"
+#include "common/data_fingerprint.h"
 #include "common/element_runs.h"
 #include "proto/coordinator.pb.h"
 #include "torch/nn/module.h"
@@ -39,6 +40,7 @@ class WorkerSlot {
     int64_t train_samples = 0;
     std::string description;
     std::map<std::string, std::string> transform;  // DataSource::transform
+    DataFingerprint fingerprint = {};
   };
 
   // What is done beside the steps; null ones are left out.

@@ -16,6 +16,14 @@ namespace {
 constexpr char kRunningJob[] = "the running job";
 constexpr char kThisWorker[] = "this worker";
 
+// The fingerprints of the samples that the job and a joiner have.
+absl::Status CheckSameSamples(const char* of, uint32_t job, uint32_t joiner) {
+  if (job == joiner || job == 0 || joiner == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      kRunningJob, " has other ", of, " samples than ", kThisWorker,
+      ", as a look at a few of them ", "shows: all workers need the same data, in the same order"));
+}
+
 // A job is saved with every default filled in. What has no value nevertheless was written when a 0
 // could not be told from nothing, and is that 0: such a job goes on as it began.
 JobSpec SavedJob(JobSpec job) {
@@ -48,6 +56,7 @@ absl::StatusOr<JobTerms> JobTerms::FromJoin(const JoinRequest& request) {
         absl::StrCat("server_count is ", request.server_count(), "; expected at least 1"));
   }
   terms.train_samples = request.train_samples();
+  terms.data_fingerprint = DataFingerprint::Of(request.data_fingerprint());
   terms.model = request.model();
   terms.data = request.data();
   terms.server_count = request.server_count();
@@ -64,6 +73,7 @@ absl::StatusOr<JobTerms> JobTerms::FromState(const CoordinatorState& state) {
   terms.job = *std::move(job);
   terms.layout = *std::move(layout);
   terms.train_samples = state.train_samples();
+  terms.data_fingerprint = DataFingerprint::Of(state.data_fingerprint());
   terms.model = state.model();
   terms.data = state.data();
   terms.server_count = state.server_count();
@@ -76,6 +86,7 @@ void JobTerms::SaveTo(CoordinatorState* state) const {
   *state->mutable_job() = job;
   *state->mutable_layout() = EncodeLayout(layout);
   state->set_train_samples(train_samples);
+  state->set_data_fingerprint(data_fingerprint.number());
   state->set_model(model);
   state->set_data(data);
   state->set_server_count(server_count);
@@ -89,6 +100,7 @@ absl::StatusOr<JobTerms> JobTerms::GoOnAs(const JobTerms& joiner) const {
   absl::Status status = CompleteJobSpec(&terms.job, train_samples);
   if (status.ok()) status = terms.CheckSame(joiner);
   if (!status.ok()) return status;
+  terms.data_fingerprint = data_fingerprint.CompletedBy(joiner.data_fingerprint);
   return terms;
 }
 
@@ -102,6 +114,10 @@ absl::Status JobTerms::CheckSame(const JobTerms& joiner) const {
         absl::StrCat(kRunningJob, " has ", train_samples, " training samples, ", kThisWorker,
                      " sees ", joiner.train_samples, ": all workers need the same data"));
   }
+  same = CheckSameSamples("training", data_fingerprint.train, joiner.data_fingerprint.train);
+  if (!same.ok()) return same;
+  same = CheckSameSamples("test", data_fingerprint.test, joiner.data_fingerprint.test);
+  if (!same.ok()) return same;
   if (joiner.server_count != server_count) {
     return absl::FailedPreconditionError(
         absl::StrCat(kRunningJob, " has ", server_count, " servers, ", kThisWorker, " was given ",

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/data_fingerprint.h"
 #include "common/model_layout.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
@@ -17,6 +18,7 @@ struct JobTerms {
   JobSpec job;  // normalised
   ModelLayout layout;
   int64_t train_samples = 0;
+  DataFingerprint data_fingerprint;  // where it is not known, nothing is compared
   int server_count = 0;
   // In words, for people; those of two workers may differ.
   std::string model;

@@ -5,13 +5,16 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "data/data_registry.h"
+#include "data/fingerprint.h"
 #include "data/image_dataset.h"
 #include "data/row_dataset.h"
 #include "data/text_dataset.h"
@@ -181,6 +184,14 @@ TEST_P(EverySource, OpensNoTestSetWhereNothingIsEvaluated) {
   EXPECT_EQ(source->test, nullptr);
 }
 
+TEST_P(EverySource, IsKnownAgainByItsFingerprint) {
+  const DataSource again = *OpenData(Job(GetParam().job), GetParam().path());
+  const DataFingerprint fingerprint = FingerprintOf(source_);
+  EXPECT_NE(fingerprint.train, 0u);
+  EXPECT_NE(fingerprint.test, 0u);
+  EXPECT_EQ(FingerprintOf(again).number(), fingerprint.number());
+}
+
 INSTANTIATE_TEST_SUITE_P(
     DatasetsTest, EverySource,
     ::testing::Values(
@@ -225,6 +236,39 @@ TEST(ImageDatasetTest, TakesPixelsChannelByChannelAndSurvivesAConstantOne) {
   const Batch batch = *ImageDataset(images, normalization, 10).Get({0});
   EXPECT_TRUE(batch.input.flatten().allclose(torch::tensor({-1.0f, 1.0f, 0.0f, 0.0f})));
   EXPECT_EQ(batch.target.item<int64_t>(), 3);
+}
+
+TEST(FingerprintTest, TellsTablesOfOneLengthApart) {
+  const JobSpec job = Job("data { source: 'csv' }");
+  const std::string rows = "1,0\n2,1\n3,0\n4,1\n5,0\n6,1\n7,0\n8,1\n9,0\n10,1\n";
+  const auto of = [&](const std::string& text) {
+    return FingerprintOf(*OpenData(job, WriteFile(NewDirectory(), "t.csv", "a,kind\n" + text)));
+  };
+  const DataFingerprint here = of(rows);
+  EXPECT_EQ(of(rows).number(), here.number());
+  std::string mirrored;
+  for (int row = 10; row > 0; --row) mirrored += absl::StrCat(row, ",", 1 - row % 2, "\n");
+  EXPECT_NE(of(mirrored).train, here.train) << "the same rows in another order";
+  EXPECT_NE(of("0" + rows.substr(1)).train, here.train) << "standardised by another mean";
+}
+
+TEST(FingerprintTest, OfSamplesThatMayDifferFromReadToReadNothingIsKnown) {
+  const TextDataset text("abcdefghijk", 3, 0);
+  DataSource source;
+  EXPECT_EQ(FingerprintOf(source).number(), 0u);
+  source.train = std::make_shared<TextDataset>(text);
+  EXPECT_EQ(FingerprintOf(source).train, text.Fingerprint());
+  EXPECT_EQ(FingerprintOf(source).test, 0u);
+  class Random final : public Dataset {
+   public:
+    int64_t size() const override { return 3; }
+    absl::StatusOr<Batch> Get(absl::Span<const int64_t>) const override {
+      ADD_FAILURE() << "nobody asks";
+      return Batch();
+    }
+  };
+  source.train = std::make_shared<Random>();
+  EXPECT_EQ(FingerprintOf(source).train, 0u);
 }
 
 TEST(RowDatasetTest, StandardisesByTheTrainingRowsAloneAndLeavesConstantsAtZero) {

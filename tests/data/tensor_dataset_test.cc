@@ -19,6 +19,22 @@ TEST(TensorDatasetTest, GivesTheRowsThatAreAskedFor) {
   EXPECT_TRUE(batch.more_targets.at(0).equal(batch.input * 100));
 }
 
+// The last bits of what a program computes may differ from machine to machine.
+TEST(TensorDatasetTest, IsKnownByItsWholeNumbersAndShapes) {
+  const torch::Tensor input = torch::rand({50, 3});
+  const torch::Tensor target = torch::arange(50) % 3;
+  const auto of = [](const torch::Tensor& input, const torch::Tensor& target) {
+    return TensorDataset(input, target).Fingerprint();
+  };
+  const uint32_t here = of(input, target);
+  EXPECT_NE(here, 0u);
+  EXPECT_EQ(of(input * 1.0000001, target), here);
+  EXPECT_NE(of(input, target.flip(0)), here);
+  EXPECT_NE(of(torch::rand({50, 4}), target), here);
+  EXPECT_NE(of(input.slice(0, 0, 49), target.slice(0, 0, 49)), here);
+  EXPECT_NE(TensorDataset(torch::zeros({1, 1}), {}).Fingerprint(), 0u);
+}
+
 TEST(TensorDatasetTest, MayHaveNoTarget) {
   EXPECT_FALSE(TensorDataset(torch::zeros({3, 1}), {}).Get({1})->target.defined());
 }

@@ -1,5 +1,6 @@
 #include "tests/testing/join_request.h"
 
+#include "common/data_fingerprint.h"
 #include "common/ids.h"
 #include "tests/testing/async_job.h"
 
@@ -24,6 +25,7 @@ JoinRequest SmallJoin() {
   request.set_host("here");
   request.set_device("cpu");
   request.set_train_samples(40);
+  request.set_data_fingerprint(DataFingerprint{1, 2}.number());
   request.set_server_count(1);
   return request;
 }

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/data_fingerprint.h"
 #include "common/ids.h"
 #include "common/split_mix64.h"
 #include "gmock/gmock.h"
@@ -235,7 +236,27 @@ TEST(CoordinatorResumeTest, WhatMayNotChangeIsNamedAndNothingHasChanged) {
   fewer.set_nonce(78);
   fewer.set_train_samples(39);
   EXPECT_THAT(std::string(rig.Join(fewer).status().message()), HasSubstr("training samples"));
+  JoinRequest another = Rig::SmallJob();
+  another.set_nonce(79);
+  another.set_data_fingerprint(DataFingerprint{1, 3}.number());
+  EXPECT_THAT(std::string(rig.Join(another).status().message()), HasSubstr("other test samples"));
   EXPECT_TRUE(rig.NewWorker().slot >= 0);
+}
+
+TEST(CoordinatorResumeTest, WhatNobodyKnewOfTheDataTheFirstToComeSays) {
+  JoinRequest unknown = Rig::SmallJob();
+  unknown.clear_data_fingerprint();
+  Rig rig(unknown);
+  rig.Start(2);
+  ASSERT_TRUE(rig.Restart(Return::kResume).ok());
+  JoinRequest known = Rig::SmallJob();
+  known.set_nonce(77);
+  EXPECT_TRUE(rig.Join(known).ok());
+  known.set_nonce(78);
+  known.set_data_fingerprint(DataFingerprint{3, 0}.number());
+  EXPECT_THAT(std::string(rig.Join(known).status().message()), HasSubstr("other training samples"));
+  unknown.set_nonce(79);
+  EXPECT_TRUE(rig.Join(unknown).ok());
 }
 
 // Flips bits and sets fields of a saved state: whatever comes of it, it is refused or it is a

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/data_fingerprint.h"
 #include "common/ids.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -102,6 +103,19 @@ TEST(JobCoordinatorTest, EveryJoinerWhoDisagreesIsToldInWhat) {
       {"other data", [](JoinRequest& join) { join.set_train_samples(41); },
        absl::StatusCode::kFailedPrecondition,
        "the running job has 40 training samples, this worker sees 41"},
+      {"other training samples",
+       [](JoinRequest& join) {
+         join.set_data_fingerprint(DataFingerprint{5, 2}.number());
+       },
+       absl::StatusCode::kFailedPrecondition,
+       "the running job has other training samples than this worker, as a look at a few of them "
+       "shows: all workers need the same data, in the same order"},
+      {"other test samples",
+       [](JoinRequest& join) {
+         join.set_data_fingerprint(DataFingerprint{0, 3}.number());
+       },
+       absl::StatusCode::kFailedPrecondition,
+       "the running job has other test samples than this worker"},
       {"other servers", [](JoinRequest& join) { join.set_server_count(3); },
        absl::StatusCode::kFailedPrecondition,
        "the running job has 2 servers, this worker was given 3"},
