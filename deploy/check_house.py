@@ -59,13 +59,14 @@ MAY_INCLUDE = {
         "server/rpc storage wire",
     # What a worker is, without libtorch and with it.
     "client/calls": "common proto security wire",
+    "client/upkeep": "client common proto",
     "client": "client/calls common common/cpu job proto rpc shm wire",
     "worker/loop": "client common job proto",
     "worker/gradient": "common",
     "worker/feed": "common data",
     "worker/optimizer": "common job proto",
     "worker":
-        "checkpoint client client/calls common common/cpu data job proto shm storage wire "
+        "checkpoint client client/calls client/upkeep common common/cpu data job proto shm storage wire "
         "worker/feed worker/gradient worker/loop worker/optimizer",
     "worker/models": "common data job proto worker",
     # What stands above both.

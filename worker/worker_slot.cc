@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/calls/this_host.h"
-#include "client/slot_upkeep.h"
+#include "client/upkeep/slot_upkeep.h"
 #include "job/parameter_groups.h"
 #include "torch/utils.h"
 #include "wire/layout_codec.h"

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "client/heartbeat.h"
 #include "client/parameter_client.h"
+#include "client/upkeep/heartbeat.h"
 #include "common/block_map.h"
 #include "common/clock.h"
 #include "common/ids.h"

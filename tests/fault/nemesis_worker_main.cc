@@ -21,7 +21,7 @@
 #include "absl/time/clock.h"
 #include "client/calls/server_channel.h"
 #include "client/coordinator_client.h"
-#include "client/heartbeat.h"
+#include "client/upkeep/heartbeat.h"
 #include "common/clock.h"
 #include "common/process/exit_codes.h"
 #include "common/process/stop_signal.h"

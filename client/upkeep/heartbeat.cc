@@ -1,4 +1,4 @@
-#include "client/heartbeat.h"
+#include "client/upkeep/heartbeat.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "client/slot_upkeep.h"
+#include "client/upkeep/slot_upkeep.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
