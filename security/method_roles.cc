@@ -17,7 +17,8 @@ constexpr MethodRule kRules[] = {
     {"Push", "PushFrame", kNo, kYes, kNo},
     {"Pull", "PullRequest", kNo, kYes, kNo},
     {"Renew", "RenewRequest", kNo, kYes, kNo},
-    {"Leave", "LeaveRequest", kNo, kYes, kNo},
+    // A coordinator tells servers of a slot whose lease has run out.
+    {"Leave", "LeaveRequest", kYes, kYes, kNo},
     {"GetServerStatus", "ServerStatusRequest", kYes, kYes, kYes},
     {"WriteShard", "WriteShardRequest", kYes, kNo, kNo},
     {"CommitCheckpoint", "CommitCheckpointRequest", kYes, kNo, kNo},

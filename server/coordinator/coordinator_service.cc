@@ -57,7 +57,9 @@ bool NamesNewcomer(const JobCoordinator& coordinator, const absl::StatusOr<JoinR
 }  // namespace
 
 CoordinatorService::CoordinatorService(Options options)
-    : options_(std::move(options)), coordinator_(PolicyOptions(options_)) {}
+    : options_(std::move(options)),
+      coordinator_(PolicyOptions(options_)),
+      farewells_(options_.connect) {}
 
 CoordinatorService::~CoordinatorService() { Stop(); }
 
@@ -145,6 +147,7 @@ void CoordinatorService::Stop() {
     std::swap(reader, reader_);
   }
   reader = nullptr;
+  farewells_.Stop();
   // Its last word still goes into the state.
   if (conductor_ != nullptr) conductor_->Stop();
   std::vector<std::function<void()>> ready;
@@ -252,6 +255,10 @@ void CoordinatorService::Make(const Change& change) {
     // ask for its status.
     for (std::function<void()>& give : coordinator_.TakeReady()) {
       ready.push_back([give = std::move(give)](const StateWriter::Kept&) { give(); });
+    }
+    for (GoneSlot& gone : coordinator_.TakeGone()) {
+      ready.push_back(
+          [this, gone = std::move(gone)](const StateWriter::Kept&) { farewells_.Say(gone); });
     }
     if (own != nullptr) ready.push_back(std::move(own));
     revision = coordinator_.revision();

@@ -18,6 +18,7 @@
 #include "security/call_admission.h"
 #include "server/coordinator/checkpoint_conductor.h"
 #include "server/coordinator/coordinator_store.h"
+#include "server/coordinator/farewells.h"
 #include "server/coordinator/job_coordinator.h"
 #include "server/coordinator/resume_reader.h"
 #include "server/coordinator/state_writer.h"
@@ -126,6 +127,7 @@ class CoordinatorService {
   std::unique_ptr<StateWriter> writer_;
   std::unique_ptr<CheckpointConductor> conductor_;
   std::unique_ptr<ModelStore> models_;
+  Farewells farewells_;
 };
 
 }  // namespace torchps

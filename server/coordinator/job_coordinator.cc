@@ -171,6 +171,7 @@ void JobCoordinator::Tick(absl::Duration now) {
   const std::vector<SlotHolder> expired = members_->Expire(now);
   for (const SlotHolder& dead : expired) {
     Expire(dead, SlotBooks::EXPIRED, "its lease ran out");
+    gone_.push_back({dead, addresses_});
   }
   if (!expired.empty()) Settle(now);
 }

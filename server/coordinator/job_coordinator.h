@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,6 +15,7 @@
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
 #include "server/coordinator/checkpoint_schedule.h"
+#include "server/coordinator/gone_slot.h"
 #include "server/coordinator/job_members.h"
 #include "server/coordinator/job_terms.h"
 #include "server/coordinator/job_work.h"
@@ -140,6 +142,8 @@ class JobCoordinator {
   // Ends the slots whose lease has run out. Every other call does so too; this one is for when
   // no call comes.
   void Tick(absl::Duration now);
+  // Those that it has ended since last asked.
+  std::vector<GoneSlot> TakeGone() { return std::exchange(gone_, {}); }
 
   // The caller of a parked call has gone away. Unknown and answered ones are ignored.
   void CancelParked(ParkedCall call) { parked_.Cancel(call); }
@@ -225,6 +229,7 @@ class JobCoordinator {
   absl::Duration ended_at_;
 
   ParkedCalls parked_;
+  std::vector<GoneSlot> gone_;
 };
 
 }  // namespace torchps

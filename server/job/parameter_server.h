@@ -77,6 +77,9 @@ class ParameterServer {
   // life.
   absl::StatusOr<HostedJob*> JobFor(uint64_t server_life) const;
 
+  // Of this life of the process.
+  uint64_t boot_id() const { return options_.boot_id; }
+
   // Null before the first Hello.
   HostedJob* job() const { return job_.load(std::memory_order_acquire); }
 

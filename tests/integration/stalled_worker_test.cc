@@ -66,11 +66,13 @@ class StalledWorkerTest : public ::testing::TestWithParam<const char*> {
       ASSERT_TRUE(server.ok()) << server.status();
       servers_.push_back(*std::move(server));
     }
-    FaultProxy::Options proxy;
-    proxy.target = servers_[1]->address();
-    auto started = FaultProxy::Start(std::move(proxy));
-    ASSERT_TRUE(started.ok()) << started.status();
-    to_server_1_ = *std::move(started);
+    for (const auto& server : servers_) {
+      FaultProxy::Options proxy;
+      proxy.target = server->address();
+      auto started = FaultProxy::Start(std::move(proxy));
+      ASSERT_TRUE(started.ok()) << started.status();
+      ways_.push_back(*std::move(started));
+    }
   }
 
   JobSpec Job(const std::string& more) {
@@ -82,7 +84,7 @@ class StalledWorkerTest : public ::testing::TestWithParam<const char*> {
     return *NormalizeJobSpec(job);
   }
 
-  // Worker 1 reaches server 1 through the proxy.
+  // Worker 1 reaches the servers through proxies.
   void StartWorker(int index, const JobSpec& job) {
     auto module = std::make_shared<torch::nn::LinearImpl>(4, 1);
     DataSource source;
@@ -95,9 +97,10 @@ class StalledWorkerTest : public ::testing::TestWithParam<const char*> {
     WorkerOptions options;
     options.job = job;
     options.slot = index;
-    options.servers.push_back(ConnectToServer(0, servers_[0]->address()));
-    options.servers.push_back(
-        ConnectToServer(1, index == 1 ? to_server_1_->address() : servers_[1]->address()));
+    for (int i = 0; i < kServers; ++i) {
+      options.servers.push_back(
+          ConnectToServer(i, index == 1 ? ways_[i]->address() : servers_[i]->address()));
+    }
     options.log = [this, index](const std::string& line) {
       MutexLock lock(&mutex_);
       lines_.push_back(absl::StrCat(index, ": ", line));
@@ -127,15 +130,12 @@ class StalledWorkerTest : public ::testing::TestWithParam<const char*> {
   void StopAll() {
     stop_.Stop("the test is over");
     for (std::thread& thread : threads_) thread.join();
-    for (const absl::Status& outcome : outcomes_) {
-      EXPECT_TRUE(absl::IsCancelled(outcome)) << outcome;
-    }
   }
 
   const SteadyClock clock_;
   StopLatch stop_;
   std::vector<std::unique_ptr<Server>> servers_;
-  std::unique_ptr<FaultProxy> to_server_1_;
+  std::vector<std::unique_ptr<FaultProxy>> ways_;
   std::atomic<int64_t> steps_[kWorkers] = {};
   int64_t hang_at_ = 0;
   absl::Notification hang_;
@@ -149,13 +149,28 @@ TEST_P(StalledWorkerTest, OneThatIsCutOffFromAServerHoldsTheOthersForTwoLeasesAt
   const JobSpec job = Job("membership { lease_seconds: 0.6 }");
   for (int i = 0; i < kWorkers; ++i) StartWorker(i, job);
   ASSERT_TRUE(Moves(0) && Moves(1));
-  to_server_1_->SetBlackHole(true);
+  ways_[1]->SetBlackHole(true);
   EXPECT_TRUE(Moves(0)) << "the others wait for it";
   EXPECT_TRUE(WasSaid("1: slot 1 does not reach server 1 any more, and other slots do"));
   EXPECT_FALSE(WasSaid("0: slot 0 does not reach"));
-  to_server_1_->SetBlackHole(false);
+  ways_[1]->SetBlackHole(false);
   EXPECT_TRUE(Moves(1)) << "it is back by itself";
   EXPECT_TRUE(Moves(0));
+  StopAll();
+  for (const absl::Status& outcome : outcomes_) EXPECT_TRUE(absl::IsCancelled(outcome)) << outcome;
+}
+
+TEST_P(StalledWorkerTest, OneThatIsCutOffFromTheCoordinatorLosesItsSlotAndHoldsNobody) {
+  const JobSpec job = Job("membership { lease_seconds: 0.6 }");
+  for (int i = 0; i < kWorkers; ++i) StartWorker(i, job);
+  ASSERT_TRUE(Moves(0) && Moves(1));
+  ways_[0]->SetBlackHole(true);
+  EXPECT_TRUE(Moves(0)) << "the others wait for it";
+  ways_[0]->SetBlackHole(false);
+  threads_[1].join();
+  EXPECT_TRUE(absl::IsAborted(outcomes_[1])) << "its data are another's: " << outcomes_[1];
+  EXPECT_TRUE(Moves(0));
+  threads_.pop_back();
   StopAll();
 }
 
@@ -171,6 +186,7 @@ TEST_P(StalledWorkerTest, OneWhoseTrainerHangsHoldsTheOthersForTheProgressTimeou
   EXPECT_TRUE(Moves(1)) << "it is back by itself";
   EXPECT_TRUE(Moves(0));
   StopAll();
+  for (const absl::Status& outcome : outcomes_) EXPECT_TRUE(absl::IsCancelled(outcome)) << outcome;
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, StalledWorkerTest,

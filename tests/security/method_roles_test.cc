@@ -74,7 +74,7 @@ TEST(MethodRolesTest, AllowWhatTheDocumentedTableAllows) {
   const std::vector<Row> table = {
       {"HelloRequest", "w"},       {"PushFrame", "w"},
       {"PullRequest", "w"},        {"RenewRequest", "w"},
-      {"LeaveRequest", "w"},       {"ServerStatusRequest", "swo"},
+      {"LeaveRequest", "sw"},      {"ServerStatusRequest", "swo"},
       {"WriteShardRequest", "s"},  {"CommitCheckpointRequest", "s"},
       {"ShutdownRequest", "o"},    {"JoinRequest", "w"},
       {"AwaitStartRequest", "w"},  {"NextWorkRequest", "w"},
