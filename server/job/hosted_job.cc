@@ -264,6 +264,10 @@ absl::Status HostedJob::PushShared(const PushHeader& header) {
         absl::StrCat("a frame refers to ", header.shared_blocks,
                      " blocks and has a table of absent elements, which is of one block"));
   }
+  // What is applied and what is recorded are read one after the other: of a worker that writes
+  // there meanwhile they must be the same all the same, so both are of a copy. A round records its
+  // mean.
+  const bool keeps_gradients = journal_ != nullptr && !synchronous();
   Mutex mutex;
   absl::Status failure;
   const auto push = [&](size_t index) {
@@ -275,7 +279,11 @@ absl::Status HostedJob::PushShared(const PushHeader& header) {
     one.block = first[index];
     const absl::Span<const float> values = push_segments_.Read(*segment, map().blocks()[one.block]);
     std::vector<grpc::Slice> slices;
-    slices.emplace_back(values.data(), values.size() * sizeof(float), grpc::Slice::STATIC_SLICE);
+    if (keeps_gradients) {
+      slices.emplace_back(values.data(), values.size() * sizeof(float));
+    } else {
+      slices.emplace_back(values.data(), values.size() * sizeof(float), grpc::Slice::STATIC_SLICE);
+    }
     const absl::Status pushed = PushBlock(one, FramePayload(std::move(slices)));
     MutexLock lock(&mutex);
     failure.Update(pushed);
