@@ -31,6 +31,7 @@
 #include "common/clock.h"
 #include "common/process/command_line.h"
 #include "common/process/exit_codes.h"
+#include "common/process/open_files.h"
 #include "common/process/stop_signal.h"
 #include "data/download/mnist_download.h"
 #include "job/job_file.h"
@@ -497,6 +498,7 @@ absl::Status WorkAsFlagged(const WorkerProgram& work, const std::string& program
 
 int RunWorkerProgram(int argc, char** argv, const WorkerProgram& work) {
   StopSignal signals;  // before any thread, so that all of them leave the signals to it
+  RaiseOpenFileLimit();
   PrepareGrpcProcess();
 
   std::vector<char*> arguments(argv, argv + argc);

@@ -19,13 +19,10 @@ constexpr absl::string_view kInsecure = "insecure";
 
 absl::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
 
-// "127.0.0.1" or "[::1]" of gRPC's "ipv4:127.0.0.1:4711" or "ipv6:%5B::1%5D:4711". Every connection
-// has a port of its own; the sentence is about the machine.
-std::string HostOf(absl::string_view peer) {
-  const size_t kind = peer.find(':');
-  if (kind != peer.npos) peer.remove_prefix(kind + 1);
-  peer = peer.substr(0, peer.rfind(':'));
-  return absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}, {"%25", "%"}});
+// Every connection has a port of its own; the sentence is about the machine.
+std::string CallerHost(const grpc::ServerContext& context) {
+  const std::string address = CallerAddress(context);
+  return address.substr(0, address.rfind(':'));
 }
 
 absl::Status Check(const grpc::ServerContext& context, const MethodRule& rule,
@@ -50,11 +47,21 @@ absl::Status Check(const grpc::ServerContext& context, const MethodRule& rule,
 
 }  // namespace
 
-CallAdmission::CallAdmission(std::function<void(const std::string& line)> log)
-    : log_(std::move(log)) {}
+std::string CallerAddress(const grpc::ServerContext& context) {
+  // gRPC says "ipv4:127.0.0.1:4711" or "ipv6:%5B::1%5D:4711".
+  const std::string peer = context.peer();
+  const size_t kind = peer.find(':');
+  return absl::StrReplaceAll(kind == peer.npos ? peer : peer.substr(kind + 1),
+                             {{"%5B", "["}, {"%5D", "]"}, {"%25", "%"}});
+}
+
+CallAdmission::CallAdmission(std::function<void(const std::string& line)> log,
+                             std::function<void(const grpc::ServerContext& context)> called)
+    : log_(std::move(log)), called_(std::move(called)) {}
 
 absl::Status CallAdmission::Admit(const grpc::ServerContext& context, absl::string_view request,
                                   absl::optional<SlotId> slot) {
+  if (called_ != nullptr) called_(context);
   const MethodRule* const rule = FindMethodRule(request);
   const absl::Status status =
       rule == nullptr
@@ -62,7 +69,7 @@ absl::Status CallAdmission::Admit(const grpc::ServerContext& context, absl::stri
           : Check(context, *rule, slot);
   if (!status.ok()) {
     log_.Log(absl::StrCat("refused ", rule == nullptr ? request : rule->method, " to a client at ",
-                          HostOf(context.peer()), ": ", status.message()),
+                          CallerHost(context), ": ", status.message()),
              absl::Now());
   }
   return status;

@@ -44,7 +44,10 @@ absl::optional<SlotId> SlotOf(const Request&, ...) {
 class CallAdmission {
  public:
   // `log` takes the sentences, as LogThrottle does: each once in ten seconds, ten of them at most.
-  explicit CallAdmission(std::function<void(const std::string& line)> log);
+  // `called` hears of every call, admitted or not: its connection's handshake is over. It runs on
+  // the caller's thread; null: nothing does.
+  explicit CallAdmission(std::function<void(const std::string& line)> log,
+                         std::function<void(const grpc::ServerContext& context)> called = nullptr);
 
   // `request` is the name of the request message ("HelloRequest"), which tells the method; `slot`
   // is the one that the call speaks for.
@@ -61,6 +64,11 @@ class CallAdmission {
 
  private:
   LogThrottle log_;
+  const std::function<void(const grpc::ServerContext& context)> called_;
 };
+
+// Where a call comes from, as "127.0.0.1:4711" or "[::1]:4711"; of a call from within this process
+// something else.
+std::string CallerAddress(const grpc::ServerContext& context);
 
 }  // namespace torchps

@@ -10,12 +10,20 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
+#include <sstream>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/process/file_descriptor.h"
 
 namespace torchps {
 namespace {
+
+// All but the number that stands for none.
+constexpr uint64_t kUsers = 0xFFFFFFFF;
+// The kernel's, where /proc is not to be seen.
+constexpr uid_t kDefaultOverflow = 65534;
 
 struct Request {
   nlmsghdr header;
@@ -41,6 +49,13 @@ bool Split(const sockaddr_storage& address, uint16_t* port, uint32_t host[4]) {
   *port = six.sin6_port;
   std::memcpy(host, &six.sin6_addr, sizeof(six.sin6_addr));
   return true;
+}
+
+// Empty where it cannot be read.
+std::string ContentsOf(const char* path) {
+  std::ostringstream contents;
+  contents << std::ifstream(path).rdbuf();
+  return contents.str();
 }
 
 }  // namespace
@@ -99,6 +114,31 @@ absl::StatusOr<uid_t> OwnerOfPeer(int socket_fd) {
   // Where a process has let go of its socket, the kernel says user 0, which is wrong.
   if (found.idiag_inode == 0) return Unknown("its other end has been closed");
   return found.idiag_uid;
+}
+
+absl::optional<uid_t> OverflowUserOf(const std::string& uid_map, const std::string& overflow) {
+  uint64_t known = 0;
+  // Each line: the first number here, the first one outside, how many.
+  std::istringstream lines(uid_map);
+  for (uint64_t here, outside, count; lines >> here >> outside >> count;) known += count;
+  if (known >= kUsers) return absl::nullopt;
+  uint32_t user = kDefaultOverflow;
+  return absl::SimpleAtoi(overflow, &user) ? user : kDefaultOverflow;
+}
+
+absl::optional<uid_t> OverflowUser() {
+  return OverflowUserOf(ContentsOf("/proc/self/uid_map"),
+                        ContentsOf("/proc/sys/kernel/overflowuid"));
+}
+
+absl::Status CheckOwner(uid_t owner, uid_t own, absl::optional<uid_t> overflow) {
+  if (owner == 0) return absl::OkStatus();
+  if (owner == own && owner == overflow) {
+    return Unknown(absl::StrCat("user ", owner,
+                                " stands for every user that has no number in this container"));
+  }
+  if (owner == own) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat("belongs to user ", owner));
 }
 
 }  // namespace torchps

@@ -21,6 +21,7 @@ constexpr char kAlertType = 21;
 constexpr char kHandshakeType = 22;
 constexpr char kTlsMajor = 3;
 constexpr size_t kAlertRecordBytes = 7;
+constexpr size_t kRecordHeaderBytes = 5;
 constexpr char kFatal = 2;
 constexpr char kBadCertificate = 42;
 constexpr char kCertificateExpired = 45;
@@ -62,6 +63,12 @@ Protocol SniffProtocol(absl::string_view bytes) {
     return bytes.size() >= method.size() ? Protocol::kHttp1 : Protocol::kUndecided;
   }
   return Protocol::kOther;
+}
+
+absl::optional<size_t> TlsRecordBytes(absl::string_view bytes) {
+  if (bytes.size() < kRecordHeaderBytes) return absl::nullopt;
+  return kRecordHeaderBytes + static_cast<uint8_t>(bytes[3]) * size_t{256} +
+         static_cast<uint8_t>(bytes[4]);
 }
 
 std::string GoAwayFrame(absl::string_view reason) {

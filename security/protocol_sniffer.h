@@ -24,6 +24,10 @@ inline constexpr size_t kSniffedBytes = 24;
 
 Protocol SniffProtocol(absl::string_view bytes);
 
+// How long the TLS record is that begins so, its header included; nullopt: that takes more bytes,
+// of which kSniffedBytes are enough.
+absl::optional<size_t> TlsRecordBytes(absl::string_view bytes);
+
 // An HTTP/2 GOAWAY frame with INADEQUATE_SECURITY and `reason`, which a plaintext client of ours
 // that asks why it gets no connection finds in place of a server's SETTINGS.
 std::string GoAwayFrame(absl::string_view reason);

@@ -22,7 +22,7 @@ constexpr absl::Duration kHousekeepingInterval = absl::Milliseconds(100);
 constexpr absl::Duration kDrainTime = absl::Milliseconds(200);
 
 // Far more than a handshake takes, on a busy machine and over a slow link.
-constexpr int kHandshakeTimeoutMs = 10'000;
+constexpr absl::Duration kHandshakeTimeout = absl::Seconds(10);
 
 // What a server waits for a checkpoint that another one takes. Kubernetes gives a process 30 s from
 // SIGTERM to SIGKILL.
@@ -73,8 +73,8 @@ ParameterServer::Options Server::DataPlaneOptions() const {
 
 Server::Server(Options options)
     : options_(std::move(options)),
-      own_files_(options_.files == nullptr ? MakePosixFileSystem() : nullptr),
-      admission_(logger()),
+      own_files_(options_.files == nullptr ? MakePosixFileSystem(Readers::kOwner) : nullptr),
+      admission_(logger(), [this](const grpc::ServerContext& context) { EndHandshake(context); }),
       parameter_server_(DataPlaneOptions()),
       parameter_service_(&parameter_server_, &admission_,
                          [this] {
@@ -136,6 +136,7 @@ absl::Status Server::MakeDoor() {
   filter.port = wanted->port;
   filter.tls = tls;
   filter.own_user_only = !tls && !options_.insecure;
+  filter.handshakes.patience = kHandshakeTimeout;
   filter.log = logger();
   filter.clock = options_.clock;
   filter.admit = [this](FileDescriptor connection) {
@@ -151,6 +152,11 @@ absl::Status Server::MakeDoor() {
   return absl::OkStatus();
 }
 
+void Server::EndHandshake(const grpc::ServerContext& context) {
+  if (door_ == nullptr || door_->handshakes().empty()) return;
+  door_->handshakes().HasCalled(CallerAddress(context));
+}
+
 absl::Status Server::Listen() {
   grpc::ServerBuilder builder;
   if (!options_.listen.empty()) {
@@ -161,7 +167,8 @@ absl::Status Server::Listen() {
                                          : TlsServerCredentials(options_.certificates, logger()));
   }
   // A handshake that is begun and not ended, and a connection that speaks and then says nothing.
-  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+                             static_cast<int>(absl::ToInt64Milliseconds(kHandshakeTimeout)));
   // What the workers' keepalive needs, or they are told "too many pings".
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -225,6 +232,7 @@ void Server::KeepHouse() {
     job->ExpireLeases();
     job->EndRounds();
   }
+  parameter_service_.WatchPushes();
   coordinator_service_.Tick();
 }
 

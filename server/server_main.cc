@@ -15,6 +15,7 @@
 #include "common/clock.h"
 #include "common/process/command_line.h"
 #include "common/process/exit_codes.h"
+#include "common/process/open_files.h"
 #include "common/process/stop_signal.h"
 #include "rpc/grpc_process.h"
 #include "security/credentials.h"
@@ -60,6 +61,7 @@ int main(int argc, char** argv) {
   absl::ParseCommandLine(argc, argv);
 
   torchps::StopSignal stop;  // before any thread, so that all of them leave the signals to it
+  torchps::RaiseOpenFileLimit();
   torchps::PrepareGrpcProcess();
   // One heap for all threads: frames are taken on one thread and freed on another, and a heap per
   // thread would each keep the most that it ever held.

@@ -1,5 +1,9 @@
 #include "storage/run_folder.h"
 
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <system_error>
 
@@ -10,8 +14,17 @@ namespace {
 
 constexpr char kRuns[] = "runs";
 constexpr int kMostOfOneSecond = 1000;
+// It holds a model, and gradients.
+constexpr mode_t kPrivate = 0700;
 
 }  // namespace
+
+bool MakePrivateDirectory(const std::string& path) {
+  std::error_code ignored;
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
+  if (mkdir(path.c_str(), kPrivate) == 0) return true;
+  return errno == EEXIST && std::filesystem::is_directory(path, ignored);
+}
 
 absl::StatusOr<std::string> MakeRunFolder(absl::string_view name, absl::Time now) {
   const std::string first = absl::StrCat(
@@ -19,12 +32,13 @@ absl::StatusOr<std::string> MakeRunFolder(absl::string_view name, absl::Time now
   std::string path = first;
   std::error_code error;
   std::filesystem::create_directories(kRuns, error);
-  for (int i = 2; !error && i <= kMostOfOneSecond; ++i) {
-    if (std::filesystem::create_directory(path, error)) return path;
-    if (!error) path = absl::StrCat(first, "-", i);
+  for (int i = 2; i <= kMostOfOneSecond; ++i) {
+    if (mkdir(path.c_str(), kPrivate) == 0) return path;
+    if (errno != EEXIST) break;
+    path = absl::StrCat(first, "-", i);
   }
   return absl::ResourceExhaustedError(absl::StrCat("cannot make the run's folder ", path, ": ",
-                                                   error.message(), "; name one with --dir"));
+                                                   std::strerror(errno), "; name one with --dir"));
 }
 
 }  // namespace torchps

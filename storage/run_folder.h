@@ -14,6 +14,10 @@ namespace torchps {
 //   job.textproto  report.json  logs/                            what was run, and what became of it
 //   checkpoint-*  coordinator.*  log-*  *.lock                   what the servers keep
 
+// Makes a directory that its owner alone may enter, and its parents as the umask has them. One that
+// is there keeps its mode. False: it is not there and cannot be made; errno says why.
+bool MakePrivateDirectory(const std::string& path);
+
 // Makes an empty one, runs/NAME-YYYYMMDD-HHMMSS below the present directory, with a number behind
 // it if there is one of that name already. RESOURCE_EXHAUSTED, with the system's words: none can be
 // made.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/closest_name.h"
 #include "common/process/exit_codes.h"
+#include "common/process/open_files.h"
 #include "tools/base/flag_table.h"
 #include "tools/certs_command.h"
 #include "tools/checkpoint_command.h"
@@ -135,5 +136,6 @@ int Main(const std::vector<std::string>& words) {
 int main(int argc, char** argv) {
   // Into a pipe that ends (`| head`): writing fails then, and a run stops what it has started.
   signal(SIGPIPE, SIG_IGN);
+  torchps::RaiseOpenFileLimit();
   return torchps::Main({argv + 1, argv + argc});
 }

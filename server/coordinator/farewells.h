@@ -8,7 +8,7 @@
 #include "common/mutex.h"
 #include "grpcpp/client_context.h"
 #include "server/coordinator/checkpoint_conductor.h"
-#include "server/coordinator/gone_slot.h"
+#include "server/coordinator/work/slot_holder.h"
 
 namespace torchps {
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/printable.h"
 #include "common/split_mix64.h"
 #include "job/job_spec.h"
 #include "server/coordinator/saved_state.h"
@@ -65,7 +66,11 @@ absl::StatusOr<JoinReply> JobCoordinator::Join(const JoinRequest& request, absl:
   if (!taken.ok()) return taken.status();
   if (taken->is_new) ChangedVitally();
   if (request.server_address_size() == terms_->server_count) {
-    addresses_.assign(request.server_address().begin(), request.server_address().end());
+    addresses_.clear();
+    // They stand in messages; nobody can be reached at one with control characters anyhow.
+    for (const std::string& address : request.server_address()) {
+      addresses_.push_back(Printable(address));
+    }
   }
   JoinReply reply;
   reply.set_slot(taken->holder.slot);

@@ -15,7 +15,6 @@
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
 #include "server/coordinator/checkpoint_schedule.h"
-#include "server/coordinator/gone_slot.h"
 #include "server/coordinator/job_members.h"
 #include "server/coordinator/job_terms.h"
 #include "server/coordinator/job_work.h"

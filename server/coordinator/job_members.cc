@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/string_view.h"
+#include "common/printable.h"
 #include "server/coordinator/saved_state.h"
 
 namespace torchps {
@@ -11,18 +13,21 @@ namespace {
 // Longest host, device or reason that the books keep.
 constexpr size_t kMaxTextBytes = 512;
 
-// `text`, cut to kMaxTextBytes at the start of a UTF-8 character.
-std::string Clipped(const std::string& text) {
-  if (text.size() <= kMaxTextBytes) return text;
-  size_t end = kMaxTextBytes;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  return text.substr(0, end);
+// What a worker says of itself, as operators will read it: without control characters, and cut to
+// kMaxTextBytes at the start of a UTF-8 character.
+std::string ForPeople(const std::string& text) {
+  size_t end = text.size();
+  if (end > kMaxTextBytes) {
+    end = kMaxTextBytes;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  }
+  return Printable(absl::string_view(text).substr(0, end));
 }
 
 }  // namespace
 
 absl::StatusOr<JobMembers::Taken> JobMembers::Take(const JoinRequest& request, absl::Duration now) {
-  const std::string host = Clipped(request.host());
+  const std::string host = ForPeople(request.host());
   const absl::StatusOr<SlotHolder> holder =
       registry_.Take(request.wanted_slot(), request.nonce(), host, now);
   if (!holder.ok()) return holder.status();
@@ -33,7 +38,7 @@ absl::StatusOr<JobMembers::Taken> JobMembers::Take(const JoinRequest& request, a
   member.set_slot(holder->slot);
   member.set_incarnation(holder->incarnation);
   member.set_host(host);
-  member.set_device(Clipped(request.device()));
+  member.set_device(ForPeople(request.device()));
   member.set_state(SlotBooks::JOINED);
   *member.mutable_figures() = std::move(figures);
   return Taken{*holder, /*is_new=*/true};
@@ -63,7 +68,7 @@ void JobMembers::End(SlotHolder holder, SlotBooks::State state, const std::strin
   member.set_evaluating(0);
   if (member.state() == SlotBooks::FINISHED) return;
   member.set_state(state);
-  member.set_reason(Clipped(reason));
+  member.set_reason(ForPeople(reason));
 }
 
 bool JobMembers::IsLive(SlotId slot) const {

@@ -10,13 +10,16 @@ namespace torchps {
 
 ParameterServiceShell::ParameterServiceShell(ParameterServer* server, CallAdmission* admission,
                                              std::function<void()> shut_down)
-    : server_(server), admission_(admission), shut_down_(std::move(shut_down)) {}
+    : server_(server),
+      admission_(admission),
+      shut_down_(std::move(shut_down)),
+      open_pushes_(server, &server->clock()) {}
 
 void ParameterServiceShell::Listen(Poller* poller) {
   PushCall::Listen([this, queue = poller->queue(), in_use = poller->Use()](
                        grpc::ServerContext* context, PushCall::Reader* reader,
                        void* tag) { service_.RequestPush(context, reader, queue, queue, tag); },
-                   server_, admission_);
+                   {server_, admission_, &open_pushes_});
   PullCall::Listen(
       [this, queue = poller->queue(), in_use = poller->Use()](
           grpc::ServerContext* context, grpc::ByteBuffer* request, PullCall::Writer* writer,

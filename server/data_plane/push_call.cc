@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "wire/status_codec.h"
 
@@ -21,18 +22,20 @@ grpc::ByteBuffer Serialize(const PushReply& reply) {
 
 }  // namespace
 
-void PushCall::Listen(Acceptor acceptor, ParameterServer* server, CallAdmission* admission) {
-  auto call = std::shared_ptr<PushCall>(new PushCall(std::move(acceptor), server, admission));
+void PushCall::Listen(Acceptor acceptor, const Services& services) {
+  auto call = std::shared_ptr<PushCall>(new PushCall(std::move(acceptor), services));
+  call->open_name_ = services.open->Add(call);
   call->context_.AsyncNotifyWhenDone(call->done_tag_.Arm(call));
   call->acceptor_(&call->context_, &call->reader_, call->arrived_tag_.Arm(call));
 }
 
-PushCall::PushCall(Acceptor acceptor, ParameterServer* server, CallAdmission* admission)
+PushCall::PushCall(Acceptor acceptor, const Services& services)
     : acceptor_(std::move(acceptor)),
-      server_(server),
-      admission_(admission),
+      services_(services),
+      server_(services.data_plane),
+      admission_(services.admission),
       reader_(&context_),
-      frames_may_come_(&server->receive_budget()) {}
+      frames_may_come_(&server_->receive_budget()) {}
 
 void PushCall::OnArrived(bool ok) {
   if (!ok) {
@@ -40,7 +43,7 @@ void PushCall::OnArrived(bool ok) {
     done_tag_.Disarm();
     return;
   }
-  Listen(acceptor_, server_, admission_);
+  Listen(acceptor_, services_);
   // By its role; for which slot it speaks, the first frame tells.
   const absl::Status admitted = admission_->Admit(context_, kRequest, /*slot=*/absl::nullopt);
   if (!admitted.ok()) {
@@ -67,31 +70,43 @@ void PushCall::ReadFrame() {
   {
     MutexLock lock(&mutex_);
     if (!answered_) {
+      reading_since_ = server_->clock().Now();
       reader_.Read(&frame_, frame_tag_.Arm(shared_from_this()));
       return;
     }
   }
-  frames_may_come_.Release(frame_bytes_);
+  Release(/*was_aside=*/false);
+}
+
+void PushCall::Release(bool was_aside) {
+  if (was_aside) {
+    server_->silent_budget().GiveBack(frame_bytes_);
+  } else {
+    frames_may_come_.Release(frame_bytes_);
+  }
 }
 
 void PushCall::OnFrame(bool ok) {
+  Arrival arrival{ok, false};
   {
     MutexLock lock(&mutex_);
+    reading_since_.reset();
+    arrival.was_aside = std::exchange(is_aside_, false);
     if (handling_) {
-      arrived_ = ok;
+      arrived_ = arrival;
       return;
     }
     handling_ = true;
   }
   while (true) {
-    Handle(ok);
-    frames_may_come_.Release(frame_bytes_);
+    Handle(arrival.ok);
+    Release(arrival.was_aside);
     MutexLock lock(&mutex_);
     if (!arrived_.has_value()) {
       handling_ = false;
       return;
     }
-    ok = *arrived_;
+    arrival = *arrived_;
     arrived_.reset();
   }
 }
@@ -133,6 +148,8 @@ absl::Status PushCall::Admit(const grpc::ByteBuffer& frame, PushHeader* header,
     const absl::StatusOr<HostedJob*> job = server_->JobFor(header->server_life);
     if (!job.ok()) return job.status();
     name_ = *header;
+    MutexLock lock(&mutex_);
+    holder_ = Holder{header->slot, header->incarnation};
   } else if (header->slot != name_.slot || header->incarnation != name_.incarnation ||
              header->step != name_.step || header->server_life != name_.server_life) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -156,6 +173,7 @@ void PushCall::EndOfFrames() {
         "the Push was announced with ", name_.block_count, " blocks and ended after ", blocks_)));
     return;
   }
+  services_.open->Remove(open_name_);
   const HostedJob::ParkedId parked =
       job_->FinishPush(name_.slot, name_.incarnation, name_.step,
                        [call = shared_from_this()](const absl::StatusOr<PushReply>& reply) {
@@ -179,11 +197,40 @@ void PushCall::OnDone(bool) {
     parked = parked_;
   }
   if (parked != 0) job_->CancelPush(parked);
+  End(absl::CancelledError("the worker went away"));
+}
+
+OpenPush::State PushCall::Describe() {
+  State state;
+  MutexLock lock(&mutex_);
+  state.holder = holder_;
+  state.silent_since = reading_since_;
+  state.is_aside = is_aside_;
+  // A call that waits for its frames has come, so that it has a peer. Workers in the server's own
+  // process may have one connection for all of them.
+  const std::string peer = reading_since_.has_value() ? context_.peer() : "";
+  if (!absl::StartsWith(peer, "inproc")) state.connection = peer;
+  return state;
+}
+
+bool PushCall::StandAside() {
+  {
+    MutexLock lock(&mutex_);
+    if (!reading_since_.has_value() || is_aside_) return true;
+    if (!server_->silent_budget().TryTake(frame_bytes_)) return false;
+    is_aside_ = true;
+  }
+  frames_may_come_.Release(frame_bytes_);
+  return true;
+}
+
+void PushCall::End(const absl::Status& status) {
   frames_may_come_.Cancel();
-  Respond(absl::CancelledError("the worker went away"));
+  Respond(status);
 }
 
 void PushCall::Respond(const absl::StatusOr<PushReply>& reply) {
+  services_.open->Remove(open_name_);
   MutexLock lock(&mutex_);
   if (answered_) return;
   answered_ = true;

@@ -10,6 +10,7 @@
 #include "grpcpp/support/async_stream.h"
 #include "proto/parameter_service.pb.h"
 #include "security/call_admission.h"
+#include "server/data_plane/open_pushes.h"
 #include "server/job/frame_admission.h"
 #include "server/job/parameter_server.h"
 #include "server/rpc/call_tag.h"
@@ -25,18 +26,29 @@ namespace torchps {
 // after the other, and none after one that was refused.
 //
 // Owned by its pending operations and, while it is parked or stands in line, by its continuation.
-class PushCall final : public std::enable_shared_from_this<PushCall> {
+class PushCall final : public OpenPush, public std::enable_shared_from_this<PushCall> {
  public:
   // Frames come in, one PushReply goes out, both as bytes.
   using Reader = grpc::ServerAsyncReader<grpc::ByteBuffer, grpc::ByteBuffer>;
   // ParameterService's RequestPush, bound to the service and the queue.
   using Acceptor = std::function<void(grpc::ServerContext*, Reader*, void* tag)>;
 
-  // Arms the queue for the server's whole life. `server` and `admission` outlive the queue.
-  static void Listen(Acceptor acceptor, ParameterServer* server, CallAdmission* admission);
+  // What the calls are made of; outlives the queue.
+  struct Services {
+    ParameterServer* data_plane = nullptr;
+    CallAdmission* admission = nullptr;
+    OpenPushes* open = nullptr;
+  };
+
+  // Arms the queue for the server's whole life.
+  static void Listen(Acceptor acceptor, const Services& services);
+
+  State Describe() override;
+  bool StandAside() override;
+  void End(const absl::Status& status) override;
 
  private:
-  PushCall(Acceptor acceptor, ParameterServer* server, CallAdmission* admission);
+  PushCall(Acceptor acceptor, const Services& services);
 
   void OnArrived(bool ok);
   void OnFrame(bool ok);
@@ -48,12 +60,21 @@ class PushCall final : public std::enable_shared_from_this<PushCall> {
   void ReadFrame();
   // A frame, or that there is none any more.
   void Handle(bool ok);
+  // The frame's share of the budget that it had it from.
+  void Release(bool was_aside);
   // Whether this frame belongs here. Knows the call's name, job and length from then on.
   absl::Status Admit(const grpc::ByteBuffer& frame, PushHeader* header, FramePayload* payload);
   void EndOfFrames();
   void Respond(const absl::StatusOr<PushReply>& reply);
 
+  // What a read has brought.
+  struct Arrival {
+    bool ok = false;
+    bool was_aside = false;
+  };
+
   const Acceptor acceptor_;
+  const Services services_;
   ParameterServer* const server_;
   CallAdmission* const admission_;
   grpc::ServerContext context_;
@@ -65,6 +86,8 @@ class PushCall final : public std::enable_shared_from_this<PushCall> {
   CallTag<PushCall> finished_tag_{&PushCall::OnFinished};
 
   HostedJob* job_ = nullptr;
+  // Set before the call can come.
+  OpenPushes::Name open_name_ = 0;
   // What a frame of the job takes of the budget.
   int64_t frame_bytes_ = 0;
   FrameAdmission frames_may_come_;
@@ -77,7 +100,11 @@ class PushCall final : public std::enable_shared_from_this<PushCall> {
   Mutex mutex_;
   // A thread is handling a frame; what has arrived meanwhile it handles next.
   bool handling_ ABSL_GUARDED_BY(mutex_) = false;
-  std::optional<bool> arrived_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Arrival> arrived_ ABSL_GUARDED_BY(mutex_);
+  // gRPC is reading a frame; the share that it has, and whose frames have come so far.
+  absl::optional<absl::Duration> reading_since_ ABSL_GUARDED_BY(mutex_);
+  bool is_aside_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::optional<Holder> holder_ ABSL_GUARDED_BY(mutex_);
   bool answered_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   HostedJob::ParkedId parked_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -74,6 +74,12 @@ class HostedJob {
   // the slot has entered.
   void Share(const HelloRequest& request, HelloReply* reply);
 
+  // Whether this incarnation is the slot's live one. ABORTED: it is not, so that its frames would
+  // be refused.
+  absl::Status CheckLive(SlotId slot, Incarnation incarnation) const {
+    return membership_.Admit(slot, incarnation);
+  }
+
   // Renews the slot's lease, and tells how far this server is and for whom it waits. `standing`:
   // for how long the slot's trainer has been at one piece of its own work. ABORTED as Pull().
   absl::StatusOr<RenewReply> Renew(SlotId slot, Incarnation incarnation,

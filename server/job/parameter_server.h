@@ -101,6 +101,10 @@ class ParameterServer {
 
   ByteBudget& receive_budget() { return receive_budget_; }
   ByteBudget& send_budget() { return send_budget_; }
+  // Half as large as the first: of pushes that have stalled and stood aside for others
+  // (server/data_plane/open_pushes.h).
+  ByteBudget& silent_budget() { return silent_budget_; }
+  const Clock& clock() const { return *options_.clock; }
 
   ServerStatus Describe(bool include_ledger) const;
 
@@ -113,6 +117,7 @@ class ParameterServer {
   const absl::Duration started_;
   ByteBudget receive_budget_;
   ByteBudget send_budget_;
+  ByteBudget silent_budget_;
   std::atomic<uint64_t> bytes_in_{0};
   std::atomic<uint64_t> bytes_out_{0};
 

@@ -1,10 +1,12 @@
 #include "server/rpc/connection_filter.h"
 
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,21 +19,38 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/process/open_files.h"
 #include "security/local_peer.h"
+#include "server/rpc/listening_sockets.h"
 
 namespace torchps {
 namespace {
 
-constexpr int kBacklog = 1024;
 // How long a refused client may take to read why.
 constexpr absl::Duration kFarewell = absl::Seconds(1);
-// Until files may be free again.
+// Until files may be free again, or a handshake may have ended, of which nobody tells.
 constexpr absl::Duration kPause = absl::Milliseconds(100);
+// The latter where no connection waits for it.
+constexpr absl::Duration kLook = absl::Seconds(1);
+// Parts of all files, where the limit is low: what strangers can hold must leave room for workers.
+constexpr int64_t kWaitingPart = 4;
+constexpr int64_t kHandshakesPart = 8;
+constexpr int64_t kReservedPart = 4;
 constexpr int kEvents = 64;
 
 std::string Words(int error) { return absl::AsciiStrToLower(std::strerror(error)); }
 
-std::string AddressOf(const sockaddr_storage& address, socklen_t size) {
+// As gRPC names it too, of which a call's address is compared with it.
+std::string AddressOf(sockaddr_storage address, socklen_t size) {
+  auto& six = reinterpret_cast<sockaddr_in6&>(address);
+  if (address.ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&six.sin6_addr)) {
+    sockaddr_in four{};
+    four.sin_family = AF_INET;
+    four.sin_port = six.sin6_port;
+    std::memcpy(&four.sin_addr, &six.sin6_addr.s6_addr[12], sizeof(four.sin_addr));
+    size = sizeof(four);
+    std::memcpy(&address, &four, size);
+  }
   char host[NI_MAXHOST] = "?";
   char port[NI_MAXSERV] = "?";
   getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host, sizeof(host), port,
@@ -40,10 +59,31 @@ std::string AddressOf(const sockaddr_storage& address, socklen_t size) {
   return is_ipv6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
 }
 
+// Whether all of the TLS record has come that begins with `seen`.
+bool HasWholeRecord(int socket, absl::string_view seen) {
+  const absl::optional<size_t> bytes = TlsRecordBytes(seen);
+  int unread = 0;
+  return bytes.has_value() && ioctl(socket, FIONREAD, &unread) == 0 &&
+         static_cast<size_t>(unread) >= *bytes;
+}
+
+ConnectionFilter::Options WithinFileLimit(ConnectionFilter::Options options) {
+  const int64_t files = OpenFileLimit();
+  const auto at_most = [](size_t wanted, int64_t part) {
+    return std::min(wanted, static_cast<size_t>(std::max<int64_t>(part, 1)));
+  };
+  options.most_waiting = at_most(options.most_waiting, files / kWaitingPart);
+  options.handshakes.most = at_most(options.handshakes.most, files / kHandshakesPart);
+  options.reserved_files = std::min(options.reserved_files, files / kReservedPart);
+  return options;
+}
+
 }  // namespace
 
 ConnectionFilter::ConnectionFilter(Options options)
-    : options_(std::move(options)), log_(options_.log) {}
+    : options_(WithinFileLimit(std::move(options))),
+      log_(options_.log),
+      handshakes_(options_.handshakes) {}
 
 absl::StatusOr<std::unique_ptr<ConnectionFilter>> ConnectionFilter::Create(Options options) {
   auto filter = absl::WrapUnique(new ConnectionFilter(std::move(options)));
@@ -54,64 +94,21 @@ absl::StatusOr<std::unique_ptr<ConnectionFilter>> ConnectionFilter::Create(Optio
 ConnectionFilter::~ConnectionFilter() { Close(); }
 
 absl::Status ConnectionFilter::Listen() {
-  std::string host = options_.host;
-  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-  }
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found);
-  const auto failed = [&](const std::string& why) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot listen on ", options_.host, ":", options_.port, ": ", why));
-  };
-  if (error != 0) return failed(error == EAI_NONAME ? "unknown host" : gai_strerror(error));
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(found, &freeaddrinfo);
-  port_ = options_.port;
-  std::string refused = "no address";
-  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
-    FileDescriptor listener(
-        socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, at->ai_protocol));
-    sockaddr_storage address{};
-    std::memcpy(&address, at->ai_addr, at->ai_addrlen);
-    if (address.ss_family == AF_INET) {
-      reinterpret_cast<sockaddr_in&>(address).sin_port = htons(port_);
-    } else {
-      reinterpret_cast<sockaddr_in6&>(address).sin6_port = htons(port_);
-    }
-    const int yes = 1;
-    // A restarted server gets its port back; two servers still cannot share one.
-    setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-    socklen_t size = at->ai_addrlen;
-    if (listener.get() < 0 ||
-        bind(listener.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
-        listen(listener.get(), kBacklog) != 0) {
-      if (errno == EADDRINUSE) {
-        return absl::AlreadyExistsError(absl::StrCat("cannot listen on ", options_.host, ":", port_,
-                                                     ": the port is taken by another process"));
-      }
-      // A name may lead to an address of a kind that this machine has not.
-      refused = Words(errno);
-      continue;
-    }
-    size = sizeof(address);
-    getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size);
-    port_ =
-        ntohs(address.ss_family == AF_INET ? reinterpret_cast<sockaddr_in&>(address).sin_port
-                                           : reinterpret_cast<sockaddr_in6&>(address).sin6_port);
-    listeners_.push_back(std::move(listener));
-  }
-  if (listeners_.empty()) return failed(refused);
-
+  absl::StatusOr<ListeningSockets> listening = OpenListeningSockets(options_.host, options_.port);
+  if (!listening.ok()) return listening.status();
+  listeners_ = std::move(listening->sockets);
+  port_ = listening->port;
   poll_ = FileDescriptor(epoll_create1(EPOLL_CLOEXEC));
   wake_ = FileDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (poll_.get() < 0 || wake_.get() < 0) return failed(Words(errno));
+  if (poll_.get() < 0 || wake_.get() < 0) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot listen on ", options_.host, ":", port_, ": ", Words(errno)));
+  }
   Watch(wake_.get(), EPOLLIN, next_number_++);
   for (const FileDescriptor& listener : listeners_) {
     Watch(listener.get(), EPOLLIN, next_number_++);
   }
+  Watch(handshakes_.event_fd(), EPOLLIN, next_number_++);
   return absl::OkStatus();
 }
 
@@ -134,6 +131,7 @@ void ConnectionFilter::Close() {
     thread_.join();
   }
   peers_.clear();
+  waiting_ = 0;
   listeners_.clear();
 }
 
@@ -155,15 +153,26 @@ void ConnectionFilter::Serve() {
       if (number <= listeners_.size()) {
         Accept(listeners_[number - 1].get());
       } else if (const auto peer = peers_.find(number); peer != peers_.end()) {
-        Inspect(peer);
+        Inspect(peer, (events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0);
       }
     }
+    // An event of the handshakes is one of them that has ended.
+    if (!handshakes_.empty()) handshakes_.Sweep(options_.clock->Now());
+    AdmitWaiting();
   }
 }
 
 void ConnectionFilter::Accept(int listener) {
   // A few at a time, so that connections that wait get their turn.
   for (int i = 0; i < kEvents; ++i) {
+    if (!HasFreeFile()) {
+      log_.Log(absl::StrCat("accepts no connection while fewer than ", options_.reserved_files,
+                            " of its ", OpenFileLimit(),
+                            " files are free; give it more with 'ulimit -n'"),
+               absl::Now());
+      Pause();
+      return;
+    }
     sockaddr_storage address{};
     socklen_t size = sizeof(address);
     FileDescriptor connection(accept4(listener, reinterpret_cast<sockaddr*>(&address), &size,
@@ -180,6 +189,12 @@ void ConnectionFilter::Accept(int listener) {
   }
 }
 
+bool ConnectionFilter::HasFreeFile() const {
+  // The kernel gives out the lowest number that is free.
+  const FileDescriptor next(fcntl(wake_.get(), F_DUPFD_CLOEXEC, 0));
+  return next.get() >= 0 && next.get() + options_.reserved_files < OpenFileLimit();
+}
+
 void ConnectionFilter::Pause() {
   if (paused_) return;
   paused_ = true;
@@ -187,17 +202,18 @@ void ConnectionFilter::Pause() {
     epoll_ctl(poll_.get(), EPOLL_CTL_DEL, listener.get(), nullptr);
   }
   // A connection that has said nothing has the weakest claim to a file.
-  if (!peers_.empty()) peers_.erase(peers_.begin());
+  if (!peers_.empty()) Forget(peers_.begin());
 }
 
 void ConnectionFilter::Receive(FileDescriptor connection, std::string address) {
   const int yes = 1;
   setsockopt(connection.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
   if (peers_.size() >= options_.most_waiting) {
-    log_.Log(absl::StrCat("closes connections that have said nothing, for more than ",
-                          options_.most_waiting, " of them are open"),
-             absl::Now());
-    peers_.erase(peers_.begin());
+    log_.Log(
+        absl::StrCat("closes connections that have said nothing, or too little, for more than ",
+                     options_.most_waiting, " of them are open"),
+        absl::Now());
+    Forget(peers_.begin());
   }
   const uint64_t number = next_number_++;
   // Edge-triggered: what has been looked at stays in the socket, and is no news.
@@ -208,7 +224,7 @@ void ConnectionFilter::Receive(FileDescriptor connection, std::string address) {
   peer.deadline = options_.clock->Now() + options_.patience;
 }
 
-void ConnectionFilter::Inspect(Peers::iterator at) {
+void ConnectionFilter::Inspect(Peers::iterator at, bool ended) {
   Peer& peer = at->second;
   const int fd = peer.connection.get();
   char bytes[kSniffedBytes];
@@ -217,28 +233,61 @@ void ConnectionFilter::Inspect(Peers::iterator at) {
     ssize_t got = 0;
     while ((got = recv(fd, thrown_away, sizeof(thrown_away), 0)) > 0) {
     }
-    if (got == 0 || (errno != EAGAIN && errno != EINTR)) peers_.erase(at);
+    if (got == 0 || (errno != EAGAIN && errno != EINTR)) Forget(at);
+    return;
+  }
+  if (peer.waits) {
+    if (ended) Forget(at);
     return;
   }
   const ssize_t got = recv(fd, bytes, sizeof(bytes), MSG_PEEK);
   if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
     // Came and went: a port scan, a health check, or one that looked whether we are here.
-    peers_.erase(at);
+    Forget(at);
     return;
   }
   if (got < 0) return;
   const absl::string_view seen(bytes, got);
   const Protocol protocol = SniffProtocol(seen);
-  if (protocol == Protocol::kUndecided) return;
+  if (protocol == Protocol::kUndecided) {
+    if (ended) Forget(at);
+    return;
+  }
   const std::string reason = ReasonToRefuse(peer, protocol, seen);
   if (!reason.empty()) {
     Refuse(peer, protocol, reason);
-    return;
+  } else if (!options_.tls) {
+    Admit(at);
+  } else if (ended) {
+    Forget(at);
+  } else if (HasWholeRecord(fd, seen)) {
+    peer.waits = true;
+    ++waiting_;
   }
-  epoll_ctl(poll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-  FileDescriptor connection = std::move(peer.connection);
-  peers_.erase(at);
+}
+
+void ConnectionFilter::AdmitWaiting() {
+  if (waiting_ == 0) return;
+  for (auto at = peers_.begin(); at != peers_.end();) {
+    const auto peer = at++;
+    if (!peer->second.waits || !handshakes_.HasRoom(HostOfAddress(peer->second.address))) continue;
+    Admit(peer);
+  }
+}
+
+void ConnectionFilter::Admit(Peers::iterator at) {
+  FileDescriptor connection = std::move(at->second.connection);
+  epoll_ctl(poll_.get(), EPOLL_CTL_DEL, connection.get(), nullptr);
+  if (options_.tls) {
+    handshakes_.Begin(connection.get(), at->second.address, options_.clock->Now());
+  }
+  Forget(at);
   options_.admit(std::move(connection));
+}
+
+ConnectionFilter::Peers::iterator ConnectionFilter::Forget(Peers::iterator peer) {
+  if (peer->second.waits) --waiting_;
+  return peers_.erase(peer);
 }
 
 std::string ConnectionFilter::ReasonToRefuse(const Peer& peer, Protocol protocol,
@@ -264,13 +313,15 @@ std::string ConnectionFilter::ReasonToRefuse(const Peer& peer, Protocol protocol
   }
   if (!options_.own_user_only) return "";
   const absl::StatusOr<uid_t> owner = OwnerOfPeer(peer.connection.get());
-  if (!owner.ok()) {
-    return absl::StrCat("is refused, for this server serves its own user only and ",
-                        owner.status().message());
+  const absl::Status served =
+      owner.ok() ? CheckOwner(*owner, geteuid(), OverflowUser()) : owner.status();
+  if (served.ok()) return "";
+  if (absl::IsPermissionDenied(served)) {
+    return absl::StrCat(served.message(), ", and without TLS this server serves only user ",
+                        geteuid(), ", as whom it runs; use --certs=DIR on both sides");
   }
-  if (*owner == geteuid() || *owner == 0) return "";
-  return absl::StrCat("belongs to user ", *owner, ", and without TLS this server serves only user ",
-                      geteuid(), ", as whom it runs; use --certs=DIR on both sides");
+  return absl::StrCat("is refused, for this server serves its own user only and ", served.message(),
+                      "; use --certs=DIR on both sides, or --insecure to serve every user");
 }
 
 void ConnectionFilter::Refuse(Peer& peer, Protocol protocol, const std::string& reason) {
@@ -294,12 +345,13 @@ void ConnectionFilter::Refuse(Peer& peer, Protocol protocol, const std::string& 
 
 void ConnectionFilter::LogRefusal(const Peer& peer, const std::string& what) {
   // Every connection has a port of its own; the sentence is about the machine.
-  const std::string host = peer.address.substr(0, peer.address.rfind(':'));
-  log_.Log(absl::StrCat("refused a client at ", host, ": it ", what), absl::Now());
+  log_.Log(absl::StrCat("refused a client at ", HostOfAddress(peer.address), ": it ", what),
+           absl::Now());
 }
 
 absl::Duration ConnectionFilter::DismissLate() {
-  absl::Duration next = paused_ ? kPause : absl::InfiniteDuration();
+  absl::Duration next = handshakes_.empty() ? absl::InfiniteDuration() : kLook;
+  if (paused_ || waiting_ > 0) next = kPause;
   if (peers_.empty()) return next;
   const absl::Duration now = options_.clock->Now();
   for (auto at = peers_.begin(); at != peers_.end();) {
@@ -308,9 +360,15 @@ absl::Duration ConnectionFilter::DismissLate() {
       ++at;
       continue;
     }
-    if (!at->second.leaving)
+    if (at->second.waits) {
+      LogRefusal(at->second,
+                 absl::StrCat("has waited for its TLS handshake for too long; ",
+                              options_.handshakes.most, " may be under way at a time, ",
+                              options_.handshakes.most_of_a_host, " of them from one address"));
+    } else if (!at->second.leaving) {
       LogRefusal(at->second, "has said nothing that could be understood in time");
-    at = peers_.erase(at);
+    }
+    at = Forget(at);
   }
   return next;
 }

@@ -17,6 +17,13 @@ ByteBudget::Waiting ByteBudget::Take(int64_t bytes, Continuation granted) {
   return last_name_;
 }
 
+bool ByteBudget::TryTake(int64_t bytes) {
+  MutexLock lock(&mutex_);
+  if (!line_.empty() || !Fits(bytes)) return false;
+  Hold(bytes);
+  return true;
+}
+
 void ByteBudget::GiveBack(int64_t bytes) {
   std::vector<Continuation> served;
   {
@@ -59,6 +66,11 @@ std::vector<ByteBudget::Continuation> ByteBudget::Serve() {
     line_.pop_front();
   }
   return served;
+}
+
+bool ByteBudget::waits() const {
+  MutexLock lock(&mutex_);
+  return !line_.empty();
 }
 
 int64_t ByteBudget::held() const {

@@ -34,12 +34,18 @@ class ByteBudget {
   // taken, perhaps before this returns.
   Waiting Take(int64_t bytes, Continuation granted);
 
+  // Takes the share if it is there at once and nobody stands in line. Leaves no place in the line.
+  bool TryTake(int64_t bytes);
+
   // REQUIRES: taken before.
   void GiveBack(int64_t bytes);
 
   // True: it stood in line and no longer does; its continuation will not run. False: it has been
   // served, so the share is to be given back as ever.
   bool Leave(Waiting waiting);
+
+  // Whether anybody stands in line.
+  bool waits() const;
 
   int64_t capacity() const { return capacity_; }
   int64_t held() const;

@@ -26,6 +26,7 @@
 #include "security/local_peer.h"
 #include "security/protocol_sniffer.h"
 #include "server/server.h"
+#include "tests/fault/connection_filter_rig.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/job_harness.h"
@@ -36,9 +37,6 @@ namespace torchps {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr absl::Duration kPatience = absl::Seconds(20);
-constexpr absl::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 // Every beginning of every kind of opening, one byte longer at a time.
 TEST(OpeningTest, IsDecidedAsSoonAsItCanBeAndNotBefore) {
@@ -70,6 +68,14 @@ TEST(OpeningTest, IsDecidedAsSoonAsItCanBeAndNotBefore) {
   }
 }
 
+TEST(OpeningTest, ATlsRecordSaysHowLongItIs) {
+  const std::string record("\x16\x03\x01\x02\x07\x01", 6);
+  EXPECT_EQ(TlsRecordBytes(record.substr(0, 4)), absl::nullopt);
+  EXPECT_EQ(TlsRecordBytes(record.substr(0, 5)), 5 + 0x207);
+  EXPECT_EQ(TlsRecordBytes(record), 5 + 0x207);
+  EXPECT_EQ(TlsRecordBytes("\x16\x03\x01\xff\xff"), 5 + 0xffff);
+}
+
 TEST(OpeningTest, ARefusalComesBackAsItWasAndNothingElseIsOne) {
   const std::string frame = GoAwayFrame("no\r\nthanks");
   EXPECT_EQ(ParseGoAwayFrame(frame), "no  thanks");
@@ -85,50 +91,6 @@ TEST(OpeningTest, ARefusalComesBackAsItWasAndNothingElseIsOne) {
     EXPECT_TRUE(!parsed.has_value() || parsed->size() <= 512);
   }
 }
-
-// A filter with nothing behind it but a list, and time that the test moves.
-class ConnectionFilterTest : public ::testing::Test {
- protected:
-  void Open(ConnectionFilter::Options options = ConnectionFilter::Options()) {
-    options.clock = &clock_;
-    options.admit = [this](FileDescriptor connection) {
-      MutexLock lock(&mutex_);
-      admitted_.push_back(std::move(connection));
-    };
-    options.log = [this](const std::string& line) {
-      MutexLock lock(&mutex_);
-      said_.push_back(line);
-    };
-    auto filter = ConnectionFilter::Create(std::move(options));
-    ASSERT_TRUE(filter.ok()) << filter.status();
-    filter_ = *std::move(filter);
-    filter_->Open();
-  }
-
-  FileDescriptor Visit(absl::string_view bytes) {
-    auto socket = ConnectTcp(absl::StrCat("127.0.0.1:", filter_->port()));
-    EXPECT_TRUE(socket.ok()) << socket.status();
-    if (!bytes.empty()) {
-      EXPECT_TRUE(WriteAll(*socket, bytes).ok());
-    }
-    return *std::move(socket);
-  }
-  size_t admitted() {
-    MutexLock lock(&mutex_);
-    return admitted_.size();
-  }
-  bool Said(const std::string& words) {
-    MutexLock lock(&mutex_);
-    return std::any_of(said_.begin(), said_.end(),
-                       [&](const std::string& line) { return absl::StrContains(line, words); });
-  }
-
-  SteadyClock clock_;
-  Mutex mutex_;
-  std::vector<FileDescriptor> admitted_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::string> said_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<ConnectionFilter> filter_;
-};
 
 TEST_F(ConnectionFilterTest, LetsInWhoeverBeginsAsAWorkerDoesAndKeepsEveryByte) {
   Open();

@@ -1,15 +1,19 @@
 // ps_server as a process: what it is made of, how it starts, what it refuses, how it ends.
 
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/process/exit_codes.h"
 #include "gmock/gmock.h"
@@ -154,6 +158,43 @@ TEST(PsServerBinary, EndsWithItsLauncherWhenToldTo) {
   server.AskToStop();
   EXPECT_EQ(server.AwaitExit(absl::Seconds(10)), 0);
   EXPECT_EQ(server.out().back(), "torchps_server stopped: the launcher went away");
+}
+
+TEST(PsServerBinary, MayOpenAsManyFilesAsTheMachinePermits) {
+  const Program server({"/bin/sh", "-c", "ulimit -Sn 256; exec server/ps_server"});
+  ASSERT_TRUE(Eventually([&] {
+    const std::string limits = OutputOf(
+        absl::StrCat("awk '/^Max open files/ {print $4, $5}' /proc/", server.pid(), "/limits"));
+    const std::vector<std::string> soft_and_hard = absl::StrSplit(limits, absl::ByAnyChar(" \n"));
+    return soft_and_hard.size() >= 2 && soft_and_hard[0] != "256" &&
+           soft_and_hard[0] == soft_and_hard[1];
+  }));
+}
+
+// A model and gradients lie there.
+TEST(PsServerBinary, WhatItKeepsOfAJobIsItsOwnUsersAlone) {
+  namespace fs = std::filesystem;
+  const std::string directory =
+      absl::StrCat(std::getenv("TEST_TMPDIR"), "/ps_server_binary_test_", getpid());
+  const mode_t umask_before = umask(0);
+  const ServerProgram server = StartServerProgram({absl::StrCat("--dir=", directory)});
+  umask(umask_before);
+  ASSERT_NE(server.address, "");
+  JobHarness::Options model;
+  model.job = "durability { level: LOG }";
+  PlainWorker worker(PlainChannel(server.address), JobHarness::Hello(model));
+  ASSERT_TRUE(worker.Hello().ok());
+  ASSERT_TRUE(worker.Initialize(0).ok());
+  ASSERT_TRUE(worker.Push(1, 1.0f).ok());
+  EXPECT_EQ(fs::status(directory).permissions(), fs::perms::owner_all);
+  int entries = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(directory)) {
+    ++entries;
+    EXPECT_EQ(entry.status().permissions() & (fs::perms::group_all | fs::perms::others_all),
+              fs::perms::none)
+        << entry.path();
+  }
+  EXPECT_GE(entries, 2) << "the log and its folder";
 }
 
 TEST(PsServerBinary, EndsWhenAPeerAsksForIt) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/check.h"
 
@@ -57,8 +58,12 @@ int Program::AwaitExit(absl::Duration patience) {
   return child_->running() ? -1 : child_->exit_code();
 }
 
-ServerProgram StartServerProgram(std::vector<std::string> flags) {
+ServerProgram StartServerProgram(std::vector<std::string> flags, int most_files) {
   flags.insert(flags.begin(), "server/ps_server");
+  if (most_files > 0) {
+    const std::string limited = absl::StrCat("ulimit -n ", most_files, "; exec \"$0\" \"$@\"");
+    flags.insert(flags.begin(), {"/bin/sh", "-c", limited});
+  }
   ServerProgram server;
   server.program = std::make_unique<Program>(std::move(flags));
   const std::string line = server.program->AwaitLine("torchps_server ready ");

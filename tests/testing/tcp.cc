@@ -41,12 +41,18 @@ absl::StatusOr<FileDescriptor> ListenOnLoopback(std::string* address) {
   return listener;
 }
 
-absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& address) {
+absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& address, const std::string& from) {
   uint32_t port = 0;
   if (!absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port)) {
     return absl::UnavailableError(absl::StrCat("no port in ", address));
   }
   FileDescriptor connection(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in here = Loopback(0);
+  if (!from.empty() &&
+      (inet_pton(AF_INET, from.c_str(), &here.sin_addr) != 1 ||
+       bind(connection.get(), reinterpret_cast<const sockaddr*>(&here), sizeof(here)) != 0)) {
+    return absl::UnavailableError(absl::StrCat("cannot connect from ", from));
+  }
   const sockaddr_in to = Loopback(static_cast<uint16_t>(port));
   if (connect(connection.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)) != 0) {
     return absl::UnavailableError(

@@ -15,8 +15,9 @@ namespace torchps {
 // A socket that listens on a free port of 127.0.0.1, and the address it got. UNAVAILABLE: no port.
 absl::StatusOr<FileDescriptor> ListenOnLoopback(std::string* address);
 
-// A blocking connection to "127.0.0.1:PORT". UNAVAILABLE: nobody listens there.
-absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& address);
+// A blocking connection to "127.0.0.1:PORT", from another loopback address if one is given
+// ("127.0.0.2"). UNAVAILABLE: nobody listens there.
+absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& address, const std::string& from = "");
 
 // Blocks until all of `bytes` are in the kernel's hands. UNAVAILABLE: the connection is gone.
 absl::Status WriteAll(const FileDescriptor& socket, absl::string_view bytes);

@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "common/check.h"
+#include "common/printable.h"
 #include "tools/base/format.h"
 
 namespace torchps {
@@ -19,6 +20,8 @@ TextTable::TextTable(const std::vector<std::string>& titles) : rows_(1) {
 
 void TextTable::AddRow(std::vector<std::string> cells) {
   TPS_CHECK(cells.size() <= right_.size(), "a row has more cells than the table has columns");
+  // Some of it comes from machines that the terminal's owner does not know.
+  for (std::string& cell : cells) cell = Printable(cell);
   cells.resize(right_.size(), "-");
   rows_.push_back(std::move(cells));
 }

@@ -16,7 +16,8 @@ class TextTable {
  public:
   explicit TextTable(const std::vector<std::string>& titles);
 
-  // Cells that a short row misses are "-". REQUIRES: no more cells than columns.
+  // Cells that a short row misses are "-"; a control character becomes a '?' (common/printable.h).
+  // REQUIRES: no more cells than columns.
   void AddRow(std::vector<std::string> cells);
 
   // The titles and the rows, each line ending in a newline and in no blank.

@@ -14,6 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "storage/run_folder.h"
 #include "tools/base/format.h"
 
 namespace torchps {
@@ -72,6 +73,12 @@ std::string Describe(const Contents& contents) {
                           : absl::StrCat(" and ", contents.others.size() - 1, " more"));
 }
 
+// As errno says.
+absl::Status CannotWriteTo(const std::string& dir) {
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "cannot write to ", dir, ": ", std::strerror(errno), "; name another directory with --dir"));
+}
+
 }  // namespace
 
 std::string DescribeRunDirectory(const std::string& dir) { return Describe(Look(dir)); }
@@ -99,16 +106,14 @@ absl::Status CheckRunDirectory(const std::string& dir, bool resume) {
 }
 
 absl::Status PrepareRunDirectory(const std::string& dir, const JobSpec& job) {
-  std::error_code error;
-  fs::create_directories(fs::path(dir) / "logs", error);
+  if (!MakePrivateDirectory(dir) || !MakePrivateDirectory(fs::path(dir) / "logs")) {
+    return CannotWriteTo(dir);
+  }
   std::string text;
   google::protobuf::TextFormat::PrintToString(job, &text);
   std::ofstream file(fs::path(dir) / "job.textproto");
   file << text << std::flush;
-  if (!error && file.good()) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("cannot write to ", dir, ": ",
-                                                   error ? error.message() : std::strerror(errno),
-                                                   "; name another directory with --dir"));
+  return file.good() ? absl::OkStatus() : CannotWriteTo(dir);
 }
 
 std::string DescribeModel(const std::string& dir, absl::Time since) {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include "common/ids.h"
 
@@ -19,6 +21,12 @@ struct SlotHolder {
   friend bool operator<(const SlotHolder& a, const SlotHolder& b) {
     return std::tie(a.slot, a.incarnation) < std::tie(b.slot, b.incarnation);
   }
+};
+
+// A slot whose lease at the coordinator has run out, and where the servers are that may not know.
+struct GoneSlot {
+  SlotHolder holder;
+  std::vector<std::string> servers;  // addresses, in the servers' order, as workers tell them
 };
 
 }  // namespace torchps

@@ -52,6 +52,26 @@ TEST_F(JobMembersTest, AProcessThatJoinsAgainIsNotNew) {
   EXPECT_EQ(again->holder.incarnation, first->holder.incarnation);
 }
 
+// Operators read it in a terminal, and in logs.
+TEST_F(JobMembersTest, WhatAProcessSaysOfItselfHasNoControlCharacters) {
+  JoinRequest request = From(/*nonce=*/1);
+  request.set_host("\x1b]0;owned\x07\x1b[2J");
+  request.set_device("cpu\nserver 0: all is well");
+  const auto taken = members_.Take(request, now_);
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  const MemberState& member = members_.books().at(taken->holder.slot);
+  EXPECT_EQ(member.host(), "?]0;owned??[2J");
+  EXPECT_EQ(member.device(), "cpu?server 0: all is well");
+  // In the refusal that another one gets.
+  const absl::Status held = members_.Take(From(/*nonce=*/2, taken->holder.slot), now_).status();
+  EXPECT_THAT(std::string(held.message()), HasSubstr("?]0;owned??[2J"));
+  members_.End(taken->holder, SlotBooks::LEFT,
+               "bye\r\x9b"
+               "2J" +
+                   std::string(600, 'x'));
+  EXPECT_EQ(members_.books().at(taken->holder.slot).reason(), "bye??2J" + std::string(505, 'x'));
+}
+
 TEST_F(JobMembersTest, FiguresAreSummedUpOverIncarnationsAndTheRestBeginsAnew) {
   const SlotHolder first = Take(/*nonce=*/1);
   MemberState& member = members_.books().at(first.slot);

@@ -6,11 +6,11 @@
 #include <chrono>
 #include <memory>
 
-#include "common/clock.h"
 #include "gtest/gtest.h"
 #include "server/server.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/job_harness.h"
+#include "tests/testing/manual_clock.h"
 #include "tests/testing/plain_worker.h"
 
 namespace torchps {
@@ -46,7 +46,8 @@ class ReceiveWindowTest : public ::testing::Test {
     ASSERT_TRUE(first_->Initialize(1).ok());
   }
 
-  SteadyClock clock_;
+  // Stands still, so that the push that stalls is not silent for long.
+  ManualClock clock_;
   std::unique_ptr<Server> server_;
   std::unique_ptr<PlainWorker> first_;
   std::unique_ptr<PlainWorker> second_;

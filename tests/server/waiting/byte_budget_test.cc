@@ -82,6 +82,18 @@ TEST_F(ByteBudgetTest, WhoHasBeenServedCannotLeave) {
   EXPECT_EQ(budget_.held(), 10);
 }
 
+TEST_F(ByteBudgetTest, WhoOnlyTriesDoesNotStandInLine) {
+  EXPECT_TRUE(budget_.TryTake(6));
+  EXPECT_FALSE(budget_.TryTake(5));
+  EXPECT_FALSE(budget_.waits());
+  Take(5, "waiting");
+  EXPECT_TRUE(budget_.waits());
+  EXPECT_FALSE(budget_.TryTake(1)) << "somebody came before";
+  budget_.GiveBack(6);
+  EXPECT_FALSE(budget_.waits());
+  EXPECT_THAT(served_, ElementsAre("waiting"));
+}
+
 TEST_F(ByteBudgetTest, AContinuationMayTakeAndGiveBack) {
   Take(10, "holder");
   budget_.Take(10, [this] {

@@ -64,6 +64,14 @@ TEST(TextTableTest, ColumnsAreAsWideAsTheirWidestCell) {
             "   1  über      1,234,567\n");
 }
 
+TEST(TextTableTest, NoCellSpeaksToTheTerminal) {
+  TextTable table({">slot", "host"});
+  table.AddRow({"0", "a\x1b[2J\nserver 0: all is well"});
+  EXPECT_EQ(table.Format(),
+            "slot  host\n"
+            "   0  a?[2J?server 0: all is well\n");
+}
+
 TEST(TextTableTest, CellsThatARowMissesAreDashes) {
   TextTable table({">server", "address", ">blocks"});
   table.AddRow({"0", "a:1", "12"});

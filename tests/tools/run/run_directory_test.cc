@@ -1,6 +1,7 @@
 #include "tools/run/run_directory.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -88,6 +89,21 @@ TEST_F(RunDirectoryTest, AModelIsOneThatThisRunHasMade) {
   EXPECT_EQ(DescribeModel(run, absl::InfiniteFuture()), "") << "it is an earlier run's";
   EXPECT_EQ(DescribeModel(run, absl::InfinitePast()).substr(0, 7 + run.size()), "model: " + run);
   EXPECT_EQ(DescribeModel(folder_.path("none"), absl::InfinitePast()), "");
+}
+
+// It is to hold a model and gradients.
+TEST_F(RunDirectoryTest, IsItsOwnersAloneUnlessItIsThereAlready) {
+  namespace fs = std::filesystem;
+  const mode_t umask_before = umask(0);
+  const fs::path dir = folder_.path("run");
+  ASSERT_EQ(PrepareRunDirectory(dir, JobSpec()), absl::OkStatus());
+  EXPECT_EQ(fs::status(dir).permissions(), fs::perms::owner_all);
+  EXPECT_EQ(fs::status(dir / "logs").permissions(), fs::perms::owner_all);
+  const fs::perms shared = fs::perms::owner_all | fs::perms::group_all;
+  fs::permissions(dir, shared);
+  ASSERT_EQ(PrepareRunDirectory(dir, JobSpec()), absl::OkStatus());
+  EXPECT_EQ(fs::status(dir).permissions(), shared);
+  umask(umask_before);
 }
 
 }  // namespace

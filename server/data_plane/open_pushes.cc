@@ -1,0 +1,91 @@
+#include "server/data_plane/open_pushes.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace torchps {
+namespace {
+
+// The slowest link on which a frame is waited for while others could be served.
+constexpr double kSlowBytesPerSecond = 1 << 20;
+
+struct Silent {
+  std::shared_ptr<OpenPush> push;
+  OpenPush::State state;
+  absl::Duration silence;
+};
+
+absl::Status TooSilent(absl::Duration silence) {
+  return absl::DeadlineExceededError(
+      absl::StrCat("this Push has brought nothing for ",
+                   absl::FormatDuration(absl::Trunc(silence, absl::Milliseconds(100))),
+                   " while others waited; make it again"));
+}
+
+}  // namespace
+
+OpenPushes::Name OpenPushes::Add(std::weak_ptr<OpenPush> push) {
+  MutexLock lock(&mutex_);
+  pushes_[++last_name_] = std::move(push);
+  return last_name_;
+}
+
+void OpenPushes::Remove(Name name) {
+  MutexLock lock(&mutex_);
+  pushes_.erase(name);
+}
+
+void OpenPushes::Watch() {
+  HostedJob* const job = server_->job();
+  if (job == nullptr) return;
+  std::vector<std::weak_ptr<OpenPush>> pushes;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [name, push] : pushes_) pushes.push_back(push);
+  }
+  const bool others_wait = server_->receive_budget().waits();
+  const absl::Duration now = clock_->Now();
+  std::vector<Silent> silent;
+  for (const std::weak_ptr<OpenPush>& open : pushes) {
+    const std::shared_ptr<OpenPush> push = open.lock();
+    if (push == nullptr) continue;
+    OpenPush::State state = push->Describe();
+    if (state.holder.has_value()) {
+      const absl::Status live = job->CheckLive(state.holder->slot, state.holder->incarnation);
+      if (!live.ok()) {
+        push->End(live);
+        continue;
+      }
+    }
+    if (!others_wait || !state.silent_since.has_value()) continue;
+    const absl::Duration silence = now - *state.silent_since;
+    if (silence >= kSilence) silent.push_back({push, std::move(state), silence});
+  }
+  std::stable_sort(silent.begin(), silent.end(),
+                   [](const Silent& a, const Silent& b) { return a.silence > b.silence; });
+  const absl::Duration patience =
+      absl::Seconds(job->spec().membership().lease_seconds() +
+                    static_cast<double>(job->store().largest_block_bytes()) / kSlowBytesPerSecond);
+  std::set<std::string> connections;
+  std::vector<const Silent*> patient;
+  bool has_room = true;
+  for (const Silent& one : silent) {
+    const std::string& connection = one.state.connection;
+    if (!connection.empty() && !connections.insert(connection).second) {
+      one.push->End(TooSilent(one.silence));
+      continue;
+    }
+    patient.push_back(&one);
+    if (!one.state.is_aside) has_room = has_room && one.push->StandAside();
+  }
+  if (has_room) return;
+  for (const Silent* one : patient) {
+    if (one->silence >= patience) one->push->End(TooSilent(one->silence));
+  }
+}
+
+}  // namespace torchps

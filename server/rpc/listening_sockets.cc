@@ -1,0 +1,76 @@
+#include "server/rpc/listening_sockets.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+
+namespace torchps {
+namespace {
+
+constexpr int kBacklog = 1024;
+
+}  // namespace
+
+absl::StatusOr<ListeningSockets> OpenListeningSockets(const std::string& host, int port) {
+  std::string name = host;
+  if (name.size() >= 2 && name.front() == '[' && name.back() == ']') {
+    name = name.substr(1, name.size() - 2);
+  }
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(name.c_str(), nullptr, &hints, &found);
+  const auto failed = [&](const std::string& why) {
+    return absl::UnavailableError(absl::StrCat("cannot listen on ", host, ":", port, ": ", why));
+  };
+  if (error != 0) return failed(error == EAI_NONAME ? "unknown host" : gai_strerror(error));
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(found, &freeaddrinfo);
+  ListeningSockets listening;
+  listening.port = port;
+  std::string refused = "no address";
+  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
+    FileDescriptor listener(
+        socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, at->ai_protocol));
+    sockaddr_storage address{};
+    std::memcpy(&address, at->ai_addr, at->ai_addrlen);
+    if (address.ss_family == AF_INET) {
+      reinterpret_cast<sockaddr_in&>(address).sin_port = htons(listening.port);
+    } else {
+      reinterpret_cast<sockaddr_in6&>(address).sin6_port = htons(listening.port);
+    }
+    const int yes = 1;
+    // A restarted server gets its port back; two servers still cannot share one.
+    setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    socklen_t size = at->ai_addrlen;
+    if (listener.get() < 0 ||
+        bind(listener.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+        listen(listener.get(), kBacklog) != 0) {
+      if (errno == EADDRINUSE) {
+        return absl::AlreadyExistsError(absl::StrCat("cannot listen on ", host, ":", listening.port,
+                                                     ": the port is taken by another process"));
+      }
+      // A name may lead to an address of a kind that this machine has not.
+      refused = absl::AsciiStrToLower(std::strerror(errno));
+      continue;
+    }
+    size = sizeof(address);
+    getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size);
+    listening.port =
+        ntohs(address.ss_family == AF_INET ? reinterpret_cast<sockaddr_in&>(address).sin_port
+                                           : reinterpret_cast<sockaddr_in6&>(address).sin6_port);
+    listening.sockets.push_back(std::move(listener));
+  }
+  if (listening.sockets.empty()) return failed(refused);
+  return listening;
+}
+
+}  // namespace torchps

@@ -1,0 +1,24 @@
+#include "common/process/open_files.h"
+
+#include <sys/resource.h>
+
+#include "gtest/gtest.h"
+
+namespace torchps {
+namespace {
+
+TEST(OpenFilesTest, TheSoftLimitBecomesTheHardOne) {
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlim_t hard = limit.rlim_max;
+  limit.rlim_cur = 100;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(OpenFileLimit(), 100);
+  RaiseOpenFileLimit();
+  EXPECT_EQ(OpenFileLimit(), static_cast<int64_t>(hard));
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(limit.rlim_max, hard);
+}
+
+}  // namespace
+}  // namespace torchps

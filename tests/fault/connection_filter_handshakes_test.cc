@@ -1,0 +1,117 @@
+// When the connection filter lets a TLS handshake begin, and which files it leaves to the server.
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/fault/connection_filter_rig.h"
+#include "tests/testing/eventually.h"
+#include "tests/testing/tcp.h"
+
+namespace torchps {
+namespace {
+
+// A record that is not whole leaves its connection with the filter, whatever else comes.
+TEST_F(ConnectionFilterTest, BeginsAHandshakeWhenItsFirstRecordIsWhole) {
+  ConnectionFilter::Options options;
+  options.tls = true;
+  Open(std::move(options));
+  const std::string record = RecordOf(300);
+  std::vector<FileDescriptor> half;
+  for (size_t size : {2, 4, 5, 54, 304}) half.push_back(Visit(record.substr(0, size)));
+  const FileDescriptor whole = Visit(record);
+  ASSERT_TRUE(Eventually([&] { return admitted() == 1; }));
+  for (const FileDescriptor& visitor : half) {
+    EXPECT_EQ(ReadUntilEnd(visitor, absl::ZeroDuration()).kind, TcpEnd::kOpen);
+  }
+  EXPECT_EQ(admitted(), 1);
+  ASSERT_TRUE(WriteAll(half.back(), record.substr(304)).ok());
+  EXPECT_TRUE(Eventually([&] { return admitted() == 2; }));
+}
+
+TEST_F(ConnectionFilterTest, HandshakesWaitForRoomAndThoseOfOtherHostsDoNot) {
+  ConnectionFilter::Options options;
+  options.tls = true;
+  options.patience = absl::Hours(1);
+  options.handshakes.most = 4;
+  options.handshakes.most_of_a_host = 2;
+  options.handshakes.patience = absl::Hours(1);
+  Open(std::move(options));
+  const std::string record = RecordOf(300);
+  std::vector<FileDescriptor> crowd;
+  for (int i = 0; i < 10; ++i) crowd.push_back(Visit(record, "127.0.0.2"));
+  ASSERT_TRUE(Eventually([&] { return admitted() == 2; }));
+  // Accepted after all of those.
+  const FileDescriptor other = Visit(record);
+  ASSERT_TRUE(Eventually([&] { return admitted() == 3; }));
+  EXPECT_EQ(PeerOf(2), AddressOf(other));
+  // A call, a connection that gRPC has closed, one that its client has closed while it waits.
+  filter_->handshakes().HasCalled(PeerOf(0));
+  ASSERT_TRUE(Eventually([&] { return admitted() == 4; }));
+  EXPECT_EQ(PeerOf(3), AddressOf(crowd[2]));
+  crowd[3].Close();
+  CloseAdmitted(1);
+  ASSERT_TRUE(Eventually([&] { return admitted() == 5; }));
+  EXPECT_EQ(PeerOf(4), AddressOf(crowd[4]));
+}
+
+TEST_F(ConnectionFilterTest, SaysWhyAHandshakeNeverBegan) {
+  ConnectionFilter::Options options;
+  options.tls = true;
+  options.patience = absl::Milliseconds(50);
+  options.handshakes.most = 1;
+  options.handshakes.patience = absl::Hours(1);
+  Open(std::move(options));
+  const FileDescriptor first = Visit(RecordOf(300));
+  ASSERT_TRUE(Eventually([&] { return admitted() == 1; }));
+  const FileDescriptor second = Visit(RecordOf(300));
+  EXPECT_NE(ReadUntilEnd(second, kPatience).kind, TcpEnd::kOpen);
+  EXPECT_TRUE(Eventually([&] { return Said("has waited for its TLS handshake for too long; 1"); }));
+}
+
+// A server needs files of its own, whoever connects.
+TEST_F(ConnectionFilterTest, LeavesFilesFree) {
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  ConnectionFilter::Options options;
+  options.patience = absl::Hours(1);
+  options.reserved_files = 40;
+  Open(std::move(options));
+  // Both ends are in this process, so these have theirs before the rest is counted.
+  constexpr int kVisitors = 100;
+  std::vector<FileDescriptor> visitors;
+  for (int i = 0; i < kVisitors; ++i) {
+    visitors.emplace_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  }
+  rlimit lowered = limit;
+  lowered.rlim_cur = visitors.back().get() + 60;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &lowered), 0);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<uint16_t>(filter_->port()));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  for (const FileDescriptor& visitor : visitors) {
+    ASSERT_EQ(connect(visitor.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
+  }
+  EXPECT_TRUE(Eventually([&] { return Said("accepts no connection while fewer than 40"); }));
+  std::vector<FileDescriptor> files;
+  for (int i = 0; i < 38; ++i) {
+    files.emplace_back(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    EXPECT_GE(files.back().get(), 0) << "file " << i;
+  }
+  // There is room again when they have gone.
+  files.clear();
+  visitors.clear();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  const FileDescriptor worker = Visit(kPreface);
+  EXPECT_TRUE(Eventually([&] { return admitted() == 1; }));
+}
+
+}  // namespace
+}  // namespace torchps

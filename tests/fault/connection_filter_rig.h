@@ -1,0 +1,97 @@
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/mutex.h"
+#include "gtest/gtest.h"
+#include "server/rpc/connection_filter.h"
+#include "tests/testing/tcp.h"
+
+namespace torchps {
+
+constexpr absl::Duration kPatience = absl::Seconds(20);
+constexpr absl::string_view kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+// A filter with nothing behind it but a list.
+class ConnectionFilterTest : public ::testing::Test {
+ protected:
+  void Open(ConnectionFilter::Options options = ConnectionFilter::Options()) {
+    options.clock = &clock_;
+    options.admit = [this](FileDescriptor connection) {
+      MutexLock lock(&mutex_);
+      admitted_.push_back(std::move(connection));
+    };
+    options.log = [this](const std::string& line) {
+      MutexLock lock(&mutex_);
+      said_.push_back(line);
+    };
+    auto filter = ConnectionFilter::Create(std::move(options));
+    ASSERT_TRUE(filter.ok()) << filter.status();
+    filter_ = *std::move(filter);
+    filter_->Open();
+  }
+
+  FileDescriptor Visit(absl::string_view bytes, const std::string& from = "") {
+    auto socket = ConnectTcp(absl::StrCat("127.0.0.1:", filter_->port()), from);
+    EXPECT_TRUE(socket.ok()) << socket.status();
+    if (!bytes.empty()) {
+      EXPECT_TRUE(WriteAll(*socket, bytes).ok());
+    }
+    return *std::move(socket);
+  }
+  size_t admitted() {
+    MutexLock lock(&mutex_);
+    return admitted_.size();
+  }
+  // Of one that was admitted, whose it is; closes it.
+  std::string PeerOf(size_t index) {
+    MutexLock lock(&mutex_);
+    return NameOf(admitted_[index].get(), &getpeername);
+  }
+  void CloseAdmitted(size_t index) {
+    MutexLock lock(&mutex_);
+    admitted_[index].Close();
+  }
+  static std::string AddressOf(const FileDescriptor& visitor) {
+    return NameOf(visitor.get(), &getsockname);
+  }
+  static std::string NameOf(int fd, int (*get)(int, sockaddr*, socklen_t*)) {
+    sockaddr_in address{};
+    socklen_t size = sizeof(address);
+    EXPECT_EQ(get(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    char host[INET_ADDRSTRLEN] = "";
+    inet_ntop(AF_INET, &address.sin_addr, host, sizeof(host));
+    return absl::StrCat(host, ":", ntohs(address.sin_port));
+  }
+  // A TLS handshake record with as many bytes behind its header.
+  static std::string RecordOf(size_t bytes) {
+    std::string record("\x16\x03\x01", 3);
+    record += {static_cast<char>(bytes >> 8), static_cast<char>(bytes & 0xff)};
+    return record + std::string(bytes, 'x');
+  }
+  bool Said(const std::string& words) {
+    MutexLock lock(&mutex_);
+    return std::any_of(said_.begin(), said_.end(),
+                       [&](const std::string& line) { return absl::StrContains(line, words); });
+  }
+
+  SteadyClock clock_;
+  Mutex mutex_;
+  std::vector<FileDescriptor> admitted_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> said_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<ConnectionFilter> filter_;
+};
+
+}  // namespace torchps

@@ -1,0 +1,241 @@
+// Pushes that say nothing, or no more than their beginning: a worker that hangs and whose
+// connection lives, a stranger to manners. They hold what they were given of the receive budget
+// only as long as nobody else wants it.
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/ids.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/server.h"
+#include "tests/testing/eventually.h"
+#include "tests/testing/job_harness.h"
+#include "tests/testing/manual_clock.h"
+#include "tests/testing/plain_worker.h"
+#include "wire/status_codec.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kBlockElements = 4096;
+constexpr int64_t kBlockBytes = kBlockElements * sizeof(float);
+constexpr int kBlocks = 4;
+// The receive budget has room for so many frames, and half as many more of silent pushes.
+constexpr int kShares = 16;
+constexpr absl::Duration kLease = absl::Seconds(10);
+// After that a push is silent, or has been for longer than any lease.
+constexpr absl::Duration kSilence = absl::Milliseconds(1001);
+constexpr absl::Duration kPatience = kLease + absl::Milliseconds(100);
+
+class SilentPushesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Server::Options options;
+    options.clock = &clock_;
+    options.receive_bytes = kShares * kBlockBytes;
+    auto server = Server::Start(options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+
+  // On a connection of its own.
+  std::unique_ptr<PlainWorker> Worker(SlotId slot) {
+    JobHarness::Options options;
+    options.trained = kBlocks * kBlockElements;
+    options.block_elements = kBlockElements;
+    options.workers = 64;
+    options.job = absl::StrCat("consistency { staleness_bound: -1 } membership { lease_seconds: ",
+                               absl::ToDoubleSeconds(kLease), " }");
+    HelloRequest hello = JobHarness::Hello(options);
+    hello.set_slot(slot);
+    return std::make_unique<PlainWorker>(PlainChannel(server_->address()), hello);
+  }
+  // One that has said Hello.
+  std::unique_ptr<PlainWorker> Enter(SlotId slot) {
+    auto worker = Worker(slot);
+    EXPECT_TRUE(worker->Hello().ok());
+    if (slot == 0) {
+      EXPECT_TRUE(worker->Initialize(0).ok());
+    }
+    return worker;
+  }
+
+  int64_t Held() {
+    const absl::StatusOr<ServerStatus> status = observer_->Status();
+    EXPECT_TRUE(status.ok()) << status.status();
+    return status.ok() ? static_cast<int64_t>(status->frame_bytes_held()) : -1;
+  }
+
+  ManualClock clock_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<PlainWorker> observer_;
+};
+
+// A Push that says nothing after its first `frames` frames, on the worker's connection.
+class SilentPush {
+ public:
+  explicit SilentPush(PlainWorker& worker, int frames = 0)
+      : stream_(worker.stub().Push(&context_, &reply_)) {
+    while (written_ < frames) Write(worker);
+  }
+  ~SilentPush() {
+    context_.TryCancel();
+    if (!ended_) stream_->Finish();
+  }
+
+  // The rest of it.
+  absl::Status GoOn(PlainWorker& worker) {
+    while (written_ < kBlocks) Write(worker);
+    stream_->WritesDone();
+    return Await();
+  }
+  // What the server makes of it in the end.
+  absl::Status Await() {
+    ended_ = true;
+    return FromGrpcStatus(stream_->Finish());
+  }
+
+ private:
+  void Write(const PlainWorker& worker) {
+    EXPECT_TRUE(stream_->Write(worker.Frame(/*step=*/1, written_++, 1.0f)));
+  }
+
+  grpc::ClientContext context_;
+  PushReply reply_;
+  const std::unique_ptr<grpc::ClientWriter<PushFrame>> stream_;
+  int written_ = 0;
+  bool ended_ = false;
+};
+
+// A push on a thread of its own.
+class OtherPush {
+ public:
+  explicit OtherPush(std::unique_ptr<PlainWorker> worker)
+      : worker_(std::move(worker)), thread_([this] {
+          status_ = worker_->Push(/*step=*/1, 1.0f).status();
+          is_through_ = true;
+        }) {}
+  ~OtherPush() { thread_.join(); }
+
+  bool is_through() const { return is_through_; }
+  absl::Status status() const { return is_through_ ? status_ : absl::UnknownError("under way"); }
+
+ private:
+  const std::unique_ptr<PlainWorker> worker_;
+  absl::Status status_;
+  std::atomic<bool> is_through_{false};
+  std::thread thread_;
+};
+
+TEST_F(SilentPushesTest, AsManyAsTheBudgetHasSharesDoNotKeepAnotherSlotsPushFromGoingThrough) {
+  observer_ = Enter(0);
+  std::vector<std::unique_ptr<PlainWorker>> workers;
+  std::vector<std::unique_ptr<SilentPush>> pushes;
+  for (SlotId slot = 1; slot <= kShares; ++slot) {
+    workers.push_back(Enter(slot));
+    pushes.push_back(std::make_unique<SilentPush>(*workers.back()));
+  }
+  ASSERT_TRUE(Eventually([&] { return Held() == kShares * kBlockBytes; }));
+  const OtherPush other(Enter(kShares + 1));
+  EXPECT_FALSE(other.is_through());
+  clock_.Advance(kSilence);
+  ASSERT_TRUE(Eventually([&] { return other.is_through(); }));
+  EXPECT_TRUE(other.status().ok()) << other.status();
+  EXPECT_TRUE(Eventually([&] { return Held() == kShares * kBlockBytes; }));
+  // Those that stood aside, and those that did not, go on as if nothing had been.
+  for (int i = 0; i < kShares; ++i) {
+    const absl::Status status = pushes[i]->GoOn(*workers[i]);
+    EXPECT_TRUE(status.ok()) << i << ": " << status;
+  }
+  EXPECT_TRUE(Eventually([&] { return Held() == 0; }));
+}
+
+TEST_F(SilentPushesTest, WhileNobodyWaitsTheyMayBeSilentForAsLongAsTheyLike) {
+  observer_ = Enter(0);
+  const auto worker = Enter(1);
+  SilentPush push(*worker, /*frames=*/1);
+  ASSERT_TRUE(Eventually([&] { return Held() == kBlockBytes; }));
+  for (int i = 0; i < 30; ++i) {
+    clock_.Advance(absl::Seconds(1));
+    ASSERT_TRUE(worker->Renew().ok());
+    ASSERT_TRUE(observer_->Renew().ok());
+  }
+  EXPECT_EQ(Held(), kBlockBytes);
+  EXPECT_TRUE(push.GoOn(*worker).ok());
+}
+
+TEST_F(SilentPushesTest, MoreThanThatEndAfterALeaseAndMakeRoom) {
+  observer_ = Enter(0);
+  constexpr int kCrowd = kShares + kShares / 2 + 2;
+  std::vector<std::unique_ptr<PlainWorker>> strangers;
+  std::vector<std::unique_ptr<SilentPush>> pushes;
+  for (int i = 0; i < kCrowd; ++i) {
+    strangers.push_back(Worker(/*slot=*/0));
+    pushes.push_back(std::make_unique<SilentPush>(*strangers.back()));
+  }
+  ASSERT_TRUE(Eventually([&] { return Held() == kShares * kBlockBytes; }));
+  const auto renewing = Enter(1);
+  const OtherPush other(Enter(1));
+  clock_.Advance(kSilence);
+  ASSERT_TRUE(Eventually([&] { return Held() == (kShares + kShares / 2) * kBlockBytes; }));
+  EXPECT_FALSE(other.is_through());
+  const absl::Duration before = clock_.Now();
+  while (!other.is_through() && clock_.Now() - before < 2 * kPatience) {
+    clock_.Advance(absl::Milliseconds(100));
+    ASSERT_TRUE(renewing->Renew().ok());
+    ASSERT_TRUE(observer_->Renew().ok());
+  }
+  ASSERT_TRUE(Eventually([&] { return other.is_through(); }));
+  EXPECT_TRUE(other.status().ok()) << other.status();
+  const absl::Status ended = pushes.front()->Await();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(ended)) << ended;
+  EXPECT_THAT(std::string(ended.message()), HasSubstr("has brought nothing for "));
+  pushes.clear();
+  EXPECT_TRUE(Eventually([&] { return Held() == 0; }));
+}
+
+TEST_F(SilentPushesTest, OfOneConnectionOneMayWait) {
+  observer_ = Enter(0);
+  const auto worker = Enter(1);
+  constexpr int kInLine = 4;
+  std::vector<std::unique_ptr<SilentPush>> pushes;
+  for (int i = 0; i < kShares + kInLine; ++i) {
+    pushes.push_back(std::make_unique<SilentPush>(*worker));
+  }
+  ASSERT_TRUE(Eventually([&] { return Held() == kShares * kBlockBytes; }));
+  const OtherPush other(Enter(2));
+  clock_.Advance(kSilence);
+  ASSERT_TRUE(Eventually([&] { return other.is_through(); }));
+  EXPECT_TRUE(other.status().ok()) << other.status();
+  // One of those that had shares, and those that have got them since.
+  EXPECT_TRUE(Eventually([&] { return Held() == (1 + kInLine) * kBlockBytes; }));
+  pushes.clear();
+  EXPECT_TRUE(Eventually([&] { return Held() == 0; }));
+}
+
+// The gap between a lease and the connection's keepalive: what answers pings may have no lease.
+TEST_F(SilentPushesTest, APushEndsWithTheLeaseOfItsSlot) {
+  observer_ = Enter(0);
+  const auto worker = Enter(1);
+  SilentPush push(*worker, /*frames=*/1);
+  ASSERT_TRUE(Eventually([&] { return Held() == kBlockBytes; }));
+  clock_.Advance(kLease / 2);
+  ASSERT_TRUE(observer_->Renew().ok());
+  clock_.Advance(kLease / 2 + absl::Milliseconds(1));
+  const absl::Status ended = push.Await();
+  EXPECT_TRUE(absl::IsAborted(ended)) << ended;
+  EXPECT_TRUE(Eventually([&] { return Held() == 0; }));
+}
+
+}  // namespace
+}  // namespace torchps

@@ -1,0 +1,67 @@
+#include "security/local_peer.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/tcp.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uid_t kOverflow = 65534;
+constexpr uid_t kUser = 1000;
+
+TEST(LocalPeerTest, AServerServesItsOwnUserAndRoot) {
+  EXPECT_TRUE(CheckOwner(kUser, kUser, kOverflow).ok());
+  EXPECT_TRUE(CheckOwner(0, kUser, kOverflow).ok());
+  EXPECT_TRUE(CheckOwner(0, 0, kOverflow).ok());
+  const absl::Status other = CheckOwner(1001, kUser, kOverflow);
+  EXPECT_TRUE(absl::IsPermissionDenied(other));
+  EXPECT_EQ(other.message(), "belongs to user 1001");
+  EXPECT_TRUE(absl::IsPermissionDenied(CheckOwner(kUser, 0, kOverflow)));
+}
+
+// In a container that runs as "nobody" the kernel tells so of every user of the machine that has no
+// number there.
+TEST(LocalPeerTest, NobodyIsNotTakenForTheServersOwnUser) {
+  const absl::Status anybody = CheckOwner(kOverflow, kOverflow, kOverflow);
+  EXPECT_TRUE(absl::IsUnauthenticated(anybody)) << anybody;
+  EXPECT_THAT(std::string(anybody.message()),
+              HasSubstr("cannot tell whose connection it is: user 65534 stands for every user"));
+  EXPECT_TRUE(CheckOwner(0, kOverflow, kOverflow).ok());
+  EXPECT_TRUE(absl::IsPermissionDenied(CheckOwner(kUser, kOverflow, kOverflow)));
+  EXPECT_TRUE(absl::IsPermissionDenied(CheckOwner(kOverflow, kUser, kOverflow)));
+  // Where the machine has set another number for that, this one is a user as any other.
+  EXPECT_TRUE(CheckOwner(kOverflow, kOverflow, /*overflow=*/99).ok());
+}
+
+// On the machine itself, or in a container without a user namespace of its own, "nobody" is one
+// user.
+TEST(LocalPeerTest, WhereEveryUserHasANumberNobodyIsOneOfThem) {
+  EXPECT_EQ(OverflowUserOf("         0          0 4294967295\n", "65534\n"), absl::nullopt);
+  EXPECT_TRUE(CheckOwner(kOverflow, kOverflow, absl::nullopt).ok());
+  EXPECT_EQ(OverflowUserOf("0 20000 1\n65534 25534 1\n", "65534\n"), kOverflow);
+  EXPECT_EQ(OverflowUserOf("0 100000 65536\n", "99\n"), 99);
+  EXPECT_EQ(OverflowUserOf("", ""), kOverflow) << "what is not known is not trusted";
+}
+
+TEST(LocalPeerTest, TheOtherEndIsOurs) {
+  std::string address;
+  const auto listener = ListenOnLoopback(&address);
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  const auto here = ConnectTcp(address);
+  ASSERT_TRUE(here.ok()) << here.status();
+  const FileDescriptor there(accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
+  const auto owner = OwnerOfPeer(there.get());
+  ASSERT_TRUE(owner.ok()) << owner.status();
+  EXPECT_EQ(*owner, geteuid());
+}
+
+}  // namespace
+}  // namespace torchps
