@@ -6,9 +6,9 @@
 
 Always deploy/jobs/convnet_mnist.textproto. A step of a whole batch takes --pace milliseconds, a slow worker's
 4 times that, so that all behave as if each had a core. A run whose steps really took more than 1.15 of their
-pace, on the mean of a worker, is measured again, and is no result after the third time. A slot evaluates at
-the end of each epoch, as the job has it: that is in torchps' time. compare.py sets the rows beside those of
-virtual_time.py.
+pace, on the mean of a worker, is measured again, and is no result after the third time. No slot evaluates:
+torchps' evaluator measures beside the job, and ddp.py after it, what it kept on its way. compare.py sets the
+rows beside those of virtual_time.py.
 """
 
 import argparse
@@ -35,6 +35,7 @@ def settings(contestant, optimizer, rate, seed):
     found = {"seed": seed, "optimizer.learning_rate": rate,
              "consistency.mode": "SYNC" if contestant.rounds else "ASYNC",
              "training.balance": "SPEED" if contestant.balance else "EQUAL",
+             "training.evaluate": "false",
              "training.global_batch": "false"}  # as virtual_time.py, a batch each
     if contestant.backup:
         found["consistency.backup_workers"] = contestant.backup
