@@ -434,15 +434,19 @@ TEST(PushLogTest, EverySegmentHasASaltOfItsOwn) {
   EXPECT_FALSE(log->WriteGroup().ok());
   EXPECT_TRUE(*log->WriteGroup());
   log.reset();
-  // As is what a new life takes over.
+  // What comes in a new life goes into one of its own.
   rig.files.KillProcesses();
-  ASSERT_TRUE(rig.Open().ok());
+  log = *rig.Open();
+  LogRig::Append(log.get(), "four");
+  while (*log->WriteGroup()) {
+  }
   const auto end = rig.Read();
   ASSERT_TRUE(end.ok()) << end.status();
-  EXPECT_THAT(rig.payloads, ElementsAre("one", "two", "three"));
+  EXPECT_THAT(rig.payloads, ElementsAre("one", "two", "three", "four"));
   std::set<uint64_t> salts;
   for (const LogSegmentHeader& segment : end->segments) salts.insert(segment.salt);
-  EXPECT_EQ(salts.size(), 4u);
+  EXPECT_EQ(salts.size(), end->segments.size());
+  EXPECT_GE(salts.size(), 3u);
 }
 
 TEST(PushLogTest, RefusesALogThatIsNotItsOwnOrNotWhole) {
