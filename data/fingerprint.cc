@@ -39,8 +39,11 @@ uint32_t FingerprintOfSamples(const Dataset& data, Fingerprinted numbers) {
     for (const torch::Tensor& more : batch->more_inputs) Add(more, numbers, &hash);
     for (const torch::Tensor& more : batch->more_targets) Add(more, numbers, &hash);
   }
-  const auto folded = static_cast<uint32_t>(hash.value() ^ hash.value() >> 32);
-  return std::max(folded, uint32_t{1});
+  return FingerprintOfHash(hash.value());
+}
+
+uint32_t FingerprintOfHash(uint64_t hash) {
+  return std::max(static_cast<uint32_t>(hash ^ hash >> 32), uint32_t{1});
 }
 
 DataFingerprint FingerprintOf(const DataSource& source) {

@@ -21,6 +21,9 @@ enum class Fingerprinted {
 // differ from read to read.
 uint32_t FingerprintOfSamples(const Dataset& data, Fingerprinted numbers);
 
+// One that is made of a hash of one's own; never 0.
+uint32_t FingerprintOfHash(uint64_t hash);
+
 // Of the data of a job, whose sets may be null.
 DataFingerprint FingerprintOf(const DataSource& source);
 

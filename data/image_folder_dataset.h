@@ -27,6 +27,7 @@ class ImageFolderDataset : public Dataset {
   int64_t size() const override { return folder_.size(); }
   DataShape shape() const override;
   absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override;
+  // Of the files' names and classes.
   uint32_t Fingerprint() const override;
 
  private:
