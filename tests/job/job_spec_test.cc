@@ -65,7 +65,7 @@ TEST(JobSpecTest, FillsInEveryDefault) {
             "balance_ceiling: 2 global_batch: true } "
             "optimizer { sgd { } learning_rate: 0.1 schedule { gamma: 0.1 by: APPLIED } } "
             "consistency { mode: SYNC staleness_bound: 4 lag { free_lag: 1 max_lag: 2 "
-            "admit_after: 3 } prefetch: false stop_stale: false } "
+            "admit_after: 3 } prefetch: false stop_stale: false progress_timeout: 600 } "
             "wire { block_bytes: 1048576 push { } pull { } shared_memory: true } membership { "
             "lease_seconds: 10 } durability { checkpoint_seconds: 60 keep: 3 }");
 }
@@ -232,7 +232,7 @@ TEST(JobSpecTest, KeepsWhatIsWritten) {
       "group { pattern: \"*\" learning_rate_factor: 0 weight_decay: 0 } } "
       "consistency { mode: ASYNC staleness_bound: 0 backup_workers: 2 lag { policy: REJECT "
       "free_lag: 3 "
-      "max_lag: 1 admit_after: 0 } prefetch: false stop_stale: true } "
+      "max_lag: 1 admit_after: 0 } prefetch: false stop_stale: true progress_timeout: 7 } "
       "wire { block_bytes: 64 push { kind: TOP_K fraction: 0.25 } "
       "pull { kind: INT8 } shared_memory: false } membership { lease_seconds: 0.1 } "
       "durability { level: LOG checkpoint_seconds: 0 checkpoint_steps: 100 keep: 1 }";
