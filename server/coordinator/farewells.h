@@ -1,8 +1,9 @@
 #pragma once
 
-#include <memory>
-#include <set>
+#include <deque>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "common/mutex.h"
@@ -17,7 +18,7 @@ namespace torchps {
 // The process ends by itself when it hears that its slot is lost. A server that cannot be told lets
 // the slot's lease run out.
 //
-// Thread-safe. Answers come on threads of gRPC's.
+// Thread-safe. A thread of its own makes the calls, from the first one on.
 class Farewells {
  public:
   // `connect` may be null: then there is nobody to tell.
@@ -25,19 +26,26 @@ class Farewells {
   ~Farewells() { Stop(); }
 
   // Does not wait.
-  void Say(const GoneSlot& gone);
+  void Say(GoneSlot gone);
 
-  // Breaks off what is under way. Idempotent.
+  // Breaks off what is under way, and ends the thread. Idempotent.
   void Stop();
 
  private:
   struct Call;
 
+  void Run();
+  // Tells all servers at once, and waits for their answers.
+  void Tell(const GoneSlot& gone) ABSL_LOCKS_EXCLUDED(mutex_);
+
   const CheckpointConductor::Connect connect_;
   Mutex mutex_;
-  CondVar ended_;
-  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  std::set<grpc::ClientContext*> contexts_ ABSL_GUARDED_BY(mutex_);
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<GoneSlot> gone_ ABSL_GUARDED_BY(mutex_);
+  // Of the calls under way.
+  std::vector<grpc::ClientContext*> contexts_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace torchps

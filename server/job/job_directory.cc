@@ -27,6 +27,7 @@ JobDirectory::JobDirectory(Options options)
 
 absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::Open(const JobShare& share,
                                                                      ParameterStore* store) {
+  Begin("looks for checkpoints");
   if (const absl::Status prepared = directory_.Prepare(); !prepared.ok()) return prepared;
   // A job that was refused after this one had the lock may be followed by the right one.
   lock_ = nullptr;

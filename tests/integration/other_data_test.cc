@@ -45,11 +45,12 @@ class OtherDataTest : public ::testing::Test {
     Task task;
     absl::Status status;
   };
-  Worker MakeWorker(const std::string& name, int first) {
+  // Not only moved or stretched against those of another `slope`: tables are standardised.
+  Worker MakeWorker(const std::string& name, int slope) {
     const std::string path = absl::StrCat(::testing::TempDir(), "/", name, ".csv");
     std::ofstream file(path);
     file << "number,kind\n";
-    for (int row = 0; row < 40; ++row) file << first + row * row << "," << row % 2 << "\n";
+    for (int row = 0; row < 40; ++row) file << row * (row + slope) << "," << row % 2 << "\n";
     file.close();
     return {Task(std::make_shared<Net>(), CrossEntropy(), OpenData(job_, path)), absl::OkStatus()};
   }

@@ -250,7 +250,8 @@ TEST_F(CheckpointConductorTest, ALargePartOfTheModelHasLongerToBeWritten) {
   // At 4 MiB/s.
   const absl::Duration expected = absl::Minutes(10) + absl::Seconds(10240);
   MutexLock lock(&servers_[1]->mutex);
-  EXPECT_LE(servers_[1]->time_to_write, expected);
+  // gRPC rounds long deadlines up to minutes.
+  EXPECT_LE(servers_[1]->time_to_write, expected + absl::Minutes(2));
   EXPECT_GT(servers_[1]->time_to_write, expected - absl::Minutes(1));
 }
 

@@ -210,7 +210,9 @@ TEST(JobDirectoryTest, AHundredFailedCheckpointsLeaveTheBytesOfOne) {
     ASSERT_EQ(UsedBytes(&files), before + shard_bytes) << number;
   }
   int directories = 0;
-  for (const std::string& name : *files.List(kDirectory)) {
+  const absl::StatusOr<std::vector<std::string>> names = files.List(kDirectory);
+  ASSERT_TRUE(names.ok()) << names.status();
+  for (const std::string& name : *names) {
     directories += absl::StartsWith(name, "checkpoint-") ? 1 : 0;
   }
   EXPECT_EQ(directories, 2) << "the good one and the last one";

@@ -224,7 +224,7 @@ TEST_F(ServerLogTest, ADamagedLogIsRefusedInWordsAndNotServedFrom) {
   PlainWorker worker(PlainChannel(server_->address()), Hello(100));
   const absl::Status refused = worker.Hello();
   EXPECT_TRUE(absl::IsDataLoss(refused)) << refused;
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("00000000000000000001.log, byte 64"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("00000000000000000001.log, byte 72"));
 }
 
 // A was frozen and B holds its slot since; the server dies, and A greets it before B does.
