@@ -1,5 +1,6 @@
 #include "client/slot_leases.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "absl/time/clock.h"
@@ -78,10 +79,11 @@ Renewals SlotLeases::Renew(absl::Duration timeout, absl::Duration standing,
   return renewals;
 }
 
-void SlotLeases::StepAside(absl::Duration timeout) {
+void SlotLeases::StepAside(absl::Duration timeout, const std::vector<int>& silent) {
   using Call = OneCall<LeaveRequest, LeaveReply>;
   std::vector<std::unique_ptr<Call>> calls;
   for (RemoteServer* const server : Greeted()) {
+    if (std::find(silent.begin(), silent.end(), server->index()) != silent.end()) continue;
     calls.push_back(std::make_unique<Call>());
     Call& call = *calls.back();
     call.server = server;

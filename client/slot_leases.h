@@ -39,10 +39,11 @@ class SlotLeases {
   // `silence`.
   Renewals Renew(absl::Duration timeout, absl::Duration standing, absl::Duration silence);
 
-  // Leaves the clocks of all servers that have been greeted, as far as they can be reached in
-  // `timeout`. The slot is back with its next pull or push, which a server that it has left answers
-  // with ABORTED, and a greeting follows.
-  void StepAside(absl::Duration timeout);
+  // Leaves the clocks of all servers that have been greeted, but for those that are `silent`, as
+  // far as they can be reached in `timeout`. A silent one goes on being asked, so that it stays
+  // known whether it is. The slot is back with its next pull or push, which a server that it has
+  // left answers with ABORTED, and a greeting follows.
+  void StepAside(absl::Duration timeout, const std::vector<int>& silent);
 
  private:
   // Those to be spoken to.

@@ -191,7 +191,9 @@ absl::Status WorkerSlot::Connect() {
                                absl::Duration silence) {
     return parameters_->leases().Renew(timeout, standing, silence);
   };
-  upkeep.step_aside = [this](absl::Duration timeout) { parameters_->leases().StepAside(timeout); };
+  upkeep.step_aside = [this](absl::Duration timeout, const std::vector<int>& silent) {
+    parameters_->leases().StepAside(timeout, silent);
+  };
   upkeep.log = options_.log;
   upkeep.clock = options_.clock;
   heartbeat_ = std::make_unique<Heartbeat>(

@@ -43,7 +43,7 @@ absl::Status SlotUpkeep::Renew(absl::Duration timeout) {
                               ": it leaves the clocks of all servers, so that nobody waits ",
                               "for it, and is back with its next pull or push"));
   }
-  options_.step_aside(timeout);
+  options_.step_aside(timeout, renewals.silent);
   return reply.status();
 }
 

@@ -39,7 +39,7 @@ class SlotUpkeep {
         renew_slot;
     std::function<Renewals(absl::Duration timeout, absl::Duration standing, absl::Duration silence)>
         renew_leases;
-    std::function<void(absl::Duration timeout)> step_aside;
+    std::function<void(absl::Duration timeout, const std::vector<int>& silent)> step_aside;
     // Lines for the user.
     std::function<void(const std::string& line)> log = [](const std::string&) {};
     // Borrowed.

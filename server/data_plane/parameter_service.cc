@@ -39,11 +39,16 @@ void ParameterServiceShell::Listen(Poller* poller) {
                            : job.status());
   });
   listen_for(&Service::RequestLeave, [this](const auto& call) {
+    const LeaveRequest& request = call->request();
     // From the coordinator, of a slot whose lease has run out there: whatever life this is.
-    const bool is_farewell = call->request().server_life() == 0;
+    const bool is_farewell = request.server_life() == 0;
     const absl::StatusOr<HostedJob*> job =
-        server_->JobFor(is_farewell ? server_->boot_id() : call->request().server_life());
-    if (job.ok()) (*job)->Leave(call->request().slot(), call->request().incarnation());
+        server_->JobFor(is_farewell ? server_->boot_id() : request.server_life());
+    if (job.ok() && is_farewell) {
+      (*job)->End(request.slot(), request.incarnation());
+    } else if (job.ok()) {
+      (*job)->Leave(request.slot(), request.incarnation());
+    }
     call->Respond(job.ok() ? absl::StatusOr<LeaveReply>(LeaveReply()) : job.status());
   });
   listen_for(&Service::RequestGetServerStatus, [this](const auto& call) {

@@ -166,6 +166,11 @@ void HostedJob::Leave(SlotId slot, Incarnation incarnation) {
   RaiseFloors();
 }
 
+void HostedJob::End(SlotId slot, Incarnation incarnation) {
+  membership_.End(slot, incarnation);
+  RaiseFloors();
+}
+
 void HostedJob::ExpireLeases() {
   if (membership_.ExpireLeases()) RaiseFloors();
 }

@@ -85,6 +85,8 @@ class HostedJob {
   absl::StatusOr<RenewReply> Renew(SlotId slot, Incarnation incarnation,
                                    absl::Duration standing = absl::ZeroDuration());
   void Leave(SlotId slot, Incarnation incarnation);
+  // The same, and that incarnation does not enter any more.
+  void End(SlotId slot, Incarnation incarnation);
 
   // One frame of a Push; step 0 initialises. Errors as in ParameterStore, and INVALID_ARGUMENT for
   // a frame that refers to shared memory that is not shared or to blocks that are not here.

@@ -67,6 +67,14 @@ void JobMembership::Leave(SlotId slot, Incarnation incarnation) {
   Announce();
 }
 
+void JobMembership::End(SlotId slot, Incarnation incarnation) {
+  if (slot < 0 || slot >= kMaxSlots) return;
+  Leave(slot, incarnation);
+  MutexLock change(&change_mutex_);
+  MutexLock lock(&mutex_);
+  clocks_.End(slot, incarnation);
+}
+
 bool JobMembership::ExpireLeases() {
   std::vector<SlotId> expired;
   {

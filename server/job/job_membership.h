@@ -51,6 +51,8 @@ class JobMembership {
   // As SlotClocks::Renew.
   absl::Status Renew(SlotId slot, Incarnation incarnation);
   void Leave(SlotId slot, Incarnation incarnation);
+  // As SlotClocks::End.
+  void End(SlotId slot, Incarnation incarnation);
   // Whether any has run out.
   bool ExpireLeases();
 

@@ -82,6 +82,12 @@ void SlotClocks::Leave(SlotId slot, Incarnation incarnation) {
   RaiseFloor();
 }
 
+void SlotClocks::End(SlotId slot, Incarnation incarnation) {
+  Leave(slot, incarnation);
+  Slot& state = slots_[slot];
+  state.least = std::max(state.least, incarnation + 1);
+}
+
 std::vector<SlotId> SlotClocks::Expire(absl::Duration now) {
   std::vector<SlotId> expired;
   for (auto& [slot, state] : slots_) {

@@ -65,6 +65,10 @@ class SlotClocks {
   // The slot stops counting. Leaving twice, or after a newer incarnation came, changes nothing.
   void Leave(SlotId slot, Incarnation incarnation);
 
+  // The same, and for good: that incarnation, whose slot may be another's by now, does not enter
+  // any more, nor does an earlier one.
+  void End(SlotId slot, Incarnation incarnation);
+
   // Drops every slot whose lease has run out by `now`; returns them.
   std::vector<SlotId> Expire(absl::Duration now);
 

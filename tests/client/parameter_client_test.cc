@@ -832,11 +832,12 @@ TEST_F(ParameterClientTest, AServerIsSilentThatAnswersNoRenewalButNotOneThatHasF
 TEST_F(ParameterClientTest, WhoStepsAsideIsBackWithItsNextCall) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
-  client->leases().StepAside(absl::Seconds(5));
+  client->leases().StepAside(absl::Seconds(5), /*silent=*/{1});
   EXPECT_EQ(servers_[0]->leaves(), 1);
-  EXPECT_EQ(servers_[1]->leaves(), 1);
+  EXPECT_EQ(servers_[1]->leaves(), 0);
   client->leases().Renew(absl::Seconds(5), absl::ZeroDuration(), absl::InfiniteDuration());
   EXPECT_EQ(servers_[0]->renewals(), 0) << "there is nothing to renew";
+  EXPECT_EQ(servers_[1]->renewals(), 1) << "whether it is silent still";
   servers_[0]->AddPullFault({grpc::ABORTED});
   EXPECT_TRUE(client->Pull(1, false, absl::MakeSpan(values_)).ok());
   EXPECT_THAT(servers_[0]->hellos(), SizeIs(2));

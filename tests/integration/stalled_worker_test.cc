@@ -146,7 +146,7 @@ class StalledWorkerTest : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(StalledWorkerTest, OneThatIsCutOffFromAServerHoldsTheOthersForTwoLeasesAtMost) {
-  const JobSpec job = Job("membership { lease_seconds: 0.6 }");
+  const JobSpec job = Job("membership { lease_seconds: 2 }");
   for (int i = 0; i < kWorkers; ++i) StartWorker(i, job);
   ASSERT_TRUE(Moves(0) && Moves(1));
   ways_[1]->SetBlackHole(true);
@@ -161,7 +161,7 @@ TEST_P(StalledWorkerTest, OneThatIsCutOffFromAServerHoldsTheOthersForTwoLeasesAt
 }
 
 TEST_P(StalledWorkerTest, OneThatIsCutOffFromTheCoordinatorLosesItsSlotAndHoldsNobody) {
-  const JobSpec job = Job("membership { lease_seconds: 0.6 }");
+  const JobSpec job = Job("membership { lease_seconds: 2 }");
   for (int i = 0; i < kWorkers; ++i) StartWorker(i, job);
   ASSERT_TRUE(Moves(0) && Moves(1));
   ways_[0]->SetBlackHole(true);
@@ -175,8 +175,7 @@ TEST_P(StalledWorkerTest, OneThatIsCutOffFromTheCoordinatorLosesItsSlotAndHoldsN
 }
 
 TEST_P(StalledWorkerTest, OneWhoseTrainerHangsHoldsTheOthersForTheProgressTimeout) {
-  const JobSpec job =
-      Job("membership { lease_seconds: 0.6 } consistency { progress_timeout: 0.5 }");
+  const JobSpec job = Job("membership { lease_seconds: 2 } consistency { progress_timeout: 0.5 }");
   hang_at_ = kManySteps;
   for (int i = 0; i < kWorkers; ++i) StartWorker(i, job);
   ASSERT_TRUE(Eventually([&] { return steps_[1] == hang_at_; }));

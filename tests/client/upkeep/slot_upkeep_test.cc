@@ -35,7 +35,10 @@ class SlotUpkeepTest : public ::testing::Test {
       EXPECT_EQ(silence, absl::Seconds(10));
       return renewals_;
     };
-    options.step_aside = [this](absl::Duration) { ++steps_aside_; };
+    options.step_aside = [this](absl::Duration, const std::vector<int>& silent) {
+      EXPECT_EQ(silent, renewals_.silent);
+      ++steps_aside_;
+    };
     options.log = [this](const std::string& line) { lines_.push_back(line); };
     options.clock = &clock_;
     return options;

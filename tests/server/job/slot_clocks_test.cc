@@ -10,6 +10,24 @@ constexpr absl::Duration kLease = absl::Seconds(10);
 
 absl::Duration At(double seconds) { return absl::Seconds(seconds); }
 
+TEST(SlotClocksTest, AnIncarnationThatWasEndedDoesNotEnterAgain) {
+  SlotClocks clocks(absl::Seconds(10));
+  clocks.Enter(0, 5, 0, absl::ZeroDuration());
+  clocks.Enter(1, 6, 0, absl::ZeroDuration());
+  clocks.Advance(1, 3);
+  clocks.End(0, 5);
+  EXPECT_EQ(clocks.floor(), 3);
+  EXPECT_TRUE(absl::IsAborted(clocks.CheckEntry(0, 5)));
+  EXPECT_TRUE(clocks.CheckEntry(0, 7).ok());
+  // Of one that its successor has followed already, nothing changes.
+  clocks.Enter(0, 7, 0, absl::ZeroDuration());
+  clocks.End(0, 5);
+  EXPECT_EQ(clocks.live_count(), 2);
+  // A server that did not know it.
+  clocks.End(2, 8);
+  EXPECT_TRUE(absl::IsAborted(clocks.CheckEntry(2, 8)));
+}
+
 TEST(SlotClocksTest, TheFloorIsTheMinClockOfLiveSlots) {
   SlotClocks clocks(kLease);
   clocks.Enter(0, 1, 0, At(0));
