@@ -336,7 +336,8 @@ class RealTest(unittest.TestCase):
     def test_psctl_is_told_what_the_contestant_is(self):
         told = real.settings(contestants.ALL["sync_balanced"], "adam", 0.008, 2)
         self.assertEqual(told, {"seed": 2, "optimizer.learning_rate": 0.008, "consistency.mode": "SYNC",
-                                "training.balance": "SPEED", "training.evaluate": "false", "training.global_batch": "false"})
+                                "training.balance": "SPEED", "training.evaluate": "false",
+                                "training.global_batch": "false"})
         self.assertEqual(real.settings(contestants.ALL["sync"], "adam", 0.008, 2)["training.balance"], "EQUAL")
         told = real.settings(contestants.ALL["async_balanced_s0"], "sgd", 0.01, 1)
         self.assertEqual(told["consistency.staleness_bound"], 0)
