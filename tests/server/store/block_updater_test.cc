@@ -194,7 +194,7 @@ TEST(BlockUpdaterTest, AnArrayThatIsNotFiniteAnyMoreIsNoticedSoon) {
     apply();
     gradient[range.length - 1] = 1.0f;
     const float frozen = block.values.back();
-    for (int i = 0; i < 32; ++i) apply();
+    for (int i = 0; i < 64; ++i) apply();
     EXPECT_EQ(block.values.back(), frozen);
     EXPECT_FALSE(block.finite);
   }
