@@ -164,6 +164,12 @@ std::optional<JobDirectory::Unkept> JobDirectory::FindUnkept() {
 }
 
 absl::StatusOr<ShardInfo> JobDirectory::WriteShard(uint64_t checkpoint) {
+  // A request that was long on its way: what it would write, nobody waits for, and nothing removes
+  // soon.
+  if (checkpoint < written_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("checkpoint ", checkpoint, " was given up for checkpoint ", written_));
+  }
   absl::StatusOr<ShardInfo> info = TryWriteShard(checkpoint);
   if (info.ok()) written_ = checkpoint;
   Note(info.status());

@@ -195,6 +195,17 @@ TEST(JobDirectoryTest, WhatNoCheckpointHasIsCounted) {
 }
 
 // Another server is away: no checkpoint is completed.
+TEST(JobDirectoryTest, ARequestThatWasLongOnItsWayWritesNothing) {
+  FaultyFileSystem files;
+  Life life(&files, "");
+  ASSERT_TRUE(life.harness->Initialize(0, 1, 0.0f).ok());
+  ASSERT_TRUE(life.directory->WriteShard(2).ok());
+  const int64_t operations = files.operations();
+  EXPECT_TRUE(absl::IsFailedPrecondition(life.directory->WriteShard(1).status()));
+  EXPECT_EQ(files.operations(), operations);
+  EXPECT_TRUE(life.directory->WriteShard(3).ok());
+}
+
 TEST(JobDirectoryTest, AHundredFailedCheckpointsLeaveTheBytesOfOne) {
   FaultyFileSystem files;
   Life life(&files, "");
