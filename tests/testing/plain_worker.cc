@@ -46,12 +46,15 @@ PlainWorker::PlainWorker(std::shared_ptr<grpc::Channel> channel, HelloRequest he
 }
 
 absl::Status PlainWorker::Hello() {
-  grpc::ClientContext context;
-  SetDeadline(context);
   HelloReply reply;
-  const absl::Status status = FromGrpcStatus(stub_->Hello(&context, hello_, &reply));
-  if (status.ok()) hello_reply_ = reply;
-  return status;
+  do {
+    grpc::ClientContext context;
+    SetDeadline(context);
+    const absl::Status status = FromGrpcStatus(stub_->Hello(&context, hello_, &reply));
+    if (!status.ok()) return status;
+  } while (reply.has_restoring());
+  hello_reply_ = reply;
+  return absl::OkStatus();
 }
 
 absl::Status PlainWorker::Initialize(float value) { return Push(/*step=*/0, value).status(); }

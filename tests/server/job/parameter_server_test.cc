@@ -8,7 +8,9 @@
 #include <string>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/synchronization/notification.h"
+#include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/eventually.h"
@@ -24,9 +26,29 @@ using ::testing::HasSubstr;
 constexpr uint64_t kLife = 7;
 
 // The answer to a greeting, once it is there.
-struct Answer {
-  absl::Notification there;
-  absl::StatusOr<HelloReply> reply;
+class Answer {
+ public:
+  void Set(absl::StatusOr<HelloReply> reply) {
+    MutexLock lock(&mutex_);
+    reply_ = std::move(reply);
+    changed_.SignalAll();
+  }
+
+  bool IsThere() {
+    MutexLock lock(&mutex_);
+    return reply_.has_value();
+  }
+
+  absl::StatusOr<HelloReply> Wait() {
+    MutexLock lock(&mutex_);
+    while (!reply_.has_value()) changed_.Wait(&mutex_);
+    return *reply_;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::optional<absl::StatusOr<HelloReply>> reply_ ABSL_GUARDED_BY(mutex_);
 };
 
 class ParameterServerTest : public ::testing::Test {
@@ -42,10 +64,8 @@ class ParameterServerTest : public ::testing::Test {
 
   static std::shared_ptr<Answer> Greet(ParameterServer& server, const HelloRequest& hello) {
     auto answer = std::make_shared<Answer>();
-    server.Hello(hello, [answer](absl::StatusOr<HelloReply> reply) {
-      answer->reply = std::move(reply);
-      answer->there.Notify();
-    });
+    server.Hello(hello,
+                 [answer](absl::StatusOr<HelloReply> reply) { answer->Set(std::move(reply)); });
     return answer;
   }
 
@@ -82,24 +102,25 @@ TEST_F(ParameterServerTest, WhoWaitsForASlowRestoreHearsWithinASecondThatTheServ
   const auto second = Greet(*server, HelloOf(1));
   reached_.WaitForNotification();
   server->TellWhoWaits();
-  EXPECT_FALSE(first->there.HasBeenNotified()) << "it may be there in a moment";
+  EXPECT_FALSE(first->IsThere()) << "it may be there in a moment";
   clock_.Advance(absl::Seconds(1));
   server->TellWhoWaits();
   for (const auto& answer : {first, second}) {
-    ASSERT_TRUE(answer->there.HasBeenNotified());
-    ASSERT_TRUE(answer->reply.ok()) << answer->reply.status();
-    EXPECT_TRUE(answer->reply->has_restoring());
-    EXPECT_THAT(answer->reply->restoring().what(), HasSubstr("checkpoint"));
-    EXPECT_EQ(answer->reply->server_life(), kLife);
+    ASSERT_TRUE(answer->IsThere());
+    const auto reply = answer->Wait();
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_TRUE(reply->has_restoring());
+    EXPECT_THAT(reply->restoring().what(), HasSubstr("checkpoint"));
+    EXPECT_EQ(reply->server_life(), kLife);
   }
   EXPECT_TRUE(server->Describe(false).has_restoring());
 
   // They come again, and are let in when it is done.
   const auto again = Greet(*server, HelloOf(1));
   release_.Notify();
-  again->there.WaitForNotification();
-  ASSERT_TRUE(again->reply.ok()) << again->reply.status();
-  EXPECT_FALSE(again->reply->has_restoring());
+  const auto reply = again->Wait();
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_FALSE(reply->has_restoring());
   EXPECT_FALSE(server->Describe(false).has_restoring());
 }
 
@@ -110,17 +131,14 @@ TEST_F(ParameterServerTest, WhoWasToldToComeAgainHearsThenWhyItFailed) {
   reached_.WaitForNotification();
   clock_.Advance(absl::Seconds(1));
   server->TellWhoWaits();
-  ASSERT_TRUE(first->there.HasBeenNotified());
+  ASSERT_TRUE(first->IsThere());
   release_.Notify();
   ASSERT_TRUE(Eventually([&] { return !server->Describe(false).has_restoring(); }));
-  const auto again = Greet(*server, HelloOf(0));
-  again->there.WaitForNotification();
-  EXPECT_FALSE(again->reply.ok());
+  EXPECT_FALSE(Greet(*server, HelloOf(0))->Wait().ok());
   // That was for this slot's ears: the next one has a try of its own.
   files_.SetFaultHook(nullptr);
-  const auto other = Greet(*server, HelloOf(1));
-  other->there.WaitForNotification();
-  EXPECT_TRUE(other->reply.ok()) << other->reply.status();
+  const auto other = Greet(*server, HelloOf(1))->Wait();
+  EXPECT_TRUE(other.ok()) << other.status();
 }
 
 TEST_F(ParameterServerTest, AServerThatKnowsNothingOfARunningJobDoesNotBeginItAnew) {
@@ -130,17 +148,15 @@ TEST_F(ParameterServerTest, AServerThatKnowsNothingOfARunningJobDoesNotBeginItAn
     for (const DurabilitySpec::Level level : {DurabilitySpec::CHECKPOINT, DurabilitySpec::LOG}) {
       const auto server = StartServer(dir);
       hello.mutable_job()->mutable_durability()->set_level(level);
-      const auto answer = Greet(*server, hello);
-      answer->there.WaitForNotification();
-      EXPECT_TRUE(absl::IsNotFound(answer->reply.status())) << answer->reply.status();
+      const auto answer = Greet(*server, hello)->Wait();
+      EXPECT_TRUE(absl::IsNotFound(answer.status())) << answer.status();
       EXPECT_EQ(server->job(), nullptr);
     }
   }
   // It is free for a job of its own.
   const auto server = StartServer("/data");
-  const auto answer = Greet(*server, HelloOf(0));
-  answer->there.WaitForNotification();
-  EXPECT_TRUE(answer->reply.ok()) << answer->reply.status();
+  const auto answer = Greet(*server, HelloOf(0))->Wait();
+  EXPECT_TRUE(answer.ok()) << answer.status();
 }
 
 }  // namespace
