@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # From a bare Debian 12 to a judgement: installs what is missing, runs every test, then those that do
-# not need libtorch twice more: under AddressSanitizer and UndefinedBehaviorSanitizer, compiled by
-# clang with its analysis of the locks, and under ThreadSanitizer. At last it builds for CUDA and
-# rehearses on the CPU what would run on a GPU (deploy/gpu_test.sh).
+# not need libtorch once more under AddressSanitizer and UndefinedBehaviorSanitizer, compiled by clang
+# with its analysis of the locks, and those of them that have threads under ThreadSanitizer. At last it
+# builds for CUDA and rehearses on the CPU what would run on a GPU (deploy/gpu_test.sh).
 #
 #   deploy/test.sh [--quick]        --quick: the tests only
 #
@@ -25,16 +25,20 @@ done
 cd "$TORCHPS_ROOT"
 
 events="$(mktemp)"
-trap 'rm -f "$events"' EXIT
+targets="$(mktemp)"
+trap 'rm -f "$events" "$targets"' EXIT
 passed=0
 failed=0
 summary=""
 
-# The names of the test targets that carry none of the given tags.
+# The test targets in a set of Bazel's query language.
 test_targets() {
-  local unwanted="$1"
-  bazel query --noshow_progress --ui_event_filters=-info \
-    "tests(//...) except attr('tags', '[\[ ]($unwanted)[,\]]', tests(//...))" 2>/dev/null
+  bazel query --noshow_progress --ui_event_filters=-info "$1" 2>/dev/null
+}
+
+# tagged TAGS: the set of test targets that carry one of them, in that language.
+tagged() {
+  echo "attr('tags', '[\[ ]($1)[,\]]', tests(//...))"
 }
 
 # How many test targets have passed, by Bazel's own account of its last run.
@@ -58,19 +62,21 @@ note() {
   summary+="$(printf '  %-14s %4d passed, %4d failed, %4d s' "$1" "$2" "$3" "$4")"$'\n'
 }
 
-# run_tests NAME UNWANTED_TAGS OPTION...: all test targets in one configuration.
+# run_tests NAME SET BUILT OPTION...: the test targets of a set, in one configuration; BUILT is what is
+# compiled in it beside them, or nothing.
 run_tests() {
-  local name="$1" unwanted="$2" started=$SECONDS wanted good status=0
-  shift 2
+  local name="$1" set="$2" built="$3" started=$SECONDS wanted good status=0
+  shift 3
   say "tests: $name"
-  if ! wanted="$(test_targets "$unwanted" | wc -l)" || [ "$wanted" = 0 ]; then
+  if ! test_targets "$set" >"$targets" || ! wanted="$(wc -l <"$targets")" || [ "$wanted" = 0 ]; then
     say "$name: the list of tests cannot be read; 'bazel query //...' says why." >&2
     note "$name" 0 1 $((SECONDS - started))
     return
   fi
   : >"$events"
+  [ -z "$built" ] || echo "$built" >>"$targets"
   bazel test --jobs="$(compile_jobs)" --keep_going --noshow_progress --curses=no \
-    --build_event_json_file="$events" "$@" //... || status=$?
+    --build_event_json_file="$events" "$@" --target_pattern_file="$targets" || status=$?
   good="$(count_passed)"
   # Bazel is the judge: where it is not content, at least one thing has failed.
   if [ "$status" != 0 ] && [ "$good" -ge "$wanted" ]; then
@@ -135,14 +141,17 @@ check_workspace() {
 }
 
 check_house
-run_tests tests manual
+run_tests tests "tests(//...) except $(tagged manual)" //...
 check_install
 check_workspace
 
 if ! $quick; then
-  without_libtorch=(--build_tag_filters=-libtorch --test_tag_filters=-libtorch)
-  run_tests "asan, locks" "manual|libtorch" --config=asan "${without_libtorch[@]}"
-  run_tests tsan "manual|libtorch" --config=tsan "${without_libtorch[@]}"
+  without_libtorch="tests(//...) except $(tagged 'manual|libtorch')"
+  run_tests "asan, locks" "$without_libtorch" //... --config=asan \
+    --build_tag_filters=-libtorch --test_tag_filters=-libtorch
+  # A race takes two threads: what shares something between them locks it, or is tagged.
+  run_tests tsan "(rdeps(//..., //common:mutex) union $(tagged threads)) intersect ($without_libtorch)" \
+    "" --config=tsan
   rehearse_gpu
 fi
 
