@@ -62,8 +62,11 @@ void ParameterServer::Hello(const HelloRequest& request, Reply<HelloReply> reply
     if (failure != failures_.end()) {
       const absl::Status status = failure->second;
       failures_.erase(failure);
-      reply(status);
-      return;
+      // If another greeting has brought the job back since then, it is no longer true.
+      if (job() == nullptr) {
+        reply(status);
+        return;
+      }
     }
     // It takes seconds for a large model, in which leases must be renewed all the same.
     if (TakesLong(request)) {

@@ -128,10 +128,12 @@ TEST_F(ParameterServerTest, WhoWasToldToComeAgainHearsThenWhyItFailed) {
   SlowDown(EACCES);
   const auto server = StartServer("/data");
   const auto first = Greet(*server, HelloOf(0));
+  const auto second = Greet(*server, HelloOf(2));
   reached_.WaitForNotification();
   clock_.Advance(absl::Seconds(1));
   server->TellWhoWaits();
   ASSERT_TRUE(first->IsThere());
+  ASSERT_TRUE(second->IsThere());
   release_.Notify();
   ASSERT_TRUE(Eventually([&] { return !server->Describe(false).has_restoring(); }));
   EXPECT_FALSE(Greet(*server, HelloOf(0))->Wait().ok());
@@ -139,6 +141,9 @@ TEST_F(ParameterServerTest, WhoWasToldToComeAgainHearsThenWhyItFailed) {
   files_.SetFaultHook(nullptr);
   const auto other = Greet(*server, HelloOf(1))->Wait();
   EXPECT_TRUE(other.ok()) << other.status();
+  // And whoever comes for its error after that hears that there is none any more.
+  const auto late = Greet(*server, HelloOf(2))->Wait();
+  EXPECT_TRUE(late.ok()) << late.status();
 }
 
 TEST_F(ParameterServerTest, AServerThatKnowsNothingOfARunningJobDoesNotBeginItAnew) {
