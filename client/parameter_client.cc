@@ -49,6 +49,9 @@ ParameterClient::ParameterClient(Options options)
   if (options_.push_segment != nullptr && options_.job.wire().shared_memory()) {
     *hello.mutable_shared_memory() = EncodeOffer(options_.push_segment->offer());
   }
+  for (const ServerEndpoint& endpoint : options_.servers) {
+    hello.add_server_address(endpoint.address);
+  }
   ServerPatience::Options patience;
   patience.patience = options_.patience;
   patience.log = options_.log;

@@ -50,13 +50,14 @@ MAY_INCLUDE = {
     "server/store": "checkpoint common common/cpu job proto server/optimizer shm wire",
     "server/push_log":
         "checkpoint common common/process proto server/store server/waiting storage wire",
+    "server/copies": "common proto server/waiting storage wire",
     "server/job":
-        "checkpoint common common/process job proto server/push_log server/store server/waiting "
-        "shm storage wire",
-    "server/data_plane": "common proto security server/job server/rpc wire",
+        "checkpoint common common/process job proto server/copies server/push_log server/store "
+        "server/waiting shm storage wire",
+    "server/data_plane": "common proto security server/copies server/job server/rpc wire",
     "server":
-        "common common/process proto rpc security server/coordinator server/data_plane server/job "
-        "server/rpc storage wire",
+        "common common/process proto rpc security server/coordinator server/copies server/data_plane "
+        "server/job server/rpc storage wire",
     # What a worker is, without libtorch and with it.
     "client/calls": "common proto security wire",
     "client/upkeep": "client common proto",

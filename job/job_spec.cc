@@ -338,6 +338,11 @@ void NormalizeDurability(DurabilitySpec* durability, FieldChecker& check) {
                        kMaxSamples);
   if (!durability->has_keep()) durability->set_keep(3);
   check.Range("durability.keep", durability->keep(), 1, 1000);
+  check.Range("durability.copies", durability->copies(), 0, 1);
+  if (durability->copies() > 0 && durability->level() == DurabilitySpec::NONE) {
+    check.Fail("durability.copies", durability->copies(),
+               "0 with durability.level NONE, which keeps nothing that could be copied");
+  }
 }
 
 int64_t DivideRoundingUp(int64_t dividend, int64_t divisor) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "security/credentials.h"
+#include "server/copies/grpc_copy_peer.h"
 #include "server/last_checkpoint.h"
 #include "server/rpc/listen_address.h"
 #include "wire/frame_codec.h"
@@ -36,6 +37,21 @@ constexpr int kWorkersBeforeJob = 32;
 
 // The largest that HTTP/2 knows.
 constexpr int kMaxHttp2FrameBytes = (1 << 24) - 1;
+
+// To the server that keeps copies. While it is away pushes wait, so that it is found soon once it
+// is back; and the connection is this server's own.
+std::shared_ptr<grpc::Channel> ChannelForCopies(
+    const std::string& address, const std::shared_ptr<CertificateFiles>& certificates) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxFrameBytes);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return grpc::CreateCustomChannel(address, ChannelCredentialsFor(certificates), arguments);
+}
 
 }  // namespace
 
@@ -66,6 +82,14 @@ ParameterServer::Options Server::DataPlaneOptions() const {
   data_plane.dir = options_.dir;
   data_plane.log = logger();
   data_plane.wake = [this](absl::Duration delay) { housekeeping_->Hurry(delay); };
+  data_plane.reach_peer = [this](int index, const std::string& address) {
+    return std::make_shared<GrpcCopyPeer>(
+        [this](int at, const std::string& where) -> absl::StatusOr<std::shared_ptr<grpc::Channel>> {
+          if (options_.peer_channel != nullptr) return options_.peer_channel(at, where);
+          return ChannelForCopies(where, options_.certificates);
+        },
+        index, address);
+  };
   data_plane.clock = options_.clock;
   data_plane.files = files();
   return data_plane;

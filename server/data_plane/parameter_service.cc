@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "server/copies/copy_desk.h"
 #include "server/data_plane/pull_call.h"
 #include "server/data_plane/push_call.h"
 #include "server/rpc/unary_call.h"
@@ -59,6 +60,21 @@ void ParameterServiceShell::Listen(Poller* poller) {
   });
   listen_for(&Service::RequestCommitCheckpoint, [this](const auto& call) {
     server_->CommitCheckpoint(call->request(), [call](const auto& reply) { call->Respond(reply); });
+  });
+  const auto respond = [](const auto& call) {
+    return [call](const auto& reply) { call->Respond(reply); };
+  };
+  listen_for(&Service::RequestStoreCopy, [this, respond](const auto& call) {
+    server_->copy_desk().Store(call->request(), respond(call));
+  });
+  listen_for(&Service::RequestDropCopies, [this, respond](const auto& call) {
+    server_->copy_desk().Drop(call->request(), respond(call));
+  });
+  listen_for(&Service::RequestListCopies, [this, respond](const auto& call) {
+    server_->copy_desk().List(call->request(), respond(call));
+  });
+  listen_for(&Service::RequestReadCopy, [this, respond](const auto& call) {
+    server_->copy_desk().Read(call->request(), respond(call));
   });
   listen_for(&Service::RequestShutdown, [this](const auto& call) {
     call->Respond(ShutdownReply());

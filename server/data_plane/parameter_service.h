@@ -37,7 +37,12 @@ class ParameterServiceShell {
           ParameterService::WithAsyncMethod_Leave<ParameterService::WithAsyncMethod_GetServerStatus<
               ParameterService::WithAsyncMethod_WriteShard<
                   ParameterService::WithAsyncMethod_CommitCheckpoint<
-                      ParameterService::WithAsyncMethod_Shutdown<ParameterService::Service>>>>>>>>>;
+                      ParameterService::WithAsyncMethod_StoreCopy<
+                          ParameterService::WithAsyncMethod_DropCopies<
+                              ParameterService::WithAsyncMethod_ListCopies<
+                                  ParameterService::WithAsyncMethod_ReadCopy<
+                                      ParameterService::WithAsyncMethod_Shutdown<
+                                          ParameterService::Service>>>>>>>>>>>>>;
 
   ParameterServer* const server_;
   CallAdmission* const admission_;

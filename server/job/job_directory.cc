@@ -39,6 +39,32 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::Open(const JobSh
   server_index_ = share.server;
   server_count_ = share.map.servers();
   store_ = store;
+  if (options_.peer != nullptr) {
+    JobCopies::Options copies;
+    copies.peer = options_.peer;
+    copies.clock = options_.clock;
+    copies.progress = options_.progress;
+    copies.log = options_.log;
+    copies.job_id = job_id_;
+    copies.server_index = server_index_;
+    copies.server_count = server_count_;
+    copies_ = std::make_unique<JobCopies>(&directory_, std::move(copies));
+    const absl::StatusOr<std::vector<uint64_t>> complete = directory_.Complete();
+    if (!complete.ok()) return complete.status();
+    const absl::Status fetched = copies_->FetchIfLost(complete->empty() && !HasLog(share));
+    if (!fetched.ok()) return fetched;
+  }
+  absl::StatusOr<std::optional<Origin>> origin = OpenOwn(share);
+  if (origin.ok() && copies_ != nullptr) copies_->Start(log_.get());
+  return origin;
+}
+
+JobDirectory::~JobDirectory() {
+  // Its thread and that of the copies use each other.
+  if (log_ != nullptr) log_->Stop();
+}
+
+absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::OpenOwn(const JobShare& share) {
   const absl::StatusOr<std::vector<uint64_t>> complete = directory_.Complete();
   if (!complete.ok()) return complete.status();
   absl::StatusOr<std::optional<Origin>> origin = RestoreNewest(share);
@@ -76,6 +102,11 @@ absl::StatusOr<std::optional<JobStorage::Origin>> JobDirectory::OpenLog(
   options.has_checkpoint = checkpoint.has_value();
   options.has_thread = options_.has_log_thread;
   options.draw_salt = options_.draw_salt;
+  if (copies_ != nullptr) {
+    options.is_copied = true;
+    options.written = [this] { copies_->Wake(); };
+    options.stop_copying = [this] { copies_->Stop(); };
+  }
   options.log = options_.log;
   absl::StatusOr<std::unique_ptr<JobLog>> log = JobLog::Open(options, share, store_);
   if (!log.ok()) return log.status();
@@ -142,7 +173,8 @@ void JobDirectory::Describe(DurabilityStatus* status) {
     status->set_checkpoint(committed_);
     status->set_trouble(trouble_);
   }
-  // What the log cannot write weighs more than what a checkpoint could not.
+  if (copies_ != nullptr) copies_->Describe(status);
+  // What the log cannot write weighs more than what a checkpoint could not, or is not copied.
   if (log_ != nullptr) log_->Describe(status);
 }
 
@@ -171,6 +203,9 @@ absl::StatusOr<ShardInfo> JobDirectory::WriteShard(uint64_t checkpoint) {
         absl::StrCat("checkpoint ", checkpoint, " was given up for checkpoint ", written_));
   }
   absl::StatusOr<ShardInfo> info = TryWriteShard(checkpoint);
+  if (info.ok() && copies_ != nullptr) {
+    if (absl::Status kept = copies_->KeepShard(checkpoint); !kept.ok()) info = kept;
+  }
   if (info.ok()) written_ = checkpoint;
   Note(info.status());
   return info;
@@ -264,6 +299,9 @@ absl::Status JobDirectory::TryCommit(const CommitCheckpointRequest& request) {
   if (absl::Status kept = directory_.WriteManifest(checkpoint, request.manifest()); !kept.ok()) {
     return kept;
   }
+  if (copies_ != nullptr) {
+    if (absl::Status kept = copies_->KeepCheckpoint(checkpoint); !kept.ok()) return kept;
+  }
   {
     MutexLock lock(&mutex_);
     committed_ = std::max(committed_, checkpoint);
@@ -272,11 +310,17 @@ absl::Status JobDirectory::TryCommit(const CommitCheckpointRequest& request) {
   if (!request.everywhere()) return absl::OkStatus();
   absl::Status pruned = directory_.Prune(server_index_, server_count_, checkpoint,
                                          {request.keep().begin(), request.keep().end()});
+  if (pruned.ok() && copies_ != nullptr) copies_->Prune();
   const auto covered = covered_.find(checkpoint);
   if (!pruned.ok() || covered == covered_.end()) return pruned;
   const absl::Status dropped = log_->DropThrough(covered->second);
   covered_.erase(covered_.begin(), std::next(covered));
   return dropped;
+}
+
+void JobDirectory::Abandon() {
+  abandoned_ = true;
+  if (copies_ != nullptr) copies_->Abandon();
 }
 
 void JobDirectory::Note(const absl::Status& status) {

@@ -16,6 +16,8 @@
 #include "common/mutex.h"
 #include "common/process/system_random.h"
 #include "proto/parameter_service.pb.h"
+#include "server/copies/copy_peer.h"
+#include "server/job/job_copies.h"
 #include "server/job/restore_progress.h"
 #include "server/push_log/job_log.h"
 #include "server/store/block_copy.h"
@@ -46,11 +48,15 @@ class JobDirectory final : public JobStorage {
     std::function<void(const std::string& line)> log = [](const std::string&) {};
     // Hears how far Open() is. Borrowed; null: nobody asks.
     RestoreProgress* progress = nullptr;
+    // The server that keeps copies of what is here; null: none does.
+    std::shared_ptr<CopyPeer> peer;
   };
   explicit JobDirectory(Options options);
+  ~JobDirectory() override;
 
-  // FAILED_PRECONDITION: another process is this server here, or the directory is of another job;
-  // otherwise as JobStorage and FileSystem.
+  // Where another server keeps copies, and there is nothing of this server here, they are brought
+  // here first. FAILED_PRECONDITION: another process is this server here, or the directory is of
+  // another job; otherwise as JobStorage, FileSystem and JobCopies::FetchIfLost.
   absl::StatusOr<std::optional<Origin>> Open(const JobShare& share, ParameterStore* store) override;
   BlockJournal* journal() override { return log_.get(); }
   void Describe(DurabilityStatus* status) override;
@@ -68,29 +74,38 @@ class JobDirectory final : public JobStorage {
   // Writes all blocks, one after the other, each as it is when its turn comes. What earlier
   // checkpoints that failed have left goes first, so that all of them together leave the shard of
   // one. CANCELLED: Abandon() was called; FAILED_PRECONDITION: a block has no values yet;
-  // RESOURCE_EXHAUSTED, before anything is written: the disk has no room for it; otherwise as
-  // FileSystem, after which nothing is left of the shard. With a push log, all that is in the shard
-  // is in the log when this returns. REQUIRES: Open() was OK; no lower checkpoint is under way.
+  // RESOURCE_EXHAUSTED, before anything is written: the disk has no room for it; UNAVAILABLE: no
+  // copy can be made of it; otherwise as FileSystem, after which nothing is left of the shard. With
+  // a push log, all that is in the shard is in the log when this returns; where there are copies,
+  // so it is there. REQUIRES: Open() was OK; no lower checkpoint is under way.
   absl::StatusOr<ShardInfo> WriteShard(uint64_t checkpoint);
 
   // The checkpoint is complete: its manifest is kept here too. Once all servers keep it, what it
   // makes superfluous goes, but nothing unless the checkpoint has been read back. INVALID_ARGUMENT:
   // no manifest of this checkpoint; FAILED_PRECONDITION: its shard is of an earlier life, behind
   // which this one has gone back, or was removed for a later one; otherwise as FileSystem.
-  // REQUIRES: Open() was OK.
+  // Where there are copies, they have it too. REQUIRES: Open() was OK.
   absl::Status Commit(const CommitCheckpointRequest& request);
 
   // What the push log's thread does, where it has none. As PushLog::WriteGroup; false without a
   // log.
   absl::StatusOr<bool> WriteLog() { return log_ == nullptr ? false : log_->WriteGroup(); }
 
+  // A file that is no part of a checkpoint has been written here: it is copied, too. REQUIRES:
+  // Open() was OK.
+  void CopyBeside(const std::string& file) {
+    if (copies_ != nullptr) copies_->Send(file);
+  }
+
   // Lets a WriteShard() that is under way end soon.
-  void Abandon() { abandoned_ = true; }
+  void Abandon();
 
  private:
   // Whether this life has done again all that the one before had logged, so that whatever that one
   // has written is of the same history.
   bool goes_on_from_log() const { return log_ != nullptr && log_->existed(); }
+  // Open(), but for the copies.
+  absl::StatusOr<std::optional<Origin>> OpenOwn(const JobShare& share);
   absl::StatusOr<std::optional<Origin>> RestoreNewest(const JobShare& share);
   void Begin(std::string what, int64_t total = 0) {
     if (options_.progress != nullptr) options_.progress->Begin(std::move(what), total);
@@ -118,6 +133,8 @@ class JobDirectory final : public JobStorage {
   int server_count_ = 0;
   ParameterStore* store_ = nullptr;
   Origin origin_;
+  // Null: there are none. Used by the log, and uses it.
+  std::unique_ptr<JobCopies> copies_;
   // With durability LOG only; its thread uses the store.
   std::unique_ptr<JobLog> log_;
   // By checkpoint: the last record of the log that its shard makes superfluous. Of the thread that

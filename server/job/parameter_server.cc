@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "server/copies/copy_place.h"
 
 namespace torchps {
 namespace {
@@ -20,7 +21,11 @@ ParameterServer::ParameterServer(const Options& options)
       started_(options.clock->Now()),
       receive_budget_(options.receive_bytes),
       send_budget_(options.send_bytes),
-      silent_budget_(options.receive_bytes / 2) {}
+      silent_budget_(options.receive_bytes / 2),
+      copy_desk_({options.files, options.dir, [this] {
+                    HostedJob* const hosted = job();
+                    return hosted == nullptr ? 0 : hosted->job_id();
+                  }}) {}
 
 absl::StatusOr<HelloReply> ParameterServer::Hello(const HelloRequest& request) {
   if (request.protocol_version() != kProtocolVersion) {
@@ -44,6 +49,7 @@ absl::StatusOr<HelloReply> ParameterServer::Hello(const HelloRequest& request) {
   if (!same.ok()) return same;
   HelloReply reply;
   reply.set_server_life(options_.boot_id);
+  LocatePeer(request);
   const absl::Status entered = hosted->Enter(request.slot(), request.incarnation(), &reply);
   if (!entered.ok()) return entered;
   if (TakesLong(request)) progress_.Begin("moves its values to shared memory");
@@ -144,14 +150,19 @@ absl::StatusOr<std::unique_ptr<HostedJob>> ParameterServer::CreateJob(const Hell
           "durability.level is LOG, but this server has no directory for a push log; start it with "
           "--dir, or take the level CHECKPOINT");
     }
+    const absl::StatusOr<std::shared_ptr<CopyPeer>> peer = FindPeer(request);
+    if (!peer.ok()) return peer.status();
     return HostedJob::Create(request, options_.clock);
   }
+  const absl::StatusOr<std::shared_ptr<CopyPeer>> peer = FindPeer(request);
+  if (!peer.ok()) return peer.status();
   JobDirectory::Options options;
   options.files = options_.files;
   options.clock = options_.clock;
   options.path = options_.dir;
   options.log = options_.log;
   options.progress = &progress_;
+  options.peer = *peer;
   auto directory = std::make_unique<JobDirectory>(std::move(options));
   absl::StatusOr<std::unique_ptr<HostedJob>> job =
       HostedJob::Create(request, options_.clock, directory.get());
@@ -159,6 +170,39 @@ absl::StatusOr<std::unique_ptr<HostedJob>> ParameterServer::CreateJob(const Hell
   directory_ = std::move(directory);
   checkpointer_ = std::make_unique<Checkpointer>(directory_.get());
   return job;
+}
+
+absl::StatusOr<std::shared_ptr<CopyPeer>> ParameterServer::FindPeer(const HelloRequest& request) {
+  if (request.job().durability().copies() == 0) return std::shared_ptr<CopyPeer>();
+  if (options_.dir.empty()) {
+    return absl::FailedPreconditionError(
+        "durability.copies is 1, but this server has no directory; start it with --dir, or leave "
+        "copies out");
+  }
+  const absl::StatusOr<CopyPlace> place = CopyPlaceOf(request);
+  if (!place.ok()) return place.status();
+  if (options_.reach_peer == nullptr) {
+    return absl::FailedPreconditionError(
+        "durability.copies is 1, but this server reaches no other; leave copies out");
+  }
+  std::shared_ptr<CopyPeer> peer = options_.reach_peer(place->index, place->address);
+  MutexLock lock(&peer_mutex_);
+  peer_ = peer;
+  if (peer_is_over_) peer_->Cancel();
+  return peer;
+}
+
+void ParameterServer::LocatePeer(const HelloRequest& request) {
+  MutexLock lock(&peer_mutex_);
+  if (peer_ == nullptr) return;
+  const absl::StatusOr<CopyPlace> place = CopyPlaceOf(request);
+  if (place.ok()) peer_->Locate(place->address);
+}
+
+void ParameterServer::CopyBeside(const std::string& file) {
+  if (job() == nullptr) return;
+  MutexLock lock(&mutex_);
+  if (directory_ != nullptr) directory_->CopyBeside(file);
 }
 
 absl::StatusOr<Checkpointer*> ParameterServer::CheckpointerFor(uint64_t job_id) {
@@ -214,7 +258,14 @@ void ParameterServer::Stop() {
     stopped_ = true;
     std::swap(greeter, greeter_);
   }
+  {
+    // Which the greeter may wait for.
+    MutexLock lock(&peer_mutex_);
+    peer_is_over_ = true;
+    if (peer_ != nullptr) peer_->Cancel();
+  }
   if (greeter.joinable()) greeter.join();
+  copy_desk_.Stop();
   MutexLock lock(&mutex_);
   if (checkpointer_ != nullptr) checkpointer_->Stop();
 }

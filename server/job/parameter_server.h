@@ -16,6 +16,8 @@
 #include "common/ids.h"
 #include "common/mutex.h"
 #include "proto/parameter_service.pb.h"
+#include "server/copies/copy_desk.h"
+#include "server/copies/copy_peer.h"
 #include "server/job/checkpointer.h"
 #include "server/job/hosted_job.h"
 #include "server/job/job_directory.h"
@@ -50,6 +52,9 @@ class ParameterServer {
     // Hears in how long the job is to end rounds (HostedJob::EndRounds); may be null: then their
     // grace ends with the next call.
     std::function<void(absl::Duration delay)> wake;
+    // How to reach the server that keeps copies of this one's files, as the workers say where it
+    // is; null: not at all, and jobs with durability.copies are refused.
+    std::function<std::shared_ptr<CopyPeer>(int index, const std::string& address)> reach_peer;
     // Outlive this object. Files are needed with `dir` only.
     const Clock* clock = nullptr;
     FileSystem* files = nullptr;
@@ -91,6 +96,12 @@ class ParameterServer {
   // FAILED_PRECONDITION: another job, or one that is not kept.
   void WriteShard(const WriteShardRequest& request, Reply<ShardInfo> reply);
   void CommitCheckpoint(const CommitCheckpointRequest& request, Reply<CommitCheckpointReply> reply);
+
+  // Answers servers that have copies of their files here.
+  CopyDesk& copy_desk() { return copy_desk_; }
+  // A file that is no part of a checkpoint has been written to `dir`: it is copied, too, where the
+  // job has copies.
+  void CopyBeside(const std::string& file);
 
   // What would be lost if this process ended now, though the job is kept (JobDirectory).
   std::optional<JobDirectory::Unkept> FindUnkept();
@@ -134,6 +145,11 @@ class ParameterServer {
 
   absl::StatusOr<std::unique_ptr<HostedJob>> CreateJob(const HelloRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Who keeps the copies; null where the job has none. FAILED_PRECONDITION: it cannot have them.
+  absl::StatusOr<std::shared_ptr<CopyPeer>> FindPeer(const HelloRequest& request)
+      ABSL_LOCKS_EXCLUDED(peer_mutex_);
+  // The workers may say that it has moved.
+  void LocatePeer(const HelloRequest& request) ABSL_LOCKS_EXCLUDED(peer_mutex_);
   // What writes this job's shards; or why nothing does, as the two calls above say.
   absl::StatusOr<Checkpointer*> CheckpointerFor(uint64_t job_id);
 
@@ -147,6 +163,11 @@ class ParameterServer {
   bool stopped_ ABSL_GUARDED_BY(greetings_mutex_) = false;
   std::thread greeter_ ABSL_GUARDED_BY(greetings_mutex_);
   RestoreProgress progress_;
+  CopyDesk copy_desk_;
+
+  Mutex peer_mutex_;
+  std::shared_ptr<CopyPeer> peer_ ABSL_GUARDED_BY(peer_mutex_);
+  bool peer_is_over_ ABSL_GUARDED_BY(peer_mutex_) = false;
 
   // Set once under the mutex, then read without it.
   std::atomic<HostedJob*> job_{nullptr};

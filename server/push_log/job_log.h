@@ -23,8 +23,8 @@ namespace torchps {
 // The push log of one server's part of a job: brings back what the log has beyond the checkpoint,
 // then records every change, so that no push is acknowledged before it is on the disk.
 //
-// Thread-safe. Owned by the JobStorage. Continuations run on its own thread or that of Flush,
-// none after it is destroyed; what they need outlives it.
+// Thread-safe. Owned by the JobStorage. Continuations run on its own thread or that of Flush or
+// RaiseCopied, none after Stop(); what they need outlives it.
 class JobLog final : public BlockJournal {
  public:
   struct Options {
@@ -34,6 +34,10 @@ class JobLog final : public BlockJournal {
     bool has_checkpoint = false;  // the store has been restored from one
     int64_t buffer_bytes = int64_t{32} << 20;
     std::function<uint64_t()> draw_salt = SystemRandom;  // as PushLog
+    bool is_copied = false;                              // as PushLog
+    std::function<void()> written;                       // as PushLog
+    // Ends whatever calls RaiseCopied(); runs in Stop(). May be null.
+    std::function<void()> stop_copying;
     // Without it the owner calls WriteGroup(), as the simulator does in its own time.
     bool has_thread = true;
     // Takes one line for people, on any thread.
@@ -55,13 +59,17 @@ class JobLog final : public BlockJournal {
   RoomId WhenRoom(std::function<void()> continuation) override;
   void CancelRoom(RoomId id) override;
   // Writes what is left, if the disk takes it.
-  void Stop() override { thread_ = nullptr; }
+  void Stop() override;
 
   // Around a checkpoint, as PushLog: Rotate() before the first block is copied, Flush() after the
   // last one; when the checkpoint is complete and read back, DropThrough() what Rotate() returned.
   uint64_t Rotate() { return log_->Rotate(); }
   absl::Status Flush() { return log_->Flush(); }
   absl::Status DropThrough(uint64_t sequence) { return log_->DropThrough(sequence); }
+
+  // For who copies the log, as PushLog.
+  PushLog::Extent extent() const { return log_->extent(); }
+  void RaiseCopied(uint64_t sequence) { log_->RaiseCopied(sequence); }
 
   // What the log's thread does, where there is none. As PushLog.
   absl::StatusOr<bool> WriteGroup() { return log_->WriteGroup(); }
@@ -74,6 +82,7 @@ class JobLog final : public BlockJournal {
 
   bool existed_ = false;
   uint64_t replayed_ = 0;
+  std::function<void()> stop_copying_;
   std::unique_ptr<PushLog> log_;
   std::unique_ptr<LogThread> thread_;
 };

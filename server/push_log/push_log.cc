@@ -1,5 +1,6 @@
 #include "server/push_log/push_log.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
@@ -39,7 +40,9 @@ PushLog::PushLog(FileSystem* files, Options options, const LogEnd& end)
       segment_bytes_(end.durable_bytes),
       segments_(end.segments),
       sequence_(end.durable_sequence),
-      durable_(static_cast<int64_t>(end.durable_sequence)) {
+      durable_(end.durable_sequence),
+      durable_bytes_(end.durable_bytes),
+      safe_(options_.is_copied ? 0 : static_cast<int64_t>(end.durable_sequence)) {
   MutexLock lock(&mutex_);
   BeginGroup(LogBuffer(), /*begins_segment=*/true);
   if (end.tail.empty()) return;
@@ -80,25 +83,25 @@ void PushLog::Append(LogRecord record, const FramePayload& payload) {
 PushLog::WaiterId PushLog::WhenDurable(Continuation continuation) {
   MutexLock lock(&mutex_);
   const auto last = static_cast<int64_t>(sequence_);
-  if (durable_.value() >= last) return 0;
-  return durable_.WhenAtLeast(last, std::move(continuation));
+  if (safe_.value() >= last) return 0;
+  return safe_.WhenAtLeast(last, std::move(continuation));
 }
 
 PushLog::WaiterId PushLog::WhenRoom(Continuation continuation) {
   MutexLock lock(&mutex_);
   const int64_t threshold = appended_bytes_ - options_.buffer_bytes;
-  if (durable_bytes_.value() >= threshold) return 0;
-  return durable_bytes_.WhenAtLeast(threshold, std::move(continuation));
+  if (safe_bytes_.value() >= threshold) return 0;
+  return safe_bytes_.WhenAtLeast(threshold, std::move(continuation));
 }
 
 void PushLog::CancelDurable(WaiterId id) {
   MutexLock lock(&mutex_);
-  durable_.Cancel(id);
+  safe_.Cancel(id);
 }
 
 void PushLog::CancelRoom(WaiterId id) {
   MutexLock lock(&mutex_);
-  durable_bytes_.Cancel(id);
+  safe_bytes_.Cancel(id);
 }
 
 uint64_t PushLog::Rotate() {
@@ -132,15 +135,15 @@ absl::Status PushLog::DropThrough(uint64_t sequence) {
 }
 
 absl::Status PushLog::Flush() {
-  int64_t last = 0;
+  uint64_t last = 0;
   {
     MutexLock lock(&mutex_);
-    last = static_cast<int64_t>(sequence_);
+    last = sequence_;
   }
   while (true) {
     {
       MutexLock lock(&mutex_);
-      if (durable_.value() >= last) return absl::OkStatus();
+      if (durable_ >= last) return absl::OkStatus();
     }
     const absl::StatusOr<bool> wrote = WriteGroup();
     if (!wrote.ok()) return wrote.status();
@@ -150,6 +153,41 @@ absl::Status PushLog::Flush() {
 PushLog::Figures PushLog::figures() const {
   MutexLock lock(&mutex_);
   return figures_;
+}
+
+PushLog::Extent PushLog::extent() const {
+  Extent extent;
+  MutexLock lock(&mutex_);
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    const bool is_last = i + 1 == segments_.size();
+    const int64_t bytes = is_last ? durable_bytes_ : segments_[i + 1].previous_bytes;
+    if (is_last && bytes <= static_cast<int64_t>(kLogSegmentHeaderBytes)) break;
+    extent.segments.push_back({segments_[i].number, bytes});
+  }
+  extent.sequence = durable_;
+  return extent;
+}
+
+void PushLog::RaiseCopied(uint64_t sequence) {
+  std::vector<Continuation> due;
+  {
+    MutexLock lock(&mutex_);
+    copied_ = std::max(copied_, sequence);
+    due = RaiseSafe();
+  }
+  for (const Continuation& continuation : due) continuation();
+}
+
+std::vector<PushLog::Continuation> PushLog::RaiseSafe() {
+  const uint64_t safe = options_.is_copied ? std::min(durable_, copied_) : durable_;
+  std::vector<Continuation> due = safe_.RaiseTo(static_cast<int64_t>(safe));
+  while (!unsafe_.empty() && unsafe_.front().first <= safe) {
+    for (Continuation& room : safe_bytes_.RaiseTo(unsafe_.front().second)) {
+      due.push_back(std::move(room));
+    }
+    unsafe_.pop_front();
+  }
+  return due;
 }
 
 void PushLog::AwaitWork(absl::Duration patience) {
@@ -179,7 +217,7 @@ bool PushLog::TakeGroup() {
     }
     current_ = std::move(groups_.front());
     groups_.pop_front();
-    current_->durable_sequence = static_cast<uint64_t>(durable_.value());
+    current_->durable_sequence = static_cast<uint64_t>(safe_.value());
   }
   return true;
 }
@@ -198,15 +236,16 @@ absl::StatusOr<bool> PushLog::WriteGroup() {
     ReachFailpoint(Failpoint::kLogSynced);
     figures_.trouble.clear();
     ++figures_.syncs;
-    due = durable_.RaiseTo(static_cast<int64_t>(current_->last_sequence));
-    for (Continuation& room : durable_bytes_.RaiseTo(current_->end_bytes)) {
-      due.push_back(std::move(room));
-    }
+    durable_ = std::max(durable_, current_->last_sequence);
+    durable_bytes_ = segment_bytes_;
+    unsafe_.emplace_back(current_->last_sequence, current_->end_bytes);
+    due = RaiseSafe();
     spare_ = std::move(current_->records);
     spare_.Clear();
     current_.reset();
   }
   for (const Continuation& continuation : due) continuation();
+  if (options_.written != nullptr) options_.written();
   return true;
 }
 
@@ -279,6 +318,7 @@ absl::Status PushLog::OpenSegment(Group* group) {
   salt_ = header.salt;
   MutexLock lock(&mutex_);
   if (!replaces) segments_.push_back(header);
+  durable_bytes_ = segment_bytes_;
   return absl::OkStatus();
 }
 

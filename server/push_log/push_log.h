@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -28,10 +29,11 @@ namespace torchps {
 // which only copies it into memory. The log's own thread (log_thread.h) writes and syncs all that
 // has come meanwhile in one go; a call that waits for that is a stored continuation.
 //
-// Thread-safe; may be called under a block's lock, but for Flush, WriteGroup and DropThrough.
-// Invariant: a continuation of WhenDurable runs only when every record appended before it was asked
-// for is on the disk. Appending never fails and never waits: what the disk does not take stays in
-// memory, and a caller with more asks WhenRoom before.
+// Thread-safe; may be called under a block's lock, but for Flush, WriteGroup, RaiseCopied and
+// DropThrough. Invariant: a continuation of WhenDurable runs only when every record appended before
+// it was asked for is safe: on the disk and, where the log is copied, in the copy, too. Appending
+// never fails and never waits: what the disk does not take stays in memory, and a caller with more
+// asks WhenRoom before.
 class PushLog {
  public:
   using Continuation = RisingNumber::Continuation;
@@ -40,8 +42,12 @@ class PushLog {
   struct Options {
     std::string directory;
     LogIdentity identity;
-    // What may be in memory and not on the disk before WhenRoom makes wait.
+    // What may be in memory and not safe before WhenRoom makes wait.
     int64_t buffer_bytes = int64_t{32} << 20;
+    // Somebody copies the log, and tells how far by RaiseCopied.
+    bool is_copied = false;
+    // Hears that more is on the disk; under no lock, on the thread that wrote it. May be null.
+    std::function<void()> written;
     // Draws the salt of each segment (log_segment.h), which nobody else may be able to guess.
     std::function<uint64_t()> draw_salt = SystemRandom;
   };
@@ -51,6 +57,17 @@ class PushLog {
     uint64_t bytes = 0;
     uint64_t syncs = 0;   // groups
     std::string trouble;  // why the last try to write failed; empty: it did not
+  };
+
+  // How far the log is on the disk.
+  struct Extent {
+    struct Segment {
+      uint64_t number = 0;
+      int64_t bytes = 0;  // that count
+    };
+    // But for a last one that has no record yet: it may be made anew.
+    std::vector<Segment> segments;
+    uint64_t sequence = 0;  // of the last record
   };
 
   // Goes on where `end` (ReadPushLog) says that the log ends; makes the directory. What is not
@@ -66,8 +83,8 @@ class PushLog {
   // Numbers the record (its sequences are not looked at) and keeps a copy of it and the payload.
   void Append(LogRecord record, const FramePayload& payload);
 
-  // Stores `continuation` until all that has been appended so far is on the disk; 0 if it is
-  // already: then it will not run.
+  // Stores `continuation` until all that has been appended so far is safe; 0 if it is already: then
+  // it will not run.
   WaiterId WhenDurable(Continuation continuation);
   // The same until the buffer has room for more.
   WaiterId WhenRoom(Continuation continuation);
@@ -87,6 +104,11 @@ class PushLog {
 
   Figures figures() const;
 
+  // What is to be copied.
+  Extent extent() const;
+  // The copy has all up to this sequence. Runs the continuations that are due. REQUIRES: is_copied.
+  void RaiseCopied(uint64_t sequence);
+
   // Writes and syncs what has been appended, and runs the continuations that are due. False: there
   // is nothing to write. An error is the disk's: nothing is lost, call again later.
   absl::StatusOr<bool> WriteGroup();
@@ -104,7 +126,7 @@ class PushLog {
     LogBuffer records;
     uint64_t first_sequence = 0;
     uint64_t last_sequence = 0;     // first_sequence - 1 where there are none
-    uint64_t durable_sequence = 0;  // when its turn came, the disk had all up to there
+    uint64_t durable_sequence = 0;  // when its turn came, all up to there was safe
     int64_t end_bytes = 0;          // appended up to its end, over the life of this object
     bool begins_segment = false;
   };
@@ -120,6 +142,8 @@ class PushLog {
   // could still change what it was copied from.
   static void Seal(Group* group, uint64_t salt);
   absl::Status WriteOut(Group* group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  // What is due now that more is on the disk, or in the copy.
+  std::vector<Continuation> RaiseSafe() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // A new segment that begins with this group.
   absl::Status OpenSegment(Group* group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
 
@@ -143,8 +167,14 @@ class PushLog {
   LogBuffer spare_ ABSL_GUARDED_BY(mutex_);
   uint64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;  // of the last record
   int64_t appended_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  RisingNumber durable_ ABSL_GUARDED_BY(mutex_);        // sequences
-  RisingNumber durable_bytes_ ABSL_GUARDED_BY(mutex_);  // of appended_bytes_
+  uint64_t durable_ ABSL_GUARDED_BY(mutex_) = 0;  // sequence: on the disk
+  // Of the last segment, of which segment_bytes_ is the writer's.
+  int64_t durable_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t copied_ ABSL_GUARDED_BY(mutex_) = 0;      // sequence: in the copy
+  RisingNumber safe_ ABSL_GUARDED_BY(mutex_);        // sequences
+  RisingNumber safe_bytes_ ABSL_GUARDED_BY(mutex_);  // of appended_bytes_
+  // Sequence and end_bytes of groups that are on the disk and not safe yet.
+  std::deque<std::pair<uint64_t, int64_t>> unsafe_ ABSL_GUARDED_BY(mutex_);
   Figures figures_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -61,7 +61,7 @@ TEST(MethodRolesTest, EveryMethodOfBothServicesHasARuleOfItsOwn) {
       }
     }
   }
-  EXPECT_EQ(methods, 18);
+  EXPECT_EQ(methods, 24);
   EXPECT_EQ(FindMethodRule("FormatDiskRequest"), nullptr);
 }
 
@@ -80,7 +80,9 @@ TEST(MethodRolesTest, AllowWhatTheDocumentedTableAllows) {
       {"AwaitStartRequest", "w"},  {"NextWorkRequest", "w"},
       {"RenewSlotRequest", "w"},   {"ReportEvaluationRequest", "w"},
       {"LeaveJobRequest", "w"},    {"TakeCheckpointRequest", "so"},
-      {"JobStatusRequest", "swo"},
+      {"JobStatusRequest", "swo"}, {"StoreCopyRequest", "s"},
+      {"DropCopiesRequest", "s"},  {"ListCopiesRequest", "s"},
+      {"ReadCopyRequest", "s"},
   };
   for (const Row& row : table) {
     const MethodRule* rule = FindMethodRule(row.request);
