@@ -384,6 +384,7 @@ TEST(JobSpecTest, HoldsEveryNumberToItsRange) {
   ExpectLimits("durability.checkpoint_seconds", "0", "-0.1", "86400", "86401");
   ExpectLimits("durability.checkpoint_steps", "0", "-1", "1099511627776", "1099511627777");
   ExpectLimits("durability.keep", "1", "0", "1000", "1001");
+  ExpectLimits("durability.copies", "0", "-1", "1", "2");
 }
 
 TEST(JobSpecTest, RefusesNumbersThatAreNotFinite) {

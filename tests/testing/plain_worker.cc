@@ -37,10 +37,21 @@ PlainWorker::PlainWorker(std::shared_ptr<grpc::Channel> channel, HelloRequest he
     : hello_(std::move(hello)), stub_(ParameterService::NewStub(std::move(channel))) {
   const absl::StatusOr<ModelLayout> layout = DecodeLayout(hello_.layout());
   TPS_CHECK(layout.ok(), "the test's layout is not valid");
-  const absl::StatusOr<BlockMap> map =
-      BlockMap::Create(*layout, hello_.job().wire().block_bytes(), /*servers=*/1);
+  const auto cut = [&](int servers) {
+    return BlockMap::Create(*layout, hello_.job().wire().block_bytes(), servers);
+  };
+  absl::StatusOr<BlockMap> map = cut(hello_.server_count());
+  int index = hello_.server_index();
+  // A placement that cannot be is the server's to refuse.
+  if (!map.ok() || index < 0 || index >= hello_.server_count()) {
+    map = cut(1);
+    index = 0;
+  }
   TPS_CHECK(map.ok(), "the test's layout cannot be cut");
   map_ = *map;
+  for (const BlockId id : map_.owned_by(index)) {
+    blocks_.push_back(map_.blocks()[id]);
+  }
   values_.resize(map_.blocks().size());
   versions_.resize(map_.blocks().size());
 }
@@ -91,7 +102,7 @@ absl::Status PlainWorker::Pull(const PullRequest& request) {
     versions_[frame.block()] = frame.version();
   }
   const absl::Status status = FromGrpcStatus(reader->Finish());
-  TPS_CHECK(!status.ok() || frames == values_.size(), "a pull that is OK brings every block");
+  TPS_CHECK(!status.ok() || frames == blocks_.size(), "a pull that is OK brings every block");
   return status;
 }
 
@@ -105,7 +116,7 @@ PushFrame PlainWorker::Frame(Step step, BlockId block, float gradient) const {
   frame.set_server_life(server_life());
   frame.set_weight(1);
   frame.set_block_count(static_cast<uint32_t>(blocks().size()));
-  const std::vector<float> elements(blocks()[block].length, gradient);
+  const std::vector<float> elements(map_.blocks()[block].length, gradient);
   frame.set_payload(elements.data(), elements.size() * sizeof(float));
   return frame;
 }

@@ -26,7 +26,7 @@ std::shared_ptr<grpc::Channel> PlainChannel(
 // Not thread-safe.
 class PlainWorker {
  public:
-  // `hello` is what it says first: job, layout, placement (one server), slot and incarnation.
+  // `hello` is what it says first: job, layout, placement, slot and incarnation.
   PlainWorker(std::shared_ptr<grpc::Channel> channel, HelloRequest hello);
 
   ParameterService::Stub& stub() { return *stub_; }
@@ -35,7 +35,8 @@ class PlainWorker {
   // Of the last Hello that succeeded.
   const HelloReply& hello_reply() const { return hello_reply_; }
   const BlockMap& map() const { return map_; }
-  const std::vector<BlockRange>& blocks() const { return map_.blocks(); }
+  // Of this server.
+  const std::vector<BlockRange>& blocks() const { return blocks_; }
 
   absl::Status Hello();
   // All elements of all blocks.
@@ -64,6 +65,7 @@ class PlainWorker {
   const HelloRequest hello_;
   const std::unique_ptr<ParameterService::Stub> stub_;
   BlockMap map_;
+  std::vector<BlockRange> blocks_;
   HelloReply hello_reply_;
   std::vector<std::vector<float>> values_;
   std::vector<Version> versions_;

@@ -26,6 +26,7 @@ struct LogRig {
   std::vector<std::string> payloads;
   std::string directory = kDirectory;
   uint64_t salts = 20261125;  // what they are drawn from
+  bool is_copied = false;     // as PushLog::Options
 
   absl::StatusOr<LogEnd> Read() {
     read.clear();
@@ -47,6 +48,7 @@ struct LogRig {
     options.directory = directory;
     options.identity = Identity();
     options.buffer_bytes = buffer_bytes;
+    options.is_copied = is_copied;
     options.draw_salt = [this] { return SplitMix64(salts); };
     return PushLog::Open(&files, options, *end);
   }
