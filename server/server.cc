@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "security/credentials.h"
 #include "server/copies/grpc_copy_peer.h"
+#include "server/fetch_copies.h"
 #include "server/last_checkpoint.h"
 #include "server/rpc/listen_address.h"
 #include "wire/frame_codec.h"
@@ -67,10 +68,30 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   if (options.seed == 0) {
     return absl::InvalidArgumentError("seed is 0; expected the number of this life of the server");
   }
+  if (!options.copies_at.empty() && options.dir.empty()) {
+    return absl::InvalidArgumentError(
+        "copies_at names who has copies of the directory, and there is none; name it with --dir");
+  }
   auto server = absl::WrapUnique(new Server(std::move(options)));
+  if (!server->options_.copies_at.empty()) {
+    const std::shared_ptr<CopyPeer> peer =
+        server->ReachPeer(/*index=*/1, server->options_.copies_at);
+    const absl::Status fetched = FetchCopiesOfFirstServer(server->files(), server->options_.dir,
+                                                          peer.get(), server->logger());
+    if (!fetched.ok()) return fetched;
+  }
   const absl::Status listening = server->Listen();
   if (!listening.ok()) return listening;
   return server;
+}
+
+std::shared_ptr<CopyPeer> Server::ReachPeer(int index, const std::string& address) const {
+  const auto connect =
+      [this](int at, const std::string& where) -> absl::StatusOr<std::shared_ptr<grpc::Channel>> {
+    if (options_.peer_channel != nullptr) return options_.peer_channel(at, where);
+    return ChannelForCopies(where, options_.certificates);
+  };
+  return std::make_shared<GrpcCopyPeer>(connect, index, address);
 }
 
 ParameterServer::Options Server::DataPlaneOptions() const {
@@ -83,12 +104,7 @@ ParameterServer::Options Server::DataPlaneOptions() const {
   data_plane.log = logger();
   data_plane.wake = [this](absl::Duration delay) { housekeeping_->Hurry(delay); };
   data_plane.reach_peer = [this](int index, const std::string& address) {
-    return std::make_shared<GrpcCopyPeer>(
-        [this](int at, const std::string& where) -> absl::StatusOr<std::shared_ptr<grpc::Channel>> {
-          if (options_.peer_channel != nullptr) return options_.peer_channel(at, where);
-          return ChannelForCopies(where, options_.certificates);
-        },
-        index, address);
+    return ReachPeer(index, address);
   };
   data_plane.clock = options_.clock;
   data_plane.files = files();
@@ -113,6 +129,8 @@ CoordinatorService::Options Server::CoordinationOptions() {
   coordination.directory = options_.dir;
   coordination.files = files();
   coordination.resume = options_.resume;
+  coordination.from_copy = !options_.copies_at.empty();
+  coordination.stored = [this](const std::string& file) { parameter_server_.CopyBeside(file); };
   coordination.admission = &admission_;
   coordination.connect = [this](int index, const std::string& address) {
     return options_.peer_channel != nullptr ? options_.peer_channel(index, address)

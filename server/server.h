@@ -13,6 +13,7 @@
 #include "security/certificate_files.h"
 #include "server/coordinator/checkpoint_conductor.h"
 #include "server/coordinator/coordinator_service.h"
+#include "server/copies/copy_peer.h"
 #include "server/data_plane/parameter_service.h"
 #include "server/housekeeping.h"
 #include "server/job/parameter_server.h"
@@ -48,6 +49,9 @@ class Server {
     std::string dir;
     // The first server: the job whose state is in `dir` goes on, with other workers than before.
     bool resume = false;
+    // The first server: who has copies of what was in `dir`, which come back before it begins if
+    // there is nothing of it in `dir`. Empty: nobody.
+    std::string copies_at;
     // Outlives the server. Null: the operating system's.
     FileSystem* files = nullptr;
     // How the first server reaches the others, to take checkpoints; null: by the address that the
@@ -82,7 +86,7 @@ class Server {
 
   // ALREADY_EXISTS: the port is taken. INVALID_ARGUMENT: not HOST:PORT, not loopback without
   // `certificates` or `insecure`, or a number out of its range. UNAVAILABLE: the host cannot be
-  // bound.
+  // bound. With `copies_at` also as FetchCopiesOfFirstServer().
   static absl::StatusOr<std::unique_ptr<Server>> Start(Options options);
 
   // Stops.
@@ -110,6 +114,8 @@ class Server {
     return options_.files != nullptr ? options_.files : own_files_.get();
   }
   std::function<void(const std::string& line)> logger() const;
+  // How to reach the server that has copies, at that address.
+  std::shared_ptr<CopyPeer> ReachPeer(int index, const std::string& address) const;
   ParameterServer::Options DataPlaneOptions() const;
   CoordinatorService::Options CoordinationOptions();
 

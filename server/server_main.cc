@@ -36,6 +36,9 @@ ABSL_FLAG(std::string, dir, "",
           "goes on; empty: nothing is kept");
 ABSL_FLAG(bool, resume, false,
           "the first server: the job whose state is in --dir goes on with other workers");
+ABSL_FLAG(std::string, copies_at, "",
+          "the first server of a job with durability.copies, whose directory is lost: HOST:PORT of "
+          "the second one, which has copies of what was in it");
 ABSL_FLAG(int, threads, 0,
           "threads that receive and apply; 0: half of this machine's cores, at least 1");
 ABSL_FLAG(double, slow, 1,
@@ -79,6 +82,7 @@ int main(int argc, char** argv) {
   options.certificates = *std::move(certificates);
   options.dir = absl::GetFlag(FLAGS_dir);
   options.resume = absl::GetFlag(FLAGS_resume);
+  options.copies_at = absl::GetFlag(FLAGS_copies_at);
   // The other half is the kernel's, which copies as much as the threads do, and the workers'.
   options.threads = absl::GetFlag(FLAGS_threads);
   if (options.threads == 0) {

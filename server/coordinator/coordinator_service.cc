@@ -305,10 +305,10 @@ absl::Status CoordinatorService::Open() {
   const absl::StatusOr<std::optional<CoordinatorState>> state = FindState();
   if (!state.ok()) return state.status();
   if (state->has_value()) {
-    const absl::Status restored = coordinator_.Restore(
-        **state,
-        options_.resume ? JobCoordinator::Return::kResume : JobCoordinator::Return::kInPlace,
-        options_.clock->Now());
+    JobCoordinator::Return how = JobCoordinator::Return::kInPlace;
+    if (options_.from_copy) how = JobCoordinator::Return::kFromCopy;
+    if (options_.resume) how = JobCoordinator::Return::kResume;
+    const absl::Status restored = coordinator_.Restore(**state, how, options_.clock->Now());
     if (!restored.ok()) {
       store_ = nullptr;
       return restored;
@@ -338,6 +338,7 @@ absl::Status CoordinatorService::Open() {
       coordinator.OnSynced(revision, now);
       return nullptr;
     });
+    if (options_.stored != nullptr) options_.stored("coordinator.state");
   };
   writing.log = options_.log;
   writing.clock = options_.clock;
@@ -352,7 +353,7 @@ absl::Status CoordinatorService::Open() {
   };
   conducting.clock = options_.clock;
   conductor_ = std::make_unique<CheckpointConductor>(std::move(conducting));
-  models_ = std::make_unique<ModelStore>(options_.files, options_.directory);
+  models_ = std::make_unique<ModelStore>(options_.files, options_.directory, options_.stored);
   opened_ = true;
   return absl::OkStatus();
 }

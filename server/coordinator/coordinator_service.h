@@ -52,6 +52,11 @@ class CoordinatorService {
     FileSystem* files = nullptr;
     // The job in the directory goes on with other processes than before (resumed_state.h).
     bool resume = false;
+    // What is in the directory may have come from a copy of it.
+    bool from_copy = false;
+    // Hears which file that is no part of a checkpoint has been written to the directory; on any
+    // thread. May be null.
+    std::function<void(const std::string& file)> stored;
     CheckpointConductor::Connect connect;
     // Decides which caller may make which call. Outlives this.
     CallAdmission* admission = nullptr;

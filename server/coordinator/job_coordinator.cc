@@ -16,6 +16,8 @@ namespace {
 // Incarnations that may have been given out after the state was saved (a power cut takes the last
 // moments before it) are never given out again.
 constexpr Incarnation kIncarnationGap = 1 << 20;
+// The same of a copy of the state, behind which there may have been many lives.
+constexpr Incarnation kCopyGap = kIncarnationGap << 10;
 
 // Training does not wait longer for its first checkpoint: a disk that is full does not stop a job.
 constexpr int kFirstTries = 2;
@@ -512,8 +514,10 @@ absl::Status JobCoordinator::Restore(const CoordinatorState& state, Return how,
   }
   absl::StatusOr<JobTerms> terms = JobTerms::FromState(state);
   if (!terms.ok()) return terms.status();
-  Build(*std::move(terms),
-        state.next_incarnation() + (how == Return::kResume ? kResumeGap : kIncarnationGap));
+  Incarnation gap = kIncarnationGap;
+  if (how == Return::kResume) gap = kResumeGap;
+  if (how == Return::kFromCopy) gap = kCopyGap;
+  Build(*std::move(terms), state.next_incarnation() + gap);
   // Where this fails, it is still NO_JOB: the next Join builds everything anew.
   if (absl::Status status = members_->Restore(state, now); !status.ok()) return status;
   if (absl::Status status = work_->Restore(state); !status.ok()) return status;

@@ -60,6 +60,8 @@ class JobCoordinator {
     // The same workers go on: their slots are live, with whole leases, and what they hold is
     // theirs.
     kInPlace,
+    // The same, and the state is a copy, which may lack what the last lives have given out.
+    kFromCopy,
     // No worker is there any more: all slots are free and what was in hand is handed out anew. The
     // job
     // waits for its workers as it did at first. They may bring another number of servers.

@@ -64,6 +64,19 @@ std::string JobCopies::ShardFile(uint64_t checkpoint) const {
   return NameOf(directory_.ShardPath(checkpoint, options_.server_index, options_.server_count));
 }
 
+std::vector<std::string> JobCopies::FilesBeside() const {
+  std::vector<std::string> files;
+  // Of the coordinator, a role of the first server.
+  if (options_.server_index != 0) return files;
+  const absl::StatusOr<std::vector<std::string>> names = directory_.files().List(directory_.path());
+  for (const std::string& name : names.ok() ? *names : std::vector<std::string>()) {
+    if (name == NameOf(directory_.CoordinatorStatePath()) || absl::EndsWith(name, ".safetensors")) {
+      files.push_back(name);
+    }
+  }
+  return files;
+}
+
 CopySender::Kept JobCopies::OwnFiles() const {
   CopySender::Kept own;
   const absl::StatusOr<std::vector<std::string>> names = directory_.files().List(directory_.path());
@@ -118,7 +131,13 @@ void JobCopies::Start(JobLog* log) {
   }
   options.clock = options_.clock;
   options.tell = options_.log;
-  sender_ = std::make_unique<CopySender>(std::move(options), OwnFiles());
+  CopySender::Kept kept = OwnFiles();
+  MutexLock lock(&mutex_);
+  for (const std::string& file : FilesBeside()) {
+    kept.others.push_back(file);
+    beside_.insert(file);
+  }
+  sender_ = std::make_unique<CopySender>(std::move(options), kept);
   started_ = sender_.get();
 }
 

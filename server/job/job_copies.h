@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -71,7 +72,9 @@ class JobCopies {
   void Stop();
 
  private:
+  // Of checkpoints; and what else there is.
   CopySender::Kept OwnFiles() const;
+  std::vector<std::string> FilesBeside() const;
   std::string ShardFile(uint64_t checkpoint) const;
   // Below the directory.
   std::string NameOf(const std::string& path) const;

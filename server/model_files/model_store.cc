@@ -1,6 +1,7 @@
 #include "server/model_files/model_store.h"
 
 #include <optional>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -41,8 +42,9 @@ std::string ModelStore::PathOf(const std::string& directory, ModelFile file) {
   }
 }
 
-ModelStore::ModelStore(FileSystem* files, std::string directory)
-    : files_(files), directory_(std::move(directory)) {
+ModelStore::ModelStore(FileSystem* files, std::string directory,
+                       std::function<void(const std::string& file)> stored)
+    : files_(files), directory_(std::move(directory)), stored_(std::move(stored)) {
   const absl::StatusOr<std::vector<std::string>> names = files_->List(directory_);
   if (names.ok()) {
     for (const std::string& name : *names) {
@@ -164,7 +166,9 @@ absl::Status ModelStore::Finish(const StoreModelRequest& piece, const std::strin
     }
   }
   if (status = files_->Rename(temporary, path); !status.ok()) return status;
-  return files_->SyncDirectory(directory_);
+  status = files_->SyncDirectory(directory_);
+  if (status.ok() && stored_ != nullptr) stored_(path.substr(directory_.size() + 1));
+  return status;
 }
 
 }  // namespace torchps

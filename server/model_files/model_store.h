@@ -32,8 +32,10 @@ class ModelStore {
  public:
   using Answer = std::function<void(const absl::StatusOr<StoreModelReply>& reply)>;
 
-  // `files` outlives this. The directory is there.
-  ModelStore(FileSystem* files, std::string directory);
+  // `files` outlives this. The directory is there. `stored` hears which file in it is a new one, on
+  // the store's thread; may be null.
+  ModelStore(FileSystem* files, std::string directory,
+             std::function<void(const std::string& file)> stored = nullptr);
   ~ModelStore();
 
   // Answers what waits, and all that is still to come, with UNAVAILABLE. Idempotent.
@@ -62,6 +64,7 @@ class ModelStore {
 
   FileSystem* const files_;
   const std::string directory_;
+  const std::function<void(const std::string& file)> stored_;
   std::map<Key, Upload> uploads_;  // of the thread
 
   Mutex mutex_;

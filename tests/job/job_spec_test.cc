@@ -235,7 +235,7 @@ TEST(JobSpecTest, KeepsWhatIsWritten) {
       "max_lag: 1 admit_after: 0 } prefetch: false stop_stale: true progress_timeout: 7 } "
       "wire { block_bytes: 64 push { kind: TOP_K fraction: 0.25 } "
       "pull { kind: INT8 } shared_memory: false } membership { lease_seconds: 0.1 } "
-      "durability { level: LOG checkpoint_seconds: 0 checkpoint_steps: 100 keep: 1 }";
+      "durability { level: LOG checkpoint_seconds: 0 checkpoint_steps: 100 keep: 1 copies: 1 }";
   EXPECT_EQ(Normalized(text).ShortDebugString(), text);
 }
 
@@ -385,6 +385,7 @@ TEST(JobSpecTest, HoldsEveryNumberToItsRange) {
   ExpectLimits("durability.checkpoint_steps", "0", "-1", "1099511627776", "1099511627777");
   ExpectLimits("durability.keep", "1", "0", "1000", "1001");
   ExpectLimits("durability.copies", "0", "-1", "1", "2");
+  ExpectRefused("durability { level: NONE copies: 1 }", "durability.copies is 1; expected 0 with");
 }
 
 TEST(JobSpecTest, RefusesNumbersThatAreNotFinite) {
