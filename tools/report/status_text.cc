@@ -114,6 +114,9 @@ std::string Headline(const ClusterView& view, const std::map<int, double>& rates
                       NotFiniteText(NonfiniteBlocks(view), job.checkpoint().number() > 0));
 }
 
+// Less is always on its way.
+constexpr uint64_t kMuchUncopied = uint64_t{32} << 20;
+
 std::string ServerTable(const ClusterView& view) {
   TextTable table({">server", "address", ">blocks", ">size", ">versions", ">lag", ">clock gap",
                    ">parked", ">applied", ">rejected", ">in", ">out"});
@@ -131,6 +134,15 @@ std::string ServerTable(const ClusterView& view) {
     if (status.has_restoring()) {
       absl::StrAppend(&away, "server ", i, " at ", answer.address, " ",
                       RestoringText(status.restoring()), "\n");
+    }
+    const DurabilityStatus& durability = status.durability();
+    if (!durability.trouble().empty()) {
+      absl::StrAppend(&away, "server ", i, " at ", answer.address, ": ", durability.trouble(),
+                      "\n");
+    } else if (durability.uncopied_bytes() > kMuchUncopied) {
+      absl::StrAppend(&away, "server ", i, " at ", answer.address, " has ",
+                      FormatBytes(static_cast<double>(durability.uncopied_bytes())),
+                      " that are not copied yet\n");
     }
     const Histogram& lag = status.lag();
     table.AddRow(

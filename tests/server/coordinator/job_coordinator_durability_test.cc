@@ -92,6 +92,19 @@ TEST(CoordinatorRestartTest, WhatIsOlderThanTheWorkersRememberSendsThemBackToJoi
   EXPECT_EQ(Words(rig.Ask(workers[0])), "ABORTED");
 }
 
+TEST(CoordinatorRestartTest, FromACopyNoIncarnationOfALifeAfterItIsGivenOutAgain) {
+  Rig rig;
+  rig.NewWorker();
+  const CoordinatorState copy = rig.coordinator().Save(rig.now());
+  Incarnation last = 0;
+  for (int lives = 0; lives < 5; ++lives) {
+    ASSERT_TRUE(rig.Restart().ok());
+    last = rig.coordinator().Save(rig.now()).next_incarnation() - 1;
+  }
+  ASSERT_TRUE(rig.Restart(copy, Return::kFromCopy).ok());
+  EXPECT_GT(rig.NewWorker().incarnation, last);
+}
+
 TEST(CoordinatorRestartTest, ARunningTimeGoesOn) {
   Rig rig;
   rig.Start(2);

@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "rpc/grpc_process.h"
 #include "server/server.h"
+#include "storage/file_system.h"
 #include "tests/testing/checkpoint_driver.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/faulty_file_system.h"
@@ -39,8 +40,10 @@ class ServerCopiesTest : public ::testing::Test {
     for (int k = 0; k < kServers; ++k) disks_[k] = std::make_unique<FaultyFileSystem>();
   }
 
-  void Start(int k) {
+  void Start(int k) { ASSERT_EQ(TryStart(k, /*copies_at=*/""), absl::OkStatus()); }
+  absl::Status TryStart(int k, const std::string& copies_at) {
     Server::Options options;
+    options.copies_at = copies_at;
     options.clock = &clock_;
     options.seed = ++lives_;
     options.files = disks_[k].get();
@@ -50,9 +53,10 @@ class ServerCopiesTest : public ::testing::Test {
       said_ += absl::StrCat("server ", k, ": ", line, "\n");
     };
     auto server = Server::Start(options);
-    ASSERT_TRUE(server.ok()) << server.status();
+    if (!server.ok()) return server.status();
     servers_[k] = *std::move(server);
     addresses_[k] = servers_[k]->address();
+    return absl::OkStatus();
   }
   void StartAll() {
     for (int k = 0; k < kServers; ++k) Start(k);
@@ -249,6 +253,37 @@ TEST_F(ServerCopiesTest, AnEmptyDirectoryIsNoNewBeginningUntilThePeerHasBeenAske
   disks_[0]->KillProcesses();
   Start(0);
   EXPECT_TRUE(Greet(1, kLog).hello_reply().restored().from_log());
+}
+
+TEST_F(ServerCopiesTest, TheFirstServerFetchesBeforeItBeginsWhereItIsToldWhoHasCopies) {
+  const std::string state = "/ps/coordinator.state";
+  ASSERT_TRUE(disks_[0]->CreateDirectories("/ps").ok());
+  ASSERT_TRUE(WriteFileAtomically(*disks_[0], state, "what the coordinator knows").ok());
+  Begin(kLog);
+  PushAll(1);
+  const std::vector<std::vector<float>> values = ValuesOf(0);
+  ASSERT_TRUE(Eventually(
+      [&] { return disks_[1]->OpenForReading("/ps/copies-of-7-0/coordinator.state").ok(); }));
+  Lose(0);
+  // With a wrong address it does not begin anew.
+  EXPECT_TRUE(absl::IsUnavailable(TryStart(0, addresses_[0])));
+  ASSERT_EQ(TryStart(0, addresses_[1]), absl::OkStatus());
+  EXPECT_EQ(*ReadWholeFile(*disks_[0], state, 1000), "what the coordinator knows");
+  EXPECT_TRUE(Greet(0, kLog).hello_reply().restored().from_log());
+  EXPECT_EQ(ValuesOf(0), values);
+  // What is there stays.
+  servers_[0] = nullptr;
+  ASSERT_TRUE(WriteFileAtomically(*disks_[0], state, "more").ok());
+  ASSERT_EQ(TryStart(0, addresses_[1]), absl::OkStatus());
+  EXPECT_EQ(*ReadWholeFile(*disks_[0], state, 1000), "more");
+  // Of another job's server there is nothing.
+  servers_[0] = nullptr;
+  disks_[0] = std::make_unique<FaultyFileSystem>();
+  Lose(1);
+  Start(1);
+  const absl::Status none = TryStart(0, addresses_[1]);
+  EXPECT_TRUE(absl::IsNotFound(none)) << none;
+  EXPECT_THAT(std::string(none.message()), HasSubstr("--copies_at"));
 }
 
 TEST_F(ServerCopiesTest, IsRefusedInWordsWhereItCannotBe) {
