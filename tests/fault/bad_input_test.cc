@@ -23,7 +23,7 @@
 #include "tests/testing/eventually.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
-#include "tests/testing/tcp.h"
+#include "tools/base/tcp.h"
 #include "wire/frame_codec.h"
 #include "wire/status_codec.h"
 

@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "tests/fault/connection_filter_rig.h"
 #include "tests/testing/eventually.h"
-#include "tests/testing/tcp.h"
+#include "tools/base/tcp.h"
 
 namespace torchps {
 namespace {

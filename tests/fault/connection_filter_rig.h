@@ -17,7 +17,7 @@
 #include "common/mutex.h"
 #include "gtest/gtest.h"
 #include "server/rpc/connection_filter.h"
-#include "tests/testing/tcp.h"
+#include "tools/base/tcp.h"
 
 namespace torchps {
 

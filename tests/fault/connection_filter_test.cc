@@ -31,7 +31,7 @@
 #include "tests/testing/eventually.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
-#include "tests/testing/tcp.h"
+#include "tools/base/tcp.h"
 
 namespace torchps {
 namespace {

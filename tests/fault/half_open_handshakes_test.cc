@@ -21,7 +21,7 @@
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/program.h"
-#include "tests/testing/tcp.h"
+#include "tools/base/tcp.h"
 
 namespace torchps {
 namespace {

@@ -21,7 +21,7 @@
 #include "rpc/grpc_process.h"
 #include "server/server.h"
 #include "tests/fault/integer_rig.h"
-#include "tests/testing/fault_proxy.h"
+#include "tools/drill/fault_proxy.h"
 #include "wire/verdict_counts.h"
 
 namespace torchps {

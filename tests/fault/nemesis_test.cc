@@ -28,7 +28,7 @@
 #include "rpc/grpc_process.h"
 #include "tests/fault/nemesis_journal.h"
 #include "tests/testing/eventually.h"
-#include "tests/testing/fault_proxy.h"
+#include "tools/drill/fault_proxy.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/program.h"
 

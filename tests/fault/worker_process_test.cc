@@ -18,7 +18,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/program.h"
-#include "tests/testing/tcp.h"
+#include "tools/base/tcp.h"
 
 namespace torchps {
 namespace {

@@ -27,7 +27,7 @@
 #include "job/job_spec.h"
 #include "server/server.h"
 #include "tests/testing/eventually.h"
-#include "tests/testing/fault_proxy.h"
+#include "tools/drill/fault_proxy.h"
 #include "worker/run_worker.h"
 #include "worker/worker_options.h"
 

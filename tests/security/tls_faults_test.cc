@@ -28,7 +28,7 @@
 #include "tests/testing/eventually.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/plain_worker.h"
-#include "tests/testing/tcp.h"
+#include "tools/base/tcp.h"
 #include "wire/status_codec.h"
 
 namespace torchps {

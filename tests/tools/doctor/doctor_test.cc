@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
-#include "tests/testing/tcp.h"
+#include "tools/base/tcp.h"
 #include "tests/tools/testing.h"
 #include "tools/certs_command.h"
 #include "tools/doctor/doctor_checks.h"

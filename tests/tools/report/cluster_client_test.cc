@@ -13,7 +13,7 @@
 #include "absl/synchronization/notification.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/parameter_service.grpc.pb.h"
-#include "tests/testing/tcp.h"
+#include "tools/base/tcp.h"
 #include "tests/tools/testing.h"
 
 namespace torchps {

@@ -10,7 +10,7 @@
 
 namespace torchps {
 
-// TCP without gRPC, for tests that speak to a server as no client of ours would.
+// TCP without gRPC, for drills and tests that speak to a server as no client of ours would.
 
 // A socket that listens on a free port of 127.0.0.1, and the address it got. UNAVAILABLE: no port.
 absl::StatusOr<FileDescriptor> ListenOnLoopback(std::string* address);
@@ -18,6 +18,10 @@ absl::StatusOr<FileDescriptor> ListenOnLoopback(std::string* address);
 // A blocking connection to "127.0.0.1:PORT", from another loopback address if one is given
 // ("127.0.0.2"). UNAVAILABLE: nobody listens there.
 absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& address, const std::string& from = "");
+
+// The same without waiting for an answer, and with a socket that never blocks: an end that is not
+// there shows when it is read or written.
+absl::StatusOr<FileDescriptor> BeginTcp(const std::string& address);
 
 // Blocks until all of `bytes` are in the kernel's hands. UNAVAILABLE: the connection is gone.
 absl::Status WriteAll(const FileDescriptor& socket, absl::string_view bytes);

@@ -1,4 +1,4 @@
-#include "tests/testing/fault_proxy.h"
+#include "tools/drill/fault_proxy.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -162,11 +162,14 @@ void FaultProxy::Run() {
           it = connections_.erase(it);
           continue;
         }
-        const auto events = [](const Pipe& in, const Pipe& out) {
-          return static_cast<short>((in.wants_read() ? POLLIN : 0) | (out.empty() ? 0 : POLLOUT));
+        // An end of which nothing is wanted is left out, for poll() tells of a broken one in any case.
+        const auto watch = [&files](const FileDescriptor& end, const Pipe& in, const Pipe& out) {
+          const auto events =
+              static_cast<short>((in.wants_read() ? POLLIN : 0) | (out.empty() ? 0 : POLLOUT));
+          files.push_back({events == 0 ? -1 : end.get(), events, 0});
         };
-        files.push_back({connection.client.get(), events(connection.up, connection.down), 0});
-        files.push_back({connection.target.get(), events(connection.down, connection.up), 0});
+        watch(connection.client, connection.up, connection.down);
+        watch(connection.target, connection.down, connection.up);
         ++it;
       }
     }
@@ -185,13 +188,14 @@ void FaultProxy::Accept(const Orders& orders) {
   while (true) {
     FileDescriptor client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (client.get() < 0) return;
-    absl::StatusOr<FileDescriptor> target = ConnectTcp(options_.target);
+    // A target that is frozen takes no connection for a while, and others are to pass meanwhile.
+    absl::StatusOr<FileDescriptor> target = BeginTcp(options_.target);
     if (!target.ok()) {
       CloseWithReset(std::move(client));
       continue;
     }
+    MakeNonBlocking(client);
     for (const FileDescriptor* const end : {&client, &*target}) {
-      MakeNonBlocking(*end);
       // Without it a small message waits for the other side's delayed acknowledgement.
       const int on = 1;
       setsockopt(end->get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));

@@ -1,4 +1,4 @@
-#include "tests/testing/fault_proxy.h"
+#include "tools/drill/fault_proxy.h"
 
 #include <sys/socket.h>
 
@@ -7,7 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/testing/eventually.h"
-#include "tests/testing/tcp.h"
+#include "tools/base/tcp.h"
 
 namespace torchps {
 namespace {

@@ -11,12 +11,12 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/mutex.h"
-#include "tests/testing/tcp.h"
+#include "tools/base/tcp.h"
 
 namespace torchps {
 
 // A network that breaks: a TCP proxy on a free port of 127.0.0.1 that passes bytes on to a target
-// until it is told, by the clock, by a count of bytes or by the test, to break connections.
+// until it is told, by the clock, by a count of bytes or by its owner, to break connections.
 //
 // A broken connection is reset in both directions, so that each side may have sent what the other
 // never reads. Thread-safe; one thread of its own does all the work.
@@ -61,7 +61,7 @@ class FaultProxy {
  private:
   struct Pipe;
   struct Connection;
-  // What the test wants.
+  // What its owner wants.
   struct Orders {
     bool stop = false;
     bool healed = false;

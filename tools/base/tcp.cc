@@ -1,4 +1,4 @@
-#include "tests/testing/tcp.h"
+#include "tools/base/tcp.h"
 
 #include <arpa/inet.h>
 #include <poll.h>
@@ -26,6 +26,28 @@ sockaddr_in Loopback(uint16_t port) {
   return address;
 }
 
+absl::StatusOr<FileDescriptor> Connect(const std::string& address, const std::string& from,
+                                       int flags) {
+  uint32_t port = 0;
+  if (!absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port)) {
+    return absl::UnavailableError(absl::StrCat("no port in ", address));
+  }
+  FileDescriptor connection(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0));
+  sockaddr_in here = Loopback(0);
+  if (!from.empty() &&
+      (inet_pton(AF_INET, from.c_str(), &here.sin_addr) != 1 ||
+       bind(connection.get(), reinterpret_cast<const sockaddr*>(&here), sizeof(here)) != 0)) {
+    return absl::UnavailableError(absl::StrCat("cannot connect from ", from));
+  }
+  const sockaddr_in to = Loopback(static_cast<uint16_t>(port));
+  if (connect(connection.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)) != 0 &&
+      errno != EINPROGRESS) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot connect to ", address, ": ", std::strerror(errno)));
+  }
+  return connection;
+}
+
 }  // namespace
 
 absl::StatusOr<FileDescriptor> ListenOnLoopback(std::string* address) {
@@ -42,23 +64,11 @@ absl::StatusOr<FileDescriptor> ListenOnLoopback(std::string* address) {
 }
 
 absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& address, const std::string& from) {
-  uint32_t port = 0;
-  if (!absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port)) {
-    return absl::UnavailableError(absl::StrCat("no port in ", address));
-  }
-  FileDescriptor connection(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in here = Loopback(0);
-  if (!from.empty() &&
-      (inet_pton(AF_INET, from.c_str(), &here.sin_addr) != 1 ||
-       bind(connection.get(), reinterpret_cast<const sockaddr*>(&here), sizeof(here)) != 0)) {
-    return absl::UnavailableError(absl::StrCat("cannot connect from ", from));
-  }
-  const sockaddr_in to = Loopback(static_cast<uint16_t>(port));
-  if (connect(connection.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)) != 0) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot connect to ", address, ": ", std::strerror(errno)));
-  }
-  return connection;
+  return Connect(address, from, 0);
+}
+
+absl::StatusOr<FileDescriptor> BeginTcp(const std::string& address) {
+  return Connect(address, "", SOCK_NONBLOCK);
 }
 
 absl::Status WriteAll(const FileDescriptor& socket, absl::string_view bytes) {
