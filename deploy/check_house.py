@@ -78,7 +78,7 @@ MAY_INCLUDE = {
     "tools/base": "common common/process",
     "tools/report": "common common/process proto security tools/base wire",
     "tools/run": "common common/process data/download job proto security storage tools/base tools/report",
-    "tools/drill": "common common/process proto tools/base tools/report tools/run wire",
+    "tools/drill": "common common/process proto storage tools/base tools/report tools/run wire",
     "tools/doctor": "common common/process data/download data/image data/table data/text job proto security shm tools/base tools/run",
     "tools":
         "checkpoint common common/process security storage tools/base tools/doctor tools/drill "

@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
+#include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/process/command_line.h"
 #include "common/process/exit_codes.h"
@@ -20,6 +22,8 @@
 #include "rpc/grpc_process.h"
 #include "security/credentials.h"
 #include "server/server.h"
+#include "storage/file_system.h"
+#include "storage/slow_file_system.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:0",
           "HOST:PORT to listen on; port 0 takes a free one, which the first line of output tells");
@@ -43,6 +47,10 @@ ABSL_FLAG(int, threads, 0,
           "threads that receive and apply; 0: half of this machine's cores, at least 1");
 ABSL_FLAG(double, slow, 1,
           "applying takes so many times as long, to see a server that cannot keep up");
+ABSL_FLAG(
+    std::string, slow_disk, "",
+    "MB[:SYNC]: reading and writing below --dir takes place at so many MB a second, and a sync "
+    "takes SYNC, as 20:100ms; to see a slow disk");
 ABSL_FLAG(bool, exit_with_parent, false, "stop when standard input ends: for launchers");
 
 namespace {
@@ -89,6 +97,17 @@ int main(int argc, char** argv) {
     options.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 2);
   }
   options.slow = absl::GetFlag(FLAGS_slow);
+  const auto disk = torchps::MakePosixFileSystem(torchps::Readers::kOwner);
+  std::unique_ptr<torchps::FileSystem> slow_disk;
+  if (const std::string text = absl::GetFlag(FLAGS_slow_disk); !text.empty()) {
+    const auto slow = torchps::ParseSlowDisk(text);
+    if (!slow.ok()) {
+      return Fail(
+          absl::InvalidArgumentError(absl::StrCat("--slow_disk=", slow.status().message())));
+    }
+    slow_disk = torchps::MakeSlowFileSystem(disk.get(), *slow);
+    options.files = slow_disk.get();
+  }
   options.clock = &clock;
   std::random_device random;
   options.seed = (uint64_t{random()} << 32) | random();

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "grpcpp/channel.h"
 #include "security/certificate_files.h"
 
@@ -23,8 +24,15 @@ struct ServerEndpoint {
   std::string name() const;
 };
 
+// Where what is for the server at `address` is to be sent: to what `relays`, "ADDRESS=RELAY,...",
+// names for it, else to itself. A relay passes on bytes, so names and certificates stay the
+// server's.
+std::string RelayOf(absl::string_view relays, const std::string& address);
+
 // A channel with the settings that every connection of ours has, by TLS if there are certificates
 // (a worker's); nothing is sent yet, and an address at which no server listens is no error here.
+// It goes through the relay that the environment's TORCHPS_RELAYS names for that address, as in a
+// drill of a network that breaks.
 ServerEndpoint ConnectToServer(int index, const std::string& address,
                                std::shared_ptr<CertificateFiles> certificates = nullptr);
 

@@ -67,8 +67,8 @@ absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& address, const std:
   return Connect(address, from, 0);
 }
 
-absl::StatusOr<FileDescriptor> BeginTcp(const std::string& address) {
-  return Connect(address, "", SOCK_NONBLOCK);
+absl::StatusOr<FileDescriptor> BeginTcp(const std::string& address, const std::string& from) {
+  return Connect(address, from, SOCK_NONBLOCK);
 }
 
 absl::Status WriteAll(const FileDescriptor& socket, absl::string_view bytes) {

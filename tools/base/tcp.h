@@ -21,7 +21,7 @@ absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& address, const std:
 
 // The same without waiting for an answer, and with a socket that never blocks: an end that is not
 // there shows when it is read or written.
-absl::StatusOr<FileDescriptor> BeginTcp(const std::string& address);
+absl::StatusOr<FileDescriptor> BeginTcp(const std::string& address, const std::string& from = "");
 
 // Blocks until all of `bytes` are in the kernel's hands. UNAVAILABLE: the connection is gone.
 absl::Status WriteAll(const FileDescriptor& socket, absl::string_view bytes);

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "common/clock.h"
 #include "common/process/exit_codes.h"
+#include "common/split_mix64.h"
+#include "storage/slow_file_system.h"
 #include "tools/base/find_program.h"
 #include "tools/base/format.h"
 #include "tools/base/interrupt.h"
@@ -18,61 +21,28 @@
 namespace torchps {
 namespace {
 
-// Does what the schedule says, and notes what comes of it.
-class Drill final : public FaultPlan {
- public:
-  Drill(const FaultSchedule::Options& options, RecoveryWatch::Connect connect, std::ostream& out,
-        const Clock& clock)
-      : schedule_(options), out_(out), watch_(std::move(connect), clock) {}
-
-  absl::Duration NextAt() const override { return schedule_.NextAt(); }
-  std::vector<Fault> Take(absl::Duration now) override { return schedule_.Take(now); }
-
-  void OnFault(const Fault& fault, absl::Duration now) override {
-    const bool server = fault.part.is_server;
-    switch (fault.kind) {
-      case Fault::Kind::kKill:
-        ++(server ? figures_.server_kills : figures_.worker_kills);
-        killed_at_[fault.part] = now;
-        return;  // its death will be told
-      case Fault::Kind::kFreeze:
-        ++(server ? figures_.server_freezes : figures_.worker_freezes);
-        out_ << fault.part.text() << " is frozen" << std::endl;
-        return;
-      case Fault::Kind::kThaw:
-        out_ << fault.part.text() << " goes on" << std::endl;
-        return;
-    }
-  }
-
-  void OnDeath(const PartName& part, absl::Duration now) override {
-    const auto killed = killed_at_.find(part);
-    const absl::Duration died = killed == killed_at_.end() ? now : killed->second;
-    killed_at_.erase(part);
-    if (part.is_server) watch_.OnDeath(part.index, died);
-  }
-
-  void OnReturn(const PartName& part, const std::string& address, absl::Duration now) override {
-    if (part.is_server) watch_.OnReturn(part.index, address, now);
-  }
-
-  DrillFigures figures() const {
-    DrillFigures figures = figures_;
-    figures.recoveries = watch_.recoveries();
-    return figures;
-  }
-
- private:
-  FaultSchedule schedule_;
-  std::ostream& out_;
-  RecoveryWatch watch_;
-  DrillFigures figures_;
-  std::map<PartName, absl::Duration> killed_at_;
-};
-
 std::string Seconds(const absl::optional<absl::Duration>& duration) {
   return duration.has_value() ? absl::StrFormat("%.2f s", absl::ToDoubleSeconds(*duration))
                               : "never";
+}
+
+// What is missing on one side of a comparison, and what is too much; a dash where it was not
+// judged.
+std::string Missing(const Report::Check& check) {
+  return check.has_holds() ? WithThousands(std::max<int64_t>(0, check.expected() - check.actual()))
+                           : "-";
+}
+std::string TooMuch(const Report::Check& check) {
+  return check.has_holds() ? WithThousands(std::max<int64_t>(0, check.actual() - check.expected()))
+                           : "-";
+}
+
+std::string VerdictText(const DrillFigures& figures, const Report& report) {
+  const Report::Reconciles& checks = report.reconciles();
+  return absl::StrCat("verdict: the books ", checks.all() ? "reconcile" : "do NOT reconcile",
+                      "; samples lost ", Missing(checks.samples_used()), ", doubled ",
+                      TooMuch(checks.samples_used()), "; longest stall of a worker ",
+                      Seconds(figures.longest_stall), "\n");
 }
 
 }  // namespace
@@ -89,11 +59,60 @@ std::vector<FlagSpec> DrillFlags() {
                    "worker.2:at=30s (that one, once). Times count from the first progress.",
                    true});
   flags.push_back({"freeze", "PART:WHEN[:for=TIME]",
-                   "Freezes a part by SIGSTOP for TIME, by default 1s: worker:every=8s:for=2s.",
+                   "Freezes a part by SIGSTOP for TIME, by default 1s: worker:every=8s:for=2s. So "
+                   "does a machine that is suspended.",
                    true});
+  flags.push_back(
+      {"partition", "WHOM:WHEN[:for=TIME]",
+       "Nothing passes for TIME, by default 5s, and nobody is told: worker:every=20s (a "
+       "worker and one server), worker.1-server.0:at=9s (these two), server:at=9s (a "
+       "server and all workers), halves:every=30s (half of all and the others). Workers "
+       "then reach servers through relays, and share no memory with them.",
+       true});
+  flags.push_back({"reset", "WHOM:WHEN",
+                   "Breaks the connections of WHOM, as --partition names it; new ones stand.",
+                   true});
+  flags.push_back(
+      {"half_open", "SERVER:WHEN[:for=TIME]",
+       "Opens 600 connections to a server from another address, which say nothing, half "
+       "a TLS hello or the beginning of a push, and stay for TIME, by default 5s: "
+       "server:every=10s.",
+       true});
+  flags.push_back(
+      {"slow_disk", "SERVER:MB[:SYNC]",
+       "The disk of a server writes and reads so many MB a second, and a sync of it takes "
+       "SYNC, all the time, also when it comes back: server:20:100ms (one of them), "
+       "server.1:5.",
+       true});
   flags.push_back({"seconds", "N", "No fault begins later than this. Default 60."});
   flags.push_back({"seed", "N", "Draws who is hit and when. Default 1."});
   return flags;
+}
+
+// "server:20:100ms", "server.1:5": the rest is the server's own flag.
+absl::Status PlanSlowDisks(const FlagValues& flags, DrillOptions& options) {
+  uint64_t random = options.faults.seed;
+  for (const std::string& text : flags.All("slow_disk")) {
+    const std::pair<absl::string_view, absl::string_view> words =
+        absl::StrSplit(text, absl::MaxSplits(':', 1));
+    const std::pair<absl::string_view, absl::string_view> name =
+        absl::StrSplit(words.first, absl::MaxSplits('.', 1));
+    auto server =
+        static_cast<int>(UniformBelow(random, static_cast<uint64_t>(options.faults.servers)));
+    const bool named = name.first != words.first;
+    if (name.first != "server" || (named && (!absl::SimpleAtoi(name.second, &server) ||
+                                             server < 0 || server >= options.faults.servers))) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--slow_disk=", text, ": expected 'server', or 'server.0' to 'server.",
+                       options.faults.servers - 1, "' first, as in server:20:100ms"));
+    }
+    if (const auto disk = ParseSlowDisk(words.second); !disk.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--slow_disk=", text, ": ", disk.status().message()));
+    }
+    options.run.launch.slow_disks[server] = std::string(words.second);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<DrillOptions> PlanDrill(const FlagValues& flags,
@@ -115,19 +134,26 @@ absl::StatusOr<DrillOptions> PlanDrill(const FlagValues& flags,
       flags.Integer("seed", 1, 0, std::numeric_limits<int64_t>::max());
   if (!seed.ok()) return seed.status();
   options.faults.seed = static_cast<uint64_t>(*seed);
-  const std::pair<const char*, Fault::Kind> kinds[] = {{"kill", Fault::Kind::kKill},
-                                                       {"freeze", Fault::Kind::kFreeze}};
-  for (const auto& kind : kinds) {
-    for (const std::string& text : flags.All(kind.first)) {
+  for (const Fault::Kind kind : {Fault::Kind::kKill, Fault::Kind::kFreeze, Fault::Kind::kCut,
+                                 Fault::Kind::kReset, Fault::Kind::kCrowd}) {
+    for (const std::string& text : flags.All(FlagOf(kind))) {
       const absl::StatusOr<FaultRule> rule =
-          ParseFaultRule(kind.second, text, options.faults.servers, options.faults.workers);
+          ParseFaultRule(kind, text, options.faults.servers, options.faults.workers);
       if (!rule.ok()) return rule.status();
       options.faults.rules.push_back(*rule);
     }
   }
-  if (options.faults.rules.empty()) {
+  if (const absl::Status disks = PlanSlowDisks(flags, options); !disks.ok()) return disks;
+  if (options.faults.rules.empty() && options.run.launch.slow_disks.empty()) {
     return absl::InvalidArgumentError(
         "a drill needs something to do: --kill=server:every=5s or --freeze=worker:every=8s");
+  }
+  // More often than the eye wants it, to see who stands still.
+  options.run.launch.worker_flags.push_back("--progress_seconds=0.2");
+  if (BreaksNetwork(options.faults.rules)) {
+    // What passes through memory passes while the network does not.
+    options.run.launch.set.push_back("wire.shared_memory=false");
+    options.run.job.mutable_wire()->set_shared_memory(false);
   }
   const bool kills_servers = std::any_of(
       options.faults.rules.begin(), options.faults.rules.end(),
@@ -168,6 +194,12 @@ std::string DrillText(const DrillFigures& figures, absl::Duration began,
     const Report::Result& result = report->result();
     absl::StrAppend(&text, "final ", ResultText(result.metrics(), result.loss()), "\n");
   }
+  for (const auto& [kind, fault] : figures.faults) {
+    absl::StrAppend(&text, "--", kind, ": ", Count(fault.times, "time"),
+                    ", longest stall of workers that it did not hit: ",
+                    fault.longest_stall.has_value() ? Seconds(fault.longest_stall) : "none", "\n");
+  }
+  if (report.has_value()) absl::StrAppend(&text, VerdictText(figures, *report));
   return text;
 }
 
@@ -194,6 +226,14 @@ int DrillCommand(const FlagValues& flags, std::ostream& out, std::ostream& error
   options->run.faults = &drill;
   out << "drill: seed " << options->faults.seed << ", faults for "
       << absl::FormatDuration(options->faults.length) << std::endl;
+  if (BreaksNetwork(options->faults.rules)) {
+    out << "drill: workers reach the servers through relays, and share no memory with them "
+           "(wire.shared_memory=false)"
+        << std::endl;
+  }
+  for (const auto& [server, disk] : options->run.launch.slow_disks) {
+    out << "drill: the disk of server " << server << " is slow: " << disk << std::endl;
+  }
   absl::optional<Report> report;
   const int code = RunInDirectory(std::move(options->run), out, error, clock, interrupt.fd(),
                                   [&report](const Report& last) { report = last; });

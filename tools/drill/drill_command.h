@@ -8,13 +8,13 @@
 #include "absl/types/optional.h"
 #include "proto/report.pb.h"
 #include "tools/base/flag_table.h"
+#include "tools/drill/drill.h"
 #include "tools/drill/fault_schedule.h"
-#include "tools/drill/recovery_watch.h"
 #include "tools/run/cluster_run.h"
 
 namespace torchps {
 
-// `psctl drill`: a whole run whose parts are killed and frozen on a schedule, and what it survived.
+// `psctl drill`: a whole run whose parts and ways are harmed on a schedule, and what it survived.
 
 std::vector<FlagSpec> DrillFlags();
 
@@ -27,17 +27,9 @@ struct DrillOptions {
 absl::StatusOr<DrillOptions> PlanDrill(const FlagValues& flags,
                                        const std::string& program_directory);
 
-// What was done, by kind and part.
-struct DrillFigures {
-  int server_kills = 0;
-  int worker_kills = 0;
-  int server_freezes = 0;
-  int worker_freezes = 0;
-  std::vector<RecoveryWatch::Recovery> recoveries;
-};
-
 // The drill's result for people: kills and freezes, how long each server was away, what was rolled
-// back, the final accuracy. The last two are the report's, where there is one.
+// back, the final accuracy, how long the others stood still, and the verdict. What is the report's
+// stands where there is one.
 std::string DrillText(const DrillFigures& figures, absl::Duration began,
                       const absl::optional<Report>& report);
 

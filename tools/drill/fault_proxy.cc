@@ -162,7 +162,8 @@ void FaultProxy::Run() {
           it = connections_.erase(it);
           continue;
         }
-        // An end of which nothing is wanted is left out, for poll() tells of a broken one in any case.
+        // An end of which nothing is wanted is left out, for poll() tells of a broken one in any
+        // case.
         const auto watch = [&files](const FileDescriptor& end, const Pipe& in, const Pipe& out) {
           const auto events =
               static_cast<short>((in.wants_read() ? POLLIN : 0) | (out.empty() ? 0 : POLLOUT));

@@ -11,64 +11,188 @@
 namespace torchps {
 namespace {
 
-absl::Status Wrong(Fault::Kind kind, absl::string_view text, absl::string_view what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(kind == Fault::Kind::kKill ? "--kill=" : "--freeze=", text, ": ", what));
+// Of the network: done to ways between parts.
+bool IsOfLinks(Fault::Kind kind) {
+  return kind == Fault::Kind::kCut || kind == Fault::Kind::kReset;
+}
+
+absl::Duration UsualLength(Fault::Kind kind) {
+  return kind == Fault::Kind::kFreeze ? absl::Seconds(1) : absl::Seconds(5);
+}
+
+// A rule's words, and what is wrong with one of them.
+class RuleParser {
+ public:
+  RuleParser(Fault::Kind kind, absl::string_view text, int servers, int workers)
+      : text_(text), servers_(servers), workers_(workers) {
+    rule_.kind = kind;
+    if (EndOf(kind).has_value()) rule_.lasting = UsualLength(kind);
+  }
+
+  absl::StatusOr<FaultRule> Parse() {
+    const std::vector<absl::string_view> words = absl::StrSplit(text_, ':');
+    if (absl::Status whom = ReadWhom(words[0]); !whom.ok()) return whom;
+    for (size_t i = 1; i < words.size(); ++i) {
+      if (absl::Status setting = ReadSetting(words[i]); !setting.ok()) return setting;
+    }
+    if ((rule_.every == absl::ZeroDuration()) == (rule_.at == absl::ZeroDuration())) {
+      return Wrong("expected either every=DURATION or at=DURATION");
+    }
+    return rule_;
+  }
+
+ private:
+  absl::Status Wrong(absl::string_view what) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", FlagOf(rule_.kind), "=", text_, ": ", what));
+  }
+
+  absl::Status ReadWhom(absl::string_view whom) {
+    if (IsOfLinks(rule_.kind) && whom == "halves") {
+      rule_.halves = true;
+      return absl::OkStatus();
+    }
+    const std::pair<absl::string_view, absl::string_view> ends =
+        absl::StrSplit(whom, absl::MaxSplits('-', 1));
+    if (absl::Status first = ReadPart(ends.first, &rule_.is_server, &rule_.index); !first.ok()) {
+      return first;
+    }
+    if (rule_.kind == Fault::Kind::kCrowd && !rule_.is_server) {
+      return Wrong("strangers come to servers only, as in server:every=5s");
+    }
+    if (ends.first == whom) return absl::OkStatus();
+    bool other_is_server = false;
+    if (absl::Status second = ReadPart(ends.second, &other_is_server, &rule_.other); !second.ok()) {
+      return second;
+    }
+    if (!IsOfLinks(rule_.kind) || rule_.is_server || !other_is_server) {
+      return Wrong(absl::StrCat("'", whom, "' is not one part",
+                                IsOfLinks(rule_.kind) ? " or a link like worker.1-server.0" : ""));
+    }
+    return absl::OkStatus();
+  }
+
+  // "server", "worker.2".
+  absl::Status ReadPart(absl::string_view part, bool* is_server, int* index) const {
+    const std::pair<absl::string_view, absl::string_view> name =
+        absl::StrSplit(part, absl::MaxSplits('.', 1));
+    if (name.first != "server" && name.first != "worker") {
+      return Wrong(absl::StrCat("expected 'server' or 'worker'",
+                                IsOfLinks(rule_.kind) ? ", or 'halves'," : "",
+                                " first, as in server:every=5s"));
+    }
+    *is_server = name.first == "server";
+    const int count = *is_server ? servers_ : workers_;
+    if (part != name.first &&
+        (!absl::SimpleAtoi(name.second, index) || *index < 0 || *index >= count)) {
+      return Wrong(
+          absl::StrCat("there is no ", part, ": ", name.first, "s are numbered 0 to ", count - 1));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadSetting(absl::string_view word) {
+    const std::pair<absl::string_view, absl::string_view> setting =
+        absl::StrSplit(word, absl::MaxSplits('=', 1));
+    if (word.find('=') == absl::string_view::npos) {
+      return Wrong(absl::StrCat("'", word, "' does not say when; expected every=5s or at=30s"));
+    }
+    absl::Duration value;
+    if (!absl::ParseDuration(setting.second, &value) || value <= absl::ZeroDuration() ||
+        value == absl::InfiniteDuration()) {
+      return Wrong(absl::StrCat("'", word, "' has no duration like 5s or 500ms"));
+    }
+    const bool ends = EndOf(rule_.kind).has_value();
+    if (setting.first == "every") {
+      rule_.every = value;
+    } else if (setting.first == "at") {
+      rule_.at = value;
+    } else if (setting.first == "for" && ends) {
+      rule_.lasting = value;
+    } else {
+      return Wrong(absl::StrCat("'", word, "' is not every=DURATION",
+                                ends ? ", at=DURATION or for=DURATION" : " or at=DURATION"));
+    }
+    return absl::OkStatus();
+  }
+
+  const absl::string_view text_;
+  const int servers_;
+  const int workers_;
+  FaultRule rule_;
+};
+
+// Which of `count` are in the first half: at least one, and not all where there are two.
+std::vector<bool> DrawHalf(int count, uint64_t& random) {
+  std::vector<bool> chosen(static_cast<size_t>(count), false);
+  for (int left = std::max(1, count / 2); left > 0;) {
+    const size_t drawn = UniformBelow(random, static_cast<uint64_t>(count));
+    if (chosen[drawn]) continue;
+    chosen[drawn] = true;
+    --left;
+  }
+  return chosen;
+}
+
+std::vector<NetworkLink> DrawLinks(const FaultRule& rule, const PartName& part, int servers,
+                                   int workers, uint64_t& random) {
+  std::vector<NetworkLink> links;
+  const int drawn = static_cast<int>(UniformBelow(random, static_cast<uint64_t>(servers)));
+  if (rule.halves) {
+    const std::vector<bool> some_workers = DrawHalf(workers, random);
+    const std::vector<bool> some_servers = DrawHalf(servers, random);
+    for (int worker = 0; worker < workers; ++worker) {
+      for (int server = 0; server < servers; ++server) {
+        if (some_workers[worker] != some_servers[server]) links.push_back({worker, server});
+      }
+    }
+  } else if (rule.is_server) {
+    for (int worker = 0; worker < workers; ++worker) links.push_back({worker, part.index});
+  } else {
+    links.push_back({part.index, rule.other >= 0 ? rule.other : drawn});
+  }
+  return links;
 }
 
 }  // namespace
 
 absl::StatusOr<FaultRule> ParseFaultRule(Fault::Kind kind, absl::string_view text, int servers,
                                          int workers) {
-  FaultRule rule;
-  rule.kind = kind;
-  const std::vector<absl::string_view> words = absl::StrSplit(text, ':');
-  const std::pair<absl::string_view, absl::string_view> target =
-      absl::StrSplit(words[0], absl::MaxSplits('.', 1));
-  if (target.first != "server" && target.first != "worker") {
-    return Wrong(kind, text, "expected 'server' or 'worker' first, as in server:every=5s");
+  return RuleParser(kind, text, servers, workers).Parse();
+}
+
+absl::string_view FlagOf(Fault::Kind kind) {
+  switch (kind) {
+    case Fault::Kind::kFreeze:
+      return "freeze";
+    case Fault::Kind::kCut:
+      return "partition";
+    case Fault::Kind::kReset:
+      return "reset";
+    case Fault::Kind::kCrowd:
+      return "half_open";
+    default:
+      return "kill";
   }
-  rule.is_server = target.first == "server";
-  const int count = rule.is_server ? servers : workers;
-  if (words[0] != target.first &&
-      (!absl::SimpleAtoi(target.second, &rule.index) || rule.index < 0 || rule.index >= count)) {
-    return Wrong(kind, text,
-                 absl::StrCat("there is no ", words[0], ": ", target.first, "s are numbered 0 to ",
-                              count - 1));
+}
+
+absl::optional<Fault::Kind> EndOf(Fault::Kind kind) {
+  switch (kind) {
+    case Fault::Kind::kFreeze:
+      return Fault::Kind::kThaw;
+    case Fault::Kind::kCut:
+      return Fault::Kind::kJoin;
+    case Fault::Kind::kCrowd:
+      return Fault::Kind::kDisperse;
+    default:
+      return absl::nullopt;
   }
-  for (size_t i = 1; i < words.size(); ++i) {
-    const std::pair<absl::string_view, absl::string_view> setting =
-        absl::StrSplit(words[i], absl::MaxSplits('=', 1));
-    if (words[i].find('=') == absl::string_view::npos) {
-      return Wrong(kind, text,
-                   absl::StrCat("'", words[i], "' does not say when; expected every=5s or at=30s"));
-    }
-    absl::Duration value;
-    if (!absl::ParseDuration(setting.second, &value) || value <= absl::ZeroDuration() ||
-        value == absl::InfiniteDuration()) {
-      return Wrong(kind, text, absl::StrCat("'", words[i], "' has no duration like 5s or 500ms"));
-    }
-    if (setting.first == "every") {
-      rule.every = value;
-    } else if (setting.first == "at") {
-      rule.at = value;
-    } else if (setting.first == "for" && kind == Fault::Kind::kFreeze) {
-      rule.frozen = value;
-    } else {
-      return Wrong(kind, text,
-                   absl::StrCat("'", words[i], "' is not every=DURATION",
-                                kind == Fault::Kind::kFreeze ? ", at=DURATION or for=DURATION"
-                                                             : " or at=DURATION"));
-    }
-  }
-  if ((rule.every == absl::ZeroDuration()) == (rule.at == absl::ZeroDuration())) {
-    return Wrong(kind, text, "expected either every=DURATION or at=DURATION");
-  }
-  return rule;
 }
 
 FaultSchedule::FaultSchedule(const Options& options) {
   uint64_t random = options.seed;
+  // Of their own, so that a rule of the network does not shift the others' times.
+  uint64_t random_links = options.seed;
   for (const FaultRule& rule : options.rules) {
     const int count = rule.is_server ? options.servers : options.workers;
     const bool once = rule.every == absl::ZeroDuration();
@@ -81,9 +205,14 @@ FaultSchedule::FaultSchedule(const Options& options) {
       const absl::Duration at = tick + rule.every * shift;
       const PartName part{rule.is_server, rule.index >= 0 ? rule.index : drawn};
       if (at <= options.length) {
-        events_.push_back({at, {rule.kind, part}});
-        if (rule.kind == Fault::Kind::kFreeze) {
-          events_.push_back({at + rule.frozen, {Fault::Kind::kThaw, part}});
+        Fault fault{rule.kind, part};
+        if (IsOfLinks(rule.kind)) {
+          fault.links = DrawLinks(rule, part, options.servers, options.workers, random_links);
+        }
+        events_.push_back({at, fault});
+        if (const auto end = EndOf(rule.kind); end.has_value()) {
+          fault.kind = *end;
+          events_.push_back({at + rule.lasting, std::move(fault)});
         }
       }
       if (once) break;

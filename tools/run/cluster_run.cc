@@ -195,10 +195,21 @@ absl::Status ClusterRun::StartPart(std::unique_ptr<Part> part, int index) {
                                  : absl::StrCat(part->is_server ? "server-" : "worker-", index);
     part->log.open(absl::StrCat(options_.log_dir, "/", name, ".log"), std::ios::app);
   }
-  absl::StatusOr<std::unique_ptr<ChildProcess>> process = ChildProcess::Start(ProgramOf(*part));
-  if (!process.ok()) return process.status();
-  part->process = *std::move(process);
+  if (const absl::Status started = Launch(*part); !started.ok()) return started;
   parts_.push_back(std::move(part));
+  return absl::OkStatus();
+}
+
+absl::Status ClusterRun::Launch(Part& part) {
+  ChildProcess::Options program = ProgramOf(part);
+  if (options_.faults != nullptr && part.is_worker()) {
+    const auto more = options_.faults->WorkerEnvironment(part.index, ServerAddresses());
+    if (!more.ok()) return more.status();
+    program.environment.insert(program.environment.end(), more->begin(), more->end());
+  }
+  absl::StatusOr<std::unique_ptr<ChildProcess>> process = ChildProcess::Start(std::move(program));
+  if (!process.ok()) return process.status();
+  part.process = *std::move(process);
   return absl::OkStatus();
 }
 
@@ -253,9 +264,7 @@ absl::Status ClusterRun::HandleDeath(Part& part) {
 
 absl::Status ClusterRun::Restart(Part& part) {
   part.restart_at.reset();
-  absl::StatusOr<std::unique_ptr<ChildProcess>> process = ChildProcess::Start(ProgramOf(part));
-  if (!process.ok()) return process.status();
-  part.process = *std::move(process);
+  if (const absl::Status started = Launch(part); !started.ok()) return started;
   if (options_.faults != nullptr && part.is_worker()) {
     options_.faults->OnReturn({false, part.index}, "", clock_.Now());
   }
@@ -265,21 +274,17 @@ absl::Status ClusterRun::Restart(Part& part) {
 void ClusterRun::DoHarm() {
   if (options_.faults == nullptr || !training_since_.has_value()) return;
   for (const Fault& fault : options_.faults->Take(clock_.Now() - *training_since_)) {
+    if (!fault.is_signal()) {
+      options_.faults->OnFault(fault, clock_.Now());
+      continue;
+    }
     for (const auto& part : parts_) {
-      if (!(PartName{part->is_server, part->index} == fault.part)) continue;
+      if (part->is_evaluator || !(PartName{part->is_server, part->index} == fault.part)) continue;
       // What is down or not up yet cannot be harmed.
       if (!part->process->running() || (part->is_server && !part->listening)) continue;
-      switch (fault.kind) {
-        case Fault::Kind::kKill:
-          part->process->Signal(SIGKILL);
-          break;
-        case Fault::Kind::kFreeze:
-          part->process->Signal(SIGSTOP);
-          break;
-        case Fault::Kind::kThaw:
-          part->process->Signal(SIGCONT);
-          break;
-      }
+      part->process->Signal(fault.kind == Fault::Kind::kKill     ? SIGKILL
+                            : fault.kind == Fault::Kind::kFreeze ? SIGSTOP
+                                                                 : SIGCONT);
       options_.faults->OnFault(fault, clock_.Now());
     }
   }
@@ -376,8 +381,10 @@ void ClusterRun::HandleWorkerStatus(const Part& part, const StatusLine& line) {
   const int epochs = options_.job.training().epochs();
   if (line.event == "progress") {
     if (!training_since_.has_value()) training_since_ = clock_.Now();
+    if (options_.faults != nullptr) options_.faults->OnProgress(part.index, clock_.Now());
     view_.SetRow(part.index, name + ProgressText(line, epochs));
   } else if (line.event == "done") {
+    if (options_.faults != nullptr) options_.faults->OnDone(part.index, clock_.Now());
     view_.FinishRow(part.index, absl::StrCat(name, "done after ", line.Field("pushes"), " steps"));
   } else if (line.event == "evaluation") {
     view_.Say(EvaluationText(line, epochs));

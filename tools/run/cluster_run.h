@@ -103,6 +103,8 @@ class ClusterRun {
 
   absl::Status StartPart(std::unique_ptr<Part> part, int index);
   ChildProcess::Options ProgramOf(const Part& part) const;
+  // Its process: the first one, or the next.
+  absl::Status Launch(Part& part);
   // What to do about a part that has ended and should not have. An error: nothing can be done.
   absl::Status HandleDeath(Part& part);
   absl::Status Restart(Part& part);

@@ -47,6 +47,9 @@ ChildProcess::Options ServerProgram(const LaunchOptions& options, int index, con
   if (beyond_loopback && options.insecure) command.push_back("--insecure");
   if (!options.certs.empty()) command.push_back(absl::StrCat("--certs=", options.certs));
   if (!options.dir.empty()) command.push_back(absl::StrCat("--dir=", options.dir));
+  if (const auto found = options.slow_disks.find(index); found != options.slow_disks.end()) {
+    command.push_back(absl::StrCat("--slow_disk=", found->second));
+  }
   // Where to go on from is the coordinator's business.
   if (options.resume && index == 0) command.push_back("--resume");
   ChildProcess::Options program = ProgramAt(options, place, command, "");
@@ -80,6 +83,7 @@ ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, cons
   if (const auto found = options.handicaps.find(slot); found != options.handicaps.end()) {
     command.insert(command.end(), found->second.begin(), found->second.end());
   }
+  command.insert(command.end(), options.worker_flags.begin(), options.worker_flags.end());
   ChildProcess::Options program =
       ProgramAt(options, place, command, elsewhere ? options.job_text : "");
   program.name = absl::StrCat("worker ", slot);

@@ -39,6 +39,9 @@ struct LaunchOptions {
   // Slot -> flags of its worker that make it slower (tools/run/handicaps.h).
   std::map<int, std::vector<std::string>> handicaps;
 
+  std::vector<std::string> worker_flags;  // more of them, for every worker
+  std::map<int, std::string> slow_disks;  // server -> its --slow_disk
+
   // Whether a server that has died finds again what it had.
   bool keeps_state() const { return !dir.empty() && durable; }
 };

@@ -5,6 +5,7 @@
 #include "tests/testing/eventually.h"
 #include "tests/testing/manual_clock.h"
 #include "tests/tools/testing.h"
+#include "tools/drill/drill.h"
 
 namespace torchps {
 namespace {
@@ -45,7 +46,34 @@ TEST_F(PlanDrillTest, ADrillIsARunWithASchedule) {
   EXPECT_GT(plan->run.restarts.most, 1000000);
 }
 
+TEST_F(PlanDrillTest, WhereTheNetworkBreaksNoMemoryIsShared) {
+  const auto quiet = Plan({"--kill=worker:every=3s"});
+  ASSERT_TRUE(quiet.ok()) << quiet.status();
+  EXPECT_TRUE(quiet->run.launch.set.empty());
+  const auto plan = Plan(
+      {"--partition=halves:every=9s", "--reset=worker:every=1s", "--half_open=server:every=5s"});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->run.launch.set, (std::vector<std::string>{"wire.shared_memory=false"}));
+  EXPECT_EQ(plan->faults.rules.size(), 3u);
+}
+
+TEST_F(PlanDrillTest, ASlowDiskIsThatOfOneServer) {
+  const auto plan = Plan({"--servers=3", "--slow_disk=server.1:20:100ms"});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->run.launch.slow_disks, (std::map<int, std::string>{{1, "20:100ms"}}));
+  const auto drawn = Plan({"--servers=3", "--slow_disk=server:5", "--seed=4"});
+  ASSERT_TRUE(drawn.ok()) << drawn.status();
+  EXPECT_EQ(drawn->run.launch.slow_disks.size(), 1u);
+  EXPECT_EQ(drawn->run.launch.slow_disks.begin()->second, "5");
+}
+
 TEST_F(PlanDrillTest, WhatCannotBeDrilledIsRefused) {
+  EXPECT_NE(Complaint({"--slow_disk=worker:5"}).find("expected 'server', or 'server.0' to"),
+            std::string::npos);
+  EXPECT_NE(Complaint({"--servers=2", "--slow_disk=server.2:5"}).find("to 'server.1' first"),
+            std::string::npos);
+  EXPECT_NE(Complaint({"--slow_disk=server:fast"}).find("'fast' is not MB or MB:SYNC"),
+            std::string::npos);
   EXPECT_NE(Complaint({}).find("a drill needs something to do"), std::string::npos);
   EXPECT_NE(Complaint({"--kill=worker.3:at=1s"}).find("there is no worker.3"), std::string::npos);
   EXPECT_NE(Complaint({"--kill=server:at=1s", "--set=durability.level=NONE"})
@@ -116,19 +144,40 @@ TEST(RecoveryWatch, ToldIsHowLongAServerWasAwayUntilItAppliedAgain) {
   figures.server_kills = 1;
   figures.worker_freezes = 2;
   figures.recoveries = {recovery};
+  figures.faults["kill"] = {1, absl::Milliseconds(700)};
+  figures.faults["partition"] = {2, absl::nullopt};
+  figures.longest_stall = absl::Milliseconds(1500);
   Report report;
   report.mutable_rolled_back()->set_blocks(1234);
   report.mutable_rolled_back()->set_pushes(7);
+  Report::Reconciles& checks = *report.mutable_reconciles();
+  checks.set_all(true);
+  checks.mutable_samples_used()->set_holds(true);
+  checks.mutable_samples_used()->set_expected(2000);
+  checks.mutable_samples_used()->set_actual(2000);
   MetricValue& accuracy = *report.mutable_result()->add_metrics();
   accuracy.set_name("accuracy");
   accuracy.set_value(0.75);
-  EXPECT_EQ(DrillText(figures, began, report),
-            "\nkilled: 1 server, 0 workers; frozen: 0 servers, 2 workers\n"
-            "  server 1 died after 1.00 s: listens again after 0.10 s, first push applied after "
-            "0.50 s\n"
-            "slowest return, from death to the first applied push: 0.50 s\n"
-            "rolled back: 1,234 blocks of 7 steps\n"
-            "final test accuracy 75.00 %\n");
+  EXPECT_EQ(
+      DrillText(figures, began, report),
+      "\nkilled: 1 server, 0 workers; frozen: 0 servers, 2 workers\n"
+      "  server 1 died after 1.00 s: listens again after 0.10 s, first push applied after "
+      "0.50 s\n"
+      "slowest return, from death to the first applied push: 0.50 s\n"
+      "rolled back: 1,234 blocks of 7 steps\n"
+      "final test accuracy 75.00 %\n"
+      "--kill: 1 time, longest stall of workers that it did not hit: 0.70 s\n"
+      "--partition: 2 times, longest stall of workers that it did not hit: none\n"
+      "verdict: the books reconcile; samples lost 0, doubled 0; longest stall of a worker 1.50 "
+      "s\n");
+  checks.mutable_samples_used()->set_actual(1993);
+  checks.set_all(false);
+  EXPECT_NE(DrillText(figures, began, report)
+                .find("verdict: the books do NOT reconcile; samples lost 7, doubled 0;"),
+            std::string::npos);
+  checks.mutable_samples_used()->clear_holds();
+  EXPECT_NE(DrillText(figures, began, report).find("samples lost -, doubled -;"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
+#include <tuple>
 
 #include "absl/strings/match.h"
 
@@ -75,6 +77,73 @@ TEST(FaultSchedule, WhatIsFrozenIsThawedThoughTheDrillIsOver) {
   EXPECT_EQ(played[1].second.kind, Fault::Kind::kThaw);
 }
 
+// Of all that a rule does in a drill of two servers and four workers.
+std::vector<std::pair<absl::Duration, Fault>> PlayRule(Fault::Kind kind, const std::string& text) {
+  FaultSchedule::Options options;
+  options.rules = {Rule(kind, text)};
+  options.servers = 2;
+  options.workers = 4;
+  options.length = absl::Seconds(100);
+  return Play(FaultSchedule(options));
+}
+
+TEST(FaultSchedule, APartitionIsOfAWorkerAndAServerAndEnds) {
+  const auto played = PlayRule(Fault::Kind::kCut, "worker.1-server.0:at=3s:for=2s");
+  ASSERT_EQ(played.size(), 2u);
+  EXPECT_EQ(played[0].second.kind, Fault::Kind::kCut);
+  EXPECT_EQ(played[0].second.links, (std::vector<NetworkLink>{{1, 0}}));
+  EXPECT_EQ(played[1].first, absl::Seconds(5));
+  EXPECT_EQ(played[1].second.kind, Fault::Kind::kJoin);
+  EXPECT_EQ(played[1].second.links, played[0].second.links);
+}
+
+TEST(FaultSchedule, AWorkersPartitionReachesEveryServerInTheEnd) {
+  std::set<NetworkLink> reached;
+  for (const auto& [at, fault] : PlayRule(Fault::Kind::kReset, "worker:every=1s")) {
+    ASSERT_EQ(fault.links.size(), 1u);
+    EXPECT_EQ(fault.links[0].worker, fault.part.index);
+    reached.insert(fault.links[0]);
+  }
+  EXPECT_EQ(reached.size(), 4u * 2u);
+}
+
+TEST(FaultSchedule, AServersPartitionIsOfAllWorkers) {
+  const auto played = PlayRule(Fault::Kind::kCut, "server.1:at=3s");
+  ASSERT_EQ(played.size(), 2u);
+  EXPECT_EQ(played[0].second.links, (std::vector<NetworkLink>{{0, 1}, {1, 1}, {2, 1}, {3, 1}}));
+  EXPECT_EQ(played[1].first, absl::Seconds(8)) << "by default 5 s";
+}
+
+TEST(FaultSchedule, HalvesReachThemselvesAndNotEachOther) {
+  for (const auto& [at, fault] : PlayRule(Fault::Kind::kCut, "halves:every=10s")) {
+    // Each worker is cut off from one of the two servers, two workers from each.
+    ASSERT_EQ(fault.links.size(), 4u);
+    int of_server[2] = {0, 0};
+    std::set<int> workers;
+    for (const NetworkLink& link : fault.links) {
+      ++of_server[link.server];
+      workers.insert(link.worker);
+    }
+    EXPECT_EQ(workers.size(), 4u);
+    EXPECT_EQ(of_server[0], 2);
+  }
+}
+
+TEST(FaultSchedule, ANetworksRuleShiftsNobodysTimes) {
+  FaultSchedule::Options options;
+  options.rules = {Rule(Fault::Kind::kKill, "server:every=1s")};
+  options.servers = 2;
+  options.length = absl::Seconds(10);
+  const auto alone = Play(FaultSchedule(options));
+  options.rules.push_back(Rule(Fault::Kind::kCut, "worker:every=1s"));
+  std::vector<std::pair<absl::Duration, Fault>> kills;
+  for (auto& each : Play(FaultSchedule(options))) {
+    if (each.second.is_signal()) kills.push_back(std::move(each));
+  }
+  ASSERT_EQ(kills.size(), alone.size());
+  for (size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(kills[i].first, alone[i].first);
+}
+
 TEST(FaultSchedule, NothingBeginsAfterItsLength) {
   FaultSchedule::Options options;
   options.rules = {Rule(Fault::Kind::kKill, "server:at=11s")};
@@ -96,6 +165,24 @@ TEST(FaultRule, WhatIsWrongIsNamed) {
   };
   for (const auto& [text, words] : cases) {
     const auto rule = ParseFaultRule(Fault::Kind::kKill, text, 2, 3);
+    EXPECT_EQ(rule.status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_TRUE(absl::StrContains(rule.status().message(), words)) << rule.status();
+  }
+}
+
+TEST(FaultRule, WhatIsWrongWithOneOfTheNetworkIsNamed) {
+  const std::tuple<Fault::Kind, const char*, const char*> cases[] = {
+      {Fault::Kind::kKill, "halves:every=5s", "--kill=halves:every=5s: expected 'server'"},
+      {Fault::Kind::kKill, "worker.1-server.0:every=5s", "'worker.1-server.0' is not one part"},
+      {Fault::Kind::kCut, "all:every=5s", "expected 'server' or 'worker', or 'halves',"},
+      {Fault::Kind::kCut, "worker.1-server.2:every=5s", "there is no server.2"},
+      {Fault::Kind::kCut, "server.1-worker.1:every=5s", "or a link like worker.1-server.0"},
+      {Fault::Kind::kCut, "worker.1-worker.2:every=5s", "or a link like worker.1-server.0"},
+      {Fault::Kind::kReset, "worker:every=5s:for=2s", "is not every=DURATION or at=DURATION"},
+      {Fault::Kind::kCrowd, "worker:every=5s", "--half_open=worker:every=5s: strangers come to"},
+  };
+  for (const auto& [kind, text, words] : cases) {
+    const auto rule = ParseFaultRule(kind, text, 2, 3);
     EXPECT_EQ(rule.status().code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_TRUE(absl::StrContains(rule.status().message(), words)) << rule.status();
   }

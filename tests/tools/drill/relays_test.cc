@@ -1,0 +1,93 @@
+#include "tools/drill/relays.h"
+
+#include <sys/socket.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+#include "client/calls/server_channel.h"
+#include "gtest/gtest.h"
+#include "tools/base/tcp.h"
+
+namespace torchps {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(20);
+constexpr absl::Duration kSilence = absl::Milliseconds(50);
+
+// Two servers by hand; what each worker says to them.
+class RelaysTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (int server = 0; server < 2; ++server) {
+      std::string address;
+      auto listener = ListenOnLoopback(&address);
+      ASSERT_TRUE(listener.ok()) << listener.status();
+      listeners_.push_back(*std::move(listener));
+      addresses_.push_back(address);
+    }
+    for (int worker = 0; worker < 2; ++worker) {
+      const auto relays = relays_.Open(worker, addresses_);
+      ASSERT_TRUE(relays.ok()) << relays.status();
+      ways_.push_back(*relays);
+      for (int server = 0; server < 2; ++server) {
+        auto near = ConnectTcp(RelayOf(*relays, addresses_[server]));
+        ASSERT_TRUE(near.ok()) << near.status();
+        near_.push_back(*std::move(near));
+        far_.emplace_back(accept(listeners_[server].get(), nullptr, nullptr));
+      }
+    }
+  }
+
+  // What arrives of a byte that `worker` sends to `server`.
+  std::string Arrives(int worker, int server, absl::Duration patience) {
+    const size_t way = static_cast<size_t>(2 * worker + server);
+    EXPECT_TRUE(WriteAll(near_[way], "x").ok());
+    return ReadUntilEnd(far_[way], patience, 1).bytes;
+  }
+
+  Relays relays_;
+  std::vector<FileDescriptor> listeners_;
+  std::vector<std::string> addresses_;
+  std::vector<std::string> ways_;
+  std::vector<FileDescriptor> near_;
+  std::vector<FileDescriptor> far_;
+};
+
+TEST_F(RelaysTest, OnlyWhatIsCutIsSilentAndUntilItIsJoinedAsOftenAsItWasCut) {
+  relays_.Cut({{0, 1}});
+  relays_.Cut({{0, 1}, {1, 1}});
+  EXPECT_EQ(Arrives(0, 0, kPatience), "x");
+  EXPECT_EQ(Arrives(1, 0, kPatience), "x");
+  EXPECT_EQ(Arrives(0, 1, kSilence), "");
+  EXPECT_EQ(Arrives(1, 1, kSilence), "");
+  relays_.Join({{0, 1}, {1, 1}});
+  EXPECT_EQ(ReadUntilEnd(far_[3], kPatience, 1).bytes, "x") << "nothing was lost";
+  EXPECT_EQ(ReadUntilEnd(far_[1], kSilence, 1).bytes, "") << "the other cut lasts";
+  relays_.Join({{0, 1}});
+  EXPECT_EQ(ReadUntilEnd(far_[1], kPatience, 1).bytes, "x");
+}
+
+TEST_F(RelaysTest, AResetBreaksItsConnectionsAlone) {
+  relays_.Reset({{1, 0}});
+  EXPECT_EQ(ReadUntilEnd(near_[2], kPatience).kind, TcpEnd::kReset);
+  EXPECT_EQ(ReadUntilEnd(far_[2], kPatience).kind, TcpEnd::kReset);
+  EXPECT_EQ(Arrives(1, 1, kPatience), "x");
+}
+
+TEST_F(RelaysTest, AWorkersNextLifeFindsTheSameWays) {
+  EXPECT_EQ(*relays_.Open(1, addresses_), ways_[1]);
+  EXPECT_NE(ways_[0], ways_[1]);
+}
+
+TEST(RelayOf, WhatHasNoRelayIsReachedItself) {
+  EXPECT_EQ(RelayOf("a:1=r:5,b:2=r:6", "b:2"), "r:6");
+  EXPECT_EQ(RelayOf("a:1=r:5,b:2=r:6", "c:3"), "c:3");
+  EXPECT_EQ(RelayOf("", "c:3"), "c:3");
+  EXPECT_EQ(RelayOf("c:3,c:3=", "c:3"), "c:3");
+}
+
+}  // namespace
+}  // namespace torchps

@@ -1,0 +1,142 @@
+#include "tools/drill/drill.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tools/base/format.h"
+
+namespace torchps {
+namespace {
+
+// Of each kind; in all more than a server lets wait (server/rpc/connection_filter.h), so that it
+// has to choose.
+constexpr int kStrangersOfEach = 200;
+
+std::string Ways(const std::vector<NetworkLink>& links) {
+  return absl::StrJoin(links, ", ", [](std::string* text, const NetworkLink& link) {
+    absl::StrAppend(text, "worker ", link.worker, " and server ", link.server);
+  });
+}
+
+std::set<int> WorkersHit(const Fault& fault) {
+  std::set<int> hit;
+  for (const NetworkLink& link : fault.links) hit.insert(link.worker);
+  if (fault.is_signal() && !fault.part.is_server) hit.insert(fault.part.index);
+  return hit;
+}
+
+}  // namespace
+
+bool BreaksNetwork(const std::vector<FaultRule>& rules) {
+  return std::any_of(rules.begin(), rules.end(), [](const FaultRule& rule) {
+    return rule.kind == Fault::Kind::kCut || rule.kind == Fault::Kind::kReset;
+  });
+}
+
+Drill::Drill(const FaultSchedule::Options& options, RecoveryWatch::Connect connect,
+             std::ostream& out, const Clock& clock)
+    : schedule_(options),
+      breaks_network_(BreaksNetwork(options.rules)),
+      out_(out),
+      watch_(std::move(connect), clock) {}
+
+void Drill::OnFault(const Fault& fault, absl::Duration now) {
+  const bool server = fault.part.is_server;
+  switch (fault.kind) {
+    case Fault::Kind::kKill:
+      ++(server ? figures_.server_kills : figures_.worker_kills);
+      killed_at_[fault.part] = now;
+      Begin(fault, now);  // its death will be told
+      return;
+    case Fault::Kind::kFreeze:
+      ++(server ? figures_.server_freezes : figures_.worker_freezes);
+      out_ << fault.part.text() << " is frozen" << std::endl;
+      Begin(fault, now);
+      return;
+    case Fault::Kind::kThaw:
+      out_ << fault.part.text() << " goes on" << std::endl;
+      End(fault, now);
+      return;
+    case Fault::Kind::kCut:
+      relays_.Cut(fault.links);
+      out_ << "nothing passes between " << Ways(fault.links) << std::endl;
+      Begin(fault, now);
+      return;
+    case Fault::Kind::kJoin:
+      relays_.Join(fault.links);
+      out_ << "all passes again between " << Ways(fault.links) << std::endl;
+      End(fault, now);
+      return;
+    case Fault::Kind::kReset:
+      relays_.Reset(fault.links);
+      out_ << "connections are reset between " << Ways(fault.links) << std::endl;
+      Begin(fault, now);
+      return;
+    case Fault::Kind::kCrowd: {
+      const auto address = addresses_.find(fault.part.index);
+      if (address == addresses_.end()) return;
+      const int came = strangers_.Come(fault.part.index, address->second, kStrangersOfEach);
+      out_ << Count(came, "half-open connection") << " to " << fault.part.text() << std::endl;
+      Begin(fault, now);
+      return;
+    }
+    case Fault::Kind::kDisperse:
+      strangers_.Go(fault.part.index);
+      out_ << "no half-open connections to " << fault.part.text() << " any more" << std::endl;
+      End(fault, now);
+      return;
+  }
+}
+
+void Drill::Begin(const Fault& fault, absl::Duration now) {
+  const int stall = stalls_.Begin(FlagOf(fault.kind), WorkersHit(fault), now);
+  if (EndOf(fault.kind).has_value()) {
+    lasting_.push_back({fault, stall});
+  } else {
+    stalls_.End(stall, now);
+  }
+}
+
+void Drill::End(const Fault& end, absl::Duration now) {
+  const auto found = std::find_if(lasting_.begin(), lasting_.end(), [&](const Lasting& lasting) {
+    return EndOf(lasting.fault.kind) == end.kind && lasting.fault.part == end.part &&
+           lasting.fault.links == end.links;
+  });
+  if (found == lasting_.end()) return;
+  stalls_.End(found->stall, now);
+  lasting_.erase(found);
+}
+
+void Drill::OnDeath(const PartName& part, absl::Duration now) {
+  const auto killed = killed_at_.find(part);
+  const absl::Duration died = killed == killed_at_.end() ? now : killed->second;
+  killed_at_.erase(part);
+  if (part.is_server) watch_.OnDeath(part.index, died);
+}
+
+void Drill::OnReturn(const PartName& part, const std::string& address, absl::Duration now) {
+  if (!part.is_server) return;
+  addresses_[part.index] = address;
+  watch_.OnReturn(part.index, address, now);
+}
+
+absl::StatusOr<std::vector<std::string>> Drill::WorkerEnvironment(
+    int worker, const std::vector<std::string>& servers) {
+  if (!breaks_network_) return std::vector<std::string>();
+  const absl::StatusOr<std::string> relays = relays_.Open(worker, servers);
+  if (!relays.ok()) return relays.status();
+  return std::vector<std::string>{absl::StrCat("TORCHPS_RELAYS=", *relays)};
+}
+
+DrillFigures Drill::figures() const {
+  DrillFigures figures = figures_;
+  figures.recoveries = watch_.recoveries();
+  figures.faults = stalls_.by_kind();
+  figures.longest_stall = stalls_.longest_stall();
+  return figures;
+}
+
+}  // namespace torchps
