@@ -5,11 +5,10 @@ import json
 import os
 import re
 import subprocess
-import tempfile
 import unittest
 
-PSCTL, SERVER, WORKER = (os.path.abspath(path) for path in
-                         ("tools/psctl", "server/ps_server", "program/ps_worker"))
+from programs_by_hand import SERVER, WORKER, ProgramsByHand
+
 JOB = """
 name: "byhand"
 model { name: "linear" }
@@ -19,33 +18,9 @@ optimizer { sgd {} learning_rate: 0.05 }
 """
 
 
-class ByHandTest(unittest.TestCase):
+class ByHandTest(ProgramsByHand):
 
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-        with open(os.path.join(self.folder, "job.textproto"), "w", encoding="utf-8") as file:
-            file.write(JOB)
-
-    def start(self, *command):
-        process = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, text=True)
-        self.addCleanup(process.stdout.close)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
-        return process
-
-    def line(self, process, beginning):
-        """The next line of `process` that begins so."""
-        for line in process.stdout:
-            if line.startswith(beginning):
-                return line
-        self.fail(f"{process.args} ended with {process.wait()} and never said {beginning}")
-
-    def psctl(self, *arguments, code=0):
-        done = subprocess.run([PSCTL, *arguments], cwd=self.folder, capture_output=True, text=True)
-        self.assertEqual(done.returncode, code, f"{arguments}: {done.stdout}{done.stderr}")
-        return done.stdout + done.stderr
+    JOB = JOB
 
     def start_servers(self, *resume):
         """Two of them; `resume` is for the first one."""

@@ -1,3 +1,3 @@
 #!/bin/sh
 set -eu
-exec python3 tests/tools/by_hand_test.py
+PYTHONPATH=tests/tools exec python3 tests/tools/by_hand_test.py

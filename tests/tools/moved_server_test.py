@@ -1,0 +1,95 @@
+"""docs/operations.md's "A server's machine is lost": its directory, shared or copied, is taken to another place, and a
+server that is started there, on another port, goes on as the same one. Each of the servers, the first one included."""
+
+import os
+import signal
+import unittest
+
+from programs_by_hand import SERVER, WORKER, ProgramsByHand
+
+
+class MovedServerTest(ProgramsByHand):
+    JOB = """
+name: "moved"
+workers: 2
+model { name: "linear" }
+data { source: "digits" train_samples: 1000 test_samples: 100 }
+training { epochs: 4 batch_size: 20 }
+optimizer { sgd {} learning_rate: 0.05 }
+membership { lease_seconds: 1 }
+durability { checkpoint_seconds: 1 }
+"""
+
+    def start_server(self, directory, *flags):
+        """The process, and where it listens."""
+        server = self.start(SERVER, "--listen=127.0.0.1:0", f"--dir={directory}", *flags)
+        return server, self.line(server, "torchps_server ready").split("address=")[1].split()[0]
+
+    def start_workers(self, addresses, *flags):
+        return [self.start(WORKER, "--servers=" + ",".join(addresses), "--job=job.textproto", f"--slot={slot}", *flags)
+                for slot in range(2)]
+
+    def kill(self, *processes):
+        for process in processes:
+            process.send_signal(signal.SIGKILL)
+            self.assertEqual(process.wait(), -signal.SIGKILL)
+
+    def begin(self):
+        """A job that is under way, slow enough not to end, with a checkpoint: processes and addresses."""
+        servers, addresses = zip(*(self.start_server(f"dir-{index}") for index in range(2)))
+        workers = self.start_workers(addresses, "--pace=50")
+        for worker in workers:
+            self.line(worker, "torchps_worker progress")
+        self.psctl("checkpoint", "--servers=" + ",".join(addresses))
+        return list(servers), list(addresses), workers
+
+    def move(self, index):
+        """The directory of a server, as a copy elsewhere has it."""
+        os.rename(os.path.join(self.folder, f"dir-{index}"), os.path.join(self.folder, "elsewhere"))
+        return "elsewhere"
+
+    def expect_a_good_end(self, servers, addresses):
+        workers = self.start_workers(addresses)
+        names = "--servers=" + ",".join(addresses)
+        said = self.psctl("report", names, "--wait")
+        self.assertIn("moved finished", said)
+        self.assertIn("the books reconcile", said)
+        self.assertEqual([worker.wait() for worker in workers], [0, 0])
+        # The coordinator finds the server at its new address.
+        self.assertIn("checkpoint ", self.psctl("checkpoint", names))
+        self.psctl("stop", names)
+        self.assertEqual([server.wait() for server in servers], [0, 0])
+
+    def lose_one_machine(self, index):
+        """The other server lives on, and so do the workers until they are told to stop."""
+        servers, addresses, workers = self.begin()
+        self.kill(servers[index])
+        servers[index], addresses[index] = self.start_server(self.move(index))
+        self.kill(*workers)
+        self.expect_a_good_end(servers, addresses)
+
+    def lose_all_machines(self, index):
+        """Everything has ended, one directory comes back elsewhere, and all servers get new ports."""
+        servers, addresses, workers = self.begin()
+        self.kill(*servers, *workers)
+        directories = ["dir-0", "dir-1"]
+        directories[index] = self.move(index)
+        servers[0], addresses[0] = self.start_server(directories[0], "--resume")
+        servers[1], addresses[1] = self.start_server(directories[1])
+        self.expect_a_good_end(servers, addresses)
+
+    def test_the_machine_of_server_1_is_lost(self):
+        self.lose_one_machine(1)
+
+    def test_the_machine_of_server_0_is_lost(self):
+        self.lose_one_machine(0)
+
+    def test_all_machines_go_down_and_that_of_server_1_is_another(self):
+        self.lose_all_machines(1)
+
+    def test_all_machines_go_down_and_that_of_server_0_is_another(self):
+        self.lose_all_machines(0)
+
+
+if __name__ == "__main__":
+    unittest.main()
