@@ -46,18 +46,62 @@ std::vector<std::string> Psctl(const std::string& command, std::vector<std::stri
   return words;
 }
 
-TEST(Supervision, ADrillIsSurvivedWithEverySampleUsed) {
-  Program drill(Psctl("drill", {"--kill=server.0:at=500ms", "--kill=server.1:at=1500ms",
-                                "--kill=worker:at=1s", "--seconds=10", "--seed=3"}));
+// What a drill said that its job has survived, with every sample used.
+std::string ExpectSurvived(std::vector<std::string> faults) {
+  faults.insert(faults.end(), {"--seconds=10", "--seed=3"});
+  Program drill(Psctl("drill", faults));
   EXPECT_EQ(drill.AwaitExit(kPatience), 0) << absl::StrJoin(drill.error(), "\n");
   const std::string out = absl::StrJoin(drill.out(), "\n");
   std::printf("%s\n", out.c_str());
   EXPECT_THAT(out, HasSubstr("supervised finished: test accuracy"));
-  EXPECT_THAT(out, HasSubstr("died and started again: 2 servers, 1 worker\n"));
   EXPECT_THAT(out, HasSubstr("\nthe books reconcile: "));
+  EXPECT_THAT(out,
+              HasSubstr("\nverdict: the books reconcile; samples lost 0, doubled 0; longest "));
+  return out;
+}
+
+TEST(Supervision, ADrillIsSurvivedWithEverySampleUsed) {
+  const std::string out = ExpectSurvived(
+      {"--kill=server.0:at=500ms", "--kill=server.1:at=1500ms", "--kill=worker:at=1s"});
+  EXPECT_THAT(out, HasSubstr("died and started again: 2 servers, 1 worker\n"));
   EXPECT_THAT(out, HasSubstr("\nkilled: 2 servers, 1 worker; frozen: 0 servers, 0 workers\n"));
   EXPECT_THAT(out, HasSubstr("from death to the first applied push: "));
+  EXPECT_THAT(out, HasSubstr("\n--kill: 3 times, longest stall of workers that it did not hit: "));
   EXPECT_FALSE(absl::StrContains(out, "never"));
+}
+
+// What is stopped makes no steps, so there need not be many.
+constexpr char kShort[] = "--set=training.epochs=15";
+
+// A machine that is suspended: longer than the lease, with a server that is away meanwhile, so that
+// the job is not over before.
+TEST(Supervision, AWorkerThatIsSuspendedForLongerThanItsLeaseComesBack) {
+  const std::string out =
+      ExpectSurvived({"--freeze=server.1:at=500ms:for=4s", "--freeze=worker.1:at=300ms:for=3s"});
+  EXPECT_THAT(out, HasSubstr("\nworker 1 goes on\n"));
+  EXPECT_THAT(out, HasSubstr("\nserver 1 goes on\n"));
+  EXPECT_THAT(out, HasSubstr("frozen: 1 server, 1 worker\n"));
+}
+
+// A lid that is closed over all of a job.
+TEST(Supervision, AJobThatIsSuspendedAsAWholeGoesOn) {
+  const std::string out =
+      ExpectSurvived({"--freeze=server.0:at=500ms:for=3s", "--freeze=server.1:at=500ms:for=3s",
+                      "--freeze=worker.0:at=500ms:for=3s", "--freeze=worker.1:at=500ms:for=3s"});
+  EXPECT_THAT(out, HasSubstr("frozen: 2 servers, 2 workers\n"));
+}
+
+TEST(Supervision, ANetworkThatBreaksAndADiskThatIsSlowAreSurvived) {
+  const std::string out = ExpectSurvived(
+      {kShort, "--partition=worker.1-server.1:at=300ms:for=4s", "--partition=server.0:at=1s:for=1s",
+       "--partition=halves:at=3s:for=500ms", "--reset=worker:every=400ms",
+       "--half_open=server.0:at=200ms:for=2s", "--slow_disk=server.1:20:20ms"});
+  EXPECT_THAT(out, HasSubstr("workers reach the servers through relays"));
+  EXPECT_THAT(out, HasSubstr("the disk of server 1 is slow: 20:20ms\n"));
+  EXPECT_THAT(out, HasSubstr("\nnothing passes between worker 1 and server 1\n"));
+  EXPECT_THAT(out, HasSubstr("\nall passes again between worker 1 and server 1\n"));
+  EXPECT_THAT(out, HasSubstr("\n600 half-open connections to server 0\n"));
+  EXPECT_THAT(out, HasSubstr("\n--partition: 3 times, "));
 }
 
 TEST(Supervision, ARunThatIsCutShortLeavesWhatGoesOn) {
