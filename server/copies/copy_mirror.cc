@@ -215,21 +215,30 @@ absl::Status CopyMirror::DropSome() {
   return absl::OkStatus();
 }
 
+CopyMirror::Whole* CopyMirror::Next(bool complete) {
+  Whole* next = nullptr;
+  for (Whole& whole : wholes_) {
+    if (whole.complete != complete || whole.there) continue;
+    // A manifest stays behind its shard.
+    if (complete) return &whole;
+    const auto source = Open(whole.file);
+    if (!source.ok() || (*source)->size() <= kCopyPieceBytes) return &whole;
+    if (next == nullptr || whole.file == upload_.file) next = &whole;
+  }
+  return next;
+}
+
 absl::StatusOr<bool> CopyMirror::SendWhole(bool complete) {
-  const auto next = absl::c_find_if(wholes_, [complete](const Whole& whole) {
-    return whole.complete == complete && !whole.there;
-  });
-  if (next == wholes_.end()) return false;
-  const absl::StatusOr<bool> sent = SendUpload(next->file, /*bytes=*/-1);
+  Whole* const next = Next(complete);
+  if (next == nullptr) return false;
+  const absl::StatusOr<bool> sent = SendUpload(next->file, /*bytes=*/-1, &next->bytes);
   // It was removed meanwhile.
   if (absl::IsNotFound(sent.status())) {
-    wholes_.erase(next);
+    wholes_.erase(wholes_.begin() + (next - wholes_.data()));
     return true;
   }
   if (!sent.ok()) return sent;
   next->there = *sent;
-  next->bytes = upload_.bytes;
-  if (*sent) upload_ = Upload();
   return true;
 }
 
@@ -239,12 +248,10 @@ absl::StatusOr<bool> CopyMirror::SendLog() {
     Growth& growth = growths_[file.file];
     if (growth.copied >= file.bytes) continue;
     if (growth.replaces) {
-      const absl::StatusOr<bool> sent = SendUpload(file.file, file.bytes);
+      int64_t size = 0;
+      const absl::StatusOr<bool> sent = SendUpload(file.file, file.bytes, &size);
       if (!sent.ok()) return sent;
-      if (*sent) {
-        growth = {upload_.bytes, /*replaces=*/false};
-        upload_ = Upload();
-      }
+      if (*sent) growth = {size, /*replaces=*/false};
       return true;
     }
     const auto source = Open(file.file);
@@ -269,21 +276,28 @@ absl::StatusOr<bool> CopyMirror::SendLog() {
          });
 }
 
-absl::StatusOr<bool> CopyMirror::SendUpload(const std::string& file, int64_t bytes) {
+absl::StatusOr<bool> CopyMirror::SendUpload(const std::string& file, int64_t bytes, int64_t* size) {
   if (upload_.file != file) {
-    upload_ = Upload();
     auto source = Open(file);
     if (!source.ok()) return source.status();
-    upload_.file = file;
-    upload_.source = *std::move(source);
-    upload_.bytes = bytes < 0 ? upload_.source->size() : bytes;
+    *size = bytes < 0 ? (*source)->size() : bytes;
+    // There is nothing in it that could be lost.
+    if (*size == 0) return true;
+    if (*size <= kCopyPieceBytes) {
+      int64_t reached = 0;
+      const absl::Status sent = SendPiece(**source, file, *size, 0, *size, &reached);
+      if (!sent.ok()) return sent;
+      return true;
+    }
+    upload_ = {file, *std::move(source), *size, /*sent=*/0};
   }
-  // There is nothing in it that could be lost.
-  if (upload_.bytes == 0) return true;
+  *size = upload_.bytes;
   const absl::Status sent =
       SendPiece(*upload_.source, file, upload_.bytes, upload_.sent, upload_.bytes, &upload_.sent);
   if (!sent.ok()) return sent;
-  return upload_.sent >= upload_.bytes;
+  if (upload_.sent < upload_.bytes) return false;
+  upload_ = Upload();
+  return true;
 }
 
 absl::Status CopyMirror::SendPiece(const ReadableFile& source, const std::string& file,

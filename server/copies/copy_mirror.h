@@ -87,7 +87,7 @@ class CopyMirror {
     int64_t copied = 0;
     bool replaces = false;  // what is there is another file: a whole new one takes its place
   };
-  // A whole file on its way.
+  // A whole file of more than a piece on its way.
   struct Upload {
     std::string file;
     std::unique_ptr<ReadableFile> source;
@@ -102,11 +102,14 @@ class CopyMirror {
   absl::StatusOr<bool> HasSameHead(const std::string& file) const;
   void TakeTarget();
   absl::Status DropSome();
-  // A piece of the first such file that is not there. False: there is none.
+  // The file to go on with. Of those that are not complete a small one passes a large one that is
+  // on its way, which others of its size wait for. Null: all are there.
+  Whole* Next(bool complete);
+  // A piece of it. False: there is none.
   absl::StatusOr<bool> SendWhole(bool complete);
   absl::StatusOr<bool> SendLog();
-  // True: all of it is there.
-  absl::StatusOr<bool> SendUpload(const std::string& file, int64_t bytes);
+  // True: all of it is there, so many bytes; `bytes` of it are to be, -1: all that it has.
+  absl::StatusOr<bool> SendUpload(const std::string& file, int64_t bytes, int64_t* size);
   absl::Status SendPiece(const ReadableFile& source, const std::string& file, int64_t whole_bytes,
                          int64_t offset, int64_t end, int64_t* reached);
 

@@ -140,6 +140,27 @@ TEST_F(CopyMirrorTest, SendsNoMoreThanAPieceAtATimeAndLetsTheLogPass) {
   EXPECT_LE(peer_.largest_piece(), kCopyPieceBytes);
 }
 
+TEST_F(CopyMirrorTest, SmallFilesThatChangeAgainAndAgainDoNotHoldUpALargeOne) {
+  const std::string large = Noise(6 * kCopyPieceBytes, 1);
+  Write("coordinator.state", "0");
+  mirror_->Want("coordinator.state", /*complete=*/false, Version::kNew);
+  Write(kNewShard, large);
+  mirror_->Want(kNewShard, /*complete=*/false, Version::kNew);
+  Write(kShard, large);
+  mirror_->Want(kShard, /*complete=*/false, Version::kNew);
+  for (int steps = 1; steps < 20; ++steps) {
+    ASSERT_TRUE(mirror_->Step().ok());
+    Write("coordinator.state", absl::StrCat(steps));
+    mirror_->Want("coordinator.state", /*complete=*/false, Version::kNew);
+    ASSERT_TRUE(mirror_->Step().ok());
+  }
+  ASSERT_EQ(Run(), absl::OkStatus());
+  EXPECT_EQ(peer_.Contents(kNewShard), large);
+  EXPECT_EQ(peer_.Contents(kShard), large);
+  EXPECT_EQ(peer_.Contents("coordinator.state"), "19");
+  EXPECT_LT(peer_.stored_bytes(), 12 * kCopyPieceBytes + 100) << "no piece of them came twice";
+}
+
 TEST_F(CopyMirrorTest, WhoeverIsRestartedTheLogGoesOnWhereItsCopyEnds) {
   const std::string log = Noise(6 * kCopyPieceBytes, 1);
   Write(kShard, "shard");
