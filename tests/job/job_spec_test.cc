@@ -385,7 +385,10 @@ TEST(JobSpecTest, HoldsEveryNumberToItsRange) {
   ExpectLimits("durability.checkpoint_steps", "0", "-1", "1099511627776", "1099511627777");
   ExpectLimits("durability.keep", "1", "0", "1000", "1001");
   ExpectLimits("durability.copies", "0", "-1", "1", "2");
-  ExpectRefused("durability { level: NONE copies: 1 }", "durability.copies is 1; expected 0 with");
+  ExpectRefused(
+      "durability { level: NONE copies: 1 }",
+      "durability.copies is 1; expected 0 with durability.level NONE, which keeps nothing "
+      "that could be copied");
 }
 
 TEST(JobSpecTest, RefusesNumbersThatAreNotFinite) {
