@@ -36,6 +36,8 @@ constexpr MethodRule kRules[] = {
     {"LeaveJob", "LeaveJobRequest", kNo, kYes, kNo},
     // A server that is asked to stop in good order wants a last checkpoint.
     {"TakeCheckpoint", "TakeCheckpointRequest", kYes, kNo, kYes},
+    {"RegisterServer", "RegisterServerRequest", kYes, kNo, kNo},
+    {"LocateServers", "LocateServersRequest", kYes, kYes, kYes},
     {"GetJobStatus", "JobStatusRequest", kYes, kYes, kYes},
 };
 
