@@ -78,6 +78,9 @@ std::string ReportJson(const Report& report) {
   Json mended = MendedMessage(*Report::descriptor(), Json::parse(text));
   // Of a run without any there are none, as of other fields that only some runs have.
   if (report.targets().empty()) mended.erase("targets");
+  for (Json& slot : mended["slots"]) {
+    if (slot["members"].empty()) slot.erase("members");
+  }
   return mended.dump(2) + "\n";
 }
 
