@@ -14,6 +14,7 @@ class Contestant:
     by_hand: bool = False  # batches by the speeds that one knows beforehand
     balance: bool = False
     backup: int = 0  # rounds do without so many
+    round_batches: int = 0  # a round is the first of so many for each worker, whoever computed them; 0: one of each
     grace_seconds: float = 0.0  # for which a round with its quorum waits for the others
     stop: bool = True  # computations whose gradient would be late or rejected begin anew
     bound: int = -1  # staleness bound; -1 is none
@@ -41,6 +42,11 @@ ALL = {contestant.name: contestant for contestant in (
     _sync("sync_backup", "rounds without the last quarter of the workers, at least one", backup=1),
     _sync("sync_grace", "the same, waiting 20 ms for them", backup=1, grace_seconds=0.02),
     _sync("sync_balanced", "batches by speed", like="ddp", balance=True),
+    _sync("sync_balanced_grace", "batches by speed, without the slowest after 20 ms", balance=True, backup=1,
+          grace_seconds=0.02),
+    _sync("rounds_of_work", "the first P gradients on a round's values, whoever computed them (Rennala)",
+          like="ddp", round_batches=1),
+    _sync("rounds_of_work_2", "the same, the first 2 P", round_batches=2),
     _async("async_shipped", "s = 4, prefetch, momentum on the servers: the default before issue 20",
            bound=4, prefetch=True, momentum_at="SERVER"),
     _async("async_s4_prefetch", "s = 4, prefetch", bound=4, prefetch=True),

@@ -1,4 +1,8 @@
-"""SYNC and DDP: a round is the mean, weighed by samples, of gradients computed on the same values."""
+"""SYNC and DDP: a round is the mean, weighed by samples, of gradients computed on the same values.
+
+Rounds of work (Rennala SGD, Tyurin and Richtarik 2023) are the first so many gradients on them: who has pushed
+goes on at once, with other samples on the same values, and what is under way when a round ends is in vain.
+"""
 
 from training import Training
 
@@ -12,9 +16,10 @@ class Rounds(Training):
         super().__init__(*arguments, **more)
         # Backup workers are meant for one of three and two of eight.
         self.backup = self.contestant.backup and max(self.contestant.backup, self.workers // 4)
+        self.round_pushes = self.contestant.round_batches * self.workers
 
     def start(self, worker):
-        if worker in self.dead or self.work[worker] or self._has_arrived(worker):
+        if worker in self.dead or self.work[worker] or (self._has_arrived(worker) and not self.round_pushes):
             return
         batches = self.take(worker)
         if not batches:
@@ -59,6 +64,8 @@ class Rounds(Training):
             return self.start(work.worker)
         self.arrived.append((work, self.vector(work)))
         self.settled(work)
+        if len(self.arrived) < self.round_pushes:
+            return self.start(work.worker)
         self._close_if_complete()
 
     def _close_if_complete(self):
@@ -69,7 +76,8 @@ class Rounds(Training):
         expected = len(self.arrived) + sum(1 for worker in range(self.workers)
                                            if self.work[worker] or (worker in self.dead - self.gone and
                                                                     not self._has_arrived(worker)))
-        if not self.arrived or len(self.arrived) < max(1, expected - self.backup):
+        if not self.arrived or len(self.arrived) < (min(expected, self.round_pushes) or
+                                                    max(1, expected - self.backup)):
             return
         if len(self.arrived) < expected and self.contestant.grace_seconds:
             if self.closing != self.round:

@@ -170,6 +170,31 @@ class RoundsTest(unittest.TestCase):
         self.assertGreater(row["lost"], 0)
         self.assertEqual(row["final"]["samples"], run.pool.total)
 
+    def test_a_round_of_work_takes_so_many_gradients_from_whoever_is_fast(self):
+        for name, pushes in (("rounds_of_work", 3), ("rounds_of_work_2", 6)):
+            # A slow worker's gradient is always late: the two fast ones give all of a round.
+            run = training(name, "one_slow", task=small_task(epochs=4))
+            rounds = []
+            inner = run._close
+
+            def close(run=run, inner=inner, rounds=rounds):
+                for work, _ in run.arrived:
+                    self.assertEqual(work.version, run.round)
+                rounds.append([work.worker for work, _ in run.arrived])
+                inner()
+            run._close = close
+            row = run.run()
+            # The last is of what was left.
+            self.assertEqual({len(workers) for workers in rounds[:-1]}, {pushes})
+            self.assertEqual(row["pushes"], sum(map(len, rounds)))
+            if pushes == 3:
+                self.assertEqual({worker for workers in rounds[:-1] for worker in workers}, {0, 1})
+
+    def test_a_round_of_work_goes_on_when_a_worker_dies(self):
+        task = small_task(epochs=10, rows=3200)
+        with_death = training("rounds_of_work", "dies", task=task).run()["final"]["seconds"]
+        self.assertLess(with_death, 1.6 * training("rounds_of_work", task=task).run()["final"]["seconds"])
+
 
 class PushesTest(unittest.TestCase):
 
