@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Rows of virtual_time.py as Markdown: tables.py rows.jsonl..."""
 
+import statistics
 import sys
 
 import rows_file
@@ -71,6 +72,21 @@ def by_loss(rows):
                   "changed nothing %"], cells)
 
 
+def by_clock(rows):
+    """Where nothing was learnt."""
+    found = summary.groups(rows, "contestant")
+    ends = {name: summary.figure([row["final"]["seconds"] for row in those]) for (name,), those in found.items()}
+    cells = []
+    for (name,), those in found.items():
+        by_ddp = f"{ends[name].median / ends['ddp'].median:.2f}" if "ddp" in ends else ""
+        cells.append([name, str(len(those)), spread(ends[name], "{:.1f}"), by_ddp,
+                      f"{statistics.median(row['pushes'] for row in those):.0f}",
+                      f"{summary.mean_lag(those):.1f}", f"{100 * summary.lost_part(those):.1f}",
+                      f"{statistics.median(row['stopped'] for row in those):.0f}"])
+    return lines(["contestant", "seeds", "end, s", "by DDP's", "pushes", "mean lag", "changed nothing %",
+                  "stopped"], cells)
+
+
 def lags(rows):
     """The lags of each contestant's pushes, as parts of all, in percent."""
     found = summary.groups(rows, "contestant")
@@ -113,7 +129,9 @@ def every_table(rows):
         tuned = [row for row in those if row["validation"]]
         if judged:
             text += [f"### {title}", ""]
-            text += with_targets(task, judged) if task in TARGETS else by_loss(judged)
+            table = (with_targets(task, judged) if task in TARGETS else
+                     by_clock(judged) if task == "clock" else by_loss(judged))
+            text += table
             text += [""] + list(lags(judged)) + [""]
         if tuned:
             text += [f"### {title}: the search for a rate", "", *searches(tuned), ""]

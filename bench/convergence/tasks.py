@@ -32,6 +32,7 @@ class Task:
     beta2: float = 0.999
     clip_norm: float = 0.0
     not_decayed: tuple = ()  # patterns of parameters' names
+    learns: bool = True  # False: only the clock runs
 
     def undecayed(self, name):
         return any(fnmatch.fnmatch(name, pattern) for pattern in self.not_decayed)
@@ -52,6 +53,14 @@ def convnet(directory):
                 epochs=5, has_accuracy=True, targets=(0.97, 0.98, 0.984),
                 rates={"adam": 0.002, "sgd": 0.02}, warmup_steps=50, weight_decay=1e-4,
                 not_decayed=("*bias", "*bn*"))
+
+
+def clock(_):
+    """The ConvNet's samples, batches and bytes, and nothing learnt: what a rule costs in time and in samples that
+    change nothing, in a thousandth of the computing."""
+    nothing = torch.empty(10_000, 0), torch.empty(10_000, 0)
+    return Task("clock", networks.ConvNet, functional.mse_loss, nothing, nothing, batch_size=32, epochs=5,
+                has_accuracy=False, targets=(), rates={"adam": 0.0, "sgd": 0.0}, learns=False)
 
 
 def perceptron(directory):
@@ -107,7 +116,7 @@ def regression(path):
                 warmup_steps=50)
 
 
-TASKS = {task.__name__: task for task in (convnet, perceptron, transformer, regression)}
+TASKS = {task.__name__: task for task in (convnet, clock, perceptron, transformer, regression)}
 
 
 def make(name, data, validation=False, samples=None):

@@ -1,5 +1,6 @@
 """The rules of bench/convergence against torch.optim, one process, and their own promises."""
 
+import argparse
 import collections
 import dataclasses
 import os
@@ -24,6 +25,7 @@ import scenarios  # noqa: E402
 import summary  # noqa: E402
 import tables  # noqa: E402
 import tasks  # noqa: E402
+import torchft_diloco  # noqa: E402  torchft itself is needed by its runs only
 from pushes import Pushes  # noqa: E402
 from rounds import Rounds  # noqa: E402
 from rows_file import RowsFile, read  # noqa: E402
@@ -236,6 +238,49 @@ class EveryContestantTest(unittest.TestCase):
     def test_gives_the_same_figures_again(self):
         for name in ("sync_balanced", "async_balanced"):
             self.assertEqual(training(name, "changing").run(), training(name, "changing").run())
+
+
+class ClockTest(unittest.TestCase):
+
+    def test_without_learning_the_clock_says_the_same(self):
+        def ended(learns):
+            task = small_task()
+            task.learns = learns
+            run = training("sync_balanced_grace", "changing", task=task)
+            row = run.run()
+            row.update(moved=not torch.equal(run.server.values, run.model.initial))
+            return row
+        with_it, without = ended(True), ended(False)
+        self.assertEqual((with_it["moved"], without["moved"]), (True, False))
+        for name in ("pushes", "lags", "lost", "stopped"):
+            self.assertEqual(with_it[name], without[name])
+        self.assertEqual(with_it["final"]["seconds"], without["final"]["seconds"])
+
+    def test_its_table_tells_time_by_ddps(self):
+        rows = [dict(row(name, 1, (seconds,), (None,)), task="clock") for name, seconds in (("ddp", 4), ("sync", 3))]
+        self.assertIn("| sync | 1 | 3.0 | 0.75 |", tables.every_table(rows))
+
+
+class TorchftTest(unittest.TestCase):
+
+    def arguments(self, **changes):
+        return argparse.Namespace(**{"workers": 3, "steps": 8, "slow": ["2:4"], "by_hand": False, "seed": 1,
+                                     **changes})
+
+    def test_takes_the_batches_that_the_virtual_clocks_local_steps_take(self):
+        task = small_task(epochs=4, rows=960)
+        run = training("local_8", task=task)
+        recorded = Recorded(run)
+        run.run()
+        rounds, total = torchft_diloco.plan(task, self.arguments(), [8, 8, 8])
+        self.assertEqual((len(rounds), total), (5, 3840))
+        planned = {tuple(indices) for shares in rounds for steps in shares for indices, _ in steps}
+        self.assertEqual(planned, {tuple(indices) for indices, _ in recorded.batches})
+
+    def test_by_hand_a_slow_worker_takes_its_part_of_a_round(self):
+        self.assertEqual(torchft_diloco.step_counts(self.arguments())[0], [8, 8, 8])
+        self.assertEqual(torchft_diloco.step_counts(self.arguments(steps=32, by_hand=True)),
+                         ([43, 43, 10], [1.0, 1.0, 4.0]))
 
 
 class ScenarioTest(unittest.TestCase):
