@@ -4,20 +4,27 @@
 # with its analysis of the locks, and those of them that have threads under ThreadSanitizer. At last it
 # builds for CUDA and rehearses on the CPU what would run on a GPU (deploy/gpu_test.sh).
 #
-#   deploy/test.sh [--quick]        --quick: the tests only
+#   deploy/test.sh [--quick] [--minutes=N]
+#       --quick: the tests only
+#       --minutes: how long it may take; the sanitizers and the rehearsal end where that is over
 #
 # The last line is 'N passed, N failed'. Each test target counts once for each configuration it
 # runs in; a target that does not compile, or whose locks the analysis objects to, has failed. Of the
-# rehearsal each check counts; where pip cannot fetch torch it is left out, and the summary says so.
+# rehearsal each check counts; where pip cannot fetch torch it is left out, and the summary says so, as
+# it says what there was no time for.
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 quick=false
+seconds=100000000
 for argument in "$@"; do
   case "$argument" in
     --quick) quick=true ;;
-    *) die "unknown option '$argument': expected --quick." ;;
+    --minutes=?*)
+      [[ "${argument#*=}" =~ ^[0-9]+$ ]] || die "$argument: expected a whole number of minutes."
+      seconds=$((${argument#*=} * 60)) ;;
+    *) die "unknown option '$argument': expected --quick or --minutes=N." ;;
   esac
 done
 
@@ -41,18 +48,22 @@ tagged() {
   echo "attr('tags', '[\[ ]($1)[,\]]', tests(//...))"
 }
 
-# How many test targets have passed, by Bazel's own account of its last run.
-count_passed() {
+# How many test targets have passed and how many have failed, by Bazel's own account of its last run.
+count_judged() {
   python3 - "$events" <<'PYTHON'
 import json
 import sys
 
-passed = set()
+passed, failed = set(), set()
 for line in open(sys.argv[1], encoding="utf-8"):
-    event = json.loads(line)
-    if event.get("testSummary", {}).get("overallStatus") == "PASSED":
-        passed.add(event["id"]["testSummary"]["label"])
-print(len(passed))
+    try:
+        event = json.loads(line)
+    except ValueError:  # an interrupted run's last line
+        continue
+    status = event.get("testSummary", {}).get("overallStatus", "NO_STATUS")
+    if status != "NO_STATUS":
+        (passed if status == "PASSED" else failed).add(event["id"]["testSummary"]["label"])
+print(len(passed), len(failed))
 PYTHON
 }
 
@@ -62,10 +73,21 @@ note() {
   summary+="$(printf '  %-14s %4d passed, %4d failed, %4d s' "$1" "$2" "$3" "$4")"$'\n'
 }
 
+left_out() { summary+="  $1  left out: $2"$'\n'; }
+
+# Runs a command, but no longer than there is time; its exit code is then $time_is_up.
+time_is_up=124
+in_time() {
+  local left=$((seconds - SECONDS))
+  [ "$left" -gt 0 ] || return "$time_is_up"
+  # Bazel's server ends what it runs when its client is interrupted.
+  timeout -s INT -k 60 "$left" "$@"
+}
+
 # run_tests NAME SET BUILT OPTION...: the test targets of a set, in one configuration; BUILT is what is
 # compiled in it beside them, or nothing.
 run_tests() {
-  local name="$1" set="$2" built="$3" started=$SECONDS wanted good status=0
+  local name="$1" set="$2" built="$3" started=$SECONDS wanted good bad status=0
   shift 3
   say "tests: $name"
   if ! test_targets "$set" >"$targets" || ! wanted="$(wc -l <"$targets")" || [ "$wanted" = 0 ]; then
@@ -75,9 +97,14 @@ run_tests() {
   fi
   : >"$events"
   [ -z "$built" ] || echo "$built" >>"$targets"
-  bazel test --jobs="$(compile_jobs)" --keep_going --noshow_progress --curses=no \
+  in_time bazel test --jobs="$(compile_jobs)" --keep_going --noshow_progress --curses=no \
     --build_event_json_file="$events" "$@" --target_pattern_file="$targets" || status=$?
-  good="$(count_passed)"
+  read -r good bad < <(count_judged)
+  if [ "$status" = "$time_is_up" ] && [ "$name" != tests ]; then
+    left_out "$name" "no time for $((wanted - good - bad)) of $wanted tests"
+    wanted=$((good + bad))
+    status=0
+  fi
   # Bazel is the judge: where it is not content, at least one thing has failed.
   if [ "$status" != 0 ] && [ "$good" -ge "$wanted" ]; then
     wanted=$((good + 1))
@@ -89,13 +116,13 @@ run_tests() {
 rehearse_gpu() {
   local started=$SECONDS status=0 counts
   say "GPU rehearsal"
-  deploy/gpu_test.sh pack || status=$?
-  if [ "$status" = 75 ]; then
-    summary+="  GPU rehearsal  left out: pip cannot fetch torch"$'\n'
-    return
-  fi
+  in_time deploy/gpu_test.sh pack || status=$?
+  case "$status" in
+    75) left_out "GPU rehearsal" "pip cannot fetch torch" && return ;;
+    "$time_is_up") left_out "GPU rehearsal" "no time to build it" && return ;;
+  esac
   # Its last line is 'N passed, N failed'.
-  [ "$status" != 0 ] || deploy/gpu_test.sh rehearse | tee "$events" || true
+  [ "$status" != 0 ] || in_time deploy/gpu_test.sh rehearse | tee "$events" || true
   counts="$(tail -n 1 "$events")"
   if [[ "$counts" =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
     note "GPU rehearsal" "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}" $((SECONDS - started))
