@@ -5,6 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "absl/types/optional.h"
+#include "client/calls/address_book.h"
+#include "common/printable.h"
 #include "grpcpp/client_context.h"
 #include "wire/status_codec.h"
 
@@ -29,8 +32,26 @@ ServerPatience::Options PatienceOptions(const CoordinatorClient::Options& option
 
 CoordinatorClient::CoordinatorClient(Options options)
     : options_(std::move(options)),
-      stub_(Coordinator::NewStub(options_.server.channel)),
-      patience_(options_.server, PatienceOptions(options_)) {}
+      server_(options_.server),
+      stub_(Coordinator::NewStub(server_.channel)),
+      patience_(server_, PatienceOptions(options_)) {}
+
+std::shared_ptr<Coordinator::Stub> CoordinatorClient::stub() const {
+  MutexLock lock(&mutex_);
+  return stub_;
+}
+
+bool CoordinatorClient::Follow() {
+  const std::optional<ServerEndpoint> moved = MovedFrom(server_, patience_.silence());
+  if (!moved.has_value()) return false;
+  options_.log(absl::StrCat("the coordinator does not answer at ", server_.address,
+                            " any more, and is looked for at ", moved->address));
+  server_ = *moved;
+  patience_.MovedTo(server_);
+  MutexLock lock(&mutex_);
+  stub_ = Coordinator::NewStub(server_.channel);
+  return true;
+}
 
 template <typename Request, typename Reply>
 absl::StatusOr<Reply> CoordinatorClient::Call(Method<Request, Reply> method, const Request& request,
@@ -47,25 +68,31 @@ absl::StatusOr<Reply> CoordinatorClient::Call(Method<Request, Reply> method, con
     {
       std::optional<StopLatch::Registration> on_stop;
       if (rules.stoppable) on_stop.emplace(options_.stop, [&context] { context.TryCancel(); });
-      status = FromGrpcStatus((stub_.get()->*method)(&context, request, &reply));
+      status = FromGrpcStatus((stub().get()->*method)(&context, request, &reply));
     }
     if (status.ok()) {
       patience_.Answered();
       return reply;
     }
     if (rules.stoppable && options_.stop->stopped()) continue;
-    if (absl::IsUnimplemented(status)) return NoTorchpsServer(options_.server);
-    if (!ServerPatience::MayRetry(status)) {
-      return absl::Status(status.code(),
-                          absl::StrCat(options_.server.name(), ": ", status.message()));
+    // Its address may have gone to another program while it was away.
+    const bool is_stranger =
+        absl::IsUnimplemented(status) && incarnation_ != 0 && server_.book != nullptr;
+    if (absl::IsUnimplemented(status) && !is_stranger) return NoTorchpsServer(server_);
+    if (!is_stranger && !ServerPatience::MayRetry(status)) {
+      return absl::Status(status.code(), absl::StrCat(server_.name(), ": ", status.message()));
     }
     if (absl::IsDeadlineExceeded(status) && rules.may_park &&
-        options_.server.channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {
+        server_.channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {
       patience_.Answered();
       continue;
     }
-    const absl::StatusOr<absl::Duration> delay = patience_.Failed(status);
+    // A coordinator that reads a large job answers so; what does not reach one is silence.
+    const absl::optional<std::string> busy = BusyWith(status);
+    const absl::StatusOr<absl::Duration> delay =
+        busy.has_value() ? patience_.Busy(Printable(*busy)) : patience_.Failed(status);
     if (!delay.ok()) return delay.status();
+    if (Follow()) continue;
     if (options_.clock->Now() + *delay >= give_up) return status;
     // After a stop, calls that go on all the same are few and short: their backoff need not wait.
     options_.stop->WaitFor(*delay);
@@ -173,7 +200,7 @@ absl::StatusOr<RenewSlotReply> CoordinatorClient::RenewSlot(absl::Duration timeo
   request.set_standing_seconds(absl::ToDoubleSeconds(standing));
   *request.mutable_silent_server() = {silent.begin(), silent.end()};
   RenewSlotReply reply;
-  const absl::Status status = FromGrpcStatus(stub_->RenewSlot(&context, request, &reply));
+  const absl::Status status = FromGrpcStatus(stub()->RenewSlot(&context, request, &reply));
   if (!status.ok()) return status;
   return reply;
 }

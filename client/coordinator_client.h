@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -15,13 +16,15 @@
 #include "client/calls/server_patience.h"
 #include "common/clock.h"
 #include "common/ids.h"
+#include "common/mutex.h"
 #include "common/stop_latch.h"
 #include "proto/coordinator.grpc.pb.h"
 
 namespace torchps {
 
 // A worker's calls to the coordinator (a role of server 0), each repeated until it is answered or
-// the patience is used up; a call that the coordinator parks is made again every 30 s.
+// the patience is used up; a call that the coordinator parks is made again every 30 s, and one that
+// reads a job to go on with is waited for as long as that takes.
 //
 // Errors of every call:
 //   UNAVAILABLE          the coordinator has not answered for `patience`
@@ -29,6 +32,9 @@ namespace torchps {
 //   FAILED_PRECONDITION  another job, layout or protocol; no torchps server
 //   INVALID_ARGUMENT     the job or an argument is refused
 //   CANCELLED            Options::stop was stopped (not from LeaveJob)
+//
+// A coordinator that is silent is followed to another address where its endpoint has an
+// AddressBook.
 //
 // Thread-compatible: one thread, the trainer's, makes all calls. RenewSlot() alone may be called
 // from any other thread at the same time, once Join() has succeeded.
@@ -88,8 +94,15 @@ class CoordinatorClient {
   template <typename Request, typename Reply>
   absl::StatusOr<Reply> Call(Method<Request, Reply> method, const Request& request, Rules rules);
 
+  std::shared_ptr<Coordinator::Stub> stub() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Goes on where the coordinator is by now, if that is elsewhere.
+  bool Follow() ABSL_LOCKS_EXCLUDED(mutex_);
+
   const Options options_;
-  const std::unique_ptr<Coordinator::Stub> stub_;
+  // Of the trainer's thread.
+  ServerEndpoint server_;
+  mutable Mutex mutex_;
+  std::shared_ptr<Coordinator::Stub> stub_ ABSL_GUARDED_BY(mutex_);
   ServerPatience patience_;
   SlotId slot_ = 0;
   Incarnation incarnation_ = 0;

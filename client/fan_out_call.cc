@@ -111,7 +111,7 @@ absl::Status FanOutCall::Retry(Part& part, const absl::Status& failure) {
     part.server->patience().Answered();
     return absl::OkStatus();
   }
-  const absl::StatusOr<absl::Duration> delay = part.server->patience().Failed(failure);
+  const absl::StatusOr<absl::Duration> delay = part.server->Failed(failure);
   if (!delay.ok()) return delay.status();
   part.next_try = clock_->Now() + *delay;
   return part.next_try < give_up_at_ ? absl::OkStatus() : part.server->WithName(failure);

@@ -1,9 +1,11 @@
 #include "client/remote_server.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/calls/address_book.h"
 #include "client/calls/this_host.h"
 #include "shm/shared_offer.h"
 #include "wire/restoring_text.h"
@@ -13,39 +15,80 @@ namespace {
 
 constexpr absl::Duration kHelloTimeout = absl::Seconds(5);
 
-HelloRequest HelloTo(const ServerEndpoint& endpoint, HelloRequest hello) {
-  hello.set_server_index(endpoint.index);
-  if (hello.has_shared_memory() && !IsThisHost(endpoint.address)) hello.clear_shared_memory();
+HelloRequest HelloTo(int index, HelloRequest hello) {
+  hello.set_server_index(index);
   return hello;
+}
+
+// Where the worker finds the servers at this moment.
+void SetAddresses(const std::shared_ptr<AddressBook>& book, HelloRequest* hello) {
+  hello->clear_server_address();
+  for (const ServerEndpoint& server : EndpointsOf(book)) {
+    hello->add_server_address(AddressOf(server));
+  }
 }
 
 }  // namespace
 
 RemoteServer::RemoteServer(ServerEndpoint endpoint, HelloRequest hello, const BlockMap* map,
                            RollbackBooks* books, ServerPatience::Options patience)
-    : endpoint_(std::move(endpoint)),
-      hello_(HelloTo(endpoint_, std::move(hello))),
+    : index_(endpoint.index),
+      hello_(HelloTo(endpoint.index, std::move(hello))),
       map_(map),
       books_(books),
       log_(patience.log),
-      stub_(ParameterService::NewStub(endpoint_.channel)),
-      generic_stub_(endpoint_.channel),
-      patience_(endpoint_, patience),
+      line_(std::make_shared<Line>(endpoint)),
+      may_share_(hello_.has_shared_memory() && IsThisHost(endpoint.address)),
+      patience_(endpoint, patience),
       lease_(patience.clock) {}
+
+std::shared_ptr<RemoteServer::Line> RemoteServer::line() const {
+  MutexLock lock(&mutex_);
+  return line_;
+}
+
+std::shared_ptr<ParameterService::Stub> RemoteServer::stub() const {
+  const std::shared_ptr<Line> now = line();
+  return {now, now->stub.get()};
+}
+
+absl::StatusOr<absl::Duration> RemoteServer::Failed(const absl::Status& failure) {
+  absl::StatusOr<absl::Duration> delay = patience_.Failed(failure);
+  if (!delay.ok()) return delay;
+  const std::optional<ServerEndpoint> moved = MovedFrom(endpoint(), patience_.silence());
+  if (!moved.has_value()) return delay;
+  MoveTo(*moved);
+  return absl::ZeroDuration();
+}
+
+void RemoteServer::MoveTo(const ServerEndpoint& endpoint) {
+  log_(absl::StrCat("server ", index_, " does not answer at ", this->endpoint().address,
+                    " any more, and is looked for at ", endpoint.address));
+  {
+    MutexLock lock(&mutex_);
+    line_ = std::make_shared<Line>(endpoint);
+  }
+  has_moved_ = true;
+  may_share_ = hello_.has_shared_memory() && IsThisHost(endpoint.address);
+  patience_.MovedTo(endpoint);
+}
 
 std::unique_ptr<ClientCall> RemoteServer::MakeHello() {
   HelloRequest hello = hello_;
   hello.set_continues(expects_model_);
+  if (!may_share_) hello.clear_shared_memory();
+  if (const auto book = endpoint().book; book != nullptr) SetAddresses(book, &hello);
   return std::make_unique<ClientUnaryCall<HelloReply>>(
       kHelloTimeout,
       [this, hello = std::move(hello)](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
-        return stub_->PrepareAsyncHello(context, hello, queue);
+        return stub()->PrepareAsyncHello(context, hello, queue);
       },
       [this](const HelloReply& reply) { return TakeHello(reply); });
 }
 
 bool RemoteServer::IsStranger(const absl::Status& status, bool greeting) const {
-  if (boot_id_ == 0 || has_lost_model_) return false;
+  const bool is_known = boot_id_ != 0 || has_moved_;
+  if (!is_known || has_lost_model_) return false;
   switch (status.code()) {
     // What another program, another user's server and one with other certificates say.
     case absl::StatusCode::kUnimplemented:
@@ -86,7 +129,7 @@ absl::Status RemoteServer::TakeHello(const HelloReply& reply) {
 }
 
 absl::Status RemoteServer::TakeRestored(const Restored& restored) {
-  const std::vector<BlockId>& owned = map_->owned_by(endpoint_.index);
+  const std::vector<BlockId>& owned = map_->owned_by(index_);
   if (static_cast<size_t>(restored.block_step_size()) != owned.size()) {
     return absl::InternalError(absl::StrCat("told what is left of ", restored.block_step_size(),
                                             " blocks; expected ", owned.size()));
@@ -95,7 +138,7 @@ absl::Status RemoteServer::TakeRestored(const Restored& restored) {
   for (size_t i = 0; i < owned.size(); ++i) {
     lost += books_->RollBack(owned[i], restored.block_step(static_cast<int>(i)));
   }
-  std::string line = absl::StrCat(endpoint_.name(), " is back");
+  std::string line = absl::StrCat(endpoint().name(), " is back");
   if (restored.checkpoint() > 0) absl::StrAppend(&line, " from checkpoint ", restored.checkpoint());
   if (restored.from_log()) {
     absl::StrAppend(&line, restored.checkpoint() > 0 ? " and" : " from", " its push log");
@@ -113,10 +156,10 @@ absl::Status RemoteServer::TakeRestored(const Restored& restored) {
 
 void RemoteServer::TakeSharedMemory(const HelloReply& reply) {
   shared_values_ = nullptr;
-  if (!hello_.has_shared_memory()) return;
+  if (!may_share_) return;
   absl::Status status = absl::UnavailableError("the server cannot reach this worker's memory");
   if (reply.has_shared_memory()) {
-    auto opened = SharedValues::Open(DecodeOffer(reply.shared_memory()), *map_, endpoint_.index);
+    auto opened = SharedValues::Open(DecodeOffer(reply.shared_memory()), *map_, index_);
     if (opened.ok()) {
       shared_values_ = *std::move(opened);
       return;
@@ -125,7 +168,7 @@ void RemoteServer::TakeSharedMemory(const HelloReply& reply) {
   }
   if (has_complained_) return;
   has_complained_ = true;
-  log_(absl::StrCat(endpoint_.name(), " is on this machine, but values and gradients go through ",
+  log_(absl::StrCat(endpoint().name(), " is on this machine, but values and gradients go through ",
                     "the network: ", status.message()));
 }
 
@@ -138,7 +181,7 @@ std::unique_ptr<ClientCall> RemoteServer::MakeLeave(absl::Duration timeout) {
   return std::make_unique<ClientUnaryCall<LeaveReply>>(
       timeout,
       [this, request](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
-        return stub_->PrepareAsyncLeave(context, request, queue);
+        return stub()->PrepareAsyncLeave(context, request, queue);
       },
       [](const LeaveReply&) { return absl::OkStatus(); });
 }
@@ -152,7 +195,7 @@ std::unique_ptr<ClientCall> RemoteServer::MakeRenew(absl::Duration timeout,
   return std::make_unique<ClientUnaryCall<RenewReply>>(
       timeout,
       [this, request](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
-        return stub_->PrepareAsyncRenew(context, request, queue);
+        return stub()->PrepareAsyncRenew(context, request, queue);
       },
       [take = std::move(take)](const RenewReply& reply) {
         take(reply);
@@ -161,7 +204,7 @@ std::unique_ptr<ClientCall> RemoteServer::MakeRenew(absl::Duration timeout,
 }
 
 absl::Status RemoteServer::WithName(const absl::Status& status) const {
-  return absl::Status(status.code(), absl::StrCat(endpoint_.name(), ": ", status.message()));
+  return absl::Status(status.code(), absl::StrCat(endpoint().name(), ": ", status.message()));
 }
 
 }  // namespace torchps

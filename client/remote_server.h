@@ -4,9 +4,12 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/calls/client_call.h"
 #include "client/calls/server_channel.h"
@@ -15,6 +18,7 @@
 #include "client/server_lease.h"
 #include "common/block_map.h"
 #include "common/ids.h"
+#include "common/mutex.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "proto/parameter_service.grpc.pb.h"
 #include "shm/shared_values.h"
@@ -24,8 +28,12 @@ namespace torchps {
 // One parameter server as one slot sees it: where it is, whether and in which of its lives it has
 // been greeted, how patient to be with it.
 //
-// Everything happens on the thread that polls the CallLoop, but for stub() and lease(), which are
-// thread-safe, and start_clock() and last_step(), which may be asked for between rounds.
+// A server that is silent may have gone to another address: where its endpoint has an AddressBook,
+// it is followed there, with the same patience, and greeted as one that was restarted.
+//
+// Everything happens on the thread that polls the CallLoop, but for endpoint(), index(), stub() and
+// lease(), which are thread-safe, and start_clock() and last_step(), which may be asked for between
+// rounds.
 class RemoteServer {
  public:
   // `hello` is what the server is greeted with; its server_index is filled in here. An offer of
@@ -35,13 +43,14 @@ class RemoteServer {
   RemoteServer(ServerEndpoint endpoint, HelloRequest hello, const BlockMap* map,
                RollbackBooks* books, ServerPatience::Options patience);
 
-  const ServerEndpoint& endpoint() const { return endpoint_; }
-  int index() const { return endpoint_.index; }
+  // Where it is spoken to now.
+  ServerEndpoint endpoint() const { return line()->endpoint; }
+  int index() const { return index_; }
   ServerPatience& patience() { return patience_; }
-  // For Push and Pull, whose frames are bytes.
-  grpc::GenericStub* generic_stub() { return &generic_stub_; }
+  // For Push and Pull, whose frames are bytes; for a call that begins at once.
+  grpc::GenericStub* generic_stub() { return &line()->generic_stub; }
   // For all others.
-  ParameterService::Stub* stub() { return stub_.get(); }
+  std::shared_ptr<ParameterService::Stub> stub() const;
   // What there is to renew.
   ServerLease& lease() { return lease_; }
 
@@ -77,22 +86,44 @@ class RemoteServer {
   std::unique_ptr<ClientCall> MakeRenew(absl::Duration timeout,
                                         std::function<void(const RenewReply&)> take);
 
+  // ServerPatience::Failed, which every call that may be made again goes through, and after it the
+  // next one may go to another address.
+  absl::StatusOr<absl::Duration> Failed(const absl::Status& failure);
+
   // `status` with the server's name in front.
   absl::Status WithName(const absl::Status& status) const;
 
  private:
+  // One address of the server, and what speaks to it.
+  struct Line {
+    explicit Line(ServerEndpoint there)
+        : endpoint(std::move(there)),
+          stub(ParameterService::NewStub(endpoint.channel)),
+          generic_stub(endpoint.channel) {}
+
+    const ServerEndpoint endpoint;
+    const std::unique_ptr<ParameterService::Stub> stub;
+    grpc::GenericStub generic_stub;
+  };
+  std::shared_ptr<Line> line() const ABSL_LOCKS_EXCLUDED(mutex_);
+  void MoveTo(const ServerEndpoint& endpoint) ABSL_LOCKS_EXCLUDED(mutex_);
+
   absl::Status TakeHello(const HelloReply& reply);
   // The server has begun anew from what it had kept.
   absl::Status TakeRestored(const Restored& restored);
   void TakeSharedMemory(const HelloReply& reply);
 
-  const ServerEndpoint endpoint_;
+  const int index_;
   const HelloRequest hello_;
   const BlockMap* const map_;
   RollbackBooks* const books_;
   const std::function<void(const std::string& line)> log_;
-  const std::unique_ptr<ParameterService::Stub> stub_;
-  grpc::GenericStub generic_stub_;
+  mutable Mutex mutex_;
+  std::shared_ptr<Line> line_ ABSL_GUARDED_BY(mutex_);
+  // It is not where it was looked for first.
+  bool has_moved_ = false;
+  // The offer of shared memory in hello_ is for it.
+  bool may_share_ = false;
   ServerPatience patience_;
   uint64_t boot_id_ = 0;
   Step start_clock_ = 0;

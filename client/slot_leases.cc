@@ -38,6 +38,19 @@ void MakeAll(Calls& calls, absl::Duration timeout, const Begin& begin) {
   }
 }
 
+// One more call, to `server`, about that slot.
+template <typename Call>
+Call& AddCall(std::vector<std::unique_ptr<Call>>& calls, RemoteServer* server, SlotId slot,
+              Incarnation incarnation) {
+  calls.push_back(std::make_unique<Call>());
+  Call& call = *calls.back();
+  call.server = server;
+  call.request.set_slot(slot);
+  call.request.set_incarnation(incarnation);
+  call.request.set_server_life(server->lease().server_life());
+  return call;
+}
+
 }  // namespace
 
 std::vector<RemoteServer*> SlotLeases::Greeted() const {
@@ -53,12 +66,7 @@ Renewals SlotLeases::Renew(absl::Duration timeout, absl::Duration standing,
   using Call = OneCall<RenewRequest, RenewReply>;
   std::vector<std::unique_ptr<Call>> calls;
   for (RemoteServer* const server : Greeted()) {
-    calls.push_back(std::make_unique<Call>());
-    Call& call = *calls.back();
-    call.server = server;
-    call.request.set_slot(slot_);
-    call.request.set_incarnation(incarnation_);
-    call.request.set_server_life(server->lease().server_life());
+    Call& call = AddCall(calls, server, slot_, incarnation_);
     call.request.set_standing_seconds(absl::ToDoubleSeconds(standing));
   }
   MakeAll(calls, timeout, [](Call& call, grpc::CompletionQueue* queue) {
@@ -84,12 +92,7 @@ void SlotLeases::StepAside(absl::Duration timeout, const std::vector<int>& silen
   std::vector<std::unique_ptr<Call>> calls;
   for (RemoteServer* const server : Greeted()) {
     if (std::find(silent.begin(), silent.end(), server->index()) != silent.end()) continue;
-    calls.push_back(std::make_unique<Call>());
-    Call& call = *calls.back();
-    call.server = server;
-    call.request.set_slot(slot_);
-    call.request.set_incarnation(incarnation_);
-    call.request.set_server_life(server->lease().server_life());
+    AddCall(calls, server, slot_, incarnation_);
     // One that cannot be told lets the lease run out.
     server->lease().End();
   }

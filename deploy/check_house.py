@@ -26,7 +26,7 @@ MAY_INCLUDE = {
     "job": "common proto",
     "wire": "common common/cpu proto",
     "shm": "common common/cpu common/process proto",
-    "rpc": "common/process",
+    "rpc": "common/process storage",
     "security": "common common/process",
     "checkpoint": "common proto storage wire",
     # The readers of files are without libtorch; data/ makes data sets of what they read.
@@ -43,8 +43,10 @@ MAY_INCLUDE = {
     "server/rpc": "common common/process rpc security wire",
     "server/model_files": "checkpoint common proto storage",
     "server/coordinator/work": "common proto wire",
+    "server/coordinator/places": "common proto rpc",
     "server/coordinator":
-        "checkpoint common common/process job proto security server/coordinator/work "
+        "checkpoint common common/process job proto security server/coordinator/places "
+        "server/coordinator/work "
         "server/model_files server/rpc "
         "server/waiting storage wire",
     "server/store": "checkpoint common common/cpu job proto server/optimizer shm wire",
@@ -59,7 +61,7 @@ MAY_INCLUDE = {
         "common common/process proto rpc security server/coordinator server/copies server/data_plane "
         "server/job server/rpc storage wire",
     # What a worker is, without libtorch and with it.
-    "client/calls": "common proto security wire",
+    "client/calls": "common proto rpc security wire",
     "client/upkeep": "client common proto",
     "client": "client/calls common common/cpu job proto rpc shm wire",
     "worker/loop": "client common job proto",
@@ -76,7 +78,7 @@ MAY_INCLUDE = {
         "storage wire worker worker/loop worker/models",
     # psctl: a room for each command that is more than a file.
     "tools/base": "common common/process",
-    "tools/report": "common common/process proto security tools/base wire",
+    "tools/report": "common common/process proto rpc security tools/base wire",
     "tools/run": "common common/process data/download job proto security storage tools/base tools/report",
     "tools/drill": "common common/process proto storage tools/base tools/report tools/run wire",
     "tools/doctor": "common common/process data/download data/image data/table data/text job proto security shm tools/base tools/run",

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "client/calls/address_book.h"
 #include "client/parameter_client.h"
 #include "common/block_map.h"
 #include "grpcpp/grpcpp.h"
@@ -35,7 +37,8 @@ class JobQuestions {
  public:
   explicit JobQuestions(const WatchOptions& options)
       : options_(options),
-        stub_(Coordinator::NewStub(options.servers.front().channel)),
+        server_(options.servers.front()),
+        stub_(Coordinator::NewStub(server_.channel)),
         answered_at_(options.clock->Now()) {}
 
   // Answers with what is so now; after a while without an answer with the error.
@@ -85,16 +88,21 @@ class JobQuestions {
   // OK where the same is to be asked again, after a pause.
   absl::Status Tolerate(const absl::Status& failure) {
     const bool away = absl::IsUnavailable(failure) || absl::IsDeadlineExceeded(failure);
-    if (!away || options_.clock->Now() - answered_at_ >= options_.patience) {
-      return absl::Status(failure.code(),
-                          absl::StrCat(options_.servers.front().name(), ": ", failure.message()));
+    const absl::Duration silence = options_.clock->Now() - answered_at_;
+    if (!away || silence >= options_.patience) {
+      return absl::Status(failure.code(), absl::StrCat(server_.name(), ": ", failure.message()));
+    }
+    if (const std::optional<ServerEndpoint> moved = MovedFrom(server_, silence)) {
+      server_ = *moved;
+      stub_ = Coordinator::NewStub(server_.channel);
     }
     if (options_.stop->WaitFor(kPause)) return absl::CancelledError(options_.stop->reason());
     return absl::OkStatus();
   }
 
   const WatchOptions& options_;
-  const std::unique_ptr<Coordinator::Stub> stub_;
+  ServerEndpoint server_;
+  std::unique_ptr<Coordinator::Stub> stub_;
   absl::Duration answered_at_;
 };
 

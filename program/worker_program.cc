@@ -28,6 +28,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
+#include "client/calls/address_book.h"
 #include "common/clock.h"
 #include "common/process/command_line.h"
 #include "common/process/exit_codes.h"
@@ -41,6 +42,7 @@
 #include "program/in_process_cluster.h"
 #include "program/local_outcome.h"
 #include "rpc/grpc_process.h"
+#include "rpc/server_address.h"
 #include "security/credentials.h"
 #include "storage/run_folder.h"
 #include "torch/utils.h"
@@ -48,7 +50,8 @@
 #include "worker/loop/handicap.h"
 
 ABSL_FLAG(std::vector<std::string>, servers, {},
-          "HOST:PORT of all servers of the job, comma-separated, the same list for every worker");
+          "all servers of the job, comma-separated, in the same order for every worker: HOST:PORT, "
+          "or file:PATH for what ps_server --address_file=PATH writes");
 ABSL_FLAG(
     std::string, certs, "",
     "directory with ca.pem, cert.pem and key.pem of a worker ('psctl certs' makes them): speak "
@@ -344,11 +347,16 @@ absl::StatusOr<std::vector<ServerEndpoint>> FlaggedServers(
   const absl::StatusOr<std::shared_ptr<CertificateFiles>> certificates =
       OpenCertificates(absl::GetFlag(FLAGS_certs), Role::kWorker, log);
   if (!certificates.ok()) return certificates.status();
-  std::vector<ServerEndpoint> servers;
-  for (const std::string& address : absl::GetFlag(FLAGS_servers)) {
-    servers.push_back(ConnectToServer(static_cast<int>(servers.size()), address, *certificates));
+  AddressBook::Options book;
+  book.certificates = *certificates;
+  for (const std::string& text : absl::GetFlag(FLAGS_servers)) {
+    const absl::StatusOr<AddressSource> source = AddressSource::Parse(text);
+    if (!source.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--servers: ", source.status().message()));
+    }
+    book.servers.push_back(*source);
   }
-  return servers;
+  return EndpointsOf(std::make_shared<AddressBook>(std::move(book)));
 }
 
 // One worker as the flags say it: where it computes, and what it talks to. On the thread that

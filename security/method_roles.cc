@@ -19,6 +19,7 @@ constexpr MethodRule kRules[] = {
     {"Renew", "RenewRequest", kNo, kYes, kNo},
     // A coordinator tells servers of a slot whose lease has run out.
     {"Leave", "LeaveRequest", kYes, kYes, kNo},
+    {"Leave for good", kFarewell, kYes, kNo, kNo},
     {"GetServerStatus", "ServerStatusRequest", kYes, kYes, kYes},
     {"WriteShard", "WriteShardRequest", kYes, kNo, kNo},
     {"CommitCheckpoint", "CommitCheckpointRequest", kYes, kNo, kNo},
@@ -33,11 +34,11 @@ constexpr MethodRule kRules[] = {
     {"RenewSlot", "RenewSlotRequest", kNo, kYes, kNo},
     {"ReportEvaluation", "ReportEvaluationRequest", kNo, kYes, kNo},
     {"StoreModel", "StoreModelRequest", kNo, kYes, kNo},
+    {"RegisterServer", "RegisterServerRequest", kYes, kNo, kNo},
+    {"LocateServers", "LocateServersRequest", kYes, kYes, kYes},
     {"LeaveJob", "LeaveJobRequest", kNo, kYes, kNo},
     // A server that is asked to stop in good order wants a last checkpoint.
     {"TakeCheckpoint", "TakeCheckpointRequest", kYes, kNo, kYes},
-    {"RegisterServer", "RegisterServerRequest", kYes, kNo, kNo},
-    {"LocateServers", "LocateServersRequest", kYes, kYes, kYes},
     {"GetJobStatus", "JobStatusRequest", kYes, kYes, kYes},
 };
 

@@ -20,6 +20,10 @@ struct MethodRule {
   bool operators = false;
 };
 
+// What stands for the message of a Leave that ends an incarnation for good: one of no server's
+// life, which only a coordinator says.
+inline constexpr absl::string_view kFarewell = "LeaveRequest for good";
+
 // The rule of the method that takes this message; null: there is none, and no role may call it.
 // docs/security.md has the whole table.
 const MethodRule* FindMethodRule(absl::string_view request);

@@ -35,13 +35,13 @@ absl::Status TakeCheckpoint(const std::shared_ptr<grpc::Channel>& channel, uint6
 }  // namespace
 
 absl::Status AskForLastCheckpoint(
-    ParameterServer* server,
+    ParameterServer* server, const std::string& coordinator,
     const std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>(const std::string& address)>&
         connect,
     absl::Duration timeout) {
   std::optional<JobDirectory::Unkept> unkept = server->FindUnkept();
   if (!unkept.has_value()) return absl::OkStatus();
-  const std::string address = unkept->coordinator;
+  const std::string address = coordinator.empty() ? unkept->coordinator : coordinator;
   absl::Status failure;
   std::string reason = "no checkpoint says where server 0 is";
   if (!address.empty()) {

@@ -14,12 +14,12 @@ namespace torchps {
 
 // What a server other than the first does before it stops: it asks the coordinator, a role of the
 // first one, for a checkpoint, unless the last one has all that its blocks have learnt. Where the
-// first server is, the last checkpoint says. Waits at most `timeout`. REQUIRES: server->job() is
-// not null.
+// first server is, `coordinator` says or, where that is empty, the last checkpoint. Waits at most
+// `timeout`. REQUIRES: server->job() is not null.
 //   OK           nothing is lost that was pushed before the call
 //   UNAVAILABLE  how much is lost, and why
 absl::Status AskForLastCheckpoint(
-    ParameterServer* server,
+    ParameterServer* server, const std::string& coordinator,
     const std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>(const std::string& address)>&
         connect,
     absl::Duration timeout);

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "rpc/reconnecting.h"
+#include "rpc/server_address.h"
 #include "security/credentials.h"
 #include "server/copies/grpc_copy_peer.h"
 #include "server/fetch_copies.h"
@@ -39,19 +42,34 @@ constexpr int kWorkersBeforeJob = 32;
 // The largest that HTTP/2 knows.
 constexpr int kMaxHttp2FrameBytes = (1 << 24) - 1;
 
-// To the server that keeps copies. While it is away pushes wait, so that it is found soon once it
-// is back; and the connection is this server's own.
+// To the server that keeps copies, while whose absence pushes wait. The connection is this server's
+// own.
 std::shared_ptr<grpc::Channel> ChannelForCopies(
     const std::string& address, const std::shared_ptr<CertificateFiles>& certificates) {
   grpc::ChannelArguments arguments;
+  FindAgainSoon(&arguments);
   arguments.SetMaxReceiveMessageSize(kMaxFrameBytes);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return grpc::CreateCustomChannel(address, ChannelCredentialsFor(certificates), arguments);
+}
+
+// To another server, for its control plane.
+std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address,
+                                         const std::shared_ptr<CertificateFiles>& certificates) {
+  grpc::ChannelArguments arguments;
+  FindAgainSoon(&arguments);
+  return grpc::CreateCustomChannel(address, ChannelCredentialsFor(certificates), arguments);
+}
+
+absl::Status CheckAddresses(const Server::Options& options) {
+  absl::Status valid;
+  if (!options.advertise.empty()) valid = CheckServerAddress(options.advertise);
+  if (!valid.ok()) return absl::InvalidArgumentError(absl::StrCat("advertise: ", valid.message()));
+  if (!options.coordinator.empty()) valid = AddressSource::Parse(options.coordinator).status();
+  if (valid.ok()) return valid;
+  return absl::InvalidArgumentError(absl::StrCat("coordinator: ", valid.message()));
 }
 
 }  // namespace
@@ -72,6 +90,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
     return absl::InvalidArgumentError(
         "copies_at names who has copies of the directory, and there is none; name it with --dir");
   }
+  if (absl::Status valid = CheckAddresses(options); !valid.ok()) return valid;
   auto server = absl::WrapUnique(new Server(std::move(options)));
   if (!server->options_.copies_at.empty()) {
     const std::shared_ptr<CopyPeer> peer =
@@ -157,7 +176,31 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Server::ConnectToPeer(int index,
   if (address.empty()) {
     return absl::FailedPreconditionError("no worker has told where it is");
   }
-  return grpc::CreateChannel(address, ChannelCredentialsFor(options_.certificates));
+  return ChannelTo(address, options_.certificates);
+}
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> Server::ConnectToCoordinator(
+    const std::string& address) {
+  if (options_.peer_channel != nullptr) return options_.peer_channel(0, address);
+  return ChannelTo(address, options_.certificates);
+}
+
+void Server::MakeRegistration() {
+  Registration::Options registration;
+  registration.server_life = options_.seed;
+  registration.listens = reachable_at_;
+  registration.directory = options_.dir;
+  registration.files = files();
+  registration.log = logger();
+  registration.connect = [this](int own_index, const std::string& coordinator) {
+    return own_index == 0 ? ConnectToPeer(0, coordinator) : ConnectToCoordinator(coordinator);
+  };
+  if (!options_.advertise.empty()) registration.advertise = options_.advertise;
+  // Start() has looked at it.
+  if (!options_.coordinator.empty()) {
+    registration.coordinator = *AddressSource::Parse(options_.coordinator);
+  }
+  registration_ = std::make_unique<Registration>(std::move(registration));
 }
 
 Server::~Server() { Stop(); }
@@ -191,6 +234,7 @@ absl::Status Server::MakeDoor() {
   if (!made.ok()) return made.status();
   door_ = *std::move(made);
   address_ = absl::StrCat(wanted->host, ":", door_->port());
+  reachable_at_ = absl::StrCat(ReachableHost(wanted->host), ":", door_->port());
   return absl::OkStatus();
 }
 
@@ -230,11 +274,15 @@ absl::Status Server::Listen() {
   if (server_ == nullptr) return absl::UnavailableError("gRPC cannot start a server");
   parameter_service_.Listen(poller_.get());
   coordinator_service_.Listen(poller_.get());
+  MakeRegistration();
   // Before there can be a job, which wakes it.
   housekeeping_ = std::make_unique<Housekeeping>(kHousekeepingInterval, [this] { KeepHouse(); });
   poller_->Start(options_.threads);
   if (door_ != nullptr) door_->Open();
-  return absl::OkStatus();
+  // Once it listens: who finds it there is let in.
+  if (options_.address_file.empty()) return absl::OkStatus();
+  return WriteAddressFile(options_.address_file,
+                          options_.advertise.empty() ? reachable_at_ : options_.advertise);
 }
 
 absl::Status Server::TakeLastCheckpoint(absl::Duration timeout) {
@@ -242,12 +290,8 @@ absl::Status Server::TakeLastCheckpoint(absl::Duration timeout) {
   if (job == nullptr || job->server_index() == 0) {
     return coordinator_service_.TakeLastCheckpoint(timeout);
   }
-  const auto connect =
-      [this](const std::string& address) -> absl::StatusOr<std::shared_ptr<grpc::Channel>> {
-    if (options_.peer_channel != nullptr) return options_.peer_channel(0, address);
-    return grpc::CreateChannel(address, ChannelCredentialsFor(options_.certificates));
-  };
-  return AskForLastCheckpoint(&parameter_server_, connect,
+  const auto connect = [this](const std::string& address) { return ConnectToCoordinator(address); };
+  return AskForLastCheckpoint(&parameter_server_, registration_->coordinator(), connect,
                               std::min(timeout, kAskedCheckpointTimeout));
 }
 
@@ -276,16 +320,18 @@ void Server::KeepHouse() {
   }
   parameter_service_.WatchPushes();
   coordinator_service_.Tick();
+  if (const std::optional<JobPlace> told = parameter_server_.place()) registration_->Learn(*told);
 }
 
 void Server::Stop() {
   if (stopped_.exchange(true) || server_ == nullptr) return;
   if (door_ != nullptr) door_->Close();
+  if (registration_ != nullptr) registration_->Stop();
   coordinator_service_.Stop();
   parameter_server_.Stop();
   server_->Shutdown(absl::ToChronoTime(absl::Now() + kDrainTime));
   poller_->Stop();
-  housekeeping_->Stop();
+  if (housekeeping_ != nullptr) housekeeping_->Stop();
 }
 
 }  // namespace torchps

@@ -17,6 +17,7 @@
 #include "server/data_plane/parameter_service.h"
 #include "server/housekeeping.h"
 #include "server/job/parameter_server.h"
+#include "server/registration.h"
 #include "server/rpc/connection_filter.h"
 #include "server/rpc/poller.h"
 #include "server/rpc/receive_window.h"
@@ -47,6 +48,14 @@ class Server {
     // Where checkpoints and the push log are kept, and found again by a later life of this server.
     // Empty: nowhere.
     std::string dir;
+    // HOST:PORT at which others reach this server; empty: where workers have found it, or where it
+    // listens, with this machine's name where that is every interface.
+    std::string advertise;
+    // Where the coordinator is: HOST:PORT, or file:PATH of its address file; empty: workers tell.
+    std::string coordinator;
+    // Where this server writes the address at which others reach it, for --servers=file:PATH;
+    // empty: nowhere.
+    std::string address_file;
     // The first server: the job whose state is in `dir` goes on, with other workers than before.
     bool resume = false;
     // The first server: who has copies of what was in `dir`, which come back before it begins if
@@ -86,7 +95,8 @@ class Server {
 
   // ALREADY_EXISTS: the port is taken. INVALID_ARGUMENT: not HOST:PORT, not loopback without
   // `certificates` or `insecure`, or a number out of its range. UNAVAILABLE: the host cannot be
-  // bound. With `copies_at` also as FetchCopiesOfFirstServer().
+  // bound. With `copies_at` also as FetchCopiesOfFirstServer(). FileSystem's errors: the address file
+  // cannot be written.
   static absl::StatusOr<std::unique_ptr<Server>> Start(Options options);
 
   // Stops.
@@ -122,6 +132,10 @@ class Server {
   absl::Status Listen();
   absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToPeer(int index,
                                                                const std::string& address);
+  // From another server than the first.
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectToCoordinator(const std::string& address);
+  // REQUIRES: it listens, if it is to.
+  void MakeRegistration();
   // Binds the port, before any connection is let in.
   absl::Status MakeDoor();
   // A call has come, so the handshake of its connection is over.
@@ -140,6 +154,9 @@ class Server {
   ParameterServiceShell parameter_service_;
   CoordinatorService coordinator_service_;
   std::string address_;
+  // As others reach it.
+  std::string reachable_at_;
+  std::unique_ptr<Registration> registration_;
 
   // Takes the connections that the filter lets in.
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;

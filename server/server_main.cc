@@ -38,6 +38,16 @@ ABSL_FLAG(
 ABSL_FLAG(std::string, dir, "",
           "directory for checkpoints and the push log, from which a server that is started again "
           "goes on; empty: nothing is kept");
+ABSL_FLAG(
+    std::string, advertise, "",
+    "HOST:PORT at which workers and servers reach this one, where that is another address than "
+    "it listens on (a forwarded port)");
+ABSL_FLAG(std::string, coordinator, "",
+          "HOST:PORT of the job's first server, or file:PATH of its address file: where this one "
+          "tells its address, also after it has moved; empty: where workers say it is");
+ABSL_FLAG(std::string, address_file, "",
+          "file to write this server's address to, in a directory that workers see: "
+          "--servers=file:PATH finds it there, wherever it is started");
 ABSL_FLAG(bool, resume, false,
           "the first server: the job whose state is in --dir goes on with other workers");
 ABSL_FLAG(std::string, copies_at, "",
@@ -89,6 +99,9 @@ int main(int argc, char** argv) {
   if (!certificates.ok()) return Fail(certificates.status());
   options.certificates = *std::move(certificates);
   options.dir = absl::GetFlag(FLAGS_dir);
+  options.advertise = absl::GetFlag(FLAGS_advertise);
+  options.coordinator = absl::GetFlag(FLAGS_coordinator);
+  options.address_file = absl::GetFlag(FLAGS_address_file);
   options.resume = absl::GetFlag(FLAGS_resume);
   options.copies_at = absl::GetFlag(FLAGS_copies_at);
   // The other half is the kernel's, which copies as much as the threads do, and the workers'.

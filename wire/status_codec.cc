@@ -2,11 +2,17 @@
 
 #include <string>
 
+#include "absl/strings/cord.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
 namespace torchps {
 namespace {
+
+// The payload of a busy status, and the beginning of what travels as a call's error details.
+constexpr char kBusyUrl[] = "torchps/busy";
+constexpr absl::string_view kBusyDetails = "torchps/busy:";
 
 std::string Shortened(absl::string_view message) {
   if (message.size() <= kMaxStatusMessageBytes) return std::string(message);
@@ -19,16 +25,34 @@ std::string Shortened(absl::string_view message) {
 
 }  // namespace
 
+absl::Status BusyError(absl::string_view message, absl::string_view what) {
+  absl::Status status = absl::UnavailableError(message);
+  status.SetPayload(kBusyUrl, absl::Cord(what));
+  return status;
+}
+
+absl::optional<std::string> BusyWith(const absl::Status& status) {
+  const absl::optional<absl::Cord> what = status.GetPayload(kBusyUrl);
+  if (!what.has_value()) return absl::nullopt;
+  return std::string(*what);
+}
+
 grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   // Both libraries number the codes of google.rpc.Code.
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), Shortened(status.message()));
+  const absl::optional<std::string> busy = BusyWith(status);
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), Shortened(status.message()),
+                      busy.has_value() ? absl::StrCat(kBusyDetails, Shortened(*busy)) : "");
 }
 
 absl::Status FromGrpcStatus(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   const int code = status.error_code();
   const bool known = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE &&
+      absl::StartsWith(status.error_details(), kBusyDetails)) {
+    return BusyError(status.error_message(), status.error_details().substr(kBusyDetails.size()));
+  }
   return absl::Status(known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
                       status.error_message());
 }

@@ -8,6 +8,8 @@
 #include "absl/strings/str_split.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/support/channel_arguments.h"
+#include "rpc/reconnecting.h"
+#include "rpc/server_address.h"
 #include "security/credentials.h"
 #include "wire/frame_codec.h"
 
@@ -16,11 +18,10 @@ namespace {
 
 constexpr int kKeepaliveMs = 10'000;
 constexpr int kKeepaliveTimeoutMs = 5'000;
-constexpr int kInitialBackoffMs = 100;
-constexpr int kMinBackoffMs = 1'000;
-constexpr int kMaxBackoffMs = 2'000;
 // How far a stream of values may run ahead of the worker's reading: a few blocks.
 constexpr int kHttp2WindowBytes = 16 << 20;
+// Where no server can be: calls are UNAVAILABLE there, at once.
+constexpr char kNowhere[] = "unix:/nonexistent/torchps-server";
 
 }  // namespace
 
@@ -53,9 +54,7 @@ ServerEndpoint ConnectToServer(int index, const std::string& address,
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kInitialBackoffMs);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kMinBackoffMs);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxBackoffMs);
+  FindAgainSoon(&arguments);
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kHttp2WindowBytes);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, (1 << 24) - 1);
   // gRPC's own retries know nothing of a push's name, and stop silently at 256 KiB.
@@ -64,8 +63,8 @@ ServerEndpoint ConnectToServer(int index, const std::string& address,
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // Two workers in one process (tests) each have their own connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  const char* const relays = std::getenv("TORCHPS_RELAYS");
-  const std::string target = relays == nullptr ? address : RelayOf(relays, address);
+  std::string target = IsAddressFile(address) ? kNowhere : address;
+  if (const char* const relays = std::getenv("TORCHPS_RELAYS")) target = RelayOf(relays, target);
   std::shared_ptr<grpc::Channel> channel =
       grpc::CreateCustomChannel(target, ChannelCredentialsFor(certificates), arguments);
   return {index, address, std::move(channel), std::move(certificates)};

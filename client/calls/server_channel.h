@@ -9,14 +9,19 @@
 
 namespace torchps {
 
+class AddressBook;
+
 // A server as a worker sees it. Cheap to copy: copies share the channel.
 struct ServerEndpoint {
   int index = 0;
-  // "HOST:PORT"; empty where the server is inside this process.
+  // "HOST:PORT"; empty where the server is inside this process; "file:PATH" until the server has
+  // written its address there.
   std::string address;
   std::shared_ptr<grpc::Channel> channel;
   // What the channel's credentials are made of; null: it has no TLS.
   std::shared_ptr<CertificateFiles> certificates = nullptr;
+  // Knows where the server is once it is no longer here; null: nobody does.
+  std::shared_ptr<AddressBook> book = nullptr;
 
   // 0 where the server is inside this process.
   int port() const;

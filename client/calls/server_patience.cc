@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "rpc/server_address.h"
 #include "security/connection_probe.h"
 
 namespace torchps {
@@ -19,6 +20,13 @@ constexpr absl::Duration kForeignAfter = absl::Seconds(3);
 constexpr absl::Duration kSilentAfter = absl::Seconds(10);
 constexpr absl::Duration kProbeTimeout = absl::Milliseconds(500);
 
+// A server that is back is found about as soon as its channel has found it (rpc/reconnecting.h).
+Backoff::Options Pauses() {
+  Backoff::Options pauses;
+  pauses.max = absl::Seconds(1);
+  return pauses;
+}
+
 }  // namespace
 
 absl::Status NoTorchpsServer(const ServerEndpoint& server) {
@@ -29,7 +37,17 @@ absl::Status NoTorchpsServer(const ServerEndpoint& server) {
 ServerPatience::ServerPatience(const ServerEndpoint& server, Options options)
     : server_(server),
       options_(std::move(options)),
-      backoff_(Backoff::Options(), options_.seed + static_cast<uint64_t>(server.index)) {}
+      backoff_(Pauses(), options_.seed + static_cast<uint64_t>(server.index)) {}
+
+void ServerPatience::MovedTo(const ServerEndpoint& server) {
+  server_ = server;
+  has_answered_ = true;
+  backoff_.Reset();
+}
+
+absl::Duration ServerPatience::silence() const {
+  return silent_since_.has_value() ? options_.clock->Now() - *silent_since_ : absl::ZeroDuration();
+}
 
 bool ServerPatience::MayRetry(const absl::Status& status) {
   switch (status.code()) {
@@ -80,7 +98,9 @@ absl::StatusOr<absl::Duration> ServerPatience::Failed(const absl::Status& failur
   has_looked_ = true;
   if (give_up || line_due || may_be_foreign || first_look) {
     std::string reason(failure.message());
-    if (!server_.address.empty()) {
+    if (IsAddressFile(server_.address)) {
+      reason = "no server has written its address there yet";
+    } else if (!server_.address.empty()) {
       const ProbeResult probe =
           ProbeServer(server_.address, server_.certificates.get(), kProbeTimeout);
       if (!has_answered_ && probe.kind == ProbeResult::kRefused) {

@@ -31,6 +31,14 @@ class ServerPatience {
 
   ServerPatience(const ServerEndpoint& server, Options options);
 
+  // The server is looked for at `server` from here on, and has been silent for as long as before.
+  // Whoever answers there and is no server of ours is waited out, as one that has taken the place
+  // of a server that was away.
+  void MovedTo(const ServerEndpoint& server);
+
+  // For how long the server has been silent; zero: its last call was answered.
+  absl::Duration silence() const;
+
   // Whether a call that ended so may be tried again with the same name: the server was away, or
   // the outcome is unknown.
   static bool MayRetry(const absl::Status& status);
@@ -49,7 +57,7 @@ class ServerPatience {
   absl::StatusOr<absl::Duration> Failed(const absl::Status& failure);
 
  private:
-  const ServerEndpoint server_;
+  ServerEndpoint server_;
   const Options options_;
   Backoff backoff_;
   bool has_answered_ = false;

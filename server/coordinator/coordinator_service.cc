@@ -75,6 +75,8 @@ void CoordinatorService::Listen(Poller* poller) {
   Arm(poller, &Service::RequestReportEvaluation, &JobCoordinator::ReportEvaluation);
   ListenFor(poller, options_.admission, &service_, &Service::RequestStoreModel,
             [this](const auto& call) { StoreModel(call); });
+  Arm(poller, &Service::RequestRegisterServer, &JobCoordinator::RegisterServer, Opens::kNo);
+  Arm(poller, &Service::RequestLocateServers, &JobCoordinator::LocateServers, Opens::kNo);
   Arm(poller, &Service::RequestLeaveJob, &JobCoordinator::LeaveJob);
   Arm(poller, &Service::RequestTakeCheckpoint, &JobCoordinator::TakeCheckpoint);
   Arm(poller, &Service::RequestGetJobStatus, &JobCoordinator::GetJobStatus);
@@ -164,12 +166,13 @@ void CoordinatorService::Stop() {
 template <class Owner, class Request, class Response>
 void CoordinatorService::Arm(Poller* poller, RequestMethod<Owner, Request, Response> request_method,
                              absl::StatusOr<Response> (JobCoordinator::*method)(const Request&,
-                                                                                absl::Duration)) {
+                                                                                absl::Duration),
+                             Opens opens) {
   using Call = UnaryCall<Request, Response>;
   ListenFor(poller, options_.admission, &service_, request_method,
-            [this, method](const typename Call::Pointer& call) {
-              const absl::Status applied =
-                  Apply([&](JobCoordinator& coordinator, absl::Duration now) -> Answer {
+            [this, method, opens](const typename Call::Pointer& call) {
+              const absl::Status applied = Apply(
+                  [&](JobCoordinator& coordinator, absl::Duration now) -> Answer {
                     absl::StatusOr<Response> response = (coordinator.*method)(call->request(), now);
                     const bool is_new = NamesNewcomer(coordinator, response);
                     return [call, is_new,
@@ -177,7 +180,8 @@ void CoordinatorService::Arm(Poller* poller, RequestMethod<Owner, Request, Respo
                       const absl::Status& needed = is_new ? kept.incarnations : kept.job;
                       call->Respond(needed.ok() ? response : absl::StatusOr<Response>(needed));
                     };
-                  });
+                  },
+                  opens);
               if (!applied.ok()) call->Respond(applied);
             });
 }
@@ -230,10 +234,13 @@ void CoordinatorService::StoreModel(
   if (!status.ok()) call->Respond(status);
 }
 
-absl::Status CoordinatorService::Apply(const Change& change) {
+absl::Status CoordinatorService::Apply(const Change& change, Opens opens) {
   {
     MutexLock lock(&mutex_);
     if (stopped_) return ShuttingDown();
+    if (!opened_ && opens == Opens::kNo) {
+      return absl::UnavailableError("this server has not been asked to coordinate a job yet");
+    }
     if (!opened_) {
       if (absl::Status status = Open(); !status.ok()) return status;
     }
@@ -287,8 +294,8 @@ absl::StatusOr<std::optional<CoordinatorState>> CoordinatorService::FindState() 
   }
   std::optional<absl::StatusOr<ResumeReader::Found>> found = reader_->Take();
   if (!found.has_value()) {
-    return absl::UnavailableError(
-        absl::StrCat("the job is being resumed: the coordinator ", reader_->Describe()));
+    const std::string what = reader_->Describe();
+    return BusyError(absl::StrCat("the job is being resumed: the coordinator ", what), what);
   }
   reader_ = nullptr;
   if (!found->ok()) return found->status();

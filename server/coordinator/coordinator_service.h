@@ -90,10 +90,15 @@ class CoordinatorService {
   using Service = Coordinator::AsyncService;
   using Answer = StateWriter::Answer;
 
+  // Whether a call may be what makes this server the coordinator of a job that its directory has.
+  // What comes from servers, or is asked by workers that miss one, may have the wrong address.
+  enum class Opens { kYes, kNo };
+
   // Arms the poller's queue with a method that answers at once, or with one that may park.
   template <class Owner, class Request, class Response>
   void Arm(Poller* poller, RequestMethod<Owner, Request, Response> request_method,
-           absl::StatusOr<Response> (JobCoordinator::*method)(const Request&, absl::Duration));
+           absl::StatusOr<Response> (JobCoordinator::*method)(const Request&, absl::Duration),
+           Opens opens = Opens::kYes);
   template <class Owner, class Request, class Response>
   void Arm(Poller* poller, RequestMethod<Owner, Request, Response> request_method,
            JobCoordinator::ParkedCall (JobCoordinator::*method)(const Request&, absl::Duration,
@@ -102,7 +107,7 @@ class CoordinatorService {
   // Runs `change` on the coordinator. UNAVAILABLE, DATA_LOSS and so on, without running it: there
   // is no coordinator here, and the sentence says why.
   using Change = std::function<Answer(JobCoordinator&, absl::Duration now)>;
-  absl::Status Apply(const Change& change) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Apply(const Change& change, Opens opens = Opens::kYes) ABSL_LOCKS_EXCLUDED(mutex_);
   // Runs it under the lock, then gives the answer that it returns and those that have become due,
   // once the state that they stand on is stored.
   void Make(const Change& change) ABSL_LOCKS_EXCLUDED(mutex_);

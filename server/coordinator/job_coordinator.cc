@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/printable.h"
 #include "common/split_mix64.h"
 #include "job/job_spec.h"
 #include "server/coordinator/saved_state.h"
@@ -67,13 +66,7 @@ absl::StatusOr<JoinReply> JobCoordinator::Join(const JoinRequest& request, absl:
   const absl::StatusOr<JobMembers::Taken> taken = members_->Take(request, now);
   if (!taken.ok()) return taken.status();
   if (taken->is_new) ChangedVitally();
-  if (request.server_address_size() == terms_->server_count) {
-    addresses_.clear();
-    // They stand in messages; nobody can be reached at one with control characters anyhow.
-    for (const std::string& address : request.server_address()) {
-      addresses_.push_back(Printable(address));
-    }
-  }
+  places_.Tell(request, terms_->server_count);
   JoinReply reply;
   reply.set_slot(taken->holder.slot);
   reply.set_incarnation(taken->holder.incarnation);
@@ -178,7 +171,7 @@ void JobCoordinator::Tick(absl::Duration now) {
   const std::vector<SlotHolder> expired = members_->Expire(now);
   for (const SlotHolder& dead : expired) {
     Expire(dead, SlotBooks::EXPIRED, "its lease ran out");
-    gone_.push_back({dead, addresses_});
+    gone_.push_back({dead, places_.addresses()});
   }
   if (!expired.empty()) Settle(now);
 }
@@ -421,6 +414,31 @@ bool JobCoordinator::wants_last_checkpoint() const {
   return has_directory_ && durable() && phase_ >= JobStatus::RUNNING && !schedule_->complete();
 }
 
+absl::StatusOr<RegisterServerReply> JobCoordinator::RegisterServer(
+    const RegisterServerRequest& request, absl::Duration) {
+  if (!has_job() || request.job_id() != job_id_) {
+    return absl::FailedPreconditionError("the coordinator has another job, or none");
+  }
+  if (request.server_count() != terms_->server_count) {
+    return absl::FailedPreconditionError(absl::StrCat("the running job has ", terms_->server_count,
+                                                      " servers, this is one of ",
+                                                      request.server_count()));
+  }
+  const absl::StatusOr<bool> changed = places_.Register(request.place(), terms_->server_count);
+  if (!changed.ok()) return changed.status();
+  if (*changed) Changed();
+  return RegisterServerReply();
+}
+
+absl::StatusOr<LocateServersReply> JobCoordinator::LocateServers(const LocateServersRequest&,
+                                                                 absl::Duration) {
+  LocateServersReply reply;
+  if (!has_job()) return reply;
+  reply.set_job_id(job_id_);
+  for (const ServerPlace& place : places_.all()) *reply.add_server() = place;
+  return reply;
+}
+
 JobCoordinator::ParkedCall JobCoordinator::TakeCheckpoint(const TakeCheckpointRequest&,
                                                           absl::Duration now,
                                                           Reply<CheckpointStatus> reply) {
@@ -486,7 +504,7 @@ CoordinatorState JobCoordinator::Save(absl::Duration now) const {
   CoordinatorState state;
   state.set_job_id(job_id_);
   terms_->SaveTo(&state);
-  for (const std::string& address : addresses_) state.add_server_address(address);
+  places_.SaveTo(&state);
   state.set_phase(phase_);
   state.set_running_seconds(absl::ToDoubleSeconds(RunningTime(now)));
   const CheckpointSchedule::Memory& checkpoints = schedule_->memory();
@@ -536,7 +554,7 @@ absl::Status JobCoordinator::Restore(const CoordinatorState& state, Return how,
   initialized_ = state.initialized();
   stopped_ = state.stopped();
   resumed_checkpoint_ = state.resumed_checkpoint();
-  addresses_.assign(state.server_address().begin(), state.server_address().end());
+  places_.Restore(state);
   CheckpointSchedule::Memory checkpoints;
   checkpoints.last_number = state.last_checkpoint();
   checkpoints.kept.assign(state.kept_checkpoint().begin(), state.kept_checkpoint().end());
@@ -584,7 +602,7 @@ void JobCoordinator::FreeAllSlots() {
   }
   initializer_ = -1;
   terms_->server_count = 0;
-  addresses_.clear();
+  places_.Clear();
 }
 
 JobCoordinator::ParkedCall JobCoordinator::GetJobStatus(const JobStatusRequest& request,
@@ -608,6 +626,7 @@ JobStatus JobCoordinator::Describe(absl::Duration now) const {
   status.set_parameters(terms_->layout.trained_size());
   status.set_model(terms_->model);
   status.set_data(terms_->data);
+  for (const ServerPlace& place : places_.all()) *status.add_server() = place;
   members_->Describe(&status);
   work_->Describe(&status);
   status.set_epochs_without_best(work_->stopped_after());

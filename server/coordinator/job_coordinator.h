@@ -19,6 +19,7 @@
 #include "server/coordinator/job_terms.h"
 #include "server/coordinator/job_work.h"
 #include "server/coordinator/parked_calls.h"
+#include "server/coordinator/places/server_places.h"
 #include "server/coordinator/work/slot_holder.h"
 #include "server/waiting/replies.h"
 
@@ -99,6 +100,12 @@ class JobCoordinator {
   absl::StatusOr<LeaveJobReply> LeaveJob(const LeaveJobRequest& request, absl::Duration now);
   ParkedCall GetJobStatus(const JobStatusRequest& request, absl::Duration now,
                           Reply<JobStatus> reply);
+
+  // Whoever speaks here is no slot. FAILED_PRECONDITION, too: there is no job here.
+  absl::StatusOr<RegisterServerReply> RegisterServer(const RegisterServerRequest& request,
+                                                     absl::Duration now);
+  absl::StatusOr<LocateServersReply> LocateServers(const LocateServersRequest& request,
+                                                   absl::Duration now);
 
   ParkedCall TakeCheckpoint(const TakeCheckpointRequest& request, absl::Duration now,
                             Reply<CheckpointStatus> reply);
@@ -214,8 +221,7 @@ class JobCoordinator {
   std::unique_ptr<JobMembers> members_;
   std::unique_ptr<JobWork> work_;
   std::unique_ptr<CheckpointSchedule> schedule_;
-  // Where the workers find the servers, as the last one that joined sees it.
-  std::vector<std::string> addresses_;
+  ServerPlaces places_;
   // The job went on from a state that may be older than what workers remember of it.
   bool restored_ = false;
 

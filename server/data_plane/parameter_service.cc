@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "security/method_roles.h"
 #include "server/copies/copy_desk.h"
 #include "server/data_plane/pull_call.h"
 #include "server/data_plane/push_call.h"
@@ -43,6 +44,9 @@ void ParameterServiceShell::Listen(Poller* poller) {
     const LeaveRequest& request = call->request();
     // From the coordinator, of a slot whose lease has run out there: whatever life this is.
     const bool is_farewell = request.server_life() == 0;
+    if (is_farewell) {
+      if (const absl::Status may = call->Admit(kFarewell); !may.ok()) return call->Respond(may);
+    }
     const absl::StatusOr<HostedJob*> job =
         server_->JobFor(is_farewell ? server_->boot_id() : request.server_life());
     if (job.ok() && is_farewell) {

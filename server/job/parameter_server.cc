@@ -54,7 +54,27 @@ absl::StatusOr<HelloReply> ParameterServer::Hello(const HelloRequest& request) {
   if (!entered.ok()) return entered;
   if (TakesLong(request)) progress_.Begin("moves its values to shared memory");
   hosted->Share(request, &reply);
+  NotePlace(request);
   return reply;
+}
+
+void ParameterServer::NotePlace(const HelloRequest& request) {
+  const int index = request.server_index();
+  MutexLock lock(&place_mutex_);
+  if (!place_.has_value()) {
+    place_.emplace();
+    place_->job_id = request.job_id();
+    place_->server_index = index;
+    place_->server_count = request.server_count();
+  }
+  if (request.server_address_size() != request.server_count()) return;
+  if (place_->address.empty()) place_->address = request.server_address(index);
+  if (!request.server_address(0).empty()) place_->coordinator = request.server_address(0);
+}
+
+std::optional<JobPlace> ParameterServer::place() const {
+  MutexLock lock(&place_mutex_);
+  return place_;
 }
 
 void ParameterServer::Hello(const HelloRequest& request, Reply<HelloReply> reply) {

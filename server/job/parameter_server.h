@@ -21,6 +21,7 @@
 #include "server/job/checkpointer.h"
 #include "server/job/hosted_job.h"
 #include "server/job/job_directory.h"
+#include "server/job/job_place.h"
 #include "server/job/restore_progress.h"
 #include "server/waiting/byte_budget.h"
 #include "server/waiting/replies.h"
@@ -85,6 +86,10 @@ class ParameterServer {
   // Of this life of the process.
   uint64_t boot_id() const { return options_.boot_id; }
 
+  // Which server of which job this one is, and what workers have told of addresses: its own as the
+  // first one found it, the coordinator's as the last one. None before the first Hello.
+  std::optional<JobPlace> place() const ABSL_LOCKS_EXCLUDED(place_mutex_);
+
   // Null before the first Hello.
   HostedJob* job() const { return job_.load(std::memory_order_acquire); }
 
@@ -143,6 +148,8 @@ class ParameterServer {
   // Answers all greetings that take long, one after the other.
   void AnswerGreetings();
 
+  void NotePlace(const HelloRequest& request) ABSL_LOCKS_EXCLUDED(place_mutex_);
+
   absl::StatusOr<std::unique_ptr<HostedJob>> CreateJob(const HelloRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Who keeps the copies; null where the job has none. FAILED_PRECONDITION: it cannot have them.
@@ -168,6 +175,9 @@ class ParameterServer {
   Mutex peer_mutex_;
   std::shared_ptr<CopyPeer> peer_ ABSL_GUARDED_BY(peer_mutex_);
   bool peer_is_over_ ABSL_GUARDED_BY(peer_mutex_) = false;
+
+  mutable Mutex place_mutex_;
+  std::optional<JobPlace> place_ ABSL_GUARDED_BY(place_mutex_);
 
   // Set once under the mutex, then read without it.
   std::atomic<HostedJob*> job_{nullptr};

@@ -1,6 +1,7 @@
 #include "server/rpc/listen_address.h"
 
 #include <arpa/inet.h>
+#include <unistd.h>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -18,6 +19,12 @@ bool IsLoopback(const std::string& host) {
 }
 
 }  // namespace
+
+std::string ReachableHost(const std::string& host) {
+  if (host != "0.0.0.0" && host != "[::]") return host;
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 && name[0] != 0 ? name : host;
+}
 
 absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text) {
   const size_t colon = text.rfind(':');

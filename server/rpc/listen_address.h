@@ -14,6 +14,10 @@ struct ListenAddress {
   bool is_loopback = false;
 };
 
+// By which name others reach a server that listens on `host`: this machine's, where that is every
+// interface of it.
+std::string ReachableHost(const std::string& host);
+
 // Of HOST:PORT, as in "127.0.0.1:7000" or "[::1]:0". INVALID_ARGUMENT: `text` is something else.
 absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text);
 

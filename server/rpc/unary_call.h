@@ -7,6 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "common/mutex.h"
 #include "grpcpp/grpcpp.h"
 #include "security/call_admission.h"
@@ -43,6 +45,12 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, R
   }
 
   const Request& request() const { return request_; }
+
+  // Where the request says more than its kind does: whether the caller may make the call that
+  // `request` names (security/method_roles.h), for no slot.
+  absl::Status Admit(absl::string_view request) {
+    return admission_->Admit(context_, request, absl::nullopt);
+  }
 
   // Runs `hook` once if the call is cancelled before it is answered; at once if it already was.
   void OnCancel(std::function<void()> hook) {

@@ -33,6 +33,9 @@ constexpr char kJob[] = R"(
   durability { checkpoint_seconds: 1 }
 )";
 
+// What is stopped makes no steps, so there need not be many.
+constexpr char kShort[] = "--set=training.epochs=15";
+
 std::vector<std::string> Psctl(const std::string& command, std::vector<std::string> more) {
   const std::string folder = std::getenv("TEST_TMPDIR");
   std::ofstream(folder + "/job.textproto") << kJob;
@@ -70,14 +73,11 @@ TEST(Supervision, ADrillIsSurvivedWithEverySampleUsed) {
   EXPECT_FALSE(absl::StrContains(out, "never"));
 }
 
-// What is stopped makes no steps, so there need not be many.
-constexpr char kShort[] = "--set=training.epochs=15";
-
 // A machine that is suspended: longer than the lease, with a server that is away meanwhile, so that
 // the job is not over before.
 TEST(Supervision, AWorkerThatIsSuspendedForLongerThanItsLeaseComesBack) {
-  const std::string out =
-      ExpectSurvived({"--freeze=server.1:at=500ms:for=4s", "--freeze=worker.1:at=300ms:for=3s"});
+  const std::string out = ExpectSurvived(
+      {kShort, "--freeze=server.1:at=500ms:for=4s", "--freeze=worker.1:at=300ms:for=3s"});
   EXPECT_THAT(out, HasSubstr("\nworker 1 goes on\n"));
   EXPECT_THAT(out, HasSubstr("\nserver 1 goes on\n"));
   EXPECT_THAT(out, HasSubstr("frozen: 1 server, 1 worker\n"));
@@ -85,9 +85,9 @@ TEST(Supervision, AWorkerThatIsSuspendedForLongerThanItsLeaseComesBack) {
 
 // A lid that is closed over all of a job.
 TEST(Supervision, AJobThatIsSuspendedAsAWholeGoesOn) {
-  const std::string out =
-      ExpectSurvived({"--freeze=server.0:at=500ms:for=3s", "--freeze=server.1:at=500ms:for=3s",
-                      "--freeze=worker.0:at=500ms:for=3s", "--freeze=worker.1:at=500ms:for=3s"});
+  const std::string out = ExpectSurvived(
+      {kShort, "--freeze=server.0:at=500ms:for=3s", "--freeze=server.1:at=500ms:for=3s",
+       "--freeze=worker.0:at=500ms:for=3s", "--freeze=worker.1:at=500ms:for=3s"});
   EXPECT_THAT(out, HasSubstr("frozen: 2 servers, 2 workers\n"));
 }
 
@@ -107,19 +107,19 @@ TEST(Supervision, ANetworkThatBreaksAndADiskThatIsSlowAreSurvived) {
 TEST(Supervision, ARunThatIsCutShortLeavesWhatGoesOn) {
   const std::string dir = absl::StrCat(std::getenv("TEST_TMPDIR"), "/state");
   {
-    Program run(Psctl("run", {"--dir=" + dir}));
-    ASSERT_NE(run.AwaitLine("epoch 1/60   test accuracy"), "") << absl::StrJoin(run.error(), "\n");
+    Program run(Psctl("run", {kShort, "--dir=" + dir}));
+    ASSERT_NE(run.AwaitLine("epoch 1/15   test accuracy"), "") << absl::StrJoin(run.error(), "\n");
     run.AskToStop();
     EXPECT_EQ(run.AwaitExit(kPatience), 1);
     const std::string error = absl::StrJoin(run.error(), "\n");
     EXPECT_THAT(error, HasSubstr("interrupted; everything has been stopped"));
     EXPECT_THAT(error, HasSubstr("--resume' with the same job goes on from there"));
   }
-  Program refused(Psctl("run", {"--dir=" + dir}));
+  Program refused(Psctl("run", {kShort, "--dir=" + dir}));
   EXPECT_EQ(refused.AwaitExit(kPatience), 2);
   EXPECT_THAT(refused.error().back(), HasSubstr("--resume goes on with that job"));
 
-  Program resumed(Psctl("run", {"--dir=" + dir, "--resume"}));
+  Program resumed(Psctl("run", {kShort, "--dir=" + dir, "--resume"}));
   EXPECT_EQ(resumed.AwaitExit(kPatience), 0) << absl::StrJoin(resumed.error(), "\n");
   const std::string out = absl::StrJoin(resumed.out(), "\n");
   EXPECT_THAT(out, HasSubstr("supervised finished: test accuracy"));

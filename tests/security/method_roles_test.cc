@@ -89,12 +89,13 @@ TEST(MethodRolesTest, AllowWhatTheDocumentedTableAllows) {
       {"LeaveJobRequest", "w"},
       {"TakeCheckpointRequest", "so"},
       {"JobStatusRequest", "swo"},
+      {"RegisterServerRequest", "s"},
+      {"LocateServersRequest", "swo"},
       {"StoreCopyRequest", "s"},
       {"DropCopiesRequest", "s"},
       {"ListCopiesRequest", "s"},
       {"ReadCopyRequest", "s"},
-      {"RegisterServerRequest", "s"},
-      {"LocateServersRequest", "swo"},
+      {"LeaveRequest for good", "s"},
   };
   for (const Row& row : table) {
     const MethodRule* rule = FindMethodRule(row.request);

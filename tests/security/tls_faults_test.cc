@@ -374,6 +374,15 @@ TEST_F(TlsTest, AWorkersCertificateCannotCheckpointStopOrSpeakForAnotherSlot) {
     expect_denied("Join", coordinator->Join(&context, request, &reply),
                   "cannot speak for any slot, only for slot 1");
   }
+  {
+    // For good, and of another slot's process or its own: only a coordinator says so.
+    grpc::ClientContext context;
+    LeaveRequest request;
+    request.set_slot(1);
+    LeaveReply reply;
+    expect_denied("Leave for good", parameters->Leave(&context, request, &reply),
+                  "may not call Leave for good; expected the role server");
+  }
   PlainWorker other(channel, HelloOf(0));
   const absl::Status greeted = other.Hello();
   EXPECT_EQ(greeted.code(), absl::StatusCode::kPermissionDenied);

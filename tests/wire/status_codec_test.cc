@@ -50,5 +50,16 @@ TEST(StatusCodecTest, LeavesAMessageAtTheLimitAlone) {
   EXPECT_EQ(ToGrpcStatus(absl::InternalError(message)).error_message(), message);
 }
 
+TEST(StatusCodecTest, KeepsWhatAServerIsBusyWithAndTakesNothingElseForIt) {
+  const absl::Status busy = BusyError("wait: it reads", "reads checkpoint 7");
+  EXPECT_TRUE(absl::IsUnavailable(busy));
+  EXPECT_EQ(BusyWith(FromGrpcStatus(ToGrpcStatus(busy))), "reads checkpoint 7");
+  EXPECT_EQ(FromGrpcStatus(ToGrpcStatus(busy)).message(), "wait: it reads");
+  EXPECT_EQ(BusyWith(absl::UnavailableError("reads checkpoint 7")), absl::nullopt);
+  const grpc::Status foreign(grpc::StatusCode::UNAVAILABLE, "reads", "checkpoint 7");
+  EXPECT_EQ(BusyWith(FromGrpcStatus(foreign)), absl::nullopt);
+  EXPECT_EQ(BusyWith(absl::OkStatus()), absl::nullopt);
+}
+
 }  // namespace
 }  // namespace torchps

@@ -6,17 +6,21 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/parameter_service.grpc.pb.h"
+#include "rpc/reconnecting.h"
+#include "rpc/server_address.h"
 #include "security/connection_probe.h"
 #include "security/credentials.h"
 #include "wire/status_codec.h"
 
 namespace torchps {
 namespace {
+
+// Where no server can be.
+constexpr char kNowhere[] = "unix:/nonexistent/torchps-server";
 
 constexpr char kNoTorchpsServer[] = "answers, but is no torchps server";
 
@@ -50,18 +54,8 @@ class GrpcClusterClient final : public ClusterClient {
   GrpcClusterClient(std::vector<std::string> addresses,
                     std::shared_ptr<CertificateFiles> certificates)
       : addresses_(std::move(addresses)), certificates_(std::move(certificates)) {
-    for (const std::string& address : addresses_) {
-      grpc::ChannelArguments arguments;
-      arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-      // A server that comes up late is found soon.
-      arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 200);
-      arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
-      arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-      // A status with every slot and block of a large job is longer than gRPC's 4 MiB.
-      arguments.SetMaxReceiveMessageSize(64 << 20);
-      channels_.push_back(
-          grpc::CreateCustomChannel(address, ChannelCredentialsFor(certificates_), arguments));
-    }
+    ways_.resize(addresses_.size());
+    for (size_t i = 0; i < addresses_.size(); ++i) FindAgain(static_cast<int>(i));
   }
 
   const std::vector<std::string>& addresses() const override { return addresses_; }
@@ -71,6 +65,7 @@ class GrpcClusterClient final : public ClusterClient {
     if (wait_until_done) {
       if (absl::Status refused = Refusal(0); !refused.ok()) return refused;
     }
+    FindAgain(0);
     grpc::ClientContext context;
     context.set_deadline(After(timeout));
     context.set_wait_for_ready(wait_until_done);
@@ -78,8 +73,9 @@ class GrpcClusterClient final : public ClusterClient {
     request.set_wait_until_done(wait_until_done);
     JobStatus reply;
     const absl::Status status = Explained(
-        0, Coordinator::NewStub(channels_.front())->GetJobStatus(&context, request, &reply));
+        0, Coordinator::NewStub(ways_.front().channel)->GetJobStatus(&context, request, &reply));
     if (!status.ok()) return status;
+    registered_.assign(reply.server().begin(), reply.server().end());
     return reply;
   }
 
@@ -87,10 +83,12 @@ class GrpcClusterClient final : public ClusterClient {
     grpc::ClientContext context;
     context.set_deadline(After(timeout));
     CheckpointStatus reply;
-    const grpc::Status status = Coordinator::NewStub(channels_.front())
-                                    ->TakeCheckpoint(&context, TakeCheckpointRequest(), &reply);
+    FindAgain(0);
+    const std::shared_ptr<grpc::Channel> channel = ways_.front().channel;
+    const grpc::Status status =
+        Coordinator::NewStub(channel)->TakeCheckpoint(&context, TakeCheckpointRequest(), &reply);
     // That of another server, in whole words, comes from a server that is there.
-    if (!status.ok() && channels_.front()->GetState(false) == GRPC_CHANNEL_READY) {
+    if (!status.ok() && channel->GetState(false) == GRPC_CHANNEL_READY) {
       return FromGrpcStatus(status);
     }
     if (!status.ok()) return Explained(0, status);
@@ -100,12 +98,15 @@ class GrpcClusterClient final : public ClusterClient {
   absl::StatusOr<ServerStatus> GetServerStatus(int server, absl::Duration timeout) override {
     grpc::ClientContext context;
     context.set_deadline(After(timeout));
+    FindAgain(server);
     ServerStatus reply;
     const absl::Status status =
-        Explained(server, ParameterService::NewStub(channels_[server])
+        Explained(server, ParameterService::NewStub(ways_[server].channel)
                               ->GetServerStatus(&context, ServerStatusRequest(), &reply));
-    if (!status.ok()) return status;
-    return reply;
+    if (status.ok()) return reply;
+    // It may have moved: the coordinator knows where to.
+    if (!absl::IsUnavailable(status) || !GoWhereRegistered(server)) return status;
+    return GetServerStatus(server, timeout);
   }
 
   absl::Status Shutdown(int server, absl::string_view reason, absl::Duration timeout) override {
@@ -115,7 +116,8 @@ class GrpcClusterClient final : public ClusterClient {
     ShutdownRequest request;
     request.set_reason(std::string(reason));
     ShutdownReply reply;
-    const std::shared_ptr<grpc::Channel>& channel = channels_[server];
+    FindAgain(server);
+    const std::shared_ptr<grpc::Channel> channel = ways_[server].channel;
     const absl::Status status =
         Explained(server, ParameterService::NewStub(channel)->Shutdown(&context, request, &reply));
     if (!status.ok()) return status;
@@ -136,7 +138,11 @@ class GrpcClusterClient final : public ClusterClient {
   }
 
   absl::Status Refusal(int server) const {
-    const ProbeResult probe = ProbeServer(addresses_[server], certificates_.get(), kProbeTimeout);
+    if (ways_[server].address.empty()) {
+      return absl::UnavailableError("no server has written its address there");
+    }
+    const ProbeResult probe =
+        ProbeServer(ways_[server].address, certificates_.get(), kProbeTimeout);
     switch (probe.kind) {
       case ProbeResult::kRefused:
         return absl::UnauthenticatedError(probe.reason);
@@ -147,9 +153,51 @@ class GrpcClusterClient final : public ClusterClient {
     }
   }
 
+  // Where one server is spoken to.
+  struct Way {
+    std::string address;  // HOST:PORT; empty: its file does not say yet
+    std::shared_ptr<grpc::Channel> channel;
+    bool is_registered = false;  // where the coordinator says
+  };
+
+  // Reads the server's address file, where it has one.
+  void FindAgain(int server) {
+    Way& way = ways_[server];
+    const absl::StatusOr<AddressSource> source = AddressSource::Parse(addresses_[server]);
+    if (way.channel != nullptr && (way.is_registered || !source.ok() || !source->is_file())) return;
+    std::string address = addresses_[server];
+    if (source.ok()) address = source->Find().value_or("");
+    if (way.channel == nullptr || address != way.address) GoTo(server, address);
+  }
+
+  // False: the coordinator knows no other address, or was not asked.
+  bool GoWhereRegistered(int server) {
+    if (server >= static_cast<int>(registered_.size())) return false;
+    const std::string& address = registered_[server].address();
+    if (ways_[server].address == address || !CheckServerAddress(address).ok()) return false;
+    GoTo(server, address);
+    ways_[server].is_registered = true;
+    return true;
+  }
+
+  void GoTo(int server, const std::string& address) {
+    grpc::ChannelArguments arguments;
+    FindAgainSoon(&arguments);
+    arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    // A status with every slot and block of a large job is longer than gRPC's 4 MiB.
+    arguments.SetMaxReceiveMessageSize(64 << 20);
+    ways_[server].address = address;
+    ways_[server].channel = grpc::CreateCustomChannel(
+        address.empty() ? kNowhere : address, ChannelCredentialsFor(certificates_), arguments);
+    ways_[server].is_registered = false;
+  }
+
   const std::vector<std::string> addresses_;
   const std::shared_ptr<CertificateFiles> certificates_;
-  std::vector<std::shared_ptr<grpc::Channel>> channels_;
+  std::vector<Way> ways_;
+  // Where the servers are, as the coordinator said last.
+  std::vector<ServerPlace> registered_;
 };
 
 }  // namespace
@@ -191,11 +239,8 @@ std::vector<ServerAnswer> AskAllServers(ClusterClient& cluster, absl::Duration t
 absl::StatusOr<std::vector<std::string>> ParseAddresses(absl::string_view text) {
   std::vector<std::string> addresses;
   for (const absl::string_view part : absl::StrSplit(text, ',')) {
-    const size_t colon = part.rfind(':');
-    int port = 0;
-    if (colon == absl::string_view::npos || colon == 0 ||
-        !absl::SimpleAtoi(part.substr(colon + 1), &port) || port < 1 || port > 65535) {
-      return absl::InvalidArgumentError(absl::StrCat("--servers: '", part, "' is no HOST:PORT"));
+    if (const absl::Status valid = AddressSource::Parse(part).status(); !valid.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--servers: ", valid.message()));
     }
     addresses.emplace_back(part);
   }

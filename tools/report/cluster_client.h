@@ -41,14 +41,16 @@ class ClusterClient {
 
 // The client of a real cluster, over gRPC; by TLS if there are certificates (an operator's). A
 // server that one side's certificate keeps away gives UNAUTHENTICATED, another kind of server
-// FAILED_PRECONDITION. Thread-compatible.
+// FAILED_PRECONDITION. An address file is read again for each call, and a server that is away is
+// looked for where the coordinator's last status had it. Thread-compatible.
 std::unique_ptr<ClusterClient> ConnectToCluster(
     std::vector<std::string> addresses, std::shared_ptr<CertificateFiles> certificates = nullptr);
 
 // The answers of all servers, in order; one that is away is an error in its place.
 std::vector<ServerAnswer> AskAllServers(ClusterClient& cluster, absl::Duration timeout);
 
-// "h:p,h:p" as a list. INVALID_ARGUMENT names the part that is no HOST:PORT.
+// "h:p,file:PATH" as a list. INVALID_ARGUMENT names the part that is neither
+// (rpc/server_address.h).
 absl::StatusOr<std::vector<std::string>> ParseAddresses(absl::string_view text);
 
 // The client that the flags --servers and --certs of `psctl COMMAND` ask for. INVALID_ARGUMENT:

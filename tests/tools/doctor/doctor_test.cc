@@ -136,7 +136,9 @@ TEST(Doctor, TheCommandSaysWhatToDoAndWhetherItIsNeeded) {
   EXPECT_TRUE(absl::StrContains(text, " 0 problems\n")) << text;
   EXPECT_EQ(run({"--job=" + job, "--set=model.nme=mlp", "--device=gpu"}, &text), 1);
   EXPECT_TRUE(absl::StrContains(text, "PROBLEM  job: ")) << text;
-  EXPECT_TRUE(absl::StrContains(text, "          -> cpu, cuda or cuda:INDEX\n")) << text;
+  EXPECT_TRUE(absl::StrContains(
+      text, "          -> auto, cpu, cuda, cuda:INDEX, cuda:all, or several, as cuda:0,cuda:1\n"))
+      << text;
   EXPECT_TRUE(absl::StrContains(text, " 2 problems\n")) << text;
   EXPECT_EQ(run({"--job=" + job, "--set=model.name=mpl", "--set=data.source=digit"}, &text), 1);
   EXPECT_TRUE(absl::StrContains(text,

@@ -1,0 +1,23 @@
+#include "rpc/reconnecting.h"
+
+#include "grpc/impl/codegen/grpc_types.h"
+
+namespace torchps {
+namespace {
+
+constexpr int kInitialBackoffMs = 100;
+// What a try may take, too: a TLS handshake over a slow link takes some 0.3 s.
+constexpr int kMinBackoffMs = 1'000;
+constexpr int kMaxBackoffMs = 1'000;
+constexpr int kNameLookupMs = 1'000;
+
+}  // namespace
+
+void FindAgainSoon(grpc::ChannelArguments* arguments) {
+  arguments->SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kInitialBackoffMs);
+  arguments->SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kMinBackoffMs);
+  arguments->SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxBackoffMs);
+  arguments->SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, kNameLookupMs);
+}
+
+}  // namespace torchps

@@ -1,0 +1,143 @@
+#include "server/registration.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "proto/coordinator.grpc.pb.h"
+#include "server/place_memory.h"
+#include "wire/status_codec.h"
+
+namespace torchps {
+
+Registration::Registration(Options options) : options_(std::move(options)) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+void Registration::Learn(const JobPlace& told) {
+  MutexLock lock(&mutex_);
+  if (told_.has_value() && *told_ == told) return;
+  told_ = told;
+  is_new_ = true;
+  changed_.Signal();
+}
+
+std::string Registration::coordinator() const {
+  MutexLock lock(&mutex_);
+  return place_.coordinator;
+}
+
+void Registration::Stop() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    if (calling_ != nullptr) calling_->TryCancel();
+    changed_.SignalAll();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+JobPlace Registration::Settle(JobPlace told) const {
+  if (!CheckServerAddress(told.address).ok()) told.address = options_.listens;
+  if (options_.advertise.has_value()) told.address = *options_.advertise;
+  if (!CheckServerAddress(told.coordinator).ok()) told.coordinator.clear();
+  if (options_.coordinator.has_value()) {
+    told.coordinator = options_.coordinator->Find().value_or("");
+  }
+  return told;
+}
+
+std::optional<JobPlace> Registration::Recall() const {
+  if (options_.directory.empty()) return std::nullopt;
+  std::optional<RememberedPlace> found = FindPlace(*options_.files, options_.directory);
+  if (!found.has_value()) return std::nullopt;
+  // It has moved: where workers found it then, it is no more.
+  if (found->listened != options_.listens) found->place.address.clear();
+  return found->place;
+}
+
+void Registration::Run() {
+  const std::optional<JobPlace> recalled = Recall();
+  {
+    MutexLock lock(&mutex_);
+    if (!told_.has_value()) told_ = recalled;
+  }
+  absl::Duration wait = absl::ZeroDuration();
+  while (true) {
+    JobPlace place;
+    {
+      MutexLock lock(&mutex_);
+      // A spurious wake registers early, which does no harm.
+      if (!stopping_ && !is_new_ && wait > absl::ZeroDuration()) changed_.WaitFor(&mutex_, wait);
+      while (!stopping_ && !told_.has_value()) changed_.Wait(&mutex_);
+      if (stopping_) return;
+      is_new_ = false;
+      place = *told_;
+    }
+    // Each time, for an address file may say something else by now.
+    place = Settle(std::move(place));
+    {
+      MutexLock lock(&mutex_);
+      place_ = place;
+    }
+    wait = Register(place).ok() ? options_.interval : options_.pause;
+  }
+}
+
+absl::Status Registration::Register(const JobPlace& place) {
+  const bool is_own = place.server_index == 0;
+  // A cluster within a process has no addresses.
+  if (place.address.empty()) return absl::OkStatus();
+  if (place.coordinator.empty() && !is_own) return absl::UnavailableError("not known where");
+  Remember(place);
+  const std::string& coordinator = is_own ? place.address : place.coordinator;
+  if (channel_ == nullptr || connected_to_ != coordinator) {
+    absl::StatusOr<std::shared_ptr<grpc::Channel>> channel =
+        options_.connect(place.server_index, coordinator);
+    if (!channel.ok()) return channel.status();
+    channel_ = *std::move(channel);
+    connected_to_ = coordinator;
+  }
+  RegisterServerRequest request;
+  request.set_job_id(place.job_id);
+  request.set_server_count(place.server_count);
+  request.mutable_place()->set_server_index(place.server_index);
+  request.mutable_place()->set_server_life(options_.server_life);
+  request.mutable_place()->set_address(place.address);
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + options_.timeout));
+  {
+    MutexLock lock(&mutex_);
+    if (stopping_) return absl::CancelledError("the server stops");
+    calling_ = &context;
+  }
+  RegisterServerReply reply;
+  const absl::Status status =
+      FromGrpcStatus(Coordinator::NewStub(channel_)->RegisterServer(&context, request, &reply));
+  {
+    MutexLock lock(&mutex_);
+    calling_ = nullptr;
+  }
+  // A coordinator that is away, or knows no job yet, will be asked again; what it refuses otherwise
+  // somebody has to mend.
+  const bool is_refused = absl::IsPermissionDenied(status) || absl::IsInvalidArgument(status);
+  const std::string complaint = is_refused ? std::string(status.message()) : "";
+  if (is_refused && complaint != complaint_) {
+    options_.log(absl::StrCat("the coordinator at ", coordinator, " does not take ", place.address,
+                              " as the address of this server: ", complaint));
+  }
+  complaint_ = complaint;
+  return status;
+}
+
+void Registration::Remember(const JobPlace& place) {
+  // The first server's coordinator is in the same process.
+  if (options_.directory.empty() || place.server_index == 0) return;
+  if (remembered_.has_value() && *remembered_ == place) return;
+  const absl::Status kept =
+      RememberPlace(*options_.files, options_.directory, {place, options_.listens});
+  // It only saves the next life a wait: no reason to stop, nor to say anything.
+  if (kept.ok()) remembered_ = place;
+}
+
+}  // namespace torchps

@@ -1,0 +1,90 @@
+#include "client/coordinator_client.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "client/calls/server_channel.h"
+#include "common/mutex.h"
+#include "common/stop_latch.h"
+#include "grpcpp/grpcpp.h"
+#include "gtest/gtest.h"
+#include "tests/testing/manual_clock.h"
+#include "wire/status_codec.h"
+
+namespace torchps {
+namespace {
+
+// More than a patience.
+constexpr absl::Duration kLong = absl::Seconds(10);
+
+// A coordinator that answers a first number of calls with an error, each after a long time.
+class SlowCoordinator final : public Coordinator::Service {
+ public:
+  SlowCoordinator(ManualClock* clock, absl::Status error, int times)
+      : clock_(clock), error_(std::move(error)), times_(times) {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    address_ = "127.0.0.1:" + std::to_string(port);
+  }
+  ~SlowCoordinator() override { server_->Shutdown(); }
+
+  const std::string& address() const { return address_; }
+
+  grpc::Status Join(grpc::ServerContext*, const JoinRequest*, JoinReply* reply) override {
+    MutexLock lock(&mutex_);
+    clock_->Advance(kLong);
+    if (times_-- > 0) return ToGrpcStatus(error_);
+    reply->set_slot(3);
+    return grpc::Status::OK;
+  }
+
+ private:
+  ManualClock* const clock_;
+  const absl::Status error_;
+  Mutex mutex_;
+  int times_ ABSL_GUARDED_BY(mutex_);
+  std::string address_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+class CoordinatorClientTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<JoinReply> Join(absl::Status error) {
+    SlowCoordinator coordinator(&clock_, std::move(error), /*times=*/3);
+    CoordinatorClient::Options options;
+    options.server = ConnectToServer(0, coordinator.address());
+    options.patience = kLong * 1.5;
+    options.log = [this](const std::string& line) { lines_.push_back(line); };
+    options.clock = &clock_;
+    options.stop = &stop_;
+    return CoordinatorClient(std::move(options)).Join(JoinRequest());
+  }
+
+  ManualClock clock_;
+  StopLatch stop_;
+  std::vector<std::string> lines_;
+};
+
+TEST_F(CoordinatorClientTest, OneThatReadsItsJobIsWaitedForAsLongAsThatTakes) {
+  const auto joined = Join(BusyError("the job is being resumed", "reads checkpoint 7"));
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  EXPECT_EQ(joined->slot(), 3);
+  ASSERT_FALSE(lines_.empty());
+  EXPECT_TRUE(absl::EndsWith(lines_[0], ", which reads checkpoint 7")) << lines_[0];
+}
+
+TEST_F(CoordinatorClientTest, OneThatIsAwayIsGivenUpWithThePatience) {
+  const auto joined = Join(absl::UnavailableError("reads checkpoint 7"));
+  EXPECT_TRUE(absl::IsUnavailable(joined.status())) << joined.status();
+  EXPECT_TRUE(absl::StrContains(joined.status().message(), "has not answered for 15s"))
+      << joined.status();
+}
+
+}  // namespace
+}  // namespace torchps

@@ -1,0 +1,27 @@
+#include "rpc/reconnecting.h"
+
+#include <map>
+#include <string>
+
+#include "grpc/grpc.h"
+#include "gtest/gtest.h"
+
+namespace torchps {
+namespace {
+
+TEST(ReconnectingTest, AServerIsTriedAndItsNameLookedUpOnceASecondAtLeast) {
+  grpc::ChannelArguments arguments;
+  FindAgainSoon(&arguments);
+  const grpc_channel_args set = arguments.c_channel_args();
+  std::map<std::string, int> values;
+  for (size_t i = 0; i < set.num_args; ++i) {
+    if (set.args[i].type == GRPC_ARG_INTEGER) values[set.args[i].key] = set.args[i].value.integer;
+  }
+  EXPECT_EQ(values[GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS], 1000);
+  EXPECT_EQ(values[GRPC_ARG_MAX_RECONNECT_BACKOFF_MS], 1000);
+  EXPECT_EQ(values[GRPC_ARG_MIN_RECONNECT_BACKOFF_MS], 1000);
+  EXPECT_EQ(values[GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS], 100);
+}
+
+}  // namespace
+}  // namespace torchps
