@@ -68,14 +68,16 @@ MAY_INCLUDE = {
     "worker/gradient": "common",
     "worker/feed": "common data",
     "worker/optimizer": "common job proto",
+    "worker/stages": "common proto",
     "worker":
         "checkpoint client client/calls client/upkeep common common/cpu data job proto shm storage wire "
-        "worker/feed worker/gradient worker/loop worker/optimizer",
-    "worker/models": "common data job proto worker",
+        "worker/feed worker/gradient worker/loop worker/optimizer worker/stages",
+    "worker/replicas": "common worker worker/feed",
+    "worker/models": "common data job proto worker worker/replicas worker/stages",
     # What stands above both.
     "program":
         "client client/calls common common/process data data/download job proto rpc security server "
-        "storage wire worker worker/loop worker/models",
+        "storage wire worker worker/loop worker/models worker/replicas worker/stages",
     # psctl: a room for each command that is more than a file.
     "tools/base": "common common/process",
     "tools/report": "common common/process proto rpc security tools/base wire",
@@ -88,7 +90,8 @@ MAY_INCLUDE = {
 }
 # These see torch's headers; no other room may.
 WITH_LIBTORCH = {
-    "data", "worker", "worker/feed", "worker/gradient", "worker/models", "worker/optimizer", "program"
+    "data", "worker", "worker/feed", "worker/gradient", "worker/models", "worker/optimizer",
+    "worker/replicas", "worker/stages", "program"
 }
 # Everybody's words: these are visible in the whole tree.
 WORDS = {"common", "proto"}

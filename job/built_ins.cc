@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/closest_name.h"
 
@@ -43,19 +44,23 @@ absl::Status CheckBuiltInData(const JobSpec& job) {
   return CheckName("data.source", job.data().source(), BuiltInDataSources());
 }
 
-absl::Status CheckDeviceName(absl::string_view name) {
-  absl::string_view digits = name;
-  int64_t index = 0;
-  const bool known = name == "cpu" || name == "cuda" ||
-                     (absl::ConsumePrefix(&digits, "cuda:") && !digits.empty() &&
-                      std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit) &&
-                      absl::SimpleAtoi(digits, &index));
-  if (known) return absl::OkStatus();
-  const std::string closest = ClosestName(name, {"cpu", "cuda"});
-  return absl::InvalidArgumentError(
-      absl::StrCat("device '", absl::CHexEscape(name), "' is not known; ",
-                   closest.empty() ? "" : absl::StrCat("did you mean '", closest, "'? "),
-                   "expected cpu, cuda or cuda:INDEX"));
+absl::Status CheckDeviceNames(absl::string_view names) {
+  if (names == "auto" || names == "cuda" || names == "cuda:all") return absl::OkStatus();
+  for (absl::string_view name : absl::StrSplit(names, ',')) {
+    absl::string_view digits = name;
+    int64_t index = 0;
+    const bool known =
+        name == "cpu" || (absl::ConsumePrefix(&digits, "cuda:") && !digits.empty() &&
+                          std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit) &&
+                          absl::SimpleAtoi(digits, &index));
+    if (known) continue;
+    const std::string closest = ClosestName(name, {"auto", "cpu", "cuda"});
+    return absl::InvalidArgumentError(absl::StrCat(
+        "device '", absl::CHexEscape(name), "' is not known; ",
+        closest.empty() || closest == name ? "" : absl::StrCat("did you mean '", closest, "'? "),
+        "expected auto, cpu, cuda, cuda:INDEX, cuda:all, or several, as cuda:0,cuda:1"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace torchps

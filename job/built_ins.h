@@ -24,8 +24,9 @@ std::vector<std::string> BuiltInDataSources();
 absl::Status CheckBuiltInModel(const JobSpec& job);
 absl::Status CheckBuiltInData(const JobSpec& job);
 
-// INVALID_ARGUMENT: `name` is none of cpu, cuda and cuda:INDEX. Whether the device is there, only
-// the worker's machine knows.
-absl::Status CheckDeviceName(absl::string_view name);
+// INVALID_ARGUMENT: `names` is none of auto, cpu, cuda, cuda:INDEX and cuda:all, and no list of cpu
+// and cuda:INDEX with commas between; names what is wrong. Whether the devices are there, only the
+// worker's machine knows.
+absl::Status CheckDeviceNames(absl::string_view names);
 
 }  // namespace torchps

@@ -126,10 +126,6 @@ void NormalizeTraining(TrainingSpec* training, bool leases_are_pushes, int32_t w
   check.Range<int64_t>("training.batch_size", training->batch_size(), 1, kMaxCount);
   check.Range<int64_t>("training.accumulate", training->accumulate(), 1, kMaxCount);
   check.NotNegative("training.clip_norm", training->clip_norm());
-  // Its statistics are those of several devices of one worker.
-  if (training->sync_batchnorm()) {
-    check.Fail("training.sync_batchnorm", "true", "false: workers of this release have one device");
-  }
   if (!check.status().ok()) return;
 
   const int32_t accumulate = training->accumulate();

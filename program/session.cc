@@ -44,6 +44,11 @@ void Session::Join(torch::nn::Module& module, Options options) {
     }
     absl::StatusOr<WorkerOptions> worker = connect_();
     if (!worker.ok()) return worker.status();
+    if (!worker->further_devices.empty()) {
+      return absl::InvalidArgumentError(
+          "a program with a loop of its own computes on one device; give --device one, and each "
+          "other device a worker of its own");
+    }
     auto joined = std::make_unique<Joined>();
     joined->options = std::move(options);
     joined->clock = worker->clock;

@@ -8,6 +8,8 @@
 #include "job/hyperparameter.h"
 #include "proto/job.pb.h"
 #include "worker/objective.h"
+#include "worker/replicas/sync_batch_norm.h"
+#include "worker/stages/stages.h"
 #include "worker/state_file.h"
 #include "worker/task.h"
 
@@ -22,9 +24,10 @@
 
 namespace torchps {
 
-// Makes what is to be trained. May return a Task or an absl::StatusOr<Task>. Called once, on the
-// thread that trains, after torch's generator was seeded with job.seed: all workers begin with the
-// same parameters.
+// Makes what is to be trained. May return a Task or an absl::StatusOr<Task>. Called on the thread
+// that trains, after torch's generator was seeded with job.seed: all workers begin with the same
+// parameters. Once, or where --device names several devices once for each: the modules are then
+// used by a thread each, and the first one's datasets and callbacks count.
 using TaskFactory = std::function<absl::StatusOr<Task>(const JobSpec& job)>;
 
 // The main function of a worker: reads the flags (--help lists them), makes the task, joins the job

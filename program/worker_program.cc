@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -64,7 +65,13 @@ ABSL_FLAG(std::string, data, "", "where the data lies on this machine, instead o
 ABSL_FLAG(
     std::string, device, "cpu",
     "cpu, cuda or cuda:INDEX; of several GPUs 'cuda' is the one of this worker's slot: number "
-    "slot modulo the GPUs that are seen");
+    "slot modulo the GPUs that are seen. Or several, as cuda:0,cuda:1 or cpu,cpu, cuda:all, or auto, "
+    "all GPUs or else the CPU: each has a replica of the model, which push once together, or of a "
+    "module in stages one each");
+ABSL_FLAG(
+    int, micro_batches, 0,
+    "with a --device for each stage: parts of a pass with which the stages compute at once; 0 "
+    "takes two for each stage");
 ABSL_FLAG(bool, devices, false, "print the devices that this program can compute on, and end");
 ABSL_FLAG(int, slot, -1, "the slot to take; -1 takes the lowest free one");
 ABSL_FLAG(bool, predecessor_died, false,
@@ -76,9 +83,10 @@ ABSL_FLAG(double, pace, 0,
           "accumulate samples; --slow counts from there");
 ABSL_FLAG(std::string, pause, "",
           "FOR:EVERY: stands still for FOR seconds once in EVERY seconds, within a step");
-ABSL_FLAG(int, threads, 1, "threads that torch computes with");
+ABSL_FLAG(int, threads, 1, "threads that torch computes with, divided among several devices");
 ABSL_FLAG(int, loader_threads, 0,
-          "threads that prepare batches ahead; the dataset and augment are then called by them");
+          "threads that prepare batches ahead, for each device; the dataset and augment are then "
+          "called by them");
 ABSL_FLAG(absl::Duration, patience, absl::Seconds(60), "how long a server may be silent");
 ABSL_FLAG(bool, local, false, "train alone, with servers inside this process and no network");
 ABSL_FLAG(int, local_servers, 2, "with --local: how many servers");
@@ -197,6 +205,9 @@ absl::Status CheckFlags() {
   }
   if (absl::Status handicap = FlaggedHandicap().status(); !handicap.ok()) return handicap;
   if (absl::GetFlag(FLAGS_threads) < 1) return absl::InvalidArgumentError("--threads is below 1");
+  if (absl::GetFlag(FLAGS_micro_batches) < 0) {
+    return absl::InvalidArgumentError("--micro_batches is below 0");
+  }
   if (const int loaders = absl::GetFlag(FLAGS_loader_threads); loaders < 0 || loaders > 256) {
     return absl::InvalidArgumentError(
         absl::StrCat("--loader_threads is ", loaders, "; expected 0 to 256"));
@@ -372,6 +383,7 @@ class FlaggedWorker {
     options_.predecessor_died = absl::GetFlag(FLAGS_predecessor_died);
     options_.handicap = *FlaggedHandicap();
     options_.loader_threads = absl::GetFlag(FLAGS_loader_threads);
+    options_.micro_batches = absl::GetFlag(FLAGS_micro_batches);
     options_.patience = absl::GetFlag(FLAGS_patience);
     options_.progress_interval = absl::Seconds(absl::GetFlag(FLAGS_progress_seconds));
     options_.print = [](const std::string& line) { PrintLine(stdout, line); };
@@ -382,12 +394,14 @@ class FlaggedWorker {
 
   // Before anything of the user's runs.
   absl::Status Prepare() {
-    const absl::StatusOr<torch::Device> device = FindDevice(absl::GetFlag(FLAGS_device));
-    if (!device.ok()) return device.status();
-    options_.device = DeviceOfSlot(*device, options_.slot);
+    const absl::StatusOr<DeviceList> devices = FindDevices(absl::GetFlag(FLAGS_device));
+    if (!devices.ok()) return devices.status();
+    options_.device = DeviceOfSlot(devices->front(), options_.slot);
+    options_.further_devices.assign(devices->begin() + 1, devices->end());
     // What the factory makes on torch::kCUDA is to be there, too.
     if (absl::Status status = UseDevice(options_.device); !status.ok()) return status;
-    SetTorchThreads(absl::GetFlag(FLAGS_threads));
+    const int replicas = static_cast<int>(devices->size());
+    SetTorchThreads(std::max(1, absl::GetFlag(FLAGS_threads) / replicas));
     torch::manual_seed(job_.seed());
     return absl::OkStatus();
   }

@@ -7,6 +7,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "c10/core/impl/VirtualGuardImpl.h"
 #include "torch/cuda.h"
@@ -16,6 +18,10 @@ namespace torchps {
 namespace {
 
 constexpr char kExpected[] = "expected cpu, cuda or cuda:INDEX";
+constexpr char kExpectedList[] =
+    "expected auto, cpu, cuda, cuda:INDEX, cuda:all, or several, as cuda:0,cuda:1";
+// More are a slip of the finger.
+constexpr size_t kMostDevices = 64;
 
 absl::Status CheckGpu(int64_t index) {
   if (!at::globalContext().hasCUDART()) {
@@ -42,19 +48,60 @@ bool ReadIndex(absl::string_view digits, int64_t* index) {
          absl::SimpleAtoi(digits, index);
 }
 
-}  // namespace
+torch::Device Gpu(int64_t index) { return {torch::kCUDA, static_cast<c10::DeviceIndex>(index)}; }
 
-absl::StatusOr<torch::Device> FindDevice(const std::string& name) {
+absl::StatusOr<torch::Device> Find(const std::string& name, const char* expected) {
   if (name == "cpu") return torch::Device(torch::kCPU);
   absl::string_view digits = name;
   int64_t index = 0;
   if (name != "cuda" && !(absl::ConsumePrefix(&digits, "cuda:") && ReadIndex(digits, &index))) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("device '", name, "' is not known; ", kExpected));
+    return absl::InvalidArgumentError(absl::StrCat("device '", name, "' is not known; ", expected));
   }
   if (absl::Status status = CheckGpu(index); !status.ok()) return status;
-  if (name == "cuda") return torch::Device(torch::kCUDA);
-  return torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(index));
+  return name == "cuda" ? torch::Device(torch::kCUDA) : Gpu(index);
+}
+
+DeviceList AllGpus() {
+  DeviceList gpus;
+  for (int64_t index = 0; CheckGpu(index).ok(); ++index) gpus.push_back(Gpu(index));
+  return gpus;
+}
+
+}  // namespace
+
+absl::StatusOr<torch::Device> FindDevice(const std::string& name) { return Find(name, kExpected); }
+
+absl::StatusOr<DeviceList> FindDevices(const std::string& text) {
+  if (text == "cuda:all") {
+    if (absl::Status status = CheckGpu(0); !status.ok()) return status;
+    return AllGpus();
+  }
+  if (text == "auto") {
+    DeviceList gpus = AllGpus();
+    return gpus.empty() ? DeviceList{torch::kCPU} : gpus;
+  }
+  const std::vector<std::string> names = absl::StrSplit(text, ',');
+  if (names.size() > kMostDevices) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(names.size(), " devices; expected at most ", kMostDevices));
+  }
+  DeviceList devices;
+  for (const std::string& name : names) {
+    if (names.size() > 1 && name == "cuda") {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "device 'cuda' of '", text, "' has no index; expected each GPU by its own, as cuda:0"));
+    }
+    const absl::StatusOr<torch::Device> device = Find(name, kExpectedList);
+    if (!device.ok()) return device.status();
+    devices.push_back(*device);
+  }
+  return devices;
+}
+
+std::string DeviceNames(const DeviceList& devices) {
+  return absl::StrJoin(devices, ",", [](std::string* text, const torch::Device& device) {
+    absl::StrAppend(text, device.str());
+  });
 }
 
 int GpuOfSlot(SlotId slot, int gpus) {
@@ -70,9 +117,7 @@ torch::Device DeviceOfSlot(torch::Device device, SlotId slot) {
 
 std::vector<std::string> SeenDevices() {
   std::vector<std::string> names = {"cpu"};
-  for (int64_t index = 0; CheckGpu(index).ok(); ++index) {
-    names.push_back(absl::StrCat("cuda:", index));
-  }
+  for (const torch::Device& gpu : AllGpus()) names.push_back(gpu.str());
   return names;
 }
 

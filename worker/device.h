@@ -18,6 +18,19 @@ namespace torchps {
 // INVALID_ARGUMENT: no such name; or as CheckDevice.
 absl::StatusOr<torch::Device> FindDevice(const std::string& name);
 
+// Where a worker computes: one device, or one for each of its replicas of the model, the lead
+// first.
+using DeviceList = std::vector<torch::Device>;
+
+// What --device of a worker says: a name that FindDevice takes; "auto", all GPUs that are seen, or
+// the CPU where none is; "cuda:all", all GPUs; or several devices with a comma between, of which
+// each is "cpu" or "cuda:INDEX". The same one may be there more than once. Never empty.
+// INVALID_ARGUMENT names the device, as FindDevice.
+absl::StatusOr<DeviceList> FindDevices(const std::string& text);
+
+// "cuda:0,cuda:1"
+std::string DeviceNames(const DeviceList& devices);
+
 // The GPU for a slot where `gpus` are seen, at least one: workers of one machine, whose slots
 // follow each other, take one each and then begin again. -1, any of them, for a slot of -1, which
 // is not known yet, unless there is only one.

@@ -21,7 +21,7 @@ absl::StatusOr<Finite> FinishGradient(const TrainingSpec& training, FlatModel* m
 
 absl::StatusOr<Finite> FinishLocalGradient(const TrainingSpec& training, FlatModel* model) {
   if (absl::Status status = model->CheckViews(); !status.ok()) return status;
-  if (model->device().is_cpu()) {
+  if (model->on_host()) {
     const GradientScan scan = ScanGradient(model->gradients());
     if (scan.finite) ClipGradient(model->gradients(), scan.norm, training.clip_norm());
     return scan.finite ? Finite::kYes : Finite::kNo;

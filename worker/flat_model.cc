@@ -1,10 +1,14 @@
 #include "worker/flat_model.h"
 
+#include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/element_runs.h"
 #include "torch/utils.h"
 #include "worker/device.h"
 #include "worker/torch_error.h"
@@ -80,6 +84,21 @@ absl::Status Collect(const torch::nn::Module& module, const FlatModel::GroupOf& 
   return absl::OkStatus();
 }
 
+int64_t Length(const ElementRun& run) { return run.end - run.begin; }
+
+// The runs of the host's value vector that a device has, each with its place in the device's. One
+// run where the module is not cut.
+void ForEachRun(const StagePart& place,
+                const std::function<void(int64_t in_host, int64_t in_part, int64_t length)>& use) {
+  const int64_t trained = Length(place.trained);
+  const int64_t averaged = Length(place.averaged);
+  if (averaged == 0 || place.trained.end == place.averaged.begin) {
+    return use(place.trained.begin, 0, trained + averaged);
+  }
+  if (trained > 0) use(place.trained.begin, 0, trained);
+  use(place.averaged.begin, trained, averaged);
+}
+
 bool IsView(const torch::Tensor& tensor, const torch::Tensor& view) {
   return tensor.defined() && tensor.numel() == view.numel() &&
          tensor.data_ptr() == view.data_ptr() && tensor.is_contiguous();
@@ -95,70 +114,99 @@ absl::StatusOr<ModelLayout> FlatModel::LayoutOf(const torch::nn::Module& module,
 }
 
 absl::StatusOr<std::unique_ptr<FlatModel>> FlatModel::Create(torch::nn::Module& module,
-                                                             torch::Device device,
+                                                             Placement placement,
                                                              const GroupOf& group_of,
-                                                             bool may_share) {
-  if (absl::Status status = CheckDevice(device); !status.ok()) return status;
+                                                             bool may_share, bool mirrored) {
+  for (const torch::Device device : placement.devices()) {
+    if (absl::Status status = CheckDevice(device); !status.ok()) return status;
+  }
+  if (absl::Status status = placement.Check(module); !status.ok()) return status;
   try {
     torch::NoGradGuard no_grad;
     // Looked at before it is moved: a move gives two tensors on one memory a memory of their own.
     Collector found;
     if (absl::Status status = Collect(module, group_of, found); !status.ok()) return status;
-    module.to(device);
+    placement.Move(module);
     absl::StatusOr<ModelLayout> layout = ModelLayout::Create(std::move(found.segments));
     if (!layout.ok()) return layout.status();
     std::shared_ptr<PushSegment> segment;
-    if (may_share && device.is_cpu()) {
+    if (may_share && placement.on_host()) {
       auto made = PushSegment::Create(*layout);
       if (made.ok()) segment = *std::move(made);
     }
-    return std::unique_ptr<FlatModel>(
-        new FlatModel(*std::move(layout), std::move(found.tensors), device, std::move(segment)));
+    return std::unique_ptr<FlatModel>(new FlatModel(*std::move(layout), std::move(found.tensors),
+                                                    std::move(placement), std::move(segment),
+                                                    mirrored));
   } catch (const c10::Error& error) {
-    return TorchError(absl::StrCat("laying the module out on ", device.str()), error);
+    return TorchError(absl::StrCat("laying the module out on ", DeviceNames(placement.devices())),
+                      error);
   }
 }
 
-FlatModel::FlatModel(ModelLayout layout, std::vector<torch::Tensor> tensors, torch::Device device,
-                     std::shared_ptr<PushSegment> segment)
-    : layout_(std::move(layout)), device_(device), segment_(std::move(segment)) {
-  const auto options = torch::TensorOptions().dtype(torch::kFloat32).device(device);
-  values_[0] = torch::empty({layout_.size()}, options);
-  gradients_ = segment_ == nullptr ? torch::zeros({layout_.trained_size()}, options)
-                                   : torch::from_blob(
-                                         segment_->gradients().data(), {layout_.trained_size()},
-                                         [segment = segment_](void*) {}, options);
+FlatModel::FlatModel(ModelLayout layout, std::vector<torch::Tensor> tensors, Placement placement,
+                     std::shared_ptr<PushSegment> segment, bool mirrored)
+    : layout_(std::move(layout)), placement_(std::move(placement)), segment_(std::move(segment)) {
+  const auto elements = torch::TensorOptions().dtype(torch::kFloat32);
+  const auto host = elements.pinned_memory(std::any_of(
+      devices().begin(), devices().end(), [](auto device) { return device.is_cuda(); }));
+  if (mirrored || placement_.on_host()) {
+    host_values_[0] = torch::empty({layout_.size()}, host);
+    host_gradients_ = segment_ == nullptr
+                          ? torch::zeros({layout_.trained_size()}, host)
+                          : torch::from_blob(
+                                segment_->gradients().data(), {layout_.trained_size()},
+                                [segment = segment_](void*) {}, elements);
+  }
+  if (!placement_.on_host()) {
+    for (const StagePart& place : placement_.PartsOf(layout_)) {
+      const auto there = elements.device(place.device);
+      const int64_t trained = Length(place.trained);
+      parts_.push_back({place, torch::empty({trained + Length(place.averaged)}, there),
+                        torch::zeros({trained}, there)});
+    }
+  }
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Segment& segment = layout_.segments()[i];
     Member member;
     member.tensor = std::move(tensors[i]);
     if (!segment.averaged) {
-      member.gradient_view =
-          gradients_.narrow(0, segment.offset, segment.length).view(member.tensor.sizes());
+      const auto [part, begin] = Find(segment);
+      member.gradient_view = (part == nullptr ? host_gradients_ : part->gradients)
+                                 .narrow(0, begin, segment.length)
+                                 .view(member.tensor.sizes());
       trained_.insert(member.tensor.unsafeGetTensorImpl());
       member.tensor.mutable_grad() = member.gradient_view;
     }
     members_.push_back(std::move(member));
   }
-  MakeViews(values_[0], 0);
+  MakeViews(0);
   for (Member& member : members_) {
     member.value_views[0].copy_(member.tensor);
     member.tensor.set_data(member.value_views[0]);
   }
-  if (device.is_cpu()) {
-    host_values_[0] = values_[0];
-    host_gradients_ = gradients_;
-  } else {
-    host_values_[0] = values_[0].cpu().pin_memory();
-    host_gradients_ = gradients_.cpu().pin_memory();
+  if (!host_values_[0].defined()) return;
+  for (const Part& part : parts_) {
+    ForEachRun(part.place, [&](int64_t in_host, int64_t in_part, int64_t length) {
+      host_values_[0].narrow(0, in_host, length).copy_(part.values.narrow(0, in_part, length));
+    });
   }
 }
 
-void FlatModel::MakeViews(const torch::Tensor& values, size_t index) {
+std::pair<const FlatModel::Part*, int64_t> FlatModel::Find(const Segment& segment) const {
+  if (on_host()) return {nullptr, segment.offset};
+  const Part& part = parts_[placement_.PartOf(segment.name)];
+  return {&part, segment.averaged
+                     ? Length(part.place.trained) + segment.offset - part.place.averaged.begin
+                     : segment.offset - part.place.trained.begin};
+}
+
+void FlatModel::MakeViews(size_t index) {
   for (size_t i = 0; i < members_.size(); ++i) {
     const Segment& segment = layout_.segments()[i];
-    members_[i].value_views[index] =
-        values.narrow(0, segment.offset, segment.length).view(members_[i].tensor.sizes());
+    const auto [part, begin] = Find(segment);
+    members_[i].value_views[index] = (part == nullptr ? host_values_[index] : part->values)
+                                         .narrow(0, begin, segment.length)
+                                         .view(members_[i].tensor.sizes());
   }
 }
 
@@ -171,7 +219,20 @@ std::vector<torch::Tensor> FlatModel::parameters() const {
 }
 
 torch::Tensor FlatModel::device_values() const {
-  return values_[device_index()].narrow(0, 0, layout_.trained_size());
+  TPS_CHECK(has_one_vector(), "the values lie on several devices");
+  return (on_host() ? host_values_[current_] : parts_.front().values)
+      .narrow(0, 0, layout_.trained_size());
+}
+
+const torch::Tensor& FlatModel::device_gradients() const {
+  TPS_CHECK(has_one_vector(), "the gradients lie on several devices");
+  return on_host() ? host_gradients_ : parts_.front().gradients;
+}
+
+torch::Tensor FlatModel::device_averaged() const {
+  TPS_CHECK(has_one_vector(), "the averaged elements lie on several devices");
+  return (on_host() ? host_values_[current_] : parts_.front().values)
+      .narrow(0, layout_.trained_size(), layout_.averaged_size());
 }
 
 absl::Span<float> FlatModel::values() {
@@ -184,10 +245,9 @@ absl::Span<float> FlatModel::next_values() {
     torch::NoGradGuard no_grad;
     // A copy, so that its pages are there before the first pull writes to them.
     host_values_[next] = host_values_[current_].clone();
-    if (device_.is_cpu()) {
-      values_[next] = host_values_[next];
-      MakeViews(values_[next], next);
-    } else {
+    if (on_host()) {
+      MakeViews(next);
+    } else if (host_values_[current_].is_pinned()) {
       host_values_[next] = host_values_[next].pin_memory();
     }
   }
@@ -198,7 +258,7 @@ absl::Status FlatModel::UseNextValues() {
   // What has been replaced would be put back, and nobody would hear of it.
   if (absl::Status status = CheckValues(); !status.ok()) return status;
   current_ = 1 - current_;
-  if (!device_.is_cpu()) return ToDevice();
+  if (!on_host()) return ToDevice();
   torch::NoGradGuard no_grad;
   for (Member& member : members_) member.tensor.set_data(member.value_views[current_]);
   return absl::OkStatus();
@@ -210,39 +270,46 @@ absl::Span<float> FlatModel::gradients() {
 
 absl::Span<const float> FlatModel::averaged() { return values().subspan(layout_.trained_size()); }
 
-// Both copies are blocking ones: they wait for all that the device was given to do before, and have
+// All copies are blocking ones: they wait for all that the device was given to do before, and have
 // ended when they return. The host buffers may be read and written from then on.
 
 absl::Status FlatModel::ToDevice() {
-  if (device().is_cpu()) return absl::OkStatus();
+  if (on_host()) return absl::OkStatus();
   try {
     torch::NoGradGuard no_grad;
-    values_[0].copy_(host_values_[current_]);
+    for (const Part& part : parts_) {
+      ForEachRun(part.place, [&](int64_t in_host, int64_t in_part, int64_t length) {
+        part.values.narrow(0, in_part, length)
+            .copy_(host_values_[current_].narrow(0, in_host, length));
+      });
+    }
     return absl::OkStatus();
   } catch (const c10::Error& error) {
-    return TorchError(absl::StrCat("moving values to ", device().str()), error);
+    return TorchError(absl::StrCat("moving values to ", DeviceNames(devices())), error);
   }
 }
 
 absl::Status FlatModel::ToHost() {
-  if (device().is_cpu()) return absl::OkStatus();
+  if (on_host()) return absl::OkStatus();
   try {
     torch::NoGradGuard no_grad;
-    host_gradients_.copy_(gradients_);
-    const int64_t trained = layout_.trained_size();
-    const int64_t averaged = layout_.averaged_size();
-    host_values_[current_]
-        .narrow(0, trained, averaged)
-        .copy_(values_[0].narrow(0, trained, averaged));
+    for (const Part& part : parts_) {
+      const auto& [trained, averaged] = std::tie(part.place.trained, part.place.averaged);
+      host_gradients_.narrow(0, trained.begin, Length(trained)).copy_(part.gradients);
+      host_values_[current_]
+          .narrow(0, averaged.begin, Length(averaged))
+          .copy_(part.values.narrow(0, Length(trained), Length(averaged)));
+    }
     return absl::OkStatus();
   } catch (const c10::Error& error) {
-    return TorchError(absl::StrCat("moving gradients from ", device().str()), error);
+    return TorchError(absl::StrCat("moving gradients from ", DeviceNames(devices())), error);
   }
 }
 
 void FlatModel::ZeroGradients() {
   torch::NoGradGuard no_grad;
-  gradients_.zero_();
+  if (on_host()) host_gradients_.zero_();
+  for (const Part& part : parts_) part.gradients.zero_();
   for (Member& member : members_) {
     if (!member.gradient_view.defined() || member.tensor.grad().defined()) continue;
     member.tensor.mutable_grad() = member.gradient_view;
@@ -252,7 +319,7 @@ void FlatModel::ZeroGradients() {
 absl::Status FlatModel::CheckValues() const {
   for (size_t i = 0; i < members_.size(); ++i) {
     const Member& member = members_[i];
-    if (!IsView(member.tensor, member.value_views[device_index()])) {
+    if (!IsView(member.tensor, member.value_views[view_index()])) {
       return absl::FailedPreconditionError(absl::StrCat(
           "'", layout_.segments()[i].name, "' no longer lies in the flat value vector; ",
           "a module may not be moved or its tensors replaced after the start"));

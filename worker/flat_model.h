@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -16,6 +17,7 @@
 #include "torch/nn/module.h"
 #include "torch/types.h"
 #include "worker/loop/model_vectors.h"
+#include "worker/stages/placement.h"
 
 namespace torchps {
 
@@ -37,7 +39,8 @@ namespace torchps {
 //
 // On a CUDA device the flat tensors live there, and pinned host buffers mirror them; the spans
 // below are always host memory. On the CPU they are the flat tensors themselves, and ToDevice()
-// and ToHost() have nothing to do.
+// and ToHost() have nothing to do. A module in stages on several GPUs has flat tensors on each of
+// them, for the stage's elements (worker/stages/placement.h); the host's buffers are of all.
 //
 // There may be a second value vector, next_values(), for a pull to land in while forward and
 // backward compute on the first. Taking it over copies nothing on the CPU: each tensor is pointed
@@ -58,19 +61,27 @@ class FlatModel final : public ModelVectors {
   static absl::StatusOr<ModelLayout> LayoutOf(const torch::nn::Module& module,
                                               const GroupOf& group_of);
 
-  // Moves `module` to `device` and its parameters and float buffers into the flat tensors; their
-  // values stay what they were.
+  // Moves `module` to where it is to lie (a torch::Device, or one for each stage), and its
+  // parameters and float buffers into the flat tensors; their values stay what they were.
   // With `may_share` and on the CPU the gradients lie in memory that servers on this machine can
   // read, if the kernel gives such memory.
-  // INVALID_ARGUMENT as LayoutOf; or names the device that is not there. INTERNAL: torch cannot
-  // move it, e.g. the device's memory is too small.
+  // Without `mirrored` a model on GPUs has no host buffers, so no span of host memory and no copy to
+  // or from it may be asked for: for a replica that nobody sends. INVALID_ARGUMENT as LayoutOf and
+  // Placement::Check; or names the device that is not there. INTERNAL: torch cannot move it, e.g.
+  // the device's memory is too small.
   static absl::StatusOr<std::unique_ptr<FlatModel>> Create(torch::nn::Module& module,
-                                                           torch::Device device,
+                                                           Placement placement,
                                                            const GroupOf& group_of,
-                                                           bool may_share = false);
+                                                           bool may_share = false,
+                                                           bool mirrored = true);
 
   const ModelLayout& layout() const { return layout_; }
-  torch::Device device() const { return device_; }
+  // One, or one for each stage of a module that is cut.
+  const std::vector<torch::Device>& devices() const { return placement_.devices(); }
+  // Where forward() expects its input.
+  torch::Device device() const { return devices().front(); }
+  // The flat tensors are the host's memory.
+  bool on_host() const { return parts_.empty(); }
   // The trained parameters, in the order of the layout's segments.
   std::vector<torch::Tensor> parameters() const;
 
@@ -83,9 +94,13 @@ class FlatModel final : public ModelVectors {
   absl::Status ToHost() override;
 
   // All trained elements of the values that forward() computes with, and of their gradients, where
-  // the device has them.
+  // the device has them. REQUIRES: has_one_vector().
   torch::Tensor device_values() const;
-  const torch::Tensor& device_gradients() const { return gradients_; }
+  const torch::Tensor& device_gradients() const;
+  // All averaged elements, there too. REQUIRES: has_one_vector().
+  torch::Tensor device_averaged() const;
+  // They lie in one tensor, not on several devices.
+  bool has_one_vector() const { return parts_.size() <= 1; }
 
   // Where gradients() lie, if that can be shared; else null. Valid as long as this object.
   PushSegment* push_segment() { return segment_.get(); }
@@ -109,31 +124,40 @@ class FlatModel final : public ModelVectors {
   // One sent tensor. Its segment is layout_.segments() at the same index.
   struct Member {
     torch::Tensor tensor;
-    // In each flat vector of values that the device has.
+    // In each flat vector of values that the device has; a GPU has one.
     std::array<torch::Tensor, 2> value_views;
     torch::Tensor gradient_view;  // undefined where the tensor is averaged
   };
 
-  FlatModel(ModelLayout layout, std::vector<torch::Tensor> tensors, torch::Device device,
-            std::shared_ptr<PushSegment> segment);
+  // The elements that one device has, where that is not the host.
+  struct Part {
+    StagePart place;
+    // Its values, the trained ones first, and its gradients.
+    torch::Tensor values;
+    torch::Tensor gradients;
+  };
 
-  // Where each member lies in the flat vector `values` of the device.
-  void MakeViews(const torch::Tensor& values, size_t index);
+  FlatModel(ModelLayout layout, std::vector<torch::Tensor> tensors, Placement placement,
+            std::shared_ptr<PushSegment> segment, bool mirrored);
+
+  // Where the tensor of a segment lies: in a part, null being the host's vectors, from this element
+  // on.
+  std::pair<const Part*, int64_t> Find(const Segment& segment) const;
+  // Where each member lies in the values that the device has; on the host in its vector `index`.
+  void MakeViews(size_t index);
   // OK while the values are views.
   absl::Status CheckValues() const;
 
-  // The vector on the device that forward() computes with.
-  size_t device_index() const { return device_.is_cpu() ? current_ : 0; }
+  // The views that the members are.
+  size_t view_index() const { return on_host() ? current_ : 0; }
 
   const ModelLayout layout_;
-  const torch::Device device_;
+  const Placement placement_;
   // Kept alive by the gradients' tensor as well.
   const std::shared_ptr<PushSegment> segment_;
-  // The vectors that the members are views of. Of the values the second one is undefined on the
-  // CPU until next_values() makes it, elsewhere always.
-  std::array<torch::Tensor, 2> values_;
-  torch::Tensor gradients_;
-  // Pinned mirrors; on the CPU the flat tensors themselves.
+  // None on the host.
+  std::vector<Part> parts_;
+  // Pinned where a GPU copies to and from them. next_values() makes the second vector of values.
   std::array<torch::Tensor, 2> host_values_;
   torch::Tensor host_gradients_;
   // Which of the host's vectors is values().

@@ -2,25 +2,46 @@
 
 #include <algorithm>
 #include <exception>
-#include <functional>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
 #include "common/split_mix64.h"
+#include "worker/feed/part_of_pass.h"
 #include "worker/model_use.h"
+#include "worker/stages/stages.h"
 #include "worker/torch_error.h"
 
 namespace torchps {
 namespace {
 
-// Runs code that is partly the user's, which may throw.
-template <typename Result>
-absl::StatusOr<Result> Guard(const char* what, const std::function<absl::StatusOr<Result>()>& run) {
-  try {
-    return run();
-  } catch (const std::exception& error) {
-    return TorchError(what, error);
+// Null where the module is whole.
+std::unique_ptr<Pipeline> MakePipeline(const torch::nn::Module& module, const FlatModel& model) {
+  if (model.devices().size() == 1) return nullptr;
+  const auto* const stages = dynamic_cast<const StagesImpl*>(&module);
+  TPS_CHECK(stages != nullptr, "a model on several devices is in stages");
+  return std::make_unique<Pipeline>(stages->stages(), model.devices());
+}
+
+// The `part`-th of `parts` equal parts of the batch's rows.
+Batch MicroBatch(const Batch& batch, int64_t part, int64_t parts) {
+  const int64_t rows = batch.input.size(0);
+  const int64_t begin = rows * part / parts;
+  const int64_t end = rows * (part + 1) / parts;
+  const auto cut = [=](const torch::Tensor& tensor) {
+    return tensor.defined() ? tensor.narrow(0, begin, end - begin) : tensor;
+  };
+  Batch cut_batch{cut(batch.input), cut(batch.target)};
+  for (const torch::Tensor& target : batch.more_targets) {
+    cut_batch.more_targets.push_back(cut(target));
   }
+  return cut_batch;
+}
+
+// What backward() starts from.
+torch::Tensor Weighted(const torch::Tensor& loss, double weight) {
+  return weight == 1 ? loss : loss * weight;
 }
 
 }  // namespace
@@ -29,20 +50,24 @@ Learner::Learner(Task task, FlatModel* model, Options options)
     : task_(std::move(task)),
       model_(model),
       options_(std::move(options)),
-      // Clipping and checking need the whole gradient, and a GPU's reaches the host as a whole.
+      // Clipping and checking need the whole gradient, a GPU's reaches the host as a whole, and
+      // that of several replicas is their sum.
       early_(!options_.local_steps && !NeedsWholeGradient(options_.training) &&
-             model_->device().is_cpu()),
+             model_->on_host() && options_.replicas == 1),
       loader_(task_.data().train, task_.callbacks().augment, options_.loader_threads),
-      watch_(model_->layout(), *options_.block_map, model_->parameters()) {}
+      watch_(model_->layout(), *options_.block_map, model_->parameters()),
+      pipeline_(MakePipeline(task_.module(), *model_)) {}
 
 BatchLoader::Pass Learner::PassAt(const Step& step, size_t begin) const {
   const auto most = static_cast<size_t>(step.batch_size);
-  const absl::Span<const int64_t> samples =
+  const absl::Span<const int64_t> whole =
       begin < step.samples.size() ? step.samples.subspan(begin, most)
                                   : step.upcoming.subspan(begin - step.samples.size(), most);
+  const PartOfPass part = PartOf(whole.size(), options_.replica, options_.replicas);
+  const absl::Span<const int64_t> samples = whole.subspan(part.begin, part.size);
   // By the first sample's place in its epoch, so that it does not matter which slot takes it.
   uint64_t seed = options_.seed ^ (static_cast<uint64_t>(step.epoch) << 40) ^
-                  static_cast<uint64_t>(step.position + static_cast<int64_t>(begin));
+                  static_cast<uint64_t>(step.position + static_cast<int64_t>(begin + part.begin));
   return {{samples.begin(), samples.end()}, SplitMix64(seed)};
 }
 
@@ -51,39 +76,128 @@ absl::StatusOr<Batch> Learner::TakeBatch(const Step& step, size_t begin) {
   if (loader_.ahead() > 0) {
     std::vector<BatchLoader::Pass> expected = {pass};
     const size_t known = step.samples.size() + step.upcoming.size();
-    for (size_t next = begin + pass.samples.size();
-         next < known && expected.size() <= loader_.ahead();
-         next += expected.back().samples.size()) {
-      expected.push_back(PassAt(step, next));
+    const auto most = static_cast<size_t>(step.batch_size);
+    // The step's last pass may be shorter than the others.
+    const auto end_of = [&](size_t from) {
+      return from < step.samples.size() ? std::min(from + most, step.samples.size()) : from + most;
+    };
+    for (size_t next = end_of(begin); next < known && expected.size() <= loader_.ahead();
+         next = end_of(next)) {
+      BatchLoader::Pass coming = PassAt(step, next);
+      if (!coming.samples.empty()) expected.push_back(std::move(coming));
     }
     loader_.Expect(std::move(expected));
   }
   return loader_.Take(pass);
 }
 
-absl::StatusOr<Learner::Gradient> Learner::Compute(const Step& step, Observer* observer) {
-  return Guard<Gradient>("a training step", [&]() -> absl::StatusOr<Gradient> {
-    const absl::Duration began = options_.clock->Now();
-    const absl::Span<const int64_t> samples = step.samples;
-    Gradient gradient;
-    gradient.samples = static_cast<int64_t>(samples.size());
-    absl::Duration observed;
-    if (absl::Status status = model_->CheckModule(task_.module()); !status.ok()) return status;
-    // Also when something throws.
-    const auto disarm = absl::MakeCleanup([this] { watch_.Disarm().IgnoreError(); });
-    const auto pass_samples = static_cast<size_t>(step.batch_size);
-    for (size_t begin = 0; begin < samples.size(); begin += pass_samples) {
-      const absl::Duration asked = options_.clock->Now();
-      const absl::Span<const int64_t> pass = samples.subspan(begin, pass_samples);
-      absl::StatusOr<Batch> fetched = TakeBatch(step, begin);
-      if (!fetched.ok()) return fetched.status();
-      gradient.data_time += options_.clock->Now() - asked;
-      options_.on_progress();
+int Learner::MicroBatches(int64_t samples) const {
+  if (pipeline_ == nullptr) return 1;
+  const auto stages = static_cast<int64_t>(model_->devices().size());
+  const int64_t wanted = options_.micro_batches > 0 ? options_.micro_batches : 2 * stages;
+  return static_cast<int>(std::clamp<int64_t>(samples, 1, wanted));
+}
 
-      const torch::Tensor loss = task_.objective().loss(
-          task_.Forward(ToDevice(*std::move(fetched), model_->device()), step.number));
-      if (absl::Status status = CheckLoss(loss); !status.ok()) return status;
-      if (begin == 0) {
+absl::StatusOr<torch::Tensor> Learner::LossOf(const Pass& pass) const {
+  torch::Tensor loss = task_.objective().loss(pass);
+  if (absl::Status status = CheckLoss(loss); !status.ok()) return status;
+  return loss;
+}
+
+absl::StatusOr<double> Learner::RunPass(PassWork work) {
+  if (pipeline_ != nullptr) return RunPassInStages(std::move(work));
+  const absl::StatusOr<torch::Tensor> loss =
+      LossOf(task_.Forward(ToDevice(std::move(work.batch), model_->device()), work.step));
+  if (!loss.ok()) return loss.status();
+  if (absl::Status status = work.before_backward(); !status.ok()) return status;
+  Weighted(*loss, work.weight).backward();
+  return loss->item<double>();
+}
+
+absl::StatusOr<double> Learner::RunPassInStages(PassWork work) {
+  TORCH_CHECK(work.batch.more_inputs.empty(), "the dataset gives ",
+              1 + work.batch.more_inputs.size(), " inputs, and a module in stages takes one");
+  const int64_t rows = work.batch.input.size(0);
+  const int parts = work.micro_batches;
+  const auto share = [&](int part) {
+    const int64_t of_part = rows * (part + 1) / parts - rows * part / parts;
+    return static_cast<double>(of_part) / static_cast<double>(rows);
+  };
+  std::vector<torch::Tensor> losses;
+  Pipeline::Work pipeline;
+  for (int part = 0; part < parts; ++part) {
+    pipeline.inputs.push_back(MicroBatch(work.batch, part, parts).input);
+  }
+  pipeline.loss = [&](int part, const torch::Tensor& output) -> absl::StatusOr<torch::Tensor> {
+    options_.on_progress();
+    Batch batch = ToDevice(MicroBatch(work.batch, part, parts), model_->devices().back());
+    const absl::StatusOr<torch::Tensor> loss =
+        LossOf({&task_.module(), {output}, std::move(batch), work.step});
+    if (!loss.ok()) return loss.status();
+    losses.push_back(loss->detach());
+    return Weighted(*loss, work.weight * share(part));
+  };
+  pipeline.before_backward = std::move(work.before_backward);
+  try {
+    if (absl::Status status = pipeline_->Run(pipeline); !status.ok()) return status;
+  } catch (const std::exception& error) {
+    return TorchError(absl::StrCat("stage ", pipeline_->failed_stage(), " of a training step"),
+                      error);
+  }
+  double mean = 0;
+  // Only now: on a GPU each of them waits for all that was computed before.
+  for (int part = 0; part < parts; ++part) mean += losses[part].item<double>() * share(part);
+  return mean;
+}
+
+absl::StatusOr<Learner::Gradient> Learner::Compute(const Step& step, Observer* observer) {
+  absl::StatusOr<Gradient> gradient = ComputePart(step, observer);
+  if (!gradient.ok()) return gradient;
+  if (absl::Status finished = Finish(&*gradient); !finished.ok()) return finished;
+  return gradient;
+}
+
+absl::StatusOr<Learner::Gradient> Learner::ComputePart(const Step& step, Observer* observer) {
+  try {
+    return ComputePasses(step, observer);
+  } catch (const std::exception& error) {
+    // Code that is partly the user's.
+    return TorchError("a training step", error);
+  }
+}
+
+absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const Step& step, Observer* observer) {
+  const absl::Duration began = options_.clock->Now();
+  const absl::Span<const int64_t> samples = step.samples;
+  Gradient gradient;
+  absl::Duration observed;
+  if (absl::Status status = model_->CheckModule(task_.module()); !status.ok()) return status;
+  // Also when something throws.
+  const auto disarm = absl::MakeCleanup([this] { watch_.Disarm().IgnoreError(); });
+  const auto most = static_cast<size_t>(step.batch_size);
+  for (size_t begin = 0; begin < samples.size(); begin += most) {
+    const size_t whole = std::min(most, samples.size() - begin);
+    const size_t size = PartOf(whole, options_.replica, options_.replicas).size;
+    if (size == 0) continue;
+    const absl::Duration asked = options_.clock->Now();
+    absl::StatusOr<Batch> fetched = TakeBatch(step, begin);
+    if (!fetched.ok()) return fetched.status();
+    gradient.data_time += options_.clock->Now() - asked;
+    options_.on_progress();
+    options_.on_pass(whole);
+
+    PassWork work;
+    work.batch = *std::move(fetched);
+    const int micro_batches = MicroBatches(work.batch.input.size(0));
+    work.micro_batches = micro_batches;
+    work.step = step.number;
+    // The mean over all samples is the mean of the passes' means, weighed by their samples.
+    const auto pass_size = static_cast<double>(size);
+    work.weight = pass_size / static_cast<double>(samples.size());
+    const bool is_first = gradient.samples == 0;
+    const bool is_last = begin + whole == samples.size();
+    work.before_backward = [&, is_first, is_last, micro_batches]() -> absl::Status {
+      if (is_first) {
         const absl::Duration told = options_.clock->Now();
         if (absl::Status status = observer->BeforeGradient(told - began - gradient.data_time);
             !status.ok())
@@ -92,34 +206,43 @@ absl::StatusOr<Learner::Gradient> Learner::Compute(const Step& step, Observer* o
         model_->ZeroGradients();
         watch_.BeginStep();
       }
-      if (early_ && begin + pass.size() == samples.size()) {
-        watch_.Arm([observer](BlockId block) { observer->OnBlock(block); });
+      if (early_ && is_last) {
+        watch_.Arm([observer](BlockId block) { observer->OnBlock(block); }, micro_batches);
       }
-      const auto pass_size = static_cast<double>(pass.size());
-      // The mean over all samples is the mean of the passes' means, weighed by their samples.
-      if (pass.size() == samples.size()) {
-        loss.backward();
-      } else {
-        (loss * (pass_size / static_cast<double>(samples.size()))).backward();
-      }
-      gradient.loss_sum += loss.item<double>() * pass_size;
-      options_.on_progress();
+      return absl::OkStatus();
+    };
+    const absl::StatusOr<double> loss = RunPass(std::move(work));
+    if (!loss.ok()) return loss.status();
+    gradient.loss_sum += *loss * pass_size;
+    gradient.samples += static_cast<int64_t>(size);
+    options_.on_progress();
+  }
+  if (absl::Status status = watch_.Disarm(); !status.ok()) return status;
+  if (options_.replicas > 1) {
+    // Finish() looks at the lead's only.
+    if (absl::Status status = model_->CheckViews(); !status.ok()) return status;
+  }
+  if (!watch_.ReachedAll()) gradient.absent = watch_.Unreached();
+  gradient.compute_time = options_.clock->Now() - began - gradient.data_time - observed;
+  return gradient;
+}
+
+absl::Status Learner::Finish(Gradient* gradient) {
+  const absl::Duration began = options_.clock->Now();
+  const absl::StatusOr<Finite> finite = options_.local_steps
+                                            ? FinishLocalGradient(options_.training, model_)
+                                            : FinishGradient(options_.training, model_);
+  if (!finite.ok()) return finite.status();
+  gradient->finite = *finite;
+  gradient->absent.clear();
+  if (!watch_.ReachedAll()) {
+    if (options_.local_steps) {
+      if (absl::Status status = model_->ToHost(); !status.ok()) return status;
     }
-    if (absl::Status status = watch_.Disarm(); !status.ok()) return status;
-    const absl::StatusOr<Finite> finite = options_.local_steps
-                                              ? FinishLocalGradient(options_.training, model_)
-                                              : FinishGradient(options_.training, model_);
-    if (!finite.ok()) return finite.status();
-    gradient.finite = *finite;
-    if (!watch_.ReachedAll()) {
-      if (options_.local_steps) {
-        if (absl::Status status = model_->ToHost(); !status.ok()) return status;
-      }
-      gradient.absent = watch_.Absent(model_->gradients());
-    }
-    gradient.compute_time = options_.clock->Now() - began - gradient.data_time - observed;
-    return gradient;
-  });
+    gradient->absent = watch_.Absent(model_->gradients());
+  }
+  gradient->compute_time += options_.clock->Now() - began;
+  return absl::OkStatus();
 }
 
 }  // namespace torchps

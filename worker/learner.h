@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
@@ -17,6 +18,7 @@
 #include "worker/finish_gradient.h"
 #include "worker/flat_model.h"
 #include "worker/gradient/gradient_watch.h"
+#include "worker/stages/pipeline.h"
 #include "worker/task.h"
 
 namespace torchps {
@@ -24,8 +26,14 @@ namespace torchps {
 // The part of a worker that computes: the gradients of samples. Knows no server
 // and no job.
 //
-// Thread-compatible; all of its work is done by the calling thread (and torch's). Borrows the
-// model. What the user's module, objective or dataset throw or return comes back as a status.
+// Of a model whose stages lie on devices of their own (FlatModel::devices()) a pass is cut into
+// micro-batches, with which the stages compute at the same time (worker/stages/pipeline.h). The
+// gradient is the same but for rounding, and for what depends on who is in a batch with whom (batch
+// norm) or on who draws first (dropout).
+//
+// Thread-compatible; all of its work is done by the calling thread (and torch's, and those of
+// stages but the last). Borrows the model. What the user's module, objective or dataset throw or
+// return comes back as a status.
 class Learner {
  public:
   struct Options {
@@ -41,8 +49,16 @@ class Learner {
     bool local_steps = false;
     // That make batches ahead of the passes (worker/feed/batch_loader.h).
     int loader_threads = 0;
+    // That a pass is cut into where the model is in stages, or as many as it has samples. 0: two
+    // for each stage.
+    int micro_batches = 0;
     // A pass has ended, or its samples are there.
     std::function<void()> on_progress = [] {};
+    // Of so many replicas this one computes its part of each pass (worker/feed/part_of_pass.h).
+    size_t replica = 0;
+    size_t replicas = 1;
+    // A pass of so many samples, over all replicas, is about to be computed.
+    std::function<void(size_t samples)> on_pass = [](size_t) {};
   };
 
   // Hears of a step's gradient while it is computed.
@@ -54,7 +70,7 @@ class Learner {
     // computes; an error ends the step.
     virtual absl::Status BeforeGradient(absl::Duration compute_time) = 0;
     // The gradient of `block` is final, and may be sent from now on. Perhaps on a thread of
-    // torch's, and perhaps never: then it is final when Compute() has returned.
+    // torch's or of a stage, and perhaps never: then it is final when Compute() has returned.
     virtual void OnBlock(BlockId block) = 0;
   };
 
@@ -94,7 +110,7 @@ class Learner {
     int pushed_fragment = kAllFragments;
   };
 
-  // `model` is made of task.module().
+  // `model` is made of task.module(). REQUIRES: where it has several devices, that is a Stages.
   Learner(Task task, FlatModel* model, Options options);
 
   // Leaves in the model's gradients() and averaged() what the step pushes: the gradient of the mean
@@ -105,11 +121,41 @@ class Learner {
   // INVALID_ARGUMENT: the dataset gave a batch that does not fit; or what the observer returned.
   absl::StatusOr<Gradient> Compute(const Step& step, Observer* observer);
 
+  // The two halves of Compute(), for who adds up the gradients of several replicas in between.
+  // ComputePart() leaves the gradient of this replica's part of the step where the device has it;
+  // over all replicas the sum is that of the mean loss. `samples` is what this replica has
+  // computed, perhaps nothing, and `absent` what it has not reached.
+  absl::StatusOr<Gradient> ComputePart(const Step& step, Observer* observer);
+  // What the model's gradients() and averaged() hold is what the step pushes; sets `finite` and
+  // `absent`, and adds the time to `compute_time`.
+  absl::Status Finish(Gradient* gradient);
+
  private:
-  // The pass that begins at sample `begin` of the step, or of what comes after it.
+  absl::StatusOr<Gradient> ComputePasses(const Step& step, Observer* observer);
+  // This replica's part of the pass that begins at sample `begin` of the step, or of what comes
+  // after it.
   BatchLoader::Pass PassAt(const Step& step, size_t begin) const;
-  // The batch of the pass that begins at sample `begin`.
+  // The batch of that pass, which is not empty.
   absl::StatusOr<Batch> TakeBatch(const Step& step, size_t begin);
+
+  // One forward and backward pass of a batch.
+  struct PassWork {
+    Batch batch;
+    int micro_batches = 1;
+    // The steps before it.
+    int64_t step = 0;
+    // What the gradient of the mean loss counts in the step's.
+    double weight = 1;
+    // Before anything is added to gradients. An error ends the pass.
+    std::function<absl::Status()> before_backward;
+  };
+  // Adds the gradient of the pass to the model's. Returns the mean loss.
+  absl::StatusOr<double> RunPass(PassWork work);
+  absl::StatusOr<double> RunPassInStages(PassWork work);
+  // The loss of a forward pass.
+  absl::StatusOr<torch::Tensor> LossOf(const Pass& pass) const;
+  // How many micro-batches a pass of so many samples is cut into.
+  int MicroBatches(int64_t samples) const;
 
   const Task task_;
   FlatModel* const model_;
@@ -118,6 +164,12 @@ class Learner {
   const bool early_;
   BatchLoader loader_;
   GradientWatch watch_;
+  // Null where the model is on one device.
+  const std::unique_ptr<Pipeline> pipeline_;
 };
+
+// Learner::Compute(), or what does the same in its place.
+using ComputeGradient = std::function<absl::StatusOr<Learner::Gradient>(
+    const Learner::Step& step, Learner::Observer* observer)>;
 
 }  // namespace torchps

@@ -11,6 +11,7 @@
 #include "common/job_progress.h"
 #include "job/local_steps.h"
 #include "torch/utils.h"
+#include "worker/device.h"
 #include "worker/torch_error.h"
 
 namespace torchps {
@@ -82,10 +83,16 @@ ElementRuns RunsInEither(const ElementRuns& a, const ElementRuns& b) {
 
 absl::StatusOr<std::unique_ptr<LocalSteps>> LocalSteps::Create(const JobSpec& job,
                                                                const BlockMap& block_map,
-                                                               FlatModel* model, Learner* learner,
+                                                               FlatModel* model,
+                                                               ComputeGradient compute,
                                                                const Clock* clock) {
   if (absl::Status fits = CheckFragments(block_map, job.local().fragments()); !fits.ok())
     return fits;
+  if (!model->has_one_vector()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("local steps need the whole model on one device, and its stages lie on ",
+                     DeviceNames(model->devices()), "; name one device, or leave out `local`"));
+  }
   const OptimizerSpec& inner = job.local().inner();
   absl::StatusOr<Schedule> schedule = Schedule::Create(inner.schedule());
   if (!schedule.ok()) return schedule.status();
@@ -93,17 +100,17 @@ absl::StatusOr<std::unique_ptr<LocalSteps>> LocalSteps::Create(const JobSpec& jo
       InnerOptimizer::Create(inner, model->layout(), model->parameters());
   if (!optimizer.ok()) return optimizer.status();
   return absl::WrapUnique(new LocalSteps(job, block_map, *std::move(schedule),
-                                         *std::move(optimizer), model, learner, clock));
+                                         *std::move(optimizer), model, std::move(compute), clock));
 }
 
 LocalSteps::LocalSteps(const JobSpec& job, const BlockMap& block_map, Schedule schedule,
                        std::unique_ptr<InnerOptimizer> optimizer, FlatModel* model,
-                       Learner* learner, const Clock* clock)
+                       ComputeGradient compute, const Clock* clock)
     : job_(job),
       schedule_(std::move(schedule)),
       optimizer_(std::move(optimizer)),
       model_(model),
-      learner_(learner),
+      compute_(std::move(compute)),
       clock_(clock) {
   const int fragments = job_.local().fragments();
   for (int fragment = 0; fragments > 1 && fragment < fragments; ++fragment) {
@@ -132,7 +139,7 @@ absl::StatusOr<Learner::Gradient> LocalSteps::Compute(const Learner::Step& step,
       local.number = steps_++;
       local.position = step.position + begin;
       local.batch_size = DivideRoundingUp(of_step, job_.training().accumulate());
-      absl::StatusOr<Learner::Gradient> gradient = learner_->Compute(local, &nobody);
+      absl::StatusOr<Learner::Gradient> gradient = compute_(local, &nobody);
       if (!gradient.ok()) return gradient.status();
       sum.loss_sum += gradient->loss_sum;
       sum.data_time += gradient->data_time;

@@ -27,17 +27,18 @@ namespace torchps {
 // The optimizer's state outlives the steps, and dies with this object. Only a step whose gradient
 // is finite everywhere is taken.
 //
-// Thread-compatible, as the Learner whose thread it shares. Borrows all that it is made of. Costs a
-// float per trained element for the anchor, where the device has the values, beside the inner
-// optimizer's state.
+// Thread-compatible, as what computes the gradients, whose thread it shares. Borrows all that it is
+// made of. Costs a float per trained element for the anchor, where the device has the values,
+// beside the inner optimizer's state.
 class LocalSteps {
  public:
-  // `job` is normalised and completed, and has local steps; `learner` is one of local steps, for
-  // `model`. Errors as InnerOptimizer::Create(), and INVALID_ARGUMENT: a server has fewer trained
-  // blocks than there are fragments.
+  // `job` is normalised and completed, and has local steps; `compute` leaves the gradient of a
+  // local step in `model` (Learner::Options::local_steps). Errors as InnerOptimizer::Create(), and
+  // INVALID_ARGUMENT: a server has fewer trained blocks than there are fragments.
   static absl::StatusOr<std::unique_ptr<LocalSteps>> Create(const JobSpec& job,
                                                             const BlockMap& block_map,
-                                                            FlatModel* model, Learner* learner,
+                                                            FlatModel* model,
+                                                            ComputeGradient compute,
                                                             const Clock* clock);
 
   // As Learner::Compute(), for all steps together: `loss_sum` is over all samples, each at the
@@ -49,7 +50,7 @@ class LocalSteps {
 
  private:
   LocalSteps(const JobSpec& job, const BlockMap& block_map, Schedule schedule,
-             std::unique_ptr<InnerOptimizer> optimizer, FlatModel* model, Learner* learner,
+             std::unique_ptr<InnerOptimizer> optimizer, FlatModel* model, ComputeGradient compute,
              const Clock* clock);
 
   // Samples of each step but perhaps the last, which has the rest.
@@ -63,7 +64,7 @@ class LocalSteps {
   const Schedule schedule_;
   const std::unique_ptr<InnerOptimizer> optimizer_;
   FlatModel* const model_;
-  Learner* const learner_;
+  const ComputeGradient compute_;
   const Clock* const clock_;
   // By fragment, its trained elements and all others; none where all are pushed at once.
   std::vector<ElementRuns> inside_;

@@ -13,12 +13,10 @@
 #include "absl/strings/str_join.h"
 #include "data/fingerprint.h"
 #include "job/local_steps.h"
-#include "worker/learner.h"
 #include "worker/local_steps.h"
 #include "worker/model_use.h"
 #include "worker/torch_error.h"
 #include "worker/trainer.h"
-#include "worker/worker_slot.h"
 
 namespace torchps {
 namespace {
@@ -76,29 +74,39 @@ WorkerSlot::Hooks MakeHooks(const Task& task, torch::Device device) {
   return hooks;
 }
 
-absl::Status Train(const Task& task, const WorkerOptions& options, WorkerSlot* slot) {
+absl::StatusOr<ComputeGradient> ComputeAlone(const Task& task, const Learner::Options& options,
+                                             WorkerSlot* slot) {
+  auto learner = std::make_shared<Learner>(task, slot->model(), options);
+  return ComputeGradient([learner](const Learner::Step& step, Learner::Observer* observer) {
+    return learner->Compute(step, observer);
+  });
+}
+
+absl::Status Train(const Task& task, const WorkerOptions& options, const MakeCompute& make_compute,
+                   WorkerSlot* slot) {
   Learner::Options learning;
   learning.training = slot->job().training();
   learning.block_map = &slot->block_map();
   learning.clock = options.clock;
   learning.seed = slot->job().seed();
   learning.loader_threads = options.loader_threads;
+  learning.micro_batches = options.micro_batches;
   learning.local_steps = HasLocalSteps(slot->job());
   learning.on_progress = [slot] { slot->pulse()->Beat(); };
-  Learner learner(task, slot->model(), learning);
-  std::unique_ptr<LocalSteps> local;
+  absl::StatusOr<ComputeGradient> compute = make_compute(task, learning, slot);
+  if (!compute.ok()) return compute.status();
   if (learning.local_steps) {
-    absl::StatusOr<std::unique_ptr<LocalSteps>> made =
-        LocalSteps::Create(slot->job(), slot->block_map(), slot->model(), &learner, options.clock);
-    if (!made.ok()) return made.status();
-    local = *std::move(made);
+    absl::StatusOr<std::shared_ptr<LocalSteps>> local = LocalSteps::Create(
+        slot->job(), slot->block_map(), slot->model(), *std::move(compute), options.clock);
+    if (!local.ok()) return local.status();
+    compute = [local = *std::move(local)](const Learner::Step& step, Learner::Observer* observer) {
+      return local->Compute(step, observer);
+    };
   }
 
   Handicap handicap = slot->MakeHandicap();
   Trainer::Options training;
-  training.compute = [&](const Learner::Step& step, Learner::Observer* observer) {
-    return local == nullptr ? learner.Compute(step, observer) : local->Compute(step, observer);
-  };
+  training.compute = *std::move(compute);
   training.loop = slot->MakeLoop(MakeHooks(task, slot->model()->device()), /*may_prefetch=*/true);
   training.handicap = &handicap;
   if (const auto& on_step = task.callbacks().on_step; on_step != nullptr) {
@@ -112,7 +120,7 @@ absl::Status Train(const Task& task, const WorkerOptions& options, WorkerSlot* s
 
 }  // namespace
 
-absl::Status RunWorker(const Task& task, WorkerOptions options) {
+absl::Status RunWorker(const Task& task, WorkerOptions options, const MakeCompute& make_compute) {
   if (!task.status().ok()) return task.status();
   if (task.data().train == nullptr || task.data().train->size() == 0) {
     return absl::InvalidArgumentError("the task has no training sample");
@@ -126,7 +134,8 @@ absl::Status RunWorker(const Task& task, WorkerOptions options) {
   const absl::StatusOr<std::unique_ptr<WorkerSlot>> slot = WorkerSlot::Join(
       task.module(), {data.train->size(), data.description, data.transform, fingerprint}, options);
   if (!slot.ok()) return slot.status();
-  return (*slot)->Leave(Train(task, options, slot->get()));
+  const MakeCompute& make = make_compute != nullptr ? make_compute : ComputeAlone;
+  return (*slot)->Leave(Train(task, options, make, slot->get()));
 }
 
 }  // namespace torchps

@@ -64,8 +64,7 @@ class Task {
         status_(module == nullptr ? absl::InvalidArgumentError("a Task needs a module")
                                   : data.status()) {
     static_assert(std::is_base_of_v<torch::nn::Module, Net>, "a Task's module is a nn::Module");
-    forward_ = [net = module.get()](const Batch& batch) { return CallForward(*net, batch); };
-    module_ = std::move(module);
+    Take(std::move(module));
     if (data.ok()) data_ = *std::move(data);
   }
 
@@ -83,6 +82,20 @@ class Task {
   const DataSource& data() const { return data_; }
   const Callbacks& callbacks() const { return callbacks_; }
 
+  // The same with a copy of the module, which shares nothing with it. Throws c10::Error where the
+  // module is no torch::nn::Cloneable, and what its clone() throws.
+  Task Clone() const {
+    Task copy = *this;
+    copy_(copy);
+    return copy;
+  }
+  // The same on the datasets of another task.
+  Task WithDataOf(const Task& other) const {
+    Task copy = *this;
+    copy.data_ = other.data_;
+    return copy;
+  }
+
   // The module on a batch. Throws what the module throws, and c10::Error where its forward() does
   // not take so many inputs.
   Pass Forward(Batch batch, int64_t step = 0) const {
@@ -91,9 +104,22 @@ class Task {
   }
 
  private:
+  template <typename Net>
+  void Take(std::shared_ptr<Net> module) {
+    forward_ = [net = module.get()](const Batch& batch) { return CallForward(*net, batch); };
+    copy_ = [](Task& task) {
+      auto copy = std::dynamic_pointer_cast<Net>(task.module_->clone());
+      TORCH_CHECK(copy != nullptr, "clone() gave a module of another class");
+      task.Take(std::move(copy));
+    };
+    module_ = std::move(module);
+  }
+
   std::shared_ptr<torch::nn::Module> module_;
   // Borrows *module_.
   std::function<std::vector<torch::Tensor>(const Batch& batch)> forward_;
+  // Gives a task a copy of its module.
+  void (*copy_)(Task& task) = nullptr;
   Objective objective_;
   Callbacks callbacks_;
   DataSource data_;

@@ -17,10 +17,8 @@ namespace torchps {
 class Trainer {
  public:
   struct Options {
-    // Learner::Compute() or, in its place, LocalSteps::Compute().
-    std::function<absl::StatusOr<Learner::Gradient>(const Learner::Step& step,
-                                                    Learner::Observer* observer)>
-        compute;
+    // Learner::Compute(), or what stands in its place.
+    ComputeGradient compute;
     StepLoop* loop = nullptr;
     // Holds the gradients of steps back, whole: no block of them is told early then.
     Handicap* handicap = nullptr;

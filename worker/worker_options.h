@@ -24,6 +24,14 @@ struct WorkerOptions {
   std::vector<ServerEndpoint> servers;
   // A GPU without an index is the one of its slot (worker/device.h).
   torch::Device device = torch::kCPU;
+  // Of a --device with several: where further replicas of the model compute, for a program that makes
+  // them (worker/replicas/replica_group.h).
+  std::vector<torch::Device> further_devices;
+  // Where the stages of a torchps::Stages lie, one for each. Empty: all of the module is on
+  // `device`, which is else the first of them.
+  std::vector<torch::Device> stage_devices;
+  // That a pass is cut into, so that the stages compute at once. 0: two for each stage.
+  int micro_batches = 0;
   // -1: the lowest free one.
   SlotId slot = -1;
   // The process that held `slot` is known to be dead, so its lease need not be waited for.

@@ -9,12 +9,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/calls/address_book.h"
 #include "client/calls/this_host.h"
 #include "client/upkeep/slot_upkeep.h"
 #include "job/parameter_groups.h"
 #include "torch/utils.h"
 #include "wire/layout_codec.h"
 #include "worker/device.h"
+#include "worker/stages/placement.h"
+#include "worker/stages/stage_members.h"
 #include "worker/state_file.h"
 
 namespace torchps {
@@ -39,16 +42,55 @@ absl::Duration RenewalInterval(const JobSpec& job) {
   return absl::Seconds(job.membership().lease_seconds() / kRenewalsPerLease);
 }
 
+// Of all replicas, the lead first.
+DeviceList DevicesOf(const WorkerOptions& options) {
+  DeviceList devices = {options.device};
+  devices.insert(devices.end(), options.further_devices.begin(), options.further_devices.end());
+  return devices;
+}
+
+// As worker/flat_model.h has them. The lead has a second vector of values for pulls to land in; on
+// a GPU the host mirrors both, and the gradients.
+int64_t ModelElements(const ModelLayout& layout, bool is_lead, bool is_gpu) {
+  const int64_t alone = layout.size() + layout.trained_size();
+  if (!is_lead) return alone;
+  return is_gpu ? alone + 2 * layout.size() + layout.trained_size() : alone + layout.size();
+}
+
+// What the coordinator is told of the replicas; nothing of a single one.
+std::vector<ReplicaMember> MembersOf(const ModelLayout& layout, const std::string& host,
+                                     const DeviceList& devices) {
+  std::vector<ReplicaMember> members;
+  for (size_t i = 0; devices.size() > 1 && i < devices.size(); ++i) {
+    ReplicaMember member;
+    member.set_host(host);
+    member.set_device(devices[i].str());
+    member.set_stage(-1);
+    member.set_parameters(layout.trained_size());
+    const int64_t elements = ModelElements(layout, i == 0, devices[i].is_cuda());
+    member.set_model_bytes(static_cast<uint64_t>(elements) * sizeof(float));
+    members.push_back(std::move(member));
+  }
+  return members;
+}
+
 // Whether there is a server that could read this worker's memory.
 bool MayShare(const WorkerOptions& options) {
   return options.job.wire().shared_memory() &&
-         std::any_of(options.servers.begin(), options.servers.end(),
-                     [](const ServerEndpoint& server) { return IsThisHost(server.address); });
+         std::any_of(
+             options.servers.begin(), options.servers.end(),
+             [](const ServerEndpoint& server) { return IsThisHost(LatestOf(server).address); });
 }
 
 absl::Status LostSlot(SlotId slot, const absl::Status& why) {
   return absl::AbortedError(
       absl::StrCat("slot ", slot, " no longer belongs to this process: ", why.message()));
+}
+
+// Where the module is to lie. `slot` may be -1, not known yet.
+Placement PlacementOf(const WorkerOptions& options, SlotId slot) {
+  return options.stage_devices.empty() ? Placement(DeviceOfSlot(options.device, slot))
+                                       : Placement(options.stage_devices);
 }
 
 CoordinatorClient::Options CoordinatorOptions(const WorkerOptions& options) {
@@ -83,7 +125,11 @@ absl::Status Initialize(torch::nn::Module& module, const WorkerOptions& options)
 absl::StatusOr<std::unique_ptr<WorkerSlot>> WorkerSlot::Join(torch::nn::Module& module, Data data,
                                                              WorkerOptions options) {
   if (options.servers.empty()) return absl::InvalidArgumentError("no server is given");
-  if (absl::Status status = CheckDevice(options.device); !status.ok()) return status;
+  for (const torch::Device& device : DevicesOf(options)) {
+    if (absl::Status status = CheckDevice(device); !status.ok()) return status;
+  }
+  const absl::Status placed = PlacementOf(options, options.slot).Check(module);
+  if (!placed.ok()) return placed;
   if (absl::Status status = Initialize(module, options); !status.ok()) return status;
   const JobSpec job = options.job;
   const auto group_of = [&job](const std::string& name) { return GroupOf(job.optimizer(), name); };
@@ -117,7 +163,15 @@ absl::Status WorkerSlot::TakeSlot(const ModelLayout& layout) {
   request.set_predecessor_died(options_.predecessor_died);
   request.set_nonce(DrawNonce());
   request.set_host(HostName());
-  request.set_device(options_.device.str());
+  const Placement placement = PlacementOf(options_, options_.slot);
+  const DeviceList devices =
+      options_.stage_devices.empty() ? DevicesOf(options_) : placement.devices();
+  request.set_device(DeviceNames(devices));
+  for (ReplicaMember& member : options_.stage_devices.empty()
+                                   ? MembersOf(layout, request.host(), devices)
+                                   : StageMembers(placement, layout, request.host())) {
+    *request.add_member() = std::move(member);
+  }
   request.set_train_samples(data_.train_samples);
   request.set_data_fingerprint(data_.fingerprint.number());
   const std::string& model = options_.job.model().name();
@@ -125,7 +179,7 @@ absl::Status WorkerSlot::TakeSlot(const ModelLayout& layout) {
   request.set_data(data_.description);
   request.set_server_count(static_cast<int>(options_.servers.size()));
   for (const ServerEndpoint& server : options_.servers) {
-    request.add_server_address(server.address);
+    request.add_server_address(AddressOf(server));
   }
   absl::StatusOr<JoinReply> joined = coordinator_.Join(request);
   if (!joined.ok()) return joined.status();
@@ -141,10 +195,10 @@ absl::Status WorkerSlot::LayOut(const FlatModel::GroupOf& group_of) {
       RenewalInterval(job()),
       [&](absl::Duration timeout) { return coordinator_.RenewSlot(timeout).status(); },
       [&](const absl::Status& lost) { options_.stop->Stop(std::string(lost.message())); });
-  const torch::Device device = DeviceOfSlot(options_.device, slot());
-  if (absl::Status status = UseDevice(device); !status.ok()) return status;
+  const Placement placement = PlacementOf(options_, slot());
+  if (absl::Status status = UseDevice(placement.devices().front()); !status.ok()) return status;
   absl::StatusOr<std::unique_ptr<FlatModel>> model =
-      FlatModel::Create(module_, device, group_of, MayShare(options_));
+      FlatModel::Create(module_, placement, group_of, MayShare(options_));
   if (absl::Status lost = heartbeat.status(); !lost.ok()) return LostSlot(slot(), lost);
   if (!model.ok()) return model.status();
   model_ = *std::move(model);

@@ -12,6 +12,8 @@ namespace {
 
 // Longest host, device or reason that the books keep.
 constexpr size_t kMaxTextBytes = 512;
+// More devices than any worker has: what a peer says takes no more memory.
+constexpr int kMostReplicas = 256;
 
 // What a worker says of itself, as operators will read it: without control characters, and cut to
 // kMaxTextBytes at the start of a UTF-8 character.
@@ -22,6 +24,17 @@ std::string ForPeople(const std::string& text) {
     while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
   }
   return Printable(absl::string_view(text).substr(0, end));
+}
+
+// What a worker says of the devices of its replicas.
+void KeepReplicas(const JoinRequest& request, MemberState* member) {
+  for (const ReplicaMember& told : request.member()) {
+    if (member->replica_size() == kMostReplicas) return;
+    ReplicaMember& replica = *member->add_replica();
+    replica = told;
+    replica.set_host(ForPeople(told.host()));
+    replica.set_device(ForPeople(told.device()));
+  }
 }
 
 }  // namespace
@@ -39,6 +52,7 @@ absl::StatusOr<JobMembers::Taken> JobMembers::Take(const JoinRequest& request, a
   member.set_incarnation(holder->incarnation);
   member.set_host(host);
   member.set_device(ForPeople(request.device()));
+  KeepReplicas(request, &member);
   member.set_state(SlotBooks::JOINED);
   *member.mutable_figures() = std::move(figures);
   return Taken{*holder, /*is_new=*/true};
@@ -134,6 +148,7 @@ void JobMembers::Describe(JobStatus* status) const {
     books.set_incarnation(member.incarnation());
     books.set_host(member.host());
     books.set_device(member.device());
+    *books.mutable_member() = member.replica();
     books.set_state(member.state());
     *books.mutable_figures() = member.figures();
     books.set_epoch(member.epoch());

@@ -29,16 +29,18 @@ TEST(BuiltInsTest, ATypoIsNamedWithWhatWasProbablyMeant) {
       0u);
 }
 
-TEST(BuiltInsTest, ADeviceIsKnownByItsName) {
-  for (const char* name : {"cpu", "cuda", "cuda:0", "cuda:15"}) {
-    EXPECT_EQ(CheckDeviceName(name), absl::OkStatus()) << name;
+TEST(BuiltInsTest, DevicesAreKnownByTheirNames) {
+  for (const char* names :
+       {"cpu", "cuda", "cuda:0", "cuda:15", "auto", "cuda:all", "cpu,cpu", "cuda:0,cuda:1,cpu"}) {
+    EXPECT_EQ(CheckDeviceNames(names), absl::OkStatus()) << names;
   }
-  for (const char* name : {"", "gpu", "CUDA", "cuda:", "cuda:-1", "cuda:+1", "cuda: 1", "cuda:x",
-                           "cuda:99999999999999999999"}) {
-    EXPECT_EQ(CheckDeviceName(name).code(), absl::StatusCode::kInvalidArgument) << name;
+  for (const char* names : {"", "gpu", "CUDA", "cuda:", "cuda:-1", "cuda:+1", "cuda: 1", "cuda:x",
+                            "cuda:99999999999999999999", "cpu,", "cpu,auto", "cuda,cuda"}) {
+    EXPECT_EQ(CheckDeviceNames(names).code(), absl::StatusCode::kInvalidArgument) << names;
   }
-  EXPECT_EQ(CheckDeviceName("coda").message(),
-            "device 'coda' is not known; did you mean 'cuda'? expected cpu, cuda or cuda:INDEX");
+  EXPECT_EQ(CheckDeviceNames("cpu,coda").message(),
+            "device 'coda' is not known; did you mean 'cuda'? expected auto, cpu, cuda, "
+            "cuda:INDEX, cuda:all, or several, as cuda:0,cuda:1");
 }
 
 }  // namespace

@@ -386,9 +386,6 @@ TEST(JobSpecTest, HoldsEveryNumberToItsRange) {
   ExpectLimits("durability.keep", "1", "0", "1000", "1001");
   ExpectLimits("durability.copies", "0", "-1", "1", "2");
   ExpectRefused(
-      "training { sync_batchnorm: true }",
-      "training.sync_batchnorm is true; expected false: workers of this release have one device");
-  ExpectRefused(
       "durability { level: NONE copies: 1 }",
       "durability.copies is 1; expected 0 with durability.level NONE, which keeps nothing "
       "that could be copied");

@@ -53,6 +53,48 @@ TEST(DeviceTest, WithoutAGpuTheRefusalSaysWhatIsMissing) {
   EXPECT_TRUE(absl::IsInvalidArgument(UseDevice(torch::kCUDA)));
 }
 
+std::string ListRefusal(const std::string& text) {
+  const absl::StatusOr<DeviceList> devices = FindDevices(text);
+  EXPECT_TRUE(absl::IsInvalidArgument(devices.status())) << text << ": " << devices.status();
+  return std::string(devices.status().message());
+}
+
+TEST(DeviceTest, SeveralDevicesAreAListInTheirOrder) {
+  EXPECT_EQ(*FindDevices("cpu"), DeviceList{torch::kCPU});
+  const absl::StatusOr<DeviceList> three = FindDevices("cpu,cpu,cpu");
+  ASSERT_TRUE(three.ok()) << three.status();
+  EXPECT_EQ(*three, DeviceList(3, torch::kCPU));
+  EXPECT_EQ(DeviceNames(*three), "cpu,cpu,cpu");
+}
+
+TEST(DeviceTest, AutoIsAllGpusThatAreSeenOrElseTheCpu) {
+  const auto gpus = static_cast<size_t>(torch::cuda::device_count());
+  const absl::StatusOr<DeviceList> found = FindDevices("auto");
+  ASSERT_TRUE(found.ok()) << found.status();
+  if (gpus == 0) {
+    EXPECT_EQ(*found, DeviceList{torch::kCPU});
+    EXPECT_THAT(ListRefusal("cuda:all"), HasSubstr("device 'cuda' cannot be used"));
+  } else {
+    EXPECT_EQ(found->size(), gpus);
+    EXPECT_EQ(found->back().index(), static_cast<int>(gpus) - 1);
+    EXPECT_EQ(*FindDevices("cuda:all"), *found);
+  }
+}
+
+TEST(DeviceTest, AListThatIsNoneIsRefusedByTheDeviceThatIsWrong) {
+  EXPECT_EQ(ListRefusal("cpu,gpu"),
+            "device 'gpu' is not known; expected auto, cpu, cuda, cuda:INDEX, cuda:all, or "
+            "several, as cuda:0,cuda:1");
+  EXPECT_THAT(ListRefusal("cpu,"), HasSubstr("device '' is not known"));
+  EXPECT_THAT(ListRefusal(""), HasSubstr("device '' is not known"));
+  EXPECT_THAT(ListRefusal("cpu,auto"), HasSubstr("device 'auto' is not known"));
+  EXPECT_THAT(ListRefusal("cuda,cuda"), HasSubstr("'cuda' of 'cuda,cuda' has no index"));
+  EXPECT_THAT(ListRefusal("cpu,cuda:99"), HasSubstr("cuda"));
+  std::string many = "cpu";
+  for (int i = 0; i < 64; ++i) many += ",cpu";
+  EXPECT_EQ(ListRefusal(many), "65 devices; expected at most 64");
+}
+
 TEST(DeviceTest, TheSlotsOfAMachineTakeOneGpuEach) {
   EXPECT_EQ(GpuOfSlot(/*slot=*/0, /*gpus=*/4), 0);
   EXPECT_EQ(GpuOfSlot(3, 4), 3);

@@ -87,7 +87,10 @@ struct Worker {
     options.clock = &clock;
     options.local_steps = true;
     learner = std::make_unique<Learner>(Task(net, objective, source), model.get(), options);
-    auto made = LocalSteps::Create(job, map, model.get(), learner.get(), &clock);
+    const auto compute = [this](const Learner::Step& step, Learner::Observer* observer) {
+      return learner->Compute(step, observer);
+    };
+    auto made = LocalSteps::Create(job, map, model.get(), compute, &clock);
     EXPECT_TRUE(made.ok()) << made.status();
     steps = *std::move(made);
   }

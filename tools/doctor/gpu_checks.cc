@@ -10,12 +10,11 @@
 #include <sstream>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "common/clock.h"
+#include "job/built_ins.h"
 #include "tools/base/child_process.h"
 #include "tools/base/format.h"
 #include "tools/base/status_line.h"
@@ -140,9 +139,11 @@ Finding WorkerFinding(const std::string& device, const GpuFacts& facts) {
                                  : "is the driver as new as the CUDA that torch is built with?"};
   }
   const std::string text = absl::StrCat("sees ", absl::StrJoin(facts.seen, ", "));
-  if (device != "cuda" &&
-      std::find(facts.seen.begin(), facts.seen.end(), device) == facts.seen.end()) {
-    return {Level::kProblem, subject, absl::StrCat(text, ", and no ", device), "name one of these"};
+  for (const absl::string_view name : absl::StrSplit(device, ',')) {
+    if (name == "auto" || name == "cuda" || name == "cuda:all") continue;
+    if (std::find(facts.seen.begin(), facts.seen.end(), name) == facts.seen.end()) {
+      return {Level::kProblem, subject, absl::StrCat(text, ", and no ", name), "name one of these"};
+    }
   }
   return {Level::kOk, subject, text, ""};
 }
@@ -167,15 +168,18 @@ std::vector<Finding> GpuFindings(const std::string& device, const GpuFacts& fact
 
 std::vector<Finding> CheckDevice(const std::string& device,
                                  const absl::StatusOr<std::string>& worker) {
-  if (device == "cpu") return {{Level::kOk, "device", "cpu", ""}};
-  absl::string_view number = device;
-  int index = 0;
-  if (device != "cuda" &&
-      !(absl::ConsumePrefix(&number, "cuda:") && absl::SimpleAtoi(number, &index) && index >= 0)) {
+  if (!CheckDeviceNames(device).ok()) {
     return {{Level::kProblem, "device", absl::StrCat("'", device, "' is none"),
-             "cpu, cuda or cuda:INDEX"}};
+             "auto, cpu, cuda, cuda:INDEX, cuda:all, or several, as cuda:0,cuda:1"}};
   }
-  return GpuFindings(device, LookForGpus(worker));
+  if (device != "auto" && !absl::StrContains(device, "cuda")) {
+    return {{Level::kOk, "device", device, ""}};
+  }
+  const GpuFacts facts = LookForGpus(worker);
+  if (device == "auto" && !SeesGpu(facts)) {
+    return {{Level::kOk, "device", "auto is the CPU, for no GPU is seen", ""}};
+  }
+  return GpuFindings(device, facts);
 }
 
 }  // namespace torchps

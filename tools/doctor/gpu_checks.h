@@ -27,12 +27,12 @@ struct GpuFacts {
 // the devices that it sees. Blocks for as long as that takes to start, a minute at most.
 GpuFacts LookForGpus(const absl::StatusOr<std::string>& worker);
 
-// What `facts` mean to a worker on `device` (cuda, cuda:N): a finding each for the driver, for the
-// GPUs that it shows, for the program. A GPU that the program sees is there, whatever the files
-// say.
+// What `facts` mean to a worker on `device` (cuda, cuda:N, several, cuda:all): a finding each for
+// the driver, for the GPUs that it shows, for the program. A GPU that the program sees is there,
+// whatever the files say.
 std::vector<Finding> GpuFindings(const std::string& device, const GpuFacts& facts);
 
-// That workers of this machine can compute on the device named (cpu, cuda, cuda:N).
+// That workers of this machine can compute on the device named (as ps_worker's --device).
 std::vector<Finding> CheckDevice(const std::string& device,
                                  const absl::StatusOr<std::string>& worker);
 

@@ -48,6 +48,18 @@ std::string StateAndReason(const std::string& state, const std::string& reason) 
   return reason.empty() ? state : absl::StrCat(state, ": ", reason);
 }
 
+std::string DeviceText(const std::string& device, const Members& members) {
+  return members.size() > 1 ? Count(members.size(), "device") : device;
+}
+
+std::string MemberText(const ReplicaMember& member) {
+  const std::string part = member.stage() < 0
+                               ? "replica"
+                               : absl::StrCat("stage ", member.stage(), ", ",
+                                              WithThousands(member.parameters()), " parameters");
+  return absl::StrCat(part, ", ", FormatBytes(static_cast<double>(member.model_bytes())));
+}
+
 std::string VersionRange(int64_t min, int64_t max) {
   return min == max ? absl::StrCat(max) : absl::StrCat(min, "-", max);
 }

@@ -12,6 +12,7 @@
 
 namespace torchps {
 
+using Members = google::protobuf::RepeatedPtrField<ReplicaMember>;
 using Metrics = google::protobuf::RepeatedPtrField<MetricValue>;
 
 // "asynchronous, staleness bound 4", "synchronous, 1 backup worker".
@@ -23,6 +24,12 @@ std::string PhaseName(JobStatus::Phase phase);
 
 // "left: sent away"; the state alone without a reason.
 std::string StateAndReason(const std::string& state, const std::string& reason);
+
+// Where a slot computes: its device, or "2 devices" where several have a row each below its own.
+std::string DeviceText(const std::string& device, const Members& members);
+
+// "replica, 4.2 MiB"; of a model that is cut "stage 1, 25,000 parameters, 0.2 MiB".
+std::string MemberText(const ReplicaMember& member);
 
 // "376", "370-376".
 std::string VersionRange(int64_t min, int64_t max);

@@ -54,6 +54,7 @@ Report::Slot SlotOf(const SlotBooks& books) {
   slot.set_incarnation(books.incarnation());
   slot.set_host(books.host());
   slot.set_device(books.device());
+  *slot.mutable_members() = books.member();
   slot.set_state(StateName(books.state()));
   slot.set_reason(books.reason());
   slot.set_steps(figures.pushes());

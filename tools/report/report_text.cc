@@ -139,6 +139,7 @@ std::string SlotTable(const Report& report) {
   const bool stopped =
       std::any_of(report.slots().begin(), report.slots().end(),
                   [](const Report::Slot& slot) { return slot.stopped_steps() > 0; });
+  constexpr size_t kColumns = 16;
   TextTable table({">slot", "host", "device", ">steps", ">samples", shows_batch ? ">batch" : "",
                    ">compute", ">push", ">pull", ">wait", ">data", ">other", ">rejected",
                    lost ? ">samples lost" : "", stopped ? ">begun anew" : "", "state"});
@@ -147,14 +148,22 @@ std::string SlotTable(const Report& report) {
     const bool timed = std::max({shares.compute(), shares.push(), shares.pull(), shares.wait(),
                                  shares.data(), shares.other()}) > 0;
     const auto share = [timed](double share) { return timed ? FormatPercent(share, 0) : "-"; };
-    table.AddRow(
-        {absl::StrCat(slot.slot()), slot.host(), slot.device(), WithThousands(slot.steps()),
-         WithThousands(slot.samples()), shows_batch ? WithThousands(slot.batch_size()) : "",
-         share(shares.compute()), share(shares.push()), share(shares.pull()), share(shares.wait()),
-         share(shares.data()), share(shares.other()), WithThousands(slot.rejected_pushes()),
-         lost ? WithThousands(slot.lost_samples()) : "",
-         stopped ? WithThousands(slot.stopped_steps()) : "",
-         StateAndReason(slot.state(), slot.reason())});
+    table.AddRow({absl::StrCat(slot.slot()), slot.host(), DeviceText(slot.device(), slot.members()),
+                  WithThousands(slot.steps()), WithThousands(slot.samples()),
+                  shows_batch ? WithThousands(slot.batch_size()) : "", share(shares.compute()),
+                  share(shares.push()), share(shares.pull()), share(shares.wait()),
+                  share(shares.data()), share(shares.other()),
+                  WithThousands(slot.rejected_pushes()),
+                  lost ? WithThousands(slot.lost_samples()) : "",
+                  stopped ? WithThousands(slot.stopped_steps()) : "",
+                  StateAndReason(slot.state(), slot.reason())});
+    for (const ReplicaMember& member : slot.members()) {
+      std::vector<std::string> row(kColumns);
+      row[1] = member.host() == slot.host() ? "" : member.host();
+      row[2] = member.device();
+      row.back() = MemberText(member);
+      table.AddRow(std::move(row));
+    }
   }
   return "\n" + table.Format();
 }

@@ -205,6 +205,7 @@ std::string SlotTable(const ClusterView& view, const std::map<int, double>& rate
   }
   const bool shows_batch = view.job->job().training().balance() == TrainingSpec::SPEED ||
                            view.job->job().training().global_batch();
+  constexpr size_t kColumns = 13;
   TextTable table({">slot", "host", "device", "path", "state", ">epoch", ">clock", ">ahead",
                    ">steps", shows_batch ? ">batch" : "", ">samples/s", ">wait", ">rejected"});
   for (const SlotBooks& slot : view.job->slot()) {
@@ -213,8 +214,9 @@ std::string SlotTable(const ClusterView& view, const std::map<int, double>& rate
     const auto clock = clocks.find(slot.slot());
     const bool at_work =
         slot.state() == SlotBooks::TRAINING || slot.state() == SlotBooks::EVALUATING;
-    table.AddRow({absl::StrCat(slot.slot()), slot.host(), slot.device(), PathOf(slot.slot(), view),
-                  StateOf(slot), slot.epoch() > 0 ? absl::StrCat(slot.epoch()) : "-",
+    table.AddRow({absl::StrCat(slot.slot()), slot.host(), DeviceText(slot.device(), slot.member()),
+                  PathOf(slot.slot(), view), StateOf(slot),
+                  slot.epoch() > 0 ? absl::StrCat(slot.epoch()) : "-",
                   clock != clocks.end() ? absl::StrCat(clock->second) : "-",
                   at_work && clock != clocks.end() && slowest <= clock->second
                       ? absl::StrCat(clock->second - slowest)
@@ -223,6 +225,14 @@ std::string SlotTable(const ClusterView& view, const std::map<int, double>& rate
                   shows_batch ? WithThousands(slot.batch_size()) : "", Rate(rates.at(slot.slot())),
                   total > 0 ? FormatPercent(figures.wait_seconds() / total, 0) : "-",
                   WithThousands(static_cast<int64_t>(figures.rejected_pushes()))});
+    if (slot.member_size() < 2) continue;
+    for (const ReplicaMember& member : slot.member()) {
+      std::vector<std::string> row(kColumns);
+      row[1] = member.host() == slot.host() ? "" : member.host();
+      row[2] = member.device();
+      row[4] = MemberText(member);
+      table.AddRow(std::move(row));
+    }
   }
   return absl::StrCat("\n", table.Format());
 }

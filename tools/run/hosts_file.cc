@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/ids.h"
@@ -17,9 +18,24 @@ namespace torchps {
 namespace {
 
 constexpr int kLargestPort = 65535;
+// Of a machine; as many devices as a worker may have (worker/device.h).
+constexpr int kMostGpus = 64;
 
 bool IsWhole(absl::string_view text, int least, int most, int* value) {
   return absl::SimpleAtoi(text, value) && *value >= least && *value <= most;
+}
+
+// "0,1" as "cuda:0,cuda:1".
+bool ReadGpus(absl::string_view numbers, std::string* device) {
+  std::set<int> seen;
+  std::vector<std::string> names;
+  for (absl::string_view number : absl::StrSplit(numbers, ',')) {
+    int gpu = 0;
+    if (!IsWhole(number, 0, kMostGpus - 1, &gpu) || !seen.insert(gpu).second) return false;
+    names.push_back(absl::StrCat("cuda:", gpu));
+  }
+  *device = absl::StrJoin(names, ",");
+  return true;
 }
 
 // One server or worker line, split into words. Appends to `hosts`.
@@ -29,7 +45,7 @@ absl::Status AddPart(const std::vector<std::string>& words, Hosts& hosts) {
     return absl::InvalidArgumentError(
         absl::StrCat("'", kind,
                      "' is no part of a cluster; expected 'server HOST[:PORT]' or "
-                     "'worker HOST [slots=N]'"));
+                     "'worker HOST [slots=N | gpus=0,1]'"));
   }
   // A word that ssh would take for an option is no host.
   if (words.size() < 2 || absl::StartsWith(words[1], "-")) {
@@ -61,10 +77,14 @@ absl::Status AddPart(const std::vector<std::string>& words, Hosts& hosts) {
   int slots = 1;
   if (words.size() > 2) {
     absl::string_view value = words[2];
-    if (words.size() > 3 || !absl::ConsumePrefix(&value, "slots=") ||
-        !IsWhole(value, 1, kMaxSlots, &slots)) {
+    const bool fits = words.size() == 3 && (absl::ConsumePrefix(&value, "gpus=")
+                                                ? ReadGpus(value, &place.device)
+                                                : absl::ConsumePrefix(&value, "slots=") &&
+                                                      IsWhole(value, 1, kMaxSlots, &slots));
+    if (!fits) {
       return absl::InvalidArgumentError(
-          absl::StrCat("'", words.back(), "': expected slots=N with N from 1 to ", kMaxSlots));
+          absl::StrCat("'", words.back(), "': expected slots=N with N from 1 to ", kMaxSlots,
+                       ", or gpus=0,1 with the numbers of GPUs, each once"));
     }
   }
   hosts.workers.insert(hosts.workers.end(), slots, place);
@@ -133,16 +153,32 @@ absl::StatusOr<Hosts> ReadHostsFile(const std::string& path) {
   return hosts;
 }
 
-absl::Status MultiplyWorkers(int n, Hosts* hosts) {
+absl::Status SpreadGpus(int gpus, int per_worker, Hosts* hosts) {
+  if (gpus % per_worker != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(gpus, " GPUs of a machine cannot be shared out in parts of ", per_worker,
+                     "; expected --gpus to be a multiple of --gpus_per_worker"));
+  }
   std::set<std::string> seen;
   std::vector<Place> workers;
-  for (const Place& worker : hosts->workers) {
+  for (Place worker : hosts->workers) {
+    if (!worker.device.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the hosts file names the GPUs of ", worker.host, "; leave out --gpus"));
+    }
     if (!seen.insert(worker.host).second) {
       return absl::InvalidArgumentError(
           absl::StrCat("the hosts file has more than one worker on ", worker.host,
                        "; give each machine one line without slots=N"));
     }
-    workers.insert(workers.end(), n, worker);
+    for (int first = 0; first < gpus; first += per_worker) {
+      std::vector<std::string> names;
+      for (int gpu = first; gpu < first + per_worker; ++gpu) {
+        names.push_back(absl::StrCat("cuda:", gpu));
+      }
+      worker.device = per_worker == 1 ? "cuda" : absl::StrJoin(names, ",");
+      workers.push_back(worker);
+    }
   }
   if (workers.size() > static_cast<size_t>(kMaxSlots)) {
     return absl::InvalidArgumentError(

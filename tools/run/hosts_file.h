@@ -12,6 +12,8 @@ namespace torchps {
 struct Place {
   std::string host;  // a name or address that ssh and the workers can reach; empty: this machine
   int port = 0;      // servers: the port to listen on; 0: a free one
+  // Workers: where this one computes, as ps_worker's --device says it; empty: as all others.
+  std::string device = {};
 };
 
 // Which machine runs what, in the order of the file: server k is servers[k], slot i is workers[i].
@@ -23,6 +25,7 @@ struct Hosts {
 // Reads a hosts file: one part per line, `#` begins a comment.
 //   server HOST[:PORT]
 //   worker HOST [slots=N]     N workers on that machine, default 1
+//   worker HOST gpus=0,1      one worker there, with a replica of the model on each of these GPUs
 // INVALID_ARGUMENT names the line and what is expected there: an unknown word, no host, a port or
 // number out of range, the same server address twice, no server or no worker in all, a loopback
 // server that another machine's worker could not reach.
@@ -31,10 +34,12 @@ absl::StatusOr<Hosts> ParseHosts(absl::string_view text);
 // ParseHosts of a file's contents; errors begin with its path. NOT_FOUND if it cannot be read.
 absl::StatusOr<Hosts> ReadHostsFile(const std::string& path);
 
-// `n` workers on each worker's machine in place of one, machine after machine, so that the slots of
-// a machine follow each other. INVALID_ARGUMENT: a machine has more than one worker already, or
-// there would be more workers than are possible.
-absl::Status MultiplyWorkers(int n, Hosts* hosts);
+// Spreads `gpus` GPUs of each worker's machine over workers of `per_worker` each, in place of its
+// one worker, machine after machine, so that the slots of a machine follow each other. Where a
+// worker has one GPU it is the one of its slot, "cuda". INVALID_ARGUMENT: `gpus` cannot be divided
+// so, a machine has more than one worker or names its GPUs already, or there would be more workers
+// than are possible.
+absl::Status SpreadGpus(int gpus, int per_worker, Hosts* hosts);
 
 // Whether `host` names the machine it is used on: localhost, 127.x.y.z, ::1.
 bool IsLoopback(absl::string_view host);

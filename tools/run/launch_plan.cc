@@ -73,7 +73,7 @@ ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, cons
   pass_on("data", options.data);
   if (options.download) command.push_back("--download");
   pass_on("mirrors", options.mirrors);
-  pass_on("device", options.device);
+  pass_on("device", place.device.empty() ? options.device : place.device);
   pass_on("patience", options.patience);
   pass_on("certs", options.certs);
   if (options.threads > 0) command.push_back(absl::StrCat("--threads=", options.threads));

@@ -20,7 +20,7 @@ struct LaunchOptions {
   std::string data;              // passed on if not empty
   bool download = false;         // each worker fetches MNIST first; passed on
   std::string mirrors;           // passed on if not empty
-  std::string device;            // passed on if not empty
+  std::string device;            // passed on if not empty; a place's own goes before
   std::string patience;          // passed on if not empty
   int threads = 0;               // of each worker; 0: its own default
   int loader_threads = 0;        // of each worker

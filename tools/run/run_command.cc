@@ -17,7 +17,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/clock.h"
-#include "common/ids.h"
 #include "common/process/exit_codes.h"
 #include "data/download/mnist_download.h"
 #include "job/built_ins.h"
@@ -31,13 +30,11 @@
 #include "tools/base/find_program.h"
 #include "tools/base/interrupt.h"
 #include "tools/run/handicaps.h"
+#include "tools/run/plan_hosts.h"
 #include "tools/run/run_directory.h"
 
 namespace torchps {
 namespace {
-
-// More on one machine than this is a slip of the finger.
-constexpr int kMostServers = 1024;
 
 // The job as its workers will see it: file, overrides, defaults, checks.
 absl::StatusOr<JobSpec> ReadJob(const std::string& file, const std::vector<std::string>& set) {
@@ -47,69 +44,6 @@ absl::StatusOr<JobSpec> ReadJob(const std::string& file, const std::vector<std::
     if (const absl::Status status = ApplyOverride(&*job, assignment); !status.ok()) return status;
   }
   return NormalizeJobSpec(*std::move(job));
-}
-
-// Of a GPU each, where --gpus asks for that; otherwise 0.
-absl::StatusOr<int64_t> GpusPerHost(const FlagValues& flags) {
-  if (!flags.Has("gpus")) return 0;
-  if (flags.Has("workers")) {
-    return absl::InvalidArgumentError(
-        "--gpus and --workers exclude each other: each GPU has one worker");
-  }
-  if (flags.Get("device", "cuda") != "cuda") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--gpus and --device=", flags.Get("device"),
-                     " exclude each other: each worker takes the GPU of its slot"));
-  }
-  return flags.Integer("gpus", 0, 1, kMaxSlots);
-}
-
-// Which parts run where: on this machine by numbers, elsewhere by a hosts file.
-absl::StatusOr<Hosts> PlanHosts(const FlagValues& flags, const JobSpec& job) {
-  const absl::StatusOr<int64_t> gpus = GpusPerHost(flags);
-  if (!gpus.ok()) return gpus.status();
-  if (flags.Has("hosts")) {
-    for (const char* flag : {"servers", "workers"}) {
-      if (flags.Has(flag)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("--", flag, " and --hosts exclude each other: the file says how many"));
-      }
-    }
-    absl::StatusOr<Hosts> hosts = ReadHostsFile(flags.Get("hosts"));
-    if (!hosts.ok() || *gpus == 0) return hosts;
-    const absl::Status multiplied = MultiplyWorkers(static_cast<int>(*gpus), &*hosts);
-    if (!multiplied.ok()) return multiplied;
-    return hosts;
-  }
-  const absl::StatusOr<int64_t> servers = flags.Integer("servers", 2, 1, kMostServers);
-  if (!servers.ok()) return servers.status();
-  const absl::StatusOr<int64_t> workers =
-      flags.Integer("workers", *gpus > 0 ? *gpus : job.workers(), 1, kMaxSlots);
-  if (!workers.ok()) return workers.status();
-  Hosts hosts;
-  hosts.servers.resize(*servers);
-  hosts.workers.resize(*workers);
-  return hosts;
-}
-
-absl::Status CheckHosts(const FlagValues& flags, const Hosts& hosts) {
-  const auto beyond = std::find_if(hosts.servers.begin(), hosts.servers.end(),
-                                   [](const Place& place) { return !IsLoopback(place.host); });
-  if (beyond != hosts.servers.end() && !flags.Has("insecure") && !flags.Has("certs")) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the server on ", beyond->host, " would listen on the network without encryption; ",
-        "give it certificates with --certs=DIR ('psctl certs' makes them; DIR must be there on "
-        "every ",
-        "machine), or type --insecure if that network is yours alone"));
-  }
-  if (!flags.Has("hosts")) {
-    for (const char* flag : {"ssh", "remote_binary_dir"}) {
-      if (flags.Has(flag)) {
-        return absl::InvalidArgumentError(absl::StrCat("--", flag, " is of use with --hosts only"));
-      }
-    }
-  }
-  return absl::OkStatus();
 }
 
 absl::Status FindPrograms(const FlagValues& flags, const std::string& program_directory,
@@ -138,7 +72,7 @@ constexpr char kTargetEvery[] = "5s";
 // bring their own models and data.
 absl::Status CheckNames(const LaunchOptions& launch, const JobSpec& job) {
   if (!launch.device.empty()) {
-    if (const absl::Status status = CheckDeviceName(launch.device); !status.ok()) return status;
+    if (const absl::Status status = CheckDeviceNames(launch.device); !status.ok()) return status;
   }
   if (!IsOwnWorker(launch.worker_binary)) return absl::OkStatus();
   for (const absl::Status& status : {CheckBuiltInModel(job), CheckBuiltInData(job)}) {
@@ -257,12 +191,15 @@ std::vector<FlagSpec> RunFlags() {
       {"mirrors", "URL,...",
        "With --download: directories of the web that hold its four files, instead of public ones."},
       {"gpus", "N",
-       "N workers on each machine, each on a GPU of its own: as --workers=N --device=cuda here, or "
-       "as slots=N for each worker's machine of --hosts.",
+       "On each worker's machine one worker that computes on its first N GPUs, with a replica of "
+       "the model on each, and pushes once for all of them.",
        false, 'g'},
+      {"gpus_per_worker", "M",
+       "With --gpus: a worker for every M of them; 1: N workers with a GPU each. Default: N."},
       {"device", "DEVICE",
        "cpu, cuda or cuda:N, passed to every worker. Of several GPUs, 'cuda' gives each worker the "
-       "one of its slot. Default cpu."},
+       "one of its slot. Several, with a comma between, have a replica of the model each: cpu,cpu "
+       "or cuda:0,cuda:1; 'auto': all GPUs of the machine, else its CPU. Default cpu."},
       {"threads", "N",
        "Computing threads of each worker. Default: this machine's cores divided by the workers."},
       {"loader_threads", "N",
@@ -293,7 +230,7 @@ std::vector<FlagSpec> RunFlags() {
        "psctl."},
       {"hosts", "FILE",
        "Runs the parts on other machines through ssh. Lines are 'server HOST[:PORT]' and "
-       "'worker HOST [slots=N]'; # begins a comment."},
+       "'worker HOST [slots=N | gpus=0,1]'; # begins a comment."},
       {"ssh", "COMMAND", "The ssh command with its options. Default 'ssh -o BatchMode=yes'."},
       {"remote_binary_dir", "PATH",
        "Where ps_server and ps_worker lie on the other machines. Default: as on this one."},

@@ -38,10 +38,12 @@ struct GradientWatch::State {
   OnReady on_ready ABSL_GUARDED_BY(mutex);
   // The pass under way is the first one.
   bool observing ABSL_GUARDED_BY(mutex) = true;
-  // No parameter was seen twice in the first pass.
+  // No parameter was seen too often in the first pass.
   bool early ABSL_GUARDED_BY(mutex) = true;
-  // Of the pass under way, by parameter and by block.
-  std::vector<bool> added ABSL_GUARDED_BY(mutex);
+  // How often a parameter is added to until its gradient is final.
+  int passes ABSL_GUARDED_BY(mutex) = 1;
+  // Since it was armed: how often, by parameter; parameters that are not final, by block.
+  std::vector<int> added ABSL_GUARDED_BY(mutex);
   std::vector<int> missing ABSL_GUARDED_BY(mutex);
   absl::Status status ABSL_GUARDED_BY(mutex);
 };
@@ -54,7 +56,8 @@ void GradientWatch::State::OnGradient(size_t index) {
     MutexLock lock(&mutex);
     reached[index] = true;
     if (!armed) return;
-    if (added[index]) {
+    if (++added[index] < passes) return;
+    if (added[index] > passes) {
       if (observing) {
         early = false;
       } else if (early && status.ok()) {
@@ -64,7 +67,6 @@ void GradientWatch::State::OnGradient(size_t index) {
       }
       return;
     }
-    added[index] = true;
     const torch::Tensor& gradient = parameter.tensor.grad();
     if (!gradient.defined() || gradient.data_ptr() != parameter.gradient) return;
     for (const BlockId block : parameter.blocks) {
@@ -133,26 +135,37 @@ bool GradientWatch::ReachedAll() const {
   return std::find(state_->reached.begin(), state_->reached.end(), false) == state_->reached.end();
 }
 
-ElementRuns GradientWatch::Absent(absl::Span<const float> gradients) const {
-  ElementRuns absent;
+ElementRuns GradientWatch::UnreachedWhere(
+    const std::function<bool(const ElementRun& elements)>& wanted) const {
+  ElementRuns runs;
   MutexLock lock(&state_->mutex);
   for (size_t i = 0; i < state_->parameters.size(); ++i) {
-    if (state_->reached[i]) continue;
     const ElementRun& elements = state_->parameters[i].elements;
-    const auto gradient = gradients.subspan(elements.begin, elements.end - elements.begin);
-    const bool is_zero =
-        std::all_of(gradient.begin(), gradient.end(), [](float element) { return element == 0; });
-    if (is_zero) AppendRun(elements.begin, elements.end, &absent);
+    if (state_->reached[i] || !wanted(elements)) continue;
+    AppendRun(elements.begin, elements.end, &runs);
   }
-  return absent;
+  return runs;
 }
 
-void GradientWatch::Arm(OnReady on_ready) {
+ElementRuns GradientWatch::Unreached() const {
+  return UnreachedWhere([](const ElementRun&) { return true; });
+}
+
+ElementRuns GradientWatch::Absent(absl::Span<const float> gradients) const {
+  return UnreachedWhere([gradients](const ElementRun& elements) {
+    const auto gradient = gradients.subspan(elements.begin, elements.end - elements.begin);
+    return std::all_of(gradient.begin(), gradient.end(),
+                       [](float element) { return element == 0; });
+  });
+}
+
+void GradientWatch::Arm(OnReady on_ready, int passes) {
   MutexLock lock(&state_->mutex);
   TPS_CHECK(!state_->armed, "a watch was armed twice");
   state_->armed = true;
   state_->on_ready = std::move(on_ready);
-  state_->added.assign(state_->parameters.size(), false);
+  state_->passes = passes;
+  state_->added.assign(state_->parameters.size(), 0);
   state_->missing = state_->parameters_of;
   state_->status = absl::OkStatus();
 }

@@ -26,9 +26,11 @@ namespace torchps {
 // it does so, no block is ever told early.
 //
 // Thread-compatible; hooks run on torch's threads, on the CPU the one that calls backward().
+// Several threads may call it at once.
 class GradientWatch {
  public:
-  // Runs on one of those threads, at most once per block and pass.
+  // Runs on one of those threads, at most once per block and Arm(). Several such threads may run it
+  // at once, for different blocks.
   using OnReady = std::function<void(BlockId)>;
 
   // `parameters` are those of the layout's trained segments, in their order, each with its gradient
@@ -44,21 +46,26 @@ class GradientWatch {
   void BeginStep();
   // Whether each parameter was reached by some backward() since then.
   bool ReachedAll() const;
-  // Elements of the parameters that no backward() since BeginStep() has reached, armed or not, and
-  // whose gradient is zero: one that is not was put there by other means, and counts. `gradients`
-  // are those of all trained elements.
+  // Elements of the parameters that no backward() since BeginStep() has reached, armed or not.
+  ElementRuns Unreached() const;
+  // Of those, the ones of parameters whose gradient is zero: one that is not was put there by other
+  // means, and counts. `gradients` are those of all trained elements.
   ElementRuns Absent(absl::Span<const float> gradients) const;
 
-  // From now on blocks are told, until Disarm(). REQUIRES: disarmed; no backward() is running.
-  void Arm(OnReady on_ready);
+  // From now on blocks are told, until Disarm(): each when `passes` calls of backward() have added
+  // to all of its parameters. REQUIRES: disarmed; no backward() is running; `passes` are to come.
+  void Arm(OnReady on_ready, int passes = 1);
 
-  // FAILED_PRECONDITION names a parameter whose gradient was added a second time after its block
-  // had been told. Parameters without a gradient leave their blocks untold. Disarmed already: OK.
+  // FAILED_PRECONDITION names a parameter whose gradient was added once more after its block had
+  // been told. Parameters that not all passes reach leave their blocks untold. Disarmed already:
+  // OK.
   absl::Status Disarm();
 
  private:
   struct State;
   class Hook;
+
+  ElementRuns UnreachedWhere(const std::function<bool(const ElementRun& elements)>& wanted) const;
 
   const std::shared_ptr<State> state_;
   // A parameter refers to its accumulating node weakly; without us the hook would go with the

@@ -1,12 +1,13 @@
 #pragma once
 
 #include <torch/nn/module.h>
-#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
 #include <cstdint>
+
+#include "worker/replicas/sync_batch_norm.h"
 
 namespace torchps {
 
@@ -22,7 +23,7 @@ class ConvNet : public torch::nn::Module {
 
  private:
   torch::nn::Conv2d conv1_, conv2_;
-  torch::nn::BatchNorm2d bn1_, bn2_;
+  SyncBatchNorm2d bn1_, bn2_;
   torch::nn::Linear fc_;
 };
 

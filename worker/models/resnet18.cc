@@ -27,8 +27,7 @@ class BasicBlock : public torch::nn::Module {
     register_module("bn2", bn2_);
     if (stride != 1 || from != to) {
       downsample_ = register_module(
-          "downsample",
-          torch::nn::Sequential(Conv(from, to, 1, stride), torch::nn::BatchNorm2d(to)));
+          "downsample", torch::nn::Sequential(Conv(from, to, 1, stride), SyncBatchNorm2d(to)));
     }
   }
 
@@ -40,9 +39,9 @@ class BasicBlock : public torch::nn::Module {
 
  private:
   torch::nn::Conv2d conv1_;
-  torch::nn::BatchNorm2d bn1_;
+  SyncBatchNorm2d bn1_;
   torch::nn::Conv2d conv2_;
-  torch::nn::BatchNorm2d bn2_;
+  SyncBatchNorm2d bn2_;
   torch::nn::Sequential downsample_{nullptr};
 };
 

@@ -1,13 +1,14 @@
 #pragma once
 
 #include <torch/nn/module.h>
-#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
 #include <cstdint>
+
+#include "worker/replicas/sync_batch_norm.h"
 
 namespace torchps {
 
@@ -27,7 +28,7 @@ class ResNet18 : public torch::nn::Module {
  private:
   const bool small_stem_;
   torch::nn::Conv2d conv1_;
-  torch::nn::BatchNorm2d bn1_;
+  SyncBatchNorm2d bn1_;
   torch::nn::Sequential layer1_, layer2_, layer3_, layer4_;
   torch::nn::Linear fc_;
 };

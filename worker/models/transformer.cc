@@ -6,6 +6,8 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "common/check.h"
@@ -70,6 +72,30 @@ class Block : public torch::nn::Module {
   torch::nn::Linear narrow_;
 };
 
+// bool [T, T], true where a position must not look: at what comes after it.
+torch::Tensor FutureOf(int64_t length, torch::Device device) {
+  return torch::ones({length, length}, torch::TensorOptions(device).dtype(torch::kBool)).triu(1);
+}
+
+// Some of a transformer's layers.
+struct LayerStage : torch::nn::Module {
+  torch::Tensor forward(torch::Tensor x) {
+    const int64_t length = x.size(1);
+    if (embedding) x = embedding->forward(x) + position->weight.slice(0, 0, length);
+    const torch::Tensor future = FutureOf(length, x.device());
+    for (const auto& block : *blocks) x = block->as<Block>()->forward(x, future);
+    return norm ? norm->forward(x).matmul(output.t()) : x;
+  }
+
+  // Of the first stage.
+  torch::nn::Embedding embedding{nullptr};
+  torch::nn::Embedding position{nullptr};
+  torch::nn::ModuleList blocks;
+  // Of the last one.
+  torch::nn::LayerNorm norm{nullptr};
+  torch::Tensor output;
+};
+
 }  // namespace
 
 Transformer::Transformer(const Options& options)
@@ -99,12 +125,33 @@ Transformer::Transformer(const Options& options)
 
 torch::Tensor Transformer::forward(const torch::Tensor& input) {
   const int64_t length = input.size(1);
-  const torch::Tensor future =
-      torch::ones({length, length}, torch::TensorOptions(input.device()).dtype(torch::kBool))
-          .triu(1);
+  const torch::Tensor future = FutureOf(length, input.device());
   torch::Tensor x = embedding_->forward(input) + position_->weight.slice(0, 0, length);
   for (const auto& block : *blocks_) x = block->as<Block>()->forward(x, future);
   return norm_->forward(x).matmul(embedding_->weight.t());
+}
+
+Stages Transformer::InStages(int stages) const {
+  const auto layers = static_cast<int>(blocks_->size());
+  TPS_CHECK(stages >= 1 && stages <= layers, "a stage has a layer");
+  std::vector<ModelStage> cut;
+  for (int i = 0; i < stages; ++i) {
+    const auto stage = std::make_shared<LayerStage>();
+    if (i == 0) {
+      stage->embedding = stage->register_module("embedding", embedding_);
+      stage->position = stage->register_module("position", position_);
+    }
+    for (int layer = layers * i / stages; layer < layers * (i + 1) / stages; ++layer) {
+      stage->blocks->push_back(blocks_->ptr(layer));
+    }
+    stage->register_module("blocks", stage->blocks);
+    if (i == stages - 1) {
+      stage->norm = stage->register_module("norm", norm_);
+      stage->output = stage->register_parameter("output", embedding_->weight);
+    }
+    cut.emplace_back(stage);
+  }
+  return Stages(std::move(cut));
 }
 
 }  // namespace torchps

@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#include "worker/stages/stages.h"
+
 namespace torchps {
 
 // A decoder-only transformer (Vaswani et al. 2017) on bytes, in GPT-2's arrangement: learned
@@ -30,6 +32,11 @@ class Transformer : public torch::nn::Module {
   explicit Transformer(const Options& options);
 
   torch::Tensor forward(const torch::Tensor& input);
+
+  // The same modules as `stages` stages, with as many layers each as the others or one more. The
+  // last one has the embedding, too: the first and the last lie on one device. REQUIRES: 1 <=
+  // stages <= layers.
+  Stages InStages(int stages) const;
 
  private:
   torch::nn::Embedding embedding_;

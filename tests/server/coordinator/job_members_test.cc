@@ -72,6 +72,39 @@ TEST_F(JobMembersTest, WhatAProcessSaysOfItselfHasNoControlCharacters) {
   EXPECT_EQ(members_.books().at(taken->holder.slot).reason(), "bye??2J" + std::string(505, 'x'));
 }
 
+TEST_F(JobMembersTest, DevicesOfASlotAreKeptWithItsBooks) {
+  JoinRequest request = From(/*nonce=*/1);
+  for (int i = 0; i < 300; ++i) {
+    ReplicaMember& member = *request.add_member();
+    member.set_host("host\n");
+    member.set_device("cpu\x1b");
+    member.set_stage(-1);
+    member.set_model_bytes(i);
+  }
+  const auto taken = members_.Take(request, now_);
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  CoordinatorState state;
+  members_.SaveTo(&state);
+  SlotRegistry::Options later = Slots();
+  later.first_incarnation = taken->holder.incarnation + 1;
+  JobMembers restored(later);
+  const absl::Status recalled = restored.Restore(state, now_);
+  ASSERT_TRUE(recalled.ok()) << recalled;
+  JobStatus status;
+  restored.Describe(&status);
+  ASSERT_EQ(status.slot(0).member_size(), 256) << "whatever a peer says";
+  EXPECT_EQ(status.slot(0).member(1).host(), "host?");
+  EXPECT_EQ(status.slot(0).member(1).device(), "cpu?");
+  EXPECT_EQ(status.slot(0).member(1).stage(), -1);
+  EXPECT_EQ(status.slot(0).member(1).model_bytes(), 1u);
+  // Its successor in the slot has one device.
+  members_.End(taken->holder, SlotBooks::LEFT, "");
+  Take(/*nonce=*/2, taken->holder.slot);
+  status.Clear();
+  members_.Describe(&status);
+  EXPECT_EQ(status.slot(0).member_size(), 0);
+}
+
 TEST_F(JobMembersTest, FiguresAreSummedUpOverIncarnationsAndTheRestBeginsAnew) {
   const SlotHolder first = Take(/*nonce=*/1);
   MemberState& member = members_.books().at(first.slot);

@@ -101,6 +101,10 @@ TEST(GpuChecks, AnEnvironmentThatHidesTheGpusIsNamed) {
 TEST(GpuChecks, AnIndexThatIsNotThereIsNamed) {
   Expect(GpuFindings("cuda:2", Healthy())[2], Level::kProblem,
          "sees cpu, cuda:0, cuda:1, and no cuda:2");
+  Expect(GpuFindings("cuda:0,cuda:2,cpu", Healthy())[2], Level::kProblem,
+         "sees cpu, cuda:0, cuda:1, and no cuda:2");
+  Expect(GpuFindings("cuda:0,cuda:1", Healthy())[2], Level::kOk, "sees cpu, cuda:0, cuda:1");
+  Expect(GpuFindings("cuda:all", Healthy())[2], Level::kOk, "sees cpu, cuda:0, cuda:1");
 }
 
 TEST(GpuChecks, TheProgramIsAskedForWhatItSees) {
@@ -127,6 +131,8 @@ TEST(GpuChecks, TheProgramIsAskedForWhatItSees) {
 TEST(GpuChecks, OnlyAGpuNeedsAProgramThatKnowsOfIt) {
   const absl::Status not_built = absl::InvalidArgumentError("cannot find ps_worker");
   Expect(CheckDevice("cpu", not_built)[0], Level::kOk, "cpu");
+  Expect(CheckDevice("cpu,cpu", not_built)[0], Level::kOk, "cpu,cpu");
+  Expect(CheckDevice("auto", not_built)[0], Level::kOk, "auto is the CPU, for no GPU is seen");
   for (const std::string name : {"gpu", "cuda:", "cuda:x", "cuda:-1", "cuda0", ""}) {
     Expect(CheckDevice(name, not_built)[0], Level::kProblem, "'" + name + "' is none");
   }

@@ -94,6 +94,25 @@ TEST(ReportTest, StepsThatWereBegunAnewHaveAColumnWhereThereAreAny) {
   EXPECT_NE(ReportText(report).find(" 17 "), std::string::npos);
 }
 
+TEST(ReportTest, DevicesOfASlotAreThereWhereItHasSeveral) {
+  Statuses statuses;
+  EXPECT_EQ(ReportJson(statuses.Build()).find("\"members\""), std::string::npos);
+  for (int i = 0; i < 2; ++i) {
+    ReplicaMember& member = *statuses.job.mutable_slot(1)->add_member();
+    member.set_device("cpu");
+    member.set_stage(-1);
+    member.set_parameters(50890);
+    member.set_model_bytes(407120);
+  }
+  const Report report = statuses.Build();
+  EXPECT_EQ(report.slots(0).members_size(), 0);
+  EXPECT_EQ(report.slots(1).members_size(), 2);
+  EXPECT_NE(ReportText(report).find("2 devices"), std::string::npos) << ReportText(report);
+  EXPECT_NE(ReportText(report).find("replica, 398 KiB\n"), std::string::npos) << ReportText(report);
+  EXPECT_NE(ReportJson(report).find("\"model_bytes\": 407120"), std::string::npos)
+      << ReportJson(report);
+}
+
 TEST(ReportTest, WithoutAccuracyTheBestIsTheLowestLossAndNothingIsZero) {
   Statuses statuses;
   const double losses[] = {0.3, 0.2, 0.4};

@@ -46,6 +46,37 @@ TEST(StatusTextTest, ARunningClusterIsAHeadlineAndTwoTables) {
       "         0\n");
 }
 
+TEST(StatusTextTest, DevicesOfASlotThatHasSeveralStandBelowIt) {
+  FakeCluster cluster;
+  SetRunning(cluster);
+  SlotBooks& slot = *cluster.job->mutable_slot(0);
+  slot.set_device("cuda:0,cuda:1");
+  for (const char* device : {"cuda:0", "cuda:1"}) {
+    ReplicaMember& member = *slot.add_member();
+    member.set_host(slot.host());
+    member.set_device(device);
+    member.set_stage(-1);
+    member.set_model_bytes(3 << 20);
+  }
+  const auto text = [&] {
+    return StatusText(LookAtCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr);
+  };
+  EXPECT_NE(text().find("slot  host   device     path     state             epoch  clock"),
+            std::string::npos)
+      << text();
+  EXPECT_NE(text().find("   0  alpha  2 devices  network  training              2     24"),
+            std::string::npos)
+      << text();
+  EXPECT_NE(text().find("\n             cuda:1              replica, 3.0 MiB\n"), std::string::npos)
+      << text();
+  slot.mutable_member(1)->set_host("beta");
+  slot.mutable_member(1)->set_stage(1);
+  slot.mutable_member(1)->set_parameters(25000);
+  EXPECT_NE(text().find("beta   cuda:1              stage 1, 25,000 parameters, 3.0 MiB\n"),
+            std::string::npos)
+      << text();
+}
+
 TEST(StatusTextTest, ASlotsRowTellsWhichWayItsPayloadsTake) {
   FakeCluster cluster;
   SetRunning(cluster);

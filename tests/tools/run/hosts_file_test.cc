@@ -46,15 +46,19 @@ TEST(HostsFileTest, EveryMistakeNamesItsLine) {
   const BadFile kBad[] = {
       {"worker a\nservr b\n",
        "line 2: 'servr' is no part of a cluster; expected 'server HOST[:PORT]' or "
-       "'worker HOST [slots=N]'"},
+       "'worker HOST [slots=N | gpus=0,1]'"},
       {"server\n", "line 1: expected a host after 'server'"},
       {"worker -oProxyCommand=boom\n", "line 1: expected a host after 'worker'"},
       {"server a:0\n", "line 1: port '0': expected a number from 1 to 65535"},
       {"server a:http\n", "line 1: port 'http': expected a number from 1 to 65535"},
       {"server :4711\n", "line 1: expected a host before the port"},
       {"server a 4711\n", "line 1: '4711' after the server's address is too much"},
-      {"worker a slots=0\n", "line 1: 'slots=0': expected slots=N with N from 1 to 4096"},
-      {"worker a 2\n", "line 1: '2': expected slots=N with N from 1 to 4096"},
+      {"worker a slots=0\n",
+       "line 1: 'slots=0': expected slots=N with N from 1 to 4096, or "
+       "gpus=0,1 with the numbers of GPUs, each once"},
+      {"worker a 2\n",
+       "line 1: '2': expected slots=N with N from 1 to 4096, or "
+       "gpus=0,1 with the numbers of GPUs, each once"},
       {"worker a\n", "no server; expected a line 'server HOST[:PORT]'"},
       {"server a\n", "no worker; expected a line 'worker HOST [slots=N]'"},
       {"server a:1\nserver a:1\nworker a\n", "two servers are to listen on a:1"},
@@ -69,22 +73,54 @@ TEST(HostsFileTest, EveryMistakeNamesItsLine) {
   }
 }
 
-TEST(HostsFileTest, SoManyWorkersOnEachMachineFollowEachOther) {
-  auto hosts = ParseHosts("server alpha\nworker alpha\nworker beta\n");
-  ASSERT_TRUE(hosts.ok()) << hosts.status();
-  ASSERT_TRUE(MultiplyWorkers(2, &*hosts).ok());
+// "alpha cuda:0,cuda:1" of each worker.
+std::vector<std::string> PlacesOf(const Hosts& hosts) {
   std::vector<std::string> places;
-  for (const Place& worker : hosts->workers) places.push_back(worker.host);
-  EXPECT_EQ(places, (std::vector<std::string>{"alpha", "alpha", "beta", "beta"}));
-  EXPECT_EQ(hosts->servers.size(), 1u);
+  for (const Place& worker : hosts.workers) places.push_back(worker.host + " " + worker.device);
+  return places;
+}
 
-  EXPECT_EQ(MultiplyWorkers(2, &*hosts).message(),
+TEST(HostsFileTest, AWorkerMayNameItsGpus) {
+  const auto hosts = ParseHosts("server alpha\nworker alpha gpus=0,3\nworker beta slots=2\n");
+  ASSERT_TRUE(hosts.ok()) << hosts.status();
+  EXPECT_EQ(PlacesOf(*hosts), (std::vector<std::string>{"alpha cuda:0,cuda:3", "beta ", "beta "}));
+  for (const char* wrong : {"gpus=", "gpus=0,", "gpus=0,0", "gpus=cuda:0", "gpus=64", "gpus=-1",
+                            "gpus=0 slots=2", "slots=2 gpus=0"}) {
+    EXPECT_FALSE(ParseHosts(std::string("server a\nworker a ") + wrong + "\n").ok()) << wrong;
+  }
+}
+
+TEST(HostsFileTest, GpusOfEachMachineGoToWorkersThatFollowEachOther) {
+  const auto parse = [] { return *ParseHosts("server alpha\nworker alpha\nworker beta\n"); };
+  Hosts hosts = parse();
+  ASSERT_TRUE(SpreadGpus(/*gpus=*/4, /*per_worker=*/4, &hosts).ok());
+  EXPECT_EQ(PlacesOf(hosts), (std::vector<std::string>{"alpha cuda:0,cuda:1,cuda:2,cuda:3",
+                                                       "beta cuda:0,cuda:1,cuda:2,cuda:3"}));
+  hosts = parse();
+  ASSERT_TRUE(SpreadGpus(4, 2, &hosts).ok());
+  EXPECT_EQ(PlacesOf(hosts),
+            (std::vector<std::string>{"alpha cuda:0,cuda:1", "alpha cuda:2,cuda:3",
+                                      "beta cuda:0,cuda:1", "beta cuda:2,cuda:3"}));
+  EXPECT_EQ(hosts.servers.size(), 1u);
+  hosts = parse();
+  ASSERT_TRUE(SpreadGpus(2, 1, &hosts).ok());
+  EXPECT_EQ(PlacesOf(hosts),
+            (std::vector<std::string>{"alpha cuda", "alpha cuda", "beta cuda", "beta cuda"}));
+
+  hosts = parse();
+  EXPECT_EQ(SpreadGpus(4, 3, &hosts).message(),
+            "4 GPUs of a machine cannot be shared out in parts of 3; expected --gpus to be a "
+            "multiple of --gpus_per_worker");
+  Hosts twice = *ParseHosts("server alpha\nworker alpha slots=2\n");
+  EXPECT_EQ(SpreadGpus(2, 2, &twice).message(),
             "the hosts file has more than one worker on alpha; give each machine one line without "
             "slots=N");
-  auto many = ParseHosts("server a\nworker a\nworker b\n");
-  EXPECT_EQ(MultiplyWorkers(kMaxSlots, &*many).message(),
-            "8192 workers; at most 4096 are possible");
-  EXPECT_EQ(many->workers.size(), 2u);
+  Hosts named = *ParseHosts("server alpha\nworker alpha gpus=1\n");
+  EXPECT_EQ(SpreadGpus(2, 2, &named).message(),
+            "the hosts file names the GPUs of alpha; leave out --gpus");
+  Hosts many = *ParseHosts("server a\nworker a\nworker b\n");
+  EXPECT_EQ(SpreadGpus(kMaxSlots, 1, &many).message(), "8192 workers; at most 4096 are possible");
+  EXPECT_EQ(many.workers.size(), 2u);
 }
 
 TEST(HostsFileTest, AFileThatIsNotThereIsNamed) {

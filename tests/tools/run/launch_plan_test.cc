@@ -45,6 +45,16 @@ TEST(LaunchPlanTest, AWorkerGetsTheJobTheServersAndWhatWasPassedOn) {
                    "--device=cuda", "--threads=2", "--loader_threads=1", "--slow=8"}));
 }
 
+TEST(LaunchPlanTest, AWorkersOwnDevicesGoBeforeThoseOfAll) {
+  LaunchOptions options = Options();
+  options.device = "cuda";
+  Place place;
+  place.device = "cuda:0,cuda:1";
+  const Words command = WorkerProgram(options, 1, place, {"a:1"}, false).command;
+  EXPECT_EQ(std::count(command.begin(), command.end(), "--device=cuda:0,cuda:1"), 1);
+  EXPECT_EQ(std::count(command.begin(), command.end(), "--device=cuda"), 0);
+}
+
 TEST(LaunchPlanTest, AWorkerWhosePredecessorDiedSaysSo) {
   const Words command = WorkerProgram(Options(), 1, Place(), {"a:1"}, true).command;
   EXPECT_EQ(std::count(command.begin(), command.end(), "--predecessor_died"), 1);

@@ -122,8 +122,10 @@ TEST_F(PlanRunTest, ANameThatPsWorkerDoesNotKnowIsFoundBeforeAnythingStarts) {
             "convnet, resnet18, transformer; a program with its own is named with --worker_binary");
   EXPECT_NE(Complaint({"--set=data.source=digit"}).find("did you mean \"digits\"?"),
             std::string::npos);
-  EXPECT_EQ(Complaint({"--device=gpu"}),
-            "device 'gpu' is not known; expected cpu, cuda or cuda:INDEX");
+  EXPECT_EQ(
+      Complaint({"--device=gpu"}),
+      "device 'gpu' is not known; expected auto, cpu, cuda, cuda:INDEX, cuda:all, or several, "
+      "as cuda:0,cuda:1");
   // A program of the user's may know more.
   const std::string own = folder_.WriteScript("mine", "");
   const auto plan = PlanWithJob({"--set=model.name=mpl", "--worker_binary=" + own});
@@ -155,32 +157,46 @@ TEST_F(PlanRunTest, AHostsFileSaysHowManyAndWhere) {
             "machine), or type --insecure if that network is yours alone");
 }
 
-TEST_F(PlanRunTest, GpusAreSoManyWorkersOnEachMachine) {
+TEST_F(PlanRunTest, GpusAreOneWorkerOnEachMachine) {
   const auto here = PlanWithJob({"-g", "4"});
   ASSERT_TRUE(here.ok()) << here.status();
-  EXPECT_EQ(here->hosts.workers.size(), 4u);
-  EXPECT_EQ(here->job.workers(), 4);
-  EXPECT_EQ(here->launch.device, "cuda");
+  EXPECT_EQ(here->hosts.workers.size(), 1u);
+  EXPECT_EQ(here->hosts.workers[0].device, "cuda:0,cuda:1,cuda:2,cuda:3");
+  EXPECT_EQ(here->job.workers(), 1);
 
   const std::string hosts =
       folder_.WriteFile("hosts", "server localhost\nworker localhost\nworker 127.0.0.1\n");
   const auto there = PlanWithJob({"--gpus=2", "--device=cuda", "--hosts=" + hosts});
   ASSERT_TRUE(there.ok()) << there.status();
-  EXPECT_EQ(there->hosts.workers.size(), 4u);
-  EXPECT_EQ(there->hosts.workers[1].host, "localhost");
-  EXPECT_EQ(there->launch.device, "cuda");
+  EXPECT_EQ(there->hosts.workers.size(), 2u);
+  EXPECT_EQ(there->hosts.workers[1].host, "127.0.0.1");
+  EXPECT_EQ(there->hosts.workers[1].device, "cuda:0,cuda:1");
+}
+
+TEST_F(PlanRunTest, GpusPerWorkerMakeSeveralWorkersOfAMachine) {
+  const auto each = PlanWithJob({"--gpus=4", "--gpus_per_worker=1"});
+  ASSERT_TRUE(each.ok()) << each.status();
+  EXPECT_EQ(each->job.workers(), 4);
+  EXPECT_EQ(each->hosts.workers[3].device, "cuda");
+  EXPECT_EQ(each->launch.device, "cuda");
+  const auto pairs = PlanWithJob({"--gpus=4", "--gpus_per_worker=2"});
+  ASSERT_TRUE(pairs.ok()) << pairs.status();
+  EXPECT_EQ(pairs->job.workers(), 2);
+  EXPECT_EQ(pairs->hosts.workers[1].device, "cuda:2,cuda:3");
 
   EXPECT_EQ(PlanWithJob({})->launch.device, "");
+  EXPECT_EQ(PlanWithJob({"--device=cpu,cpu"})->launch.device, "cpu,cpu");
   EXPECT_EQ(Complaint({"--gpus=2", "--workers=2"}),
-            "--gpus and --workers exclude each other: each GPU has one worker");
+            "--gpus and --workers exclude each other: a machine has one worker for its GPUs, or "
+            "with --gpus_per_worker=M one for every M");
   EXPECT_EQ(Complaint({"--gpus=2", "--device=cuda:1"}),
-            "--gpus and --device=cuda:1 exclude each other: each worker takes the GPU of its slot");
-  EXPECT_EQ(Complaint({"--gpus=0"}), "--gpus=0: expected a whole number from 1 to 4096");
-  const std::string twice =
-      folder_.WriteFile("twice", "server localhost\nworker localhost slots=2\n");
-  EXPECT_EQ(Complaint({"--gpus=2", "--hosts=" + twice}),
-            "the hosts file has more than one worker on localhost; give each machine one line "
-            "without slots=N");
+            "--gpus and --device=cuda:1 exclude each other: --gpus says which GPUs");
+  EXPECT_EQ(Complaint({"--gpus=0"}), "--gpus=0: expected a whole number from 1 to 64");
+  EXPECT_EQ(Complaint({"--gpus_per_worker=2"}),
+            "--gpus_per_worker needs --gpus=N, a machine's GPUs");
+  EXPECT_EQ(Complaint({"--gpus=4", "--gpus_per_worker=3"}),
+            "4 GPUs of a machine cannot be shared out in parts of 3; expected --gpus to be a "
+            "multiple of --gpus_per_worker");
 }
 
 TEST_F(PlanRunTest, ProgramsElsewhereNeedNotLieOnThisMachine) {

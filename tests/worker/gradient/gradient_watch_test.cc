@@ -91,6 +91,20 @@ TEST_F(GradientWatchTest, ABlockIsFinalWhenItIsTold) {
   EXPECT_THAT(when_told, ::testing::ElementsAreArray(model_->gradients()));
 }
 
+TEST_F(GradientWatchTest, OfSeveralPassesTheLastOneMakesBlocksReady) {
+  Pass();
+  std::vector<BlockId> told;
+  model_->ZeroGradients();
+  watch_->Arm([&told](BlockId block) { told.push_back(block); }, /*passes=*/3);
+  for (int pass = 1; pass <= 3; ++pass) {
+    EXPECT_THAT(told, IsEmpty()) << "before pass " << pass;
+    net_.forward(torch::ones({2, 4})).sum().backward();
+  }
+  EXPECT_THAT(told, UnorderedElementsAre(0, 1, 2));
+  net_.forward(torch::ones({2, 4})).sum().backward();
+  EXPECT_TRUE(absl::IsFailedPrecondition(watch_->Disarm())) << "one pass more than was said";
+}
+
 TEST_F(GradientWatchTest, AParameterWithoutAGradientKeepsItsBlocksBack) {
   Pass();
   // Only the last layer takes part.

@@ -1,0 +1,203 @@
+// What every group promises, on the CPU: the one that copies, and NCCL's with a library of the
+// test's own in place of NCCL.
+
+#include "worker/replicas/local_group.h"
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/types/optional.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "torch/utils.h"
+#include "worker/replicas/host_group.h"
+#include "worker/replicas/nccl_group.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::ElementsAre;
+
+// Does at once what NCCL's queues would do later: the operations of a group when it ends, in host
+// memory.
+struct FakeNccl {
+  struct Operation {
+    enum Kind { kAllReduce, kReduce, kBroadcast } kind;
+    void* data;
+    size_t count;
+    int type;
+  };
+  std::vector<Operation> open;
+  bool in_group = false;
+  int groups = 0;
+  int destroyed = 0;
+  int result = 0;  // of every operation
+};
+FakeNccl* fake = nullptr;
+
+template <typename Number>
+void Carry(const std::vector<FakeNccl::Operation>& operations) {
+  const FakeNccl::Operation& first = operations.front();
+  std::vector<Number> answer(first.count);
+  for (const FakeNccl::Operation& operation : operations) {
+    if (first.kind == FakeNccl::Operation::kBroadcast && &operation != &first) break;
+    for (size_t i = 0; i < first.count; ++i) answer[i] += static_cast<Number*>(operation.data)[i];
+  }
+  for (const FakeNccl::Operation& operation : operations) {
+    if (first.kind == FakeNccl::Operation::kReduce && &operation != &first) break;
+    std::memcpy(operation.data, answer.data(), first.count * sizeof(Number));
+  }
+}
+
+int Add(FakeNccl::Operation operation) {
+  EXPECT_TRUE(fake->in_group) << "several operations of one thread are a group";
+  fake->open.push_back(operation);
+  return fake->result;
+}
+
+Nccl FakeFunctions() {
+  Nccl nccl;
+  nccl.init_all = [](Nccl::Communicator* communicators, int count, const int*) {
+    for (int i = 0; i < count; ++i) communicators[i] = fake;
+    return fake->result;
+  };
+  nccl.destroy = [](Nccl::Communicator) {
+    ++fake->destroyed;
+    return 0;
+  };
+  nccl.error_text = [](int) { return "unhandled cuda error"; };
+  nccl.group_start = [] {
+    fake->in_group = true;
+    fake->open.clear();
+    return 0;
+  };
+  nccl.group_end = [] {
+    fake->in_group = false;
+    ++fake->groups;
+    if (fake->result != 0) return fake->result;
+    if (fake->open.front().type == 7) Carry<float>(fake->open);
+    if (fake->open.front().type == 8) Carry<double>(fake->open);
+    return 0;
+  };
+  nccl.all_reduce = [](const void* from, void* to, size_t count, int type, int operation,
+                       Nccl::Communicator, Nccl::Stream) {
+    EXPECT_EQ(from, to);
+    EXPECT_EQ(operation, 0);
+    return Add({FakeNccl::Operation::kAllReduce, to, count, type});
+  };
+  nccl.reduce = [](const void*, void* to, size_t count, int type, int operation, int root,
+                   Nccl::Communicator, Nccl::Stream) {
+    EXPECT_EQ(operation, 0);
+    EXPECT_EQ(root, 0);
+    return Add({FakeNccl::Operation::kReduce, to, count, type});
+  };
+  nccl.broadcast = [](const void*, void* to, size_t count, int type, int root, Nccl::Communicator,
+                      Nccl::Stream) {
+    EXPECT_EQ(root, 0);
+    return Add({FakeNccl::Operation::kBroadcast, to, count, type});
+  };
+  return nccl;
+}
+
+constexpr size_t kReplicas = 3;
+
+class LocalGroupTest : public ::testing::TestWithParam<bool> {
+ protected:
+  LocalGroupTest() {
+    fake = &fake_;
+    if (GetParam()) {
+      group_ = *NcclGroup::Create(FakeFunctions(), DeviceList(kReplicas, torch::kCPU));
+    } else {
+      group_ = std::make_unique<HostGroup>();
+    }
+  }
+  ~LocalGroupTest() override {
+    group_.reset();  // gives its communicators back to the fake
+    fake = nullptr;
+  }
+
+  // Replica i's are i + 1, 10 (i + 1), 100 (i + 1).
+  static std::vector<torch::Tensor> Tensors(size_t replicas, torch::ScalarType type) {
+    std::vector<torch::Tensor> tensors;
+    for (size_t i = 0; i < replicas; ++i) {
+      tensors.push_back(torch::tensor({1.0, 10.0, 100.0}).to(type) * static_cast<double>(i + 1));
+    }
+    return tensors;
+  }
+  static std::vector<double> Elements(const torch::Tensor& tensor) {
+    const torch::Tensor all = tensor.to(torch::kFloat64);
+    return {all.data_ptr<double>(), all.data_ptr<double>() + all.numel()};
+  }
+
+  FakeNccl fake_;
+  std::unique_ptr<LocalGroup> group_;
+};
+
+TEST_P(LocalGroupTest, TheFirstGetsTheSum) {
+  std::vector<torch::Tensor> tensors = Tensors(kReplicas, torch::kFloat32);
+  ASSERT_TRUE(group_->Sum(tensors).ok());
+  EXPECT_THAT(Elements(tensors[0]), ElementsAre(6, 60, 600));
+}
+
+TEST_P(LocalGroupTest, AllGetTheSum) {
+  for (const torch::ScalarType type : {torch::kFloat32, torch::kFloat64}) {
+    std::vector<torch::Tensor> tensors = Tensors(kReplicas, type);
+    ASSERT_TRUE(group_->SumToAll(tensors).ok());
+    for (const torch::Tensor& tensor : tensors) {
+      EXPECT_THAT(Elements(tensor), ElementsAre(6, 60, 600));
+    }
+  }
+}
+
+TEST_P(LocalGroupTest, AllGetWhatTheFirstHas) {
+  std::vector<torch::Tensor> tensors = Tensors(kReplicas, torch::kFloat32);
+  ASSERT_TRUE(group_->Copy(tensors).ok());
+  for (const torch::Tensor& tensor : tensors) {
+    EXPECT_THAT(Elements(tensor), ElementsAre(1, 10, 100));
+  }
+}
+
+TEST_P(LocalGroupTest, SomeOfTheReplicasAreEnough) {
+  for (const size_t replicas : {1, 2}) {
+    std::vector<torch::Tensor> tensors = Tensors(replicas, torch::kFloat32);
+    ASSERT_TRUE(group_->SumToAll(tensors).ok());
+    const double sum = replicas == 1 ? 1 : 3;
+    EXPECT_THAT(Elements(tensors.back()), ElementsAre(sum, 10 * sum, 100 * sum));
+  }
+  EXPECT_EQ(fake_.groups, 0) << "NCCL would wait for the third for ever";
+}
+
+TEST_P(LocalGroupTest, WhatFailsIsAStatus) {
+  std::vector<torch::Tensor> tensors = Tensors(kReplicas, torch::kFloat32);
+  tensors[1] = torch::empty({2});
+  fake_.result = 1;
+  const absl::Status status = group_->Sum(tensors);
+  EXPECT_TRUE(absl::IsInternal(status)) << status;
+  EXPECT_FALSE(fake_.in_group);
+}
+
+INSTANTIATE_TEST_SUITE_P(Groups, LocalGroupTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "Nccl" : "Host"; });
+
+TEST(NcclGroupTest, GivesItsCommunicatorsBackAndSaysWhyItDoesNotStart) {
+  FakeNccl nccl;
+  fake = &nccl;
+  const DeviceList devices(kReplicas, torch::kCPU);
+  { const auto group = *NcclGroup::Create(FakeFunctions(), devices); }
+  EXPECT_EQ(nccl.destroyed, 3);
+  nccl.result = 1;
+  EXPECT_EQ(NcclGroup::Create(FakeFunctions(), devices).status(),
+            absl::InternalError("NCCL failed: unhandled cuda error"));
+  fake = nullptr;
+}
+
+TEST(LocalGroupOfDevicesTest, TheCpuNeedsNoNccl) {
+  const auto group = MakeLocalGroup({torch::kCPU, torch::kCPU});
+  ASSERT_TRUE(group.ok()) << group.status();
+  EXPECT_NE(dynamic_cast<HostGroup*>(group->get()), nullptr);
+}
+
+}  // namespace
+}  // namespace torchps

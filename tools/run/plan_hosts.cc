@@ -1,0 +1,101 @@
+#include "tools/run/plan_hosts.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "common/ids.h"
+
+namespace torchps {
+namespace {
+
+// More on one machine than this is a slip of the finger.
+constexpr int kMostServers = 1024;
+// Of one machine.
+constexpr int kMostGpus = 64;
+
+// GPUs of each machine and of each worker, where --gpus says so.
+struct Gpus {
+  int per_host = 0;
+  int per_worker = 0;
+};
+
+absl::StatusOr<absl::optional<Gpus>> PlanGpus(const FlagValues& flags) {
+  if (!flags.Has("gpus")) {
+    if (!flags.Has("gpus_per_worker")) return absl::optional<Gpus>();
+    return absl::InvalidArgumentError("--gpus_per_worker needs --gpus=N, a machine's GPUs");
+  }
+  if (flags.Has("workers")) {
+    return absl::InvalidArgumentError(
+        "--gpus and --workers exclude each other: a machine has one worker for its GPUs, or with "
+        "--gpus_per_worker=M one for every M");
+  }
+  if (flags.Get("device", "cuda") != "cuda") {
+    return absl::InvalidArgumentError(absl::StrCat("--gpus and --device=", flags.Get("device"),
+                                                   " exclude each other: --gpus says which GPUs"));
+  }
+  const absl::StatusOr<int64_t> per_host = flags.Integer("gpus", 0, 1, kMostGpus);
+  if (!per_host.ok()) return per_host.status();
+  const absl::StatusOr<int64_t> per_worker =
+      flags.Integer("gpus_per_worker", *per_host, 1, kMostGpus);
+  if (!per_worker.ok()) return per_worker.status();
+  return absl::make_optional(Gpus{static_cast<int>(*per_host), static_cast<int>(*per_worker)});
+}
+
+absl::StatusOr<Hosts> HostsOfFile(const FlagValues& flags) {
+  for (const char* flag : {"servers", "workers"}) {
+    if (flags.Has(flag)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", flag, " and --hosts exclude each other: the file says how many"));
+    }
+  }
+  return ReadHostsFile(flags.Get("hosts"));
+}
+
+absl::StatusOr<Hosts> HostsHere(const FlagValues& flags, int default_workers) {
+  const absl::StatusOr<int64_t> servers = flags.Integer("servers", 2, 1, kMostServers);
+  if (!servers.ok()) return servers.status();
+  const absl::StatusOr<int64_t> workers = flags.Integer("workers", default_workers, 1, kMaxSlots);
+  if (!workers.ok()) return workers.status();
+  Hosts hosts;
+  hosts.servers.resize(*servers);
+  hosts.workers.resize(*workers);
+  return hosts;
+}
+
+}  // namespace
+
+absl::StatusOr<Hosts> PlanHosts(const FlagValues& flags, const JobSpec& job) {
+  const absl::StatusOr<absl::optional<Gpus>> gpus = PlanGpus(flags);
+  if (!gpus.ok()) return gpus.status();
+  absl::StatusOr<Hosts> hosts = flags.Has("hosts")
+                                    ? HostsOfFile(flags)
+                                    : HostsHere(flags, gpus->has_value() ? 1 : job.workers());
+  if (!hosts.ok() || !gpus->has_value()) return hosts;
+  const absl::Status spread = SpreadGpus((*gpus)->per_host, (*gpus)->per_worker, &*hosts);
+  if (!spread.ok()) return spread;
+  return hosts;
+}
+
+absl::Status CheckHosts(const FlagValues& flags, const Hosts& hosts) {
+  const auto beyond = std::find_if(hosts.servers.begin(), hosts.servers.end(),
+                                   [](const Place& place) { return !IsLoopback(place.host); });
+  if (beyond != hosts.servers.end() && !flags.Has("insecure") && !flags.Has("certs")) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the server on ", beyond->host, " would listen on the network without encryption; ",
+        "give it certificates with --certs=DIR ('psctl certs' makes them; DIR must be there on "
+        "every ",
+        "machine), or type --insecure if that network is yours alone"));
+  }
+  if (!flags.Has("hosts")) {
+    for (const char* flag : {"ssh", "remote_binary_dir"}) {
+      if (flags.Has(flag)) {
+        return absl::InvalidArgumentError(absl::StrCat("--", flag, " is of use with --hosts only"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace torchps

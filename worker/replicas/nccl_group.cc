@@ -1,0 +1,114 @@
+#include "worker/replicas/nccl_group.h"
+
+#include <dlfcn.h>
+
+#include <exception>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "c10/core/DeviceGuard.h"
+#include "torch/utils.h"
+#include "worker/torch_error.h"
+
+namespace torchps {
+namespace {
+
+// Numbers of nccl.h.
+constexpr int kSuccess = 0;
+constexpr int kSum = 0;
+constexpr int kFloat32 = 7;
+constexpr int kFloat64 = 8;
+
+// The device's default stream.
+constexpr Nccl::Stream kStream = nullptr;
+
+template <typename Function>
+bool Find(const char* name, Function* function) {
+  *function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
+  return *function != nullptr;
+}
+
+absl::Status NcclError(const Nccl& nccl, int result) {
+  if (result == kSuccess) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("NCCL failed: ", nccl.error_text(result)));
+}
+
+size_t Count(const torch::Tensor& tensor) { return static_cast<size_t>(tensor.numel()); }
+
+int TypeOf(const torch::Tensor& tensor) {
+  TORCH_CHECK(tensor.scalar_type() == torch::kFloat32 || tensor.scalar_type() == torch::kFloat64,
+              "devices exchange tensors of float32 and float64, not of ", tensor.scalar_type());
+  return tensor.scalar_type() == torch::kFloat32 ? kFloat32 : kFloat64;
+}
+
+}  // namespace
+
+absl::optional<Nccl> FindNccl() {
+  Nccl nccl;
+  const bool found =
+      Find("ncclCommInitAll", &nccl.init_all) && Find("ncclCommDestroy", &nccl.destroy) &&
+      Find("ncclGetErrorString", &nccl.error_text) && Find("ncclGroupStart", &nccl.group_start) &&
+      Find("ncclGroupEnd", &nccl.group_end) && Find("ncclAllReduce", &nccl.all_reduce) &&
+      Find("ncclReduce", &nccl.reduce) && Find("ncclBroadcast", &nccl.broadcast);
+  return found ? absl::make_optional(nccl) : absl::nullopt;
+}
+
+absl::StatusOr<std::unique_ptr<NcclGroup>> NcclGroup::Create(const Nccl& nccl,
+                                                             const DeviceList& devices) {
+  std::vector<int> indices;
+  for (const torch::Device& device : devices) indices.push_back(device.index());
+  std::vector<Nccl::Communicator> communicators(devices.size());
+  const int count = static_cast<int>(devices.size());
+  const int result = nccl.init_all(communicators.data(), count, indices.data());
+  if (absl::Status status = NcclError(nccl, result); !status.ok()) return status;
+  return absl::WrapUnique(new NcclGroup(nccl, std::move(communicators)));
+}
+
+NcclGroup::~NcclGroup() {
+  for (const Nccl::Communicator communicator : communicators_) nccl_.destroy(communicator);
+}
+
+template <typename Call>
+absl::Status NcclGroup::Together(absl::Span<const torch::Tensor> tensors, const Call& call) {
+  try {
+    int result = nccl_.group_start();
+    for (size_t i = 0; i < tensors.size() && result == kSuccess; ++i) {
+      const c10::DeviceGuard guard(tensors[i].device());
+      result = call(tensors[i], communicators_[i]);
+    }
+    // Also after a failure, so that NCCL's group is closed.
+    const int ended = nccl_.group_end();
+    return NcclError(nccl_, result != kSuccess ? result : ended);
+  } catch (const std::exception& error) {
+    return TorchError("handing tensors to NCCL", error);
+  }
+}
+
+absl::Status NcclGroup::Sum(absl::Span<const torch::Tensor> tensors) {
+  if (tensors.size() != communicators_.size()) return copies_.Sum(tensors);
+  return Together(tensors, [this](const torch::Tensor& tensor, Nccl::Communicator communicator) {
+    void* const data = tensor.data_ptr();
+    return nccl_.reduce(data, data, Count(tensor), TypeOf(tensor), kSum, /*root=*/0, communicator,
+                        kStream);
+  });
+}
+
+absl::Status NcclGroup::SumToAll(absl::Span<const torch::Tensor> tensors) {
+  if (tensors.size() != communicators_.size()) return copies_.SumToAll(tensors);
+  return Together(tensors, [this](const torch::Tensor& tensor, Nccl::Communicator communicator) {
+    void* const data = tensor.data_ptr();
+    return nccl_.all_reduce(data, data, Count(tensor), TypeOf(tensor), kSum, communicator, kStream);
+  });
+}
+
+absl::Status NcclGroup::Copy(absl::Span<const torch::Tensor> tensors) {
+  if (tensors.size() != communicators_.size()) return copies_.Copy(tensors);
+  return Together(tensors, [this](const torch::Tensor& tensor, Nccl::Communicator communicator) {
+    void* const data = tensor.data_ptr();
+    return nccl_.broadcast(data, data, Count(tensor), TypeOf(tensor), /*root=*/0, communicator,
+                           kStream);
+  });
+}
+
+}  // namespace torchps

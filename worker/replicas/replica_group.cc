@@ -1,0 +1,264 @@
+#include "worker/replicas/replica_group.h"
+
+#include <algorithm>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "ATen/Context.h"
+#include "ATen/Parallel.h"
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "torch/utils.h"
+#include "worker/feed/part_of_pass.h"
+#include "worker/replicas/replica_tasks.h"
+#include "worker/replicas/sync_batch_norm.h"
+#include "worker/torch_error.h"
+
+namespace torchps {
+namespace {
+
+// Hears nothing: a further replica's gradients are overwritten without asking anyone.
+class NoObserver final : public Learner::Observer {
+ public:
+  absl::Status BeforeGradient(absl::Duration) override { return absl::OkStatus(); }
+  void OnBlock(BlockId) override {}
+};
+
+// Measures for how long another observer holds the step.
+class TimedObserver final : public Learner::Observer {
+ public:
+  TimedObserver(Learner::Observer* observer, const Clock* clock)
+      : observer_(observer), clock_(clock) {}
+  absl::Status BeforeGradient(absl::Duration compute_time) override {
+    const absl::Duration began = clock_->Now();
+    const absl::Status status = observer_->BeforeGradient(compute_time);
+    held_ += clock_->Now() - began;
+    return status;
+  }
+  void OnBlock(BlockId) override {}
+  absl::Duration held() const { return held_; }
+
+ private:
+  Learner::Observer* const observer_;
+  const Clock* const clock_;
+  absl::Duration held_;
+};
+
+// torch::manual_seed has given all devices one seed.
+void SeedDevice(torch::Device device, uint64_t seed) {
+  if (!device.is_cuda()) return;
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_current_seed(seed);
+}
+
+absl::Status CheckSyncDevices(torch::Device lead, const DeviceList& further) {
+  DeviceList gpus;
+  if (lead.is_cuda()) gpus.push_back(lead);
+  for (const torch::Device& device : further) {
+    if (!device.is_cuda()) continue;
+    // Autograd has one thread for a GPU, which cannot wait for itself.
+    if (std::find(gpus.begin(), gpus.end(), device) != gpus.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("training.sync_batchnorm needs a GPU for each replica; expected '",
+                       device.str(), "' once"));
+    }
+    gpus.push_back(device);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+// How one replica's batch norms reach the others'.
+class ReplicaGroup::Sums final : public BatchSums {
+ public:
+  Sums(Meeting* meeting, size_t replica, size_t replicas)
+      : meeting_(meeting), replica_(replica), replicas_(replicas) {}
+
+  // A pass of so many samples, over all replicas, begins on the thread of this replica; torch's,
+  // which run its backward pass, begin later.
+  void BeginPass(size_t samples) { participants_ = PartsOfPass(samples, replicas_); }
+
+  absl::Status Add(const torch::Tensor& tensor) override {
+    return meeting_->SumToAll(replica_, participants_, tensor);
+  }
+
+ private:
+  Meeting* const meeting_;
+  const size_t replica_;
+  const size_t replicas_;
+  size_t participants_ = 0;
+};
+
+struct ReplicaGroup::Replica {
+  explicit Replica(Task trained) : task(std::move(trained)) {}
+
+  const Task task;
+  FlatModel* model = nullptr;
+  // Of further replicas, whose model nobody else has.
+  std::unique_ptr<FlatModel> own_model;
+  std::unique_ptr<Sums> sums;
+  std::unique_ptr<Learner> learner;
+  // Of the step under way.
+  absl::StatusOr<Learner::Gradient> gradient = Learner::Gradient();
+};
+
+ReplicaGroup::ReplicaGroup(Options options, std::unique_ptr<LocalGroup> group, size_t replicas)
+    : options_(std::move(options)),
+      group_(std::move(group)),
+      meeting_(group_.get(), replicas),
+      crew_(replicas) {}
+
+ReplicaGroup::~ReplicaGroup() {
+  // The modules live on.
+  for (const auto& replica : replicas_) {
+    SynchronizeBatchNorms(replica->task.module(), nullptr).IgnoreError();
+  }
+}
+
+absl::StatusOr<std::unique_ptr<ReplicaGroup>> ReplicaGroup::Create(const Task& lead,
+                                                                   FlatModel* model,
+                                                                   const std::vector<Task>& further,
+                                                                   const DeviceList& devices,
+                                                                   Options options) {
+  if (options.learning.training.sync_batchnorm()) {
+    const absl::Status status = CheckSyncDevices(model->device(), devices);
+    if (!status.ok()) return status;
+  }
+  DeviceList all = {model->device()};
+  all.insert(all.end(), devices.begin(), devices.end());
+  absl::StatusOr<std::unique_ptr<LocalGroup>> group = MakeLocalGroup(all);
+  if (!group.ok()) return group.status();
+  options.learning.replicas = all.size();
+  auto replicas =
+      absl::WrapUnique(new ReplicaGroup(std::move(options), *std::move(group), all.size()));
+
+  if (absl::Status status = replicas->AddReplica(lead, model); !status.ok()) return status;
+  for (size_t i = 0; i < further.size(); ++i) {
+    // What init_from has brought, and what no pull brings: frozen parameters, counts.
+    if (absl::Status status = CopyState(lead.module(), further[i].module()); !status.ok()) {
+      return status;
+    }
+    absl::StatusOr<std::unique_ptr<FlatModel>> made = FlatModel::Create(
+        further[i].module(), devices[i], [](const std::string&) { return -1; },
+        /*may_share=*/false, /*mirrored=*/false);
+    if (!made.ok()) return made.status();
+    if (absl::Status status = replicas->AddReplica(further[i], made->get()); !status.ok()) {
+      return status;
+    }
+    replicas->replicas_.back()->own_model = *std::move(made);
+    if (devices[i] != model->device()) {
+      SeedDevice(devices[i], replicas->options_.seed ^ (uint64_t{i + 1} << 40));
+    }
+  }
+
+  // Each of the crew computes with as many threads as the caller, on its own device.
+  const int threads = at::get_num_threads();
+  std::vector<absl::Status> ready(all.size());
+  replicas->crew_.Run([&](size_t i) {
+    ready[i] = UseDevice(all[i]);
+    at::set_num_threads(threads);
+  });
+  for (const absl::Status& status : ready) {
+    if (!status.ok()) return status;
+  }
+  return replicas;
+}
+
+absl::Status ReplicaGroup::AddReplica(const Task& task, FlatModel* model) {
+  auto replica = std::make_unique<Replica>(task);
+  replica->model = model;
+  replica->sums = std::make_unique<Sums>(&meeting_, replicas_.size(), options_.learning.replicas);
+  if (options_.learning.training.sync_batchnorm()) {
+    const absl::Status status = SynchronizeBatchNorms(task.module(), replica->sums.get());
+    if (!status.ok()) return status;
+  }
+  Learner::Options learning = options_.learning;
+  learning.replica = replicas_.size();
+  learning.on_pass = [sums = replica->sums.get()](size_t samples) { sums->BeginPass(samples); };
+  replica->learner = std::make_unique<Learner>(task, model, std::move(learning));
+  replicas_.push_back(std::move(replica));
+  return absl::OkStatus();
+}
+
+absl::Status ReplicaGroup::CopyValues() {
+  std::vector<torch::Tensor> values, averaged;
+  for (const auto& replica : replicas_) {
+    values.push_back(replica->model->device_values());
+    averaged.push_back(replica->model->device_averaged());
+  }
+  if (absl::Status status = group_->Copy(values); !status.ok()) return status;
+  return averaged.front().numel() > 0 ? group_->Copy(averaged) : absl::OkStatus();
+}
+
+absl::Status ReplicaGroup::AddUp(const std::vector<Learner::Gradient>& parts, int64_t samples) {
+  std::vector<torch::Tensor> gradients, averaged;
+  for (size_t i = 0; i < parts.size() && parts[i].samples > 0; ++i) {
+    gradients.push_back(replicas_[i]->model->device_gradients());
+    averaged.push_back(replicas_[i]->model->device_averaged());
+  }
+  if (gradients.size() == 1) return absl::OkStatus();
+  if (absl::Status status = group_->Sum(gradients); !status.ok()) return status;
+  if (averaged.front().numel() == 0 || options_.learning.training.sync_batchnorm()) {
+    return absl::OkStatus();
+  }
+  try {
+    const torch::NoGradGuard no_grad;
+    for (size_t i = 0; i < averaged.size(); ++i) {
+      averaged[i].mul_(static_cast<double>(parts[i].samples) / static_cast<double>(samples));
+    }
+  } catch (const std::exception& error) {
+    return TorchError("weighing averaged buffers", error);
+  }
+  return group_->Sum(averaged);
+}
+
+absl::StatusOr<Learner::Gradient> ReplicaGroup::Compute(const Learner::Step& step,
+                                                        Learner::Observer* observer) {
+  const Clock& clock = *options_.learning.clock;
+  const absl::Duration began = clock.Now();
+  if (absl::Status status = CopyValues(); !status.ok()) return status;
+  meeting_.Begin();
+  TimedObserver timed(observer, &clock);
+  crew_.Run([&](size_t i) {
+    Replica& replica = *replicas_[i];
+    NoObserver nobody;
+    replica.gradient = replica.learner->ComputePart(
+        step, i == 0 ? static_cast<Learner::Observer*>(&timed) : &nobody);
+    absl::Status status = replica.gradient.status();
+    if (!status.ok() && i > 0) {
+      status = absl::Status(status.code(),
+                            absl::StrCat("replica ", i, " on ", replica.model->device().str(), ": ",
+                                         status.message()));
+    }
+    meeting_.Leave(status);
+  });
+  if (absl::Status status = meeting_.status(); !status.ok()) return status;
+
+  std::vector<Learner::Gradient> parts;
+  for (const auto& replica : replicas_) parts.push_back(*std::move(replica->gradient));
+  Learner::Gradient whole;
+  absl::Duration slowest;
+  for (const Learner::Gradient& part : parts) {
+    whole.samples += part.samples;
+    whole.loss_sum += part.loss_sum;
+    if (part.data_time + part.compute_time < slowest) continue;
+    slowest = part.data_time + part.compute_time;
+    whole.data_time = part.data_time;
+  }
+  if (absl::Status status = AddUp(parts, whole.samples); !status.ok()) return status;
+  if (absl::Status status = replicas_[0]->learner->Finish(&whole); !status.ok()) return status;
+  for (size_t i = 1; i < parts.size() && parts[i].samples > 0; ++i) {
+    whole.absent = RunsInBoth(whole.absent, parts[i].absent);
+  }
+  // What others compute while the lead is held counts once.
+  const absl::Duration all = clock.Now() - began - timed.held();
+  whole.data_time = std::min(whole.data_time, all);
+  whole.compute_time = all - whole.data_time;
+  return whole;
+}
+
+}  // namespace torchps

@@ -1,0 +1,90 @@
+#include "worker/replicas/replica_tasks.h"
+
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "torch/utils.h"
+#include "worker/torch_error.h"
+
+namespace torchps {
+namespace {
+
+using Named = torch::OrderedDict<std::string, torch::Tensor>;
+
+absl::Status Differs(const std::string& name, const char* how) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("the module that was made for another device ", how, " '", name,
+                   "'; expected the same module each time that one is made"));
+}
+
+absl::Status CopyNamed(const Named& from, const Named& to) {
+  for (const auto& item : to) {
+    if (!from.contains(item.key())) return Differs(item.key(), "has, and the first one has not,");
+  }
+  for (const auto& item : from) {
+    const torch::Tensor* const other = to.find(item.key());
+    if (other == nullptr || other->defined() != item.value().defined()) {
+      return Differs(item.key(), "lacks");
+    }
+    if (!other->defined()) continue;
+    if (other->sizes() != item.value().sizes()) {
+      return Differs(item.key(), "has another shape of");
+    }
+    other->copy_(item.value());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Task> CloneOf(const Task& lead) {
+  try {
+    return lead.Clone();
+  } catch (const std::exception& error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("several devices need a module each, and there is one only: ",
+                     TorchError("cloning it", error).message(),
+                     "; have the factory make a new module whenever it is called, or make it a "
+                     "torch::nn::Cloneable"));
+  }
+}
+
+absl::StatusOr<Task> MakeReplicaTask(const Task& lead,
+                                     const std::function<absl::StatusOr<Task>()>& make,
+                                     uint64_t seed) {
+  if (make == nullptr) return CloneOf(lead);
+  torch::manual_seed(seed);
+  absl::StatusOr<Task> task = make();
+  if (!task.ok()) return task;
+  return &task->module() == &lead.module() ? CloneOf(lead) : task;
+}
+
+}  // namespace
+
+absl::Status CopyState(const torch::nn::Module& from, torch::nn::Module& to) {
+  try {
+    const torch::NoGradGuard no_grad;
+    absl::Status status = CopyNamed(from.named_parameters(), to.named_parameters());
+    if (status.ok()) status = CopyNamed(from.named_buffers(), to.named_buffers());
+    return status;
+  } catch (const std::exception& error) {
+    return TorchError("copying a module's values", error);
+  }
+}
+
+absl::StatusOr<std::vector<Task>> MakeReplicaTasks(
+    const Task& lead, const std::function<absl::StatusOr<Task>()>& make, uint64_t seed,
+    torch::Device lead_device, const DeviceList& devices) {
+  std::vector<Task> tasks;
+  for (const torch::Device& device : devices) {
+    if (absl::Status status = UseDevice(device); !status.ok()) return status;
+    absl::StatusOr<Task> task = MakeReplicaTask(lead, make, seed);
+    if (!task.ok()) return task.status();
+    if (absl::Status same = CopyState(lead.module(), task->module()); !same.ok()) return same;
+    tasks.push_back(task->WithDataOf(lead));
+  }
+  if (absl::Status status = UseDevice(lead_device); !status.ok()) return status;
+  return tasks;
+}
+
+}  // namespace torchps
