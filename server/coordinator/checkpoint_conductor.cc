@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "checkpoint/manifest.h"
+#include "grpcpp/client_context.h"
 #include "grpcpp/completion_queue.h"
-#include "wire/status_codec.h"
 
 namespace torchps {
 namespace {
@@ -40,74 +40,20 @@ absl::Status CheckReady(const ServerStatus& server, uint64_t job_id) {
   return absl::OkStatus();
 }
 
-// One call to one server.
-template <typename Reply>
-struct Call {
-  grpc::ClientContext context;
-  Reply reply;
-  grpc::Status status;
-  std::unique_ptr<grpc::ClientAsyncResponseReader<Reply>> reader;
-};
-
 }  // namespace
 
-// Several calls at the same time, that Stop() may cancel.
-class CheckpointConductor::Calls {
- public:
-  explicit Calls(CheckpointConductor* conductor) : conductor_(conductor) {}
-
-  // The answers of the servers `asked`, by server. `begin` makes the call.
-  template <typename Reply, typename Begin>
-  std::vector<absl::StatusOr<Reply>> Ask(const std::vector<int>& asked, size_t servers,
-                                         absl::Duration timeout, const Begin& begin) {
-    std::vector<std::unique_ptr<Call<Reply>>> calls(servers);
-    grpc::CompletionQueue queue;
-    {
-      MutexLock lock(&conductor_->mutex_);
-      if (conductor_->stopping_) {
-        return std::vector<absl::StatusOr<Reply>>(servers, Cancelled());
-      }
-      for (const int server : asked) {
-        calls[server] = std::make_unique<Call<Reply>>();
-        calls[server]->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
-        conductor_->contexts_.insert(&calls[server]->context);
-      }
-    }
-    for (const int server : asked) {
-      Call<Reply>& call = *calls[server];
-      call.reader = begin(server, &call.context, &queue);
-      call.reader->Finish(&call.reply, &call.status, &call);
-    }
-    for (size_t ended = 0; ended < asked.size(); ++ended) {
-      void* tag = nullptr;
-      bool ok = false;
-      if (!queue.Next(&tag, &ok)) break;
-    }
-    queue.Shutdown();
-    void* tag = nullptr;
-    bool ok = false;
-    while (queue.Next(&tag, &ok)) {
-    }
-    std::vector<absl::StatusOr<Reply>> replies(servers, absl::UnknownError("not asked"));
-    MutexLock lock(&conductor_->mutex_);
-    for (const int server : asked) {
-      Call<Reply>& call = *calls[server];
-      conductor_->contexts_.erase(&call.context);
-      const absl::Status status = FromGrpcStatus(call.status);
-      if (conductor_->stopping_ && !status.ok()) {
-        replies[server] = Cancelled();
-      } else if (!status.ok()) {
-        replies[server] = About(conductor_->NameOf(server), status);
-      } else {
-        replies[server] = std::move(call.reply);
-      }
-    }
-    return replies;
+template <typename Reply, typename Begin>
+std::vector<absl::StatusOr<Reply>> CheckpointConductor::Ask(const std::vector<int>& asked,
+                                                            absl::Duration timeout,
+                                                            const Begin& begin) {
+  std::vector<absl::StatusOr<Reply>> replies =
+      calls_.Ask<Reply>(asked, stubs_.size(), timeout, begin);
+  for (const int server : asked) {
+    if (replies[server].ok()) continue;
+    replies[server] = About(NameOf(server), replies[server].status());
   }
-
- private:
-  CheckpointConductor* const conductor_;
-};
+  return replies;
+}
 
 CheckpointConductor::CheckpointConductor(Options options) : options_(std::move(options)) {
   thread_ = std::thread([this] { Run(); });
@@ -120,10 +66,10 @@ void CheckpointConductor::Start(JobCoordinator::CheckpointPlan plan) {
 }
 
 void CheckpointConductor::Stop() {
+  calls_.Stop();
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
-    for (grpc::ClientContext* const context : contexts_) context->TryCancel();
     changed_.SignalAll();
   }
   if (thread_.joinable()) thread_.join();
@@ -211,8 +157,8 @@ absl::Status CheckpointConductor::ConnectAll(const JobCoordinator::CheckpointPla
 absl::StatusOr<uint64_t> CheckpointConductor::LookAtServers(
     const JobCoordinator::CheckpointPlan& plan) {
   const ServerStatusRequest request;
-  const std::vector<absl::StatusOr<ServerStatus>> servers = Calls(this).Ask<ServerStatus>(
-      AllServers(), stubs_.size(), options_.look_timeout,
+  const std::vector<absl::StatusOr<ServerStatus>> servers = Ask<ServerStatus>(
+      AllServers(), options_.look_timeout,
       [&](int server, grpc::ClientContext* context, grpc::CompletionQueue* queue) {
         return stubs_[server]->AsyncGetServerStatus(context, request, queue);
       });
@@ -231,11 +177,11 @@ absl::StatusOr<Manifest> CheckpointConductor::WriteShards(
   WriteShardRequest request;
   request.set_checkpoint(plan.number);
   request.set_job_id(plan.state.job_id());
-  const std::vector<absl::StatusOr<ShardInfo>> shards = Calls(this).Ask<ShardInfo>(
-      AllServers(), stubs_.size(), timeout,
-      [&](int server, grpc::ClientContext* context, grpc::CompletionQueue* queue) {
-        return stubs_[server]->AsyncWriteShard(context, request, queue);
-      });
+  const std::vector<absl::StatusOr<ShardInfo>> shards =
+      Ask<ShardInfo>(AllServers(), timeout,
+                     [&](int server, grpc::ClientContext* context, grpc::CompletionQueue* queue) {
+                       return stubs_[server]->AsyncWriteShard(context, request, queue);
+                     });
   Manifest manifest;
   manifest.set_checkpoint(plan.number);
   manifest.set_job_id(plan.state.job_id());
@@ -263,12 +209,11 @@ absl::Status CheckpointConductor::Commit(const CommitCheckpointRequest& request)
   std::vector<int> asked = AllServers();
   const absl::Duration give_up = options_.clock->Now() + options_.commit_patience;
   while (true) {
-    const std::vector<absl::StatusOr<CommitCheckpointReply>> replies =
-        Calls(this).Ask<CommitCheckpointReply>(
-            asked, stubs_.size(), options_.commit_timeout,
-            [&](int server, grpc::ClientContext* context, grpc::CompletionQueue* queue) {
-              return stubs_[server]->AsyncCommitCheckpoint(context, request, queue);
-            });
+    const std::vector<absl::StatusOr<CommitCheckpointReply>> replies = Ask<CommitCheckpointReply>(
+        asked, options_.commit_timeout,
+        [&](int server, grpc::ClientContext* context, grpc::CompletionQueue* queue) {
+          return stubs_[server]->AsyncCommitCheckpoint(context, request, queue);
+        });
     // A server that is away may come back, and then has its shard but not the manifest.
     absl::Status failure;
     std::vector<int> again;

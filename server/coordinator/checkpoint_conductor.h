@@ -3,7 +3,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,9 +15,9 @@
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "grpcpp/channel.h"
-#include "grpcpp/client_context.h"
 #include "proto/parameter_service.grpc.pb.h"
 #include "server/coordinator/job_coordinator.h"
+#include "server/coordinator/server_calls.h"
 
 namespace torchps {
 
@@ -63,9 +62,11 @@ class CheckpointConductor {
   void Stop();
 
  private:
-  class Calls;
-
   void Run();
+  // As ServerCalls::Ask(), of the plan's servers; an error says which one it is of.
+  template <typename Reply, typename Begin>
+  std::vector<absl::StatusOr<Reply>> Ask(const std::vector<int>& asked, absl::Duration timeout,
+                                         const Begin& begin);
   absl::StatusOr<CheckpointStatus> Take(const JobCoordinator::CheckpointPlan& plan);
   absl::Status ConnectAll(const JobCoordinator::CheckpointPlan& plan);
   // OK: every server is there and can write. So one that is away costs no other a shard. Returns
@@ -85,12 +86,12 @@ class CheckpointConductor {
   std::vector<std::string> addresses_;
   std::vector<std::unique_ptr<ParameterService::Stub>> stubs_;
 
+  ServerCalls calls_;
+
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<JobCoordinator::CheckpointPlan> next_ ABSL_GUARDED_BY(mutex_);
-  // Calls under way, to be cancelled by Stop().
-  std::set<grpc::ClientContext*> contexts_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

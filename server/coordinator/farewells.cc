@@ -1,11 +1,11 @@
 #include "server/coordinator/farewells.h"
 
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "grpcpp/channel.h"
-#include "grpcpp/completion_queue.h"
 #include "proto/parameter_service.grpc.pb.h"
 
 namespace torchps {
@@ -14,15 +14,6 @@ namespace {
 constexpr absl::Duration kTimeout = absl::Seconds(5);
 
 }  // namespace
-
-struct Farewells::Call {
-  std::unique_ptr<ParameterService::Stub> stub;
-  grpc::ClientContext context;
-  LeaveRequest request;
-  LeaveReply reply;
-  grpc::Status status;
-  std::unique_ptr<grpc::ClientAsyncResponseReader<LeaveReply>> reader;
-};
 
 void Farewells::Say(GoneSlot gone) {
   if (connect_ == nullptr) return;
@@ -34,11 +25,11 @@ void Farewells::Say(GoneSlot gone) {
 }
 
 void Farewells::Stop() {
+  calls_.Stop();
   std::thread thread;
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
-    for (grpc::ClientContext* const context : contexts_) context->TryCancel();
     changed_.SignalAll();
     std::swap(thread, thread_);
   }
@@ -60,36 +51,24 @@ void Farewells::Run() {
 }
 
 void Farewells::Tell(const GoneSlot& gone) {
-  std::vector<std::unique_ptr<Call>> calls;
+  std::vector<std::unique_ptr<ParameterService::Stub>> stubs(gone.servers.size());
+  std::vector<int> reached;
   for (size_t i = 0; i < gone.servers.size(); ++i) {
+    const auto server = static_cast<int>(i);
     const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel =
-        connect_(static_cast<int>(i), gone.servers[i]);
+        connect_(server, gone.servers[i]);
     if (!channel.ok()) continue;
-    calls.push_back(std::make_unique<Call>());
-    Call& call = *calls.back();
-    call.stub = ParameterService::NewStub(*channel);
-    call.context.set_deadline(absl::ToChronoTime(absl::Now() + kTimeout));
-    call.request.set_slot(gone.holder.slot);
-    call.request.set_incarnation(gone.holder.incarnation);
+    stubs[i] = ParameterService::NewStub(*channel);
+    reached.push_back(server);
   }
-  {
-    MutexLock lock(&mutex_);
-    if (stopping_) return;
-    for (const auto& call : calls) contexts_.push_back(&call->context);
-  }
-  // Not gRPC's own threads: those of 1.51 die now and then when a channel goes with its last call.
-  grpc::CompletionQueue queue;
-  for (const auto& call : calls) {
-    call->reader = call->stub->AsyncLeave(&call->context, call->request, &queue);
-    call->reader->Finish(&call->reply, &call->status, call.get());
-  }
-  queue.Shutdown();
-  void* tag = nullptr;
-  bool ok = false;
-  while (queue.Next(&tag, &ok)) {
-  }
-  MutexLock lock(&mutex_);
-  contexts_.clear();
+  LeaveRequest request;
+  request.set_slot(gone.holder.slot);
+  request.set_incarnation(gone.holder.incarnation);
+  calls_.Ask<LeaveReply>(
+      reached, stubs.size(), kTimeout,
+      [&](int server, grpc::ClientContext* context, grpc::CompletionQueue* queue) {
+        return stubs[server]->AsyncLeave(context, request, queue);
+      });
 }
 
 }  // namespace torchps

@@ -3,12 +3,11 @@
 #include <deque>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "common/mutex.h"
-#include "grpcpp/client_context.h"
 #include "server/coordinator/checkpoint_conductor.h"
+#include "server/coordinator/server_calls.h"
 #include "server/coordinator/work/slot_holder.h"
 
 namespace torchps {
@@ -32,19 +31,16 @@ class Farewells {
   void Stop();
 
  private:
-  struct Call;
-
   void Run();
   // Tells all servers at once, and waits for their answers.
   void Tell(const GoneSlot& gone) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const CheckpointConductor::Connect connect_;
+  ServerCalls calls_;
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<GoneSlot> gone_ ABSL_GUARDED_BY(mutex_);
-  // Of the calls under way.
-  std::vector<grpc::ClientContext*> contexts_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_ ABSL_GUARDED_BY(mutex_);
 };
 

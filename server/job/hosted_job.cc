@@ -133,32 +133,17 @@ absl::StatusOr<RenewReply> HostedJob::Renew(SlotId slot, Incarnation incarnation
   RenewReply reply;
   reply.set_floor(membership_.floor());
   reply.set_max_version(parts_.store->highest_version());
-  if (std::optional<WaitedFor> waits_for = WaitsFor(); waits_for.has_value()) {
-    *reply.mutable_waited_for() = *std::move(waits_for);
+  if (!AnyWaits()) return reply;
+  if (const auto behind = membership_.FurthestBehind(activity_); behind.has_value()) {
+    reply.mutable_waited_for()->set_slot(behind->slot);
+    reply.mutable_waited_for()->set_seconds(absl::ToDoubleSeconds(behind->silence));
   }
   return reply;
 }
 
-std::optional<WaitedFor> HostedJob::WaitsFor() const {
-  {
-    MutexLock lock(&mutex_);
-    if (pull_gate_.parked() == 0 && !finished_pushes_.AwaitRounds()) return std::nullopt;
-  }
-  // Of the slots that are furthest behind, in SYNC mostly all, the one that has said least lately:
-  // the others' gradients are here.
-  std::optional<Step> lowest;
-  WaitedFor waited_for;
-  for (const auto& [slot, state] : membership_.slots()) {
-    if (!state.live || state.incarnation == 0) continue;
-    const double seconds = absl::ToDoubleSeconds(activity_.silence(slot));
-    const bool is_behind = !lowest.has_value() || state.clock < *lowest;
-    if (!is_behind && (state.clock > *lowest || seconds <= waited_for.seconds())) continue;
-    lowest = state.clock;
-    waited_for.set_slot(slot);
-    waited_for.set_seconds(seconds);
-  }
-  if (!lowest.has_value()) return std::nullopt;
-  return waited_for;
+bool HostedJob::AnyWaits() const {
+  MutexLock lock(&mutex_);
+  return pull_gate_.parked() > 0 || finished_pushes_.AwaitRounds();
 }
 
 void HostedJob::Leave(SlotId slot, Incarnation incarnation) {

@@ -161,8 +161,8 @@ class HostedJob {
   // The push has changed what it changes, and the journal has that.
   void Answer(const FinishedPushes::Push& push) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Where pulls or pushes wait for a slot: which one, and since when it was heard last.
-  std::optional<WaitedFor> WaitsFor() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether pulls or pushes wait for a slot.
+  bool AnyWaits() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Tells `wake_` when a grace ends, if it has not been told of this one.
   void AnnounceDue() ABSL_LOCKS_EXCLUDED(mutex_);

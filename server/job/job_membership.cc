@@ -132,6 +132,24 @@ int JobMembership::live_slots() const {
                     [](const std::atomic<Incarnation>& live) { return live.load() != 0; }));
 }
 
+absl::optional<JobMembership::Behind> JobMembership::FurthestBehind(
+    const SlotActivity& activity) const {
+  absl::optional<Behind> found;
+  Step lowest = 0;
+  MutexLock lock(&mutex_);
+  for (const auto& [slot, state] : clocks_.slots()) {
+    if (!state.live || state.incarnation == 0) continue;
+    const absl::Duration silence = activity.silence(slot);
+    if (found.has_value() &&
+        (state.clock > lowest || (state.clock == lowest && silence <= found->silence))) {
+      continue;
+    }
+    lowest = state.clock;
+    found = Behind{slot, silence};
+  }
+  return found;
+}
+
 std::map<SlotId, SlotClocks::Slot> JobMembership::slots() const {
   MutexLock lock(&mutex_);
   return clocks_.slots();

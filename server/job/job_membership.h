@@ -13,6 +13,7 @@
 #include "common/ids.h"
 #include "common/mutex.h"
 #include "server/job/job_parts.h"
+#include "server/job/slot_activity.h"
 #include "server/job/slot_clocks.h"
 #include "shm/push_segments.h"
 
@@ -72,6 +73,17 @@ class JobMembership {
   // ASYNC: the min clock over live slots. SYNC: completed rounds.
   int64_t floor() const;
   int live_slots() const;
+
+  // Whom the others wait for, if they wait: of the live slots with a process that are furthest
+  // behind, in SYNC mostly all, the one that has said least lately, for the gradients of the others
+  // are here. Nothing where no such slot is live. REQUIRES: `activity` has heard each slot that has
+  // entered.
+  struct Behind {
+    SlotId slot = 0;
+    absl::Duration silence;  // since it was heard last
+  };
+  absl::optional<Behind> FurthestBehind(const SlotActivity& activity) const;
+
   std::map<SlotId, SlotClocks::Slot> slots() const;
 
  private:

@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/job/slot_activity.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/manual_clock.h"
 
@@ -116,6 +117,26 @@ TEST_F(JobMembershipTest, TheFirstPullMayRaiseTheSlotsClockAndALaterOneMayNot) {
   EXPECT_EQ(later->judged, 9);
   EXPECT_EQ(later->recorded, 4);
   EXPECT_FALSE(later->jumped);
+}
+
+TEST_F(JobMembershipTest, OfTheSlotsFurthestBehindTheOneThatHasSaidLeastIsWaitedFor) {
+  SlotActivity activity(&clock_);
+  EXPECT_FALSE(membership().FurthestBehind(activity).has_value());
+  for (const SlotId slot : {0, 1, 2}) {
+    ASSERT_TRUE(membership().Enter(slot, 1).ok());
+    activity.Heard(slot);
+    clock_.Advance(absl::Seconds(1));
+  }
+  EXPECT_EQ(membership().FurthestBehind(activity)->slot, 0);
+  EXPECT_EQ(membership().FurthestBehind(activity)->silence, absl::Seconds(3));
+  // It is further than the others by now, however long it is silent.
+  membership().Advance(0, 1, 1);
+  EXPECT_EQ(membership().FurthestBehind(activity)->slot, 1);
+  EXPECT_EQ(membership().FurthestBehind(activity)->silence, absl::Seconds(2));
+  activity.Heard(1);
+  EXPECT_EQ(membership().FurthestBehind(activity)->slot, 2);
+  membership().Leave(2, 1);
+  EXPECT_EQ(membership().FurthestBehind(activity)->slot, 1);
 }
 
 TEST_F(JobMembershipTest, APullOfAnIncarnationThatIsNotLiveIsAborted) {
