@@ -49,7 +49,8 @@ std::vector<absl::StatusOr<Reply>> CheckpointConductor::Ask(const std::vector<in
   std::vector<absl::StatusOr<Reply>> replies =
       calls_.Ask<Reply>(asked, stubs_.size(), timeout, begin);
   for (const int server : asked) {
-    if (replies[server].ok()) continue;
+    // Stop() has nothing to do with that server.
+    if (replies[server].ok() || absl::IsCancelled(replies[server].status())) continue;
     replies[server] = About(NameOf(server), replies[server].status());
   }
   return replies;

@@ -16,6 +16,7 @@
 #include "job/job_spec.h"
 #include "tools/base/find_program.h"
 #include "tools/base/format.h"
+#include "tools/doctor/disk_loss.h"
 #include "tools/doctor/gpu_checks.h"
 #include "tools/run/hosts_file.h"
 #include "tools/run/run_directory.h"
@@ -58,6 +59,19 @@ bool Fetch(const FlagValues& flags, JobSpec& job, std::vector<Finding>& findings
   return false;
 }
 
+// How many servers the flags name, each with a directory of its own; 0: they name none, and the run
+// is one of 'psctl run' on this machine, in one directory.
+int ServersApart(const FlagValues& flags) {
+  if (flags.Has("servers")) {
+    const std::vector<std::string> named = absl::StrSplit(flags.Get("servers"), ',');
+    return static_cast<int>(named.size());
+  }
+  if (!flags.Has("hosts")) return 0;
+  const absl::StatusOr<Hosts> hosts = ReadHostsFile(flags.Get("hosts"));
+  // What is wrong with the file is a finding of its own.
+  return hosts.ok() ? static_cast<int>(hosts->servers.size()) : 0;
+}
+
 void ExamineJob(const FlagValues& flags, std::vector<Finding>& findings, int64_t& workers) {
   absl::StatusOr<JobSpec> job = ReadJob(flags);
   const bool names_data = job.ok() && !job->data().source().empty();
@@ -87,6 +101,7 @@ void ExamineJob(const FlagValues& flags, std::vector<Finding>& findings, int64_t
                         "LOG needs a directory, and --dir names none",
                         "'psctl run' takes a temporary one; name one that stays"});
   }
+  findings.push_back(CheckDiskLoss(job->durability(), ServersApart(flags)));
   if (!data.ok()) {
     findings.push_back(
         {Finding::Level::kProblem, "data", std::string(data.message()), kOwnProgramAdvice});

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/match.h"
-#include "tools/base/tcp.h"
 #include "tests/tools/testing.h"
+#include "tools/base/tcp.h"
 #include "tools/certs_command.h"
 #include "tools/doctor/doctor_checks.h"
 #include "tools/doctor/doctor_command.h"
@@ -133,7 +133,13 @@ TEST(Doctor, TheCommandSaysWhatToDoAndWhetherItIsNeeded) {
   std::string text;
   EXPECT_EQ(run({"--job=" + job, "--dir=" + folder.path("state")}, &text), 0) << text;
   EXPECT_TRUE(absl::StrContains(text, "ok       job: tiny: mlp on digits, 1 worker,")) << text;
+  EXPECT_TRUE(absl::StrContains(text, "ok       a lost disk: would cost all of the job, ")) << text;
   EXPECT_TRUE(absl::StrContains(text, " 0 problems\n")) << text;
+  run({"--job=" + job, "--set=durability.level=LOG", "--set=durability.copies=1",
+       "--servers=127.0.0.1:1,127.0.0.1:2"},
+      &text);
+  EXPECT_TRUE(absl::StrContains(text, "a lost disk: would cost nothing that was acknowledged: "))
+      << text;
   EXPECT_EQ(run({"--job=" + job, "--set=model.nme=mlp", "--device=gpu"}, &text), 1);
   EXPECT_TRUE(absl::StrContains(text, "PROBLEM  job: ")) << text;
   EXPECT_TRUE(absl::StrContains(

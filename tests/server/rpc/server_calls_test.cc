@@ -1,4 +1,4 @@
-#include "server/coordinator/server_calls.h"
+#include "server/rpc/server_calls.h"
 
 #include <grpcpp/grpcpp.h>
 
