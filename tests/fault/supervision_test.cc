@@ -104,6 +104,17 @@ TEST(Supervision, ANetworkThatBreaksAndADiskThatIsSlowAreSurvived) {
   EXPECT_THAT(out, HasSubstr("\n--partition: 3 times, "));
 }
 
+TEST(Supervision, EachServersDiskIsLostAndNothingThatWasAcknowledged) {
+  const std::string out = ExpectSurvived(
+      {kShort, "--set=durability.level=LOG", "--set=durability.copies=1",
+       "--lose_disk=server.1:at=300ms", "--lose_disk=server.0:at=600ms", "--kill=worker:at=1s"});
+  EXPECT_THAT(out, HasSubstr("\nserver 1 loses its disk\n"));
+  EXPECT_THAT(out, HasSubstr("\nserver 0 loses its disk\n"));
+  EXPECT_THAT(out, HasSubstr("\ndisks lost: 2\n"));
+  EXPECT_THAT(out, HasSubstr("; acknowledged pushes lost 0\n"));
+  EXPECT_THAT(out, HasSubstr("/disk-0/model.safetensors"));
+}
+
 TEST(Supervision, ARunThatIsCutShortLeavesWhatGoesOn) {
   const std::string dir = absl::StrCat(std::getenv("TEST_TMPDIR"), "/state");
   {

@@ -15,6 +15,10 @@ namespace {
 // has to choose.
 constexpr int kStrangersOfEach = 200;
 
+// How often it is looked whether copies are whole, and how long one server is waited for then.
+constexpr absl::Duration kCopiesLook = absl::Milliseconds(250);
+constexpr absl::Duration kCopiesPatience = absl::Milliseconds(200);
+
 std::string Ways(const std::vector<NetworkLink>& links) {
   return absl::StrJoin(links, ", ", [](std::string* text, const NetworkLink& link) {
     absl::StrAppend(text, "worker ", link.worker, " and server ", link.server);
@@ -36,12 +40,39 @@ bool BreaksNetwork(const std::vector<FaultRule>& rules) {
   });
 }
 
-Drill::Drill(const FaultSchedule::Options& options, RecoveryWatch::Connect connect,
+Drill::Drill(const FaultSchedule::Options& options, bool has_log, RecoveryWatch::Connect connect,
              std::ostream& out, const Clock& clock)
     : schedule_(options),
+      length_(options.length),
       breaks_network_(BreaksNetwork(options.rules)),
       out_(out),
-      watch_(std::move(connect), clock) {}
+      watch_(connect, clock),
+      copies_(options.servers, has_log, connect) {}
+
+absl::Duration Drill::NextAt() const {
+  const absl::Duration next = schedule_.NextAt();
+  return losses_due_.empty() || look_at_copies_at_ > length_ ? next
+                                                             : std::min(next, look_at_copies_at_);
+}
+
+std::vector<Fault> Drill::Take(absl::Duration now) {
+  std::vector<Fault> due;
+  for (Fault& fault : schedule_.Take(now)) {
+    if (fault.kind != Fault::Kind::kLoseDisk) {
+      due.push_back(std::move(fault));
+      continue;
+    }
+    if (losses_due_.empty()) look_at_copies_at_ = now;
+    losses_due_.push_back(std::move(fault));
+  }
+  if (losses_due_.empty() || now < look_at_copies_at_ || now > length_) return due;
+  if (copies_.AreWhole(kCopiesPatience)) {
+    due.push_back(std::move(losses_due_.front()));
+    losses_due_.pop_front();
+  }
+  look_at_copies_at_ = now + kCopiesLook;
+  return due;
+}
 
 void Drill::OnFault(const Fault& fault, absl::Duration now) {
   const bool server = fault.part.is_server;
@@ -50,6 +81,13 @@ void Drill::OnFault(const Fault& fault, absl::Duration now) {
       ++(server ? figures_.server_kills : figures_.worker_kills);
       killed_at_[fault.part] = now;
       Begin(fault, now);  // its death will be told
+      return;
+    case Fault::Kind::kLoseDisk:
+      ++figures_.disks_lost;
+      killed_at_[fault.part] = now;
+      copies_.OnLoss(fault.part.index);
+      out_ << fault.part.text() << " loses its disk" << std::endl;
+      Begin(fault, now);
       return;
     case Fault::Kind::kFreeze:
       ++(server ? figures_.server_freezes : figures_.worker_freezes);
@@ -114,13 +152,16 @@ void Drill::OnDeath(const PartName& part, absl::Duration now) {
   const auto killed = killed_at_.find(part);
   const absl::Duration died = killed == killed_at_.end() ? now : killed->second;
   killed_at_.erase(part);
-  if (part.is_server) watch_.OnDeath(part.index, died);
+  if (!part.is_server) return;
+  watch_.OnDeath(part.index, died);
+  copies_.OnDeath(part.index);
 }
 
 void Drill::OnReturn(const PartName& part, const std::string& address, absl::Duration now) {
   if (!part.is_server) return;
   addresses_[part.index] = address;
   watch_.OnReturn(part.index, address, now);
+  copies_.OnReturn(part.index, address);
 }
 
 absl::StatusOr<std::vector<std::string>> Drill::WorkerEnvironment(
@@ -133,6 +174,7 @@ absl::StatusOr<std::vector<std::string>> Drill::WorkerEnvironment(
 
 DrillFigures Drill::figures() const {
   DrillFigures figures = figures_;
+  figures.disks_spared = static_cast<int>(losses_due_.size());
   figures.recoveries = watch_.recoveries();
   figures.faults = stalls_.by_kind();
   figures.longest_stall = stalls_.longest_stall();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <map>
 #include <ostream>
 #include <string>
@@ -8,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "tools/drill/copies_watch.h"
 #include "tools/drill/fault_schedule.h"
 #include "tools/drill/recovery_watch.h"
 #include "tools/drill/relays.h"
@@ -19,10 +21,12 @@ namespace torchps {
 
 // What was done, by kind and part, and what came of it.
 struct DrillFigures {
-  int server_kills = 0;
+  int server_kills = 0;  // their disks stay
   int worker_kills = 0;
   int server_freezes = 0;
   int worker_freezes = 0;
+  int disks_lost = 0;
+  int disks_spared = 0;  // their turn had come, and copies were not whole by the end
   std::vector<RecoveryWatch::Recovery> recoveries;
   std::map<std::string, StallWatch::Figures> faults;    // by the flag that makes them
   absl::Duration longest_stall = absl::ZeroDuration();  // of any worker
@@ -31,13 +35,17 @@ struct DrillFigures {
 // Does what the schedule says, tells of it, and notes what comes of it. Where the schedule breaks
 // the network, workers reach the servers through relays. Not thread-safe. Borrows the stream and
 // the clock.
+//
+// A disk is not lost before the copies are whole again after the loss of the one before: its turn
+// waits until then.
 class Drill final : public FaultPlan {
  public:
-  Drill(const FaultSchedule::Options& options, RecoveryWatch::Connect connect, std::ostream& out,
-        const Clock& clock);
+  // `has_log`: the job's durability.level is LOG.
+  Drill(const FaultSchedule::Options& options, bool has_log, RecoveryWatch::Connect connect,
+        std::ostream& out, const Clock& clock);
 
-  absl::Duration NextAt() const override { return schedule_.NextAt(); }
-  std::vector<Fault> Take(absl::Duration now) override { return schedule_.Take(now); }
+  absl::Duration NextAt() const override;
+  std::vector<Fault> Take(absl::Duration now) override;
   void OnFault(const Fault& fault, absl::Duration now) override;
   void OnDeath(const PartName& part, absl::Duration now) override;
   void OnReturn(const PartName& part, const std::string& address, absl::Duration now) override;
@@ -60,9 +68,13 @@ class Drill final : public FaultPlan {
   void End(const Fault& end, absl::Duration now);
 
   FaultSchedule schedule_;
+  const absl::Duration length_;
   const bool breaks_network_;
   std::ostream& out_;
   RecoveryWatch watch_;
+  CopiesWatch copies_;
+  std::deque<Fault> losses_due_;
+  absl::Duration look_at_copies_at_;  // where a loss is due
   StallWatch stalls_;
   Relays relays_;
   Strangers strangers_;

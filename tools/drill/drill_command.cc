@@ -42,7 +42,8 @@ std::string VerdictText(const DrillFigures& figures, const Report& report) {
   return absl::StrCat("verdict: the books ", checks.all() ? "reconcile" : "do NOT reconcile",
                       "; samples lost ", Missing(checks.samples_used()), ", doubled ",
                       TooMuch(checks.samples_used()), "; longest stall of a worker ",
-                      Seconds(figures.longest_stall), "\n");
+                      Seconds(figures.longest_stall), "; acknowledged pushes lost ",
+                      WithThousands(static_cast<int64_t>(report.rolled_back().pushes())), "\n");
 }
 
 }  // namespace
@@ -58,6 +59,12 @@ std::vector<FlagSpec> DrillFlags() {
                    "Ends a part by SIGKILL: server:every=5s (one of them, about so often), "
                    "worker.2:at=30s (that one, once). Times count from the first progress.",
                    true});
+  flags.push_back(
+      {"lose_disk", "SERVER:WHEN",
+       "Ends a server by SIGKILL, deletes its directory, and starts it again: server:every=20s. "
+       "Each server then has a directory of its own, and the job durability.copies, from which "
+       "the files come back. No disk is lost before the copies are whole after the one before.",
+       true});
   flags.push_back({"freeze", "PART:WHEN[:for=TIME]",
                    "Freezes a part by SIGSTOP for TIME, by default 1s: worker:every=8s:for=2s. So "
                    "does a machine that is suspended.",
@@ -115,6 +122,23 @@ absl::Status PlanSlowDisks(const FlagValues& flags, DrillOptions& options) {
   return absl::OkStatus();
 }
 
+// A disk of its own for each server, where the loss of one is not the loss of the job.
+absl::Status PlanLossOfDisks(ClusterRun::Options& run) {
+  if (run.hosts.servers.size() < 2) {
+    return absl::InvalidArgumentError(
+        "--lose_disk: this job has one server, so nobody has copies of its files; --servers=2");
+  }
+  if (run.job.durability().copies() == 0) {
+    return absl::InvalidArgumentError(
+        "--lose_disk: this job keeps no copies (durability.copies is 0), so the loss of one "
+        "server's "
+        "disk is the loss of the job; --set=durability.copies=1 keeps them, and with "
+        "--set=durability.level=LOG nothing that was acknowledged is lost");
+  }
+  run.launch.disks_apart = true;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<DrillOptions> PlanDrill(const FlagValues& flags,
                                        const std::string& program_directory) {
   absl::StatusOr<ClusterRun::Options> run = PlanRun(flags, program_directory);
@@ -134,8 +158,8 @@ absl::StatusOr<DrillOptions> PlanDrill(const FlagValues& flags,
       flags.Integer("seed", 1, 0, std::numeric_limits<int64_t>::max());
   if (!seed.ok()) return seed.status();
   options.faults.seed = static_cast<uint64_t>(*seed);
-  for (const Fault::Kind kind : {Fault::Kind::kKill, Fault::Kind::kFreeze, Fault::Kind::kCut,
-                                 Fault::Kind::kReset, Fault::Kind::kCrowd}) {
+  for (const Fault::Kind kind : {Fault::Kind::kKill, Fault::Kind::kLoseDisk, Fault::Kind::kFreeze,
+                                 Fault::Kind::kCut, Fault::Kind::kReset, Fault::Kind::kCrowd}) {
     for (const std::string& text : flags.All(FlagOf(kind))) {
       const absl::StatusOr<FaultRule> rule =
           ParseFaultRule(kind, text, options.faults.servers, options.faults.workers);
@@ -155,10 +179,16 @@ absl::StatusOr<DrillOptions> PlanDrill(const FlagValues& flags,
     options.run.launch.set.push_back("wire.shared_memory=false");
     options.run.job.mutable_wire()->set_shared_memory(false);
   }
-  const bool kills_servers = std::any_of(
-      options.faults.rules.begin(), options.faults.rules.end(),
-      [](const auto& rule) { return rule.kind == Fault::Kind::kKill && rule.is_server; });
-  if (kills_servers && options.run.job.durability().level() == DurabilitySpec::NONE) {
+  const auto hits_servers = [&](Fault::Kind kind) {
+    return std::any_of(
+        options.faults.rules.begin(), options.faults.rules.end(),
+        [kind](const FaultRule& rule) { return rule.kind == kind && rule.is_server; });
+  };
+  if (hits_servers(Fault::Kind::kLoseDisk)) {
+    if (const absl::Status kept = PlanLossOfDisks(options.run); !kept.ok()) return kept;
+  }
+  if (hits_servers(Fault::Kind::kKill) &&
+      options.run.job.durability().level() == DurabilitySpec::NONE) {
     return absl::InvalidArgumentError(
         "--kill=server: this job's durability.level is NONE, so its servers cannot come back");
   }
@@ -171,6 +201,13 @@ std::string DrillText(const DrillFigures& figures, absl::Duration began,
                                   Count(figures.worker_kills, "worker"),
                                   "; frozen: ", Count(figures.server_freezes, "server"), ", ",
                                   Count(figures.worker_freezes, "worker"), "\n");
+  if (figures.disks_lost + figures.disks_spared > 0) {
+    absl::StrAppend(&text, "disks lost: ", figures.disks_lost);
+    if (figures.disks_spared > 0) {
+      absl::StrAppend(&text, ", spared because copies were not whole: ", figures.disks_spared);
+    }
+    absl::StrAppend(&text, "\n");
+  }
   absl::optional<absl::Duration> slowest;
   for (const RecoveryWatch::Recovery& recovery : figures.recoveries) {
     absl::StrAppend(&text, "  server ", recovery.server, " died after ",
@@ -222,7 +259,8 @@ int DrillCommand(const FlagValues& flags, std::ostream& out, std::ostream& error
   const auto connect = [&](std::vector<std::string> addresses) {
     return ConnectToCluster(std::move(addresses), *certificates);
   };
-  Drill drill(options->faults, connect, out, clock);
+  const bool has_log = options->run.job.durability().level() == DurabilitySpec::LOG;
+  Drill drill(options->faults, has_log, connect, out, clock);
   options->run.faults = &drill;
   out << "drill: seed " << options->faults.seed << ", faults for "
       << absl::FormatDuration(options->faults.length) << std::endl;

@@ -60,6 +60,9 @@ class RuleParser {
     if (rule_.kind == Fault::Kind::kCrowd && !rule_.is_server) {
       return Wrong("strangers come to servers only, as in server:every=5s");
     }
+    if (rule_.kind == Fault::Kind::kLoseDisk && !rule_.is_server) {
+      return Wrong("only servers keep anything on a disk, as in server.1:at=20s");
+    }
     if (ends.first == whom) return absl::OkStatus();
     bool other_is_server = false;
     if (absl::Status second = ReadPart(ends.second, &other_is_server, &rule_.other); !second.ok()) {
@@ -163,6 +166,8 @@ absl::StatusOr<FaultRule> ParseFaultRule(Fault::Kind kind, absl::string_view tex
 
 absl::string_view FlagOf(Fault::Kind kind) {
   switch (kind) {
+    case Fault::Kind::kLoseDisk:
+      return "lose_disk";
     case Fault::Kind::kFreeze:
       return "freeze";
     case Fault::Kind::kCut:

@@ -227,6 +227,8 @@ ChildProcess::Options ClusterRun::ProgramOf(const Part& part) const {
   LaunchOptions launch = options_.launch;
   // Once training goes on, coming back means where it was, not where the last run had been.
   if (training_since_.has_value()) launch.resume = false;
+  // The first one has to be told who has copies; where there is something it asks nobody.
+  if (part.has_lost_disk) launch.copies_at = ServerAddresses()[1];
   return ServerProgram(launch, part.index, place);
 }
 
@@ -264,6 +266,12 @@ absl::Status ClusterRun::HandleDeath(Part& part) {
 
 absl::Status ClusterRun::Restart(Part& part) {
   part.restart_at.reset();
+  if (std::exchange(part.disk_lost, false)) {
+    part.has_lost_disk = true;
+    if (absl::Status gone = DeleteServerDirectory(options_.launch, part.index); !gone.ok()) {
+      return gone;
+    }
+  }
   if (const absl::Status started = Launch(part); !started.ok()) return started;
   if (options_.faults != nullptr && part.is_worker()) {
     options_.faults->OnReturn({false, part.index}, "", clock_.Now());
@@ -282,9 +290,10 @@ void ClusterRun::DoHarm() {
       if (part->is_evaluator || !(PartName{part->is_server, part->index} == fault.part)) continue;
       // What is down or not up yet cannot be harmed.
       if (!part->process->running() || (part->is_server && !part->listening)) continue;
-      part->process->Signal(fault.kind == Fault::Kind::kKill     ? SIGKILL
-                            : fault.kind == Fault::Kind::kFreeze ? SIGSTOP
-                                                                 : SIGCONT);
+      if (fault.kind == Fault::Kind::kLoseDisk) part->disk_lost = true;
+      part->process->Signal(fault.kind == Fault::Kind::kFreeze ? SIGSTOP
+                            : fault.kind == Fault::Kind::kThaw ? SIGCONT
+                                                               : SIGKILL);
       options_.faults->OnFault(fault, clock_.Now());
     }
   }

@@ -83,7 +83,9 @@ class ClusterRun {
     bool listening = false;  // a server, in its present life
     RestartPolicy restarts;
     absl::optional<absl::Duration> restart_at;  // it has died, and is started again then
-    bool seen_dead = false;  // the process before this one was our child, and a signal ended it
+    bool seen_dead = false;      // the process before this one was our child, and a signal ended it
+    bool disk_lost = false;      // of a server: its directory is to go before its next life
+    bool has_lost_disk = false;  // its files came, or come, from the server that has copies
     HeldOutput held_output;
     std::ofstream log;
 

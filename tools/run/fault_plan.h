@@ -37,6 +37,7 @@ struct NetworkLink {
 struct Fault {
   enum class Kind {
     kKill,      // SIGKILL
+    kLoseDisk,  // the same, to a server whose directory is then deleted
     kFreeze,    // SIGSTOP
     kThaw,      // SIGCONT
     kCut,       // nothing passes on `links`, and nobody is told
@@ -64,8 +65,8 @@ class FaultPlan {
   // What is to be done by `now`, in order.
   virtual std::vector<Fault> Take(absl::Duration now) = 0;
 
-  // A signal was sent, to a part that was running; any other fault is now to be done by the plan
-  // itself.
+  // A signal was sent, to a part that was running; of kLoseDisk the run deletes the directory
+  // before it starts the server again. Any other fault is now to be done by the plan itself.
   virtual void OnFault(const Fault& fault, absl::Duration now) = 0;
   // A part has died, by a fault or by itself; and is there again: a server listens at `address`, a
   // worker's process has been started.

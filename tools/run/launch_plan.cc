@@ -1,10 +1,13 @@
 #include "tools/run/launch_plan.h"
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/check.h"
 #include "tools/base/format.h"
 
 namespace torchps {
@@ -38,6 +41,20 @@ ChildProcess::Options ProgramAt(const LaunchOptions& options, const Place& place
 
 }  // namespace
 
+std::string ServerDirectory(const LaunchOptions& options, int index) {
+  if (options.dir.empty() || !options.disks_apart) return options.dir;
+  return absl::StrCat(options.dir, "/disk-", index);
+}
+
+absl::Status DeleteServerDirectory(const LaunchOptions& options, int index) {
+  TPS_CHECK(options.disks_apart && !options.dir.empty(), "others keep their files there, too");
+  const std::string directory = ServerDirectory(options, index);
+  std::error_code error;
+  std::filesystem::remove_all(directory, error);
+  if (!error) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("cannot delete ", directory, ": ", error.message()));
+}
+
 ChildProcess::Options ServerProgram(const LaunchOptions& options, int index, const Place& place) {
   const bool beyond_loopback = !IsLoopback(place.host);
   std::vector<std::string> command = {
@@ -46,7 +63,12 @@ ChildProcess::Options ServerProgram(const LaunchOptions& options, int index, con
       "--exit_with_parent"};
   if (beyond_loopback && options.insecure) command.push_back("--insecure");
   if (!options.certs.empty()) command.push_back(absl::StrCat("--certs=", options.certs));
-  if (!options.dir.empty()) command.push_back(absl::StrCat("--dir=", options.dir));
+  if (const std::string dir = ServerDirectory(options, index); !dir.empty()) {
+    command.push_back(absl::StrCat("--dir=", dir));
+  }
+  if (index == 0 && !options.copies_at.empty()) {
+    command.push_back(absl::StrCat("--copies_at=", options.copies_at));
+  }
   if (const auto found = options.slow_disks.find(index); found != options.slow_disks.end()) {
     command.push_back(absl::StrCat("--slow_disk=", found->second));
   }

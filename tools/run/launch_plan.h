@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
@@ -25,6 +26,8 @@ struct LaunchOptions {
   int threads = 0;               // of each worker; 0: its own default
   int loader_threads = 0;        // of each worker
   std::string dir;               // where servers keep what they keep; empty: nowhere
+  bool disks_apart = false;      // each in a directory of its own there, as if on a disk of its own
+  std::string copies_at;         // passed on to the first server if not empty
   bool durable = true;           // the job has checkpoints or a push log
   bool resume = false;           // the job of that directory goes on
   std::string certs;             // passed on if not empty
@@ -45,6 +48,13 @@ struct LaunchOptions {
   // Whether a server that has died finds again what it had.
   bool keeps_state() const { return !dir.empty() && durable; }
 };
+
+// Where that server keeps what it keeps; empty: nowhere.
+std::string ServerDirectory(const LaunchOptions& options, int index);
+
+// Deletes it, with all that is in it, as if its disk were lost. REQUIRES: `disks_apart`, and the
+// server does not run. INTERNAL, with the system's words: it cannot be deleted.
+absl::Status DeleteServerDirectory(const LaunchOptions& options, int index);
 
 // Turns what is to run where into command lines. Pure functions.
 

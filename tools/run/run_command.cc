@@ -341,13 +341,17 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
     error << "psctl: " << dir.status().message() << std::endl;
     return static_cast<int>(ExitCodeFor(dir.status()));
   }
+  // The first server keeps the model, too.
+  LaunchOptions launch = options.launch;
+  launch.dir = *dir;
+  const std::string model_dir = ServerDirectory(launch, 0);
   // The last checkpoint takes its time.
   if (options.launch.keeps_state()) options.stop_grace = absl::Seconds(30);
   const auto connect = [&](std::vector<std::string> addresses) {
     return ConnectToCluster(std::move(addresses), *certificates);
   };
   const int code = ClusterRun(std::move(options), connect, out, error, clock, interrupt_fd).Run();
-  out << DescribeModel(*dir, began) << std::flush;
+  out << DescribeModel(model_dir, began) << std::flush;
   if (code == 0) return code;
   const std::string left = DescribeRunDirectory(*dir);
   if (absl::StrContains(left, "checkpoint") || absl::StrContains(left, "log")) {

@@ -67,6 +67,29 @@ TEST_F(PlanDrillTest, ASlowDiskIsThatOfOneServer) {
   EXPECT_EQ(drawn->run.launch.slow_disks.begin()->second, "5");
 }
 
+TEST_F(PlanDrillTest, ADiskIsLostOfAJobWithCopiesWhoseServersHaveDisksOfTheirOwn) {
+  const auto plan = Plan({"--servers=2", "--lose_disk=server:every=5s",
+                          "--set=durability.level=LOG", "--set=durability.copies=1"});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->faults.rules.size(), 1u);
+  EXPECT_TRUE(plan->run.launch.disks_apart);
+  const auto quiet = Plan({"--servers=2", "--kill=server:every=5s"});
+  ASSERT_TRUE(quiet.ok()) << quiet.status();
+  EXPECT_FALSE(quiet->run.launch.disks_apart);
+}
+
+TEST_F(PlanDrillTest, ADiskWhoseFilesNobodyHasIsNotLost) {
+  EXPECT_NE(Complaint({"--servers=2", "--lose_disk=server:at=1s"})
+                .find("--lose_disk: this job keeps no copies (durability.copies is 0)"),
+            std::string::npos);
+  EXPECT_NE(Complaint({"--servers=1", "--lose_disk=server:at=1s", "--set=durability.copies=1"})
+                .find("--lose_disk: this job has one server"),
+            std::string::npos);
+  EXPECT_NE(Complaint({"--servers=2", "--lose_disk=worker:at=1s", "--set=durability.copies=1"})
+                .find("only servers keep anything on a disk"),
+            std::string::npos);
+}
+
 TEST_F(PlanDrillTest, WhatCannotBeDrilledIsRefused) {
   EXPECT_NE(Complaint({"--slow_disk=worker:5"}).find("expected 'server', or 'server.0' to"),
             std::string::npos);
@@ -169,7 +192,14 @@ TEST(RecoveryWatch, ToldIsHowLongAServerWasAwayUntilItAppliedAgain) {
       "--kill: 1 time, longest stall of workers that it did not hit: 0.70 s\n"
       "--partition: 2 times, longest stall of workers that it did not hit: none\n"
       "verdict: the books reconcile; samples lost 0, doubled 0; longest stall of a worker 1.50 "
-      "s\n");
+      "s; acknowledged pushes lost 7\n");
+  figures.disks_lost = 2;
+  EXPECT_NE(DrillText(figures, began, report).find("workers\ndisks lost: 2\n  server 1"),
+            std::string::npos);
+  figures.disks_spared = 1;
+  EXPECT_NE(DrillText(figures, began, report)
+                .find("disks lost: 2, spared because copies were not whole: 1\n"),
+            std::string::npos);
   checks.mutable_samples_used()->set_actual(1993);
   checks.set_all(false);
   EXPECT_NE(DrillText(figures, began, report)

@@ -129,6 +129,17 @@ TEST(FaultSchedule, HalvesReachThemselvesAndNotEachOther) {
   }
 }
 
+TEST(FaultSchedule, ALostDiskIsOverAtOnceAndReachesEveryServer) {
+  std::set<int> reached;
+  for (const auto& [at, fault] : PlayRule(Fault::Kind::kLoseDisk, "server:every=5s")) {
+    EXPECT_EQ(fault.kind, Fault::Kind::kLoseDisk);
+    EXPECT_TRUE(fault.is_signal());
+    EXPECT_TRUE(fault.part.is_server);
+    reached.insert(fault.part.index);
+  }
+  EXPECT_EQ(reached, (std::set<int>{0, 1}));
+}
+
 TEST(FaultSchedule, ANetworksRuleShiftsNobodysTimes) {
   FaultSchedule::Options options;
   options.rules = {Rule(Fault::Kind::kKill, "server:every=1s")};
@@ -180,6 +191,8 @@ TEST(FaultRule, WhatIsWrongWithOneOfTheNetworkIsNamed) {
       {Fault::Kind::kCut, "worker.1-worker.2:every=5s", "or a link like worker.1-server.0"},
       {Fault::Kind::kReset, "worker:every=5s:for=2s", "is not every=DURATION or at=DURATION"},
       {Fault::Kind::kCrowd, "worker:every=5s", "--half_open=worker:every=5s: strangers come to"},
+      {Fault::Kind::kLoseDisk, "worker:every=5s", "--lose_disk=worker:every=5s: only servers keep"},
+      {Fault::Kind::kLoseDisk, "server:at=5s:for=1s", "is not every=DURATION or at=DURATION"},
   };
   for (const auto& [kind, text, words] : cases) {
     const auto rule = ParseFaultRule(kind, text, 2, 3);

@@ -6,7 +6,9 @@
 
 #include <memory>
 #include <sstream>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "tests/testing/manual_clock.h"
 #include "tests/tools/testing.h"
@@ -263,6 +265,60 @@ TEST_F(RestartedServerTest, IsNotStartedAgainIfItHasLostEverything) {
   SetWorker("kill -KILL $(cat " + folder_.path("server.pid") + "); exec cat\n");
   EXPECT_EQ(Run(), 1);
   EXPECT_EQ(error_.str(), "psctl: server 0 was ended by signal 9 (Killed)\n");
+}
+
+// Has one server lose its disk as soon as training begins, and remembers what it hears.
+class LossOfADisk final : public FaultPlan {
+ public:
+  explicit LossOfADisk(int server) : due_{{Fault::Kind::kLoseDisk, {true, server}}} {}
+  absl::Duration NextAt() const override {
+    return due_.empty() ? absl::InfiniteDuration() : absl::ZeroDuration();
+  }
+  std::vector<Fault> Take(absl::Duration) override { return std::exchange(due_, {}); }
+  void OnFault(const Fault& fault, absl::Duration) override {
+    heard_ += absl::StrCat(fault.part.text(), " is hit; ");
+  }
+  void OnDeath(const PartName& part, absl::Duration) override {
+    heard_ += absl::StrCat(part.text(), " dies; ");
+  }
+  void OnReturn(const PartName& part, const std::string&, absl::Duration) override {
+    heard_ += absl::StrCat(part.text(), " is there; ");
+  }
+  const std::string& heard() const { return heard_; }
+
+ private:
+  std::vector<Fault> due_;
+  std::string heard_;
+};
+
+TEST_F(ClusterRunTest, AServerWhoseDiskIsLostComesBackWithAnEmptyOneAndIsToldWhoHasCopies) {
+  options_.hosts.workers.resize(1);
+  options_.launch.dir = folder_.path("state");
+  options_.launch.disks_apart = true;
+  for (const char* disk : {"state/disk-0", "state/disk-1"}) {
+    std::filesystem::create_directories(folder_.path(disk));
+    folder_.WriteFile(std::string(disk) + "/file", "kept");
+  }
+  SetServer(
+      "for word; do case $word in --dir=*) echo \"$*\" >> ${word#--dir=}.lives;; esac; done\n" +
+      std::string(kServer));
+  // Ends when the first server has been started a second time.
+  SetWorker(
+      "echo torchps_worker progress slot=0 epoch=1 step=20\n"
+      "until [ $(wc -l < " +
+      folder_.path("state/disk-0.lives") + ") = 2 ]; do :; done\n");
+  LossOfADisk faults(0);
+  options_.faults = &faults;
+  EXPECT_EQ(Run(), 0) << error_.str();
+  EXPECT_FALSE(std::filesystem::exists(folder_.path("state/disk-0")));
+  EXPECT_TRUE(std::filesystem::exists(folder_.path("state/disk-1/file")));
+  const std::string began = "--exit_with_parent --dir=" + folder_.path("state/disk-0");
+  EXPECT_EQ(ReadWholeFile(folder_.path("state/disk-0.lives")),
+            "--listen=127.0.0.1:0 " + began + "\n--listen=127.0.0.1:4712 " + began +
+                " --copies_at=127.0.0.1:4712\n");
+  EXPECT_NE(faults.heard().find("server 0 is hit; server 0 dies; server 0 is there; "),
+            std::string::npos)
+      << faults.heard();
 }
 
 TEST_F(ClusterRunTest, AServerThatDiesIsNamedAndNotTheWorkersThatComplainAboutIt) {

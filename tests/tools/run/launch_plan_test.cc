@@ -28,6 +28,22 @@ TEST(LaunchPlanTest, AServerOnThisMachineTakesAFreePortOfTheLoopback) {
   EXPECT_FALSE(program.stop_by_stdin);
 }
 
+TEST(LaunchPlanTest, ServersHaveOneDirectoryUnlessTheirDisksAreApart) {
+  LaunchOptions options = Options();
+  options.copies_at = "127.0.0.1:4712";
+  EXPECT_EQ(ServerDirectory(options, 1), "");
+  options.dir = "/state";
+  EXPECT_EQ(ServerDirectory(options, 1), "/state");
+  options.disks_apart = true;
+  EXPECT_EQ(ServerProgram(options, 0, Place()).command,
+            (Words{"/opt/ps_server", "--listen=127.0.0.1:0", "--exit_with_parent",
+                   "--dir=/state/disk-0", "--copies_at=127.0.0.1:4712"}));
+  EXPECT_EQ(ServerProgram(options, 1, Place()).command,
+            (Words{"/opt/ps_server", "--listen=127.0.0.1:0", "--exit_with_parent",
+                   "--dir=/state/disk-1"}))
+      << "it asks by itself";
+}
+
 TEST(LaunchPlanTest, AWorkerGetsTheJobTheServersAndWhatWasPassedOn) {
   LaunchOptions options = Options();
   options.data = "/data/mnist";
