@@ -18,6 +18,7 @@
 #include "common/process/command_line.h"
 #include "common/process/exit_codes.h"
 #include "common/process/open_files.h"
+#include "common/process/out_of_memory.h"
 #include "common/process/stop_signal.h"
 #include "rpc/grpc_process.h"
 #include "security/credentials.h"
@@ -82,6 +83,10 @@ int main(int argc, char** argv) {
   absl::ParseCommandLine(argc, argv);
 
   torchps::StopSignal stop;  // before any thread, so that all of them leave the signals to it
+  torchps::SayWhenOutOfMemory(
+      "ps_server",
+      "it ends, and whoever starts it again finds what was acknowledged as the job's durability "
+      "keeps it; give it more memory, or the job more servers");
   torchps::RaiseOpenFileLimit();
   torchps::PrepareGrpcProcess();
   // One heap for all threads: frames are taken on one thread and freed on another, and a heap per

@@ -1,12 +1,12 @@
 #include "server/job/job_parts.h"
 
-#include <unistd.h>
-
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/job_progress.h"
+#include "common/ledger_entry.h"
+#include "common/process/memory_limit.h"
 #include "job/job_difference.h"
 #include "job/job_spec.h"
 #include "job/local_steps.h"
@@ -27,7 +27,7 @@ uint32_t LeasesSideBySide(const JobSpec& job) {
   return pushes > 0 ? ProgressOf(static_cast<double>(in_hand) / pushes) : UINT32_MAX;
 }
 
-// A job that this machine cannot hold is refused in words, before the kernel ends the process that
+// A job that this process cannot hold is refused in words, before the kernel ends the process that
 // tries.
 absl::Status CheckMemory(const JobParts& parts) {
   int64_t needed = 0;
@@ -36,12 +36,14 @@ absl::Status CheckMemory(const JobParts& parts) {
     needed += parts.updater->StateBytes(block);
     // The gradients of a round are summed up in one more array.
     if (parts.synchronous()) needed += block.length * static_cast<int64_t>(sizeof(float));
+    // What the block knows of each slot.
+    needed += parts.spec.workers() * static_cast<int64_t>(sizeof(LedgerEntry));
   }
-  const int64_t machine = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  if (needed <= machine) return absl::OkStatus();
+  const MemoryLimit limit = FindMemoryLimit();
+  if (needed <= limit.bytes) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
-      "the job's blocks take ", needed >> 20, " MiB of memory on this server, whose machine has ",
-      machine >> 20, " MiB; use more servers"));
+      "the job's blocks take ", needed >> 20, " MiB of memory on this server, ", limit.whose, " ",
+      limit.bytes >> 20, " MiB; use more servers, or give this one more"));
 }
 
 std::string Course(uint64_t resumed_checkpoint) {

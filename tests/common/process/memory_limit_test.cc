@@ -1,0 +1,92 @@
+#include "common/process/memory_limit.h"
+
+#include <sys/resource.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace torchps {
+namespace {
+
+constexpr int64_t kMib = int64_t{1} << 20;
+constexpr char kContainer[] = "whose container may have";
+constexpr char kMachine[] = "whose machine has";
+
+// A proc and a sys with what the test puts there.
+class MemoryLimitTest : public ::testing::Test {
+ protected:
+  MemoryLimitTest() {
+    std::string pattern = testing::TempDir() + "/memory_limit_XXXXXX";
+    root_ = std::string(mkdtemp(pattern.data())) + "/";
+  }
+  ~MemoryLimitTest() override { std::filesystem::remove_all(root_); }
+
+  void Put(const std::string& path, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
+    std::ofstream(root_ + path) << text;
+  }
+  MemoryLimit Find() { return FindMemoryLimit(root_); }
+
+  std::string root_;
+};
+
+TEST_F(MemoryLimitTest, WithoutAnyGroupItIsTheMachines) {
+  EXPECT_EQ(Find().whose, kMachine);
+  EXPECT_GT(Find().bytes, 64 * kMib);
+}
+
+TEST_F(MemoryLimitTest, TheLeastOfAGroupAndThoseAboveItCounts) {
+  Put("proc/self/cgroup", "0::/jobs/one\n");
+  Put("sys/fs/cgroup/jobs/one/memory.max", "max\n");
+  EXPECT_EQ(Find().whose, kMachine);
+  Put("sys/fs/cgroup/jobs/memory.max", "33554432\n");
+  EXPECT_EQ(Find().bytes, 32 * kMib);
+  EXPECT_EQ(Find().whose, kContainer);
+  Put("sys/fs/cgroup/jobs/one/memory.max", "16777216\n");
+  EXPECT_EQ(Find().bytes, 16 * kMib);
+}
+
+TEST_F(MemoryLimitTest, AContainerThatSeesItselfAsTheRootHasTheRootsLimit) {
+  Put("proc/self/cgroup", "0::/\n");
+  Put("sys/fs/cgroup/memory.max", "33554432\n");
+  EXPECT_EQ(Find().bytes, 32 * kMib);
+}
+
+TEST_F(MemoryLimitTest, VersionOneIsReadToo) {
+  Put("proc/self/cgroup",
+      "9:name=systemd:/\n5:cpu,memory:/docker/4f\n3:memory_not:/x\n0::/docker/4f\n");
+  // The mount of the container itself: there is nothing at its path.
+  Put("sys/fs/cgroup/memory/memory.limit_in_bytes", "33554432\n");
+  EXPECT_EQ(Find().bytes, 32 * kMib);
+  // What version 1 says where there is no limit.
+  Put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  EXPECT_EQ(Find().whose, kMachine);
+}
+
+TEST_F(MemoryLimitTest, WhatCannotBeReadLimitsNothing) {
+  Put("proc/self/cgroup", "memory\n::\n0::/gone\nx:memory:\n");
+  Put("sys/fs/cgroup/memory/memory.limit_in_bytes", "");
+  EXPECT_EQ(Find().whose, kMachine);
+}
+
+TEST_F(MemoryLimitTest, SoDoesAnAddressSpaceThatIsLimited) {
+#if defined(TORCHPS_ASAN) || defined(TORCHPS_TSAN)
+  GTEST_SKIP() << "a sanitizer takes more address space than any limit leaves";
+#endif
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  rlimit limit = before;
+  limit.rlim_cur = static_cast<rlim_t>(256 * kMib);
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+  const MemoryLimit found = Find();
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
+  EXPECT_EQ(found.bytes, 256 * kMib);
+  EXPECT_NE(found.whose.find("ulimit -v"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace torchps

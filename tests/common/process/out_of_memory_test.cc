@@ -1,0 +1,54 @@
+#include "common/process/out_of_memory.h"
+
+#include <signal.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <new>
+
+#include "gtest/gtest.h"
+
+namespace torchps {
+namespace {
+
+#if !defined(TORCHPS_ASAN) && !defined(TORCHPS_TSAN)
+
+// What the next words ask for, no address space has.
+constexpr size_t kTooMuch = size_t{1} << 46;
+
+constexpr char kWords[] = "a_program: the system refuses this process more memory; it ends";
+
+TEST(OutOfMemoryDeathTest, AFailedNewSaysSo) {
+  EXPECT_EXIT(
+      {
+        SayWhenOutOfMemory("a_program", "it ends");
+        static_cast<void>(::operator new(kTooMuch));
+      },
+      testing::KilledBySignal(SIGABRT), kWords);
+}
+
+TEST(OutOfMemoryDeathTest, SoDoesWhoeverAbortsBecauseMallocFailed) {
+  EXPECT_EXIT(
+      {
+        SayWhenOutOfMemory("a_program", "it ends");
+        // As gRPC does. Read from memory, so that the compiler cannot leave out the call.
+        volatile size_t bytes = kTooMuch;
+        if (std::malloc(bytes) == nullptr) std::abort();
+      },
+      testing::KilledBySignal(SIGABRT), kWords);
+}
+
+TEST(OutOfMemoryDeathTest, AnotherAbortSaysNothingOfMemory) {
+  EXPECT_EXIT(
+      {
+        SayWhenOutOfMemory("a_program", "it ends");
+        errno = 0;
+        std::abort();
+      },
+      testing::KilledBySignal(SIGABRT), "^$");
+}
+
+#endif
+
+}  // namespace
+}  // namespace torchps
