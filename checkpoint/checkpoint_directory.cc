@@ -248,7 +248,7 @@ absl::Status CheckpointDirectory::RemoveFailed(uint64_t checkpoint, int server_i
   const absl::StatusOr<std::vector<uint64_t>> complete = Complete();
   if (!complete.ok()) return complete.status();
   for (const uint64_t number : *numbers) {
-    if (number >= checkpoint || absl::c_linear_search(*complete, number)) continue;
+    if (number == checkpoint || absl::c_linear_search(*complete, number)) continue;
     if (absl::Status status = PruneOne(number, server_index, server_count); !status.ok()) {
       return status;
     }

@@ -84,8 +84,10 @@ class CheckpointDirectory {
   absl::Status Prune(int server_index, int server_count, uint64_t newest,
                      const std::vector<uint64_t>& keep) const;
 
-  // Removes what this server has of checkpoints below `checkpoint` that have no manifest: of
-  // attempts that failed, whole or not. REQUIRES: none of those is under way.
+  // Removes what this server has of checkpoints other than `checkpoint` that have no manifest: of
+  // attempts that failed, whole or not. Some may have a higher number: a coordinator that could not
+  // save its state, and came back with an older one, counts from there. REQUIRES: none of those is
+  // under way.
   absl::Status RemoveFailed(uint64_t checkpoint, int server_index, int server_count) const;
 
   // Makes a checkpoint one that does not exist, whichever server has parts of it.

@@ -164,6 +164,17 @@ TEST_F(CheckpointDirectoryTest, WhatFailedCheckpointsHaveLeftIsRemoved) {
   EXPECT_EQ(place_.RemoveFailed(5, 1, 2), absl::OkStatus()) << "safe to repeat";
 }
 
+TEST_F(CheckpointDirectoryTest, AFailedOneOfAHigherNumberGoesToo) {
+  // A coordinator that could not save its state had got as far as 4, and counts from 2 again.
+  for (const uint64_t number : {1, 2, 4, 5}) Write(number, 2);
+  for (const uint64_t number : {2, 4}) ASSERT_EQ(place_.RemoveManifest(number), absl::OkStatus());
+  EXPECT_EQ(place_.RemoveFailed(2, 0, 2), absl::OkStatus());
+  EXPECT_THAT(Names(1), SizeIs(3));
+  EXPECT_THAT(Names(2), SizeIs(2)) << "it is under way";
+  EXPECT_THAT(Names(4), ElementsAre("server-1-of-2.safetensors"));
+  EXPECT_THAT(Names(5), SizeIs(3)) << "a complete one stays";
+}
+
 TEST_F(CheckpointDirectoryTest, ShardsOfALargerClusterOfBeforeGoToo) {
   Write(1, 4);
   Write(2, 2);
