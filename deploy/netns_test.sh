@@ -9,6 +9,8 @@
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# shellcheck source-path=SCRIPTDIR source=netns_lib.sh
+source "$TORCHPS_ROOT/deploy/netns_lib.sh"
 
 [ "$(id -u)" = 0 ] || die "network namespaces need root; run this as root."
 "$TORCHPS_ROOT/deploy/setup.sh" build netns
@@ -20,49 +22,16 @@ bazel build --jobs="$(compile_jobs)" --noshow_progress --ui_event_filters=-info 
   //server:ps_server //program:ps_worker //tools:psctl
 binaries="$(bazel info bazel-bin 2>/dev/null)"
 
-prefix="tps$$"
-hub="$prefix-hub"
 nodes=(server0 server1 worker0 worker1)
 work="$(mktemp -d)"
 cleanup() {
-  local node
   exec 2>/dev/null  # bash would name every process that is killed here
-  for node in "${nodes[@]}"; do
-    # Only what was started in a namespace of ours can be in it.
-    ip netns pids "$prefix-$node" | xargs --no-run-if-empty kill -KILL || true
-    ip netns delete "$prefix-$node" || true
-  done
-  ip netns delete "$hub" || true
+  remove_network
   rm -rf "$work"
 }
 trap cleanup EXIT
 trap 'exit 130' INT TERM
-
-# The switch between them: a bridge in a namespace of its own.
-ip netns add "$hub"
-ip -netns "$hub" link add switch type bridge
-ip -netns "$hub" link set switch up
-
-declare -A address
-number=1
-for node in "${nodes[@]}"; do
-  # 198.18.0.0/15 is set aside for trials of networks (RFC 2544).
-  address[$node]="198.18.0.$number"
-  number=$((number + 1))
-  ip netns add "$prefix-$node"
-  ip -netns "$prefix-$node" link add eth0 type veth peer name "$node" netns "$hub"
-  ip -netns "$prefix-$node" address add "${address[$node]}/24" dev eth0
-  ip -netns "$prefix-$node" link set lo up
-  ip -netns "$prefix-$node" link set eth0 up
-  ip -netns "$hub" link set "$node" master switch up
-done
-
-# on NODE COMMAND...: in the node's namespace, what it says goes to the node's log.
-on() {
-  local node="$1"
-  shift
-  exec ip netns exec "$prefix-$node" "$@" >>"$work/$node.log" 2>&1
-}
+make_network
 
 servers="${address[server0]}:7000,${address[server1]}:7000"
 certs="$work/certs"

@@ -1,0 +1,47 @@
+# Namespaces as machines, joined by a bridge; sourced by the scripts that need such a network, behind
+# lib.sh. Needs root, $work (a folder) and $nodes (names). All of it goes with remove_network.
+# shellcheck shell=bash
+
+prefix="tps$$"
+hub="$prefix-hub"
+declare -A address
+
+# One namespace for each of $nodes, with ${address[NODE]}; the switch between them is a bridge in one of
+# its own, which has an address as well.
+make_network() {
+  local node number=1
+  ip netns add "$hub"
+  ip -netns "$hub" link add switch type bridge
+  # 198.18.0.0/15 is set aside for trials of networks (RFC 2544).
+  ip -netns "$hub" address add 198.18.0.254/24 dev switch
+  ip -netns "$hub" link set lo up
+  ip -netns "$hub" link set switch up
+  # shellcheck disable=SC2154
+  for node in "${nodes[@]}"; do
+    address[$node]="198.18.0.$number"
+    number=$((number + 1))
+    ip netns add "$prefix-$node"
+    ip -netns "$prefix-$node" link add eth0 type veth peer name "$node" netns "$hub"
+    ip -netns "$prefix-$node" address add "${address[$node]}/24" dev eth0
+    ip -netns "$prefix-$node" link set lo up
+    ip -netns "$prefix-$node" link set eth0 up
+    ip -netns "$hub" link set "$node" master switch up
+  done
+}
+
+remove_network() {
+  local name
+  for name in "${nodes[@]/#/$prefix-}" "$hub"; do
+    # Only what was started in a namespace of ours can be in it.
+    ip netns pids "$name" | xargs --no-run-if-empty kill -KILL || true
+    ip netns delete "$name" || true
+  done
+}
+
+# on NODE COMMAND...: becomes the command, in the node's namespace; what it says goes to the node's log.
+on() {
+  local node="$1"
+  shift
+  # shellcheck disable=SC2154
+  exec ip netns exec "$prefix-$node" "$@" >>"$work/$node.log" 2>&1
+}

@@ -1,0 +1,159 @@
+#!/usr/bin/env bash
+# Names that move: two servers with DNS names, or names in /etc/hosts, go to other machines one after the
+# other while two workers train. Each machine is a network namespace. The workers go on by themselves, and
+# the job ends as if nothing had been.
+#
+#   deploy/netns_names_test.sh [hosts|dns]...         default: both
+#
+# Needs root. The files that it changes, /etc/hosts and /etc/resolv.conf, are its own: each process sees
+# them in a mount namespace. The machine's own, and its network, are not touched.
+
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# shellcheck source-path=SCRIPTDIR source=netns_lib.sh
+source "$TORCHPS_ROOT/deploy/netns_lib.sh"
+
+[ "$(id -u)" = 0 ] || die "network namespaces need root; run this as root."
+[ $# -gt 0 ] || set -- hosts dns
+for way in "$@"; do
+  [[ "$way" =~ ^(hosts|dns)$ ]] || die "unknown way '$way': expected hosts or dns."
+done
+"$TORCHPS_ROOT/deploy/setup.sh" build netns
+patience_s=120
+
+cd "$TORCHPS_ROOT"
+if [ -z "${TORCHPS_BINARIES:-}" ]; then
+  bazel build --jobs="$(compile_jobs)" --noshow_progress --ui_event_filters=-info \
+    //server:ps_server //program:ps_worker //tools:psctl
+  TORCHPS_BINARIES="$(bazel info bazel-bin 2>/dev/null)"
+fi
+
+nodes=(server0 server1 spare0 spare1 worker0 worker1)
+work="$(mktemp -d)"
+cleanup() {
+  exec 2>/dev/null  # bash would name every process that is killed here
+  remove_network
+  rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+make_network
+
+cat >"$work/job.textproto" <<'JOB'
+name: "names"
+workers: 2
+model { name: "linear" }
+data { source: "digits" train_samples: 1000 test_samples: 100 }
+training { epochs: 20 batch_size: 20 }
+optimizer { sgd {} learning_rate: 0.05 }
+durability { checkpoint_seconds: 1 }
+JOB
+
+# Where the names lead: NAME=NODE...
+write_names() {
+  local pair
+  printf '127.0.0.1 localhost\n' >"$work/names.new"
+  for pair in "$@"; do
+    printf '%s %s\n' "${address[${pair#*=}]}" "${pair%=*}" >>"$work/names.new"
+  done
+  # In place: who has mounted the file sees it.
+  cat "$work/names.new" >"$work/names"
+}
+
+# The hosts file and the resolver's, as the processes of this way see them.
+write_resolver() {
+  if [ "$1" = dns ]; then
+    printf '127.0.0.1 localhost\n' >"$work/hosts"
+    printf 'nameserver 198.18.0.254\noptions timeout:1\n' >"$work/resolv.conf"
+  else
+    ln -f "$work/names" "$work/hosts"
+    : >"$work/resolv.conf"
+  fi
+}
+
+# with_names NODE COMMAND...: as `on`, with these files.
+with_names() {
+  local node="$1"
+  shift
+  # shellcheck disable=SC2016
+  on "$node" unshare --mount sh -c 'mount --bind "$1/hosts" /etc/hosts
+    mount --bind "$1/resolv.conf" /etc/resolv.conf
+    shift
+    exec "$@"' sh "$work" "$@"
+}
+
+# start_server NODE INDEX NAME
+start_server() {
+  with_names "$1" "$TORCHPS_BINARIES/server/ps_server" --listen=0.0.0.0:7000 --certs="$certs" \
+    --advertise="$3:7000" --dir="$work/disk-$2" &
+  process[server$2]=$!
+}
+
+progress_lines() { grep -c '^torchps_worker progress' "$work/$1.log" || true; }
+
+# Waits until both workers have told of more progress than they had.
+await_progress() {
+  local node deadline=$((SECONDS + patience_s))
+  declare -A before
+  for node in worker0 worker1; do before[$node]="$(progress_lines "$node")"; done
+  for node in worker0 worker1; do
+    until [ "$(progress_lines "$node")" -gt "${before[$node]}" ]; do
+      [ "$SECONDS" -lt "$deadline" ] || {
+        tail -n 15 "$work"/*.log
+        die "$node does not go on; what was said is above."
+      }
+      sleep 0.1
+    done
+  done
+}
+
+# move INDEX NAME TO NAMES...: that server's machine is lost, and it comes back at the node TO, where its
+# name leads by now.
+move() {
+  local index="$1" name="$2" to="$3" began
+  shift 3
+  kill -KILL "${process[server$index]}"
+  wait "${process[server$index]}" 2>/dev/null || true
+  write_names "$@"
+  start_server "$to" "$index" "$name"
+  began="$(date +%s.%N)"
+  await_progress
+  say "$way: $name is at ${address[$to]} by now, and both workers go on" \
+    "$(awk "BEGIN { printf \"%.1f\", $(date +%s.%N) - $began }") s after it was started"
+}
+
+certs="$work/certs"
+"$TORCHPS_BINARIES/tools/psctl" certs --dir="$certs" --job=names --hosts=alpha,beta >"$work/certs.log"
+ip netns exec "$hub" "$TORCHPS_ROOT/deploy/name_server.py" 198.18.0.254 "$work/names" &
+
+declare -A process
+for way in "$@"; do
+  rm -rf "$work"/disk-* "$work"/*.log
+  write_names alpha=server0 beta=server1
+  write_resolver "$way"
+  start_server server0 0 alpha
+  start_server server1 1 beta
+  for node in worker0 worker1; do
+    with_names "$node" "$TORCHPS_BINARIES/program/ps_worker" --servers=alpha:7000,beta:7000 \
+      --job="$work/job.textproto" --certs="$certs" --pace=100 --progress_seconds=0.5 &
+    process[$node]=$!
+  done
+  until [ -s "$work/worker0.log" ] && [ -s "$work/worker1.log" ]; do sleep 0.1; done
+  await_progress
+  move 1 beta spare1 alpha=server0 beta=spare1
+  move 0 alpha spare0 alpha=spare0 beta=spare1
+  (with_names spare0 timeout 600 "$TORCHPS_BINARIES/tools/psctl" report --wait --certs="$certs" \
+    --servers=alpha:7000,beta:7000 --report="$work/report.json") || {
+    tail -n 15 "$work"/*.log
+    die "the job has not ended well; what was said is above."
+  }
+  for node in worker0 worker1; do
+    wait "${process[$node]}" || die "$node ended with exit code $?: $(tail -n 3 "$work/$node.log")"
+  done
+  grep -q 'the books reconcile' "$work/spare0.log" || die "$way: $(tail -n 20 "$work/spare0.log")"
+  for index in 0 1; do
+    kill -TERM "${process[server$index]}"
+    wait "${process[server$index]}" || die "server $index ended with exit code $?."
+  done
+  say "$way: both servers have moved under their names, and the books reconcile"
+done
