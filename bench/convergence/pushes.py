@@ -8,6 +8,7 @@ class Pushes(Training):
     def __init__(self, *arguments, **more):
         super().__init__(*arguments, **more)
         self.clocks = [0] * self.workers  # settled pushes of each slot
+        self.floor = 0  # the lowest clock of those that take part; it never falls
         self.parked = []  # (worker, what it does when it may)
         self.idle = set()  # nothing was left for these
         self.ahead = [None] * self.workers  # (values, version), pulled while the step before computes
@@ -17,19 +18,19 @@ class Pushes(Training):
     def start(self, worker):
         """Asks for values, then computes."""
         self.idle.discard(worker)
-        # A slot that comes back, or has been idle, goes on where the slowest is.
-        self.clocks[worker] = max(self.clocks[worker], self._floor())
+        # A slot that comes back, or has been idle, goes on where the slowest of the others is.
+        self.clocks[worker] = max(self.clocks[worker], self.floor)
         self._when_admitted(worker, self.clocks[worker], lambda: self._pull(worker))
 
     # The bound.
 
-    def _floor(self):
+    def _raise_floor(self):
         live = [self.clocks[worker] for worker in range(self.workers)
                 if worker not in self.gone and worker not in self.idle]
-        return min(live, default=0)
+        self.floor = max(self.floor, min(live, default=0))
 
     def _may(self, clock):
-        return self.contestant.bound < 0 or clock - self._floor() <= self.contestant.bound
+        return self.contestant.bound < 0 or clock - self.floor <= self.contestant.bound
 
     def _when_admitted(self, worker, clock, then):
         if worker in self.dead:
@@ -40,6 +41,7 @@ class Pushes(Training):
             self.parked.append((worker, clock, then))
 
     def _release(self):
+        self._raise_floor()
         ready = [entry for entry in self.parked if self._may(entry[1])]
         self.parked = [entry for entry in self.parked if not self._may(entry[1])]
         for worker, _, then in ready:
@@ -67,8 +69,9 @@ class Pushes(Training):
         work = self.begin(worker, batches, values, version)
         # The push before must have left its memory when the backward pass begins to write there.
         work.end += max(0.0, self.sent[worker] - (work.begin + FORWARD_PART * work.seconds))
-        if self.contestant.lag == "REJECT" and self.contestant.stop:
-            self.events.at(work.begin + FORWARD_PART * work.seconds, lambda: self._stop_if_stale(work))
+        look = self.stop_time(work)
+        if self.contestant.lag == "REJECT" and look is not None:
+            self.events.at(look, lambda: self._stop_if_stale(work))
         if self.contestant.prefetch:
             self.events.at(work.end - self.seconds, lambda: self._pull_ahead(work))
         self.events.at(work.end, lambda: self._computed(work))
@@ -91,9 +94,7 @@ class Pushes(Training):
     def _stop_if_stale(self, work):
         # Even if nobody pushes meanwhile but the slot itself, it will be too late.
         if not work.cancelled and self.work[work.worker] is work and self.server.rejects(work.version - 1):
-            self.record.stopped += 1
-            self.lose(work)
-            self.start(work.worker)
+            self.stopped(work)
 
     def _computed(self, work):
         if work.cancelled:
@@ -122,6 +123,13 @@ class Pushes(Training):
             self.start(work.worker)
 
     # Deaths and samples that come back.
+
+    def _come_back(self, worker):
+        # Of a new process: what the one before has pushed, pulled or asked for does not count.
+        self.clocks[worker] = 0
+        self.ahead[worker] = None
+        self.parked = [entry for entry in self.parked if entry[0] != worker]
+        super()._come_back(worker)
 
     def left(self, worker):
         self._release()

@@ -59,6 +59,7 @@ class Rounds(Training):
         if work.cancelled:
             return
         if work.version != self.round:
+            self.measured(work)
             self.record.lost += work.samples
             self.lose(work)
             return self.start(work.worker)
@@ -108,8 +109,6 @@ class Rounds(Training):
 
         def stopped():
             if not work.cancelled and self.work[work.worker] is work:
-                self.record.stopped += 1
-                self.lose(work)
-                self.start(work.worker)
+                self.stopped(work)
         if stop is not None:
             self.events.at(stop, stopped)

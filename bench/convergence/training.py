@@ -15,6 +15,8 @@ from server import Server
 
 # A worker that may stop looks for it between its forward and its backward pass.
 FORWARD_PART = 1 / 3
+# After so many stops in a row it computes to the end: what comes too late at least tells how fast it is.
+MOST_STOPS = 3
 
 
 @dataclasses.dataclass
@@ -52,6 +54,8 @@ class Training:
         self.server = Server(self)
         self.learners = [Learner(self) for _ in range(self.workers)]
         self.work = [None] * self.workers
+        self.stops = [0] * self.workers  # in a row
+        self.stopped_seconds = [0.0] * self.workers  # of those
         self.dead = set()  # processes
         self.gone = set()  # slots that the servers no longer wait for
         self.record = Record(self, looks_per_epoch, look_samples)
@@ -112,9 +116,15 @@ class Training:
 
     def vector(self, work):
         """What `work` pushes. To be asked for once."""
-        if self.balance:
-            self.balance.measured(work.worker, work.samples, work.seconds)
+        self.measured(work)
         return self.learners[work.worker].vector(work.values, work.batches)
+
+    def measured(self, work):
+        """`work` was computed to its end, whatever becomes of its push."""
+        stopped, self.stopped_seconds[work.worker] = self.stopped_seconds[work.worker], 0.0
+        self.stops[work.worker] = 0
+        if self.balance:
+            self.balance.measured(work.worker, work.samples, work.seconds + stopped)
 
     def settled(self, work):
         self.work[work.worker] = None
@@ -131,7 +141,16 @@ class Training:
     def stop_time(self, work):
         """When `work` would notice that it is in vain; None if it does not."""
         look = work.begin + FORWARD_PART * work.seconds
-        return look if self.contestant.stop and look >= self.events.now else None
+        may = self.contestant.stop and self.stops[work.worker] < MOST_STOPS
+        return look if may and look >= self.events.now else None
+
+    def stopped(self, work):
+        """The worker of `work` begins anew now."""
+        self.record.stopped += 1
+        self.stops[work.worker] += 1
+        self.stopped_seconds[work.worker] += self.events.now - work.begin
+        self.lose(work)
+        self.start(work.worker)
 
     # A worker that dies at half time and comes back.
 

@@ -172,6 +172,29 @@ class RoundsTest(unittest.TestCase):
         self.assertGreater(row["lost"], 0)
         self.assertEqual(row["final"]["samples"], run.pool.total)
 
+    def test_a_worker_that_is_always_late_or_stopped_is_measured(self):
+        for grace, stop in ((0.02, True), (0.02, False), (0.005, True)):
+            with self.subTest(grace=grace, stop=stop):
+                run = training("sync_balanced_grace", "one_slow", task=small_task(epochs=10),
+                               grace_seconds=grace, stop=stop)
+                row = run.run()
+                sizes = [run.balance.batch(worker, [0, 1, 2]) for worker in range(3)]
+                self.assertAlmostEqual(sizes[2], 11, delta=2)
+                self.assertLess(row["lost"], 0.1 * run.pool.total)
+
+    def test_after_three_stops_in_a_row_a_worker_computes_to_the_end(self):
+        run = training("sync_backup", "one_slow", task=small_task(epochs=10))
+        stops, inner = [], run.stop_time
+
+        def stop_time(work):
+            stops.append(run.stops[work.worker])
+            return inner(work)
+        run.stop_time = stop_time
+        row = run.run()
+        self.assertEqual(max(stops), 3)
+        self.assertGreater(row["stopped"], 3)
+        self.assertGreater(row["lost"], 0)
+
     def test_a_round_of_work_takes_so_many_gradients_from_whoever_is_fast(self):
         for name, pushes in (("rounds_of_work", 3), ("rounds_of_work_2", 6)):
             # A slow worker's gradient is always late: the two fast ones give all of a round.
@@ -219,6 +242,39 @@ class PushesTest(unittest.TestCase):
             self.assertLessEqual(max(row["lags"]), 6)
             self.assertEqual(row["final"]["samples"], run.pool.total)
             self.assertGreater(row["stopped"] + row["lost"], 0)
+
+
+    def test_a_slot_that_comes_back_starts_where_the_slowest_of_the_others_is(self):
+        for name in ("async_s0", "async_s4", "async_s4_prefetch", "async_balanced_s4"):
+            with self.subTest(contestant=name):
+                # At half of the time, for 10 s: when it is back the others have gone on for 8.
+                run = training(name, "dies", task=small_task(epochs=10, rows=3200))
+                clocks = []
+                inner = run._come_back
+
+                def come_back(worker, run=run, inner=inner, clocks=clocks):
+                    lowest = min(run.clocks[:2])
+                    inner(worker)
+                    clocks.append((run.clocks[worker], lowest))
+                run._come_back = come_back
+                row = run.run()
+                (own, lowest), = clocks
+                self.assertEqual(own, lowest)
+                # Nobody waits for it to catch up: two of three have worked on for 8 of 20 s.
+                whole = training(name, task=small_task(epochs=10, rows=3200)).run()["final"]["seconds"]
+                self.assertLess(row["final"]["seconds"], 1.4 * whole)
+
+    def test_the_floor_never_falls(self):
+        run = training("async_balanced_s4", "dies", task=small_task(epochs=10, rows=3200))
+        floors = []
+        inner = run._raise_floor
+
+        def raise_floor():
+            inner()
+            floors.append(run.floor)
+        run._raise_floor = raise_floor
+        run.run()
+        self.assertEqual(floors, sorted(floors))
 
 
 class EveryContestantTest(unittest.TestCase):
