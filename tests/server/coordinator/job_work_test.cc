@@ -176,6 +176,42 @@ TEST_F(JobWorkTest, WhatIsSavedIsRestored) {
       << saved.DebugString() << again.DebugString();
 }
 
+// What a slot computes in vain tells how fast it is, too. Else one that is always late would keep a
+// whole share, and would stay late.
+TEST(JobWorkBalanceTest, ASlotWhosePushesAreAlwaysLateIsMeasuredAllTheSame) {
+  JobTerms terms = Terms();
+  terms.job.set_workers(2);
+  TrainingSpec& training = *terms.job.mutable_training();
+  training.set_batch_size(32);
+  training.set_balance(TrainingSpec::SPEED);
+  training.set_balance_floor(0.125);
+  training.set_balance_ceiling(2);
+  terms.train_samples = 100000;
+  JobWork work(terms, /*keeps_models=*/false);
+  MemberState fast = Member(0, 1);
+  MemberState slow = Member(1, 2);
+  for (int round = 0; round < 20; ++round) {
+    for (MemberState* member : {&fast, &slow}) {
+      NextWorkReply reply;
+      ASSERT_TRUE(work.HandOut(member, &reply));
+      const auto samples = static_cast<uint64_t>(reply.lease().end() - reply.lease().begin());
+      StepFigures figures = Figures(member == &fast ? samples : 0, 0);
+      if (member == &slow) figures.set_lost_samples(samples);
+      figures.set_compute_seconds(static_cast<double>(samples) / (member == &fast ? 640 : 160));
+      NextWorkRequest done = HandIn(reply.lease().id(), *member, figures);
+      if (member == &slow) {
+        LeaseRange& lost = *done.add_lost();
+        lost.set_begin(reply.lease().begin());
+        lost.set_end(reply.lease().end());
+      }
+      const absl::Status finished = work.Finish(done, absl::Seconds(round));
+      ASSERT_TRUE(finished.ok()) << finished;
+    }
+  }
+  EXPECT_NEAR(slow.batch_size(), 64.0 / 5, 2);
+  EXPECT_NEAR(fast.batch_size(), 64.0 * 4 / 5, 2);
+}
+
 TEST_F(JobWorkTest, BooksOfAnEpochThatHasNotBegunAreDataLoss) {
   CoordinatorState saved;
   work_->SaveTo(&saved);
