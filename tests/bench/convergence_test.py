@@ -20,6 +20,7 @@ import drawn_text  # noqa: E402
 import optimizers  # noqa: E402
 import rates  # noqa: E402
 import real  # noqa: E402
+import reclock  # noqa: E402
 import samples  # noqa: E402
 import scenarios  # noqa: E402
 import summary  # noqa: E402
@@ -315,6 +316,35 @@ class ClockTest(unittest.TestCase):
     def test_its_table_tells_time_by_ddps(self):
         rows = [dict(row(name, 1, (seconds,), (None,)), task="clock") for name, seconds in (("ddp", 4), ("sync", 3))]
         self.assertIn("| sync | 1 | 3.0 | 0.75 |", tables.every_table(rows))
+
+
+class ReclockTest(unittest.TestCase):
+
+    def row(self, name, scenario, task):
+        told = {"task": "regression", "samples": 480, "workers": 3, "optimizer": "sgd", "scenario": scenario,
+                "contestant": name, "rate": 0.01, "seed": 1, "validation": False}
+        return told, dict(told, **training(name, scenario, task=task).run(), epochs=task.epochs)
+
+    def reclocked(self, told, row):
+        nothing = small_task(epochs=4)
+        nothing.learns = False
+        return reclock.row_from(nothing, told, [row], SCENARIOS, looks=1)
+
+    def test_what_takes_the_same_rounds_learns_the_same_on_another_clock(self):
+        task = small_task(epochs=4)
+        _, learnt = self.row("ddp", "none", task)
+        for scenario in ("one_slow", "pauses", "dies"):
+            told, expected = self.row("ddp", scenario, task)
+            found = self.reclocked(told, learnt)
+            self.assertEqual(found["learnt_in"], ["ddp", "none"])
+            for look, other in zip(found["looks"], expected["looks"]):
+                self.assertEqual((look["seconds"], look["samples"]), (other["seconds"], other["samples"]))
+                self.assertAlmostEqual(look["loss"], other["loss"], delta=1e-6)
+
+    def test_other_batches_are_learnt_anew(self):
+        task = small_task(epochs=4)
+        _, learnt = self.row("ddp", "none", task)
+        self.assertIsNone(self.reclocked(self.row("sync_balanced", "one_slow", task)[0], learnt))
 
 
 class TorchftTest(unittest.TestCase):
