@@ -44,6 +44,8 @@ ALL = {contestant.name: contestant for contestant in (
     _sync("sync_balanced", "batches by speed", like="ddp", balance=True),
     _sync("sync_balanced_grace", "batches by speed, without the slowest after 20 ms", balance=True, backup=1,
           grace_seconds=0.02),
+    _sync("sync_balanced_short_grace", "the same after 5 ms, a tenth of a step", balance=True, backup=1,
+          grace_seconds=0.005),
     _sync("rounds_of_work", "the first P gradients on a round's values, whoever computed them (Rennala)",
           like="ddp", round_batches=1),
     _sync("rounds_of_work_2", "the same, the first 2 P", round_batches=2),
