@@ -60,14 +60,18 @@ write_names() {
   cat "$work/names.new" >"$work/names"
 }
 
-# The hosts file and the resolver's, as the processes of this way see them.
+# The hosts file and what the name server knows, one of which are the names. A name server there is in any
+# case: where none answers, a resolver asks for 6 s before it takes the hosts file's word for it that a name
+# has no other address.
 write_resolver() {
+  printf '127.0.0.1 localhost\n' >"$work/localhost"
+  printf 'nameserver 198.18.0.254\noptions timeout:1\n' >"$work/resolv.conf"
   if [ "$1" = dns ]; then
-    printf '127.0.0.1 localhost\n' >"$work/hosts"
-    printf 'nameserver 198.18.0.254\noptions timeout:1\n' >"$work/resolv.conf"
+    ln -f "$work/localhost" "$work/hosts"
+    ln -f "$work/names" "$work/zone"
   else
     ln -f "$work/names" "$work/hosts"
-    : >"$work/resolv.conf"
+    ln -f "$work/localhost" "$work/zone"
   fi
 }
 
@@ -124,7 +128,7 @@ move() {
 
 certs="$work/certs"
 "$TORCHPS_BINARIES/tools/psctl" certs --dir="$certs" --job=names --hosts=alpha,beta >"$work/certs.log"
-ip netns exec "$hub" "$TORCHPS_ROOT/deploy/name_server.py" 198.18.0.254 "$work/names" &
+ip netns exec "$hub" "$TORCHPS_ROOT/deploy/name_server.py" 198.18.0.254 "$work/zone" &
 
 declare -A process
 for way in "$@"; do
