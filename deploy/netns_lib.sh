@@ -1,10 +1,35 @@
 # Namespaces as machines, joined by a bridge; sourced by the scripts that need such a network, behind
-# lib.sh. Needs root, $work (a folder) and $nodes (names). All of it goes with remove_network.
+# lib.sh. Needs root.
 # shellcheck shell=bash
 
 prefix="tps$$"
 hub="$prefix-hub"
 declare -A address
+
+# Sets $binaries to the folder of the programs: TORCHPS_BINARIES, or where they are built here.
+build_programs() {
+  cd "$TORCHPS_ROOT"
+  binaries="${TORCHPS_BINARIES:-}"
+  [ -z "$binaries" ] || return 0
+  bazel build --jobs="$(compile_jobs)" --noshow_progress --ui_event_filters=-info \
+    //server:ps_server //program:ps_worker //tools:psctl
+  binaries="$(bazel info bazel-bin 2>/dev/null)"
+}
+
+# begin_network NODE...: the network, and $work, a folder; both go when the script ends, however it does.
+begin_network() {
+  nodes=("$@")
+  work="$(mktemp -d)"
+  trap end_network EXIT
+  trap 'exit 130' INT TERM
+  make_network
+}
+
+end_network() {
+  exec 2>/dev/null  # bash would name every process that is killed here
+  remove_network
+  rm -rf "$work"
+}
 
 # One namespace for each of $nodes, with ${address[NODE]}; the switch between them is a bridge in one of
 # its own, which has an address as well.
@@ -16,7 +41,6 @@ make_network() {
   ip -netns "$hub" address add 198.18.0.254/24 dev switch
   ip -netns "$hub" link set lo up
   ip -netns "$hub" link set switch up
-  # shellcheck disable=SC2154
   for node in "${nodes[@]}"; do
     address[$node]="198.18.0.$number"
     number=$((number + 1))
@@ -42,6 +66,5 @@ remove_network() {
 on() {
   local node="$1"
   shift
-  # shellcheck disable=SC2154
   exec ip netns exec "$prefix-$node" "$@" >>"$work/$node.log" 2>&1
 }

@@ -21,23 +21,8 @@ done
 "$TORCHPS_ROOT/deploy/setup.sh" build netns
 patience_s=120
 
-cd "$TORCHPS_ROOT"
-if [ -z "${TORCHPS_BINARIES:-}" ]; then
-  bazel build --jobs="$(compile_jobs)" --noshow_progress --ui_event_filters=-info \
-    //server:ps_server //program:ps_worker //tools:psctl
-  TORCHPS_BINARIES="$(bazel info bazel-bin 2>/dev/null)"
-fi
-
-nodes=(server0 server1 spare0 spare1 worker0 worker1)
-work="$(mktemp -d)"
-cleanup() {
-  exec 2>/dev/null  # bash would name every process that is killed here
-  remove_network
-  rm -rf "$work"
-}
-trap cleanup EXIT
-trap 'exit 130' INT TERM
-make_network
+build_programs
+begin_network server0 server1 spare0 spare1 worker0 worker1
 
 cat >"$work/job.textproto" <<'JOB'
 name: "names"
@@ -88,7 +73,7 @@ with_names() {
 
 # start_server NODE INDEX NAME
 start_server() {
-  with_names "$1" "$TORCHPS_BINARIES/server/ps_server" --listen=0.0.0.0:7000 --certs="$certs" \
+  with_names "$1" "$binaries/server/ps_server" --listen=0.0.0.0:7000 --certs="$certs" \
     --advertise="$3:7000" --dir="$work/disk-$2" &
   process[server$2]=$!
 }
@@ -127,7 +112,7 @@ move() {
 }
 
 certs="$work/certs"
-"$TORCHPS_BINARIES/tools/psctl" certs --dir="$certs" --job=names --hosts=alpha,beta >"$work/certs.log"
+"$binaries/tools/psctl" certs --dir="$certs" --job=names --hosts=alpha,beta >"$work/certs.log"
 ip netns exec "$hub" "$TORCHPS_ROOT/deploy/name_server.py" 198.18.0.254 "$work/zone" &
 
 declare -A process
@@ -138,7 +123,7 @@ for way in "$@"; do
   start_server server0 0 alpha
   start_server server1 1 beta
   for node in worker0 worker1; do
-    with_names "$node" "$TORCHPS_BINARIES/program/ps_worker" --servers=alpha:7000,beta:7000 \
+    with_names "$node" "$binaries/program/ps_worker" --servers=alpha:7000,beta:7000 \
       --job="$work/job.textproto" --certs="$certs" --pace=100 --progress_seconds=0.5 &
     process[$node]=$!
   done
@@ -146,7 +131,7 @@ for way in "$@"; do
   await_progress
   move 1 beta spare1 alpha=server0 beta=spare1
   move 0 alpha spare0 alpha=spare0 beta=spare1
-  (with_names spare0 timeout 600 "$TORCHPS_BINARIES/tools/psctl" report --wait --certs="$certs" \
+  (with_names spare0 timeout 600 "$binaries/tools/psctl" report --wait --certs="$certs" \
     --servers=alpha:7000,beta:7000 --report="$work/report.json") || {
     tail -n 15 "$work"/*.log
     die "the job has not ended well; what was said is above."

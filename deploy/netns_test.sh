@@ -17,21 +17,8 @@ source "$TORCHPS_ROOT/deploy/netns_lib.sh"
 limit_s=900
 job="$TORCHPS_ROOT/deploy/jobs/convnet_digits.textproto"
 
-cd "$TORCHPS_ROOT"
-bazel build --jobs="$(compile_jobs)" --noshow_progress --ui_event_filters=-info \
-  //server:ps_server //program:ps_worker //tools:psctl
-binaries="$(bazel info bazel-bin 2>/dev/null)"
-
-nodes=(server0 server1 worker0 worker1)
-work="$(mktemp -d)"
-cleanup() {
-  exec 2>/dev/null  # bash would name every process that is killed here
-  remove_network
-  rm -rf "$work"
-}
-trap cleanup EXIT
-trap 'exit 130' INT TERM
-make_network
+build_programs
+begin_network server0 server1 worker0 worker1
 
 servers="${address[server0]}:7000,${address[server1]}:7000"
 certs="$work/certs"

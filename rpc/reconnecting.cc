@@ -1,6 +1,7 @@
 #include "rpc/reconnecting.h"
 
 #include "grpc/impl/codegen/grpc_types.h"
+#include "rpc/server_address.h"
 
 namespace torchps {
 namespace {
@@ -18,6 +19,11 @@ void FindAgainSoon(grpc::ChannelArguments* arguments) {
   arguments->SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kMinBackoffMs);
   arguments->SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kMaxBackoffMs);
   arguments->SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, kNameLookupMs);
+}
+
+std::string ChannelTarget(const std::string& address) {
+  const bool is_known = !address.empty() && !IsAddressFile(address);
+  return is_known ? address : "unix:/nonexistent/torchps-server";
 }
 
 }  // namespace torchps

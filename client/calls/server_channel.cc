@@ -9,7 +9,6 @@
 #include "grpcpp/create_channel.h"
 #include "grpcpp/support/channel_arguments.h"
 #include "rpc/reconnecting.h"
-#include "rpc/server_address.h"
 #include "security/credentials.h"
 #include "wire/frame_codec.h"
 
@@ -20,8 +19,6 @@ constexpr int kKeepaliveMs = 10'000;
 constexpr int kKeepaliveTimeoutMs = 5'000;
 // How far a stream of values may run ahead of the worker's reading: a few blocks.
 constexpr int kHttp2WindowBytes = 16 << 20;
-// Where no server can be: calls are UNAVAILABLE there, at once.
-constexpr char kNowhere[] = "unix:/nonexistent/torchps-server";
 
 }  // namespace
 
@@ -63,7 +60,7 @@ ServerEndpoint ConnectToServer(int index, const std::string& address,
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // Two workers in one process (tests) each have their own connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  std::string target = IsAddressFile(address) ? kNowhere : address;
+  std::string target = ChannelTarget(address);
   if (const char* const relays = std::getenv("TORCHPS_RELAYS")) target = RelayOf(relays, target);
   std::shared_ptr<grpc::Channel> channel =
       grpc::CreateCustomChannel(target, ChannelCredentialsFor(certificates), arguments);

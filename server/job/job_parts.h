@@ -34,8 +34,8 @@ struct JobParts {
 };
 
 // INVALID_ARGUMENT names what in the job, the layout or the placement cannot be.
-// RESOURCE_EXHAUSTED: the blocks take more memory than this
-// process may have. `clock` outlives the parts.
+// RESOURCE_EXHAUSTED: the blocks take more memory than this process may have. `clock` outlives the
+// parts.
 absl::StatusOr<JobParts> MakeJobParts(const HelloRequest& request, const Clock* clock);
 
 // FAILED_PRECONDITION with the first difference, if this Hello is of another job, model or

@@ -130,9 +130,8 @@ absl::Status PlanLossOfDisks(ClusterRun::Options& run) {
   }
   if (run.job.durability().copies() == 0) {
     return absl::InvalidArgumentError(
-        "--lose_disk: this job keeps no copies (durability.copies is 0), so the loss of one "
-        "server's "
-        "disk is the loss of the job; --set=durability.copies=1 keeps them, and with "
+        "--lose_disk: this job keeps no copies (durability.copies is 0), so the loss of "
+        "one server's disk is the loss of the job; --set=durability.copies=1 keeps them, and with "
         "--set=durability.level=LOG nothing that was acknowledged is lost");
   }
   run.launch.disks_apart = true;

@@ -19,9 +19,6 @@
 namespace torchps {
 namespace {
 
-// Where no server can be.
-constexpr char kNowhere[] = "unix:/nonexistent/torchps-server";
-
 constexpr char kNoTorchpsServer[] = "answers, but is no torchps server";
 
 // As FromGrpcStatus, but in words for the command's user. gRPC tells a failed connection as
@@ -189,7 +186,7 @@ class GrpcClusterClient final : public ClusterClient {
     arguments.SetMaxReceiveMessageSize(64 << 20);
     ways_[server].address = address;
     ways_[server].channel = grpc::CreateCustomChannel(
-        address.empty() ? kNowhere : address, ChannelCredentialsFor(certificates_), arguments);
+        ChannelTarget(address), ChannelCredentialsFor(certificates_), arguments);
     ways_[server].is_registered = false;
   }
 
