@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
@@ -16,12 +17,26 @@ namespace {
 char sentence[512];
 size_t sentence_bytes = 0;
 
+struct sigaction earlier_of_segv;
+
+void Say() {
+  const ssize_t ignored = write(STDERR_FILENO, sentence, sentence_bytes);
+  static_cast<void>(ignored);
+}
+
 // On the thread that has called abort(): whoever does so because malloc() gave nothing has its
 // error in errno still. When this returns, abort() ends the process.
 void OnAbort(int) {
-  if (errno != ENOMEM) return;
-  const ssize_t ignored = write(STDERR_FILENO, sentence, sentence_bytes);
-  static_cast<void>(ignored);
+  if (errno == ENOMEM) Say();
+}
+
+// On the thread that has written where nothing is. When this returns, the thread does it again, and
+// the handler that was there before ends the process.
+void OnSegv(int, siginfo_t* fault, void*) {
+  constexpr uintptr_t kFirstPage = 4096;
+  const auto where = reinterpret_cast<uintptr_t>(fault->si_addr);
+  if (errno == ENOMEM && where < kFirstPage) Say();
+  sigaction(SIGSEGV, &earlier_of_segv, nullptr);
 }
 
 [[noreturn]] void OnNewFailed() {
@@ -36,9 +51,13 @@ void SayWhenOutOfMemory(const char* program, const char* what) {
       std::snprintf(sentence, sizeof(sentence),
                     "%s: the system refuses this process more memory; %s\n", program, what);
   sentence_bytes = std::min(static_cast<size_t>(std::max(printed, 0)), sizeof(sentence) - 1);
-  struct sigaction action {};
-  action.sa_handler = OnAbort;
-  sigaction(SIGABRT, &action, nullptr);
+  struct sigaction on_abort {};
+  on_abort.sa_handler = OnAbort;
+  sigaction(SIGABRT, &on_abort, nullptr);
+  struct sigaction on_segv {};
+  on_segv.sa_sigaction = OnSegv;
+  on_segv.sa_flags = SA_SIGINFO;
+  sigaction(SIGSEGV, &on_segv, &earlier_of_segv);
   std::set_new_handler(OnNewFailed);
 }
 

@@ -38,6 +38,27 @@ TEST(OutOfMemoryDeathTest, SoDoesWhoeverAbortsBecauseMallocFailed) {
       testing::KilledBySignal(SIGABRT), kWords);
 }
 
+TEST(OutOfMemoryDeathTest, SoDoesWhoeverWritesWhereMallocGaveNothing) {
+  EXPECT_EXIT(
+      {
+        SayWhenOutOfMemory("a_program", "it ends");
+        volatile size_t bytes = kTooMuch;
+        *static_cast<volatile char*>(std::malloc(bytes)) = 1;
+      },
+      testing::KilledBySignal(SIGSEGV), kWords);
+}
+
+TEST(OutOfMemoryDeathTest, AnotherFaultSaysNothingOfMemory) {
+  EXPECT_EXIT(
+      {
+        SayWhenOutOfMemory("a_program", "it ends");
+        errno = 0;
+        volatile char* volatile nowhere = nullptr;
+        *nowhere = 1;
+      },
+      testing::KilledBySignal(SIGSEGV), "^$");
+}
+
 TEST(OutOfMemoryDeathTest, AnotherAbortSaysNothingOfMemory) {
   EXPECT_EXIT(
       {
