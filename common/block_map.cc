@@ -51,9 +51,54 @@ absl::StatusOr<BlockMap> BlockMap::Create(const ModelLayout& layout, int64_t blo
       map.blocks_.push_back(block);
     }
   };
-  cut(0, layout.trained_size(), /*averaged=*/false);
-  cut(layout.trained_size(), layout.size(), /*averaged=*/true);
+  int64_t begin = 0;
+  bool averaged = false;
+  for (const Segment& segment : layout.segments()) {
+    if (!segment.starts_block && segment.averaged == averaged) continue;
+    cut(begin, segment.offset, averaged);
+    begin = segment.offset;
+    averaged = segment.averaged;
+  }
+  cut(begin, layout.size(), averaged);
   return map;
+}
+
+absl::StatusOr<BlockMap> BlockMap::Part(int64_t trained, int64_t trained_length, int64_t averaged,
+                                        int64_t averaged_length) const {
+  BlockMap part;
+  part.owned_.resize(owned_.size());
+  part.all_owned_ = owned_;
+  int64_t placed = 0;
+  const auto take = [&](int64_t begin, int64_t length, bool is_averaged) {
+    for (const BlockRange& block : blocks_) {
+      const bool is_within = block.offset >= begin && block.offset + block.length <= begin + length;
+      if (block.averaged != is_averaged || !is_within) continue;
+      BlockRange own = block;
+      own.id = static_cast<BlockId>(part.blocks_.size());
+      own.offset = placed;
+      placed += block.length;
+      part.owned_[own.server].push_back(own.id);
+      part.whole_ids_.push_back(block.id);
+      part.blocks_.push_back(own);
+    }
+  };
+  take(trained, trained_length, /*is_averaged=*/false);
+  take(averaged, averaged_length, /*is_averaged=*/true);
+  if (placed != trained_length + averaged_length) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a part of ", trained_length, " trained and ", averaged_length,
+                     " averaged elements begins or ends within a block"));
+  }
+  return part;
+}
+
+absl::optional<BlockId> BlockMap::Find(BlockId whole_id) const {
+  if (is_whole()) {
+    return whole_id < blocks_.size() ? absl::make_optional(whole_id) : absl::nullopt;
+  }
+  const auto found = std::lower_bound(whole_ids_.begin(), whole_ids_.end(), whole_id);
+  if (found == whole_ids_.end() || *found != whole_id) return absl::nullopt;
+  return static_cast<BlockId>(found - whole_ids_.begin());
 }
 
 }  // namespace torchps

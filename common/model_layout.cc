@@ -18,6 +18,7 @@ constexpr int64_t kMaxElements = int64_t{1} << 40;
 std::string Describe(const Segment& segment) {
   return absl::StrCat("'", segment.name, "' [", absl::StrJoin(segment.shape, ", "), "]",
                       segment.averaged ? ", averaged" : "",
+                      segment.starts_block ? ", begins a stage" : "",
                       segment.group >= 0 ? absl::StrCat(", group ", segment.group) : "");
 }
 
@@ -64,7 +65,7 @@ absl::StatusOr<ModelLayout> ModelLayout::Create(std::vector<Segment> segments) {
     hash.AddInteger(segment.shape.size());
     for (const int64_t dimension : segment.shape) hash.AddInteger(dimension);
     hash.AddInteger(segment.group);
-    hash.AddInteger(segment.averaged ? 1 : 0);
+    hash.AddInteger((segment.averaged ? 1 : 0) + (segment.starts_block ? 2 : 0));
   }
   if (layout.trained_size_ == 0) {
     return absl::InvalidArgumentError("the model has no trained parameter");

@@ -17,6 +17,8 @@ struct Segment {
   int group = -1;
   // Not trained but averaged over workers (batch-norm statistics).
   bool averaged = false;
+  // No block spans its beginning (common/block_map.h): a stage of the model begins here.
+  bool starts_block = false;
 
   // Set by ModelLayout: first element in the flat vector, and number of elements.
   int64_t offset = 0;
@@ -32,9 +34,9 @@ class ModelLayout {
  public:
   ModelLayout() = default;
 
-  // `segments` need name, shape, group and averaged; order within trained and within averaged is
-  // kept. INVALID_ARGUMENT names the segment: empty or repeated name, negative dimension, more
-  // than 2^40 elements in all, no trained element at all.
+  // `segments` need name, shape, group, averaged and starts_block; order within trained and within
+  // averaged is kept. INVALID_ARGUMENT names the segment: empty or repeated name, negative
+  // dimension, more than 2^40 elements in all, no trained element at all.
   static absl::StatusOr<ModelLayout> Create(std::vector<Segment> segments);
 
   const std::vector<Segment>& segments() const { return segments_; }
@@ -45,8 +47,8 @@ class ModelLayout {
   int64_t averaged_size() const { return size_ - trained_size_; }
   int64_t size() const { return size_; }
 
-  // Same names, shapes, groups, order <=> same fingerprint (64-bit FNV-1a over all of them; the
-  // same on every machine).
+  // Same names, shapes, groups, order, beginnings of stages <=> same fingerprint (64-bit FNV-1a
+  // over all of them; the same on every machine).
   uint64_t fingerprint() const { return fingerprint_; }
 
   // OK, or FAILED_PRECONDITION that names the first segment in which `other` differs, what this

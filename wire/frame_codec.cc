@@ -53,8 +53,9 @@ class HeaderWriter {
     bytes_[size_++] = static_cast<uint8_t>(value);
   }
 
-  // Thirteen fields of one tag byte and a longest varint each, and the payload's tag and length, fit.
-  uint8_t bytes_[13 * (1 + kMaxVarintBytes) + 1 + kMaxTagBytes];
+  // Fourteen fields of one tag byte and a longest varint each, and the payload's tag and length,
+  // fit.
+  uint8_t bytes_[14 * (1 + kMaxVarintBytes) + 1 + kMaxTagBytes];
   size_t size_ = 0;
 };
 
@@ -75,6 +76,7 @@ HeaderWriter WritePushHeader(const PushHeader& header) {
   writer.Add(11, header.shared_blocks);
   writer.Add(12, header.absent.size());
   writer.Add(13, header.progress);
+  writer.Add(14, header.part);
   return writer;
 }
 
@@ -371,6 +373,8 @@ absl::Status ParsePushFrame(const grpc::ByteBuffer& frame, PushHeader* header,
             return Store(value, &absent_runs);
           case 13:
             return Store(value, &header->progress);
+          case 14:
+            return Store(value, &header->part);
           default:
             return nullptr;
         }

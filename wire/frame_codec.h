@@ -45,6 +45,7 @@ struct PushHeader {
   bool withheld = false;
   uint32_t shared_blocks = 0;
   uint32_t progress = 0;
+  bool part = false;
   // The block's elements that the gradient has nothing for: the table in front of the payload's
   // elements, of which there are none if these are all.
   ElementRuns absent;

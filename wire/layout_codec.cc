@@ -15,6 +15,7 @@ ModelLayoutProto EncodeLayout(const ModelLayout& layout) {
     out->mutable_shape()->Add(segment.shape.begin(), segment.shape.end());
     out->set_group(segment.group);
     out->set_averaged(segment.averaged);
+    out->set_starts_block(segment.starts_block);
   }
   return proto;
 }
@@ -33,6 +34,7 @@ absl::StatusOr<ModelLayout> DecodeLayout(const ModelLayoutProto& proto) {
     segment.shape.assign(in.shape().begin(), in.shape().end());
     segment.group = in.group();
     segment.averaged = in.averaged();
+    segment.starts_block = in.starts_block();
     segments.push_back(std::move(segment));
   }
   return ModelLayout::Create(std::move(segments));

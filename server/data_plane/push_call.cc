@@ -151,10 +151,19 @@ absl::Status PushCall::Admit(const grpc::ByteBuffer& frame, PushHeader* header,
     MutexLock lock(&mutex_);
     holder_ = Holder{header->slot, header->incarnation};
   } else if (header->slot != name_.slot || header->incarnation != name_.incarnation ||
-             header->step != name_.step || header->server_life != name_.server_life) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "one Push carries one step of one slot: it began as step ", name_.step, " of slot ",
-        name_.slot, " and brought step ", header->step, " of slot ", header->slot));
+             header->step != name_.step || header->server_life != name_.server_life ||
+             header->part != name_.part) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("one Push carries one step of one slot: it began as step ", name_.step,
+                     " of slot ", name_.slot, " and brought step ", header->step, " of slot ",
+                     header->slot, header->part != name_.part ? ", one of them as a part" : ""));
+  }
+  if (header->part) {
+    if (header->shared_blocks > 0) {
+      return absl::InvalidArgumentError(
+          "a part of a slot's push came from shared memory, which is of one process");
+    }
+    part_.push_back(header->block);
   }
   ++frames_;
   blocks_ += std::max<uint64_t>(header->shared_blocks, 1);
@@ -174,11 +183,10 @@ void PushCall::EndOfFrames() {
     return;
   }
   services_.open->Remove(open_name_);
-  const HostedJob::ParkedId parked =
-      job_->FinishPush(name_.slot, name_.incarnation, name_.step,
-                       [call = shared_from_this()](const absl::StatusOr<PushReply>& reply) {
-                         call->Respond(reply);
-                       });
+  const HostedJob::ParkedId parked = job_->FinishPush(
+      name_.slot, name_.incarnation, name_.step,
+      [call = shared_from_this()](const absl::StatusOr<PushReply>& reply) { call->Respond(reply); },
+      std::move(part_));
   bool cancelled = false;
   {
     MutexLock lock(&mutex_);

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/mutex.h"
@@ -96,6 +97,8 @@ class PushCall final : public OpenPush, public std::enable_shared_from_this<Push
   PushHeader name_;
   uint32_t frames_ = 0;
   uint64_t blocks_ = 0;
+  // Of a stream that brings a part of the server's blocks: which.
+  std::vector<BlockId> part_;
 
   Mutex mutex_;
   // A thread is handling a frame; what has arrived meanwhile it handles next.

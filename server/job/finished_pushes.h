@@ -31,6 +31,8 @@ class FinishedPushes {
     Incarnation incarnation = 0;
     Step step = 0;
     Done done;
+    // The blocks that it has brought, where other streams bring the others; else empty.
+    std::vector<BlockId> part = {};
   };
 
   // `answer` gets each push that was not cancelled, once, under no lock.

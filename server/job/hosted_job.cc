@@ -287,25 +287,28 @@ absl::Status HostedJob::PushShared(const PushHeader& header) {
 }
 
 HostedJob::ParkedId HostedJob::FinishPush(SlotId slot, Incarnation incarnation, Step step,
-                                          PushDone done) {
+                                          PushDone done, std::vector<BlockId> part) {
   // A slot that pushes is alive; one that was taken over meanwhile is refused by other calls.
   membership_.Renew(slot, incarnation).IgnoreError();
-  return finished_pushes_.Add({slot, incarnation, step, std::move(done)}, synchronous());
+  return finished_pushes_.Add({slot, incarnation, step, std::move(done), std::move(part)},
+                              synchronous());
 }
 
 void HostedJob::Answer(const FinishedPushes::Push& push) {
   PushReply reply;
+  bool is_whole = true;
   if (push.step > 0) {
-    const absl::Status acknowledged =
-        parts_.store->Acknowledge(push.slot, push.incarnation, push.step, &reply);
+    const absl::StatusOr<bool> acknowledged =
+        parts_.store->Acknowledge(push.slot, push.incarnation, push.step, push.part, &reply);
     if (!acknowledged.ok()) {
-      push.done(acknowledged);
+      push.done(acknowledged.status());
       return;
     }
+    is_whole = *acknowledged;
   }
-  const absl::optional<Step> clock = membership_.Advance(push.slot, push.incarnation, push.step);
-  if (clock.has_value()) reply.set_clock(*clock);
-  {
+  if (is_whole) {
+    const absl::optional<Step> clock = membership_.Advance(push.slot, push.incarnation, push.step);
+    if (clock.has_value()) reply.set_clock(*clock);
     MutexLock lock(&mutex_);
     ++figures_[push.slot].pushes;
   }

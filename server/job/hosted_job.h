@@ -92,10 +92,12 @@ class HostedJob {
   // a frame that refers to shared memory that is not shared or to blocks that are not here.
   absl::Status PushFrame(const PushHeader& header, const FramePayload& payload);
 
-  // All frames of (slot, incarnation, step) have come: `done` gets the reply, in SYNC when the
-  // round has been applied, and in any case once the journal has it. Returns the name by which to
+  // All frames of (slot, incarnation, step) have come, or those of a `part` of the blocks: `done`
+  // gets the reply, in SYNC when the round has been applied, and in any case once the journal has
+  // it. The slot's clock rises when all blocks have seen the step. Returns the name by which to
   // cancel it. Errors as ParameterStore::Acknowledge.
-  ParkedId FinishPush(SlotId slot, Incarnation incarnation, Step step, PushDone done);
+  ParkedId FinishPush(SlotId slot, Incarnation incarnation, Step step, PushDone done,
+                      std::vector<BlockId> part = {});
 
   // `done` runs when the staleness bound lets `clock` read: at once, or parked. `ahead`: the slot
   // is still computing that step. On error it does not run. ABORTED: the incarnation is not live

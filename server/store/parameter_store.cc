@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/element_runs.h"
@@ -150,22 +151,32 @@ void ParameterStore::Count(const PushDecision& decision) {
   if (decision.apply) counters_.lag.Add(decision.lag);
 }
 
-absl::Status ParameterStore::Acknowledge(SlotId slot, Incarnation incarnation, Step step,
-                                         PushReply* reply) {
+absl::StatusOr<bool> ParameterStore::Acknowledge(SlotId slot, Incarnation incarnation, Step step,
+                                                 absl::Span<const BlockId> part, PushReply* reply) {
   // Two passes, so that nothing counts as acknowledged when the reply is an error. What a block has
   // seen stays so, though a later incarnation may take the entry over between the passes.
+  const absl::flat_hash_set<BlockId> named(part.begin(), part.end());
+  const auto is_asked_for = [&](const Block& block) {
+    return named.empty() || named.contains(block.range.id);
+  };
   size_t unseen = 0;
+  size_t unseen_of_others = 0;
   reply->clear_block();
   for (const std::unique_ptr<Block>& block : blocks_) {
     MutexLock lock(&block->mutex);
     const LedgerEntry& entry = block->Ledger(slot);
+    const bool has_seen = entry.HasSeen(incarnation, step);
+    if (!is_asked_for(*block)) {
+      if (!has_seen) ++unseen_of_others;
+      continue;
+    }
     if (entry.incarnation > incarnation) {
       return absl::AbortedError(absl::StrCat(
           "slot ", slot, " was taken over: block ", block->range.id, " has a push of incarnation ",
           entry.incarnation, " and does not say any more whether step ", step, " of incarnation ",
           incarnation, " is in it"));
     }
-    if (!entry.HasSeen(incarnation, step)) ++unseen;
+    if (!has_seen) ++unseen;
     BlockVerdict* const verdict = reply->add_block();
     verdict->set_block(block->range.id);
     verdict->set_version(block->version);
@@ -173,17 +184,19 @@ absl::Status ParameterStore::Acknowledge(SlotId slot, Incarnation incarnation, S
     verdict->set_lag(entry.last_lag);
   }
   if (unseen > 0) {
-    return absl::InvalidArgumentError(absl::StrCat("the push of step ", step, " by slot ", slot,
-                                                   " ended before ", unseen, " of ", blocks_.size(),
-                                                   " blocks had come"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the push of step ", step, " by slot ", slot, " ended before ", unseen, " of ",
+                     named.empty() ? blocks_.size() : named.size(), " blocks had come"));
   }
   uint64_t newly_acknowledged = 0;
-  for (size_t index = 0; index < blocks_.size(); ++index) {
-    MutexLock lock(&blocks_[index].mutex);
-    LedgerEntry& entry = blocks_[index].Ledger(slot);
+  int answered = 0;
+  for (const std::unique_ptr<Block>& block : blocks_) {
+    if (!is_asked_for(*block)) continue;
+    MutexLock lock(&block->mutex);
+    LedgerEntry& entry = block->Ledger(slot);
     const bool is_mine = entry.incarnation == incarnation;
     const bool duplicate = is_mine && entry.acknowledged_step >= step;
-    reply->mutable_block(static_cast<int>(index))->set_duplicate(duplicate);
+    reply->mutable_block(answered++)->set_duplicate(duplicate);
     if (duplicate) continue;
     if (is_mine) entry.acknowledged_step = step;
     ++newly_acknowledged;
@@ -191,7 +204,7 @@ absl::Status ParameterStore::Acknowledge(SlotId slot, Incarnation incarnation, S
   MutexLock lock(&mutex_);
   VerdictCounts& verdicts = counters_.verdicts;
   verdicts.set_acknowledged(verdicts.acknowledged() + newly_acknowledged);
-  return absl::OkStatus();
+  return unseen_of_others == 0;
 }
 
 absl::StatusOr<ParameterStore::Image> ParameterStore::Read(size_t index,

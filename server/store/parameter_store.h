@@ -8,6 +8,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/block_map.h"
 #include "common/ids.h"
 #include "common/integer_histogram.h"
@@ -65,10 +66,13 @@ class ParameterStore {
   // says.
   absl::Status Push(const PushHeader& header, const FramePayload& payload, Admission admission);
 
-  // The verdicts of a finished push on every block, to go into an OK reply, counted as
-  // acknowledged. INVALID_ARGUMENT if some block has not seen this push. ABORTED: a later
-  // incarnation has pushed to some block, which no longer says whether it has.
-  absl::Status Acknowledge(SlotId slot, Incarnation incarnation, Step step, PushReply* reply);
+  // The verdicts of a finished push on every block, or on those of `part` where that is not empty,
+  // to go into an OK reply, counted as acknowledged. Returns whether all blocks here have seen the
+  // push: of parts that end at the same time at least one is told so. INVALID_ARGUMENT if one of
+  // those has not seen it that it was to bring. ABORTED: a later incarnation has pushed to one of
+  // them, which no longer says whether it has.
+  absl::StatusOr<bool> Acknowledge(SlotId slot, Incarnation incarnation, Step step,
+                                   absl::Span<const BlockId> part, PushReply* reply);
 
   // A block's values, encoded; an averaged block is always FLOAT32. What goes out as it lies is
   // lent where no other process reads it, until the slice is let go; all else is copied, under the

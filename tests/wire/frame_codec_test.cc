@@ -95,6 +95,7 @@ PushHeader RandomPushHeader(uint64_t& random_state) {
   header.withheld = UniformBelow(random_state, 2) == 1;
   header.shared_blocks = static_cast<uint32_t>(AnyMagnitude(random_state));
   header.progress = static_cast<uint32_t>(AnyMagnitude(random_state));
+  header.part = UniformBelow(random_state, 2) == 1;
   int64_t end = 0;
   for (uint64_t runs = UniformBelow(random_state, 4); runs > 0; --runs) {
     const int64_t begin = end + 1 + static_cast<int64_t>(UniformBelow(random_state, 1000));
@@ -147,6 +148,7 @@ PushFrame MessageOf(const PushHeader& header, const std::vector<float>& payload)
   message.set_withheld(header.withheld);
   message.set_shared_blocks(header.shared_blocks);
   message.set_progress(header.progress);
+  message.set_part(header.part);
   message.set_absent_runs(static_cast<uint32_t>(header.absent.size()));
   message.set_payload(TableOf(header.absent) + RawBytes(payload));
   return message;
