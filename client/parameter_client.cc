@@ -40,7 +40,7 @@ ParameterClient::ParameterClient(Options options)
   HelloRequest hello;
   hello.set_protocol_version(kProtocolVersion);
   *hello.mutable_job() = options_.job;
-  *hello.mutable_layout() = EncodeLayout(options_.layout);
+  *hello.mutable_layout() = EncodeLayout(options_.whole_layout.value_or(options_.layout));
   hello.set_slot(options_.slot);
   hello.set_incarnation(options_.incarnation);
   hello.set_server_count(static_cast<int>(options_.servers.size()));

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "client/call_loop.h"
 #include "client/calls/server_channel.h"
@@ -51,6 +52,11 @@ namespace torchps {
 //   INVALID_ARGUMENT     a server refuses what was sent, or sent a frame that does not fit: stop
 //   CANCELLED            Options::stop was stopped
 //
+// Several processes may hold one slot, each a part of its model: each has a client of its own for
+// its part. Pushes of one step by all of them are one push of the slot. A part needs no Hello():
+// its first pull or push greets the servers. It has no shared memory, and its pushes are never
+// skipped.
+//
 // Thread-compatible: one thread, the trainer's, makes all calls; the network is the business of
 // the thread that waits for one, and of the loop's own thread otherwise (CallLoop). leases()
 // alone is for another thread, at the same time. Owns no memory of the model: spans are
@@ -63,6 +69,9 @@ class ParameterClient {
     std::vector<ServerEndpoint> servers;
     ModelLayout layout;
     BlockMap block_map;
+    // Of a process that holds a part of a slot's model, `layout` and `block_map` are that part's
+    // (BlockMap::Part); this is the layout that servers know. Else empty.
+    absl::optional<ModelLayout> whole_layout;
     // Normalised, as the coordinator has confirmed it.
     JobSpec job;
     uint64_t job_id = 0;

@@ -91,12 +91,15 @@ class PendingPull::Round final : public FanOutCall {
                                           });
     }
     const bool knows = KnowsWhatItHas(server);
-    if (knows || options_.fragment != kAllFragments) {
-      for (const BlockId id : options_.block_map->owned_by(server.index())) {
-        request.add_have_version(!wanted_[id] ? kUnwantedBlock : knows ? Had(id) : kNoVersion);
+    const std::vector<BlockId>& all = options_.block_map->all_owned_by(server.index());
+    if (knows || options_.fragment != kAllFragments || !options_.block_map->is_whole()) {
+      for (const BlockId whole_id : all) {
+        const absl::optional<BlockId> id = options_.block_map->Find(whole_id);
+        const bool is_wanted = id.has_value() && wanted_[*id];
+        request.add_have_version(!is_wanted ? kUnwantedBlock : knows ? Had(*id) : kNoVersion);
       }
     }
-    const size_t expected = options_.block_map->owned_by(server.index()).size();
+    const size_t expected = all.size();
     return std::make_unique<ClientPull>(server.generic_stub(), request, expected,
                                         TransferTimeout(*options_.block_map, server.index()),
                                         [this, &server, brought = std::make_shared<Brought>()](
@@ -161,13 +164,15 @@ class PendingPull::Round final : public FanOutCall {
   absl::Status TakeFrame(RemoteServer& server, const PullHeader& header,
                          const FramePayload& payload, Brought& brought) {
     const std::vector<BlockRange>& blocks = options_.block_map->blocks();
-    if (header.block >= blocks.size() || blocks[header.block].server != server.index() ||
-        !brought.insert(header.block).second) {
+    const absl::optional<BlockId> id = options_.block_map->Find(header.block);
+    // Of a block of another part nothing is known here but that it was not to be sent.
+    const bool is_own = id.has_value() && blocks[*id].server == server.index();
+    const bool may_be_others = !id.has_value() && !options_.block_map->is_whole();
+    if (!(is_own || may_be_others) || !brought.insert(header.block).second) {
       return absl::InvalidArgumentError(
           absl::StrCat("sent block ", header.block, ", which it does not own or has already sent"));
     }
-    const BlockRange& block = blocks[header.block];
-    if (!wanted_[header.block]) {
+    if (!is_own || !wanted_[*id]) {
       if (!header.unchanged) {
         return absl::InvalidArgumentError(
             absl::StrCat("sent block ", header.block, ", which the worker does not want"));
@@ -175,13 +180,14 @@ class PendingPull::Round final : public FanOutCall {
       TookFrame(server, header);
       return absl::OkStatus();
     }
+    const BlockRange& block = blocks[*id];
     if (header.unchanged) {
       if (!KnowsWhatItHas(server) || Had(block.id) <= 0 || header.version != Had(block.id)) {
         return absl::InvalidArgumentError(
             absl::StrCat("did not send block ", header.block, " of version ", header.version,
                          ", which is not what the worker said it has"));
       }
-      Took(server, header);
+      Took(server, block.id, header);
       return absl::OkStatus();
     }
     if (payload.encoding() == EncodingSpec::TOP_K) {
@@ -193,12 +199,12 @@ class PendingPull::Round final : public FanOutCall {
           absl::StrCat("sent block ", header.block, ": ", checked.message()));
     }
     payload.CopyTo(options_.values.subspan(block.offset, block.length));
-    Took(server, header);
+    Took(server, block.id, header);
     return absl::OkStatus();
   }
 
-  void Took(RemoteServer& server, const PullHeader& header) {
-    versions_[header.block] = header.version;
+  void Took(RemoteServer& server, BlockId block, const PullHeader& header) {
+    versions_[block] = header.version;
     TookFrame(server, header);
   }
 

@@ -145,7 +145,8 @@ class PendingPush::Round final : public FanOutCall {
     header.slot = options_.slot;
     header.incarnation = options_.incarnation;
     header.step = options_.step;
-    header.block = block.id;
+    header.block = options_.block_map->WholeId(block.id);
+    header.part = !options_.block_map->is_whole();
     header.base_version = options_.base_versions[block.id];
     header.server_life = server.boot_id();
     header.weight = static_cast<uint32_t>(options_.weight);
@@ -247,29 +248,29 @@ class PendingPush::Round final : public FanOutCall {
                                               " verdicts; expected ", expected));
     }
     PushResult result = result_;
+    std::vector<BlockId> applied;
     for (const BlockVerdict& verdict : reply.block()) {
-      const std::vector<BlockRange>& blocks = options_.block_map->blocks();
-      if (verdict.block() >= blocks.size() || blocks[verdict.block()].server != server.index()) {
+      const absl::optional<BlockId> block = options_.block_map->Find(verdict.block());
+      if (!block.has_value() || options_.block_map->blocks()[*block].server != server.index()) {
         return absl::InternalError(absl::StrCat("a push was answered for block ", verdict.block(),
-                                                ", which the server does not own"));
+                                                ", which was not sent to that server"));
       }
       if (!Count(verdict.verdict(), &result.verdicts)) {
         return absl::InternalError(
             absl::StrCat("block ", verdict.block(), " has no known verdict"));
       }
-      if (verdict.verdict() == REJECTED_STALE || verdict.verdict() == LATE) {
-        TakeBack(verdict.block());
+      if (verdict.verdict() == REJECTED_STALE || verdict.verdict() == LATE) TakeBack(*block);
+      if (verdict.verdict() == ACCEPTED || verdict.verdict() == SCALED ||
+          verdict.verdict() == ADMITTED) {
+        applied.push_back(*block);
       }
       if (verdict.duplicate()) {
         result.verdicts.set_duplicates(result.verdicts.duplicates() + 1);
       }
       result.max_lag = std::max(result.max_lag, verdict.lag());
     }
-    for (const BlockVerdict& verdict : reply.block()) {
-      if (verdict.verdict() == ACCEPTED || verdict.verdict() == SCALED ||
-          verdict.verdict() == ADMITTED) {
-        options_.books->Applied(verdict.block(), options_.step, boot_id != server.boot_id());
-      }
+    for (const BlockId block : applied) {
+      options_.books->Applied(block, options_.step, boot_id != server.boot_id());
     }
     result_ = result;
     return absl::OkStatus();
@@ -288,7 +289,9 @@ class PendingPush::Round final : public FanOutCall {
   // Told and not finite or absent, while nothing that is finite was told.
   std::vector<BlockId> held_;
   size_t withheld_ = 0;
-  bool some_finite_ = false;
+  // The other parts of a step may have been sent already, so that this one comes to nothing only
+  // block by block.
+  bool some_finite_ = !options_.block_map->is_whole();
   // By server, in the order in which they became ready: the order of the frames, in every try.
   std::vector<std::vector<BlockId>> ready_;
   // By server: there was a try, and the first one went through shared memory.

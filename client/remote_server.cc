@@ -129,14 +129,16 @@ absl::Status RemoteServer::TakeHello(const HelloReply& reply) {
 }
 
 absl::Status RemoteServer::TakeRestored(const Restored& restored) {
-  const std::vector<BlockId>& owned = map_->owned_by(index_);
+  const std::vector<BlockId>& owned = map_->all_owned_by(index_);
   if (static_cast<size_t>(restored.block_step_size()) != owned.size()) {
     return absl::InternalError(absl::StrCat("told what is left of ", restored.block_step_size(),
                                             " blocks; expected ", owned.size()));
   }
   RollbackBooks::Lost lost;
   for (size_t i = 0; i < owned.size(); ++i) {
-    lost += books_->RollBack(owned[i], restored.block_step(static_cast<int>(i)));
+    // What is another process's part is for that one to count.
+    const absl::optional<BlockId> own = map_->Find(owned[i]);
+    if (own.has_value()) lost += books_->RollBack(*own, restored.block_step(static_cast<int>(i)));
   }
   std::string line = absl::StrCat(endpoint().name(), " is back");
   if (restored.checkpoint() > 0) absl::StrAppend(&line, " from checkpoint ", restored.checkpoint());
