@@ -159,6 +159,8 @@ class ParameterClient {
 
   // What restarted servers have lost of what they had acknowledged, since the last call.
   RollbackBooks::Lost TakeRolledBack() { return books_.TakeLost(); }
+  // The same of other processes that hold the slot, for that to tell.
+  void AddRolledBack(const RollbackBooks::Lost& lost) { books_.AddLost(lost); }
 
   // The slot's leases at the servers, for the thread of its heartbeat.
   SlotLeases& leases() { return *leases_; }

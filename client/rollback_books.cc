@@ -29,6 +29,11 @@ RollbackBooks::Lost RollbackBooks::RollBack(BlockId block, Step last_step) {
   return Lose(block, applied_[block].TakeAbove(last_step));
 }
 
+void RollbackBooks::AddLost(const Lost& lost) {
+  MutexLock lock(&mutex_);
+  untold_ += lost;
+}
+
 RollbackBooks::Lost RollbackBooks::TakeLost() {
   MutexLock lock(&mutex_);
   return std::exchange(untold_, {});

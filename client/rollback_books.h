@@ -42,6 +42,9 @@ class RollbackBooks {
   // lost by it.
   Lost RollBack(BlockId block, Step last_step);
 
+  // What other processes that hold the slot have lost of their parts.
+  void AddLost(const Lost& lost);
+
   // All that was lost since the last call.
   Lost TakeLost();
 

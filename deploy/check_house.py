@@ -67,6 +67,7 @@ MAY_INCLUDE = {
     "worker/loop": "client common job proto",
     "worker/gradient": "common",
     "worker/feed": "common data",
+    "worker/stages": "common",
     "worker/optimizer": "common job proto",
     "worker/stages": "common proto",
     "worker":

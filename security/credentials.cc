@@ -26,12 +26,19 @@ std::string HostOf(absl::string_view target) {
   return std::string(has_port ? target.substr(0, colon) : target);
 }
 
+// Who a peer has to be.
+enum class Peers {
+  kClients,  // any role of our job
+  kServers,  // a server, by the name under which it was called
+  kWorkers,  // a worker that listens: its certificate names no host
+};
+
 // gRPC's question whether to go on with a peer.
 class PeerVerifier final : public tls::ExternalCertificateVerifier {
  public:
-  PeerVerifier(std::shared_ptr<CertificateFiles> files, bool of_clients,
+  PeerVerifier(std::shared_ptr<CertificateFiles> files, Peers peers,
                std::function<void(const std::string&)> log)
-      : files_(std::move(files)), of_clients_(of_clients), log_(std::move(log)) {
+      : files_(std::move(files)), peers_(peers), log_(std::move(log)) {
     MutexLock lock(&lifetime_);
   }
   // One of gRPC's threads may be the last to use it. gRPC counts its users in code that
@@ -43,11 +50,16 @@ class PeerVerifier final : public tls::ExternalCertificateVerifier {
     absl::string_view chain = View(request->peer_cert_full_chain());
     if (chain.empty()) chain = View(request->peer_cert());
     absl::optional<std::string> host;
-    if (!of_clients_) host = HostOf(View(request->target_name()));
-    const PeerVerdict peer = files_->CheckPeer(chain, host);
+    if (peers_ == Peers::kServers) host = HostOf(View(request->target_name()));
+    PeerVerdict peer = files_->CheckPeer(chain, host);
+    if (peers_ == Peers::kWorkers && peer.ok() && peer.identity.role != Role::kWorker) {
+      peer.fault = PeerFault::kWrongRole;
+      peer.words = absl::StrCat("has the certificate ", ToUri(peer.identity), " for the role ",
+                                RoleName(peer.identity.role), "; expected the role worker");
+    }
     *status =
         peer.ok() ? grpc::Status::OK : grpc::Status(grpc::StatusCode::UNAUTHENTICATED, peer.words);
-    if (!peer.ok() && of_clients_) {
+    if (!peer.ok() && peers_ == Peers::kClients) {
       log_.Log(absl::StrCat("refused a client: it ", peer.words), absl::Now());
     }
     return true;
@@ -58,7 +70,7 @@ class PeerVerifier final : public tls::ExternalCertificateVerifier {
  private:
   Mutex lifetime_;
   const std::shared_ptr<CertificateFiles> files_;
-  const bool of_clients_;
+  const Peers peers_;
   LogThrottle log_;
 };
 
@@ -78,12 +90,14 @@ std::shared_ptr<grpc::ServerCredentials> TlsServerCredentials(
   // connection.
   options.set_cert_request_type(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_BUT_DONT_VERIFY);
   options.set_certificate_verifier(tls::ExternalCertificateVerifier::Create<PeerVerifier>(
-      std::move(files), true, std::move(log)));
+      std::move(files), Peers::kClients, std::move(log)));
   return tls::TlsServerCredentials(options);
 }
 
-std::shared_ptr<grpc::ChannelCredentials> TlsChannelCredentials(
-    std::shared_ptr<CertificateFiles> files) {
+namespace {
+
+std::shared_ptr<grpc::ChannelCredentials> TlsCredentialsFor(
+    std::shared_ptr<CertificateFiles> files, Peers peers) {
   tls::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(Provider(*files));
   options.watch_identity_key_cert_pairs();
@@ -91,8 +105,21 @@ std::shared_ptr<grpc::ChannelCredentials> TlsChannelCredentials(
   // The name was checked when the connection was made, and every call has the channel's.
   options.set_check_call_host(false);
   options.set_certificate_verifier(tls::ExternalCertificateVerifier::Create<PeerVerifier>(
-      std::move(files), false, [](const std::string&) {}));
+      std::move(files), peers, [](const std::string&) {}));
   return tls::TlsCredentials(options);
+}
+
+}  // namespace
+
+std::shared_ptr<grpc::ChannelCredentials> TlsChannelCredentials(
+    std::shared_ptr<CertificateFiles> files) {
+  return TlsCredentialsFor(std::move(files), Peers::kServers);
+}
+
+std::shared_ptr<grpc::ChannelCredentials> MemberCredentialsFor(
+    const std::shared_ptr<CertificateFiles>& files) {
+  return files == nullptr ? grpc::InsecureChannelCredentials()
+                          : TlsCredentialsFor(files, Peers::kWorkers);
 }
 
 std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsFor(

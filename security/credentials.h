@@ -32,6 +32,11 @@ std::shared_ptr<grpc::ChannelCredentials> TlsChannelCredentials(
 std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsFor(
     const std::shared_ptr<CertificateFiles>& files);
 
+// Connects to workers of our job only, under whatever name: processes of a replica to each other. A
+// connection without TLS where `files` is null.
+std::shared_ptr<grpc::ChannelCredentials> MemberCredentialsFor(
+    const std::shared_ptr<CertificateFiles>& files);
+
 // What the flag --certs says: no files where `directory` is empty. Errors are CertificateSet's.
 absl::StatusOr<std::shared_ptr<CertificateFiles>> OpenCertificates(
     const std::string& directory, Role role, std::function<void(const std::string& line)> log);

@@ -37,6 +37,9 @@ constexpr MethodRule kRules[] = {
     {"RegisterServer", "RegisterServerRequest", kYes, kNo, kNo},
     {"LocateServers", "LocateServersRequest", kYes, kYes, kYes},
     {"LeaveJob", "LeaveJobRequest", kNo, kYes, kNo},
+    // The processes of a replica to each other.
+    {"Meet", "MeetRequest", kNo, kYes, kNo},
+    {"Deliver", "Parcel", kNo, kYes, kNo},
     // A server that is asked to stop in good order wants a last checkpoint.
     {"TakeCheckpoint", "TakeCheckpointRequest", kYes, kNo, kYes},
     {"GetJobStatus", "JobStatusRequest", kYes, kYes, kYes},

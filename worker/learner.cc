@@ -7,7 +7,6 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "common/split_mix64.h"
 #include "worker/feed/part_of_pass.h"
 #include "worker/model_use.h"
 #include "worker/stages/stages.h"
@@ -52,8 +51,8 @@ Learner::Learner(Task task, FlatModel* model, Options options)
       options_(std::move(options)),
       // Clipping and checking need the whole gradient, a GPU's reaches the host as a whole, and
       // that of several replicas is their sum.
-      early_(!options_.local_steps && !NeedsWholeGradient(options_.training) &&
-             model_->on_host() && options_.replicas == 1),
+      early_(!options_.local_steps && !NeedsWholeGradient(options_.training) && model_->on_host() &&
+             options_.replicas == 1),
       loader_(task_.data().train, task_.callbacks().augment, options_.loader_threads),
       watch_(model_->layout(), *options_.block_map, model_->parameters()),
       pipeline_(MakePipeline(task_.module(), *model_)) {}
@@ -65,10 +64,9 @@ BatchLoader::Pass Learner::PassAt(const Step& step, size_t begin) const {
                                   : step.upcoming.subspan(begin - step.samples.size(), most);
   const PartOfPass part = PartOf(whole.size(), options_.replica, options_.replicas);
   const absl::Span<const int64_t> samples = whole.subspan(part.begin, part.size);
-  // By the first sample's place in its epoch, so that it does not matter which slot takes it.
-  uint64_t seed = options_.seed ^ (static_cast<uint64_t>(step.epoch) << 40) ^
-                  static_cast<uint64_t>(step.position + static_cast<int64_t>(begin + part.begin));
-  return {{samples.begin(), samples.end()}, SplitMix64(seed)};
+  return {{samples.begin(), samples.end()},
+          AugmentSeed(options_.seed, step.epoch,
+                      step.position + static_cast<int64_t>(begin + part.begin))};
 }
 
 absl::StatusOr<Batch> Learner::TakeBatch(const Step& step, size_t begin) {

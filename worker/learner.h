@@ -108,6 +108,9 @@ class Learner {
     // push.
     int pulled_fragment = kAllFragments;
     int pushed_fragment = kAllFragments;
+    // As StepLoop::StepWork has them.
+    torchps::Step push_step = 1;
+    uint32_t progress = 0;
   };
 
   // `model` is made of task.module(). REQUIRES: where it has several devices, that is a Stages.

@@ -1,9 +1,6 @@
 #include "worker/worker_slot.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <random>
 #include <utility>
 #include <vector>
 
@@ -11,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "client/calls/address_book.h"
 #include "client/calls/this_host.h"
+#include "client/members/stage_layouts.h"
 #include "client/upkeep/slot_upkeep.h"
 #include "job/parameter_groups.h"
 #include "torch/utils.h"
@@ -19,24 +17,13 @@
 #include "worker/stages/placement.h"
 #include "worker/stages/stage_members.h"
 #include "worker/state_file.h"
+#include "worker/this_process.h"
 
 namespace torchps {
 namespace {
 
 // Renewals per lease: two may be lost before the slot is.
 constexpr double kRenewalsPerLease = 3;
-
-std::string HostName() {
-  char name[256] = {};
-  return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
-}
-
-uint64_t DrawNonce() {
-  std::random_device random;
-  uint64_t nonce = 0;
-  while (nonce == 0) nonce = (uint64_t{random()} << 32) | random();
-  return nonce;
-}
 
 absl::Duration RenewalInterval(const JobSpec& job) {
   return absl::Seconds(job.membership().lease_seconds() / kRenewalsPerLease);
@@ -132,13 +119,18 @@ absl::StatusOr<std::unique_ptr<WorkerSlot>> WorkerSlot::Join(torch::nn::Module& 
   if (!placed.ok()) return placed;
   if (absl::Status status = Initialize(module, options); !status.ok()) return status;
   const JobSpec job = options.job;
-  const auto group_of = [&job](const std::string& name) { return GroupOf(job.optimizer(), name); };
-  const absl::StatusOr<ModelLayout> layout = FlatModel::LayoutOf(module, group_of);
+  const bool leads_replica = data.replica.has_value();
+  const auto group_of = [&job, leads_replica](const std::string& name) {
+    return GroupOf(job.optimizer(), leads_replica ? NameInWhole(/*stage=*/0, name) : name);
+  };
+  const absl::StatusOr<ModelLayout> layout =
+      leads_replica ? JoinLayouts(data.replica->layouts) : FlatModel::LayoutOf(module, group_of);
   if (!layout.ok()) return layout.status();
   const absl::Status groups = CheckGroupsAreUsed(job.optimizer(), *layout);
   if (!groups.ok()) return groups;
 
   std::unique_ptr<WorkerSlot> slot(new WorkerSlot(module, std::move(data), std::move(options)));
+  slot->whole_layout_ = *layout;
   if (absl::Status taken = slot->TakeSlot(*layout); !taken.ok()) return taken;
   // Only now, for which GPU it is may follow from the slot.
   absl::Status status = slot->LayOut(group_of);
@@ -181,6 +173,9 @@ absl::Status WorkerSlot::TakeSlot(const ModelLayout& layout) {
   for (const ServerEndpoint& server : options_.servers) {
     request.add_server_address(AddressOf(server));
   }
+  if (data_.replica.has_value()) {
+    for (const ReplicaMember& member : data_.replica->members) *request.add_member() = member;
+  }
   absl::StatusOr<JoinReply> joined = coordinator_.Join(request);
   if (!joined.ok()) return joined.status();
   joined_ = *std::move(joined);
@@ -197,8 +192,8 @@ absl::Status WorkerSlot::LayOut(const FlatModel::GroupOf& group_of) {
       [&](const absl::Status& lost) { options_.stop->Stop(std::string(lost.message())); });
   const Placement placement = PlacementOf(options_, slot());
   if (absl::Status status = UseDevice(placement.devices().front()); !status.ok()) return status;
-  absl::StatusOr<std::unique_ptr<FlatModel>> model =
-      FlatModel::Create(module_, placement, group_of, MayShare(options_));
+  absl::StatusOr<std::unique_ptr<FlatModel>> model = FlatModel::Create(
+      module_, placement, group_of, MayShare(options_) && !data_.replica.has_value());
   if (absl::Status lost = heartbeat.status(); !lost.ok()) return LostSlot(slot(), lost);
   if (!model.ok()) return model.status();
   model_ = *std::move(model);
@@ -206,8 +201,11 @@ absl::Status WorkerSlot::LayOut(const FlatModel::GroupOf& group_of) {
 }
 
 absl::Status WorkerSlot::Connect() {
-  absl::StatusOr<BlockMap> block_map = BlockMap::Create(
-      model_->layout(), job().wire().block_bytes(), static_cast<int>(options_.servers.size()));
+  absl::StatusOr<BlockMap> block_map = BlockMap::Create(whole_layout_, job().wire().block_bytes(),
+                                                        static_cast<int>(options_.servers.size()));
+  if (block_map.ok() && data_.replica.has_value()) {
+    block_map = BlocksOfStage(*block_map, data_.replica->layouts, /*stage=*/0);
+  }
   if (!block_map.ok()) return block_map.status();
   block_map_ = std::make_unique<BlockMap>(*std::move(block_map));
 
@@ -215,6 +213,7 @@ absl::Status WorkerSlot::Connect() {
   client.servers = options_.servers;
   client.layout = model_->layout();
   client.block_map = *block_map_;
+  if (data_.replica.has_value()) client.whole_layout = whole_layout_;
   client.job = job();
   client.job_id = joined_.job_id();
   client.resumed_checkpoint = joined_.resumed_checkpoint();
@@ -291,10 +290,17 @@ StepLoop* WorkerSlot::MakeLoop(Hooks hooks, bool may_prefetch) {
   loop.model = model_.get();
   loop.parameters = parameters_.get();
   loop.coordinator = &coordinator_;
-  loop.on_initialized = [this] { return handover_->HandOverConstants(); };
-  loop.hand_over = [this](const EvaluationResult& result, const KeepModel& keep) {
-    return handover_->HandOver(result, keep);
-  };
+  if (data_.replica.has_value()) {
+    // No process has the whole model, to hand it over or to throw a part of a step away.
+    loop.on_initialized = std::move(hooks.initialize_others);
+    loop.finish_others = std::move(hooks.finish_others);
+    loop.job.mutable_consistency()->set_stop_stale(false);
+  } else {
+    loop.on_initialized = [this] { return handover_->HandOverConstants(); };
+    loop.hand_over = [this](const EvaluationResult& result, const KeepModel& keep) {
+      return handover_->HandOver(result, keep);
+    };
+  }
   if (hooks.evaluate != nullptr) {
     loop.evaluate = [evaluate = std::move(hooks.evaluate)](EvaluationResult* result) {
       const absl::StatusOr<Evaluation> evaluation = evaluate(result->epoch());

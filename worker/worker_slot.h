@@ -5,15 +5,18 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "client/coordinator_client.h"
 #include "client/parameter_client.h"
 #include "client/upkeep/heartbeat.h"
 #include "common/block_map.h"
 #include "common/data_fingerprint.h"
 #include "common/element_runs.h"
+#include "common/model_layout.h"
 #include "proto/coordinator.pb.h"
 #include "torch/nn/module.h"
 #include "worker/evaluation.h"
@@ -35,12 +38,20 @@ namespace torchps {
 // WorkerOptions borrow.
 class WorkerSlot {
  public:
+  // Of a process that leads a replica: it holds the first stage of the slot's model, other
+  // processes hold the others (worker/members/run_member.h).
+  struct Replica {
+    std::vector<ModelLayout> layouts;  // of all stages; the first one is the module's
+    std::vector<ReplicaMember> members;
+  };
+
   // What a job is told of the data that this process trains on.
   struct Data {
     int64_t train_samples = 0;
     std::string description;
     std::map<std::string, std::string> transform;  // DataSource::transform
     DataFingerprint fingerprint = {};
+    absl::optional<Replica> replica = absl::nullopt;
   };
 
   // What is done beside the steps; null ones are left out.
@@ -49,10 +60,15 @@ class WorkerSlot {
     std::function<absl::StatusOr<Evaluation>(int epoch)> evaluate;
     // The module holds what was learnt.
     std::function<absl::Status()> on_end;
+    // Of a replica's leader: the others are to push their initial values; they have to have pushed
+    // their parts of a step (StepLoop::Options::finish_others).
+    std::function<absl::Status()> initialize_others;
+    std::function<absl::Status(PushResult* result)> finish_others;
   };
 
-  // Fills the module from model.init_from, and joins with its layout. Errors as in
-  // CoordinatorClient, ParameterClient and FlatModel::Create, each one sentence.
+  // Fills the module from model.init_from, and joins with its layout, as a replica's leader with
+  // that of all stages. FAILED_PRECONDITION: the job asks for what a replica cannot do. Errors as
+  // in CoordinatorClient, ParameterClient and FlatModel::Create, each one sentence.
   static absl::StatusOr<std::unique_ptr<WorkerSlot>> Join(torch::nn::Module& module, Data data,
                                                           WorkerOptions options);
   WorkerSlot(const WorkerSlot&) = delete;
@@ -60,6 +76,9 @@ class WorkerSlot {
 
   const JobSpec& job() const { return joined_.job(); }
   SlotId slot() const { return joined_.slot(); }
+  // What the coordinator has answered.
+  const JoinReply& joined() const { return joined_; }
+  ParameterClient* parameters() { return parameters_.get(); }
   FlatModel* model() { return model_.get(); }
   // To be told when the trainer has ended a piece of its work, so that it is not taken for hung.
   Pulse* pulse() { return &pulse_; }
@@ -103,6 +122,8 @@ class WorkerSlot {
   // Uses the clients, so it ends before them.
   std::unique_ptr<Heartbeat> heartbeat_;
   std::unique_ptr<StepLoop> loop_;
+  // What servers know the model by.
+  ModelLayout whole_layout_;
 };
 
 }  // namespace torchps

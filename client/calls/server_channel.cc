@@ -42,11 +42,12 @@ std::string RelayOf(absl::string_view relays, const std::string& address) {
   return address;
 }
 
-ServerEndpoint ConnectToServer(int index, const std::string& address,
-                               std::shared_ptr<CertificateFiles> certificates) {
+namespace {
+
+grpc::ChannelArguments ArgumentsFor(int max_message_bytes) {
   grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, kMaxFrameBytes);
-  arguments.SetInt(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, kMaxFrameBytes);
+  arguments.SetInt(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, max_message_bytes);
+  arguments.SetInt(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, max_message_bytes);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -60,11 +61,24 @@ ServerEndpoint ConnectToServer(int index, const std::string& address,
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // Two workers in one process (tests) each have their own connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return arguments;
+}
+
+}  // namespace
+
+ServerEndpoint ConnectToServer(int index, const std::string& address,
+                               std::shared_ptr<CertificateFiles> certificates) {
   std::string target = ChannelTarget(address);
   if (const char* const relays = std::getenv("TORCHPS_RELAYS")) target = RelayOf(relays, target);
-  std::shared_ptr<grpc::Channel> channel =
-      grpc::CreateCustomChannel(target, ChannelCredentialsFor(certificates), arguments);
+  std::shared_ptr<grpc::Channel> channel = grpc::CreateCustomChannel(
+      target, ChannelCredentialsFor(certificates), ArgumentsFor(kMaxFrameBytes));
   return {index, address, std::move(channel), std::move(certificates)};
+}
+
+std::shared_ptr<grpc::Channel> ConnectToMember(
+    const std::string& address, const std::shared_ptr<CertificateFiles>& certificates) {
+  return grpc::CreateCustomChannel(address, MemberCredentialsFor(certificates),
+                                   ArgumentsFor(kMaxParcelBytes));
 }
 
 }  // namespace torchps

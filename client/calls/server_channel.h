@@ -41,4 +41,11 @@ std::string RelayOf(absl::string_view relays, const std::string& address);
 ServerEndpoint ConnectToServer(int index, const std::string& address,
                                std::shared_ptr<CertificateFiles> certificates = nullptr);
 
+// What one message between two processes of a replica may have: the activations of a micro-batch.
+inline constexpr int kMaxParcelBytes = 1 << 30;
+
+// The same to another process of a replica (worker/members/exchange.h).
+std::shared_ptr<grpc::Channel> ConnectToMember(
+    const std::string& address, const std::shared_ptr<CertificateFiles>& certificates);
+
 }  // namespace torchps

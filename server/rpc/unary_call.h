@@ -45,6 +45,8 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, R
   }
 
   const Request& request() const { return request_; }
+  // The request itself, for a handler that keeps it.
+  Request TakeRequest() { return std::move(request_); }
 
   // Where the request says more than its kind does: whether the caller may make the call that
   // `request` names (security/method_roles.h), for no slot.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "common/split_mix64.h"
 #include "worker/feed/fetch_batch.h"
 
 namespace torchps {
@@ -105,6 +106,11 @@ void BatchLoader::Work() {
     job->made = true;
     changed_.SignalAll();
   }
+}
+
+uint64_t AugmentSeed(uint64_t seed, int epoch, int64_t position) {
+  uint64_t state = seed ^ (static_cast<uint64_t>(epoch) << 40) ^ static_cast<uint64_t>(position);
+  return SplitMix64(state);
 }
 
 }  // namespace torchps

@@ -200,6 +200,8 @@ absl::StatusOr<StepLoop::StepWork> StepLoop::NextOfLease() {
   handed_out_ = ProgressOf(step.progress_begin);
   step.pulled_fragment = std::exchange(pulled_fragment_, absl::nullopt).value_or(kAllFragments);
   step.pushed_fragment = FragmentOf(clock_ + 1);
+  step.push_step = clock_ + 1;
+  step.progress = handed_out_;
   // The values are about to be changed.
   if (local_steps_) held_.Clear();
   step.upcoming = lease_samples_.subspan(taken_);
@@ -336,9 +338,12 @@ absl::Duration StepLoop::LatestPull() const {
 absl::Status StepLoop::FinishPush() {
   if (push_ == nullptr) return absl::OkStatus();
   const absl::Duration began = options_.clock->Now();
-  const absl::StatusOr<PushResult> push = push_->Finish();
+  absl::StatusOr<PushResult> push = push_->Finish();
   push_.reset();
   if (!push.ok()) return push.status();
+  if (options_.finish_others != nullptr) {
+    if (absl::Status status = options_.finish_others(&*push); !status.ok()) return status;
+  }
   const absl::Duration now = options_.clock->Now();
   figures_.set_push_seconds(figures_.push_seconds() + absl::ToDoubleSeconds(now - began));
   if (push->skipped) {

@@ -71,6 +71,9 @@ class StepLoop {
     CoordinatorClient* coordinator = nullptr;
     // This slot was asked for the model's initial values, and has pushed them.
     std::function<absl::Status()> on_initialized = [] { return absl::OkStatus(); };
+    // Where other processes hold parts of the slot's model and have pushed theirs of the same step:
+    // waits for them, and adds what came of it to `result`. Null: there are none.
+    std::function<absl::Status(PushResult* result)> finish_others;
     // The model holds an epoch's values: fills in what an evaluation finds, but for epoch and
     // seconds. Null: there is nothing to evaluate.
     std::function<absl::Status(EvaluationResult* result)> evaluate;
@@ -106,6 +109,10 @@ class StepLoop {
     // one the step is to push (common/fragments.h). The values of the others are the worker's own.
     int pulled_fragment = kAllFragments;
     int pushed_fragment = kAllFragments;
+    // Without prefetching: the step's name, one above the clock that the values were pulled at, and
+    // what its push says of how far the job was (PushFrame.progress).
+    Step push_step = 1;
+    uint32_t progress = 0;
   };
 
   // What came of a step.

@@ -1,0 +1,106 @@
+#include "worker/members/leader.h"
+
+#include <algorithm>
+
+#include "wire/verdict_counts.h"
+
+namespace torchps {
+
+void ReplicaLeader::Order(const ReplicaOrder& order) {
+  ++orders_;
+  for (int stage = 1; stage < options_.exchange->stages(); ++stage) {
+    Parcel parcel = Exchange::Of({Parcel::ORDER, orders_, 0});
+    *parcel.mutable_order_text() = order;
+    options_.exchange->Send(stage, std::move(parcel));
+  }
+}
+
+absl::Status ReplicaLeader::AwaitDone(PushResult* result) {
+  for (int stage = 1; stage < options_.exchange->stages(); ++stage) {
+    const absl::StatusOr<Exchange::Delivery> delivery =
+        options_.exchange->Take(stage, {Parcel::DONE, orders_, 0});
+    if (!delivery.ok()) return delivery.status();
+    const ReplicaReport& report = delivery->parcel.report();
+    Add(report.verdicts(), &result->verdicts);
+    result->max_lag = std::max(result->max_lag, report.max_lag());
+    RollbackBooks::Lost lost;
+    lost.blocks = report.rolled_back_blocks();
+    lost.pushes = report.rolled_back_pushes();
+    options_.parameters->AddRolledBack(lost);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReplicaLeader::AwaitReady() {
+  for (int stage = 1; stage < options_.exchange->stages(); ++stage) {
+    const absl::Status ready = options_.exchange->Take(stage, {Parcel::READY, 0, 0}).status();
+    if (!ready.ok()) return ready;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReplicaLeader::Initialize() {
+  ReplicaOrder order;
+  order.set_task(ReplicaOrder::INITIALIZE);
+  Order(order);
+  PushResult nothing;
+  return AwaitDone(&nothing);
+}
+
+absl::StatusOr<Learner::Gradient> ReplicaLeader::Compute(const Learner::Step& step,
+                                                         Learner::Observer* observer) {
+  ReplicaOrder order;
+  order.set_task(ReplicaOrder::TRAIN);
+  order.set_pull_clock(step.push_step - 1);
+  order.set_push_step(step.push_step);
+  order.mutable_sample()->Add(step.samples.begin(), step.samples.end());
+  order.set_batch_size(step.batch_size);
+  order.set_micro_batches(options_.micro_batches);
+  order.set_number(step.number);
+  order.set_epoch(step.epoch);
+  order.set_position(step.position);
+  order.set_progress(step.progress);
+  Order(order);
+  const absl::StatusOr<StageWork::Gradient> own = options_.work->Train(
+      orders_, order,
+      [observer](absl::Duration compute_time) { return observer->BeforeGradient(compute_time); });
+  if (!own.ok()) return own.status();
+  Learner::Gradient gradient;
+  gradient.samples = static_cast<int64_t>(step.samples.size());
+  gradient.loss_sum = own->loss_sum;
+  gradient.finite = own->finite;
+  gradient.absent = own->absent;
+  gradient.data_time = own->data_time;
+  gradient.compute_time = own->compute_time;
+  return gradient;
+}
+
+absl::Status ReplicaLeader::FinishOthers(PushResult* result) { return AwaitDone(result); }
+
+absl::StatusOr<Evaluation> ReplicaLeader::Evaluate() {
+  ReplicaOrder order;
+  order.set_task(ReplicaOrder::EVALUATE);
+  Order(order);
+  const absl::StatusOr<ReplicaReport> report = options_.work->Evaluate(orders_);
+  if (!report.ok()) return report.status();
+  PushResult nothing;
+  if (absl::Status done = AwaitDone(&nothing); !done.ok()) return done;
+  Evaluation evaluation;
+  evaluation.samples = report->samples();
+  if (evaluation.samples == 0) return evaluation;
+  evaluation.loss = report->loss_sum() / static_cast<double>(evaluation.samples);
+  for (int i = 0; i < report->metric_size(); ++i) {
+    const Metric& metric = options_.objective->metrics[i];
+    evaluation.metrics.push_back({metric.name, report->metric(i).sum() / report->metric(i).weight(),
+                                  metric.lower_is_better});
+  }
+  return evaluation;
+}
+
+void ReplicaLeader::End() {
+  ReplicaOrder order;
+  order.set_task(ReplicaOrder::END);
+  Order(order);
+}
+
+}  // namespace torchps
