@@ -6,6 +6,7 @@
 #include "data/data_registry.h"
 #include "data/tensor_dataset.h"
 #include "job/hyperparameter.h"
+#include "program/staged_task.h"
 #include "proto/job.pb.h"
 #include "worker/objective.h"
 #include "worker/replicas/sync_batch_norm.h"

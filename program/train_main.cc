@@ -2,8 +2,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "common/split_mix64.h"
+#include "program/members/run_stage.h"
+#include "program/staged_task.h"
 #include "program/train.h"
 #include "program/worker_program.h"
+#include "torch/utils.h"
 #include "worker/replicas/compute_on_devices.h"
 #include "worker/replicas/replica_tasks.h"
 #include "worker/run_worker.h"
@@ -33,18 +38,23 @@ absl::Status PlaceStages(const torch::nn::Module& module, WorkerOptions* options
   if (options->micro_batches == 0 || !options->stage_devices.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       "--micro_batches belongs to a module in stages; name a --device for each stage, as "
-      "--device=cuda:0,cuda:1");
+      "--device=cuda:0,cuda:1, or a --stage of several processes");
 }
 
-}  // namespace
-
-int TrainMain(int argc, char** argv, const TaskFactory& factory) {
+WorkerProgram ProgramOf(const TaskFactory& factory) {
   WorkerProgram program;
-  program.train = [&factory](const JobSpec& job, const Connect& connect) -> absl::Status {
-    const absl::StatusOr<Task> task = MakeTask(factory, job);
+  program.train = [factory](const JobSpec& job, const Connect& connect) -> absl::Status {
+    absl::StatusOr<Task> task = MakeTask(factory, job);
     if (!task.ok()) return task.status();
     absl::StatusOr<WorkerOptions> options = connect();
     if (!options.ok()) return options.status();
+    if (options->stage >= 0) {
+      const absl::StatusOr<MemberTask> stage = StageOf(*task, *options);
+      if (!stage.ok()) return stage.status();
+      // The other stages are not needed here.
+      task = absl::UnavailableError("the task is in stages");
+      return RunStage(*stage, *std::move(options));
+    }
     if (absl::Status status = PlaceStages(task->module(), &*options); !status.ok()) return status;
     const DeviceList further = options->further_devices;
     if (further.empty()) return RunWorker(*task, *std::move(options));
@@ -53,15 +63,79 @@ int TrainMain(int argc, char** argv, const TaskFactory& factory) {
     if (!replicas.ok()) return replicas.status();
     return RunWorker(*task, *std::move(options), ComputeOnDevices(*std::move(replicas), further));
   };
-  program.look = [&factory](const JobSpec& job, const ModelLook& look) -> absl::Status {
+  program.look = [factory](const JobSpec& job, const ModelLook& look) -> absl::Status {
     const absl::StatusOr<Task> task = MakeTask(factory, job);
     return task.ok() ? LookAtModel(*task, look) : task.status();
   };
-  program.watch = [&factory](const JobSpec& job, const WatchOptions& options) -> absl::Status {
+  program.watch = [factory](const JobSpec& job, const WatchOptions& options) -> absl::Status {
     const absl::StatusOr<Task> task = MakeTask(factory, job);
     return task.ok() ? WatchJob(*task, job, options) : task.status();
   };
+  return program;
+}
+
+// Of stage `stage`, so that it does not matter which process makes it, nor which others it makes.
+ModelStage MakeStage(const StagedTask& task, const JobSpec& job, size_t stage) {
+  uint64_t seed = job.seed() + stage;
+  torch::manual_seed(SplitMix64(seed));
+  return task.stages[stage]();
+}
+
+absl::StatusOr<StagedTask> MakeStagedTask(const StagedTaskFactory& factory, const JobSpec& job) {
+  absl::StatusOr<StagedTask> task = factory(job);
+  if (!task.ok()) return task;
+  if (!task->data.ok()) return task->data.status();
+  if (task->stages.empty()) return absl::InvalidArgumentError("the task has no stage");
+  return task;
+}
+
+absl::Status TrainStage(const StagedTaskFactory& factory, const JobSpec& job, int stage,
+                        const Connect& connect) {
+  try {
+    const absl::StatusOr<StagedTask> task = MakeStagedTask(factory, job);
+    if (!task.ok()) return task.status();
+    if (stage >= static_cast<int>(task->stages.size())) {
+      return absl::InvalidArgumentError(absl::StrCat("--stage is ", stage, ", and the model has ",
+                                                     task->stages.size(), " stages"));
+    }
+    const MemberTask own = {MakeStage(*task, job, static_cast<size_t>(stage)), task->objective,
+                            *task->data, task->callbacks.augment};
+    absl::StatusOr<WorkerOptions> options = connect();
+    if (!options.ok()) return options.status();
+    if (options->replica.size() != task->stages.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("--replica names ", options->replica.size(),
+                                                     " processes, and the model has ",
+                                                     task->stages.size(), " stages"));
+    }
+    return RunStage(own, *std::move(options));
+  } catch (const std::exception& error) {
+    return absl::InvalidArgumentError(TorchError("making the task", error).message());
+  }
+}
+
+}  // namespace
+
+int TrainStagesMain(int argc, char** argv, const StagedTaskFactory& factory) {
+  const TaskFactory whole = [&factory](const JobSpec& job) -> absl::StatusOr<Task> {
+    const absl::StatusOr<StagedTask> task = MakeStagedTask(factory, job);
+    if (!task.ok()) return task.status();
+    std::vector<ModelStage> stages;
+    for (size_t stage = 0; stage < task->stages.size(); ++stage) {
+      stages.push_back(MakeStage(*task, job, stage));
+    }
+    return Task(Stages(std::move(stages)), task->objective, task->data, task->callbacks);
+  };
+  WorkerProgram program = ProgramOf(whole);
+  program.train = [&factory, train = program.train](const JobSpec& job,
+                                                    const Connect& connect) -> absl::Status {
+    const int stage = FlaggedStage();
+    return stage < 0 ? train(job, connect) : TrainStage(factory, job, stage, connect);
+  };
   return RunWorkerProgram(argc, argv, program);
+}
+
+int TrainMain(int argc, char** argv, const TaskFactory& factory) {
+  return RunWorkerProgram(argc, argv, ProgramOf(factory));
 }
 
 }  // namespace torchps

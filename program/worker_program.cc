@@ -72,6 +72,12 @@ ABSL_FLAG(
     int, micro_batches, 0,
     "with a --device for each stage: parts of a pass with which the stages compute at once; 0 "
     "takes two for each stage");
+ABSL_FLAG(int, stage, -1,
+          "of a model that several processes hold, the stage that this one holds, from 0; the "
+          "others are started with the same --replica");
+ABSL_FLAG(std::vector<std::string>, replica, {},
+          "with --stage: where each of those processes listens, HOST:PORT, in the order of their "
+          "stages; this one on its own");
 ABSL_FLAG(bool, devices, false, "print the devices that this program can compute on, and end");
 ABSL_FLAG(int, slot, -1, "the slot to take; -1 takes the lowest free one");
 ABSL_FLAG(bool, predecessor_died, false,
@@ -205,6 +211,15 @@ absl::Status CheckFlags() {
   }
   if (absl::Status handicap = FlaggedHandicap().status(); !handicap.ok()) return handicap;
   if (absl::GetFlag(FLAGS_threads) < 1) return absl::InvalidArgumentError("--threads is below 1");
+  if ((absl::GetFlag(FLAGS_stage) >= 0) != !absl::GetFlag(FLAGS_replica).empty()) {
+    return absl::InvalidArgumentError(
+        "--stage and --replica go together: which stage of the model this process holds, and "
+        "where it and those with the others listen");
+  }
+  if (absl::GetFlag(FLAGS_stage) >= 0 && absl::GetFlag(FLAGS_local)) {
+    return absl::InvalidArgumentError(
+        "--stage needs servers that the other processes reach, too: --servers in place of --local");
+  }
   if (absl::GetFlag(FLAGS_micro_batches) < 0) {
     return absl::InvalidArgumentError("--micro_batches is below 0");
   }
@@ -384,6 +399,8 @@ class FlaggedWorker {
     options_.handicap = *FlaggedHandicap();
     options_.loader_threads = absl::GetFlag(FLAGS_loader_threads);
     options_.micro_batches = absl::GetFlag(FLAGS_micro_batches);
+    options_.stage = absl::GetFlag(FLAGS_stage);
+    options_.replica = absl::GetFlag(FLAGS_replica);
     options_.patience = absl::GetFlag(FLAGS_patience);
     options_.progress_interval = absl::Seconds(absl::GetFlag(FLAGS_progress_seconds));
     options_.print = [](const std::string& line) { PrintLine(stdout, line); };
@@ -396,6 +413,9 @@ class FlaggedWorker {
   absl::Status Prepare() {
     const absl::StatusOr<DeviceList> devices = FindDevices(absl::GetFlag(FLAGS_device));
     if (!devices.ok()) return devices.status();
+    if (options_.stage >= 0 && devices->size() > 1) {
+      return absl::InvalidArgumentError("a process with --stage computes on one --device");
+    }
     options_.device = DeviceOfSlot(devices->front(), options_.slot);
     options_.further_devices.assign(devices->begin() + 1, devices->end());
     // What the factory makes on torch::kCUDA is to be there, too.
@@ -517,6 +537,8 @@ absl::Status WorkAsFlagged(const WorkerProgram& work, const std::string& program
 }
 
 }  // namespace
+
+int FlaggedStage() { return absl::GetFlag(FLAGS_stage); }
 
 int RunWorkerProgram(int argc, char** argv, const WorkerProgram& work) {
   StopSignal signals;  // before any thread, so that all of them leave the signals to it

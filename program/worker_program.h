@@ -23,6 +23,10 @@ struct WorkerProgram {
   std::function<absl::Status(const JobSpec& job, const WatchOptions& options)> watch;
 };
 
+// --stage: the stage of the model that this process is to hold; -1: all of it. To be asked once
+// RunWorkerProgram() has read the flags.
+int FlaggedStage();
+
 // What every worker program is around that: reads the flags (--help lists them) and the job, seeds
 // torch, runs the program on a thread of its own, and returns the exit code
 // (common/process/exit_codes.h). SIGINT and SIGTERM stop it, through WorkerOptions::stop. An error

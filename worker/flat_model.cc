@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <tuple>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -11,6 +13,7 @@
 #include "common/element_runs.h"
 #include "torch/utils.h"
 #include "worker/device.h"
+#include "worker/stages/stages.h"
 #include "worker/torch_error.h"
 
 namespace torchps {
@@ -84,6 +87,17 @@ absl::Status Collect(const torch::nn::Module& module, const FlatModel::GroupOf& 
   return absl::OkStatus();
 }
 
+// A model in stages is one layout, whether one process holds it or one for each stage
+// (client/members/stage_layouts.h).
+void MarkStages(const torch::nn::Module& module, std::vector<Segment>* segments) {
+  if (dynamic_cast<const StagesImpl*>(&module) == nullptr) return;
+  std::set<std::pair<std::string, bool>> begun = {{"0", false}, {"0", true}};
+  for (Segment& segment : *segments) {
+    const std::string stage = segment.name.substr(0, segment.name.find('.'));
+    segment.starts_block = begun.emplace(stage, segment.averaged).second;
+  }
+}
+
 int64_t Length(const ElementRun& run) { return run.end - run.begin; }
 
 // The runs of the host's value vector that a device has, each with its place in the device's. One
@@ -110,6 +124,7 @@ absl::StatusOr<ModelLayout> FlatModel::LayoutOf(const torch::nn::Module& module,
                                                 const GroupOf& group_of) {
   Collector found;
   if (absl::Status status = Collect(module, group_of, found); !status.ok()) return status;
+  MarkStages(module, &found.segments);
   return ModelLayout::Create(std::move(found.segments));
 }
 
@@ -126,6 +141,7 @@ absl::StatusOr<std::unique_ptr<FlatModel>> FlatModel::Create(torch::nn::Module& 
     // Looked at before it is moved: a move gives two tensors on one memory a memory of their own.
     Collector found;
     if (absl::Status status = Collect(module, group_of, found); !status.ok()) return status;
+    MarkStages(module, &found.segments);
     placement.Move(module);
     absl::StatusOr<ModelLayout> layout = ModelLayout::Create(std::move(found.segments));
     if (!layout.ok()) return layout.status();

@@ -32,6 +32,11 @@ struct WorkerOptions {
   std::vector<torch::Device> stage_devices;
   // That a pass is cut into, so that the stages compute at once. 0: two for each stage.
   int micro_batches = 0;
+  // Where several processes hold the slot's model together: the stage that this one holds, and
+  // where each of them listens (HOST:PORT), in the order of their stages. -1: it holds all of the
+  // model.
+  int stage = -1;
+  std::vector<std::string> replica;
   // -1: the lowest free one.
   SlotId slot = -1;
   // The process that held `slot` is known to be dead, so its lease need not be waited for.

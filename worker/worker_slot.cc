@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "client/calls/address_book.h"
 #include "client/calls/this_host.h"
+#include "client/calls/this_process.h"
 #include "client/members/stage_layouts.h"
 #include "client/upkeep/slot_upkeep.h"
 #include "job/parameter_groups.h"
@@ -17,7 +18,6 @@
 #include "worker/stages/placement.h"
 #include "worker/stages/stage_members.h"
 #include "worker/state_file.h"
-#include "worker/this_process.h"
 
 namespace torchps {
 namespace {

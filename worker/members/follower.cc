@@ -65,12 +65,12 @@ absl::StatusOr<bool> ReplicaFollower::Train(int64_t number, const ReplicaOrder& 
       options_.work->Train(number, order, [](absl::Duration) { return absl::OkStatus(); });
   if (!gradient.ok()) return gradient.status();
   if (gradient->finite == Finite::kNo) return false;
-  Tell(MemberPhase::kPush, number);
   FlatModel* const model = options_.model;
   const std::unique_ptr<PendingPush> push = options_.parameters->BeginPush(
       order.push_step(), order.sample_size(), model->gradients(), model->averaged(),
       model->values(), gradient->finite == Finite::kUnknown, order.progress());
-  push->AllReady(CallLoop::Urgency::kSoon, std::move(gradient->absent));
+  push->AllReady(CallLoop::Urgency::kNow, std::move(gradient->absent));
+  Tell(MemberPhase::kPush, number);
   const absl::StatusOr<PushResult> result = push->Finish();
   if (!result.ok()) return result.status();
   *report->mutable_verdicts() = result->verdicts;

@@ -22,8 +22,8 @@ void Mailbox::Open(uint64_t meeting) {
 absl::Status Mailbox::Check(uint64_t meeting) const {
   const MutexLock lock(&mutex_);
   if (meeting_ != 0 && meeting == meeting_) return absl::OkStatus();
-  return absl::AbortedError(absl::StrCat("this process takes no part in meeting ", meeting,
-                                         " of a replica, or not yet"));
+  return absl::AbortedError(
+      absl::StrCat("this process takes no part in meeting ", meeting, " of a replica, or not yet"));
 }
 
 absl::Status Mailbox::Put(Parcel parcel) {

@@ -13,7 +13,7 @@ namespace torchps {
 //
 // A value that shares its module and its datasets with its copies.
 struct MemberTask {
-  Stage stage;
+  ModelStage stage;
   // Used by the last stage's process. A Pass's module is that stage.
   Objective objective;
   DataSource data;
@@ -21,7 +21,8 @@ struct MemberTask {
   BatchLoader::Augment augment = nullptr;
 };
 
-// What a process of a replica is about to do, in the order of a step.
+// What a process of a replica is at, in the order of a step: about to pull, at its first forward
+// pass, at its first backward pass, its push is on its way. The leader tells of passes alone.
 enum class MemberPhase { kPull, kForward, kBackward, kPush };
 
 }  // namespace torchps

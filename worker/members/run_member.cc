@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/calls/this_process.h"
 #include "client/members/stage_layouts.h"
 #include "client/parameter_client.h"
 #include "data/fingerprint.h"
@@ -17,7 +18,6 @@
 #include "worker/members/follower.h"
 #include "worker/members/leader.h"
 #include "worker/members/stage_work.h"
-#include "worker/this_process.h"
 #include "worker/torch_error.h"
 #include "worker/trainer.h"
 #include "worker/worker_slot.h"
@@ -113,7 +113,7 @@ absl::Status TrainAsLeader(const MemberTask& task, const WorkerOptions& options,
   working.on_progress = [slot] { slot->pulse()->Beat(); };
   StageWork work(task, std::move(working));
   ReplicaLeader leader(
-      {member.exchange, &work, slot->parameters(), &task.objective, member.micro_batches});
+      {member.exchange, &work, slot->parameters(), &task.objective, options.micro_batches});
   if (absl::Status ready = leader.AwaitReady(); !ready.ok()) return ready;
 
   WorkerSlot::Hooks hooks;

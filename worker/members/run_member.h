@@ -12,8 +12,6 @@ namespace torchps {
 // What one process of a replica needs beside what a worker does.
 struct MemberOptions {
   Exchange* exchange = nullptr;  // borrowed
-  // That the leader has a batch cut into, or as many as it has samples. 0: two for each stage.
-  int micro_batches = 0;
   // A part of an order is about to begin: for tests.
   std::function<void(MemberPhase phase, int64_t order)> on_phase;
 };

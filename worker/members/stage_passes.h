@@ -40,7 +40,7 @@ class StagePasses {
     std::function<void()> on_progress;
   };
 
-  StagePasses(Stage stage, torch::Device device, Exchange* exchange)
+  StagePasses(ModelStage stage, torch::Device device, Exchange* exchange)
       : stage_(std::move(stage)), device_(device), exchange_(exchange) {}
 
   // Forward and backward passes of all micro-batches. Errors are those of the functions and of the
@@ -60,7 +60,7 @@ class StagePasses {
   absl::StatusOr<Held> Forward(const Work& work, int micro_batch);
   absl::Status Backward(const Work& work, int micro_batch, const Held& held);
 
-  const Stage stage_;
+  const ModelStage stage_;
   const torch::Device device_;
   Exchange* const exchange_;
 };

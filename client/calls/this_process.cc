@@ -1,4 +1,4 @@
-#include "worker/this_process.h"
+#include "client/calls/this_process.h"
 
 #include <unistd.h>
 

@@ -1,0 +1,164 @@
+// A member of a replica that dies in the middle of a step: in its pull, its forward or backward
+// pass, or its push. The others end, all of them come back with a new incarnation, and nothing is
+// applied twice or lost.
+
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <atomic>
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "common/mutex.h"
+#include "common/split_mix64.h"
+#include "data/dataset.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+#include "job/job_spec.h"
+#include "tests/testing/replica_rig.h"
+#include "worker/stages/stages.h"
+
+namespace torchps {
+namespace {
+
+constexpr int kStages = 3;
+constexpr int kOrders = 12;
+constexpr int64_t kBatch = 8;
+
+class RandomRows final : public Dataset {
+ public:
+  RandomRows() {
+    torch::manual_seed(3);
+    inputs_ = torch::randn({kOrders * kBatch, 12});
+    targets_ = torch::randint(0, 4, {kOrders * kBatch});
+  }
+  int64_t size() const override { return inputs_.size(0); }
+  absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override {
+    const torch::Tensor rows =
+        torch::tensor(std::vector<int64_t>(indices.begin(), indices.end()), torch::kInt64);
+    return Batch{inputs_.index_select(0, rows), targets_.index_select(0, rows)};
+  }
+
+ private:
+  torch::Tensor inputs_;
+  torch::Tensor targets_;
+};
+
+std::vector<ModelStage> Small() {
+  torch::manual_seed(4);
+  using torch::nn::Linear;
+  return {torch::nn::Sequential(Linear(12, 40), torch::nn::ReLU()),
+          torch::nn::Sequential(Linear(40, 24), torch::nn::ReLU()),
+          torch::nn::Sequential(Linear(24, 4))};
+}
+
+ReplicaRig::Options Rig(const std::string& mode) {
+  ReplicaRig::Options options;
+  JobSpec job;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      absl::StrCat("training { epochs: 1 batch_size: ", kBatch, " evaluate: false } ",
+                   "optimizer { sgd {} learning_rate: 0.01 } consistency { mode: ", mode,
+                   " prefetch: false } wire { block_bytes: 256 } membership { lease_seconds: 2 }"),
+      &job));
+  options.job = *NormalizeJobSpec(std::move(job));
+  options.make = Small;
+  options.data.train = std::make_shared<RandomRows>();
+  options.servers = 2;
+  options.lease = absl::Seconds(2);
+  return options;
+}
+
+// The steps that were begun: so many gradients are applied to a block at most.
+class Books {
+ public:
+  void Note(const ReplicaRig::Moment& moment) {
+    const MutexLock lock(&mutex_);
+    // Nothing of a step is pushed before its leader has begun it.
+    if (moment.stage == 0 && moment.phase == MemberPhase::kForward) ++begun_;
+  }
+  int64_t begun() {
+    const MutexLock lock(&mutex_);
+    return begun_;
+  }
+
+ private:
+  Mutex mutex_;
+  int64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+void KillOneAndGoOn(const std::string& mode, uint64_t seed) {
+  uint64_t random = seed;
+  ReplicaRig::Moment fatal;
+  fatal.stage = static_cast<int>(UniformBelow(random, kStages));
+  // Order 1 is that to initialise.
+  fatal.order = 2 + static_cast<int64_t>(UniformBelow(random, kOrders - 1));
+  const MemberPhase phases[] = {MemberPhase::kForward, MemberPhase::kBackward, MemberPhase::kPull,
+                                MemberPhase::kPush};
+  fatal.phase = phases[UniformBelow(random, fatal.stage == 0 ? 2 : 4)];
+  SCOPED_TRACE(absl::StrCat(mode, ", seed ", seed, ": stage ", fatal.stage, " dies at phase ",
+                            static_cast<int>(fatal.phase), " of order ", fatal.order));
+  ReplicaRig rig(Rig(mode));
+  Books books;
+  const auto died = rig.Run(/*replicas=*/1, [&](const ReplicaRig::Moment& moment) {
+    books.Note(moment);
+    return moment.stage == fatal.stage && moment.phase == fatal.phase &&
+           moment.order == fatal.order;
+  });
+  for (int stage = 0; stage < kStages; ++stage) {
+    const absl::StatusCode expected =
+        stage == fatal.stage ? absl::StatusCode::kCancelled : absl::StatusCode::kUnavailable;
+    EXPECT_EQ(died[0][stage].code(), expected) << "stage " << stage << ": " << died[0][stage];
+  }
+  const auto went_on = rig.Run(/*replicas=*/1, [&](const ReplicaRig::Moment& moment) {
+    books.Note(moment);
+    return false;
+  });
+  for (int stage = 0; stage < kStages; ++stage) {
+    EXPECT_TRUE(went_on[0][stage].ok()) << "stage " << stage << ": " << went_on[0][stage];
+  }
+  for (int server = 0; server < 2; ++server) {
+    const ServerStatus status = rig.StatusOf(server);
+    // Every block has the last step of the second incarnation, and no trace of another.
+    int64_t last_step = 0;
+    uint64_t incarnation = 0;
+    for (const LedgerEntryStatus& entry : status.ledger()) {
+      if (last_step == 0) last_step = entry.last_step();
+      if (incarnation == 0) incarnation = entry.incarnation();
+      EXPECT_EQ(entry.last_step(), last_step) << "block " << entry.block();
+      EXPECT_EQ(entry.incarnation(), incarnation) << "block " << entry.block();
+      // All samples were used once, or twice where the first incarnation took them to its grave:
+      // the steps of the whole job, and at most one more.
+      EXPECT_GE(entry.applied(), kOrders) << "block " << entry.block();
+      EXPECT_LE(entry.applied(), books.begun()) << "block " << entry.block();
+    }
+    EXPECT_GT(last_step, 0);
+    EXPECT_LE(status.max_version(), books.begun());
+    EXPECT_GE(status.min_version(), kOrders);
+    // A gradient is applied once for each time that it is in the ledger, and repeats are none.
+    EXPECT_EQ(status.verdicts().duplicates(), 0u);
+  }
+}
+
+class ReplicaKillTest : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(ReplicaKillTest, TheOthersEndAndAFreshReplicaGoesOnFromTheServers) {
+  KillOneAndGoOn("ASYNC", GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, ReplicaKillTest, ::testing::Range<uint64_t>(1, 17));
+
+TEST(ReplicaKillInSyncTest, TheOthersEndAndAFreshReplicaGoesOnFromTheServers) {
+  for (const uint64_t seed : {101, 102, 103}) KillOneAndGoOn("SYNC", seed);
+}
+
+}  // namespace
+}  // namespace torchps

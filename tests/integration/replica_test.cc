@@ -1,0 +1,377 @@
+// A model over several processes, a stage each, against one process that holds all of it: nothing
+// may differ but rounding.
+
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <cmath>
+#include <cstdint>
+#include <iostream>
+#include <limits>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "data/dataset.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+#include "job/job_spec.h"
+#include "tests/testing/replica_rig.h"
+#include "worker/stages/stages.h"
+
+namespace torchps {
+namespace {
+
+constexpr uint64_t kSeed = 5;
+constexpr double kTolerance = 1e-5;
+
+class TensorSamples final : public Dataset {
+ public:
+  TensorSamples(torch::Tensor inputs, torch::Tensor targets)
+      : inputs_(std::move(inputs)), targets_(std::move(targets)) {}
+  int64_t size() const override { return inputs_.size(0); }
+  absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override {
+    const torch::Tensor rows =
+        torch::tensor(std::vector<int64_t>(indices.begin(), indices.end()), torch::kInt64);
+    return Batch{inputs_.index_select(0, rows), targets_.index_select(0, rows)};
+  }
+
+ private:
+  torch::Tensor inputs_;
+  torch::Tensor targets_;
+};
+
+// 784 numbers a sample, whose classes a random linear map has chosen.
+DataSource Digits(int64_t train, int64_t test = 0) {
+  torch::manual_seed(kSeed + 1);
+  const torch::Tensor inputs = torch::randn({train + test, 784});
+  const torch::Tensor targets = torch::matmul(inputs, torch::randn({784, 10})).argmax(1);
+  DataSource source;
+  source.train =
+      std::make_shared<TensorSamples>(inputs.slice(0, 0, train), targets.slice(0, 0, train));
+  if (test > 0) {
+    source.test = std::make_shared<TensorSamples>(inputs.slice(0, train), targets.slice(0, train));
+  }
+  return source;
+}
+
+// 784-512-256-10.
+std::vector<ModelStage> ThreeLayers() {
+  torch::manual_seed(kSeed);
+  using torch::nn::Linear;
+  return {torch::nn::Sequential(Linear(784, 512), torch::nn::ReLU()),
+          torch::nn::Sequential(Linear(512, 256), torch::nn::ReLU()),
+          torch::nn::Sequential(Linear(256, 10))};
+}
+
+JobSpec Job(const std::string& text) {
+  JobSpec job;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &job)) << text;
+  job.set_seed(kSeed);
+  job.mutable_training()->set_balance(TrainingSpec::EQUAL);
+  job.mutable_training()->set_global_batch(false);
+  absl::StatusOr<JobSpec> normalised = NormalizeJobSpec(std::move(job));
+  EXPECT_TRUE(normalised.ok()) << normalised.status();
+  return *normalised;
+}
+
+ReplicaRig::Options Digits(const std::string& job, int servers) {
+  ReplicaRig::Options options;
+  options.job = Job(job);
+  options.make = ThreeLayers;
+  options.data = Digits(/*train=*/240);
+  options.servers = servers;
+  return options;
+}
+
+void ExpectAllOk(const std::vector<std::vector<absl::Status>>& outcomes) {
+  for (size_t replica = 0; replica < outcomes.size(); ++replica) {
+    for (size_t stage = 0; stage < outcomes[replica].size(); ++stage) {
+      EXPECT_TRUE(outcomes[replica][stage].ok())
+          << "replica " << replica << ", stage " << stage << ": " << outcomes[replica][stage];
+    }
+  }
+}
+
+// Trains the job once by replicas and once by undivided processes.
+void ExpectEquivalent(const std::string& what, const ReplicaRig::Options& options) {
+  ReplicaRig divided(options);
+  ExpectAllOk(divided.Run(/*replicas=*/1));
+  ReplicaRig undivided(options);
+  const absl::Status trained = undivided.RunUndivided();
+  ASSERT_TRUE(trained.ok()) << trained;
+  const torch::Tensor ours = divided.ReadServers();
+  const torch::Tensor theirs = undivided.ReadServers();
+  const double difference = ((ours - theirs).norm() / theirs.norm()).item<double>();
+  std::cout << what << ": relative difference of all values " << difference << " (seed " << kSeed
+            << ")" << std::endl;
+  EXPECT_LE(difference, kTolerance);
+  ReplicaRig::Options untrained = options;
+  const torch::Tensor first = [&] {
+    std::vector<torch::Tensor> values;
+    for (const ModelStage& stage : options.make()) {
+      for (const torch::Tensor& parameter : stage.module()->parameters()) {
+        values.push_back(parameter.detach().flatten());
+      }
+    }
+    return torch::cat(values);
+  }();
+  EXPECT_GT((theirs.slice(0, 0, first.numel()) - first).norm().item<double>(), 1e-2)
+      << "training moved too little to tell right from wrong";
+}
+
+constexpr char kAsync[] = R"pb(
+  training { epochs: 2 batch_size: 24 evaluate: false }
+  optimizer {
+    sgd { momentum: 0.9 }
+    learning_rate: 0.05
+  }
+  consistency { mode: ASYNC prefetch: false }
+  wire { block_bytes: 65536 })pb";
+
+TEST(ReplicaTest, ThreeProcessesTrainAsOneThatHoldsAllOfTheModel) {
+  ExpectEquivalent("MLP over three, 2 servers", Digits(kAsync, /*servers=*/2));
+}
+
+TEST(ReplicaTest, OneServerAndMoreServersThanStagesDoAsWell) {
+  ExpectEquivalent("MLP over three, 1 server", Digits(kAsync, /*servers=*/1));
+  ExpectEquivalent("MLP over three, 5 servers", Digits(kAsync, /*servers=*/5));
+}
+
+TEST(ReplicaTest, InSyncToo) {
+  ExpectEquivalent("MLP over three, SYNC",
+                   Digits(R"pb(
+                            training { epochs: 2 batch_size: 24 evaluate: false }
+                            optimizer {
+                              adam {}
+                              learning_rate: 0.002
+                            }
+                            consistency { mode: SYNC }
+                            wire { block_bytes: 65536 })pb",
+                          /*servers=*/2));
+}
+
+TEST(ReplicaTest, TheWholeModelsGradientIsClippedAndAccumulatedOverPasses) {
+  ExpectEquivalent(
+      "MLP over three, clipped, two passes",
+      Digits(R"pb(
+               training { epochs: 2 batch_size: 12 accumulate: 2 clip_norm: 0.5 evaluate: false }
+               optimizer {
+                 sgd {}
+                 learning_rate: 0.2
+               }
+               consistency { mode: ASYNC prefetch: false }
+               wire { block_bytes: 65536 })pb",
+             /*servers=*/2));
+}
+
+TEST(ReplicaTest, LossyEncodingsAndParameterGroupsGoByThePart) {
+  ExpectEquivalent("MLP over three, BFLOAT16 and a group",
+                   Digits(R"pb(
+                            training { epochs: 1 batch_size: 24 evaluate: false }
+                            optimizer {
+                              sgd { momentum: 0.9 }
+                              learning_rate: 0.05
+                              group { pattern: "2.*" learning_rate_factor: 0.5 }
+                            }
+                            consistency { mode: ASYNC prefetch: false }
+                            wire {
+                              block_bytes: 65536
+                              push { kind: BFLOAT16 }
+                            })pb",
+                          /*servers=*/2));
+}
+
+// Layers of a decoder, in stages that one tensor passes.
+struct Embed : torch::nn::Module {
+  Embed(int64_t vocabulary, int64_t context, int64_t width)
+      : words(vocabulary, width), places(context, width) {
+    register_module("words", words);
+    register_module("places", places);
+  }
+  torch::Tensor forward(const torch::Tensor& input) {
+    return words->forward(input) + places->weight.slice(0, 0, input.size(1));
+  }
+  torch::nn::Embedding words, places;
+};
+
+struct Decode : torch::nn::Module {
+  explicit Decode(int64_t width)
+      : norm(torch::nn::LayerNormOptions({width})),
+        qkv(width, 3 * width),
+        mix(width, width),
+        widen(width, 4 * width),
+        narrow(4 * width, width) {
+    register_module("norm", norm);
+    register_module("qkv", qkv);
+    register_module("mix", mix);
+    register_module("widen", widen);
+    register_module("narrow", narrow);
+  }
+  torch::Tensor forward(const torch::Tensor& input) {
+    const int64_t length = input.size(1);
+    const torch::Tensor future = torch::ones({length, length}, torch::kBool).triu(1);
+    const std::vector<torch::Tensor> parts = qkv->forward(norm->forward(input)).chunk(3, -1);
+    const torch::Tensor score =
+        (parts[0].matmul(parts[1].transpose(-2, -1)) / std::sqrt(input.size(2)))
+            .masked_fill(future, -std::numeric_limits<float>::infinity());
+    const torch::Tensor x = input + mix->forward(score.softmax(-1).matmul(parts[2]));
+    return x + narrow->forward(torch::gelu(widen->forward(x)));
+  }
+  torch::nn::LayerNorm norm;
+  torch::nn::Linear qkv, mix, widen, narrow;
+};
+
+constexpr int64_t kVocabulary = 64, kContext = 16, kWidth = 64;
+
+// The embedding weighs about as much as the head.
+std::vector<ModelStage> TwoHalvesOfATransformer() {
+  torch::manual_seed(kSeed);
+  return {torch::nn::Sequential(std::make_shared<Embed>(kVocabulary, kContext, kWidth),
+                                std::make_shared<Decode>(kWidth)),
+          torch::nn::Sequential(std::make_shared<Decode>(kWidth),
+                                torch::nn::Linear(kWidth, kVocabulary))};
+}
+
+ReplicaRig::Options Words() {
+  ReplicaRig::Options options;
+  options.job = Job(R"pb(
+    training { epochs: 2 batch_size: 16 clip_norm: 1 evaluate: false }
+    optimizer {
+      adamw {}
+      learning_rate: 0.003
+    }
+    consistency { mode: ASYNC prefetch: false }
+    wire { block_bytes: 16384 })pb");
+  options.make = TwoHalvesOfATransformer;
+  options.objective = NextByteCrossEntropy();
+  torch::manual_seed(kSeed + 2);
+  const torch::Tensor text = torch::randint(0, kVocabulary, {160, kContext + 1});
+  options.data.train = std::make_shared<TensorSamples>(text.slice(1, 0, kContext).contiguous(),
+                                                       text.slice(1, 1).contiguous());
+  return options;
+}
+
+TEST(ReplicaTest, ATransformerOverTwo) { ExpectEquivalent("transformer over two", Words()); }
+
+TEST(ReplicaTest, NoMemberHoldsMoreThanItsShareOfTheModel) {
+  const ReplicaRig::Options options = Words();
+  int64_t whole = 0;
+  int64_t largest = 0;
+  for (const ModelStage& stage : options.make()) {
+    int64_t elements = 0;
+    for (const torch::Tensor& parameter : stage.module()->parameters()) {
+      elements += parameter.numel();
+    }
+    whole += elements;
+    largest = std::max(largest, elements);
+  }
+  ASSERT_LE(static_cast<double>(largest), static_cast<double>(whole) / 2 * 1.2);
+  ReplicaRig rig(options);
+  ExpectAllOk(rig.Run(/*replicas=*/1));
+  const JobStatus job = rig.Job();
+  ASSERT_EQ(job.slot_size(), 1);
+  uint64_t bytes = 0;
+  for (const ReplicaMember& member : job.slot(0).member()) {
+    // Values and gradients, each once.
+    EXPECT_EQ(member.model_bytes(), static_cast<uint64_t>(member.parameters()) * 2 * sizeof(float));
+    EXPECT_LE(static_cast<double>(member.model_bytes()),
+              static_cast<double>(whole) * 2 * sizeof(float) / 2 * 1.2);
+    bytes += member.model_bytes();
+  }
+  if (job.slot(0).member_size() > 0) {
+    EXPECT_EQ(job.slot(0).member_size(), 2);
+    EXPECT_EQ(bytes, static_cast<uint64_t>(whole) * 2 * sizeof(float));
+  }
+}
+
+// With statistics that are averaged, and a stage that has none.
+std::vector<ModelStage> WithBatchNorm() {
+  torch::manual_seed(kSeed);
+  using torch::nn::Linear;
+  return {torch::nn::Sequential(Linear(784, 64), torch::nn::BatchNorm1d(64), torch::nn::ReLU()),
+          torch::nn::Sequential(Linear(64, 48), torch::nn::ReLU()),
+          torch::nn::Sequential(torch::nn::BatchNorm1d(48), Linear(48, 10))};
+}
+
+TEST(ReplicaTest, AveragedBuffersBelongToTheirStage) {
+  ReplicaRig::Options options = Digits(kAsync, /*servers=*/2);
+  options.make = WithBatchNorm;
+  ReplicaRig rig(options);
+  ExpectAllOk(rig.Run(/*replicas=*/1));
+  const torch::Tensor values = rig.ReadServers();
+  EXPECT_TRUE(values.isfinite().all().item<bool>());
+  // Running means begin with 0, and running variances with 1.
+  const torch::Tensor statistics = values.slice(0, values.numel() - 2 * (64 + 48));
+  EXPECT_GT((statistics.slice(0, 0, 64)).norm().item<double>(), 1e-3);
+  EXPECT_GT((statistics.slice(0, 2 * 64, 2 * 64 + 48)).norm().item<double>(), 1e-3);
+}
+
+TEST(ReplicaTest, AnEvaluationGoesThroughAllStages) {
+  const std::string job = R"pb(
+    training { epochs: 1 batch_size: 24 }
+    optimizer {
+      sgd {}
+      learning_rate: 0.05
+    }
+    consistency { mode: ASYNC prefetch: false }
+    wire { block_bytes: 65536 })pb";
+  ReplicaRig::Options options = Digits(job, /*servers=*/2);
+  options.data = Digits(/*train=*/240, /*test=*/6500);
+  ReplicaRig divided(options);
+  ExpectAllOk(divided.Run(/*replicas=*/1));
+  ReplicaRig undivided(options);
+  ASSERT_TRUE(undivided.RunUndivided().ok());
+  const JobStatus ours = divided.Job();
+  const JobStatus theirs = undivided.Job();
+  ASSERT_EQ(ours.evaluation_size(), 1);
+  ASSERT_EQ(theirs.evaluation_size(), 1);
+  EXPECT_EQ(ours.evaluation(0).samples(), 6500);
+  EXPECT_NEAR(ours.evaluation(0).loss(), theirs.evaluation(0).loss(), 1e-4);
+  ASSERT_EQ(ours.evaluation(0).metric_size(), 1);
+  EXPECT_EQ(ours.evaluation(0).metric(0).name(), "accuracy");
+  EXPECT_NEAR(ours.evaluation(0).metric(0).value(), theirs.evaluation(0).metric(0).value(), 2e-3);
+}
+
+TEST(ReplicaTest, SeveralReplicasTrainOneJobAndEveryStepIsPushedWhole) {
+  for (const char* mode : {"ASYNC", "SYNC"}) {
+    ReplicaRig::Options options =
+        Digits(absl::StrCat("workers: 2 training { epochs: 2 batch_size: 12 evaluate: false } "
+                            "optimizer { sgd {} learning_rate: 0.05 } consistency { mode: ",
+                            mode, " } wire { block_bytes: 65536 }"),
+               /*servers=*/2);
+    ReplicaRig rig(options);
+    ExpectAllOk(rig.Run(/*replicas=*/2));
+    for (int server = 0; server < 2; ++server) {
+      const ServerStatus status = rig.StatusOf(server);
+      EXPECT_EQ(status.min_version(), status.max_version()) << mode;
+      std::vector<std::set<int64_t>> last_steps(2);
+      uint64_t applied = 0;
+      for (const LedgerEntryStatus& entry : status.ledger()) {
+        last_steps[entry.slot()].insert(entry.last_step());
+        applied += entry.applied();
+      }
+      for (const std::set<int64_t>& steps : last_steps) {
+        EXPECT_EQ(steps.size(), 1u) << mode << ": a block of a step is missing";
+      }
+      EXPECT_EQ(status.verdicts().acknowledged(),
+                status.verdicts().accepted() + status.verdicts().scaled() +
+                    status.verdicts().admitted() + status.verdicts().rejected() +
+                    status.verdicts().late());
+      EXPECT_GT(applied, 0u);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace torchps
