@@ -165,14 +165,18 @@ class PendingPull::Round final : public FanOutCall {
                          const FramePayload& payload, Brought& brought) {
     const std::vector<BlockRange>& blocks = options_.block_map->blocks();
     const absl::optional<BlockId> id = options_.block_map->Find(header.block);
-    // Of a block of another part nothing is known here but that it was not to be sent.
+    // A server that was not greeted in its present life sends the other parts' blocks, too.
     const bool is_own = id.has_value() && blocks[*id].server == server.index();
     const bool may_be_others = !id.has_value() && !options_.block_map->is_whole();
     if (!(is_own || may_be_others) || !brought.insert(header.block).second) {
       return absl::InvalidArgumentError(
           absl::StrCat("sent block ", header.block, ", which it does not own or has already sent"));
     }
-    if (!is_own || !wanted_[*id]) {
+    if (!is_own) {
+      TookFrame(server, header);
+      return absl::OkStatus();
+    }
+    if (!wanted_[*id]) {
       if (!header.unchanged) {
         return absl::InvalidArgumentError(
             absl::StrCat("sent block ", header.block, ", which the worker does not want"));
