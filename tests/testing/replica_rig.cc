@@ -76,6 +76,7 @@ std::vector<std::vector<absl::Status>> ReplicaRig::Run(
         at::set_num_threads(1);
         WorkerOptions options;
         options.job = options_.job;
+        options.micro_batches = options_.micro_batches;
         options.servers = cluster_->endpoints();
         options.clock = &clock_;
         options.stop = member.stop.get();
@@ -126,7 +127,7 @@ absl::Status ReplicaRig::RunUndivided() {
 }
 
 torch::Tensor ReplicaRig::ReadServers() {
-  const Stages whole(options_.make());
+  Stages whole(options_.make());
   const absl::StatusOr<std::unique_ptr<FlatModel>> model = FlatModel::Create(
       *whole, torch::kCPU,
       [&](const std::string& name) { return GroupOf(options_.job.optimizer(), name); });

@@ -33,6 +33,8 @@ class ReplicaRig {
     Objective objective = CrossEntropy();
     DataSource data;
     int servers = 2;
+    // WorkerOptions::micro_batches.
+    int micro_batches = 0;
     // Of the members' exchange.
     absl::Duration lease = absl::Seconds(10);
   };
