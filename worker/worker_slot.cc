@@ -16,7 +16,7 @@
 #include "wire/layout_codec.h"
 #include "worker/device.h"
 #include "worker/stages/placement.h"
-#include "worker/stages/stage_members.h"
+#include "worker/stages/slot_members.h"
 #include "worker/state_file.h"
 
 namespace torchps {
@@ -34,31 +34,6 @@ DeviceList DevicesOf(const WorkerOptions& options) {
   DeviceList devices = {options.device};
   devices.insert(devices.end(), options.further_devices.begin(), options.further_devices.end());
   return devices;
-}
-
-// As worker/flat_model.h has them. The lead has a second vector of values for pulls to land in; on
-// a GPU the host mirrors both, and the gradients.
-int64_t ModelElements(const ModelLayout& layout, bool is_lead, bool is_gpu) {
-  const int64_t alone = layout.size() + layout.trained_size();
-  if (!is_lead) return alone;
-  return is_gpu ? alone + 2 * layout.size() + layout.trained_size() : alone + layout.size();
-}
-
-// What the coordinator is told of the replicas; nothing of a single one.
-std::vector<ReplicaMember> MembersOf(const ModelLayout& layout, const std::string& host,
-                                     const DeviceList& devices) {
-  std::vector<ReplicaMember> members;
-  for (size_t i = 0; devices.size() > 1 && i < devices.size(); ++i) {
-    ReplicaMember member;
-    member.set_host(host);
-    member.set_device(devices[i].str());
-    member.set_stage(-1);
-    member.set_parameters(layout.trained_size());
-    const int64_t elements = ModelElements(layout, i == 0, devices[i].is_cuda());
-    member.set_model_bytes(static_cast<uint64_t>(elements) * sizeof(float));
-    members.push_back(std::move(member));
-  }
-  return members;
 }
 
 // Whether there is a server that could read this worker's memory.
@@ -119,17 +94,17 @@ absl::StatusOr<std::unique_ptr<WorkerSlot>> WorkerSlot::Join(torch::nn::Module& 
   if (!placed.ok()) return placed;
   if (absl::Status status = Initialize(module, options); !status.ok()) return status;
   const JobSpec job = options.job;
-  const bool leads_replica = data.replica.has_value();
-  const auto group_of = [&job, leads_replica](const std::string& name) {
-    return GroupOf(job.optimizer(), leads_replica ? NameInWhole(/*stage=*/0, name) : name);
+  const absl::optional<Replica>& replica = data.replica;
+  const auto group_of = [&job, &replica](const std::string& name) {
+    return GroupOf(job.optimizer(), replica.has_value() ? replica->name_in_whole(name) : name);
   };
   const absl::StatusOr<ModelLayout> layout =
-      leads_replica ? JoinLayouts(data.replica->layouts) : FlatModel::LayoutOf(module, group_of);
+      replica.has_value() ? JoinLayouts(replica->layouts) : FlatModel::LayoutOf(module, group_of);
   if (!layout.ok()) return layout.status();
   const absl::Status groups = CheckGroupsAreUsed(job.optimizer(), *layout);
   if (!groups.ok()) return groups;
 
-  std::unique_ptr<WorkerSlot> slot(new WorkerSlot(module, std::move(data), std::move(options)));
+  std::unique_ptr<WorkerSlot> slot(new WorkerSlot(module, data, std::move(options)));
   slot->whole_layout_ = *layout;
   if (absl::Status taken = slot->TakeSlot(*layout); !taken.ok()) return taken;
   // Only now, for which GPU it is may follow from the slot.
@@ -146,6 +121,13 @@ WorkerSlot::WorkerSlot(torch::nn::Module& module, Data data, WorkerOptions optio
       pulse_(options_.clock),
       coordinator_(CoordinatorOptions(options_)) {}
 
+std::vector<ReplicaMember> WorkerSlot::MembersOf(const ModelLayout& layout,
+                                                 const std::string& host) const {
+  if (data_.replica.has_value()) return data_.replica->members;
+  if (options_.stage_devices.empty()) return DeviceMembers(DevicesOf(options_), layout, host);
+  return StageMembers(Placement(options_.stage_devices), layout, host);
+}
+
 absl::Status WorkerSlot::TakeSlot(const ModelLayout& layout) {
   JoinRequest request;
   request.set_protocol_version(kProtocolVersion);
@@ -155,26 +137,19 @@ absl::Status WorkerSlot::TakeSlot(const ModelLayout& layout) {
   request.set_predecessor_died(options_.predecessor_died);
   request.set_nonce(DrawNonce());
   request.set_host(HostName());
-  const Placement placement = PlacementOf(options_, options_.slot);
-  const DeviceList devices =
-      options_.stage_devices.empty() ? DevicesOf(options_) : placement.devices();
-  request.set_device(DeviceNames(devices));
-  for (ReplicaMember& member : options_.stage_devices.empty()
-                                   ? MembersOf(layout, request.host(), devices)
-                                   : StageMembers(placement, layout, request.host())) {
-    *request.add_member() = std::move(member);
-  }
+  const std::vector<ReplicaMember> members = MembersOf(layout, request.host());
+  request.set_device(members.empty() ? options_.device.str() : DevicesOfMembers(members));
+  for (const ReplicaMember& member : members) *request.add_member() = member;
   request.set_train_samples(data_.train_samples);
   request.set_data_fingerprint(data_.fingerprint.number());
   const std::string& model = options_.job.model().name();
-  request.set_model(model.empty() ? module_.name() : model);
+  // A process with a stage has another module, and the same model.
+  const std::string own = data_.replica.has_value() ? "Stages" : module_.name();
+  request.set_model(model.empty() ? own : model);
   request.set_data(data_.description);
   request.set_server_count(static_cast<int>(options_.servers.size()));
   for (const ServerEndpoint& server : options_.servers) {
     request.add_server_address(AddressOf(server));
-  }
-  if (data_.replica.has_value()) {
-    for (const ReplicaMember& member : data_.replica->members) *request.add_member() = member;
   }
   absl::StatusOr<JoinReply> joined = coordinator_.Join(request);
   if (!joined.ok()) return joined.status();

@@ -41,7 +41,10 @@ class WorkerSlot {
   // Of a process that leads a replica: it holds the first stage of the slot's model, other
   // processes hold the others (worker/members/run_member.h).
   struct Replica {
-    std::vector<ModelLayout> layouts;  // of all stages; the first one is the module's
+    // Of all stages, with the names of the whole model; the first one is the module's.
+    std::vector<ModelLayout> layouts;
+    // The name there of a tensor of the module.
+    std::function<std::string(const std::string& name)> name_in_whole;
     std::vector<ReplicaMember> members;
   };
 
@@ -103,6 +106,8 @@ class WorkerSlot {
  private:
   WorkerSlot(torch::nn::Module& module, Data data, WorkerOptions options);
 
+  // Who holds the slot's model, where those are several: devices or processes.
+  std::vector<ReplicaMember> MembersOf(const ModelLayout& layout, const std::string& host) const;
   absl::Status TakeSlot(const ModelLayout& layout);
   absl::Status LayOut(const FlatModel::GroupOf& group_of);
   absl::Status Connect();

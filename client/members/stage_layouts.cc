@@ -16,7 +16,6 @@ absl::StatusOr<ModelLayout> JoinLayouts(const std::vector<ModelLayout>& stages) 
     bool begins_trained = true;
     bool begins_averaged = true;
     for (Segment segment : stages[stage].segments()) {
-      segment.name = NameInWhole(static_cast<int>(stage), segment.name);
       segment.starts_block =
           stage > 0 && std::exchange(segment.averaged ? begins_averaged : begins_trained, false);
       segments.push_back(std::move(segment));

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
+#include "client/members/stage_layouts.h"
 #include "data/dataset.h"
 #include "worker/feed/batch_loader.h"
 #include "worker/objective.h"
@@ -19,6 +21,14 @@ struct MemberTask {
   DataSource data;
   // Callbacks::augment; may be null.
   BatchLoader::Augment augment = nullptr;
+  // The stage's tensors have the names of the whole model, which another process may hold
+  // undivided. Else they get the stage's number before theirs, as in a torchps::Stages.
+  bool has_whole_names = false;
+
+  // By which servers, model files and parameter groups know a tensor of the stage.
+  std::string NameInWhole(int number, const std::string& name) const {
+    return has_whole_names ? name : torchps::NameInWhole(number, name);
+  }
 };
 
 // What a process of a replica is at, in the order of a step: about to pull, at its first forward

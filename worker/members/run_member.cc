@@ -18,15 +18,13 @@
 #include "worker/members/follower.h"
 #include "worker/members/leader.h"
 #include "worker/members/stage_work.h"
+#include "worker/stages/slot_members.h"
 #include "worker/torch_error.h"
 #include "worker/trainer.h"
 #include "worker/worker_slot.h"
 
 namespace torchps {
 namespace {
-
-// Values and gradients; the CPU's are what the network sends.
-constexpr int64_t kBytesPerElement = 2 * sizeof(float);
 
 absl::Status CheckJob(const JobSpec& job) {
   const auto refuse = [](const char* what) {
@@ -38,10 +36,17 @@ absl::Status CheckJob(const JobSpec& job) {
   return absl::OkStatus();
 }
 
-FlatModel::GroupOf GroupsOf(const JobSpec& job, int stage) {
-  return [&job, stage](const std::string& name) {
-    return GroupOf(job.optimizer(), NameInWhole(stage, name));
+FlatModel::GroupOf GroupsOf(const MemberTask& task, const JobSpec& job, int stage) {
+  return [&task, &job, stage](const std::string& name) {
+    return GroupOf(job.optimizer(), task.NameInWhole(stage, name));
   };
+}
+
+// The same with the names of the whole model.
+absl::StatusOr<ModelLayout> InWhole(const MemberTask& task, int stage, const ModelLayout& layout) {
+  std::vector<Segment> segments = layout.segments();
+  for (Segment& segment : segments) segment.name = task.NameInWhole(stage, segment.name);
+  return ModelLayout::Create(std::move(segments));
 }
 
 absl::StatusOr<uint64_t> FingerprintOf(const MemberTask& task) {
@@ -54,8 +59,9 @@ absl::StatusOr<uint64_t> FingerprintOf(const MemberTask& task) {
 
 absl::StatusOr<MeetRequest> Introduce(const MemberTask& task, const WorkerOptions& options,
                                       const Exchange& exchange) {
-  const absl::StatusOr<ModelLayout> layout =
-      FlatModel::LayoutOf(*task.stage.module(), GroupsOf(options.job, exchange.stage()));
+  absl::StatusOr<ModelLayout> layout =
+      FlatModel::LayoutOf(*task.stage.module(), GroupsOf(task, options.job, exchange.stage()));
+  if (layout.ok()) layout = InWhole(task, exchange.stage(), *layout);
   if (!layout.ok()) {
     return absl::Status(layout.status().code(),
                         absl::StrCat("stage ", exchange.stage(), ": ", layout.status().message()));
@@ -68,12 +74,7 @@ absl::StatusOr<MeetRequest> Introduce(const MemberTask& task, const WorkerOption
   request.set_stages(exchange.stages());
   request.set_nonce(DrawNonce());
   *request.mutable_layout() = EncodeLayout(*layout);
-  ReplicaMember* const member = request.mutable_member();
-  member->set_host(HostName());
-  member->set_device(options.device.str());
-  member->set_stage(exchange.stage());
-  member->set_parameters(layout->trained_size());
-  member->set_model_bytes(static_cast<uint64_t>(layout->size() * kBytesPerElement));
+  *request.mutable_member() = ProcessMember(exchange.stage(), options.device, *layout, HostName());
   request.set_train_samples(task.data.train->size());
   request.set_data_fingerprint(*fingerprint);
   return request;
@@ -139,6 +140,9 @@ absl::Status Lead(const MemberTask& task, const WorkerOptions& options, const Me
   WorkerSlot::Data data = {static_cast<int64_t>(own.train_samples()), task.data.description,
                            task.data.transform, DataFingerprint::Of(own.data_fingerprint())};
   data.replica.emplace();
+  data.replica->name_in_whole = [&task](const std::string& name) {
+    return task.NameInWhole(/*number=*/0, name);
+  };
   for (const MeetRequest& request : *members) {
     const absl::StatusOr<ModelLayout> layout = DecodeLayout(request.layout());
     if (!layout.ok()) {
@@ -185,8 +189,8 @@ absl::Status Follow(const MemberTask& task, const WorkerOptions& options,
   torch::manual_seed(job.seed() + static_cast<uint64_t>(slots_before + stage) + 1);
   const torch::Device device = DeviceOfSlot(options.device, meeting->slot());
   if (absl::Status status = UseDevice(device); !status.ok()) return status;
-  const absl::StatusOr<std::unique_ptr<FlatModel>> model =
-      FlatModel::Create(*task.stage.module(), device, GroupsOf(job, stage), /*may_share=*/false);
+  const absl::StatusOr<std::unique_ptr<FlatModel>> model = FlatModel::Create(
+      *task.stage.module(), device, GroupsOf(task, job, stage), /*may_share=*/false);
   if (!model.ok()) return model.status();
 
   ParameterClient::Options client;

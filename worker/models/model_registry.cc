@@ -79,4 +79,25 @@ absl::StatusOr<Task> MakeTask(const JobSpec& job, DataSource data) {
       absl::StrCat("model.name \"", name, "\" is among the built-in ones, and not built here"));
 }
 
+absl::StatusOr<Stages> CutModule(const JobSpec& job, const torch::nn::Module& module, int stages) {
+  const std::string& name = job.model().name();
+  const auto cut = [&](const auto& layered, int layers) -> absl::StatusOr<Stages> {
+    if (stages <= layers) return layered.InStages(stages);
+    return absl::InvalidArgumentError(absl::StrCat("there are to be ", stages,
+                                                   " stages, and the model has ", layers,
+                                                   " layers to cut between; ask for fewer stages"));
+  };
+  if (const auto* const mlp = dynamic_cast<const Mlp*>(&module); mlp != nullptr) {
+    return cut(*mlp, mlp->linear_layers());
+  }
+  if (const auto* const transformer = dynamic_cast<const Transformer*>(&module);
+      transformer != nullptr) {
+    return cut(*transformer, transformer->layers());
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("model.name: \"", name,
+                   "\" is not cut into stages; expected mlp or transformer, or a program of yours "
+                   "with a torchps::Stages"));
+}
+
 }  // namespace torchps

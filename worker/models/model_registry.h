@@ -3,6 +3,7 @@
 #include "absl/status/statusor.h"
 #include "data/dataset.h"
 #include "proto/job.pb.h"
+#include "worker/stages/stages.h"
 #include "worker/task.h"
 
 namespace torchps {
@@ -14,5 +15,10 @@ namespace torchps {
 // INVALID_ARGUMENT: an unknown name (lists the known ones), or data that the model cannot read (a
 // transformer on images).
 absl::StatusOr<Task> MakeTask(const JobSpec& job, DataSource data);
+
+// The module of MakeTask(job, ...) in `stages` stages, which share it: mlp | transformer. A stage's
+// tensors have the names that they have in the module. INVALID_ARGUMENT: another model, or more
+// stages than layers. REQUIRES: stages >= 1.
+absl::StatusOr<Stages> CutModule(const JobSpec& job, const torch::nn::Module& module, int stages);
 
 }  // namespace torchps

@@ -6,11 +6,14 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "common/check.h"
+#include "worker/stages/even_cut.h"
 
 namespace torchps {
 namespace {
@@ -77,29 +80,61 @@ torch::Tensor FutureOf(int64_t length, torch::Device device) {
   return torch::ones({length, length}, torch::TensorOptions(device).dtype(torch::kBool)).triu(1);
 }
 
+// What goes from stage to stage: activations [B, T, D], and the embedding [V, D] as more of a
+// batch, in as many pages [T, D] as it fills.
+torch::Tensor Pack(const torch::Tensor& x, const torch::Tensor& embedding) {
+  const int64_t length = x.size(1);
+  const int64_t pages = (embedding.size(0) + length - 1) / length;
+  const torch::Tensor padded =
+      torch::constant_pad_nd(embedding, {0, 0, 0, pages * length - embedding.size(0)});
+  return torch::cat({x, padded.view({pages, length, embedding.size(1)})});
+}
+
+// The two of them again.
+std::pair<torch::Tensor, torch::Tensor> Unpack(const torch::Tensor& packed, int64_t vocabulary) {
+  const int64_t length = packed.size(1);
+  const int64_t batch = packed.size(0) - (vocabulary + length - 1) / length;
+  TORCH_CHECK(batch >= 1, "what comes from the stage before has no activations");
+  return {packed.slice(0, 0, batch),
+          packed.slice(0, batch).reshape({-1, packed.size(2)}).slice(0, 0, vocabulary)};
+}
+
 // Some of a transformer's layers.
 struct LayerStage : torch::nn::Module {
-  torch::Tensor forward(torch::Tensor x) {
-    const int64_t length = x.size(1);
-    if (embedding) x = embedding->forward(x) + position->weight.slice(0, 0, length);
-    const torch::Tensor future = FutureOf(length, x.device());
-    for (const auto& block : *blocks) x = block->as<Block>()->forward(x, future);
-    return norm ? norm->forward(x).matmul(output.t()) : x;
+  torch::Tensor forward(const torch::Tensor& input) {
+    torch::Tensor x;
+    torch::Tensor words;
+    if (embedding) {
+      words = embedding->weight;
+      x = embedding->forward(input) + position->weight.slice(0, 0, input.size(1));
+    } else {
+      std::tie(x, words) = Unpack(input, vocabulary);
+    }
+    const torch::Tensor future = FutureOf(x.size(1), x.device());
+    for (const std::shared_ptr<Block>& block : blocks) x = block->forward(x, future);
+    return norm ? norm->forward(x).matmul(words.t()) : Pack(x, words);
   }
 
+  int64_t vocabulary = 0;
   // Of the first stage.
   torch::nn::Embedding embedding{nullptr};
   torch::nn::Embedding position{nullptr};
-  torch::nn::ModuleList blocks;
+  std::vector<std::shared_ptr<Block>> blocks;
   // Of the last one.
   torch::nn::LayerNorm norm{nullptr};
-  torch::Tensor output;
 };
+
+int64_t ElementsOf(const torch::nn::Module& module) {
+  int64_t elements = 0;
+  for (const torch::Tensor& parameter : module.parameters()) elements += parameter.numel();
+  return elements;
+}
 
 }  // namespace
 
 Transformer::Transformer(const Options& options)
-    : embedding_(options.vocabulary, options.width),
+    : vocabulary_(options.vocabulary),
+      embedding_(options.vocabulary, options.width),
       position_(options.context, options.width),
       norm_(torch::nn::LayerNormOptions({options.width})) {
   TPS_CHECK(options.heads >= 1 && options.width % options.heads == 0, "heads divide the width");
@@ -132,23 +167,28 @@ torch::Tensor Transformer::forward(const torch::Tensor& input) {
 }
 
 Stages Transformer::InStages(int stages) const {
-  const auto layers = static_cast<int>(blocks_->size());
-  TPS_CHECK(stages >= 1 && stages <= layers, "a stage has a layer");
+  TPS_CHECK(stages >= 1 && stages <= layers(), "a stage has a layer");
+  std::vector<int64_t> weights;
+  for (const auto& block : *blocks_) weights.push_back(ElementsOf(*block));
+  weights.front() += ElementsOf(*embedding_) + ElementsOf(*position_);
+  weights.back() += ElementsOf(*norm_);
+  std::vector<size_t> firsts = EvenCut(weights, static_cast<size_t>(stages));
+  firsts.push_back(weights.size());
   std::vector<ModelStage> cut;
-  for (int i = 0; i < stages; ++i) {
+  for (size_t i = 0; i + 1 < firsts.size(); ++i) {
     const auto stage = std::make_shared<LayerStage>();
+    stage->vocabulary = vocabulary_;
     if (i == 0) {
       stage->embedding = stage->register_module("embedding", embedding_);
       stage->position = stage->register_module("position", position_);
     }
-    for (int layer = layers * i / stages; layer < layers * (i + 1) / stages; ++layer) {
-      stage->blocks->push_back(blocks_->ptr(layer));
+    // Under their numbers in the whole.
+    const auto blocks = stage->register_module("blocks", std::make_shared<torch::nn::Module>());
+    for (size_t layer = firsts[i]; layer < firsts[i + 1]; ++layer) {
+      stage->blocks.push_back(blocks_->ptr<Block>(layer));
+      blocks->register_module(std::to_string(layer), stage->blocks.back());
     }
-    stage->register_module("blocks", stage->blocks);
-    if (i == stages - 1) {
-      stage->norm = stage->register_module("norm", norm_);
-      stage->output = stage->register_parameter("output", embedding_->weight);
-    }
+    if (firsts[i + 1] == weights.size()) stage->norm = stage->register_module("norm", norm_);
     cut.emplace_back(stage);
   }
   return Stages(std::move(cut));

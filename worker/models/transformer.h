@@ -33,12 +33,16 @@ class Transformer : public torch::nn::Module {
 
   torch::Tensor forward(const torch::Tensor& input);
 
-  // The same modules as `stages` stages, with as many layers each as the others or one more. The
-  // last one has the embedding, too: the first and the last lie on one device. REQUIRES: 1 <=
-  // stages <= layers.
+  // The same modules as `stages` stages, cut so that the heaviest is as light as it can be. Their
+  // tensors have the names that they have here. The embedding belongs to the first stage; the last
+  // one, which needs it as the output layer, gets its values with each batch's activations, and its
+  // gradient goes back with theirs: vocabulary * width numbers more from stage to stage. REQUIRES:
+  // 1 <= stages <= layers().
   Stages InStages(int stages) const;
+  int layers() const { return static_cast<int>(blocks_->size()); }
 
  private:
+  const int64_t vocabulary_;
   torch::nn::Embedding embedding_;
   torch::nn::Embedding position_;
   torch::nn::ModuleList blocks_;

@@ -15,12 +15,12 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // One weight, and one statistic where `averaged` is above 0.
-ModelLayout StageOf(int64_t trained, int64_t averaged) {
+ModelLayout StageOf(int stage, int64_t trained, int64_t averaged) {
   std::vector<Segment> segments(averaged > 0 ? 2 : 1);
-  segments[0].name = "weight";
+  segments[0].name = NameInWhole(stage, "weight");
   segments[0].shape = {trained};
   if (averaged > 0) {
-    segments[1].name = "mean";
+    segments[1].name = NameInWhole(stage, "mean");
     segments[1].shape = {averaged};
     segments[1].averaged = true;
   }
@@ -29,11 +29,11 @@ ModelLayout StageOf(int64_t trained, int64_t averaged) {
 
 const std::vector<ModelLayout>& Stages() {
   static const auto* const kStages =
-      new std::vector<ModelLayout>{StageOf(10, 0), StageOf(3, 5), StageOf(9, 2)};
+      new std::vector<ModelLayout>{StageOf(0, 10, 0), StageOf(1, 3, 5), StageOf(2, 9, 2)};
   return *kStages;
 }
 
-TEST(StageLayoutsTest, TheWholeHasTheStagesInOrderAndTheirNumbersInItsNames) {
+TEST(StageLayoutsTest, TheWholeHasTheStagesInOrderAndEachBeginsABlock) {
   const absl::StatusOr<ModelLayout> whole = JoinLayouts(Stages());
   ASSERT_TRUE(whole.ok()) << whole.status();
   std::vector<std::string> names;
@@ -46,6 +46,12 @@ TEST(StageLayoutsTest, TheWholeHasTheStagesInOrderAndTheirNumbersInItsNames) {
   EXPECT_THAT(starts, ElementsAre(false, true, true, true, true));
   EXPECT_EQ(whole->trained_size(), 22);
   EXPECT_EQ(whole->averaged_size(), 7);
+}
+
+TEST(StageLayoutsTest, TwoStagesMayNotGiveOneNameToDifferentTensors) {
+  const absl::Status refused = JoinLayouts({StageOf(0, 4, 0), StageOf(0, 3, 0)}).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("0.weight"));
 }
 
 TEST(StageLayoutsTest, NoBlockSpansTwoStages) {
