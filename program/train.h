@@ -39,4 +39,13 @@ using TaskFactory = std::function<absl::StatusOr<Task>(const JobSpec& job)>;
 // Call it first thing in main: it lets go of the two signals before any other thread exists.
 int TrainMain(int argc, char** argv, const TaskFactory& factory);
 
+// Cuts the module of a task into so many stages, for as many processes; their tensors keep the
+// names that they have in the module.
+using ModuleCutter = std::function<absl::StatusOr<Stages>(
+    const JobSpec& job, const torch::nn::Module& module, int stages)>;
+
+// The same for modules that are no torchps::Stages: with --stage this process makes all of the
+// module, for its initial values, and keeps that stage of it.
+int TrainMain(int argc, char** argv, const TaskFactory& factory, const ModuleCutter& cut);
+
 }  // namespace torchps

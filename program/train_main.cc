@@ -41,15 +41,29 @@ absl::Status PlaceStages(const torch::nn::Module& module, WorkerOptions* options
       "--device=cuda:0,cuda:1, or a --stage of several processes");
 }
 
-WorkerProgram ProgramOf(const TaskFactory& factory) {
+// The stage that this process holds.
+absl::StatusOr<MemberTask> CutTask(const Task& task, const WorkerOptions& options,
+                                   const ModuleCutter& cut) {
+  const bool has_stages = dynamic_cast<const StagesImpl*>(&task.module()) != nullptr;
+  if (cut == nullptr || has_stages) return StageOf(task, options);
+  const absl::StatusOr<Stages> stages =
+      cut(options.job, task.module(), static_cast<int>(options.replica.size()));
+  if (!stages.ok()) return stages.status();
+  absl::StatusOr<MemberTask> stage =
+      StageOf(Task(*stages, task.objective(), task.data(), task.callbacks()), options);
+  if (stage.ok()) stage->has_whole_names = true;
+  return stage;
+}
+
+WorkerProgram ProgramOf(const TaskFactory& factory, const ModuleCutter& cut = nullptr) {
   WorkerProgram program;
-  program.train = [factory](const JobSpec& job, const Connect& connect) -> absl::Status {
+  program.train = [factory, cut](const JobSpec& job, const Connect& connect) -> absl::Status {
     absl::StatusOr<Task> task = MakeTask(factory, job);
     if (!task.ok()) return task.status();
     absl::StatusOr<WorkerOptions> options = connect();
     if (!options.ok()) return options.status();
     if (options->stage >= 0) {
-      const absl::StatusOr<MemberTask> stage = StageOf(*task, *options);
+      const absl::StatusOr<MemberTask> stage = CutTask(*task, *options, cut);
       if (!stage.ok()) return stage.status();
       // The other stages are not needed here.
       task = absl::UnavailableError("the task is in stages");
@@ -136,6 +150,10 @@ int TrainStagesMain(int argc, char** argv, const StagedTaskFactory& factory) {
 
 int TrainMain(int argc, char** argv, const TaskFactory& factory) {
   return RunWorkerProgram(argc, argv, ProgramOf(factory));
+}
+
+int TrainMain(int argc, char** argv, const TaskFactory& factory, const ModuleCutter& cut) {
+  return RunWorkerProgram(argc, argv, ProgramOf(factory, cut));
 }
 
 }  // namespace torchps

@@ -4,10 +4,12 @@
 #include "worker/models/model_registry.h"
 
 int main(int argc, char** argv) {
-  return torchps::TrainMain(argc, argv,
-                            [](const torchps::JobSpec& job) -> absl::StatusOr<torchps::Task> {
-                              absl::StatusOr<torchps::DataSource> data = torchps::OpenData(job);
-                              if (!data.ok()) return data.status();
-                              return torchps::MakeTask(job, *std::move(data));
-                            });
+  return torchps::TrainMain(
+      argc, argv,
+      [](const torchps::JobSpec& job) -> absl::StatusOr<torchps::Task> {
+        absl::StatusOr<torchps::DataSource> data = torchps::OpenData(job);
+        if (!data.ok()) return data.status();
+        return torchps::MakeTask(job, *std::move(data));
+      },
+      torchps::CutModule);
 }

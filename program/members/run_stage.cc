@@ -1,14 +1,27 @@
 #include "program/members/run_stage.h"
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "program/members/member_exchange.h"
+#include "server/rpc/listen_address.h"
 #include "worker/members/run_member.h"
 #include "worker/stages/stages.h"
 
 namespace torchps {
+namespace {
+
+// Where to listen, to be reached at `address`: beyond a loopback on every interface, because a
+// host's own name often means its loopback to itself (Debian's 127.0.1.1).
+absl::StatusOr<std::string> ListenAt(const std::string& address) {
+  const absl::StatusOr<ListenAddress> parsed = ParseListenAddress(address);
+  if (!parsed.ok()) return parsed.status();
+  return parsed->is_loopback ? address : absl::StrCat("0.0.0.0:", parsed->port);
+}
+
+}  // namespace
 
 absl::Status RunStage(const MemberTask& task, WorkerOptions options) {
   MemberExchange::Options exchange;
@@ -19,7 +32,10 @@ absl::Status RunStage(const MemberTask& task, WorkerOptions options) {
         absl::StrCat("--stage is ", options.stage, ", and --replica names ", exchange.stages,
                      " processes; it names one for each stage, from 0 on"));
   }
-  exchange.listen = options.replica[static_cast<size_t>(options.stage)];
+  const absl::StatusOr<std::string> listen =
+      ListenAt(options.replica[static_cast<size_t>(options.stage)]);
+  if (!listen.ok()) return listen.status();
+  exchange.listen = *listen;
   exchange.certificates = options.servers.front().certificates;
   exchange.lease = absl::Seconds(options.job.membership().lease_seconds());
   exchange.patience = options.patience;

@@ -80,8 +80,12 @@ absl::Status ClusterRun::StartWorkers() {
   SayWhatRuns();
   for (size_t i = 0; i < options_.hosts.workers.size(); ++i) {
     const int slot = static_cast<int>(i);
-    const absl::Status started = StartPart(std::make_unique<Part>(options_.restarts), slot);
-    if (!started.ok()) return started;
+    const int stages = static_cast<int>(options_.hosts.workers[i].stages.size());
+    for (int stage = stages > 0 ? 0 : -1; stage < stages; ++stage) {
+      auto part = std::make_unique<Part>(options_.restarts);
+      part->stage = stage;
+      if (absl::Status started = StartPart(std::move(part), slot); !started.ok()) return started;
+    }
     if (options_.view.terminal) view_.SetRow(slot, absl::StrCat("worker ", slot, "   starting"));
   }
   if (options_.launch.evaluate_every.empty()) return absl::OkStatus();
@@ -193,7 +197,8 @@ absl::Status ClusterRun::StartPart(std::unique_ptr<Part> part, int index) {
     const std::string name = part->is_evaluator
                                  ? "evaluator"
                                  : absl::StrCat(part->is_server ? "server-" : "worker-", index);
-    part->log.open(absl::StrCat(options_.log_dir, "/", name, ".log"), std::ios::app);
+    const std::string stage = part->stage < 0 ? "" : absl::StrCat("-stage-", part->stage);
+    part->log.open(absl::StrCat(options_.log_dir, "/", name, stage, ".log"), std::ios::app);
   }
   if (const absl::Status started = Launch(*part); !started.ok()) return started;
   parts_.push_back(std::move(part));
@@ -217,7 +222,7 @@ ChildProcess::Options ClusterRun::ProgramOf(const Part& part) const {
   if (part.is_evaluator) return EvaluatorProgram(options_.launch, ServerAddresses());
   if (!part.is_server) {
     return WorkerProgram(options_.launch, part.index, options_.hosts.workers[part.index],
-                         ServerAddresses(), part.seen_dead);
+                         ServerAddresses(), part.seen_dead, part.stage);
   }
   Place place = options_.hosts.servers[part.index];
   // Where its workers look for it, in every life.
@@ -232,10 +237,15 @@ ChildProcess::Options ClusterRun::ProgramOf(const Part& part) const {
   return ServerProgram(launch, part.index, place);
 }
 
+const Place& ClusterRun::PlaceOf(const Part& part) const {
+  const Place& worker = options_.hosts.workers[part.index];
+  return part.stage < 0 ? worker : worker.stages[static_cast<size_t>(part.stage)];
+}
+
 absl::Status ClusterRun::HandleDeath(Part& part) {
   const std::string how = part.process->ExitReason();
   part.listening = false;
-  if (options_.faults != nullptr && !part.is_evaluator) {
+  if (options_.faults != nullptr && (part.is_server || part.leads())) {
     options_.faults->OnDeath({part.is_server, part.index}, clock_.Now());
   }
   const bool keeps_state = !part.is_server || options_.launch.keeps_state();
@@ -259,8 +269,7 @@ absl::Status ClusterRun::HandleDeath(Part& part) {
   part.restart_at = clock_.Now() + *delay;
   // Of an ssh that ended, the worker at its other end may still be alive. One that lost its slot
   // may have lost it to another process, whose it is now.
-  part.seen_dead = part.is_worker() && options_.hosts.workers[part.index].host.empty() &&
-                   part.process->exit_code() > 128;
+  part.seen_dead = part.leads() && PlaceOf(part).host.empty() && part.process->exit_code() > 128;
   return absl::OkStatus();
 }
 
@@ -273,7 +282,7 @@ absl::Status ClusterRun::Restart(Part& part) {
     }
   }
   if (const absl::Status started = Launch(part); !started.ok()) return started;
-  if (options_.faults != nullptr && part.is_worker()) {
+  if (options_.faults != nullptr && part.leads()) {
     options_.faults->OnReturn({false, part.index}, "", clock_.Now());
   }
   return absl::OkStatus();
@@ -287,7 +296,8 @@ void ClusterRun::DoHarm() {
       continue;
     }
     for (const auto& part : parts_) {
-      if (part->is_evaluator || !(PartName{part->is_server, part->index} == fault.part)) continue;
+      if (part->is_evaluator || part->stage > 0) continue;
+      if (!(PartName{part->is_server, part->index} == fault.part)) continue;
       // What is down or not up yet cannot be harmed.
       if (!part->process->running() || (part->is_server && !part->listening)) continue;
       if (fault.kind == Fault::Kind::kLoseDisk) part->disk_lost = true;
@@ -369,7 +379,7 @@ void ClusterRun::HandleLine(Part& part, ChildProcess::Stream stream, absl::strin
     if (options_.faults != nullptr) {
       options_.faults->OnReturn({true, part.index}, part.address, clock_.Now());
     }
-  } else if (part.is_worker()) {
+  } else if (part.leads()) {
     HandleWorkerStatus(part, *status);
   }
 }
@@ -429,6 +439,10 @@ void ClusterRun::SayWhatRuns() {
                          ", ", DescribeConsistency(job.consistency())));
   const std::vector<std::string> addresses = ServerAddresses();
   std::string workers = Count(static_cast<int64_t>(options_.hosts.workers.size()), "worker");
+  if (const auto& stages = options_.hosts.workers.front().stages; !stages.empty()) {
+    absl::StrAppend(&workers, " with ", Count(static_cast<int64_t>(stages.size()), "stage"),
+                    " each");
+  }
   if (options_.launch.threads > 0) {
     absl::StrAppend(&workers, " with ", Count(options_.launch.threads, "thread"), " each");
   }

@@ -79,6 +79,7 @@ class ClusterRun {
     bool is_server = false;
     bool is_evaluator = false;
     int index = 0;
+    int stage = -1;          // of a worker of several processes
     std::string address;     // of a server, once it has listened
     bool listening = false;  // a server, in its present life
     RestartPolicy restarts;
@@ -91,6 +92,8 @@ class ClusterRun {
 
     explicit Part(RestartPolicy::Options options) : restarts(options) {}
     bool is_worker() const { return !is_server && !is_evaluator; }
+    // It speaks for its slot, with the coordinator and in the view.
+    bool leads() const { return is_worker() && stage <= 0; }
     bool ended_well() const { return !process->running() && process->exit_code() == 0; }
   };
 
@@ -105,6 +108,8 @@ class ClusterRun {
 
   absl::Status StartPart(std::unique_ptr<Part> part, int index);
   ChildProcess::Options ProgramOf(const Part& part) const;
+  // Where it runs. REQUIRES: a worker.
+  const Place& PlaceOf(const Part& part) const;
   // Its process: the first one, or the next.
   absl::Status Launch(Part& part);
   // What to do about a part that has ended and should not have. An error: nothing can be done.

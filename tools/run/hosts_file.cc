@@ -13,6 +13,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/ids.h"
+#include "common/process/file_descriptor.h"
+#include "tools/base/tcp.h"
 
 namespace torchps {
 namespace {
@@ -38,6 +40,41 @@ bool ReadGpus(absl::string_view numbers, std::string* device) {
   return true;
 }
 
+// Takes the port off the end of `place->host`, where there is one.
+absl::Status SplitPort(Place* place) {
+  // More than one colon is an IPv6 address without a port.
+  const size_t colon = place->host.rfind(':');
+  const bool bracketed = absl::StrContains(place->host, "]:");
+  if (colon == std::string::npos || (!bracketed && place->host.find(':') != colon)) {
+    return absl::OkStatus();
+  }
+  const std::string port = place->host.substr(colon + 1);
+  if (!IsWhole(port, 1, kLargestPort, &place->port)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("port '", port, "': expected a number from 1 to ", kLargestPort));
+  }
+  place->host.resize(colon);
+  return absl::OkStatus();
+}
+
+// "a:1,b:2" as the processes of one worker.
+absl::Status ReadStages(const std::string& addresses, Place* worker) {
+  std::set<std::string> seen;
+  for (const std::string& address : std::vector<std::string>(absl::StrSplit(addresses, ','))) {
+    Place stage;
+    stage.host = address;
+    if (absl::Status status = SplitPort(&stage); !status.ok()) return status;
+    if (stage.host.empty() || stage.host.front() == '-' || stage.port == 0 ||
+        !seen.insert(address).second) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "'", address, "': expected HOST:PORT for each stage of the model, each once"));
+    }
+    worker->stages.push_back(std::move(stage));
+  }
+  worker->host = worker->stages.front().host;
+  return absl::OkStatus();
+}
+
 // One server or worker line, split into words. Appends to `hosts`.
 absl::Status AddPart(const std::vector<std::string>& words, Hosts& hosts) {
   const std::string& kind = words[0];
@@ -45,7 +82,7 @@ absl::Status AddPart(const std::vector<std::string>& words, Hosts& hosts) {
     return absl::InvalidArgumentError(
         absl::StrCat("'", kind,
                      "' is no part of a cluster; expected 'server HOST[:PORT]' or "
-                     "'worker HOST [slots=N | gpus=0,1]'"));
+                     "'worker HOST [slots=N | gpus=0,1]' or 'worker HOST:PORT,HOST:PORT'"));
   }
   // A word that ssh would take for an option is no host.
   if (words.size() < 2 || absl::StartsWith(words[1], "-")) {
@@ -58,24 +95,20 @@ absl::Status AddPart(const std::vector<std::string>& words, Hosts& hosts) {
       return absl::InvalidArgumentError(
           absl::StrCat("'", words[2], "' after the server's address is too much"));
     }
-    // More than one colon is an IPv6 address without a port.
-    const size_t colon = place.host.rfind(':');
-    const bool bracketed = absl::StrContains(place.host, "]:");
-    if (colon != std::string::npos && (bracketed || place.host.find(':') == colon)) {
-      const std::string port = place.host.substr(colon + 1);
-      if (!IsWhole(port, 1, kLargestPort, &place.port)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("port '", port, "': expected a number from 1 to ", kLargestPort));
-      }
-      place.host.resize(colon);
-    }
+    if (absl::Status status = SplitPort(&place); !status.ok()) return status;
     if (place.host.empty()) return absl::InvalidArgumentError("expected a host before the port");
     hosts.servers.push_back(place);
     return absl::OkStatus();
   }
 
   int slots = 1;
-  if (words.size() > 2) {
+  if (absl::StrContains(place.host, ',')) {
+    if (words.size() > 2) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", words[2], "' after the addresses of a model's stages is too much"));
+    }
+    if (absl::Status status = ReadStages(words[1], &place); !status.ok()) return status;
+  } else if (words.size() > 2) {
     absl::string_view value = words[2];
     const bool fits = words.size() == 3 && (absl::ConsumePrefix(&value, "gpus=")
                                                 ? ReadGpus(value, &place.device)
@@ -112,8 +145,18 @@ absl::Status CheckWhole(const Hosts& hosts) {
   }
   const auto loopback = [](const Place& place) { return IsLoopback(place.host); };
   const auto local = std::find_if(hosts.servers.begin(), hosts.servers.end(), loopback);
-  const auto away = std::find_if_not(hosts.workers.begin(), hosts.workers.end(), loopback);
-  if (local != hosts.servers.end() && away != hosts.workers.end()) {
+  std::vector<Place> processes;
+  std::set<std::string> stages;
+  for (const Place& worker : hosts.workers) {
+    if (worker.stages.empty()) processes.push_back(worker);
+    processes.insert(processes.end(), worker.stages.begin(), worker.stages.end());
+    for (const std::string& address : StageAddresses(worker)) {
+      if (stages.insert(address).second) continue;
+      return absl::InvalidArgumentError(absl::StrCat("two stages are to listen on ", address));
+    }
+  }
+  const auto away = std::find_if_not(processes.begin(), processes.end(), loopback);
+  if (local != hosts.servers.end() && away != processes.end()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the server on ", local->host, " cannot be reached by the worker on ",
                      away->host, "; give the server the name that other machines know it by"));
@@ -186,6 +229,34 @@ absl::Status SpreadGpus(int gpus, int per_worker, Hosts* hosts) {
   }
   hosts->workers = std::move(workers);
   return absl::OkStatus();
+}
+
+absl::Status SplitIntoStages(int stages, Hosts* hosts) {
+  // All at once, so that none is given twice.
+  std::vector<FileDescriptor> held;
+  for (Place& worker : hosts->workers) {
+    for (int stage = 0; stage < stages; ++stage) {
+      std::string address;
+      absl::StatusOr<FileDescriptor> listener = ListenOnLoopback(&address);
+      if (!listener.ok()) return listener.status();
+      held.push_back(*std::move(listener));
+      Place place;
+      place.host = address;
+      if (absl::Status status = SplitPort(&place); !status.ok()) return status;
+      place.host.clear();
+      worker.stages.push_back(std::move(place));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> StageAddresses(const Place& worker) {
+  std::vector<std::string> addresses;
+  for (const Place& stage : worker.stages) {
+    addresses.push_back(
+        absl::StrCat(stage.host.empty() ? "127.0.0.1" : stage.host, ":", stage.port));
+  }
+  return addresses;
 }
 
 bool IsLoopback(absl::string_view host) {

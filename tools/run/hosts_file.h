@@ -14,6 +14,9 @@ struct Place {
   int port = 0;      // servers: the port to listen on; 0: a free one
   // Workers: where this one computes, as ps_worker's --device says it; empty: as all others.
   std::string device = {};
+  // Workers whose model several processes hold: where each of them runs and listens, in the order
+  // of their stages; `host` is the first one's. Empty: the worker is one process.
+  std::vector<Place> stages = {};
 };
 
 // Which machine runs what, in the order of the file: server k is servers[k], slot i is workers[i].
@@ -26,6 +29,8 @@ struct Hosts {
 //   server HOST[:PORT]
 //   worker HOST [slots=N]     N workers on that machine, default 1
 //   worker HOST gpus=0,1      one worker there, with a replica of the model on each of these GPUs
+//   worker HOST:PORT,HOST:PORT,...   one worker of several processes: the k-th holds stage k of the
+//                                    model and listens there
 // INVALID_ARGUMENT names the line and what is expected there: an unknown word, no host, a port or
 // number out of range, the same server address twice, no server or no worker in all, a loopback
 // server that another machine's worker could not reach.
@@ -40,6 +45,13 @@ absl::StatusOr<Hosts> ReadHostsFile(const std::string& path);
 // so, a machine has more than one worker or names its GPUs already, or there would be more workers
 // than are possible.
 absl::Status SpreadGpus(int gpus, int per_worker, Hosts* hosts);
+
+// Makes each worker one of `stages` processes on this machine, on free ports of the loopback.
+// UNAVAILABLE: there are no ports.
+absl::Status SplitIntoStages(int stages, Hosts* hosts);
+
+// Where the processes of a worker listen, as ps_worker's --replica wants it.
+std::vector<std::string> StageAddresses(const Place& worker);
 
 // Whether `host` names the machine it is used on: localhost, 127.x.y.z, ::1.
 bool IsLoopback(absl::string_view host);

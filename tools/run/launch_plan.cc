@@ -79,15 +79,20 @@ ChildProcess::Options ServerProgram(const LaunchOptions& options, int index, con
   return program;
 }
 
-ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, const Place& place,
+ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, const Place& worker,
                                     const std::vector<std::string>& server_addresses,
-                                    bool predecessor_died) {
+                                    bool predecessor_died, int stage) {
+  const Place& place = stage < 0 ? worker : worker.stages[static_cast<size_t>(stage)];
   const bool elsewhere = !place.host.empty();
   std::vector<std::string> command = {
       options.worker_binary, absl::StrCat("--servers=", absl::StrJoin(server_addresses, ",")),
       absl::StrCat("--job=", elsewhere ? "/dev/fd/3" : options.job_file),
       absl::StrCat("--slot=", slot), "--exit_with_parent"};
   if (predecessor_died) command.push_back("--predecessor_died");
+  if (stage >= 0) {
+    command.push_back(absl::StrCat("--stage=", stage));
+    command.push_back(absl::StrCat("--replica=", absl::StrJoin(StageAddresses(worker), ",")));
+  }
   for (const std::string& set : options.set) command.push_back(absl::StrCat("--set=", set));
   const auto pass_on = [&](absl::string_view flag, const std::string& value) {
     if (!value.empty()) command.push_back(absl::StrCat("--", flag, "=", value));
@@ -109,6 +114,7 @@ ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, cons
   ChildProcess::Options program =
       ProgramAt(options, place, command, elsewhere ? options.job_text : "");
   program.name = absl::StrCat("worker ", slot);
+  if (stage >= 0) absl::StrAppend(&program.name, " stage ", stage);
   // Torch's threads spin while they wait for each other, by OpenMP's default. Beside servers and
   // other workers one of them may have no core just then, and all wait for the scheduler
   // (docs/operations.md).

@@ -62,12 +62,13 @@ absl::Status DeleteServerDirectory(const LaunchOptions& options, int index);
 // interface, because a host's own name often means its loopback to itself (Debian's 127.0.1.1).
 ChildProcess::Options ServerProgram(const LaunchOptions& options, int index, const Place& place);
 
-// The worker of one slot. Through ssh the job's text travels in the command line, so that the
+// The worker of one slot, or of a worker of several processes (Place::stages) the one with `stage`,
+// else -1. Through ssh the job's text travels in the command line, so that the
 // other machine needs no copy of the file. `predecessor_died`: no process of that slot is alive, so
 // it need not wait for the lease of the last one.
-ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, const Place& place,
+ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, const Place& worker,
                                     const std::vector<std::string>& server_addresses,
-                                    bool predecessor_died);
+                                    bool predecessor_died, int stage = -1);
 
 // The process that measures a running job on this machine, and trains nothing. It writes what it
 // finds as JSON (tools/run/targets.h reads it).

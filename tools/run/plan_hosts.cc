@@ -14,6 +14,8 @@ namespace {
 constexpr int kMostServers = 1024;
 // Of one machine.
 constexpr int kMostGpus = 64;
+// Of a model; each is a process.
+constexpr int kMostStages = 64;
 
 // GPUs of each machine and of each worker, where --gpus says so.
 struct Gpus {
@@ -64,6 +66,22 @@ absl::StatusOr<Hosts> HostsHere(const FlagValues& flags, int default_workers) {
   return hosts;
 }
 
+// Several processes for each worker, where --stages says so.
+absl::Status PlanStages(const FlagValues& flags, Hosts* hosts) {
+  if (flags.Has("hosts")) {
+    return absl::InvalidArgumentError(
+        "--stages and --hosts exclude each other: the file says where each stage runs, as "
+        "'worker HOST:PORT,HOST:PORT'");
+  }
+  if (flags.Has("gpus")) {
+    return absl::InvalidArgumentError(
+        "--stages and --gpus exclude each other: each process of a worker computes on one device");
+  }
+  const absl::StatusOr<int64_t> stages = flags.Integer("stages", 0, 1, kMostStages);
+  if (!stages.ok()) return stages.status();
+  return SplitIntoStages(static_cast<int>(*stages), hosts);
+}
+
 }  // namespace
 
 absl::StatusOr<Hosts> PlanHosts(const FlagValues& flags, const JobSpec& job) {
@@ -72,6 +90,9 @@ absl::StatusOr<Hosts> PlanHosts(const FlagValues& flags, const JobSpec& job) {
   absl::StatusOr<Hosts> hosts = flags.Has("hosts")
                                     ? HostsOfFile(flags)
                                     : HostsHere(flags, gpus->has_value() ? 1 : job.workers());
+  if (hosts.ok() && flags.Has("stages")) {
+    if (absl::Status split = PlanStages(flags, &*hosts); !split.ok()) return split;
+  }
   if (!hosts.ok() || !gpus->has_value()) return hosts;
   const absl::Status spread = SpreadGpus((*gpus)->per_host, (*gpus)->per_worker, &*hosts);
   if (!spread.ok()) return spread;
@@ -87,6 +108,23 @@ absl::Status CheckHosts(const FlagValues& flags, const Hosts& hosts) {
         "give it certificates with --certs=DIR ('psctl certs' makes them; DIR must be there on "
         "every ",
         "machine), or type --insecure if that network is yours alone"));
+  }
+  const auto stage_beyond = [](const Place& worker) {
+    return std::any_of(worker.stages.begin(), worker.stages.end(),
+                       [](const Place& stage) { return !IsLoopback(stage.host); });
+  };
+  const bool any_beyond = std::any_of(hosts.workers.begin(), hosts.workers.end(), stage_beyond);
+  if (any_beyond && !flags.Has("certs")) {
+    return absl::InvalidArgumentError(
+        "processes that hold the stages of a model on several machines speak TLS only; give them "
+        "certificates with --certs=DIR ('psctl certs' makes them)");
+  }
+  const bool has_stages = std::any_of(hosts.workers.begin(), hosts.workers.end(),
+                                      [](const Place& worker) { return !worker.stages.empty(); });
+  if (has_stages && (flags.Has("target") || flags.Has("target_every"))) {
+    return absl::InvalidArgumentError(
+        "--target and --target_every measure the whole model in one process, so they do not go "
+        "with a model in stages; its epochs are evaluated by the workers");
   }
   if (!flags.Has("hosts")) {
     for (const char* flag : {"ssh", "remote_binary_dir"}) {

@@ -196,6 +196,12 @@ std::vector<FlagSpec> RunFlags() {
        false, 'g'},
       {"gpus_per_worker", "M",
        "With --gpus: a worker for every M of them; 1: N workers with a GPU each. Default: N."},
+      {"stages", "N",
+       "Each worker is N processes on this machine, each of which holds a stage of the model and "
+       "no "
+       "more: an mlp, a transformer, or a torchps::Stages of your program. In a hosts file: "
+       "'worker "
+       "HOST:PORT,HOST:PORT'."},
       {"device", "DEVICE",
        "cpu, cuda or cuda:N, passed to every worker. Of several GPUs, 'cuda' gives each worker the "
        "one of its slot. Several, with a comma between, have a replica of the model each: cpu,cpu "
@@ -230,7 +236,8 @@ std::vector<FlagSpec> RunFlags() {
        "psctl."},
       {"hosts", "FILE",
        "Runs the parts on other machines through ssh. Lines are 'server HOST[:PORT]' and "
-       "'worker HOST [slots=N | gpus=0,1]'; # begins a comment."},
+       "'worker HOST [slots=N | gpus=0,1]', or 'worker HOST:PORT,HOST:PORT' with a stage of the "
+       "model on each; # begins a comment."},
       {"ssh", "COMMAND", "The ssh command with its options. Default 'ssh -o BatchMode=yes'."},
       {"remote_binary_dir", "PATH",
        "Where ps_server and ps_worker lie on the other machines. Default: as on this one."},
@@ -286,7 +293,11 @@ absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
     if (flags.Has("ssh")) launch.ssh = absl::StrSplit(flags.Get("ssh"), ' ', absl::SkipEmpty());
   }
 
-  const int default_threads = flags.Has("hosts") ? 0 : ThreadsPerWorker(workers);
+  size_t processes = 0;
+  for (const Place& worker : options.hosts.workers) {
+    processes += std::max<size_t>(1, worker.stages.size());
+  }
+  const int default_threads = flags.Has("hosts") ? 0 : ThreadsPerWorker(processes);
   const absl::StatusOr<int64_t> threads = flags.Integer("threads", default_threads, 1, 1024);
   if (!threads.ok()) return threads.status();
   launch.threads = static_cast<int>(*threads);

@@ -136,5 +136,30 @@ TEST(HostsFileTest, AMistakeInAFileNamesTheFile) {
             path + ": line 1: expected a host after 'server'");
 }
 
+TEST(HostsFileTest, AWorkersLineMayNameAProcessForEachStage) {
+  const auto hosts = ParseHosts("server alpha\nworker beta:7001,gamma:7002\nworker beta\n");
+  ASSERT_TRUE(hosts.ok()) << hosts.status();
+  ASSERT_EQ(hosts->workers.size(), 2u);
+  EXPECT_EQ(hosts->workers[0].host, "beta");
+  EXPECT_EQ(StageAddresses(hosts->workers[0]),
+            (std::vector<std::string>{"beta:7001", "gamma:7002"}));
+  EXPECT_TRUE(hosts->workers[1].stages.empty());
+
+  const auto complaint = [](const std::string& text) {
+    return std::string(ParseHosts(text).status().message());
+  };
+  EXPECT_EQ(complaint("server a\nworker b:1,c\n"),
+            "line 2: 'c': expected HOST:PORT for each stage of the model, each once");
+  EXPECT_EQ(complaint("server a\nworker b:1,b:1\n"),
+            "line 2: 'b:1': expected HOST:PORT for each stage of the model, each once");
+  EXPECT_EQ(complaint("server a\nworker b:1,c:2 slots=2\n"),
+            "line 2: 'slots=2' after the addresses of a model's stages is too much");
+  EXPECT_EQ(complaint("server a\nworker b:1,c:2\nworker c:2,d:3\n"),
+            "two stages are to listen on c:2");
+  EXPECT_EQ(complaint("server localhost\nworker localhost:1,c:2\n"),
+            "the server on localhost cannot be reached by the worker on c; give the server the "
+            "name that other machines know it by");
+}
+
 }  // namespace
 }  // namespace torchps

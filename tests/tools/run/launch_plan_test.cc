@@ -71,6 +71,21 @@ TEST(LaunchPlanTest, AWorkersOwnDevicesGoBeforeThoseOfAll) {
   EXPECT_EQ(std::count(command.begin(), command.end(), "--device=cuda"), 0);
 }
 
+TEST(LaunchPlanTest, AProcessWithAStageIsToldWhichAndWhereAllOfThemListen) {
+  Place worker;
+  worker.stages = {{"", 7001}, {"beta", 7002}};
+  const ChildProcess::Options first = WorkerProgram(Options(), 1, worker, {"a:1"}, true, 0);
+  EXPECT_EQ(first.name, "worker 1 stage 0");
+  EXPECT_EQ(first.command[4], "--exit_with_parent");
+  EXPECT_EQ(first.command[5], "--predecessor_died");
+  EXPECT_EQ(first.command[6], "--stage=0");
+  EXPECT_EQ(first.command[7], "--replica=127.0.0.1:7001,beta:7002");
+  const ChildProcess::Options second = WorkerProgram(Options(), 1, worker, {"a:1"}, false, 1);
+  EXPECT_EQ(second.command[2], "beta") << "by ssh";
+  EXPECT_NE(second.command[3].find("--stage=1 --replica=127.0.0.1:7001,beta:7002"),
+            std::string::npos);
+}
+
 TEST(LaunchPlanTest, AWorkerWhosePredecessorDiedSaysSo) {
   const Words command = WorkerProgram(Options(), 1, Place(), {"a:1"}, true).command;
   EXPECT_EQ(std::count(command.begin(), command.end(), "--predecessor_died"), 1);

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
+
 #include "job/momentum.h"
 #include "tests/tools/testing.h"
 
@@ -197,6 +200,29 @@ TEST_F(PlanRunTest, GpusPerWorkerMakeSeveralWorkersOfAMachine) {
   EXPECT_EQ(Complaint({"--gpus=4", "--gpus_per_worker=3"}),
             "4 GPUs of a machine cannot be shared out in parts of 3; expected --gpus to be a "
             "multiple of --gpus_per_worker");
+}
+
+TEST_F(PlanRunTest, StagesMakeEachWorkerSeveralProcessesOnPortsOfTheirOwn) {
+  const auto plan = PlanWithJob({"--stages=2", "--workers=2"});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->job.workers(), 2);
+  std::set<std::string> addresses;
+  for (const Place& worker : plan->hosts.workers) {
+    EXPECT_EQ(worker.host, "");
+    for (const std::string& address : StageAddresses(worker)) addresses.insert(address);
+  }
+  EXPECT_EQ(addresses.size(), 4u);
+  EXPECT_EQ(Complaint({"--stages=0"}), "--stages=0: expected a whole number from 1 to 64");
+  EXPECT_EQ(Complaint({"--stages=2", "--gpus=2"}),
+            "--stages and --gpus exclude each other: each process of a worker computes on one "
+            "device");
+  EXPECT_EQ(Complaint({"--stages=2", "--target=loss:1"}),
+            "--target and --target_every measure the whole model in one process, so they do not "
+            "go with a model in stages; its epochs are evaluated by the workers");
+  const std::string hosts = folder_.WriteFile("hosts", "server alpha\nworker beta:1,gamma:2\n");
+  EXPECT_EQ(Complaint({"--insecure", "--hosts=" + hosts}),
+            "processes that hold the stages of a model on several machines speak TLS only; give "
+            "them certificates with --certs=DIR ('psctl certs' makes them)");
 }
 
 TEST_F(PlanRunTest, ProgramsElsewhereNeedNotLieOnThisMachine) {

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <cmath>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,59 @@ class FixedData : public Dataset {
   const DataShape shape_;
   Batch batch_;
 };
+
+// name -> elements, of a module or of all stages.
+std::map<std::string, int64_t> Named(const torch::nn::Module& module) {
+  std::map<std::string, int64_t> named;
+  for (const auto& item : module.named_parameters()) named[item.key()] = item.value().numel();
+  return named;
+}
+
+void ExpectSharedOut(const torch::nn::Module& whole, const Stages& cut) {
+  std::map<std::string, int64_t> all;
+  for (const ModelStage& stage : cut->stages()) {
+    for (const auto& [name, elements] : Named(*stage.module())) {
+      EXPECT_TRUE(all.emplace(name, elements).second) << "two stages have " << name;
+    }
+  }
+  EXPECT_EQ(all, Named(whole));
+}
+
+TEST(CutModelTest, StagesShareOutTheTensorsUnderTheirNamesAndComputeTheSame) {
+  torch::manual_seed(3);
+  Mlp mlp(12, {8, 6}, 4);
+  const torch::Tensor rows = torch::randn({5, 3, 4});
+  for (const int stages : {1, 2, 3}) {
+    Stages cut = mlp.InStages(stages);
+    ExpectSharedOut(mlp, cut);
+    EXPECT_TRUE(torch::equal(cut->forward(rows), mlp.forward(rows))) << stages;
+  }
+  Transformer::Options shape;
+  shape.layers = 4;
+  shape.width = 16;
+  shape.context = 7;
+  shape.vocabulary = 30;  // not so many whole pages
+  Transformer transformer(shape);
+  for (const int64_t length : {int64_t{7}, int64_t{1}}) {
+    const torch::Tensor text = torch::randint(30, {5, length}, torch::kInt64);
+    for (const int stages : {1, 2, 4}) {
+      Stages cut = transformer.InStages(stages);
+      ExpectSharedOut(transformer, cut);
+      EXPECT_TRUE(torch::allclose(cut->forward(text), transformer.forward(text), 1e-5, 1e-6))
+          << stages;
+    }
+  }
+}
+
+TEST(CutModelTest, WhatCannotBeCutIsRefused) {
+  JobSpec job;
+  job.mutable_model()->set_name("linear");
+  EXPECT_THAT(std::string(CutModule(job, LinearModel(4, 2), 2).status().message()),
+              HasSubstr("\"linear\" is not cut into stages; expected mlp or transformer"));
+  EXPECT_THAT(std::string(CutModule(job, Mlp(4, {3}, 2), 3).status().message()),
+              HasSubstr("there are to be 3 stages, and the model has 2 layers"));
+  EXPECT_TRUE(CutModule(job, Mlp(4, {3}, 2), 2).ok());
+}
 
 DataSource Images(int64_t channels, int64_t side, int64_t classes) {
   DataShape shape;
