@@ -81,7 +81,7 @@ absl::Status AddPart(const std::vector<std::string>& words, Hosts& hosts) {
   if (kind != "server" && kind != "worker") {
     return absl::InvalidArgumentError(
         absl::StrCat("'", kind,
-                     "' is no part of a cluster; expected 'server HOST[:PORT]' or "
+                     "' is no part of a cluster; expected 'server HOST[:PORT]', "
                      "'worker HOST [slots=N | gpus=0,1]' or 'worker HOST:PORT,HOST:PORT'"));
   }
   // A word that ssh would take for an option is no host.

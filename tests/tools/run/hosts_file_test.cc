@@ -45,8 +45,8 @@ struct BadFile {
 TEST(HostsFileTest, EveryMistakeNamesItsLine) {
   const BadFile kBad[] = {
       {"worker a\nservr b\n",
-       "line 2: 'servr' is no part of a cluster; expected 'server HOST[:PORT]' or "
-       "'worker HOST [slots=N | gpus=0,1]'"},
+       "line 2: 'servr' is no part of a cluster; expected 'server HOST[:PORT]', "
+       "'worker HOST [slots=N | gpus=0,1]' or 'worker HOST:PORT,HOST:PORT'"},
       {"server\n", "line 1: expected a host after 'server'"},
       {"worker -oProxyCommand=boom\n", "line 1: expected a host after 'worker'"},
       {"server a:0\n", "line 1: port '0': expected a number from 1 to 65535"},
