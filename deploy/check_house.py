@@ -96,7 +96,7 @@ MAY_INCLUDE = {
 }
 # These see torch's headers; no other room may.
 WITH_LIBTORCH = {
-    "data", "worker", "worker/device", "worker/feed", "worker/gradient", "worker/members",
+    "data", "worker", "worker/feed", "worker/gradient", "worker/members",
     "worker/models", "worker/optimizer", "worker/replicas", "worker/stages", "program",
     "program/members"
 }
