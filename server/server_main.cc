@@ -61,7 +61,8 @@ ABSL_FLAG(double, slow, 1,
 ABSL_FLAG(
     std::string, slow_disk, "",
     "MB[:SYNC]: reading and writing below --dir takes place at so many MB a second, and a sync "
-    "takes SYNC, as 20:100ms; to see a slow disk");
+    "takes SYNC, as 20:100ms; MB:reads: only reading does, so that only coming back is slow; to "
+    "see a slow disk");
 ABSL_FLAG(bool, exit_with_parent, false, "stop when standard input ends: for launchers");
 
 namespace {

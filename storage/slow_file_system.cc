@@ -16,10 +16,13 @@ struct Slowness {
   SlowDisk disk;
   std::function<void(absl::Duration)> pause;
 
-  void Move(size_t bytes) const {
+  void Read(size_t bytes) const {
     if (disk.bytes_per_second > 0) {
       pause(absl::Seconds(static_cast<double>(bytes) / disk.bytes_per_second));
     }
+  }
+  void Write(size_t bytes) const {
+    if (!disk.reads_only) Read(bytes);
   }
   void Sync() const {
     if (disk.sync > absl::ZeroDuration()) pause(disk.sync);
@@ -32,11 +35,11 @@ class SlowWritableFile final : public WritableFile {
       : file_(std::move(file)), slowness_(*slowness) {}
 
   absl::Status Append(absl::string_view data) override {
-    slowness_.Move(data.size());
+    slowness_.Write(data.size());
     return file_->Append(data);
   }
   absl::Status WriteAt(int64_t offset, absl::string_view data) override {
-    slowness_.Move(data.size());
+    slowness_.Write(data.size());
     return file_->WriteAt(offset, data);
   }
   absl::Status Truncate(int64_t size) override { return file_->Truncate(size); }
@@ -58,7 +61,7 @@ class SlowReadableFile final : public ReadableFile {
       : file_(std::move(file)), slowness_(*slowness) {}
 
   absl::Status ReadAt(int64_t offset, absl::Span<char> out) const override {
-    slowness_.Move(out.size());
+    slowness_.Read(out.size());
     return file_->ReadAt(offset, out);
   }
   int64_t size() const override { return file_->size(); }
@@ -124,13 +127,15 @@ absl::StatusOr<SlowDisk> ParseSlowDisk(absl::string_view text) {
       absl::StrSplit(text, absl::MaxSplits(':', 1));
   double megabytes = 0;
   SlowDisk disk;
+  disk.reads_only = words.second == "reads";
   if (!absl::SimpleAtod(words.first, &megabytes) || !(megabytes > 0) || megabytes > 1e6 ||
-      (words.first != text && (!absl::ParseDuration(words.second, &disk.sync) ||
-                               disk.sync < absl::ZeroDuration() || disk.sync > absl::Minutes(1)))) {
+      (words.first != text && !disk.reads_only &&
+       (!absl::ParseDuration(words.second, &disk.sync) || disk.sync < absl::ZeroDuration() ||
+        disk.sync > absl::Minutes(1)))) {
     return absl::InvalidArgumentError(
         absl::StrCat("'", text,
                      "' is not MB or MB:SYNC, MB a second above 0 and what a sync takes, at most a "
-                     "minute: 20 or 20:100ms"));
+                     "minute: 20 or 20:100ms; or MB:reads, where only reading is slow"));
   }
   disk.bytes_per_second = megabytes * 1e6;
   return disk;

@@ -15,9 +15,11 @@ namespace torchps {
 struct SlowDisk {
   double bytes_per_second = 0;  // read and written; 0: as fast as it is
   absl::Duration sync = absl::ZeroDuration();
+  bool reads_only = false;  // writing is as fast as it is: only to come back is slow
 };
 
-// "20" or "20:100ms": MB a second, and what a sync takes. INVALID_ARGUMENT says what is expected.
+// "20", "20:100ms" or "20:reads": MB a second, and what a sync takes, or that only reading is slow.
+// INVALID_ARGUMENT says what is expected.
 absl::StatusOr<SlowDisk> ParseSlowDisk(absl::string_view text);
 
 // Passes all on to `files`, which it borrows, and waits before it answers: `pause` (null:

@@ -37,10 +37,28 @@ TEST(SlowFileSystem, BytesAndSyncsTakeTheirTimeAndArriveAsTheyAre) {
   EXPECT_TRUE(slow->RemoveFile(path).ok());
 }
 
+TEST(SlowFileSystem, WhereOnlyReadingIsSlowNothingElseIs) {
+  const auto disk = MakePosixFileSystem();
+  std::vector<absl::Duration> pauses;
+  const auto slow = MakeSlowFileSystem(disk.get(), *ParseSlowDisk("2:reads"),
+                                       [&](absl::Duration time) { pauses.push_back(time); });
+  const std::string path = testing::TempDir() + "/slow_to_read";
+  {
+    auto file = slow->CreateFile(path);
+    ASSERT_TRUE(file.ok()) << file.status();
+    ASSERT_TRUE((*file)->Append(std::string(1'000'000, 'a')).ok());
+    ASSERT_TRUE((*file)->Sync().ok());
+  }
+  EXPECT_TRUE(pauses.empty());
+  ASSERT_TRUE(ReadWholeFile(*slow, path, 2'000'000).ok());
+  EXPECT_EQ(pauses, (std::vector<absl::Duration>{absl::Milliseconds(500)}));
+}
+
 TEST(SlowFileSystem, WhatIsNoDiskIsNamed) {
   EXPECT_EQ(ParseSlowDisk("20")->bytes_per_second, 20e6);
   EXPECT_EQ(ParseSlowDisk("20")->sync, absl::ZeroDuration());
-  for (const char* const text : {"", "0", "-1", "x", "20:", "20:fast", "20:2h", "nan", "20:-1s"}) {
+  for (const char* const text :
+       {"", "0", "-1", "x", "20:", "20:fast", "20:2h", "nan", "20:-1s", ":reads"}) {
     const auto disk = ParseSlowDisk(text);
     EXPECT_EQ(disk.status().code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_TRUE(absl::StrContains(disk.status().message(), "is not MB or MB:SYNC")) << text;

@@ -86,10 +86,10 @@ std::vector<FlagSpec> DrillFlags() {
        "server:every=10s.",
        true});
   flags.push_back(
-      {"slow_disk", "SERVER:MB[:SYNC]",
+      {"slow_disk", "SERVER:MB[:SYNC|:reads]",
        "The disk of a server writes and reads so many MB a second, and a sync of it takes "
        "SYNC, all the time, also when it comes back: server:20:100ms (one of them), "
-       "server.1:5.",
+       "server.1:5. With :reads only reading is slow, so only coming back is: server.1:5:reads.",
        true});
   flags.push_back({"seconds", "N", "No fault begins later than this. Default 60."});
   flags.push_back({"seed", "N", "Draws who is hit and when. Default 1."});
