@@ -147,17 +147,19 @@ void ConnectionFilter::Serve() {
       paused_ = false;
       for (size_t i = 0; i < listeners_.size(); ++i) Watch(listeners_[i].get(), EPOLLIN, i + 1);
     }
+    // One that has ended may have been the last, and its event is there until it is swept.
+    bool sweep = !handshakes_.empty();
     for (int i = 0; i < count; ++i) {
       const uint64_t number = events[i].data.u64;
       if (number == 0) return;
+      if (number == listeners_.size() + 1) sweep = true;
       if (number <= listeners_.size()) {
         Accept(listeners_[number - 1].get());
       } else if (const auto peer = peers_.find(number); peer != peers_.end()) {
         Inspect(peer, (events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0);
       }
     }
-    // An event of the handshakes is one of them that has ended.
-    if (!handshakes_.empty()) handshakes_.Sweep(options_.clock->Now());
+    if (sweep) handshakes_.Sweep(options_.clock->Now());
     AdmitWaiting();
   }
 }

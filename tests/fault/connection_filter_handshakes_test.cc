@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -59,6 +60,23 @@ TEST_F(ConnectionFilterTest, HandshakesWaitForRoomAndThoseOfOtherHostsDoNot) {
   CloseAdmitted(1);
   ASSERT_TRUE(Eventually([&] { return admitted() == 5; }));
   EXPECT_EQ(PeerOf(4), AddressOf(crowd[4]));
+}
+
+// Otherwise the filter's thread, which waits for that event, would spin from then on.
+TEST_F(ConnectionFilterTest, TakesNoteOfTheLastHandshakesEnd) {
+  ConnectionFilter::Options options;
+  options.tls = true;
+  Open(std::move(options));
+  const FileDescriptor only = Visit(RecordOf(300));
+  ASSERT_TRUE(Eventually([&] { return admitted() == 1; }));
+  Handshakes& handshakes = filter_->handshakes();
+  ASSERT_FALSE(handshakes.empty());
+  handshakes.HasCalled(PeerOf(0));
+  ASSERT_TRUE(handshakes.empty());
+  EXPECT_TRUE(Eventually([&] {
+    pollfd event{handshakes.event_fd(), POLLIN, 0};
+    return poll(&event, 1, /*timeout=*/0) == 0;
+  }));
 }
 
 TEST_F(ConnectionFilterTest, SaysWhyAHandshakeNeverBegan) {
