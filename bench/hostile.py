@@ -78,7 +78,8 @@ class Stranger:
         self.next_stream = 0.0
 
     def open(self):
-        connection = socket.create_connection(self.address, timeout=2, source_address=(ELSEWHERE, 0))
+        from_where = (ELSEWHERE, 0) if self.address[0].startswith("127.") else None
+        connection = socket.create_connection(self.address, timeout=2, source_address=from_where)
         try:
             if self.tls:
                 connection = self.tls.wrap_socket(connection)

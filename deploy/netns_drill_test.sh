@@ -1,0 +1,181 @@
+#!/usr/bin/env bash
+# A network that parts while a job trains in it: two servers and two workers, each in a network namespace. One
+# worker is cut off from one server, a server from all, and one half of the job from the other, for longer
+# than a lease; one server's disk is slow all the time; a stranger holds half-open TLS handshakes and silent
+# pushes at both servers. Who is not cut off makes progress within a lease and 2 s, and the job ends
+# with every sample used once.
+#
+#   deploy/netns_drill_test.sh
+#
+# Needs root. Everything it makes is in namespaces of its own, as that of netns_test.sh. With
+# TORCHPS_BINARIES=DIR it takes what lies built there and builds nothing.
+
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# shellcheck source-path=SCRIPTDIR source=netns_lib.sh
+source "$TORCHPS_ROOT/deploy/netns_lib.sh"
+
+[ "$(id -u)" = 0 ] || die "network namespaces need root; run this as root."
+"$TORCHPS_ROOT/deploy/setup.sh" build netns
+lease_s=1
+cut_s=6
+patience_s=120
+
+build_programs
+begin_network server0 server1 worker0 worker1 stranger
+
+cat >"$work/job.textproto" <<JOB
+name: "parted"
+workers: 2
+model { name: "linear" }
+data { source: "digits" train_samples: 1000 test_samples: 100 }
+training { epochs: 60 batch_size: 20 }
+optimizer { sgd {} learning_rate: 0.05 }
+consistency { mode: ASYNC staleness_bound: 4 }
+membership { lease_seconds: $lease_s }
+durability { level: LOG checkpoint_seconds: 2 }
+JOB
+servers="${address[server0]}:7000,${address[server1]}:7000"
+certs="$work/certs"
+"$binaries/tools/psctl" certs --dir="$certs" --job=parted \
+  --hosts="${address[server0]},${address[server1]}" >"$work/certs.log"
+
+# Whom nobody has: what is sent there is lost, and nobody is told.
+nobody=02:00:00:00:00:01
+
+# part NODE NODE, join NODE NODE: what passes between the two.
+part() {
+  ip -netns "$prefix-$1" neighbour replace "${address[$2]}" lladdr "$nobody" dev eth0 nud permanent
+  ip -netns "$prefix-$2" neighbour replace "${address[$1]}" lladdr "$nobody" dev eth0 nud permanent
+}
+join() {
+  ip -netns "$prefix-$1" neighbour delete "${address[$2]}" dev eth0
+  ip -netns "$prefix-$2" neighbour delete "${address[$1]}" dev eth0
+}
+
+# A worker that has lost its slot, or its server, is started again, as psctl run or systemd would.
+run_worker() {
+  local code=0
+  while true; do
+    code=0
+    (on "worker$1" "$binaries/program/ps_worker" --servers="$servers" --job="$work/job.textproto" \
+      --certs="$certs" --slot="$1" --pace=50 --progress_seconds=0.2) || code=$?
+    [ "$code" != 7 ] && [ "$code" != 3 ] && return "$code"
+    printf 'started again after exit code %s\n' "$code" >>"$work/worker$1.log"
+  done
+}
+
+# stall SECONDS MOST NODE...: fails if one of these tells of no progress for more than MOST seconds within
+# the next SECONDS, or to the end of them.
+stall() {
+  local code=0
+  python3 - "$work" "$@" <<'PYTHON' || code=$?
+import sys, time
+work, seconds, most, nodes = sys.argv[1], float(sys.argv[2]), float(sys.argv[3]), sys.argv[4:]
+
+def told(node):
+    with open(f"{work}/{node}.log", encoding="utf-8") as file:
+        return file.read().count("torchps_worker progress")
+
+began = time.monotonic()
+count, last, longest = {node: told(node) for node in nodes}, {node: began for node in nodes}, 0
+while time.monotonic() < began + seconds:
+    time.sleep(0.05)
+    for node in nodes:
+        now, lines = time.monotonic(), told(node)
+        longest = max(longest, now - last[node])
+        if lines != count[node]:
+            count[node], last[node] = lines, now
+print(f"{longest:.1f}")
+sys.exit(longest > most)
+PYTHON
+  return "$code"
+}
+
+# judge WHAT SECONDS MOST NODE...
+judge() {
+  local what="$1" longest
+  shift
+  longest="$(stall "$@")" || {
+    tail -n 12 "$work"/*.log
+    die "$what: no progress for $longest s, at most $2 s expected; what was said is above."
+  }
+  say "$what: longest time without progress $longest s (bar: $2 s)"
+}
+
+declare -A process
+for index in 0 1; do
+  slow=()
+  [ "$index" = 0 ] || slow=(--slow_disk=20:5ms)
+  on "server$index" "$binaries/server/ps_server" --listen="${address[server$index]}:7000" \
+    --certs="$certs" --dir="$work/disk-$index" "${slow[@]}" &
+  process[server$index]=$!
+done
+for index in 0 1; do
+  run_worker "$index" &
+  process[worker$index]=$!
+done
+for node in worker0 worker1; do
+  deadline=$((SECONDS + patience_s))
+  until grep -qs '^torchps_worker progress' "$work/$node.log"; do
+    [ "$SECONDS" -lt "$deadline" ] || {
+      tail -n 15 "$work"/*.log
+      die "$node does not begin; what was said is above."
+    }
+    sleep 0.1
+  done
+done
+
+mkfifo "$work/orders"
+on stranger "$TORCHPS_ROOT/bench/hostile.py" --attack="$servers" --certs="$certs/worker" --handshakes=300 \
+  --streams=16 --rate=100 <"$work/orders" &
+exec 9>"$work/orders"
+echo on >&9
+
+most=$((lease_s + 2))
+judge "half-open handshakes, silent pushes, a slow disk" 5 "$most" worker0 worker1
+part worker1 server1
+judge "worker 1 is cut off from server 1; worker 0" "$cut_s" "$most" worker0
+join worker1 server1
+judge "all passes again; both" 10 "$((most + 2))" worker0 worker1
+part worker1 server0
+judge "worker 1 is cut off from server 0; worker 0" "$cut_s" "$most" worker0
+join worker1 server0
+judge "all passes again; both" 10 "$((most + 2))" worker0 worker1
+# A bridge's port in this state passes nothing.
+bridge -netns "$hub" link set dev server1 state 0
+sleep "$cut_s"
+bridge -netns "$hub" link set dev server1 state 3
+judge "server 1 was cut off from all; both, afterwards" 10 "$((most + 2))" worker0 worker1
+part worker0 server1
+part worker1 server0
+part server0 server1
+sleep "$cut_s"
+join worker0 server1
+join worker1 server0
+join server0 server1
+judge "the halves were parted; both, afterwards" 10 "$((most + 2))" worker0 worker1
+echo off >&9
+exec 9>&-
+# It tells what it did at its end.
+deadline=$((SECONDS + patience_s))
+until grep -q '"held": [1-9]' "$work/stranger.log"; do
+  [ "$SECONDS" -lt "$deadline" ] || die "the stranger held nothing: $(tail -n 5 "$work/stranger.log")"
+  sleep 0.1
+done
+say "the stranger: $(tail -n 1 "$work/stranger.log")"
+
+(on server0 timeout 600 "$binaries/tools/psctl" report --wait --certs="$certs" --servers="$servers" \
+  --report="$work/report.json") || {
+  tail -n 15 "$work"/*.log
+  die "the job has not ended well; what was said is above."
+}
+for node in worker0 worker1; do
+  wait "${process[$node]}" || die "$node ended with exit code $?: $(tail -n 3 "$work/$node.log")"
+done
+grep -q 'the books reconcile' "$work/server0.log" || die "$(tail -n 20 "$work/server0.log")"
+for index in 0 1; do
+  kill -TERM "${process[server$index]}"
+  wait "${process[server$index]}" || die "server $index ended with exit code $?."
+done
+say "the network was parted in four ways, and the books reconcile"
