@@ -25,6 +25,9 @@ constexpr int kMaxHiddenLayers = 1000;
 // Two could be chance; three lags in a row mean that the slot is simply slower than max_lag.
 constexpr int kAdmitAfter = 3;
 constexpr double kMostGraceMs = 3'600'000;
+// Equal workers' steps differ by less; a round without its last one takes half as long again.
+constexpr double kGracePart = 0.5;
+constexpr double kMostGracePart = 100;
 // A tenth less for each version.
 constexpr double kAgeDecay = 0.1;
 // What is more leaves nothing of a late gradient.
@@ -275,8 +278,15 @@ void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, FieldCh
   if (!consistency->has_progress_timeout()) consistency->set_progress_timeout(600);
   check.Range("consistency.progress_timeout", consistency->progress_timeout(), 0.0,
               kMostProgressTimeout);
-  if (consistency->grace_ms() > 0 && !(sync && consistency->backup_workers() > 0)) {
-    check.Fail("consistency.grace_ms", absl::StrCat(consistency->grace_ms()),
+  check.Range("consistency.grace_part", consistency->grace_part(), 0.0, kMostGracePart);
+  if (sync && consistency->backup_workers() > 0) {
+    if (!consistency->has_grace_part()) {
+      consistency->set_grace_part(consistency->grace_ms() > 0 ? 0 : kGracePart);
+    }
+  } else if (consistency->grace_ms() > 0 || consistency->grace_part() > 0) {
+    const bool in_ms = consistency->grace_ms() > 0;
+    check.Fail(in_ms ? "consistency.grace_ms" : "consistency.grace_part",
+               in_ms ? consistency->grace_ms() : consistency->grace_part(),
                "0 but in SYNC with backup_workers: elsewhere no round ends without a worker");
   }
   LagContract* lag = consistency->mutable_lag();
@@ -371,6 +381,7 @@ absl::StatusOr<JobSpec> NormalizeJobSpec(JobSpec job) {
   if (!check.status().ok()) return check.status();
   ConsistencySpec* consistency = job.mutable_consistency();
   if (!consistency->has_mode()) consistency->set_mode(ConsistencySpec::SYNC);
+  if (!consistency->has_backup_workers()) consistency->set_backup_workers(0);
   NormalizeModel(job.mutable_model(), check);
   NormalizeData(job.mutable_data(), check);
   NormalizeTraining(job.mutable_training(), LeasesArePushes(job), job.workers(), check);

@@ -16,6 +16,8 @@ class Contestant:
     backup: int = 0  # rounds do without so many
     round_batches: int = 0  # a round is the first of so many for each worker, whoever computed them; 0: one of each
     grace_seconds: float = 0.0  # for which a round with its quorum waits for the others
+    grace_part: float = 0.0  # the same, by the time from the round's beginning to its quorum; the longer counts
+    waits_for_all: bool = False  # also for those who are behind, as the servers did until 26 November
     stop: bool = True  # computations whose gradient would be late or rejected begin anew
     bound: int = -1  # staleness bound; -1 is none
     prefetch: bool = False
@@ -40,12 +42,16 @@ ALL = {contestant.name: contestant for contestant in (
           by_hand=True),
     _sync("sync", "mean of all", like="ddp"),
     _sync("sync_backup", "rounds without the last quarter of the workers, at least one", backup=1),
-    _sync("sync_grace", "the same, waiting 20 ms for them", backup=1, grace_seconds=0.02),
+    _sync("sync_grace", "the same, waiting 20 ms for them", backup=1, grace_seconds=0.02, waits_for_all=True),
     _sync("sync_balanced", "batches by speed", like="ddp", balance=True),
     _sync("sync_balanced_grace", "batches by speed, without the slowest after 20 ms", balance=True, backup=1,
-          grace_seconds=0.02),
+          grace_seconds=0.02, waits_for_all=True),
     _sync("sync_balanced_short_grace", "the same after 5 ms, a tenth of a step", balance=True, backup=1,
-          grace_seconds=0.005),
+          grace_seconds=0.005, waits_for_all=True),
+    _sync("sync_balanced_half_grace", "the same after half of the round's time, and not for those behind",
+          like="ddp", balance=True, backup=1, grace_part=0.5),
+    _sync("sync_balanced_quarter_grace", "after a quarter of it", like="ddp", balance=True, backup=1,
+          grace_part=0.25),
     _sync("rounds_of_work", "the first P gradients on a round's values, whoever computed them (Rennala)",
           like="ddp", round_batches=1),
     _sync("rounds_of_work_2", "the same, the first 2 P", round_batches=2),

@@ -39,6 +39,7 @@ def settings(contestant, optimizer, rate, seed):
              "training.global_batch": "false"}  # as virtual_time.py, a batch each
     if contestant.backup:
         found["consistency.backup_workers"] = contestant.backup
+        found["consistency.grace_part"] = contestant.grace_part
     if contestant.grace_seconds:
         found["consistency.grace_ms"] = 1e3 * contestant.grace_seconds
     if not contestant.rounds:

@@ -12,7 +12,9 @@ class Rounds(Training):
     def __init__(self, *arguments, **more):
         self.round = 0
         self.arrived = []  # (work, vector) of this round
+        self.began = 0.0  # this round
         self.closing = None  # the round whose grace runs
+        self.heard = {}  # worker -> the last round for which something of it came, in time or late
         super().__init__(*arguments, **more)
         # Backup workers are meant for one of three and two of eight.
         self.backup = self.contestant.backup and max(self.contestant.backup, self.workers // 4)
@@ -42,6 +44,8 @@ class Rounds(Training):
         work.end += seconds
 
     def left(self, worker):
+        if worker not in self.gone:
+            self.heard[worker] = self.round
         self._close_if_complete()
 
     def returned(self):
@@ -58,6 +62,7 @@ class Rounds(Training):
     def _arrive(self, work):
         if work.cancelled:
             return
+        self.heard[work.worker] = work.version
         if work.version != self.round:
             self.measured(work)
             self.record.lost += work.samples
@@ -80,13 +85,24 @@ class Rounds(Training):
         if not self.arrived or len(self.arrived) < (min(expected, self.round_pushes) or
                                                     max(1, expected - self.backup)):
             return
-        if len(self.arrived) < expected and self.contestant.grace_seconds:
+        grace = self._grace() if len(self.arrived) < expected else 0
+        if grace:
             if self.closing != self.round:
                 self.closing = closing = self.round
-                self.events.at(self.events.now + self.contestant.grace_seconds,
-                               lambda: closing == self.round and self._close())
+                self.events.at(self.events.now + grace, lambda: closing == self.round and self._close())
             return
         self._close()
+
+    def _grace(self):
+        """How long this round, which has its quorum, waits for those it lacks."""
+        if not self.contestant.waits_for_all:
+            # Whoever has given nothing to the round before either computes on values of one that is over.
+            missing = [worker for worker in range(self.workers) if worker not in self.gone and
+                       not self._has_arrived(worker) and (self.work[worker] or worker in self.dead)]
+            if all(self.heard.get(worker, self.round) < self.round - 1 for worker in missing):
+                return 0
+        return max(self.contestant.grace_seconds,
+                   self.contestant.grace_part * (self.events.now - self.began))
 
     def _close(self):
         # In the order of workers: rounding, too, is then the same whoever was faster.
@@ -99,6 +115,7 @@ class Rounds(Training):
         self.server.apply(mean, progress, self.server.version)
         self.record.counted(samples, 0, len(arrived))
         self.round += 1
+        self.began = self.events.now
         for work in self.work:
             if work and not work.cancelled:
                 self._stop_if_stale(work)

@@ -3,7 +3,8 @@
 import json
 import os
 
-KEYS = ("task", "samples", "workers", "optimizer", "scenario", "contestant", "rate", "seed", "validation")
+KEYS = ("task", "samples", "workers", "optimizer", "scenario", "contestant", "rate", "seed", "validation",
+        "jitter")
 
 
 def key(row):

@@ -23,6 +23,7 @@ class Scenario:
     speed: Callable = lambda worker, time, seed: (1.0, math.inf)
     # What a man who sets batches by hand would believe.
     usual_speed: Callable = lambda worker: 1.0
+    jitter: float = JITTER
     bits_per_second: float = math.inf  # of each worker's link; servers' links are not the limit
     dies: tuple = ()  # worker; at half of the time that the fastest possible run takes
     away_seconds: float = 10.0

@@ -108,7 +108,7 @@ class Training:
     def begin(self, worker, batches, values, version):
         """`worker` begins to compute now."""
         seconds = scenarios.STEP_SECONDS * sum(len(indices) for indices, _ in batches) / self.task.batch_size
-        seconds *= 1 + scenarios.JITTER * abs(self._jitter.standard_normal())
+        seconds *= 1 + self.scenario.jitter * abs(self._jitter.standard_normal())
         end = self.scenario.end(worker, self.events.now, seconds, self.seed)
         self.work[worker] = work = Work(worker, batches, values, version, self.events.now, end,
                                         end - self.events.now)

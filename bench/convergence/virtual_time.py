@@ -10,6 +10,7 @@ Adds to the file as it goes, and does not run again what is there. Debian's pyth
 """
 
 import argparse
+import dataclasses
 import sys
 import time
 
@@ -59,10 +60,13 @@ class Runner:
         row = {"task": task.name, "samples": len(task.train[0]), "workers": scenario.workers,
                "optimizer": optimizer, "scenario": scenario.name, "contestant": contestant.name,
                "rate": rate, "seed": seed, "validation": validation}
+        if self.arguments.jitter != scenarios.JITTER:
+            row["jitter"] = self.arguments.jitter
         if key(row) in self.file.rows:
             return self.file.rows[key(row)]
         kind = Rounds if contestant.rounds else Pushes
-        training = kind(task, contestant, scenario, optimizer, rate, seed,
+        training = kind(task, contestant, dataclasses.replace(scenario, jitter=self.arguments.jitter),
+                        optimizer, rate, seed,
                         looks_per_epoch=0.5 if validation else self.arguments.looks,
                         look_samples=self.arguments.look_samples)
         began = time.monotonic()
@@ -111,6 +115,8 @@ def main():
     parser.add_argument("--scenario", default="none")
     parser.add_argument("--contestant", default="all")
     parser.add_argument("--workers", type=int, default=3)
+    parser.add_argument("--jitter", type=float, default=scenarios.JITTER,
+                        help="how unlike steps of one worker are: the part by which the usual one is longer")
     parser.add_argument("--rate", type=given_rates, default={},
                         help="instead of a search: of all, or of each, as ddp=0.008,async=0.002")
     parser.add_argument("--rate_of", default="", help="all take the rate searched for this contestant")

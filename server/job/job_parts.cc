@@ -83,7 +83,9 @@ absl::StatusOr<JobParts> MakeJobParts(const HelloRequest& request, const Clock* 
     parts.policy = std::make_unique<SyncPush>(
         parts.map.blocks().size(), parts.map.owned_by(parts.server_index).size(),
         spec->consistency().backup_workers(), parts.updater.get(),
-        absl::Milliseconds(spec->consistency().grace_ms()), clock);
+        SyncPush::Grace{absl::Milliseconds(spec->consistency().grace_ms()),
+                        spec->consistency().grace_part()},
+        clock);
   } else {
     parts.policy = std::make_unique<AsyncPush>(spec->consistency().lag(), SampleScaleOf(*spec),
                                                LeasesSideBySide(*spec), parts.updater.get());

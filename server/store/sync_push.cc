@@ -19,14 +19,15 @@ constexpr float kSamplesAsOne = 1 << 24;
 }  // namespace
 
 SyncPush::SyncPush(size_t blocks, size_t owned, int backup_workers, const BlockUpdater* updater,
-                   absl::Duration grace, const Clock* clock)
+                   const Grace& grace, const Clock* clock)
     : backup_workers_(backup_workers),
       owned_(owned),
       updater_(updater),
       grace_(grace),
       clock_(clock),
       rounds_(blocks) {
-  TPS_CHECK(grace == absl::ZeroDuration() || clock != nullptr, "a grace needs a clock");
+  TPS_CHECK(!has_grace() || clock != nullptr, "a grace needs a clock");
+  for (Round& round : rounds_) BeginNext(&round);
 }
 
 absl::StatusOr<PushDecision> SyncPush::Push(Block* block, const PushHeader& header,
@@ -130,6 +131,7 @@ void SyncPush::FinishRounds(Block* block) {
       const Step slowest = SlowestClock();
       if (slowest <= block->version) return;
       PassOver(block, slowest, {});
+      BeginNext(&round);
       continue;
     }
     if (round.weight == 0) {
@@ -150,12 +152,17 @@ void SyncPush::FinishRounds(Block* block) {
       Tell(*block, record);
       blocks_finished_.fetch_add(1, std::memory_order_acq_rel);
     }
-    round.contributors.clear();
-    round.ledger_before.clear();
-    round.absent.clear();
-    round.weight = 0;
-    round.quorum_at = absl::InfiniteDuration();
+    BeginNext(&round);
   }
+}
+
+void SyncPush::BeginNext(Round* round) {
+  round->contributors.clear();
+  round->ledger_before.clear();
+  round->absent.clear();
+  round->weight = 0;
+  round->quorum_at = absl::InfiniteDuration();
+  if (has_grace()) round->began = clock_->Now();
 }
 
 void SyncPush::PassOver(Block* block, Version version, absl::Span<const SlotId> contributors) {
@@ -194,13 +201,13 @@ void SyncPush::TakeRestored(Block* block, Version highest) {
 }
 
 absl::Duration SyncPush::next_due() const {
-  if (grace_ == absl::ZeroDuration()) return absl::InfiniteDuration();
+  if (!has_grace()) return absl::InfiniteDuration();
   MutexLock lock(&mutex_);
   return due_;
 }
 
 bool SyncPush::TakeDue() {
-  if (grace_ == absl::ZeroDuration()) return false;
+  if (!has_grace()) return false;
   MutexLock lock(&mutex_);
   if (clock_->Now() < due_) return false;
   // A round that goes on, since its quorum came later, notes its own anew.
@@ -208,9 +215,16 @@ bool SyncPush::TakeDue() {
   return true;
 }
 
+bool SyncPush::IsBehind(const Block& block, const LiveSlot& live) {
+  const auto slot = static_cast<size_t>(live.slot);
+  const Step last = slot < block.ledger.size() ? block.ledger[slot].last_step : 0;
+  return std::max(live.clock, last) < block.version;
+}
+
 bool SyncPush::IsComplete(const Block& block, Round* round) {
   const Step step = block.version + 1;
   int missing = 0;
+  bool all_are_behind = true;  // of those
   bool passed = false;
   MutexLock lock(&mutex_);
   for (const LiveSlot& live : live_) {
@@ -219,6 +233,7 @@ bool SyncPush::IsComplete(const Block& block, Round* round) {
     } else if (std::find(round->contributors.begin(), round->contributors.end(), live.slot) ==
                round->contributors.end()) {
       ++missing;
+      all_are_behind &= IsBehind(block, live);
     }
   }
   if (round->contributors.empty()) return passed && missing == 0;
@@ -226,11 +241,13 @@ bool SyncPush::IsComplete(const Block& block, Round* round) {
     round->quorum_at = absl::InfiniteDuration();
     return false;
   }
-  if (missing == 0 || grace_ == absl::ZeroDuration()) return true;
+  if (all_are_behind || !has_grace()) return true;
   const absl::Duration now = clock_->Now();
   round->quorum_at = std::min(round->quorum_at, now);
-  if (now - round->quorum_at >= grace_) return true;
-  due_ = std::min(due_, round->quorum_at + grace_);
+  const absl::Duration ends =
+      round->quorum_at + std::max(grace_.least, grace_.part * (round->quorum_at - round->began));
+  if (now >= ends) return true;
+  due_ = std::min(due_, ends);
   return false;
 }
 

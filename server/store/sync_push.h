@@ -17,7 +17,9 @@ namespace torchps {
 // slots, and applies their mean, weighted by samples, once. That is round t. With b backup workers
 // a round waits for all live slots but b (Chen et al. 2016, "Revisiting distributed synchronous
 // SGD"); what comes later is LATE and not applied. A round that has so many waits for the others
-// for a while, the grace, and ends before it has passed if all have come.
+// for a while, the grace, and ends before it has passed if all have come. It does not wait for a
+// slot that is behind: one from which nothing has come for the round before either, in time or
+// late, since such a slot still computes on values of a round that is over.
 //
 // Round t waits for the live slots whose clock is below t: a slot that dies or leaves is no longer
 // waited for, but a gradient it gave counts. Servers finish a round one after the other, so a slot
@@ -30,10 +32,17 @@ namespace torchps {
 // differ by float rounding. Costs one more array per block.
 class SyncPush final : public PushPolicy {
  public:
+  // How long a round that has its quorum waits for the others: the longer of both.
+  struct Grace {
+    absl::Duration least = absl::ZeroDuration();
+    // Of the time from the round's beginning to its quorum.
+    double part = 0;
+  };
+
   // Blocks are numbered by BlockId below `blocks`; `owned` of them are on this server. `updater`
   // and `clock`, which a grace above 0 needs, outlive this object.
   SyncPush(size_t blocks, size_t owned, int backup_workers, const BlockUpdater* updater,
-           absl::Duration grace = absl::ZeroDuration(), const Clock* clock = nullptr);
+           const Grace& grace, const Clock* clock);
 
   absl::StatusOr<PushDecision> Push(Block* block, const PushHeader& header,
                                     const FramePayload& payload)
@@ -66,6 +75,8 @@ class SyncPush final : public PushPolicy {
     std::vector<SlotId> contributors;
     // Of each contributor, before it gave.
     std::vector<LedgerEntry> ledger_before;
+    // When the round before ended, or this process made the block.
+    absl::Duration began = absl::ZeroDuration();
     // When no more than the backup workers were missing; infinite: more are.
     absl::Duration quorum_at = absl::InfiniteDuration();
   };
@@ -80,13 +91,19 @@ class SyncPush final : public PushPolicy {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);
   // The lowest clock of a live slot; 0 where there is none.
   Step SlowestClock() const;
+  // The round is over: what it collects from now on is the next one's.
+  void BeginNext(Round* round);
+  // Nothing of the slot has come for the block's last round, neither in time nor late.
+  static bool IsBehind(const Block& block, const LiveSlot& live)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex);
+  bool has_grace() const { return grace_.least > absl::ZeroDuration() || grace_.part > 0; }
   // Whether the block's present round is to end now; notes when it will where it has a quorum.
   bool IsComplete(const Block& block, Round* round) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex);
 
   const int backup_workers_;
   const size_t owned_;
   const BlockUpdater* const updater_;
-  const absl::Duration grace_;
+  const Grace grace_;
   const Clock* const clock_;
   std::vector<Round> rounds_;  // by BlockId
 

@@ -183,6 +183,19 @@ class RoundsTest(unittest.TestCase):
                 self.assertAlmostEqual(sizes[2], 11, delta=2)
                 self.assertLess(row["lost"], 0.1 * run.pool.total)
 
+    def test_half_of_the_rounds_time_is_a_grace_that_equal_workers_keep(self):
+        row = training("sync_balanced_half_grace").run()
+        self.assertEqual((row["lost"], row["stopped"]), (0, 0))
+        self.assertEqual(row["final"], training("sync_balanced").run()["final"])
+
+    def test_a_worker_that_is_behind_gets_no_grace(self):
+        def seconds(**more):
+            run = training("sync_balanced_half_grace", "dies", task=small_task(epochs=10), **more)
+            row = run.run()
+            self.assertEqual(row["final"]["samples"], run.pool.total)
+            return row["final"]["seconds"]
+        self.assertLess(seconds(grace_seconds=1.0), seconds(grace_seconds=1.0, waits_for_all=True) - 0.5)
+
     def test_after_three_stops_in_a_row_a_worker_computes_to_the_end(self):
         run = training("sync_backup", "one_slow", task=small_task(epochs=10))
         stops, inner = [], run.stop_time

@@ -150,6 +150,20 @@ TEST(JobSpecTest, ARoundHasAGraceOnlyWhereItMayEndWithoutAWorker) {
   };
   EXPECT_EQ(grace(""), 0);
   EXPECT_EQ(grace("backup_workers: 1 grace_ms: 2.5"), 2.5);
+  const auto part = [](const std::string& text) {
+    return Normalized("workers: 3 consistency { " + text + "}").consistency().grace_part();
+  };
+  EXPECT_EQ(part("backup_workers: 1 "), 0.5);
+  EXPECT_EQ(part("backup_workers: 1 grace_part: 0 "), 0);
+  EXPECT_EQ(part("backup_workers: 1 grace_ms: 2.5 "), 0);
+  EXPECT_EQ(part("backup_workers: 1 grace_ms: 2.5 grace_part: 0.25 "), 0.25);
+  EXPECT_EQ(part(""), 0);
+  EXPECT_EQ(part("mode: ASYNC backup_workers: 1 "), 0);
+  ExpectRefused("consistency { grace_part: 0.5 }",
+                "consistency.grace_part is 0.5; expected 0 but in SYNC with backup_workers: "
+                "elsewhere no round ends without a worker");
+  ExpectRefused("consistency { grace_part: -1 }",
+                "consistency.grace_part is -1; expected 0 to 100");
   ExpectRefused("consistency { mode: SYNC grace_ms: 5 }",
                 "consistency.grace_ms is 5; expected 0 but in SYNC with backup_workers: elsewhere "
                 "no round ends without a worker");

@@ -109,9 +109,10 @@ void BlockModel::PushAsync(const PushHeader& header, bool restored) {
 
 void BlockModel::PushSync(const PushHeader& header, bool restored) {
   // Rounds that the others finished while this server was away.
-  if (restored && header.step > version_ + 1 && !round_.empty()) EndRound(/*missing=*/0);
+  if (restored && header.step > version_ + 1 && !round_.empty()) EndRound(/*missing=*/{});
   if (restored && header.step > version_ + 1) {
     version_ = header.step - 1;
+    began_.reset();
     Note(std::nullopt, {});
   }
   LedgerEntry& entry = ledger_[header.slot];
@@ -143,23 +144,35 @@ void BlockModel::PushSync(const PushHeader& header, bool restored) {
   contribution.entry = entry;
 }
 
-void BlockModel::EndRound(int missing) {
+absl::Duration BlockModel::Grace(const std::map<SlotId, Step>& missing) const {
+  // Whoever has not been heard of since the round before the last is not waited for.
+  const bool any_follows = std::any_of(missing.begin(), missing.end(), [&](const auto& entry) {
+    return std::max(entry.second, LastStep(entry.first)) >= version_;
+  });
+  if (!any_follows) return absl::ZeroDuration();
+  const ConsistencySpec& spec = scenario_->job.consistency();
+  const absl::Duration least = absl::Milliseconds(spec.grace_ms());
+  if (!began_.has_value()) return least;
+  return std::max(least, spec.grace_part() * (quorum_since_.value_or(world_->now()) - *began_));
+}
+
+void BlockModel::EndRound(const std::map<SlotId, Step>& missing) {
+  const absl::Duration grace = Grace(missing);
+  const absl::Duration since = std::exchange(quorum_since_, std::nullopt).value_or(world_->now());
+  began_ = world_->now();
   ++version_;
   if (round_.empty()) {
     Note(std::nullopt, {});
     return;
   }
-  if (missing > scenario_->job.consistency().backup_workers()) {
-    world_->Violation("block ", id_, " ended round ", version_, " without ", missing,
+  if (static_cast<int>(missing.size()) > scenario_->job.consistency().backup_workers()) {
+    world_->Violation("block ", id_, " ended round ", version_, " without ", missing.size(),
                       " live slots");
   }
-  const absl::Duration grace = absl::Milliseconds(scenario_->job.consistency().grace_ms());
-  if (missing > 0 && grace > absl::ZeroDuration() &&
-      (!quorum_since_.has_value() || world_->now() < *quorum_since_ + grace)) {
-    world_->Violation("block ", id_, " ended round ", version_, " without ", missing,
+  if (world_->now() < since + grace) {
+    world_->Violation("block ", id_, " ended round ", version_, " without ", missing.size(),
                       " live slots, before its grace had passed");
   }
-  quorum_since_.reset();
   double sum = 0;
   double weight = 0;
   bool any = false;
@@ -185,15 +198,16 @@ void BlockModel::Note(std::optional<SlotId> slot, const LedgerEntry& entry) {
   history_.push_back(event);
 }
 
-void BlockModel::Observe(const State& state, const CountMissing& missing) {
+void BlockModel::Observe(const State& state, const FindMissing& find_missing) {
   if (scenario_->synchronous()) {
     const auto missing_now = [&] {
       std::set<SlotId> contributors;
       for (const auto& [slot, contribution] : round_) contributors.insert(slot);
-      return missing(version_ + 1, contributors);
+      return find_missing(version_ + 1, contributors);
     };
     while (version_ < state.version) EndRound(missing_now());
-    if (round_.empty() || missing_now() > scenario_->job.consistency().backup_workers()) {
+    const int backup = scenario_->job.consistency().backup_workers();
+    if (round_.empty() || static_cast<int>(missing_now().size()) > backup) {
       quorum_since_.reset();
     } else if (!quorum_since_.has_value()) {
       quorum_since_ = world_->now();
@@ -277,6 +291,7 @@ std::vector<BlockModel::Name> BlockModel::Restore(const State& state) {
   ledger_ = then.ledger;
   round_.clear();
   quorum_since_.reset();
+  began_.reset();
   if (then.version != version_) Note(std::nullopt, {});
   return lost;
 }

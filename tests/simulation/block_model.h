@@ -39,8 +39,9 @@ class BlockModel {
     float value = 0;  // of every element
     std::map<SlotId, LedgerEntry> ledger;
   };
-  // How many live slots have still to push to the round of this step, beside these.
-  using CountMissing = std::function<int(Step step, const std::set<SlotId>& contributors)>;
+  // Live slots that have still to push to the round of this step, beside these, and their clocks.
+  using FindMissing =
+      std::function<std::map<SlotId, Step>(Step step, const std::set<SlotId>& contributors)>;
 
   BlockModel(World* world, const Scenario* scenario, BlockId id);
 
@@ -57,7 +58,7 @@ class BlockModel {
   void Push(const PushHeader& header, bool restored);
 
   // The block is like this now, after everything that was told before.
-  void Observe(const State& state, const CountMissing& missing);
+  void Observe(const State& state, const FindMissing& find_missing);
 
   // Who made a push has been told this verdict on it.
   void Acknowledge(const Name& name, const BlockVerdict& verdict);
@@ -87,7 +88,10 @@ class BlockModel {
   static bool Is(const Event& event, const Name& name);
   void PushAsync(const PushHeader& header, bool restored);
   void PushSync(const PushHeader& header, bool restored);
-  void EndRound(int missing);
+  // `missing`: as FindMissing has it.
+  void EndRound(const std::map<SlotId, Step>& missing);
+  // For how long a round that lacks these waits for them once it has its quorum.
+  absl::Duration Grace(const std::map<SlotId, Step>& missing) const;
   void Note(std::optional<SlotId> slot, const LedgerEntry& entry);
 
   World* const world_;
@@ -100,6 +104,8 @@ class BlockModel {
   // Includes what waits for its round.
   std::map<SlotId, LedgerEntry> ledger_;
   std::map<SlotId, Contribution> round_;
+  // When the round before ended; none: in an earlier life of the server, or there was none.
+  std::optional<absl::Duration> began_;
   // Since when no more are missing from the round than may be.
   std::optional<absl::Duration> quorum_since_;
   std::vector<Event> history_;

@@ -25,9 +25,12 @@ void DrawConsistency(World* world, ConsistencySpec* consistency, int workers) {
   if (world->Chance(0.4)) consistency->set_stop_stale(false);
   if (world->Chance(0.35)) {
     consistency->set_mode(ConsistencySpec::SYNC);
-    if (workers > 1 && world->Chance(0.4)) consistency->set_backup_workers(1);
-    if (consistency->backup_workers() > 0 && world->Chance(0.5)) {
-      consistency->set_grace_ms(1 + static_cast<double>(world->Below(400)));
+    consistency->set_backup_workers(workers > 1 && world->Chance(0.4) ? 1 : 0);
+    if (consistency->backup_workers() > 0) {
+      if (world->Chance(0.5)) consistency->set_grace_ms(1 + static_cast<double>(world->Below(400)));
+      // Both, either or none.
+      if (world->Chance(0.5)) consistency->set_grace_part(UnitDouble(world->Draw()));
+      if (!consistency->has_grace_part()) consistency->set_grace_part(0);
     }
     return;
   }

@@ -279,10 +279,15 @@ Incarnation ServerModel::SlotHolder(SlotId slot) const {
   return found == slots_.end() ? 0 : found->second.incarnation;
 }
 
-int ServerModel::CountMissing(Step step, const std::set<SlotId>& contributors) const {
-  return static_cast<int>(std::count_if(slots_.begin(), slots_.end(), [&](const auto& entry) {
-    return entry.second.live && entry.second.clock < step && contributors.count(entry.first) == 0;
-  }));
+std::map<SlotId, Step> ServerModel::FindMissing(Step step,
+                                                const std::set<SlotId>& contributors) const {
+  std::map<SlotId, Step> missing;
+  for (const auto& [slot, state] : slots_) {
+    if (state.live && state.clock < step && contributors.count(slot) == 0) {
+      missing[slot] = state.clock;
+    }
+  }
+  return missing;
 }
 
 void ServerModel::OnPullParked(uint64_t call, SlotId slot, Step clock) {
@@ -300,7 +305,7 @@ void ServerModel::Observe() {
   for (size_t i = 0; i < blocks_.size(); ++i) {
     blocks_[i].Observe(StateOf(i, ServerStatus()),
                        [this](Step step, const std::set<SlotId>& contributors) {
-                         return CountMissing(step, contributors);
+                         return FindMissing(step, contributors);
                        });
   }
 }

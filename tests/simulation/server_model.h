@@ -99,7 +99,7 @@ class ServerModel {
   Step CompletedRounds() const;
   // The staleness bound; below 0: none.
   int Bound() const;
-  int CountMissing(Step step, const std::set<SlotId>& contributors) const;
+  std::map<SlotId, Step> FindMissing(Step step, const std::set<SlotId>& contributors) const;
 
   World* const world_;
   const Scenario* const scenario_;

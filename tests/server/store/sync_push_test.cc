@@ -42,7 +42,7 @@ class Journal final : public BlockJournal {
 class SyncPushTest : public ::testing::Test {
  protected:
   // Blocks `count`, all of them on this server, with values of 0.
-  void Make(int count, int backup_workers = 0, absl::Duration grace = absl::ZeroDuration()) {
+  void Make(int count, int backup_workers = 0, SyncPush::Grace grace = {}) {
     Segment segment;
     segment.name = "weight";
     segment.shape = {2 * count};
@@ -219,7 +219,7 @@ TEST_F(SyncPushTest, WithABackupWorkerTheLastIsLateAndChangesNothing) {
 }
 
 TEST_F(SyncPushTest, ARoundWithItsQuorumWaitsAGraceForTheOthers) {
-  Make(2, /*backup_workers=*/1, absl::Milliseconds(30));
+  Make(2, /*backup_workers=*/1, {absl::Milliseconds(30)});
   SetLive({{0, 0}, {1, 0}, {2, 0}});
   EXPECT_EQ(sync_->next_due(), absl::InfiniteDuration());
   VerdictOf(0, 1, 2);
@@ -247,8 +247,67 @@ TEST_F(SyncPushTest, ARoundWithItsQuorumWaitsAGraceForTheOthers) {
   EXPECT_THAT(Values(1), Each(FloatEq(-5)));
 }
 
+TEST_F(SyncPushTest, AGraceMayFollowTheTimeThatTheQuorumTook) {
+  Make(1, /*backup_workers=*/1, {absl::Milliseconds(10), /*part=*/0.5});
+  SetLive({{0, 0}, {1, 0}, {2, 0}});
+  clock_.Advance(absl::Milliseconds(60));
+  VerdictOf(0, 1, 2);
+  clock_.Advance(absl::Milliseconds(20));
+  VerdictOf(1, 1, 4);
+  EXPECT_EQ(sync_->next_due(), clock_.Now() + absl::Milliseconds(40));
+  clock_.Advance(absl::Milliseconds(39));
+  EndRounds();
+  EXPECT_EQ(VersionOf(), 0);
+  EXPECT_EQ(VerdictOf(2, 1, 6), ACCEPTED);
+  EXPECT_EQ(VersionOf(), 1);
+  // The time is that of each round by itself, and `least` counts where it is more.
+  clock_.Advance(absl::Milliseconds(12));
+  VerdictOf(0, 2, 2);
+  VerdictOf(1, 2, 4);
+  clock_.Advance(absl::Milliseconds(9));
+  EndRounds();
+  EXPECT_EQ(VersionOf(), 1);
+  clock_.Advance(absl::Milliseconds(1));
+  EndRounds();
+  EXPECT_EQ(VersionOf(), 2);
+  EXPECT_EQ(VerdictOf(2, 2, 6), LATE);
+}
+
+TEST_F(SyncPushTest, ARoundWithItsQuorumDoesNotWaitForASlotThatIsBehind) {
+  Make(1, /*backup_workers=*/1, {absl::Milliseconds(30)});
+  SetLive({{0, 0}, {1, 0}, {2, 0}});
+  const auto quorum = [this](Step step) {
+    VerdictOf(0, step, 2);
+    VerdictOf(1, step, 4);
+  };
+  quorum(1);
+  EXPECT_EQ(VersionOf(), 0) << "in the first round nobody is";
+  clock_.Advance(absl::Milliseconds(30));
+  EndRounds();
+  EXPECT_EQ(VersionOf(), 1);
+  quorum(2);
+  EXPECT_EQ(VersionOf(), 2) << "nothing of slot 2 has come for round 1";
+  quorum(3);
+  EXPECT_EQ(VersionOf(), 3);
+  EXPECT_EQ(VerdictOf(2, 1, 9), LATE);
+  quorum(4);
+  EXPECT_EQ(VersionOf(), 4) << "it was late for round 1, not for round 3";
+  EXPECT_EQ(VerdictOf(2, 4, 9), LATE);
+  quorum(5);
+  EXPECT_EQ(VersionOf(), 4) << "it was late for the last round, and computes for this one";
+  EXPECT_EQ(VerdictOf(2, 5, 9), ACCEPTED);
+  EXPECT_EQ(VersionOf(), 5);
+  quorum(6);
+  EXPECT_EQ(VersionOf(), 5);
+  // One that enters begins with the present round.
+  SetLive({{0, 5}, {1, 5}, {3, 5}});
+  EXPECT_EQ(VersionOf(), 5);
+  EXPECT_EQ(VerdictOf(3, 6, 6), ACCEPTED);
+  EXPECT_EQ(VersionOf(), 6);
+}
+
 TEST_F(SyncPushTest, ASlotThatEntersTakesAQuorumAwayAndOneThatDiesGivesIt) {
-  Make(1, /*backup_workers=*/1, absl::Milliseconds(30));
+  Make(1, /*backup_workers=*/1, {absl::Milliseconds(30)});
   SetLive({{0, 0}, {1, 0}});
   VerdictOf(0, 1, 2);
   clock_.Advance(absl::Milliseconds(20));
