@@ -123,8 +123,10 @@ def searches(rows):
 
 def every_table(rows):
     text = []
-    for (task, optimizer, scenario), those in summary.groups(rows, "task", "optimizer", "scenario").items():
-        title = f"{task}, {optimizer}, {scenario}"
+    rows = [dict(row, jitter=row.get("jitter")) for row in rows]
+    by = ("task", "optimizer", "scenario", "jitter")
+    for (task, optimizer, scenario, jitter), those in summary.groups(rows, *by).items():
+        title = f"{task}, {optimizer}, {scenario}" + (f", jitter {jitter:g}" if jitter else "")
         judged = [row for row in those if not row["validation"]]
         tuned = [row for row in those if row["validation"]]
         if judged:
