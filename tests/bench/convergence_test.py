@@ -17,6 +17,7 @@ import compare  # noqa: E402
 import contestants  # noqa: E402
 import ddp  # noqa: E402
 import drawn_text  # noqa: E402
+import networks  # noqa: E402
 import optimizers  # noqa: E402
 import rates  # noqa: E402
 import real  # noqa: E402
@@ -308,6 +309,16 @@ class EveryContestantTest(unittest.TestCase):
     def test_gives_the_same_figures_again(self):
         for name in ("sync_balanced", "async_balanced"):
             self.assertEqual(training(name, "changing").run(), training(name, "changing").run())
+
+
+class ResNetTest(unittest.TestCase):
+
+    def test_has_as_many_parameters_as_the_products(self):
+        def size(**more):
+            return sum(parameter.numel() for parameter in networks.ResNet18(**more).parameters())
+        self.assertEqual(size(channels=3), 11_173_962)  # worker/models/resnet18.h
+        self.assertLess(size(channels=1, width=0.25), 720_000)
+        self.assertEqual(networks.ResNet18(channels=1, width=1 / 16)(torch.zeros(2, 1, 28, 28)).shape, (2, 10))
 
 
 class ClockTest(unittest.TestCase):
