@@ -47,8 +47,10 @@ class PeerVerifier final : public tls::ExternalCertificateVerifier {
 
   bool Verify(tls::TlsCustomVerificationCheckRequest* request,
               std::function<void(grpc::Status)> /*callback*/, grpc::Status* status) override {
-    absl::string_view chain = View(request->peer_cert_full_chain());
-    if (chain.empty()) chain = View(request->peer_cert());
+    // The one whose key the handshake has proved first. In a server OpenSSL's chain is without it,
+    // and begins with whatever the client likes to show behind it.
+    const std::string chain =
+        absl::StrCat(View(request->peer_cert()), View(request->peer_cert_full_chain()));
     absl::optional<std::string> host;
     if (peers_ == Peers::kServers) host = HostOf(View(request->target_name()));
     PeerVerdict peer = files_->CheckPeer(chain, host);
@@ -96,8 +98,8 @@ std::shared_ptr<grpc::ServerCredentials> TlsServerCredentials(
 
 namespace {
 
-std::shared_ptr<grpc::ChannelCredentials> TlsCredentialsFor(
-    std::shared_ptr<CertificateFiles> files, Peers peers) {
+std::shared_ptr<grpc::ChannelCredentials> TlsCredentialsFor(std::shared_ptr<CertificateFiles> files,
+                                                            Peers peers) {
   tls::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(Provider(*files));
   options.watch_identity_key_cert_pairs();

@@ -224,8 +224,10 @@ TEST_F(TlsTest, NamesEveryFaultOnBothSidesWithinASecond) {
 }
 
 // A client that is not one of ours, or is hostile: it shows whatever certificate it likes, or none,
-// and believes every server. What comes back: the bytes of a server's first frame, or none.
-std::string HostileHandshake(const std::string& address, const std::string& directory) {
+// and believes every server. `behind`: a file whose certificate it shows behind its own. What comes
+// back: the bytes of a server's first frame, or none.
+std::string HostileHandshake(const std::string& address, const std::string& directory,
+                             const std::string& behind = "") {
   const auto socket = ConnectTcp(address);
   EXPECT_TRUE(socket.ok());
   SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
@@ -238,6 +240,12 @@ std::string HostileHandshake(const std::string& address, const std::string& dire
     EXPECT_EQ(
         SSL_CTX_use_PrivateKey_file(context, (directory + "/key.pem").c_str(), SSL_FILETYPE_PEM),
         1);
+  }
+  if (!behind.empty()) {
+    std::FILE* const file = std::fopen(behind.c_str(), "r");
+    X509* const certificate = PEM_read_X509(file, nullptr, nullptr, nullptr);
+    std::fclose(file);
+    EXPECT_EQ(SSL_CTX_add_extra_chain_cert(context, certificate), 1);  // takes it
   }
   SSL* const ssl = SSL_new(context);
   SSL_set_fd(ssl, socket->get());
@@ -294,6 +302,32 @@ TEST_F(TlsTest, RefusesEveryBadCertificateOfAClientAndNamesItOnBothSides) {
   Words words;
   const auto server = Start(made_.Open(Role::kServer), &words);
   EXPECT_NE(HostileHandshake(server->address(), made_.Make(Role::kWorker)), "");
+}
+
+// Everybody who connects is shown a server's certificate, but only the server has its key.
+TEST_F(TlsTest, AForgedCertificateIsNotMadeGoodByAnotherOnesBehindIt) {
+  const TestCertificates other;
+  Words words;
+  const auto server = Start(made_.Open(Role::kServer), &words);
+  ASSERT_NE(server, nullptr);
+  for (const Role role : {Role::kServer, Role::kWorker, Role::kOperator}) {
+    SCOPED_TRACE(RoleName(role));
+    EXPECT_EQ(HostileHandshake(server->address(), other.Make(Role::kOperator),
+                               made_.Make(role) + "/cert.pem"),
+              "");
+  }
+  EXPECT_TRUE(Eventually([&] {
+    return words.Contain("torchps://job/operator/any of another authority");
+  })) << words.All();
+}
+
+TEST_F(TlsTest, TakesAClientThatShowsItsAuthorityBehindItsCertificate) {
+  Words words;
+  const auto server = Start(made_.Open(Role::kServer), &words);
+  ASSERT_NE(server, nullptr);
+  const std::string directory = made_.Make(Role::kWorker);
+  EXPECT_NE(HostileHandshake(server->address(), directory, directory + "/ca.pem"), "");
+  EXPECT_EQ(words.All(), "");
 }
 
 // A server of the same authority that is none: a worker's certificate does not make one.
