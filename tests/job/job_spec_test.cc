@@ -57,17 +57,18 @@ void ExpectLimits(const std::string& field, const std::string& lowest, const std
 }
 
 TEST(JobSpecTest, FillsInEveryDefault) {
-  EXPECT_EQ(Normalized("").ShortDebugString(),
-            "name: \"job\" seed: 1 workers: 1 model { } "
-            "data { source: \"digits\" train_samples: 6000 test_samples: 1000 } "
-            "training { epochs: 1 batch_size: 32 accumulate: 1 lease_batches: 1 evaluate: true "
-            "quarantine_after: 20 shuffle: true balance: SPEED balance_floor: 0.125 "
-            "balance_ceiling: 2 global_batch: true } "
-            "optimizer { sgd { } learning_rate: 0.1 schedule { gamma: 0.1 by: APPLIED } } "
-            "consistency { mode: SYNC staleness_bound: 4 lag { free_lag: 1 max_lag: 2 "
-            "admit_after: 3 } prefetch: false stop_stale: false progress_timeout: 600 } "
-            "wire { block_bytes: 1048576 push { } pull { } shared_memory: true } membership { "
-            "lease_seconds: 10 } durability { checkpoint_seconds: 60 keep: 3 }");
+  EXPECT_EQ(
+      Normalized("").ShortDebugString(),
+      "name: \"job\" seed: 1 workers: 1 model { } "
+      "data { source: \"digits\" train_samples: 6000 test_samples: 1000 } "
+      "training { epochs: 1 batch_size: 32 accumulate: 1 lease_batches: 1 evaluate: true "
+      "quarantine_after: 20 shuffle: true balance: SPEED balance_floor: 0.125 "
+      "balance_ceiling: 2 global_batch: true } "
+      "optimizer { sgd { } learning_rate: 0.1 schedule { gamma: 0.1 by: APPLIED } } "
+      "consistency { mode: SYNC staleness_bound: 4 backup_workers: 0 lag { free_lag: 1 max_lag: 2 "
+      "admit_after: 3 } prefetch: false stop_stale: false progress_timeout: 600 } "
+      "wire { block_bytes: 1048576 push { } pull { } shared_memory: true } membership { "
+      "lease_seconds: 10 } durability { checkpoint_seconds: 60 keep: 3 }");
 }
 
 TEST(JobSpecTest, FillsInWhatTheChosenPartsNeed) {
