@@ -115,7 +115,7 @@ class Stranger:
 
 def attack(arguments):
     """The attacker's process: "on" and "off" on standard input; one line of figures at each "off"."""
-    # Knows no authority: OpenSSL would send it along, and gRPC's server take it for the client's own.
+    # It believes whoever answers.
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
     tls.load_cert_chain(*(os.path.join(arguments.certs, name) for name in ("cert.pem", "key.pem")))

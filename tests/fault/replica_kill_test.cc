@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/types/span.h"
 #include "common/mutex.h"
 #include "common/split_mix64.h"
 #include "data/dataset.h"
+#include "data/tensor_dataset.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "job/job_spec.h"
@@ -34,24 +34,11 @@ constexpr int kStages = 3;
 constexpr int kOrders = 12;
 constexpr int64_t kBatch = 8;
 
-class RandomRows final : public Dataset {
- public:
-  RandomRows() {
-    torch::manual_seed(3);
-    inputs_ = torch::randn({kOrders * kBatch, 12});
-    targets_ = torch::randint(0, 4, {kOrders * kBatch});
-  }
-  int64_t size() const override { return inputs_.size(0); }
-  absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override {
-    const torch::Tensor rows =
-        torch::tensor(std::vector<int64_t>(indices.begin(), indices.end()), torch::kInt64);
-    return Batch{inputs_.index_select(0, rows), targets_.index_select(0, rows)};
-  }
-
- private:
-  torch::Tensor inputs_;
-  torch::Tensor targets_;
-};
+std::shared_ptr<const Dataset> RandomRows() {
+  torch::manual_seed(3);
+  const torch::Tensor inputs = torch::randn({kOrders * kBatch, 12});
+  return std::make_shared<TensorDataset>(inputs, torch::randint(0, 4, {kOrders * kBatch}));
+}
 
 std::vector<ModelStage> Small() {
   torch::manual_seed(4);
@@ -71,7 +58,7 @@ ReplicaRig::Options Rig(const std::string& mode) {
       &job));
   options.job = *NormalizeJobSpec(std::move(job));
   options.make = Small;
-  options.data.train = std::make_shared<RandomRows>();
+  options.data.train = RandomRows();
   options.servers = 2;
   options.lease = absl::Seconds(2);
   return options;

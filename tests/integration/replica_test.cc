@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/types/span.h"
 #include "data/dataset.h"
+#include "data/tensor_dataset.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "job/job_spec.h"
@@ -37,22 +37,6 @@ namespace {
 constexpr uint64_t kSeed = 5;
 constexpr double kTolerance = 1e-5;
 
-class TensorSamples final : public Dataset {
- public:
-  TensorSamples(torch::Tensor inputs, torch::Tensor targets)
-      : inputs_(std::move(inputs)), targets_(std::move(targets)) {}
-  int64_t size() const override { return inputs_.size(0); }
-  absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override {
-    const torch::Tensor rows =
-        torch::tensor(std::vector<int64_t>(indices.begin(), indices.end()), torch::kInt64);
-    return Batch{inputs_.index_select(0, rows), targets_.index_select(0, rows)};
-  }
-
- private:
-  torch::Tensor inputs_;
-  torch::Tensor targets_;
-};
-
 // 784 numbers a sample, whose classes a random linear map has chosen.
 DataSource Digits(int64_t train, int64_t test = 0) {
   torch::manual_seed(kSeed + 1);
@@ -60,9 +44,9 @@ DataSource Digits(int64_t train, int64_t test = 0) {
   const torch::Tensor targets = torch::matmul(inputs, torch::randn({784, 10})).argmax(1);
   DataSource source;
   source.train =
-      std::make_shared<TensorSamples>(inputs.slice(0, 0, train), targets.slice(0, 0, train));
+      std::make_shared<TensorDataset>(inputs.slice(0, 0, train), targets.slice(0, 0, train));
   if (test > 0) {
-    source.test = std::make_shared<TensorSamples>(inputs.slice(0, train), targets.slice(0, train));
+    source.test = std::make_shared<TensorDataset>(inputs.slice(0, train), targets.slice(0, train));
   }
   return source;
 }
@@ -276,7 +260,7 @@ ReplicaRig::Options Words() {
   options.objective = NextByteCrossEntropy();
   torch::manual_seed(kSeed + 2);
   const torch::Tensor text = torch::randint(0, kVocabulary, {160, kContext + 1});
-  options.data.train = std::make_shared<TensorSamples>(text.slice(1, 0, kContext).contiguous(),
+  options.data.train = std::make_shared<TensorDataset>(text.slice(1, 0, kContext).contiguous(),
                                                        text.slice(1, 1).contiguous());
   return options;
 }
