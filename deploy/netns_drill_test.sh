@@ -170,12 +170,7 @@ say "the stranger: $(tail -n 1 "$work/stranger.log")"
   tail -n 15 "$work"/*.log
   die "the job has not ended well; what was said is above."
 }
-for node in worker0 worker1; do
-  wait "${process[$node]}" || die "$node ended with exit code $?: $(tail -n 3 "$work/$node.log")"
-done
+end_well worker0 worker1
 grep -q 'the books reconcile' "$work/server0.log" || die "$(tail -n 20 "$work/server0.log")"
-for index in 0 1; do
-  kill -TERM "${process[server$index]}"
-  wait "${process[server$index]}" || die "server $index ended with exit code $?."
-done
+stop_servers
 say "the network was parted in four ways, and the books reconcile"

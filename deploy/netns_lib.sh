@@ -68,3 +68,26 @@ on() {
   shift
   exec ip netns exec "$prefix-$node" "$@" >>"$work/$node.log" 2>&1
 }
+
+# end_well NODE...: what ${process[NODE]} is has ended, and well; else the script ends and says so.
+end_well() {
+  local node status
+  for node in "$@"; do
+    status=0
+    # shellcheck disable=SC2154
+    wait "${process[$node]}" || status=$?
+    [ "$status" = 0 ] || {
+      tail -n 15 "$work"/*.log
+      die "$node ended with exit code $status; what was said is above."
+    }
+  done
+}
+
+# Both servers, one after the other, as an operator would.
+stop_servers() {
+  local node
+  for node in server0 server1; do
+    kill -TERM "${process[$node]}"
+    end_well "$node"
+  done
+}

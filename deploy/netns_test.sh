@@ -39,20 +39,7 @@ for node in worker0 worker1; do
   process[$node]=$!
 done
 
-for node in worker0 worker1 report; do
-  status=0
-  wait "${process[$node]}" || status=$?
-  [ "$status" = 0 ] || {
-    tail -n 15 "$work"/*.log
-    die "$node ended with exit code $status; what was said is above."
-  }
-done
-
+end_well worker0 worker1 report
 "$TORCHPS_ROOT/deploy/check_report.py" --servers=2 --workers=2 "$work/report.json"
-for node in server0 server1; do
-  kill -TERM "${process[$node]}"
-  status=0
-  wait "${process[$node]}" || status=$?
-  [ "$status" = 0 ] || die "$node ended with exit code $status when asked to stop."
-done
+stop_servers
 say "the job was done over four addresses"
