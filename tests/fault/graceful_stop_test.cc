@@ -15,7 +15,7 @@
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
 #include "rpc/grpc_process.h"
-#include "tests/fault/nemesis_journal.h"
+#include "tests/fault/nemesis/nemesis_journal.h"
 #include "tests/testing/eventually.h"
 #include "tests/testing/plain_worker.h"
 #include "tests/testing/program.h"
@@ -55,7 +55,7 @@ class GracefulStopTest : public ::testing::TestWithParam<bool> {
     workers_.clear();
     for (SlotId slot = 0; slot < NemesisJob::kSlots; ++slot) {
       workers_.push_back(std::make_unique<Program>(
-          std::vector<std::string>{"tests/fault/nemesis_worker", absl::StrJoin(addresses_, ","),
+          std::vector<std::string>{"tests/fault/nemesis/nemesis_worker", absl::StrJoin(addresses_, ","),
                                    absl::StrCat(slot), JournalOf(slot), "CHECKPOINT", "calm"}));
     }
   }

@@ -1,4 +1,4 @@
-#include "tests/fault/nemesis_journal.h"
+#include "tests/fault/nemesis/nemesis_journal.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -41,6 +41,10 @@ void NemesisJournal::Acknowledged(int server, Step step) {
   Write(absl::StrCat("ack ", server, " ", step, "\n"));
 }
 
+void NemesisJournal::Done(Step step, absl::Duration now) {
+  Write(absl::StrCat("done ", step, " ", absl::ToInt64Microseconds(now), "\n"));
+}
+
 NemesisBook NemesisBook::Read(const std::string& path, const BlockMap& map) {
   NemesisBook book;
   std::map<int, uint64_t> lives;
@@ -76,6 +80,11 @@ NemesisBook NemesisBook::Read(const std::string& path, const BlockMap& map) {
         ++book.steps;
         in_flight = 0;
       }
+    } else if (word == "done") {
+      Step step = 0;
+      int64_t microseconds = 0;
+      line >> step >> microseconds;
+      book.done.push_back(absl::Microseconds(microseconds));
     } else if (word == "life") {
       int server = 0;
       uint64_t life = 0;

@@ -1,6 +1,6 @@
 // What the nemesis test concludes from a journal: that it would notice.
 
-#include "tests/fault/nemesis_journal.h"
+#include "tests/fault/nemesis/nemesis_journal.h"
 
 #include <cstdlib>
 #include <fstream>
@@ -31,6 +31,12 @@ TEST(NemesisBook, WhatIsAcknowledgedIsPresentAndWhatIsNotMayBe) {
   EXPECT_EQ(book.steps, 2);
   EXPECT_EQ(book.acknowledged, 15);
   EXPECT_TRUE(book.broken_promises.empty());
+}
+
+TEST(NemesisBook, KnowsWhenAStepWasAcknowledgedByAll) {
+  const NemesisBook book = Read(std::string(kThreeSteps) + "ack 1 3\ndone 3 1500000\n");
+  EXPECT_EQ(book.done, (std::vector<absl::Duration>{absl::Milliseconds(1500)}));
+  EXPECT_EQ(book.steps, 3);
 }
 
 TEST(NemesisBook, ALineThatItsProcessDidNotEndDoesNotCount) {

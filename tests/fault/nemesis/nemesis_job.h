@@ -20,6 +20,9 @@ struct NemesisJob {
   static constexpr int kBlocks = 6;
   static constexpr int kModulus[] = {128, 127};
   static constexpr int kCounters = kModulus[0] + kModulus[1];
+  // Nobody gets further ahead than this, so a slot that stands still is soon waited for.
+  static constexpr int kStalenessBound = 16;
+  static constexpr int kLeaseSeconds = 1;
   static constexpr int kBlockElements = kSlots * kCounters + 3;  // in whole lines of cache
 
   JobSpec spec;
@@ -27,7 +30,7 @@ struct NemesisJob {
   BlockMap map;
 
   // What comes by its time: checkpoints twice a second and the end of a killed worker's lease after
-  // one; or neither within a test, however busy the machine is.
+  // one; or neither within a test, however busy the machine is, and then nobody waits for anybody.
   enum class Pace { kHurried, kCalm };
   static NemesisJob Create(DurabilitySpec::Level level, Pace pace = Pace::kHurried);
 

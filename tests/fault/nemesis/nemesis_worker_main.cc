@@ -1,6 +1,7 @@
-// nemesis_worker SERVERS SLOT JOURNAL LEVEL [calm]: pushes counters (tests/fault/nemesis_job.h) at
-// all servers until SIGTERM, by Protobuf's own stubs, and writes down what happens before it goes
-// on.
+// nemesis_worker SERVERS SLOT JOURNAL LEVEL [calm]: pushes counters
+// (tests/fault/nemesis/nemesis_job.h) at all servers until SIGTERM, by Protobuf's own stubs, and
+// writes down what happens before it goes on. Beside that it renews its leases as a worker does,
+// and leaves the clocks where it alone is cut off from a server.
 
 #include <unistd.h>
 
@@ -21,15 +22,19 @@
 #include "absl/time/clock.h"
 #include "client/calls/server_channel.h"
 #include "client/coordinator_client.h"
+#include "client/remote_server.h"
+#include "client/rollback_books.h"
+#include "client/slot_leases.h"
 #include "client/upkeep/heartbeat.h"
+#include "client/upkeep/slot_upkeep.h"
 #include "common/clock.h"
 #include "common/process/exit_codes.h"
 #include "common/process/stop_signal.h"
 #include "common/stop_latch.h"
 #include "proto/parameter_service.grpc.pb.h"
 #include "rpc/grpc_process.h"
-#include "tests/fault/nemesis_job.h"
-#include "tests/fault/nemesis_journal.h"
+#include "tests/fault/nemesis/nemesis_job.h"
+#include "tests/fault/nemesis/nemesis_journal.h"
 #include "wire/layout_codec.h"
 #include "wire/status_codec.h"
 
@@ -39,17 +44,19 @@ namespace {
 // A server that is frozen is away for longer than this and comes back.
 constexpr absl::Duration kCallTimeout = absl::Seconds(2);
 constexpr absl::Duration kRetry = absl::Milliseconds(20);
+constexpr absl::Duration kRenewal = absl::Milliseconds(300);
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
 void Log(const std::string& line) { std::fprintf(stderr, "nemesis_worker: %s\n", line.c_str()); }
 
 class Pusher {
  public:
-  Pusher(NemesisJob job, std::vector<ServerEndpoint> servers, JoinReply joined,
+  // Of the servers only where they are and the leases there are its business.
+  Pusher(NemesisJob job, std::vector<RemoteServer*> servers, JoinReply joined,
          NemesisJournal* journal, StopLatch* stop)
       : job_(std::move(job)), joined_(std::move(joined)), journal_(*journal), stop_(*stop) {
-    for (const ServerEndpoint& server : servers) {
-      peers_.push_back({ParameterService::NewStub(server.channel), 0});
+    for (RemoteServer* const server : servers) {
+      peers_.push_back({server, ParameterService::NewStub(server->endpoint().channel), 0});
     }
     versions_.resize(NemesisJob::kBlocks);
   }
@@ -70,6 +77,10 @@ class Pusher {
       const absl::Status status =
           FromGrpcStatus(peers_[server].stub->Hello(context, request, &reply));
       if (!status.ok()) return status;
+      if (reply.has_restoring()) {
+        return absl::UnavailableError(
+            absl::StrCat("server ", server, " ", reply.restoring().what()));
+      }
       const uint64_t before = peers_[server].life;
       if (before != 0 && before != reply.server_life() && !reply.has_restored()) {
         return absl::DataLossError(absl::StrCat("server ", server, " came back with nothing"));
@@ -77,6 +88,7 @@ class Pusher {
       peers_[server].life = reply.server_life();
       step_ = std::max({step_, reply.last_step(), reply.floor()});
       journal_.Greeted(server, reply);
+      peers_[server].server->lease().Begin(reply.server_life());
       return absl::OkStatus();
     });
   }
@@ -109,12 +121,14 @@ class Pusher {
         if (absl::Status status = Push(server, step, gradient); !status.ok()) return status;
         journal_.Acknowledged(server, step);
       }
+      journal_.Done(step, clock_.Now());
     }
     return absl::OkStatus();
   }
 
  private:
   struct Peer {
+    RemoteServer* server;
     std::unique_ptr<ParameterService::Stub> stub;
     uint64_t life = 0;
   };
@@ -189,6 +203,7 @@ class Pusher {
     });
   }
 
+  const SteadyClock clock_;
   const NemesisJob job_;
   const JoinReply joined_;
   NemesisJournal& journal_;
@@ -197,6 +212,30 @@ class Pusher {
   std::vector<Version> versions_;
   Step step_ = 0;
 };
+
+// Its heartbeat at the coordinator and the servers.
+SlotUpkeep MakeUpkeep(const JoinReply& joined, CoordinatorClient* coordinator, SlotLeases* leases,
+                      const Clock* clock) {
+  SlotUpkeep::Options upkeep;
+  upkeep.slot = joined.slot();
+  upkeep.lease = absl::Seconds(joined.job().membership().lease_seconds());
+  // It never computes.
+  upkeep.standing = [] { return absl::ZeroDuration(); };
+  upkeep.renew_slot = [coordinator](absl::Duration timeout, absl::Duration standing,
+                                    const std::vector<int>& silent) {
+    return coordinator->RenewSlot(timeout, standing, silent);
+  };
+  upkeep.renew_leases = [leases](absl::Duration timeout, absl::Duration standing,
+                                 absl::Duration silence) {
+    return leases->Renew(timeout, standing, silence);
+  };
+  upkeep.step_aside = [leases](absl::Duration timeout, const std::vector<int>& silent) {
+    leases->StepAside(timeout, silent);
+  };
+  upkeep.log = &Log;
+  upkeep.clock = clock;
+  return SlotUpkeep(std::move(upkeep));
+}
 
 absl::Status Work(const std::vector<std::string>& addresses, SlotId slot,
                   const std::string& journal_path, const NemesisJob& job, StopLatch* stop) {
@@ -229,14 +268,26 @@ absl::Status Work(const std::vector<std::string>& addresses, SlotId slot,
 
   NemesisJournal journal(journal_path);
   journal.Start(joined->incarnation());
-  Pusher pusher(job, servers, *joined, &journal, stop);
+  RollbackBooks books(job.map.blocks().size());
+  ServerPatience::Options patience;
+  patience.clock = &clock;
+  std::vector<std::unique_ptr<RemoteServer>> remotes;
+  std::vector<RemoteServer*> borrowed;
+  for (const ServerEndpoint& server : servers) {
+    remotes.push_back(
+        std::make_unique<RemoteServer>(server, HelloRequest(), &job.map, &books, patience));
+    borrowed.push_back(remotes.back().get());
+  }
+  SlotLeases leases(joined->slot(), joined->incarnation(), borrowed);
+  SlotUpkeep upkeep = MakeUpkeep(*joined, &coordinator, &leases, &clock);
+  Pusher pusher(job, borrowed, *joined, &journal, stop);
   if (absl::Status status = pusher.GreetAll(); !status.ok()) return status;
   absl::Status lost;
   absl::Status status;
   {
     const Heartbeat heartbeat(
-        absl::Milliseconds(200),
-        [&](absl::Duration timeout) { return coordinator.RenewSlot(timeout).status(); },
+        std::min(kRenewal, absl::Seconds(joined->job().membership().lease_seconds()) / 3),
+        [&](absl::Duration timeout) { return upkeep.Renew(timeout); },
         [&](const absl::Status& status) { stop->Stop(std::string(status.message())); });
     bool initialized = false;
     while (true) {

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "common/ids.h"
 #include "proto/parameter_service.pb.h"
-#include "tests/fault/nemesis_job.h"
+#include "tests/fault/nemesis/nemesis_job.h"
 
 namespace torchps {
 
@@ -28,6 +28,8 @@ class NemesisJournal {
   void Greeted(int server, const HelloReply& reply);
   void Begin(Step step);
   void Acknowledged(int server, Step step);
+  // By all servers, at that time of CLOCK_MONOTONIC, which is one for all processes.
+  void Done(Step step, absl::Duration now);
 
  private:
   void Write(const std::string& line);
@@ -42,9 +44,10 @@ struct NemesisBook {
     std::set<Step> unknown;  // begun, the answer never written down: applied once or not at all
   };
   std::vector<Block> blocks = std::vector<Block>(NemesisJob::kBlocks);
-  int64_t steps = 0;         // acknowledged by all servers
-  int64_t acknowledged = 0;  // (step, block), each time a process was told so
-  int64_t rolled_back = 0;   // of these, told to be lost by a server that came back
+  int64_t steps = 0;                 // acknowledged by all servers
+  std::vector<absl::Duration> done;  // when each of them was, in order
+  int64_t acknowledged = 0;          // (step, block), each time a process was told so
+  int64_t rolled_back = 0;           // of these, told to be lost by a server that came back
   int64_t incarnations = 0;
   int64_t restored_lives = 0;  // lives of servers, after the first, that the slot has seen
   // What no server may do: forget within one life, or forget anything and say that it has not.

@@ -1,4 +1,4 @@
-#include "tests/fault/nemesis_job.h"
+#include "tests/fault/nemesis/nemesis_job.h"
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
@@ -17,9 +17,10 @@ NemesisJob NemesisJob::Create(DurabilitySpec::Level level, Pace pace) {
       absl::StrCat(
           "name: 'nemesis' workers: ", kSlots, " model { name: 'counters' } ",
           "training { balance: EQUAL global_batch: false } ",
-          "optimizer { sgd {} learning_rate: 1 } consistency { mode: ASYNC staleness_bound: -1 } ",
+          "optimizer { sgd {} learning_rate: 1 } consistency { mode: ASYNC staleness_bound: ",
+          calm ? -1 : kStalenessBound, " } ",
           "wire { block_bytes: ", kBlockElements * sizeof(float), " } ",
-          "membership { lease_seconds: ", calm ? 3600 : 1,
+          "membership { lease_seconds: ", calm ? 3600 : kLeaseSeconds,
           " } durability { level: ", DurabilitySpec::Level_Name(level),
           " checkpoint_seconds: ", calm ? 3600 : 0.5, " keep: 2 }"),
       &spec);

@@ -1,0 +1,307 @@
+#include "tests/fault/nemesis/nemesis_cluster.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "common/process/exit_codes.h"
+#include "common/split_mix64.h"
+#include "gtest/gtest.h"
+#include "proto/coordinator.grpc.pb.h"
+#include "tests/testing/plain_worker.h"
+
+namespace torchps {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(120);
+constexpr absl::Duration kResetPeriod = absl::Milliseconds(700);
+// A shard of 10 kB, or half a second's log, is then read for about a second.
+constexpr char kSlowShard[] = "--slow_disk=0.02:reads";
+constexpr char kSlowLog[] = "--slow_disk=1:reads";
+
+void SetDeadline(grpc::ClientContext& context, absl::Duration timeout) {
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+}
+
+}  // namespace
+
+std::string NemesisCluster::Part::name() const {
+  return absl::StrCat(is_server ? "server " : "worker ", index);
+}
+
+NemesisCluster::NemesisCluster(Options options)
+    : options_(std::move(options)),
+      random_(options_.seed),
+      addresses_(NemesisJob::kServers),
+      next_reset_(clock_.Now() + kResetPeriod) {
+  for (int i = 0; i < NemesisJob::kServers; ++i) {
+    parts_.emplace_back(true, i);
+    Launch(parts_.back());
+    // It is there before anybody needs it.
+    parts_.back().returned = nullptr;
+  }
+  for (int i = 0; i < NemesisJob::kSlots; ++i) {
+    const absl::StatusOr<std::string> ways = relays_.Open(i, addresses_);
+    EXPECT_TRUE(ways.ok()) << ways.status();
+    ways_.push_back(ways.ok() ? "TORCHPS_RELAYS=" + *ways : "");
+    parts_.emplace_back(false, i);
+    Launch(parts_.back());
+  }
+}
+
+void NemesisCluster::Launch(Part& part) {
+  part.is_frozen = false;
+  part.thaw_at = absl::InfiniteDuration();
+  if (!part.is_server) {
+    part.program = std::make_unique<Program>(std::vector<std::string>{
+        "/usr/bin/env", ways_[part.index], "tests/fault/nemesis/nemesis_worker",
+        absl::StrJoin(addresses_, ","), absl::StrCat(part.index), JournalOf(part.index),
+        DurabilitySpec::Level_Name(options_.level)});
+    if (part.fault >= 0) stalls_.End(std::exchange(part.fault, -1), clock_.Now());
+    return;
+  }
+  std::string& address = addresses_[part.index];
+  std::vector<std::string> flags;
+  if (!address.empty()) flags.push_back("--listen=" + address);
+  if (options_.level != DurabilitySpec::NONE) flags.push_back("--dir=" + options_.folder);
+  if (std::exchange(part.reads_slowly, false)) {
+    flags.push_back(options_.level == DurabilitySpec::LOG ? kSlowLog : kSlowShard);
+  }
+  ServerProgram server = StartServerProgram(flags);
+  ASSERT_NE(server.address, "") << absl::StrJoin(server.program->error(), "\n");
+  part.program = std::move(server.program);
+  address = server.address;
+  part.returned = ParameterService::NewStub(PlainChannel(address));
+}
+
+int NemesisCluster::BeginFault(const Part& part) {
+  const std::set<SlotId> hit = part.is_server ? std::set<SlotId>() : std::set<SlotId>{part.index};
+  return stalls_.Begin(hit, part.is_server, clock_.Now());
+}
+
+void NemesisCluster::Kill(Part& part, bool slow_return) {
+  // What is frozen or coming back stays away, by the same fault.
+  if (part.fault < 0) part.fault = BeginFault(part);
+  part.returned = nullptr;
+  part.reads_slowly = slow_return;
+  kill(part.program->pid(), SIGKILL);
+}
+
+void NemesisCluster::Freeze(Part& part) {
+  const absl::Duration frozen = absl::Milliseconds(100 + UniformBelow(random_, 1400));
+  if (part.fault < 0) part.fault = BeginFault(part);
+  part.is_frozen = true;
+  part.thaw_at = clock_.Now() + frozen;
+  kill(part.program->pid(), SIGSTOP);
+}
+
+void NemesisCluster::Thaw(Part& part) {
+  kill(part.program->pid(), SIGCONT);
+  part.is_frozen = false;
+  part.thaw_at = absl::InfiniteDuration();
+  // It may have been coming back when it was frozen, and still be.
+  if (part.returned == nullptr) stalls_.End(std::exchange(part.fault, -1), clock_.Now());
+}
+
+void NemesisCluster::Sever(std::vector<NetworkLink> links) {
+  std::set<SlotId> hit;
+  for (const NetworkLink& link : links) hit.insert(link.worker);
+  const absl::Duration now = clock_.Now();
+  const absl::Duration until = now + absl::Milliseconds(300 + UniformBelow(random_, 3200));
+  relays_.Cut(links);
+  cuts_.push_back({std::move(links), stalls_.Begin(std::move(hit), false, now), until});
+}
+
+void NemesisCluster::Strike(Blow blow) {
+  // All draws, whatever the blow: the same seed strikes the same parts.
+  Part& server = parts_[UniformBelow(random_, NemesisJob::kServers)];
+  Part& worker = parts_[NemesisJob::kServers + UniformBelow(random_, NemesisJob::kSlots)];
+  const bool of_server = blow == Blow::kKillServer || blow == Blow::kSlowReturn ||
+                         blow == Blow::kFreezeServer || blow == Blow::kCutServer;
+  const Part& target = of_server ? server : worker;
+  if (!target.program->running()) return;
+  ++blows_[static_cast<int>(blow)];
+  std::vector<NetworkLink> links;
+  switch (blow) {
+    case Blow::kKillWorker:
+      return Kill(worker, false);
+    case Blow::kKillServer:
+      return Kill(server, false);
+    case Blow::kSlowReturn:
+      return Kill(server, true);
+    case Blow::kFreezeWorker:
+      return Freeze(worker);
+    case Blow::kFreezeServer:
+      return Freeze(server);
+    case Blow::kCutLink:
+      return Sever({{worker.index, server.index}});
+    case Blow::kCutServer:
+      for (int slot = 0; slot < NemesisJob::kSlots; ++slot) links.push_back({slot, server.index});
+      return Sever(std::move(links));
+    case Blow::kCutHalves:
+      // One worker and one server here, all others there.
+      for (int slot = 0; slot < NemesisJob::kSlots; ++slot) {
+        for (int other = 0; other < NemesisJob::kServers; ++other) {
+          if ((slot == worker.index) != (other == server.index)) links.push_back({slot, other});
+        }
+      }
+      return Sever(std::move(links));
+  }
+}
+
+bool NemesisCluster::Supervise() {
+  const absl::Duration now = clock_.Now();
+  for (Part& part : parts_) {
+    if (now >= part.thaw_at) Thaw(part);
+    LookAtReturned(part);
+    const int code = part.program->AwaitExit(absl::ZeroDuration());
+    if (code == -1) continue;
+    const bool lost_slot = code == static_cast<int>(ExitCode::kLostSlot);
+    if (code != 128 + SIGKILL && (part.is_server || !lost_slot)) {
+      ADD_FAILURE() << part.name() << " exited with " << code << ": "
+                    << absl::StrJoin(part.program->error(), "\n");
+      return false;
+    }
+    lost_slots_ += lost_slot;
+    Launch(part);
+    if (testing::Test::HasFatalFailure()) return false;
+  }
+  for (size_t i = 0; i < cuts_.size();) {
+    if (now < cuts_[i].until) {
+      ++i;
+      continue;
+    }
+    relays_.Join(cuts_[i].links);
+    stalls_.End(cuts_[i].fault, now);
+    cuts_.erase(cuts_.begin() + static_cast<ptrdiff_t>(i));
+  }
+  if (now >= next_reset_) ResetConnections();
+  return true;
+}
+
+void NemesisCluster::ResetConnections() {
+  next_reset_ += kResetPeriod;
+  ++resets_;
+  // On a way that is cut nobody is told of anything.
+  std::vector<NetworkLink> whole;
+  for (int slot = 0; slot < NemesisJob::kSlots; ++slot) {
+    for (int server = 0; server < NemesisJob::kServers; ++server) {
+      const NetworkLink link{slot, server};
+      const bool is_cut = std::any_of(cuts_.begin(), cuts_.end(), [&](const Cut& cut) {
+        return std::count(cut.links.begin(), cut.links.end(), link) > 0;
+      });
+      if (!is_cut) whole.push_back(link);
+    }
+  }
+  relays_.Reset(whole);
+}
+
+void NemesisCluster::LookAtReturned(Part& part) {
+  if (part.returned == nullptr || part.is_frozen || !part.program->running()) return;
+  grpc::ClientContext context;
+  SetDeadline(context, absl::Milliseconds(100));
+  ServerStatus status;
+  if (!part.returned->GetServerStatus(&context, ServerStatusRequest(), &status).ok() ||
+      status.has_restoring()) {
+    return;
+  }
+  part.returned = nullptr;
+  if (part.fault >= 0) stalls_.End(std::exchange(part.fault, -1), clock_.Now());
+}
+
+void NemesisCluster::Heal() {
+  for (Part& part : parts_) {
+    if (part.is_frozen) Thaw(part);
+  }
+  for (Cut& cut : cuts_) cut.until = clock_.Now();
+  next_reset_ = absl::InfiniteDuration();
+}
+
+void NemesisCluster::AwaitTraining() {
+  for (Part& part : parts_) {
+    if (part.is_server) continue;
+    ASSERT_NE(part.program->AwaitLine("training"), "")
+        << part.name() << ": " << absl::StrJoin(part.program->error(), "\n");
+  }
+}
+
+void NemesisCluster::StopWorkers() {
+  for (Part& part : parts_) {
+    if (!part.is_server) part.program->AskToStop();
+  }
+  for (Part& part : parts_) {
+    if (part.is_server) continue;
+    EXPECT_EQ(part.program->AwaitExit(kPatience), 0)
+        << part.name() << ": " << absl::StrJoin(part.program->error(), "\n");
+  }
+}
+
+void NemesisCluster::StopServers() {
+  for (Part& part : parts_) {
+    if (!part.is_server) continue;
+    part.program->AskToStop();
+    EXPECT_EQ(part.program->AwaitExit(kPatience), 0)
+        << part.name() << ": " << absl::StrJoin(part.program->error(), "\n");
+  }
+}
+
+JobStatus NemesisCluster::StatusOfJob() {
+  const auto stub = Coordinator::NewStub(PlainChannel(addresses_[0]));
+  grpc::ClientContext context;
+  SetDeadline(context, absl::Seconds(5));
+  JobStatus status;
+  stub->GetJobStatus(&context, JobStatusRequest(), &status);
+  return status;
+}
+
+std::vector<std::vector<float>> NemesisCluster::Values() {
+  std::vector<std::vector<float>> values(NemesisJob::kBlocks);
+  for (const std::string& address : addresses_) {
+    const auto stub = ParameterService::NewStub(PlainChannel(address));
+    grpc::ClientContext context;
+    SetDeadline(context, kPatience);
+    PullRequest request;
+    request.set_read_only(true);
+    const auto reader = stub->Pull(&context, request);
+    for (PullFrame frame; reader->Read(&frame);) {
+      std::vector<float>& block = values.at(frame.block());
+      block.resize(frame.payload().size() / sizeof(float));
+      std::memcpy(block.data(), frame.payload().data(), frame.payload().size());
+    }
+    const grpc::Status status = reader->Finish();
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+  return values;
+}
+
+std::vector<NemesisBook> NemesisCluster::Books() const {
+  std::vector<NemesisBook> books;
+  const NemesisJob job = NemesisJob::Create(options_.level);
+  for (int i = 0; i < NemesisJob::kSlots; ++i) {
+    books.push_back(NemesisBook::Read(JournalOf(i), job.map));
+  }
+  return books;
+}
+
+std::string NemesisCluster::JournalOf(SlotId slot) const {
+  return absl::StrCat(options_.folder, ".journal.", slot);
+}
+
+std::string NemesisCluster::Tally() const {
+  const auto times = [this](Blow blow) { return blows_[static_cast<int>(blow)]; };
+  return absl::StrCat(
+      "kill -9: ", times(Blow::kKillServer) + times(Blow::kSlowReturn), " of servers, of which ",
+      times(Blow::kSlowReturn), " came back slowly, ", times(Blow::kKillWorker),
+      " of workers; freezes: ", times(Blow::kFreezeServer), " of servers, ",
+      times(Blow::kFreezeWorker), " of workers; partitions: ", times(Blow::kCutLink),
+      " of one worker and one server, ", times(Blow::kCutServer), " of one server and all, ",
+      times(Blow::kCutHalves), " of halves; slots lost: ", lost_slots_,
+      "; resets of all ways: ", resets_);
+}
+
+}  // namespace torchps

@@ -1,0 +1,50 @@
+// What the nemesis test concludes from times: that it would notice who stands still.
+
+#include "tests/fault/nemesis/nemesis_stalls.h"
+
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace torchps {
+namespace {
+
+std::vector<absl::Duration> At(const std::vector<double>& seconds) {
+  std::vector<absl::Duration> times;
+  for (const double time : seconds) times.push_back(absl::Seconds(time));
+  return times;
+}
+
+TEST(NemesisStalls, ASlotThatAnotherOnesFaultStopsStandsStill) {
+  NemesisStalls stalls;
+  const int cut = stalls.Begin({1}, false, absl::Seconds(2));
+  stalls.End(cut, absl::Seconds(9));
+  const auto verdict = stalls.Judge({At({1, 2, 6, 7}), At({1, 10})});
+  EXPECT_EQ(verdict.longest, absl::Seconds(4));
+  EXPECT_EQ(verdict.slot, 0);
+  EXPECT_EQ(verdict.at, absl::Seconds(6));
+  EXPECT_EQ(verdict.judged, 3);
+  EXPECT_EQ(verdict.explained, 1) << "its own fault explains that of slot 1";
+}
+
+TEST(NemesisStalls, AServerThatIsAwayIsWaitedForButNotLongerThanThat) {
+  NemesisStalls stalls;
+  // Two that overlap count once, and so does the part before the last step.
+  stalls.End(stalls.Begin({}, true, absl::Seconds(0)), absl::Seconds(3));
+  stalls.End(stalls.Begin({}, true, absl::Seconds(2)), absl::Seconds(4));
+  stalls.End(stalls.Begin({}, true, absl::Seconds(5)), absl::Seconds(6));
+  const auto verdict = stalls.Judge({At({1, 8})});
+  EXPECT_EQ(verdict.longest_in_all, absl::Seconds(7));
+  EXPECT_EQ(verdict.longest, absl::Seconds(3)) << "from 4 to 5, and from 6 to 8";
+}
+
+TEST(NemesisStalls, AFaultThatHasEndedBeforeExplainsNothing) {
+  NemesisStalls stalls;
+  const int frozen = stalls.Begin({0}, false, absl::Seconds(1));
+  stalls.End(frozen, absl::Seconds(2));
+  stalls.End(frozen, absl::Seconds(100));
+  EXPECT_EQ(stalls.Judge({At({3, 8})}).longest, absl::Seconds(5));
+}
+
+}  // namespace
+}  // namespace torchps
