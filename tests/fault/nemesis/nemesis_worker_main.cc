@@ -112,7 +112,9 @@ class Pusher {
   absl::Status Train() {
     while (!stop_.stopped()) {
       for (int server = 0; server < NemesisJob::kServers; ++server) {
-        if (absl::Status status = Pull(server); !status.ok()) return status;
+        if (absl::Status status = Pull(server); !status.ok()) {
+          return stop_.stopped() ? absl::OkStatus() : status;
+        }
       }
       const Step step = ++step_;
       const std::vector<float> gradient = NemesisJob::Gradient(joined_.slot(), step);
@@ -133,40 +135,46 @@ class Pusher {
     uint64_t life = 0;
   };
 
-  // Makes a call until it is answered.
-  absl::Status Persist(const std::function<absl::Status(grpc::ClientContext*)>& call) {
+  // Makes a call until it is answered. A stop ends no push, for what has begun is to be known. It
+  // does end a pull: one whose slot was lost may wait for another that waits for it.
+  absl::Status Persist(const std::function<absl::Status(grpc::ClientContext*)>& call,
+                       bool ends_by_stop = false) {
     const absl::Time give_up = absl::Now() + kPatience;
     while (true) {
       grpc::ClientContext context;
       context.set_deadline(absl::ToChronoTime(absl::Now() + kCallTimeout));
       const absl::Status status = call(&context);
       if (!ServerPatience::MayRetry(status) || absl::Now() > give_up) return status;
-      // A stop ends no call: what has begun is to be known.
+      if (ends_by_stop && stop_.stopped()) return status;
       absl::SleepFor(kRetry);
     }
   }
 
   // The same where the server may have forgotten this slot.
-  absl::Status PersistAt(int server,
-                         const std::function<absl::Status(grpc::ClientContext*)>& call) {
+  absl::Status PersistAt(int server, const std::function<absl::Status(grpc::ClientContext*)>& call,
+                         bool ends_by_stop = false) {
     while (true) {
-      const absl::Status status = Persist(call);
+      const absl::Status status = Persist(call, ends_by_stop);
       if (!absl::IsAborted(status)) return status;
       if (absl::Status greeted = Greet(server); !greeted.ok()) return greeted;
     }
   }
 
   absl::Status Pull(int server) {
-    return PersistAt(server, [&](grpc::ClientContext* context) {
-      PullRequest request;
-      request.set_slot(joined_.slot());
-      request.set_incarnation(joined_.incarnation());
-      request.set_clock(step_);
-      request.set_server_life(peers_[server].life);
-      const auto reader = peers_[server].stub->Pull(context, request);
-      for (PullFrame frame; reader->Read(&frame);) versions_.at(frame.block()) = frame.version();
-      return FromGrpcStatus(reader->Finish());
-    });
+    return PersistAt(
+        server,
+        [&](grpc::ClientContext* context) {
+          PullRequest request;
+          request.set_slot(joined_.slot());
+          request.set_incarnation(joined_.incarnation());
+          request.set_clock(step_);
+          request.set_server_life(peers_[server].life);
+          const auto reader = peers_[server].stub->Pull(context, request);
+          for (PullFrame frame; reader->Read(&frame);)
+            versions_.at(frame.block()) = frame.version();
+          return FromGrpcStatus(reader->Finish());
+        },
+        /*ends_by_stop=*/true);
   }
 
   absl::Status Push(int server, Step step, const std::vector<float>& gradient) {
