@@ -190,15 +190,11 @@ absl::Status CoordinatorClient::LeaveJob(const std::string& reason) {
 }
 
 absl::StatusOr<RenewSlotReply> CoordinatorClient::RenewSlot(absl::Duration timeout,
-                                                            absl::Duration standing,
-                                                            const std::vector<int>& silent) {
+                                                            RenewSlotRequest request) {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
-  RenewSlotRequest request;
   request.set_slot(slot_);
   request.set_incarnation(incarnation_);
-  request.set_standing_seconds(absl::ToDoubleSeconds(standing));
-  *request.mutable_silent_server() = {silent.begin(), silent.end()};
   RenewSlotReply reply;
   const absl::Status status = FromGrpcStatus(stub()->RenewSlot(&context, request, &reply));
   if (!status.ok()) return status;

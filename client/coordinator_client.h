@@ -4,7 +4,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -76,10 +75,8 @@ class CoordinatorClient {
   // a stop.
   absl::Status LeaveJob(const std::string& reason);
 
-  // One try, at most `timeout`. `standing`: for how long the trainer has been at one piece of its
-  // own work; `silent`: servers that answer this slot no more. Thread-safe.
-  absl::StatusOr<RenewSlotReply> RenewSlot(absl::Duration timeout, absl::Duration standing = {},
-                                           const std::vector<int>& silent = {});
+  // One try, at most `timeout`. `request` without the slot and its incarnation. Thread-safe.
+  absl::StatusOr<RenewSlotReply> RenewSlot(absl::Duration timeout, RenewSlotRequest request = {});
 
  private:
   struct Rules {

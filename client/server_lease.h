@@ -4,6 +4,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
+#include "absl/types/optional.h"
 #include "common/clock.h"
 #include "common/mutex.h"
 
@@ -11,16 +12,27 @@ namespace torchps {
 
 // A slot's lease at one server, from a greeting to a farewell, as the slot knows of it.
 //
-// Thread-safe. Borrows the clock.
+// Thread-safe, but for renewals, of which one thread makes one at a time. Borrows the clock.
 class ServerLease {
  public:
+  // How the renewals went, by the clock.
+  struct Contact {
+    absl::Duration answered;  // when the server last answered a renewal or a greeting
+    // When the first renewal after that began which was not answered.
+    absl::optional<absl::Duration> missed;
+    // When the first and the last renewal began of those that were all answered, up to now.
+    absl::optional<absl::Duration> first_reached;
+    absl::Duration last_reached;
+  };
+
   explicit ServerLease(const Clock* clock) : clock_(clock) {}
 
   // The server, in this life of its, has let the slot in.
   void Begin(uint64_t server_life) {
     MutexLock lock(&mutex_);
     server_life_ = server_life;
-    answered_ = clock_->Now();
+    contact_ = Contact();
+    contact_.answered = clock_->Now();
   }
 
   // There is nothing to renew until the next greeting.
@@ -35,23 +47,42 @@ class ServerLease {
     return server_life_;
   }
 
-  // The server has said something to a renewal.
-  void Answered() {
+  // A renewal begins.
+  void RenewalBegins() {
     MutexLock lock(&mutex_);
-    answered_ = clock_->Now();
+    begun_ = clock_->Now();
   }
 
-  // Since the server last answered a renewal, or a greeting. REQUIRES: it has let the slot in.
-  absl::Duration silence() const {
+  // The renewal has ended, with an answer or without. Of two that begin more than `longest_pause`
+  // apart nobody knows whether the server was there in between.
+  void RenewalEnds(bool answered, absl::Duration longest_pause) {
     MutexLock lock(&mutex_);
-    return clock_->Now() - answered_;
+    if (!answered) {
+      contact_.first_reached.reset();
+      // One that began before a greeting tells nothing of the time after it.
+      if (!contact_.missed.has_value() && begun_ >= contact_.answered) contact_.missed = begun_;
+      return;
+    }
+    const bool goes_on =
+        contact_.first_reached.has_value() && begun_ - contact_.last_reached <= longest_pause;
+    if (!goes_on) contact_.first_reached = begun_;
+    contact_.last_reached = begun_;
+    contact_.missed.reset();
+    contact_.answered = clock_->Now();
+  }
+
+  // REQUIRES: the server has let the slot in.
+  Contact contact() const {
+    MutexLock lock(&mutex_);
+    return contact_;
   }
 
  private:
   const Clock* const clock_;
   mutable Mutex mutex_;
   uint64_t server_life_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Duration answered_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration begun_ ABSL_GUARDED_BY(mutex_);
+  Contact contact_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace torchps

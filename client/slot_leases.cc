@@ -62,12 +62,13 @@ std::vector<RemoteServer*> SlotLeases::Greeted() const {
 }
 
 Renewals SlotLeases::Renew(absl::Duration timeout, absl::Duration standing,
-                           absl::Duration silence) {
+                           absl::Duration longest_pause) {
   using Call = OneCall<RenewRequest, RenewReply>;
   std::vector<std::unique_ptr<Call>> calls;
   for (RemoteServer* const server : Greeted()) {
     Call& call = AddCall(calls, server, slot_, incarnation_);
     call.request.set_standing_seconds(absl::ToDoubleSeconds(standing));
+    server->lease().RenewalBegins();
   }
   MakeAll(calls, timeout, [](Call& call, grpc::CompletionQueue* queue) {
     return call.server->stub()->AsyncRenew(&call.context, call.request, queue);
@@ -76,8 +77,8 @@ Renewals SlotLeases::Renew(absl::Duration timeout, absl::Duration standing,
   for (const std::unique_ptr<Call>& call : calls) {
     ServerLease& lease = call->server->lease();
     // One that has forgotten the slot is there, too.
-    if (!ServerPatience::MayRetry(FromGrpcStatus(call->status))) lease.Answered();
-    if (lease.silence() >= silence) renewals.silent.push_back(call->server->index());
+    lease.RenewalEnds(!ServerPatience::MayRetry(FromGrpcStatus(call->status)), longest_pause);
+    renewals.contacts[call->server->index()] = lease.contact();
     if (!call->status.ok() || !call->reply.has_waited_for()) continue;
     const WaitedFor& waited_for = call->reply.waited_for();
     const absl::Duration time = absl::Seconds(waited_for.seconds());

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "client/remote_server.h"
+#include "client/server_lease.h"
 #include "common/ids.h"
 
 namespace torchps {
@@ -21,8 +23,8 @@ struct HeldUpBy {
 struct Renewals {
   // Where at least one waits for a slot: for that which it has waited longest for.
   absl::optional<HeldUpBy> held_up_by;
-  // Those that have let the slot in and have not answered for long, by index, ascending.
-  std::vector<int> silent;
+  // Of each server that has let the slot in, by index.
+  std::map<int, ServerLease::Contact> contacts;
 };
 
 // A slot's leases at its servers, renewed or given up at all of them at once.
@@ -35,9 +37,9 @@ class SlotLeases {
       : slot_(slot), incarnation_(incarnation), servers_(std::move(servers)) {}
 
   // Renews the lease at every server that has been greeted; takes at most `timeout`. `standing`:
-  // for how long the trainer has been at one piece of its own work. A server is silent after
-  // `silence`.
-  Renewals Renew(absl::Duration timeout, absl::Duration standing, absl::Duration silence);
+  // for how long the trainer has been at one piece of its own work. `longest_pause`: as of
+  // ServerLease::RenewalEnds.
+  Renewals Renew(absl::Duration timeout, absl::Duration standing, absl::Duration longest_pause);
 
   // Leaves the clocks of all servers that have been greeted, but for those that are `silent`, as
   // far as they can be reached in `timeout`. A silent one goes on being asked, so that it stays

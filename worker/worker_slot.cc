@@ -211,25 +211,24 @@ absl::Status WorkerSlot::Connect() {
     upkeep.progress_timeout = absl::Seconds(most);
   }
   upkeep.standing = [this] { return pulse_.standing(); };
-  upkeep.renew_slot = [this](absl::Duration timeout, absl::Duration standing,
-                             const std::vector<int>& silent) {
-    return coordinator_.RenewSlot(timeout, standing, silent);
+  upkeep.renew_slot = [this](absl::Duration timeout, RenewSlotRequest request) {
+    return coordinator_.RenewSlot(timeout, std::move(request));
   };
   upkeep.renew_leases = [this](absl::Duration timeout, absl::Duration standing,
-                               absl::Duration silence) {
-    return parameters_->leases().Renew(timeout, standing, silence);
+                               absl::Duration longest_pause) {
+    return parameters_->leases().Renew(timeout, standing, longest_pause);
   };
   upkeep.step_aside = [this](absl::Duration timeout, const std::vector<int>& silent) {
     parameters_->leases().StepAside(timeout, silent);
   };
   upkeep.log = options_.log;
   upkeep.clock = options_.clock;
+  const auto shared = std::make_shared<SlotUpkeep>(std::move(upkeep));
   heartbeat_ = std::make_unique<Heartbeat>(
       RenewalInterval(job()),
-      [upkeep = std::make_shared<SlotUpkeep>(std::move(upkeep))](absl::Duration timeout) {
-        return upkeep->Renew(timeout);
-      },
-      [this](const absl::Status& lost) { options_.stop->Stop(std::string(lost.message())); });
+      [shared](absl::Duration timeout) { return shared->Renew(timeout); },
+      [this](const absl::Status& lost) { options_.stop->Stop(std::string(lost.message())); },
+      [shared] { return shared->pause(); });
   return absl::OkStatus();
 }
 

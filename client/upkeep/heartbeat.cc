@@ -4,8 +4,11 @@
 
 namespace torchps {
 
-Heartbeat::Heartbeat(absl::Duration interval, Renew renew, OnLost on_lost)
-    : interval_(interval), renew_(std::move(renew)), on_lost_(std::move(on_lost)) {
+Heartbeat::Heartbeat(absl::Duration interval, Renew renew, OnLost on_lost, Pause pause)
+    : interval_(interval),
+      renew_(std::move(renew)),
+      on_lost_(std::move(on_lost)),
+      pause_(std::move(pause)) {
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -24,15 +27,19 @@ absl::Status Heartbeat::status() const {
 }
 
 void Heartbeat::Run() {
+  absl::Duration pause = interval_;
   while (true) {
     {
       MutexLock lock(&mutex_);
       // A spurious wake renews early, which does no harm.
-      if (!stopping_) stopping_changed_.WaitFor(&mutex_, interval_);
+      if (!stopping_) stopping_changed_.WaitFor(&mutex_, pause);
       if (stopping_) return;
     }
     const absl::Status status = renew_(interval_);
-    if (!absl::IsAborted(status)) continue;
+    if (!absl::IsAborted(status)) {
+      if (pause_ != nullptr) pause = pause_();
+      continue;
+    }
     {
       MutexLock lock(&mutex_);
       status_ = status;

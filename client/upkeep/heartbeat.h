@@ -19,9 +19,13 @@ class Heartbeat {
   // Told once, on the heartbeat's thread, that the slot is lost.
   using OnLost = std::function<void(const absl::Status&)>;
 
-  // Calls `renew` every `interval`. Only ABORTED, which says that the slot's incarnation is over,
-  // ends this early: a server that is away is for the trainer to wait for.
-  Heartbeat(absl::Duration interval, Renew renew, OnLost on_lost);
+  // How long to wait before the next renewal; asked after each, on the heartbeat's thread.
+  using Pause = std::function<absl::Duration()>;
+
+  // Calls `renew` every `interval`, or as `pause` says after the first. Only ABORTED, which says
+  // that the slot's incarnation is over, ends this early: a server that is away is for the trainer
+  // to wait for.
+  Heartbeat(absl::Duration interval, Renew renew, OnLost on_lost, Pause pause = nullptr);
 
   // Stops; waits for a renewal in flight, which takes at most its timeout.
   ~Heartbeat();
@@ -37,6 +41,7 @@ class Heartbeat {
   const absl::Duration interval_;
   const Renew renew_;
   const OnLost on_lost_;
+  const Pause pause_;
   mutable Mutex mutex_;
   CondVar stopping_changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

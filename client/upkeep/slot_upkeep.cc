@@ -1,5 +1,7 @@
 #include "client/upkeep/slot_upkeep.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -11,23 +13,53 @@ constexpr absl::Duration kLongWait = absl::Seconds(10);
 constexpr absl::Duration kLineInterval = absl::Seconds(30);
 // Coordinator, servers and a farewell share a heartbeat's time.
 constexpr double kCalls = 3;
+// Renewals per lease while a server does not answer.
+constexpr double kHurriedRenewals = 8;
 
 std::string Seconds(absl::Duration time) {
   return absl::StrFormat("%.0f s", absl::ToDoubleSeconds(time));
 }
 
+void AddContact(int server, const ServerLease::Contact& contact, absl::Duration now,
+                RenewSlotRequest* request) {
+  const auto age = [now](absl::Duration time) { return absl::ToDoubleSeconds(now - time); };
+  ServerContact& told = *request->add_contact();
+  told.set_server(server);
+  told.set_answered_seconds(age(contact.answered));
+  if (contact.missed.has_value()) told.set_missed_seconds(age(*contact.missed));
+  if (!contact.first_reached.has_value()) return;
+  told.set_first_reached_seconds(age(*contact.first_reached));
+  told.set_last_reached_seconds(age(contact.last_reached));
+}
+
 }  // namespace
 
 absl::Status SlotUpkeep::Renew(absl::Duration timeout) {
+  const absl::Duration interval = timeout;
+  const absl::Duration begun = options_.clock->Now();
   timeout /= kCalls;
   const absl::Duration standing = options_.standing();
-  const Renewals renewals = options_.renew_leases(timeout, standing, options_.lease);
-  const absl::StatusOr<RenewSlotReply> reply =
-      options_.renew_slot(timeout, standing, renewals.silent);
+  const Renewals renewals = options_.renew_leases(timeout, standing, options_.lease / 2);
+  // Ages are of the moment at which the request goes out: this process may have been stopped since.
+  const absl::Duration now = options_.clock->Now();
+  RenewSlotRequest request;
+  request.set_standing_seconds(absl::ToDoubleSeconds(standing));
+  bool misses = false;
+  for (const auto& [server, contact] : renewals.contacts) {
+    AddContact(server, contact, now, &request);
+    misses = misses || contact.missed.has_value();
+    if (now - contact.answered >= options_.lease) request.add_silent_server(server);
+  }
+  const std::vector<int> silent(request.silent_server().begin(), request.silent_server().end());
+  const absl::StatusOr<RenewSlotReply> reply = options_.renew_slot(timeout, std::move(request));
+  const absl::Duration period =
+      misses ? std::min(interval, options_.lease / kHurriedRenewals) : interval;
+  const absl::Duration taken = options_.clock->Now() - begun;
+  pause_ = std::max(period - taken, absl::ZeroDuration());
   if (absl::IsAborted(reply.status())) return reply.status();
   TellWhoIsWaitedFor(renewals, standing);
 
-  const bool cut_off = reply.ok() && reply->cut_off();
+  const bool cut_off = reply.ok() && reply->cut_off() && !silent.empty();
   const bool stands_still = standing >= options_.progress_timeout;
   const bool was_aside = aside_;
   aside_ = cut_off || stands_still;
@@ -38,12 +70,12 @@ absl::Status SlotUpkeep::Renew(absl::Duration timeout) {
             ? absl::StrCat("the trainer of slot ", options_.slot, " has computed or read data for ",
                            Seconds(standing), " without an end of a pass")
             : absl::StrCat("slot ", options_.slot, " does not reach server ",
-                           renewals.silent.front(), " any more, and other slots do");
+                           silent.front(), " any more, and other slots do");
     options_.log(absl::StrCat(reason,
                               ": it leaves the clocks of all servers, so that nobody waits ",
                               "for it, and is back with its next pull or push"));
   }
-  options_.step_aside(timeout, renewals.silent);
+  options_.step_aside(timeout, silent);
   return reply.status();
 }
 

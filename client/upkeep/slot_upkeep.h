@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -26,7 +27,8 @@ class SlotUpkeep {
  public:
   struct Options {
     SlotId slot = 0;
-    // After which a server is silent that answers no renewal.
+    // After which a server is silent that answers no renewal. While one is missed, renewals begin
+    // every eighth of it.
     absl::Duration lease;
     // After which a trainer that has not ended a piece of its own work stands still.
     absl::Duration progress_timeout = absl::InfiniteDuration();
@@ -34,10 +36,10 @@ class SlotUpkeep {
     std::function<absl::Duration()> standing;
     // CoordinatorClient::RenewSlot, SlotLeases::Renew, SlotLeases::StepAside; each takes at most
     // `timeout`.
-    std::function<absl::StatusOr<RenewSlotReply>(absl::Duration timeout, absl::Duration standing,
-                                                 const std::vector<int>& silent)>
+    std::function<absl::StatusOr<RenewSlotReply>(absl::Duration timeout, RenewSlotRequest request)>
         renew_slot;
-    std::function<Renewals(absl::Duration timeout, absl::Duration standing, absl::Duration silence)>
+    std::function<Renewals(absl::Duration timeout, absl::Duration standing,
+                           absl::Duration longest_pause)>
         renew_leases;
     std::function<void(absl::Duration timeout, const std::vector<int>& silent)> step_aside;
     // Lines for the user.
@@ -48,14 +50,18 @@ class SlotUpkeep {
 
   explicit SlotUpkeep(Options options) : options_(std::move(options)) {}
 
-  // Takes at most `timeout`. ABORTED: the slot is lost. What else a coordinator or a server says is
-  // for the trainer to meet.
+  // Takes at most `timeout`, the time between two renewals. ABORTED: the slot is lost. What else a
+  // coordinator or a server says is for the trainer to meet.
   absl::Status Renew(absl::Duration timeout);
+
+  // How long to wait before the next one: renewals begin at even times, however long each takes.
+  absl::Duration pause() const { return pause_; }
 
  private:
   void TellWhoIsWaitedFor(const Renewals& renewals, absl::Duration standing);
 
   const Options options_;
+  absl::Duration pause_;
   bool aside_ = false;
   absl::optional<absl::Duration> told_;  // when it last said for whom it waits
 };

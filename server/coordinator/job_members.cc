@@ -69,9 +69,18 @@ absl::StatusOr<MemberState*> JobMembers::Renew(SlotHolder holder, absl::Duration
 }
 
 bool JobMembers::Hear(const RenewSlotRequest& request, absl::Duration now) {
-  return views_.Hear(request.slot(),
-                     {request.silent_server().begin(), request.silent_server().end()},
-                     absl::Seconds(request.standing_seconds()), now);
+  const auto at = [now](double age) { return now - absl::Seconds(age); };
+  std::map<int, SlotViews::Contact> contacts;
+  for (const ServerContact& told : request.contact()) {
+    SlotViews::Contact& contact = contacts[told.server()];
+    contact.answered = at(told.answered_seconds());
+    if (told.has_missed_seconds()) contact.missed = at(told.missed_seconds());
+    if (!told.has_first_reached_seconds() || !told.has_last_reached_seconds()) continue;
+    contact.first_reached = at(told.first_reached_seconds());
+    contact.last_reached = at(told.last_reached_seconds());
+  }
+  return views_.Hear(request.slot(), std::move(contacts), absl::Seconds(request.standing_seconds()),
+                     now);
 }
 
 void JobMembers::End(SlotHolder holder, SlotBooks::State state, const std::string& reason) {

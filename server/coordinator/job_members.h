@@ -44,7 +44,11 @@ class JobMembers {
   bool Hear(const RenewSlotRequest& request, absl::Duration now);
 
   // Those whose lease has run out; each is to be ended by End().
-  std::vector<SlotHolder> Expire(absl::Duration now) { return registry_.Expire(now); }
+  // To be called often: a pause says that this process stood still (SlotViews::Pass).
+  std::vector<SlotHolder> Expire(absl::Duration now) {
+    views_.Pass(now);
+    return registry_.Expire(now);
+  }
 
   // Ends the incarnation: it is not live any more, and has nothing in hand. `state` and `reason` go
   // into the books, unless it knew that the job was done.

@@ -4,33 +4,49 @@
 #include <utility>
 
 namespace torchps {
+namespace {
 
-bool SlotViews::Hear(SlotId slot, const std::vector<int>& silent, absl::Duration standing,
+// Parts of a lease. docs/design.md, "Cut off", has what follows from them.
+constexpr double kLater = 1.0 / 4;
+constexpr double kLately = 1.0 / 2;
+constexpr double kStoodStill = 1.0 / 2;
+// A call to here takes no longer: who made it has given it up by then.
+constexpr double kBlind = 1.0 / 8;
+// Of a short lease, half would be no more than a busy machine's housekeeping takes.
+constexpr absl::Duration kLeastStandstill = absl::Milliseconds(500);
+
+}  // namespace
+
+bool SlotViews::Hear(SlotId slot, std::map<int, Contact> contacts, absl::Duration standing,
                      absl::Duration now) {
+  if (now < blind_until_) contacts.clear();
   View& view = views_[slot];
-  view.heard = now;
   view.standing = standing;
-  std::map<int, absl::Duration> since;
-  for (const int server : silent) {
-    const auto known = view.silent_since.find(server);
-    since[server] = known == view.silent_since.end() ? now : known->second;
-  }
-  view.silent_since = std::move(since);
-  return std::any_of(view.silent_since.begin(), view.silent_since.end(), [&](const auto& entry) {
-    return OthersReach(slot, entry.first, entry.second, now);
+  view.contacts = std::move(contacts);
+  return std::any_of(view.contacts.begin(), view.contacts.end(), [&](const auto& entry) {
+    return IsCutOff(slot, entry.first, entry.second, now);
   });
 }
 
-bool SlotViews::OthersReach(SlotId slot, int server, absl::Duration since,
-                            absl::Duration now) const {
-  // Two slots that hear nothing of a server from the same moment on say so up to two renewals
-  // apart.
-  const absl::Duration late_enough = since + lease_ * 2 / 3;
+bool SlotViews::IsCutOff(SlotId slot, int server, const Contact& own, absl::Duration now) const {
+  if (!own.missed.has_value() || now - own.answered < lease_) return false;
   return std::any_of(views_.begin(), views_.end(), [&](const auto& entry) {
-    const View& view = entry.second;
-    return entry.first != slot && view.heard >= late_enough && view.heard > now - lease_ &&
-           view.silent_since.count(server) == 0;
+    const auto found = entry.second.contacts.find(server);
+    if (entry.first == slot || found == entry.second.contacts.end()) return false;
+    const Contact& other = found->second;
+    return other.first_reached.has_value() && now - *other.first_reached >= lease_ &&
+           now - other.last_reached <= lease_ * kLately &&
+           other.last_reached - *own.missed >= lease_ * kLater;
   });
+}
+
+void SlotViews::Pass(absl::Duration now) {
+  const absl::Duration most = std::max(lease_ * kStoodStill, kLeastStandstill);
+  if (passed_.has_value() && now - *passed_ > most) {
+    blind_until_ = now + lease_ * kBlind;
+    for (auto& [slot, view] : views_) view.contacts.clear();
+  }
+  passed_ = now;
 }
 
 absl::Duration SlotViews::standing(SlotId slot) const {

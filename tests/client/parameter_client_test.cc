@@ -805,7 +805,7 @@ TEST_F(ParameterClientTest, RenewsOnlyWhereItIsKnown) {
   servers_[1]->SetRenewReply(reply);
   const Renewals renewals = renew();
   EXPECT_EQ(servers_[0]->renewals(), 1);
-  EXPECT_THAT(renewals.silent, ElementsAre());
+  EXPECT_THAT(renewals.contacts, SizeIs(2));
   ASSERT_TRUE(renewals.held_up_by.has_value());
   EXPECT_EQ(renewals.held_up_by->slot, 8);
   EXPECT_EQ(renewals.held_up_by->time, absl::Seconds(12));
@@ -814,7 +814,7 @@ TEST_F(ParameterClientTest, RenewsOnlyWhereItIsKnown) {
   EXPECT_EQ(servers_[0]->renewals(), 1);
 }
 
-TEST_F(ParameterClientTest, AServerIsSilentThatAnswersNoRenewalButNotOneThatHasForgottenTheSlot) {
+TEST_F(ParameterClientTest, AServerIsMissedThatAnswersNoRenewalButNotOneThatHasForgottenTheSlot) {
   ManualClock clock;
   client_clock_ = &clock;
   const auto client = MakeClient();
@@ -825,8 +825,16 @@ TEST_F(ParameterClientTest, AServerIsSilentThatAnswersNoRenewalButNotOneThatHasF
   const auto renew = [&] {
     return client->leases().Renew(absl::Seconds(5), absl::ZeroDuration(), absl::Seconds(10));
   };
-  EXPECT_THAT(renew().silent, ElementsAre(1));
-  EXPECT_THAT(renew().silent, ElementsAre()) << "both have answered";
+  const Renewals first = renew();
+  EXPECT_FALSE(first.contacts.at(0).missed.has_value());
+  EXPECT_EQ(first.contacts.at(0).last_reached, clock.Now());
+  EXPECT_EQ(first.contacts.at(1).missed, clock.Now());
+  EXPECT_EQ(first.contacts.at(1).answered, clock.Now() - absl::Seconds(10));
+  clock.Advance(absl::Seconds(1));
+  const Renewals second = renew();
+  EXPECT_FALSE(second.contacts.at(1).missed.has_value()) << "both have answered";
+  EXPECT_EQ(second.contacts.at(0).first_reached, clock.Now() - absl::Seconds(1));
+  EXPECT_EQ(second.contacts.at(1).first_reached, clock.Now());
 }
 
 TEST_F(ParameterClientTest, WhoStepsAsideIsBackWithItsNextCall) {

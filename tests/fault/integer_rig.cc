@@ -75,7 +75,7 @@ std::unique_ptr<Heartbeat> IntegerRig::KeepAlive(ParameterClient& client) {
       absl::Milliseconds(200),
       [&client](absl::Duration timeout) {
         client.leases().Renew(timeout, /*standing=*/absl::ZeroDuration(),
-                              /*silence=*/absl::InfiniteDuration());
+                              /*longest_pause=*/absl::InfiniteDuration());
         return absl::OkStatus();
       },
       [](const absl::Status&) {});

@@ -229,13 +229,12 @@ SlotUpkeep MakeUpkeep(const JoinReply& joined, CoordinatorClient* coordinator, S
   upkeep.lease = absl::Seconds(joined.job().membership().lease_seconds());
   // It never computes.
   upkeep.standing = [] { return absl::ZeroDuration(); };
-  upkeep.renew_slot = [coordinator](absl::Duration timeout, absl::Duration standing,
-                                    const std::vector<int>& silent) {
-    return coordinator->RenewSlot(timeout, standing, silent);
+  upkeep.renew_slot = [coordinator](absl::Duration timeout, RenewSlotRequest request) {
+    return coordinator->RenewSlot(timeout, std::move(request));
   };
   upkeep.renew_leases = [leases](absl::Duration timeout, absl::Duration standing,
-                                 absl::Duration silence) {
-    return leases->Renew(timeout, standing, silence);
+                                 absl::Duration longest_pause) {
+    return leases->Renew(timeout, standing, longest_pause);
   };
   upkeep.step_aside = [leases](absl::Duration timeout, const std::vector<int>& silent) {
     leases->StepAside(timeout, silent);
@@ -296,7 +295,8 @@ absl::Status Work(const std::vector<std::string>& addresses, SlotId slot,
     const Heartbeat heartbeat(
         std::min(kRenewal, absl::Seconds(joined->job().membership().lease_seconds()) / 3),
         [&](absl::Duration timeout) { return upkeep.Renew(timeout); },
-        [&](const absl::Status& status) { stop->Stop(std::string(status.message())); });
+        [&](const absl::Status& status) { stop->Stop(std::string(status.message())); },
+        [&] { return upkeep.pause(); });
     bool initialized = false;
     while (true) {
       const auto action = coordinator.AwaitStart(initialized);
