@@ -31,7 +31,7 @@ class ServerLease {
   void Begin(uint64_t server_life) {
     MutexLock lock(&mutex_);
     server_life_ = server_life;
-    contact_ = Contact();
+    contact_.missed.reset();
     contact_.answered = clock_->Now();
   }
 

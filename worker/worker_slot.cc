@@ -225,8 +225,7 @@ absl::Status WorkerSlot::Connect() {
   upkeep.clock = options_.clock;
   const auto shared = std::make_shared<SlotUpkeep>(std::move(upkeep));
   heartbeat_ = std::make_unique<Heartbeat>(
-      RenewalInterval(job()),
-      [shared](absl::Duration timeout) { return shared->Renew(timeout); },
+      RenewalInterval(job()), [shared](absl::Duration timeout) { return shared->Renew(timeout); },
       [this](const absl::Status& lost) { options_.stop->Stop(std::string(lost.message())); },
       [shared] { return shared->pause(); });
   return absl::OkStatus();

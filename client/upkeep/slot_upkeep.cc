@@ -69,8 +69,8 @@ absl::Status SlotUpkeep::Renew(absl::Duration timeout) {
         stands_still
             ? absl::StrCat("the trainer of slot ", options_.slot, " has computed or read data for ",
                            Seconds(standing), " without an end of a pass")
-            : absl::StrCat("slot ", options_.slot, " does not reach server ",
-                           silent.front(), " any more, and other slots do");
+            : absl::StrCat("slot ", options_.slot, " does not reach server ", silent.front(),
+                           " any more, and other slots do");
     options_.log(absl::StrCat(reason,
                               ": it leaves the clocks of all servers, so that nobody waits ",
                               "for it, and is back with its next pull or push"));

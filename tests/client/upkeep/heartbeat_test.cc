@@ -40,6 +40,22 @@ TEST(HeartbeatTest, TellsOnceThatTheSlotIsLost) {
   EXPECT_EQ(renewals, 1);
 }
 
+TEST(HeartbeatTest, WaitsAsItIsToldAfterTheFirstRenewal) {
+  absl::Notification third;
+  int renewals = 0;
+  int pauses = 0;
+  const Heartbeat heartbeat(
+      absl::Milliseconds(1),
+      [&](absl::Duration interval) {
+        EXPECT_EQ(interval, absl::Milliseconds(1));
+        if (++renewals == 3) third.Notify();
+        return absl::OkStatus();
+      },
+      [](const absl::Status&) { ADD_FAILURE() << "the slot is not lost"; },
+      [&] { return ++pauses < 3 ? absl::ZeroDuration() : absl::Hours(1); });
+  third.WaitForNotification();
+}
+
 TEST(HeartbeatTest, StopsAtOnceHoweverLongTheInterval) {
   const Heartbeat heartbeat(
       absl::Hours(1), [](absl::Duration) { return absl::OkStatus(); }, [](const absl::Status&) {});

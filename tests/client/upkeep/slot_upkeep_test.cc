@@ -1,6 +1,7 @@
 #include "client/upkeep/slot_upkeep.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -11,6 +12,7 @@ namespace torchps {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -24,19 +26,19 @@ class SlotUpkeepTest : public ::testing::Test {
     options.lease = absl::Seconds(10);
     options.progress_timeout = absl::Seconds(600);
     options.standing = [this] { return standing_; };
-    options.renew_slot = [this](absl::Duration, absl::Duration standing,
-                                const std::vector<int>& silent) {
-      told_standing_ = standing;
-      told_silent_ = silent;
+    options.renew_slot = [this](absl::Duration, RenewSlotRequest request) {
+      told_ = std::move(request);
       return slot_reply_;
     };
-    options.renew_leases = [this](absl::Duration, absl::Duration standing, absl::Duration silence) {
+    options.renew_leases = [this](absl::Duration, absl::Duration standing,
+                                  absl::Duration longest_pause) {
       EXPECT_EQ(standing, standing_);
-      EXPECT_EQ(silence, absl::Seconds(10));
+      EXPECT_EQ(longest_pause, absl::Seconds(5));
+      clock_.Advance(taken_);
       return renewals_;
     };
     options.step_aside = [this](absl::Duration, const std::vector<int>& silent) {
-      EXPECT_EQ(silent, renewals_.silent);
+      EXPECT_THAT(silent, ElementsAreArray(told_.silent_server()));
       ++steps_aside_;
     };
     options.log = [this](const std::string& line) { lines_.push_back(line); };
@@ -46,12 +48,20 @@ class SlotUpkeepTest : public ::testing::Test {
 
   absl::Status Renew() { return upkeep_.Renew(absl::Seconds(3)); }
 
+  // The server has answered the renewal that began so long ago, and none since.
+  void SetMissed(int server, double seconds) {
+    ServerLease::Contact contact;
+    contact.answered = clock_.Now() - absl::Seconds(seconds);
+    contact.missed = contact.answered + absl::Seconds(3);
+    renewals_.contacts[server] = contact;
+  }
+
   ManualClock clock_;
   absl::Duration standing_;
   Renewals renewals_;
   absl::StatusOr<RenewSlotReply> slot_reply_ = RenewSlotReply();
-  absl::Duration told_standing_;
-  std::vector<int> told_silent_;
+  absl::Duration taken_;  // by the servers
+  RenewSlotRequest told_;
   int steps_aside_ = 0;
   std::vector<std::string> lines_;
   SlotUpkeep upkeep_;
@@ -59,16 +69,42 @@ class SlotUpkeepTest : public ::testing::Test {
 
 TEST_F(SlotUpkeepTest, TellsTheCoordinatorWhatTheServersHaveSaid) {
   standing_ = absl::Seconds(5);
-  renewals_.silent = {2};
+  SetMissed(2, 10);
+  SetMissed(3, 9);
+  ServerLease::Contact reached;
+  reached.answered = clock_.Now();
+  reached.first_reached = clock_.Now() - absl::Seconds(60);
+  reached.last_reached = clock_.Now() - absl::Seconds(0.25);
+  renewals_.contacts[1] = reached;
   EXPECT_TRUE(Renew().ok());
-  EXPECT_EQ(told_standing_, absl::Seconds(5));
-  EXPECT_THAT(told_silent_, ElementsAre(2));
+  EXPECT_EQ(told_.standing_seconds(), 5);
+  EXPECT_THAT(told_.silent_server(), ElementsAre(2));
+  ASSERT_EQ(told_.contact_size(), 3);
+  EXPECT_EQ(told_.contact(0).server(), 1);
+  EXPECT_FALSE(told_.contact(0).has_missed_seconds());
+  EXPECT_EQ(told_.contact(0).first_reached_seconds(), 60);
+  EXPECT_EQ(told_.contact(0).last_reached_seconds(), 0.25);
+  EXPECT_EQ(told_.contact(1).answered_seconds(), 10);
+  EXPECT_EQ(told_.contact(1).missed_seconds(), 7);
+  EXPECT_FALSE(told_.contact(1).has_first_reached_seconds());
   EXPECT_EQ(steps_aside_, 0) << "the coordinator does not say that others reach it";
   EXPECT_THAT(lines_, IsEmpty());
 }
 
+TEST_F(SlotUpkeepTest, RenewsAtEvenTimesAndMoreOftenWhileItMissesAServer) {
+  taken_ = absl::Seconds(1);
+  EXPECT_TRUE(Renew().ok());
+  EXPECT_EQ(upkeep_.pause(), absl::Seconds(2));
+  SetMissed(1, 4);
+  EXPECT_TRUE(Renew().ok());
+  EXPECT_EQ(upkeep_.pause(), absl::Seconds(0.25)) << "an eighth of a lease";
+  taken_ = absl::Seconds(2);
+  EXPECT_TRUE(Renew().ok());
+  EXPECT_EQ(upkeep_.pause(), absl::ZeroDuration());
+}
+
 TEST_F(SlotUpkeepTest, ASlotThatIsCutOffStepsAsideAndSaysSoOnce) {
-  renewals_.silent = {2};
+  SetMissed(2, 10);
   slot_reply_->set_cut_off(true);
   EXPECT_TRUE(Renew().ok());
   EXPECT_TRUE(Renew().ok());
@@ -130,7 +166,7 @@ TEST_F(SlotUpkeepTest, ASlotThatIsLostIsSaidToBe) {
 
 TEST_F(SlotUpkeepTest, ACoordinatorThatIsAwayDecidesNothing) {
   slot_reply_ = absl::UnavailableError("away");
-  renewals_.silent = {0};
+  SetMissed(0, 10);
   EXPECT_TRUE(absl::IsUnavailable(Renew()));
   EXPECT_EQ(steps_aside_, 0);
 }

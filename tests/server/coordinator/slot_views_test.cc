@@ -1,71 +1,112 @@
 #include "server/coordinator/slot_views.h"
 
-#include <vector>
+#include <map>
 
 #include "gtest/gtest.h"
 
 namespace torchps {
 namespace {
 
-constexpr absl::Duration kLease = absl::Seconds(9);
+constexpr absl::Duration kLease = absl::Seconds(12);
+constexpr int kServer = 1;
+
+using Contact = SlotViews::Contact;
+using Contacts = std::map<int, Contact>;
+
+// All renewals from the first to the last were answered.
+Contact Reached(double first, double last) {
+  Contact contact;
+  contact.answered = absl::Seconds(last);
+  contact.first_reached = absl::Seconds(first);
+  contact.last_reached = absl::Seconds(last);
+  return contact;
+}
+
+Contact Missed(double answered, double missed) {
+  Contact contact;
+  contact.answered = absl::Seconds(answered);
+  contact.missed = absl::Seconds(missed);
+  return contact;
+}
 
 class SlotViewsTest : public ::testing::Test {
  protected:
-  // At `seconds`, `slot` says which servers are silent.
-  bool Hear(double seconds, SlotId slot, const std::vector<int>& silent) {
-    return views_.Hear(slot, silent, absl::ZeroDuration(), absl::Seconds(seconds));
+  bool Hear(double seconds, SlotId slot, const Contacts& contacts) {
+    return views_.Hear(slot, contacts, absl::ZeroDuration(), absl::Seconds(seconds));
   }
+  bool Hear(double seconds, SlotId slot, const Contact& contact) {
+    return Hear(seconds, slot, Contacts{{kServer, contact}});
+  }
+  void Pass(double seconds) { views_.Pass(absl::Seconds(seconds)); }
 
   SlotViews views_{kLease};
 };
 
 TEST_F(SlotViewsTest, ASlotIsCutOffFromAServerThatAnotherReaches) {
-  EXPECT_FALSE(Hear(0, 0, {}));
-  EXPECT_FALSE(Hear(1, 1, {1})) << "slot 0 may be about to say so too";
-  EXPECT_FALSE(Hear(3, 0, {}));
-  EXPECT_FALSE(Hear(4, 1, {1}));
-  EXPECT_FALSE(Hear(6, 0, {}));
-  EXPECT_FALSE(Hear(7, 1, {1}));
-  EXPECT_FALSE(Hear(9, 0, {}));
-  EXPECT_TRUE(Hear(10, 1, {1})) << "a lease later slot 0 would have noticed";
-  EXPECT_FALSE(Hear(12, 0, {})) << "who reaches it is not cut off";
-  EXPECT_FALSE(Hear(13, 1, {})) << "it is reached again";
+  EXPECT_FALSE(Hear(107, 0, Reached(0, 107)));
+  EXPECT_FALSE(Hear(111.9, 1, Missed(100, 104))) << "not for a lease yet";
+  EXPECT_TRUE(Hear(112, 1, Missed(100, 104)));
+  EXPECT_FALSE(Hear(112, 0, Reached(0, 111))) << "who reaches it is not cut off";
+  EXPECT_FALSE(Hear(113, 1, Reached(113, 113))) << "it is reached again";
 }
 
-TEST_F(SlotViewsTest, AServerThatNobodyReachesIsAwayAndAllWaitForIt) {
-  Hear(0, 0, {});
-  Hear(0.5, 1, {1});
-  // Slot 0 notices nearly two renewals later.
-  Hear(3, 0, {});
-  Hear(3.5, 1, {1});
-  for (double seconds = 6; seconds < 100; seconds += 3) {
-    EXPECT_FALSE(Hear(seconds, 0, {1})) << seconds;
-    EXPECT_FALSE(Hear(seconds + 0.5, 1, {1})) << seconds;
+TEST_F(SlotViewsTest, TheOtherHasReachedItWellAfterItWasMissed) {
+  EXPECT_FALSE(Hear(107, 0, Reached(0, 106.9)));
+  EXPECT_FALSE(Hear(112, 1, Missed(100, 104))) << "it may have died just after";
+  EXPECT_FALSE(Hear(112.1, 0, Missed(106.9, 110.9)));
+  for (double seconds = 113; seconds < 200; ++seconds) {
+    EXPECT_FALSE(Hear(seconds, 1, Missed(100, 104))) << seconds;
+    EXPECT_FALSE(Hear(seconds + 0.5, 0, Missed(106.9, 110.9))) << seconds;
   }
 }
 
-TEST_F(SlotViewsTest, ASlotAloneIsNeverCutOff) {
-  for (double seconds = 0; seconds < 100; seconds += 3) EXPECT_FALSE(Hear(seconds, 0, {0, 1}));
+TEST_F(SlotViewsTest, AServerThatIsBackIsToBeFoundByAll) {
+  Hear(150, 0, Reached(150, 150));
+  EXPECT_FALSE(Hear(151, 1, Missed(100, 104)));
+  Hear(161, 0, Reached(150, 161));
+  EXPECT_FALSE(Hear(161.9, 1, Missed(100, 104)));
+  EXPECT_TRUE(Hear(162, 1, Missed(100, 104))) << "a lease after the other has found it";
 }
 
-TEST_F(SlotViewsTest, WhatTheDeadSaidDoesNotCount) {
-  Hear(0, 1, {1});
-  Hear(7, 0, {});
+TEST_F(SlotViewsTest, ASlotAloneIsNeverCutOff) {
+  for (double seconds = 0; seconds < 100; ++seconds) EXPECT_FALSE(Hear(seconds, 0, Missed(-9, -5)));
+}
+
+TEST_F(SlotViewsTest, WhatWasSaidLongAgoOrByTheDeadDoesNotCount) {
+  Hear(110, 0, Reached(0, 110));
+  EXPECT_TRUE(Hear(116, 1, Missed(100, 104)));
+  EXPECT_FALSE(Hear(116.1, 1, Missed(100, 104)));
+  Hear(117, 0, Reached(0, 117));
+  EXPECT_TRUE(Hear(117, 1, Missed(100, 104)));
   views_.Forget(0);
-  EXPECT_FALSE(Hear(8, 1, {1}));
-  // Nor what nobody has heard for a lease.
-  Hear(9, 2, {});
-  EXPECT_TRUE(Hear(10, 1, {1}));
-  EXPECT_FALSE(Hear(18.5, 1, {1}));
+  EXPECT_FALSE(Hear(117, 1, Missed(100, 104)));
 }
 
 TEST_F(SlotViewsTest, EachServerIsJudgedByItself) {
-  Hear(0, 1, {1});
-  Hear(8, 1, {1, 2});
-  EXPECT_FALSE(Hear(9, 0, {1})) << "that one is away for all";
-  EXPECT_FALSE(Hear(10, 1, {1, 2})) << "of server 2 it is too early to tell";
-  Hear(15, 0, {1});
-  EXPECT_TRUE(Hear(16, 1, {1, 2}));
+  Hear(111, 0, {{1, Missed(100, 104)}, {2, Reached(0, 111)}});
+  EXPECT_FALSE(Hear(112, 1, {{1, Missed(100, 104)}, {2, Reached(0, 112)}}));
+  EXPECT_TRUE(Hear(112, 1, {{1, Missed(100, 104)}, {2, Missed(100, 104)}}));
+}
+
+TEST_F(SlotViewsTest, WhoSaysNothingOfAServerIsNotCutOffAndShowsNothing) {
+  EXPECT_FALSE(Hear(111, 0, Contacts()));
+  EXPECT_FALSE(Hear(112, 1, Missed(100, 104)));
+  Hear(112, 0, Reached(0, 112));
+  EXPECT_FALSE(Hear(113, 1, Contacts()));
+}
+
+TEST_F(SlotViewsTest, WhatWasSaidWhileTheCoordinatorStoodStillDoesNotCount) {
+  Pass(100);
+  Pass(106);
+  Hear(106, 0, Reached(0, 106));
+  // Both servers and their network stand still for seven seconds; what slot 0 had sent comes late.
+  Pass(113);
+  EXPECT_FALSE(Hear(113, 0, Reached(7, 112.9)));
+  EXPECT_FALSE(Hear(113.1, 1, Missed(100, 104)));
+  Pass(115);
+  EXPECT_FALSE(Hear(115, 1, Missed(100, 104)));
+  Hear(115, 0, Reached(0, 115));
+  EXPECT_TRUE(Hear(115.1, 1, Missed(100, 104))) << "said since";
 }
 
 TEST_F(SlotViewsTest, KeepsForHowLongATrainerHasBeenAtOnePieceOfWork) {
