@@ -145,7 +145,7 @@ class StalledWorkerTest : public ::testing::TestWithParam<const char*> {
   std::vector<std::string> lines_ ABSL_GUARDED_BY(mutex_);
 };
 
-TEST_P(StalledWorkerTest, OneThatIsCutOffFromAServerHoldsTheOthersForTwoLeasesAtMost) {
+TEST_P(StalledWorkerTest, OneThatIsCutOffFromAServerHoldsTheOthersForALeaseAndAnEighth) {
   const JobSpec job = Job("membership { lease_seconds: 2 }");
   for (int i = 0; i < kWorkers; ++i) StartWorker(i, job);
   ASSERT_TRUE(Moves(0) && Moves(1));
