@@ -162,7 +162,7 @@ class World {
 };
 
 int Draws() {
-  int draws = 4000;
+  int draws = 2000;
   const char* const wish = std::getenv("TORCHPS_CUT_OFF_DRAWS");
   if (wish != nullptr) {
     EXPECT_TRUE(absl::SimpleAtoi(wish, &draws)) << wish;
@@ -208,6 +208,21 @@ TEST(CutOffTest, NobodyIsCutOffFromAServerThatIsAwayForAll) {
     const auto told = World(random, slots, delays, faults).Run(end + kLease * 3);
     ASSERT_TRUE(told.empty()) << "slot " << told.front().second << " at " << told.front().first
                               << ", away from " << faults[0].begin << " to " << faults[0].end;
+  }
+}
+
+// Then those that missed it late and those that missed it early know as little.
+TEST(CutOffTest, NobodyIsCutOffFromAServerThatDiesHoweverLateRenewalsAre) {
+  const Delays delays{kLease / 3, kLease / 10, kLease / 50, absl::ZeroDuration()};
+  for (int seed = 1; seed <= Draws(); ++seed) {
+    SCOPED_TRACE(seed);
+    uint64_t random = seed;
+    const int slots = 2 + static_cast<int>(UniformBelow(random, 4));
+    const absl::Duration begin = kLease * (3000 + UniformBelow(random, 1000)) / 1000;
+    const Fault fault{begin, absl::InfiniteDuration(), -1, UniformBelow(random, 2) == 0};
+    const auto told = World(random, slots, delays, {fault}).Run(begin + kLease * 3);
+    ASSERT_TRUE(told.empty()) << "slot " << told.front().second << " at " << told.front().first
+                              << ", away from " << begin;
   }
 }
 
