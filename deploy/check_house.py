@@ -66,6 +66,7 @@ MAY_INCLUDE = {
     "client/members": "common",
     "client": "client/calls common common/cpu job proto rpc shm wire",
     "worker/loop": "client common job proto",
+    "worker/device": "common",
     "worker/gradient": "common",
     "worker/feed": "common data",
     "worker/optimizer": "common job proto",

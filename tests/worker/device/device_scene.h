@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "common/block_map.h"
+#include "common/model_layout.h"
+#include "common/split_mix64.h"
+#include "gtest/gtest.h"
+#include "tests/worker/device/fake_link.h"
+
+// What the tests of copies share: models and choices drawn from a seed, and how to look for an
+// error at every operation.
+
+namespace torchps {
+
+// Draws that follow from a seed.
+class Draw {
+ public:
+  explicit Draw(uint64_t seed) : state_(seed) {}
+
+  uint64_t Below(uint64_t bound) { return UniformBelow(state_, bound); }
+  bool Chance(double part) { return UnitDouble(SplitMix64(state_)) < part; }
+
+  template <typename T>
+  void Shuffle(std::vector<T>* items) {
+    for (size_t i = items->size(); i > 1; --i) std::swap((*items)[i - 1], (*items)[Below(i)]);
+  }
+
+  // The device does something, or nothing.
+  void MaybeStep(FakeLink* link) {
+    for (uint64_t steps = Below(4); steps > 0 && link->Step(); --steps) {
+    }
+  }
+
+ private:
+  uint64_t state_;
+};
+
+// A small model of some blocks, perhaps with averaged ones.
+inline ModelLayout DrawLayout(Draw* draw) {
+  std::vector<Segment> segments(1);
+  segments[0].name = "w";
+  segments[0].shape = {static_cast<int64_t>(1 + draw->Below(40))};
+  if (draw->Chance(0.5)) {
+    Segment averaged;
+    averaged.name = "mean";
+    averaged.shape = {static_cast<int64_t>(1 + draw->Below(9))};
+    averaged.averaged = true;
+    segments.push_back(averaged);
+  }
+  return *ModelLayout::Create(segments);
+}
+
+inline BlockMap DrawMap(const ModelLayout& layout, Draw* draw) {
+  return *BlockMap::Create(layout, static_cast<int64_t>(4 * (1 + draw->Below(8))), /*servers=*/1);
+}
+
+// What a scene came to.
+struct SceneOutcome {
+  // Of all calls that can fail, in their order.
+  std::vector<absl::Status> statuses;
+  int64_t operations = 0;
+};
+
+// Plays the scene of `seed` as it is, and then once more with one operation, drawn from the seed,
+// that fails: one error comes of that, the same in every call from some call on.
+template <typename Scene>
+void PlayWithAnError(uint64_t seed) {
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  const SceneOutcome whole = Scene(seed, /*fail_at=*/-1).Play();
+  for (const absl::Status& status : whole.statuses) ASSERT_TRUE(status.ok()) << status;
+
+  uint64_t state = seed;
+  const auto fail_at = static_cast<int64_t>(UniformBelow(state, whole.operations));
+  SCOPED_TRACE("operation " + std::to_string(fail_at) + " fails");
+  const SceneOutcome failed = Scene(seed, fail_at).Play();
+  const std::string message = "operation " + std::to_string(fail_at) + " has failed";
+  bool has_failed = false;
+  for (const absl::Status& status : failed.statuses) {
+    ASSERT_FALSE(has_failed && status.ok());
+    has_failed = !status.ok();
+    ASSERT_EQ(status, has_failed ? absl::InternalError(message) : absl::OkStatus());
+  }
+}
+
+// PlayWithAnError() of all seeds from 1 on: as many as TORCHPS_DEVICE_SEEDS says, else 10,000.
+template <typename Scene>
+void PlaySeeds() {
+  uint64_t seeds = 10000;
+  if (const char* const wanted = std::getenv("TORCHPS_DEVICE_SEEDS"); wanted != nullptr) {
+    ASSERT_TRUE(absl::SimpleAtoi(wanted, &seeds)) << "TORCHPS_DEVICE_SEEDS=" << wanted;
+  }
+  for (uint64_t seed = 1; seed <= seeds && !::testing::Test::HasFailure(); ++seed) {
+    PlayWithAnError<Scene>(seed);
+  }
+  std::printf("%lu seeds\n", seeds);
+}
+
+}  // namespace torchps

@@ -1,0 +1,275 @@
+#include "worker/device/gradient_outbox.h"
+
+#include <memory>
+#include <numeric>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/worker/device/device_scene.h"
+#include "tests/worker/device/fake_link.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+
+// What an element of the flat vector is in a step.
+float Element(int step, int64_t index) { return static_cast<float>(step * 1000 + index); }
+
+// A model on a device, and a trainer of some steps with pushes that take their time.
+class OutboxScene {
+ public:
+  OutboxScene(uint64_t seed, int64_t fail_at)
+      : draw_(seed), layout_(DrawLayout(&draw_)), map_(DrawMap(layout_, &draw_)) {
+    gradients_.resize(layout_.trained_size());
+    averaged_.resize(layout_.averaged_size());
+    for (std::vector<float>& buffer : buffers_) buffer.resize(layout_.size());
+    FakeLink::Options device;
+    device.seed = seed;
+    device.fail_at = fail_at;
+    link_ = std::make_unique<FakeLink>(device);
+    GradientOutbox::Options options;
+    options.link = link_.get();
+    options.block_map = &map_;
+    options.gradients = gradients_;
+    options.averaged = averaged_;
+    options.buffers = {absl::MakeSpan(buffers_[0]), absl::MakeSpan(buffers_[1])};
+    options.least_copy_bytes = static_cast<int64_t>(draw_.Below(64));
+    outbox_ = std::make_unique<GradientOutbox>(options);
+  }
+
+  SceneOutcome Play() {
+    SceneOutcome outcome;
+    for (int step = 1; step <= 5; ++step) PlayStep(step, &outcome.statuses);
+    Look();
+    outcome.operations = link_->operations();
+    return outcome;
+  }
+
+ private:
+  void PlayStep(int step, std::vector<absl::Status>* statuses) {
+    outbox_->BeginStep();
+    link_->Compute([this] { std::fill(gradients_.begin(), gradients_.end(), 0.0f); });
+    std::vector<BlockId> blocks;
+    for (const BlockRange& block : map_.blocks()) {
+      if (!block.averaged) blocks.push_back(block.id);
+    }
+    draw_.Shuffle(&blocks);
+    // The push may begin at any time, and the step come to nothing.
+    const uint64_t opens_at = draw_.Below(blocks.size() + 1);
+    const bool is_dropped = draw_.Chance(0.2);
+    const uint64_t drops_at = draw_.Below(blocks.size() + 1);
+    for (uint64_t i = 0; i <= blocks.size(); ++i) {
+      if (i == opens_at) Open(step);
+      if (is_dropped && i == drops_at) {
+        outbox_->Drop();
+        if (is_open_) is_whole_ = false;
+        is_open_ = false;
+        return;
+      }
+      draw_.MaybeStep(link_.get());
+      if (i == blocks.size()) break;
+      const BlockRange block = map_.blocks()[blocks[i]];
+      link_->Compute([this, step, block] {
+        for (int64_t e = block.offset; e < block.offset + block.length; ++e) {
+          gradients_[e] = Element(step, e);
+        }
+      });
+      if (draw_.Chance(0.9)) outbox_->BlockFinal(block.id);
+    }
+    link_->Compute([this, step] {
+      for (size_t e = 0; e < averaged_.size(); ++e) {
+        averaged_[e] = Element(step, layout_.trained_size() + static_cast<int64_t>(e));
+      }
+    });
+    statuses->push_back(outbox_->Finish());
+    is_open_ = false;
+    is_whole_ = statuses->back().ok();
+    Look();
+  }
+
+  void Open(int step) {
+    Look();
+    pushed_step_ = step;
+    gradients_pushed_ = outbox_->gradients();
+    averaged_pushed_ = outbox_->averaged();
+    told_.assign(map_.blocks().size(), false);
+    is_whole_ = false;
+    is_open_ = true;
+    outbox_->Open([this](BlockId block) {
+      EXPECT_TRUE(is_open_);
+      EXPECT_FALSE(told_[block]);
+      told_[block] = true;
+      Look();
+    });
+  }
+
+  // Everything that the push may have sent is still what it was.
+  void Look() {
+    if (pushed_step_ == 0) return;
+    for (const BlockRange& block : map_.blocks()) {
+      if (!told_[block.id] && !is_whole_) continue;
+      for (int64_t e = block.offset; e < block.offset + block.length; ++e) {
+        const float pushed =
+            block.averaged ? averaged_pushed_[e - layout_.trained_size()] : gradients_pushed_[e];
+        ASSERT_EQ(pushed, Element(pushed_step_, e)) << "of step " << pushed_step_;
+      }
+    }
+  }
+
+  Draw draw_;
+  const ModelLayout layout_;
+  const BlockMap map_;
+  std::vector<float> gradients_;
+  std::vector<float> averaged_;
+  std::array<std::vector<float>, 2> buffers_;
+  // The present push; 0: there was none.
+  int pushed_step_ = 0;
+  absl::Span<const float> gradients_pushed_;
+  absl::Span<const float> averaged_pushed_;
+  std::vector<bool> told_;
+  bool is_open_ = false;
+  // All blocks are ready.
+  bool is_whole_ = false;
+  std::unique_ptr<FakeLink> link_;
+  std::unique_ptr<GradientOutbox> outbox_;
+};
+
+TEST(GradientOutboxTest, NothingIsReadTooEarlyOrOverwrittenAndAnErrorIsToldOnce) {
+  PlaySeeds<OutboxScene>();
+}
+
+// Four blocks of two elements, and one of the averaged element.
+class OutboxTest : public ::testing::Test {
+ protected:
+  OutboxTest() {
+    std::vector<Segment> segments(2);
+    segments[0].name = "w";
+    segments[0].shape = {8};
+    segments[1].name = "mean";
+    segments[1].shape = {1};
+    segments[1].averaged = true;
+    map_ = *BlockMap::Create(*ModelLayout::Create(segments), /*block_bytes=*/8, /*servers=*/1);
+  }
+
+  GradientOutbox::Options OptionsWith(DeviceLink* link, int64_t least_copy_bytes) {
+    GradientOutbox::Options options;
+    options.link = link;
+    options.block_map = &map_;
+    options.gradients = gradients_;
+    options.averaged = averaged_;
+    options.buffers = {absl::MakeSpan(buffers_[0]), absl::MakeSpan(buffers_[1])};
+    options.least_copy_bytes = least_copy_bytes;
+    return options;
+  }
+
+  GradientOutbox::Tell TellsTo(std::vector<BlockId>* told) {
+    return [told](BlockId block) { told->push_back(block); };
+  }
+
+  static void Exhaust(FakeLink* link) {
+    while (link->Step()) {
+    }
+  }
+
+  BlockMap map_;
+  std::vector<float> gradients_ = std::vector<float>(8, 1.0f);
+  std::vector<float> averaged_ = std::vector<float>(1, 2.0f);
+  std::array<std::vector<float>, 2> buffers_ = {std::vector<float>(9), std::vector<float>(9)};
+};
+
+TEST_F(OutboxTest, ABlockComesDownWhileThePushBeforeIsUnderWayAndIsToldWhenItsOwnBegins) {
+  FakeLink link(FakeLink::Options{});
+  GradientOutbox outbox(OptionsWith(&link, /*least_copy_bytes=*/1));
+  std::vector<BlockId> told;
+  outbox.BeginStep();
+  outbox.Open(TellsTo(&told));
+  const float* const first = outbox.gradients().data();
+  ASSERT_TRUE(outbox.Finish().ok());
+
+  outbox.BeginStep();
+  EXPECT_NE(outbox.gradients().data(), first);
+  outbox.BlockFinal(3);
+  Exhaust(&link);
+  EXPECT_THAT(outbox.gradients().subspan(6, 2), Each(1.0f));
+  EXPECT_THAT(told, ElementsAre());
+  outbox.Open(TellsTo(&told));
+  EXPECT_THAT(told, ElementsAre(3));
+  outbox.BlockFinal(1);
+  EXPECT_THAT(told, ElementsAre(3));
+  Exhaust(&link);
+  EXPECT_THAT(told, ElementsAre(3, 1));
+  ASSERT_TRUE(outbox.Finish().ok());
+  EXPECT_THAT(told, ElementsAre(3, 1));
+  EXPECT_THAT(outbox.gradients(), Each(1.0f));
+  EXPECT_THAT(outbox.averaged(), Each(2.0f));
+
+  outbox.BeginStep();
+  EXPECT_EQ(outbox.gradients().data(), first);
+}
+
+TEST_F(OutboxTest, SmallNeighboursComeDownTogether) {
+  FakeLink link(FakeLink::Options{});
+  GradientOutbox outbox(OptionsWith(&link, /*least_copy_bytes=*/16));
+  std::vector<BlockId> told;
+  outbox.BeginStep();
+  outbox.Open(TellsTo(&told));
+  outbox.BlockFinal(3);
+  outbox.BlockFinal(0);
+  Exhaust(&link);
+  EXPECT_THAT(told, ElementsAre());
+  outbox.BlockFinal(2);
+  Exhaust(&link);
+  EXPECT_THAT(told, ElementsAre(2, 3));
+}
+
+TEST_F(OutboxTest, AStepThatIsDroppedTellsNothingMoreAndItsBufferIsTheNextOnes) {
+  FakeLink link(FakeLink::Options{});
+  GradientOutbox outbox(OptionsWith(&link, /*least_copy_bytes=*/1));
+  std::vector<BlockId> told;
+  outbox.BeginStep();
+  const float* const first = outbox.gradients().data();
+  outbox.BlockFinal(3);
+  outbox.Drop();
+  // No push has begun with it, and one may still be sending the other.
+  outbox.BeginStep();
+  EXPECT_EQ(outbox.gradients().data(), first);
+  outbox.Open(TellsTo(&told));
+  ASSERT_TRUE(outbox.Finish().ok());
+  EXPECT_THAT(told, ElementsAre());
+}
+
+// For ThreadSanitizer: hooks on two threads, the link's own, and the trainer's.
+TEST_F(OutboxTest, HooksOnSeveralThreads) {
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    FakeLink link({seed, /*own_thread=*/true, /*fail_at=*/-1});
+    GradientOutbox outbox(OptionsWith(&link, /*least_copy_bytes=*/seed % 2 == 0 ? 16 : 1));
+    for (int step = 1; step <= 4; ++step) {
+      Mutex mutex;
+      std::vector<float> told;
+      outbox.BeginStep();
+      const auto compute = [&](BlockId begin) {
+        for (BlockId block = begin; block < begin + 2; ++block) {
+          for (BlockId e = 2 * block; e < 2 * block + 2; ++e) gradients_[e] = Element(step, e);
+          outbox.BlockFinal(block);
+        }
+      };
+      std::thread other(compute, 2);
+      outbox.Open([&](BlockId block) {
+        MutexLock lock(&mutex);
+        told.push_back(outbox.gradients()[2 * block] - Element(step, 2 * block));
+      });
+      compute(0);
+      other.join();
+      ASSERT_TRUE(outbox.Finish().ok());
+      MutexLock lock(&mutex);
+      EXPECT_EQ(told.size(), 4u);
+      EXPECT_THAT(told, Each(0.0f));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace torchps

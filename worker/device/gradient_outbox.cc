@@ -1,0 +1,136 @@
+#include "worker/device/gradient_outbox.h"
+
+#include <utility>
+
+#include "common/check.h"
+
+namespace torchps {
+
+GradientOutbox::GradientOutbox(const Options& options)
+    : options_(options),
+      shares_(*options.block_map, options.least_copy_bytes),
+      trained_size_(static_cast<int64_t>(options.gradients.size())) {
+  for (const absl::Span<float> buffer : options_.buffers) {
+    TPS_CHECK(buffer.size() == options_.gradients.size() + options_.averaged.size(),
+              "a buffer of another length than the layout's");
+  }
+}
+
+GradientOutbox::~GradientOutbox() { Drop(); }
+
+absl::Span<float> GradientOutbox::gradients() const {
+  return options_.buffers[current_].first(trained_size_);
+}
+
+absl::Span<const float> GradientOutbox::averaged() const {
+  return options_.buffers[current_].subspan(trained_size_);
+}
+
+void GradientOutbox::BeginStep() {
+  MutexLock lock(&mutex_);
+  TPS_CHECK(!in_step_, "a step was begun before the last one was finished");
+  // A buffer of which no push has begun is free.
+  if (is_open_) current_ = 1 - current_;
+  in_step_ = true;
+  is_open_ = false;
+  is_left_.assign(options_.block_map->blocks().size(), true);
+  missing_.clear();
+  for (const BlockRun& share : shares_.shares()) {
+    missing_.push_back(static_cast<int>(share.end - share.begin));
+  }
+}
+
+void GradientOutbox::BlockFinal(BlockId block) {
+  const size_t share = shares_.share_of(block);
+  {
+    MutexLock lock(&mutex_);
+    TPS_CHECK(in_step_, "a block was final outside of a step");
+    if (--missing_[share] > 0 || !status_.ok()) return;
+    for (BlockId id = shares_.shares()[share].begin; id < shares_.shares()[share].end; ++id) {
+      is_left_[id] = false;
+    }
+  }
+  CopyDown(shares_.shares()[share], Told::kOnceDown);
+}
+
+void GradientOutbox::CopyDown(BlockRun blocks, Told told) {
+  const absl::StatusOr<DeviceLink::Mark> computed = options_.link->AfterCompute();
+  if (!computed.ok()) return Keep(computed.status());
+  const ElementRun elements = ElementsOf(*options_.block_map, blocks);
+  const int64_t length = elements.end - elements.begin;
+  const absl::Span<const float> device =
+      elements.begin < trained_size_
+          ? options_.gradients.subspan(elements.begin, length)
+          : options_.averaged.subspan(elements.begin - trained_size_, length);
+  DeviceLink::Done done = [this, blocks, told](const absl::Status& status) {
+    OnDown(told == Told::kOnceDown ? blocks : BlockRun(), status);
+  };
+  Keep(options_.link->Down(*computed, device,
+                           options_.buffers[current_].subspan(elements.begin, length),
+                           std::move(done)));
+}
+
+void GradientOutbox::OnDown(BlockRun blocks, const absl::Status& status) {
+  if (!status.ok()) return Keep(status);
+  Tell tell;
+  {
+    MutexLock lock(&mutex_);
+    if (!is_open_) {
+      held_.push_back(blocks);
+      return;
+    }
+    tell = tell_;
+  }
+  for (BlockId block = blocks.begin; block < blocks.end; ++block) tell(block);
+}
+
+void GradientOutbox::Open(Tell tell) {
+  std::vector<BlockRun> held;
+  {
+    MutexLock lock(&mutex_);
+    TPS_CHECK(in_step_ && !is_open_, "a push has begun twice, or outside of a step");
+    is_open_ = true;
+    tell_ = tell;
+    held = std::exchange(held_, {});
+  }
+  for (const BlockRun& blocks : held) {
+    for (BlockId block = blocks.begin; block < blocks.end; ++block) tell(block);
+  }
+}
+
+absl::Status GradientOutbox::Finish() {
+  std::vector<BlockRun> left;
+  {
+    MutexLock lock(&mutex_);
+    TPS_CHECK(in_step_, "there is no step to finish");
+    // The trained elements and the averaged ones are apart on the device.
+    const std::vector<BlockRange>& blocks = options_.block_map->blocks();
+    auto end = static_cast<BlockId>(blocks.size());
+    BlockId border = end;
+    while (border > 0 && blocks[border - 1].averaged) --border;
+    if (status_.ok()) {
+      left = RunsOf(is_left_, {0, border});
+      for (const BlockRun& run : RunsOf(is_left_, {border, end})) left.push_back(run);
+    }
+  }
+  for (const BlockRun& blocks : left) CopyDown(blocks, Told::kNever);
+  return EndStep();
+}
+
+void GradientOutbox::Drop() { EndStep().IgnoreError(); }
+
+absl::Status GradientOutbox::EndStep() {
+  options_.link->AwaitDowns();
+  MutexLock lock(&mutex_);
+  in_step_ = false;
+  tell_ = nullptr;
+  held_.clear();
+  return status_;
+}
+
+void GradientOutbox::Keep(const absl::Status& error) {
+  MutexLock lock(&mutex_);
+  status_.Update(error);
+}
+
+}  // namespace torchps

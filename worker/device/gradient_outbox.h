@@ -1,0 +1,104 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/block_map.h"
+#include "common/ids.h"
+#include "common/mutex.h"
+#include "worker/device/copy_shares.h"
+#include "worker/device/device_link.h"
+
+namespace torchps {
+
+// A step's way from the device to its push: each block of the gradient is copied down as soon as it
+// is final there, while the device computes the others, and told once the host has it and the push
+// has begun. There are two buffers of the host's, so that a step is copied down while the push of
+// the one before still sends the other:
+//
+//   compute   | backward t              |           | backward t + 1
+//   down      |   b9 b8 .. b0           |           |   b9 b8 ..
+//   push      |      sends t, from buffer 0 ..........|  | sends t + 1, from buffer 1
+//
+//   BeginStep() BlockFinal()... Open() BlockFinal()... Finish() BeginStep() ...
+//
+// What a push is given stays as it is until BeginStep() of the step after the next: a push that is
+// repeated sends the same bytes.
+//
+// Blocks that nobody has called final go down with Finish() and are not told: their owner says that
+// all are ready (PendingPush::AllReady).
+//
+// One thread makes all calls but BlockFinal(), which any may. Borrows everything.
+class GradientOutbox {
+ public:
+  struct Options {
+    DeviceLink* link = nullptr;
+    const BlockMap* block_map = nullptr;
+    // The device's: the trained elements' gradients, and the averaged elements.
+    absl::Span<const float> gradients;
+    absl::Span<const float> averaged;
+    // The host's: each as long as the layout.
+    std::array<absl::Span<float>, 2> buffers;
+    int64_t least_copy_bytes = CopyShares::kLeastBytes;
+  };
+  // From any thread, once a block; it may only post.
+  using Tell = std::function<void(BlockId block)>;
+
+  explicit GradientOutbox(const Options& options);
+  ~GradientOutbox();
+  GradientOutbox(const GradientOutbox&) = delete;
+  GradientOutbox& operator=(const GradientOutbox&) = delete;
+
+  // The host's buffer of the present step: the gradients, and the averaged elements.
+  absl::Span<float> gradients() const;
+  absl::Span<const float> averaged() const;
+
+  // A step's gradients are about to be computed. REQUIRES: the push of the step before the last one
+  // has ended; the last step was finished or dropped.
+  void BeginStep() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The calling thread has given the device all that computes the gradient of `block`. Trained
+  // blocks only, each at most once a step.
+  void BlockFinal(BlockId block) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The push of gradients() and averaged() has begun: blocks are told from now on.
+  void Open(Tell tell) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The device was given all of the step to compute. Waits until the host has all of it; nothing is
+  // told after that. The first error of the link's is that of this step and of all later ones.
+  absl::Status Finish() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The step comes to nothing. Waits for the copies under way; nothing is told after that. Does
+  // nothing after Finish().
+  void Drop() ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  enum class Told { kOnceDown, kNever };
+
+  void CopyDown(BlockRun blocks, Told told) ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnDown(BlockRun blocks, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Keep(const absl::Status& error) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status EndStep() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const Options options_;
+  const CopyShares shares_;
+  const int64_t trained_size_;
+  // Of `buffers`; changed between steps.
+  size_t current_ = 0;
+
+  Mutex mutex_;
+  bool in_step_ ABSL_GUARDED_BY(mutex_) = false;
+  // The step's push has begun, and so has the buffer.
+  bool is_open_ ABSL_GUARDED_BY(mutex_) = false;
+  Tell tell_ ABSL_GUARDED_BY(mutex_);
+  // By block: its share was not copied yet.
+  std::vector<bool> is_left_ ABSL_GUARDED_BY(mutex_);
+  // By share: blocks that are not final.
+  std::vector<int> missing_ ABSL_GUARDED_BY(mutex_);
+  // The host has them, and they were not told.
+  std::vector<BlockRun> held_ ABSL_GUARDED_BY(mutex_);
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace torchps
