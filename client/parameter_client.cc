@@ -153,24 +153,31 @@ PendingPush::Options ParameterClient::PushOptions(Step step, int64_t weight,
 }
 
 absl::StatusOr<PullResult> ParameterClient::Pull(Step clock, bool read_only,
-                                                 absl::Span<float> values, HeldValues* held) {
+                                                 absl::Span<float> values, HeldValues* held,
+                                                 std::function<void(BlockId)> on_block) {
   const PullKind kind = read_only ? PullKind::kReadOnly : PullKind::kBounded;
-  return BeginPull(clock, kind, values, held, absl::InfiniteDuration())->Finish();
+  return BeginPull(clock, kind, values, held, absl::InfiniteDuration(), std::move(on_block))
+      ->Finish();
 }
 
 absl::StatusOr<PullResult> ParameterClient::PullFragment(Step clock, int fragment,
-                                                         absl::Span<float> values) {
+                                                         absl::Span<float> values,
+                                                         std::function<void(BlockId)> on_block) {
   PendingPull::Options pull =
       PullOptions(clock, PullKind::kBounded, values, /*held=*/nullptr, absl::InfiniteDuration());
   pull.fragment = fragment;
   pull.fragments = options_.job.local().fragments();
+  pull.on_block = std::move(on_block);
   return PendingPull(std::move(pull)).Finish();
 }
 
 std::unique_ptr<PendingPull> ParameterClient::BeginPull(Step clock, PullKind kind,
                                                         absl::Span<float> values, HeldValues* held,
-                                                        absl::Duration not_before) {
-  return std::make_unique<PendingPull>(PullOptions(clock, kind, values, held, not_before));
+                                                        absl::Duration not_before,
+                                                        std::function<void(BlockId)> on_block) {
+  PendingPull::Options pull = PullOptions(clock, kind, values, held, not_before);
+  pull.on_block = std::move(on_block);
+  return std::make_unique<PendingPull>(std::move(pull));
 }
 
 PendingPull::Options ParameterClient::PullOptions(Step clock, PullKind kind,

@@ -117,19 +117,23 @@ class ParameterClient {
   // `values` may be partly new.
   // `held`: what `values` still hold of earlier pulls into them, brought up to date; what has not
   // changed since is not sent again. Null: nothing is known.
+  // `on_block`: PendingPull::Options::on_block, here and below.
   absl::StatusOr<PullResult> Pull(Step clock, bool read_only, absl::Span<float> values,
-                                  HeldValues* held = nullptr);
+                                  HeldValues* held = nullptr,
+                                  std::function<void(BlockId)> on_block = nullptr);
 
   // The same of one fragment of the model's blocks (LocalSpec.fragments), and of the averaged ones.
   // The other values are left alone, and the next push takes them for what they were pulled as.
-  absl::StatusOr<PullResult> PullFragment(Step clock, int fragment, absl::Span<float> values);
+  absl::StatusOr<PullResult> PullFragment(Step clock, int fragment, absl::Span<float> values,
+                                          std::function<void(BlockId)> on_block = nullptr);
 
   // The same in two halves. Pushes that are begun before the pull is finished are based on the
   // versions of the one before. A pull may be ahead of the push of step `clock`; it begins at
   // `not_before`, or when it is finished. The client outlives what it returns.
   std::unique_ptr<PendingPull> BeginPull(Step clock, PullKind kind, absl::Span<float> values,
                                          HeldValues* held = nullptr,
-                                         absl::Duration not_before = absl::ZeroDuration());
+                                         absl::Duration not_before = absl::ZeroDuration(),
+                                         std::function<void(BlockId)> on_block = nullptr);
 
   // Pushes `gradients` (layout.trained_size()) and the values of the averaged buffers
   // (layout.averaged_size()), computed from `weight` samples on what the last finished pull

@@ -143,7 +143,7 @@ class PendingPull::Round final : public FanOutCall {
         const Version have = knows && Had(block.id) > 0 ? Had(block.id) : kNoVersion;
         const std::optional<Version> version =
             shared.Read(index, have, options_.values.data() + block.offset);
-        if (version.has_value()) versions_[block.id] = *version;
+        if (version.has_value()) Placed(block.id, *version);
         return version.has_value();
       };
       left.erase(std::remove_if(left.begin(), left.end(), is_read), left.end());
@@ -207,8 +207,13 @@ class PendingPull::Round final : public FanOutCall {
     return absl::OkStatus();
   }
 
+  void Placed(BlockId block, Version version) {
+    versions_[block] = version;
+    if (options_.on_block != nullptr) options_.on_block(block);
+  }
+
   void Took(RemoteServer& server, BlockId block, const PullHeader& header) {
-    versions_[block] = header.version;
+    Placed(block, header.version);
     TookFrame(server, header);
   }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -65,6 +66,9 @@ class PendingPull {
     HeldValues* held = nullptr;
     // Values come as the servers have them, also to a client that only reads: no lossy encoding.
     bool exact = true;
+    // Hears, on the thread that polls, that a block which was wanted is in its place, also where it
+    // was there before; again, if its call is repeated. It must not block. Null: nobody does.
+    std::function<void(BlockId)> on_block;
     // Where Finish() leaves the versions of the blocks that were pulled.
     std::vector<Version>* versions = nullptr;
   };

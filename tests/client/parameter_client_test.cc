@@ -201,6 +201,20 @@ TEST_F(ParameterClientTest, PullPutsEachBlockInItsPlace) {
   EXPECT_EQ(servers_[0]->pulls()[0].server_life(), 1000);
 }
 
+TEST_F(ParameterClientTest, APullTellsOfEachBlockThatIsInItsPlace) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  std::vector<BlockId> told;
+  const auto pull = client->Pull(/*clock=*/6, /*read_only=*/false, absl::MakeSpan(values_),
+                                 /*held=*/nullptr, [&](BlockId block) {
+                                   told.push_back(block);
+                                   const BlockRange& range = block_map_.blocks()[block];
+                                   EXPECT_EQ(values_[range.offset], static_cast<float>(block));
+                                 });
+  ASSERT_TRUE(pull.ok()) << pull.status();
+  EXPECT_THAT(told, ::testing::UnorderedElementsAre(0, 1, 2, 3));
+}
+
 TEST_F(ParameterClientTest, PushSendsGradientsAndAveragedValuesWithTheVersionsOfThePull) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
