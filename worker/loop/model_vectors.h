@@ -1,7 +1,11 @@
 #pragma once
 
+#include <functional>
+
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/ids.h"
 
 namespace torchps {
 
@@ -25,7 +29,15 @@ class ModelVectors {
   // memory for the next ones. INTERNAL as ToDevice(). REQUIRES: next_values() was called.
   virtual absl::Status UseNextValues() = 0;
 
-  // After values() were written: forward() computes with them from now on.
+  // A pull into `values`, which is all of values() or of next_values(), is about to begin. Gives
+  // who has to hear of each block that is in its place there, on a thread of the client's, up to
+  // ToDevice(), UseNextValues() or the next pull; null: nobody. INTERNAL as ToDevice().
+  virtual absl::StatusOr<std::function<void(BlockId)>> ExpectBlocks(absl::Span<float> /*values*/) {
+    return nullptr;
+  }
+
+  // After values() were written: forward() computes with them from now on. After a pull into them
+  // that was expected, only with what that has brought.
   // INTERNAL, for both: the device has failed, possibly in work that it was given long before.
   virtual absl::Status ToDevice() = 0;
   // After backward(): gradients() and averaged() are what it left behind.

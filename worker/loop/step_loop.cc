@@ -240,12 +240,8 @@ absl::Status StepLoop::PullValues() {
 }
 
 absl::StatusOr<PullResult> StepLoop::PullNow() {
-  absl::Span<float> values = options_.model->values();
   int fragment = values_are_own_ ? FragmentOf(clock_) : kAllFragments;
-  absl::StatusOr<PullResult> pull =
-      fragment == kAllFragments
-          ? options_.parameters->Pull(clock_, /*read_only=*/false, values, &held_)
-          : options_.parameters->PullFragment(clock_, fragment, values);
+  absl::StatusOr<PullResult> pull = PullInto(fragment);
   if (!pull.ok()) return pull;
   // In SYNC the rounds completed without this slot, as a straggler, are rounds it will not push to.
   if (sync_ && pull->floor > clock_) {
@@ -253,7 +249,7 @@ absl::StatusOr<PullResult> StepLoop::PullNow() {
     // They have changed the other fragments, too.
     if (fragment != kAllFragments) {
       fragment = kAllFragments;
-      pull = options_.parameters->Pull(clock_, /*read_only=*/false, values, &held_);
+      pull = PullInto(fragment);
       if (!pull.ok()) return pull;
       clock_ = std::max(clock_, pull->floor);
     }
@@ -261,6 +257,15 @@ absl::StatusOr<PullResult> StepLoop::PullNow() {
   // One that was not used yet may have brought more.
   if (pulled_fragment_ != kAllFragments) pulled_fragment_ = fragment;
   return pull;
+}
+
+absl::StatusOr<PullResult> StepLoop::PullInto(int fragment, bool read_only) {
+  const absl::Span<float> values = options_.model->values();
+  absl::StatusOr<std::function<void(BlockId)>> on_block = options_.model->ExpectBlocks(values);
+  if (!on_block.ok()) return on_block.status();
+  return fragment == kAllFragments
+             ? options_.parameters->Pull(clock_, read_only, values, &held_, *std::move(on_block))
+             : options_.parameters->PullFragment(clock_, fragment, values, *std::move(on_block));
 }
 
 int StepLoop::FragmentOf(Step step) const {
@@ -324,8 +329,11 @@ absl::Status StepLoop::BeginTransfers(int64_t samples) {
                                          options_.model->averaged(), options_.model->values(),
                                          check_finite, handed_out_);
   if (pull_ahead_.on()) {
-    ahead_ = options_.parameters->BeginPull(
-        clock_ + 1, PullKind::kAhead, options_.model->next_values(), &next_held_, LatestPull());
+    const absl::Span<float> next = options_.model->next_values();
+    absl::StatusOr<std::function<void(BlockId)>> on_block = options_.model->ExpectBlocks(next);
+    if (!on_block.ok()) return on_block.status();
+    ahead_ = options_.parameters->BeginPull(clock_ + 1, PullKind::kAhead, next, &next_held_,
+                                            LatestPull(), *std::move(on_block));
   }
   return absl::OkStatus();
 }
@@ -387,8 +395,7 @@ absl::Status StepLoop::Evaluate(int epoch, const absl::optional<KeepModel>& keep
   if (!sync_) {
     if (absl::Status status = Leave(); !status.ok()) return status;
   }
-  const absl::StatusOr<PullResult> pull =
-      options_.parameters->Pull(clock_, /*read_only=*/true, options_.model->values(), &held_);
+  const absl::StatusOr<PullResult> pull = PullInto(kAllFragments, /*read_only=*/true);
   values_are_own_ = false;
   if (!pull.ok()) return pull.status();
   // A server that was restarted meanwhile was greeted, and would wait for this slot; in SYNC that
@@ -413,8 +420,7 @@ absl::Status StepLoop::Evaluate(int epoch, const absl::optional<KeepModel>& keep
 
 absl::Status StepLoop::TakeLearnt() {
   if (options_.on_end == nullptr) return absl::OkStatus();
-  const absl::StatusOr<PullResult> pull =
-      options_.parameters->Pull(clock_, /*read_only=*/true, options_.model->values(), &held_);
+  const absl::StatusOr<PullResult> pull = PullInto(kAllFragments, /*read_only=*/true);
   if (!pull.ok()) return pull.status();
   if (absl::Status status = options_.model->ToDevice(); !status.ok()) return status;
   return options_.on_end();

@@ -44,11 +44,12 @@ namespace torchps {
 //             |      pull of the values of t + 1 |
 //
 // The push of step t must have ended before backward t + 1 writes the next gradient into the same
-// memory, and before a lease is handed in, so that no sample counts as used whose gradient is not
-// applied. Samples of a push of which every block was late or rejected are told with the lease, and
-// the coordinator hands them out again. The pull begins as late as it can and still be done when
-// backward is, so that the values are not older than need be. What of the slot's own step t they
-// lack, the bound counts (docs/design.md, "Consistency").
+// memory (where a device computes in memory of its own: before anything of it is told), and before
+// a lease is handed in, so that no sample counts as used whose gradient is not applied. Samples of
+// a push of which every block was late or rejected are told with the lease, and the coordinator
+// hands them out again. The pull begins as late as it can and still be done when backward is, so
+// that the values are not older than need be. What of the slot's own step t they lack, the bound
+// counts (docs/design.md, "Consistency").
 //
 // Thread-compatible: one thread makes all calls, but for BlockReady(). Borrows everything.
 class StepLoop {
@@ -146,8 +147,9 @@ class StepLoop {
   // with present values. REQUIRES: its transfers have not begun.
   void BeginAnew();
 
-  // The gradients of a step on so many samples are about to be written. Waits for the push before;
-  // begins this step's, and the pull of the next one's values.
+  // The model's gradients() of a step on so many samples are about to be written, or blocks of them
+  // to be told that a device had first. Waits for the push before; begins this step's, and the pull
+  // of the next one's values.
   absl::Status BeginTransfers(int64_t samples);
   // The gradient of `block` is final and may be sent. From any thread, between BeginTransfers() and
   // EndStep() or DropStep().
@@ -179,6 +181,8 @@ class StepLoop {
   // Pulls them now: with fragments only the one that was pushed last, where the values have been
   // the worker's own since.
   absl::StatusOr<PullResult> PullNow();
+  // Pulls one fragment, or all of them, into the model's values.
+  absl::StatusOr<PullResult> PullInto(int fragment, bool read_only = false);
   // The fragment that step `step` pushes.
   int FragmentOf(Step step) const;
   // When to begin a pull that is to end with the backward pass that begins now.
