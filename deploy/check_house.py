@@ -67,13 +67,15 @@ MAY_INCLUDE = {
     "client": "client/calls common common/cpu job proto rpc shm wire",
     "worker/loop": "client common job proto",
     "worker/device": "common",
+    "worker/cuda": "common worker/device",
     "worker/gradient": "common",
     "worker/feed": "common data",
     "worker/optimizer": "common job proto",
     "worker/stages": "common proto",
     "worker":
         "checkpoint client client/calls client/members client/upkeep common common/cpu data job proto shm "
-        "storage wire worker/feed worker/gradient worker/loop worker/optimizer worker/stages",
+        "storage wire worker/cuda worker/device worker/feed worker/gradient worker/loop worker/optimizer "
+        "worker/stages",
     "worker/replicas": "common worker worker/feed",
     "worker/models": "common data job proto worker worker/replicas worker/stages",
     "worker/members":
@@ -97,7 +99,7 @@ MAY_INCLUDE = {
 }
 # These see torch's headers; no other room may.
 WITH_LIBTORCH = {
-    "data", "worker", "worker/feed", "worker/gradient", "worker/members",
+    "data", "worker", "worker/cuda", "worker/feed", "worker/gradient", "worker/members",
     "worker/models", "worker/optimizer", "worker/replicas", "worker/stages", "program",
     "program/members"
 }

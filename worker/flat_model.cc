@@ -1,9 +1,9 @@
 #include "worker/flat_model.h"
 
 #include <algorithm>
-#include <tuple>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -226,6 +226,28 @@ void FlatModel::MakeViews(size_t index) {
   }
 }
 
+absl::Status FlatModel::UseLink(std::unique_ptr<DeviceLink> link, const BlockMap& block_map) {
+  TPS_CHECK(parts_.size() == 1, "a link is between the host and one device");
+  DeviceCopies::Options options;
+  options.link = std::move(link);
+  options.block_map = &block_map;
+  options.values = parts_.front().values;
+  options.gradients = parts_.front().gradients;
+  options.pinned = host_values_[0].is_pinned();
+  try {
+    copies_ = std::make_unique<DeviceCopies>(std::move(options));
+    return absl::OkStatus();
+  } catch (const c10::Error& error) {
+    return TorchError(absl::StrCat("a second vector of values on ", device().str()), error);
+  }
+}
+
+GradientOutbox* FlatModel::MakeOutbox() {
+  GradientOutbox* const outbox = copies_ == nullptr ? nullptr : copies_->MakeOutbox();
+  if (outbox != nullptr) host_gradients_.reset();
+  return outbox;
+}
+
 std::vector<torch::Tensor> FlatModel::parameters() const {
   std::vector<torch::Tensor> parameters;
   for (const Member& member : members_) {
@@ -280,17 +302,31 @@ absl::Status FlatModel::UseNextValues() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::function<void(BlockId)>> FlatModel::ExpectBlocks(absl::Span<float> values) {
+  if (copies_ == nullptr) return nullptr;
+  ValueInbox& inbox = copies_->inbox();
+  if (absl::Status status = inbox.Begin(values); !status.ok()) return status;
+  return [&inbox](BlockId block) { inbox.Landed(block); };
+}
+
 absl::Span<float> FlatModel::gradients() {
+  if (copies_ != nullptr && copies_->outbox() != nullptr) return copies_->outbox()->gradients();
   return absl::MakeSpan(host_gradients_.data_ptr<float>(), layout_.trained_size());
 }
 
-absl::Span<const float> FlatModel::averaged() { return values().subspan(layout_.trained_size()); }
+absl::Span<const float> FlatModel::averaged() {
+  if (copies_ != nullptr && copies_->outbox() != nullptr) return copies_->outbox()->averaged();
+  return values().subspan(layout_.trained_size());
+}
 
-// All copies are blocking ones: they wait for all that the device was given to do before, and have
-// ended when they return. The host buffers may be read and written from then on.
+// Without a link all copies are blocking ones: they wait for all that the device was given to do
+// before, and have ended when they return. The host buffers may be read and written from then on.
 
 absl::Status FlatModel::ToDevice() {
   if (on_host()) return absl::OkStatus();
+  if (copies_ != nullptr && copies_->inbox().host() == values().data()) {
+    return copies_->inbox().TakeOver();
+  }
   try {
     torch::NoGradGuard no_grad;
     for (const Part& part : parts_) {
@@ -307,6 +343,7 @@ absl::Status FlatModel::ToDevice() {
 
 absl::Status FlatModel::ToHost() {
   if (on_host()) return absl::OkStatus();
+  TPS_CHECK(copies_ == nullptr || copies_->outbox() == nullptr, "the outbox brings the gradients");
   try {
     torch::NoGradGuard no_grad;
     for (const Part& part : parts_) {

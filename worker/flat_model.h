@@ -12,10 +12,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/block_map.h"
+#include "common/ids.h"
 #include "common/model_layout.h"
 #include "shm/push_segment.h"
 #include "torch/nn/module.h"
 #include "torch/types.h"
+#include "worker/cuda/device_copies.h"
+#include "worker/device/device_link.h"
+#include "worker/device/gradient_outbox.h"
 #include "worker/loop/model_vectors.h"
 #include "worker/stages/placement.h"
 
@@ -42,6 +47,10 @@ namespace torchps {
 // and ToHost() have nothing to do. A module in stages on several GPUs has flat tensors on each of
 // them, for the stage's elements (worker/stages/placement.h); the host's buffers are of all.
 //
+// With a link (UseLink) what is pulled goes to the device block by block, beside computing, and
+// with an outbox the gradients come from there so. Without, all of it goes by one blocking copy
+// each way.
+//
 // There may be a second value vector, next_values(), for a pull to land in while forward and
 // backward compute on the first. Taking it over copies nothing on the CPU: each tensor is pointed
 // at its place in the other vector.
@@ -65,10 +74,10 @@ class FlatModel final : public ModelVectors {
   // parameters and float buffers into the flat tensors; their values stay what they were.
   // With `may_share` and on the CPU the gradients lie in memory that servers on this machine can
   // read, if the kernel gives such memory.
-  // Without `mirrored` a model on GPUs has no host buffers, so no span of host memory and no copy to
-  // or from it may be asked for: for a replica that nobody sends. INVALID_ARGUMENT as LayoutOf and
-  // Placement::Check; or names the device that is not there. INTERNAL: torch cannot move it, e.g.
-  // the device's memory is too small.
+  // Without `mirrored` a model on GPUs has no host buffers, so no span of host memory and no copy
+  // to or from it may be asked for: for a replica that nobody sends. INVALID_ARGUMENT as LayoutOf
+  // and Placement::Check; or names the device that is not there. INTERNAL: torch cannot move it,
+  // e.g. the device's memory is too small.
   static absl::StatusOr<std::unique_ptr<FlatModel>> Create(torch::nn::Module& module,
                                                            Placement placement,
                                                            const GroupOf& group_of,
@@ -82,6 +91,14 @@ class FlatModel final : public ModelVectors {
   torch::Device device() const { return devices().front(); }
   // The flat tensors are the host's memory.
   bool on_host() const { return parts_.empty(); }
+
+  // To be called before anything is pulled: copies go through `link` from now on. Borrows the map.
+  // INTERNAL: no memory. REQUIRES: has_one_vector(), and not on_host().
+  absl::Status UseLink(std::unique_ptr<DeviceLink> link, const BlockMap& block_map);
+  // What brings gradients() and averaged() to the host in place of ToHost(), which is not to be
+  // called then. Made by the first call. Null without a link, or if no memory can be pinned for it.
+  GradientOutbox* MakeOutbox();
+
   // The trained parameters, in the order of the layout's segments.
   std::vector<torch::Tensor> parameters() const;
 
@@ -90,6 +107,7 @@ class FlatModel final : public ModelVectors {
   absl::Span<const float> averaged() override;
   absl::Span<float> next_values() override;
   absl::Status UseNextValues() override;
+  absl::StatusOr<std::function<void(BlockId)>> ExpectBlocks(absl::Span<float> values) override;
   absl::Status ToDevice() override;
   absl::Status ToHost() override;
 
@@ -160,6 +178,8 @@ class FlatModel final : public ModelVectors {
   // Pinned where a GPU copies to and from them. next_values() makes the second vector of values.
   std::array<torch::Tensor, 2> host_values_;
   torch::Tensor host_gradients_;
+  // Null without a link.
+  std::unique_ptr<DeviceCopies> copies_;
   // Which of the host's vectors is values().
   size_t current_ = 0;
   std::vector<Member> members_;

@@ -43,16 +43,51 @@ torch::Tensor Weighted(const torch::Tensor& loss, double weight) {
   return weight == 1 ? loss : loss * weight;
 }
 
+// The losses of a step's passes, over samples. Those of a device are read once, at the end: to read
+// one is to wait for all that the device was given to compute.
+class LossSum {
+ public:
+  explicit LossSum(bool read_at_once) : read_at_once_(read_at_once) {}
+
+  void Add(const torch::Tensor& loss, double samples) {
+    if (read_at_once_) {
+      sum_ += loss.item<double>() * samples;
+    } else {
+      losses_.emplace_back(loss.detach(), samples);
+    }
+  }
+  double Read() {
+    for (const auto& [loss, samples] : losses_) sum_ += loss.item<double>() * samples;
+    losses_.clear();
+    return sum_;
+  }
+
+ private:
+  const bool read_at_once_;
+  double sum_ = 0;
+  std::vector<std::pair<torch::Tensor, double>> losses_;
+};
+
+// As FinishGradient(), where nothing is to be looked at and an outbox copies it.
+absl::StatusOr<Finite> FinishCopies(const FlatModel& model, GradientOutbox* outbox) {
+  if (absl::Status status = outbox->Finish(); !status.ok()) return status;
+  if (absl::Status status = model.CheckViews(); !status.ok()) return status;
+  return Finite::kUnknown;
+}
+
 }  // namespace
 
 Learner::Learner(Task task, FlatModel* model, Options options)
     : task_(std::move(task)),
       model_(model),
       options_(std::move(options)),
-      // Clipping and checking need the whole gradient, a GPU's reaches the host as a whole, and
-      // that of several replicas is their sum.
-      early_(!options_.local_steps && !NeedsWholeGradient(options_.training) && model_->on_host() &&
-             options_.replicas == 1),
+      apart_(!options_.local_steps && !model_->on_host()),
+      // Clipping and checking need the whole gradient, and that of several replicas is their sum.
+      outbox_(apart_ && !NeedsWholeGradient(options_.training) && options_.replicas == 1
+                  ? model_->MakeOutbox()
+                  : nullptr),
+      early_(!options_.local_steps && !NeedsWholeGradient(options_.training) &&
+             options_.replicas == 1 && (model_->on_host() || outbox_ != nullptr)),
       loader_(task_.data().train, task_.callbacks().augment, options_.loader_threads),
       watch_(model_->layout(), *options_.block_map, model_->parameters()),
       pipeline_(MakePipeline(task_.module(), *model_)) {}
@@ -102,17 +137,17 @@ absl::StatusOr<torch::Tensor> Learner::LossOf(const Pass& pass) const {
   return loss;
 }
 
-absl::StatusOr<double> Learner::RunPass(PassWork work) {
+absl::StatusOr<torch::Tensor> Learner::RunPass(PassWork work) {
   if (pipeline_ != nullptr) return RunPassInStages(std::move(work));
-  const absl::StatusOr<torch::Tensor> loss =
+  absl::StatusOr<torch::Tensor> loss =
       LossOf(task_.Forward(ToDevice(std::move(work.batch), model_->device()), work.step));
-  if (!loss.ok()) return loss.status();
+  if (!loss.ok()) return loss;
   if (absl::Status status = work.before_backward(); !status.ok()) return status;
   Weighted(*loss, work.weight).backward();
-  return loss->item<double>();
+  return loss;
 }
 
-absl::StatusOr<double> Learner::RunPassInStages(PassWork work) {
+absl::StatusOr<torch::Tensor> Learner::RunPassInStages(PassWork work) {
   TORCH_CHECK(work.batch.more_inputs.empty(), "the dataset gives ",
               1 + work.batch.more_inputs.size(), " inputs, and a module in stages takes one");
   const int64_t rows = work.batch.input.size(0);
@@ -145,7 +180,7 @@ absl::StatusOr<double> Learner::RunPassInStages(PassWork work) {
   double mean = 0;
   // Only now: on a GPU each of them waits for all that was computed before.
   for (int part = 0; part < parts; ++part) mean += losses[part].item<double>() * share(part);
-  return mean;
+  return torch::tensor(mean, torch::kFloat64);
 }
 
 absl::StatusOr<Learner::Gradient> Learner::Compute(const Step& step, Observer* observer) {
@@ -171,7 +206,11 @@ absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const Step& step, Obser
   absl::Duration observed;
   if (absl::Status status = model_->CheckModule(task_.module()); !status.ok()) return status;
   // Also when something throws.
-  const auto disarm = absl::MakeCleanup([this] { watch_.Disarm().IgnoreError(); });
+  auto drop = absl::MakeCleanup([this] {
+    watch_.Disarm().IgnoreError();
+    if (outbox_ != nullptr) outbox_->Drop();
+  });
+  LossSum loss_sum(/*read_at_once=*/model_->on_host());
   const auto most = static_cast<size_t>(step.batch_size);
   for (size_t begin = 0; begin < samples.size(); begin += most) {
     const size_t whole = std::min(most, samples.size() - begin);
@@ -200,36 +239,57 @@ absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const Step& step, Obser
         if (absl::Status status = observer->BeforeGradient(told - began - gradient.data_time);
             !status.ok())
           return status;
+        if (!apart_) {
+          if (absl::Status status = observer->BeforeBlocks(); !status.ok()) return status;
+        }
         observed = options_.clock->Now() - told;
         model_->ZeroGradients();
         watch_.BeginStep();
+        if (outbox_ != nullptr) outbox_->BeginStep();
       }
       if (early_ && is_last) {
-        watch_.Arm([observer](BlockId block) { observer->OnBlock(block); }, micro_batches);
+        watch_.Arm(
+            [this, observer](BlockId block) {
+              outbox_ != nullptr ? outbox_->BlockFinal(block) : observer->OnBlock(block);
+            },
+            micro_batches);
       }
       return absl::OkStatus();
     };
-    const absl::StatusOr<double> loss = RunPass(std::move(work));
+    const absl::StatusOr<torch::Tensor> loss = RunPass(std::move(work));
     if (!loss.ok()) return loss.status();
-    gradient.loss_sum += *loss * pass_size;
+    loss_sum.Add(*loss, pass_size);
     gradient.samples += static_cast<int64_t>(size);
     options_.on_progress();
   }
   if (absl::Status status = watch_.Disarm(); !status.ok()) return status;
+  if (apart_) {
+    // The device goes on computing meanwhile.
+    const absl::Duration told = options_.clock->Now();
+    if (absl::Status status = observer->BeforeBlocks(); !status.ok()) return status;
+    observed += options_.clock->Now() - told;
+    if (outbox_ != nullptr) {
+      outbox_->Open([observer](BlockId block) { observer->OnBlock(block); });
+    }
+  }
+  gradient.loss_sum = loss_sum.Read();
   if (options_.replicas > 1) {
     // Finish() looks at the lead's only.
     if (absl::Status status = model_->CheckViews(); !status.ok()) return status;
   }
   if (!watch_.ReachedAll()) gradient.absent = watch_.Unreached();
   gradient.compute_time = options_.clock->Now() - began - gradient.data_time - observed;
+  // Finish() waits for what is being copied.
+  std::move(drop).Cancel();
   return gradient;
 }
 
 absl::Status Learner::Finish(Gradient* gradient) {
   const absl::Duration began = options_.clock->Now();
-  const absl::StatusOr<Finite> finite = options_.local_steps
-                                            ? FinishLocalGradient(options_.training, model_)
-                                            : FinishGradient(options_.training, model_);
+  const absl::StatusOr<Finite> finite =
+      options_.local_steps ? FinishLocalGradient(options_.training, model_)
+      : outbox_ != nullptr ? FinishCopies(*model_, outbox_)
+                           : FinishGradient(options_.training, model_);
   if (!finite.ok()) return finite.status();
   gradient->finite = *finite;
   gradient->absent.clear();

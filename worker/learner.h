@@ -14,6 +14,7 @@
 #include "common/fragments.h"
 #include "common/ids.h"
 #include "proto/job.pb.h"
+#include "worker/device/gradient_outbox.h"
 #include "worker/feed/batch_loader.h"
 #include "worker/finish_gradient.h"
 #include "worker/flat_model.h"
@@ -65,12 +66,21 @@ class Learner {
   class Observer {
    public:
     virtual ~Observer() = default;
-    // The forward pass is done and gradients() are about to be overwritten. So far computing took
-    // `compute_time`, without the fetching of samples. Called once per step, by the thread that
-    // computes; an error ends the step.
+    // The forward pass is done. So far computing took `compute_time`, without the fetching of
+    // samples. This and the next one are called once per step, by the thread that computes; an
+    // error ends the step.
     virtual absl::Status BeforeGradient(absl::Duration compute_time) = 0;
+    // The model's gradients() are about to be overwritten, and blocks of them to be told: on the
+    // host before the backward pass, else once the device was given it.
+    virtual absl::Status BeforeBlocks() { return absl::OkStatus(); }
+    // Both, where nothing lies between them.
+    absl::Status BeforeGradientAndBlocks(absl::Duration compute_time) {
+      const absl::Status status = BeforeGradient(compute_time);
+      return status.ok() ? BeforeBlocks() : status;
+    }
     // The gradient of `block` is final, and may be sent from now on. Perhaps on a thread of
-    // torch's or of a stage, and perhaps never: then it is final when Compute() has returned.
+    // torch's, of a stage or of the device link's, and perhaps never: then it is final when
+    // Compute() has returned.
     virtual void OnBlock(BlockId block) = 0;
   };
 
@@ -118,7 +128,7 @@ class Learner {
 
   // Leaves in the model's gradients() and averaged() what the step pushes: the gradient of the mean
   // loss over all of its samples, computed in passes, clipped. Blocks are told early in the last
-  // pass, on the CPU and where nothing is clipped or checked.
+  // pass, where nothing is clipped or checked, on the CPU and where a device link copies them.
   // INTERNAL: the user's code failed; FAILED_PRECONDITION: it has replaced a tensor, or has a
   // parameter that came after the model was laid out;
   // INVALID_ARGUMENT: the dataset gave a batch that does not fit; or what the observer returned.
@@ -152,9 +162,10 @@ class Learner {
     // Before anything is added to gradients. An error ends the pass.
     std::function<absl::Status()> before_backward;
   };
-  // Adds the gradient of the pass to the model's. Returns the mean loss.
-  absl::StatusOr<double> RunPass(PassWork work);
-  absl::StatusOr<double> RunPassInStages(PassWork work);
+  // Adds the gradient of the pass to the model's. Returns the mean loss, which a device may still
+  // be about to compute.
+  absl::StatusOr<torch::Tensor> RunPass(PassWork work);
+  absl::StatusOr<torch::Tensor> RunPassInStages(PassWork work);
   // The loss of a forward pass.
   absl::StatusOr<torch::Tensor> LossOf(const Pass& pass) const;
   // How many micro-batches a pass of so many samples is cut into.
@@ -163,6 +174,10 @@ class Learner {
   const Task task_;
   FlatModel* const model_;
   const Options options_;
+  // Whether the gradients have to be copied to the host.
+  const bool apart_;
+  // What does that, block by block; null: nothing, or ToHost() does it.
+  GradientOutbox* const outbox_;
   // Whether blocks are told early.
   const bool early_;
   BatchLoader loader_;

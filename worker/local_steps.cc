@@ -157,7 +157,7 @@ absl::StatusOr<Learner::Gradient> LocalSteps::Compute(const Learner::Step& step,
     const bool must_end = sum.skipped_steps > 0 && job_.training().nonfinite() == STOP_JOB;
     sum.finite = taken == 0 || must_end ? Finite::kNo : Finite::kUnknown;
     const absl::Duration told = clock_->Now();
-    const absl::Status may_write = observer->BeforeGradient(told - began - sum.data_time);
+    const absl::Status may_write = observer->BeforeGradientAndBlocks(told - began - sum.data_time);
     if (!may_write.ok()) return may_write;
     const absl::Duration observed = clock_->Now() - told;
     if (absl::Status status = WriteDifference(step.pushed_fragment); !status.ok()) return status;

@@ -14,6 +14,10 @@ class Trainer::StepObserver final : public Learner::Observer {
     handicap_->HoldForward(samples_, compute_time);
     is_too_late_ = loop_->IsTooLate();
     if (is_too_late_) return absl::CancelledError("the gradient would come too late");
+    return absl::OkStatus();
+  }
+  absl::Status BeforeBlocks() override {
+    has_begun_ = true;
     return loop_->BeginTransfers(samples_);
   }
   void OnBlock(BlockId block) override {
@@ -21,12 +25,15 @@ class Trainer::StepObserver final : public Learner::Observer {
   }
   // The step ends before its gradient.
   bool is_too_late() const { return is_too_late_; }
+  // The step's push may have begun; else the one before may still be under way.
+  bool has_begun() const { return has_begun_; }
 
  private:
   StepLoop* const loop_;
   Handicap* const handicap_;
   const int64_t samples_;
   bool is_too_late_ = false;
+  bool has_begun_ = false;
 };
 
 absl::Status Trainer::Run() {
@@ -52,7 +59,7 @@ absl::Status Trainer::TrainStep(const StepLoop::StepWork& step) {
     return absl::OkStatus();
   }
   if (!gradient.ok()) {
-    options_.loop->DropStep();
+    if (observer.has_begun()) options_.loop->DropStep();
     return gradient.status();
   }
   gradient->compute_time +=

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "common/stop_latch.h"
 #include "proto/job.pb.h"
 #include "torch/types.h"
+#include "worker/device/device_link.h"
 #include "worker/loop/handicap.h"
 
 namespace torchps {
@@ -24,12 +26,16 @@ struct WorkerOptions {
   std::vector<ServerEndpoint> servers;
   // A GPU without an index is the one of its slot (worker/device.h).
   torch::Device device = torch::kCPU;
-  // Of a --device with several: where further replicas of the model compute, for a program that makes
-  // them (worker/replicas/replica_group.h).
+  // Of a --device with several: where further replicas of the model compute, for a program that
+  // makes them (worker/replicas/replica_group.h).
   std::vector<torch::Device> further_devices;
   // Where the stages of a torchps::Stages lie, one for each. Empty: all of the module is on
   // `device`, which is else the first of them.
   std::vector<torch::Device> stage_devices;
+  // For tests: makes what copies between the host and the device, in place of a CudaLink. On the
+  // CPU the device's memory is apart from the host's then. Null: a GPU has a CudaLink, the CPU
+  // needs nothing.
+  std::function<std::unique_ptr<DeviceLink>()> make_link;
   // That a pass is cut into, so that the stages compute at once. 0: two for each stage.
   int micro_batches = 0;
   // Where several processes hold the slot's model together: the stage that this one holds, and

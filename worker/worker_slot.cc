@@ -14,10 +14,12 @@
 #include "job/parameter_groups.h"
 #include "torch/utils.h"
 #include "wire/layout_codec.h"
+#include "worker/cuda/cuda_link.h"
 #include "worker/device.h"
 #include "worker/stages/placement.h"
 #include "worker/stages/slot_members.h"
 #include "worker/state_file.h"
+#include "worker/torch_error.h"
 
 namespace torchps {
 namespace {
@@ -51,8 +53,10 @@ absl::Status LostSlot(SlotId slot, const absl::Status& why) {
 
 // Where the module is to lie. `slot` may be -1, not known yet.
 Placement PlacementOf(const WorkerOptions& options, SlotId slot) {
-  return options.stage_devices.empty() ? Placement(DeviceOfSlot(options.device, slot))
-                                       : Placement(options.stage_devices);
+  const Placement placement = options.stage_devices.empty()
+                                  ? Placement(DeviceOfSlot(options.device, slot))
+                                  : Placement(options.stage_devices);
+  return options.make_link == nullptr ? placement : placement.ApartFromHost();
 }
 
 CoordinatorClient::Options CoordinatorOptions(const WorkerOptions& options) {
@@ -183,6 +187,7 @@ absl::Status WorkerSlot::Connect() {
   }
   if (!block_map.ok()) return block_map.status();
   block_map_ = std::make_unique<BlockMap>(*std::move(block_map));
+  if (absl::Status status = LinkDevice(); !status.ok()) return status;
 
   ParameterClient::Options client;
   client.servers = options_.servers;
@@ -229,6 +234,17 @@ absl::Status WorkerSlot::Connect() {
       [this](const absl::Status& lost) { options_.stop->Stop(std::string(lost.message())); },
       [shared] { return shared->pause(); });
   return absl::OkStatus();
+}
+
+absl::Status WorkerSlot::LinkDevice() {
+  if (model_->on_host() || !model_->has_one_vector()) return absl::OkStatus();
+  if (options_.make_link != nullptr) return model_->UseLink(options_.make_link(), *block_map_);
+  CudaLink::Options options;
+  options.device = model_->device();
+  options.error_of = &TorchError;
+  absl::StatusOr<std::unique_ptr<DeviceLink>> link = CudaLink::Create(std::move(options));
+  if (!link.ok()) return link.status();
+  return model_->UseLink(*std::move(link), *block_map_);
 }
 
 absl::Status WorkerSlot::BeginGradient() {

@@ -111,6 +111,8 @@ class WorkerSlot {
   absl::Status TakeSlot(const ModelLayout& layout);
   absl::Status LayOut(const FlatModel::GroupOf& group_of);
   absl::Status Connect();
+  // Where the model lies on one device apart from the host: what copies beside computing.
+  absl::Status LinkDevice();
 
   torch::nn::Module& module_;
   const Data data_;

@@ -61,9 +61,10 @@ absl::StatusOr<Learner::Gradient> ReplicaLeader::Compute(const Learner::Step& st
   order.set_position(step.position);
   order.set_progress(step.progress);
   Order(order);
-  const absl::StatusOr<StageWork::Gradient> own = options_.work->Train(
-      orders_, order,
-      [observer](absl::Duration compute_time) { return observer->BeforeGradient(compute_time); });
+  const absl::StatusOr<StageWork::Gradient> own =
+      options_.work->Train(orders_, order, [observer](absl::Duration compute_time) {
+        return observer->BeforeGradientAndBlocks(compute_time);
+      });
   if (!own.ok()) return own.status();
   Learner::Gradient gradient;
   gradient.samples = static_cast<int64_t>(step.samples.size());

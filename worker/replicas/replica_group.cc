@@ -37,6 +37,12 @@ class TimedObserver final : public Learner::Observer {
     held_ += clock_->Now() - began;
     return status;
   }
+  absl::Status BeforeBlocks() override {
+    const absl::Duration began = clock_->Now();
+    const absl::Status status = observer_->BeforeBlocks();
+    held_ += clock_->Now() - began;
+    return status;
+  }
   void OnBlock(BlockId) override {}
   absl::Duration held() const { return held_; }
 

@@ -1,0 +1,180 @@
+// A whole worker on the CPU whose copies go through a device link learns the same, to the last bit,
+// as one that needs no copies.
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/clock.h"
+#include "common/stop_latch.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "job/job_file.h"
+#include "job/job_spec.h"
+#include "program/in_process_cluster.h"
+#include "tests/testing/encoding_name.h"
+#include "tests/worker/device/fake_link.h"
+#include "torch/nn/modules/batchnorm.h"
+#include "torch/nn/modules/linear.h"
+#include "torch/utils.h"
+#include "worker/run_worker.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Points final : public Dataset {
+ public:
+  int64_t size() const override { return 96; }
+  DataShape shape() const override { return DataShape(); }
+  absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override {
+    const auto rows = static_cast<int64_t>(indices.size());
+    Batch batch{torch::empty({rows, 2}), torch::empty({rows}, torch::kInt64)};
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t index = indices[row];
+      batch.input[row][0] = (index % 2 == 1 ? 1.0 : -1.0) + 0.01 * static_cast<double>(index % 7);
+      batch.input[row][1] = 0.1 * static_cast<double>(index % 5);
+      batch.target[row] = index % 2;
+    }
+    return batch;
+  }
+};
+
+// With averaged elements, and with layers that share no block.
+struct Net : torch::nn::Module {
+  Net()
+      : norm(register_module("norm", torch::nn::BatchNorm1d(2))),
+        first(register_module("first", torch::nn::Linear(2, 32))),
+        second(register_module("second", torch::nn::Linear(32, 2))) {}
+  torch::Tensor forward(const torch::Tensor& input) {
+    return second->forward(torch::relu(first->forward(norm->forward(input))));
+  }
+  torch::nn::BatchNorm1d norm;
+  torch::nn::Linear first;
+  torch::nn::Linear second;
+};
+
+constexpr char kJob[] = R"(
+  workers: 1
+  training { epochs: 2 batch_size: 8 balance: EQUAL global_batch: false }
+  optimizer { sgd { momentum: 0.9 } learning_rate: 0.1 }
+  consistency { mode: ASYNC prefetch: false }
+  wire { block_bytes: 64 shared_memory: false }
+)";
+
+JobSpec JobWith(const std::string& more) {
+  JobSpec job = *ParseJobText(kJob, "the test's job");
+  job.MergeFrom(*ParseJobText(more, "what differs"));
+  return *NormalizeJobSpec(job);
+}
+
+struct Learnt {
+  absl::Status status;
+  std::vector<double> losses;  // by step
+  std::vector<torch::Tensor> values;
+};
+
+// A worker's way through a job on two servers of its own.
+Learnt Train(const JobSpec& job, std::function<std::unique_ptr<DeviceLink>()> make_link) {
+  at::set_num_threads(1);
+  SteadyClock clock;
+  StopLatch stop;
+  const auto cluster = *InProcessCluster::Start(/*servers=*/2, &clock);
+  torch::manual_seed(1);
+  Learnt learnt;
+  Callbacks callbacks;
+  callbacks.on_step = [&](const Callbacks::Step& step) { learnt.losses.push_back(step.loss); };
+  callbacks.on_end = [&](torch::nn::Module& module) {
+    for (const torch::Tensor& value : module.parameters()) {
+      learnt.values.push_back(value.detach().clone());
+    }
+    for (const torch::Tensor& value : module.buffers()) learnt.values.push_back(value.clone());
+  };
+  DataSource data;
+  data.train = std::make_shared<Points>();
+  const Task task(std::make_shared<Net>(), CrossEntropy(), data, callbacks);
+  WorkerOptions options;
+  options.job = job;
+  options.servers = cluster->endpoints();
+  options.make_link = std::move(make_link);
+  options.clock = &clock;
+  options.stop = &stop;
+  learnt.status = RunWorker(task, options);
+  return learnt;
+}
+
+std::function<std::unique_ptr<DeviceLink>()> FakeLinks(uint64_t seed, int64_t fail_at = -1) {
+  return [=] { return std::make_unique<FakeLink>(FakeLink::Options{seed, true, fail_at}); };
+}
+
+void ExpectTheSame(const JobSpec& job) {
+  const Learnt plain = Train(job, nullptr);
+  ASSERT_TRUE(plain.status.ok()) << plain.status;
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Learnt linked = Train(job, FakeLinks(seed));
+    ASSERT_TRUE(linked.status.ok()) << linked.status;
+    EXPECT_EQ(linked.losses, plain.losses);
+    ASSERT_EQ(linked.values.size(), plain.values.size());
+    for (size_t i = 0; i < plain.values.size(); ++i) {
+      EXPECT_TRUE(linked.values[i].equal(plain.values[i])) << "tensor " << i;
+    }
+  }
+}
+
+class LinkedWorkerTest : public ::testing::TestWithParam<EncodingSpec::Kind> {};
+
+TEST_P(LinkedWorkerTest, LearnsTheSameInEachEncoding) {
+  ExpectTheSame(JobWith("wire { push { kind: " + EncodingSpec::Kind_Name(GetParam()) +
+                        (GetParam() == EncodingSpec::TOP_K ? " fraction: 0.25 } }" : " } }")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Encodings, LinkedWorkerTest,
+                         ::testing::Values(EncodingSpec::FLOAT32, EncodingSpec::BFLOAT16,
+                                           EncodingSpec::INT8, EncodingSpec::TOP_K),
+                         EncodingName);
+
+TEST(LinkedWorkerJobTest, LearnsTheSameInSeveralPasses) {
+  ExpectTheSame(JobWith("training { accumulate: 3 }"));
+}
+
+TEST(LinkedWorkerJobTest, LearnsTheSameWhereTheWholeGradientIsNeeded) {
+  ExpectTheSame(JobWith("training { clip_norm: 0.1 }"));
+}
+
+// Of a pull of a fragment only that is taken over: the other values are the worker's own.
+TEST(LinkedWorkerJobTest, LearnsTheSameInLocalSteps) {
+  ExpectTheSame(JobWith("local { steps: 2 inner { sgd {} learning_rate: 0.1 } }"));
+  ExpectTheSame(JobWith("local { steps: 2 fragments: 2 inner { sgd {} learning_rate: 0.1 } }"));
+}
+
+TEST(LinkedWorkerJobTest, LearnsTheSameInRounds) {
+  ExpectTheSame(JobWith("consistency { mode: SYNC }"));
+}
+
+TEST(LinkedWorkerJobTest, LearnsTheSameFromValuesInSharedMemory) {
+  ExpectTheSame(JobWith("wire { shared_memory: true }"));
+}
+
+// Which values a pull ahead brings is a matter of time, so only that it comes to its end.
+TEST(LinkedWorkerJobTest, PullsAhead) {
+  const Learnt linked = Train(JobWith("consistency { prefetch: true }"), FakeLinks(/*seed=*/1));
+  EXPECT_TRUE(linked.status.ok()) << linked.status;
+  EXPECT_EQ(linked.losses.size(), 24u);
+  EXPECT_LT(linked.losses.back(), linked.losses.front());
+}
+
+TEST(LinkedWorkerJobTest, AnErrorOfTheLinkEndsTheWorkerWithItsSentence) {
+  for (const int64_t fail_at : {0, 5, 50, 77, 200}) {
+    const Learnt linked = Train(JobWith(""), FakeLinks(/*seed=*/1, fail_at));
+    EXPECT_EQ(linked.status.code(), absl::StatusCode::kInternal) << linked.status;
+    EXPECT_THAT(std::string(linked.status.message()),
+                HasSubstr("operation " + std::to_string(fail_at) + " has failed"));
+  }
+}
+
+}  // namespace
+}  // namespace torchps

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "ATen/core/Tensor.h"
+#include "common/block_map.h"
+#include "worker/device/device_link.h"
+#include "worker/device/gradient_outbox.h"
+#include "worker/device/value_inbox.h"
+
+namespace torchps {
+
+// What a model on a device needs for copies that go on beside computing (worker/device): the link,
+// and memory on both sides.
+//
+// Thread-compatible; inbox and outbox as they say. Keeps the model's tensors, borrows the map.
+class DeviceCopies {
+ public:
+  struct Options {
+    std::unique_ptr<DeviceLink> link;
+    const BlockMap* block_map = nullptr;
+    // The device's: all values, the trained ones first, and the gradients.
+    at::Tensor values;
+    at::Tensor gradients;
+    // The host's memory is to be pinned.
+    bool pinned = false;
+  };
+
+  // Throws what torch throws: the device has no memory for a second vector of values.
+  explicit DeviceCopies(Options options);
+
+  ValueInbox& inbox() { return *inbox_; }
+  // Null: not made.
+  GradientOutbox* outbox() { return outbox_.get(); }
+  // Made by the first call. Null: no memory can be pinned for its two buffers.
+  GradientOutbox* MakeOutbox();
+
+ private:
+  const at::Tensor values_, gradients_, staging_;
+  const BlockMap* const block_map_;
+  const bool pinned_;
+  std::array<at::Tensor, 2> buffers_;
+  // It ends before the memory that it copies.
+  const std::unique_ptr<DeviceLink> link_;
+  std::unique_ptr<ValueInbox> inbox_;
+  std::unique_ptr<GradientOutbox> outbox_;
+};
+
+}  // namespace torchps
