@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <thread>
@@ -111,10 +112,8 @@ class Pusher {
   // Until stopped.
   absl::Status Train() {
     while (!stop_.stopped()) {
-      for (int server = 0; server < NemesisJob::kServers; ++server) {
-        if (absl::Status status = Pull(server); !status.ok()) {
-          return stop_.stopped() ? absl::OkStatus() : status;
-        }
+      if (absl::Status status = PullAll(); !status.ok()) {
+        return stop_.stopped() ? absl::OkStatus() : status;
       }
       const Step step = ++step_;
       const std::vector<float> gradient = NemesisJob::Gradient(joined_.slot(), step);
@@ -135,46 +134,78 @@ class Pusher {
     uint64_t life = 0;
   };
 
-  // Makes a call until it is answered. A stop ends no push, for what has begun is to be known. It
-  // does end a pull: one whose slot was lost may wait for another that waits for it.
-  absl::Status Persist(const std::function<absl::Status(grpc::ClientContext*)>& call,
-                       bool ends_by_stop = false) {
+  struct PullCall {
+    int server;
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReader<PullFrame>> reader;
+  };
+
+  // Makes a call until it is answered. A stop does not end it, for what has begun is to be known.
+  absl::Status Persist(const std::function<absl::Status(grpc::ClientContext*)>& call) {
     const absl::Time give_up = absl::Now() + kPatience;
     while (true) {
       grpc::ClientContext context;
       context.set_deadline(absl::ToChronoTime(absl::Now() + kCallTimeout));
       const absl::Status status = call(&context);
       if (!ServerPatience::MayRetry(status) || absl::Now() > give_up) return status;
-      if (ends_by_stop && stop_.stopped()) return status;
       absl::SleepFor(kRetry);
     }
   }
 
   // The same where the server may have forgotten this slot.
-  absl::Status PersistAt(int server, const std::function<absl::Status(grpc::ClientContext*)>& call,
-                         bool ends_by_stop = false) {
+  absl::Status PersistAt(int server,
+                         const std::function<absl::Status(grpc::ClientContext*)>& call) {
     while (true) {
-      const absl::Status status = Persist(call, ends_by_stop);
+      const absl::Status status = Persist(call);
       if (!absl::IsAborted(status)) return status;
       if (absl::Status greeted = Greet(server); !greeted.ok()) return greeted;
     }
   }
 
-  absl::Status Pull(int server) {
-    return PersistAt(
-        server,
-        [&](grpc::ClientContext* context) {
-          PullRequest request;
-          request.set_slot(joined_.slot());
-          request.set_incarnation(joined_.incarnation());
-          request.set_clock(step_);
-          request.set_server_life(peers_[server].life);
-          const auto reader = peers_[server].stub->Pull(context, request);
-          for (PullFrame frame; reader->Read(&frame);)
-            versions_.at(frame.block()) = frame.version();
-          return FromGrpcStatus(reader->Finish());
-        },
-        /*ends_by_stop=*/true);
+  // From all servers at once, as a worker does: a server knows how far a slot is that has come
+  // back only by its first pull, so a slot that waited at one server would hold up at another the
+  // one that it waits for. A stop ends it: a slot that is lost may wait for one that waits for it.
+  absl::Status PullAll() {
+    const absl::Time give_up = absl::Now() + kPatience;
+    std::vector<int> missing(NemesisJob::kServers);
+    std::iota(missing.begin(), missing.end(), 0);
+    while (true) {
+      std::vector<std::unique_ptr<PullCall>> calls;
+      for (const int server : missing) calls.push_back(BeginPull(server));
+      missing.clear();
+      absl::Status result;
+      for (const auto& call : calls) {
+        absl::Status status = FinishPull(*call);
+        if (status.ok()) continue;
+        missing.push_back(call->server);
+        if (absl::IsAborted(status)) status = Greet(call->server);
+        if (!status.ok() && !ServerPatience::MayRetry(status)) result.Update(status);
+        if (!status.ok() && absl::Now() > give_up) result.Update(status);
+      }
+      if (!result.ok() || missing.empty()) return result;
+      if (stop_.stopped()) return absl::CancelledError("stopped");
+      absl::SleepFor(kRetry);
+    }
+  }
+
+  std::unique_ptr<PullCall> BeginPull(int server) {
+    auto call = std::make_unique<PullCall>();
+    call->server = server;
+    call->context.set_deadline(absl::ToChronoTime(absl::Now() + kCallTimeout));
+    PullRequest request;
+    request.set_slot(joined_.slot());
+    request.set_incarnation(joined_.incarnation());
+    request.set_clock(step_);
+    request.set_server_life(peers_[server].life);
+    call->reader = peers_[server].stub->Pull(&call->context, request);
+    return call;
+  }
+
+  absl::Status FinishPull(PullCall& call) {
+    for (PullFrame frame; call.reader->Read(&frame);) {
+      versions_.at(frame.block()) = frame.version();
+    }
+    return FromGrpcStatus(call.reader->Finish());
   }
 
   absl::Status Push(int server, Step step, const std::vector<float>& gradient) {
