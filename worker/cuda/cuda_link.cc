@@ -30,7 +30,8 @@ absl::StatusOr<std::unique_ptr<DeviceLink>> CudaLink::Create(Options options) {
     const c10::impl::VirtualGuardImpl guard(options.device.type());
     const auto stream = [&] { return guard.getStreamFromGlobalPool(options.device); };
     const Streams streams{stream(), stream(), stream()};
-    return std::unique_ptr<DeviceLink>(new CudaLink(std::move(options), streams));
+    // Of a copy: what comes of an error is asked for below.
+    return std::unique_ptr<DeviceLink>(new CudaLink(options, streams));
   } catch (const std::exception& error) {
     return options.error_of("making streams", error);
   }
