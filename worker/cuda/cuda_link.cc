@@ -153,6 +153,9 @@ absl::Status CudaLink::AwaitUps() {
 }
 
 void CudaLink::RunDones() {
+  // Torch puts back a thread's device after each use of an event. That of a new thread is the first
+  // GPU, and since CUDA 12 to put it back makes a context there, some 500 MB on a GPU of others.
+  Run("using the device", [&] { guard_.setDevice(options_.device); }).IgnoreError();
   while (true) {
     Job job;
     {

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/types/optional.h"
 #include "c10/core/impl/DeviceGuardImplInterface.h"
 #include "common/mutex.h"
 #include "gmock/gmock.h"
@@ -51,14 +53,17 @@ class WrittenDevice final : public c10::impl::DeviceGuardImplInterface {
     lines_.push_back(line);
     TORCH_CHECK(fail_at_ != static_cast<int>(lines_.size()), line, " was refused");
   }
-  static c10::Device device() { return c10::Device(kType, 0); }
+  // The second one. A new thread's is the first, as with CUDA.
+  static c10::Device device() { return c10::Device(kType, 1); }
 
   c10::DeviceType type() const override { return kType; }
-  c10::Device exchangeDevice(c10::Device) const override { return device(); }
-  c10::Device getDevice() const override { return device(); }
-  void setDevice(c10::Device) const override {}
-  void uncheckedSetDevice(c10::Device) const noexcept override {}
-  c10::DeviceIndex deviceCount() const noexcept override { return 1; }
+  c10::Device exchangeDevice(c10::Device to) const override {
+    return std::exchange(current_device(), to);
+  }
+  c10::Device getDevice() const override { return current_device(); }
+  void setDevice(c10::Device to) const override { current_device() = to; }
+  void uncheckedSetDevice(c10::Device to) const noexcept override { current_device() = to; }
+  c10::DeviceIndex deviceCount() const noexcept override { return 2; }
   c10::Stream getStream(c10::Device) const noexcept override { return StreamOf(current()); }
   c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override {
     MutexLock lock(&mutex_);
@@ -85,6 +90,10 @@ class WrittenDevice final : public c10::impl::DeviceGuardImplInterface {
   }
 
  private:
+  static c10::Device& current_device() {
+    static thread_local c10::Device device(kType, 0);
+    return device;
+  }
   static c10::StreamId& current() {
     static thread_local c10::StreamId stream = 0;
     return stream;
@@ -171,6 +180,19 @@ TEST(CudaLinkTest, AnErrorOfTorchIsAStatusThatEndsEverythingElse) {
     EXPECT_EQ(link->AfterUps().status(), error);
     EXPECT_EQ(link->AwaitUps(), error);
   }
+}
+
+TEST(CudaLinkTest, ItsThreadUsesItsDevice) {
+  const auto link = LinkToWritten();
+  std::vector<float> device = {1};
+  std::vector<float> host = {0};
+  absl::optional<c10::Device> used;
+  ASSERT_TRUE(link->Down(nullptr, device, absl::MakeSpan(host),
+                         [&used](const absl::Status&) { used = WrittenDevice::Get()->getDevice(); })
+                  .ok());
+  link->AwaitDowns();
+  EXPECT_EQ(used, WrittenDevice::device());
+  EXPECT_NE(WrittenDevice::Get()->getDevice(), WrittenDevice::device());
 }
 
 TEST(CudaLinkTest, ADeviceThatIsNotThereIsAStatus) {
