@@ -62,7 +62,8 @@ class GradientOutbox {
   // has ended; the last step was finished or dropped.
   void BeginStep() ABSL_LOCKS_EXCLUDED(mutex_);
   // The calling thread has given the device all that computes the gradient of `block`. Trained
-  // blocks only, each at most once a step.
+  // blocks only, each at most once a step. Does nothing outside of a step: a backward() that fails
+  // on one thread of autograd's returns while another one still runs a hook.
   void BlockFinal(BlockId block) ABSL_LOCKS_EXCLUDED(mutex_);
   // The push of gradients() and averaged() has begun: blocks are told from now on.
   void Open(Tell tell) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -241,6 +241,21 @@ TEST_F(OutboxTest, AStepThatIsDroppedTellsNothingMoreAndItsBufferIsTheNextOnes) 
   EXPECT_THAT(told, ElementsAre());
 }
 
+TEST_F(OutboxTest, AHookThatComesAfterItsStepWasDroppedDoesNothing) {
+  FakeLink link(FakeLink::Options{});
+  GradientOutbox outbox(OptionsWith(&link, /*least_copy_bytes=*/1));
+  outbox.BeginStep();
+  outbox.Drop();
+  outbox.BlockFinal(3);
+  EXPECT_EQ(link.operations(), 0);
+  std::vector<BlockId> told;
+  outbox.BeginStep();
+  outbox.Open(TellsTo(&told));
+  outbox.BlockFinal(3);
+  ASSERT_TRUE(outbox.Finish().ok());
+  EXPECT_THAT(told, ElementsAre(3));
+}
+
 // For ThreadSanitizer: hooks on two threads, the link's own, and the trainer's.
 TEST_F(OutboxTest, HooksOnSeveralThreads) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
