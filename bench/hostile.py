@@ -8,7 +8,8 @@ in pairs, each pair in an order that is drawn, so that what else the machine doe
 is compared is each pair's steps per second. The attack, from 127.0.0.2, holds --handshakes connections to each
 server with the first bytes of a TLS hello, and --streams with a worker's certificate whose Push says nothing and
 is begun again every 5 s. What a server closes is opened again, --rate connections a second at most. The attacker
-shares the machine's cores with the job, so its own time counts against the job; it is told as well.
+shares the machine's cores with the job, so its own time counts against the job; it is told as well. With
+--attack_cpu=N it has that processor for itself and the job has the others, as if it came from another machine.
 
 Prints a table and a verdict. Exits 1 if the attack costs more than --at_most of the job's speed, or if a
 process ended.
@@ -281,6 +282,12 @@ class Job:
         return {"steps_per_second": steps / (end - begin), "cpu_ms_per_push": 1000 * cpu / max(steps, 1)}
 
 
+def keep_to(process, cpus):
+    """All threads that it has, and so those that they begin."""
+    for task in os.listdir(f"/proc/{process}/task"):
+        os.sched_setaffinity(int(task), cpus)
+
+
 def measure(arguments):
     drawn = random.Random(arguments.seed)
     window = min(arguments.window, arguments.minutes * 60 / 8)
@@ -288,9 +295,15 @@ def measure(arguments):
     rows, figures = [], {}
     with contextlib.ExitStack() as stack:
         job = Job(stack, arguments)
+        cpus = os.sched_getaffinity(0)
+        if arguments.attack_cpu >= 0:
+            for process in job.servers + job.workers:
+                keep_to(process.child.pid, cpus - {arguments.attack_cpu})
         attacker = Process(stack, sys.executable, os.path.abspath(__file__), f"--attack={job.addresses}",
                            f"--certs={job.certs}/worker", f"--handshakes={arguments.handshakes}",
                            f"--streams={arguments.streams}", f"--rate={arguments.rate}")
+        if arguments.attack_cpu >= 0:
+            keep_to(attacker.child.pid, {arguments.attack_cpu})
 
         def order(word):
             attacker.child.stdin.write(word + "\n")
@@ -358,6 +371,7 @@ def main():
     parser.add_argument("--handshakes", type=int, default=600, help="held at each server")
     parser.add_argument("--streams", type=int, default=32, help="held at each server")
     parser.add_argument("--rate", type=float, default=200, help="new connections a second, to all servers together")
+    parser.add_argument("--attack_cpu", type=int, default=-1, help="the attacker's own processor; default: none")
     parser.add_argument("--at_most", type=float, default=0.05, help="part of the job's speed")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--bin", default=os.path.join(ROOT, "bazel-bin"))
