@@ -106,7 +106,7 @@ class StalledWorkerTest : public ::testing::TestWithParam<const char*> {
       lines_.push_back(absl::StrCat(index, ": ", line));
     };
     options.clock = &clock_;
-    options.stop = &stop_;
+    options.stop = &stops_[index];
     threads_.emplace_back(
         [this, index, options, task = Task(module, MeanSquare(), source, callbacks)] {
           at::set_num_threads(1);
@@ -128,12 +128,13 @@ class StalledWorkerTest : public ::testing::TestWithParam<const char*> {
   }
 
   void StopAll() {
-    stop_.Stop("the test is over");
+    for (StopLatch& stop : stops_) stop.Stop("the test is over");
     for (std::thread& thread : threads_) thread.join();
   }
 
   const SteadyClock clock_;
-  StopLatch stop_;
+  // One each: a worker that loses its slot stops its own.
+  StopLatch stops_[kWorkers];
   std::vector<std::unique_ptr<Server>> servers_;
   std::vector<std::unique_ptr<FaultProxy>> ways_;
   std::atomic<int64_t> steps_[kWorkers] = {};
