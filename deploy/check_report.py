@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Checks the report of a finished run (docs/report.md) and exits with 1 at the first thing wrong.
 
-    deploy/check_report.py --servers=2 --workers=3 [--accuracy=0.8] report.json
+    deploy/check_report.py --servers=2 --workers=3 [--accuracy=0.8] [--nothing_lost] report.json
+
+With --nothing_lost every sample was used once, and nothing that was acknowledged was rolled back: what a job whose
+durability.level is LOG promises, whatever died.
 """
 
 import argparse
@@ -9,7 +12,7 @@ import json
 import sys
 
 
-def faults(report, servers, workers, accuracy):
+def faults(report, servers, workers, accuracy, nothing_lost=False):
     """Yields a sentence for everything in `report` that is not as a finished run leaves it."""
     if not report.get("finished"):
         yield f"the job has not finished: its phase is {report.get('phase')!r}"
@@ -25,6 +28,13 @@ def faults(report, servers, workers, accuracy):
             yield f"the books do not agree: {name}: expected {check['expected']}, got {check['actual']}"
     if checks.get("all") is not True:
         yield "the books were not found to agree"
+    if nothing_lost:
+        samples = checks.get("samples_used", {})
+        if samples.get("holds") is not True:
+            yield f"expected every sample to be used once, that is {samples.get('expected')}; got {samples.get('actual')}"
+        rolled_back = report.get("rolled_back", {}).get("pushes", 0)  # not there where nothing was
+        if rolled_back > 0:
+            yield f"acknowledged steps are lost: {rolled_back}"
     reached = (report.get("result") or {}).get("accuracy")
     if reached is None:
         yield "no evaluation was made"
@@ -37,6 +47,7 @@ def main():
     parser.add_argument("--servers", type=int, required=True)
     parser.add_argument("--workers", type=int, required=True)
     parser.add_argument("--accuracy", type=float, default=0.8)
+    parser.add_argument("--nothing_lost", action="store_true")
     parser.add_argument("file")
     options = parser.parse_args()
     try:
@@ -44,7 +55,7 @@ def main():
             report = json.load(file)
     except (OSError, ValueError) as error:
         sys.exit(f"check_report.py: {options.file}: {error}")
-    wrong = list(faults(report, options.servers, options.workers, options.accuracy))
+    wrong = list(faults(report, options.servers, options.workers, options.accuracy, options.nothing_lost))
     for sentence in wrong:
         print(f"check_report.py: {options.file}: {sentence}", file=sys.stderr)
     if wrong:

@@ -14,6 +14,8 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 # shellcheck source-path=SCRIPTDIR source=netns_lib.sh
 source "$TORCHPS_ROOT/deploy/netns_lib.sh"
+# shellcheck source-path=SCRIPTDIR source=drill_lib.sh
+source "$TORCHPS_ROOT/deploy/drill_lib.sh"
 
 [ "$(id -u)" = 0 ] || die "network namespaces need root; run this as root."
 "$TORCHPS_ROOT/deploy/setup.sh" build netns
@@ -40,19 +42,6 @@ certs="$work/certs"
 "$binaries/tools/psctl" certs --dir="$certs" --job=parted \
   --hosts="${address[server0]},${address[server1]}" >"$work/certs.log"
 
-# Whom nobody has: what is sent there is lost, and nobody is told.
-nobody=02:00:00:00:00:01
-
-# part NODE NODE, join NODE NODE: what passes between the two.
-part() {
-  ip -netns "$prefix-$1" neighbour replace "${address[$2]}" lladdr "$nobody" dev eth0 nud permanent
-  ip -netns "$prefix-$2" neighbour replace "${address[$1]}" lladdr "$nobody" dev eth0 nud permanent
-}
-join() {
-  ip -netns "$prefix-$1" neighbour delete "${address[$2]}" dev eth0
-  ip -netns "$prefix-$2" neighbour delete "${address[$1]}" dev eth0
-}
-
 # A worker that has lost its slot, or its server, is started again, as psctl run or systemd would.
 run_worker() {
   local code=0
@@ -63,44 +52,6 @@ run_worker() {
     [ "$code" != 7 ] && [ "$code" != 3 ] && return "$code"
     printf 'started again after exit code %s\n' "$code" >>"$work/worker$1.log"
   done
-}
-
-# stall SECONDS MOST NODE...: fails if one of these tells of no progress for more than MOST seconds within
-# the next SECONDS, or to the end of them.
-stall() {
-  local code=0
-  python3 - "$work" "$@" <<'PYTHON' || code=$?
-import sys, time
-work, seconds, most, nodes = sys.argv[1], float(sys.argv[2]), float(sys.argv[3]), sys.argv[4:]
-
-def told(node):
-    with open(f"{work}/{node}.log", encoding="utf-8") as file:
-        return file.read().count("torchps_worker progress")
-
-began = time.monotonic()
-count, last, longest = {node: told(node) for node in nodes}, {node: began for node in nodes}, 0
-while time.monotonic() < began + seconds:
-    time.sleep(0.05)
-    for node in nodes:
-        now, lines = time.monotonic(), told(node)
-        longest = max(longest, now - last[node])
-        if lines != count[node]:
-            count[node], last[node] = lines, now
-print(f"{longest:.1f}")
-sys.exit(longest > most)
-PYTHON
-  return "$code"
-}
-
-# judge WHAT SECONDS MOST NODE...
-judge() {
-  local what="$1" longest
-  shift
-  longest="$(stall "$@")" || {
-    tail -n 12 "$work"/*.log
-    die "$what: no progress for $longest s, at most $2 s expected; what was said is above."
-  }
-  say "$what: longest time without progress $longest s (bar: $2 s)"
 }
 
 declare -A process
@@ -115,22 +66,8 @@ for index in 0 1; do
   run_worker "$index" &
   process[worker$index]=$!
 done
-for node in worker0 worker1; do
-  deadline=$((SECONDS + patience_s))
-  until grep -qs '^torchps_worker progress' "$work/$node.log"; do
-    [ "$SECONDS" -lt "$deadline" ] || {
-      tail -n 15 "$work"/*.log
-      die "$node does not begin; what was said is above."
-    }
-    sleep 0.1
-  done
-done
-
-mkfifo "$work/orders"
-on stranger "$TORCHPS_ROOT/bench/hostile.py" --attack="$servers" --certs="$certs/worker" --handshakes=300 \
-  --streams=16 --rate=100 <"$work/orders" &
-exec 9>"$work/orders"
-echo on >&9
+await_progress "$patience_s" worker0 worker1
+strangers_come "$servers" "$certs/worker" on stranger
 
 most=$((lease_s + 2))
 judge "half-open handshakes, silent pushes, a slow disk" 5 "$most" worker0 worker1
@@ -155,15 +92,7 @@ join worker0 server1
 join worker1 server0
 join server0 server1
 judge "the halves were parted; both, afterwards" 10 "$((most + 2))" worker0 worker1
-echo off >&9
-exec 9>&-
-# It tells what it did at its end.
-deadline=$((SECONDS + patience_s))
-until grep -q '"held": [1-9]' "$work/stranger.log"; do
-  [ "$SECONDS" -lt "$deadline" ] || die "the stranger held nothing: $(tail -n 5 "$work/stranger.log")"
-  sleep 0.1
-done
-say "the stranger: $(tail -n 1 "$work/stranger.log")"
+strangers_go "$patience_s"
 
 (on server0 timeout 600 "$binaries/tools/psctl" report --wait --certs="$certs" --servers="$servers" \
   --report="$work/report.json") || {

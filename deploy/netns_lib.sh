@@ -62,6 +62,13 @@ remove_network() {
   done
 }
 
+# ip_in NODE ARGUMENT...: `ip` in the node's network.
+ip_in() {
+  local node="$1"
+  shift
+  ip -netns "$prefix-$node" "$@"
+}
+
 # on NODE COMMAND...: becomes the command, in the node's namespace; what it says goes to the node's log.
 on() {
   local node="$1"

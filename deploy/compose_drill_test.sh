@@ -1,0 +1,149 @@
+#!/usr/bin/env bash
+# A drill of the cluster of docker-compose.yml: two servers and three workers in containers, whose network parts
+# while they train. One worker is cut off from one server, a server from all, and one half of the job from the
+# other; a worker is paused; a worker and both servers are killed, and come back by the restart policy. Beside it
+# server 0 has a slow disk, server 1 reads slowly what it comes back with, and a stranger holds half-open TLS
+# handshakes and silent pushes at both. Who is not hit makes progress within a lease and 2 s; the job ends as
+# accurate as it should be, with every sample used once, and nothing that was acknowledged is lost.
+#
+#   deploy/compose_drill_test.sh [--built] [--start-engine]
+#
+#   --built         take the images torchps-server and torchps-worker that are there
+#   --start-engine  start a Docker engine if none answers   (it goes on running)
+#
+# Needs root, and the engine on this machine: it enters the containers' network namespaces. As compose_test.sh
+# it builds on $TORCHPS_BASE_IMAGE, or on a Debian 12 made here.
+
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+# shellcheck source-path=SCRIPTDIR source=compose_lib.sh
+source "$TORCHPS_ROOT/deploy/compose_lib.sh"
+# shellcheck source-path=SCRIPTDIR source=drill_lib.sh
+source "$TORCHPS_ROOT/deploy/drill_lib.sh"
+
+[ "$(id -u)" = 0 ] || die "the containers' network namespaces need root; run this as root."
+"$TORCHPS_ROOT/deploy/setup.sh" netns
+lease_s=2
+cut_s=6
+patience_s=120
+most=$((lease_s + 2))  # for who is not hit
+# For all, from when all is well again: a slot's lease runs out, and a container is started again.
+back=$((most + 8))
+
+export TORCHPS_WORKERS=3
+begin_compose docker-compose.yml docker-compose.drill.yml -- "$@"
+export TORCHPS_JOBS_DIR="$work/jobs" TORCHPS_JOB=drill
+mkdir "$TORCHPS_JOBS_DIR"
+cat >"$TORCHPS_JOBS_DIR/drill.textproto" <<JOB
+name: "drill"
+workers: $TORCHPS_WORKERS
+model { name: "mlp" hidden: 16 }
+data { source: "digits" train_samples: 2000 test_samples: 500 }
+training { epochs: 60 batch_size: 30 }
+optimizer { sgd {} learning_rate: 0.05 }
+consistency { mode: ASYNC staleness_bound: 4 }
+membership { lease_seconds: $lease_s }
+durability { level: LOG checkpoint_seconds: 2 }
+JOB
+chmod -R a+rX "$work"
+start_cluster
+nodes=(server-0 server-1 worker-1 worker-2 worker-3)
+workers=(worker-1 worker-2 worker-3)
+
+# of NODE FIELD: what the engine knows of its container.
+of() { docker inspect --format "{{$2}}" "${container[$1]}"; }
+
+# A container that is started again has another network, and may have another address.
+declare -A address
+find_nodes() {
+  local node deadline=$((SECONDS + patience_s))
+  for node in "${nodes[@]}"; do
+    until address[$node]="$(of "$node" 'range .NetworkSettings.Networks}}{{.IPAddress}}{{end')" &&
+      [ -n "${address[$node]}" ]; do
+      [ "$SECONDS" -lt "$deadline" ] || die "$node has no address; it is $(of "$node" .State.Status)."
+      sleep 0.1
+    done
+  done
+}
+
+# ip_in NODE ARGUMENT...: `ip` in the network of its container.
+ip_in() {
+  local node="$1"
+  shift
+  nsenter -n -t "$(of "$node" .State.Pid)" ip "$@"
+}
+
+# cut "NODE NODE"...: nothing passes between the two of each; heal: all passes again. A container that was started
+# again meanwhile would have been parted for less time than is said.
+cuts=()
+declare -A started
+cut() {
+  local pair node
+  cuts=("$@")
+  find_nodes
+  for node in "${nodes[@]}"; do started[$node]="$(of "$node" .State.StartedAt)"; done
+  # shellcheck disable=SC2086
+  for pair in "${cuts[@]}"; do part $pair; done
+}
+heal() {
+  local pair node
+  for node in "${nodes[@]}"; do
+    [ "$(of "$node" .State.StartedAt)" = "${started[$node]}" ] || {
+      docker logs --tail=15 "${container[$node]}"
+      die "$node was started again while the network was parted; what it said is above."
+    }
+  done
+  # shellcheck disable=SC2086
+  for pair in "${cuts[@]}"; do join $pair; done
+}
+
+# As a crash: what `docker kill` ends, the engine leaves alone.
+crash() {
+  local restarts deadline=$((SECONDS + patience_s))
+  restarts="$(of "$1" .RestartCount)"
+  kill -KILL "$(of "$1" .State.Pid)"
+  until [ "$(of "$1" .RestartCount)" -gt "$restarts" ]; do
+    [ "$SECONDS" -lt "$deadline" ] || die "$1 was killed, and the engine does not start it again."
+    sleep 0.1
+  done
+}
+
+for node in "${workers[@]}"; do ln -s "$(of "$node" .LogPath)" "$work/$node.log"; done
+await_progress "$patience_s" "${workers[@]}"
+find_nodes
+docker cp "${container[worker-1]}:/certs" "$work/certs" >"$work/cp.log"
+strangers_come "${address[server-0]}:7000,${address[server-1]}:7000" "$work/certs/worker"
+
+judge "half-open handshakes, silent pushes, a slow disk; all" 5 "$most" "${workers[@]}"
+for server in server-1 server-0; do
+  cut "worker-1 $server"
+  judge "worker-1 is cut off from $server; the others" "$cut_s" "$most" worker-2 worker-3
+  heal
+  judge "all passes again; all" $((back + 2)) "$back" "${workers[@]}"
+done
+cut "worker-1 server-1" "worker-2 server-1" "worker-3 server-1" "server-0 server-1"
+sleep "$cut_s"
+heal
+judge "server-1 was cut off from all; all, afterwards" $((back + 2)) "$back" "${workers[@]}"
+cut "worker-1 server-1" "server-0 server-1" "worker-2 server-0" "worker-3 server-0" "worker-1 worker-2" \
+  "worker-1 worker-3"
+sleep "$cut_s"
+heal
+judge "the halves were parted; all, afterwards" $((back + 2)) "$back" "${workers[@]}"
+strangers_go "$patience_s"
+
+docker pause "${container[worker-2]}" >/dev/null
+judge "worker-2 is paused; the others" "$cut_s" "$most" worker-1 worker-3
+docker unpause "${container[worker-2]}" >/dev/null
+judge "it goes on; all" $((back + 2)) "$back" "${workers[@]}"
+crash worker-3
+judge "worker-3 was killed; the others" "$cut_s" "$most" worker-1 worker-2
+judge "worker-3 was killed; all" $((back + 2)) "$back" "${workers[@]}"
+for server in server-1 server-0; do
+  crash "$server"
+  judge "$server was killed; all" $((back + 2)) "$back" "${workers[@]}"
+done
+
+end_job --nothing_lost
+for node in "${nodes[@]}"; do say "$node was started again $(of "$node" .RestartCount) times"; done
+say "the cluster was drilled, and the books reconcile"
