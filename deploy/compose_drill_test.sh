@@ -28,7 +28,7 @@ cut_s=6
 patience_s=120
 most=$((lease_s + 2))  # for who is not hit
 # For all, from when all is well again: a slot's lease runs out, and a container is started again.
-back=$((most + 8))
+back=$((most + 6))
 
 export TORCHPS_WORKERS=3
 begin_compose docker-compose.yml docker-compose.drill.yml -- "$@"
@@ -39,7 +39,7 @@ name: "drill"
 workers: $TORCHPS_WORKERS
 model { name: "mlp" hidden: 16 }
 data { source: "digits" train_samples: 2000 test_samples: 500 }
-training { epochs: 60 batch_size: 30 }
+training { epochs: 80 batch_size: 30 }
 optimizer { sgd {} learning_rate: 0.05 }
 consistency { mode: ASYNC staleness_bound: 4 }
 membership { lease_seconds: $lease_s }
@@ -53,12 +53,13 @@ workers=(worker-1 worker-2 worker-3)
 # of NODE FIELD: what the engine knows of its container.
 of() { docker inspect --format "{{$2}}" "${container[$1]}"; }
 
-# A container that is started again has another network, and may have another address.
-declare -A address
+# A container that is started again is another process in another network, and may have another address.
+declare -A address pid started
 find_nodes() {
   local node deadline=$((SECONDS + patience_s))
   for node in "${nodes[@]}"; do
-    until address[$node]="$(of "$node" 'range .NetworkSettings.Networks}}{{.IPAddress}}{{end')" &&
+    until read -r "pid[$node]" "started[$node]" "address[$node]" < <(of "$node" \
+      '.State.Pid}} {{.State.StartedAt}} {{range .NetworkSettings.Networks}}{{.IPAddress}}{{end') &&
       [ -n "${address[$node]}" ]; do
       [ "$SECONDS" -lt "$deadline" ] || die "$node has no address; it is $(of "$node" .State.Status)."
       sleep 0.1
@@ -70,18 +71,16 @@ find_nodes() {
 ip_in() {
   local node="$1"
   shift
-  nsenter -n -t "$(of "$node" .State.Pid)" ip "$@"
+  nsenter -n -t "${pid[$node]}" ip "$@"
 }
 
 # cut "NODE NODE"...: nothing passes between the two of each; heal: all passes again. A container that was started
 # again meanwhile would have been parted for less time than is said.
 cuts=()
-declare -A started
 cut() {
-  local pair node
+  local pair
   cuts=("$@")
   find_nodes
-  for node in "${nodes[@]}"; do started[$node]="$(of "$node" .State.StartedAt)"; done
   # shellcheck disable=SC2086
   for pair in "${cuts[@]}"; do part $pair; done
 }
@@ -112,7 +111,7 @@ for node in "${workers[@]}"; do ln -s "$(of "$node" .LogPath)" "$work/$node.log"
 await_progress "$patience_s" "${workers[@]}"
 find_nodes
 docker cp "${container[worker-1]}:/certs" "$work/certs" >"$work/cp.log"
-strangers_come "${address[server-0]}:7000,${address[server-1]}:7000" "$work/certs/worker"
+strangers_come "${address[server-0]}:7000,${address[server-1]}:7000" "$work/certs"
 
 judge "half-open handshakes, silent pushes, a slow disk; all" 5 "$most" "${workers[@]}"
 for server in server-1 server-0; do
