@@ -158,5 +158,5 @@ for server in server-1 server-0; do
 done
 
 end_job --drilled
-for node in "${nodes[@]}"; do say "$node was started again $(of "$node" .RestartCount) times"; done
+say "started again: $(for node in "${nodes[@]}"; do printf '%s %s times; ' "$node" "$(of "$node" .RestartCount)"; done)"
 say "the cluster was drilled, and the books reconcile"
