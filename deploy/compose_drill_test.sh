@@ -29,6 +29,7 @@ patience_s=120
 most=$((lease_s + 2))  # for who is not hit
 # For all, from when all is well again: a slot's lease runs out, and a container is started again.
 back=$((most + 6))
+restored=$((back + 6))  # the same, where a server reads slowly first what it comes back with
 
 export TORCHPS_WORKERS=3
 begin_compose docker-compose.yml docker-compose.drill.yml -- "$@"
@@ -154,9 +155,10 @@ judge "worker-3 was killed; the others" "$cut_s" "$most" worker-1 worker-2
 judge "worker-3 was killed; all" $((back + 2)) "$back" "${workers[@]}"
 for server in server-1 server-0; do
   crash "$server"
-  judge "$server was killed; all" $((back + 2)) "$back" "${workers[@]}"
+  judge "$server was killed; all" $((restored + 2)) "$restored" "${workers[@]}"
+  say "$(docker logs "${container[$server]}" 2>&1 | grep -E 'back from checkpoint|push log again' | tail -n 1)"
 done
 
 end_job --drilled
-say "started again: $(for node in "${nodes[@]}"; do printf '%s %s times; ' "$node" "$(of "$node" .RestartCount)"; done)"
+say "times started again:$(for node in "${nodes[@]}"; do printf ' %s %s' "$node" "$(of "$node" .RestartCount)"; done)"
 say "the cluster was drilled, and the books reconcile"
