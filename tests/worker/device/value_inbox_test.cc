@@ -12,6 +12,7 @@ namespace torchps {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 
 // Pulls into two vectors of the host's, of all blocks or of some, of which some are dropped and
 // some blocks land twice.
@@ -136,6 +137,23 @@ TEST_F(InboxTest, ABlockGoesUpBeforeThePullHasEnded) {
   EXPECT_THAT(values_, Each(0.0f));
 }
 
+// The memory of the second vector may have been another tensor's.
+TEST_F(InboxTest, TheFirstCopyUpWaitsForWhatWasComputedBefore) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    staging_.assign(4, 3.0f);
+    FakeLink link({seed});
+    ValueInbox inbox(OptionsWith(&link, /*least_copy_bytes=*/1));
+    std::vector<float> found;
+    link.Compute([&] { found = staging_; });
+    ASSERT_TRUE(inbox.Begin(host_).ok());
+    inbox.Landed(2);
+    while (link.Step()) {
+    }
+    ASSERT_THAT(found, ElementsAre(3, 3, 3, 3)) << "seed " << seed;
+    EXPECT_EQ(staging_[2], 7.0f);
+  }
+}
+
 TEST_F(InboxTest, TheLastBlocksOfSharesThatAreNotWholeGoUpWhenTheyAreTakenOver) {
   FakeLink link(FakeLink::Options{});
   ValueInbox inbox(OptionsWith(&link, /*least_copy_bytes=*/1 << 20));
@@ -146,7 +164,7 @@ TEST_F(InboxTest, TheLastBlocksOfSharesThatAreNotWholeGoUpWhenTheyAreTakenOver) 
   EXPECT_EQ(inbox.host(), nullptr);
   while (link.Step()) {
   }
-  EXPECT_THAT(values_, ::testing::ElementsAre(7, 7, 0, 7));
+  EXPECT_THAT(values_, ElementsAre(7, 7, 0, 7));
 }
 
 }  // namespace
