@@ -137,6 +137,11 @@ grpc::Status FakeParameterServer::Push(grpc::ServerContext*, grpc::ServerReader<
   return fault ? ToStatus(*fault) : grpc::Status::OK;
 }
 
+void FakeParameterServer::SkipUnchanged() {
+  MutexLock lock(&mutex_);
+  skips_unchanged_ = true;
+}
+
 void FakeParameterServer::HoldPulls(bool held) {
   MutexLock lock(&mutex_);
   pulls_held_ = held;
@@ -160,19 +165,26 @@ grpc::Status FakeParameterServer::Pull(grpc::ServerContext* context, const PullR
     writer->Write(frame);
     return grpc::Status::OK;
   }
-  int sent = 0;
-  for (const BlockId id : block_map_.owned_by(index_)) {
-    if (fault && sent++ == fault->after_frames) break;
+  const std::vector<BlockId>& owned = block_map_.owned_by(index_);
+  for (int sent = 0; sent < static_cast<int>(owned.size()); ++sent) {
+    if (fault && sent == fault->after_frames) break;
+    const BlockId id = owned[sent];
     const BlockRange& block = block_map_.blocks()[id];
     const std::vector<float> values(block.length - std::exchange(cut_elements_, 0),
                                     static_cast<float>(id));
     PullFrame frame;
     frame.set_block(id);
     frame.set_version(100 + id);
-    frame.set_block_count(static_cast<uint32_t>(block_map_.owned_by(index_).size()));
+    frame.set_block_count(static_cast<uint32_t>(owned.size()));
     frame.set_floor(7 + index_);
     frame.set_parked_us(1000 * (1 + index_));
-    frame.set_payload(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    if (skips_unchanged_ && sent < request->have_version_size() &&
+        request->have_version(sent) == frame.version()) {
+      frame.set_unchanged(true);
+    } else {
+      frame.set_payload(reinterpret_cast<const char*>(values.data()),
+                        values.size() * sizeof(float));
+    }
     writer->Write(frame);
   }
   return fault ? ToStatus(*fault) : grpc::Status::OK;

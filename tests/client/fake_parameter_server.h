@@ -46,6 +46,8 @@ class FakeParameterServer final : public ParameterService::Service {
   void SetRenewReply(const RenewReply& reply);
   // The next frame served gets this many elements too few.
   void CutNextFrame(int elements);
+  // From now on pulls say of a block whose version the client has that it is unchanged.
+  void SkipUnchanged();
   void SetVerdict(Verdict verdict, int64_t lag);
   // While held, a pull waits, as by the staleness bound.
   void HoldPulls(bool held);
@@ -79,6 +81,7 @@ class FakeParameterServer final : public ParameterService::Service {
   std::deque<Fault> renew_faults_ ABSL_GUARDED_BY(mutex_);
   HelloReply hello_reply_ ABSL_GUARDED_BY(mutex_);
   RenewReply renew_reply_ ABSL_GUARDED_BY(mutex_);
+  bool skips_unchanged_ ABSL_GUARDED_BY(mutex_) = false;
   int cut_elements_ ABSL_GUARDED_BY(mutex_) = 0;
   Verdict verdict_ ABSL_GUARDED_BY(mutex_) = ACCEPTED;
   int64_t lag_ ABSL_GUARDED_BY(mutex_) = 0;

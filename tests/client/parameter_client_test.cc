@@ -22,6 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Property;
 using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
 
 // Two servers, blocks of four elements: 10 trained elements in blocks 0 to 2, 2 averaged ones in
 // block 3.
@@ -212,7 +213,40 @@ TEST_F(ParameterClientTest, APullTellsOfEachBlockThatIsInItsPlace) {
                                    EXPECT_EQ(values_[range.offset], static_cast<float>(block));
                                  });
   ASSERT_TRUE(pull.ok()) << pull.status();
-  EXPECT_THAT(told, ::testing::UnorderedElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(told, UnorderedElementsAre(0, 1, 2, 3));
+}
+
+TEST_F(ParameterClientTest, APullTellsOfABlockThatIsUnchangedAndDoesNotWriteIt) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  HeldValues held;
+  ASSERT_TRUE(client->Pull(0, /*read_only=*/false, absl::MakeSpan(values_), &held).ok());
+  values_.assign(values_.size(), 99.0f);
+  servers_[0]->SkipUnchanged();
+  std::vector<BlockId> told;
+  const auto pull = client->Pull(0, /*read_only=*/false, absl::MakeSpan(values_), &held,
+                                 [&](BlockId block) { told.push_back(block); });
+  ASSERT_TRUE(pull.ok()) << pull.status();
+  EXPECT_THAT(told, UnorderedElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(values_, ElementsAre(99, 99, 99, 99, 1, 1, 1, 1, 99, 99, 3, 3));
+}
+
+TEST_F(ParameterClientTest, APullThatIsMadeAgainTellsAgainOfWhatComesAgain) {
+  // Block 1 comes before the call ends, and once more, after others may have written there.
+  servers_[1]->AddPullFault({grpc::UNAVAILABLE, 1});
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  std::vector<BlockId> told;
+  const auto on_block = [&](BlockId block) {
+    told.push_back(block);
+    float& first = values_[block_map_.blocks()[block].offset];
+    EXPECT_EQ(first, static_cast<float>(block));
+    first = 99;
+  };
+  const auto pull = client->Pull(0, /*read_only=*/false, absl::MakeSpan(values_),
+                                 /*held=*/nullptr, on_block);
+  ASSERT_TRUE(pull.ok()) << pull.status();
+  EXPECT_THAT(told, UnorderedElementsAre(0, 1, 1, 2, 3));
 }
 
 TEST_F(ParameterClientTest, PushSendsGradientsAndAveragedValuesWithTheVersionsOfThePull) {

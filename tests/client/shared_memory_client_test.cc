@@ -19,6 +19,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
 
 // Two servers, blocks of 16 elements: 80 trained elements in blocks 0 to 4, 10 averaged ones in
 // block 5. Server 0 owns blocks 0, 2 and 4.
@@ -159,7 +160,11 @@ TEST_F(SharedMemoryClientTest, WhatTheWorkerHasIsNotCopiedAgain) {
   std::fill(pulled.begin(), pulled.end(), 99.0f);
   Head(0, 1).BeginChange();
   Head(0, 1).EndChange(300);
-  ASSERT_TRUE(client->Pull(0, /*read_only=*/false, absl::MakeSpan(pulled), &held).ok());
+  std::vector<BlockId> told;
+  const auto on_block = [&](BlockId block) { told.push_back(block); };
+  ASSERT_TRUE(client->Pull(0, /*read_only=*/false, absl::MakeSpan(pulled), &held, on_block).ok());
+  // Also of what was there before.
+  EXPECT_THAT(told, UnorderedElementsAre(0, 1, 2, 3, 4, 5));
   // Block 2 has changed; block 5 is averaged, and the worker changes those itself.
   const std::vector<float> expected = {99.0f, 99.0f, -2.0f, 99.0f, 99.0f, -5.0f};
   for (const BlockRange& block : map_.blocks()) {
