@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/calls/server_channel.h"
 #include "common/clock.h"
@@ -35,7 +36,7 @@ struct WorkerOptions {
   // For tests: makes what copies between the host and the device, in place of a CudaLink. On the
   // CPU the device's memory is apart from the host's then. Null: a GPU has a CudaLink, the CPU
   // needs nothing.
-  std::function<std::unique_ptr<DeviceLink>()> make_link;
+  std::function<absl::StatusOr<std::unique_ptr<DeviceLink>>()> make_link;
   // That a pass is cut into, so that the stages compute at once. 0: two for each stage.
   int micro_batches = 0;
   // Where several processes hold the slot's model together: the stage that this one holds, and

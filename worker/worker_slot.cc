@@ -187,7 +187,7 @@ absl::Status WorkerSlot::Connect() {
   }
   if (!block_map.ok()) return block_map.status();
   block_map_ = std::make_unique<BlockMap>(*std::move(block_map));
-  if (absl::Status status = LinkDevice(); !status.ok()) return status;
+  LinkDevice();
 
   ParameterClient::Options client;
   client.servers = options_.servers;
@@ -236,15 +236,22 @@ absl::Status WorkerSlot::Connect() {
   return absl::OkStatus();
 }
 
-absl::Status WorkerSlot::LinkDevice() {
-  if (model_->on_host() || !model_->has_one_vector()) return absl::OkStatus();
-  if (options_.make_link != nullptr) return model_->UseLink(options_.make_link(), *block_map_);
+void WorkerSlot::LinkDevice() {
+  if (model_->on_host() || !model_->has_one_vector()) return;
+  absl::StatusOr<std::unique_ptr<DeviceLink>> link = MakeLink();
+  const absl::Status linked =
+      link.ok() ? model_->UseLink(*std::move(link), *block_map_) : link.status();
+  if (linked.ok()) return;
+  options_.log(absl::StrCat("gradients and values are copied while ", model_->device().str(),
+                            " waits, not while it computes: ", linked.message()));
+}
+
+absl::StatusOr<std::unique_ptr<DeviceLink>> WorkerSlot::MakeLink() const {
+  if (options_.make_link != nullptr) return options_.make_link();
   CudaLink::Options options;
   options.device = model_->device();
   options.error_of = &TorchError;
-  absl::StatusOr<std::unique_ptr<DeviceLink>> link = CudaLink::Create(std::move(options));
-  if (!link.ok()) return link.status();
-  return model_->UseLink(*std::move(link), *block_map_);
+  return CudaLink::Create(std::move(options));
 }
 
 absl::Status WorkerSlot::BeginGradient() {

@@ -19,6 +19,7 @@
 #include "common/model_layout.h"
 #include "proto/coordinator.pb.h"
 #include "torch/nn/module.h"
+#include "worker/device/device_link.h"
 #include "worker/evaluation.h"
 #include "worker/flat_model.h"
 #include "worker/gradient/gradient_watch.h"
@@ -111,8 +112,10 @@ class WorkerSlot {
   absl::Status TakeSlot(const ModelLayout& layout);
   absl::Status LayOut(const FlatModel::GroupOf& group_of);
   absl::Status Connect();
-  // Where the model lies on one device apart from the host: what copies beside computing.
-  absl::Status LinkDevice();
+  // Where the model lies on one device apart from the host: what copies beside computing, if the
+  // device has what that needs.
+  void LinkDevice();
+  absl::StatusOr<std::unique_ptr<DeviceLink>> MakeLink() const;
 
   torch::nn::Module& module_;
   const Data data_;
