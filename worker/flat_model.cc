@@ -168,7 +168,7 @@ FlatModel::FlatModel(ModelLayout layout, std::vector<torch::Tensor> tensors, Pla
   if (mirrored || placement_.on_host()) {
     host_values_[0] = torch::empty({layout_.size()}, host);
     host_gradients_ = segment_ == nullptr
-                          ? torch::zeros({layout_.trained_size()}, host)
+                          ? HostGradients(host)
                           : torch::from_blob(
                                 segment_->gradients().data(), {layout_.trained_size()},
                                 [segment = segment_](void*) {}, elements);
@@ -216,6 +216,11 @@ std::pair<const FlatModel::Part*, int64_t> FlatModel::Find(const Segment& segmen
                      : segment.offset - part.place.trained.begin};
 }
 
+torch::Tensor FlatModel::HostGradients(const torch::TensorOptions& elements) const {
+  const int64_t length = placement_.on_host() ? layout_.trained_size() : layout_.size();
+  return torch::zeros({length}, elements).narrow(0, 0, layout_.trained_size());
+}
+
 void FlatModel::MakeViews(size_t index) {
   for (size_t i = 0; i < members_.size(); ++i) {
     const Segment& segment = layout_.segments()[i];
@@ -243,8 +248,13 @@ absl::Status FlatModel::UseLink(std::unique_ptr<DeviceLink> link, const BlockMap
 }
 
 GradientOutbox* FlatModel::MakeOutbox() {
-  GradientOutbox* const outbox = copies_ == nullptr ? nullptr : copies_->MakeOutbox();
-  if (outbox != nullptr) host_gradients_.reset();
+  if (copies_ == nullptr) return nullptr;
+  if (copies_->outbox() != nullptr) return copies_->outbox();
+  // First, so that torch, which keeps pinned memory once it has it, gives the outbox that.
+  const auto elements = host_gradients_.options().pinned_memory(host_gradients_.is_pinned());
+  host_gradients_.reset();
+  GradientOutbox* const outbox = copies_->MakeOutbox();
+  if (outbox == nullptr) host_gradients_ = HostGradients(elements);
   return outbox;
 }
 

@@ -158,6 +158,8 @@ class FlatModel final : public ModelVectors {
   FlatModel(ModelLayout layout, std::vector<torch::Tensor> tensors, Placement placement,
             std::shared_ptr<PushSegment> segment, bool mirrored);
 
+  // Zeros. Apart from a device their memory is as long as a buffer of an outbox, which may get it.
+  torch::Tensor HostGradients(const torch::TensorOptions& elements) const;
   // Where the tensor of a segment lies: in a part, null being the host's vectors, from this element
   // on.
   std::pair<const Part*, int64_t> Find(const Segment& segment) const;
