@@ -99,6 +99,9 @@ class FlatModel final : public ModelVectors {
   // called then. Made by the first call. Null without a link, or if no memory can be pinned for it.
   GradientOutbox* MakeOutbox();
 
+  // Null without one.
+  DeviceLink* link() const { return copies_ == nullptr ? nullptr : copies_->link(); }
+
   // The trained parameters, in the order of the layout's segments.
   std::vector<torch::Tensor> parameters() const;
 

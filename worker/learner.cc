@@ -264,10 +264,16 @@ absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const Step& step, Obser
   }
   if (absl::Status status = watch_.Disarm(); !status.ok()) return status;
   if (apart_) {
-    // The device goes on computing meanwhile.
+    // The device goes on computing meanwhile. One that cannot say for how long is waited for first.
+    absl::optional<WorkEnd> computed;
+    if (DeviceLink* const link = model_->link(); link != nullptr) {
+      computed.emplace(link, options_.clock);
+    } else {
+      loss_sum.Read();
+    }
     const absl::Duration told = options_.clock->Now();
     if (absl::Status status = observer->BeforeBlocks(); !status.ok()) return status;
-    observed += options_.clock->Now() - told;
+    observed += IdleSince(told, computed);
     if (outbox_ != nullptr) {
       outbox_->Open([observer](BlockId block) { observer->OnBlock(block); });
     }
@@ -282,6 +288,14 @@ absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const Step& step, Obser
   // Finish() waits for what is being copied.
   std::move(drop).Cancel();
   return gradient;
+}
+
+absl::Duration Learner::IdleSince(absl::Duration told,
+                                  const absl::optional<WorkEnd>& computed) const {
+  const absl::Duration now = options_.clock->Now();
+  if (!computed.has_value()) return now - told;
+  const absl::optional<absl::Duration> end = computed->at();
+  return end.has_value() ? now - std::max(told, *end) : absl::ZeroDuration();
 }
 
 absl::Status Learner::Finish(Gradient* gradient) {

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "common/block_map.h"
 #include "common/clock.h"
@@ -15,6 +16,7 @@
 #include "common/ids.h"
 #include "proto/job.pb.h"
 #include "worker/device/gradient_outbox.h"
+#include "worker/device/work_end.h"
 #include "worker/feed/batch_loader.h"
 #include "worker/finish_gradient.h"
 #include "worker/flat_model.h"
@@ -93,8 +95,9 @@ class Learner {
     ElementRuns absent;
     // Local steps that were left out, since their gradients were not finite.
     int64_t skipped_steps = 0;
-    absl::Duration data_time;     // fetching samples
-    absl::Duration compute_time;  // everything else but what the observer took
+    absl::Duration data_time;  // fetching samples
+    // Everything else but what the observer took; of that, what a device computed meanwhile counts.
+    absl::Duration compute_time;
   };
 
   // What a step is computed on.
@@ -150,6 +153,9 @@ class Learner {
   BatchLoader::Pass PassAt(const Step& step, size_t begin) const;
   // The batch of that pass, which is not empty.
   absl::StatusOr<Batch> TakeBatch(const Step& step, size_t begin);
+  // How long the device has had nothing to do since `told`, when it was given all of a step.
+  // `computed`: when it was done with that; nullopt: it was done by then.
+  absl::Duration IdleSince(absl::Duration told, const absl::optional<WorkEnd>& computed) const;
 
   // One forward and backward pass of a batch.
   struct PassWork {

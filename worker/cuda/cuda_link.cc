@@ -122,8 +122,10 @@ absl::Status CudaLink::Down(const Mark& after, absl::Span<const float> device,
   const absl::Status status = Run("copying from the device", [&] {
     const c10::StreamGuard on_stream(streams_.down);
     Wait(after, streams_.down);
-    options_.copy(device.data(), options_.device, host.data(), c10::Device(c10::kCPU),
-                  static_cast<int64_t>(host.size()));
+    if (!host.empty()) {
+      options_.copy(device.data(), options_.device, host.data(), c10::Device(c10::kCPU),
+                    static_cast<int64_t>(host.size()));
+    }
     end = Record(streams_.down);
   });
   if (!status.ok()) return status;

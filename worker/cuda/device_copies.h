@@ -30,6 +30,7 @@ class DeviceCopies {
   // Throws what torch throws: the device has no memory for a second vector of values.
   explicit DeviceCopies(Options options);
 
+  DeviceLink* link() { return link_.get(); }
   ValueInbox& inbox() { return *inbox_; }
   // Null: not made.
   GradientOutbox* outbox() { return outbox_.get(); }

@@ -42,7 +42,8 @@ class DeviceLink {
   virtual absl::Status CopyInCompute(absl::Span<const float> device_from,
                                      absl::Span<float> device_to) = 0;
 
-  // Copies to the host, after `after`. An error that is returned is all: `done` does not run.
+  // Copies to the host, after `after`; perhaps nothing, and then `done` only tells that this point
+  // in the order was reached. An error that is returned is all: `done` does not run.
   virtual absl::Status Down(const Mark& after, absl::Span<const float> device,
                             absl::Span<float> host, Done done) = 0;
   // Copies from the host, after `after`.

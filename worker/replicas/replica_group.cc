@@ -229,12 +229,19 @@ absl::StatusOr<Learner::Gradient> ReplicaGroup::Compute(const Learner::Step& ste
   if (absl::Status status = CopyValues(); !status.ok()) return status;
   meeting_.Begin();
   TimedObserver timed(observer, &clock);
+  // Without what the lead's device computed meanwhile.
+  absl::Duration held;
   crew_.Run([&](size_t i) {
     Replica& replica = *replicas_[i];
     NoObserver nobody;
+    const absl::Duration part_began = clock.Now();
     replica.gradient = replica.learner->ComputePart(
         step, i == 0 ? static_cast<Learner::Observer*>(&timed) : &nobody);
     absl::Status status = replica.gradient.status();
+    if (status.ok() && i == 0) {
+      const absl::Duration busy = replica.gradient->data_time + replica.gradient->compute_time;
+      held = std::min(timed.held(), clock.Now() - part_began - busy);
+    }
     if (!status.ok() && i > 0) {
       status = absl::Status(status.code(),
                             absl::StrCat("replica ", i, " on ", replica.model->device().str(), ": ",
@@ -261,7 +268,7 @@ absl::StatusOr<Learner::Gradient> ReplicaGroup::Compute(const Learner::Step& ste
     whole.absent = RunsInBoth(whole.absent, parts[i].absent);
   }
   // What others compute while the lead is held counts once.
-  const absl::Duration all = clock.Now() - began - timed.held();
+  const absl::Duration all = clock.Now() - began - held;
   whole.data_time = std::min(whole.data_time, all);
   whole.compute_time = all - whole.data_time;
   return whole;

@@ -1,0 +1,135 @@
+// What of a step counts as computing, where a device goes on while the step is held.
+
+#include "worker/learner.h"
+
+#include <ATen/Parallel.h>
+
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/block_map.h"
+#include "data/tensor_dataset.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+#include "tests/testing/manual_clock.h"
+#include "tests/worker/device/fake_link.h"
+#include "torch/nn/modules/linear.h"
+#include "torch/utils.h"
+#include "worker/flat_model.h"
+#include "worker/stages/placement.h"
+#include "worker/task.h"
+
+namespace torchps {
+namespace {
+
+constexpr absl::Duration kForward = absl::Seconds(3);
+
+struct Net : torch::nn::Module {
+  explicit Net(ManualClock* with) : clock(with) {}
+  torch::Tensor forward(const torch::Tensor& input) {
+    clock->Advance(kForward);
+    return layer->forward(input);
+  }
+  ManualClock* const clock;
+  torch::nn::Linear layer = register_module("layer", torch::nn::Linear(2, 2));
+};
+
+// Holds a step for five seconds and then for two. The device ends what it was given before them,
+// between them, or after them.
+class Holder final : public Learner::Observer {
+ public:
+  enum class DeviceEnds { kBefore, kBetween, kAfter };
+
+  Holder(ManualClock* clock, FakeLink* link, DeviceEnds ends)
+      : clock_(clock), link_(link), ends_(ends) {}
+  absl::Status BeforeGradient(absl::Duration) override { return absl::OkStatus(); }
+  absl::Status BeforeBlocks() override {
+    if (ends_ == DeviceEnds::kBefore) EndAll();
+    clock_->Advance(absl::Seconds(5));
+    if (ends_ == DeviceEnds::kBetween) EndAll();
+    clock_->Advance(absl::Seconds(2));
+    return absl::OkStatus();
+  }
+  void OnBlock(BlockId) override {}
+
+ private:
+  void EndAll() {
+    while (link_->Step()) {
+    }
+  }
+
+  ManualClock* const clock_;
+  FakeLink* const link_;
+  const DeviceEnds ends_;
+};
+
+enum class Device { kHost, kLinked, kWithoutLink };
+
+// What of the step is not counted as computing.
+absl::Duration NotComputing(Device device, const std::string& training,
+                            Holder::DeviceEnds ends = Holder::DeviceEnds::kAfter) {
+  at::set_num_threads(1);
+  torch::manual_seed(1);
+  ManualClock clock;
+  DataSource data;
+  data.train = std::make_shared<TensorDataset>(torch::randn({8, 2}), torch::randint(2, {8}));
+  const Task task(std::make_shared<Net>(&clock), CrossEntropy(), data, Callbacks());
+  const Placement host(torch::kCPU);
+  auto model =
+      *FlatModel::Create(task.module(), device == Device::kHost ? host : host.ApartFromHost(),
+                         [](const std::string&) { return 0; });
+  const BlockMap map = *BlockMap::Create(model->layout(), /*block_bytes=*/8, /*servers=*/1);
+  FakeLink* link = nullptr;
+  if (device == Device::kLinked) {
+    auto made = std::make_unique<FakeLink>(FakeLink::Options());
+    link = made.get();
+    EXPECT_TRUE(model->UseLink(std::move(made), map).ok());
+  }
+  Learner::Options options;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(training, &options.training));
+  options.block_map = &map;
+  options.clock = &clock;
+  Learner learner(task, model.get(), options);
+  std::vector<int64_t> samples(8);
+  std::iota(samples.begin(), samples.end(), 0);
+  Learner::Step step;
+  step.samples = samples;
+  step.epoch = 1;
+  step.batch_size = 8;
+  Holder holder(&clock, link, ends);
+  const absl::Duration began = clock.Now();
+  const absl::StatusOr<Learner::Gradient> gradient = learner.Compute(step, &holder);
+  EXPECT_TRUE(gradient.ok()) << gradient.status();
+  if (!gradient.ok()) return absl::InfiniteDuration();
+  EXPECT_GE(gradient->compute_time, kForward);
+  return clock.Now() - began - gradient->compute_time - gradient->data_time;
+}
+
+// With and without an outbox.
+class LearnerTimesTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(LearnerTimesTest, WhereADeviceGoesOnComputingOnlyItsRestIsNotComputing) {
+  const auto not_computing = [](Holder::DeviceEnds ends) {
+    return NotComputing(Device::kLinked, GetParam(), ends);
+  };
+  EXPECT_EQ(not_computing(Holder::DeviceEnds::kBefore), absl::Seconds(7));
+  EXPECT_EQ(not_computing(Holder::DeviceEnds::kBetween), absl::Seconds(2));
+  EXPECT_EQ(not_computing(Holder::DeviceEnds::kAfter), absl::ZeroDuration());
+}
+
+TEST_P(LearnerTimesTest, OnTheHostAndWhereADeviceWasWaitedForAllThatIsHeldIsNotComputing) {
+  EXPECT_EQ(NotComputing(Device::kHost, GetParam()), absl::Seconds(7));
+  EXPECT_EQ(NotComputing(Device::kWithoutLink, GetParam()), absl::Seconds(7));
+}
+
+INSTANTIATE_TEST_SUITE_P(Training, LearnerTimesTest, ::testing::Values("", "clip_norm: 1"),
+                         [](const auto& info) {
+                           return std::string(info.index == 0 ? "BlockByBlock" : "Clipped");
+                         });
+
+}  // namespace
+}  // namespace torchps

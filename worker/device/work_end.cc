@@ -1,0 +1,33 @@
+#include "worker/device/work_end.h"
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/mutex.h"
+
+namespace torchps {
+
+struct WorkEnd::State {
+  Mutex mutex;
+  absl::optional<absl::Duration> at ABSL_GUARDED_BY(mutex);
+};
+
+WorkEnd::WorkEnd(DeviceLink* link, const Clock* clock) : state_(std::make_shared<State>()) {
+  const absl::StatusOr<DeviceLink::Mark> computed = link->AfterCompute();
+  // An error stays, and is told by who copies.
+  if (!computed.ok()) return;
+  const auto stamp = [state = state_, clock](const absl::Status& status) {
+    if (!status.ok()) return;
+    MutexLock lock(&state->mutex);
+    state->at = clock->Now();
+  };
+  link->Down(*computed, /*device=*/{}, /*host=*/{}, stamp).IgnoreError();
+}
+
+absl::optional<absl::Duration> WorkEnd::at() const {
+  MutexLock lock(&state_->mutex);
+  return state_->at;
+}
+
+}  // namespace torchps
