@@ -27,6 +27,7 @@ DeviceCopies::DeviceCopies(Options options)
   inbox.block_map = block_map_;
   inbox.staging = SpanOf(staging_);
   inbox.values = SpanOf(values_);
+  inbox.least_copy_bytes = link_->least_copy_bytes();
   inbox_ = std::make_unique<ValueInbox>(inbox);
 }
 
@@ -45,6 +46,7 @@ GradientOutbox* DeviceCopies::MakeOutbox() {
   outbox.gradients = SpanOf(gradients_);
   outbox.averaged = SpanOf(values_).subspan(gradients_.numel());
   outbox.buffers = {SpanOf(buffers_[0]), SpanOf(buffers_[1])};
+  outbox.least_copy_bytes = link_->least_copy_bytes();
   outbox_ = std::make_unique<GradientOutbox>(outbox);
   return outbox_.get();
 }

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "worker/device/copy_shares.h"
 
 namespace torchps {
 
@@ -54,6 +56,9 @@ class DeviceLink {
   virtual void AwaitDowns() = 0;
   // Blocks until each Up() so far has ended.
   virtual absl::Status AwaitUps() = 0;
+
+  // Less than that is not worth a copy of its own.
+  virtual int64_t least_copy_bytes() const { return CopyShares::kLeastBytes; }
 };
 
 }  // namespace torchps

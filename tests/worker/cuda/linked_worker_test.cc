@@ -2,12 +2,16 @@
 // as one that needs no copies.
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "common/mutex.h"
 #include "common/stop_latch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -24,6 +28,8 @@
 namespace torchps {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class Points final : public Dataset {
@@ -50,8 +56,10 @@ struct Net : torch::nn::Module {
         first(register_module("first", torch::nn::Linear(2, 32))),
         second(register_module("second", torch::nn::Linear(32, 2))) {}
   torch::Tensor forward(const torch::Tensor& input) {
+    if (before_forward != nullptr) before_forward();
     return second->forward(torch::relu(first->forward(norm->forward(input))));
   }
+  std::function<void()> before_forward;
   torch::nn::BatchNorm1d norm;
   torch::nn::Linear first;
   torch::nn::Linear second;
@@ -75,10 +83,18 @@ struct Learnt {
   absl::Status status;
   std::vector<double> losses;  // by step
   std::vector<torch::Tensor> values;
+  std::vector<std::string> said;
+  // Copies down: all of them, and those that began before a backward pass had reached the first
+  // layer.
+  int64_t downs = 0;
+  int64_t early_downs = 0;
 };
 
-// A worker's way through a job on two servers of its own.
-Learnt Train(const JobSpec& job, std::function<std::unique_ptr<DeviceLink>()> make_link) {
+using MakeLink = std::function<absl::StatusOr<std::unique_ptr<DeviceLink>>()>;
+
+// A worker's way through a job on two servers of its own. `downs`: FakeLink::Options.
+Learnt Train(const JobSpec& job, MakeLink make_link,
+             const std::shared_ptr<std::atomic<int64_t>>& downs) {
   at::set_num_threads(1);
   SteadyClock clock;
   StopLatch stop;
@@ -95,32 +111,66 @@ Learnt Train(const JobSpec& job, std::function<std::unique_ptr<DeviceLink>()> ma
   };
   DataSource data;
   data.train = std::make_shared<Points>();
-  const Task task(std::make_shared<Net>(), CrossEntropy(), data, callbacks);
+  const auto net = std::make_shared<Net>();
+  int64_t before_forward = 0;
+  net->before_forward = [&] { before_forward = *downs; };
+  net->norm->weight.register_hook(
+      [&](const torch::Tensor&) { learnt.early_downs += *downs - before_forward; });
+  const Task task(net, CrossEntropy(), data, callbacks);
   WorkerOptions options;
   options.job = job;
   options.servers = cluster->endpoints();
   options.make_link = std::move(make_link);
+  Mutex mutex;
+  options.log = [&](const std::string& line) {
+    MutexLock lock(&mutex);
+    learnt.said.push_back(line);
+  };
   options.clock = &clock;
   options.stop = &stop;
   learnt.status = RunWorker(task, options);
+  learnt.downs = *downs;
   return learnt;
 }
 
-std::function<std::unique_ptr<DeviceLink>()> FakeLinks(uint64_t seed, int64_t fail_at = -1) {
-  return [=] { return std::make_unique<FakeLink>(FakeLink::Options{seed, true, fail_at}); };
+// On the host, without copies.
+Learnt Train(const JobSpec& job) {
+  return Train(job, nullptr, std::make_shared<std::atomic<int64_t>>(0));
 }
 
-void ExpectTheSame(const JobSpec& job) {
-  const Learnt plain = Train(job, nullptr);
+// Each block is worth a copy of its own.
+Learnt TrainLinked(const JobSpec& job, uint64_t seed, int64_t fail_at = -1) {
+  const auto downs = std::make_shared<std::atomic<int64_t>>(0);
+  const FakeLink::Options options{seed, /*own_thread=*/true, fail_at, /*least_copy_bytes=*/1,
+                                  downs.get()};
+  return Train(
+      job, [=] { return std::make_unique<FakeLink>(options); }, downs);
+}
+
+void ExpectTheSame(const Learnt& learnt, const Learnt& plain) {
   ASSERT_TRUE(plain.status.ok()) << plain.status;
+  ASSERT_TRUE(learnt.status.ok()) << learnt.status;
+  EXPECT_EQ(learnt.losses, plain.losses);
+  ASSERT_EQ(learnt.values.size(), plain.values.size());
+  for (size_t i = 0; i < plain.values.size(); ++i) {
+    EXPECT_TRUE(learnt.values[i].equal(plain.values[i])) << "tensor " << i;
+  }
+}
+
+enum class Gradients { kBlockByBlock, kByOneCopy };
+
+void ExpectTheSame(const JobSpec& job, Gradients come = Gradients::kBlockByBlock) {
+  const Learnt plain = Train(job);
   for (uint64_t seed = 1; seed <= 3; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    const Learnt linked = Train(job, FakeLinks(seed));
-    ASSERT_TRUE(linked.status.ok()) << linked.status;
-    EXPECT_EQ(linked.losses, plain.losses);
-    ASSERT_EQ(linked.values.size(), plain.values.size());
-    for (size_t i = 0; i < plain.values.size(); ++i) {
-      EXPECT_TRUE(linked.values[i].equal(plain.values[i])) << "tensor " << i;
+    const Learnt linked = TrainLinked(job, seed);
+    ExpectTheSame(linked, plain);
+    if (come == Gradients::kByOneCopy) {
+      EXPECT_EQ(linked.downs, 0);
+    } else {
+      // In each step some, but never all: the first layer's are left.
+      EXPECT_GE(linked.early_downs, static_cast<int64_t>(linked.losses.size()));
+      EXPECT_GT(linked.downs, linked.early_downs);
     }
   }
 }
@@ -142,13 +192,15 @@ TEST(LinkedWorkerJobTest, LearnsTheSameInSeveralPasses) {
 }
 
 TEST(LinkedWorkerJobTest, LearnsTheSameWhereTheWholeGradientIsNeeded) {
-  ExpectTheSame(JobWith("training { clip_norm: 0.1 }"));
+  ExpectTheSame(JobWith("training { clip_norm: 0.1 }"), Gradients::kByOneCopy);
 }
 
 // Of a pull of a fragment only that is taken over: the other values are the worker's own.
 TEST(LinkedWorkerJobTest, LearnsTheSameInLocalSteps) {
-  ExpectTheSame(JobWith("local { steps: 2 inner { sgd {} learning_rate: 0.1 } }"));
-  ExpectTheSame(JobWith("local { steps: 2 fragments: 2 inner { sgd {} learning_rate: 0.1 } }"));
+  ExpectTheSame(JobWith("local { steps: 2 inner { sgd {} learning_rate: 0.1 } }"),
+                Gradients::kByOneCopy);
+  ExpectTheSame(JobWith("local { steps: 2 fragments: 2 inner { sgd {} learning_rate: 0.1 } }"),
+                Gradients::kByOneCopy);
 }
 
 TEST(LinkedWorkerJobTest, LearnsTheSameInRounds) {
@@ -161,15 +213,24 @@ TEST(LinkedWorkerJobTest, LearnsTheSameFromValuesInSharedMemory) {
 
 // Which values a pull ahead brings is a matter of time, so only that it comes to its end.
 TEST(LinkedWorkerJobTest, PullsAhead) {
-  const Learnt linked = Train(JobWith("consistency { prefetch: true }"), FakeLinks(/*seed=*/1));
+  const Learnt linked = TrainLinked(JobWith("consistency { prefetch: true }"), /*seed=*/1);
   EXPECT_TRUE(linked.status.ok()) << linked.status;
   EXPECT_EQ(linked.losses.size(), 24u);
   EXPECT_LT(linked.losses.back(), linked.losses.front());
 }
 
+TEST(LinkedWorkerJobTest, WithoutALinkItSaysSoAndLearnsTheSame) {
+  const auto none = [] { return absl::InternalError("the device gives no streams"); };
+  const JobSpec job = JobWith("");
+  const Learnt learnt = Train(job, none, std::make_shared<std::atomic<int64_t>>(0));
+  ExpectTheSame(learnt, Train(job));
+  EXPECT_THAT(learnt.said, ElementsAre(AllOf(HasSubstr("not while it computes"),
+                                             HasSubstr("the device gives no streams"))));
+}
+
 TEST(LinkedWorkerJobTest, AnErrorOfTheLinkEndsTheWorkerWithItsSentence) {
   for (const int64_t fail_at : {0, 5, 50, 77, 200}) {
-    const Learnt linked = Train(JobWith(""), FakeLinks(/*seed=*/1, fail_at));
+    const Learnt linked = TrainLinked(JobWith(""), /*seed=*/1, fail_at);
     EXPECT_EQ(linked.status.code(), absl::StatusCode::kInternal) << linked.status;
     EXPECT_THAT(std::string(linked.status.message()),
                 HasSubstr("operation " + std::to_string(fail_at) + " has failed"));

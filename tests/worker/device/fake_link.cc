@@ -121,6 +121,7 @@ absl::Status FakeLink::Down(const Mark& after, absl::Span<const float> device,
                             absl::Span<float> host, Done done) {
   MutexLock lock(&mutex_);
   if (absl::Status status = Operation(); !status.ok()) return status;
+  if (options_.downs != nullptr && !host.empty()) ++*options_.downs;
   // Nobody reads there before the end.
   std::fill(host.begin(), host.end(), Poison());
   Job copy = Copy(after, device, host);

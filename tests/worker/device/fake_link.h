@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -12,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/mutex.h"
+#include "worker/device/copy_shares.h"
 #include "worker/device/device_link.h"
 
 namespace torchps {
@@ -35,6 +37,9 @@ class FakeLink final : public DeviceLink {
     uint64_t seed = 1;
     bool own_thread = false;
     int64_t fail_at = -1;
+    int64_t least_copy_bytes = CopyShares::kLeastBytes;
+    // Counts the copies down that are given, but for empty ones. Null: nobody does.
+    std::atomic<int64_t>* downs = nullptr;
   };
 
   // Not a number, and equal to nothing.
@@ -62,6 +67,7 @@ class FakeLink final : public DeviceLink {
                   absl::Span<float> device) override ABSL_LOCKS_EXCLUDED(mutex_);
   void AwaitDowns() override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status AwaitUps() override ABSL_LOCKS_EXCLUDED(mutex_);
+  int64_t least_copy_bytes() const override { return options_.least_copy_bytes; }
 
  private:
   struct Point {
