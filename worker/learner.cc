@@ -292,10 +292,9 @@ absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const Step& step, Obser
 
 absl::Duration Learner::IdleSince(absl::Duration told,
                                   const absl::optional<WorkEnd>& computed) const {
-  const absl::Duration now = options_.clock->Now();
-  if (!computed.has_value()) return now - told;
-  const absl::optional<absl::Duration> end = computed->at();
-  return end.has_value() ? now - std::max(told, *end) : absl::ZeroDuration();
+  const absl::optional<absl::Duration> end = computed.has_value() ? computed->at() : told;
+  if (!end.has_value()) return absl::ZeroDuration();
+  return options_.clock->Now() - std::max(told, *end);
 }
 
 absl::Status Learner::Finish(Gradient* gradient) {

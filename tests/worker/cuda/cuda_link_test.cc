@@ -145,6 +145,14 @@ TEST(CudaLinkTest, ACopyDownWaitsForItsMarkOnAStreamOfItsOwnAndIsDoneWhenItsEven
                           "s3 after e2", "wait for s3", "done"));
 }
 
+TEST(CudaLinkTest, ACopyDownOfNothingOnlyTellsThatItsTurnHasCome) {
+  const auto link = LinkToWritten();
+  ASSERT_TRUE(link->Down(nullptr, {}, {}, [](auto) { WrittenDevice::Get()->Write("done"); }).ok());
+  link->AwaitDowns();
+  EXPECT_THAT(WrittenDevice::Get()->lines(),
+              ElementsAre("record e1 on s1", "s3 after e1", "wait for s3", "done"));
+}
+
 TEST(CudaLinkTest, WhatGoesUpIsTakenOverOnTheStreamThatComputesBehindIt) {
   const auto link = LinkToWritten();
   std::vector<float> host = {1};
