@@ -2,7 +2,6 @@
 
 #include <vector>
 
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/manual_clock.h"
 #include "tests/worker/device/fake_link.h"
