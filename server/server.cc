@@ -14,7 +14,6 @@
 #include "server/copies/grpc_copy_peer.h"
 #include "server/fetch_copies.h"
 #include "server/last_checkpoint.h"
-#include "server/rpc/listen_address.h"
 #include "wire/frame_codec.h"
 
 namespace torchps {
@@ -188,7 +187,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> Server::ConnectToCoordinator(
 void Server::MakeRegistration() {
   Registration::Options registration;
   registration.server_life = options_.seed;
-  registration.listens = reachable_at_;
+  if (door_ != nullptr) registration.listens = door_->reachable_at();
   registration.directory = options_.dir;
   registration.files = files();
   registration.log = logger();
@@ -205,52 +204,32 @@ void Server::MakeRegistration() {
 
 Server::~Server() { Stop(); }
 
-absl::Status Server::MakeDoor() {
-  const absl::StatusOr<ListenAddress> wanted = ParseListenAddress(options_.listen);
-  if (!wanted.ok()) return wanted.status();
-  const bool tls = options_.certificates != nullptr;
-  if (!tls && !options_.insecure && !wanted->is_loopback) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("refusing to listen on ", options_.listen,
-                     " in the clear: anyone who reaches it could read and change the model. ",
-                     "Give it certificates with --certs=DIR ('psctl certs' makes them), listen on ",
-                     "127.0.0.1, or type --insecure in a network you trust"));
-  }
-  ConnectionFilter::Options filter;
-  filter.host = wanted->host;
-  filter.port = wanted->port;
-  filter.tls = tls;
-  filter.own_user_only = !tls && !options_.insecure;
-  filter.handshakes.patience = kHandshakeTimeout;
-  filter.log = logger();
-  filter.clock = options_.clock;
-  filter.admit = [this](FileDescriptor connection) {
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
-    parameters.fd = connection.Release();
-    acceptor_->HandleNewConnection(&parameters);
-  };
-  absl::StatusOr<std::unique_ptr<ConnectionFilter>> made =
-      ConnectionFilter::Create(std::move(filter));
-  if (!made.ok()) return made.status();
-  door_ = *std::move(made);
-  address_ = absl::StrCat(wanted->host, ":", door_->port());
-  reachable_at_ = absl::StrCat(ReachableHost(wanted->host), ":", door_->port());
-  return absl::OkStatus();
+absl::StatusOr<std::unique_ptr<FrontDoor>> Server::MakeDoor() const {
+  FrontDoor::Options door;
+  door.listen = options_.listen;
+  door.certificates = options_.certificates;
+  door.insecure = options_.insecure;
+  door.danger = "read and change the model";
+  door.remedy =
+      "Give it certificates with --certs=DIR ('psctl certs' makes them), listen on 127.0.0.1, or "
+      "type --insecure in a network you trust";
+  door.patience = kHandshakeTimeout;
+  door.log = logger();
+  door.clock = options_.clock;
+  return FrontDoor::Create(std::move(door));
 }
 
 void Server::EndHandshake(const grpc::ServerContext& context) {
-  if (door_ == nullptr || door_->handshakes().empty()) return;
-  door_->handshakes().HasCalled(CallerAddress(context));
+  if (door_ != nullptr) door_->EndHandshake(context);
 }
 
 absl::Status Server::Listen() {
   grpc::ServerBuilder builder;
   if (!options_.listen.empty()) {
-    if (absl::Status status = MakeDoor(); !status.ok()) return status;
-    acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
-        grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-        options_.certificates == nullptr ? grpc::InsecureServerCredentials()
-                                         : TlsServerCredentials(options_.certificates, logger()));
+    absl::StatusOr<std::unique_ptr<FrontDoor>> door = MakeDoor();
+    if (!door.ok()) return door.status();
+    door_ = *std::move(door);
+    door_->Attach(&builder);
   }
   // A handshake that is begun and not ended, and a connection that speaks and then says nothing.
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
@@ -280,9 +259,9 @@ absl::Status Server::Listen() {
   poller_->Start(options_.threads);
   if (door_ != nullptr) door_->Open();
   // Once it listens: who finds it there is let in.
-  if (options_.address_file.empty()) return absl::OkStatus();
+  if (options_.address_file.empty() || door_ == nullptr) return absl::OkStatus();
   return WriteAddressFile(options_.address_file,
-                          options_.advertise.empty() ? reachable_at_ : options_.advertise);
+                          options_.advertise.empty() ? door_->reachable_at() : options_.advertise);
 }
 
 absl::Status Server::TakeLastCheckpoint(absl::Duration timeout) {

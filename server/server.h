@@ -18,7 +18,7 @@
 #include "server/housekeeping.h"
 #include "server/job/parameter_server.h"
 #include "server/registration.h"
-#include "server/rpc/connection_filter.h"
+#include "server/rpc/front_door.h"
 #include "server/rpc/poller.h"
 #include "server/rpc/receive_window.h"
 #include "storage/file_system.h"
@@ -95,15 +95,15 @@ class Server {
 
   // ALREADY_EXISTS: the port is taken. INVALID_ARGUMENT: not HOST:PORT, not loopback without
   // `certificates` or `insecure`, or a number out of its range. UNAVAILABLE: the host cannot be
-  // bound. With `copies_at` also as FetchCopiesOfFirstServer(). FileSystem's errors: the address file
-  // cannot be written.
+  // bound. With `copies_at` also as FetchCopiesOfFirstServer(). FileSystem's errors: the address
+  // file cannot be written.
   static absl::StatusOr<std::unique_ptr<Server>> Start(Options options);
 
   // Stops.
   ~Server();
 
-  // Where it listens, with the port that it got.
-  const std::string& address() const { return address_; }
+  // Where it listens, with the port that it got; empty: nowhere.
+  std::string address() const { return door_ == nullptr ? "" : door_->address(); }
 
   // A channel that leaves out the network: same calls, same threads.
   std::shared_ptr<grpc::Channel> InProcessChannel();
@@ -137,7 +137,7 @@ class Server {
   // REQUIRES: it listens, if it is to.
   void MakeRegistration();
   // Binds the port, before any connection is let in.
-  absl::Status MakeDoor();
+  absl::StatusOr<std::unique_ptr<FrontDoor>> MakeDoor() const;
   // A call has come, so the handshake of its connection is over.
   void EndHandshake(const grpc::ServerContext& context);
   // What is done now and then: leases, rounds, the coordinator's clock, the receive window.
@@ -153,14 +153,10 @@ class Server {
   ParameterServer parameter_server_;
   ParameterServiceShell parameter_service_;
   CoordinatorService coordinator_service_;
-  std::string address_;
-  // As others reach it.
-  std::string reachable_at_;
   std::unique_ptr<Registration> registration_;
 
-  // Takes the connections that the filter lets in.
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
-  std::unique_ptr<ConnectionFilter> door_;
+  // Null: it listens nowhere.
+  std::unique_ptr<FrontDoor> door_;
   std::unique_ptr<Poller> poller_;
   std::unique_ptr<grpc::Server> server_;
   std::atomic<bool> stopped_{false};

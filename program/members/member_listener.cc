@@ -3,12 +3,9 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/calls/server_channel.h"
 #include "grpcpp/server_builder.h"
-#include "security/credentials.h"
-#include "server/rpc/listen_address.h"
 
 namespace torchps {
 namespace {
@@ -26,44 +23,26 @@ absl::StatusOr<std::unique_ptr<MemberListener>> MemberListener::Start(Options op
 
 MemberListener::MemberListener(Options options)
     : options_(std::move(options)),
-      admission_(options_.log, [this](const grpc::ServerContext& context) {
-        door_->handshakes().HasCalled(CallerAddress(context));
-      }) {}
+      admission_(options_.log,
+                 [this](const grpc::ServerContext& context) { door_->EndHandshake(context); }) {}
 
 absl::Status MemberListener::Listen() {
-  const absl::StatusOr<ListenAddress> wanted = ParseListenAddress(options_.listen);
-  if (!wanted.ok()) return wanted.status();
-  const bool tls = options_.certificates != nullptr;
-  if (!tls && !options_.insecure && !wanted->is_loopback) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("refusing to listen on ", options_.listen,
-                     " in the clear: anyone who reaches it could read and change what is trained. ",
-                     "Give the replica's processes certificates with --certs=DIR ('psctl certs' ",
-                     "makes them), or let them listen on 127.0.0.1"));
-  }
-  ConnectionFilter::Options filter;
-  filter.host = wanted->host;
-  filter.port = wanted->port;
-  filter.tls = tls;
-  filter.own_user_only = !tls && !options_.insecure;
-  filter.log = options_.log;
-  filter.clock = options_.clock;
-  filter.admit = [this](FileDescriptor connection) {
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
-    parameters.fd = connection.Release();
-    acceptor_->HandleNewConnection(&parameters);
-  };
-  absl::StatusOr<std::unique_ptr<ConnectionFilter>> door =
-      ConnectionFilter::Create(std::move(filter));
-  if (!door.ok()) return door.status();
-  door_ = *std::move(door);
-  address_ = absl::StrCat(wanted->host, ":", door_->port());
+  FrontDoor::Options door;
+  door.listen = options_.listen;
+  door.certificates = options_.certificates;
+  door.insecure = options_.insecure;
+  door.danger = "read and change what is trained";
+  door.remedy =
+      "Give the replica's processes certificates with --certs=DIR ('psctl certs' makes them), or "
+      "let them listen on 127.0.0.1";
+  door.log = options_.log;
+  door.clock = options_.clock;
+  absl::StatusOr<std::unique_ptr<FrontDoor>> made = FrontDoor::Create(std::move(door));
+  if (!made.ok()) return made.status();
+  door_ = *std::move(made);
 
   grpc::ServerBuilder builder;
-  acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      tls ? TlsServerCredentials(options_.certificates, options_.log)
-          : grpc::InsecureServerCredentials());
+  door_->Attach(&builder);
   // What the others' keepalive needs, or they are told "too many pings".
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);

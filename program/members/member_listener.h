@@ -12,7 +12,7 @@
 #include "proto/replica.grpc.pb.h"
 #include "security/call_admission.h"
 #include "security/certificate_files.h"
-#include "server/rpc/connection_filter.h"
+#include "server/rpc/front_door.h"
 #include "server/rpc/poller.h"
 #include "server/rpc/unary_call.h"
 
@@ -42,7 +42,7 @@ class MemberListener {
   ~MemberListener() { Stop(); }
 
   // HOST:PORT, with the port that it has.
-  const std::string& address() const { return address_; }
+  const std::string& address() const { return door_->address(); }
 
   // No call is handled any more, and connections are closed. Idempotent, but for one thread at a
   // time.
@@ -56,9 +56,7 @@ class MemberListener {
   const Options options_;
   CallAdmission admission_;
   Replica::AsyncService service_;
-  std::string address_;
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
-  std::unique_ptr<ConnectionFilter> door_;
+  std::unique_ptr<FrontDoor> door_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Poller> poller_;
 };
