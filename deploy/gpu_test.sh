@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Brings torchps to a machine with a GPU, and shows there what works and how fast.
 #
-#   deploy/gpu_test.sh pack [--torch=2.11.0] [--out=.gpu] [--data=DIR]
+#   deploy/gpu_test.sh pack [--torch=2.11.0] [--out=.gpu.tar.gz] [--data=DIR]
 #       Here, on a Debian 12: fetches that torch by pip, without what it needs to run, builds with
-#       --config=cuda against it and makes a bundle: programs, tests, the libraries they need but for
-#       torch, CUDA and libc, and the MNIST files in DIR.
-#   deploy/gpu_test.sh run [--bundle=.gpu] [--out=.gpu/out] [--seconds=560] [--only=STAGE,...]
+#       --config=cuda against it and makes a bundle, one file: programs, tests, the libraries they need
+#       but for torch, CUDA and libc, and the MNIST files in DIR.
+#   deploy/gpu_test.sh run [--bundle=.gpu.tar.gz] [--out=.gpu_out] [--seconds=560] [--only=STAGE,...]
 #       There, on any Linux with an NVIDIA driver and a python3 that has the same torch; needs this
 #       folder (deploy/) and the bundle, and no network.
-#   deploy/gpu_test.sh rehearse [--bundle=.gpu] [--out=.gpu/out] [--only=STAGE,...]
+#   deploy/gpu_test.sh rehearse [--bundle=.gpu.tar.gz] [--out=.gpu_out] [--only=STAGE,...]
 #       Here: the same on the CPU, in an environment that has nothing but the bundle, torch's libraries
 #       and stand-ins for CUDA's.
 #
@@ -20,14 +20,15 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 cannot_fetch=75  # the exit code where a wheel is not to be had
-largest_mib=56  # of a bundle: what may be carried to a machine that is lent for minutes is limited
+largest_mib=60  # of a bundle: what may be carried to a machine that is lent for minutes is limited
 programs=(//program:ps_worker //server:ps_server //tools:psctl //bench:train_step //bench:device_copy)
 tests=(//tests/worker:device_test //tests/worker:flat_model_test //tests/worker:torch_error_test
   //tests/worker:training_test //tests/worker/cuda:cuda_link_test //tests/integration:equivalence_test)
 
 command="${1:-}"
 [ $# = 0 ] || shift
-bundle=.gpu
+bundle=.gpu.tar.gz
+out=.gpu_out
 torch=2.11.0
 data=""
 passed_on=()
@@ -36,7 +37,8 @@ for argument in "$@"; do
     "pack --torch="?*) torch="${argument#*=}" ;;
     "pack --out="?* | "run --bundle="?* | "rehearse --bundle="?*) bundle="${argument#*=}" ;;
     "pack --data="?*) data="${argument#*=}" ;;
-    "run --out="?* | "run --seconds="?* | "run --only="?* | "rehearse --out="?* | "rehearse --only="?*)
+    "run --out="?* | "rehearse --out="?*) out="${argument#*=}" ;;
+    "run --seconds="?* | "run --only="?* | "rehearse --only="?*)
       passed_on+=("$argument") ;;
     *) die "unknown option '$argument' of '$command'; the head of this file lists them." ;;
   esac
@@ -113,68 +115,74 @@ pack() {
   binaries="$(bazel info "${bazel[@]}" bazel-bin 2>/dev/null)"
   say "built in $((SECONDS - started)) s"
 
-  cd "$here"
-  rm -rf "$bundle"
-  mkdir -p "$bundle"/{bin,lib,jobs}
+  mkdir -p "$unpacked"/{bin,lib,jobs}
   for label in "${programs[@]}" "${tests[@]}"; do
     label="${label#//}"
-    install -m 755 "$binaries/${label/://}" "$bundle/bin/${label##*:}"
+    install -m 755 "$binaries/${label/://}" "$unpacked/bin/${label##*:}"
   done
-  strip "$bundle"/bin/*
+  strip "$unpacked"/bin/*
   # They take what LD_LIBRARY_PATH says, wherever they lie.
-  for label in "$bundle"/bin/*; do patchelf --remove-rpath "$label"; done
+  for label in "$unpacked"/bin/*; do patchelf --remove-rpath "$label"; done
 
   find_libraries
   python3 "$TORCHPS_ROOT/deploy/gpu/stand_ins.py" --out="$work" "${libraries[@]}" >/dev/null
-  LD_LIBRARY_PATH="$(IFS=:; echo "${libraries[*]}:$work")" ldd "$bundle"/bin/* |
+  LD_LIBRARY_PATH="$(IFS=:; echo "${libraries[*]}:$work")" ldd "$unpacked"/bin/* |
     awk -v torch="$cache/" -v work="$work/" '
       $2 == "=>" && $3 == "not" {print "missing " $1 > "/dev/stderr"; exit 1}
       $2 == "=>" && index($3, torch) != 1 && index($3, work) != 1 &&
         $1 !~ /^(libc|libm|libdl|librt|libpthread|libresolv|libutil|libstdc\+\+|libgcc_s)\.so/ {print $3}' |
-    sort -u | xargs cp -L -t "$bundle/lib"
+    sort -u | xargs cp -L -t "$unpacked/lib"
 
-  cp "$TORCHPS_ROOT"/deploy/jobs/*.textproto "$bundle/jobs"
+  cp "$TORCHPS_ROOT"/deploy/jobs/*.textproto "$unpacked/jobs"
   if [ -n "$data" ]; then
-    mkdir -p "$bundle/data/mnist"
-    cp "$data"/*-ubyte* "$bundle/data/mnist"
+    mkdir -p "$unpacked/data/mnist"
+    cp "$data"/*-ubyte* "$unpacked/data/mnist"
   fi
   # The newest GLIBC_ that a symbol of ours or of Debian's libraries asks for.
-  needed="$(objdump -T "$bundle"/bin/* "$bundle"/lib/* | grep -oP '\(GLIBC_\K[0-9.]+(?=\))' |
+  needed="$(objdump -T "$unpacked"/bin/* "$unpacked"/lib/* | grep -oP '\(GLIBC_\K[0-9.]+(?=\))' |
     sort -uV | tail -n 1)"
-  cat >"$bundle/VERSION.json" <<JSON
+  cat >"$unpacked/VERSION.json" <<JSON
 {
   "commit": "$(git -C "$TORCHPS_ROOT" describe --always --dirty 2>/dev/null || echo unknown)",
   "torch": "$(sed -nE "s/^__version__ = '(.*)'$/\1/p" "$torch_root/version.py")",
   "glibc": "$needed"
 }
 JSON
-  kib="$(du -sk --apparent-size "$bundle" | cut -f 1)"
+  cd "$here"
+  tar -C "$unpacked" -czf "$bundle" .
+  kib="$(du -k --apparent-size "$bundle" | cut -f 1)"
   [ "$kib" -le $((largest_mib * 1024)) ] ||
     die "the bundle $bundle takes $((kib / 1024)) MiB, more than the $largest_mib that can be carried."
   say "packed $bundle: $((kib / 1024)) MiB, torch $torch, for glibc $needed or newer"
 }
 
+unpack_bundle() {
+  [ -f "$bundle" ] || die "there is no bundle $bundle; '$0 pack' makes one."
+  mkdir "$unpacked"
+  tar -C "$unpacked" -xzf "$bundle"
+}
+
 rehearse() {
-  [ -f "$bundle/VERSION.json" ] || die "there is no bundle in $bundle; '$0 pack' makes one."
-  torch="$(sed -nE 's/.*"torch": "([^"+]+).*/\1/p' "$bundle/VERSION.json")"
+  unpack_bundle
+  torch="$(sed -nE 's/.*"torch": "([^"+]+).*/\1/p' "$unpacked/VERSION.json")"
   [ -f "$cache/torch-$torch/complete" ] || die "torch $torch is not in $cache; '$0 pack' fetches it."
   find_libraries
   python3 "$TORCHPS_ROOT/deploy/gpu/stand_ins.py" --out="$work/stand_ins" "${libraries[@]}"
   libraries+=("$work/stand_ins")
   env -i PATH=/usr/bin:/bin HOME="$work" TMPDIR="$work" /usr/bin/python3 -B \
-    "$TORCHPS_ROOT/deploy/gpu/run.py" --bundle="$bundle" --out="$bundle/out" --device=cpu \
+    "$TORCHPS_ROOT/deploy/gpu/run.py" --bundle="$unpacked" --out="$out" --device=cpu \
     --seconds=300 --torch_lib="$(IFS=:; echo "${libraries[*]}")" "${passed_on[@]}"
 }
 
 here="$PWD"
 work="$(mktemp -d)"
+unpacked="$work/bundle"
 trap 'rm -rf "$work"' EXIT
 case "$command" in
   pack) pack ;;
   run)
-    [ -f "$bundle/VERSION.json" ] || die "there is no bundle in $bundle; '$0 pack' makes one."
-    python3 -B "$TORCHPS_ROOT/deploy/gpu/run.py" --bundle="$bundle" --out="$bundle/out" \
-      "${passed_on[@]}"
+    unpack_bundle
+    python3 -B "$TORCHPS_ROOT/deploy/gpu/run.py" --bundle="$unpacked" --out="$out" "${passed_on[@]}"
     ;;
   rehearse) rehearse ;;
   *) die "expected pack, run or rehearse, got '$command'; the head of this file explains them." ;;
