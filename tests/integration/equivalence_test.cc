@@ -222,11 +222,17 @@ torch::Tensor TrainOnServers(const JobSpec& job, std::shared_ptr<const Dataset> 
   DataSource source;
   source.train = std::move(data);
   StopLatch stop;
-  std::vector<absl::Status> outcomes(job.workers());
+  // Made before the first thread: torch's generator is one for all of them, and a worker that joins
+  // seeds it.
+  std::vector<Task> tasks;
+  for (int worker = 0; worker < job.workers(); ++worker) {
+    tasks.emplace_back(NewModule<Net>(), CrossEntropy(), source);
+  }
+  std::vector<absl::Status> outcomes(tasks.size());
   std::vector<std::thread> workers;
-  for (absl::Status& outcome : outcomes) {
-    const bool is_last = &outcome == &outcomes.back();
-    workers.emplace_back([&, is_last, task = Task(NewModule<Net>(), CrossEntropy(), source)] {
+  for (size_t worker = 0; worker < tasks.size(); ++worker) {
+    const bool is_last = worker + 1 == tasks.size();
+    workers.emplace_back([&, is_last, &task = tasks[worker], &outcome = outcomes[worker]] {
       at::set_num_threads(1);  // a team of threads per worker would only get in each other's way
       WorkerOptions options;
       options.job = job;

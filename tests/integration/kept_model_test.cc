@@ -91,16 +91,21 @@ class KeptModelTest : public ::testing::Test {
         absl::StrCat("name: 'line' workers: 2 optimizer { sgd {} learning_rate: 0.1 } ", overrides),
         "the test's job"));
     auto cluster = *InProcessCluster::Start(/*servers=*/2, &clock_, dir_);
-    std::vector<std::thread> threads;
-    StopLatch stop;
+    // Made before the first thread: torch's generator is one for all of them, and a worker that
+    // joins seeds it.
+    std::vector<Task> tasks;
     for (int slot = 0; slot < 2; ++slot) {
       torch::manual_seed(5);
       DataSource data;
       data.train = std::make_shared<Line>(88);
       data.test = test;
       data.transform = {{"input_mean", "[0]"}};
-      const Task task(std::make_shared<Net>(), MeanSquaredError(), data);
-      threads.emplace_back([&, task] {
+      tasks.emplace_back(std::make_shared<Net>(), MeanSquaredError(), data);
+    }
+    std::vector<std::thread> threads;
+    StopLatch stop;
+    for (const Task& task : tasks) {
+      threads.emplace_back([&] {
         at::set_num_threads(1);
         WorkerOptions options;
         options.job = job;

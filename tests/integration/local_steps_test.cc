@@ -17,6 +17,8 @@
 #include "common/block_map.h"
 #include "common/clock.h"
 #include "common/stop_latch.h"
+#include "data/fingerprint.h"
+#include "data/tensor_dataset.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "grpcpp/client_context.h"
@@ -71,14 +73,16 @@ class Points final : public Dataset {
     inputs_ = torch::randn({samples, kFeatures});
     targets_ = torch::matmul(inputs_, torch::randn({kFeatures, kClasses})).argmax(1);
     if (poison >= 0) inputs_[poison].fill_(std::nan(""));
+    fingerprint_ =
+        FingerprintOfSamples(TensorDataset(inputs_, targets_), Fingerprinted::kAllNumbers);
   }
   int64_t size() const override { return inputs_.size(0); }
-  DataShape shape() const override { return DataShape(); }
   absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override {
     asked_.emplace_back(indices.begin(), indices.end());
     const torch::Tensor rows = torch::tensor(asked_.back(), torch::kInt64);
     return Batch{inputs_.index_select(0, rows), targets_.index_select(0, rows)};
   }
+  uint32_t Fingerprint() const override { return fingerprint_; }
 
   // By one worker's thread.
   const std::vector<std::vector<int64_t>>& asked() const { return asked_; }
@@ -86,6 +90,7 @@ class Points final : public Dataset {
  private:
   torch::Tensor inputs_;
   torch::Tensor targets_;
+  uint32_t fingerprint_ = 0;
   mutable std::vector<std::vector<int64_t>> asked_;
 };
 
@@ -140,12 +145,18 @@ Trained Train(const JobSpec& job, int64_t samples, int64_t poison = -1) {
   StopLatch stop;
   Trained trained;
   trained.outcomes.resize(job.workers());
-  std::vector<std::thread> workers;
-  for (absl::Status& outcome : trained.outcomes) {
+  // Made before the first thread: torch's generator is one for all of them, and a worker that joins
+  // seeds it.
+  std::vector<Task> tasks;
+  for (int worker = 0; worker < job.workers(); ++worker) {
     trained.data.push_back(std::make_shared<Points>(samples, poison));
     DataSource source;
     source.train = trained.data.back();
-    workers.emplace_back([&, task = Task(NewNet(), CrossEntropy(), source)] {
+    tasks.emplace_back(NewNet(), CrossEntropy(), source);
+  }
+  std::vector<std::thread> workers;
+  for (size_t worker = 0; worker < tasks.size(); ++worker) {
+    workers.emplace_back([&, &task = tasks[worker], &outcome = trained.outcomes[worker]] {
       at::set_num_threads(1);
       WorkerOptions options;
       options.job = job;

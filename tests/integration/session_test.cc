@@ -165,11 +165,13 @@ TEST_F(SessionTest, ItsEvaluationsAreTheJobsAndSeeTheServersValues) {
 
 TEST_F(SessionTest, TwoWorkersShareAnEpoch) {
   const JobSpec job = Job("workers: 2 training { epochs: 2 batch_size: 8 }");
+  // Made before the first thread: torch's generator is one for all of them, and a worker that joins
+  // seeds it.
+  const std::vector<std::shared_ptr<Gan>> gans = {NewGan(), NewGan()};
   std::vector<std::thread> threads;
   std::vector<int64_t> taken(2, 0);
   for (int i = 0; i < 2; ++i) {
-    const std::shared_ptr<Gan> gan = NewGan();
-    threads.emplace_back([&, gan, i] {
+    threads.emplace_back([&, gan = gans[i], i] {
       at::set_num_threads(1);
       Session session = NewSession(job);
       session.Join(*gan, {kSamples, ""});

@@ -93,8 +93,9 @@ class StagesTrainingTest : public ::testing::Test {
   // One worker for each of `devices`, which has so many; returns what the first one has learnt.
   torch::Tensor Train(const JobSpec& job, const std::vector<int>& devices) {
     torch::Tensor learnt;
-    std::vector<std::thread> threads;
-    std::vector<absl::Status> outcomes(devices.size());
+    // Made before the first thread: torch's generator is one for all of them, and a worker that
+    // joins seeds it.
+    std::vector<Task> tasks;
     for (size_t i = 0; i < devices.size(); ++i) {
       Callbacks callbacks;
       if (i == 0) {
@@ -106,11 +107,16 @@ class StagesTrainingTest : public ::testing::Test {
           learnt = torch::cat(parts);
         };
       }
-      const Task task(NewNet(), CrossEntropy(), RandomSamples(), callbacks);
-      threads.emplace_back([task, options = Options(job, devices[i]), &outcome = outcomes[i]] {
-        at::set_num_threads(1);
-        outcome = RunWorker(task, options);
-      });
+      tasks.emplace_back(NewNet(), CrossEntropy(), RandomSamples(), callbacks);
+    }
+    std::vector<std::thread> threads;
+    std::vector<absl::Status> outcomes(devices.size());
+    for (size_t i = 0; i < devices.size(); ++i) {
+      threads.emplace_back(
+          [&task = tasks[i], options = Options(job, devices[i]), &outcome = outcomes[i]] {
+            at::set_num_threads(1);
+            outcome = RunWorker(task, options);
+          });
     }
     for (std::thread& thread : threads) thread.join();
     for (const absl::Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome;

@@ -142,18 +142,24 @@ class TrainingTest : public ::testing::Test {
   // Runs `job.workers` workers at once, each with a module and data of its own.
   std::vector<Worker> Run(const JobSpec& job, int64_t poison = 1 << 20) {
     std::vector<Worker> workers(job.workers());
-    std::vector<std::thread> threads;
-    for (Worker& worker : workers) {
-      const torch::Device device = devices_.empty() ? torch::kCPU : devices_[threads.size()];
+    // Made before the first thread: torch's generator is one for all of them, and a worker that
+    // joins seeds it.
+    std::vector<Task> tasks;
+    while (tasks.size() < workers.size()) {
       torch::manual_seed(1);
       DataSource data;
       data.train = std::make_shared<Points>(96, poison);
       data.test = std::make_shared<Points>(40);
-      if (hold_last_back_ != nullptr && threads.size() + 1 == workers.size()) {
+      if (hold_last_back_ != nullptr && tasks.size() + 1 == workers.size()) {
         data.train = std::make_shared<HeldBack>(data.train, hold_last_back_);
       }
-      const Task task(std::make_shared<Net>(), CrossEntropy(), data);
-      threads.emplace_back([this, &job, &worker, task, device] {
+      tasks.emplace_back(std::make_shared<Net>(), CrossEntropy(), data);
+    }
+    std::vector<std::thread> threads;
+    for (Worker& worker : workers) {
+      const Task& task = tasks[threads.size()];
+      const torch::Device device = devices_.empty() ? torch::kCPU : devices_[threads.size()];
+      threads.emplace_back([this, &job, &worker, &task, device] {
         at::set_num_threads(1);
         WorkerOptions options;
         options.job = job;
