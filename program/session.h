@@ -67,7 +67,8 @@ class Session {
   const JobSpec& job() const;
 
   // Joins the job with `module`, on the device of --device: from here on its parameters and buffers
-  // are there (device()).
+  // are there (device()). Also seeds torch's generator, so that each worker draws numbers of its
+  // own: data that all workers are to have in common are drawn before.
   void Join(torch::nn::Module& module, Options options);
 
   // Takes the next step: the module holds the values to compute with, its gradients are zero. False

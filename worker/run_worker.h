@@ -22,6 +22,10 @@ using MakeCompute = std::function<absl::StatusOr<ComputeGradient>(
 // of all stages but the last by threads of their own, and by those that `make_compute` brings; one
 // more thread renews the leases. Without `make_compute` a Learner computes.
 //
+// Once it has joined it seeds torch's generator, which is one for all threads of the process, from
+// job.seed and the slot. A program that runs several workers makes the tasks of all before the
+// first one joins.
+//
 // OK: the job is done. Errors as in WorkerSlot, StepLoop and Learner, each one sentence.
 absl::Status RunWorker(const Task& task, WorkerOptions options,
                        const MakeCompute& make_compute = nullptr);
