@@ -89,7 +89,8 @@ bool JobMembership::ExpireLeases() {
 }
 
 absl::Status JobMembership::Admit(SlotId slot, Incarnation incarnation) const {
-  if (live_incarnation_[slot].load() == incarnation) return absl::OkStatus();
+  const bool can_be = slot >= 0 && slot < kMaxSlots && incarnation != 0;
+  if (can_be && live_incarnation_[slot].load() == incarnation) return absl::OkStatus();
   return absl::AbortedError(absl::StrCat("incarnation ", incarnation, " of slot ", slot,
                                          " is not live at this server; say Hello again"));
 }

@@ -57,10 +57,10 @@ class JobMembership {
   // Whether any has run out.
   bool ExpireLeases();
 
-  // Whether a frame of this incarnation may change a block now: ABORTED if not. To be asked under
-  // the block's lock: Enter makes the new incarnation live before it reads the ledgers. So a frame
-  // of the old one either had its block's lock first and is in the ledger that Enter reads, or is
-  // refused.
+  // Whether a frame of this incarnation may change a block now: ABORTED if not. Any slot and any
+  // incarnation may be asked for, whatever a peer has written there. To be asked under the block's
+  // lock: Enter makes the new incarnation live before it reads the ledgers. So a frame of the old
+  // one either had its block's lock first and is in the ledger that Enter reads, or is refused.
   absl::Status Admit(SlotId slot, Incarnation incarnation) const;
 
   // As SlotClocks::BeginPull; also renews the lease. ABORTED: the incarnation is not live.

@@ -1,5 +1,6 @@
 #include "server/job/job_membership.h"
 
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -46,6 +47,15 @@ TEST_F(JobMembershipTest, AdmitsTheLiveIncarnationOnly) {
   EXPECT_TRUE(absl::IsAborted(superseded));
   EXPECT_THAT(std::string(superseded.message()), HasSubstr("incarnation 1 of slot 0 is not live"));
   EXPECT_TRUE(absl::IsAborted(membership().Enter(0, 1).status()));
+}
+
+// The slot stands in a frame, and is looked up before anything else of the frame is judged.
+TEST_F(JobMembershipTest, ASlotThatNoWorkerCanHaveIsNotLive) {
+  for (const SlotId slot :
+       {-1, kMaxSlots, std::numeric_limits<SlotId>::min(), std::numeric_limits<SlotId>::max()}) {
+    EXPECT_TRUE(absl::IsAborted(membership().Admit(slot, 1))) << slot;
+  }
+  EXPECT_TRUE(absl::IsAborted(membership().Admit(0, 0))) << "nobody holds slot 0, and nobody is 0";
 }
 
 TEST_F(JobMembershipTest, AnIncarnationThatHasLeftIsNotLive) {
