@@ -9,7 +9,8 @@
 namespace torchps {
 namespace {
 
-// Greetings of one life of a server within one round, after which its ABORTED counts as final.
+// Greetings of one life of a server within one round and one after the other, after which its
+// ABORTED counts as final.
 constexpr int kMaxGreetings = 3;
 
 }  // namespace
@@ -114,6 +115,8 @@ absl::Status FanOutCall::Retry(Part& part, const absl::Status& failure) {
   const absl::StatusOr<absl::Duration> delay = part.server->Failed(failure);
   if (!delay.ok()) return delay.status();
   part.next_try = clock_->Now() + *delay;
+  // A server that is back on a new connection may not know this one for its worker's.
+  part.greetings = 0;
   return part.next_try < give_up_at_ ? absl::OkStatus() : part.server->WithName(failure);
 }
 

@@ -82,7 +82,7 @@ class FanOutCall {
     std::unique_ptr<ClientCall> call;  // in flight
     bool greeting = false;             // what is in flight, or next, is a Hello
     bool done = false;
-    // In the server's present life, as far as it was told.
+    // In the server's present life, as far as it was told, since a call last failed to get through.
     int greetings = 0;
     uint64_t greeted_boot_id = 0;
     absl::Duration next_try = absl::ZeroDuration();

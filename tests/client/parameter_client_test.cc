@@ -711,6 +711,20 @@ TEST_F(ParameterClientTest, AServerThatKeepsAbortingIsNotGreetedForEver) {
   EXPECT_TRUE(absl::IsAborted(pull.status())) << pull.status();
 }
 
+// A server does not know a connection that was made anew, and says so.
+TEST_F(ParameterClientTest, AServerThatAbortsAfterEveryBrokenConnectionIsGreetedEachTime) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  constexpr int kBreaks = 4;
+  for (int i = 0; i < kBreaks; ++i) {
+    servers_[0]->AddPushFault({grpc::ABORTED});
+    servers_[0]->AddPushFault({grpc::UNAVAILABLE});
+  }
+  const auto push = Push(*client, 1);
+  EXPECT_TRUE(push.ok()) << push.status();
+  EXPECT_THAT(servers_[0]->hellos(), SizeIs(1 + kBreaks));
+}
+
 TEST_F(ParameterClientTest, AServerThatHasLostTheModelEndsTheJob) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
