@@ -56,7 +56,8 @@ MAY_INCLUDE = {
     "server/job":
         "checkpoint common common/process job proto server/copies server/push_log server/store "
         "server/waiting shm storage wire",
-    "server/data_plane": "common proto security server/copies server/job server/rpc wire",
+    "server/data_plane":
+        "common proto security server/copies server/job server/rpc server/waiting wire",
     "server":
         "common common/process proto rpc security server/coordinator server/copies server/data_plane "
         "server/job server/rpc storage wire",

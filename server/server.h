@@ -73,10 +73,11 @@ class Server {
     // that cannot keep up does to its workers.
     double slow = 1;
     // What the server holds at most, for all workers together, of frames that are being received
-    // or applied (and half as much again of pushes that have stalled), of what workers have sent
-    // ahead of that (server/rpc/receive_window.h; each an equal part, but 64 KiB at least), and of
-    // copies of blocks that are being sent. With gRPC's own and the allocator's share this keeps a
-    // server within 96 MiB beside its model, at blocks of 1 MiB and 32 workers.
+    // or applied (and half as much again of pushes that have stalled, an eighth of pushes of
+    // strangers), of what workers have sent ahead of that (server/rpc/receive_window.h; each an
+    // equal part, but 64 KiB at least), and of copies of blocks that are being sent. With gRPC's
+    // own and the allocator's share this keeps a server within 96 MiB beside its model, at blocks
+    // of 1 MiB and 32 workers.
     int64_t receive_bytes = int64_t{16} << 20;
     int64_t unread_bytes = int64_t{4} << 20;
     int64_t send_bytes = int64_t{24} << 20;

@@ -27,7 +27,7 @@ class OpenPush {
     std::string connection;
     // Of its frames so far; none before the first one.
     absl::optional<Holder> holder;
-    // It has a share of the receive budget, and since then nothing has come.
+    // It has a share of the receive budget, and since then nothing has come. None for a stranger's.
     absl::optional<absl::Duration> silent_since;
     // That share is of the budget for silent ones.
     bool is_aside = false;
@@ -42,8 +42,9 @@ class OpenPush {
   virtual void End(const absl::Status& status) = 0;
 };
 
-// Keeps Pushes that say nothing from keeping others waiting. A Push takes its share of the receive
-// budget before gRPC is asked for a frame, for gRPC does not tell when one begins to come. So:
+// Keeps Pushes that say nothing from keeping others waiting. A worker's Push takes its share of the
+// receive budget before gRPC is asked for a frame, for gRPC does not tell when one begins to come.
+// (A stranger's takes none: see PushCall.) So:
 //
 // - A Push of a slot whose lease has run out ends (ABORTED), whether others wait or not.
 // - While others wait, one that has been silent for kSilence stands aside: its share moves to a

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/time/time.h"
 #include "security/method_roles.h"
 #include "server/copies/copy_desk.h"
 #include "server/data_plane/pull_call.h"
@@ -15,30 +16,49 @@ ParameterServiceShell::ParameterServiceShell(ParameterServer* server, CallAdmiss
     : server_(server),
       admission_(admission),
       shut_down_(std::move(shut_down)),
+      known_(&server->clock()),
       open_pushes_(server, &server->clock()) {}
+
+void ParameterServiceShell::WatchPushes() {
+  open_pushes_.Watch();
+  const HostedJob* const job = server_->job();
+  if (job == nullptr) return;
+  known_.Forget([job](SlotId slot,
+                      Incarnation incarnation) { return job->CheckLive(slot, incarnation).ok(); },
+                absl::Seconds(job->spec().membership().lease_seconds()));
+}
 
 void ParameterServiceShell::Listen(Poller* poller) {
   PushCall::Listen([this, queue = poller->queue(), in_use = poller->Use()](
                        grpc::ServerContext* context, PushCall::Reader* reader,
                        void* tag) { service_.RequestPush(context, reader, queue, queue, tag); },
-                   {server_, admission_, &open_pushes_});
+                   {server_, admission_, &open_pushes_, &known_});
   PullCall::Listen(
       [this, queue = poller->queue(), in_use = poller->Use()](
           grpc::ServerContext* context, grpc::ByteBuffer* request, PullCall::Writer* writer,
           void* tag) { service_.RequestPull(context, request, writer, queue, queue, tag); },
-      server_, admission_, poller);
+      {server_, admission_, &known_, poller});
   const auto listen_for = [&](auto method, auto handler) {
     ListenFor(poller, admission_, &service_, method, std::move(handler));
   };
-  listen_for(&Service::RequestHello, [this](const auto& call) {
-    server_->Hello(call->request(), [call](const auto& reply) { call->Respond(reply); });
+  // Called before the answer, after which a push may come at once.
+  const auto hear = [this](const auto& call) {
+    known_.Heard(call->connection(), call->request().slot(), call->request().incarnation());
+  };
+  listen_for(&Service::RequestHello, [this, hear](const auto& call) {
+    server_->Hello(call->request(), [call, hear](const absl::StatusOr<HelloReply>& reply) {
+      if (reply.ok() && !reply->has_restoring()) hear(call);
+      call->Respond(reply);
+    });
   });
-  listen_for(&Service::RequestRenew, [this](const auto& call) {
+  listen_for(&Service::RequestRenew, [this, hear](const auto& call) {
     const RenewRequest& request = call->request();
     const absl::StatusOr<HostedJob*> job = server_->JobFor(request.server_life());
-    call->Respond(job.ok() ? (*job)->Renew(request.slot(), request.incarnation(),
-                                           absl::Seconds(request.standing_seconds()))
-                           : job.status());
+    if (!job.ok()) return call->Respond(job.status());
+    const absl::StatusOr<RenewReply> renewed = (*job)->Renew(
+        request.slot(), request.incarnation(), absl::Seconds(request.standing_seconds()));
+    if (renewed.ok()) hear(call);
+    call->Respond(renewed);
   });
   listen_for(&Service::RequestLeave, [this](const auto& call) {
     const LeaveRequest& request = call->request();

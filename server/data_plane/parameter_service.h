@@ -6,6 +6,7 @@
 #include "grpcpp/grpcpp.h"
 #include "proto/parameter_service.grpc.pb.h"
 #include "security/call_admission.h"
+#include "server/data_plane/known_connections.h"
 #include "server/data_plane/open_pushes.h"
 #include "server/job/parameter_server.h"
 #include "server/rpc/poller.h"
@@ -25,8 +26,9 @@ class ParameterServiceShell {
   // To be registered with the ServerBuilder.
   grpc::Service* service() { return &service_; }
 
-  // Ends pushes that say nothing while others wait, as OpenPushes does. To be called now and then.
-  void WatchPushes() { open_pushes_.Watch(); }
+  // Ends pushes that say nothing while others wait, as OpenPushes does, and forgets connections on
+  // which no live process speaks any more. To be called now and then.
+  void WatchPushes();
 
   // Arms the poller's queue with every method, for the server's whole life.
   void Listen(Poller* poller);
@@ -47,6 +49,7 @@ class ParameterServiceShell {
   ParameterServer* const server_;
   CallAdmission* const admission_;
   const std::function<void()> shut_down_;
+  KnownConnections known_;
   OpenPushes open_pushes_;
   Service service_;
 };

@@ -6,6 +6,7 @@
 #include "absl/time/time.h"
 #include "common/fragments.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
+#include "server/rpc/connection_name.h"
 #include "wire/status_codec.h"
 
 namespace torchps {
@@ -23,22 +24,18 @@ ParameterStore::Image Unwanted() {
 
 }  // namespace
 
-void PullCall::Listen(Acceptor acceptor, ParameterServer* server, CallAdmission* admission,
-                      Poller* poller) {
-  auto call =
-      std::shared_ptr<PullCall>(new PullCall(std::move(acceptor), server, admission, poller));
+void PullCall::Listen(Acceptor acceptor, const Services& services) {
+  auto call = std::shared_ptr<PullCall>(new PullCall(std::move(acceptor), services));
   call->context_.AsyncNotifyWhenDone(call->done_tag_.Arm(call));
   call->acceptor_(&call->context_, &call->request_, &call->writer_, call->arrived_tag_.Arm(call));
 }
 
-PullCall::PullCall(Acceptor acceptor, ParameterServer* server, CallAdmission* admission,
-                   Poller* poller)
+PullCall::PullCall(Acceptor acceptor, const Services& services)
     : acceptor_(std::move(acceptor)),
-      server_(server),
-      admission_(admission),
-      poller_(poller),
+      services_(services),
+      server_(services.data_plane),
       writer_(&context_),
-      blocks_may_go_(&server->send_budget()) {}
+      blocks_may_go_(&server_->send_budget()) {}
 
 void PullCall::OnArrived(bool ok) {
   if (!ok) {
@@ -46,7 +43,7 @@ void PullCall::OnArrived(bool ok) {
     done_tag_.Disarm();
     return;
   }
-  Listen(acceptor_, server_, admission_, poller_);
+  Listen(acceptor_, services_);
   const absl::Status begun = Begin();
   if (!begun.ok()) FinishUnlessServing(begun);
 }
@@ -58,7 +55,8 @@ absl::Status PullCall::Begin() {
   if (!parsed.ok()) return absl::InvalidArgumentError("the PullRequest is not a Protobuf message");
   absl::optional<SlotId> slot;
   if (!request.read_only()) slot = request.slot();
-  const absl::Status admitted = admission_->Admit(context_, request.GetDescriptor()->name(), slot);
+  const absl::Status admitted =
+      services_.admission->Admit(context_, request.GetDescriptor()->name(), slot);
   if (!admitted.ok()) return admitted;
   const absl::StatusOr<HostedJob*> job = server_->JobFor(request.server_life());
   if (request.read_only()) {
@@ -80,6 +78,10 @@ absl::Status PullCall::Begin() {
   if (absl::Status status = TakeVersions(request); !status.ok()) return status;
   encoding_ = job_->pull_encoding();
   shared_ = request.shared_memory();
+  // Before the answer, after which a push may come at once.
+  if (job_->CheckLive(request.slot(), request.incarnation()).ok()) {
+    services_.known->Heard(ConnectionName(context_), request.slot(), request.incarnation());
+  }
   const absl::StatusOr<HostedJob::ParkedId> parked = job_->Pull(
       request.slot(), request.incarnation(), request.clock(), request.ahead(),
       [call = shared_from_this()](const HostedJob::PullGrant& grant) { call->Serve(grant); });
@@ -181,7 +183,7 @@ void PullCall::SendBlock() {
 void PullCall::OnWritten(bool ok) {
   if (ok && next_block_ < job_->store().owned()) {
     // Other pulls have their turns first.
-    poller_->Enter(static_cast<CompletionTag*>(turn_tag_.Arm(shared_from_this())));
+    services_.poller->Enter(static_cast<CompletionTag*>(turn_tag_.Arm(shared_from_this())));
     return;
   }
   blocks_may_go_.Release(job_->store().largest_block_bytes());

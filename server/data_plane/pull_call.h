@@ -10,6 +10,7 @@
 #include "grpcpp/support/async_stream.h"
 #include "proto/parameter_service.pb.h"
 #include "security/call_admission.h"
+#include "server/data_plane/known_connections.h"
 #include "server/job/frame_admission.h"
 #include "server/job/parameter_server.h"
 #include "server/rpc/call_tag.h"
@@ -31,12 +32,19 @@ class PullCall final : public std::enable_shared_from_this<PullCall> {
   // ParameterService's RequestPull, bound to the service and the queue.
   using Acceptor = std::function<void(grpc::ServerContext*, grpc::ByteBuffer*, Writer*, void* tag)>;
 
-  // Arms the queue of `poller` for the server's whole life. The others outlive it.
-  static void Listen(Acceptor acceptor, ParameterServer* server, CallAdmission* admission,
-                     Poller* poller);
+  // What the calls are made of; outlives the queue, which is the poller's.
+  struct Services {
+    ParameterServer* data_plane = nullptr;
+    CallAdmission* admission = nullptr;
+    KnownConnections* known = nullptr;
+    Poller* poller = nullptr;
+  };
+
+  // Arms the queue for the server's whole life.
+  static void Listen(Acceptor acceptor, const Services& services);
 
  private:
-  PullCall(Acceptor acceptor, ParameterServer* server, CallAdmission* admission, Poller* poller);
+  PullCall(Acceptor acceptor, const Services& services);
 
   void OnArrived(bool ok);
   void OnWritten(bool ok);
@@ -57,9 +65,8 @@ class PullCall final : public std::enable_shared_from_this<PullCall> {
   void FinishUnlessServing(const absl::Status& status);
 
   const Acceptor acceptor_;
+  const Services services_;
   ParameterServer* const server_;
-  CallAdmission* const admission_;
-  Poller* const poller_;
   grpc::ServerContext context_;
   grpc::ByteBuffer request_;
   Writer writer_;

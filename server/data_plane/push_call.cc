@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/rpc/connection_name.h"
 #include "wire/status_codec.h"
 
 namespace torchps {
@@ -14,6 +14,12 @@ namespace {
 constexpr int64_t kShortFrameBytes = 64 << 10;
 
 constexpr absl::string_view kRequest = "PushFrame";
+
+absl::Status UnknownConnection() {
+  return absl::AbortedError(
+      "no live worker has spoken on this connection yet, and this server reads no more frames of "
+      "such ones for now; say Hello on it and push again");
+}
 
 grpc::ByteBuffer Serialize(const PushReply& reply) {
   grpc::Slice slice(reply.SerializeAsString());
@@ -57,41 +63,48 @@ void PushCall::OnArrived(bool ok) {
   }
   frame_bytes_ = job_->store().largest_block_bytes();
   frame_tag_.SetLong(frame_bytes_ > kShortFrameBytes);
-  AwaitFrame();
+  is_stranger_ = !services_.known->Knows(ConnectionName(context_));
+  if (is_stranger_) {
+    ReadFromStranger();
+  } else {
+    AwaitFrame();
+  }
 }
 
 void PushCall::AwaitFrame() {
   // Where it was cancelled, OnDone answers it.
-  frames_may_come_.Await(job_->journal(), frame_bytes_,
-                         [call = shared_from_this()] { call->ReadFrame(); });
+  frames_may_come_.Await(job_->journal(), frame_bytes_, [call = shared_from_this()] {
+    call->ReadFrame(&call->server_->receive_budget());
+  });
 }
 
-void PushCall::ReadFrame() {
+void PushCall::ReadFromStranger() {
+  if (TryEnter(job_->journal(), &server_->stranger_budget(), frame_bytes_)) {
+    ReadFrame(&server_->stranger_budget());
+  } else {
+    Respond(UnknownConnection());
+  }
+}
+
+void PushCall::ReadFrame(ByteBudget* budget) {
   {
     MutexLock lock(&mutex_);
     if (!answered_) {
       reading_since_ = server_->clock().Now();
+      budget_ = budget;
       reader_.Read(&frame_, frame_tag_.Arm(shared_from_this()));
       return;
     }
   }
-  Release(/*was_aside=*/false);
-}
-
-void PushCall::Release(bool was_aside) {
-  if (was_aside) {
-    server_->silent_budget().GiveBack(frame_bytes_);
-  } else {
-    frames_may_come_.Release(frame_bytes_);
-  }
+  budget->GiveBack(frame_bytes_);
 }
 
 void PushCall::OnFrame(bool ok) {
-  Arrival arrival{ok, false};
+  Arrival arrival{ok, nullptr};
   {
     MutexLock lock(&mutex_);
     reading_since_.reset();
-    arrival.was_aside = std::exchange(is_aside_, false);
+    arrival.budget = std::exchange(budget_, nullptr);
     if (handling_) {
       arrived_ = arrival;
       return;
@@ -100,7 +113,7 @@ void PushCall::OnFrame(bool ok) {
   }
   while (true) {
     Handle(arrival.ok);
-    Release(arrival.was_aside);
+    arrival.budget->GiveBack(frame_bytes_);
     MutexLock lock(&mutex_);
     if (!arrived_.has_value()) {
       handling_ = false;
@@ -147,6 +160,8 @@ absl::Status PushCall::Admit(const grpc::ByteBuffer& frame, PushHeader* header,
     if (!admitted.ok()) return admitted;
     const absl::StatusOr<HostedJob*> job = server_->JobFor(header->server_life);
     if (!job.ok()) return job.status();
+    const absl::Status introduced = Introduce(*header);
+    if (!introduced.ok()) return introduced;
     name_ = *header;
     MutexLock lock(&mutex_);
     holder_ = Holder{header->slot, header->incarnation};
@@ -169,6 +184,13 @@ absl::Status PushCall::Admit(const grpc::ByteBuffer& frame, PushHeader* header,
   blocks_ += std::max<uint64_t>(header->shared_blocks, 1);
   server_->CountReceived(frame.Length());
   return absl::OkStatus();
+}
+
+absl::Status PushCall::Introduce(const PushHeader& first) {
+  if (!is_stranger_) return absl::OkStatus();
+  const absl::Status live = job_->CheckLive(first.slot, first.incarnation);
+  if (live.ok()) services_.known->Heard(ConnectionName(context_), first.slot, first.incarnation);
+  return live;
 }
 
 void PushCall::EndOfFrames() {
@@ -212,23 +234,23 @@ OpenPush::State PushCall::Describe() {
   State state;
   MutexLock lock(&mutex_);
   state.holder = holder_;
+  // Nobody waits for what a stranger has.
+  if (!reading_since_.has_value() || budget_ == &server_->stranger_budget()) return state;
+  // A call that waits for its frames has come, so that it has a peer.
+  state.connection = ConnectionName(context_);
   state.silent_since = reading_since_;
-  state.is_aside = is_aside_;
-  // A call that waits for its frames has come, so that it has a peer. Workers in the server's own
-  // process may have one connection for all of them.
-  const std::string peer = reading_since_.has_value() ? context_.peer() : "";
-  if (!absl::StartsWith(peer, "inproc")) state.connection = peer;
+  state.is_aside = budget_ == &server_->silent_budget();
   return state;
 }
 
 bool PushCall::StandAside() {
   {
     MutexLock lock(&mutex_);
-    if (!reading_since_.has_value() || is_aside_) return true;
+    if (budget_ != &server_->receive_budget()) return true;
     if (!server_->silent_budget().TryTake(frame_bytes_)) return false;
-    is_aside_ = true;
+    budget_ = &server_->silent_budget();
   }
-  frames_may_come_.Release(frame_bytes_);
+  server_->receive_budget().GiveBack(frame_bytes_);
   return true;
 }
 

@@ -11,10 +11,12 @@
 #include "grpcpp/support/async_stream.h"
 #include "proto/parameter_service.pb.h"
 #include "security/call_admission.h"
+#include "server/data_plane/known_connections.h"
 #include "server/data_plane/open_pushes.h"
 #include "server/job/frame_admission.h"
 #include "server/job/parameter_server.h"
 #include "server/rpc/call_tag.h"
+#include "server/waiting/byte_budget.h"
 #include "wire/frame_codec.h"
 
 namespace torchps {
@@ -25,6 +27,11 @@ namespace torchps {
 // A frame is read only when FrameAdmission lets it in; while one is being applied the next one is
 // already on its way, so receiving and applying overlap. The frames of one call are handled one
 // after the other, and none after one that was refused.
+//
+// On a connection on which no live process of the job has spoken (KnownConnections) the first frame
+// is to be of such a process. It is read by a share of a small budget of its own, if there is one
+// at once; otherwise the call is ABORTED, and its worker says Hello there. So whoever holds
+// connections and says nothing takes nothing that workers' frames need.
 //
 // Owned by its pending operations and, while it is parked or stands in line, by its continuation.
 class PushCall final : public OpenPush, public std::enable_shared_from_this<PushCall> {
@@ -39,6 +46,7 @@ class PushCall final : public OpenPush, public std::enable_shared_from_this<Push
     ParameterServer* data_plane = nullptr;
     CallAdmission* admission = nullptr;
     OpenPushes* open = nullptr;
+    KnownConnections* known = nullptr;
   };
 
   // Arms the queue for the server's whole life.
@@ -58,11 +66,15 @@ class PushCall final : public OpenPush, public std::enable_shared_from_this<Push
 
   // Reads the next frame as soon as it may come.
   void AwaitFrame();
-  void ReadFrame();
+  // Reads the first frame on a connection that is not known, or refuses to.
+  void ReadFromStranger();
+  // By the share that was taken from `budget` for it.
+  void ReadFrame(ByteBudget* budget);
   // A frame, or that there is none any more.
   void Handle(bool ok);
-  // The frame's share of the budget that it had it from.
-  void Release(bool was_aside);
+  // With the header of its first frame a connection becomes known. ABORTED: it was not, and whose
+  // frame that is, is not live here.
+  absl::Status Introduce(const PushHeader& first);
   // Whether this frame belongs here. Knows the call's name, job and length from then on.
   absl::Status Admit(const grpc::ByteBuffer& frame, PushHeader* header, FramePayload* payload);
   void EndOfFrames();
@@ -71,7 +83,7 @@ class PushCall final : public OpenPush, public std::enable_shared_from_this<Push
   // What a read has brought.
   struct Arrival {
     bool ok = false;
-    bool was_aside = false;
+    ByteBudget* budget = nullptr;
   };
 
   const Acceptor acceptor_;
@@ -89,6 +101,8 @@ class PushCall final : public OpenPush, public std::enable_shared_from_this<Push
   HostedJob* job_ = nullptr;
   // Set before the call can come.
   OpenPushes::Name open_name_ = 0;
+  // Its connection was not known when it came.
+  bool is_stranger_ = false;
   // What a frame of the job takes of the budget.
   int64_t frame_bytes_ = 0;
   FrameAdmission frames_may_come_;
@@ -104,9 +118,9 @@ class PushCall final : public OpenPush, public std::enable_shared_from_this<Push
   // A thread is handling a frame; what has arrived meanwhile it handles next.
   bool handling_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<Arrival> arrived_ ABSL_GUARDED_BY(mutex_);
-  // gRPC is reading a frame; the share that it has, and whose frames have come so far.
+  // gRPC is reading a frame, and what budget its share is of; whose frames have come so far.
   absl::optional<absl::Duration> reading_since_ ABSL_GUARDED_BY(mutex_);
-  bool is_aside_ ABSL_GUARDED_BY(mutex_) = false;
+  ByteBudget* budget_ ABSL_GUARDED_BY(mutex_) = nullptr;
   absl::optional<Holder> holder_ ABSL_GUARDED_BY(mutex_);
   bool answered_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;

@@ -77,4 +77,11 @@ void FrameAdmission::StandInLine(uint64_t number, Continuation leave) {
   leave();
 }
 
+bool TryEnter(BlockJournal* journal, ByteBudget* budget, int64_t bytes) {
+  const BlockJournal::RoomId place = journal == nullptr ? 0 : journal->WhenRoom([] {});
+  if (place == 0) return budget->TryTake(bytes);
+  journal->CancelRoom(place);
+  return false;
+}
+
 }  // namespace torchps

@@ -52,4 +52,8 @@ class FrameAdmission {
   Continuation leave_ ABSL_GUARDED_BY(mutex_);
 };
 
+// For a frame that is not to stand in any line: whether the journal has room for what it brings and
+// `budget` has taken its bytes, which are then to be given back there.
+bool TryEnter(BlockJournal* journal, ByteBudget* budget, int64_t bytes);
+
 }  // namespace torchps

@@ -22,6 +22,7 @@ ParameterServer::ParameterServer(const Options& options)
       receive_budget_(options.receive_bytes),
       send_budget_(options.send_bytes),
       silent_budget_(options.receive_bytes / 2),
+      stranger_budget_(options.receive_bytes / 8),
       copy_desk_({options.files, options.dir, [this] {
                     HostedJob* const hosted = job();
                     return hosted == nullptr ? 0 : hosted->job_id();
@@ -317,7 +318,8 @@ ServerStatus ParameterServer::Describe(bool include_ledger) const {
   status.set_uptime_ms(absl::ToInt64Milliseconds(options_.clock->Now() - started_));
   status.set_bytes_in(bytes_in_.load(std::memory_order_relaxed));
   status.set_bytes_out(bytes_out_.load(std::memory_order_relaxed));
-  status.set_frame_bytes_held(receive_budget_.held() + silent_budget_.held() + send_budget_.held());
+  status.set_frame_bytes_held(receive_budget_.held() + silent_budget_.held() +
+                              stranger_budget_.held() + send_budget_.held());
   status.set_receive_bytes_peak(receive_budget_.high_water());
   status.set_send_bytes_peak(send_budget_.high_water());
   if (HostedJob* const hosted = job(); hosted != nullptr) {

@@ -120,6 +120,9 @@ class ParameterServer {
   // Half as large as the first: of pushes that have stalled and stood aside for others
   // (server/data_plane/open_pushes.h).
   ByteBudget& silent_budget() { return silent_budget_; }
+  // An eighth of the first: of first frames that come on connections on which no worker has spoken
+  // yet (server/data_plane/known_connections.h).
+  ByteBudget& stranger_budget() { return stranger_budget_; }
   const Clock& clock() const { return *options_.clock; }
 
   ServerStatus Describe(bool include_ledger) const;
@@ -134,6 +137,7 @@ class ParameterServer {
   ByteBudget receive_budget_;
   ByteBudget send_budget_;
   ByteBudget silent_budget_;
+  ByteBudget stranger_budget_;
   std::atomic<uint64_t> bytes_in_{0};
   std::atomic<uint64_t> bytes_out_{0};
 

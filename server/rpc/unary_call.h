@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "grpcpp/grpcpp.h"
 #include "security/call_admission.h"
 #include "server/rpc/call_tag.h"
+#include "server/rpc/connection_name.h"
 #include "server/rpc/poller.h"
 #include "wire/status_codec.h"
 
@@ -47,6 +49,9 @@ class UnaryCall final : public std::enable_shared_from_this<UnaryCall<Request, R
   const Request& request() const { return request_; }
   // The request itself, for a handler that keeps it.
   Request TakeRequest() { return std::move(request_); }
+
+  // On which it came (ConnectionName).
+  std::string connection() const { return ConnectionName(context_); }
 
   // Where the request says more than its kind does: whether the caller may make the call that
   // `request` names (security/method_roles.h), for no slot.

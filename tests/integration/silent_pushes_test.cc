@@ -1,6 +1,6 @@
-// Pushes that say nothing, or no more than their beginning: a worker that hangs and whose
-// connection lives, a stranger to manners. They hold what they were given of the receive budget
-// only as long as nobody else wants it.
+// Pushes that say nothing, or no more than their beginning. Those of workers, which may hang while
+// their connections live, hold what they were given of the receive budget only as long as nobody
+// else wants it. Those of strangers, on connections on which no worker has spoken, get none of it.
 
 #include <atomic>
 #include <memory>
@@ -32,54 +32,12 @@ constexpr int64_t kBlockBytes = kBlockElements * sizeof(float);
 constexpr int kBlocks = 4;
 // The receive budget has room for so many frames, and half as many more of silent pushes.
 constexpr int kShares = 16;
+// And for so many of strangers.
+constexpr int kStrangersShares = 2;
 constexpr absl::Duration kLease = absl::Seconds(10);
 // After that a push is silent, or has been for longer than any lease.
 constexpr absl::Duration kSilence = absl::Milliseconds(1001);
 constexpr absl::Duration kPatience = absl::Milliseconds(10100);
-
-class SilentPushesTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    Server::Options options;
-    options.clock = &clock_;
-    options.receive_bytes = kShares * kBlockBytes;
-    auto server = Server::Start(options);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
-  }
-
-  // On a connection of its own.
-  std::unique_ptr<PlainWorker> Worker(SlotId slot) {
-    JobHarness::Options options;
-    options.trained = kBlocks * kBlockElements;
-    options.block_elements = kBlockElements;
-    options.workers = 64;
-    options.job = absl::StrCat("consistency { staleness_bound: -1 } membership { lease_seconds: ",
-                               absl::ToDoubleSeconds(kLease), " }");
-    HelloRequest hello = JobHarness::Hello(options);
-    hello.set_slot(slot);
-    return std::make_unique<PlainWorker>(PlainChannel(server_->address()), hello);
-  }
-  // One that has said Hello.
-  std::unique_ptr<PlainWorker> Enter(SlotId slot) {
-    auto worker = Worker(slot);
-    EXPECT_TRUE(worker->Hello().ok());
-    if (slot == 0) {
-      EXPECT_TRUE(worker->Initialize(0).ok());
-    }
-    return worker;
-  }
-
-  int64_t Held() {
-    const absl::StatusOr<ServerStatus> status = observer_->Status();
-    EXPECT_TRUE(status.ok()) << status.status();
-    return status.ok() ? static_cast<int64_t>(status->frame_bytes_held()) : -1;
-  }
-
-  ManualClock clock_;
-  std::unique_ptr<Server> server_;
-  std::unique_ptr<PlainWorker> observer_;
-};
 
 // A Push that says nothing after its first `frames` frames, on the worker's connection.
 class SilentPush {
@@ -115,6 +73,68 @@ class SilentPush {
   const std::unique_ptr<grpc::ClientWriter<PushFrame>> stream_;
   int written_ = 0;
   bool ended_ = false;
+};
+
+class SilentPushesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    Server::Options options;
+    options.clock = &clock_;
+    options.receive_bytes = kShares * kBlockBytes;
+    auto server = Server::Start(options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+
+  // On a connection of its own.
+  std::unique_ptr<PlainWorker> Worker(SlotId slot) {
+    JobHarness::Options options;
+    options.trained = kBlocks * kBlockElements;
+    options.block_elements = kBlockElements;
+    options.workers = 64;
+    options.job = absl::StrCat("consistency { staleness_bound: -1 } membership { lease_seconds: ",
+                               absl::ToDoubleSeconds(kLease), " }");
+    HelloRequest hello = JobHarness::Hello(options);
+    hello.set_slot(slot);
+    return std::make_unique<PlainWorker>(PlainChannel(server_->address()), hello);
+  }
+  // One that has said Hello.
+  std::unique_ptr<PlainWorker> Enter(SlotId slot) {
+    auto worker = Worker(slot);
+    EXPECT_TRUE(worker->Hello().ok());
+    if (slot == 0) {
+      EXPECT_TRUE(worker->Initialize(0).ok());
+    }
+    return worker;
+  }
+
+  // Another connection of that worker's process, on which nothing has been said yet.
+  std::unique_ptr<PlainWorker> ElsewhereAs(const PlainWorker& worker) {
+    return std::make_unique<PlainWorker>(PlainChannel(server_->address()), worker.hello());
+  }
+  // So many silent Pushes, each on a connection of its own, have come, and hold what they can.
+  void StrangersCome(int count) {
+    ASSERT_TRUE(Eventually([&] { return Held() == 0; }));
+    for (int i = 0; i < count; ++i) {
+      strangers_.push_back(Worker(/*slot=*/0));
+      strangers_pushes_.push_back(std::make_unique<SilentPush>(*strangers_.back()));
+      // Answered after the Push has come, which was said first.
+      ASSERT_TRUE(strangers_.back()->Status().ok());
+    }
+    ASSERT_TRUE(Eventually([&] { return Held() == kStrangersShares * kBlockBytes; }));
+  }
+
+  int64_t Held() {
+    const absl::StatusOr<ServerStatus> status = observer_->Status();
+    EXPECT_TRUE(status.ok()) << status.status();
+    return status.ok() ? static_cast<int64_t>(status->frame_bytes_held()) : -1;
+  }
+
+  ManualClock clock_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<PlainWorker> observer_;
+  std::vector<std::unique_ptr<PlainWorker>> strangers_;
+  std::vector<std::unique_ptr<SilentPush>> strangers_pushes_;
 };
 
 // A push on a thread of its own.
@@ -177,11 +197,11 @@ TEST_F(SilentPushesTest, WhileNobodyWaitsTheyMayBeSilentForAsLongAsTheyLike) {
 TEST_F(SilentPushesTest, MoreThanThatEndAfterALeaseAndMakeRoom) {
   observer_ = Enter(0);
   constexpr int kCrowd = kShares + kShares / 2 + 2;
-  std::vector<std::unique_ptr<PlainWorker>> strangers;
+  std::vector<std::unique_ptr<PlainWorker>> workers;
   std::vector<std::unique_ptr<SilentPush>> pushes;
   for (int i = 0; i < kCrowd; ++i) {
-    strangers.push_back(Worker(/*slot=*/0));
-    pushes.push_back(std::make_unique<SilentPush>(*strangers.back()));
+    workers.push_back(Enter(/*slot=*/2 + i));
+    pushes.push_back(std::make_unique<SilentPush>(*workers.back()));
   }
   ASSERT_TRUE(Eventually([&] { return Held() == kShares * kBlockBytes; }));
   const auto renewing = Enter(1);
@@ -235,6 +255,90 @@ TEST_F(SilentPushesTest, APushEndsWithTheLeaseOfItsSlot) {
   const absl::Status ended = push.Await();
   EXPECT_TRUE(absl::IsAborted(ended)) << ended;
   EXPECT_TRUE(Eventually([&] { return Held() == 0; }));
+}
+
+TEST_F(SilentPushesTest, AWorkersPushDoesNotWaitHoweverManyStrangersSayNothing) {
+  observer_ = Enter(0);
+  ASSERT_NO_FATAL_FAILURE(StrangersCome(40));
+  // The clock stands still, so nobody's patience ends.
+  const auto worker = Enter(1);
+  for (Step step = 1; step <= 3; ++step) {
+    const auto pushed = worker->Push(step, 1.0f);
+    ASSERT_TRUE(pushed.ok()) << pushed.status();
+  }
+  strangers_pushes_.clear();
+  EXPECT_TRUE(Eventually([&] { return Held() == 0; }));
+}
+
+TEST_F(SilentPushesTest, AStrangerForWhomThereIsNoRoomIsAskedForAHelloAndGetsThroughThen) {
+  observer_ = Enter(0);
+  ASSERT_NO_FATAL_FAILURE(StrangersCome(kStrangersShares));
+  const auto worker = Worker(1);
+  const auto refused = worker->Push(/*step=*/1, 1.0f);
+  EXPECT_TRUE(absl::IsAborted(refused.status())) << refused.status();
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("say Hello on it"));
+  ASSERT_TRUE(worker->Hello().ok());
+  const auto pushed = worker->Push(/*step=*/1, 1.0f);
+  EXPECT_TRUE(pushed.ok()) << pushed.status();
+}
+
+// A worker whose connection was made anew goes on with whatever it was about to say.
+TEST_F(SilentPushesTest, AConnectionIsKnownOnceAWorkerHasPulledPushedOrRenewedThere) {
+  observer_ = Enter(0);
+  const auto worker = Enter(1);
+  const auto pulling = ElsewhereAs(*worker);
+  ASSERT_TRUE(pulling->Pull(worker->RequestPull(/*clock=*/0)).ok());
+  const auto pushing = ElsewhereAs(*worker);
+  const auto frames = [&](Step step) {
+    std::vector<PushFrame> all;
+    for (BlockId block = 0; block < kBlocks; ++block) {
+      all.push_back(worker->Frame(step, block, 1.0f));
+    }
+    return all;
+  };
+  ASSERT_TRUE(pushing->Send(frames(1)).ok());
+  const auto renewing = ElsewhereAs(*worker);
+  grpc::ClientContext context;
+  RenewRequest renew;
+  renew.set_slot(1);
+  renew.set_incarnation(worker->hello().incarnation());
+  renew.set_server_life(worker->server_life());
+  RenewReply renewed;
+  ASSERT_TRUE(renewing->stub().Renew(&context, renew, &renewed).ok());
+
+  ASSERT_NO_FATAL_FAILURE(StrangersCome(kStrangersShares));
+  EXPECT_TRUE(absl::IsAborted(ElsewhereAs(*worker)->Send(frames(2)).status()));
+  Step step = 1;
+  for (PlainWorker* const known : {pulling.get(), pushing.get(), renewing.get()}) {
+    const auto pushed = known->Send(frames(++step));
+    EXPECT_TRUE(pushed.ok()) << "step " << step << ": " << pushed.status();
+  }
+}
+
+TEST_F(SilentPushesTest, WhoSpeaksForNoLiveProcessStaysAStranger) {
+  observer_ = Enter(0);
+  const auto worker = Enter(1);
+  const auto stranger = ElsewhereAs(*worker);
+  PullRequest pull = worker->RequestPull(/*clock=*/0);
+  pull.set_incarnation(pull.incarnation() + 1);
+  EXPECT_TRUE(absl::IsAborted(stranger->Pull(pull)));
+  PushFrame frame = worker->Frame(/*step=*/1, /*block=*/0, 1.0f);
+  frame.set_incarnation(frame.incarnation() + 1);
+  EXPECT_TRUE(absl::IsAborted(stranger->Send({frame}).status()));
+  EXPECT_TRUE(stranger->ReadOnlyPull().ok()) << "anybody may look";
+  ASSERT_NO_FATAL_FAILURE(StrangersCome(kStrangersShares));
+  const auto pushed = stranger->Send({worker->Frame(/*step=*/1, /*block=*/0, 1.0f)});
+  EXPECT_TRUE(absl::IsAborted(pushed.status())) << pushed.status();
+}
+
+TEST_F(SilentPushesTest, AConnectionIsForgottenWhenItsWorkerHasLeft) {
+  observer_ = Enter(0);
+  const auto worker = Enter(1);
+  ASSERT_NO_FATAL_FAILURE(StrangersCome(kStrangersShares));
+  // Who may push is told what is wrong with a push that has no frame.
+  EXPECT_TRUE(absl::IsInvalidArgument(worker->Send({}).status()));
+  ASSERT_TRUE(worker->Leave().ok());
+  EXPECT_TRUE(Eventually([&] { return absl::IsAborted(worker->Send({}).status()); }));
 }
 
 }  // namespace

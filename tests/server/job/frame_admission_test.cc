@@ -88,6 +88,20 @@ TEST_F(FrameAdmissionTest, APullNeedsNoJournal) {
   EXPECT_EQ(entered_, 1);
 }
 
+TEST_F(FrameAdmissionTest, TriedItEntersAtOnceOrStandsInNoLine) {
+  EXPECT_TRUE(TryEnter(&journal_, &budget_, kBudgetBytes));
+  EXPECT_EQ(budget_.held(), kBudgetBytes);
+  EXPECT_FALSE(TryEnter(&journal_, &budget_, 1)) << "too little is left";
+  EXPECT_FALSE(budget_.waits());
+  budget_.GiveBack(kBudgetBytes);
+  journal_.has_room = false;
+  EXPECT_FALSE(TryEnter(&journal_, &budget_, 1)) << "the journal has no room";
+  EXPECT_EQ(journal_.waiting(), 0u);
+  EXPECT_EQ(budget_.held(), 0);
+  EXPECT_TRUE(TryEnter(nullptr, &budget_, 1));
+  EXPECT_EQ(budget_.held(), 1);
+}
+
 TEST_F(FrameAdmissionTest, CancelledItLeavesTheJournalsLine) {
   journal_.has_room = false;
   EXPECT_TRUE(Await(&journal_, 4));
