@@ -30,12 +30,16 @@ data {{ source: "idx" }}
 training {{ epochs: {epochs} batch_size: 32 global_batch: false }}
 """
 SCHEDULE = "schedule { shape: COSINE warmup_steps: 20 }"
+# The inner rate is the one that SYNC takes.
+LOCAL_32 = f"local {{ steps: 32 inner {{ adam {{}} learning_rate: 3e-3 {SCHEDULE} }} }}"
 CONTESTANTS = {
     "async_float32": "consistency { mode: ASYNC } "
                      f"optimizer {{ adam {{}} learning_rate: 1e-3 {SCHEDULE} }}",
     "sync": f"optimizer {{ adam {{}} learning_rate: 3e-3 {SCHEDULE} }}",
-    "local_32": f"local {{ steps: 32 inner {{ adam {{}} learning_rate: 1e-3 {SCHEDULE} }} }} "
-                "optimizer { sgd { momentum: 0.9 nesterov: true } learning_rate: 0.7 }",
+    # Plain averaging: the outer step takes the mean of what the workers have come to.
+    "local_32": f"{LOCAL_32} optimizer {{ sgd {{}} learning_rate: 1 }}",
+    # DiLoCo's outer optimizer as published.
+    "local_32_nesterov": f"{LOCAL_32} optimizer {{ sgd {{ momentum: 0.9 nesterov: true }} learning_rate: 0.7 }}",
 }
 LINE = re.compile(r"torchps_worker evaluation slot=\d+ epoch=(\d+) loss=([\d.]+) accuracy=([\d.]+)")
 
