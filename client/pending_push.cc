@@ -36,8 +36,8 @@ class PendingPush::Round final : public FanOutCall {
   explicit Round(Options options)
       : FanOutCall(options.clock, options.stop, PushRules(), options.servers),
         options_(std::move(options)),
-        may_share_(options_.segment != nullptr &&
-                   options_.segment->gradients().data() == options_.trained.data()),
+        shared_buffer_(options_.segment == nullptr ? -1
+                                                   : options_.segment->BufferOf(options_.trained)),
         is_told_(options_.block_map->blocks().size()),
         is_ready_(options_.block_map->blocks().size()),
         is_withheld_(options_.block_map->blocks().size()),
@@ -126,7 +126,7 @@ class PendingPush::Round final : public FanOutCall {
     };
     const bool can_share = server.shared_values() != nullptr;
     // Every try carries the same numbers, so the first one decides whether they are encoded.
-    if (!is_tried_[server.index()]) shares_[server.index()] = may_share_ && can_share;
+    if (!is_tried_[server.index()]) shares_[server.index()] = shared_buffer_ >= 0 && can_share;
     is_tried_[server.index()] = true;
     if (shares_[server.index()] && can_share) {
       next_frame = [this, &server,
@@ -210,6 +210,7 @@ class PendingPush::Round final : public FanOutCall {
       return ClientPush::Frame{Empty(header), runs.done()};
     }
     header.shared_blocks = static_cast<uint32_t>(run->end - run->begin);
+    header.shared_buffer = static_cast<uint32_t>(shared_buffer_);
     for (size_t i = run->begin; i < run->end; ++i) {
       if (blocks[owned[i]].averaged) ShareAveraged(blocks[owned[i]]);
     }
@@ -219,9 +220,8 @@ class PendingPush::Round final : public FanOutCall {
   // Averaged values lie among the values that are trained; a copy goes where the server reads.
   void ShareAveraged(const BlockRange& block) const {
     const absl::Span<const float> elements = Elements(block);
-    std::copy(elements.begin(), elements.end(),
-              options_.segment->averaged().begin() + block.offset -
-                  static_cast<int64_t>(options_.trained.size()));
+    float* const there = options_.segment->buffer(shared_buffer_).data() + block.offset;
+    if (there != elements.data()) std::copy(elements.begin(), elements.end(), there);
   }
 
   absl::Span<const float> Elements(const BlockRange& block) const {
@@ -277,7 +277,8 @@ class PendingPush::Round final : public FanOutCall {
   }
 
   const Options options_;
-  const bool may_share_;
+  // Of the segment, in which the gradients lie; -1: they lie elsewhere.
+  const int shared_buffer_;
   // By block: the caller has said that it is ready; it may be sent; it is not finite; it shares a
   // frame with no other.
   std::vector<bool> is_told_;

@@ -6,7 +6,8 @@ namespace torchps {
 
 absl::Status PushSegments::Open(SlotId slot, Incarnation incarnation,
                                 const SharedSegment::Offer& offer) {
-  auto opened = SharedSegment::Open(offer, layout_.bytes());
+  const size_t two = layout_.bytes(PushSegmentLayout::kMostBuffers);
+  auto opened = SharedSegment::Open(offer, offer.bytes == two ? two : layout_.bytes());
   if (!opened.ok()) {
     Close(slot, incarnation);
     return opened.status();
@@ -39,10 +40,15 @@ std::shared_ptr<const SharedSegment> PushSegments::Find(SlotId slot,
   return it->second.segment;
 }
 
-absl::Span<const float> PushSegments::Read(const SharedSegment& segment,
-                                           const BlockRange& block) const {
-  return absl::MakeConstSpan(
-      reinterpret_cast<const float*>(segment.data() + layout_.OffsetOf(block)), block.length);
+bool PushSegments::Has(const SharedSegment& segment, uint32_t buffer) const {
+  return buffer < PushSegmentLayout::kMostBuffers &&
+         layout_.bytes(static_cast<int>(buffer) + 1) <= segment.bytes();
+}
+
+absl::Span<const float> PushSegments::Read(const SharedSegment& segment, const BlockRange& block,
+                                           uint32_t buffer) const {
+  const size_t offset = layout_.OffsetOf(block, static_cast<int>(buffer));
+  return absl::MakeConstSpan(reinterpret_cast<const float*>(segment.data() + offset), block.length);
 }
 
 }  // namespace torchps

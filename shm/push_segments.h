@@ -33,8 +33,11 @@ class PushSegments {
   // Null where this incarnation of the slot shares none.
   std::shared_ptr<const SharedSegment> Find(SlotId slot, Incarnation incarnation) const;
 
-  // What the slot pushes for a block.
-  absl::Span<const float> Read(const SharedSegment& segment, const BlockRange& block) const;
+  // Whether the segment has such a buffer.
+  bool Has(const SharedSegment& segment, uint32_t buffer) const;
+  // What the slot pushes for a block. REQUIRES: Has(segment, buffer).
+  absl::Span<const float> Read(const SharedSegment& segment, const BlockRange& block,
+                               uint32_t buffer) const;
 
  private:
   struct Entry {

@@ -13,15 +13,16 @@ constexpr size_t RoundUp(size_t bytes, size_t unit) { return (bytes + unit - 1) 
 }  // namespace
 
 PushSegmentLayout::PushSegmentLayout(const ModelLayout& layout)
-    : trained_size_(layout.trained_size()),
-      averaged_(RoundUp(gradients() + layout.trained_size() * sizeof(float), kCacheLineBytes)),
-      bytes_(RoundUp(averaged_ + layout.averaged_size() * sizeof(float), kPageBytes)) {}
+    : buffer_bytes_(RoundUp(layout.size() * sizeof(float), kPageBytes)) {}
 
-size_t PushSegmentLayout::gradients() const { return SharedSegment::kHeaderBytes; }
+size_t PushSegmentLayout::bytes(int buffers) const { return BufferAt(buffers); }
 
-size_t PushSegmentLayout::OffsetOf(const BlockRange& block) const {
-  return block.averaged ? averaged_ + (block.offset - trained_size_) * sizeof(float)
-                        : gradients() + block.offset * sizeof(float);
+size_t PushSegmentLayout::BufferAt(int buffer) const {
+  return SharedSegment::kHeaderBytes + buffer * buffer_bytes_;
+}
+
+size_t PushSegmentLayout::OffsetOf(const BlockRange& block, int buffer) const {
+  return BufferAt(buffer) + block.offset * sizeof(float);
 }
 
 ValueSegmentLayout::ValueSegmentLayout(const BlockMap& map, int server) {

@@ -14,24 +14,27 @@
 
 namespace torchps {
 
-// A worker's segment: what it pushes.
+// A worker's segment: what it pushes, in one buffer, or in two in turn (GradientOutbox).
 //
-//   | header page | gradients, trained_size() floats | averaged values, averaged_size() floats |
+//   | header page | gradients, trained_size() floats, averaged values, averaged_size() floats |
+//   | the same again |
 class PushSegmentLayout {
  public:
+  static constexpr int kMostBuffers = 2;
+
   explicit PushSegmentLayout(const ModelLayout& layout);
 
-  size_t gradients() const;
-  size_t averaged() const { return averaged_; }
-  size_t bytes() const { return bytes_; }
+  // A whole segment of so many buffers.
+  size_t bytes(int buffers = 1) const;
+
+  // Where a buffer begins. The averaged values follow the gradients.
+  size_t BufferAt(int buffer) const;
 
   // Where a block's `length` floats begin.
-  size_t OffsetOf(const BlockRange& block) const;
+  size_t OffsetOf(const BlockRange& block, int buffer = 0) const;
 
  private:
-  int64_t trained_size_;
-  size_t averaged_;
-  size_t bytes_;
+  size_t buffer_bytes_;
 };
 
 // A server's segment: the values of the blocks that it owns.

@@ -27,7 +27,7 @@ struct Header {
   uint64_t magic;
   uint64_t nonce;
 };
-constexpr uint64_t kMagic = 0x316d687373707274;  // "trpsshm1"
+constexpr uint64_t kMagic = 0x326d687373707274;  // "trpsshm2"
 static_assert(sizeof(Header) <= SharedSegment::kHeaderBytes);
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;

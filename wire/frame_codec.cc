@@ -53,9 +53,9 @@ class HeaderWriter {
     bytes_[size_++] = static_cast<uint8_t>(value);
   }
 
-  // Fourteen fields of one tag byte and a longest varint each, and the payload's tag and length,
-  // fit.
-  uint8_t bytes_[14 * (1 + kMaxVarintBytes) + 1 + kMaxTagBytes];
+  // Fifteen fields of at most two tag bytes and a longest varint each, and the payload's tag and
+  // length, fit.
+  uint8_t bytes_[15 * (2 + kMaxVarintBytes) + 1 + kMaxTagBytes];
   size_t size_ = 0;
 };
 
@@ -77,6 +77,7 @@ HeaderWriter WritePushHeader(const PushHeader& header) {
   writer.Add(12, header.absent.size());
   writer.Add(13, header.progress);
   writer.Add(14, header.part);
+  writer.Add(16, header.shared_buffer);
   return writer;
 }
 
@@ -375,6 +376,8 @@ absl::Status ParsePushFrame(const grpc::ByteBuffer& frame, PushHeader* header,
             return Store(value, &header->progress);
           case 14:
             return Store(value, &header->part);
+          case 16:
+            return Store(value, &header->shared_buffer);
           default:
             return nullptr;
         }

@@ -44,6 +44,7 @@ struct PushHeader {
   EncodingSpec::Kind encoding = EncodingSpec::FLOAT32;
   bool withheld = false;
   uint32_t shared_blocks = 0;
+  uint32_t shared_buffer = 0;
   uint32_t progress = 0;
   bool part = false;
   // The block's elements that the gradient has nothing for: the table in front of the payload's

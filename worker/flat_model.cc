@@ -11,7 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/element_runs.h"
+#include "shm/shared_layout.h"
 #include "torch/utils.h"
+#include "worker/cuda/pinned_memory.h"
 #include "worker/device.h"
 #include "worker/stages/stages.h"
 #include "worker/torch_error.h"
@@ -113,6 +115,35 @@ void ForEachRun(const StagePart& place,
   use(place.averaged.begin, trained, averaged);
 }
 
+bool HasGpu(const Placement& placement) {
+  return std::any_of(placement.devices().begin(), placement.devices().end(),
+                     [](const torch::Device& device) { return device.is_cuda(); });
+}
+
+// A segment that stays pinned for as long as it is mapped.
+struct PinnedSegment {
+  std::unique_ptr<PushSegment> segment;
+  std::unique_ptr<PinnedMemory> pinned;
+};
+
+// Where the host's gradients are to lie: two buffers where an outbox may fill them.
+absl::StatusOr<std::shared_ptr<PushSegment>> MakeSegment(const ModelLayout& layout,
+                                                         const Placement& placement) {
+  const bool may_have_outbox = !placement.on_host() && placement.devices().size() == 1;
+  auto made = PushSegment::Create(layout, may_have_outbox ? PushSegmentLayout::kMostBuffers : 1);
+  if (!made.ok()) return made.status();
+  const auto segment = std::make_shared<PinnedSegment>();
+  segment->segment = *std::move(made);
+  if (HasGpu(placement)) {
+    const absl::optional<CudaPinning> cuda = FindCudaPinning();
+    if (!cuda.has_value()) return absl::UnavailableError("no cudaHostRegister is loaded");
+    auto pinned = PinnedMemory::Create(*cuda, segment->segment->memory());
+    if (!pinned.ok()) return pinned.status();
+    segment->pinned = *std::move(pinned);
+  }
+  return std::shared_ptr<PushSegment>(segment, segment->segment.get());
+}
+
 bool IsView(const torch::Tensor& tensor, const torch::Tensor& view) {
   return tensor.defined() && tensor.numel() == view.numel() &&
          tensor.data_ptr() == view.data_ptr() && tensor.is_contiguous();
@@ -145,11 +176,8 @@ absl::StatusOr<std::unique_ptr<FlatModel>> FlatModel::Create(torch::nn::Module& 
     placement.Move(module);
     absl::StatusOr<ModelLayout> layout = ModelLayout::Create(std::move(found.segments));
     if (!layout.ok()) return layout.status();
-    std::shared_ptr<PushSegment> segment;
-    if (may_share && placement.on_host()) {
-      auto made = PushSegment::Create(*layout);
-      if (made.ok()) segment = *std::move(made);
-    }
+    absl::StatusOr<std::shared_ptr<PushSegment>> segment = nullptr;
+    if (may_share) segment = MakeSegment(*layout, placement);
     return std::unique_ptr<FlatModel>(new FlatModel(*std::move(layout), std::move(found.tensors),
                                                     std::move(placement), std::move(segment),
                                                     mirrored));
@@ -160,17 +188,19 @@ absl::StatusOr<std::unique_ptr<FlatModel>> FlatModel::Create(torch::nn::Module& 
 }
 
 FlatModel::FlatModel(ModelLayout layout, std::vector<torch::Tensor> tensors, Placement placement,
-                     std::shared_ptr<PushSegment> segment, bool mirrored)
-    : layout_(std::move(layout)), placement_(std::move(placement)), segment_(std::move(segment)) {
+                     absl::StatusOr<std::shared_ptr<PushSegment>> segment, bool mirrored)
+    : layout_(std::move(layout)),
+      placement_(std::move(placement)),
+      not_shared_(segment.status()),
+      segment_(segment.ok() ? *std::move(segment) : nullptr) {
   const auto elements = torch::TensorOptions().dtype(torch::kFloat32);
-  const auto host = elements.pinned_memory(std::any_of(
-      devices().begin(), devices().end(), [](auto device) { return device.is_cuda(); }));
+  const auto host = elements.pinned_memory(HasGpu(placement_));
   if (mirrored || placement_.on_host()) {
     host_values_[0] = torch::empty({layout_.size()}, host);
     host_gradients_ = segment_ == nullptr
                           ? HostGradients(host)
                           : torch::from_blob(
-                                segment_->gradients().data(), {layout_.trained_size()},
+                                segment_->buffer(0).data(), {layout_.trained_size()},
                                 [segment = segment_](void*) {}, elements);
   }
   if (!placement_.on_host()) {
@@ -250,6 +280,7 @@ absl::Status FlatModel::UseLink(std::unique_ptr<DeviceLink> link, const BlockMap
 GradientOutbox* FlatModel::MakeOutbox() {
   if (copies_ == nullptr) return nullptr;
   if (copies_->outbox() != nullptr) return copies_->outbox();
+  if (segment_ != nullptr) return copies_->MakeOutbox({segment_->buffer(0), segment_->buffer(1)});
   // First, so that torch, which keeps pinned memory once it has it, gives the outbox that.
   const auto elements = host_gradients_.options().pinned_memory(host_gradients_.is_pinned());
   host_gradients_.reset();

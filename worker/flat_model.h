@@ -72,8 +72,8 @@ class FlatModel final : public ModelVectors {
 
   // Moves `module` to where it is to lie (a torch::Device, or one for each stage), and its
   // parameters and float buffers into the flat tensors; their values stay what they were.
-  // With `may_share` and on the CPU the gradients lie in memory that servers on this machine can
-  // read, if the kernel gives such memory.
+  // With `may_share` the host's gradients lie in memory that servers on this machine can read; not
+  // if the kernel gives no such memory, or it cannot be pinned for a GPU: not_shared() says why.
   // Without `mirrored` a model on GPUs has no host buffers, so no span of host memory and no copy
   // to or from it may be asked for: for a replica that nobody sends. INVALID_ARGUMENT as LayoutOf
   // and Placement::Check; or names the device that is not there. INTERNAL: torch cannot move it,
@@ -125,6 +125,8 @@ class FlatModel final : public ModelVectors {
 
   // Where gradients() lie, if that can be shared; else null. Valid as long as this object.
   PushSegment* push_segment() { return segment_.get(); }
+  // OK: they do, or were not to be shared.
+  const absl::Status& not_shared() const { return not_shared_; }
 
   // Sets all gradients to zero in one pass, and puts back the views of those that
   // `module->zero_grad(/*set_to_none=*/true)` has taken away.
@@ -159,7 +161,7 @@ class FlatModel final : public ModelVectors {
   };
 
   FlatModel(ModelLayout layout, std::vector<torch::Tensor> tensors, Placement placement,
-            std::shared_ptr<PushSegment> segment, bool mirrored);
+            absl::StatusOr<std::shared_ptr<PushSegment>> segment, bool mirrored);
 
   // Zeros. Apart from a device their memory is as long as a buffer of an outbox, which may get it.
   torch::Tensor HostGradients(const torch::TensorOptions& elements) const;
@@ -176,6 +178,7 @@ class FlatModel final : public ModelVectors {
 
   const ModelLayout layout_;
   const Placement placement_;
+  const absl::Status not_shared_;
   // Kept alive by the gradients' tensor as well.
   const std::shared_ptr<PushSegment> segment_;
   // None on the host.

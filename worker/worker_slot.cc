@@ -176,6 +176,10 @@ absl::Status WorkerSlot::LayOut(const FlatModel::GroupOf& group_of) {
   if (absl::Status lost = heartbeat.status(); !lost.ok()) return LostSlot(slot(), lost);
   if (!model.ok()) return model.status();
   model_ = *std::move(model);
+  if (!model_->not_shared().ok()) {
+    options_.log(absl::StrCat("gradients go to servers on this machine through the network: ",
+                              model_->not_shared().message()));
+  }
   return absl::OkStatus();
 }
 

@@ -241,6 +241,11 @@ absl::Status HostedJob::PushShared(const PushHeader& header) {
     return absl::InvalidArgumentError(absl::StrCat(
         "slot ", header.slot, " pushed from shared memory, but shares none with this server"));
   }
+  if (!push_segments_.Has(*segment, header.shared_buffer)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a frame refers to buffer ", header.shared_buffer,
+                     " of the shared memory, which slot ", header.slot, " does not have"));
+  }
   const std::vector<BlockId>& owned = map().owned_by(server_index());
   const auto first = std::lower_bound(owned.begin(), owned.end(), header.block);
   if (first == owned.end() || *first != header.block ||
@@ -267,7 +272,8 @@ absl::Status HostedJob::PushShared(const PushHeader& header) {
     }
     PushHeader one = header;
     one.block = first[index];
-    const absl::Span<const float> values = push_segments_.Read(*segment, map().blocks()[one.block]);
+    const absl::Span<const float> values =
+        push_segments_.Read(*segment, map().blocks()[one.block], header.shared_buffer);
     std::vector<grpc::Slice> slices;
     if (keeps_gradients) {
       slices.emplace_back(values.data(), values.size() * sizeof(float));

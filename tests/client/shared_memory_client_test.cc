@@ -47,7 +47,7 @@ class SharedMemoryClientTest : public ::testing::Test {
       SetUpBlocks(index);
     }
     segment_ = *PushSegment::Create(layout_);
-    for (float& gradient : segment_->gradients()) gradient = 0.5f;
+    for (float& gradient : Gradients()) gradient = 0.5f;
   }
 
   // Block b has version 200 + b, and -b in every element: not what the network brings.
@@ -96,7 +96,11 @@ class SharedMemoryClientTest : public ::testing::Test {
   absl::Status Push(ParameterClient& client, absl::Span<const float> gradients) {
     return client.Push(/*step=*/1, /*weight=*/8, gradients, averaged_).status();
   }
-  absl::Status Push(ParameterClient& client) { return Push(client, segment_->gradients()); }
+  absl::Status Push(ParameterClient& client) { return Push(client, Gradients()); }
+
+  absl::Span<float> Gradients(int buffer = 0) {
+    return segment_->buffer(buffer).first(layout_.trained_size());
+  }
 
   // The values of a pull; `network` are the blocks that it brings through the network.
   void ExpectPull(ParameterClient& client, const std::vector<BlockId>& network) {
@@ -130,7 +134,7 @@ TEST_F(SharedMemoryClientTest, NamesAndVerdictsGoThroughTheNetworkAndNothingElse
   const auto client = Greet();
   EXPECT_EQ(servers_[0]->hellos()[0].shared_memory().nonce(), segment_->offer().nonce);
   ExpectPull(*client, /*network=*/{});
-  const auto pushed = client->Push(1, 8, segment_->gradients(), averaged_);
+  const auto pushed = client->Push(1, 8, Gradients(), averaged_);
   ASSERT_TRUE(pushed.ok()) << pushed.status();
   EXPECT_EQ(pushed->verdicts.accepted(), 6);
   for (int server = 0; server < 2; ++server) {
@@ -146,9 +150,32 @@ TEST_F(SharedMemoryClientTest, NamesAndVerdictsGoThroughTheNetworkAndNothingElse
       EXPECT_EQ(frames[i].block_count(), 3);
     }
   }
-  EXPECT_THAT(std::vector<float>(segment_->averaged().begin(), segment_->averaged().end()),
-              ::testing::Each(0.75f));
+  EXPECT_THAT(segment_->buffer(0).subspan(layout_.trained_size()), ::testing::Each(0.75f));
   EXPECT_THAT(said_, IsEmpty());
+}
+
+// As a worker's steps that come down from a device in turn.
+TEST_F(SharedMemoryClientTest, EachPushNamesTheBufferThatItLiesIn) {
+  segment_ = *PushSegment::Create(layout_, /*buffers=*/2);
+  for (int server = 0; server < 2; ++server) Offer(server, values_[server]->offer());
+  const auto client = Greet();
+  for (const int buffer : {0, 1}) {
+    // What is averaged lies there already.
+    const absl::Span<float> all = segment_->buffer(buffer);
+    std::fill(all.begin(), all.end(), 1.0f + buffer);
+    ASSERT_EQ(client
+                  ->Push(/*step=*/1 + buffer, /*weight=*/8, Gradients(buffer),
+                         all.subspan(layout_.trained_size()))
+                  .status(),
+              absl::OkStatus());
+    for (int server = 0; server < 2; ++server) {
+      for (const PushFrame& frame : servers_[server]->pushes()[buffer].frames) {
+        EXPECT_GT(frame.shared_blocks(), 0);
+        EXPECT_EQ(frame.shared_buffer(), buffer);
+      }
+    }
+    EXPECT_THAT(all, ::testing::Each(1.0f + buffer));
+  }
 }
 
 TEST_F(SharedMemoryClientTest, WhatTheWorkerHasIsNotCopiedAgain) {

@@ -167,7 +167,8 @@ TEST_P(RestartTest, NothingIsDoubledAndWhatIsLostIsWhatWasTold) {
   for (SlotId slot = 0; slot < kSlots; ++slot) {
     threads.emplace_back([&, slot] {
       Train(slot, *clients[slot],
-            segments[slot] != nullptr ? segments[slot]->gradients() : absl::MakeSpan(own[slot]),
+            segments[slot] != nullptr ? segments[slot]->buffer(0).first(kTrained)
+                                      : absl::MakeSpan(own[slot]),
             books[slot]);
     });
   }

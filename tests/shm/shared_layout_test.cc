@@ -45,7 +45,7 @@ TEST(SharedLayoutTest, AWorkersBlocksDoNotOverlapAndTrainedOnesFollowEachOther) 
       const size_t offset = segment.OffsetOf(block);
       pieces.emplace_back(offset, offset + block.length * sizeof(float));
       if (!block.averaged) {
-        EXPECT_EQ(offset, segment.gradients() + block.offset * sizeof(float));
+        EXPECT_EQ(offset, segment.BufferAt(0) + block.offset * sizeof(float));
       }
     }
     ExpectDisjoint(pieces, segment.bytes());

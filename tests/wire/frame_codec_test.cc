@@ -105,6 +105,14 @@ PushHeader RandomPushHeader(uint64_t& random_state) {
   return header;
 }
 
+// Protobuf writes this field behind a payload, which must be a frame's last: only without one.
+PushHeader RandomSharedHeader(uint64_t& random_state) {
+  PushHeader header = RandomPushHeader(random_state);
+  header.absent.clear();
+  header.shared_buffer = static_cast<uint32_t>(AnyMagnitude(random_state));
+  return header;
+}
+
 PullHeader RandomPullHeader(uint64_t& random_state) {
   PullHeader header;
   header.block = static_cast<uint32_t>(AnyMagnitude(random_state));
@@ -147,6 +155,7 @@ PushFrame MessageOf(const PushHeader& header, const std::vector<float>& payload)
   message.set_encoding(header.encoding);
   message.set_withheld(header.withheld);
   message.set_shared_blocks(header.shared_blocks);
+  message.set_shared_buffer(header.shared_buffer);
   message.set_progress(header.progress);
   message.set_part(header.part);
   message.set_absent_runs(static_cast<uint32_t>(header.absent.size()));
@@ -272,6 +281,14 @@ TEST(FrameCodecTest, WritesWhatProtobufWrites) {
     const PushHeader push = RandomPushHeader(random_state);
     EXPECT_EQ(BytesOf(EncodePushFrame(push, payload, nullptr)),
               MessageOf(push, payload).SerializeAsString());
+    const PushHeader shared = RandomSharedHeader(random_state);
+    EXPECT_EQ(BytesOf(EncodePushFrame(shared, std::vector<float>(), nullptr)),
+              MessageOf(shared, {}).SerializeAsString());
+    PushHeader read;
+    FramePayload nothing;
+    ASSERT_EQ(ParsePushFrame(OneSlice(MessageOf(shared, {}).SerializeAsString()), &read, &nothing),
+              absl::OkStatus());
+    EXPECT_EQ(read.shared_buffer, shared.shared_buffer);
     const PullHeader pull = RandomPullHeader(random_state);
     EXPECT_EQ(BytesOf(EncodePullFrame(pull, payload, nullptr)),
               MessageOf(pull, payload).SerializeAsString());

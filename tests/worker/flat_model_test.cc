@@ -4,10 +4,12 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "shm/push_segment.h"
 #include "tests/testing/gpu.h"
 #include "torch/nn/functional/loss.h"
 #include "torch/nn/modules/batchnorm.h"
 #include "torch/nn/modules/linear.h"
+#include "worker/stages/placement.h"
 
 namespace torchps {
 namespace {
@@ -70,6 +72,29 @@ TEST(FlatModelTest, OnTheCpuTheModuleSharesItsMemory) {
   ASSERT_TRUE(model.ok()) << model.status();
   net.first->bias.data()[1] = 43;
   EXPECT_EQ((*model)->values()[7], 43);
+}
+
+TEST(FlatModelTest, ApartFromTheHostItSharesTwoBuffers) {
+  Net net;
+  const auto model = FlatModel::Create(net, Placement(torch::kCPU).ApartFromHost(), &GroupOfName,
+                                       /*may_share=*/true);
+  ASSERT_TRUE(model.ok()) << model.status();
+  ASSERT_EQ((*model)->not_shared(), absl::OkStatus());
+  PushSegment& segment = *(*model)->push_segment();
+  EXPECT_EQ(segment.buffers(), 2);
+  EXPECT_EQ(segment.BufferOf((*model)->gradients()), 0);
+}
+
+using FlatModelGpuTest = GpuTest;
+
+TEST_F(FlatModelGpuTest, WhatServersReadIsPinned) {
+  Net net;
+  const auto model = FlatModel::Create(net, torch::Device(torch::kCUDA, 0), &GroupOfName,
+                                       /*may_share=*/true);
+  ASSERT_TRUE(model.ok()) << model.status();
+  ASSERT_EQ((*model)->not_shared(), absl::OkStatus());
+  const absl::Span<float> buffer = (*model)->push_segment()->buffer(1);
+  EXPECT_TRUE(torch::from_blob(buffer.data(), {static_cast<int64_t>(buffer.size())}).is_pinned());
 }
 
 // What holds on every device. On the CPU ToDevice() and ToHost() have nothing to do.

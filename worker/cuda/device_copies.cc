@@ -40,12 +40,17 @@ GradientOutbox* DeviceCopies::MakeOutbox() {
     buffers_ = {};
     return nullptr;
   }
+  return MakeOutbox({SpanOf(buffers_[0]), SpanOf(buffers_[1])});
+}
+
+GradientOutbox* DeviceCopies::MakeOutbox(std::array<absl::Span<float>, 2> buffers) {
+  if (outbox_ != nullptr) return outbox_.get();
   GradientOutbox::Options outbox;
   outbox.link = link_.get();
   outbox.block_map = block_map_;
   outbox.gradients = SpanOf(gradients_);
   outbox.averaged = SpanOf(values_).subspan(gradients_.numel());
-  outbox.buffers = {SpanOf(buffers_[0]), SpanOf(buffers_[1])};
+  outbox.buffers = buffers;
   outbox.least_copy_bytes = link_->least_copy_bytes();
   outbox_ = std::make_unique<GradientOutbox>(outbox);
   return outbox_.get();

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "ATen/core/Tensor.h"
+#include "absl/types/span.h"
 #include "common/block_map.h"
 #include "worker/device/device_link.h"
 #include "worker/device/gradient_outbox.h"
@@ -36,6 +37,9 @@ class DeviceCopies {
   GradientOutbox* outbox() { return outbox_.get(); }
   // Made by the first call. Null: no memory can be pinned for its two buffers.
   GradientOutbox* MakeOutbox();
+  // The same with buffers of the caller's, pinned where a GPU needs it, each as long as the layout.
+  // Borrowed.
+  GradientOutbox* MakeOutbox(std::array<absl::Span<float>, 2> buffers);
 
  private:
   const at::Tensor values_, gradients_, staging_;

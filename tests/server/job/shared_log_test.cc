@@ -1,4 +1,4 @@
-// A worker that writes to its gradients while a server with a push log reads them.
+// Where a server reads gradients that a worker shares, and what its push log has of them.
 
 #include <algorithm>
 #include <functional>
@@ -8,9 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/store/block_journal.h"
 #include "server/store/job_storage.h"
+#include "shm/push_segment.h"
 #include "shm/shared_layout.h"
 #include "shm/shared_offer.h"
 #include "shm/shared_segment.h"
@@ -47,6 +49,47 @@ class Gradients final : public JobStorage, public BlockJournal {
   std::map<BlockId, std::vector<float>> of;
 };
 
+TEST(SharedLogTest, AGradientComesFromTheBufferThatItsFrameNames) {
+  Gradients gradients;
+  gradients.before_reading = [] {};
+  JobHarness::Options options;
+  options.workers = 1;
+  options.storage = &gradients;
+  JobHarness harness(options);
+  ASSERT_TRUE(harness.Enter(0, 1).ok());
+  ASSERT_TRUE(harness.Initialize(0, 1, 0.0f).ok());
+  HelloRequest hello = JobHarness::Hello(options);
+  const ModelLayout model = *DecodeLayout(hello.layout());
+  const auto segment = *PushSegment::Create(model, /*buffers=*/2);
+  *hello.mutable_shared_memory() = EncodeOffer(segment->offer());
+  HelloReply reply;
+  harness.job().Share(hello, &reply);
+  ASSERT_TRUE(reply.has_shared_memory());
+
+  PushHeader header;
+  header.slot = 0;
+  header.incarnation = 1;
+  header.weight = 1;
+  header.shared_blocks = static_cast<uint32_t>(harness.blocks());
+  for (const int buffer : {1, 0}) {
+    const absl::Span<float> values = segment->buffer(buffer);
+    std::fill(values.begin(), values.end(), 3.0f + buffer);
+    ++header.step;
+    header.shared_buffer = static_cast<uint32_t>(buffer);
+    ASSERT_EQ(harness.job().PushFrame(header, FramePayload()), absl::OkStatus());
+    for (const auto& [block, gradient] : gradients.of) {
+      EXPECT_EQ(gradient[0], 3.0f + buffer) << "block " << block;
+    }
+  }
+  ++header.step;
+  for (const uint32_t missing : {2u, 0xffffffffu}) {
+    header.shared_buffer = missing;
+    const absl::Status refused = harness.job().PushFrame(header, FramePayload());
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("does not have"));
+  }
+}
+
 TEST(SharedLogTest, WhatIsRecordedIsWhatWasAppliedThoughTheWorkerWritesMeanwhile) {
   for (const char* mode : {"ASYNC", "SYNC"}) {
     SCOPED_TRACE(mode);
@@ -69,7 +112,7 @@ TEST(SharedLogTest, WhatIsRecordedIsWhatWasAppliedThoughTheWorkerWritesMeanwhile
     ASSERT_TRUE(reply.has_shared_memory());
     float next = 0;
     const auto write = [&] {
-      auto* const begin = reinterpret_cast<float*>(segment->data() + layout.gradients());
+      auto* const begin = reinterpret_cast<float*>(segment->data() + layout.BufferAt(0));
       std::fill(begin, begin + model.trained_size(), ++next);
     };
     write();
