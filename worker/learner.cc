@@ -7,6 +7,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "worker/cuda/cuda_lift.h"
 #include "worker/feed/part_of_pass.h"
 #include "worker/model_use.h"
 #include "worker/stages/stages.h"
@@ -68,6 +69,22 @@ class LossSum {
   std::vector<std::pair<torch::Tensor, double>> losses_;
 };
 
+// Null: batches need no lift, or torch gives the device no streams; then they are copied as a pass
+// begins.
+std::unique_ptr<BatchLift> MakeLift(const FlatModel& model, const Learner::Options& options) {
+  // The micro-batches of stages go to several devices.
+  if (model.devices().size() > 1) return nullptr;
+  if (options.make_lift != nullptr) return options.make_lift(model.device());
+  if (!model.device().is_cuda()) return nullptr;
+  try {
+    CudaLift::Options lift;
+    lift.device = model.device();
+    return std::make_unique<CudaLift>(std::move(lift));
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
 // As FinishGradient(), where nothing is to be looked at and an outbox copies it.
 absl::StatusOr<Finite> FinishCopies(const FlatModel& model, GradientOutbox* outbox) {
   if (absl::Status status = outbox->Finish(); !status.ok()) return status;
@@ -88,7 +105,8 @@ Learner::Learner(Task task, FlatModel* model, Options options)
                   : nullptr),
       early_(!options_.local_steps && !NeedsWholeGradient(options_.training) &&
              options_.replicas == 1 && (model_->on_host() || outbox_ != nullptr)),
-      loader_(task_.data().train, task_.callbacks().augment, options_.loader_threads),
+      lift_(MakeLift(*model_, options_)),
+      loader_(task_.data().train, task_.callbacks().augment, options_.loader_threads, lift_.get()),
       watch_(model_->layout(), *options_.block_map, model_->parameters()),
       pipeline_(MakePipeline(task_.module(), *model_)) {}
 
@@ -258,6 +276,7 @@ absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const Step& step, Obser
     };
     const absl::StatusOr<torch::Tensor> loss = RunPass(std::move(work));
     if (!loss.ok()) return loss.status();
+    if (lift_ != nullptr) lift_->EndPass();
     loss_sum.Add(*loss, pass_size);
     gradient.samples += static_cast<int64_t>(size);
     options_.on_progress();

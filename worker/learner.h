@@ -17,6 +17,7 @@
 #include "proto/job.pb.h"
 #include "worker/device/gradient_outbox.h"
 #include "worker/device/work_end.h"
+#include "worker/feed/batch_lift.h"
 #include "worker/feed/batch_loader.h"
 #include "worker/finish_gradient.h"
 #include "worker/flat_model.h"
@@ -52,6 +53,9 @@ class Learner {
     bool local_steps = false;
     // That make batches ahead of the passes (worker/feed/batch_loader.h).
     int loader_threads = 0;
+    // What brings batches to a device beside computing; null: they are copied before their pass
+    // begins, while both wait. Null itself: a GPU has a CudaLift, the CPU needs nothing.
+    std::function<std::unique_ptr<BatchLift>(torch::Device device)> make_lift;
     // That a pass is cut into where the model is in stages, or as many as it has samples. 0: two
     // for each stage.
     int micro_batches = 0;
@@ -186,6 +190,8 @@ class Learner {
   GradientOutbox* const outbox_;
   // Whether blocks are told early.
   const bool early_;
+  // Null: batches stay on the host, and are copied by a pass.
+  const std::unique_ptr<BatchLift> lift_;
   BatchLoader loader_;
   GradientWatch watch_;
   // Null where the model is on one device.

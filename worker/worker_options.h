@@ -14,6 +14,7 @@
 #include "proto/job.pb.h"
 #include "torch/types.h"
 #include "worker/device/device_link.h"
+#include "worker/feed/batch_lift.h"
 #include "worker/loop/handicap.h"
 
 namespace torchps {
@@ -37,6 +38,8 @@ struct WorkerOptions {
   // CPU the device's memory is apart from the host's then. Null: a GPU has a CudaLink, the CPU
   // needs nothing.
   std::function<absl::StatusOr<std::unique_ptr<DeviceLink>>()> make_link;
+  // For tests: as Learner::Options has it.
+  std::function<std::unique_ptr<BatchLift>(torch::Device device)> make_lift;
   // That a pass is cut into, so that the stages compute at once. 0: two for each stage.
   int micro_batches = 0;
   // Where several processes hold the slot's model together: the stage that this one holds, and

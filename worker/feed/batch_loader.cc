@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/types/optional.h"
 #include "common/split_mix64.h"
 #include "worker/feed/fetch_batch.h"
 
@@ -20,12 +21,17 @@ struct BatchLoader::Job {
   const Pass pass;
   bool begun = false;
   bool made = false;
+  // Belongs to the thread that begins its copy.
+  bool is_raised = false;
   absl::StatusOr<Batch> batch = absl::UnknownError("not made");
+  // In place of the batch, once its copy was begun.
+  absl::optional<BatchLift::Rising> rising;
   std::exception_ptr thrown;
 };
 
-BatchLoader::BatchLoader(std::shared_ptr<const Dataset> dataset, Augment augment, int threads)
-    : dataset_(std::move(dataset)), augment_(std::move(augment)) {
+BatchLoader::BatchLoader(std::shared_ptr<const Dataset> dataset, Augment augment, int threads,
+                         BatchLift* lift)
+    : dataset_(std::move(dataset)), augment_(std::move(augment)), lift_(lift) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
 }
 
@@ -52,30 +58,66 @@ void BatchLoader::Expect(std::vector<Pass> passes) {
 }
 
 absl::StatusOr<Batch> BatchLoader::Take(const Pass& pass) {
+  const std::shared_ptr<Job> job = TakeJob(pass);
+  if (job != nullptr && job->thrown != nullptr) std::rethrow_exception(job->thrown);
+  absl::StatusOr<Batch> batch = job == nullptr ? Make(pass) : std::move(job->batch);
+  if (lift_ == nullptr || !batch.ok()) return batch;
+  BatchLift::Rising rising = job != nullptr && job->rising.has_value()
+                                 ? *std::move(job->rising)
+                                 : lift_->Begin(*std::move(batch));
+  // Behind this one, and before the device gets to it.
+  RaiseNext();
+  return lift_->Arrive(std::move(rising));
+}
+
+std::shared_ptr<BatchLoader::Job> BatchLoader::TakeJob(const Pass& pass) {
+  const MutexLock lock(&mutex_);
+  const auto found = std::find_if(jobs_.begin(), jobs_.end(), [&pass](const auto& candidate) {
+    return candidate->pass == pass;
+  });
+  if (found == jobs_.end()) return nullptr;
+  std::shared_ptr<Job> job = *found;
+  jobs_.erase(found);
+  // One that no thread has begun is made sooner by the caller.
+  if (!job->begun) return nullptr;
+  const auto is_being_raised = [&job] {
+    return job->is_raised && !job->rising.has_value() && job->thrown == nullptr;
+  };
+  while (!job->made || is_being_raised()) changed_.Wait(&mutex_);
+  return job;
+}
+
+void BatchLoader::RaiseNext() {
+  if (lift_ == nullptr) return;
   std::shared_ptr<Job> job;
   {
     const MutexLock lock(&mutex_);
-    const auto found = std::find_if(jobs_.begin(), jobs_.end(), [&pass](const auto& candidate) {
-      return candidate->pass == pass;
-    });
-    if (found != jobs_.end()) {
-      job = *found;
-      jobs_.erase(found);
-      // One that no thread has begun is made sooner by this one.
-      if (job->begun) {
-        while (!job->made) changed_.Wait(&mutex_);
-        if (job->thrown != nullptr) std::rethrow_exception(job->thrown);
-        return std::move(job->batch);
-      }
-    }
+    if (jobs_.empty()) return;
+    job = jobs_.front();
+    if (!job->made || job->is_raised || job->thrown != nullptr || !job->batch.ok()) return;
+    job->is_raised = true;
   }
-  return Make(pass);
+  absl::optional<BatchLift::Rising> rising;
+  std::exception_ptr thrown;
+  try {
+    rising = lift_->Begin(*std::move(job->batch));
+  } catch (...) {
+    thrown = std::current_exception();
+  }
+  const MutexLock lock(&mutex_);
+  job->rising = std::move(rising);
+  job->thrown = thrown;
+  changed_.SignalAll();
 }
 
 absl::StatusOr<Batch> BatchLoader::Make(const Pass& pass) const {
   absl::StatusOr<Batch> batch = FetchBatch(*dataset_, pass.samples);
-  if (!batch.ok() || augment_ == nullptr) return batch;
-  return augment_(*std::move(batch), at::make_generator<at::CPUGeneratorImpl>(pass.seed));
+  if (!batch.ok()) return batch;
+  if (augment_ != nullptr) {
+    batch = augment_(*std::move(batch), at::make_generator<at::CPUGeneratorImpl>(pass.seed));
+  }
+  if (lift_ != nullptr) batch = lift_->Stage(*std::move(batch));
+  return batch;
 }
 
 std::shared_ptr<BatchLoader::Job> BatchLoader::FirstWaiting() const {
@@ -96,15 +138,19 @@ void BatchLoader::Work() {
     absl::StatusOr<Batch> batch = absl::UnknownError("not made");
     std::exception_ptr thrown;
     try {
+      if (lift_ != nullptr) lift_->EnterThread();
       batch = Make(job->pass);
     } catch (...) {
       thrown = std::current_exception();
     }
-    const MutexLock lock(&mutex_);
-    job->batch = std::move(batch);
-    job->thrown = thrown;
-    job->made = true;
-    changed_.SignalAll();
+    {
+      const MutexLock lock(&mutex_);
+      job->batch = std::move(batch);
+      job->thrown = thrown;
+      job->made = true;
+      changed_.SignalAll();
+    }
+    RaiseNext();
   }
 }
 

@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "common/mutex.h"
 #include "data/dataset.h"
+#include "worker/feed/batch_lift.h"
 
 namespace torchps {
 
@@ -23,6 +24,9 @@ namespace torchps {
 // A batch depends on its pass alone, not on how many threads there are. At most two batches for
 // each thread lie ready, so memory is bounded. The dataset and `augment` are then called by several
 // threads at once. Thread-compatible: one thread calls Expect() and Take().
+//
+// With a lift they are made where that can copy them from, and the one that is taken next goes up
+// to the device as soon as it is made. The others wait on the host: the device's memory is dearer.
 class BatchLoader {
  public:
   using Augment = std::function<Batch(Batch batch, at::Generator generator)>;
@@ -37,8 +41,10 @@ class BatchLoader {
     }
   };
 
-  // `augment` may be null. Without threads the caller of Take() makes its batch.
-  BatchLoader(std::shared_ptr<const Dataset> dataset, Augment augment, int threads);
+  // `augment` may be null. Without threads the caller of Take() makes its batch. Borrows `lift`;
+  // null: batches stay where they are made.
+  BatchLoader(std::shared_ptr<const Dataset> dataset, Augment augment, int threads,
+              BatchLift* lift = nullptr);
   // Waits for the batches that are being made.
   ~BatchLoader();
   BatchLoader(const BatchLoader&) = delete;
@@ -51,14 +57,19 @@ class BatchLoader {
   // dropped.
   void Expect(std::vector<Pass> passes);
 
-  // The batch of `pass`, expected or not. Its error, or what the dataset and `augment` throw,
-  // reaches the caller here, in whichever thread it arose.
+  // The batch of `pass`, expected or not; with a lift, for what the caller computes from now on.
+  // Its error, or what the dataset, `augment` and the lift throw, reaches the caller here, in
+  // whichever thread it arose.
   absl::StatusOr<Batch> Take(const Pass& pass);
 
  private:
   struct Job;
 
   absl::StatusOr<Batch> Make(const Pass& pass) const;
+  // Waits for it. Null: no thread has begun the pass.
+  std::shared_ptr<Job> TakeJob(const Pass& pass) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Begins the copy up of the batch that is taken next, if it is there.
+  void RaiseNext() ABSL_LOCKS_EXCLUDED(mutex_);
   // Makes batches until the loader ends.
   void Work();
   // The first job that nobody has begun; null: none.
@@ -66,6 +77,7 @@ class BatchLoader {
 
   const std::shared_ptr<const Dataset> dataset_;
   const Augment augment_;
+  BatchLift* const lift_;
 
   Mutex mutex_;
   CondVar changed_;
