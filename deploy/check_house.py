@@ -68,7 +68,7 @@ MAY_INCLUDE = {
     "client": "client/calls common common/cpu job proto rpc shm wire",
     "worker/loop": "client common job proto",
     "worker/device": "common",
-    "worker/cuda": "common worker/device",
+    "worker/cuda": "common worker/device worker/feed",
     "worker/gradient": "common",
     "worker/feed": "common data",
     "worker/optimizer": "common job proto",
