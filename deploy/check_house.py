@@ -72,22 +72,24 @@ MAY_INCLUDE = {
     "worker/gradient": "common",
     "worker/feed": "common data",
     "worker/optimizer": "common job proto",
-    "worker/stages": "common proto",
+    "worker/precision": "proto",
+    "worker/stages": "common proto worker/precision",
     "worker":
         "checkpoint client client/calls client/members client/upkeep common common/cpu data job proto shm "
         "storage wire worker/cuda worker/device worker/feed worker/gradient worker/loop worker/optimizer "
-        "worker/stages",
+        "worker/precision worker/stages",
     "worker/replicas": "common worker worker/feed",
     "worker/models": "common data job proto worker worker/replicas worker/stages",
     "worker/members":
         "client client/calls client/members common common/cpu data job proto wire worker worker/feed "
-        "worker/gradient worker/stages",
+        "worker/gradient worker/precision worker/stages",
     # What stands above both.
     "program/members":
         "client/calls common proto security server/rpc wire worker worker/members worker/stages",
     "program":
         "client client/calls common common/process data data/download job program/members proto rpc "
-        "security server storage wire worker worker/loop worker/models worker/replicas worker/stages",
+        "security server storage wire worker worker/loop worker/models worker/precision worker/replicas "
+        "worker/stages",
     # psctl: a room for each command that is more than a file.
     "tools/base": "common common/process",
     "tools/report": "common common/process proto rpc security tools/base wire",
@@ -101,8 +103,8 @@ MAY_INCLUDE = {
 # These see torch's headers; no other room may.
 WITH_LIBTORCH = {
     "data", "worker", "worker/cuda", "worker/feed", "worker/gradient", "worker/members",
-    "worker/models", "worker/optimizer", "worker/replicas", "worker/stages", "program",
-    "program/members"
+    "worker/models", "worker/optimizer", "worker/precision", "worker/replicas", "worker/stages",
+    "program", "program/members"
 }
 # Everybody's words: these are visible in the whole tree.
 WORDS = {"common", "proto"}

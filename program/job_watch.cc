@@ -147,8 +147,8 @@ class Watch {
     absl::StatusOr<std::unique_ptr<ParameterClient>> parameters =
         ParameterClient::Create(std::move(client));
     if (!parameters.ok()) return parameters.status();
-    return std::unique_ptr<Watch>(
-        new Watch(task, options, samples, *std::move(model), *std::move(parameters)));
+    return std::unique_ptr<Watch>(new Watch(task, job.training().precision(), options, samples,
+                                            *std::move(model), *std::move(parameters)));
   }
 
   absl::Status Run() {
@@ -171,9 +171,11 @@ class Watch {
   }
 
  private:
-  Watch(const Task& task, const WatchOptions& options, const Dataset* samples,
-        std::unique_ptr<FlatModel> model, std::unique_ptr<ParameterClient> parameters)
+  Watch(const Task& task, TrainingSpec::Precision precision, const WatchOptions& options,
+        const Dataset* samples, std::unique_ptr<FlatModel> model,
+        std::unique_ptr<ParameterClient> parameters)
       : task_(task),
+        precision_(precision),
         options_(options),
         samples_(samples),
         model_(std::move(model)),
@@ -204,13 +206,14 @@ class Watch {
       measured.pushes += static_cast<int64_t>(slot.figures().pushes());
     }
     if (absl::Status status = model_->ToDevice(); !status.ok()) return status;
-    absl::StatusOr<Evaluation> evaluation = Evaluate(task_, samples_, model_->device());
+    absl::StatusOr<Evaluation> evaluation = Evaluate(task_, samples_, model_->device(), precision_);
     if (!evaluation.ok()) return evaluation.status();
     measured.evaluation = *std::move(evaluation);
     return measured;
   }
 
   const Task& task_;
+  const TrainingSpec::Precision precision_;
   const WatchOptions& options_;
   const Dataset* const samples_;
   const std::unique_ptr<FlatModel> model_;

@@ -157,14 +157,15 @@ class SampleLine {
 absl::Status WritePredictions(const Task& task, const Dataset& samples, const ModelLook& look,
                               Out& out) {
   int64_t sample = 0;
-  return Predict(task, samples, look.device, [&](const Batch& batch, const torch::Tensor& output) {
+  const auto write = [&](const Batch& batch, const torch::Tensor& output) {
     for (int64_t row = 0; row < output.size(0); ++row, ++sample) {
       const SampleLine line(output, batch.target, row, task.data().class_names);
       if (sample == 0 && !look.json) out.Line(line.Titles());
       out.Line(look.json ? line.JsonLine(sample) : line.Csv(sample));
     }
     return absl::OkStatus();
-  });
+  };
+  return Predict(task, samples, look.device, look.precision, write);
 }
 
 }  // namespace
@@ -188,7 +189,8 @@ absl::Status LookAtModel(const Task& task, const ModelLook& look) {
     const absl::Status written = WritePredictions(task, *samples, look, **out);
     if (!written.ok()) return written;
   } else {
-    const absl::StatusOr<Evaluation> evaluation = Evaluate(task, samples, look.device);
+    const absl::StatusOr<Evaluation> evaluation =
+        Evaluate(task, samples, look.device, look.precision);
     if (!evaluation.ok()) return evaluation.status();
     (*out)->Line(EvaluationLine(*evaluation, look));
   }

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "proto/job.pb.h"
 #include "torch/types.h"
 #include "worker/task.h"
 
@@ -15,6 +16,8 @@ struct ModelLook {
   // A file that LoadState reads, or a folder with a model.safetensors.
   std::string model;
   torch::Device device = torch::kCPU;
+  // What the job computes in.
+  TrainingSpec::Precision precision = TrainingSpec::FLOAT32;
   // The training samples instead of the test set.
   bool on_training_data = false;
   // JSON instead of text, or of CSV.

@@ -49,6 +49,12 @@ void Session::Join(torch::nn::Module& module, Options options) {
           "a program with a loop of its own computes on one device; give --device one, and each "
           "other device a worker of its own");
     }
+    const TrainingSpec::Precision precision = job_.training().precision();
+    if (precision == TrainingSpec::BFLOAT16 || precision == TrainingSpec::FLOAT16) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "job field training.precision is ", TrainingSpec::Precision_Name(precision),
+          ", and a program with a loop of its own casts for itself; expected FLOAT32 or TF32"));
+    }
     auto joined = std::make_unique<Joined>();
     joined->options = std::move(options);
     joined->clock = worker->clock;

@@ -49,6 +49,7 @@
 #include "torch/utils.h"
 #include "worker/device.h"
 #include "worker/loop/handicap.h"
+#include "worker/precision/device_precision.h"
 
 ABSL_FLAG(std::vector<std::string>, servers, {},
           "all servers of the job, comma-separated, in the same order for every worker: HOST:PORT, "
@@ -65,7 +66,8 @@ ABSL_FLAG(std::string, data, "", "where the data lies on this machine, instead o
 ABSL_FLAG(
     std::string, device, "cpu",
     "cpu, cuda or cuda:INDEX; of several GPUs 'cuda' is the one of this worker's slot: number "
-    "slot modulo the GPUs that are seen. Or several, as cuda:0,cuda:1 or cpu,cpu, cuda:all, or auto, "
+    "slot modulo the GPUs that are seen. Or several, as cuda:0,cuda:1 or cpu,cpu, cuda:all, or "
+    "auto, "
     "all GPUs or else the CPU: each has a replica of the model, which push once together, or of a "
     "module in stages one each");
 ABSL_FLAG(
@@ -422,6 +424,7 @@ class FlaggedWorker {
     if (absl::Status status = UseDevice(options_.device); !status.ok()) return status;
     const int replicas = static_cast<int>(devices->size());
     SetTorchThreads(std::max(1, absl::GetFlag(FLAGS_threads) / replicas));
+    SetTf32(job_.training().precision());
     torch::manual_seed(job_.seed());
     return absl::OkStatus();
   }
@@ -456,6 +459,7 @@ class FlaggedWorker {
       look.model = absl::GetFlag(FLAGS_predict);
     }
     look.device = options_.device;
+    look.precision = job_.training().precision();
     look.on_training_data = absl::GetFlag(FLAGS_on_training_data);
     look.json = absl::GetFlag(FLAGS_json);
     look.out = absl::GetFlag(FLAGS_out);

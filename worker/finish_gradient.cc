@@ -1,6 +1,7 @@
 #include "worker/finish_gradient.h"
 
 #include <cmath>
+#include <exception>
 
 #include "common/cpu/finite_check.h"
 #include "torch/utils.h"
@@ -8,39 +9,81 @@
 #include "worker/torch_error.h"
 
 namespace torchps {
+namespace {
 
-absl::StatusOr<Finite> FinishGradient(const TrainingSpec& training, FlatModel* model) {
+// What undoes the scale; exact, as that is a power of two.
+double InverseScale(const LossScaler* scaler) {
+  return scaler == nullptr ? 1 : 1 / scaler->scale();
+}
+
+}  // namespace
+
+absl::Status FetchGradient(FlatModel* model, const LossScaler* scaler) {
   if (absl::Status status = model->CheckViews(); !status.ok()) return status;
+  const double inverse = InverseScale(scaler);
+  // A device is faster at it than the host.
+  const bool there = inverse != 1 && model->has_one_vector();
+  if (there) {
+    try {
+      const torch::NoGradGuard no_grad;
+      torch::Tensor gradients = model->device_gradients();
+      gradients.mul_(inverse);
+    } catch (const std::exception& error) {
+      return TorchError("scaling a gradient", error);
+    }
+  }
   if (absl::Status status = model->ToHost(); !status.ok()) return status;
-  if (!NeedsWholeGradient(training)) return Finite::kUnknown;
-  const GradientScan scan = ScanGradient(model->gradients());
-  if (!scan.finite || FirstNonFinite(model->averaged()) >= 0) return Finite::kNo;
-  ClipGradient(model->gradients(), scan.norm, training.clip_norm());
+  if (there || inverse == 1) return absl::OkStatus();
+  for (float& element : model->gradients()) element *= static_cast<float>(inverse);
+  return absl::OkStatus();
+}
+
+Finite Judge(bool finite, LossScaler* scaler) {
+  if (scaler == nullptr) return finite ? Finite::kYes : Finite::kNo;
+  if (!finite) return scaler->OnNotFinite() ? Finite::kOverflow : Finite::kNo;
+  scaler->OnFinite();
   return Finite::kYes;
 }
 
-absl::StatusOr<Finite> FinishLocalGradient(const TrainingSpec& training, FlatModel* model) {
-  if (absl::Status status = model->CheckViews(); !status.ok()) return status;
-  if (model->on_host()) {
-    const GradientScan scan = ScanGradient(model->gradients());
-    if (scan.finite) ClipGradient(model->gradients(), scan.norm, training.clip_norm());
-    return scan.finite ? Finite::kYes : Finite::kNo;
+absl::StatusOr<Finite> FinishGradient(const TrainingSpec& training, FlatModel* model,
+                                      LossScaler* scaler) {
+  if (absl::Status status = FetchGradient(model, scaler); !status.ok()) return status;
+  if (!NeedsWholeGradient(training)) return Finite::kUnknown;
+  const GradientScan scan = ScanGradient(model->gradients());
+  const Finite finite = Judge(scan.finite && FirstNonFinite(model->averaged()) < 0, scaler);
+  if (finite == Finite::kYes) {
+    ClipGradient(model->gradients(), scan.norm, training.clip_norm());
   }
+  return finite;
+}
+
+absl::StatusOr<Finite> FinishLocalGradient(const TrainingSpec& training, FlatModel* model,
+                                           LossScaler* scaler) {
+  if (absl::Status status = model->CheckViews(); !status.ok()) return status;
   try {
     const torch::NoGradGuard no_grad;
-    const torch::Tensor gradients = model->device_gradients();
+    torch::Tensor gradients = model->device_gradients();
+    if (const double inverse = InverseScale(scaler); inverse != 1) gradients.mul_(inverse);
+    if (model->on_host()) {
+      const GradientScan scan = ScanGradient(model->gradients());
+      if (scan.finite) ClipGradient(model->gradients(), scan.norm, training.clip_norm());
+      return Judge(scan.finite, scaler);
+    }
     const auto norm = gradients.norm(2, torch::kFloat64).item<double>();
-    if (!std::isfinite(norm)) return Finite::kNo;
+    const Finite finite = Judge(std::isfinite(norm), scaler);
     const double most = training.clip_norm();
-    if (most > 0 && norm > most) gradients.mul_(most / (norm + 1e-6));  // as ClipGradient
-    return Finite::kYes;
+    if (finite == Finite::kYes && most > 0 && norm > most) {
+      gradients.mul_(most / (norm + 1e-6));  // as ClipGradient
+    }
+    return finite;
   } catch (const c10::Error& error) {
     return TorchError("looking at a gradient", error);
   }
 }
 
 bool NeedsWholeGradient(const TrainingSpec& training) {
-  return training.clip_norm() > 0 || training.nonfinite() != SKIP_BLOCK;
+  return training.clip_norm() > 0 || training.nonfinite() != SKIP_BLOCK ||
+         training.precision() == TrainingSpec::FLOAT16;
 }
 
 }  // namespace torchps

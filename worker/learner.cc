@@ -10,6 +10,7 @@
 #include "worker/cuda/cuda_lift.h"
 #include "worker/feed/part_of_pass.h"
 #include "worker/model_use.h"
+#include "worker/precision/autocast.h"
 #include "worker/stages/stages.h"
 #include "worker/torch_error.h"
 
@@ -17,11 +18,12 @@ namespace torchps {
 namespace {
 
 // Null where the module is whole.
-std::unique_ptr<Pipeline> MakePipeline(const torch::nn::Module& module, const FlatModel& model) {
+std::unique_ptr<Pipeline> MakePipeline(const torch::nn::Module& module, const FlatModel& model,
+                                       TrainingSpec::Precision precision) {
   if (model.devices().size() == 1) return nullptr;
   const auto* const stages = dynamic_cast<const StagesImpl*>(&module);
   TPS_CHECK(stages != nullptr, "a model on several devices is in stages");
-  return std::make_unique<Pipeline>(stages->stages(), model.devices());
+  return std::make_unique<Pipeline>(stages->stages(), model.devices(), precision);
 }
 
 // The `part`-th of `parts` equal parts of the batch's rows.
@@ -39,9 +41,9 @@ Batch MicroBatch(const Batch& batch, int64_t part, int64_t parts) {
   return cut_batch;
 }
 
-// What backward() starts from.
-torch::Tensor Weighted(const torch::Tensor& loss, double weight) {
-  return weight == 1 ? loss : loss * weight;
+std::shared_ptr<LossScaler> ScalerOf(const Learner::Options& options) {
+  if (options.training.precision() != TrainingSpec::FLOAT16) return nullptr;
+  return options.scaler != nullptr ? options.scaler : std::make_shared<LossScaler>();
 }
 
 // The losses of a step's passes, over samples. Those of a device are read once, at the end: to read
@@ -108,7 +110,8 @@ Learner::Learner(Task task, FlatModel* model, Options options)
       lift_(MakeLift(*model_, options_)),
       loader_(task_.data().train, task_.callbacks().augment, options_.loader_threads, lift_.get()),
       watch_(model_->layout(), *options_.block_map, model_->parameters()),
-      pipeline_(MakePipeline(task_.module(), *model_)) {}
+      scaler_(ScalerOf(options_)),
+      pipeline_(MakePipeline(task_.module(), *model_, options_.training.precision())) {}
 
 BatchLoader::Pass Learner::PassAt(const Step& step, size_t begin) const {
   const auto most = static_cast<size_t>(step.batch_size);
@@ -155,10 +158,22 @@ absl::StatusOr<torch::Tensor> Learner::LossOf(const Pass& pass) const {
   return loss;
 }
 
+torch::Tensor Learner::Weighted(const torch::Tensor& loss, double weight) const {
+  const double factor = scaler_ == nullptr ? weight : weight * scaler_->scale();
+  if (factor == 1) return loss;
+  // A float16 has no room for the scale.
+  return (scaler_ == nullptr ? loss : loss.to(torch::kFloat32)) * factor;
+}
+
+absl::StatusOr<torch::Tensor> Learner::ForwardToLoss(Batch batch, int64_t step) const {
+  const torch::Device device = model_->device();
+  const Autocast autocast(options_.training.precision(), device.type());
+  return LossOf(task_.Forward(ToDevice(std::move(batch), device), step));
+}
+
 absl::StatusOr<torch::Tensor> Learner::RunPass(PassWork work) {
   if (pipeline_ != nullptr) return RunPassInStages(std::move(work));
-  absl::StatusOr<torch::Tensor> loss =
-      LossOf(task_.Forward(ToDevice(std::move(work.batch), model_->device()), work.step));
+  absl::StatusOr<torch::Tensor> loss = ForwardToLoss(std::move(work.batch), work.step);
   if (!loss.ok()) return loss;
   if (absl::Status status = work.before_backward(); !status.ok()) return status;
   Weighted(*loss, work.weight).backward();
@@ -318,12 +333,15 @@ absl::Duration Learner::IdleSince(absl::Duration told,
 
 absl::Status Learner::Finish(Gradient* gradient) {
   const absl::Duration began = options_.clock->Now();
+  const double scale = scaler_ == nullptr ? 1 : scaler_->scale();
   const absl::StatusOr<Finite> finite =
-      options_.local_steps ? FinishLocalGradient(options_.training, model_)
+      options_.local_steps ? FinishLocalGradient(options_.training, model_, scaler_.get())
       : outbox_ != nullptr ? FinishCopies(*model_, outbox_)
-                           : FinishGradient(options_.training, model_);
+                           : FinishGradient(options_.training, model_, scaler_.get());
   if (!finite.ok()) return finite.status();
   gradient->finite = *finite;
+  gradient->overflows = *finite == Finite::kOverflow ? 1 : 0;
+  if (scaler_ != nullptr && scaler_->scale() != scale) options_.on_scale(*scaler_);
   gradient->absent.clear();
   if (!watch_.ReachedAll()) {
     if (options_.local_steps) {

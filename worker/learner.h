@@ -22,6 +22,7 @@
 #include "worker/finish_gradient.h"
 #include "worker/flat_model.h"
 #include "worker/gradient/gradient_watch.h"
+#include "worker/precision/loss_scaler.h"
 #include "worker/stages/pipeline.h"
 #include "worker/task.h"
 
@@ -66,6 +67,11 @@ class Learner {
     size_t replicas = 1;
     // A pass of so many samples, over all replicas, is about to be computed.
     std::function<void(size_t samples)> on_pass = [](size_t) {};
+    // Of training.precision FLOAT16: what all replicas of a group have in common. Null: this one
+    // has its own.
+    std::shared_ptr<LossScaler> scaler;
+    // The scale is another one after this step.
+    std::function<void(const LossScaler& scaler)> on_scale = [](const LossScaler&) {};
   };
 
   // Hears of a step's gradient while it is computed.
@@ -99,6 +105,8 @@ class Learner {
     ElementRuns absent;
     // Local steps that were left out, since their gradients were not finite.
     int64_t skipped_steps = 0;
+    // Local steps that were left out as overflows (Finite::kOverflow), or 1 where this step is one.
+    int64_t overflows = 0;
     absl::Duration data_time;  // fetching samples
     // Everything else but what the observer took; of that, what a device computed meanwhile counts.
     absl::Duration compute_time;
@@ -176,8 +184,12 @@ class Learner {
   // be about to compute.
   absl::StatusOr<torch::Tensor> RunPass(PassWork work);
   absl::StatusOr<torch::Tensor> RunPassInStages(PassWork work);
+  // A forward pass of a whole batch, in the job's precision.
+  absl::StatusOr<torch::Tensor> ForwardToLoss(Batch batch, int64_t step) const;
   // The loss of a forward pass.
   absl::StatusOr<torch::Tensor> LossOf(const Pass& pass) const;
+  // What backward() starts from: what the loss counts, scaled.
+  torch::Tensor Weighted(const torch::Tensor& loss, double weight) const;
   // How many micro-batches a pass of so many samples is cut into.
   int MicroBatches(int64_t samples) const;
 
@@ -194,6 +206,8 @@ class Learner {
   const std::unique_ptr<BatchLift> lift_;
   BatchLoader loader_;
   GradientWatch watch_;
+  // Null where losses are not scaled.
+  const std::shared_ptr<LossScaler> scaler_;
   // Null where the model is on one device.
   const std::unique_ptr<Pipeline> pipeline_;
 };

@@ -143,6 +143,8 @@ absl::StatusOr<Learner::Gradient> LocalSteps::Compute(const Learner::Step& step,
       if (!gradient.ok()) return gradient.status();
       sum.loss_sum += gradient->loss_sum;
       sum.data_time += gradient->data_time;
+      sum.overflows += gradient->overflows;
+      if (gradient->finite == Finite::kOverflow) continue;
       if (gradient->finite == Finite::kNo) {
         ++sum.skipped_steps;
         continue;
@@ -155,7 +157,11 @@ absl::StatusOr<Learner::Gradient> LocalSteps::Compute(const Learner::Step& step,
           ++taken == 1 ? std::move(gradient->absent) : RunsInBoth(sum.absent, gradient->absent);
     }
     const bool must_end = sum.skipped_steps > 0 && job_.training().nonfinite() == STOP_JOB;
-    sum.finite = taken == 0 || must_end ? Finite::kNo : Finite::kUnknown;
+    if (must_end || (taken == 0 && sum.skipped_steps > 0)) {
+      sum.finite = Finite::kNo;
+    } else {
+      sum.finite = taken == 0 ? Finite::kOverflow : Finite::kUnknown;
+    }
     const absl::Duration told = clock_->Now();
     const absl::Status may_write = observer->BeforeGradientAndBlocks(told - began - sum.data_time);
     if (!may_write.ok()) return may_write;

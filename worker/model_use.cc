@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "torch/utils.h"
 #include "worker/feed/fetch_batch.h"
+#include "worker/precision/autocast.h"
 #include "worker/torch_error.h"
 
 namespace torchps {
@@ -21,7 +22,7 @@ constexpr int64_t kBatch = 256;
 
 // The passes of the module over all samples.
 absl::Status ForEachPass(const char* what, const Task& task, const Dataset& dataset,
-                         torch::Device device,
+                         torch::Device device, TrainingSpec::Precision precision,
                          const std::function<absl::Status(const Pass& pass)>& use) {
   task.module().eval();
   const auto train = absl::MakeCleanup([&task] { task.module().train(); });
@@ -33,6 +34,7 @@ absl::Status ForEachPass(const char* what, const Task& task, const Dataset& data
     for (size_t begin = 0; begin < samples.size(); begin += kBatch) {
       absl::StatusOr<Batch> batch = FetchBatch(dataset, samples.subspan(begin, kBatch));
       if (!batch.ok()) return batch.status();
+      const Autocast autocast(precision, device.type());
       const Pass pass = task.Forward(ToDevice(*std::move(batch), device));
       if (absl::Status status = use(pass); !status.ok()) return status;
     }
@@ -44,15 +46,15 @@ absl::Status ForEachPass(const char* what, const Task& task, const Dataset& data
 
 }  // namespace
 
-absl::StatusOr<Evaluation> Evaluate(const Task& task, const Dataset* dataset,
-                                    torch::Device device) {
+absl::StatusOr<Evaluation> Evaluate(const Task& task, const Dataset* dataset, torch::Device device,
+                                    TrainingSpec::Precision precision) {
   Evaluation evaluation;
   if (dataset == nullptr || dataset->size() == 0) return evaluation;
   const Objective& objective = task.objective();
   double loss_sum = 0;
   std::vector<Metric::Part> sums(objective.metrics.size());
   const absl::Status status =
-      ForEachPass("the evaluation", task, *dataset, device, [&](const Pass& pass) {
+      ForEachPass("the evaluation", task, *dataset, device, precision, [&](const Pass& pass) {
         const torch::Tensor loss = objective.loss(pass);
         if (absl::Status status = CheckLoss(loss); !status.ok()) return status;
         loss_sum += loss.item<double>() * static_cast<double>(pass.batch.input.size(0));
@@ -76,8 +78,9 @@ absl::StatusOr<Evaluation> Evaluate(const Task& task, const Dataset* dataset,
 
 absl::Status Predict(
     const Task& task, const Dataset& dataset, torch::Device device,
+    TrainingSpec::Precision precision,
     const std::function<absl::Status(const Batch& batch, const torch::Tensor& output)>& sink) {
-  return ForEachPass("the prediction", task, dataset, device, [&](const Pass& pass) {
+  return ForEachPass("the prediction", task, dataset, device, precision, [&](const Pass& pass) {
     return sink(ToDevice(pass.batch, torch::kCPU), pass.output().cpu());
   });
 }

@@ -4,24 +4,27 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/job.pb.h"
 #include "torch/types.h"
 #include "worker/evaluation.h"
 #include "worker/task.h"
 
 // What a module can do that learns nothing: be measured on samples, and answer for them. Both run
 // it in evaluation mode without gradients, where its parameters are, `device`, and leave it in
-// training mode. What the user's module, objective or dataset throw or return comes back as a
-// status.
+// training mode. `precision` as it was trained in. What the user's module, objective or dataset
+// throw or return comes back as a status.
 
 namespace torchps {
 
 // Loss and the objective's metrics, in its order, over the whole dataset; no samples where there is
 // none.
-absl::StatusOr<Evaluation> Evaluate(const Task& task, const Dataset* dataset, torch::Device device);
+absl::StatusOr<Evaluation> Evaluate(const Task& task, const Dataset* dataset, torch::Device device,
+                                    TrainingSpec::Precision precision = TrainingSpec::FLOAT32);
 
 // Calls `sink` with the first outputs of all samples, batch by batch in their order, on the CPU.
 absl::Status Predict(
     const Task& task, const Dataset& dataset, torch::Device device,
+    TrainingSpec::Precision precision,
     const std::function<absl::Status(const Batch& batch, const torch::Tensor& output)>& sink);
 
 // The batch's tensors on `device`.

@@ -15,6 +15,7 @@
 #include "job/local_steps.h"
 #include "worker/local_steps.h"
 #include "worker/model_use.h"
+#include "worker/precision/loss_scaler.h"
 #include "worker/torch_error.h"
 #include "worker/trainer.h"
 
@@ -55,10 +56,12 @@ absl::Status Guarded(const char* what, const std::function<void()>& run) {
 }
 
 // What the loop asks for beside its steps: evaluations, and what the task wants to hear.
-WorkerSlot::Hooks MakeHooks(const Task& task, torch::Device device) {
+WorkerSlot::Hooks MakeHooks(const Task& task, torch::Device device,
+                            TrainingSpec::Precision precision) {
   WorkerSlot::Hooks hooks;
-  hooks.evaluate = [&task, device](int epoch) {
-    absl::StatusOr<Evaluation> evaluation = Evaluate(task, task.data().test.get(), device);
+  hooks.evaluate = [&task, device, precision](int epoch) {
+    absl::StatusOr<Evaluation> evaluation =
+        Evaluate(task, task.data().test.get(), device, precision);
     const auto& on_epoch = task.callbacks().on_epoch;
     if (evaluation.ok() && evaluation->samples > 0 && on_epoch != nullptr) {
       const absl::Status told = Guarded("on_epoch", [&] { on_epoch(epoch, *evaluation); });
@@ -94,6 +97,9 @@ absl::Status Train(const Task& task, const WorkerOptions& options, const MakeCom
   learning.micro_batches = options.micro_batches;
   learning.local_steps = HasLocalSteps(slot->job());
   learning.on_progress = [slot] { slot->pulse()->Beat(); };
+  learning.on_scale = [slot, &options](const LossScaler& scaler) {
+    options.print(ScaleLine(slot->slot(), scaler));
+  };
   absl::StatusOr<ComputeGradient> compute = make_compute(task, learning, slot);
   if (!compute.ok()) return compute.status();
   if (learning.local_steps) {
@@ -108,7 +114,9 @@ absl::Status Train(const Task& task, const WorkerOptions& options, const MakeCom
   Handicap handicap = slot->MakeHandicap();
   Trainer::Options training;
   training.compute = *std::move(compute);
-  training.loop = slot->MakeLoop(MakeHooks(task, slot->model()->device()), /*may_prefetch=*/true);
+  training.loop =
+      slot->MakeLoop(MakeHooks(task, slot->model()->device(), slot->job().training().precision()),
+                     /*may_prefetch=*/true);
   training.handicap = &handicap;
   if (const auto& on_step = task.callbacks().on_step; on_step != nullptr) {
     training.on_step = [&on_step](int64_t number, const Learner::Gradient& gradient) {

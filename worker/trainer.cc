@@ -68,7 +68,9 @@ absl::Status Trainer::TrainStep(const StepLoop::StepWork& step) {
   outcome.samples = gradient->samples;
   outcome.loss_sum = gradient->loss_sum;
   outcome.not_finite = gradient->finite == Finite::kNo;
+  outcome.overflowed = gradient->finite == Finite::kOverflow;
   outcome.skipped_steps = gradient->skipped_steps;
+  outcome.overflows = gradient->overflows;
   outcome.absent = std::exchange(gradient->absent, {});
   outcome.data_time = gradient->data_time;
   outcome.compute_time = gradient->compute_time;

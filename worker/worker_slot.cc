@@ -16,6 +16,7 @@
 #include "wire/layout_codec.h"
 #include "worker/cuda/cuda_link.h"
 #include "worker/device.h"
+#include "worker/precision/device_precision.h"
 #include "worker/stages/placement.h"
 #include "worker/stages/slot_members.h"
 #include "worker/state_file.h"
@@ -91,8 +92,12 @@ absl::Status Initialize(torch::nn::Module& module, const WorkerOptions& options)
 absl::StatusOr<std::unique_ptr<WorkerSlot>> WorkerSlot::Join(torch::nn::Module& module, Data data,
                                                              WorkerOptions options) {
   if (options.servers.empty()) return absl::InvalidArgumentError("no server is given");
-  for (const torch::Device& device : DevicesOf(options)) {
-    if (absl::Status status = CheckDevice(device); !status.ok()) return status;
+  DeviceList devices = DevicesOf(options);
+  devices.insert(devices.end(), options.stage_devices.begin(), options.stage_devices.end());
+  for (const torch::Device& device : devices) {
+    absl::Status status = CheckDevice(device);
+    if (status.ok()) status = CheckPrecision(options.job.training().precision(), device);
+    if (!status.ok()) return status;
   }
   const absl::Status placed = PlacementOf(options, options.slot).Check(module);
   if (!placed.ok()) return placed;

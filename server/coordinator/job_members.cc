@@ -143,6 +143,7 @@ void JobMembers::AddFigures(const StepFigures& more, MemberState* member) {
   sum.set_other_seconds(sum.other_seconds() + more.other_seconds());
   sum.set_rejected_pushes(sum.rejected_pushes() + more.rejected_pushes());
   sum.set_skipped_nonfinite(sum.skipped_nonfinite() + more.skipped_nonfinite());
+  sum.set_overflows(sum.overflows() + more.overflows());
   sum.set_lost_samples(sum.lost_samples() + more.lost_samples());
   sum.set_stopped_steps(sum.stopped_steps() + more.stopped_steps());
   sum.set_rolled_back_blocks(sum.rolled_back_blocks() + more.rolled_back_blocks());

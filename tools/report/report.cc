@@ -62,6 +62,7 @@ Report::Slot SlotOf(const SlotBooks& books) {
   slot.set_mean_loss(Ratio(figures.loss_sum(), figures.samples()));
   slot.set_rejected_pushes(figures.rejected_pushes());
   slot.set_skipped_nonfinite(figures.skipped_nonfinite());
+  if (figures.overflows() > 0) slot.set_overflows(static_cast<int64_t>(figures.overflows()));
   slot.set_batch_size(books.batch_size());
   slot.set_lost_samples(static_cast<int64_t>(figures.lost_samples()));
   slot.set_stopped_steps(static_cast<int64_t>(figures.stopped_steps()));

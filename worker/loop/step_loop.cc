@@ -279,10 +279,12 @@ void StepLoop::EndStep(Outcome outcome) {
                                absl::ToDoubleSeconds(outcome.compute_time));
   figures_.set_data_seconds(figures_.data_seconds() + absl::ToDoubleSeconds(outcome.data_time));
   figures_.set_samples(figures_.samples() + outcome.samples);
+  figures_.set_overflows(figures_.overflows() + outcome.overflows);
   values_are_own_ = local_steps_;
-  if (outcome.not_finite) {
+  if (outcome.not_finite || outcome.overflowed) {
     // No block of it is ready, so nothing was sent.
     push_.reset();
+    if (outcome.overflowed) return;
     figures_.set_skipped_nonfinite(figures_.skipped_nonfinite() + 1);
     ++nonfinite_in_a_row_;
     return;
@@ -324,7 +326,8 @@ absl::Status StepLoop::BeginTransfers(int64_t samples) {
   // sent.
   const TrainingSpec& training = options_.job.training();
   const bool check_finite =
-      local_steps_ || (training.clip_norm() == 0 && training.nonfinite() == SKIP_BLOCK);
+      local_steps_ || (training.clip_norm() == 0 && training.nonfinite() == SKIP_BLOCK &&
+                       training.precision() != TrainingSpec::FLOAT16);
   push_ = options_.parameters->BeginPush(clock_ + 1, samples, options_.model->gradients(),
                                          options_.model->averaged(), options_.model->values(),
                                          check_finite, handed_out_);

@@ -122,6 +122,11 @@ class StepLoop {
     double loss_sum = 0;  // over samples
     // The gradient is known to be not finite somewhere and is not to be pushed.
     bool not_finite = false;
+    // Neither is it to be pushed where the scale of the loss was too large for it. That is no fault
+    // of the slot's, and begins no quarantine.
+    bool overflowed = false;
+    // Steps for which it was: this one, or local steps.
+    int64_t overflows = 0;
     // Local steps whose gradients were not finite; the others were taken.
     int64_t skipped_steps = 0;
     // Trained elements that the step did not reach: they have no gradient, and are left alone.

@@ -64,7 +64,7 @@ absl::StatusOr<bool> ReplicaFollower::Train(int64_t number, const ReplicaOrder& 
   absl::StatusOr<StageWork::Gradient> gradient =
       options_.work->Train(number, order, [](absl::Duration) { return absl::OkStatus(); });
   if (!gradient.ok()) return gradient.status();
-  if (gradient->finite == Finite::kNo) return false;
+  if (gradient->finite == Finite::kNo || gradient->finite == Finite::kOverflow) return false;
   FlatModel* const model = options_.model;
   const std::unique_ptr<PendingPush> push = options_.parameters->BeginPush(
       order.push_step(), order.sample_size(), model->gradients(), model->averaged(),

@@ -70,6 +70,7 @@ absl::StatusOr<Learner::Gradient> ReplicaLeader::Compute(const Learner::Step& st
   gradient.samples = static_cast<int64_t>(step.samples.size());
   gradient.loss_sum = own->loss_sum;
   gradient.finite = own->finite;
+  gradient.overflows = own->finite == Finite::kOverflow ? 1 : 0;
   gradient.absent = own->absent;
   gradient.data_time = own->data_time;
   gradient.compute_time = own->compute_time;

@@ -18,6 +18,8 @@
 #include "worker/members/follower.h"
 #include "worker/members/leader.h"
 #include "worker/members/stage_work.h"
+#include "worker/precision/device_precision.h"
+#include "worker/precision/loss_scaler.h"
 #include "worker/stages/slot_members.h"
 #include "worker/torch_error.h"
 #include "worker/trainer.h"
@@ -112,6 +114,9 @@ absl::Status TrainAsLeader(const MemberTask& task, const WorkerOptions& options,
   StageWork::Options working =
       WorkOptions(slot->job(), &slot->block_map(), slot->model(), options, member);
   working.on_progress = [slot] { slot->pulse()->Beat(); };
+  working.on_scale = [slot, &options](const LossScaler& scaler) {
+    options.print(ScaleLine(slot->slot(), scaler));
+  };
   StageWork work(task, std::move(working));
   ReplicaLeader leader(
       {member.exchange, &work, slot->parameters(), &task.objective, options.micro_batches});
@@ -229,6 +234,8 @@ absl::Status RunMember(const MemberTask& task, WorkerOptions options, const Memb
   }
   if (absl::Status status = CheckJob(options.job); !status.ok()) return status;
   if (absl::Status status = CheckDevice(options.device); !status.ok()) return status;
+  const absl::Status precise = CheckPrecision(options.job.training().precision(), options.device);
+  if (!precise.ok()) return precise;
   const absl::StatusOr<MeetRequest> own = Introduce(task, options, *member.exchange);
   const absl::Status ended = !own.ok()                  ? own.status()
                              : member.exchange->leads() ? Lead(task, options, member, *own)

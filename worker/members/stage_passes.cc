@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "worker/precision/autocast.h"
 #include "worker/stages/pipeline_schedule.h"
 
 namespace torchps {
@@ -58,6 +59,7 @@ absl::StatusOr<StagePasses::Held> StagePasses::Forward(const Work& work, int mic
       kept.input.set_requires_grad(true);
     }
   }
+  const Autocast autocast(precision_, device_.type());
   kept.output = stage_.Forward(kept.input);
   if (exchange_->is_last()) {
     absl::StatusOr<torch::Tensor> loss = work.loss(micro_batch, kept.output);

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/job.pb.h"
 #include "torch/types.h"
 #include "worker/members/exchange.h"
 #include "worker/stages/stages.h"
@@ -40,8 +41,10 @@ class StagePasses {
     std::function<void()> on_progress;
   };
 
-  StagePasses(ModelStage stage, torch::Device device, Exchange* exchange)
-      : stage_(std::move(stage)), device_(device), exchange_(exchange) {}
+  // Forward passes, and what is made of the last one's output, are computed in `precision`.
+  StagePasses(ModelStage stage, torch::Device device, TrainingSpec::Precision precision,
+              Exchange* exchange)
+      : stage_(std::move(stage)), device_(device), precision_(precision), exchange_(exchange) {}
 
   // Forward and backward passes of all micro-batches. Errors are those of the functions and of the
   // exchange; throws what the stage throws.
@@ -62,6 +65,7 @@ class StagePasses {
 
   const ModelStage stage_;
   const torch::Device device_;
+  const TrainingSpec::Precision precision_;
   Exchange* const exchange_;
 };
 

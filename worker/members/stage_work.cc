@@ -49,9 +49,12 @@ absl::Status CheckInputs(const Batch& batch) {
 StageWork::StageWork(const MemberTask& task, Options options)
     : task_(task),
       options_(std::move(options)),
-      passes_(task_.stage, options_.model->device(), options_.exchange),
+      passes_(task_.stage, options_.model->device(), options_.job.training().precision(),
+              options_.exchange),
       loader_(task_.data.train, task_.augment, options_.loader_threads),
-      watch_(options_.model->layout(), *options_.block_map, options_.model->parameters()) {}
+      watch_(options_.model->layout(), *options_.block_map, options_.model->parameters()) {
+  if (options_.job.training().precision() == TrainingSpec::FLOAT16) scaler_.emplace();
+}
 
 void StageWork::Tell(MemberPhase phase, int64_t number) const {
   if (options_.on_phase != nullptr) options_.on_phase(phase, number);
@@ -142,7 +145,10 @@ absl::StatusOr<StageWork::Gradient> StageWork::Compute(
     if (absl::Status status = CheckLoss(loss); !status.ok()) return status;
     losses.push_back(loss.detach());
     // The mean over all samples is the mean of the micro-batches' means, weighed by their samples.
-    return loss * (static_cast<double>(parts[part].size) / samples);
+    const double weight = static_cast<double>(parts[part].size) / samples;
+    // A float16 has no room for the scale.
+    return scaler_.has_value() ? loss.to(torch::kFloat32) * (weight * scaler_->scale())
+                               : loss * weight;
   };
   work.before_backward = [&]() -> absl::Status {
     const absl::Duration told = options_.clock->Now();
@@ -173,8 +179,8 @@ absl::StatusOr<StageWork::Gradient> StageWork::Compute(
 absl::Status StageWork::Conclude(int64_t number, double loss_sum, Gradient* gradient) {
   Exchange* const exchange = options_.exchange;
   FlatModel* const model = options_.model;
-  if (absl::Status status = model->CheckViews(); !status.ok()) return status;
-  if (absl::Status status = model->ToHost(); !status.ok()) return status;
+  LossScaler* const scaler = scaler_.has_value() ? &*scaler_ : nullptr;
+  if (absl::Status status = FetchGradient(model, scaler); !status.ok()) return status;
   const bool rules = NeedsWholeGradient(options_.job.training());
   const Exchange::Name computed = {Parcel::COMPUTED, number, 0};
   const Exchange::Name ruled = {Parcel::RULING, number, 0};
@@ -216,7 +222,9 @@ absl::Status StageWork::Conclude(int64_t number, double loss_sum, Gradient* grad
     }
   }
   if (!rules) return absl::OkStatus();
-  gradient->finite = ruling.drop() ? Finite::kNo : Finite::kYes;
+  const double scale = scaler == nullptr ? 1 : scaler->scale();
+  gradient->finite = Judge(!ruling.drop(), scaler);
+  if (scaler != nullptr && scaler->scale() != scale) options_.on_scale(*scaler);
   if (!ruling.drop()) {
     ClipGradient(model->gradients(), ruling.norm(), options_.job.training().clip_norm());
   }

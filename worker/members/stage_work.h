@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/optional.h"
 #include "common/block_map.h"
 #include "common/clock.h"
 #include "common/element_runs.h"
@@ -19,6 +20,7 @@
 #include "worker/members/exchange.h"
 #include "worker/members/member_task.h"
 #include "worker/members/stage_passes.h"
+#include "worker/precision/loss_scaler.h"
 
 namespace torchps {
 
@@ -45,6 +47,8 @@ class StageWork {
     int loader_threads = 0;
     // A pass has ended, or its samples are there.
     std::function<void()> on_progress = [] {};
+    // The scale of the losses is another one after this order.
+    std::function<void(const LossScaler& scaler)> on_scale = [](const LossScaler&) {};
     // The first forward and the first backward pass of an order are about to begin: for tests.
     std::function<void(MemberPhase phase, int64_t order)> on_phase;
   };
@@ -98,6 +102,8 @@ class StageWork {
   StagePasses passes_;
   BatchLoader loader_;
   GradientWatch watch_;
+  // Of training.precision FLOAT16. The same in all processes, which have the same rulings.
+  absl::optional<LossScaler> scaler_;
   // Where its batch begins in the order's samples, and the batch.
   int64_t fetched_ = -1;
   Batch batch_;

@@ -139,6 +139,8 @@ absl::StatusOr<std::unique_ptr<ReplicaGroup>> ReplicaGroup::Create(const Task& l
   absl::StatusOr<std::unique_ptr<LocalGroup>> group = MakeLocalGroup(all);
   if (!group.ok()) return group.status();
   options.learning.replicas = all.size();
+  // The sum of the gradients has one scale.
+  options.learning.scaler = std::make_shared<LossScaler>();
   auto replicas =
       absl::WrapUnique(new ReplicaGroup(std::move(options), *std::move(group), all.size()));
 

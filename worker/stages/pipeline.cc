@@ -6,12 +6,14 @@
 #include <utility>
 
 #include "common/check.h"
+#include "worker/precision/autocast.h"
 #include "worker/stages/pipeline_schedule.h"
 
 namespace torchps {
 
-Pipeline::Pipeline(std::vector<ModelStage> stages, std::vector<torch::Device> devices)
-    : stages_(std::move(stages)), devices_(std::move(devices)) {
+Pipeline::Pipeline(std::vector<ModelStage> stages, std::vector<torch::Device> devices,
+                   TrainingSpec::Precision precision)
+    : stages_(std::move(stages)), devices_(std::move(devices)), precision_(precision) {
   TPS_CHECK(!stages_.empty() && stages_.size() == devices_.size(), "each stage has a device");
   for (int stage = 0; stage < last(); ++stage)
     threads_.emplace_back([this, stage] { Serve(stage); });
@@ -99,6 +101,7 @@ absl::Status Pipeline::Forward(int stage, int micro_batch, const Work& work,
     kept.input = passed->tensor.to(devices_[stage]);
     kept.input.set_requires_grad(passed->wants_gradient);
   }
+  const Autocast autocast(precision_, devices_[stage].type());
   kept.output = stages_[stage].Forward(kept.input);
   if (stage == last()) {
     absl::StatusOr<torch::Tensor> loss = work.loss(micro_batch, kept.output);

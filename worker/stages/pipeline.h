@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/mutex.h"
+#include "proto/job.pb.h"
 #include "torch/types.h"
 #include "worker/stages/stages.h"
 
@@ -41,8 +42,10 @@ class Pipeline {
     std::function<absl::Status()> before_backward;
   };
 
-  // Stage k computes on devices[k], where its tensors are. REQUIRES: as many devices as stages.
-  Pipeline(std::vector<ModelStage> stages, std::vector<torch::Device> devices);
+  // Stage k computes on devices[k], where its tensors are, and goes forward in `precision`, as the
+  // loss is. REQUIRES: as many devices as stages.
+  Pipeline(std::vector<ModelStage> stages, std::vector<torch::Device> devices,
+           TrainingSpec::Precision precision = TrainingSpec::FLOAT32);
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
@@ -91,6 +94,7 @@ class Pipeline {
 
   const std::vector<ModelStage> stages_;
   const std::vector<torch::Device> devices_;
+  const TrainingSpec::Precision precision_;
 
   Mutex mutex_;
   CondVar changed_;
