@@ -31,7 +31,6 @@ struct DecodeBfloat16 {
 struct EncodeInt8 {
   [[gnu::always_inline]] static void Group(const float* __restrict from, uint8_t* __restrict to,
                                            int64_t n) {
-    // As integers the magnitudes of floats have the same order, and NaNs are above all.
     uint32_t largest = 0;
     const UnalignedUint32* const bits = reinterpret_cast<const UnalignedUint32*>(from);
     for (int64_t i = 0; i < n; ++i) {
@@ -59,7 +58,7 @@ struct EncodeInt8 {
 struct DecodeInt8 {
   [[gnu::always_inline]] static void Group(float scale, const int8_t* __restrict from,
                                            float* __restrict to, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) to[i] = scale * static_cast<float>(from[i]);
+    for (int64_t i = 0; i < n; ++i) to[i] = Int8Scale::In(scale, from[i]);
   }
 
   [[gnu::always_inline]] static void Run(const uint8_t* from, float* to, int64_t n) {

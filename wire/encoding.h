@@ -6,6 +6,7 @@
 #include "absl/types/span.h"
 #include "common/cpu/instruction_set.h"
 #include "proto/job.pb.h"
+#include "wire/encoding_elements.h"
 
 // How float32 elements become the bytes of a payload, and bytes become elements. docs/wire.md
 // describes the formats. All functions are thread-safe, and give the same bits on every instruction
@@ -16,9 +17,6 @@
 // rest later).
 
 namespace torchps {
-
-// INT8: elements that share a scale.
-inline constexpr int64_t kInt8GroupElements = 1024;
 
 // The bytes that hold an index of whole elements without being cut: an element, a group, an entry.
 size_t EncodingUnitBytes(EncodingSpec::Kind kind);

@@ -2,33 +2,42 @@
 
 #include <cstdint>
 #include <cstring>
-#include <limits>
+
+#include "common/host_device.h"
 
 // What an encoding makes of single numbers, and back: for loops that are compiled for each
-// instruction set (common/cpu/instruction_set.h), so everything is inlined, and nothing branches.
-// docs/wire.md describes the formats.
+// instruction set (common/cpu/instruction_set.h) and for kernels of a GPU, so everything is
+// inlined, and nothing branches. docs/wire.md describes the formats.
 
 namespace torchps {
+
+// INT8: elements that share a scale.
+inline constexpr int64_t kInt8GroupElements = 1024;
 
 inline constexpr uint32_t kMagnitudeBits = 0x7fffffffu;
 inline constexpr uint32_t kInfinityBits = 0x7f800000u;
 
-[[gnu::always_inline]] inline uint32_t BitsOf(float number) {
+TPS_HOST_DEVICE inline uint32_t BitsOf(float number) {
   uint32_t bits;
   std::memcpy(&bits, &number, sizeof(bits));
   return bits;
 }
 
-[[gnu::always_inline]] inline float FloatOf(uint32_t bits) {
+TPS_HOST_DEVICE inline float FloatOf(uint32_t bits) {
   float number;
   std::memcpy(&number, &bits, sizeof(number));
   return number;
 }
 
+// As integers the magnitudes of floats have the same order, and NaNs are above all.
+TPS_HOST_DEVICE inline uint32_t MagnitudeOf(float number) {
+  return BitsOf(number) & kMagnitudeBits;
+}
+
 // The upper half of a float32: Of() gives the 16 bits that are sent, In() what they stand for. A
 // float32 comes and goes as its bits, so that a NaN goes through no arithmetic.
 struct Bfloat16 {
-  [[gnu::always_inline]] static uint32_t Of(uint32_t bits) {
+  TPS_HOST_DEVICE static uint32_t Of(uint32_t bits) {
     const uint32_t magnitude = bits & kMagnitudeBits;
     // To nearest, ties to even; a carry out of the fraction raises the exponent, as it should.
     const uint32_t rounded = (magnitude + 0x7fff + (magnitude >> 16 & 1)) >> 16;
@@ -39,7 +48,14 @@ struct Bfloat16 {
     return half | (bits >> 16 & 0x8000);
   }
 
-  [[gnu::always_inline]] static uint32_t In(uint32_t half) { return half << 16; }
+  TPS_HOST_DEVICE static uint32_t In(uint32_t half) { return half << 16; }
+
+  // Gives what is sent for a finite `number`, and leaves in it what that loses.
+  TPS_HOST_DEVICE static uint32_t Take(float& number) {
+    const uint32_t half = Of(BitsOf(number));
+    number -= FloatOf(In(half));
+    return half;
+  }
 };
 
 // A group of INT8: what its numbers are multiples of, and how many times a number is that.
@@ -50,35 +66,45 @@ class Int8Scale {
 
   // `largest`: the bits of the group's largest magnitude. One that is not finite makes the scale a
   // NaN.
-  [[gnu::always_inline]] explicit Int8Scale(uint32_t largest) {
+  TPS_HOST_DEVICE explicit Int8Scale(uint32_t largest) : scale_(FloatOf(kNanBits)), inverse_(0) {
     if (largest >= kInfinityBits) return;
     scale_ = FloatOf(largest) / 127.0f;
     scale_ = scale_ < kLargest ? scale_ : kLargest;
     // The inverse of a smaller one could be infinite; such a group is as good as zero.
-    if (scale_ < std::numeric_limits<float>::min()) scale_ = 0;
+    if (scale_ < kSmallestNormal) scale_ = 0;
     inverse_ = scale_ > 0 ? 1.0f / scale_ : 0.0f;
   }
 
-  float scale() const { return scale_; }
+  TPS_HOST_DEVICE float scale() const { return scale_; }
 
   // The whole number that is sent for `number` stands in the lowest byte of this sum's bits:
   // neighbours of 1.5 * 2^23 are 1 apart, so adding that rounds, to nearest even.
-  [[gnu::always_inline]] float ShiftedMultipleOf(float number) const {
+  TPS_HOST_DEVICE float ShiftedMultipleOf(float number) const {
     float quotient = number * inverse_;
     quotient = quotient < 127.0f ? quotient : 127.0f;
     quotient = quotient > -127.0f ? quotient : -127.0f;
     return quotient + kRoundingShift;
   }
-  // What is sent for `number`, as its reader will see it.
-  [[gnu::always_inline]] float Decoded(float shifted_multiple) const {
-    return scale_ * (shifted_multiple - kRoundingShift);
+
+  // Gives what is sent for `number`, in the lowest byte, and leaves in it what that loses.
+  TPS_HOST_DEVICE uint32_t Take(float& number) const {
+    const float shifted = ShiftedMultipleOf(number);
+    number -= scale_ * (shifted - kRoundingShift);
+    return BitsOf(shifted);
+  }
+
+  // What a byte stands for in a group of this scale.
+  TPS_HOST_DEVICE static float In(float scale, int8_t multiple) {
+    return scale * static_cast<float>(multiple);
   }
 
  private:
   static constexpr float kRoundingShift = 12582912.0f;
+  static constexpr float kSmallestNormal = 0x1p-126f;
+  static constexpr uint32_t kNanBits = 0x7fc00000u;
 
-  float scale_ = std::numeric_limits<float>::quiet_NaN();
-  float inverse_ = 0;
+  float scale_;
+  float inverse_;
 };
 
 }  // namespace torchps

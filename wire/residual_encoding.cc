@@ -32,10 +32,8 @@ template <int64_t kElementsAhead>
 struct KeepBfloat16 {
   // Gives what is sent.
   [[gnu::always_inline]] static uint16_t Element(float gradient, float& residual) {
-    const float sum = residual + gradient;
-    const uint32_t half = Bfloat16::Of(BitsOf(sum));
-    residual = sum - FloatOf(Bfloat16::In(half));
-    return static_cast<uint16_t>(half);
+    residual += gradient;
+    return static_cast<uint16_t>(Bfloat16::Take(residual));
   }
 
   [[gnu::always_inline]] static void Run(const float* __restrict gradient,
@@ -53,13 +51,6 @@ struct KeepBfloat16 {
 };
 
 struct KeepInt8 {
-  // Gives what is sent.
-  [[gnu::always_inline]] static uint8_t Send(const Int8Scale& group, float& residual) {
-    const float shifted = group.ShiftedMultipleOf(residual);
-    residual -= group.Decoded(shifted);
-    return static_cast<uint8_t>(BitsOf(shifted));
-  }
-
   // Twice over the group, the second time in the first-level cache: its scale is known at its end.
   [[gnu::always_inline]] static void Group(const float* __restrict gradient,
                                            float* __restrict residual, uint8_t* __restrict to,
@@ -67,7 +58,7 @@ struct KeepInt8 {
     uint32_t largest = 0;
     for (int64_t i = 0; i < n; ++i) {
       residual[i] += gradient[i];
-      const uint32_t magnitude = BitsOf(residual[i]) & kMagnitudeBits;
+      const uint32_t magnitude = MagnitudeOf(residual[i]);
       largest = magnitude > largest ? magnitude : largest;
     }
     const Int8Scale group(largest);
@@ -78,9 +69,11 @@ struct KeepInt8 {
     for (int64_t i = 0; i < whole_strips; i += kStrip) {
       PrefetchStrip<kGroupAhead>(gradient + i);
       PrefetchStrip<kGroupAhead>(residual + i);
-      for (int64_t j = i; j < i + kStrip; ++j) to[j] = Send(group, residual[j]);
+      for (int64_t j = i; j < i + kStrip; ++j)
+        to[j] = static_cast<uint8_t>(group.Take(residual[j]));
     }
-    for (int64_t i = whole_strips; i < n; ++i) to[i] = Send(group, residual[i]);
+    for (int64_t i = whole_strips; i < n; ++i)
+      to[i] = static_cast<uint8_t>(group.Take(residual[i]));
   }
 
   [[gnu::always_inline]] static void Run(const float* gradient, float* residual, uint8_t* to,

@@ -49,8 +49,6 @@ void ForEachAtLeast(uint32_t threshold, absl::Span<const float> elements, Instru
   }
 }
 
-uint32_t MagnitudeOf(float element) { return BitsOf(element) & kMagnitudeBits; }
-
 // The k largest magnitudes are those above `magnitude`, and `at` of those that are equal to it.
 struct Cut {
   uint32_t magnitude = 0;
