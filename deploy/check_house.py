@@ -69,7 +69,7 @@ MAY_INCLUDE = {
     "worker/loop": "client common job proto",
     "worker/device": "common",
     "worker/cuda": "common worker/device worker/feed",
-    "worker/gradient": "common",
+    "worker/gradient": "common common/cpu",
     "worker/feed": "common data",
     "worker/optimizer": "common job proto",
     "worker/precision": "proto",

@@ -1,8 +1,12 @@
 #include "worker/gradient/gradient_scan.h"
 
+#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <vector>
 
+#include "common/cpu/instruction_set.h"
+#include "common/split_mix64.h"
 #include "gtest/gtest.h"
 
 namespace torchps {
@@ -35,6 +39,49 @@ TEST(GradientScanTest, FindsANonFiniteElementAtEveryPlace) {
 TEST(GradientScanTest, TheLargestFiniteElementsAreFinite) {
   const std::vector<float> gradient(1000, std::numeric_limits<float>::max());
   EXPECT_TRUE(ScanGradient(gradient).finite);
+}
+
+// The order of worker/gradient/sum_order.h as it is written there, one number after the other.
+std::vector<double> SumsOfRuns(const std::vector<double>& terms) {
+  std::vector<double> sums;
+  for (size_t begin = 0; begin < terms.size(); begin += 512) {
+    std::vector<double> lanes(32, 0.0);
+    for (size_t i = begin; i < std::min(begin + 512, terms.size()); ++i) {
+      lanes[(i - begin) % 32] += terms[i];
+    }
+    for (const size_t step : {16, 8, 4, 2, 1}) {
+      for (size_t lane = 0; lane < step; ++lane) lanes[lane] += lanes[lane + step];
+    }
+    sums.push_back(lanes[0]);
+  }
+  return sums;
+}
+
+TEST(GradientScanTest, AddsUpInTheOrderThatAGpuKeepsOnEveryInstructionSet) {
+  for (const size_t count : {1, 31, 32, 33, 511, 512, 513, 5000, 262144, 262145, 600000}) {
+    uint64_t random = count;
+    SCOPED_TRACE(testing::Message() << count << " elements, seed " << random);
+    std::vector<float> gradient(count);
+    std::vector<double> sums;
+    double one_by_one = 0;
+    for (float& element : gradient) {
+      element = std::ldexp(static_cast<float>(UnitDouble(SplitMix64(random))) - 0.5f,
+                           static_cast<int>(SplitMix64(random) % 30) - 25);
+      sums.push_back(static_cast<double>(element) * static_cast<double>(element));
+      one_by_one += sums.back();
+    }
+    do {
+      sums = SumsOfRuns(sums);
+    } while (sums.size() > 1);
+    for (const InstructionSet set : InstructionSets()) {
+      EXPECT_EQ(ScanGradient(gradient, set).norm, std::sqrt(sums[0])) << InstructionSetName(set);
+    }
+    EXPECT_NEAR(sums[0], one_by_one, 1e-9 * one_by_one);
+    // Else the order would be of no account here.
+    if (count > 5000) {
+      EXPECT_NE(sums[0], one_by_one);
+    }
+  }
 }
 
 TEST(ClipGradientTest, ScalesDownToTheNorm) {
