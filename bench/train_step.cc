@@ -3,6 +3,9 @@
 // same objective, SGD with momentum in both; a step lasts from one batch being asked for to the
 // next. Prints one JSON object. bench/README.md has the commands.
 //
+// --set=training.precision=BFLOAT16, say, holds for both; other job fields that --set names are the
+// worker's.
+//
 // A GPU is given its work and not waited for, so that alone on one only the mean tells how long a
 // step takes: the time between two batches may be that of handing the work over.
 
@@ -10,6 +13,7 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -19,12 +23,18 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "common/clock.h"
+#include "job/job_override.h"
 #include "job/job_spec.h"
 #include "program/train.h"
 #include "torch/cuda.h"
 #include "worker/device.h"
 #include "worker/models/model_registry.h"
+#include "worker/precision/autocast.h"
+#include "worker/precision/device_precision.h"
+#include "worker/precision/loss_scaler.h"
 
 ABSL_FLAG(std::string, model, "convnet", "mlp, convnet, resnet18 or transformer");
 ABSL_FLAG(int, layers, 2, "of a transformer");
@@ -87,7 +97,18 @@ absl::StatusOr<Task> MakeBenchTask(const JobSpec& job, std::vector<absl::Duratio
   return MakeTask(job, std::move(data));
 }
 
-absl::StatusOr<JobSpec> JobOfTheModel() {
+// The job's fields that --set names. absl keeps the last --set only.
+absl::Status ApplySets(int argc, char** argv, JobSpec* spec) {
+  for (int i = 1; i < argc; ++i) {
+    absl::string_view argument = argv[i];
+    if (!absl::ConsumePrefix(&argument, "--set=")) continue;
+    const absl::Status status = ApplyOverride(spec, std::string(argument));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<JobSpec> JobOfTheModel(int argc, char** argv) {
   JobSpec spec;
   ModelSpec& model = *spec.mutable_model();
   model.set_name(absl::GetFlag(FLAGS_model));
@@ -95,17 +116,34 @@ absl::StatusOr<JobSpec> JobOfTheModel() {
   model.mutable_transformer()->set_heads(absl::GetFlag(FLAGS_heads));
   model.mutable_transformer()->set_width(absl::GetFlag(FLAGS_width));
   spec.mutable_optimizer()->set_learning_rate(1e-4);
+  if (absl::Status status = ApplySets(argc, argv, &spec); !status.ok()) return status;
   return NormalizeJobSpec(std::move(spec));
 }
 
-// The loop that everybody writes.
-absl::Status TrainAlone(std::vector<absl::Duration>* asked) {
+// Divides all gradients by `scale`; whether they are finite, by their norm.
+bool Unscale(const torch::nn::Module& module, double scale) {
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> norms;
+  for (const torch::Tensor& parameter : module.parameters()) {
+    torch::Tensor gradient = parameter.grad();
+    if (gradient.defined()) norms.push_back(gradient.mul_(1 / scale).norm());
+  }
+  return norms.empty() || std::isfinite(torch::stack(norms).norm().item<double>());
+}
+
+// The loop that everybody writes, in the precision that --set=training.precision names. With
+// FLOAT16 the loss is scaled by LossScaler's rules, as torch's GradScaler does it: the gradient is
+// unscaled and looked at on the device, for which the host waits.
+absl::Status TrainAlone(int argc, char** argv, std::vector<absl::Duration>* asked) {
   const absl::StatusOr<torch::Device> found = FindDevice(absl::GetFlag(FLAGS_device));
   if (!found.ok()) return found.status();
   const torch::Device device = DeviceOfSlot(*found, /*slot=*/0);
   if (absl::Status status = UseDevice(device); !status.ok()) return status;
-  const absl::StatusOr<JobSpec> job = JobOfTheModel();
+  const absl::StatusOr<JobSpec> job = JobOfTheModel(argc, argv);
   if (!job.ok()) return job.status();
+  const TrainingSpec::Precision precision = job->training().precision();
+  if (absl::Status status = CheckPrecision(precision, device); !status.ok()) return status;
+  SetTf32(precision);
   at::set_num_threads(absl::GetFlag(FLAGS_threads));
   torch::manual_seed(1);
   const absl::StatusOr<Task> task = MakeBenchTask(*job, asked);
@@ -115,6 +153,7 @@ absl::Status TrainAlone(std::vector<absl::Duration>* asked) {
                               torch::optim::SGDOptions(1e-4).momentum(0.9));
   const std::vector<int64_t> samples(absl::GetFlag(FLAGS_batch));
   task->module().train();
+  LossScaler scaler;
   const int warm_up = absl::GetFlag(FLAGS_warm_up);
   const int last = warm_up + absl::GetFlag(FLAGS_steps);
   for (int step = 0; step <= last; ++step) {
@@ -122,8 +161,23 @@ absl::Status TrainAlone(std::vector<absl::Duration>* asked) {
     const absl::StatusOr<Batch> batch = task->data().train->Get(samples);
     optimizer.zero_grad();
     const Batch moved{batch->input.to(device), batch->target.to(device)};
-    task->objective().loss(task->Forward(moved)).backward();
-    optimizer.step();
+    torch::Tensor loss;
+    {
+      const Autocast autocast(precision, device.type());
+      loss = task->objective().loss(task->Forward(moved));
+    }
+    if (precision != TrainingSpec::FLOAT16) {
+      loss.backward();
+      optimizer.step();
+      continue;
+    }
+    (loss.to(torch::kFloat32) * scaler.scale()).backward();
+    if (Unscale(task->module(), scaler.scale())) {
+      scaler.OnFinite();
+      optimizer.step();
+    } else {
+      scaler.OnNotFinite();
+    }
   }
   return absl::OkStatus();
 }
@@ -188,7 +242,7 @@ int main(int argc, char** argv) {
   std::vector<absl::Duration> asked;
   int code = 0;
   if (absl::GetFlag(FLAGS_servers).empty()) {
-    const absl::Status status = torchps::TrainAlone(&asked);
+    const absl::Status status = torchps::TrainAlone(argc, argv, &asked);
     if (!status.ok()) {
       std::fprintf(stderr, "train_step: %s\n", std::string(status.message()).c_str());
       code = 1;

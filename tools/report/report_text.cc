@@ -139,10 +139,14 @@ std::string SlotTable(const Report& report) {
   const bool stopped =
       std::any_of(report.slots().begin(), report.slots().end(),
                   [](const Report::Slot& slot) { return slot.stopped_steps() > 0; });
-  constexpr size_t kColumns = 16;
+  const bool overflowed =
+      std::any_of(report.slots().begin(), report.slots().end(),
+                  [](const Report::Slot& slot) { return slot.overflows() > 0; });
+  constexpr size_t kColumns = 17;
   TextTable table({">slot", "host", "device", ">steps", ">samples", shows_batch ? ">batch" : "",
                    ">compute", ">push", ">pull", ">wait", ">data", ">other", ">rejected",
-                   lost ? ">samples lost" : "", stopped ? ">begun anew" : "", "state"});
+                   lost ? ">samples lost" : "", stopped ? ">begun anew" : "",
+                   overflowed ? ">overflows" : "", "state"});
   for (const Report::Slot& slot : report.slots()) {
     const Report::Times& shares = slot.shares();
     const bool timed = std::max({shares.compute(), shares.push(), shares.pull(), shares.wait(),
@@ -156,6 +160,7 @@ std::string SlotTable(const Report& report) {
                   WithThousands(slot.rejected_pushes()),
                   lost ? WithThousands(slot.lost_samples()) : "",
                   stopped ? WithThousands(slot.stopped_steps()) : "",
+                  overflowed ? WithThousands(slot.overflows()) : "",
                   StateAndReason(slot.state(), slot.reason())});
     for (const ReplicaMember& member : slot.members()) {
       std::vector<std::string> row(kColumns);

@@ -1,0 +1,242 @@
+// What modules see inside and outside of autocast, on the CPU, whose 16 bits are bfloat16.
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/utils.h>
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "data/tensor_dataset.h"
+#include "gtest/gtest.h"
+#include "job/job_spec.h"
+#include "worker/model_use.h"
+#include "worker/models/model_registry.h"
+#include "worker/precision/autocast.h"
+#include "worker/precision/device_precision.h"
+#include "worker/stages/pipeline.h"
+#include "worker/stages/stages.h"
+#include "worker/task.h"
+
+namespace torchps {
+namespace {
+
+// A layer that notes what it computed in.
+struct Witness : torch::nn::Module {
+  Witness() { torch::nn::init::constant_(layer->weight, 0.5); }
+  torch::Tensor forward(const torch::Tensor& input) {
+    const torch::Tensor output = layer->forward(input);
+    seen.push_back(output.scalar_type());
+    return output;
+  }
+  torch::nn::Linear layer = register_module("layer", torch::nn::Linear(4, 4));
+  std::vector<torch::ScalarType> seen;
+};
+
+class PrecisionTest : public ::testing::Test {
+ protected:
+  PrecisionTest() {
+    at::set_num_threads(1);
+    torch::manual_seed(3);
+    input_ = torch::randn({6, 4});
+  }
+
+  // What a layer computes in just now, on this thread.
+  torch::ScalarType Seen() {
+    net_->forward(input_);
+    return net_->seen.back();
+  }
+
+  const std::shared_ptr<Witness> net_ = std::make_shared<Witness>();
+  torch::Tensor input_;
+};
+
+TEST_F(PrecisionTest, ForwardIsIn16BitsAndParametersAndGradientsAreNot) {
+  torch::Tensor loss;
+  {
+    const Autocast autocast(TrainingSpec::BFLOAT16, torch::kCPU);
+    loss = net_->forward(input_).sum();
+    EXPECT_EQ(net_->seen.back(), torch::kBFloat16);
+    EXPECT_EQ(net_->layer->weight.scalar_type(), torch::kFloat32);
+  }
+  loss.backward();
+  EXPECT_EQ(net_->layer->weight.grad().scalar_type(), torch::kFloat32);
+  EXPECT_EQ(Seen(), torch::kFloat32) << "it is over";
+}
+
+TEST_F(PrecisionTest, TheOtherPrecisionsChangeNothingOnTheCpu) {
+  for (const auto precision : {TrainingSpec::FLOAT32, TrainingSpec::TF32, TrainingSpec::FLOAT16}) {
+    const Autocast autocast(precision, torch::kCPU);
+    EXPECT_EQ(Seen(), torch::kFloat32) << TrainingSpec::Precision_Name(precision);
+  }
+  const Autocast elsewhere(TrainingSpec::BFLOAT16, torch::kCUDA);
+  EXPECT_EQ(Seen(), torch::kFloat32) << "another device's";
+}
+
+TEST_F(PrecisionTest, ItEndsWhereItStoodAlsoNestedAndWhenSomethingThrows) {
+  {
+    const Autocast outer(TrainingSpec::BFLOAT16, torch::kCPU);
+    { const Autocast inner(TrainingSpec::BFLOAT16, torch::kCPU); }
+    EXPECT_EQ(Seen(), torch::kBFloat16) << "the outer one goes on";
+    { const Autocast nothing(TrainingSpec::FLOAT32, torch::kCPU); }
+    EXPECT_EQ(Seen(), torch::kBFloat16);
+  }
+  EXPECT_EQ(Seen(), torch::kFloat32);
+  try {
+    const Autocast autocast(TrainingSpec::BFLOAT16, torch::kCPU);
+    throw std::runtime_error("a module's");
+  } catch (const std::runtime_error&) {
+  }
+  EXPECT_EQ(Seen(), torch::kFloat32);
+}
+
+TEST_F(PrecisionTest, EachThreadHasItsOwn) {
+  const Autocast autocast(TrainingSpec::BFLOAT16, torch::kCPU);
+  torch::ScalarType without = torch::kBFloat16, with = torch::kFloat32, after = torch::kBFloat16;
+  std::thread([&] {
+    without = Seen();
+    {
+      const Autocast own(TrainingSpec::BFLOAT16, torch::kCPU);
+      with = Seen();
+    }
+    after = Seen();
+  }).join();
+  EXPECT_EQ(without, torch::kFloat32);
+  EXPECT_EQ(with, torch::kBFloat16);
+  EXPECT_EQ(after, torch::kFloat32);
+  EXPECT_EQ(Seen(), torch::kBFloat16) << "this one's goes on";
+}
+
+// torch keeps a parameter's copy in 16 bits while autocast is on.
+TEST_F(PrecisionTest, CopiesOfParametersEndWithIt) {
+  torch::Tensor before, after;
+  {
+    const torch::NoGradGuard no_grad;
+    const Autocast autocast(TrainingSpec::BFLOAT16, torch::kCPU);
+    before = net_->forward(input_);
+  }
+  {
+    const torch::NoGradGuard no_grad;
+    net_->layer->weight.mul_(2);
+    net_->layer->bias.mul_(2);
+  }
+  torch::Tensor loss;
+  {
+    const Autocast autocast(TrainingSpec::BFLOAT16, torch::kCPU);
+    after = net_->forward(input_);
+    loss = after.sum();
+  }
+  EXPECT_TRUE(torch::equal(after, before * 2)) << "the old values were computed with";
+  loss.backward();
+  ASSERT_TRUE(net_->layer->weight.grad().defined()) << "a copy without a graph was kept";
+  EXPECT_GT(net_->layer->weight.grad().abs().sum().item<float>(), 0);
+}
+
+TEST_F(PrecisionTest, AllStagesOfAPipelineComputeInIt) {
+  std::vector<std::shared_ptr<Witness>> nets;
+  std::vector<ModelStage> stages;
+  for (int stage = 0; stage < 3; ++stage) {
+    stages.emplace_back(nets.emplace_back(std::make_shared<Witness>()));
+  }
+  Pipeline pipeline(stages, std::vector<torch::Device>(3, torch::Device(torch::kCPU)),
+                    TrainingSpec::BFLOAT16);
+  Pipeline::Work work;
+  work.inputs = {input_, input_};
+  work.loss = [](int, const torch::Tensor& output) { return output.to(torch::kFloat32).mean(); };
+  work.before_backward = [] { return absl::OkStatus(); };
+  ASSERT_TRUE(pipeline.Run(work).ok());
+  for (const auto& net : nets) {
+    EXPECT_EQ(net->seen, std::vector<torch::ScalarType>(2, torch::kBFloat16));
+    EXPECT_EQ(net->layer->weight.grad().scalar_type(), torch::kFloat32);
+    EXPECT_GT(net->layer->weight.grad().abs().sum().item<float>(), 0);
+  }
+  EXPECT_EQ(Seen(), torch::kFloat32);
+}
+
+TEST_F(PrecisionTest, EvaluationsAndPredictionsComputeInIt) {
+  const TensorDataset samples(input_, torch::randint(4, {6}));
+  const Task task(net_, CrossEntropy(), DataSource());
+  ASSERT_TRUE(Evaluate(task, &samples, torch::kCPU, TrainingSpec::BFLOAT16).ok());
+  EXPECT_EQ(net_->seen.back(), torch::kBFloat16);
+  ASSERT_TRUE(Evaluate(task, &samples, torch::kCPU).ok());
+  EXPECT_EQ(net_->seen.back(), torch::kFloat32);
+  const auto nobody = [](const Batch&, const torch::Tensor&) { return absl::OkStatus(); };
+  ASSERT_TRUE(Predict(task, samples, torch::kCPU, TrainingSpec::BFLOAT16, nobody).ok());
+  EXPECT_EQ(net_->seen.back(), torch::kBFloat16);
+  EXPECT_EQ(Seen(), torch::kFloat32);
+}
+
+// torch 1.13 has layers that take no two types on the CPU.
+TEST_F(PrecisionTest, TheModelsThatComeAlongLearnInBfloat16) {
+  for (const std::string name : {"linear", "mlp", "convnet", "resnet18", "transformer"}) {
+    SCOPED_TRACE(name);
+    JobSpec job;
+    job.mutable_model()->set_name(name);
+    job.mutable_model()->mutable_transformer()->set_context(8);
+    job.mutable_optimizer()->set_learning_rate(0.1);
+    job = *NormalizeJobSpec(job);
+    DataSource data;
+    const bool text = name == "transformer";
+    const int64_t side = name == "resnet18" ? 32 : 28;
+    data.train = std::make_shared<TensorDataset>(
+        text ? torch::randint(256, {4, 8}) : torch::randn({4, 1, side, side}),
+        text ? torch::randint(256, {4, 8}) : torch::randint(10, {4}));
+    const absl::StatusOr<Task> task = MakeTask(job, data);
+    ASSERT_TRUE(task.ok()) << task.status();
+    const std::vector<int64_t> all = {0, 1, 2, 3};
+    const Batch batch = *data.train->Get(all);
+    const auto loss_of = [&](TrainingSpec::Precision precision) {
+      const Autocast autocast(precision, torch::kCPU);
+      return task->objective().loss(task->Forward(batch));
+    };
+    const auto exact = loss_of(TrainingSpec::FLOAT32).item<float>();
+    const torch::Tensor loss = loss_of(TrainingSpec::BFLOAT16);
+    EXPECT_EQ(loss.scalar_type(), torch::kFloat32);
+    EXPECT_NE(loss.item<float>(), exact);
+    EXPECT_NEAR(loss.item<float>(), exact, 0.05 * exact);
+    loss.backward();
+    for (const torch::Tensor& parameter : task->module().parameters()) {
+      ASSERT_TRUE(parameter.grad().defined());
+      EXPECT_EQ(parameter.grad().scalar_type(), torch::kFloat32);
+      EXPECT_TRUE(parameter.grad().isfinite().all().item<bool>());
+    }
+    EXPECT_TRUE(Evaluate(*task, data.train.get(), torch::kCPU, TrainingSpec::BFLOAT16).ok());
+  }
+}
+
+TEST(DevicePrecisionTest, TheCpuTrainsInAllButFloat16) {
+  const torch::Device gpu(torch::kCUDA, 0);
+  for (const auto precision : {TrainingSpec::FLOAT32, TrainingSpec::TF32, TrainingSpec::BFLOAT16}) {
+    EXPECT_TRUE(CheckPrecision(precision, torch::kCPU).ok());
+    EXPECT_TRUE(CheckPrecision(precision, gpu).ok());
+  }
+  EXPECT_TRUE(CheckPrecision(TrainingSpec::FLOAT16, gpu).ok());
+  const absl::Status refused = CheckPrecision(TrainingSpec::FLOAT16, torch::kCPU);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused.message(),
+            "job field training.precision is FLOAT16, in which device 'cpu' does not train; "
+            "expected FLOAT32 or BFLOAT16 for the CPU, or a GPU (--device=cuda)");
+}
+
+TEST(DevicePrecisionTest, Tf32IsOnWhereItIsTheJobsPrecisionAndNowhereElse) {
+  const auto allowed = [] {
+    const at::Context& context = at::globalContext();
+    EXPECT_EQ(context.allowTF32CuDNN(), context.allowTF32CuBLAS());
+    return context.allowTF32CuDNN();
+  };
+  SetTf32(TrainingSpec::TF32);
+  EXPECT_TRUE(allowed());
+  for (const auto precision :
+       {TrainingSpec::BFLOAT16, TrainingSpec::FLOAT16, TrainingSpec::FLOAT32}) {
+    SetTf32(TrainingSpec::TF32);
+    SetTf32(precision);
+    EXPECT_FALSE(allowed()) << TrainingSpec::Precision_Name(precision);
+  }
+}
+
+}  // namespace
+}  // namespace torchps

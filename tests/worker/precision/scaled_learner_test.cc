@@ -1,0 +1,223 @@
+// Losses that are scaled for training.precision FLOAT16. On the CPU nothing is cast, so that what
+// is left is the scale, which must change no bit.
+
+#include <ATen/Parallel.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/utils.h>
+
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/block_map.h"
+#include "common/clock.h"
+#include "data/tensor_dataset.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+#include "worker/flat_model.h"
+#include "worker/learner.h"
+#include "worker/precision/loss_scaler.h"
+#include "worker/replicas/replica_group.h"
+#include "worker/replicas/replica_tasks.h"
+#include "worker/stages/placement.h"
+#include "worker/stages/stages.h"
+#include "worker/task.h"
+
+namespace torchps {
+namespace {
+
+struct Net : torch::nn::Cloneable<Net> {
+  Net() { reset(); }
+  void reset() override { layer = register_module("layer", torch::nn::Linear(3, 2)); }
+  torch::Tensor forward(const torch::Tensor& input) {
+    const torch::Tensor output = layer->forward(input);
+    seen = output.scalar_type();
+    return output;
+  }
+  torch::nn::Linear layer{nullptr};
+  torch::ScalarType seen = torch::kFloat64;
+};
+
+Stages TwoStages() { return Stages({torch::nn::Linear(3, 3), torch::nn::Linear(3, 2)}); }
+
+// Hears nothing, and wants nothing early.
+class Listener final : public Learner::Observer {
+ public:
+  absl::Status BeforeGradient(absl::Duration) override { return absl::OkStatus(); }
+  void OnBlock(BlockId) override { ++told; }
+  int told = 0;
+};
+
+DataSource Points() {
+  torch::manual_seed(8);
+  DataSource data;
+  data.train = std::make_shared<TensorDataset>(torch::randn({12, 3}), torch::randint(2, {12}));
+  return data;
+}
+
+template <typename Module>
+Task MakeTask(const Module& module, double loss_factor = 1) {
+  const Objective objective([loss_factor](const torch::Tensor& output, const torch::Tensor&) {
+    return output.tanh().sum() * loss_factor;
+  });
+  return Task(module, objective, Points());
+}
+
+enum class Where { kHost, kApart, kReplicas, kStages };
+
+// A worker's half of a job, without servers.
+class Worker {
+ public:
+  Worker(Task task, const std::string& training, Where where, bool local_steps = false)
+      : task_(std::move(task)) {
+    at::set_num_threads(1);
+    const Placement host(torch::kCPU);
+    const Placement placement = where == Where::kApart    ? host.ApartFromHost()
+                                : where == Where::kStages ? Placement({torch::kCPU, torch::kCPU})
+                                                          : host;
+    model_ = *FlatModel::Create(task_.module(), placement, [](const std::string&) { return -1; });
+    map_ = *BlockMap::Create(model_->layout(), /*block_bytes=*/64, /*servers=*/1);
+    Learner::Options options;
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(training, &options.training));
+    options.block_map = &map_;
+    options.clock = &clock_;
+    options.local_steps = local_steps;
+    options.on_scale = [this](const LossScaler& scaler) { scales_.push_back(scaler.scale()); };
+    if (where != Where::kReplicas) {
+      learner_ = std::make_unique<Learner>(task_, model_.get(), options);
+      return;
+    }
+    ReplicaGroup::Options group;
+    group.learning = options;
+    const DeviceList further(2, torch::kCPU);
+    further_ = *MakeReplicaTasks(task_, nullptr, /*seed=*/1, torch::kCPU, further);
+    group_ = *ReplicaGroup::Create(task_, model_.get(), further_, further, std::move(group));
+  }
+
+  Learner::Gradient Compute() {
+    std::vector<int64_t> samples(12);
+    std::iota(samples.begin(), samples.end(), 0);
+    Learner::Step step;
+    step.samples = samples;
+    step.epoch = 1;
+    step.batch_size = 6;  // two passes
+    absl::StatusOr<Learner::Gradient> gradient =
+        group_ != nullptr ? group_->Compute(step, &listener_) : learner_->Compute(step, &listener_);
+    EXPECT_TRUE(gradient.ok()) << gradient.status();
+    return gradient.ok() ? *std::move(gradient) : Learner::Gradient();
+  }
+
+  std::vector<float> gradients() const {
+    const absl::Span<float> all = model_->gradients();
+    return {all.begin(), all.end()};
+  }
+  const std::vector<double>& scales() const { return scales_; }
+  int told() const { return listener_.told; }
+
+ private:
+  const SteadyClock clock_;
+  const Task task_;
+  std::unique_ptr<FlatModel> model_;
+  BlockMap map_;
+  Listener listener_;
+  std::vector<double> scales_;
+  std::vector<Task> further_;
+  std::unique_ptr<Learner> learner_;
+  std::unique_ptr<ReplicaGroup> group_;
+};
+
+Task TaskFor(Where where, double loss_factor = 1) {
+  torch::manual_seed(5);
+  return where == Where::kStages ? MakeTask(TwoStages(), loss_factor)
+                                 : MakeTask(std::make_shared<Net>(), loss_factor);
+}
+
+class ScaledLearnerTest : public ::testing::TestWithParam<Where> {};
+
+TEST_P(ScaledLearnerTest, TheScaleIsUndoneToTheBit) {
+  for (const std::string rest : {"", "clip_norm: 0.01"}) {
+    Worker plain(TaskFor(GetParam()), rest, GetParam());
+    Worker scaled(TaskFor(GetParam()), "precision: FLOAT16 " + rest, GetParam());
+    const Learner::Gradient expected = plain.Compute();
+    const Learner::Gradient gradient = scaled.Compute();
+    EXPECT_EQ(gradient.finite, Finite::kYes);
+    EXPECT_EQ(gradient.loss_sum, expected.loss_sum) << "losses are told as they are";
+    EXPECT_EQ(scaled.gradients(), plain.gradients()) << rest;
+    EXPECT_EQ(scaled.told(), 0) << "no block of it is final before it was unscaled";
+  }
+}
+
+TEST_P(ScaledLearnerTest, AnOverflowHalvesTheScaleUntilTheGradientFits) {
+  // Sums of twelve samples' gradients that are 1e33 at most: too large for 2^16, not for 2^10.
+  Worker plain(TaskFor(GetParam(), 1e33), "", GetParam());
+  Worker scaled(TaskFor(GetParam(), 1e33), "precision: FLOAT16", GetParam());
+  plain.Compute();
+  std::vector<double> expected;
+  int overflows = 0;
+  while (true) {
+    const Learner::Gradient gradient = scaled.Compute();
+    if (gradient.finite == Finite::kYes) {
+      EXPECT_EQ(gradient.overflows, 0);
+      break;
+    }
+    ASSERT_EQ(gradient.finite, Finite::kOverflow);
+    EXPECT_EQ(gradient.overflows, 1);
+    expected.push_back(65536 / static_cast<double>(2 << overflows));
+    ASSERT_LT(++overflows, 7);
+  }
+  EXPECT_GE(overflows, 1);
+  EXPECT_EQ(scaled.scales(), expected) << "each is told once";
+  EXPECT_EQ(scaled.gradients(), plain.gradients());
+}
+
+TEST_P(ScaledLearnerTest, AGradientThatIsNotFiniteByItselfIsTheSlotsFaultInTheEnd) {
+  Worker worker(TaskFor(GetParam(), std::numeric_limits<double>::infinity()), "precision: FLOAT16",
+                GetParam());
+  for (int halvings = 0; halvings < 16; ++halvings) {
+    EXPECT_EQ(worker.Compute().finite, Finite::kOverflow);
+  }
+  const Learner::Gradient gradient = worker.Compute();
+  EXPECT_EQ(gradient.finite, Finite::kNo);
+  EXPECT_EQ(gradient.overflows, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Places, ScaledLearnerTest,
+                         ::testing::Values(Where::kHost, Where::kApart, Where::kReplicas,
+                                           Where::kStages),
+                         [](const auto& info) {
+                           const char* const names[] = {"Host", "Apart", "Replicas", "Stages"};
+                           return std::string(names[static_cast<int>(info.param)]);
+                         });
+
+TEST(ScaledLocalStepTest, TheScaleIsUndoneWhereTheGradientLies) {
+  for (const Where where : {Where::kHost, Where::kApart}) {
+    Worker plain(TaskFor(where), "clip_norm: 0.01", where, /*local_steps=*/true);
+    Worker scaled(TaskFor(where), "clip_norm: 0.01 precision: FLOAT16", where,
+                  /*local_steps=*/true);
+    EXPECT_EQ(plain.Compute().finite, Finite::kYes);
+    EXPECT_EQ(scaled.Compute().finite, Finite::kYes);
+    EXPECT_EQ(scaled.gradients(), plain.gradients());
+    Worker large(TaskFor(where, 1e34), "precision: FLOAT16", where, /*local_steps=*/true);
+    EXPECT_EQ(large.Compute().finite, Finite::kOverflow);
+  }
+}
+
+TEST(LearnerPrecisionTest, TheForwardPassIsInTheJobsPrecisionAndTheGradientInFloat32) {
+  for (const bool bfloat16 : {false, true}) {
+    torch::manual_seed(5);
+    const auto net = std::make_shared<Net>();
+    Worker worker(MakeTask(net), bfloat16 ? "precision: BFLOAT16" : "", Where::kHost);
+    const Learner::Gradient gradient = worker.Compute();
+    EXPECT_EQ(net->seen, bfloat16 ? torch::kBFloat16 : torch::kFloat32);
+    EXPECT_EQ(net->layer->weight.scalar_type(), torch::kFloat32);
+    EXPECT_EQ(gradient.finite, Finite::kUnknown) << "blocks leave one by one";
+    EXPECT_GT(worker.told(), 0);
+  }
+}
+
+}  // namespace
+}  // namespace torchps
