@@ -1,5 +1,5 @@
 // A whole worker on the CPU whose copies go through a device link learns the same, to the last bit,
-// as one that needs no copies.
+// as one that needs no copies. So does one whose batches go through a lift.
 
 #include <algorithm>
 #include <atomic>
@@ -20,6 +20,7 @@
 #include "program/in_process_cluster.h"
 #include "tests/testing/encoding_name.h"
 #include "tests/worker/device/fake_link.h"
+#include "tests/worker/feed/fake_lift.h"
 #include "torch/nn/modules/batchnorm.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
@@ -92,9 +93,15 @@ struct Learnt {
 
 using MakeLink = std::function<absl::StatusOr<std::unique_ptr<DeviceLink>>()>;
 
+// Where a worker's batches come from. Without a lift they are there when they are made.
+struct Feed {
+  std::function<std::unique_ptr<BatchLift>(torch::Device device)> make_lift;
+  int loader_threads = 0;
+};
+
 // A worker's way through a job on two servers of its own. `downs`: FakeLink::Options.
 Learnt Train(const JobSpec& job, MakeLink make_link,
-             const std::shared_ptr<std::atomic<int64_t>>& downs) {
+             const std::shared_ptr<std::atomic<int64_t>>& downs, const Feed& feed = {}) {
   at::set_num_threads(1);
   SteadyClock clock;
   StopLatch stop;
@@ -121,6 +128,8 @@ Learnt Train(const JobSpec& job, MakeLink make_link,
   options.job = job;
   options.servers = cluster->endpoints();
   options.make_link = std::move(make_link);
+  options.make_lift = feed.make_lift;
+  options.loader_threads = feed.loader_threads;
   Mutex mutex;
   options.log = [&](const std::string& line) {
     MutexLock lock(&mutex);
@@ -236,6 +245,50 @@ TEST(LinkedWorkerJobTest, AnErrorOfTheLinkEndsTheWorkerWithItsSentence) {
                 HasSubstr("operation " + std::to_string(fail_at) + " has failed"));
   }
 }
+
+Learnt TrainLifted(const JobSpec& job, uint64_t seed, int loader_threads, FakeLift::Counts* counts,
+                   int fail_at = -1) {
+  Feed feed;
+  feed.make_lift = [=](torch::Device) {
+    return std::make_unique<FakeLift>(FakeLift::Options{seed, fail_at, counts});
+  };
+  feed.loader_threads = loader_threads;
+  return Train(job, nullptr, std::make_shared<std::atomic<int64_t>>(0), feed);
+}
+
+class LiftedWorkerTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(LiftedWorkerTest, LearnsTheSame) {
+  for (const std::string& more :
+       {std::string(), std::string("training { accumulate: 3 }"),
+        std::string("local { steps: 2 inner { sgd {} learning_rate: 0.1 } }")}) {
+    const JobSpec job = JobWith(more);
+    const Learnt plain = Train(job);
+    for (uint64_t seed = 1; seed <= 3; ++seed) {
+      SCOPED_TRACE(more + " seed " + std::to_string(seed));
+      FakeLift::Counts counts;
+      ExpectTheSame(TrainLifted(job, seed, GetParam(), &counts), plain);
+      // Of two epochs.
+      EXPECT_EQ(counts.passes, 24);
+      EXPECT_EQ(counts.arrived, 24);
+      if (GetParam() == 0) {
+        EXPECT_EQ(counts.ahead, 0);
+      }
+      EXPECT_LE(counts.most_rising, 2);
+    }
+  }
+}
+
+TEST_P(LiftedWorkerTest, AnErrorOfTheLiftEndsItInItsOwnStep) {
+  FakeLift::Counts counts;
+  const Learnt lifted = TrainLifted(JobWith(""), /*seed=*/1, GetParam(), &counts, /*fail_at=*/5);
+  EXPECT_EQ(lifted.status.code(), absl::StatusCode::kInternal) << lifted.status;
+  EXPECT_THAT(std::string(lifted.status.message()),
+              AllOf(HasSubstr("a training step"), HasSubstr("copy 5 has failed")));
+  EXPECT_EQ(lifted.losses.size(), 5u);
+}
+
+INSTANTIATE_TEST_SUITE_P(LoaderThreads, LiftedWorkerTest, ::testing::Values(0, 1, 3));
 
 }  // namespace
 }  // namespace torchps
