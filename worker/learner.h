@@ -54,8 +54,8 @@ class Learner {
     bool local_steps = false;
     // That make batches ahead of the passes (worker/feed/batch_loader.h).
     int loader_threads = 0;
-    // What brings batches to a device beside computing; null: they are copied before their pass
-    // begins, while both wait. Null itself: a GPU has a CudaLift, the CPU needs nothing.
+    // For tests: makes what brings batches to the device, in place of a CudaLift. Null: a GPU has a
+    // CudaLift, the CPU needs nothing.
     std::function<std::unique_ptr<BatchLift>(torch::Device device)> make_lift;
     // That a pass is cut into where the model is in stages, or as many as it has samples. 0: two
     // for each stage.
@@ -202,7 +202,7 @@ class Learner {
   GradientOutbox* const outbox_;
   // Whether blocks are told early.
   const bool early_;
-  // Null: batches stay on the host, and are copied by a pass.
+  // Null: a pass copies its batch itself, if it has to, and the host waits.
   const std::unique_ptr<BatchLift> lift_;
   BatchLoader loader_;
   GradientWatch watch_;
