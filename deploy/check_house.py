@@ -70,6 +70,7 @@ MAY_INCLUDE = {
     "worker/device": "common",
     "worker/cuda": "common worker/device worker/feed",
     "worker/gradient": "common common/cpu",
+    "worker/kernels": "common wire worker/gradient",
     "worker/feed": "common data",
     "worker/optimizer": "common job proto",
     "worker/precision": "proto",

@@ -1,0 +1,135 @@
+#include "worker/kernels/cuda_launcher.h"
+
+#include <dlfcn.h>
+
+#include <string>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "worker/kernels/kernel_shapes.h"
+#include "worker/kernels/nvrtc.h"
+
+namespace torchps {
+namespace {
+
+// Numbers of cuda.h.
+constexpr int kSuccess = 0;
+constexpr int kComputeCapabilityMajor = 75;
+constexpr int kComputeCapabilityMinor = 76;
+
+template <typename Function>
+bool Find(void* library, const char* name, Function* function) {
+  *function = reinterpret_cast<Function>(dlsym(library, name));
+  return *function != nullptr;
+}
+
+absl::StatusOr<CudaDriver> FindDriver() {
+  // Stays loaded, as torch has it too.
+  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  CudaDriver driver;
+  if (library != nullptr && Find(library, "cuInit", &driver.init) &&
+      Find(library, "cuDeviceGet", &driver.device) &&
+      Find(library, "cuDeviceGetAttribute", &driver.attribute) &&
+      Find(library, "cuDevicePrimaryCtxRetain", &driver.retain_context) &&
+      Find(library, "cuDevicePrimaryCtxRelease_v2", &driver.release_context) &&
+      Find(library, "cuCtxPushCurrent_v2", &driver.push_context) &&
+      Find(library, "cuCtxPopCurrent_v2", &driver.pop_context) &&
+      Find(library, "cuModuleLoadData", &driver.load_module) &&
+      Find(library, "cuModuleUnload", &driver.unload_module) &&
+      Find(library, "cuModuleGetFunction", &driver.function) &&
+      Find(library, "cuLaunchKernel", &driver.launch) &&
+      Find(library, "cuGetErrorString", &driver.error_text)) {
+    return driver;
+  }
+  return absl::UnavailableError("no NVIDIA driver is to be found (libcuda.so.1)");
+}
+
+absl::Status CudaError(const CudaDriver& driver, absl::string_view what, int result) {
+  if (result == kSuccess) return absl::OkStatus();
+  const char* text = nullptr;
+  if (driver.error_text(result, &text) != kSuccess || text == nullptr) text = "unknown error";
+  return absl::InternalError(absl::StrCat(what, " failed: ", text));
+}
+
+// Makes a context the thread's current one, and after that the one that was.
+class CurrentContext {
+ public:
+  CurrentContext(const CudaDriver& driver, CudaDriver::Context context)
+      : driver_(driver), result_(driver.push_context(context)) {}
+  ~CurrentContext() {
+    CudaDriver::Context context;
+    if (result_ == kSuccess) driver_.pop_context(&context);
+  }
+  CurrentContext(const CurrentContext&) = delete;
+  CurrentContext& operator=(const CurrentContext&) = delete;
+
+  int result() const { return result_; }
+
+ private:
+  const CudaDriver& driver_;
+  const int result_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<KernelLauncher>> CudaLauncher::Create(int device) {
+  const absl::StatusOr<CudaDriver> driver = FindDriver();
+  if (!driver.ok()) return driver.status();
+  int handle = 0;
+  int result = driver->init(0);
+  if (result == kSuccess) result = driver->device(&handle, device);
+  CudaDriver::Context context = nullptr;
+  if (result == kSuccess) result = driver->retain_context(&context, handle);
+  if (absl::Status status = CudaError(*driver, "using the GPU", result); !status.ok()) {
+    return status;
+  }
+  auto launcher = absl::WrapUnique(new CudaLauncher(*driver, handle, context));
+  if (absl::Status status = launcher->Load(); !status.ok()) return status;
+  return launcher;
+}
+
+CudaLauncher::CudaLauncher(const CudaDriver& driver, int device, CudaDriver::Context context)
+    : driver_(driver), device_(device), context_(context) {}
+
+CudaLauncher::~CudaLauncher() {
+  {
+    const CurrentContext current(driver_, context_);
+    if (module_ != nullptr && current.result() == kSuccess) driver_.unload_module(module_);
+  }
+  driver_.release_context(device_);
+}
+
+absl::Status CudaLauncher::Load() {
+  int major = 0;
+  int minor = 0;
+  int result = driver_.attribute(&major, kComputeCapabilityMajor, device_);
+  if (result == kSuccess) result = driver_.attribute(&minor, kComputeCapabilityMinor, device_);
+  if (absl::Status status = CudaError(driver_, "asking for the GPU's kind", result); !status.ok()) {
+    return status;
+  }
+  const absl::StatusOr<std::string> binary = CompileKernels(major, minor);
+  if (!binary.ok()) return binary.status();
+  const CurrentContext current(driver_, context_);
+  result = current.result();
+  if (result == kSuccess) result = driver_.load_module(&module_, binary->data());
+  for (size_t i = 0; i < kKernelCount && result == kSuccess; ++i) {
+    result = driver_.function(&functions_[i], module_, kKernelNames[i]);
+  }
+  return CudaError(driver_, "loading the kernels", result);
+}
+
+absl::Status CudaLauncher::Launch(Kernel kernel, int64_t blocks, absl::Span<void* const> arguments,
+                                  Stream stream) {
+  const auto index = static_cast<size_t>(kernel);
+  const CurrentContext current(driver_, context_);
+  int result = current.result();
+  if (result == kSuccess) {
+    result = driver_.launch(functions_[index], static_cast<unsigned>(blocks), 1, 1, kBlockThreads,
+                            1, 1, /*shared_bytes=*/0, stream, arguments.data(),
+                            /*extra=*/nullptr);
+  }
+  return CudaError(driver_, absl::StrCat("starting the kernel ", kKernelNames[index]), result);
+}
+
+}  // namespace torchps

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# embed.sh FILE...
+#
+# Prints the C++ source that defines KernelSources() (kernel_sources.h): the text of each FILE under the
+# name by which the others include it.
+set -euo pipefail
+echo '#include "worker/kernels/kernel_sources.h"'
+echo
+echo 'namespace torchps {'
+echo
+echo 'const std::vector<KernelSource>& KernelSources() {'
+echo '  static const std::vector<KernelSource>& sources = *new std::vector<KernelSource>{'
+for file in "$@"; do
+  # In the build of a program that uses this tree, its files lie in a folder of their own.
+  echo "    {\"${file#external/*/}\", R\"TORCHPS("
+  cat "$file"
+  echo ')TORCHPS"},'
+done
+echo '  };'
+echo '  return sources;'
+echo '}'
+echo
+echo '}  // namespace torchps'

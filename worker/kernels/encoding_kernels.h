@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+
+#include "wire/encoding_elements.h"
+#include "worker/kernels/kernel_shapes.h"
+
+// Kernels: error feedback on one block of a gradient, as EncodeKeepingRest of
+// wire/residual_encoding.h. Compiled by NVRTC for the GPU that is there, and by a test for the
+// host.
+
+namespace torchps {
+
+// The elements of one thread: residual plus gradient, and what of it was not sent.
+struct ThreadSums {
+  float sums[kThreadElements];
+
+  __device__ static int64_t Index(int k) {
+    return static_cast<int64_t>(blockIdx.x) * kChunk + k * kBlockThreads + threadIdx.x;
+  }
+
+  // What lies behind the end is 0, which is no group's largest.
+  __device__ ThreadSums(const float* __restrict__ gradient, const float* __restrict__ residual,
+                        int64_t n) {
+    for (int k = 0; k < kThreadElements; ++k) {
+      const int64_t i = Index(k);
+      sums[k] = i < n ? residual[i] + gradient[i] : 0.0f;
+    }
+  }
+};
+
+// `bytes` is aligned for 16-bit numbers.
+extern "C" __global__ void TpsKeepBfloat16(const float* __restrict__ gradient,
+                                           float* __restrict__ residual, int64_t n,
+                                           uint8_t* __restrict__ bytes) {
+  uint16_t* const to = reinterpret_cast<uint16_t*>(bytes);
+  ThreadSums own(gradient, residual, n);
+  for (int k = 0; k < kThreadElements; ++k) {
+    const int64_t i = ThreadSums::Index(k);
+    if (i >= n) break;
+    to[i] = static_cast<uint16_t>(Bfloat16::Take(own.sums[k]));
+    residual[i] = own.sums[k];
+  }
+}
+
+// The largest `own` of a block's threads, in all of them.
+__device__ inline uint32_t LargestOfBlock(uint32_t own) {
+  __shared__ uint32_t of_warps[kBlockWarps];
+  for (int half = kWarpThreads / 2; half > 0; half /= 2) {
+    const uint32_t other = __shfl_xor_sync(0xffffffffu, own, half);
+    own = other > own ? other : own;
+  }
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread % kWarpThreads == 0) of_warps[thread / kWarpThreads] = own;
+  __syncthreads();
+  for (const uint32_t other : of_warps) own = other > own ? other : own;
+  return own;
+}
+
+// A group for each block. `bytes` is aligned for floats, and so is each group in it.
+extern "C" __global__ void TpsKeepInt8(const float* __restrict__ gradient,
+                                       float* __restrict__ residual, int64_t n,
+                                       uint8_t* __restrict__ bytes) {
+  static_assert(kChunk == kInt8GroupElements, "a block has a group's scale");
+  ThreadSums own(gradient, residual, n);
+  uint32_t largest = 0;
+  for (const float sum : own.sums) {
+    const uint32_t magnitude = MagnitudeOf(sum);
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  const Int8Scale group(LargestOfBlock(largest));
+  uint8_t* const to = bytes + blockIdx.x * (sizeof(float) + kInt8GroupElements);
+  if (threadIdx.x == 0) *reinterpret_cast<float*>(to) = group.scale();
+  for (int k = 0; k < kThreadElements; ++k) {
+    const int64_t i = ThreadSums::Index(k);
+    if (i >= n) break;
+    to[sizeof(float) + k * kBlockThreads + threadIdx.x] =
+        static_cast<uint8_t>(group.Take(own.sums[k]));
+    residual[i] = own.sums[k];
+  }
+}
+
+}  // namespace torchps

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+
+namespace torchps {
+
+enum class Kernel {
+  kSumElements,
+  kSumSums,
+  kJudge,
+  kScale,
+  kKeepBfloat16,
+  kKeepInt8,
+  kTopKBegin,
+  kTopKCount,
+  kTopKPick,
+  kTopKCountChunks,
+  kTopKOffsets,
+  kTopKWrite,
+};
+
+// In the order of Kernel.
+inline constexpr const char* kKernelNames[] = {
+    "TpsSumElements",  "TpsSumSums",         "TpsJudge",       "TpsScale",
+    "TpsKeepBfloat16", "TpsKeepInt8",        "TpsTopKBegin",   "TpsTopKCount",
+    "TpsTopKPick",     "TpsTopKCountChunks", "TpsTopKOffsets", "TpsTopKWrite"};
+inline constexpr size_t kKernelCount = sizeof(kKernelNames) / sizeof(kKernelNames[0]);
+
+// What runs kernels: a GPU, or in tests the host.
+//
+// Implementations are thread-safe.
+class KernelLauncher {
+ public:
+  // The driver's handle of a stream; null is the device's default stream.
+  using Stream = void*;
+
+  virtual ~KernelLauncher() = default;
+
+  // Puts `kernel` into the stream, with `blocks` > 0 blocks of kBlockThreads threads.
+  // `arguments` points to each argument's value, which is copied. Does not wait. INTERNAL: the
+  // device refuses it, perhaps for an error of an earlier kernel.
+  virtual absl::Status Launch(Kernel kernel, int64_t blocks, absl::Span<void* const> arguments,
+                              Stream stream) = 0;
+};
+
+}  // namespace torchps

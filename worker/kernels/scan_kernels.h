@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+
+#include "worker/gradient/sum_order.h"
+#include "worker/kernels/kernel_shapes.h"
+
+// Kernels: a gradient's norm in the order of worker/gradient/sum_order.h, and what follows from it.
+// Compiled by NVRTC for the GPU that is there, and by a test for the host.
+
+namespace torchps {
+
+// A run for each warp. After lane k has added lane k + 16, only the first 16 count, and so on: what
+// the other lanes add meanwhile is never looked at.
+template <typename Number>
+__device__ inline void SumRunOfWarp(const Number* __restrict__ numbers, int64_t n,
+                                    double* __restrict__ sums) {
+  constexpr int kRows = SumOrder::kRun / SumOrder::kLanes;
+  const int lane = static_cast<int>(threadIdx.x) % SumOrder::kLanes;
+  const int64_t run =
+      static_cast<int64_t>(blockIdx.x) * kBlockWarps + static_cast<int>(threadIdx.x) / kWarpThreads;
+  if (run >= SumOrder::Runs(n)) return;
+  const int64_t begin = run * SumOrder::kRun;
+  double sum = 0;
+  if (begin + SumOrder::kRun <= n) {
+    // All are asked for before the first one is needed.
+    Number row[kRows];
+    for (int i = 0; i < kRows; ++i) row[i] = numbers[begin + i * SumOrder::kLanes + lane];
+    for (int i = 0; i < kRows; ++i) sum += SumOrder::Term(row[i]);
+  } else {
+    for (int64_t i = begin + lane; i < n; i += SumOrder::kLanes) sum += SumOrder::Term(numbers[i]);
+  }
+  for (int half = SumOrder::kLanes / 2; half > 0; half /= 2) {
+    sum += __shfl_down_sync(0xffffffffu, sum, half);
+  }
+  if (lane == 0) sums[run] = sum;
+}
+
+extern "C" __global__ void TpsSumElements(const float* elements, int64_t n, double* sums) {
+  SumRunOfWarp(elements, n, sums);
+}
+
+extern "C" __global__ void TpsSumSums(const double* numbers, int64_t n, double* sums) {
+  SumRunOfWarp(numbers, n, sums);
+}
+
+// `sum`: of all squares. One block, of which one thread works.
+extern "C" __global__ void TpsJudge(const double* sum, double clip_norm, GradientVerdict* verdict) {
+  if (threadIdx.x != 0) return;
+  constexpr double kLargest = 0x1.fffffffffffffp+1023;
+  const double norm = sqrt(*sum);
+  // A NaN is never smaller.
+  const bool finite = norm <= kLargest;
+  const bool clips = finite && clip_norm > 0 && norm > clip_norm;
+  verdict->norm = norm;
+  verdict->factor = clips ? ClipFactor(norm, clip_norm) : 1.0f;
+  verdict->finite = finite ? 1 : 0;
+}
+
+extern "C" __global__ void TpsScale(float* elements, int64_t n, const GradientVerdict* verdict) {
+  const float factor = verdict->factor;
+  if (factor == 1.0f) return;
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kChunk + threadIdx.x;
+  for (int k = 0; k < kThreadElements; ++k) {
+    const int64_t i = begin + k * kBlockThreads;
+    if (i < n) elements[i] *= factor;
+  }
+}
+
+}  // namespace torchps
