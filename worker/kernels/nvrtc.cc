@@ -78,10 +78,9 @@ constexpr char kProgram[] = R"(#include "worker/kernels/encoding_kernels.h"
 )";
 
 absl::Status Compile(const Nvrtc& nvrtc, Nvrtc::Program program, int major, int minor) {
-  const std::string architecture = absl::StrCat("--gpu-architecture=sm_", major, minor);
-  const char* const options[] = {architecture.c_str(), "--std=c++17",     "--fmad=false",
-                                 "--ftz=false",        "--prec-div=true", "--prec-sqrt=true",
-                                 "--disable-warnings"};
+  const std::string architecture = absl::StrCat("-arch=sm_", major, minor);
+  const char* const options[] = {architecture.c_str(), "-std=c++17",     "-fmad=false",
+                                 "-ftz=false",         "-prec-div=true", "-prec-sqrt=true"};
   const int result = nvrtc.compile(program, sizeof(options) / sizeof(options[0]), options);
   if (result == 0) return absl::OkStatus();
   size_t size = 0;
