@@ -108,6 +108,21 @@ TEST(JobSpecTest, FillsInWhatTheChosenPartsNeed) {
             "policy: DECAY free_lag: 5 max_lag: 10 admit_after: 3 age_decay: 0.1");
 }
 
+TEST(JobSpecTest, ComputesInFloat32UnlessItSaysOtherwise) {
+  EXPECT_EQ(Normalized("").training().precision(), TrainingSpec::FLOAT32);
+  EXPECT_EQ(Normalized("training { precision: TF32 }").training().precision(), TrainingSpec::TF32);
+  EXPECT_EQ(Normalized("training { precision: FLOAT16 }").training().precision(),
+            TrainingSpec::FLOAT16);
+  JobSpec job = FromText("");
+  ASSERT_TRUE(ApplyOverride(&job, "training.precision=BFLOAT16").ok());
+  EXPECT_EQ(job.training().precision(), TrainingSpec::BFLOAT16);
+  EXPECT_FALSE(ApplyOverride(&job, "training.precision=FLOAT8").ok());
+  // From a program that knows more than this one.
+  job.mutable_training()->set_precision(static_cast<TrainingSpec::Precision>(9));
+  ExpectMessage(NormalizeJobSpec(job).status(),
+                "job field training.precision is 9; expected FLOAT32, TF32, BFLOAT16 or FLOAT16");
+}
+
 TEST(JobSpecTest, PrefetchesWhereAStepMayDoWithoutTheOneBefore) {
   // By measurement.
   EXPECT_FALSE(Normalized("consistency { mode: ASYNC }").consistency().has_prefetch());

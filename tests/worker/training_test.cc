@@ -112,6 +112,23 @@ struct TwoLayers : torch::nn::Module {
   int steps = 0;
 };
 
+// Notes whether its layers computed in bfloat16.
+struct Mlp : torch::nn::Module {
+  Mlp()
+      : first(register_module("first", torch::nn::Linear(2, 16))),
+        second(register_module("second", torch::nn::Linear(16, 2))) {}
+  torch::Tensor forward(const torch::Tensor& input) {
+    const torch::Tensor output = second->forward(first->forward(input).relu());
+    (is_training() ? trained_in_16_bits : evaluated_in_16_bits) =
+        output.scalar_type() == torch::kBFloat16;
+    return output;
+  }
+  torch::nn::Linear first;
+  torch::nn::Linear second;
+  bool trained_in_16_bits = false;
+  bool evaluated_in_16_bits = false;
+};
+
 constexpr char kJob[] = R"(
   workers: 2
   training { epochs: 3 batch_size: 8 balance: EQUAL global_batch: false }
@@ -298,6 +315,94 @@ TEST_F(TrainingOnAGpuTest, AGradientThatIsNotFiniteIsNotPushed) {
   const std::vector<Worker> workers = Run(Job({"workers=1"}), /*poison=*/95);
   ASSERT_TRUE(workers[0].status.ok()) << workers[0].status;
   EXPECT_EQ(Status().slot(0).figures().skipped_nonfinite(), 3) << "one batch in each epoch";
+}
+
+TEST_F(TrainingTest, LearnsInBfloat16) {
+  for (const std::string local : {"", "local.steps=3"}) {
+    cluster_ = *InProcessCluster::Start(/*servers=*/2, &clock_);
+    servers_ = cluster_->endpoints();
+    std::vector<std::string> fields = {"workers=1", "training.precision=BFLOAT16"};
+    if (!local.empty()) {
+      fields.insert(fields.end(), {local, "local.inner.sgd.momentum=0",
+                                   "local.inner.learning_rate=0.5", "optimizer.learning_rate=1"});
+    }
+    const JobSpec job = Job(fields);
+    const auto module = std::make_shared<Mlp>();
+    DataSource data;
+    data.train = std::make_shared<Points>(96);
+    data.test = std::make_shared<Points>(40);
+    WorkerOptions options;
+    options.job = job;
+    options.servers = servers_;
+    options.clock = &clock_;
+    options.stop = stop_.get();
+    const absl::Status trained = RunWorker(Task(module, CrossEntropy(), data), options);
+    ASSERT_TRUE(trained.ok()) << trained;
+    ExpectDone(job);
+    EXPECT_TRUE(module->trained_in_16_bits);
+    EXPECT_TRUE(module->evaluated_in_16_bits);
+    EXPECT_EQ(module->first->weight.scalar_type(), torch::kFloat32);
+  }
+}
+
+TEST_F(TrainingTest, TheCpuRefusesFloat16BeforeItJoins) {
+  const std::vector<Worker> workers = Run(Job({"workers=1", "training.precision=FLOAT16"}));
+  EXPECT_EQ(workers[0].status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(workers[0].status.message(),
+            "job field training.precision is FLOAT16, in which device 'cpu' does not train; "
+            "expected FLOAT32 or BFLOAT16 for the CPU, or a GPU (--device=cuda)");
+  EXPECT_EQ(Status().phase(), JobStatus::NO_JOB);
+}
+
+TEST_F(TrainingTest, StepsThatOverflowTheirScaleAreLeftOutAndAreNoFault) {
+  const JobSpec job = Job({"workers=1", "training.nonfinite=STOP_JOB",
+                           "training.quarantine_after=2", "training.epochs=1"});
+  DataSource data;
+  data.train = std::make_shared<Points>(96);
+  data.test = std::make_shared<Points>(40);
+  WorkerOptions options;
+  options.job = job;
+  options.servers = servers_;
+  options.clock = &clock_;
+  options.stop = stop_.get();
+  // Five steps in a row as a learner would tell of them.
+  const MakeCompute make = [](const Task& task, const Learner::Options& learning,
+                              WorkerSlot* slot) -> absl::StatusOr<ComputeGradient> {
+    const auto learner = std::make_shared<Learner>(task, slot->model(), learning);
+    const auto steps = std::make_shared<int>(0);
+    return ComputeGradient(
+        [learner, steps](const Learner::Step& step, Learner::Observer* observer) {
+          absl::StatusOr<Learner::Gradient> gradient = learner->Compute(step, observer);
+          if (gradient.ok() && ++*steps <= 5) {
+            gradient->finite = Finite::kOverflow;
+            gradient->overflows = 1;
+          }
+          return gradient;
+        });
+  };
+  const absl::Status trained =
+      RunWorker(Task(std::make_shared<Net>(), CrossEntropy(), data), options, make);
+  ASSERT_TRUE(trained.ok()) << trained;
+  const StepFigures figures = Status().slot(0).figures();
+  EXPECT_EQ(figures.overflows(), 5);
+  EXPECT_EQ(figures.skipped_nonfinite(), 0);
+  EXPECT_EQ(figures.pushes(), 7);
+  EXPECT_EQ(std::max(StatusOf(0).max_version(), StatusOf(1).max_version()), 7);
+}
+
+TEST_F(TrainingOnAGpuTest, LearnsInEachPrecision) {
+  devices_ = {torch::kCUDA, torch::kCUDA};
+  for (const std::string precision : {"TF32", "BFLOAT16", "FLOAT16"}) {
+    SCOPED_TRACE(precision);
+    cluster_ = *InProcessCluster::Start(/*servers=*/2, &clock_);
+    servers_ = cluster_->endpoints();
+    const JobSpec job = Job({"training.precision=" + precision});
+    for (const Worker& worker : Run(job)) EXPECT_TRUE(worker.status.ok()) << worker.status;
+    const JobStatus status = Status();
+    EXPECT_EQ(status.phase(), JobStatus::DONE);
+    ASSERT_EQ(status.evaluation_size(), job.training().epochs());
+    EXPECT_GT(status.evaluation(status.evaluation_size() - 1).metric(0).value(), 0.9);
+  }
 }
 
 TEST_F(TrainingTest, AccumulationPushesLessOften) {

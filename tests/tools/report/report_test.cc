@@ -94,6 +94,16 @@ TEST(ReportTest, StepsThatWereBegunAnewHaveAColumnWhereThereAreAny) {
   EXPECT_NE(ReportText(report).find(" 17 "), std::string::npos);
 }
 
+TEST(ReportTest, StepsThatOverflowedTheirScaleHaveAColumnWhereThereAreAny) {
+  Statuses statuses;
+  EXPECT_FALSE(statuses.Build().slots(1).has_overflows());
+  EXPECT_EQ(ReportText(statuses.Build()).find("overflows"), std::string::npos);
+  statuses.job.mutable_slot(1)->mutable_figures()->set_overflows(5);
+  const Report report = statuses.Build();
+  EXPECT_EQ(report.slots(1).overflows(), 5);
+  EXPECT_NE(ReportText(report).find("overflows"), std::string::npos);
+}
+
 TEST(ReportTest, DevicesOfASlotAreThereWhereItHasSeveral) {
   Statuses statuses;
   EXPECT_EQ(ReportJson(statuses.Build()).find("\"members\""), std::string::npos);

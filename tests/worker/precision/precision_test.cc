@@ -27,7 +27,6 @@ namespace {
 
 // A layer that notes what it computed in.
 struct Witness : torch::nn::Module {
-  Witness() { torch::nn::init::constant_(layer->weight, 0.5); }
   torch::Tensor forward(const torch::Tensor& input) {
     const torch::Tensor output = layer->forward(input);
     seen.push_back(output.scalar_type());

@@ -185,13 +185,14 @@ TEST_P(ScaledLearnerTest, AGradientThatIsNotFiniteByItselfIsTheSlotsFaultInTheEn
   EXPECT_EQ(gradient.overflows, 0);
 }
 
+std::string PlaceName(const ::testing::TestParamInfo<Where>& info) {
+  const char* const names[] = {"Host", "Apart", "Replicas", "Stages"};
+  return names[static_cast<int>(info.param)];
+}
 INSTANTIATE_TEST_SUITE_P(Places, ScaledLearnerTest,
                          ::testing::Values(Where::kHost, Where::kApart, Where::kReplicas,
                                            Where::kStages),
-                         [](const auto& info) {
-                           const char* const names[] = {"Host", "Apart", "Replicas", "Stages"};
-                           return std::string(names[static_cast<int>(info.param)]);
-                         });
+                         PlaceName);
 
 TEST(ScaledLocalStepTest, TheScaleIsUndoneWhereTheGradientLies) {
   for (const Where where : {Where::kHost, Where::kApart}) {
