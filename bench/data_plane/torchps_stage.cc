@@ -155,7 +155,7 @@ absl::Status TorchpsStage::MakeGradient(const Scenario& scenario, const ModelLay
     absl::StatusOr<std::unique_ptr<PushSegment>> segment = PushSegment::Create(layout);
     if (!segment.ok()) return segment.status();
     segment_ = *std::move(segment);
-    gradient_ = segment_->gradients();
+    gradient_ = segment_->buffer(0);
   } else {
     // Begins where torch's tensors do.
     own_gradient_ = AlignedArray<float>(layout.size());

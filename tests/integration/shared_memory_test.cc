@@ -62,6 +62,7 @@ Outcome Train(bool shared, const char* mode) {
   options.stop = &stop;
   const auto segment = *PushSegment::Create(options.layout);
   options.push_segment = segment.get();
+  const absl::Span<float> gradients = segment->buffer(0).first(options.layout.trained_size());
 
   Outcome outcome;
   outcome.values.assign(options.layout.size(), 1.0f);
@@ -72,11 +73,11 @@ Outcome Train(bool shared, const char* mode) {
   std::vector<float> means(1500);
   for (Step step = 1; step <= kSteps; ++step) {
     EXPECT_TRUE(client->Pull(step - 1, false, absl::MakeSpan(outcome.values)).ok());
-    for (float& gradient : segment->gradients()) {
+    for (float& gradient : gradients) {
       gradient = static_cast<float>(UnitDouble(SplitMix64(random))) - 0.5f;
     }
     for (float& mean : means) mean = static_cast<float>(UnitDouble(SplitMix64(random)));
-    const auto pushed = client->Push(step, /*weight=*/3, segment->gradients(), means);
+    const auto pushed = client->Push(step, /*weight=*/3, gradients, means);
     EXPECT_TRUE(pushed.ok()) << pushed.status();
   }
   EXPECT_TRUE(client->Pull(kSteps, false, absl::MakeSpan(outcome.values)).ok());

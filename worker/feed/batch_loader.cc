@@ -6,6 +6,7 @@
 #include <exception>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/types/optional.h"
 #include "common/split_mix64.h"
@@ -58,6 +59,10 @@ void BatchLoader::Expect(std::vector<Pass> passes) {
 }
 
 absl::StatusOr<Batch> BatchLoader::Take(const Pass& pass) {
+  auto taking = absl::MakeCleanup([this] {
+    const MutexLock lock(&mutex_);
+    is_taking_ = false;
+  });
   const std::shared_ptr<Job> job = TakeJob(pass);
   if (job != nullptr && job->thrown != nullptr) std::rethrow_exception(job->thrown);
   absl::StatusOr<Batch> batch = job == nullptr ? Make(pass) : std::move(job->batch);
@@ -66,12 +71,14 @@ absl::StatusOr<Batch> BatchLoader::Take(const Pass& pass) {
                                  ? *std::move(job->rising)
                                  : lift_->Begin(*std::move(batch));
   // Behind this one, and before the device gets to it.
+  std::move(taking).Invoke();
   RaiseNext();
   return lift_->Arrive(std::move(rising));
 }
 
 std::shared_ptr<BatchLoader::Job> BatchLoader::TakeJob(const Pass& pass) {
   const MutexLock lock(&mutex_);
+  is_taking_ = true;
   const auto found = std::find_if(jobs_.begin(), jobs_.end(), [&pass](const auto& candidate) {
     return candidate->pass == pass;
   });
@@ -92,7 +99,7 @@ void BatchLoader::RaiseNext() {
   std::shared_ptr<Job> job;
   {
     const MutexLock lock(&mutex_);
-    if (jobs_.empty()) return;
+    if (is_taking_ || jobs_.empty()) return;
     job = jobs_.front();
     if (!job->made || job->is_raised || job->thrown != nullptr || !job->batch.ok()) return;
     job->is_raised = true;

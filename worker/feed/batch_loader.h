@@ -83,6 +83,8 @@ class BatchLoader {
   CondVar changed_;
   // In the order in which they are expected.
   std::deque<std::shared_ptr<Job>> jobs_ ABSL_GUARDED_BY(mutex_);
+  // The pass that is taken has not begun to rise, and the next one rises behind it.
+  bool is_taking_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
