@@ -89,8 +89,8 @@ class BatchLoader {
   std::vector<std::thread> threads_;
 };
 
-// A pass's seed: of the first sample's place in its epoch, so that it does not matter which slot, or
-// which process of one, takes it. `seed` is the job's.
+// A pass's seed: of the first sample's place in its epoch, so that it does not matter which slot,
+// or which process of one, takes it. `seed` is the job's.
 uint64_t AugmentSeed(uint64_t seed, int epoch, int64_t position);
 
 }  // namespace torchps
