@@ -47,9 +47,9 @@ class Place:
 
     def stages(self):
         # Of the whole time, which is shorter than their sum: most need half of it.
-        limits = ((15, 90, 40, 90, 60, 75, 190, 50) if self.on_gpu else
-                  (15, 60, 20, 60, 40, 45, 60, 30))
-        names = ("facts", "unit", "same", "train", "encodings", "faults", "speed", "leak")
+        limits = ((15, 90, 40, 90, 60, 60, 75, 190, 50) if self.on_gpu else
+                  (15, 60, 20, 60, 40, 30, 45, 60, 30))
+        names = ("facts", "unit", "same", "train", "encodings", "precision", "faults", "speed", "leak")
         return [Stage(name, getattr(self, name), limit) for name, limit in zip(names, limits)]
 
     # The stages.
@@ -118,6 +118,29 @@ class Place:
             self._train(run, f"digits, {kind}", "convnet_digits", 1,
                         epochs + [f"--set=wire.push.kind={kind}", *more],
                         accuracy=0.9 if kind == "TOP_K" else 0.95)
+
+    def precision(self, run):
+        """Each precision learns as float32 does; what a step takes in it, alone and as a worker."""
+        if self.on_gpu:
+            for precision in ("TF32", "BFLOAT16", "FLOAT16"):
+                self._train(run, f"digits, {precision}", "convnet_digits", 1,
+                            [f"--set=training.precision={precision}"], accuracy=0.97)
+        else:
+            self._expect(run, "float16 on the CPU", [
+                self.program("ps_worker"), "--local", f"--job={self.job('convnet_digits')}",
+                "--device=cpu", "--set=training.precision=FLOAT16"], 2,
+                "training.precision is FLOAT16, in which device 'cpu' does not train")
+        flags = (dict(model="resnet18", batch=128, steps=60, warm_up=20) if self.on_gpu else
+                 dict(model="convnet", batch=8, steps=5, warm_up=1))
+        for precision in (("FLOAT32", "TF32", "BFLOAT16", "FLOAT16") if self.on_gpu else
+                          ("FLOAT32", "BFLOAT16")):
+            for place in ("alone", "worker"):
+                name = f"{flags['model']}, batch {flags['batch']}, {precision}, {place}"
+                found = []
+                self._time_step(run, name, place, self._train_step(**flags) +
+                                [f"--set=training.precision={precision}"], found)
+                if found:
+                    run.figure(name, {"ms": round(found[0] / 1000, 3)})
 
     def faults(self, run):
         """What dies comes back; what cannot work says so and ends with the right code."""

@@ -36,6 +36,22 @@ struct Witness : torch::nn::Module {
   std::vector<torch::ScalarType> seen;
 };
 
+// Tensors that tell a model what they are.
+class Shaped final : public Dataset {
+ public:
+  Shaped(const torch::Tensor& input, const torch::Tensor& target, const DataShape& shape)
+      : data_(input, target), shape_(shape) {}
+  int64_t size() const override { return data_.size(); }
+  DataShape shape() const override { return shape_; }
+  absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override {
+    return data_.Get(indices);
+  }
+
+ private:
+  const TensorDataset data_;
+  const DataShape shape_;
+};
+
 class PrecisionTest : public ::testing::Test {
  protected:
   PrecisionTest() {
@@ -181,9 +197,18 @@ TEST_F(PrecisionTest, TheModelsThatComeAlongLearnInBfloat16) {
     DataSource data;
     const bool text = name == "transformer";
     const int64_t side = name == "resnet18" ? 32 : 28;
-    data.train = std::make_shared<TensorDataset>(
+    DataShape shape;
+    shape.classes = text ? 256 : 10;
+    if (text) {
+      shape.context = 8;
+    } else {
+      shape.channels = 1;
+      shape.height = shape.width = side;
+      shape.features = side * side;
+    }
+    data.train = std::make_shared<Shaped>(
         text ? torch::randint(256, {4, 8}) : torch::randn({4, 1, side, side}),
-        text ? torch::randint(256, {4, 8}) : torch::randint(10, {4}));
+        text ? torch::randint(256, {4, 8}) : torch::randint(10, {4}), shape);
     const absl::StatusOr<Task> task = MakeTask(job, data);
     ASSERT_TRUE(task.ok()) << task.status();
     const std::vector<int64_t> all = {0, 1, 2, 3};

@@ -73,7 +73,7 @@ enum class Where { kHost, kApart, kReplicas, kStages };
 class Worker {
  public:
   Worker(Task task, const std::string& training, Where where, bool local_steps = false)
-      : task_(std::move(task)) {
+      : local_steps_(local_steps), task_(std::move(task)) {
     at::set_num_threads(1);
     const Placement host(torch::kCPU);
     const Placement placement = where == Where::kApart    ? host.ApartFromHost()
@@ -112,6 +112,8 @@ class Worker {
   }
 
   std::vector<float> gradients() const {
+    // Those of local steps are still there.
+    if (local_steps_) EXPECT_TRUE(model_->ToHost().ok());
     const absl::Span<float> all = model_->gradients();
     return {all.begin(), all.end()};
   }
@@ -120,6 +122,7 @@ class Worker {
 
  private:
   const SteadyClock clock_;
+  const bool local_steps_;
   const Task task_;
   std::unique_ptr<FlatModel> model_;
   BlockMap map_;
@@ -152,9 +155,9 @@ TEST_P(ScaledLearnerTest, TheScaleIsUndoneToTheBit) {
 }
 
 TEST_P(ScaledLearnerTest, AnOverflowHalvesTheScaleUntilTheGradientFits) {
-  // Sums of twelve samples' gradients that are 1e33 at most: too large for 2^16, not for 2^10.
-  Worker plain(TaskFor(GetParam(), 1e33), "", GetParam());
-  Worker scaled(TaskFor(GetParam(), 1e33), "precision: FLOAT16", GetParam());
+  // Sums of twelve samples' gradients of about 1e34: too large for 2^16, not for 2^10.
+  Worker plain(TaskFor(GetParam(), 1e34), "", GetParam());
+  Worker scaled(TaskFor(GetParam(), 1e34), "precision: FLOAT16", GetParam());
   plain.Compute();
   std::vector<double> expected;
   int overflows = 0;
@@ -212,6 +215,8 @@ TEST(LearnerPrecisionTest, TheForwardPassIsInTheJobsPrecisionAndTheGradientInFlo
     torch::manual_seed(5);
     const auto net = std::make_shared<Net>();
     Worker worker(MakeTask(net), bfloat16 ? "precision: BFLOAT16" : "", Where::kHost);
+    // Of the first one it is only looked at how its graph adds gradients.
+    worker.Compute();
     const Learner::Gradient gradient = worker.Compute();
     EXPECT_EQ(net->seen, bfloat16 ? torch::kBFloat16 : torch::kFloat32);
     EXPECT_EQ(net->layer->weight.scalar_type(), torch::kFloat32);
