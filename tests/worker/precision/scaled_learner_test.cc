@@ -113,7 +113,9 @@ class Worker {
 
   std::vector<float> gradients() const {
     // Those of local steps are still there.
-    if (local_steps_) EXPECT_TRUE(model_->ToHost().ok());
+    if (local_steps_) {
+      EXPECT_TRUE(model_->ToHost().ok());
+    }
     const absl::Span<float> all = model_->gradients();
     return {all.begin(), all.end()};
   }
