@@ -107,18 +107,18 @@ TEST_F(GradientKernelsOnGpuTest, TellsHowFastTheKernelsAre) {
   GradientKernels& kernels = rig->kernels();
   // A ResNet-18, and what no cache holds.
   for (const int64_t count : {int64_t{11'700'000}, int64_t{85'000'000}}) {
-    const std::vector<float> numbers(count, 0.5f);
-    const size_t bytes = numbers.size() * sizeof(float);
-    auto* const gradient = reinterpret_cast<float*>(rig->Allocate(bytes));
-    auto* const residual = reinterpret_cast<float*>(rig->Allocate(bytes));
+    const at::Tensor numbers = torch::randn({count}, torch::device(at::Device(at::kCUDA, 0)));
+    const at::Tensor rest = torch::zeros_like(numbers);
+    const at::Tensor equal = torch::ones_like(numbers);
+    const auto* const gradient = numbers.data_ptr<float>();
+    auto* const residual = rest.data_ptr<float>();
+    auto* const scaled = equal.data_ptr<float>();
+    const size_t bytes = static_cast<size_t>(count) * sizeof(float);
     uint8_t* const sent = rig->Allocate(bytes);
     uint8_t* const scan_scratch = rig->Allocate(GradientKernels::ScanScratchBytes(count));
     uint8_t* const top_k_scratch = rig->Allocate(GradientKernels::TopKScratchBytes(count));
     auto* const verdict =
         reinterpret_cast<GradientVerdict*>(rig->Allocate(sizeof(GradientVerdict)));
-    rig->ToDevice(numbers.data(), reinterpret_cast<uint8_t*>(gradient), bytes);
-    rig->ToDevice(numbers.data(), reinterpret_cast<uint8_t*>(residual), bytes);
-
     // `moved`: bytes of each element that memory has to bring or take.
     const auto measure = [&](const char* what, double moved,
                              const std::function<absl::Status()>& run) {
@@ -137,13 +137,19 @@ TEST_F(GradientKernelsOnGpuTest, TellsHowFastTheKernelsAre) {
     measure("scan", 4, [&] {
       return kernels.Scan(gradient, count, /*clip_norm=*/1, scan_scratch, verdict, nullptr);
     });
-    measure("scale", 8, [&] { return kernels.Scale(gradient, count, verdict, nullptr); });
+    measure("scale", 8, [&] { return kernels.Scale(scaled, count, verdict, nullptr); });
     measure("bfloat16", 14,
             [&] { return kernels.KeepBfloat16(gradient, residual, count, sent, nullptr); });
     measure("int8", 13, [&] { return kernels.KeepInt8(gradient, residual, count, sent, nullptr); });
-    // Read five times, written once.
+    // The gradient once, the sums five times, and written once.
     measure("top-k of a hundredth", 28, [&] {
       return kernels.KeepTopK(gradient, residual, count, count / 100, top_k_scratch, sent, nullptr);
+    });
+    // All in one place of each count, as where most of a gradient is zero.
+    rest.zero_();
+    equal.fill_(1.0);
+    measure("top-k of equal numbers", 28, [&] {
+      return kernels.KeepTopK(scaled, residual, count, count / 100, top_k_scratch, sent, nullptr);
     });
   }
 }
