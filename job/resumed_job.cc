@@ -38,6 +38,8 @@ JobSpec Changed(const JobSpec& before, const JobSpec& now) {
   training.set_clip_norm(now.training().clip_norm());
   training.set_evaluate(now.training().evaluate());
   training.set_nonfinite(now.training().nonfinite());
+  // Values, state and gradients are float32 in each.
+  training.set_precision(now.training().precision());
   training.set_quarantine_after(now.training().quarantine_after());
 
   // A push log is replayed with the optimizer that wrote it.

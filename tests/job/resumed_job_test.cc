@@ -30,6 +30,7 @@ std::string Refusal(const std::string& before, const std::string& now) {
 TEST(ResumedJobTest, TakesWhatTrainingIsTunedBy) {
   EXPECT_EQ(Refusal("training.epochs=2",
                     "name=again training.epochs=9 training.clip_norm=1 training.evaluate=false "
+                    "training.precision=BFLOAT16 "
                     "optimizer.learning_rate=0.01 optimizer.weight_decay=0.1 "
                     "optimizer.schedule.shape=COSINE optimizer.schedule.total_steps=90 "
                     "consistency.staleness_bound=1 consistency.lag.policy=REJECT "

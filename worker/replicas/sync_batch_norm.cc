@@ -114,6 +114,12 @@ torch::Tensor BatchNormOfAll(const torch::Tensor& input, const torch::Tensor& we
                              const torch::Tensor& bias, torch::Tensor running_mean,
                              torch::Tensor running_var, double momentum, double eps,
                              BatchSums* sums) {
+  // Sums of 16-bit numbers are worth nothing, and the statistics are of 32 bits (autocast).
+  if (input.scalar_type() == torch::kBFloat16 || input.scalar_type() == torch::kFloat16) {
+    return BatchNormOfAll(input.to(torch::kFloat32), weight, bias, std::move(running_mean),
+                          std::move(running_var), momentum, eps, sums)
+        .to(input.scalar_type());
+  }
   Statistics all;
   {
     const torch::NoGradGuard no_grad;

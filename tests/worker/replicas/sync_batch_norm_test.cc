@@ -180,6 +180,28 @@ TEST(SyncBatchNormTest, ByItselfItIsTorchsToTheBit) {
   EXPECT_EQ(sync->named_buffers().keys(), plain->named_buffers().keys());
 }
 
+// As autocast gives it: the statistics are those of the same numbers in 32 bits.
+TEST(SyncBatchNormTest, AnInputOf16BitsIsSummedUpIn32) {
+  torch::manual_seed(5);
+  HostGroup group;
+  Meeting meeting(&group, 1);
+  MeetingSums sums(&meeting, 0, 1);
+  SyncBatchNorm2d norm(torch::nn::BatchNormOptions(3));
+  norm->UseSums(&sums);
+  SyncBatchNorm2d of_32(torch::nn::BatchNormOptions(3));
+  of_32->UseSums(&sums);
+  // A mean that is large beside the deviation.
+  const torch::Tensor input = (torch::randn({8, 3, 4, 4}) + 40).to(torch::kBFloat16);
+  const torch::Tensor weights = torch::randn({8, 3, 4, 4});
+  const Outcome narrow = Train(norm, input, weights);
+  const Outcome wide = Train(of_32, input.to(torch::kFloat32), weights);
+  EXPECT_EQ(narrow.output.scalar_type(), torch::kBFloat16);
+  EXPECT_EQ(narrow.of_input.scalar_type(), torch::kBFloat16);
+  EXPECT_TRUE(torch::equal(narrow.output, wide.output.to(torch::kBFloat16)));
+  EXPECT_TRUE(torch::equal(norm->running_mean, of_32->running_mean));
+  EXPECT_TRUE(torch::equal(norm->running_var, of_32->running_var));
+}
+
 TEST(SyncBatchNormTest, AnEvaluationAsksNobody) {
   HostGroup group;
   Meeting meeting(&group, 2);
