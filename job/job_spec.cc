@@ -150,10 +150,6 @@ void NormalizeTraining(TrainingSpec* training, bool leases_are_pushes, int32_t w
     // Each worker takes a sample at least. Whoever writes global_batch is told instead.
     training->set_batch_size(std::max(training->batch_size(), workers));
   }
-  if (!TrainingSpec::Precision_IsValid(training->precision())) {
-    check.Fail("training.precision", static_cast<int>(training->precision()),
-               "FLOAT32, TF32, BFLOAT16 or FLOAT16");
-  }
   if (!training->has_evaluate()) training->set_evaluate(true);
   if (!training->has_quarantine_after()) training->set_quarantine_after(20);
   if (!training->has_shuffle()) training->set_shuffle(true);

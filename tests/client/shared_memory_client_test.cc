@@ -18,6 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
@@ -169,7 +170,9 @@ TEST_F(SharedMemoryClientTest, EachPushNamesTheBufferThatItLiesIn) {
                   .status(),
               absl::OkStatus());
     for (int server = 0; server < 2; ++server) {
-      for (const PushFrame& frame : servers_[server]->pushes()[buffer].frames) {
+      const std::vector<PushFrame> frames = servers_[server]->pushes()[buffer].frames;
+      ASSERT_THAT(frames, Not(IsEmpty()));
+      for (const PushFrame& frame : frames) {
         EXPECT_GT(frame.shared_blocks(), 0);
         EXPECT_EQ(frame.shared_buffer(), buffer);
       }
