@@ -172,7 +172,7 @@ rehearse() {
   libraries+=("$work/stand_ins")
   env -i PATH=/usr/bin:/bin HOME="$work" TMPDIR="$work" /usr/bin/python3 -B \
     "$TORCHPS_ROOT/deploy/gpu/run.py" --bundle="$unpacked" --out="$out" --device=cpu \
-    --seconds=300 --torch_lib="$(IFS=:; echo "${libraries[*]}")" "${passed_on[@]}"
+    --seconds=480 --torch_lib="$(IFS=:; echo "${libraries[*]}")" "${passed_on[@]}"
 }
 
 here="$PWD"

@@ -48,7 +48,7 @@ class Place:
     def stages(self):
         # Of the whole time, which is shorter than their sum: most need half of it.
         limits = ((15, 90, 40, 90, 60, 60, 75, 190, 50) if self.on_gpu else
-                  (15, 60, 20, 60, 40, 30, 45, 60, 30))
+                  (15, 120, 30, 120, 80, 45, 90, 60, 30))
         names = ("facts", "unit", "same", "train", "encodings", "precision", "faults", "speed", "leak")
         return [Stage(name, getattr(self, name), limit) for name, limit in zip(names, limits)]
 
