@@ -66,9 +66,9 @@ ABSL_FLAG(std::string, data, "", "where the data lies on this machine, instead o
 ABSL_FLAG(
     std::string, device, "cpu",
     "cpu, cuda or cuda:INDEX; of several GPUs 'cuda' is the one of this worker's slot: number "
-    "slot modulo the GPUs that are seen. Or several, as cuda:0,cuda:1 or cpu,cpu, cuda:all, or "
-    "auto, "
-    "all GPUs or else the CPU: each has a replica of the model, which push once together, or of a "
+    "slot modulo the GPUs that are seen; with --stage one for each process of a machine. Or "
+    "several, as cuda:0,cuda:1 or cpu,cpu, cuda:all, or auto, all GPUs or else the CPU: each has a "
+    "replica of the model, which push once together, or of a "
     "module in stages one each");
 ABSL_FLAG(
     int, micro_batches, 0,
@@ -418,7 +418,8 @@ class FlaggedWorker {
     if (options_.stage >= 0 && devices->size() > 1) {
       return absl::InvalidArgumentError("a process with --stage computes on one --device");
     }
-    options_.device = DeviceOfSlot(devices->front(), options_.slot);
+    options_.device = DeviceOfSlot(devices->front(),
+                                   NumberOfMember(options_.slot, options_.stage, options_.replica));
     options_.further_devices.assign(devices->begin() + 1, devices->end());
     // What the factory makes on torch::kCUDA is to be there, too.
     if (absl::Status status = UseDevice(options_.device); !status.ok()) return status;

@@ -109,6 +109,22 @@ int GpuOfSlot(SlotId slot, int gpus) {
   return slot < 0 ? -1 : slot % gpus;
 }
 
+SlotId NumberOfMember(SlotId slot, int stage, const std::vector<std::string>& replica) {
+  if (slot < 0 || stage < 0 || stage >= static_cast<int>(replica.size())) return slot;
+  const auto host = [&](int other) {
+    const std::string& address = replica[static_cast<size_t>(other)];
+    return address.substr(0, address.rfind(':'));
+  };
+  int here = 0;
+  int before = 0;
+  for (int other = 0; other < static_cast<int>(replica.size()); ++other) {
+    if (host(other) != host(stage)) continue;
+    ++here;
+    if (other < stage) ++before;
+  }
+  return slot * here + before;
+}
+
 torch::Device DeviceOfSlot(torch::Device device, SlotId slot) {
   if (!device.is_cuda() || device.has_index()) return device;
   const int index = GpuOfSlot(slot, static_cast<int>(torch::cuda::device_count()));

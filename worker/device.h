@@ -36,6 +36,12 @@ std::string DeviceNames(const DeviceList& devices);
 // is not known yet, unless there is only one.
 int GpuOfSlot(SlotId slot, int gpus);
 
+// What stands for the slot where several processes hold its model together, each with a stage of
+// its own: a number that those of one machine do not share. `replica` is where each of them listens
+// (WorkerOptions::replica). Where all are on one machine it is slot * stages + stage. The slot as
+// it is where it is not known, or `stage` is none of theirs.
+SlotId NumberOfMember(SlotId slot, int stage, const std::vector<std::string>& replica);
+
 // `device`, where it is a GPU without an index the one of GpuOfSlot. As it is while that is not
 // known. REQUIRES: CheckDevice(device) is OK.
 torch::Device DeviceOfSlot(torch::Device device, SlotId slot);

@@ -54,8 +54,9 @@ absl::Status LostSlot(SlotId slot, const absl::Status& why) {
 
 // Where the module is to lie. `slot` may be -1, not known yet.
 Placement PlacementOf(const WorkerOptions& options, SlotId slot) {
+  const SlotId number = NumberOfMember(slot, options.stage, options.replica);
   const Placement placement = options.stage_devices.empty()
-                                  ? Placement(DeviceOfSlot(options.device, slot))
+                                  ? Placement(DeviceOfSlot(options.device, number))
                                   : Placement(options.stage_devices);
   return options.make_link == nullptr ? placement : placement.ApartFromHost();
 }

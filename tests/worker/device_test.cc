@@ -108,6 +108,37 @@ TEST(DeviceTest, ASlotThatIsNotKnownYetHasAGpuOnlyWhereThereIsOne) {
   EXPECT_EQ(GpuOfSlot(-1, 2), -1);
 }
 
+TEST(DeviceTest, ProcessesThatHoldASlotsModelTogetherTakeOneGpuEach) {
+  const std::vector<std::string> here = {"127.0.0.1:7100", "127.0.0.1:7101", "127.0.0.1:7102"};
+  std::vector<int> gpus;
+  for (const SlotId slot : {0, 1}) {
+    for (const int stage : {0, 1, 2}) {
+      gpus.push_back(GpuOfSlot(NumberOfMember(slot, stage, here), /*gpus=*/8));
+    }
+  }
+  EXPECT_EQ(gpus, (std::vector<int>{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(GpuOfSlot(NumberOfMember(1, 1, here), 4), 0) << "more processes than GPUs begin again";
+}
+
+TEST(DeviceTest, OnlyTheProcessesOfItsMachineCount) {
+  // Workers of two machines, of which one has the first two stages and the other the third.
+  const std::vector<std::string> apart = {"alpha:7100", "alpha:7101", "beta:7100"};
+  EXPECT_EQ(NumberOfMember(0, 0, apart), 0);
+  EXPECT_EQ(NumberOfMember(0, 1, apart), 1);
+  EXPECT_EQ(NumberOfMember(1, 0, apart), 2);
+  EXPECT_EQ(NumberOfMember(1, 1, apart), 3);
+  EXPECT_EQ(NumberOfMember(0, 2, apart), 0) << "the first on beta";
+  EXPECT_EQ(NumberOfMember(1, 2, apart), 1) << "the second there";
+  const std::vector<std::string> sixth = {"[fd00::1]:7100", "[fd00::2]:7100", "[fd00::1]:7101"};
+  EXPECT_EQ(NumberOfMember(2, 2, sixth), 5);
+}
+
+TEST(DeviceTest, AProcessWithoutAStageOrWithAnUnknownSlotGoesByTheSlot) {
+  EXPECT_EQ(NumberOfMember(3, -1, {}), 3);
+  EXPECT_EQ(NumberOfMember(-1, 1, {"a:1", "a:2"}), -1);
+  EXPECT_EQ(NumberOfMember(3, 2, {"a:1", "a:2"}), 3) << "a stage that is none is refused later";
+}
+
 TEST(DeviceTest, WhatNamesItsDeviceKeepsItWhateverTheSlot) {
   EXPECT_EQ(DeviceOfSlot(torch::kCPU, 3), torch::Device(torch::kCPU));
   EXPECT_EQ(DeviceOfSlot(torch::Device("cuda:1"), 2), torch::Device("cuda:1"));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -27,16 +28,14 @@ bool IsWhole(absl::string_view text, int least, int most, int* value) {
   return absl::SimpleAtoi(text, value) && *value >= least && *value <= most;
 }
 
-// "0,1" as "cuda:0,cuda:1".
-bool ReadGpus(absl::string_view numbers, std::string* device) {
+// "0,1" as "cuda:0" and "cuda:1".
+bool ReadGpus(absl::string_view numbers, std::vector<std::string>* names) {
   std::set<int> seen;
-  std::vector<std::string> names;
   for (absl::string_view number : absl::StrSplit(numbers, ',')) {
     int gpu = 0;
     if (!IsWhole(number, 0, kMostGpus - 1, &gpu) || !seen.insert(gpu).second) return false;
-    names.push_back(absl::StrCat("cuda:", gpu));
+    names->push_back(absl::StrCat("cuda:", gpu));
   }
-  *device = absl::StrJoin(names, ",");
   return true;
 }
 
@@ -75,6 +74,13 @@ absl::Status ReadStages(const std::string& addresses, Place* worker) {
   return absl::OkStatus();
 }
 
+// The processes of each machine take these GPUs of it in the order of their stages, and begin again
+// where there are more of them.
+void ShareOut(const std::vector<std::string>& gpus, Place* worker) {
+  std::map<std::string, size_t> taken;
+  for (Place& stage : worker->stages) stage.device = gpus[taken[stage.host]++ % gpus.size()];
+}
+
 // One server or worker line, split into words. Appends to `hosts`.
 absl::Status AddPart(const std::vector<std::string>& words, Hosts& hosts) {
   const std::string& kind = words[0];
@@ -82,7 +88,8 @@ absl::Status AddPart(const std::vector<std::string>& words, Hosts& hosts) {
     return absl::InvalidArgumentError(
         absl::StrCat("'", kind,
                      "' is no part of a cluster; expected 'server HOST[:PORT]', "
-                     "'worker HOST [slots=N | gpus=0,1]' or 'worker HOST:PORT,HOST:PORT'"));
+                     "'worker HOST [slots=N | gpus=0,1]' or "
+                     "'worker HOST:PORT,HOST:PORT [gpus=0,1]'"));
   }
   // A word that ssh would take for an option is no host.
   if (words.size() < 2 || absl::StartsWith(words[1], "-")) {
@@ -102,16 +109,22 @@ absl::Status AddPart(const std::vector<std::string>& words, Hosts& hosts) {
   }
 
   int slots = 1;
+  std::vector<std::string> gpus;
   if (absl::StrContains(place.host, ',')) {
-    if (words.size() > 2) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("'", words[2], "' after the addresses of a model's stages is too much"));
-    }
     if (absl::Status status = ReadStages(words[1], &place); !status.ok()) return status;
+    absl::string_view value = words.back();
+    if (words.size() > 3 ||
+        (words.size() == 3 && !(absl::ConsumePrefix(&value, "gpus=") && ReadGpus(value, &gpus)))) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "'", words.back(),
+          "' after the addresses of a model's stages: expected gpus=0,1 with the "
+          "numbers of GPUs, each once, which the processes of a machine take in turn"));
+    }
+    if (!gpus.empty()) ShareOut(gpus, &place);
   } else if (words.size() > 2) {
     absl::string_view value = words[2];
     const bool fits = words.size() == 3 && (absl::ConsumePrefix(&value, "gpus=")
-                                                ? ReadGpus(value, &place.device)
+                                                ? ReadGpus(value, &gpus)
                                                 : absl::ConsumePrefix(&value, "slots=") &&
                                                       IsWhole(value, 1, kMaxSlots, &slots));
     if (!fits) {
@@ -119,6 +132,7 @@ absl::Status AddPart(const std::vector<std::string>& words, Hosts& hosts) {
           absl::StrCat("'", words.back(), "': expected slots=N with N from 1 to ", kMaxSlots,
                        ", or gpus=0,1 with the numbers of GPUs, each once"));
     }
+    place.device = absl::StrJoin(gpus, ",");
   }
   hosts.workers.insert(hosts.workers.end(), slots, place);
   return absl::OkStatus();
@@ -205,6 +219,11 @@ absl::Status SpreadGpus(int gpus, int per_worker, Hosts* hosts) {
   std::set<std::string> seen;
   std::vector<Place> workers;
   for (Place worker : hosts->workers) {
+    if (!worker.stages.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the hosts file has a worker of several processes on ", worker.host,
+                       "; name their GPUs in its line, as gpus=0,1, and leave out --gpus"));
+    }
     if (!worker.device.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat("the hosts file names the GPUs of ", worker.host, "; leave out --gpus"));

@@ -29,8 +29,9 @@ struct Hosts {
 //   server HOST[:PORT]
 //   worker HOST [slots=N]     N workers on that machine, default 1
 //   worker HOST gpus=0,1      one worker there, with a replica of the model on each of these GPUs
-//   worker HOST:PORT,HOST:PORT,...   one worker of several processes: the k-th holds stage k of the
-//                                    model and listens there
+//   worker HOST:PORT,HOST:PORT,... [gpus=0,1]   one worker of several processes: the k-th holds
+//                             stage k of the model and listens there. Those of a machine take these
+//                             GPUs of it in turn
 // INVALID_ARGUMENT names the line and what is expected there: an unknown word, no host, a port or
 // number out of range, the same server address twice, no server or no worker in all, a loopback
 // server that another machine's worker could not reach.
@@ -42,8 +43,8 @@ absl::StatusOr<Hosts> ReadHostsFile(const std::string& path);
 // Spreads `gpus` GPUs of each worker's machine over workers of `per_worker` each, in place of its
 // one worker, machine after machine, so that the slots of a machine follow each other. Where a
 // worker has one GPU it is the one of its slot, "cuda". INVALID_ARGUMENT: `gpus` cannot be divided
-// so, a machine has more than one worker or names its GPUs already, or there would be more workers
-// than are possible.
+// so, a machine has more than one worker or names its GPUs already, a worker is several processes,
+// or there would be more workers than are possible.
 absl::Status SpreadGpus(int gpus, int per_worker, Hosts* hosts);
 
 // Makes each worker one of `stages` processes on this machine, on free ports of the loopback.

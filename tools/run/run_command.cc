@@ -236,8 +236,8 @@ std::vector<FlagSpec> RunFlags() {
        "psctl."},
       {"hosts", "FILE",
        "Runs the parts on other machines through ssh. Lines are 'server HOST[:PORT]' and "
-       "'worker HOST [slots=N | gpus=0,1]', or 'worker HOST:PORT,HOST:PORT' with a stage of the "
-       "model on each; # begins a comment."},
+       "'worker HOST [slots=N | gpus=0,1]', or 'worker HOST:PORT,HOST:PORT [gpus=0,1]' with a "
+       "stage of the model on each; # begins a comment."},
       {"ssh", "COMMAND", "The ssh command with its options. Default 'ssh -o BatchMode=yes'."},
       {"remote_binary_dir", "PATH",
        "Where ps_server and ps_worker lie on the other machines. Default: as on this one."},

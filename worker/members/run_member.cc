@@ -192,7 +192,8 @@ absl::Status Follow(const MemberTask& task, const WorkerOptions& options,
   // The slots' draws (dropout) differ, and so do the stages'.
   const int slots_before = meeting->slot() * member.exchange->stages();
   torch::manual_seed(job.seed() + static_cast<uint64_t>(slots_before + stage) + 1);
-  const torch::Device device = DeviceOfSlot(options.device, meeting->slot());
+  const torch::Device device =
+      DeviceOfSlot(options.device, NumberOfMember(meeting->slot(), stage, options.replica));
   if (absl::Status status = UseDevice(device); !status.ok()) return status;
   const absl::StatusOr<std::unique_ptr<FlatModel>> model = FlatModel::Create(
       *task.stage.module(), device, GroupsOf(task, job, stage), /*may_share=*/false);

@@ -46,7 +46,7 @@ TEST(HostsFileTest, EveryMistakeNamesItsLine) {
   const BadFile kBad[] = {
       {"worker a\nservr b\n",
        "line 2: 'servr' is no part of a cluster; expected 'server HOST[:PORT]', "
-       "'worker HOST [slots=N | gpus=0,1]' or 'worker HOST:PORT,HOST:PORT'"},
+       "'worker HOST [slots=N | gpus=0,1]' or 'worker HOST:PORT,HOST:PORT [gpus=0,1]'"},
       {"server\n", "line 1: expected a host after 'server'"},
       {"worker -oProxyCommand=boom\n", "line 1: expected a host after 'worker'"},
       {"server a:0\n", "line 1: port '0': expected a number from 1 to 65535"},
@@ -153,12 +153,39 @@ TEST(HostsFileTest, AWorkersLineMayNameAProcessForEachStage) {
   EXPECT_EQ(complaint("server a\nworker b:1,b:1\n"),
             "line 2: 'b:1': expected HOST:PORT for each stage of the model, each once");
   EXPECT_EQ(complaint("server a\nworker b:1,c:2 slots=2\n"),
-            "line 2: 'slots=2' after the addresses of a model's stages is too much");
+            "line 2: 'slots=2' after the addresses of a model's stages: expected gpus=0,1 with the "
+            "numbers of GPUs, each once, which the processes of a machine take in turn");
   EXPECT_EQ(complaint("server a\nworker b:1,c:2\nworker c:2,d:3\n"),
             "two stages are to listen on c:2");
   EXPECT_EQ(complaint("server localhost\nworker localhost:1,c:2\n"),
             "the server on localhost cannot be reached by the worker on c; give the server the "
             "name that other machines know it by");
+}
+
+TEST(HostsFileTest, TheProcessesOfAMachineTakeTheGpusThatTheirLineNames) {
+  const auto devices = [](const std::string& line) {
+    const auto hosts = ParseHosts("server alpha\n" + line + "\n");
+    EXPECT_TRUE(hosts.ok()) << hosts.status();
+    std::vector<std::string> found;
+    for (const Place& stage : hosts->workers[0].stages) found.push_back(stage.device);
+    return found;
+  };
+  EXPECT_EQ(devices("worker beta:1,beta:2"), (std::vector<std::string>{"", ""}));
+  EXPECT_EQ(devices("worker beta:1,beta:2 gpus=2,3"),
+            (std::vector<std::string>{"cuda:2", "cuda:3"}));
+  EXPECT_EQ(devices("worker beta:1,beta:2,beta:3 gpus=0,1"),
+            (std::vector<std::string>{"cuda:0", "cuda:1", "cuda:0"}))
+      << "more processes than GPUs begin again";
+  EXPECT_EQ(devices("worker beta:1,gamma:1,beta:2,gamma:2 gpus=0,1"),
+            (std::vector<std::string>{"cuda:0", "cuda:0", "cuda:1", "cuda:1"}))
+      << "each machine has GPUs of its own";
+  for (const char* wrong : {"gpus=", "gpus=0,0", "gpus=64", "gpus=0 gpus=1"}) {
+    EXPECT_FALSE(ParseHosts(std::string("server a\nworker b:1,b:2 ") + wrong + "\n").ok()) << wrong;
+  }
+  Hosts hosts = *ParseHosts("server a\nworker b:1,b:2\n");
+  EXPECT_EQ(SpreadGpus(2, 2, &hosts).message(),
+            "the hosts file has a worker of several processes on b; name their GPUs in its line, "
+            "as gpus=0,1, and leave out --gpus");
 }
 
 }  // namespace

@@ -86,6 +86,20 @@ TEST(LaunchPlanTest, AProcessWithAStageIsToldWhichAndWhereAllOfThemListen) {
             std::string::npos);
 }
 
+TEST(LaunchPlanTest, AProcessWithAStageComputesWhereItsLineSaysElseWhereAllOthersDo) {
+  LaunchOptions options = Options();
+  options.device = "cuda";
+  Place worker;
+  worker.stages = {{"", 7001, "cuda:3"}, {"", 7002}};
+  const auto has = [&](int stage, const std::string& word) {
+    const Words command = WorkerProgram(options, 0, worker, {"a:1"}, false, stage).command;
+    return std::count(command.begin(), command.end(), word);
+  };
+  EXPECT_EQ(has(0, "--device=cuda:3"), 1);
+  EXPECT_EQ(has(0, "--device=cuda"), 0);
+  EXPECT_EQ(has(1, "--device=cuda"), 1) << "and takes a GPU by its number (worker/device.h)";
+}
+
 TEST(LaunchPlanTest, AWorkerWhosePredecessorDiedSaysSo) {
   const Words command = WorkerProgram(Options(), 1, Place(), {"a:1"}, true).command;
   EXPECT_EQ(std::count(command.begin(), command.end(), "--predecessor_died"), 1);
