@@ -79,6 +79,7 @@ void Drill::OnFault(const Fault& fault, absl::Duration now) {
   switch (fault.kind) {
     case Fault::Kind::kKill:
       ++(server ? figures_.server_kills : figures_.worker_kills);
+      if (fault.part.stage >= 0) ++figures_.stage_kills[fault.part.stage];
       killed_at_[fault.part] = now;
       Begin(fault, now);  // its death will be told
       return;

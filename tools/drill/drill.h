@@ -23,6 +23,7 @@ namespace torchps {
 struct DrillFigures {
   int server_kills = 0;  // their disks stay
   int worker_kills = 0;
+  std::map<int, int> stage_kills;  // of them by the stage of the process, where there are stages
   int server_freezes = 0;
   int worker_freezes = 0;
   int disks_lost = 0;

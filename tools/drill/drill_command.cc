@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/clock.h"
 #include "common/process/exit_codes.h"
@@ -57,7 +58,8 @@ std::vector<FlagSpec> DrillFlags() {
   }
   flags.push_back({"kill", "PART:WHEN",
                    "Ends a part by SIGKILL: server:every=5s (one of them, about so often), "
-                   "worker.2:at=30s (that one, once). Times count from the first progress.",
+                   "worker.2:at=30s (that one, once). With --stages it is a process of a worker: "
+                   "worker.2.1 is the one with stage 1. Times count from the first progress.",
                    true});
   flags.push_back(
       {"lose_disk", "SERVER:WHEN",
@@ -150,6 +152,8 @@ absl::StatusOr<DrillOptions> PlanDrill(const FlagValues& flags,
 
   options.faults.servers = static_cast<int>(options.run.hosts.servers.size());
   options.faults.workers = static_cast<int>(options.run.hosts.workers.size());
+  // All have as many: a hosts file, which could say otherwise, is for runs elsewhere.
+  options.faults.stages = static_cast<int>(options.run.hosts.workers.front().stages.size());
   const absl::StatusOr<int64_t> seconds = flags.Integer("seconds", 60, 1, 86400);
   if (!seconds.ok()) return seconds.status();
   options.faults.length = absl::Seconds(*seconds);
@@ -160,8 +164,8 @@ absl::StatusOr<DrillOptions> PlanDrill(const FlagValues& flags,
   for (const Fault::Kind kind : {Fault::Kind::kKill, Fault::Kind::kLoseDisk, Fault::Kind::kFreeze,
                                  Fault::Kind::kCut, Fault::Kind::kReset, Fault::Kind::kCrowd}) {
     for (const std::string& text : flags.All(FlagOf(kind))) {
-      const absl::StatusOr<FaultRule> rule =
-          ParseFaultRule(kind, text, options.faults.servers, options.faults.workers);
+      const absl::StatusOr<FaultRule> rule = ParseFaultRule(
+          kind, text, options.faults.servers, options.faults.workers, options.faults.stages);
       if (!rule.ok()) return rule.status();
       options.faults.rules.push_back(*rule);
     }
@@ -200,6 +204,13 @@ std::string DrillText(const DrillFigures& figures, absl::Duration began,
                                   Count(figures.worker_kills, "worker"),
                                   "; frozen: ", Count(figures.server_freezes, "server"), ", ",
                                   Count(figures.worker_freezes, "worker"), "\n");
+  if (!figures.stage_kills.empty()) {
+    const auto of_stage = [](std::string* out, const std::pair<const int, int>& kills) {
+      absl::StrAppend(out, kills.second, " of stage ", kills.first);
+    };
+    absl::StrAppend(&text, "killed processes of workers: ",
+                    absl::StrJoin(figures.stage_kills, ", ", of_stage), "\n");
+  }
   if (figures.disks_lost + figures.disks_spared > 0) {
     absl::StrAppend(&text, "disks lost: ", figures.disks_lost);
     if (figures.disks_spared > 0) {

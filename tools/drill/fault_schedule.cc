@@ -23,8 +23,8 @@ absl::Duration UsualLength(Fault::Kind kind) {
 // A rule's words, and what is wrong with one of them.
 class RuleParser {
  public:
-  RuleParser(Fault::Kind kind, absl::string_view text, int servers, int workers)
-      : text_(text), servers_(servers), workers_(workers) {
+  RuleParser(Fault::Kind kind, absl::string_view text, int servers, int workers, int stages)
+      : text_(text), servers_(servers), workers_(workers), stages_(stages) {
     rule_.kind = kind;
     if (EndOf(kind).has_value()) rule_.lasting = UsualLength(kind);
   }
@@ -54,8 +54,12 @@ class RuleParser {
     }
     const std::pair<absl::string_view, absl::string_view> ends =
         absl::StrSplit(whom, absl::MaxSplits('-', 1));
-    if (absl::Status first = ReadPart(ends.first, &rule_.is_server, &rule_.index); !first.ok()) {
+    if (absl::Status first = ReadPart(ends.first, &rule_.is_server, &rule_.index, &rule_.stage);
+        !first.ok()) {
       return first;
+    }
+    if (rule_.stage >= 0 && IsOfLinks(rule_.kind)) {
+      return Wrong("all processes of a worker are parted together, as in worker.1-server.0");
     }
     if (rule_.kind == Fault::Kind::kCrowd && !rule_.is_server) {
       return Wrong("strangers come to servers only, as in server:every=5s");
@@ -65,7 +69,9 @@ class RuleParser {
     }
     if (ends.first == whom) return absl::OkStatus();
     bool other_is_server = false;
-    if (absl::Status second = ReadPart(ends.second, &other_is_server, &rule_.other); !second.ok()) {
+    int no_stage = -1;
+    if (absl::Status second = ReadPart(ends.second, &other_is_server, &rule_.other, &no_stage);
+        !second.ok()) {
       return second;
     }
     if (!IsOfLinks(rule_.kind) || rule_.is_server || !other_is_server) {
@@ -75,9 +81,9 @@ class RuleParser {
     return absl::OkStatus();
   }
 
-  // "server", "worker.2".
-  absl::Status ReadPart(absl::string_view part, bool* is_server, int* index) const {
-    const std::pair<absl::string_view, absl::string_view> name =
+  // "server", "worker.2", "worker.2.1".
+  absl::Status ReadPart(absl::string_view part, bool* is_server, int* index, int* stage) const {
+    std::pair<absl::string_view, absl::string_view> name =
         absl::StrSplit(part, absl::MaxSplits('.', 1));
     if (name.first != "server" && name.first != "worker") {
       return Wrong(absl::StrCat("expected 'server' or 'worker'",
@@ -86,6 +92,15 @@ class RuleParser {
     }
     *is_server = name.first == "server";
     const int count = *is_server ? servers_ : workers_;
+    const std::pair<absl::string_view, absl::string_view> process =
+        absl::StrSplit(name.second, absl::MaxSplits('.', 1));
+    if (!*is_server && stages_ > 0 && process.first != name.second) {
+      if (!absl::SimpleAtoi(process.second, stage) || *stage < 0 || *stage >= stages_) {
+        return Wrong(absl::StrCat("there is no ", part,
+                                  ": the stages of a worker are numbered 0 to ", stages_ - 1));
+      }
+      name.second = process.first;
+    }
     if (part != name.first &&
         (!absl::SimpleAtoi(name.second, index) || *index < 0 || *index >= count)) {
       return Wrong(
@@ -122,6 +137,7 @@ class RuleParser {
   const absl::string_view text_;
   const int servers_;
   const int workers_;
+  const int stages_;
   FaultRule rule_;
 };
 
@@ -160,8 +176,8 @@ std::vector<NetworkLink> DrawLinks(const FaultRule& rule, const PartName& part, 
 }  // namespace
 
 absl::StatusOr<FaultRule> ParseFaultRule(Fault::Kind kind, absl::string_view text, int servers,
-                                         int workers) {
-  return RuleParser(kind, text, servers, workers).Parse();
+                                         int workers, int stages) {
+  return RuleParser(kind, text, servers, workers, stages).Parse();
 }
 
 absl::string_view FlagOf(Fault::Kind kind) {
@@ -198,6 +214,8 @@ FaultSchedule::FaultSchedule(const Options& options) {
   uint64_t random = options.seed;
   // Of their own, so that a rule of the network does not shift the others' times.
   uint64_t random_links = options.seed;
+  // So for the processes of a worker.
+  uint64_t random_stages = ~options.seed;
   for (const FaultRule& rule : options.rules) {
     const int count = rule.is_server ? options.servers : options.workers;
     const bool once = rule.every == absl::ZeroDuration();
@@ -208,7 +226,12 @@ FaultSchedule::FaultSchedule(const Options& options) {
           static_cast<int>(UniformBelow(random, static_cast<uint64_t>(std::max(count, 1))));
       const double shift = (UnitDouble(SplitMix64(random)) - 0.5) / 2;
       const absl::Duration at = tick + rule.every * shift;
-      const PartName part{rule.is_server, rule.index >= 0 ? rule.index : drawn};
+      PartName part{rule.is_server, rule.index >= 0 ? rule.index : drawn};
+      if (!rule.is_server && !IsOfLinks(rule.kind) && options.stages > 0) {
+        const auto stage =
+            static_cast<int>(UniformBelow(random_stages, static_cast<uint64_t>(options.stages)));
+        part.stage = rule.stage >= 0 ? rule.stage : stage;
+      }
       if (at <= options.length) {
         Fault fault{rule.kind, part};
         if (IsOfLinks(rule.kind)) {

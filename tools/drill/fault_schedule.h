@@ -20,17 +20,19 @@ struct FaultRule {
   bool is_server = false;
   bool halves = false;
   int index = -1;                               // -1: one of them, drawn each time
+  int stage = -1;                               // of a worker's processes which; -1: as above
   int other = -1;                               // the server of a worker's link; -1: as above
   absl::Duration every = absl::ZeroDuration();  // zero: once, at `at`
   absl::Duration at = absl::ZeroDuration();
   absl::Duration lasting = absl::ZeroDuration();  // of what ends again: after so long
 };
 
-// "server:every=5s", "worker.2:at=30s"; of what ends again "worker:every=8s:for=2s"; of the network
-// also "worker.1-server.0:..." and "halves:...". INVALID_ARGUMENT names the part of it that is
-// wrong, and what is expected there.
+// "server:every=5s", "worker.2:at=30s"; where workers are `stages` processes each also
+// "worker.2.1:...", the one with stage 1; of what ends again "worker:every=8s:for=2s"; of the
+// network also "worker.1-server.0:..." and "halves:...". INVALID_ARGUMENT names the part of it that
+// is wrong, and what is expected there.
 absl::StatusOr<FaultRule> ParseFaultRule(Fault::Kind kind, absl::string_view text, int servers,
-                                         int workers);
+                                         int workers, int stages = 0);
 
 // The flag that makes rules of a kind, "kill", and what else ends the fault; nothing: it is over at
 // once. REQUIRES, of both: a kind that begins a fault.
@@ -46,6 +48,7 @@ class FaultSchedule {
     std::vector<FaultRule> rules;
     int servers = 1;
     int workers = 1;
+    int stages = 0;         // processes of each worker, which are hit one by one; 0: it is one
     absl::Duration length;  // no fault begins later; its end may come later
     uint64_t seed = 1;
   };

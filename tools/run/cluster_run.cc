@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -125,14 +126,20 @@ absl::Status ClusterRun::MakeReport(bool finished) {
                     : absl::OkStatus();
   }
   Report report = BuildReport(*job, AskAllServers(*cluster, options_.answer_timeout));
+  // Of a worker of several processes all begin again when one has died, and that is one restart.
+  std::map<PartName, int> restarts;
   for (const auto& part : parts_) {
-    const int restarts = part->restarts.restarts();
-    if (restarts == 0 || part->is_evaluator) continue;
+    if (part->is_evaluator) continue;
+    int& most = restarts[{part->is_server, part->index}];
+    most = std::max(most, part->restarts.restarts());
+  }
+  for (const auto& [part, count] : restarts) {
+    if (count == 0) continue;
     Report::Restarts& all = *report.mutable_restarts();
-    if (part->is_server) {
-      all.set_servers(all.servers() + restarts);
+    if (part.is_server) {
+      all.set_servers(all.servers() + count);
     } else {
-      all.set_workers(all.workers() + restarts);
+      all.set_workers(all.workers() + count);
     }
   }
   for (const Report::Target& target : targets_.reached()) *report.add_targets() = target;
@@ -245,8 +252,8 @@ const Place& ClusterRun::PlaceOf(const Part& part) const {
 absl::Status ClusterRun::HandleDeath(Part& part) {
   const std::string how = part.process->ExitReason();
   part.listening = false;
-  if (options_.faults != nullptr && (part.is_server || part.leads())) {
-    options_.faults->OnDeath({part.is_server, part.index}, clock_.Now());
+  if (options_.faults != nullptr && !part.is_evaluator) {
+    options_.faults->OnDeath(part.name(), clock_.Now());
   }
   const bool keeps_state = !part.is_server || options_.launch.keeps_state();
   const bool was_there = !part.is_server || !part.address.empty();
@@ -282,8 +289,8 @@ absl::Status ClusterRun::Restart(Part& part) {
     }
   }
   if (const absl::Status started = Launch(part); !started.ok()) return started;
-  if (options_.faults != nullptr && part.leads()) {
-    options_.faults->OnReturn({false, part.index}, "", clock_.Now());
+  if (options_.faults != nullptr && part.is_worker()) {
+    options_.faults->OnReturn(part.name(), "", clock_.Now());
   }
   return absl::OkStatus();
 }
@@ -296,8 +303,7 @@ void ClusterRun::DoHarm() {
       continue;
     }
     for (const auto& part : parts_) {
-      if (part->is_evaluator || part->stage > 0) continue;
-      if (!(PartName{part->is_server, part->index} == fault.part)) continue;
+      if (part->is_evaluator || !(part->name() == fault.part)) continue;
       // What is down or not up yet cannot be harmed.
       if (!part->process->running() || (part->is_server && !part->listening)) continue;
       if (fault.kind == Fault::Kind::kLoseDisk) part->disk_lost = true;
@@ -377,7 +383,7 @@ void ClusterRun::HandleLine(Part& part, ChildProcess::Stream stream, absl::strin
     part.address = *address;
     part.listening = true;
     if (options_.faults != nullptr) {
-      options_.faults->OnReturn({true, part.index}, part.address, clock_.Now());
+      options_.faults->OnReturn(part.name(), part.address, clock_.Now());
     }
   } else if (part.leads()) {
     HandleWorkerStatus(part, *status);

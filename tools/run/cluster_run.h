@@ -92,6 +92,8 @@ class ClusterRun {
 
     explicit Part(RestartPolicy::Options options) : restarts(options) {}
     bool is_worker() const { return !is_server && !is_evaluator; }
+    // REQUIRES: not the evaluator, which no plan knows.
+    PartName name() const { return {is_server, index, stage}; }
     // It speaks for its slot, with the coordinator and in the view.
     bool leads() const { return is_worker() && stage <= 0; }
     bool ended_well() const { return !process->running() && process->exit_code() == 0; }

@@ -8,16 +8,22 @@
 
 namespace torchps {
 
-// A part of a cluster: "server 0", "worker 2".
+// A part of a cluster: "server 0", "worker 2"; of a worker of several processes one of them,
+// "worker 2 stage 1".
 struct PartName {
   bool is_server = false;
   int index = 0;
-  std::string text() const { return (is_server ? "server " : "worker ") + std::to_string(index); }
+  int stage = -1;
+  std::string text() const {
+    return (is_server ? "server " : "worker ") + std::to_string(index) +
+           (stage < 0 ? "" : " stage " + std::to_string(stage));
+  }
   friend bool operator==(const PartName& a, const PartName& b) {
-    return a.is_server == b.is_server && a.index == b.index;
+    return a.is_server == b.is_server && a.index == b.index && a.stage == b.stage;
   }
   friend bool operator<(const PartName& a, const PartName& b) {
-    return a.is_server != b.is_server ? a.is_server : a.index < b.index;
+    if (a.is_server != b.is_server) return a.is_server;
+    return a.index != b.index ? a.index < b.index : a.stage < b.stage;
   }
 };
 

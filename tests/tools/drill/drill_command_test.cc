@@ -46,6 +46,23 @@ TEST_F(PlanDrillTest, ADrillIsARunWithASchedule) {
   EXPECT_GT(plan->run.restarts.most, 1000000);
 }
 
+TEST_F(PlanDrillTest, WithStagesItIsAProcessOfAWorkerThatIsHit) {
+  const auto plan = Plan({"--stages=2", "--kill=worker.1.1:at=3s", "--kill=worker:every=2s"});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->faults.stages, 2);
+  EXPECT_EQ(plan->faults.rules[0].stage, 1);
+  EXPECT_EQ(plan->faults.rules[1].stage, -1) << "drawn";
+  EXPECT_NE(Complaint({"--stages=2", "--kill=worker.1.2:at=3s"}).find("there is no worker.1.2"),
+            std::string::npos);
+  EXPECT_EQ(Plan({"--kill=worker:every=2s"})->faults.stages, 0);
+  DrillFigures figures;
+  figures.worker_kills = 3;
+  figures.stage_kills = {{0, 1}, {1, 2}};
+  EXPECT_NE(DrillText(figures, absl::ZeroDuration(), absl::nullopt)
+                .find("\nkilled processes of workers: 1 of stage 0, 2 of stage 1\n"),
+            std::string::npos);
+}
+
 TEST_F(PlanDrillTest, WhereTheNetworkBreaksNoMemoryIsShared) {
   const auto quiet = Plan({"--kill=worker:every=3s"});
   ASSERT_TRUE(quiet.ok()) << quiet.status();

@@ -64,6 +64,70 @@ TEST(FaultSchedule, TheSeedIsTheSchedule) {
   EXPECT_FALSE(same(options.seed + 1));
 }
 
+// Of workers that are two processes each.
+FaultRule StagedRule(Fault::Kind kind, const std::string& text) {
+  const auto rule = ParseFaultRule(kind, text, 2, 3, /*stages=*/2);
+  EXPECT_TRUE(rule.ok()) << rule.status();
+  return *rule;
+}
+
+TEST(FaultSchedule, OfWorkersOfSeveralProcessesEachIsReachedAtTheSameTimes) {
+  FaultSchedule::Options options;
+  options.rules = {StagedRule(Fault::Kind::kKill, "worker:every=1s"),
+                   StagedRule(Fault::Kind::kKill, "server:every=1s")};
+  options.servers = 2;
+  options.workers = 3;
+  options.length = absl::Seconds(100);
+  const auto whole = Play(FaultSchedule(options));
+  options.stages = 2;
+  const auto staged = Play(FaultSchedule(options));
+  std::set<PartName> reached;
+  ASSERT_EQ(staged.size(), whole.size());
+  for (size_t i = 0; i < staged.size(); ++i) {
+    const PartName& part = staged[i].second.part;
+    EXPECT_EQ(staged[i].first, whole[i].first);
+    EXPECT_EQ(part.index, whole[i].second.part.index);
+    EXPECT_EQ(whole[i].second.part.stage, -1);
+    if (part.is_server) {
+      EXPECT_EQ(part.stage, -1);
+    } else {
+      reached.insert(part);
+    }
+  }
+  EXPECT_EQ(reached.size(), 3u * 2u);
+}
+
+TEST(FaultSchedule, AProcessOfAWorkerIsNamedByItsStage) {
+  FaultSchedule::Options options;
+  options.rules = {StagedRule(Fault::Kind::kFreeze, "worker.2.1:at=3s")};
+  options.workers = 3;
+  options.stages = 2;
+  options.length = absl::Seconds(10);
+  const auto played = Play(FaultSchedule(options));
+  ASSERT_EQ(played.size(), 2u);
+  EXPECT_EQ(played[0].second.part.text(), "worker 2 stage 1");
+  EXPECT_EQ(played[1].second.kind, Fault::Kind::kThaw);
+  EXPECT_EQ(played[1].second.part, played[0].second.part);
+}
+
+TEST(FaultRule, AProcessThatIsNotThereIsNamed) {
+  const std::tuple<Fault::Kind, const char*, int, const char*> cases[] = {
+      {Fault::Kind::kKill, "worker.1.2:at=1s", 2,
+       "there is no worker.1.2: the stages of a worker are numbered 0 to 1"},
+      {Fault::Kind::kKill, "worker.1.:at=1s", 2, "the stages of a worker are numbered 0 to 1"},
+      {Fault::Kind::kKill, "worker.3.1:at=1s", 2,
+       "there is no worker.3.1: workers are numbered 0 to 2"},
+      {Fault::Kind::kKill, "worker.1.0:at=1s", 0, "workers are numbered 0 to 2"},
+      {Fault::Kind::kKill, "server.1.0:at=1s", 2, "servers are numbered 0 to 1"},
+      {Fault::Kind::kCut, "worker.1.0:at=1s", 2, "all processes of a worker are parted together"},
+  };
+  for (const auto& [kind, text, stages, words] : cases) {
+    const auto rule = ParseFaultRule(kind, text, 2, 3, stages);
+    EXPECT_EQ(rule.status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_TRUE(absl::StrContains(rule.status().message(), words)) << rule.status();
+  }
+}
+
 TEST(FaultSchedule, WhatIsFrozenIsThawedThoughTheDrillIsOver) {
   FaultSchedule::Options options;
   options.rules = {Rule(Fault::Kind::kFreeze, "worker.2:at=9s:for=5s")};
