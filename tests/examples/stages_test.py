@@ -1,0 +1,137 @@
+"""docs/guide.md's three ways of having several members behind one slot, on CPU devices: stages in one process,
+stages over processes, replicas on several devices. Each learns, and report and status show its members with
+their memory."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import unittest
+
+from programs_by_hand import SERVER, ProgramsByHand
+
+STAGES, CONVNET, JOB = (os.path.abspath(f"examples/{name}") for name in
+                        ("stages", "mnist_torchps", "mnist.textproto"))
+PARTS = [200960, 164480, 166666]  # of 784-256-640-256-10
+EPOCHS = 2
+
+
+def free_addresses(count):
+    """Distinct ones, since all are held until the last is found."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    addresses = [f"127.0.0.1:{held.getsockname()[1]}" for held in sockets]
+    for held in sockets:
+        held.close()
+    return addresses
+
+
+class StagesTest(ProgramsByHand):
+
+    def report(self):
+        with open(os.path.join(self.folder, "report.json"), encoding="utf-8") as file:
+            return json.load(file)
+
+    def run_by_psctl(self, program, *flags):
+        """As the guide has it. What it said, and its report."""
+        said = self.psctl("run", f"--worker_binary={program}", f"--server_binary={SERVER}", f"--job={JOB}",
+                          f"--set=training.epochs={EPOCHS}", "--servers=2", "--workers=1",
+                          "--report=report.json", "--dir=run", *flags)
+        return said, self.report()
+
+    def run_by_hand(self, *commands):
+        """Workers on a server that stays, so that the job can be looked at when it is done. What status says of
+        it, and its report."""
+        server = self.start(SERVER, "--listen=127.0.0.1:0")
+        address = self.line(server, "torchps_server ready").split("address=")[1].split()[0]
+        workers = [self.start(*command, f"--servers={address}", f"--job={JOB}",
+                              "--set=training.epochs=1", "--set=workers=1") for command in commands]
+        for worker in workers:
+            said = worker.communicate()[0]
+            self.assertEqual(worker.returncode, 0, said)
+        status = self.psctl("status", f"--servers={address}")
+        self.psctl("report", f"--servers={address}", "--report=report.json")
+        self.psctl("stop", f"--servers={address}")
+        return status, self.report()
+
+    def expect_learnt(self, report):
+        self.assertTrue(report["finished"])
+        self.assertTrue(report["reconciles"]["all"])
+        first, last = report["epochs"][0], report["epochs"][-1]
+        self.assertEqual(last["epoch"], EPOCHS)
+        self.assertLess(last["train_loss"], first["train_loss"])
+        self.assertLess(last["test"]["loss"], first["test"]["loss"])
+        self.assertGreater(last["test"]["accuracy"], 0.9)  # chance is 0.1
+
+    def members(self, report):
+        self.assertEqual(len(report["slots"]), 1, "all of them are one worker to the job")
+        return report["slots"][0]["members"]
+
+    def expect_stages(self, report, text):
+        """Three members that have the model once between them, no one more than its share."""
+        members = self.members(report)
+        self.assertEqual([member["stage"] for member in members], [0, 1, 2])
+        self.assertEqual([member["device"] for member in members], ["cpu"] * 3)
+        self.assertEqual([member["parameters"] for member in members], PARTS)
+        self.assertEqual(report["parameters"], sum(PARTS))
+        # Values and gradients, each once, of four bytes.
+        whole = report["parameters"] * 2 * 4
+        self.assertEqual(sum(member["model_bytes"] for member in members), whole)
+        for member in members:
+            self.assertEqual(member["model_bytes"], member["parameters"] * 2 * 4)
+            self.assertLessEqual(member["model_bytes"], whole / 3 * 1.2)
+        self.assertRegex(text, r"\b3 devices\b")
+        for stage, memory in enumerate(["1.5 MiB", "1.3 MiB", "1.3 MiB"]):
+            self.assertRegex(text, rf"(?m)^ +cpu +stage {stage}, {PARTS[stage]:,} parameters, {memory}$")
+
+    def expect_replicas(self, report, text):
+        """Two members with all of the model each."""
+        members = self.members(report)
+        self.assertEqual([member["stage"] for member in members], [-1, -1])
+        self.assertEqual([member["parameters"] for member in members], [report["parameters"]] * 2)
+        first, second = (member["model_bytes"] for member in members)
+        self.assertGreaterEqual(second, report["parameters"] * 2 * 4)
+        self.assertGreater(first, second, "pulls land in memory of their own")
+        self.assertRegex(text, r"\b2 devices\b")
+        self.assertEqual(len(re.findall(r"(?m)^ +cpu +replica, \d+ KiB$", text)), 2, text)
+
+    def test_stages_are_devices_or_processes_of_a_worker_and_learn_the_same(self):
+        said, devices = self.run_by_psctl(STAGES, "--device=cpu,cpu,cpu")
+        self.expect_learnt(devices)
+        self.expect_stages(devices, said)
+        os.rename(os.path.join(self.folder, "run"), os.path.join(self.folder, "devices"))
+        said, processes = self.run_by_psctl(STAGES, "--stages=3")
+        self.expect_learnt(processes)
+        self.expect_stages(processes, said)
+        self.assertAlmostEqual(processes["result"]["loss"], devices["result"]["loss"], delta=1e-3)
+
+    def test_status_shows_the_stages_of_one_process(self):
+        status, report = self.run_by_hand([STAGES, "--device=cpu,cpu,cpu"])
+        self.expect_stages(report, status)
+
+    def test_status_shows_the_stages_of_processes(self):
+        replica = ",".join(free_addresses(3))
+        status, report = self.run_by_hand(
+            *([STAGES, f"--stage={stage}", f"--replica={replica}"] for stage in range(3)))
+        self.expect_stages(report, status)
+
+    def test_two_devices_have_a_replica_each(self):
+        said, report = self.run_by_psctl(CONVNET, "--device=cpu,cpu")
+        self.expect_learnt(report)
+        self.expect_replicas(report, said)
+
+    def test_status_shows_the_replicas(self):
+        status, report = self.run_by_hand([CONVNET, "--device=cpu,cpu"])
+        self.expect_replicas(report, status)
+
+    def test_alone_with_servers_of_its_own(self):
+        """The command in the head of examples/stages.cc."""
+        done = subprocess.run([STAGES, "--local", "--device=cpu,cpu,cpu", "--set", "optimizer.learning_rate=0.1"],
+                              cwd=self.folder, capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        accuracy = float(re.search(r"job finished .* accuracy ([0-9.]+)", done.stdout).group(1))
+        self.assertGreater(accuracy, 0.8)
+
+
+if __name__ == "__main__":
+    unittest.main()
