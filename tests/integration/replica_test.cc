@@ -10,7 +10,6 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <iostream>
@@ -278,37 +277,6 @@ TEST(ReplicaTest, TheBuiltInTransformerWhoseEmbeddingTheLastStageUsesToo) {
     return Transformer(shape).InStages(2)->stages();
   };
   ExpectEquivalent("built-in transformer over two", options);
-}
-
-TEST(ReplicaTest, NoMemberHoldsMoreThanItsShareOfTheModel) {
-  const ReplicaRig::Options options = Words();
-  int64_t whole = 0;
-  int64_t largest = 0;
-  for (const ModelStage& stage : options.make()) {
-    int64_t elements = 0;
-    for (const torch::Tensor& parameter : stage.module()->parameters()) {
-      elements += parameter.numel();
-    }
-    whole += elements;
-    largest = std::max(largest, elements);
-  }
-  ASSERT_LE(static_cast<double>(largest), static_cast<double>(whole) / 2 * 1.2);
-  ReplicaRig rig(options);
-  ExpectAllOk(rig.Run(/*replicas=*/1));
-  const JobStatus job = rig.Job();
-  ASSERT_EQ(job.slot_size(), 1);
-  uint64_t bytes = 0;
-  for (const ReplicaMember& member : job.slot(0).member()) {
-    // Values and gradients, each once.
-    EXPECT_EQ(member.model_bytes(), static_cast<uint64_t>(member.parameters()) * 2 * sizeof(float));
-    EXPECT_LE(static_cast<double>(member.model_bytes()),
-              static_cast<double>(whole) * 2 * sizeof(float) / 2 * 1.2);
-    bytes += member.model_bytes();
-  }
-  if (job.slot(0).member_size() > 0) {
-    EXPECT_EQ(job.slot(0).member_size(), 2);
-    EXPECT_EQ(bytes, static_cast<uint64_t>(whole) * 2 * sizeof(float));
-  }
 }
 
 // With statistics that are averaged, and a stage that has none.
