@@ -69,7 +69,8 @@ double LargestPartOf(const std::string& what, const ReplicaRig::Options& options
   constexpr double kWrong = std::numeric_limits<double>::infinity();
   const std::vector<int64_t> parameters = ParametersOf(options.make());
   ReplicaRig rig(options);
-  for (const absl::Status& outcome : rig.Run(/*replicas=*/1).front()) {
+  const std::vector<std::vector<absl::Status>> outcomes = rig.Run(/*replicas=*/1);
+  for (const absl::Status& outcome : outcomes.front()) {
     EXPECT_TRUE(outcome.ok()) << outcome;
   }
   const JobStatus job = rig.Job();
