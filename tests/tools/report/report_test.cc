@@ -106,6 +106,7 @@ TEST(ReportTest, StepsThatOverflowedTheirScaleHaveAColumnWhereThereAreAny) {
 
 TEST(ReportTest, DevicesOfASlotAreThereWhereItHasSeveral) {
   Statuses statuses;
+  statuses.job.mutable_slot(1)->clear_member();
   EXPECT_EQ(ReportJson(statuses.Build()).find("\"members\""), std::string::npos);
   for (int i = 0; i < 2; ++i) {
     ReplicaMember& member = *statuses.job.mutable_slot(1)->add_member();
