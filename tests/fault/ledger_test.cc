@@ -1,5 +1,6 @@
 // Exactly once, over a network that breaks all the time: for every (slot, step) every block has
-// been applied exactly once or not at all, and every acknowledged one exactly once.
+// been applied exactly once or not at all, and every acknowledged one exactly once. The same where
+// the gradients come from a device, and where the copies between that and the host fail.
 // TORCHPS_LEDGER_SECONDS says how long each case pushes.
 
 #include <algorithm>
@@ -14,15 +15,18 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "client/parameter_client.h"
+#include "common/split_mix64.h"
 #include "gtest/gtest.h"
 #include "rpc/grpc_process.h"
 #include "server/server.h"
+#include "tests/fault/integer_pusher.h"
 #include "tests/fault/integer_rig.h"
 #include "tools/drill/fault_proxy.h"
-#include "wire/verdict_counts.h"
 
 namespace torchps {
 namespace {
@@ -35,19 +39,30 @@ constexpr int64_t kAveraged = IntegerRig::kAveraged;
 // all slots is exact as well.
 constexpr int64_t kWeights[kSlots] = {1, 1, 2};
 
+enum class Gradients {
+  kOnHost,
+  kLinked,  // they come from a device by a link
+  kBroken,  // and the link fails now and then, which ends its process; another one goes on
+};
+
 struct LedgerCase {
   const char* name;
   ConsistencySpec::Mode mode;
   absl::Duration reset_period;
   uint64_t cut_within_bytes;
   int seconds;
+  Gradients gradients = Gradients::kOnHost;
 };
 
 // What one slot knows by its own books.
 struct SlotBook {
-  Step acknowledged = 0;  // steps 1 to this one were answered with OK
+  int64_t acknowledged = 0;  // steps that were answered with OK
+  // By block: steps whose gradient it has, and the last of them.
+  std::vector<int64_t> applied;
+  std::vector<Step> last_step;
   std::vector<int64_t> weighted_sum = std::vector<int64_t>(kTrained);
-  VerdictCounts verdicts;
+  int broken_links = 0;
+  int64_t torn = 0;  // blocks that have a step which was not acknowledged
   absl::Status failure;
 };
 
@@ -77,44 +92,110 @@ class LedgerTest : public ::testing::TestWithParam<LedgerCase> {
   }
 
   std::unique_ptr<ParameterClient> MakeClient(SlotId slot,
-                                              const std::vector<std::string>& addresses) {
-    auto client = ParameterClient::Create(rig_.ClientOptions(slot, addresses));
+                                              const std::vector<std::string>& addresses,
+                                              Incarnation incarnation = 1) {
+    ParameterClient::Options options = rig_.ClientOptions(slot, addresses);
+    options.incarnation = incarnation;
+    auto client = ParameterClient::Create(std::move(options));
     EXPECT_TRUE(client.ok()) << client.status();
     return *std::move(client);
   }
 
+  std::unique_ptr<ParameterClient> MakeClientOverProxies(SlotId slot, Incarnation incarnation) {
+    return MakeClient(slot, {proxies_[0]->address(), proxies_[1]->address()}, incarnation);
+  }
+
+  // All processes of a slot, one after the other.
+  void RunSlot(SlotId slot, Step clock, absl::Duration until,
+               std::unique_ptr<ParameterClient> client, SlotBook* book) {
+    uint64_t random = kSeed + static_cast<uint64_t>(slot);
+    book->applied.resize(rig_.block_map().blocks().size());
+    book->last_step.resize(book->applied.size());
+    for (Incarnation incarnation = 1;; ++incarnation) {
+      IntegerPusher::Options options;
+      options.rig = &rig_;
+      options.client = client.get();
+      options.slot = slot;
+      options.weight = kWeights[slot];
+      if (GetParam().gradients != Gradients::kOnHost) {
+        options.link.emplace();
+        options.link->seed = SplitMix64(random);
+      }
+      if (GetParam().gradients == Gradients::kBroken) {
+        // Some hundred operations are a step.
+        options.link->fail_at = static_cast<int64_t>(UniformBelow(random, 10000));
+      }
+      Step pushed = 0;
+      absl::Status ended;
+      {
+        IntegerPusher pusher(options);
+        const auto heartbeat = IntegerRig::KeepAlive(*client);
+        ended = Train(slot, clock, until, &pusher, book, &pushed);
+      }
+      if (ended.ok()) return;
+      const bool is_broken =
+          options.link.has_value() &&
+          absl::StrContains(ended.message(),
+                            absl::StrCat("operation ", options.link->fail_at, " has failed"));
+      if (!is_broken) {
+        book->failure = ended;
+        return;
+      }
+      ++book->broken_links;
+      client = MakeClientOverProxies(slot, incarnation + 1);
+      const auto greeted = client->Hello();
+      if (!greeted.ok()) {
+        book->failure = greeted.status();
+        return;
+      }
+      clock = *greeted;
+      // Else its name is free, and it is pushed again.
+      if (clock >= pushed) EnterTornStep(slot, pushed, book);
+    }
+  }
+
   // Pushes until the time is over. In SYNC all slots end with the same step, which slot 0 chooses:
-  // nobody can be past the step that slot 0 has not pushed yet.
-  void Train(SlotId slot, Step clock, absl::Duration until, ParameterClient& client,
-             SlotBook& book) {
+  // nobody can be past the step that slot 0 has not pushed yet. `pushed`: the last step that it has
+  // begun to push.
+  absl::Status Train(SlotId slot, Step clock, absl::Duration until, IntegerPusher* pusher,
+                     SlotBook* book, Step* pushed) {
     const bool synchronous = GetParam().mode == ConsistencySpec::SYNC;
-    std::vector<float> values(kTrained + kAveraged);
-    const std::vector<float> averaged(kAveraged, static_cast<float>(slot));
-    const auto heartbeat = IntegerRig::KeepAlive(client);
     for (Step step = clock + 1;; ++step) {
       if (synchronous) {
         if (slot == 0 && rig_.clock().Now() >= until) last_step_ = std::min<Step>(last_step_, step);
-        if (step > last_step_) return;
+        if (step > last_step_) return absl::OkStatus();
       } else if (rig_.clock().Now() >= until) {
-        return;
+        return absl::OkStatus();
       }
-      const auto pulled = client.Pull(step - 1, /*read_only=*/false, absl::MakeSpan(values));
-      if (!pulled.ok()) {
-        book.failure = pulled.status();
-        return;
+      if (const auto pulled = pusher->Pull(step - 1); !pulled.ok()) return pulled.status();
+      *pushed = step;
+      if (const auto done = pusher->Push(step); !done.ok()) return done.status();
+      ++book->acknowledged;
+      for (const BlockRange& block : rig_.block_map().blocks()) Enter(slot, step, block, book);
+    }
+  }
+
+  // The block has the slot's gradient of this step.
+  static void Enter(SlotId slot, Step step, const BlockRange& block, SlotBook* book) {
+    ++book->applied[block.id];
+    book->last_step[block.id] = step;
+    if (block.averaged) return;
+    const std::vector<int> gradient = IntegerRig::Gradient(slot, step);
+    for (int64_t i = block.offset; i < block.offset + block.length; ++i) {
+      book->weighted_sum[i] += kWeights[slot] * gradient[i];
+    }
+  }
+
+  // Of a step that was not acknowledged, what the servers have of it; they know that its process is
+  // gone, so that is all that they will ever have.
+  void EnterTornStep(SlotId slot, Step step, SlotBook* book) {
+    for (const auto& server : servers_) {
+      for (const LedgerEntryStatus& row : IntegerRig::StatusOf(server->address()).ledger()) {
+        if (row.slot() != slot || row.last_step() != step) continue;
+        if (book->last_step[row.block()] == step) continue;
+        Enter(slot, step, rig_.block_map().blocks()[row.block()], book);
+        ++book->torn;
       }
-      const std::vector<int> integers = IntegerRig::Gradient(slot, step);
-      const std::vector<float> gradient(integers.begin(), integers.end());
-      const auto pushed = client.Push(step, kWeights[slot], gradient, averaged);
-      if (!pushed.ok()) {
-        book.failure = pushed.status();
-        return;
-      }
-      book.acknowledged = step;
-      for (int64_t i = 0; i < kTrained; ++i) {
-        book.weighted_sum[i] += kWeights[slot] * integers[i];
-      }
-      Add(pushed->verdicts, &book.verdicts);
     }
   }
 
@@ -136,7 +217,7 @@ TEST_P(LedgerTest, EveryAcknowledgedPushIsAppliedOnceToEveryBlock) {
   std::vector<std::unique_ptr<ParameterClient>> clients;
   std::vector<Step> clocks;
   for (SlotId slot = 0; slot < kSlots; ++slot) {
-    clients.push_back(MakeClient(slot, {proxies_[0]->address(), proxies_[1]->address()}));
+    clients.push_back(MakeClientOverProxies(slot, /*incarnation=*/1));
     const auto clock = clients.back()->Hello();
     ASSERT_TRUE(clock.ok()) << clock.status();
     clocks.push_back(*clock);
@@ -150,7 +231,7 @@ TEST_P(LedgerTest, EveryAcknowledgedPushIsAppliedOnceToEveryBlock) {
   std::vector<std::thread> threads;
   for (SlotId slot = 0; slot < kSlots; ++slot) {
     threads.emplace_back(
-        [&, slot] { Train(slot, clocks[slot], until, *clients[slot], books[slot]); });
+        [&, slot] { RunSlot(slot, clocks[slot], until, std::move(clients[slot]), &books[slot]); });
   }
   for (std::thread& thread : threads) thread.join();
   for (const SlotBook& book : books) ASSERT_TRUE(book.failure.ok()) << book.failure;
@@ -172,23 +253,24 @@ TEST_P(LedgerTest, EveryAcknowledgedPushIsAppliedOnceToEveryBlock) {
     for (const LedgerEntryStatus& row : status.ledger()) ledger[{row.block(), row.slot()}] = row;
     EXPECT_EQ(ledger.size(), owned.size() * kSlots);
 
-    uint64_t acknowledged = 0;
+    uint64_t applied = 0;
     for (SlotId slot = 0; slot < kSlots; ++slot) {
-      const Step steps = books[slot].acknowledged;
-      EXPECT_GT(steps, 0);
+      const SlotBook& book = books[slot];
+      EXPECT_GT(book.acknowledged, 0);
       for (const BlockId block : owned) {
         // A block's count rises once for each step above the last one, so this many applied up to
         // this step means each of them once.
         const LedgerEntryStatus& row = ledger[{block, slot}];
-        EXPECT_EQ(row.last_step(), steps) << "block " << block << " slot " << slot;
-        EXPECT_EQ(row.applied(), steps) << "block " << block << " slot " << slot;
+        EXPECT_EQ(row.last_step(), book.last_step[block]) << "block " << block << " slot " << slot;
+        EXPECT_EQ(row.applied(), book.applied[block]) << "block " << block << " slot " << slot;
+        EXPECT_GE(book.applied[block], book.acknowledged);
+        applied += static_cast<uint64_t>(book.applied[block]);
       }
-      acknowledged += static_cast<uint64_t>(steps) * owned.size();
-      std::printf("%6d %4d %6zu %12ld %13lu %10s %6s\n", server, slot, owned.size(), steps,
-                  ledger[{owned[0], slot}].applied(), "", "");
+      std::printf("%6d %4d %6zu %12ld %13lu %10s %6s\n", server, slot, owned.size(),
+                  book.acknowledged, ledger[{owned[0], slot}].applied(), "", "");
     }
-    EXPECT_EQ(status.verdicts().accepted(), acknowledged);
-    EXPECT_EQ(status.verdicts().acknowledged(), acknowledged);
+    EXPECT_EQ(status.verdicts().accepted(), applied);
+    EXPECT_EQ(status.verdicts().acknowledged(), applied);
     EXPECT_EQ(status.verdicts().rejected() + status.verdicts().late() + status.verdicts().scaled() +
                   status.verdicts().admitted(),
               0);
@@ -212,6 +294,19 @@ TEST_P(LedgerTest, EveryAcknowledgedPushIsAppliedOnceToEveryBlock) {
     wrong += values[i] != -static_cast<double>(sum) / divisor;
   }
   EXPECT_EQ(wrong, 0) << "elements that are not minus the sum of what was acknowledged";
+  for (int64_t i = kTrained; i < kTrained + kAveraged; ++i) {
+    EXPECT_TRUE(values[i] >= 0 && values[i] < kSlots)
+        << "no mean of the slots' values: " << values[i];
+  }
+  if (GetParam().gradients == Gradients::kBroken) {
+    int broken_links = 0;
+    int64_t torn = 0;
+    for (const SlotBook& book : books) broken_links += book.broken_links, torn += book.torn;
+    std::printf("%d links have failed; %ld blocks have a step that was not acknowledged\n",
+                broken_links, torn);
+    EXPECT_GT(broken_links, 0);
+    EXPECT_GT(torn, 0) << "no link failed while its step was pushed";
+  }
   std::printf("%ld of %ld elements are exactly minus the sum of the acknowledged gradients\n",
               kTrained - wrong, kTrained);
 }
@@ -223,7 +318,15 @@ INSTANTIATE_TEST_SUITE_P(
         LedgerCase{"SyncResetEvery150ms", ConsistencySpec::SYNC, absl::Milliseconds(150), 0, 5},
         // About four pushes of one server long on the average.
         LedgerCase{"AsyncCutAtRandomBytes", ConsistencySpec::ASYNC, absl::InfiniteDuration(), 80000,
-                   5}),
+                   5},
+        LedgerCase{"LinkedAsyncResetEvery150ms", ConsistencySpec::ASYNC, absl::Milliseconds(150), 0,
+                   5, Gradients::kLinked},
+        LedgerCase{"LinkedSyncResetEvery150ms", ConsistencySpec::SYNC, absl::Milliseconds(150), 0,
+                   5, Gradients::kLinked},
+        LedgerCase{"LinkedAsyncCutAtRandomBytes", ConsistencySpec::ASYNC, absl::InfiniteDuration(),
+                   80000, 5, Gradients::kLinked},
+        LedgerCase{"BrokenLinksAsyncCutAtRandomBytes", ConsistencySpec::ASYNC,
+                   absl::InfiniteDuration(), 80000, 5, Gradients::kBroken}),
     [](const ::testing::TestParamInfo<LedgerCase>& info) { return info.param.name; });
 
 }  // namespace
