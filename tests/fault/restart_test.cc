@@ -24,6 +24,7 @@
 #include "rpc/grpc_process.h"
 #include "server/server.h"
 #include "shm/push_segment.h"
+#include "tests/fault/integer_pusher.h"
 #include "tests/fault/integer_rig.h"
 #include "tests/testing/checkpoint_driver.h"
 
@@ -40,6 +41,8 @@ struct RestartCase {
   ConsistencySpec::Mode mode;
   int staleness_bound;
   bool shared_memory;
+  // Gradients come from a device by a link.
+  bool linked = false;
 };
 
 // What one slot knows by its own books.
@@ -91,26 +94,32 @@ class RestartTest : public ::testing::TestWithParam<RestartCase> {
     return *std::move(client);
   }
 
-  void Train(SlotId slot, ParameterClient& client, absl::Span<float> gradients, SlotBook& book) {
+  void Train(SlotId slot, ParameterClient& client, PushSegment* segment, SlotBook& book) {
     const bool synchronous = GetParam().mode == ConsistencySpec::SYNC;
-    std::vector<float> values(kTrained + kAveraged);
     HeldValues held;
-    const std::vector<float> averaged(kAveraged, static_cast<float>(slot));
+    IntegerPusher::Options options;
+    options.rig = &rig_;
+    options.client = &client;
+    options.slot = slot;
+    options.segment = segment;
+    if (GetParam().linked) {
+      options.link.emplace();
+      options.link->seed = kSeed + static_cast<uint64_t>(slot);
+    }
+    IntegerPusher pusher(options);
     const auto heartbeat = IntegerRig::KeepAlive(client);
     Step step = 0;
     // The last step begins after the last restart, so that everybody hears of what that has cost.
     for (bool is_last = false; !is_last;) {
       is_last = done_;
-      const auto pulled = client.Pull(step, /*read_only=*/false, absl::MakeSpan(values), &held);
+      const auto pulled = pusher.Pull(step, &held);
       if (!pulled.ok()) {
         book.failure = pulled.status();
         return;
       }
       if (synchronous) step = std::max(step, pulled->floor);
       ++step;
-      const std::vector<int> gradient = IntegerRig::Gradient(slot, step);
-      for (int64_t i = 0; i < kTrained; ++i) gradients[i] = static_cast<float>(gradient[i]);
-      const auto pushed = client.Push(step, /*weight=*/1, gradients, averaged);
+      const auto pushed = pusher.Push(step);
       if (!pushed.ok()) {
         book.failure = pushed.status();
         return;
@@ -143,11 +152,10 @@ TEST_P(RestartTest, NothingIsDoubledAndWhatIsLostIsWhatWasTold) {
 
   std::vector<SlotBook> books(kSlots);
   std::vector<std::unique_ptr<PushSegment>> segments(kSlots);
-  std::vector<std::vector<float>> own(kSlots, std::vector<float>(kTrained));
   std::vector<std::unique_ptr<ParameterClient>> clients;
   for (SlotId slot = 0; slot < kSlots; ++slot) {
     if (GetParam().shared_memory) {
-      auto segment = PushSegment::Create(rig_.layout());
+      auto segment = PushSegment::Create(rig_.layout(), /*buffers=*/GetParam().linked ? 2 : 1);
       ASSERT_TRUE(segment.ok()) << segment.status();
       segments[slot] = *std::move(segment);
     }
@@ -165,12 +173,8 @@ TEST_P(RestartTest, NothingIsDoubledAndWhatIsLostIsWhatWasTold) {
 
   std::vector<std::thread> threads;
   for (SlotId slot = 0; slot < kSlots; ++slot) {
-    threads.emplace_back([&, slot] {
-      Train(slot, *clients[slot],
-            segments[slot] != nullptr ? segments[slot]->buffer(0).first(kTrained)
-                                      : absl::MakeSpan(own[slot]),
-            books[slot]);
-    });
+    threads.emplace_back(
+        [&, slot] { Train(slot, *clients[slot], segments[slot].get(), books[slot]); });
   }
   // What happens in which order is drawn; when, is up to the machine.
   uint64_t random = kSeed;
@@ -270,7 +274,10 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(RestartCase{"AsyncUnbounded", ConsistencySpec::ASYNC, -1, false},
                       RestartCase{"AsyncBounded", ConsistencySpec::ASYNC, 2, false},
                       RestartCase{"AsyncSharedMemory", ConsistencySpec::ASYNC, -1, true},
-                      RestartCase{"Sync", ConsistencySpec::SYNC, 0, false}),
+                      RestartCase{"Sync", ConsistencySpec::SYNC, 0, false},
+                      RestartCase{"LinkedAsyncBounded", ConsistencySpec::ASYNC, 2, false, true},
+                      RestartCase{"LinkedAsyncSharedMemory", ConsistencySpec::ASYNC, -1, true,
+                                  true}),
     [](const ::testing::TestParamInfo<RestartCase>& info) { return info.param.name; });
 
 TEST(LifeTest, WithoutANameItDoesNotBegin) {
