@@ -58,10 +58,15 @@ void NemesisCluster::Launch(Part& part) {
   part.is_frozen = false;
   part.thaw_at = absl::InfiniteDuration();
   if (!part.is_server) {
-    part.program = std::make_unique<Program>(std::vector<std::string>{
-        "/usr/bin/env", ways_[part.index], "tests/fault/nemesis/nemesis_worker",
-        absl::StrJoin(addresses_, ","), absl::StrCat(part.index), JournalOf(part.index),
-        DurabilitySpec::Level_Name(options_.level)});
+    std::vector<std::string> arguments = {"/usr/bin/env",
+                                          ways_[part.index],
+                                          "tests/fault/nemesis/nemesis_worker",
+                                          absl::StrJoin(addresses_, ","),
+                                          absl::StrCat(part.index),
+                                          JournalOf(part.index),
+                                          DurabilitySpec::Level_Name(options_.level)};
+    if (options_.linked) arguments.push_back(absl::StrCat("linked=", options_.seed));
+    part.program = std::make_unique<Program>(arguments);
     if (part.fault >= 0) stalls_.End(std::exchange(part.fault, -1), clock_.Now());
     return;
   }
@@ -162,12 +167,15 @@ bool NemesisCluster::Supervise() {
     const int code = part.program->AwaitExit(absl::ZeroDuration());
     if (code == -1) continue;
     const bool lost_slot = code == static_cast<int>(ExitCode::kLostSlot);
-    if (code != 128 + SIGKILL && (part.is_server || !lost_slot)) {
+    const bool broken_link = options_.linked && code == NemesisJob::kBrokenLink;
+    if (code != 128 + SIGKILL && (part.is_server || (!lost_slot && !broken_link))) {
       ADD_FAILURE() << part.name() << " exited with " << code << ": "
                     << absl::StrJoin(part.program->error(), "\n");
       return false;
     }
     lost_slots_ += lost_slot;
+    broken_links_ += broken_link;
+    if (broken_link && part.fault < 0) part.fault = BeginFault(part);
     Launch(part);
     if (testing::Test::HasFatalFailure()) return false;
   }
@@ -236,8 +244,10 @@ void NemesisCluster::StopWorkers() {
   }
   for (Part& part : parts_) {
     if (part.is_server) continue;
-    EXPECT_EQ(part.program->AwaitExit(kPatience), 0)
-        << part.name() << ": " << absl::StrJoin(part.program->error(), "\n");
+    const int code = part.program->AwaitExit(kPatience);
+    // A link may fail in the last step as well.
+    if (options_.linked && code == NemesisJob::kBrokenLink) continue;
+    EXPECT_EQ(code, 0) << part.name() << ": " << absl::StrJoin(part.program->error(), "\n");
   }
 }
 
@@ -301,7 +311,7 @@ std::string NemesisCluster::Tally() const {
       times(Blow::kFreezeWorker), " of workers; partitions: ", times(Blow::kCutLink),
       " of one worker and one server, ", times(Blow::kCutServer), " of one server and all, ",
       times(Blow::kCutHalves), " of halves; slots lost: ", lost_slots_,
-      "; resets of all ways: ", resets_);
+      "; links of devices that failed: ", broken_links_, "; resets of all ways: ", resets_);
 }
 
 }  // namespace torchps

@@ -39,6 +39,8 @@ class NemesisCluster {
     DurabilitySpec::Level level = DurabilitySpec::NONE;
     std::string folder;
     uint64_t seed = 1;
+    // Workers compute on devices whose links fail (tests/fault/nemesis/nemesis_device.h).
+    bool linked = false;
   };
 
   // Starts them all.
@@ -64,6 +66,8 @@ class NemesisCluster {
   std::vector<NemesisBook> Books() const;
 
   const NemesisStalls& stalls() const { return stalls_; }
+  // Workers that ended since their device's link had failed.
+  int broken_links() const { return broken_links_; }
   absl::Duration now() const { return clock_.Now(); }
   // One line.
   std::string Tally() const;
@@ -114,6 +118,7 @@ class NemesisCluster {
   int blows_[kBlows] = {};
   int resets_ = 0;
   int lost_slots_ = 0;
+  int broken_links_ = 0;
 };
 
 }  // namespace torchps

@@ -23,6 +23,8 @@ struct NemesisJob {
   // Nobody gets further ahead than this, so a slot that stands still is soon waited for.
   static constexpr int kStalenessBound = 16;
   static constexpr int kLeaseSeconds = 1;
+  // What a worker exits with whose device's link has failed.
+  static constexpr int kBrokenLink = 64;
   static constexpr int kBlockElements = kSlots * kCounters + 3;  // in whole lines of cache
 
   JobSpec spec;

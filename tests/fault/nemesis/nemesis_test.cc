@@ -3,7 +3,8 @@
 // parts of the network in which nothing passes; a blow every half to two seconds. For every (slot,
 // step, block): applied once or not at all, and what was acknowledged is there, but for what a
 // server that came back from a checkpoint has told to be lost. And a slot that no fault has hit
-// stands still for a lease and two seconds at most, beyond the time that a server is away.
+// stands still for a lease and two seconds at most, beyond the time that a server is away. The same
+// where the gradients come from a device, and its link fails, which ends a worker.
 //
 // TORCHPS_NEMESIS_PUSHES says after how many steps of all slots together each case ends, in place
 // of its seconds; TORCHPS_NEMESIS_SEED draws another schedule. Where neither a sanitizer nor other
@@ -41,6 +42,7 @@ struct NemesisCase {
   const char* name;
   DurabilitySpec::Level level;
   bool kills_servers;
+  bool linked = false;
 };
 
 template <typename T>
@@ -61,6 +63,7 @@ class NemesisTest : public ::testing::TestWithParam<NemesisCase> {
     NemesisCluster::Options options;
     options.level = GetParam().level;
     options.seed = FromEnvironment<uint64_t>("TORCHPS_NEMESIS_SEED", 1);
+    options.linked = GetParam().linked;
     options.folder = absl::StrCat(std::getenv("TEST_TMPDIR"), "/", GetParam().name);
     std::filesystem::create_directories(options.folder);
     std::printf("case %s, seed %lu\n", GetParam().name, options.seed);
@@ -213,6 +216,9 @@ TEST_P(NemesisTest, WhatIsAcknowledgedIsAppliedOnceAndTheOthersGoOn) {
   cluster_->StopWorkers();
   std::printf("%s\n", cluster_->Tally().c_str());
   const std::vector<NemesisBook> books = cluster_->Books();
+  if (GetParam().linked) {
+    EXPECT_GT(cluster_->broken_links(), 0);
+  }
   Audit(books);
   JudgeStalls(books);
   cluster_->StopServers();
@@ -222,7 +228,9 @@ INSTANTIATE_TEST_SUITE_P(
     Levels, NemesisTest,
     ::testing::Values(NemesisCase{"Workers", DurabilitySpec::NONE, false},
                       NemesisCase{"Checkpoint", DurabilitySpec::CHECKPOINT, true},
-                      NemesisCase{"Log", DurabilitySpec::LOG, true}),
+                      NemesisCase{"Log", DurabilitySpec::LOG, true},
+                      NemesisCase{"LinkedCheckpoint", DurabilitySpec::CHECKPOINT, true, true},
+                      NemesisCase{"LinkedLog", DurabilitySpec::LOG, true, true}),
     [](const ::testing::TestParamInfo<NemesisCase>& info) { return info.param.name; });
 
 }  // namespace
