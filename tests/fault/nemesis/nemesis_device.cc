@@ -10,15 +10,13 @@ namespace torchps {
 namespace {
 
 constexpr size_t kElements = size_t{NemesisJob::kBlocks} * NemesisJob::kBlockElements;
-// By when a link fails, in operations; a step has three for each block. The first of a slot's links
-// fails soon.
-constexpr uint64_t kFirstLife = 1000;
-constexpr uint64_t kLife = 20000;
+// By when a link fails, in operations. A step has three for each block.
+constexpr uint64_t kLongestLife = 5000;
 
-FakeLink::Options LinkOptions(Incarnation incarnation, uint64_t* random) {
+FakeLink::Options LinkOptions(uint64_t* random) {
   FakeLink::Options link;
   link.seed = SplitMix64(*random);
-  link.fail_at = static_cast<int64_t>(UniformBelow(*random, incarnation == 1 ? kFirstLife : kLife));
+  link.fail_at = static_cast<int64_t>(UniformBelow(*random, kLongestLife));
   // Each block is worth a copy of its own.
   link.least_copy_bytes = 1;
   return link;
@@ -45,7 +43,7 @@ NemesisDevice::NemesisDevice(const NemesisJob* job, SlotId slot, Incarnation inc
       random_((seed << 32) ^ (incarnation * NemesisJob::kSlots + static_cast<uint64_t>(slot))),
       gradients_(kElements),
       buffers_{std::vector<float>(kElements), std::vector<float>(kElements)},
-      link_(LinkOptions(incarnation, &random_)),
+      link_(LinkOptions(&random_)),
       outbox_(OutboxOptions(job_, &link_, gradients_, &buffers_)) {}
 
 NemesisDevice::~NemesisDevice() = default;

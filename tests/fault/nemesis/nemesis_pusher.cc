@@ -75,11 +75,9 @@ absl::Status NemesisPusher::GreetAll() {
 
 absl::Status NemesisPusher::Initialize() {
   const std::vector<float> zeros(NemesisJob::kBlockElements);
+  const Gradient values = [&zeros](BlockId) { return absl::MakeConstSpan(zeros); };
   for (int server = 0; server < NemesisJob::kServers; ++server) {
-    if (absl::Status status = Push(server, /*step=*/0, [&](BlockId) { return zeros; });
-        !status.ok()) {
-      return status;
-    }
+    if (absl::Status status = Push(server, /*step=*/0, values); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
