@@ -46,7 +46,8 @@ NemesisDevice::NemesisDevice(const NemesisJob* job, SlotId slot, Incarnation inc
       link_(LinkOptions(&random_)),
       outbox_(OutboxOptions(job_, &link_, gradients_, &buffers_)) {}
 
-NemesisDevice::~NemesisDevice() = default;
+// What is still under way is told.
+NemesisDevice::~NemesisDevice() { outbox_.Drop(); }
 
 void NemesisDevice::BeginPush(Step step) {
   if (computed_ != step) {
