@@ -178,6 +178,8 @@ int Main(int argc, char** argv) {
   stop.Stop(signals.Wait());
   trainer.join();
   if (!result.ok()) Log(result.ToString());
+  // Told to stop before it trained.
+  if (absl::IsCancelled(result)) return static_cast<int>(ExitCode::kOk);
   if (is_broken) return NemesisJob::kBrokenLink;
   return static_cast<int>(ExitCodeFor(result));
 }
