@@ -54,6 +54,7 @@ std::vector<std::vector<absl::Status>> ReplicaRig::Run(
       MemberExchange::Options exchange;
       exchange.stage = static_cast<int>(stage);
       exchange.stages = static_cast<int>(stages.size());
+      exchange.certificates = options_.certificates;
       exchange.lease = options_.lease;
       exchange.clock = &clock_;
       auto stop = std::make_unique<StopLatch>();
@@ -116,14 +117,30 @@ std::vector<std::vector<absl::Status>> ReplicaRig::Run(
   return outcomes;
 }
 
-absl::Status ReplicaRig::RunUndivided() {
+absl::Status ReplicaRig::RunUndivided(int workers) {
   WorkerOptions options;
   options.job = options_.job;
   options.servers = cluster_->endpoints();
   options.clock = &clock_;
   options.stop = &stop_;
-  return RunWorker(Task(Stages(options_.make()), options_.objective, options_.data),
-                   std::move(options));
+  // Before there are threads, as above.
+  std::vector<Task> tasks;
+  for (int worker = 0; worker < workers; ++worker) {
+    tasks.emplace_back(Stages(options_.make()), options_.objective, options_.data);
+  }
+  std::vector<absl::Status> outcomes(tasks.size());
+  std::vector<std::thread> threads;
+  for (size_t worker = 0; worker < tasks.size(); ++worker) {
+    threads.emplace_back([&options, &task = tasks[worker], &outcome = outcomes[worker]] {
+      at::set_num_threads(1);
+      outcome = RunWorker(task, options);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& outcome : outcomes) {
+    if (!outcome.ok()) return outcome;
+  }
+  return absl::OkStatus();
 }
 
 torch::Tensor ReplicaRig::ReadServers() {

@@ -15,6 +15,7 @@
 #include "proto/coordinator.pb.h"
 #include "proto/job.pb.h"
 #include "proto/parameter_service.pb.h"
+#include "security/certificate_files.h"
 #include "torch/types.h"
 #include "worker/members/member_task.h"
 #include "worker/objective.h"
@@ -37,6 +38,8 @@ class ReplicaRig {
     int micro_batches = 0;
     // Of the members' exchange.
     absl::Duration lease = absl::Seconds(10);
+    // Of the members, for what they say to each other; null: without TLS.
+    std::shared_ptr<CertificateFiles> certificates = nullptr;
   };
 
   // Which member is at what.
@@ -55,8 +58,8 @@ class ReplicaRig {
   std::vector<std::vector<absl::Status>> Run(
       int replicas, const std::function<bool(const Moment& moment)>& kill = nullptr);
 
-  // The same job by a process that holds the whole model.
-  absl::Status RunUndivided();
+  // The same job by workers that hold the whole model, at once. The first error of one of them.
+  absl::Status RunUndivided(int workers = 1);
 
   // The trained values that the servers have, in the order of the stages.
   torch::Tensor ReadServers();
