@@ -68,7 +68,7 @@ MAY_INCLUDE = {
     "client": "client/calls common common/cpu job proto rpc shm wire",
     "worker/loop": "client common job proto",
     "worker/device": "common",
-    "worker/cuda": "common worker/device worker/feed",
+    "worker/cuda": "common worker/device worker/feed worker/gradient worker/kernels",
     "worker/gradient": "common common/cpu",
     "worker/kernels": "common wire worker/gradient",
     "worker/feed": "common data",

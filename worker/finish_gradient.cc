@@ -5,6 +5,7 @@
 
 #include "common/cpu/finite_check.h"
 #include "torch/utils.h"
+#include "worker/cuda/device_scan.h"
 #include "worker/gradient/gradient_scan.h"
 #include "worker/torch_error.h"
 
@@ -16,23 +17,43 @@ double InverseScale(const LossScaler* scaler) {
   return scaler == nullptr ? 1 : 1 / scaler->scale();
 }
 
+// Undoes the scale where the device has the gradient. Throws what torch throws. REQUIRES:
+// has_one_vector().
+void UndoScale(FlatModel* model, const LossScaler* scaler) {
+  const double inverse = InverseScale(scaler);
+  if (inverse == 1) return;
+  const torch::NoGradGuard no_grad;
+  torch::Tensor gradients = model->device_gradients();
+  gradients.mul_(inverse);
+}
+
+// There, too: the scale comes off first, as clip_norm is for the gradient without it. The stream
+// keeps that order. REQUIRES: scan() is not null.
+absl::StatusOr<GradientScan> ScanOnDevice(const TrainingSpec& training, FlatModel* model,
+                                          const LossScaler* scaler) {
+  try {
+    UndoScale(model, scaler);
+    return model->scan()->ScanAndClip(model->device_gradients(), training.clip_norm());
+  } catch (const std::exception& error) {
+    return TorchError("looking at a gradient", error);
+  }
+}
+
 }  // namespace
 
 absl::Status FetchGradient(FlatModel* model, const LossScaler* scaler) {
   if (absl::Status status = model->CheckViews(); !status.ok()) return status;
-  const double inverse = InverseScale(scaler);
   // A device is faster at it than the host.
-  const bool there = inverse != 1 && model->has_one_vector();
+  const bool there = model->has_one_vector();
   if (there) {
     try {
-      const torch::NoGradGuard no_grad;
-      torch::Tensor gradients = model->device_gradients();
-      gradients.mul_(inverse);
+      UndoScale(model, scaler);
     } catch (const std::exception& error) {
       return TorchError("scaling a gradient", error);
     }
   }
   if (absl::Status status = model->ToHost(); !status.ok()) return status;
+  const double inverse = InverseScale(scaler);
   if (there || inverse == 1) return absl::OkStatus();
   for (float& element : model->gradients()) element *= static_cast<float>(inverse);
   return absl::OkStatus();
@@ -47,6 +68,13 @@ Finite Judge(bool finite, LossScaler* scaler) {
 
 absl::StatusOr<Finite> FinishGradient(const TrainingSpec& training, FlatModel* model,
                                       LossScaler* scaler) {
+  if (NeedsWholeGradient(training) && model->scan() != nullptr) {
+    if (absl::Status status = model->CheckViews(); !status.ok()) return status;
+    const absl::StatusOr<GradientScan> scan = ScanOnDevice(training, model, scaler);
+    if (!scan.ok()) return scan.status();
+    if (absl::Status status = model->ToHost(); !status.ok()) return status;
+    return Judge(scan->finite && FirstNonFinite(model->averaged()) < 0, scaler);
+  }
   if (absl::Status status = FetchGradient(model, scaler); !status.ok()) return status;
   if (!NeedsWholeGradient(training)) return Finite::kUnknown;
   const GradientScan scan = ScanGradient(model->gradients());
@@ -60,15 +88,20 @@ absl::StatusOr<Finite> FinishGradient(const TrainingSpec& training, FlatModel* m
 absl::StatusOr<Finite> FinishLocalGradient(const TrainingSpec& training, FlatModel* model,
                                            LossScaler* scaler) {
   if (absl::Status status = model->CheckViews(); !status.ok()) return status;
+  if (model->scan() != nullptr) {
+    const absl::StatusOr<GradientScan> scan = ScanOnDevice(training, model, scaler);
+    if (!scan.ok()) return scan.status();
+    return Judge(scan->finite, scaler);
+  }
   try {
-    const torch::NoGradGuard no_grad;
-    torch::Tensor gradients = model->device_gradients();
-    if (const double inverse = InverseScale(scaler); inverse != 1) gradients.mul_(inverse);
+    UndoScale(model, scaler);
     if (model->on_host()) {
       const GradientScan scan = ScanGradient(model->gradients());
       if (scan.finite) ClipGradient(model->gradients(), scan.norm, training.clip_norm());
       return Judge(scan.finite, scaler);
     }
+    const torch::NoGradGuard no_grad;
+    torch::Tensor gradients = model->device_gradients();
     const auto norm = gradients.norm(2, torch::kFloat64).item<double>();
     const Finite finite = Judge(std::isfinite(norm), scaler);
     const double most = training.clip_norm();
@@ -76,7 +109,7 @@ absl::StatusOr<Finite> FinishLocalGradient(const TrainingSpec& training, FlatMod
       gradients.mul_(most / (norm + 1e-6));  // as ClipGradient
     }
     return finite;
-  } catch (const c10::Error& error) {
+  } catch (const std::exception& error) {
     return TorchError("looking at a gradient", error);
   }
 }

@@ -19,6 +19,7 @@
 #include "torch/nn/module.h"
 #include "torch/types.h"
 #include "worker/cuda/device_copies.h"
+#include "worker/cuda/device_scan.h"
 #include "worker/device/device_link.h"
 #include "worker/device/gradient_outbox.h"
 #include "worker/loop/model_vectors.h"
@@ -98,6 +99,10 @@ class FlatModel final : public ModelVectors {
   // What brings gradients() and averaged() to the host in place of ToHost(), which is not to be
   // called then. Made by the first call. Null without a link, or if no memory can be pinned for it.
   GradientOutbox* MakeOutbox();
+
+  // Looks at gradients and clips them where the device has them; null where the host has to.
+  void UseScan(std::unique_ptr<DeviceScan> scan) { scan_ = std::move(scan); }
+  DeviceScan* scan() const { return scan_.get(); }
 
   // Null without one.
   DeviceLink* link() const { return copies_ == nullptr ? nullptr : copies_->link(); }
@@ -188,6 +193,7 @@ class FlatModel final : public ModelVectors {
   torch::Tensor host_gradients_;
   // Null without a link.
   std::unique_ptr<DeviceCopies> copies_;
+  std::unique_ptr<DeviceScan> scan_;
   // Which of the host's vectors is values().
   size_t current_ = 0;
   std::vector<Member> members_;

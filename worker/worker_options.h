@@ -13,6 +13,7 @@
 #include "common/stop_latch.h"
 #include "proto/job.pb.h"
 #include "torch/types.h"
+#include "worker/cuda/device_scan.h"
 #include "worker/device/device_link.h"
 #include "worker/feed/batch_lift.h"
 #include "worker/loop/handicap.h"
@@ -40,6 +41,9 @@ struct WorkerOptions {
   std::function<absl::StatusOr<std::unique_ptr<DeviceLink>>()> make_link;
   // For tests: as Learner::Options has it.
   std::function<std::unique_ptr<BatchLift>(torch::Device device)> make_lift;
+  // For tests: makes what looks at gradients of so many elements on a device, in place of the
+  // kernels of a GPU.
+  std::function<absl::StatusOr<std::unique_ptr<DeviceScan>>(int64_t elements)> make_scan;
   // That a pass is cut into, so that the stages compute at once. 0: two for each stage.
   int micro_batches = 0;
   // Where several processes hold the slot's model together: the stage that this one holds, and

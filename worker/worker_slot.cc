@@ -11,11 +11,14 @@
 #include "client/calls/this_process.h"
 #include "client/members/stage_layouts.h"
 #include "client/upkeep/slot_upkeep.h"
+#include "job/local_steps.h"
 #include "job/parameter_groups.h"
 #include "torch/utils.h"
 #include "wire/layout_codec.h"
 #include "worker/cuda/cuda_link.h"
+#include "worker/cuda/device_scan.h"
 #include "worker/device.h"
+#include "worker/finish_gradient.h"
 #include "worker/precision/device_precision.h"
 #include "worker/stages/placement.h"
 #include "worker/stages/slot_members.h"
@@ -198,6 +201,7 @@ absl::Status WorkerSlot::Connect() {
   if (!block_map.ok()) return block_map.status();
   block_map_ = std::make_unique<BlockMap>(*std::move(block_map));
   LinkDevice();
+  ScanOnDevice();
 
   ParameterClient::Options client;
   client.servers = options_.servers;
@@ -254,6 +258,28 @@ void WorkerSlot::LinkDevice() {
   if (linked.ok()) return;
   options_.log(absl::StrCat("gradients and values are copied while ", model_->device().str(),
                             " waits, not while it computes: ", linked.message()));
+}
+
+void WorkerSlot::ScanOnDevice() {
+  if (model_->on_host() || !model_->has_one_vector()) return;
+  // Of a stage the members find the norm together, on their hosts.
+  if (data_.replica.has_value()) return;
+  if (!NeedsWholeGradient(job().training()) && !HasLocalSteps(job())) return;
+  absl::StatusOr<std::unique_ptr<DeviceScan>> scan = MakeScan();
+  if (scan.ok()) return model_->UseScan(*std::move(scan));
+  options_.log(absl::StrCat("a gradient's norm is not found by the kernels of this program: ",
+                            scan.status().message()));
+}
+
+absl::StatusOr<std::unique_ptr<DeviceScan>> WorkerSlot::MakeScan() const {
+  const torch::Tensor& gradients = model_->device_gradients();
+  if (options_.make_scan != nullptr) return options_.make_scan(gradients.numel());
+  if (!gradients.is_cuda()) return absl::UnavailableError("the device is no GPU");
+  try {
+    return DeviceScan::Create(gradients.device(), gradients.numel());
+  } catch (const std::exception& error) {
+    return TorchError("making memory for it", error);
+  }
 }
 
 absl::StatusOr<std::unique_ptr<DeviceLink>> WorkerSlot::MakeLink() const {

@@ -116,6 +116,10 @@ class WorkerSlot {
   // device has what that needs.
   void LinkDevice();
   absl::StatusOr<std::unique_ptr<DeviceLink>> MakeLink() const;
+  // There, too, and where each gradient is looked at as a whole: what does so on the device, if
+  // that can run the kernels.
+  void ScanOnDevice();
+  absl::StatusOr<std::unique_ptr<DeviceScan>> MakeScan() const;
 
   torch::nn::Module& module_;
   const Data data_;

@@ -21,9 +21,12 @@
 #include "tests/testing/encoding_name.h"
 #include "tests/worker/device/fake_link.h"
 #include "tests/worker/feed/fake_lift.h"
+#include "tests/worker/kernels/host_launcher.h"
 #include "torch/nn/modules/batchnorm.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
+#include "worker/cuda/device_scan.h"
+#include "worker/kernels/gradient_kernels.h"
 #include "worker/run_worker.h"
 
 namespace torchps {
@@ -92,6 +95,7 @@ struct Learnt {
 };
 
 using MakeLink = std::function<absl::StatusOr<std::unique_ptr<DeviceLink>>()>;
+using MakeScan = std::function<absl::StatusOr<std::unique_ptr<DeviceScan>>(int64_t elements)>;
 
 // Where a worker's batches come from. Without a lift they are there when they are made.
 struct Feed {
@@ -101,7 +105,8 @@ struct Feed {
 
 // A worker's way through a job on two servers of its own. `downs`: FakeLink::Options.
 Learnt Train(const JobSpec& job, MakeLink make_link,
-             const std::shared_ptr<std::atomic<int64_t>>& downs, const Feed& feed = {}) {
+             const std::shared_ptr<std::atomic<int64_t>>& downs, const Feed& feed = {},
+             MakeScan make_scan = nullptr) {
   at::set_num_threads(1);
   SteadyClock clock;
   StopLatch stop;
@@ -130,6 +135,7 @@ Learnt Train(const JobSpec& job, MakeLink make_link,
   options.make_link = std::move(make_link);
   options.make_lift = feed.make_lift;
   options.loader_threads = feed.loader_threads;
+  options.make_scan = std::move(make_scan);
   Mutex mutex;
   options.log = [&](const std::string& line) {
     MutexLock lock(&mutex);
@@ -202,6 +208,41 @@ TEST(LinkedWorkerJobTest, LearnsTheSameInSeveralPasses) {
 
 TEST(LinkedWorkerJobTest, LearnsTheSameWhereTheWholeGradientIsNeeded) {
   ExpectTheSame(JobWith("training { clip_norm: 0.1 }"), Gradients::kByOneCopy);
+}
+
+// As on a GPU, whose kernels run here on the host, and take the "device's" memory as it is.
+TEST(LinkedWorkerJobTest, LearnsTheSameWhereKernelsLookAtTheGradient) {
+  for (const std::string more :
+       {"training { clip_norm: 0.1 }", "training { clip_norm: 0.1 nonfinite: STOP_JOB }",
+        "training { clip_norm: 0.1 } local { steps: 2 inner { sgd {} learning_rate: 0.1 } }"}) {
+    SCOPED_TRACE(more);
+    int scans = 0;
+    const FakeLink::Options link{/*seed=*/1, /*own_thread=*/true, /*fail_at=*/-1,
+                                 /*least_copy_bytes=*/1, /*downs=*/nullptr};
+    const Learnt learnt = Train(
+        JobWith(more), [=] { return std::make_unique<FakeLink>(link); },
+        std::make_shared<std::atomic<int64_t>>(0), Feed(),
+        [&scans](int64_t elements) {
+          ++scans;
+          return std::make_unique<DeviceScan>(std::make_unique<GradientKernels>(MakeHostLauncher()),
+                                              torch::kCPU, elements, [] { return nullptr; });
+        });
+    ExpectTheSame(learnt, Train(JobWith(more)));
+    EXPECT_EQ(scans, 1);
+  }
+}
+
+TEST(LinkedWorkerJobTest, WithoutKernelsTheHostLooksAtTheGradientAndIsToldWhy) {
+  const JobSpec job = JobWith("training { clip_norm: 0.1 }");
+  const FakeLink::Options link{/*seed=*/1, /*own_thread=*/true, /*fail_at=*/-1,
+                               /*least_copy_bytes=*/1, /*downs=*/nullptr};
+  const Learnt learnt = Train(
+      job, [=] { return std::make_unique<FakeLink>(link); },
+      std::make_shared<std::atomic<int64_t>>(0), Feed(),
+      [](int64_t) { return absl::UnavailableError("no NVRTC is to be found"); });
+  ExpectTheSame(learnt, Train(job));
+  EXPECT_THAT(learnt.said, ElementsAre(AllOf(HasSubstr("not found by the kernels"),
+                                             HasSubstr("no NVRTC is to be found"))));
 }
 
 // Of a pull of a fragment only that is taken over: the other values are the worker's own.

@@ -1,0 +1,83 @@
+#include "worker/cuda/device_scan.h"
+
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "ATen/ops/empty.h"
+#include "absl/status/status.h"
+#include "c10/core/Stream.h"
+#include "c10/core/impl/VirtualGuardImpl.h"
+#include "common/check.h"
+#include "worker/kernels/kernel_shapes.h"
+
+namespace torchps {
+namespace {
+
+// Since some version torch tells the driver's handle of a stream; before, only its CUDA headers do.
+template <typename Stream>
+auto FindHandle(int) -> decltype(&Stream::native_handle) {
+  return &Stream::native_handle;
+}
+template <typename Stream>
+std::nullptr_t FindHandle(...) {
+  return nullptr;
+}
+
+template <typename Handle>
+DeviceScan::CurrentStream CurrentStreamOf(c10::Device device, Handle handle) {
+  return [device, handle] {
+    const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+    return (stream.*handle)();
+  };
+}
+DeviceScan::CurrentStream CurrentStreamOf(c10::Device, std::nullptr_t) { return nullptr; }
+
+at::Tensor DoublesFor(int64_t bytes, c10::Device device) {
+  constexpr auto kEach = static_cast<int64_t>(sizeof(double));
+  return at::empty({(bytes + kEach - 1) / kEach},
+                   at::TensorOptions().dtype(at::kDouble).device(device));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceScan>> DeviceScan::Create(c10::Device device,
+                                                               int64_t elements) {
+  CurrentStream current_stream = CurrentStreamOf(device, FindHandle<c10::Stream>(0));
+  if (current_stream == nullptr) {
+    return absl::UnavailableError("this torch does not tell the driver's handle of a stream");
+  }
+  absl::StatusOr<std::unique_ptr<GradientKernels>> kernels =
+      GradientKernels::Create(device.index());
+  if (!kernels.ok()) return kernels.status();
+  return std::make_unique<DeviceScan>(*std::move(kernels), device, elements,
+                                      std::move(current_stream));
+}
+
+DeviceScan::DeviceScan(std::unique_ptr<GradientKernels> kernels, c10::Device device,
+                       int64_t elements, CurrentStream current_stream)
+    : kernels_(std::move(kernels)),
+      current_stream_(std::move(current_stream)),
+      elements_(elements),
+      scratch_(DoublesFor(GradientKernels::ScanScratchBytes(elements), device)),
+      verdict_(DoublesFor(sizeof(GradientVerdict), device)) {}
+
+absl::StatusOr<GradientScan> DeviceScan::ScanAndClip(const at::Tensor& gradients,
+                                                     double clip_norm) {
+  TPS_CHECK(gradients.numel() == elements_, "a gradient of another length");
+  const GradientKernels::Stream stream = current_stream_();
+  auto* const verdict = static_cast<GradientVerdict*>(verdict_.data_ptr());
+  absl::Status status = kernels_->Scan(gradients.data_ptr<float>(), elements_, clip_norm,
+                                       scratch_.data_ptr(), verdict, stream);
+  if (status.ok() && clip_norm > 0) {
+    status = kernels_->Scale(gradients.data_ptr<float>(), elements_, verdict, stream);
+  }
+  if (!status.ok()) return status;
+  // A copy in the same stream.
+  const at::Tensor host = verdict_.to(at::kCPU);
+  GradientVerdict found;
+  std::memcpy(&found, host.data_ptr(), sizeof(found));
+  return GradientScan{found.finite != 0, found.norm};
+}
+
+}  // namespace torchps
