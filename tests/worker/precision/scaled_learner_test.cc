@@ -18,7 +18,10 @@
 #include "data/tensor_dataset.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
+#include "tests/worker/kernels/host_launcher.h"
+#include "worker/cuda/device_scan.h"
 #include "worker/flat_model.h"
+#include "worker/kernels/gradient_kernels.h"
 #include "worker/learner.h"
 #include "worker/precision/loss_scaler.h"
 #include "worker/replicas/replica_group.h"
@@ -67,7 +70,8 @@ Task MakeTask(const Module& module, double loss_factor = 1) {
   return Task(module, objective, Points());
 }
 
-enum class Where { kHost, kApart, kReplicas, kStages };
+// kKernels: apart, and looked at as a GPU does, by kernels that run here on the host.
+enum class Where { kHost, kApart, kKernels, kReplicas, kStages };
 
 // A worker's half of a job, without servers.
 class Worker {
@@ -76,10 +80,16 @@ class Worker {
       : local_steps_(local_steps), task_(std::move(task)) {
     at::set_num_threads(1);
     const Placement host(torch::kCPU);
-    const Placement placement = where == Where::kApart    ? host.ApartFromHost()
+    const bool apart = where == Where::kApart || where == Where::kKernels;
+    const Placement placement = apart                     ? host.ApartFromHost()
                                 : where == Where::kStages ? Placement({torch::kCPU, torch::kCPU})
                                                           : host;
     model_ = *FlatModel::Create(task_.module(), placement, [](const std::string&) { return -1; });
+    if (where == Where::kKernels) {
+      model_->UseScan(std::make_unique<DeviceScan>(
+          std::make_unique<GradientKernels>(MakeHostLauncher()), torch::kCPU,
+          model_->device_gradients().numel(), [] { return nullptr; }));
+    }
     map_ = *BlockMap::Create(model_->layout(), /*block_bytes=*/64, /*servers=*/1);
     Learner::Options options;
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(training, &options.training));
@@ -191,16 +201,16 @@ TEST_P(ScaledLearnerTest, AGradientThatIsNotFiniteByItselfIsTheSlotsFaultInTheEn
 }
 
 std::string PlaceName(const ::testing::TestParamInfo<Where>& info) {
-  const char* const names[] = {"Host", "Apart", "Replicas", "Stages"};
+  const char* const names[] = {"Host", "Apart", "Kernels", "Replicas", "Stages"};
   return names[static_cast<int>(info.param)];
 }
 INSTANTIATE_TEST_SUITE_P(Places, ScaledLearnerTest,
-                         ::testing::Values(Where::kHost, Where::kApart, Where::kReplicas,
-                                           Where::kStages),
+                         ::testing::Values(Where::kHost, Where::kApart, Where::kKernels,
+                                           Where::kReplicas, Where::kStages),
                          PlaceName);
 
 TEST(ScaledLocalStepTest, TheScaleIsUndoneWhereTheGradientLies) {
-  for (const Where where : {Where::kHost, Where::kApart}) {
+  for (const Where where : {Where::kHost, Where::kApart, Where::kKernels}) {
     Worker plain(TaskFor(where), "clip_norm: 0.01", where, /*local_steps=*/true);
     Worker scaled(TaskFor(where), "clip_norm: 0.01 precision: FLOAT16", where,
                   /*local_steps=*/true);
@@ -209,6 +219,18 @@ TEST(ScaledLocalStepTest, TheScaleIsUndoneWhereTheGradientLies) {
     EXPECT_EQ(scaled.gradients(), plain.gradients());
     Worker large(TaskFor(where, 1e34), "precision: FLOAT16", where, /*local_steps=*/true);
     EXPECT_EQ(large.Compute().finite, Finite::kOverflow);
+  }
+}
+
+// A norm of the scaled gradient would clip it 2^16 times too much.
+TEST(ScaledKernelsTest, WhatTheKernelsClipHasTheHostsBits) {
+  for (const bool local_steps : {false, true}) {
+    const std::string training = "clip_norm: 0.01 precision: FLOAT16";
+    Worker host(TaskFor(Where::kHost), training, Where::kHost, local_steps);
+    Worker kernels(TaskFor(Where::kKernels), training, Where::kKernels, local_steps);
+    EXPECT_EQ(host.Compute().finite, Finite::kYes);
+    EXPECT_EQ(kernels.Compute().finite, Finite::kYes);
+    EXPECT_EQ(kernels.gradients(), host.gradients());
   }
 }
 
