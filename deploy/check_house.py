@@ -68,9 +68,9 @@ MAY_INCLUDE = {
     "client": "client/calls common common/cpu job proto rpc shm wire",
     "worker/loop": "client common job proto",
     "worker/device": "common",
-    "worker/cuda": "common worker/device worker/feed worker/gradient worker/kernels",
+    "worker/cuda": "common common/process worker/device worker/feed worker/gradient worker/kernels",
     "worker/gradient": "common common/cpu",
-    "worker/kernels": "common wire worker/gradient",
+    "worker/kernels": "common common/process wire worker/gradient",
     "worker/feed": "common data",
     "worker/optimizer": "common job proto",
     "worker/precision": "proto",
@@ -79,7 +79,7 @@ MAY_INCLUDE = {
         "checkpoint client client/calls client/members client/upkeep common common/cpu data job proto shm "
         "storage wire worker/cuda worker/device worker/feed worker/gradient worker/loop worker/optimizer "
         "worker/precision worker/stages",
-    "worker/replicas": "common worker worker/feed",
+    "worker/replicas": "common common/process worker worker/feed",
     "worker/models": "common data job proto worker worker/replicas worker/stages",
     "worker/members":
         "client client/calls client/members common common/cpu data job proto wire worker worker/feed "

@@ -135,8 +135,8 @@ absl::StatusOr<std::shared_ptr<PushSegment>> MakeSegment(const ModelLayout& layo
   const auto segment = std::make_shared<PinnedSegment>();
   segment->segment = *std::move(made);
   if (HasGpu(placement)) {
-    const absl::optional<CudaPinning> cuda = FindCudaPinning();
-    if (!cuda.has_value()) return absl::UnavailableError("no cudaHostRegister is loaded");
+    const absl::StatusOr<CudaPinning> cuda = FindCudaPinning();
+    if (!cuda.ok()) return cuda.status();
     auto pinned = PinnedMemory::Create(*cuda, segment->segment->memory());
     if (!pinned.ok()) return pinned.status();
     segment->pinned = *std::move(pinned);

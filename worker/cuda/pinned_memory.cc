@@ -1,9 +1,8 @@
 #include "worker/cuda/pinned_memory.h"
 
-#include <dlfcn.h>
-
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "common/process/found_functions.h"
 
 namespace torchps {
 namespace {
@@ -12,20 +11,17 @@ namespace {
 constexpr int kSuccess = 0;
 constexpr unsigned kPortable = 1;  // pinned for every device's context
 
-template <typename Function>
-bool Find(const char* name, Function* function) {
-  *function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
-  return *function != nullptr;
-}
-
 }  // namespace
 
-absl::optional<CudaPinning> FindCudaPinning() {
+absl::StatusOr<CudaPinning> FindCudaPinning() {
   CudaPinning cuda;
-  const bool found =
-      Find("cudaHostRegister", &cuda.pin) && Find("cudaHostUnregister", &cuda.unpin) &&
-      Find("cudaGetErrorString", &cuda.error_text) && Find("cudaGetLastError", &cuda.forget_error);
-  return found ? absl::make_optional(cuda) : absl::nullopt;
+  FoundFunctions process = FoundFunctions::InProcess("this process");
+  process.Find("cudaHostRegister", &cuda.pin);
+  process.Find("cudaHostUnregister", &cuda.unpin);
+  process.Find("cudaGetErrorString", &cuda.error_text);
+  process.Find("cudaGetLastError", &cuda.forget_error);
+  if (!process.status().ok()) return process.status();
+  return cuda;
 }
 
 absl::StatusOr<std::unique_ptr<PinnedMemory>> PinnedMemory::Create(const CudaPinning& cuda,

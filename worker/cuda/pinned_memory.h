@@ -6,7 +6,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/optional.h"
 #include "absl/types/span.h"
 
 namespace torchps {
@@ -21,8 +20,9 @@ struct CudaPinning {
   int (*forget_error)() = nullptr;
 };
 
-// That of the library that this process has loaded, as a CUDA build of torch does; nullopt: none.
-absl::optional<CudaPinning> FindCudaPinning();
+// That of the library that this process has loaded, as a CUDA build of torch does. UNAVAILABLE
+// names the function that is missing: none is loaded.
+absl::StatusOr<CudaPinning> FindCudaPinning();
 
 // Memory of ours, pinned: GPUs copy from it and to it as from what torch has pinned, which cannot
 // be memory that another process sees. Thread-safe. Borrows the memory, which must be mapped until

@@ -1,12 +1,11 @@
 #include "worker/kernels/cuda_launcher.h"
 
-#include <dlfcn.h>
-
 #include <string>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/process/found_functions.h"
 #include "worker/kernels/kernel_shapes.h"
 #include "worker/kernels/nvrtc.h"
 
@@ -18,31 +17,27 @@ constexpr int kSuccess = 0;
 constexpr int kComputeCapabilityMajor = 75;
 constexpr int kComputeCapabilityMinor = 76;
 
-template <typename Function>
-bool Find(void* library, const char* name, Function* function) {
-  *function = reinterpret_cast<Function>(dlsym(library, name));
-  return *function != nullptr;
-}
-
 absl::StatusOr<CudaDriver> FindDriver() {
-  // Stays loaded, as torch has it too.
-  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   CudaDriver driver;
-  if (library != nullptr && Find(library, "cuInit", &driver.init) &&
-      Find(library, "cuDeviceGet", &driver.device) &&
-      Find(library, "cuDeviceGetAttribute", &driver.attribute) &&
-      Find(library, "cuDevicePrimaryCtxRetain", &driver.retain_context) &&
-      Find(library, "cuDevicePrimaryCtxRelease_v2", &driver.release_context) &&
-      Find(library, "cuCtxPushCurrent_v2", &driver.push_context) &&
-      Find(library, "cuCtxPopCurrent_v2", &driver.pop_context) &&
-      Find(library, "cuModuleLoadData", &driver.load_module) &&
-      Find(library, "cuModuleUnload", &driver.unload_module) &&
-      Find(library, "cuModuleGetFunction", &driver.function) &&
-      Find(library, "cuLaunchKernel", &driver.launch) &&
-      Find(library, "cuGetErrorString", &driver.error_text)) {
-    return driver;
+  absl::StatusOr<FoundFunctions> library = FoundFunctions::Load("libcuda.so.1");
+  if (library.ok()) {
+    library->Find("cuInit", &driver.init);
+    library->Find("cuDeviceGet", &driver.device);
+    library->Find("cuDeviceGetAttribute", &driver.attribute);
+    library->Find("cuDevicePrimaryCtxRetain", &driver.retain_context);
+    library->Find("cuDevicePrimaryCtxRelease_v2", &driver.release_context);
+    library->Find("cuCtxPushCurrent_v2", &driver.push_context);
+    library->Find("cuCtxPopCurrent_v2", &driver.pop_context);
+    library->Find("cuModuleLoadData", &driver.load_module);
+    library->Find("cuModuleUnload", &driver.unload_module);
+    library->Find("cuModuleGetFunction", &driver.function);
+    library->Find("cuLaunchKernel", &driver.launch);
+    library->Find("cuGetErrorString", &driver.error_text);
   }
-  return absl::UnavailableError("no NVIDIA driver is to be found (libcuda.so.1)");
+  const absl::Status& missing = library.ok() ? library->status() : library.status();
+  if (missing.ok()) return driver;
+  return absl::UnavailableError(
+      absl::StrCat("no NVIDIA driver is to be found (libcuda.so.1): ", missing.message()));
 }
 
 absl::Status CudaError(const CudaDriver& driver, absl::string_view what, int result) {

@@ -1,12 +1,11 @@
 #include "worker/kernels/nvrtc.h"
 
-#include <dlfcn.h>
-
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/process/found_functions.h"
 #include "worker/kernels/kernel_sources.h"
 
 namespace torchps {
@@ -27,32 +26,33 @@ struct Nvrtc {
   const char* (*error_text)(int);
 };
 
-template <typename Function>
-bool Find(void* library, const char* name, Function* function) {
-  *function = reinterpret_cast<Function>(dlsym(library, name));
-  return *function != nullptr;
+absl::StatusOr<Nvrtc> FindNvrtc(const char* name) {
+  absl::StatusOr<FoundFunctions> library = FoundFunctions::Load(name);
+  if (!library.ok()) return library.status();
+  Nvrtc nvrtc;
+  library->Find("nvrtcCreateProgram", &nvrtc.create);
+  library->Find("nvrtcDestroyProgram", &nvrtc.destroy);
+  library->Find("nvrtcCompileProgram", &nvrtc.compile);
+  library->Find("nvrtcGetCUBINSize", &nvrtc.binary_size);
+  library->Find("nvrtcGetCUBIN", &nvrtc.binary);
+  library->Find("nvrtcGetProgramLogSize", &nvrtc.log_size);
+  library->Find("nvrtcGetProgramLog", &nvrtc.log);
+  library->Find("nvrtcGetErrorString", &nvrtc.error_text);
+  if (!library->status().ok()) return library->status();
+  return nvrtc;
 }
 
 absl::StatusOr<Nvrtc> FindNvrtc() {
+  absl::Status missing;
   // torch's helper knows where pip has put torch's own NVRTC, and brings it along.
   for (const char* const name : {"libcaffe2_nvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"}) {
-    // Stays loaded: what it has compiled may outlive all that we know of.
-    void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) continue;
-    Nvrtc nvrtc;
-    if (Find(library, "nvrtcCreateProgram", &nvrtc.create) &&
-        Find(library, "nvrtcDestroyProgram", &nvrtc.destroy) &&
-        Find(library, "nvrtcCompileProgram", &nvrtc.compile) &&
-        Find(library, "nvrtcGetCUBINSize", &nvrtc.binary_size) &&
-        Find(library, "nvrtcGetCUBIN", &nvrtc.binary) &&
-        Find(library, "nvrtcGetProgramLogSize", &nvrtc.log_size) &&
-        Find(library, "nvrtcGetProgramLog", &nvrtc.log) &&
-        Find(library, "nvrtcGetErrorString", &nvrtc.error_text)) {
-      return nvrtc;
-    }
+    absl::StatusOr<Nvrtc> nvrtc = FindNvrtc(name);
+    if (nvrtc.ok()) return nvrtc;
+    missing = nvrtc.status();
   }
-  return absl::UnavailableError(
-      "no NVRTC is to be found (libnvrtc.so.13 or .12), which compiles kernels for a GPU");
+  return absl::UnavailableError(absl::StrCat(
+      "no NVRTC is to be found (libnvrtc.so.13 or .12), which compiles kernels for a GPU: ",
+      missing.message()));
 }
 
 // What the sources take from the standard library, of which NVRTC has nothing.

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/types/optional.h"
 #include "worker/replicas/host_group.h"
 #include "worker/replicas/nccl_group.h"
 
@@ -25,8 +24,9 @@ bool AreDifferentGpus(const DeviceList& devices) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LocalGroup>> MakeLocalGroup(const DeviceList& devices) {
-  const absl::optional<Nccl> nccl = AreDifferentGpus(devices) ? FindNccl() : absl::nullopt;
-  if (!nccl.has_value()) return std::make_unique<HostGroup>();
+  if (!AreDifferentGpus(devices)) return std::make_unique<HostGroup>();
+  const absl::StatusOr<Nccl> nccl = FindNccl();
+  if (!nccl.ok()) return std::make_unique<HostGroup>();
   absl::StatusOr<std::unique_ptr<NcclGroup>> group = NcclGroup::Create(*nccl, devices);
   if (!group.ok()) return group.status();
   return *std::move(group);

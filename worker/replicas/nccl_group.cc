@@ -1,13 +1,12 @@
 #include "worker/replicas/nccl_group.h"
 
-#include <dlfcn.h>
-
 #include <exception>
 #include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "c10/core/DeviceGuard.h"
+#include "common/process/found_functions.h"
 #include "torch/utils.h"
 #include "worker/torch_error.h"
 
@@ -22,12 +21,6 @@ constexpr int kFloat64 = 8;
 
 // The device's default stream.
 constexpr Nccl::Stream kStream = nullptr;
-
-template <typename Function>
-bool Find(const char* name, Function* function) {
-  *function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
-  return *function != nullptr;
-}
 
 absl::Status NcclError(const Nccl& nccl, int result) {
   if (result == kSuccess) return absl::OkStatus();
@@ -44,14 +37,19 @@ int TypeOf(const torch::Tensor& tensor) {
 
 }  // namespace
 
-absl::optional<Nccl> FindNccl() {
+absl::StatusOr<Nccl> FindNccl() {
   Nccl nccl;
-  const bool found =
-      Find("ncclCommInitAll", &nccl.init_all) && Find("ncclCommDestroy", &nccl.destroy) &&
-      Find("ncclGetErrorString", &nccl.error_text) && Find("ncclGroupStart", &nccl.group_start) &&
-      Find("ncclGroupEnd", &nccl.group_end) && Find("ncclAllReduce", &nccl.all_reduce) &&
-      Find("ncclReduce", &nccl.reduce) && Find("ncclBroadcast", &nccl.broadcast);
-  return found ? absl::make_optional(nccl) : absl::nullopt;
+  FoundFunctions process = FoundFunctions::InProcess("this process");
+  process.Find("ncclCommInitAll", &nccl.init_all);
+  process.Find("ncclCommDestroy", &nccl.destroy);
+  process.Find("ncclGetErrorString", &nccl.error_text);
+  process.Find("ncclGroupStart", &nccl.group_start);
+  process.Find("ncclGroupEnd", &nccl.group_end);
+  process.Find("ncclAllReduce", &nccl.all_reduce);
+  process.Find("ncclReduce", &nccl.reduce);
+  process.Find("ncclBroadcast", &nccl.broadcast);
+  if (!process.status().ok()) return process.status();
+  return nccl;
 }
 
 absl::StatusOr<std::unique_ptr<NcclGroup>> NcclGroup::Create(const Nccl& nccl,

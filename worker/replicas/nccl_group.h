@@ -7,7 +7,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "torch/types.h"
 #include "worker/device.h"
@@ -36,8 +35,9 @@ struct Nccl {
                    Communicator communicator, Stream stream) = nullptr;
 };
 
-// That of the NCCL that this process has loaded, as a CUDA build of torch does; nullopt: none.
-absl::optional<Nccl> FindNccl();
+// That of the NCCL that this process has loaded, as a CUDA build of torch does. UNAVAILABLE names
+// the function that is missing: none is loaded.
+absl::StatusOr<Nccl> FindNccl();
 
 // A group of different GPUs, one communicator each. All calls go to the devices' default streams,
 // on which torch computes where nobody says otherwise. Where not all replicas take part, as in a
