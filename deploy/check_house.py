@@ -68,7 +68,7 @@ MAY_INCLUDE = {
     "client": "client/calls common common/cpu job proto rpc shm wire",
     "worker/loop": "client common job proto",
     "worker/device": "common",
-    "worker/cuda": "common common/process worker/device worker/feed worker/gradient worker/kernels",
+    "worker/cuda": "common common/process shm worker/device worker/feed worker/gradient worker/kernels",
     "worker/gradient": "common common/cpu",
     "worker/kernels": "common common/process wire worker/gradient",
     "worker/feed": "common data",

@@ -55,6 +55,7 @@ void Session::Join(torch::nn::Module& module, Options options) {
           "job field training.precision is ", TrainingSpec::Precision_Name(precision),
           ", and a program with a loop of its own casts for itself; expected FLOAT32 or TF32"));
     }
+    worker->copies_whole_gradients = true;
     auto joined = std::make_unique<Joined>();
     joined->options = std::move(options);
     joined->clock = worker->clock;

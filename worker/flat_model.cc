@@ -13,7 +13,7 @@
 #include "common/element_runs.h"
 #include "shm/shared_layout.h"
 #include "torch/utils.h"
-#include "worker/cuda/pinned_memory.h"
+#include "worker/cuda/gradient_segment.h"
 #include "worker/device.h"
 #include "worker/stages/stages.h"
 #include "worker/torch_error.h"
@@ -120,30 +120,6 @@ bool HasGpu(const Placement& placement) {
                      [](const torch::Device& device) { return device.is_cuda(); });
 }
 
-// A segment that stays pinned for as long as it is mapped.
-struct PinnedSegment {
-  std::unique_ptr<PushSegment> segment;
-  std::unique_ptr<PinnedMemory> pinned;
-};
-
-// Where the host's gradients are to lie: two buffers where an outbox may fill them.
-absl::StatusOr<std::shared_ptr<PushSegment>> MakeSegment(const ModelLayout& layout,
-                                                         const Placement& placement) {
-  const bool may_have_outbox = !placement.on_host() && placement.devices().size() == 1;
-  auto made = PushSegment::Create(layout, may_have_outbox ? PushSegmentLayout::kMostBuffers : 1);
-  if (!made.ok()) return made.status();
-  const auto segment = std::make_shared<PinnedSegment>();
-  segment->segment = *std::move(made);
-  if (HasGpu(placement)) {
-    const absl::StatusOr<CudaPinning> cuda = FindCudaPinning();
-    if (!cuda.ok()) return cuda.status();
-    auto pinned = PinnedMemory::Create(*cuda, segment->segment->memory());
-    if (!pinned.ok()) return pinned.status();
-    segment->pinned = *std::move(pinned);
-  }
-  return std::shared_ptr<PushSegment>(segment, segment->segment.get());
-}
-
 bool IsView(const torch::Tensor& tensor, const torch::Tensor& view) {
   return tensor.defined() && tensor.numel() == view.numel() &&
          tensor.data_ptr() == view.data_ptr() && tensor.is_contiguous();
@@ -161,8 +137,8 @@ absl::StatusOr<ModelLayout> FlatModel::LayoutOf(const torch::nn::Module& module,
 
 absl::StatusOr<std::unique_ptr<FlatModel>> FlatModel::Create(torch::nn::Module& module,
                                                              Placement placement,
-                                                             const GroupOf& group_of,
-                                                             bool may_share, bool mirrored) {
+                                                             const GroupOf& group_of, Shared shared,
+                                                             bool mirrored) {
   for (const torch::Device device : placement.devices()) {
     if (absl::Status status = CheckDevice(device); !status.ok()) return status;
   }
@@ -177,7 +153,12 @@ absl::StatusOr<std::unique_ptr<FlatModel>> FlatModel::Create(torch::nn::Module& 
     absl::StatusOr<ModelLayout> layout = ModelLayout::Create(std::move(found.segments));
     if (!layout.ok()) return layout.status();
     absl::StatusOr<std::shared_ptr<PushSegment>> segment = nullptr;
-    if (may_share) segment = MakeSegment(*layout, placement);
+    if (shared != Shared::kNothing) {
+      const bool may_have_outbox = !placement.on_host() && placement.devices().size() == 1;
+      const int buffers =
+          shared == Shared::kForOutbox && may_have_outbox ? PushSegmentLayout::kMostBuffers : 1;
+      segment = MakeGradientSegment(*layout, buffers, /*pinned=*/HasGpu(placement));
+    }
     return std::unique_ptr<FlatModel>(new FlatModel(*std::move(layout), std::move(found.tensors),
                                                     std::move(placement), std::move(segment),
                                                     mirrored));
@@ -280,7 +261,10 @@ absl::Status FlatModel::UseLink(std::unique_ptr<DeviceLink> link, const BlockMap
 GradientOutbox* FlatModel::MakeOutbox() {
   if (copies_ == nullptr) return nullptr;
   if (copies_->outbox() != nullptr) return copies_->outbox();
-  if (segment_ != nullptr) return copies_->MakeOutbox({segment_->buffer(0), segment_->buffer(1)});
+  if (segment_ != nullptr) {
+    if (segment_->buffers() < PushSegmentLayout::kMostBuffers) return nullptr;
+    return copies_->MakeOutbox({segment_->buffer(0), segment_->buffer(1)});
+  }
   // First, so that torch, which keeps pinned memory once it has it, gives the outbox that.
   const auto elements = host_gradients_.options().pinned_memory(host_gradients_.is_pinned());
   host_gradients_.reset();

@@ -65,6 +65,15 @@ class FlatModel final : public ModelVectors {
   // Index of the optimizer's parameter group for a parameter's name, -1 for none.
   using GroupOf = std::function<int(const std::string& name)>;
 
+  // What of the host's memory servers on this machine can read.
+  enum class Shared {
+    kNothing,
+    // The gradients.
+    kGradients,
+    // Both buffers of an outbox, where a link may get one; else the gradients.
+    kForOutbox,
+  };
+
   // How `module` would be laid out; touches nothing.
   // INVALID_ARGUMENT names the tensor: not float32, not dense, two tensors that share memory
   // without being one, a float buffer that is not finite, nothing to train.
@@ -73,8 +82,8 @@ class FlatModel final : public ModelVectors {
 
   // Moves `module` to where it is to lie (a torch::Device, or one for each stage), and its
   // parameters and float buffers into the flat tensors; their values stay what they were.
-  // With `may_share` the host's gradients lie in memory that servers on this machine can read; not
-  // if the kernel gives no such memory, or it cannot be pinned for a GPU: not_shared() says why.
+  // What is to be `shared` is not if the kernel gives no such memory, or it cannot be pinned for a
+  // GPU: not_shared() says why.
   // Without `mirrored` a model on GPUs has no host buffers, so no span of host memory and no copy
   // to or from it may be asked for: for a replica that nobody sends. INVALID_ARGUMENT as LayoutOf
   // and Placement::Check; or names the device that is not there. INTERNAL: torch cannot move it,
@@ -82,7 +91,7 @@ class FlatModel final : public ModelVectors {
   static absl::StatusOr<std::unique_ptr<FlatModel>> Create(torch::nn::Module& module,
                                                            Placement placement,
                                                            const GroupOf& group_of,
-                                                           bool may_share = false,
+                                                           Shared shared = Shared::kNothing,
                                                            bool mirrored = true);
 
   const ModelLayout& layout() const { return layout_; }
@@ -97,7 +106,8 @@ class FlatModel final : public ModelVectors {
   // INTERNAL: no memory. REQUIRES: has_one_vector(), and not on_host().
   absl::Status UseLink(std::unique_ptr<DeviceLink> link, const BlockMap& block_map);
   // What brings gradients() and averaged() to the host in place of ToHost(), which is not to be
-  // called then. Made by the first call. Null without a link, or if no memory can be pinned for it.
+  // called then. Made by the first call. Null without a link, if no memory can be pinned for it, or
+  // if gradients are shared and were not for an outbox.
   GradientOutbox* MakeOutbox();
 
   // Looks at gradients and clips them where the device has them; null where the host has to.

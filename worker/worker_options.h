@@ -59,6 +59,8 @@ struct WorkerOptions {
   Handicap::Options handicap;
   // That make batches ahead of the training thread.
   int loader_threads = 0;
+  // A gradient is copied to the host once all of it is there, as by a loop of the user's own.
+  bool copies_whole_gradients = false;
   // How long a server may be silent.
   absl::Duration patience = absl::Seconds(60);
   absl::Duration progress_interval = absl::Seconds(1);

@@ -181,7 +181,10 @@ absl::Status WorkerSlot::LayOut(const FlatModel::GroupOf& group_of) {
   const Placement placement = PlacementOf(options_, slot());
   if (absl::Status status = UseDevice(placement.devices().front()); !status.ok()) return status;
   absl::StatusOr<std::unique_ptr<FlatModel>> model = FlatModel::Create(
-      module_, placement, group_of, MayShare(options_) && !data_.replica.has_value());
+      module_, placement, group_of,
+      !MayShare(options_) || data_.replica.has_value() ? FlatModel::Shared::kNothing
+      : CopiesWholeGradients()                         ? FlatModel::Shared::kGradients
+                                                       : FlatModel::Shared::kForOutbox);
   if (absl::Status lost = heartbeat.status(); !lost.ok()) return LostSlot(slot(), lost);
   if (!model.ok()) return model.status();
   model_ = *std::move(model);
@@ -190,6 +193,11 @@ absl::Status WorkerSlot::LayOut(const FlatModel::GroupOf& group_of) {
                               model_->not_shared().message()));
   }
   return absl::OkStatus();
+}
+
+bool WorkerSlot::CopiesWholeGradients() const {
+  return options_.copies_whole_gradients || NeedsWholeGradient(job().training()) ||
+         HasLocalSteps(job()) || !options_.further_devices.empty();
 }
 
 absl::Status WorkerSlot::Connect() {

@@ -111,6 +111,8 @@ class WorkerSlot {
   std::vector<ReplicaMember> MembersOf(const ModelLayout& layout, const std::string& host) const;
   absl::Status TakeSlot(const ModelLayout& layout);
   absl::Status LayOut(const FlatModel::GroupOf& group_of);
+  // Of a step, and by a copy that waits for it: no block leaves early.
+  bool CopiesWholeGradients() const;
   absl::Status Connect();
   // Where the model lies on one device apart from the host: what copies beside computing, if the
   // device has what that needs.

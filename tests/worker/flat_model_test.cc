@@ -1,11 +1,15 @@
 #include "worker/flat_model.h"
 
 #include <limits>
+#include <memory>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "common/block_map.h"
 #include "shm/push_segment.h"
 #include "tests/testing/gpu.h"
+#include "tests/worker/device/fake_link.h"
 #include "torch/nn/functional/loss.h"
 #include "torch/nn/modules/batchnorm.h"
 #include "torch/nn/modules/linear.h"
@@ -74,10 +78,10 @@ TEST(FlatModelTest, OnTheCpuTheModuleSharesItsMemory) {
   EXPECT_EQ((*model)->values()[7], 43);
 }
 
-TEST(FlatModelTest, ApartFromTheHostItSharesTwoBuffers) {
+TEST(FlatModelTest, ApartFromTheHostItSharesTheTwoBuffersOfAnOutbox) {
   Net net;
   const auto model = FlatModel::Create(net, Placement(torch::kCPU).ApartFromHost(), &GroupOfName,
-                                       /*may_share=*/true);
+                                       FlatModel::Shared::kForOutbox);
   ASSERT_TRUE(model.ok()) << model.status();
   ASSERT_EQ((*model)->not_shared(), absl::OkStatus());
   PushSegment& segment = *(*model)->push_segment();
@@ -85,12 +89,37 @@ TEST(FlatModelTest, ApartFromTheHostItSharesTwoBuffers) {
   EXPECT_EQ(segment.BufferOf((*model)->gradients()), 0);
 }
 
+TEST(FlatModelTest, WhereNoOutboxIsToBeItSharesOneBuffer) {
+  for (const auto& [placement, shared] :
+       {std::pair(Placement(torch::kCPU).ApartFromHost(), FlatModel::Shared::kGradients),
+        std::pair(Placement(torch::kCPU), FlatModel::Shared::kForOutbox)}) {
+    Net net;
+    const auto model = FlatModel::Create(net, placement, &GroupOfName, shared);
+    ASSERT_TRUE(model.ok()) << model.status();
+    ASSERT_EQ((*model)->not_shared(), absl::OkStatus());
+    EXPECT_EQ((*model)->push_segment()->buffers(), 1);
+    EXPECT_EQ((*model)->push_segment()->BufferOf((*model)->gradients()), 0);
+  }
+}
+
+TEST(FlatModelTest, AnOutboxDoesNotTakeTheGradientsOutOfTheOneBufferThatIsShared) {
+  Net net;
+  const auto model = FlatModel::Create(net, Placement(torch::kCPU).ApartFromHost(), &GroupOfName,
+                                       FlatModel::Shared::kGradients);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto map = BlockMap::Create((*model)->layout(), /*block_bytes=*/16, /*servers=*/1);
+  ASSERT_TRUE(map.ok()) << map.status();
+  ASSERT_TRUE((*model)->UseLink(std::make_unique<FakeLink>(FakeLink::Options()), *map).ok());
+  EXPECT_EQ((*model)->MakeOutbox(), nullptr);
+  EXPECT_EQ((*model)->push_segment()->BufferOf((*model)->gradients()), 0);
+}
+
 using FlatModelGpuTest = GpuTest;
 
 TEST_F(FlatModelGpuTest, WhatServersReadIsPinned) {
   Net net;
   const auto model = FlatModel::Create(net, torch::Device(torch::kCUDA, 0), &GroupOfName,
-                                       /*may_share=*/true);
+                                       FlatModel::Shared::kForOutbox);
   ASSERT_TRUE(model.ok()) << model.status();
   ASSERT_EQ((*model)->not_shared(), absl::OkStatus());
   const absl::Span<float> buffer = (*model)->push_segment()->buffer(1);

@@ -152,7 +152,7 @@ absl::StatusOr<std::unique_ptr<ReplicaGroup>> ReplicaGroup::Create(const Task& l
     }
     absl::StatusOr<std::unique_ptr<FlatModel>> made = FlatModel::Create(
         further[i].module(), devices[i], [](const std::string&) { return -1; },
-        /*may_share=*/false, /*mirrored=*/false);
+        FlatModel::Shared::kNothing, /*mirrored=*/false);
     if (!made.ok()) return made.status();
     if (absl::Status status = replicas->AddReplica(further[i], made->get()); !status.ok()) {
       return status;
