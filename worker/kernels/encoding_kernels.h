@@ -6,8 +6,9 @@
 #include "worker/kernels/kernel_shapes.h"
 
 // Kernels: error feedback on one block of a gradient, as EncodeKeepingRest of
-// wire/residual_encoding.h. Compiled by NVRTC for the GPU that is there, and by a test for the
-// host.
+// wire/residual_encoding.h, and what takes back a block that was not applied. Compiled by NVRTC for
+// the GPU that is there, and by a test for the host. What `verdict` finds not finite is left alone,
+// and so are its residual and its bytes.
 
 namespace torchps {
 
@@ -32,7 +33,9 @@ struct ThreadSums {
 // `bytes` is aligned for 16-bit numbers.
 extern "C" __global__ void TpsKeepBfloat16(const float* __restrict__ gradient,
                                            float* __restrict__ residual, int64_t n,
+                                           const GradientVerdict* __restrict__ verdict,
                                            uint8_t* __restrict__ bytes) {
+  if (IsLeftOut(verdict)) return;
   uint16_t* const to = reinterpret_cast<uint16_t*>(bytes);
   ThreadSums own(gradient, residual, n);
   for (int k = 0; k < kThreadElements; ++k) {
@@ -60,7 +63,9 @@ __device__ inline uint32_t LargestOfBlock(uint32_t own) {
 // A group for each block. `bytes` is aligned for floats, and so is each group in it.
 extern "C" __global__ void TpsKeepInt8(const float* __restrict__ gradient,
                                        float* __restrict__ residual, int64_t n,
+                                       const GradientVerdict* __restrict__ verdict,
                                        uint8_t* __restrict__ bytes) {
+  if (IsLeftOut(verdict)) return;
   static_assert(kChunk == kInt8GroupElements, "a block has a group's scale");
   ThreadSums own(gradient, residual, n);
   uint32_t largest = 0;
@@ -77,6 +82,30 @@ extern "C" __global__ void TpsKeepInt8(const float* __restrict__ gradient,
     to[sizeof(float) + k * kBlockThreads + threadIdx.x] =
         static_cast<uint8_t>(group.Take(own.sums[k]));
     residual[i] = own.sums[k];
+  }
+}
+
+// Adds to `residual` what the bytes of TpsKeepBfloat16 stand for.
+extern "C" __global__ void TpsTakeBackBfloat16(const uint8_t* __restrict__ bytes, int64_t n,
+                                               float* __restrict__ residual) {
+  const uint16_t* const from = reinterpret_cast<const uint16_t*>(bytes);
+  for (int k = 0; k < kThreadElements; ++k) {
+    const int64_t i = ThreadSums::Index(k);
+    if (i >= n) break;
+    residual[i] += FloatOf(Bfloat16::In(from[i]));
+  }
+}
+
+// The same of TpsKeepInt8, a group for each block.
+extern "C" __global__ void TpsTakeBackInt8(const uint8_t* __restrict__ bytes, int64_t n,
+                                           float* __restrict__ residual) {
+  const uint8_t* const from = bytes + blockIdx.x * (sizeof(float) + kInt8GroupElements);
+  const float scale = *reinterpret_cast<const float*>(from);
+  for (int k = 0; k < kThreadElements; ++k) {
+    const int64_t i = ThreadSums::Index(k);
+    if (i >= n) break;
+    residual[i] += Int8Scale::In(
+        scale, static_cast<int8_t>(from[sizeof(float) + k * kBlockThreads + threadIdx.x]));
   }
 }
 

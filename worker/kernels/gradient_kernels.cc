@@ -71,19 +71,22 @@ absl::Status GradientKernels::Scale(float* elements, int64_t count, const Gradie
 }
 
 absl::Status GradientKernels::KeepBfloat16(const float* gradient, float* residual, int64_t count,
-                                           uint8_t* bytes, Stream stream) {
+                                           const GradientVerdict* verdict, uint8_t* bytes,
+                                           Stream stream) {
   return Launch(Kernel::kKeepBfloat16, Ceiling(count, kChunk), stream, gradient, residual, count,
-                bytes);
+                verdict, bytes);
 }
 
 absl::Status GradientKernels::KeepInt8(const float* gradient, float* residual, int64_t count,
-                                       uint8_t* bytes, Stream stream) {
+                                       const GradientVerdict* verdict, uint8_t* bytes,
+                                       Stream stream) {
   return Launch(Kernel::kKeepInt8, Ceiling(count, kChunk), stream, gradient, residual, count,
-                bytes);
+                verdict, bytes);
 }
 
 absl::Status GradientKernels::KeepTopK(const float* gradient, float* residual, int64_t count,
-                                       int64_t k, void* scratch, uint8_t* bytes, Stream stream) {
+                                       int64_t k, const GradientVerdict* verdict, void* scratch,
+                                       uint8_t* bytes, Stream stream) {
   const int64_t chunks = TopKChunks(count);
   auto* const cut = static_cast<TopKCut*>(scratch);
   const TopKCut* const found = cut;
@@ -101,9 +104,9 @@ absl::Status GradientKernels::KeepTopK(const float* gradient, float* residual, i
     uint32_t* const own_counts = counts + digit * kTopKLargestDigit;
     const float* const added = digit == 0 ? gradient : nullptr;
     status = Launch(Kernel::kTopKCount, count_blocks, stream, added, residual, count, low_bits,
-                    digit_bits, found, own_counts);
+                    digit_bits, verdict, found, own_counts);
     if (!status.ok()) return status;
-    status = Launch(Kernel::kTopKPick, 1, stream, low_bits, digit_bits, cut,
+    status = Launch(Kernel::kTopKPick, 1, stream, low_bits, digit_bits, verdict, cut,
                     static_cast<const uint32_t*>(own_counts));
   }
   if (!status.ok()) return status;
@@ -112,9 +115,25 @@ absl::Status GradientKernels::KeepTopK(const float* gradient, float* residual, i
   if (!status.ok()) return status;
   status = Launch(Kernel::kTopKOffsets, 1, stream, chunks, above, equal);
   if (!status.ok()) return status;
-  return Launch(Kernel::kTopKWrite, chunks, stream, residual, count, found,
+  return Launch(Kernel::kTopKWrite, chunks, stream, residual, count, verdict, found,
                 static_cast<const uint32_t*>(above), static_cast<const uint32_t*>(equal),
                 reinterpret_cast<uint32_t*>(bytes));
+}
+
+absl::Status GradientKernels::TakeBackBfloat16(const uint8_t* bytes, int64_t count, float* residual,
+                                               Stream stream) {
+  return Launch(Kernel::kTakeBackBfloat16, Ceiling(count, kChunk), stream, bytes, count, residual);
+}
+
+absl::Status GradientKernels::TakeBackInt8(const uint8_t* bytes, int64_t count, float* residual,
+                                           Stream stream) {
+  return Launch(Kernel::kTakeBackInt8, Ceiling(count, kChunk), stream, bytes, count, residual);
+}
+
+absl::Status GradientKernels::TakeBackTopK(const uint8_t* bytes, int64_t k, float* residual,
+                                           Stream stream) {
+  return Launch(Kernel::kTakeBackTopK, Ceiling(k, kChunk), stream,
+                reinterpret_cast<const uint32_t*>(bytes), k, residual);
 }
 
 }  // namespace torchps

@@ -45,15 +45,23 @@ class GradientKernels {
 
   // Error feedback: adds `gradient` to `residual`, writes to `bytes` what is sent of the sum, and
   // leaves in `residual` what is not. `bytes` is aligned for what the encoding consists of: 2
-  // bytes, or 4 for INT8 and TOP_K. REQUIRES: every number is finite; else what is sent is not
-  // defined.
-  absl::Status KeepBfloat16(const float* gradient, float* residual, int64_t count, uint8_t* bytes,
-                            Stream stream);
-  absl::Status KeepInt8(const float* gradient, float* residual, int64_t count, uint8_t* bytes,
-                        Stream stream);
+  // bytes, or 4 for INT8 and TOP_K. Does nothing where `verdict`, an earlier Scan() of the
+  // stream's, is that the gradient is not finite; null: nobody has looked. REQUIRES: every other
+  // number is finite; else what is sent is not defined.
+  absl::Status KeepBfloat16(const float* gradient, float* residual, int64_t count,
+                            const GradientVerdict* verdict, uint8_t* bytes, Stream stream);
+  absl::Status KeepInt8(const float* gradient, float* residual, int64_t count,
+                        const GradientVerdict* verdict, uint8_t* bytes, Stream stream);
   // REQUIRES: 1 <= k <= count < 2^32.
   absl::Status KeepTopK(const float* gradient, float* residual, int64_t count, int64_t k,
-                        void* scratch, uint8_t* bytes, Stream stream);
+                        const GradientVerdict* verdict, void* scratch, uint8_t* bytes,
+                        Stream stream);
+
+  // Adds to `residual` what the bytes of one of those stand for: it was sent, and not applied.
+  absl::Status TakeBackBfloat16(const uint8_t* bytes, int64_t count, float* residual,
+                                Stream stream);
+  absl::Status TakeBackInt8(const uint8_t* bytes, int64_t count, float* residual, Stream stream);
+  absl::Status TakeBackTopK(const uint8_t* bytes, int64_t k, float* residual, Stream stream);
 
  private:
   template <typename... Arguments>

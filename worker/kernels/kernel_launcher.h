@@ -21,13 +21,17 @@ enum class Kernel {
   kTopKCountChunks,
   kTopKOffsets,
   kTopKWrite,
+  kTakeBackBfloat16,
+  kTakeBackInt8,
+  kTakeBackTopK,
 };
 
 // In the order of Kernel.
 inline constexpr const char* kKernelNames[] = {
-    "TpsSumElements",  "TpsSumSums",         "TpsJudge",       "TpsScale",
-    "TpsKeepBfloat16", "TpsKeepInt8",        "TpsTopKBegin",   "TpsTopKCount",
-    "TpsTopKPick",     "TpsTopKCountChunks", "TpsTopKOffsets", "TpsTopKWrite"};
+    "TpsSumElements",      "TpsSumSums",         "TpsJudge",       "TpsScale",
+    "TpsKeepBfloat16",     "TpsKeepInt8",        "TpsTopKBegin",   "TpsTopKCount",
+    "TpsTopKPick",         "TpsTopKCountChunks", "TpsTopKOffsets", "TpsTopKWrite",
+    "TpsTakeBackBfloat16", "TpsTakeBackInt8",    "TpsTakeBackTopK"};
 inline constexpr size_t kKernelCount = sizeof(kKernelNames) / sizeof(kKernelNames[0]);
 
 // What runs kernels: a GPU, or in tests the host.

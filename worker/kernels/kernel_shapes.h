@@ -25,6 +25,12 @@ struct GradientVerdict {
   uint32_t finite;
 };
 
+// Whether a kernel is to leave a gradient alone, of which an earlier one of the stream has found
+// that it is not finite. Null: nobody has looked.
+TPS_HOST_DEVICE inline bool IsLeftOut(const GradientVerdict* verdict) {
+  return verdict != nullptr && verdict->finite == 0;
+}
+
 // The k largest magnitudes are those above `magnitude`, and `at` of those that are equal to it.
 // The digits of `magnitude` are found one after the other, from the highest.
 struct TopKCut {

@@ -7,13 +7,15 @@
 
 // Kernels: TOP_K with error feedback on one block of a gradient, as EncodeKeepingRest of
 // wire/residual_encoding.h: the same elements, of equal magnitudes the first. Compiled by NVRTC for
-// the GPU that is there, and by a test for the host.
+// the GPU that is there, and by a test for the host. What `verdict` finds not finite is left alone,
+// and so are its residual and its entries.
 //
 //   TpsTopKBegin            counts 0, the cut unknown
 //   TpsTopKCount, TpsTopKPick   for each of three digits: how many elements have which, and the cut's
 //   TpsTopKCountChunks      how many elements of each chunk lie above the cut, and on it
 //   TpsTopKOffsets          how many before each chunk
 //   TpsTopKWrite            what is sent, by ascending index
+//   TpsTakeBackTopK         puts it back
 
 namespace torchps {
 
@@ -30,8 +32,10 @@ extern "C" __global__ void TpsTopKBegin(uint32_t k, TopKCut* cut, uint32_t* coun
 // `gradient`, if there is one, to `residual` first. Any number of blocks.
 extern "C" __global__ void TpsTopKCount(const float* __restrict__ gradient,
                                         float* __restrict__ residual, int64_t n, int low_bits,
-                                        int digit_bits, const TopKCut* __restrict__ cut,
+                                        int digit_bits, const GradientVerdict* __restrict__ verdict,
+                                        const TopKCut* __restrict__ cut,
                                         uint32_t* __restrict__ counts) {
+  if (IsLeftOut(verdict)) return;
   __shared__ uint32_t of_block[kTopKLargestDigit];
   const int thread = static_cast<int>(threadIdx.x);
   for (int i = thread; i < kTopKLargestDigit; i += kBlockThreads) of_block[i] = 0;
@@ -56,8 +60,10 @@ extern "C" __global__ void TpsTopKCount(const float* __restrict__ gradient,
 }
 
 // Finds the cut's digit from the highest one down: first in sums of neighbours. One block.
-extern "C" __global__ void TpsTopKPick(int low_bits, int digit_bits, TopKCut* cut,
-                                       const uint32_t* counts) {
+extern "C" __global__ void TpsTopKPick(int low_bits, int digit_bits, const GradientVerdict* verdict,
+                                       TopKCut* cut, const uint32_t* counts) {
+  // Nothing was counted.
+  if (IsLeftOut(verdict)) return;
   __shared__ uint32_t sums[kBlockThreads];
   const int thread = static_cast<int>(threadIdx.x);
   const int each = (1 << digit_bits) / kBlockThreads;
@@ -131,10 +137,12 @@ extern "C" __global__ void TpsTopKOffsets(int64_t chunks, uint32_t* above, uint3
 // first `cut->at` are sent: so an element's entry comes behind all those above the cut before it,
 // and behind those on the cut, but no more than that. `entries` is aligned for 32-bit numbers.
 extern "C" __global__ void TpsTopKWrite(float* __restrict__ elements, int64_t n,
+                                        const GradientVerdict* __restrict__ verdict,
                                         const TopKCut* __restrict__ cut,
                                         const uint32_t* __restrict__ above,
                                         const uint32_t* __restrict__ equal,
                                         uint32_t* __restrict__ entries) {
+  if (IsLeftOut(verdict)) return;
   // Two numbers in one: neither exceeds a row of kBlockThreads.
   __shared__ uint32_t of_warps[kBlockWarps];
   const int thread = static_cast<int>(threadIdx.x);
@@ -176,6 +184,17 @@ extern "C" __global__ void TpsTopKWrite(float* __restrict__ elements, int64_t n,
     }
     above_before += all & 0xffff;
     equal_before += all >> 16;
+  }
+}
+
+// Adds the k entries, each of another element, to `residual`.
+extern "C" __global__ void TpsTakeBackTopK(const uint32_t* __restrict__ entries, int64_t k,
+                                           float* __restrict__ residual) {
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kChunk + threadIdx.x;
+  for (int j = 0; j < kThreadElements; ++j) {
+    const int64_t i = begin + j * kBlockThreads;
+    if (i >= k) break;
+    residual[entries[2 * i]] += FloatOf(entries[2 * i + 1]);
   }
 }
 

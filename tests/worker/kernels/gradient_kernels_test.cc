@@ -138,18 +138,22 @@ TEST_F(GradientKernelsOnGpuTest, TellsHowFastTheKernelsAre) {
       return kernels.Scan(gradient, count, /*clip_norm=*/1, scan_scratch, verdict, nullptr);
     });
     measure("scale", 8, [&] { return kernels.Scale(scaled, count, verdict, nullptr); });
-    measure("bfloat16", 14,
-            [&] { return kernels.KeepBfloat16(gradient, residual, count, sent, nullptr); });
-    measure("int8", 13, [&] { return kernels.KeepInt8(gradient, residual, count, sent, nullptr); });
+    measure("bfloat16", 14, [&] {
+      return kernels.KeepBfloat16(gradient, residual, count, nullptr, sent, nullptr);
+    });
+    measure("int8", 13,
+            [&] { return kernels.KeepInt8(gradient, residual, count, nullptr, sent, nullptr); });
     // The gradient once, the sums five times, and written once.
     measure("top-k of a hundredth", 28, [&] {
-      return kernels.KeepTopK(gradient, residual, count, count / 100, top_k_scratch, sent, nullptr);
+      return kernels.KeepTopK(gradient, residual, count, count / 100, nullptr, top_k_scratch, sent,
+                              nullptr);
     });
     // All in one place of each count, as where most of a gradient is zero.
     rest.zero_();
     equal.fill_(1.0);
     measure("top-k of equal numbers", 28, [&] {
-      return kernels.KeepTopK(scaled, residual, count, count / 100, top_k_scratch, sent, nullptr);
+      return kernels.KeepTopK(scaled, residual, count, count / 100, nullptr, top_k_scratch, sent,
+                              nullptr);
     });
   }
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <mutex>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -113,15 +114,25 @@ Runnable Unpacked(void (*kernel)(Types...)) {
   return Unpacked(kernel, std::index_sequence_for<Types...>());
 }
 
-// The kernels never run in two launches at once, but for two tests in one process.
+// The shared memory of a kernel is one in a process, so launches take turns.
 class HostLauncher final : public KernelLauncher {
  public:
   HostLauncher()
-      : kernels_{
-            Unpacked(&TpsSumElements),     Unpacked(&TpsSumSums),      Unpacked(&TpsJudge),
-            Unpacked(&TpsScale),           Unpacked(&TpsKeepBfloat16), Unpacked(&TpsKeepInt8),
-            Unpacked(&TpsTopKBegin),       Unpacked(&TpsTopKCount),    Unpacked(&TpsTopKPick),
-            Unpacked(&TpsTopKCountChunks), Unpacked(&TpsTopKOffsets),  Unpacked(&TpsTopKWrite)} {
+      : kernels_{Unpacked(&TpsSumElements),
+                 Unpacked(&TpsSumSums),
+                 Unpacked(&TpsJudge),
+                 Unpacked(&TpsScale),
+                 Unpacked(&TpsKeepBfloat16),
+                 Unpacked(&TpsKeepInt8),
+                 Unpacked(&TpsTopKBegin),
+                 Unpacked(&TpsTopKCount),
+                 Unpacked(&TpsTopKPick),
+                 Unpacked(&TpsTopKCountChunks),
+                 Unpacked(&TpsTopKOffsets),
+                 Unpacked(&TpsTopKWrite),
+                 Unpacked(&TpsTakeBackBfloat16),
+                 Unpacked(&TpsTakeBackInt8),
+                 Unpacked(&TpsTakeBackTopK)} {
     for (unsigned thread = 0; thread < kBlockThreads; ++thread) {
       threads_.emplace_back([this, thread] { Run(thread); });
     }
@@ -134,6 +145,8 @@ class HostLauncher final : public KernelLauncher {
   }
 
   absl::Status Launch(Kernel kernel, int64_t blocks, Arguments arguments, Stream) override {
+    static auto* const turn = new std::mutex;
+    const std::lock_guard<std::mutex> lock(*turn);
     kernel_ = &kernels_[static_cast<size_t>(kernel)];
     arguments_ = arguments;
     gridDim.x = static_cast<unsigned>(blocks);

@@ -190,23 +190,32 @@ Kept KeepOnHost(EncodingSpec::Kind kind, double fraction, const Floats& gradient
 }
 
 Kept KeepOnDevice(KernelRig* rig, EncodingSpec::Kind kind, double fraction, const Floats& gradient,
-                  const Floats& residual, size_t offset) {
+                  const Floats& residual, size_t offset, bool looks_first = false) {
   const auto count = static_cast<int64_t>(gradient.size());
   Guarded from(rig, gradient, offset);
   Guarded rest(rig, residual, (offset + 1) % 4);
   Guarded bytes(rig, EncodedBytes(kind, count, fraction), offset);
+  Guarded verdict(rig, sizeof(GradientVerdict));
+  Guarded scan_scratch(rig, GradientKernels::ScanScratchBytes(count));
   Guarded scratch(rig, GradientKernels::TopKScratchBytes(count));
   GradientKernels& kernels = rig->kernels();
   absl::Status status;
+  GradientVerdict* found = nullptr;
+  if (looks_first) {
+    found = reinterpret_cast<GradientVerdict*>(verdict.bytes());
+    status = kernels.Scan(from.floats(), count, 0, scan_scratch.bytes(), found, nullptr);
+    EXPECT_TRUE(status.ok()) << status;
+  }
   switch (kind) {
     case EncodingSpec::BFLOAT16:
-      status = kernels.KeepBfloat16(from.floats(), rest.floats(), count, bytes.bytes(), nullptr);
+      status =
+          kernels.KeepBfloat16(from.floats(), rest.floats(), count, found, bytes.bytes(), nullptr);
       break;
     case EncodingSpec::INT8:
-      status = kernels.KeepInt8(from.floats(), rest.floats(), count, bytes.bytes(), nullptr);
+      status = kernels.KeepInt8(from.floats(), rest.floats(), count, found, bytes.bytes(), nullptr);
       break;
     default:
-      status = kernels.KeepTopK(from.floats(), rest.floats(), count, TopKOf(count, fraction),
+      status = kernels.KeepTopK(from.floats(), rest.floats(), count, TopKOf(count, fraction), found,
                                 static_cast<void*>(scratch.bytes()), bytes.bytes(), nullptr);
   }
   EXPECT_TRUE(status.ok()) << status;
@@ -253,6 +262,56 @@ TEST_P(KernelContract, KeepsWhatTopKLeavesOut) {
 TEST_P(KernelContract, OfEqualMagnitudesTopKSendsTheFirst) {
   for (const double fraction : {0.001, 0.3}) {
     ExpectTheHostsBits(rig_.get(), EncodingSpec::TOP_K, fraction, &FewMagnitudes);
+  }
+}
+
+struct Encoding {
+  EncodingSpec::Kind kind;
+  double fraction;
+};
+constexpr Encoding kEncodings[] = {
+    {EncodingSpec::BFLOAT16, 1}, {EncodingSpec::INT8, 1}, {EncodingSpec::TOP_K, 0.1}};
+
+TEST_P(KernelContract, EncodesWhatItHasFoundToBeFiniteAndLeavesOutWhatIsNot) {
+  for (const auto& [kind, fraction] : kEncodings) {
+    SCOPED_TRACE(EncodingSpec::Kind_Name(kind));
+    Floats gradient = FiniteNumbers(5000, /*seed=*/3);
+    const Floats residual = FiniteNumbers(5000, /*seed=*/4);
+    const Kept expected = KeepOnHost(kind, fraction, gradient, residual);
+    const Kept kept = KeepOnDevice(rig_.get(), kind, fraction, gradient, residual, 1, true);
+    EXPECT_TRUE(kept.bytes == expected.bytes);
+    EXPECT_EQ(Differences(kept.residual, expected.residual), 0);
+
+    gradient[4321] = HUGE_VALF;
+    const Kept left = KeepOnDevice(rig_.get(), kind, fraction, gradient, residual, 1, true);
+    EXPECT_TRUE(left.bytes == Bytes(left.bytes.size(), 0xa5)) << "bytes of it were written";
+    EXPECT_EQ(Differences(left.residual, residual), 0);
+  }
+}
+
+TEST_P(KernelContract, PutsBackWhatTheBytesStandFor) {
+  for (const auto& [kind, fraction] : kEncodings) {
+    for (const int64_t size : Sizes(*rig_)) {
+      SCOPED_TRACE(EncodingSpec::Kind_Name(kind) + " of " + std::to_string(size));
+      Kept kept =
+          KeepOnHost(kind, fraction, FiniteNumbers(size, /*seed=*/size), Floats(size, 0.0f));
+      Guarded bytes(rig_.get(), kept.bytes.size(), static_cast<size_t>(size % 4));
+      rig_->ToDevice(kept.bytes.data(), bytes.bytes(), kept.bytes.size());
+      Guarded rest(rig_.get(), kept.residual, 1);
+      GradientKernels& kernels = rig_->kernels();
+      const absl::Status status =
+          kind == EncodingSpec::BFLOAT16
+              ? kernels.TakeBackBfloat16(bytes.bytes(), size, rest.floats(), nullptr)
+          : kind == EncodingSpec::INT8
+              ? kernels.TakeBackInt8(bytes.bytes(), size, rest.floats(), nullptr)
+              : kernels.TakeBackTopK(bytes.bytes(), TopKOf(size, fraction), rest.floats(), nullptr);
+      ASSERT_TRUE(status.ok()) << status;
+      Floats decoded(size);
+      Decode(kind, kept.bytes, absl::MakeSpan(decoded));
+      for (int64_t i = 0; i < size; ++i) kept.residual[i] += decoded[i];
+      EXPECT_EQ(Differences(rest.GetFloats(), kept.residual), 0);
+      EXPECT_TRUE(bytes.Get() == kept.bytes);
+    }
   }
 }
 
