@@ -92,6 +92,16 @@ absl::StatusOr<Step> ParameterClient::Hello() {
   return start;
 }
 
+bool ParameterClient::CanTakeEncoded() const {
+  return error_feedback_ != nullptr && momentum_ == nullptr && options_.push_segment == nullptr;
+}
+
+void ParameterClient::TakeEncoded(EncodedBlocks* blocks) {
+  TPS_CHECK(CanTakeEncoded(), "gradients go through here as they are");
+  encoded_ = blocks;
+  error_feedback_.reset();
+}
+
 absl::Status ParameterClient::Initialize(absl::Span<const float> values) {
   TPS_CHECK(static_cast<int64_t>(values.size()) == options_.layout.size(),
             "initial values of another length than the layout's");
@@ -129,7 +139,9 @@ std::unique_ptr<PendingPush> ParameterClient::BeginPush(Step step, int64_t weigh
 PendingPush::Options ParameterClient::PushOptions(Step step, int64_t weight,
                                                   absl::Span<const float> gradients,
                                                   absl::Span<const float> averaged) {
-  TPS_CHECK(static_cast<int64_t>(gradients.size()) == options_.layout.trained_size() &&
+  EncodedBlocks* const encoded = step > 0 ? encoded_ : nullptr;
+  const int64_t trained_size = encoded == nullptr ? options_.layout.trained_size() : 0;
+  TPS_CHECK(static_cast<int64_t>(gradients.size()) == trained_size &&
                 static_cast<int64_t>(averaged.size()) == options_.layout.averaged_size(),
             "a push of another length than the layout's");
   PendingPush::Options push;
@@ -149,6 +161,7 @@ PendingPush::Options ParameterClient::PushOptions(Step step, int64_t weight,
   push.averaged = averaged;
   // Initial values go as they are.
   if (step > 0) push.error_feedback = error_feedback_.get();
+  push.encoded = encoded;
   return push;
 }
 

@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "client/call_loop.h"
 #include "client/calls/server_channel.h"
+#include "client/encoded_blocks.h"
 #include "client/error_feedback.h"
 #include "client/fan_out_call.h"
 #include "client/held_values.h"
@@ -109,6 +110,13 @@ class ParameterClient {
   // servers tell of their floors and of this slot's last step.
   absl::StatusOr<Step> Hello();
 
+  // From now on BeginPush() pushes the trained blocks that `blocks` has encoded, and is given no
+  // gradients. Borrows them. REQUIRES: CanTakeEncoded(); no push has begun.
+  void TakeEncoded(EncodedBlocks* blocks);
+  // The job has an encoding in which all is pushed as the worker has computed it: no momentum comes
+  // in between here, and no server reads floats in shared memory.
+  bool CanTakeEncoded() const;
+
   // Pushes initial values, all layout.size() of them, as step 0.
   absl::Status Initialize(absl::Span<const float> values);
 
@@ -146,7 +154,8 @@ class ParameterClient {
   // are not finite. Where the workers keep a momentum (client/worker_momentum.h) a block's gradient
   // becomes what is pushed once it is ready; `values` are those that it was computed on, as long as
   // the layout, and stay as they are until the push has ended. `progress`: the part of the job's
-  // samples that were handed out before these, in 2^-32. The client outlives what it returns.
+  // samples that were handed out before these, in 2^-32. After TakeEncoded() `gradients` is empty.
+  // The client outlives what it returns.
   std::unique_ptr<PendingPush> BeginPush(Step step, int64_t weight, absl::Span<float> gradients,
                                          absl::Span<const float> averaged,
                                          absl::Span<const float> values, bool check_finite,
@@ -190,6 +199,8 @@ class ParameterClient {
   std::vector<Version> versions_;
   // Null where gradients travel as they are.
   std::unique_ptr<ErrorFeedback> error_feedback_;
+  // Null where they do not come encoded.
+  EncodedBlocks* encoded_ = nullptr;
   // Null where the job has none in its workers.
   const std::unique_ptr<WorkerMomentum> momentum_;
   // There was a Hello().

@@ -56,8 +56,7 @@ class PendingPush::Round final : public FanOutCall {
     const BlockRange& range = options_.block_map->blocks()[block];
     if (options_.check_finite && CoversAll(AbsentOf(block), range.length)) {
       held_.push_back(block);
-    } else if ((options_.check_finite && FirstNonFinite(Elements(range)) >= 0) ||
-               !TakeMomentum(range)) {
+    } else if ((options_.check_finite && !IsFinite(range)) || !TakeMomentum(range)) {
       is_withheld_[block] = true;
       ++withheld_;
       held_.push_back(block);
@@ -103,6 +102,15 @@ class PendingPush::Round final : public FanOutCall {
   void AwaitRelease() { memory_.AwaitRelease(); }
 
  private:
+  bool ComesEncoded(const BlockRange& block) const {
+    return options_.encoded != nullptr && !block.averaged;
+  }
+
+  bool IsFinite(const BlockRange& block) const {
+    return ComesEncoded(block) ? options_.encoded->IsFinite(block.id)
+                               : FirstNonFinite(Elements(block)) < 0;
+  }
+
   // Turns the block's gradient into what is pushed. Here, where each block comes by exactly once
   // however often the push is repeated, and has just been read into the cache. A pass of its own:
   // whether a block is finite must be known before its momentum changes. False: withhold it.
@@ -177,6 +185,7 @@ class PendingPush::Round final : public FanOutCall {
     const PushHeader header = HeaderOf(server, block);
     const bool is_last = index + 1 == header.block_count;
     if (IsEmpty(header, block)) return ClientPush::Frame{Empty(header), is_last};
+    if (ComesEncoded(block)) return ClientPush::Frame{AsItCame(header, block), is_last};
     // What was shared in an earlier try goes as it went then.
     if (options_.error_feedback == nullptr || block.averaged || shares_[server.index()]) {
       return ClientPush::Frame{EncodePushFrame(header, Elements(block), memory_.reference()),
@@ -187,6 +196,11 @@ class PendingPush::Round final : public FanOutCall {
 
   static grpc::ByteBuffer Empty(const PushHeader& header) {
     return EncodePushFrame(header, absl::Span<const float>(), nullptr);
+  }
+
+  grpc::ByteBuffer AsItCame(PushHeader header, const BlockRange& block) const {
+    header.encoding = options_.encoded->encoding();
+    return EncodePushFrame(header, options_.encoded->BytesOf(block.id), memory_.reference());
   }
 
   grpc::ByteBuffer EncodeLossy(PushHeader header, const BlockRange& block) const {
@@ -232,6 +246,7 @@ class PendingPush::Round final : public FanOutCall {
 
   // The block's gradient was not applied, and never will be under this step's name.
   void TakeBack(BlockId block) {
+    if (options_.encoded != nullptr) options_.encoded->TakeBack(block);
     if (options_.error_feedback != nullptr) {
       options_.error_feedback->TakeBack(block, options_.step);
     }

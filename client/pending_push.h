@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "client/call_loop.h"
+#include "client/encoded_blocks.h"
 #include "client/error_feedback.h"
 #include "client/remote_server.h"
 #include "client/rollback_books.h"
@@ -75,6 +76,9 @@ class PendingPush {
     absl::Span<const float> computed_on;
     // Encodes the trained blocks and keeps what that loses; null where they travel as they are.
     ErrorFeedback* error_feedback = nullptr;
+    // Trained blocks come encoded from there. Then `trained` is empty, and there is no segment, no
+    // momentum and no error feedback. Null: they do not.
+    EncodedBlocks* encoded = nullptr;
     // Whether blocks are looked at before they are sent; otherwise they are known to be finite.
     bool check_finite = false;
   };
