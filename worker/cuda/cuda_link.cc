@@ -135,6 +135,20 @@ absl::Status CudaLink::Down(const Mark& after, absl::Span<const float> device,
   return absl::OkStatus();
 }
 
+absl::Status CudaLink::InDowns(const Mark& after, Give give) {
+  MutexLock down_lock(&down_mutex_);
+  absl::Status given;
+  const absl::Status status = Run("encoding a gradient", [&] {
+    const c10::StreamGuard on_stream(streams_.down);
+    Wait(after, streams_.down);
+    given = give();
+  });
+  if (!status.ok() || given.ok()) return status;
+  MutexLock lock(&mutex_);
+  error_.Update(given);
+  return error_;
+}
+
 absl::Status CudaLink::Up(const Mark& after, absl::Span<const float> host,
                           absl::Span<float> device) {
   return Run("copying to the device", [&] {

@@ -56,6 +56,7 @@ class CudaLink final : public DeviceLink {
                              absl::Span<float> device_to) override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Down(const Mark& after, absl::Span<const float> device, absl::Span<float> host,
                     Done done) override ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status InDowns(const Mark& after, Give give) override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Up(const Mark& after, absl::Span<const float> host,
                   absl::Span<float> device) override ABSL_LOCKS_EXCLUDED(mutex_);
   void AwaitDowns() override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -95,7 +96,7 @@ class CudaLink final : public DeviceLink {
   // In the order of the stream. The first one is waited for.
   std::deque<Job> jobs_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  // Held while a copy and what marks its end are put in the down stream's order.
+  // Held while a copy and what marks its end, or kernels, are put in the down stream's order.
   Mutex down_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
 
   std::thread thread_;

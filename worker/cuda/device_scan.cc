@@ -1,37 +1,15 @@
 #include "worker/cuda/device_scan.h"
 
-#include <cstddef>
 #include <cstring>
 #include <utility>
 
 #include "ATen/ops/empty.h"
 #include "absl/status/status.h"
-#include "c10/core/Stream.h"
-#include "c10/core/impl/VirtualGuardImpl.h"
 #include "common/check.h"
 #include "worker/kernels/kernel_shapes.h"
 
 namespace torchps {
 namespace {
-
-// Since some version torch tells the driver's handle of a stream; before, only its CUDA headers do.
-template <typename Stream>
-auto FindHandle(int) -> decltype(&Stream::native_handle) {
-  return &Stream::native_handle;
-}
-template <typename Stream>
-std::nullptr_t FindHandle(...) {
-  return nullptr;
-}
-
-template <typename Handle>
-DeviceScan::CurrentStream CurrentStreamOf(c10::Device device, Handle handle) {
-  return [device, handle] {
-    const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-    return (stream.*handle)();
-  };
-}
-DeviceScan::CurrentStream CurrentStreamOf(c10::Device, std::nullptr_t) { return nullptr; }
 
 at::Tensor DoublesFor(int64_t bytes, c10::Device device) {
   constexpr auto kEach = static_cast<int64_t>(sizeof(double));
@@ -43,7 +21,7 @@ at::Tensor DoublesFor(int64_t bytes, c10::Device device) {
 
 absl::StatusOr<std::unique_ptr<DeviceScan>> DeviceScan::Create(c10::Device device,
                                                                int64_t elements) {
-  CurrentStream current_stream = CurrentStreamOf(device, FindHandle<c10::Stream>(0));
+  CurrentStream current_stream = CurrentStreamOf(device);
   if (current_stream == nullptr) {
     return absl::UnavailableError("this torch does not tell the driver's handle of a stream");
   }

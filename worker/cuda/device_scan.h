@@ -1,11 +1,11 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 
 #include "ATen/core/Tensor.h"
 #include "absl/status/statusor.h"
 #include "c10/core/Device.h"
+#include "worker/cuda/current_stream.h"
 #include "worker/gradient/gradient_scan.h"
 #include "worker/kernels/gradient_kernels.h"
 
@@ -17,9 +17,6 @@ namespace torchps {
 // Thread-compatible. All functions throw what torch throws.
 class DeviceScan {
  public:
-  // The driver's handle of the stream that the calling thread computes on.
-  using CurrentStream = std::function<GradientKernels::Stream()>;
-
   // For gradients of so many elements on a GPU. Compiles the kernels, which takes about a second.
   // UNAVAILABLE: this torch, or what is installed here, lacks what it needs. INTERNAL: the device
   // has failed.

@@ -31,6 +31,7 @@ class DeviceLink {
   // Runs once, on a thread of the link's; perhaps within the call that it was given to. It may only
   // post.
   using Done = std::function<void(const absl::Status& status)>;
+  using Give = std::function<absl::Status()>;
 
   virtual ~DeviceLink() = default;
 
@@ -48,6 +49,10 @@ class DeviceLink {
   // in the order was reached. An error that is returned is all: `done` does not run.
   virtual absl::Status Down(const Mark& after, absl::Span<const float> device,
                             absl::Span<float> host, Done done) = 0;
+  // Among the copies down, after `after`: what `give` gives the device to compute. It runs once,
+  // with that order as the current one, perhaps within this call, perhaps later on a thread of the
+  // link's, but never beside another one's. Its error is the link's.
+  virtual absl::Status InDowns(const Mark& after, Give give) = 0;
   // Copies from the host, after `after`.
   virtual absl::Status Up(const Mark& after, absl::Span<const float> host,
                           absl::Span<float> device) = 0;

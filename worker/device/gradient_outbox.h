@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -13,6 +12,7 @@
 #include "common/mutex.h"
 #include "worker/device/copy_shares.h"
 #include "worker/device/device_link.h"
+#include "worker/device/outbox.h"
 
 namespace torchps {
 
@@ -33,8 +33,8 @@ namespace torchps {
 // Blocks that nobody has called final go down with Finish() and are not told: their owner says that
 // all are ready (PendingPush::AllReady).
 //
-// One thread makes all calls but BlockFinal(), which any may. Borrows everything.
-class GradientOutbox {
+// Thread-safe as Outbox says. Borrows everything.
+class GradientOutbox final : public Outbox {
  public:
   struct Options {
     DeviceLink* link = nullptr;
@@ -46,11 +46,8 @@ class GradientOutbox {
     std::array<absl::Span<float>, 2> buffers;
     int64_t least_copy_bytes = CopyShares::kLeastBytes;
   };
-  // From any thread, once a block; it may only post.
-  using Tell = std::function<void(BlockId block)>;
-
   explicit GradientOutbox(const Options& options);
-  ~GradientOutbox();
+  ~GradientOutbox() override;
   GradientOutbox(const GradientOutbox&) = delete;
   GradientOutbox& operator=(const GradientOutbox&) = delete;
 
@@ -58,21 +55,14 @@ class GradientOutbox {
   absl::Span<float> gradients() const;
   absl::Span<const float> averaged() const;
 
-  // A step's gradients are about to be computed. REQUIRES: the push of the step before the last one
-  // has ended; the last step was finished or dropped.
-  void BeginStep() ABSL_LOCKS_EXCLUDED(mutex_);
-  // The calling thread has given the device all that computes the gradient of `block`. Trained
-  // blocks only, each at most once a step. Does nothing outside of a step: a backward() that fails
-  // on one thread of autograd's returns while another one still runs a hook.
-  void BlockFinal(BlockId block) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The push of gradients() and averaged() has begun: blocks are told from now on.
-  void Open(Tell tell) ABSL_LOCKS_EXCLUDED(mutex_);
+  void BeginStep() override ABSL_LOCKS_EXCLUDED(mutex_);
+  void BlockFinal(BlockId block) override ABSL_LOCKS_EXCLUDED(mutex_);
+  // The push is that of gradients() and averaged().
+  void Open(Tell tell) override ABSL_LOCKS_EXCLUDED(mutex_);
   // The device was given all of the step to compute. Waits until the host has all of it; nothing is
   // told after that. The first error of the link's is that of this step and of all later ones.
   absl::Status Finish() ABSL_LOCKS_EXCLUDED(mutex_);
-  // The step comes to nothing. Waits for the copies under way; nothing is told after that. Does
-  // nothing after Finish().
-  void Drop() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Drop() override ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   enum class Told { kOnceDown, kNever };

@@ -159,6 +159,16 @@ ElementRuns GradientWatch::Absent(absl::Span<const float> gradients) const {
   });
 }
 
+ElementRuns GradientWatch::Absent(const torch::Tensor& gradients) const {
+  const torch::NoGradGuard no_grad;
+  return UnreachedWhere([&gradients](const ElementRun& elements) {
+    return !gradients.narrow(0, elements.begin, elements.end - elements.begin)
+                .ne(0)
+                .any()
+                .item<bool>();
+  });
+}
+
 void GradientWatch::Arm(OnReady on_ready, int passes) {
   MutexLock lock(&state_->mutex);
   TPS_CHECK(!state_->armed, "a watch was armed twice");

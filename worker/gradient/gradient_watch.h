@@ -51,6 +51,8 @@ class GradientWatch {
   // Of those, the ones of parameters whose gradient is zero: one that is not was put there by other
   // means, and counts. `gradients` are those of all trained elements.
   ElementRuns Absent(absl::Span<const float> gradients) const;
+  // The same where a device has them, as one vector. Waits for it. Throws what torch throws.
+  ElementRuns Absent(const torch::Tensor& gradients) const;
 
   // From now on blocks are told, until Disarm(): each when `passes` calls of backward() have added
   // to all of its parameters. REQUIRES: disarmed; no backward() is running; `passes` are to come.

@@ -131,6 +131,19 @@ absl::Status FakeLink::Down(const Mark& after, absl::Span<const float> device,
   return absl::OkStatus();
 }
 
+absl::Status FakeLink::InDowns(const Mark& after, Give give) {
+  MutexLock lock(&mutex_);
+  if (absl::Status status = Operation(); !status.ok()) return status;
+  Job job;
+  job.after = std::static_pointer_cast<const Point>(after);
+  job.end = [this, give = std::move(give)]()
+                ABSL_NO_THREAD_SAFETY_ANALYSIS { error_.Update(give()); };
+  // Its end is one, as a copy's is.
+  job.is_copy = true;
+  Add(kDown, std::move(job));
+  return absl::OkStatus();
+}
+
 absl::Status FakeLink::Up(const Mark& after, absl::Span<const float> host,
                           absl::Span<float> device) {
   MutexLock lock(&mutex_);

@@ -63,6 +63,8 @@ class FakeLink final : public DeviceLink {
                              absl::Span<float> device_to) override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Down(const Mark& after, absl::Span<const float> device, absl::Span<float> host,
                     Done done) override ABSL_LOCKS_EXCLUDED(mutex_);
+  // Runs `give` late, as its end.
+  absl::Status InDowns(const Mark& after, Give give) override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Up(const Mark& after, absl::Span<const float> host,
                   absl::Span<float> device) override ABSL_LOCKS_EXCLUDED(mutex_);
   void AwaitDowns() override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -80,6 +82,7 @@ class FakeLink final : public DeviceLink {
     std::function<void()> begin;
     std::function<void()> end;
     Done done;
+    // Its end is an operation.
     bool is_copy = false;
   };
   enum Order { kCompute, kDown, kUp, kOrders };

@@ -1,0 +1,36 @@
+#include "worker/cuda/current_stream.h"
+
+#include <cstddef>
+
+#include "c10/core/Stream.h"
+#include "c10/core/impl/VirtualGuardImpl.h"
+
+namespace torchps {
+namespace {
+
+// Since some version torch tells the driver's handle of a stream; before, only its CUDA headers do.
+template <typename Stream>
+auto FindHandle(int) -> decltype(&Stream::native_handle) {
+  return &Stream::native_handle;
+}
+template <typename Stream>
+std::nullptr_t FindHandle(...) {
+  return nullptr;
+}
+
+template <typename Handle>
+CurrentStream WithHandle(c10::Device device, Handle handle) {
+  return [device, handle] {
+    const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+    return (stream.*handle)();
+  };
+}
+CurrentStream WithHandle(c10::Device, std::nullptr_t) { return nullptr; }
+
+}  // namespace
+
+CurrentStream CurrentStreamOf(c10::Device device) {
+  return WithHandle(device, FindHandle<c10::Stream>(0));
+}
+
+}  // namespace torchps

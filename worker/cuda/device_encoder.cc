@@ -1,0 +1,124 @@
+#include "worker/cuda/device_encoder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ATen/ops/zeros.h"
+#include "ATen/ops/zeros_like.h"
+#include "common/check.h"
+#include "wire/top_k.h"
+#include "worker/kernels/kernel_shapes.h"
+
+namespace torchps {
+namespace {
+
+// Doubles of scratch memory, for the largest block.
+int64_t ScratchSize(const BlockMap& block_map, EncodingSpec::Kind kind) {
+  int64_t bytes = 0;
+  for (const BlockRange& block : block_map.blocks()) {
+    if (block.averaged) break;
+    bytes = std::max(bytes, GradientKernels::ScanScratchBytes(block.length));
+    if (kind == EncodingSpec::TOP_K) {
+      bytes = std::max(bytes, GradientKernels::TopKScratchBytes(block.length));
+    }
+  }
+  constexpr auto kEach = static_cast<int64_t>(sizeof(double));
+  return (bytes + kEach - 1) / kEach;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<BlockEncoder>> DeviceEncoder::Create(const at::Tensor& gradients,
+                                                                    const BlockMap& block_map,
+                                                                    const EncodingSpec& encoding) {
+  CurrentStream current_stream = CurrentStreamOf(gradients.device());
+  if (current_stream == nullptr) {
+    return absl::UnavailableError("this torch does not tell the driver's handle of a stream");
+  }
+  absl::StatusOr<std::unique_ptr<GradientKernels>> kernels =
+      GradientKernels::Create(gradients.device().index());
+  if (!kernels.ok()) return kernels.status();
+  return std::make_unique<DeviceEncoder>(*std::move(kernels), gradients, block_map, encoding,
+                                         std::move(current_stream));
+}
+
+DeviceEncoder::DeviceEncoder(std::unique_ptr<GradientKernels> kernels, const at::Tensor& gradients,
+                             const BlockMap& block_map, const EncodingSpec& encoding,
+                             CurrentStream current_stream)
+    : kernels_(std::move(kernels)),
+      current_stream_(std::move(current_stream)),
+      blocks_(block_map.blocks()),
+      records_(block_map, encoding),
+      gradients_(gradients),
+      residual_(at::zeros_like(gradients)),
+      memory_(at::zeros({records_.size()}, gradients.options())),
+      scratch_(at::zeros({ScratchSize(block_map, encoding.kind())},
+                         gradients.options().dtype(at::kDouble))) {
+  TPS_CHECK(records_.encoding() != EncodingSpec::FLOAT32, "float32 loses nothing");
+}
+
+absl::Span<const float> DeviceEncoder::memory() const {
+  return absl::MakeConstSpan(memory_.data_ptr<float>(), memory_.numel());
+}
+
+absl::Status DeviceEncoder::Encode(BlockId id, bool looks, absl::Span<const ElementRun> absent) {
+  const BlockRange& block = blocks_[id];
+  float* const record = memory_.data_ptr<float>() + records_.begin(id);
+  GradientVerdict* verdict = nullptr;
+  if (looks) {
+    verdict = EncodedRecords::VerdictOf(record);
+    const absl::Status status =
+        kernels_->Scan(gradients_.data_ptr<float>() + block.offset, block.length,
+                       /*clip_norm=*/0, scratch_.data_ptr(), verdict, current_stream_());
+    if (!status.ok()) return status;
+  }
+  std::vector<at::Tensor> kept;
+  for (const ElementRun& run : absent) {
+    const at::Tensor rest = residual_.narrow(0, block.offset + run.begin, run.end - run.begin);
+    kept.push_back(rest.clone());
+    rest.zero_();
+  }
+  const absl::Status status = Keep(block, verdict, record);
+  for (size_t i = 0; i < kept.size(); ++i) {
+    const ElementRun& run = absent[i];
+    residual_.narrow(0, block.offset + run.begin, run.end - run.begin).copy_(kept[i]);
+  }
+  return status;
+}
+
+absl::Status DeviceEncoder::Keep(const BlockRange& block, const GradientVerdict* verdict,
+                                 float* record) {
+  const float* const gradient = gradients_.data_ptr<float>() + block.offset;
+  float* const residual = residual_.data_ptr<float>() + block.offset;
+  uint8_t* const bytes = EncodedRecords::BytesOf(record);
+  const GradientKernels::Stream stream = current_stream_();
+  switch (records_.encoding()) {
+    case EncodingSpec::BFLOAT16:
+      return kernels_->KeepBfloat16(gradient, residual, block.length, verdict, bytes, stream);
+    case EncodingSpec::INT8:
+      return kernels_->KeepInt8(gradient, residual, block.length, verdict, bytes, stream);
+    default:
+      return kernels_->KeepTopK(gradient, residual, block.length,
+                                TopKOf(block.length, records_.fraction()), verdict,
+                                scratch_.data_ptr(), bytes, stream);
+  }
+}
+
+absl::Status DeviceEncoder::TakeBack(BlockId id) {
+  const BlockRange& block = blocks_[id];
+  float* const residual = residual_.data_ptr<float>() + block.offset;
+  const uint8_t* const bytes =
+      EncodedRecords::BytesOf(memory_.data_ptr<float>() + records_.begin(id));
+  const GradientKernels::Stream stream = current_stream_();
+  switch (records_.encoding()) {
+    case EncodingSpec::BFLOAT16:
+      return kernels_->TakeBackBfloat16(bytes, block.length, residual, stream);
+    case EncodingSpec::INT8:
+      return kernels_->TakeBackInt8(bytes, block.length, residual, stream);
+    default:
+      return kernels_->TakeBackTopK(bytes, TopKOf(block.length, records_.fraction()), residual,
+                                    stream);
+  }
+}
+
+}  // namespace torchps

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include "common/block_map.h"
+#include "common/element_runs.h"
+#include "common/ids.h"
+#include "proto/job.pb.h"
+#include "worker/device/copy_shares.h"
+#include "worker/kernels/kernel_shapes.h"
+
+namespace torchps {
+
+// Where each trained block's record lies in a vector of floats that a device fills and the host
+// gets a copy of: what was found of the block's gradient (GradientVerdict), and behind it the
+// encoded bytes. Records lie one behind the other in the order of the blocks, so neighbours come in
+// one copy.
+//
+// Immutable, so thread-safe.
+class EncodedRecords {
+ public:
+  // REQUIRES: `encoding` is normalised.
+  EncodedRecords(const BlockMap& map, const EncodingSpec& encoding);
+
+  EncodingSpec::Kind encoding() const { return encoding_; }
+  double fraction() const { return fraction_; }
+  // Of all records, in floats.
+  int64_t size() const { return begins_.back(); }
+  // Those of a run of trained blocks, in floats.
+  ElementRun Of(BlockRun blocks) const { return {begins_[blocks.begin], begins_[blocks.end]}; }
+
+  // Both in memory that begins with the first record, which is aligned for doubles.
+  template <typename Float>
+  static auto* VerdictOf(Float* record) {
+    return reinterpret_cast<Like<Float, GradientVerdict>*>(record);
+  }
+  template <typename Float>
+  static auto* BytesOf(Float* record) {
+    return reinterpret_cast<Like<Float, uint8_t>*>(record + kVerdictFloats);
+  }
+
+  int64_t begin(BlockId block) const { return begins_[block]; }
+  size_t bytes(BlockId block) const { return bytes_[block]; }
+
+ private:
+  // Const if Float is.
+  template <typename Float, typename Type>
+  using Like = std::conditional_t<std::is_const_v<Float>, const Type, Type>;
+
+  static constexpr int64_t kVerdictFloats = sizeof(GradientVerdict) / sizeof(float);
+
+  const EncodingSpec::Kind encoding_;
+  const double fraction_;
+  // By trained block, and the end.
+  std::vector<int64_t> begins_ = {0};
+  std::vector<size_t> bytes_;
+};
+
+}  // namespace torchps
