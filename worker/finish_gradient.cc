@@ -85,6 +85,21 @@ absl::StatusOr<Finite> FinishGradient(const TrainingSpec& training, FlatModel* m
   return finite;
 }
 
+absl::StatusOr<Finite> FinishGradientOnDevice(const TrainingSpec& training, FlatModel* model,
+                                              LossScaler* scaler) {
+  if (absl::Status status = model->CheckViews(); !status.ok()) return status;
+  if (!NeedsWholeGradient(training)) return Finite::kUnknown;
+  const absl::StatusOr<GradientScan> scan = ScanOnDevice(training, model, scaler);
+  if (!scan.ok()) return scan.status();
+  try {
+    const torch::NoGradGuard no_grad;
+    const bool averaged = torch::isfinite(model->device_averaged()).all().item<bool>();
+    return Judge(scan->finite && averaged, scaler);
+  } catch (const std::exception& error) {
+    return TorchError("looking at averaged buffers", error);
+  }
+}
+
 absl::StatusOr<Finite> FinishLocalGradient(const TrainingSpec& training, FlatModel* model,
                                            LossScaler* scaler) {
   if (absl::Status status = model->CheckViews(); !status.ok()) return status;

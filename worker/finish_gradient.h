@@ -28,6 +28,12 @@ absl::StatusOr<Finite> FinishGradient(const TrainingSpec& training, FlatModel* m
 absl::StatusOr<Finite> FinishLocalGradient(const TrainingSpec& training, FlatModel* model,
                                            LossScaler* scaler = nullptr);
 
+// FinishGradient() where the gradient stays on the device, to be encoded there. kUnknown where no
+// part of it has to be looked at as a whole. Errors as above. REQUIRES: has_one_vector(), and
+// scan() where it has to.
+absl::StatusOr<Finite> FinishGradientOnDevice(const TrainingSpec& training, FlatModel* model,
+                                              LossScaler* scaler = nullptr);
+
 // The two ends of FinishGradient(), for who agrees with others in between on what they have found.
 // Brings the gradient to the host, and undoes the scale of its losses. Errors as above.
 absl::Status FetchGradient(FlatModel* model, const LossScaler* scaler);

@@ -273,6 +273,15 @@ GradientOutbox* FlatModel::MakeOutbox() {
   return outbox;
 }
 
+absl::Status FlatModel::UseEncoder(std::unique_ptr<BlockEncoder> encoder, bool looks) {
+  TPS_CHECK(copies_ != nullptr, "what is encoded comes down by a link");
+  if (copies_->MakeEncodedOutbox(std::move(encoder), looks) == nullptr) {
+    return absl::ResourceExhaustedError("no memory can be pinned for what comes down");
+  }
+  host_gradients_.reset();
+  return absl::OkStatus();
+}
+
 std::vector<torch::Tensor> FlatModel::parameters() const {
   std::vector<torch::Tensor> parameters;
   for (const Member& member : members_) {
@@ -336,11 +345,13 @@ absl::StatusOr<std::function<void(BlockId)>> FlatModel::ExpectBlocks(absl::Span<
 
 absl::Span<float> FlatModel::gradients() {
   if (copies_ != nullptr && copies_->outbox() != nullptr) return copies_->outbox()->gradients();
+  if (encoded_outbox() != nullptr) return {};
   return absl::MakeSpan(host_gradients_.data_ptr<float>(), layout_.trained_size());
 }
 
 absl::Span<const float> FlatModel::averaged() {
   if (copies_ != nullptr && copies_->outbox() != nullptr) return copies_->outbox()->averaged();
+  if (encoded_outbox() != nullptr) return encoded_outbox()->averaged();
   return values().subspan(layout_.trained_size());
 }
 
@@ -368,7 +379,9 @@ absl::Status FlatModel::ToDevice() {
 
 absl::Status FlatModel::ToHost() {
   if (on_host()) return absl::OkStatus();
-  TPS_CHECK(copies_ == nullptr || copies_->outbox() == nullptr, "the outbox brings the gradients");
+  TPS_CHECK(
+      copies_ == nullptr || (copies_->outbox() == nullptr && copies_->encoded_outbox() == nullptr),
+      "the outbox brings the gradients");
   try {
     torch::NoGradGuard no_grad;
     for (const Part& part : parts_) {

@@ -20,7 +20,9 @@
 #include "torch/types.h"
 #include "worker/cuda/device_copies.h"
 #include "worker/cuda/device_scan.h"
+#include "worker/device/block_encoder.h"
 #include "worker/device/device_link.h"
+#include "worker/device/encoded_outbox.h"
 #include "worker/device/gradient_outbox.h"
 #include "worker/loop/model_vectors.h"
 #include "worker/stages/placement.h"
@@ -109,6 +111,16 @@ class FlatModel final : public ModelVectors {
   // called then. Made by the first call. Null without a link, if no memory can be pinned for it, or
   // if gradients are shared and were not for an outbox.
   GradientOutbox* MakeOutbox();
+
+  // Gradients come to the host as `encoder` encodes them on the device, from now on: there are no
+  // gradients() any more, and ToHost() is not to be called. `looks`: EncodedOutbox::Options.
+  // RESOURCE_EXHAUSTED: no memory can be pinned for them, and all is as before. REQUIRES: there is
+  // a link and no outbox.
+  absl::Status UseEncoder(std::unique_ptr<BlockEncoder> encoder, bool looks);
+  // Null without one.
+  EncodedOutbox* encoded_outbox() const {
+    return copies_ == nullptr ? nullptr : copies_->encoded_outbox();
+  }
 
   // Looks at gradients and clips them where the device has them; null where the host has to.
   void UseScan(std::unique_ptr<DeviceScan> scan) { scan_ = std::move(scan); }

@@ -101,10 +101,13 @@ Learner::Learner(Task task, FlatModel* model, Options options)
       model_(model),
       options_(std::move(options)),
       apart_(!options_.local_steps && !model_->on_host()),
+      encoded_(apart_ && options_.replicas == 1 ? model_->encoded_outbox() : nullptr),
       // Clipping and checking need the whole gradient, and that of several replicas is their sum.
-      outbox_(apart_ && !NeedsWholeGradient(options_.training) && options_.replicas == 1
+      copied_(apart_ && !NeedsWholeGradient(options_.training) && options_.replicas == 1 &&
+                      encoded_ == nullptr
                   ? model_->MakeOutbox()
                   : nullptr),
+      outbox_(encoded_ != nullptr ? static_cast<Outbox*>(encoded_) : copied_),
       early_(!options_.local_steps && !NeedsWholeGradient(options_.training) &&
              options_.replicas == 1 && (model_->on_host() || outbox_ != nullptr)),
       lift_(MakeLift(*model_, options_)),
@@ -331,19 +334,37 @@ absl::Duration Learner::IdleSince(absl::Duration told,
   return options_.clock->Now() - std::max(told, *end);
 }
 
+absl::StatusOr<Finite> Learner::FinishEncoded(ElementRuns* absent) {
+  auto drop = absl::MakeCleanup([this] { encoded_->Drop(); });
+  absl::StatusOr<Finite> finite = FinishGradientOnDevice(options_.training, model_, scaler_.get());
+  if (!finite.ok()) return finite;
+  absent->clear();
+  if (*finite == Finite::kNo || *finite == Finite::kOverflow) return finite;
+  if (!watch_.ReachedAll()) {
+    try {
+      *absent = watch_.Absent(model_->device_gradients());
+    } catch (const std::exception& error) {
+      return TorchError("looking for gradients that are absent", error);
+    }
+  }
+  if (absl::Status status = encoded_->Finish(*absent); !status.ok()) return status;
+  return finite;
+}
+
 absl::Status Learner::Finish(Gradient* gradient) {
   const absl::Duration began = options_.clock->Now();
   const double scale = scaler_ == nullptr ? 1 : scaler_->scale();
   const absl::StatusOr<Finite> finite =
-      options_.local_steps ? FinishLocalGradient(options_.training, model_, scaler_.get())
-      : outbox_ != nullptr ? FinishCopies(*model_, outbox_)
-                           : FinishGradient(options_.training, model_, scaler_.get());
+      options_.local_steps  ? FinishLocalGradient(options_.training, model_, scaler_.get())
+      : encoded_ != nullptr ? FinishEncoded(&gradient->absent)
+      : copied_ != nullptr  ? FinishCopies(*model_, copied_)
+                            : FinishGradient(options_.training, model_, scaler_.get());
   if (!finite.ok()) return finite.status();
   gradient->finite = *finite;
   gradient->overflows = *finite == Finite::kOverflow ? 1 : 0;
   if (scaler_ != nullptr && scaler_->scale() != scale) options_.on_scale(*scaler_);
-  gradient->absent.clear();
-  if (!watch_.ReachedAll()) {
+  if (encoded_ == nullptr) gradient->absent.clear();
+  if (encoded_ == nullptr && !watch_.ReachedAll()) {
     if (options_.local_steps) {
       if (absl::Status status = model_->ToHost(); !status.ok()) return status;
     }

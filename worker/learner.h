@@ -15,7 +15,9 @@
 #include "common/fragments.h"
 #include "common/ids.h"
 #include "proto/job.pb.h"
+#include "worker/device/encoded_outbox.h"
 #include "worker/device/gradient_outbox.h"
+#include "worker/device/outbox.h"
 #include "worker/device/work_end.h"
 #include "worker/feed/batch_lift.h"
 #include "worker/feed/batch_loader.h"
@@ -165,6 +167,8 @@ class Learner {
   BatchLoader::Pass PassAt(const Step& step, size_t begin) const;
   // The batch of that pass, which is not empty.
   absl::StatusOr<Batch> TakeBatch(const Step& step, size_t begin);
+  // Finish() where the device encodes the gradient.
+  absl::StatusOr<Finite> FinishEncoded(ElementRuns* absent);
   // How long the device has had nothing to do since `told`, when it was given all of a step.
   // `computed`: when it was done with that; nullopt: it was done by then.
   absl::Duration IdleSince(absl::Duration told, const absl::optional<WorkEnd>& computed) const;
@@ -198,8 +202,11 @@ class Learner {
   const Options options_;
   // Whether the gradients have to be copied to the host.
   const bool apart_;
-  // What does that, block by block; null: nothing, or ToHost() does it.
-  GradientOutbox* const outbox_;
+  // What does that, encoded or as it is; both null: nothing, or ToHost() does it.
+  EncodedOutbox* const encoded_;
+  GradientOutbox* const copied_;
+  // Either.
+  Outbox* const outbox_;
   // Whether blocks are told early.
   const bool early_;
   // Null: a pass copies its batch itself, if it has to, and the host waits.

@@ -8,12 +8,14 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/calls/server_channel.h"
+#include "common/block_map.h"
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/stop_latch.h"
 #include "proto/job.pb.h"
 #include "torch/types.h"
 #include "worker/cuda/device_scan.h"
+#include "worker/device/block_encoder.h"
 #include "worker/device/device_link.h"
 #include "worker/feed/batch_lift.h"
 #include "worker/loop/handicap.h"
@@ -44,6 +46,10 @@ struct WorkerOptions {
   // For tests: makes what looks at gradients of so many elements on a device, in place of the
   // kernels of a GPU.
   std::function<absl::StatusOr<std::unique_ptr<DeviceScan>>(int64_t elements)> make_scan;
+  // For tests: makes what encodes such gradients on a device, likewise.
+  std::function<absl::StatusOr<std::unique_ptr<BlockEncoder>>(
+      const torch::Tensor& gradients, const BlockMap& block_map, const EncodingSpec& encoding)>
+      make_encoder;
   // That a pass is cut into, so that the stages compute at once. 0: two for each stage.
   int micro_batches = 0;
   // Where several processes hold the slot's model together: the stage that this one holds, and

@@ -16,6 +16,7 @@
 #include "torch/utils.h"
 #include "wire/layout_codec.h"
 #include "worker/cuda/cuda_link.h"
+#include "worker/cuda/device_encoder.h"
 #include "worker/cuda/device_scan.h"
 #include "worker/device.h"
 #include "worker/finish_gradient.h"
@@ -285,6 +286,34 @@ absl::StatusOr<std::unique_ptr<DeviceScan>> WorkerSlot::MakeScan() const {
   if (!gradients.is_cuda()) return absl::UnavailableError("the device is no GPU");
   try {
     return DeviceScan::Create(gradients.device(), gradients.numel());
+  } catch (const std::exception& error) {
+    return TorchError("making memory for it", error);
+  }
+}
+
+void WorkerSlot::EncodeOnDevice() {
+  // A link is there where one device has the whole model. Local steps end on the host.
+  if (model_->link() == nullptr || HasLocalSteps(job()) || !parameters_->CanTakeEncoded()) return;
+  const bool whole = NeedsWholeGradient(job().training());
+  // It was said why.
+  if (whole && model_->scan() == nullptr) return;
+  absl::StatusOr<std::unique_ptr<BlockEncoder>> encoder = MakeEncoder();
+  const absl::Status used =
+      encoder.ok() ? model_->UseEncoder(*std::move(encoder), /*looks=*/!whole) : encoder.status();
+  if (used.ok()) return parameters_->TakeEncoded(model_->encoded_outbox());
+  options_.log(absl::StrCat("gradients are encoded on the host, not by ", model_->device().str(),
+                            ": ", used.message()));
+}
+
+absl::StatusOr<std::unique_ptr<BlockEncoder>> WorkerSlot::MakeEncoder() const {
+  const torch::Tensor& gradients = model_->device_gradients();
+  const EncodingSpec& encoding = job().wire().push();
+  if (options_.make_encoder != nullptr) {
+    return options_.make_encoder(gradients, *block_map_, encoding);
+  }
+  if (!gradients.is_cuda()) return absl::UnavailableError("the device is no GPU");
+  try {
+    return DeviceEncoder::Create(gradients, *block_map_, encoding);
   } catch (const std::exception& error) {
     return TorchError("making memory for it", error);
   }

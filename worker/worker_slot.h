@@ -19,6 +19,7 @@
 #include "common/model_layout.h"
 #include "proto/coordinator.pb.h"
 #include "torch/nn/module.h"
+#include "worker/device/block_encoder.h"
 #include "worker/device/device_link.h"
 #include "worker/evaluation.h"
 #include "worker/flat_model.h"
@@ -88,6 +89,12 @@ class WorkerSlot {
   Pulse* pulse() { return &pulse_; }
   const BlockMap& block_map() const { return *block_map_; }
 
+  // For who has a Learner compute the gradients, before that is made: they are encoded on the
+  // device from now on, where the job has an encoding, the model lies on one device apart from the
+  // host, and nothing needs their floats here (docs/cuda.md). Otherwise all stays as it is, which
+  // is told where the device lacks something.
+  void EncodeOnDevice();
+
   // For a loop that computes gradients by itself, before each one: sets them to zero.
   // FAILED_PRECONDITION as FlatModel::CheckModule().
   absl::Status BeginGradient();
@@ -122,6 +129,7 @@ class WorkerSlot {
   // that can run the kernels.
   void ScanOnDevice();
   absl::StatusOr<std::unique_ptr<DeviceScan>> MakeScan() const;
+  absl::StatusOr<std::unique_ptr<BlockEncoder>> MakeEncoder() const;
 
   torch::nn::Module& module_;
   const Data data_;

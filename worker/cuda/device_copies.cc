@@ -5,6 +5,7 @@
 #include "ATen/ops/empty_like.h"
 #include "ATen/ops/zeros.h"
 #include "absl/types/span.h"
+#include "common/check.h"
 
 namespace torchps {
 namespace {
@@ -45,6 +46,7 @@ GradientOutbox* DeviceCopies::MakeOutbox() {
 
 GradientOutbox* DeviceCopies::MakeOutbox(std::array<absl::Span<float>, 2> buffers) {
   if (outbox_ != nullptr) return outbox_.get();
+  TPS_CHECK(encoded_outbox_ == nullptr, "gradients come down encoded");
   GradientOutbox::Options outbox;
   outbox.link = link_.get();
   outbox.block_map = block_map_;
@@ -54,6 +56,30 @@ GradientOutbox* DeviceCopies::MakeOutbox(std::array<absl::Span<float>, 2> buffer
   outbox.least_copy_bytes = link_->least_copy_bytes();
   outbox_ = std::make_unique<GradientOutbox>(outbox);
   return outbox_.get();
+}
+
+EncodedOutbox* DeviceCopies::MakeEncodedOutbox(std::unique_ptr<BlockEncoder> encoder, bool looks) {
+  TPS_CHECK(outbox_ == nullptr && encoded_outbox_ == nullptr, "gradients have a way down already");
+  const int64_t averaged = values_.numel() - gradients_.numel();
+  const auto memory = at::TensorOptions().dtype(at::kFloat).pinned_memory(pinned_);
+  try {
+    host_records_ = at::zeros({encoder->records().size()}, memory);
+    host_averaged_ = at::zeros({averaged}, memory);
+  } catch (const c10::Error&) {
+    return nullptr;
+  }
+  encoder_ = std::move(encoder);
+  EncodedOutbox::Options outbox;
+  outbox.link = link_.get();
+  outbox.block_map = block_map_;
+  outbox.encoder = encoder_.get();
+  outbox.averaged = SpanOf(values_).subspan(gradients_.numel());
+  outbox.host_records = SpanOf(host_records_);
+  outbox.host_averaged = SpanOf(host_averaged_);
+  outbox.looks = looks;
+  outbox.least_copy_bytes = link_->least_copy_bytes();
+  encoded_outbox_ = std::make_unique<EncodedOutbox>(outbox);
+  return encoded_outbox_.get();
 }
 
 }  // namespace torchps

@@ -6,7 +6,9 @@
 #include "ATen/core/Tensor.h"
 #include "absl/types/span.h"
 #include "common/block_map.h"
+#include "worker/device/block_encoder.h"
 #include "worker/device/device_link.h"
+#include "worker/device/encoded_outbox.h"
 #include "worker/device/gradient_outbox.h"
 #include "worker/device/value_inbox.h"
 
@@ -41,15 +43,24 @@ class DeviceCopies {
   // Borrowed.
   GradientOutbox* MakeOutbox(std::array<absl::Span<float>, 2> buffers);
 
+  // In place of those: gradients come down as `encoder` encodes them. Null: no memory can be pinned
+  // for them. `looks`: EncodedOutbox::Options. REQUIRES: there is no outbox.
+  EncodedOutbox* MakeEncodedOutbox(std::unique_ptr<BlockEncoder> encoder, bool looks);
+  // Null: not made.
+  EncodedOutbox* encoded_outbox() { return encoded_outbox_.get(); }
+
  private:
   const at::Tensor values_, gradients_, staging_;
   const BlockMap* const block_map_;
   const bool pinned_;
   std::array<at::Tensor, 2> buffers_;
+  std::unique_ptr<BlockEncoder> encoder_;
+  at::Tensor host_records_, host_averaged_;
   // It ends before the memory that it copies.
   const std::unique_ptr<DeviceLink> link_;
   std::unique_ptr<ValueInbox> inbox_;
   std::unique_ptr<GradientOutbox> outbox_;
+  std::unique_ptr<EncodedOutbox> encoded_outbox_;
 };
 
 }  // namespace torchps
