@@ -9,7 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "client/calls/client_pull.h"
-#include "client/transfer_timeout.h"
+#include "client/calls/transfer_timeout.h"
 #include "shm/shared_values.h"
 
 namespace torchps {

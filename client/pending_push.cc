@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/borrowed_memory.h"
 #include "client/calls/client_push.h"
-#include "client/transfer_timeout.h"
+#include "client/calls/transfer_timeout.h"
 #include "common/check.h"
 #include "common/cpu/finite_check.h"
 #include "shm/shared_runs.h"

@@ -4,9 +4,9 @@
 #include <memory>
 #include <utility>
 
+#include "common/block_map.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "common/block_map.h"
 #include "shm/push_segment.h"
 #include "tests/testing/gpu.h"
 #include "tests/worker/device/fake_link.h"

@@ -1,4 +1,4 @@
-#include "client/transfer_timeout.h"
+#include "client/calls/transfer_timeout.h"
 
 namespace torchps {
 namespace {
