@@ -61,6 +61,23 @@ TEST(CudaLinkTest, ACopyDownOfNothingOnlyTellsThatItsTurnHasCome) {
               ElementsAre("record e1 on s1", "s3 after e1", "wait for s3", "done"));
 }
 
+TEST(CudaLinkTest, KernelsAmongTheCopiesDownAreGivenToTheirStreamBehindTheirMark) {
+  const auto link = LinkToWritten();
+  const auto give = [] {
+    const auto stream = WrittenDevice::Get()->getStream(WrittenDevice::device()).id();
+    WrittenDevice::Get()->Write("kernel on s" + std::to_string(stream));
+    return absl::OkStatus();
+  };
+  const auto mark = link->AfterCompute();
+  ASSERT_TRUE(link->InDowns(*mark, give).ok());
+  EXPECT_THAT(WrittenDevice::Get()->lines(),
+              ElementsAre("record e1 on s0", "s1 after e1", "kernel on s1"));
+  const absl::Status error = absl::InternalError("the device refuses a kernel");
+  EXPECT_EQ(link->InDowns(nullptr, [&error] { return error; }), error);
+  EXPECT_EQ(link->InDowns(nullptr, give), error);
+  EXPECT_EQ(link->AfterCompute().status(), error);
+}
+
 TEST(CudaLinkTest, WhatGoesUpIsTakenOverOnTheStreamThatComputesBehindIt) {
   const auto link = LinkToWritten();
   std::vector<float> host = {1};

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -25,6 +26,7 @@
 #include "torch/nn/modules/batchnorm.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
+#include "worker/cuda/device_encoder.h"
 #include "worker/cuda/device_scan.h"
 #include "worker/kernels/gradient_kernels.h"
 #include "worker/run_worker.h"
@@ -61,12 +63,34 @@ struct Net : torch::nn::Module {
         second(register_module("second", torch::nn::Linear(32, 2))) {}
   torch::Tensor forward(const torch::Tensor& input) {
     if (before_forward != nullptr) before_forward();
-    return second->forward(torch::relu(first->forward(norm->forward(input))));
+    ++forwards;
+    torch::Tensor hidden = first->forward(norm->forward(input));
+    // In every other pass a layer is left out, and one pass has a gradient that is not finite in
+    // the last layer's block only.
+    if (is_odd && forwards % 2 == 0) hidden = extra->forward(hidden);
+    torch::Tensor output = second->forward(torch::relu(hidden));
+    if (is_odd && forwards == 9) {
+      output.register_hook([this](const torch::Tensor&) { spoil = true; });
+    }
+    return output;
+  }
+  // Before anything is registered in a module that is laid out.
+  void MakeOdd() {
+    is_odd = true;
+    extra = register_module("extra", torch::nn::Linear(32, 32));
+    second->bias.register_hook([this](const torch::Tensor& gradient) {
+      return std::exchange(spoil, false) ? gradient * std::numeric_limits<float>::infinity()
+                                         : gradient;
+    });
   }
   std::function<void()> before_forward;
   torch::nn::BatchNorm1d norm;
   torch::nn::Linear first;
   torch::nn::Linear second;
+  torch::nn::Linear extra = nullptr;
+  bool is_odd = false;
+  bool spoil = false;
+  int64_t forwards = 0;
 };
 
 constexpr char kJob[] = R"(
@@ -96,6 +120,14 @@ struct Learnt {
 
 using MakeLink = std::function<absl::StatusOr<std::unique_ptr<DeviceLink>>()>;
 using MakeScan = std::function<absl::StatusOr<std::unique_ptr<DeviceScan>>(int64_t elements)>;
+using MakeEncoder = decltype(WorkerOptions::make_encoder);
+
+// What a worker's device has, and what its module is like.
+struct Extras {
+  MakeScan make_scan = nullptr;
+  MakeEncoder make_encoder = nullptr;
+  bool is_odd = false;
+};
 
 // Where a worker's batches come from. Without a lift they are there when they are made.
 struct Feed {
@@ -106,7 +138,7 @@ struct Feed {
 // A worker's way through a job on two servers of its own. `downs`: FakeLink::Options.
 Learnt Train(const JobSpec& job, MakeLink make_link,
              const std::shared_ptr<std::atomic<int64_t>>& downs, const Feed& feed = {},
-             MakeScan make_scan = nullptr) {
+             const Extras& extras = {}) {
   at::set_num_threads(1);
   SteadyClock clock;
   StopLatch stop;
@@ -124,6 +156,7 @@ Learnt Train(const JobSpec& job, MakeLink make_link,
   DataSource data;
   data.train = std::make_shared<Points>();
   const auto net = std::make_shared<Net>();
+  if (extras.is_odd) net->MakeOdd();
   int64_t before_forward = 0;
   net->before_forward = [&] { before_forward = *downs; };
   net->norm->weight.register_hook(
@@ -135,7 +168,8 @@ Learnt Train(const JobSpec& job, MakeLink make_link,
   options.make_link = std::move(make_link);
   options.make_lift = feed.make_lift;
   options.loader_threads = feed.loader_threads;
-  options.make_scan = std::move(make_scan);
+  options.make_scan = extras.make_scan;
+  options.make_encoder = extras.make_encoder;
   Mutex mutex;
   options.log = [&](const std::string& line) {
     MutexLock lock(&mutex);
@@ -210,6 +244,22 @@ TEST(LinkedWorkerJobTest, LearnsTheSameWhereTheWholeGradientIsNeeded) {
   ExpectTheSame(JobWith("training { clip_norm: 0.1 }"), Gradients::kByOneCopy);
 }
 
+MakeScan ScanByKernels(int* made) {
+  return [made](int64_t elements) {
+    ++*made;
+    return std::make_unique<DeviceScan>(std::make_unique<GradientKernels>(MakeHostLauncher()),
+                                        torch::kCPU, elements, [] { return nullptr; });
+  };
+}
+
+MakeEncoder EncodeByKernels(int* made) {
+  return [made](const torch::Tensor& gradients, const BlockMap& map, const EncodingSpec& encoding) {
+    ++*made;
+    return std::make_unique<DeviceEncoder>(std::make_unique<GradientKernels>(MakeHostLauncher()),
+                                           gradients, map, encoding, [] { return nullptr; });
+  };
+}
+
 // As on a GPU, whose kernels run here on the host, and take the "device's" memory as it is.
 TEST(LinkedWorkerJobTest, LearnsTheSameWhereKernelsLookAtTheGradient) {
   for (const std::string more :
@@ -219,14 +269,9 @@ TEST(LinkedWorkerJobTest, LearnsTheSameWhereKernelsLookAtTheGradient) {
     int scans = 0;
     const FakeLink::Options link{/*seed=*/1, /*own_thread=*/true, /*fail_at=*/-1,
                                  /*least_copy_bytes=*/1, /*downs=*/nullptr};
-    const Learnt learnt = Train(
-        JobWith(more), [=] { return std::make_unique<FakeLink>(link); },
-        std::make_shared<std::atomic<int64_t>>(0), Feed(),
-        [&scans](int64_t elements) {
-          ++scans;
-          return std::make_unique<DeviceScan>(std::make_unique<GradientKernels>(MakeHostLauncher()),
-                                              torch::kCPU, elements, [] { return nullptr; });
-        });
+    const Learnt learnt =
+        Train(JobWith(more), [=] { return std::make_unique<FakeLink>(link); },
+              std::make_shared<std::atomic<int64_t>>(0), Feed(), {ScanByKernels(&scans)});
     ExpectTheSame(learnt, Train(JobWith(more)));
     EXPECT_EQ(scans, 1);
   }
@@ -236,13 +281,109 @@ TEST(LinkedWorkerJobTest, WithoutKernelsTheHostLooksAtTheGradientAndIsToldWhy) {
   const JobSpec job = JobWith("training { clip_norm: 0.1 }");
   const FakeLink::Options link{/*seed=*/1, /*own_thread=*/true, /*fail_at=*/-1,
                                /*least_copy_bytes=*/1, /*downs=*/nullptr};
-  const Learnt learnt = Train(
-      job, [=] { return std::make_unique<FakeLink>(link); },
-      std::make_shared<std::atomic<int64_t>>(0), Feed(),
-      [](int64_t) { return absl::UnavailableError("no NVRTC is to be found"); });
+  const Learnt learnt =
+      Train(job, [=] { return std::make_unique<FakeLink>(link); },
+            std::make_shared<std::atomic<int64_t>>(0), Feed(),
+            {[](int64_t) { return absl::UnavailableError("no NVRTC is to be found"); }});
   ExpectTheSame(learnt, Train(job));
   EXPECT_THAT(learnt.said, ElementsAre(AllOf(HasSubstr("not found by the kernels"),
                                              HasSubstr("no NVRTC is to be found"))));
+}
+
+// A worker with that device, which encodes what it pushes. `made`: encoders.
+Learnt TrainEncoding(const JobSpec& job, int* made, bool is_odd = false, uint64_t seed = 1) {
+  static int scans = 0;
+  const auto downs = std::make_shared<std::atomic<int64_t>>(0);
+  const FakeLink::Options link{seed, /*own_thread=*/true, /*fail_at=*/-1,
+                               /*least_copy_bytes=*/1, downs.get()};
+  return Train(job, [=] { return std::make_unique<FakeLink>(link); }, downs, Feed(),
+               {ScanByKernels(&scans), EncodeByKernels(made), is_odd});
+}
+
+std::string EncodedAs(EncodingSpec::Kind kind) {
+  return "wire { block_bytes: 512 push { kind: " + EncodingSpec::Kind_Name(kind) +
+         (kind == EncodingSpec::TOP_K ? " fraction: 0.25 } }" : " } }");
+}
+
+class EncodingWorkerTest : public ::testing::TestWithParam<EncodingSpec::Kind> {};
+
+TEST_P(EncodingWorkerTest, WhatTheDeviceEncodesIsWhatTheHostWouldHavePushed) {
+  for (const std::string more :
+       {"", "consistency { mode: SYNC }", "training { accumulate: 3 }",
+        "training { clip_norm: 0.1 }", "training { clip_norm: 0.1 nonfinite: STOP_JOB }"}) {
+    SCOPED_TRACE(more);
+    const JobSpec job = JobWith(EncodedAs(GetParam()) + more);
+    int made = 0;
+    const Learnt learnt = TrainEncoding(job, &made);
+    ExpectTheSame(learnt, Train(job));
+    EXPECT_EQ(made, 1);
+    // Nothing but what is encoded comes down.
+    EXPECT_GT(learnt.downs, static_cast<int64_t>(learnt.losses.size()));
+    EXPECT_THAT(learnt.said, ElementsAre());
+  }
+}
+
+// A layer that some steps do not reach keeps its residual, and so does a block that is withheld.
+TEST_P(EncodingWorkerTest, WithAbsentElementsAndABlockThatIsNotFiniteItIsTheSame) {
+  for (const std::string more : {"", "training { clip_norm: 0.1 nonfinite: SKIP_STEP }"}) {
+    SCOPED_TRACE(more);
+    const JobSpec job = JobWith(EncodedAs(GetParam()) + more);
+    const Learnt plain = Train(job, nullptr, std::make_shared<std::atomic<int64_t>>(0), Feed(),
+                               {nullptr, nullptr, /*is_odd=*/true});
+    int made = 0;
+    ExpectTheSame(TrainEncoding(job, &made, /*is_odd=*/true, /*seed=*/2), plain);
+    EXPECT_EQ(made, 1);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Encodings, EncodingWorkerTest,
+                         ::testing::Values(EncodingSpec::BFLOAT16, EncodingSpec::INT8,
+                                           EncodingSpec::TOP_K),
+                         EncodingName);
+
+// Servers here read floats in shared memory, a momentum in the worker changes them, and local steps
+// end on the host.
+TEST(LinkedWorkerJobTest, WhereTheHostNeedsTheFloatsTheDeviceEncodesNothing) {
+  for (const std::string more :
+       {"wire { shared_memory: true }", "optimizer { sgd { momentum_at: WORKER } }",
+        "local { steps: 2 inner { sgd {} learning_rate: 0.1 } }",
+        "wire { push { kind: FLOAT32 } }"}) {
+    SCOPED_TRACE(more);
+    const JobSpec job = JobWith(EncodedAs(EncodingSpec::INT8) + more);
+    int made = 0;
+    ExpectTheSame(TrainEncoding(job, &made), Train(job));
+    EXPECT_EQ(made, 0);
+  }
+}
+
+TEST(LinkedWorkerJobTest, WithoutKernelsTheHostEncodesAndIsToldWhy) {
+  const JobSpec job = JobWith(EncodedAs(EncodingSpec::INT8));
+  const FakeLink::Options link{/*seed=*/1, /*own_thread=*/true, /*fail_at=*/-1,
+                               /*least_copy_bytes=*/1, /*downs=*/nullptr};
+  const Learnt learnt =
+      Train(job, [=] { return std::make_unique<FakeLink>(link); },
+            std::make_shared<std::atomic<int64_t>>(0), Feed(),
+            {nullptr, [](const torch::Tensor&, const BlockMap&, const EncodingSpec&) {
+               return absl::UnavailableError("no NVRTC is to be found");
+             }});
+  ExpectTheSame(learnt, Train(job));
+  EXPECT_THAT(learnt.said, ElementsAre(AllOf(HasSubstr("encoded on the host, not by cpu"),
+                                             HasSubstr("no NVRTC is to be found"))));
+}
+
+TEST(LinkedWorkerJobTest, AnErrorOfTheLinkEndsAWorkerThatEncodes) {
+  for (const int64_t fail_at : {5, 50, 200}) {
+    int made = 0;
+    const FakeLink::Options link{/*seed=*/1, /*own_thread=*/true, fail_at,
+                                 /*least_copy_bytes=*/1, /*downs=*/nullptr};
+    const Learnt learnt =
+        Train(JobWith(EncodedAs(EncodingSpec::BFLOAT16)),
+              [=] { return std::make_unique<FakeLink>(link); },
+              std::make_shared<std::atomic<int64_t>>(0), Feed(), {nullptr, EncodeByKernels(&made)});
+    EXPECT_EQ(learnt.status.code(), absl::StatusCode::kInternal) << learnt.status;
+    EXPECT_THAT(std::string(learnt.status.message()),
+                HasSubstr("operation " + std::to_string(fail_at) + " has failed"));
+  }
 }
 
 // Of a pull of a fragment only that is taken over: the other values are the worker's own.
