@@ -1,6 +1,7 @@
 #include "worker/cuda/current_stream.h"
 
 #include <cstddef>
+#include <type_traits>
 
 #include "c10/core/Stream.h"
 #include "c10/core/impl/VirtualGuardImpl.h"
@@ -20,12 +21,15 @@ std::nullptr_t FindHandle(...) {
 
 template <typename Handle>
 CurrentStream WithHandle(c10::Device device, Handle handle) {
-  return [device, handle] {
-    const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-    return (stream.*handle)();
-  };
+  if constexpr (std::is_null_pointer_v<Handle>) {
+    return nullptr;
+  } else {
+    return [device, handle] {
+      const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+      return (stream.*handle)();
+    };
+  }
 }
-CurrentStream WithHandle(c10::Device, std::nullptr_t) { return nullptr; }
 
 }  // namespace
 
