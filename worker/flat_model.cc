@@ -120,6 +120,10 @@ bool HasGpu(const Placement& placement) {
                      [](const torch::Device& device) { return device.is_cuda(); });
 }
 
+bool IsChannelsLast(const torch::Tensor& tensor) {
+  return tensor.suggest_memory_format() != torch::MemoryFormat::Contiguous;
+}
+
 bool IsView(const torch::Tensor& tensor, const torch::Tensor& view) {
   return tensor.defined() && tensor.numel() == view.numel() &&
          tensor.data_ptr() == view.data_ptr() && tensor.is_contiguous();
@@ -197,6 +201,9 @@ FlatModel::FlatModel(ModelLayout layout, std::vector<torch::Tensor> tensors, Pla
     Member member;
     member.tensor = std::move(tensors[i]);
     if (!segment.averaged) {
+      if (channels_last_name_.empty() && IsChannelsLast(member.tensor)) {
+        channels_last_name_ = segment.name;
+      }
       const auto [part, begin] = Find(segment);
       member.gradient_view = (part == nullptr ? host_gradients_ : part->gradients)
                                  .narrow(0, begin, segment.length)

@@ -43,7 +43,9 @@ namespace torchps {
 //   - a frozen parameter (requires_grad = false) and an integer or boolean buffer
 //     (num_batches_tracked) is not sent at all: each worker keeps its own, the same in all of them
 //     if they start from the same seed and nothing writes to it.
-// Everything that is sent must be dense float32.
+// Everything that is sent must be dense float32. Its order is that of a contiguous tensor, whatever
+// the strides were, so that workers, checkpoints and exports agree: a channels-last parameter
+// becomes a contiguous one (docs/cuda.md, "Channels-last").
 //
 // On a CUDA device the flat tensors live there, and pinned host buffers mirror them; the spans
 // below are always host memory. On the CPU they are the flat tensors themselves, and ToDevice()
@@ -154,6 +156,8 @@ class FlatModel final : public ModelVectors {
   PushSegment* push_segment() { return segment_.get(); }
   // OK: they do, or were not to be shared.
   const absl::Status& not_shared() const { return not_shared_; }
+  // Of the first parameter that was channels-last and is no longer; empty: none was.
+  const std::string& channels_last_name() const { return channels_last_name_; }
 
   // Sets all gradients to zero in one pass, and puts back the views of those that
   // `module->zero_grad(/*set_to_none=*/true)` has taken away.
@@ -206,6 +210,7 @@ class FlatModel final : public ModelVectors {
   const ModelLayout layout_;
   const Placement placement_;
   const absl::Status not_shared_;
+  std::string channels_last_name_;
   // Kept alive by the gradients' tensor as well.
   const std::shared_ptr<PushSegment> segment_;
   // None on the host.

@@ -181,11 +181,8 @@ absl::Status WorkerSlot::LayOut(const FlatModel::GroupOf& group_of) {
       [&](const absl::Status& lost) { options_.stop->Stop(std::string(lost.message())); });
   const Placement placement = PlacementOf(options_, slot());
   if (absl::Status status = UseDevice(placement.devices().front()); !status.ok()) return status;
-  absl::StatusOr<std::unique_ptr<FlatModel>> model = FlatModel::Create(
-      module_, placement, group_of,
-      !MayShare(options_) || data_.replica.has_value() ? FlatModel::Shared::kNothing
-      : CopiesWholeGradients()                         ? FlatModel::Shared::kGradients
-                                                       : FlatModel::Shared::kForOutbox);
+  absl::StatusOr<std::unique_ptr<FlatModel>> model =
+      FlatModel::Create(module_, placement, group_of, SharedMemory());
   if (absl::Status lost = heartbeat.status(); !lost.ok()) return LostSlot(slot(), lost);
   if (!model.ok()) return model.status();
   model_ = *std::move(model);
@@ -193,12 +190,18 @@ absl::Status WorkerSlot::LayOut(const FlatModel::GroupOf& group_of) {
     options_.log(absl::StrCat("gradients go to servers on this machine through the network: ",
                               model_->not_shared().message()));
   }
+  if (const std::string& name = model_->channels_last_name(); !name.empty()) {
+    options_.log(absl::StrCat("'", name, "' was channels-last and lies contiguous now, as servers ",
+                              "have it; activations are channels-last where the input is"));
+  }
   return absl::OkStatus();
 }
 
-bool WorkerSlot::CopiesWholeGradients() const {
-  return options_.copies_whole_gradients || NeedsWholeGradient(job().training()) ||
-         HasLocalSteps(job()) || !options_.further_devices.empty();
+FlatModel::Shared WorkerSlot::SharedMemory() const {
+  if (!MayShare(options_) || data_.replica.has_value()) return FlatModel::Shared::kNothing;
+  const bool whole = options_.copies_whole_gradients || NeedsWholeGradient(job().training()) ||
+                     HasLocalSteps(job()) || !options_.further_devices.empty();
+  return whole ? FlatModel::Shared::kGradients : FlatModel::Shared::kForOutbox;
 }
 
 absl::Status WorkerSlot::Connect() {

@@ -118,8 +118,9 @@ class WorkerSlot {
   std::vector<ReplicaMember> MembersOf(const ModelLayout& layout, const std::string& host) const;
   absl::Status TakeSlot(const ModelLayout& layout);
   absl::Status LayOut(const FlatModel::GroupOf& group_of);
-  // Of a step, and by a copy that waits for it: no block leaves early.
-  bool CopiesWholeGradients() const;
+  // What servers on this machine are to see of the model. No buffers of an outbox where a gradient
+  // is copied to the host as a whole.
+  FlatModel::Shared SharedMemory() const;
   absl::Status Connect();
   // Where the model lies on one device apart from the host: what copies beside computing, if the
   // device has what that needs.

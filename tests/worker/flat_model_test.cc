@@ -2,7 +2,9 @@
 
 #include <limits>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "common/block_map.h"
 #include "gmock/gmock.h"
@@ -12,6 +14,7 @@
 #include "tests/worker/device/fake_link.h"
 #include "torch/nn/functional/loss.h"
 #include "torch/nn/modules/batchnorm.h"
+#include "torch/nn/modules/conv.h"
 #include "torch/nn/modules/linear.h"
 #include "worker/stages/placement.h"
 
@@ -232,6 +235,79 @@ TEST(FlatModelTest, ATiedParameterIsOneSegmentWithOneGradient) {
   EXPECT_THAT(Names((*model)->layout()), ElementsAre("in.weight"));
   (net.in->weight.sum() + 2 * net.out->weight.sum()).backward();
   EXPECT_THAT((*model)->gradients(), ElementsAre(3, 3));
+}
+
+struct ConvNet : torch::nn::Module {
+  ConvNet()
+      : first(register_module("first", torch::nn::Conv2d(3, 8, 3))),
+        point(register_module("point", torch::nn::Conv2d(8, 4, 1))) {}
+  torch::Tensor forward(const torch::Tensor& input) {
+    hidden = first->forward(input).relu();
+    return point->forward(hidden);
+  }
+  torch::nn::Conv2d first;
+  torch::nn::Conv2d point;
+  torch::Tensor hidden;
+};
+
+void MakeChannelsLast(ConvNet* net) {
+  for (torch::Tensor& weight : std::vector<torch::Tensor>{net->first->weight, net->point->weight}) {
+    weight.set_data(weight.detach().contiguous(torch::MemoryFormat::ChannelsLast));
+  }
+}
+
+TEST(FlatModelTest, AChannelsLastNetHasTheOrderOfEveryOtherAndLearnsTheSame) {
+  constexpr float kRate = 0.1f;
+  torch::manual_seed(5);
+  ConvNet plain;
+  torch::manual_seed(5);
+  ConvNet net;
+  MakeChannelsLast(&net);
+  ASSERT_FALSE(net.first->weight.is_contiguous());
+  const auto layout = FlatModel::LayoutOf(plain, &GroupOfName);
+  const auto model = Lay(net);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->channels_last_name(), "first.weight");
+  EXPECT_EQ((*model)->layout().fingerprint(), layout->fingerprint());
+
+  const torch::Tensor input = torch::randn({4, 3, 8, 8});
+  for (int step = 0; step < 5; ++step) {
+    // As elements of a contiguous tensor, which is what servers and files have.
+    const torch::Tensor sent = plain.first->weight.detach().contiguous().view(-1);
+    for (int64_t i = 0; i < sent.numel(); ++i) {
+      ASSERT_NEAR((*model)->values()[i], sent[i].item<float>(), 1e-5) << "step " << step;
+    }
+    plain.zero_grad();
+    plain.forward(input).pow(2).mean().backward();
+    (*model)->ZeroGradients();
+    net.forward(input.contiguous(torch::MemoryFormat::ChannelsLast)).pow(2).mean().backward();
+    EXPECT_EQ(net.hidden.suggest_memory_format(), torch::MemoryFormat::ChannelsLast)
+        << "activations are what the input was";
+    ASSERT_TRUE((*model)->CheckViews().ok()) << (*model)->CheckViews();
+
+    const torch::NoGradGuard no_grad;
+    for (torch::Tensor& parameter : plain.parameters()) parameter -= kRate * parameter.grad();
+    for (size_t i = 0; i < (*model)->gradients().size(); ++i) {
+      (*model)->values()[i] -= kRate * (*model)->gradients()[i];
+    }
+  }
+  for (const auto& item : plain.named_parameters()) {
+    EXPECT_TRUE(torch::allclose(net.named_parameters()[item.key()], item.value(), 0, 1e-5))
+        << item.key();
+  }
+}
+
+TEST(FlatModelTest, APointwiseFilterThatIsChannelsLastIsNoticedTooAndOthersAreNot) {
+  ConvNet net;
+  const auto plain = Lay(net);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_EQ((*plain)->channels_last_name(), "");
+  ConvNet converted;
+  MakeChannelsLast(&converted);
+  converted.first->weight.set_requires_grad(false);
+  const auto model = Lay(converted);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->channels_last_name(), "point.weight");
 }
 
 TEST(FlatModelTest, TwoTensorsOnOneMemoryAreRefused) {
