@@ -151,6 +151,24 @@ class TrainingTest : public ::testing::Test {
     return *NormalizeJobSpec(job);
   }
 
+  // Of a worker of this job, on the CPU.
+  WorkerOptions Options(const JobSpec& job) {
+    WorkerOptions options;
+    options.job = job;
+    options.servers = servers_;
+    options.clock = &clock_;
+    options.stop = stop_.get();
+    return options;
+  }
+
+  // What ExpectDone() expects.
+  static DataSource Data(int64_t poison = 1 << 20) {
+    DataSource data;
+    data.train = std::make_shared<Points>(96, poison);
+    data.test = std::make_shared<Points>(40);
+    return data;
+  }
+
   struct Worker {
     absl::Status status;
     std::vector<std::string> lines;
@@ -164,9 +182,7 @@ class TrainingTest : public ::testing::Test {
     std::vector<Task> tasks;
     while (tasks.size() < workers.size()) {
       torch::manual_seed(1);
-      DataSource data;
-      data.train = std::make_shared<Points>(96, poison);
-      data.test = std::make_shared<Points>(40);
+      DataSource data = Data(poison);
       if (hold_last_back_ != nullptr && tasks.size() + 1 == workers.size()) {
         data.train = std::make_shared<HeldBack>(data.train, hold_last_back_);
       }
@@ -178,14 +194,10 @@ class TrainingTest : public ::testing::Test {
       const torch::Device device = devices_.empty() ? torch::kCPU : devices_[threads.size()];
       threads.emplace_back([this, &job, &worker, &task, device] {
         at::set_num_threads(1);
-        WorkerOptions options;
-        options.job = job;
+        WorkerOptions options = Options(job);
         options.device = device;
-        options.servers = servers_;
         options.progress_interval = absl::ZeroDuration();
         options.print = [&worker](const std::string& line) { worker.lines.push_back(line); };
-        options.clock = &clock_;
-        options.stop = stop_.get();
         if (stop_at_first_line_) {
           options.print = [this](const std::string&) { stop_->Stop("the user had enough"); };
         }
@@ -328,15 +340,7 @@ TEST_F(TrainingTest, LearnsInBfloat16) {
     }
     const JobSpec job = Job(fields);
     const auto module = std::make_shared<Mlp>();
-    DataSource data;
-    data.train = std::make_shared<Points>(96);
-    data.test = std::make_shared<Points>(40);
-    WorkerOptions options;
-    options.job = job;
-    options.servers = servers_;
-    options.clock = &clock_;
-    options.stop = stop_.get();
-    const absl::Status trained = RunWorker(Task(module, CrossEntropy(), data), options);
+    const absl::Status trained = RunWorker(Task(module, CrossEntropy(), Data()), Options(job));
     ASSERT_TRUE(trained.ok()) << trained;
     ExpectDone(job);
     EXPECT_TRUE(module->trained_in_16_bits);
@@ -357,14 +361,6 @@ TEST_F(TrainingTest, TheCpuRefusesFloat16BeforeItJoins) {
 TEST_F(TrainingTest, StepsThatOverflowTheirScaleAreLeftOutAndAreNoFault) {
   const JobSpec job = Job({"workers=1", "training.nonfinite=STOP_JOB",
                            "training.quarantine_after=2", "training.epochs=1"});
-  DataSource data;
-  data.train = std::make_shared<Points>(96);
-  data.test = std::make_shared<Points>(40);
-  WorkerOptions options;
-  options.job = job;
-  options.servers = servers_;
-  options.clock = &clock_;
-  options.stop = stop_.get();
   // Five steps in a row as a learner would tell of them.
   const MakeCompute make = [](const Task& task, const Learner::Options& learning,
                               WorkerSlot* slot) -> absl::StatusOr<ComputeGradient> {
@@ -381,7 +377,7 @@ TEST_F(TrainingTest, StepsThatOverflowTheirScaleAreLeftOutAndAreNoFault) {
         });
   };
   const absl::Status trained =
-      RunWorker(Task(std::make_shared<Net>(), CrossEntropy(), data), options, make);
+      RunWorker(Task(std::make_shared<Net>(), CrossEntropy(), Data()), Options(job), make);
   ASSERT_TRUE(trained.ok()) << trained;
   const StepFigures figures = Status().slot(0).figures();
   EXPECT_EQ(figures.overflows(), 5);
@@ -482,15 +478,7 @@ TEST_F(TrainingTest, PushingAndPullingGoOnBehindTheBackwardPass) {
     pushed = Eventually([&] { return moved().first > before.first; });
     pulled = Eventually([&] { return moved().second > before.second; });
   };
-  DataSource data;
-  data.train = std::make_shared<Points>(96);
-  data.test = std::make_shared<Points>(40);
-  WorkerOptions options;
-  options.job = job;
-  options.servers = servers_;
-  options.clock = &clock_;
-  options.stop = stop_.get();
-  const absl::Status trained = RunWorker(Task(module, CrossEntropy(), data), options);
+  const absl::Status trained = RunWorker(Task(module, CrossEntropy(), Data()), Options(job));
   EXPECT_TRUE(trained.ok()) << trained;
   EXPECT_TRUE(pushed) << "the second layer's gradient waited for the first one's";
   EXPECT_TRUE(pulled) << "the next values waited for the end of the step";
@@ -520,19 +508,11 @@ TEST_F(TrainingTest, AStepThatWouldComeTooLateIsBegunAnew) {
       has_begun = true;
       EXPECT_TRUE(Eventually([&] { return version() > before + 4; }));
     };
-    DataSource data;
-    data.train = std::make_shared<Points>(96);
-    data.test = std::make_shared<Points>(40);
-    WorkerOptions options;
-    options.job = job;
-    options.servers = servers_;
-    options.clock = &clock_;
-    options.stop = stop_.get();
-    threads.emplace_back(
-        [task = Task(module, CrossEntropy(), data), options, &status = ended[worker]] {
-          at::set_num_threads(1);
-          status = RunWorker(task, options);
-        });
+    threads.emplace_back([task = Task(module, CrossEntropy(), Data()), options = Options(job),
+                          &status = ended[worker]] {
+      at::set_num_threads(1);
+      status = RunWorker(task, options);
+    });
   }
   for (std::thread& thread : threads) thread.join();
   for (const absl::Status& status : ended) EXPECT_TRUE(status.ok()) << status;
@@ -575,13 +555,9 @@ TEST_F(TrainingTest, AGradientThatIsHeldBackIsOldWhenItComes) {
         ++steps;
         changed.SignalAll();
       };
-      WorkerOptions options;
-      options.job = job;
-      options.servers = servers_;
+      WorkerOptions options = Options(job);
       options.slot = slot;
       options.handicap = std::move(handicap);
-      options.clock = &clock_;
-      options.stop = stop_.get();
       const absl::Status trained =
           RunWorker(Task(std::make_shared<Net>(), CrossEntropy(), data, callbacks), options);
       EXPECT_TRUE(trained.ok()) << trained;
