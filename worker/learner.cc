@@ -71,18 +71,21 @@ class LossSum {
   std::vector<std::pair<torch::Tensor, double>> losses_;
 };
 
-// Null: batches need no lift, or torch gives the device no streams; then they are copied as a pass
-// begins.
+// Null: batches need no lift, or torch gives the device no streams, which is logged; then they are
+// copied as a pass begins.
 std::unique_ptr<BatchLift> MakeLift(const FlatModel& model, const Learner::Options& options) {
   // The micro-batches of stages go to several devices.
   if (model.devices().size() > 1) return nullptr;
-  if (options.make_lift != nullptr) return options.make_lift(model.device());
-  if (!model.device().is_cuda()) return nullptr;
+  if (options.make_lift == nullptr && !model.device().is_cuda()) return nullptr;
   try {
+    if (options.make_lift != nullptr) return options.make_lift(model.device());
     CudaLift::Options lift;
     lift.device = model.device();
     return std::make_unique<CudaLift>(std::move(lift));
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
+    options.log(absl::StrCat(
+        "batches are copied while ", model.device().str(),
+        " waits, not while it computes: ", TorchError("making streams", error).message()));
     return nullptr;
   }
 }

@@ -72,6 +72,8 @@ class Learner {
     // Of training.precision FLOAT16: what all replicas of a group have in common. Null: this one
     // has its own.
     std::shared_ptr<LossScaler> scaler;
+    // Takes lines that are for people.
+    std::function<void(const std::string& line)> log = [](const std::string&) {};
     // The scale is another one after this step.
     std::function<void(const LossScaler& scaler)> on_scale = [](const LossScaler&) {};
   };

@@ -98,6 +98,7 @@ absl::Status Train(const Task& task, const WorkerOptions& options, const MakeCom
   learning.micro_batches = options.micro_batches;
   learning.local_steps = HasLocalSteps(slot->job());
   learning.on_progress = [slot] { slot->pulse()->Beat(); };
+  learning.log = options.log;
   learning.on_scale = [slot, &options](const LossScaler& scaler) {
     options.print(ScaleLine(slot->slot(), scaler));
   };

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <numeric>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,12 +14,14 @@
 #include "absl/time/time.h"
 #include "common/block_map.h"
 #include "data/tensor_dataset.h"
+#include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "tests/testing/manual_clock.h"
 #include "tests/worker/device/fake_link.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
+#include "worker/feed/batch_lift.h"
 #include "worker/flat_model.h"
 #include "worker/stages/placement.h"
 #include "worker/task.h"
@@ -124,6 +127,41 @@ TEST_P(LearnerTimesTest, WhereADeviceGoesOnComputingOnlyItsRestIsNotComputing) {
 TEST_P(LearnerTimesTest, OnTheHostAndWhereADeviceWasWaitedForAllThatIsHeldIsNotComputing) {
   EXPECT_EQ(NotComputing(Device::kHost, GetParam()), absl::Seconds(7));
   EXPECT_EQ(NotComputing(Device::kWithoutLink, GetParam()), absl::Seconds(7));
+}
+
+struct NobodyListens : Learner::Observer {
+  absl::Status BeforeGradient(absl::Duration) override { return absl::OkStatus(); }
+  void OnBlock(BlockId) override {}
+};
+
+TEST(LearnerTest, WhereThereAreNoStreamsForBatchesOneSentenceSaysSo) {
+  torch::manual_seed(1);
+  ManualClock clock;
+  DataSource data;
+  data.train = std::make_shared<TensorDataset>(torch::randn({8, 2}), torch::randint(2, {8}));
+  const Task task(std::make_shared<Net>(&clock), CrossEntropy(), data, Callbacks());
+  const auto model =
+      *FlatModel::Create(task.module(), torch::kCPU, [](const std::string&) { return 0; });
+  const BlockMap map = *BlockMap::Create(model->layout(), /*block_bytes=*/8, /*servers=*/1);
+  std::vector<std::string> said;
+  Learner::Options options;
+  options.block_map = &map;
+  options.clock = &clock;
+  options.make_lift = [](torch::Device) -> std::unique_ptr<BatchLift> {
+    throw std::runtime_error("no more streams\nat a place of torch's");
+  };
+  options.log = [&said](const std::string& line) { said.push_back(line); };
+  Learner learner(task, model.get(), options);
+  EXPECT_THAT(said, ::testing::ElementsAre("batches are copied while cpu waits, not while it "
+                                           "computes: making streams failed: no more streams"));
+  const std::vector<int64_t> samples = {0, 1, 2, 3};
+  Learner::Step step;
+  step.samples = samples;
+  step.epoch = 1;
+  step.batch_size = 4;
+  NobodyListens observer;
+  const absl::StatusOr<Learner::Gradient> gradient = learner.Compute(step, &observer);
+  EXPECT_TRUE(gradient.ok()) << gradient.status();
 }
 
 INSTANTIATE_TEST_SUITE_P(Training, LearnerTimesTest, ::testing::Values("", "clip_norm: 1"),

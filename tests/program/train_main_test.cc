@@ -1,0 +1,72 @@
+// When a program's factory is called, by TrainMain() as a main function calls it.
+
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "gtest/gtest.h"
+#include "program/train.h"
+#include "tests/testing/gpu.h"
+#include "torch/cuda.h"
+#include "torch/utils.h"
+
+namespace torchps {
+namespace {
+
+constexpr char kJob[] = R"(
+  workers: 1
+  training { epochs: 1 batch_size: 8 }
+  optimizer { sgd {} learning_rate: 0.5 }
+)";
+
+// Whether the factory is called with these flags; `look` does what it would.
+bool CallsFactory(const std::vector<std::string>& flags, const std::function<void()>& look) {
+  const std::string job = ::testing::TempDir() + "/train_main_test.textproto";
+  std::ofstream(job) << kJob;
+  std::vector<std::string> arguments = {"train_main_test", "--local", "--job=" + job};
+  arguments.insert(arguments.end(), flags.begin(), flags.end());
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  bool called = false;
+  const int code = TrainMain(static_cast<int>(argv.size()), argv.data(),
+                             [&](const JobSpec&) -> absl::StatusOr<Task> {
+                               called = true;
+                               look();
+                               return absl::InvalidArgumentError("enough was seen");
+                             });
+  EXPECT_EQ(code, 2) << "what the factory says, or that there is no such device";
+  return called;
+}
+
+TEST(TrainMainTest, TheFactoryFindsTheThreadsAndTheSeedOfItsJob) {
+  int threads = 0;
+  torch::Tensor drawn;
+  EXPECT_TRUE(CallsFactory({"--device=cpu", "--threads=2", "--set=seed=7"}, [&] {
+    threads = at::get_num_threads();
+    drawn = torch::rand({4});
+  }));
+  EXPECT_EQ(threads, 2);
+  torch::manual_seed(7);
+  EXPECT_TRUE(torch::equal(drawn, torch::rand({4})));
+}
+
+TEST(TrainMainTest, ADeviceThatIsNotThereEndsItBeforeTheFactory) {
+  EXPECT_FALSE(CallsFactory({"--device=cuda:99"}, [] {}));
+}
+
+using TrainMainGpuTest = GpuTest;
+
+TEST_F(TrainMainGpuTest, WhatTheFactoryMakesOnAGpuIsOnTheWorkersOne) {
+  const int last = static_cast<int>(torch::cuda::device_count()) - 1;
+  if (last == 0) GTEST_SKIP() << "one GPU: it is everybody's current one";
+  const std::string name = "cuda:" + std::to_string(last);
+  std::string found;
+  EXPECT_TRUE(CallsFactory({"--device=" + name},
+                           [&] { found = torch::zeros({1}, torch::kCUDA).device().str(); }));
+  EXPECT_EQ(found, name);
+}
+
+}  // namespace
+}  // namespace torchps
