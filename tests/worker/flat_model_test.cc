@@ -252,7 +252,9 @@ struct ConvNet : torch::nn::Module {
 
 void MakeChannelsLast(ConvNet* net) {
   for (torch::Tensor& weight : std::vector<torch::Tensor>{net->first->weight, net->point->weight}) {
-    weight.set_data(weight.detach().contiguous(torch::MemoryFormat::ChannelsLast));
+    // Not contiguous(): a filter of one pixel is so already, whatever its strides.
+    const auto there = torch::empty(weight.sizes(), torch::MemoryFormat::ChannelsLast);
+    weight.set_data(there.copy_(weight.detach()));
   }
 }
 
