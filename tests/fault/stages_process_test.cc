@@ -79,8 +79,8 @@ TEST(StagesProcess, SoItIsByTls) {
   const std::string certs = Folder() + "/certs";
   Program made({"tools/psctl", "certs", "--dir=" + certs, "--job=staged", "--hosts=127.0.0.1"});
   ASSERT_EQ(made.AwaitExit(), 0) << absl::StrJoin(made.error(), "\n");
-  const std::string out =
-      ExpectSurvived({"--certs=" + certs, "--set=training.epochs=8", "--kill=worker.0.1:at=300ms"});
+  const std::string out = ExpectSurvived(
+      {"--certs=" + certs, "--set=training.epochs=12", "--kill=worker.0.1:at=300ms"});
   EXPECT_THAT(out, HasSubstr("\nworker 0 stage 1 was ended by signal 9 (Killed); "));
   EXPECT_THAT(out, HasSubstr("\ndied and started again: 1 worker\n"));
 }

@@ -195,8 +195,8 @@ absl::Status Follow(const MemberTask& task, const WorkerOptions& options,
   const torch::Device device =
       DeviceOfSlot(options.device, NumberOfMember(meeting->slot(), stage, options.replica));
   if (absl::Status status = UseDevice(device); !status.ok()) return status;
-  const absl::StatusOr<std::unique_ptr<FlatModel>> model = FlatModel::Create(
-      *task.stage.module(), device, GroupsOf(task, job, stage));
+  const absl::StatusOr<std::unique_ptr<FlatModel>> model =
+      FlatModel::Create(*task.stage.module(), device, GroupsOf(task, job, stage));
   if (!model.ok()) return model.status();
 
   ParameterClient::Options client;
