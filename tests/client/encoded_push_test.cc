@@ -14,8 +14,8 @@
 namespace torchps {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
 
 // Of each block the same bytes, but for its number.
 class FakeBlocks final : public EncodedBlocks {
@@ -90,9 +90,14 @@ class EncodedPushTest : public ::testing::Test {
     return push->Finish();
   }
 
-  // What a server was sent of a block by its last push.
-  PushFrame LastFrame(int server, int index) {
-    return servers_[server]->pushes().back().frames[index];
+  // What its server was sent of a block by its last push.
+  PushFrame LastFrameOf(BlockId block) {
+    const auto pushes = servers_[block_map_.blocks()[block].server]->pushes();
+    for (const PushFrame& frame : pushes.back().frames) {
+      if (frame.block() == block) return frame;
+    }
+    ADD_FAILURE() << "nothing was sent of block " << block;
+    return PushFrame();
   }
 
   SteadyClock clock_;
@@ -111,12 +116,12 @@ TEST_F(EncodedPushTest, TrainedBlocksGoAsTheyCameAndAveragedOnesAsTheyAre) {
   const auto result = Push(client.get(), 1);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->verdicts.accepted(), 4);
-  EXPECT_EQ(LastFrame(0, 0).payload(), blocks_.Sent(0));
-  EXPECT_EQ(LastFrame(0, 1).payload(), blocks_.Sent(2));
-  EXPECT_EQ(LastFrame(1, 0).payload(), blocks_.Sent(1));
-  EXPECT_EQ(LastFrame(1, 0).encoding(), EncodingSpec::BFLOAT16);
-  EXPECT_EQ(LastFrame(1, 1).encoding(), EncodingSpec::FLOAT32);
-  EXPECT_EQ(LastFrame(1, 1).payload().size(), 2 * sizeof(float));
+  EXPECT_EQ(LastFrameOf(0).payload(), blocks_.Sent(0));
+  EXPECT_EQ(LastFrameOf(2).payload(), blocks_.Sent(2));
+  EXPECT_EQ(LastFrameOf(1).payload(), blocks_.Sent(1));
+  EXPECT_EQ(LastFrameOf(1).encoding(), EncodingSpec::BFLOAT16);
+  EXPECT_EQ(LastFrameOf(3).encoding(), EncodingSpec::FLOAT32);
+  EXPECT_EQ(LastFrameOf(3).payload().size(), 2 * sizeof(float));
   EXPECT_THAT(blocks_.taken_back_, SizeIs(0));
 }
 
@@ -136,26 +141,26 @@ TEST_F(EncodedPushTest, WhatIsNotFiniteIsWithheldAndWhatIsAbsentHasNoBytes) {
   const auto client = MakeClientOfBlocks();
   blocks_.not_finite_ = 1;
   ASSERT_TRUE(Push(client.get(), 1, {{0, 4}, {8, 9}}).ok());
-  EXPECT_TRUE(LastFrame(1, 0).withheld());
-  EXPECT_EQ(LastFrame(1, 0).payload(), "");
+  EXPECT_TRUE(LastFrameOf(1).withheld());
+  EXPECT_EQ(LastFrameOf(1).payload(), "");
   // All of block 0, and of block 2 the first element: the bytes follow the table.
-  EXPECT_EQ(LastFrame(0, 0).payload().size(), 8u);
-  EXPECT_EQ(LastFrame(0, 1).payload().substr(8), blocks_.Sent(2));
-  EXPECT_EQ(LastFrame(0, 1).encoding(), EncodingSpec::BFLOAT16);
+  EXPECT_EQ(LastFrameOf(0).payload().size(), 8u);
+  EXPECT_EQ(LastFrameOf(2).payload().substr(8), blocks_.Sent(2));
+  EXPECT_EQ(LastFrameOf(2).encoding(), EncodingSpec::BFLOAT16);
 }
 
 TEST_F(EncodedPushTest, WhatWasNotAppliedIsTakenBack) {
   const auto client = MakeClientOfBlocks();
   servers_[0]->SetVerdict(REJECTED_STALE, /*lag=*/9);
   ASSERT_TRUE(Push(client.get(), 1).ok());
-  EXPECT_THAT(blocks_.taken_back_, ElementsAre(0, 2));
+  EXPECT_THAT(blocks_.taken_back_, UnorderedElementsAre(0, 2));
 }
 
 TEST_F(EncodedPushTest, InitialValuesGoAsTheyAre) {
   const auto client = MakeClientOfBlocks();
   ASSERT_TRUE(client->Initialize(values_).ok());
-  EXPECT_EQ(LastFrame(0, 0).encoding(), EncodingSpec::FLOAT32);
-  EXPECT_EQ(LastFrame(0, 0).payload().size(), 4 * sizeof(float));
+  EXPECT_EQ(LastFrameOf(0).encoding(), EncodingSpec::FLOAT32);
+  EXPECT_EQ(LastFrameOf(0).payload().size(), 4 * sizeof(float));
 }
 
 TEST_F(EncodedPushTest, WhatNeedsTheFloatsTakesNoEncodedBlocks) {
