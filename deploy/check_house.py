@@ -68,7 +68,8 @@ MAY_INCLUDE = {
     "client": "client/calls common common/cpu job proto rpc shm wire",
     "worker/loop": "client common job proto",
     "worker/device": "client common proto wire worker/kernels",
-    "worker/cuda": "common proto wire worker/device worker/feed worker/gradient worker/kernels",
+    "worker/cuda":
+        "common common/process proto shm wire worker/device worker/feed worker/gradient worker/kernels",
     "worker/gradient": "common common/cpu",
     "worker/kernels": "common common/process wire worker/gradient",
     "worker/feed": "common data",
