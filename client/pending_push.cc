@@ -29,6 +29,14 @@ FanOutCall::Rules PushRules() {
   return rules;
 }
 
+// Where the averaged elements begin in the vector of all: they are its end.
+int64_t FirstAveraged(const BlockMap& map) {
+  for (const BlockRange& block : map.blocks()) {
+    if (block.averaged) return block.offset;
+  }
+  return 0;
+}
+
 }  // namespace
 
 class PendingPush::Round final : public FanOutCall {
@@ -38,6 +46,7 @@ class PendingPush::Round final : public FanOutCall {
         options_(std::move(options)),
         shared_buffer_(options_.segment == nullptr ? -1
                                                    : options_.segment->BufferOf(options_.trained)),
+        averaged_from_(FirstAveraged(*options_.block_map)),
         is_told_(options_.block_map->blocks().size()),
         is_ready_(options_.block_map->blocks().size()),
         is_withheld_(options_.block_map->blocks().size()),
@@ -239,9 +248,8 @@ class PendingPush::Round final : public FanOutCall {
   }
 
   absl::Span<const float> Elements(const BlockRange& block) const {
-    return block.averaged
-               ? options_.averaged.subspan(block.offset - options_.trained.size(), block.length)
-               : options_.trained.subspan(block.offset, block.length);
+    return block.averaged ? options_.averaged.subspan(block.offset - averaged_from_, block.length)
+                          : options_.trained.subspan(block.offset, block.length);
   }
 
   // The block's gradient was not applied, and never will be under this step's name.
@@ -294,6 +302,7 @@ class PendingPush::Round final : public FanOutCall {
   const Options options_;
   // Of the segment, in which the gradients lie; -1: they lie elsewhere.
   const int shared_buffer_;
+  const int64_t averaged_from_;
   // By block: the caller has said that it is ready; it may be sent; it is not finite; it shares a
   // frame with no other.
   std::vector<bool> is_told_;
