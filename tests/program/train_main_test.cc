@@ -1,5 +1,6 @@
 // When a program's factory is called, by TrainMain() as a main function calls it.
 
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <string>
@@ -52,8 +53,14 @@ TEST(TrainMainTest, TheFactoryFindsTheThreadsAndTheSeedOfItsJob) {
   EXPECT_TRUE(torch::equal(drawn, torch::rand({4})));
 }
 
-TEST(TrainMainTest, ADeviceThatIsNotThereEndsItBeforeTheFactory) {
-  EXPECT_FALSE(CallsFactory({"--device=cuda:99"}, [] {}));
+// Ends the process, with 0 if all is well. A process calls TrainMain() once: it takes the flags.
+[[noreturn]] void End(bool is_well) {
+  std::_Exit(is_well && !::testing::Test::HasFailure() ? 0 : 1);
+}
+
+TEST(TrainMainDeathTest, ADeviceThatIsNotThereEndsItBeforeTheFactory) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(End(!CallsFactory({"--device=cuda:99"}, [] {})), ::testing::ExitedWithCode(0), "");
 }
 
 using TrainMainGpuTest = GpuTest;
@@ -62,10 +69,14 @@ TEST_F(TrainMainGpuTest, WhatTheFactoryMakesOnAGpuIsOnTheWorkersOne) {
   const int last = static_cast<int>(torch::cuda::device_count()) - 1;
   if (last == 0) GTEST_SKIP() << "one GPU: it is everybody's current one";
   const std::string name = "cuda:" + std::to_string(last);
-  std::string found;
-  EXPECT_TRUE(CallsFactory({"--device=" + name},
-                           [&] { found = torch::zeros({1}, torch::kCUDA).device().str(); }));
-  EXPECT_EQ(found, name);
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto finds_its_device = [&] {
+    std::string found;
+    const bool called = CallsFactory(
+        {"--device=" + name}, [&] { found = torch::zeros({1}, torch::kCUDA).device().str(); });
+    return called && found == name;
+  };
+  EXPECT_EXIT(End(finds_its_device()), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace
