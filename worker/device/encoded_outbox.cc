@@ -2,26 +2,16 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "common/check.h"
 
 namespace torchps {
-namespace {
-
-BlockId TrainedBlocks(const BlockMap& map) {
-  auto trained = static_cast<BlockId>(map.blocks().size());
-  while (trained > 0 && map.blocks()[trained - 1].averaged) --trained;
-  return trained;
-}
-
-}  // namespace
-
 EncodedOutbox::EncodedOutbox(const Options& options)
     : options_(options),
       shares_(*options.block_map, options.least_copy_bytes),
-      trained_blocks_(TrainedBlocks(*options.block_map)),
-      is_sent_(trained_blocks_) {
+      is_sent_(final_.trained_blocks()) {
   TPS_CHECK(options_.host_records.size() == options_.encoder->memory().size() &&
                 options_.host_averaged.size() == options_.averaged.size(),
             "a buffer of another length than what it is to hold");
@@ -34,26 +24,21 @@ void EncodedOutbox::BeginStep() {
   TPS_CHECK(!in_step_, "a step was begun before the last one was finished");
   in_step_ = true;
   is_open_ = false;
-  is_left_.assign(options_.block_map->blocks().size(), true);
+  final_.Begin();
   waiting_.clear();
-  missing_.clear();
-  for (const BlockRun& share : shares_.shares()) {
-    missing_.push_back(static_cast<int>(share.end - share.begin));
-  }
 }
 
 void EncodedOutbox::BlockFinal(BlockId block) {
-  const size_t share = shares_.share_of(block);
+  std::optional<BlockRun> share;
   {
     MutexLock lock(&mutex_);
-    if (!in_step_ || --missing_[share] > 0 || !status_.ok()) return;
-    for (BlockId id = shares_.shares()[share].begin; id < shares_.shares()[share].end; ++id) {
-      is_left_[id] = false;
-    }
+    if (!in_step_ || !status_.ok()) return;
+    share = final_.Add(block);
   }
+  if (!share.has_value()) return;
   absl::StatusOr<DeviceLink::Mark> computed = options_.link->AfterCompute();
   if (!computed.ok()) return Keep(computed.status());
-  const Final final{shares_.shares()[share], *std::move(computed)};
+  const Final final{*share, *std::move(computed)};
   {
     MutexLock lock(&mutex_);
     if (!is_open_) {
@@ -71,7 +56,7 @@ void EncodedOutbox::Open(Tell tell) {
     TPS_CHECK(in_step_ && !is_open_, "a push has begun twice, or outside of a step");
     tell_ = std::move(tell);
     taken_back = std::exchange(taken_back_, {});
-    is_sent_.assign(trained_blocks_, false);
+    is_sent_.assign(final_.trained_blocks(), false);
   }
   if (!taken_back.empty()) {
     Keep(options_.link->InDowns(/*after=*/nullptr, [encoder = options_.encoder, taken_back] {
@@ -136,7 +121,7 @@ absl::Status EncodedOutbox::Finish(const ElementRuns& absent) {
   {
     MutexLock lock(&mutex_);
     TPS_CHECK(in_step_ && is_open_, "there is no step to finish");
-    if (status_.ok()) left = RunsOf(is_left_, {0, trained_blocks_});
+    if (status_.ok()) left = final_.LeftOfTrained();
   }
   const absl::StatusOr<DeviceLink::Mark> computed = options_.link->AfterCompute();
   Keep(computed.status());

@@ -14,6 +14,7 @@
 #include "worker/device/block_encoder.h"
 #include "worker/device/copy_shares.h"
 #include "worker/device/device_link.h"
+#include "worker/device/final_shares.h"
 #include "worker/device/outbox.h"
 
 namespace torchps {
@@ -87,16 +88,12 @@ class EncodedOutbox final : public Outbox, public EncodedBlocks {
 
   const Options options_;
   const CopyShares shares_;
-  const BlockId trained_blocks_;
 
   Mutex mutex_;
   bool in_step_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_open_ ABSL_GUARDED_BY(mutex_) = false;
   Tell tell_ ABSL_GUARDED_BY(mutex_);
-  // By block: its share is not final yet.
-  std::vector<bool> is_left_ ABSL_GUARDED_BY(mutex_);
-  // By share: blocks that are not final.
-  std::vector<int> missing_ ABSL_GUARDED_BY(mutex_);
+  FinalShares final_ ABSL_GUARDED_BY(mutex_){options_.block_map, &shares_};
   // Before Open().
   std::vector<Final> waiting_ ABSL_GUARDED_BY(mutex_);
   // By trained block, of the present push: its record was filled, and nobody has taken it back.

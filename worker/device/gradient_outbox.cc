@@ -1,5 +1,6 @@
 #include "worker/device/gradient_outbox.h"
 
+#include <optional>
 #include <utility>
 
 #include "common/check.h"
@@ -33,23 +34,17 @@ void GradientOutbox::BeginStep() {
   if (is_open_) current_ = 1 - current_;
   in_step_ = true;
   is_open_ = false;
-  is_left_.assign(options_.block_map->blocks().size(), true);
-  missing_.clear();
-  for (const BlockRun& share : shares_.shares()) {
-    missing_.push_back(static_cast<int>(share.end - share.begin));
-  }
+  final_.Begin();
 }
 
 void GradientOutbox::BlockFinal(BlockId block) {
-  const size_t share = shares_.share_of(block);
+  std::optional<BlockRun> share;
   {
     MutexLock lock(&mutex_);
-    if (!in_step_ || --missing_[share] > 0 || !status_.ok()) return;
-    for (BlockId id = shares_.shares()[share].begin; id < shares_.shares()[share].end; ++id) {
-      is_left_[id] = false;
-    }
+    if (!in_step_ || !status_.ok()) return;
+    share = final_.Add(block);
   }
-  CopyDown(shares_.shares()[share], Told::kOnceDown);
+  if (share.has_value()) CopyDown(*share, Told::kOnceDown);
 }
 
 void GradientOutbox::CopyDown(BlockRun blocks, Told told) {
@@ -102,14 +97,9 @@ absl::Status GradientOutbox::Finish() {
   {
     MutexLock lock(&mutex_);
     TPS_CHECK(in_step_, "there is no step to finish");
-    // The trained elements and the averaged ones are apart on the device.
-    const std::vector<BlockRange>& blocks = options_.block_map->blocks();
-    auto end = static_cast<BlockId>(blocks.size());
-    BlockId border = end;
-    while (border > 0 && blocks[border - 1].averaged) --border;
     if (status_.ok()) {
-      left = RunsOf(is_left_, {0, border});
-      for (const BlockRun& run : RunsOf(is_left_, {border, end})) left.push_back(run);
+      left = final_.LeftOfTrained();
+      for (const BlockRun& run : final_.LeftOfAveraged()) left.push_back(run);
     }
   }
   for (const BlockRun& blocks : left) CopyDown(blocks, Told::kNever);

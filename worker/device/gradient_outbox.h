@@ -12,6 +12,7 @@
 #include "common/mutex.h"
 #include "worker/device/copy_shares.h"
 #include "worker/device/device_link.h"
+#include "worker/device/final_shares.h"
 #include "worker/device/outbox.h"
 
 namespace torchps {
@@ -83,10 +84,7 @@ class GradientOutbox final : public Outbox {
   // The step's push has begun, and so has the buffer.
   bool is_open_ ABSL_GUARDED_BY(mutex_) = false;
   Tell tell_ ABSL_GUARDED_BY(mutex_);
-  // By block: its share was not copied yet.
-  std::vector<bool> is_left_ ABSL_GUARDED_BY(mutex_);
-  // By share: blocks that are not final.
-  std::vector<int> missing_ ABSL_GUARDED_BY(mutex_);
+  FinalShares final_ ABSL_GUARDED_BY(mutex_){options_.block_map, &shares_};
   // The host has them, and they were not told.
   std::vector<BlockRun> held_ ABSL_GUARDED_BY(mutex_);
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
