@@ -122,10 +122,12 @@ std::unique_ptr<PendingPush> ParameterClient::BeginPush(Step step, int64_t weigh
                                                         absl::Span<float> gradients,
                                                         absl::Span<const float> averaged,
                                                         absl::Span<const float> values,
-                                                        bool check_finite, uint32_t progress) {
+                                                        bool check_finite, uint32_t progress,
+                                                        std::function<bool(BlockId)> is_finite) {
   PendingPush::Options push = PushOptions(step, weight, gradients, averaged);
   push.progress = progress;
   push.check_finite = check_finite;
+  push.is_finite = std::move(is_finite);
   if (momentum_ != nullptr) {
     TPS_CHECK(static_cast<int64_t>(values.size()) == options_.layout.size(),
               "a gradient on values of another length than the layout's");

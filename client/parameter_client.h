@@ -154,12 +154,13 @@ class ParameterClient {
   // are not finite. Where the workers keep a momentum (client/worker_momentum.h) a block's gradient
   // becomes what is pushed once it is ready; `values` are those that it was computed on, as long as
   // the layout, and stay as they are until the push has ended. `progress`: the part of the job's
-  // samples that were handed out before these, in 2^-32. After TakeEncoded() `gradients` is empty.
-  // The client outlives what it returns.
+  // samples that were handed out before these, in 2^-32. `is_finite`: PendingPush::Options. After
+  // TakeEncoded() `gradients` is empty. The client outlives what it returns.
   std::unique_ptr<PendingPush> BeginPush(Step step, int64_t weight, absl::Span<float> gradients,
                                          absl::Span<const float> averaged,
                                          absl::Span<const float> values, bool check_finite,
-                                         uint32_t progress = 0);
+                                         uint32_t progress = 0,
+                                         std::function<bool(BlockId)> is_finite = nullptr);
 
   // Whether no server would do anything with a gradient of `step`, computed on what the last
   // finished pull brought, even if it came now: in SYNC its round is over everywhere, in ASYNC it

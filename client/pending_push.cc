@@ -116,8 +116,9 @@ class PendingPush::Round final : public FanOutCall {
   }
 
   bool IsFinite(const BlockRange& block) const {
-    return ComesEncoded(block) ? options_.encoded->IsFinite(block.id)
-                               : FirstNonFinite(Elements(block)) < 0;
+    if (ComesEncoded(block)) return options_.encoded->IsFinite(block.id);
+    if (options_.is_finite != nullptr && !block.averaged) return options_.is_finite(block.id);
+    return FirstNonFinite(Elements(block)) < 0;
   }
 
   // Turns the block's gradient into what is pushed. Here, where each block comes by exactly once

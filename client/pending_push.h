@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -81,6 +82,9 @@ class PendingPush {
     EncodedBlocks* encoded = nullptr;
     // Whether blocks are looked at before they are sent; otherwise they are known to be finite.
     bool check_finite = false;
+    // Who has looked at the trained blocks already; asked of a block that is ready, before the push
+    // has ended. Null: nobody, so their elements are read. Not asked of what comes encoded.
+    std::function<bool(BlockId)> is_finite;
   };
 
   explicit PendingPush(Options options);

@@ -470,6 +470,27 @@ TEST_F(ParameterClientTest, ABlockThatIsNotFiniteIsWithheldFromAPushThatHasOther
   EXPECT_FALSE(pushes[0].frames[1].withheld());
 }
 
+TEST_F(ParameterClientTest, WhoHasLookedAtTheTrainedBlocksIsBelieved) {
+  averaged_[1] = std::numeric_limits<float>::infinity();  // block 3, which nobody has looked at
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->Hello().ok());
+  const auto push = client->BeginPush(1, /*weight=*/32, absl::MakeSpan(gradients_), averaged_,
+                                      values_, /*check_finite=*/true,
+                                      /*progress=*/0, /*is_finite=*/[](BlockId block) {
+                                        EXPECT_LT(block, 3u);
+                                        return block != 2;
+                                      });
+  push->AllReady();
+  const auto result = push->Finish();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_FALSE(result->skipped);
+  for (const auto& server : servers_) {
+    for (const PushFrame& frame : server->pushes()[0].frames) {
+      EXPECT_EQ(frame.withheld(), frame.block() >= 2) << "block " << frame.block();
+    }
+  }
+}
+
 TEST_F(ParameterClientTest, APushWithoutAFiniteBlockIsNotSent) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::fill(gradients_.begin(), gradients_.end(), nan);

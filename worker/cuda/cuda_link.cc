@@ -138,7 +138,7 @@ absl::Status CudaLink::Down(const Mark& after, absl::Span<const float> device,
 absl::Status CudaLink::InDowns(const Mark& after, Give give) {
   MutexLock down_lock(&down_mutex_);
   absl::Status given;
-  const absl::Status status = Run("encoding a gradient", [&] {
+  const absl::Status status = Run("looking at a gradient, or encoding it", [&] {
     const c10::StreamGuard on_stream(streams_.down);
     Wait(after, streams_.down);
     given = give();

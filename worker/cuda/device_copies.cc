@@ -32,8 +32,7 @@ DeviceCopies::DeviceCopies(Options options)
   inbox_ = std::make_unique<ValueInbox>(inbox);
 }
 
-GradientOutbox* DeviceCopies::MakeOutbox() {
-  if (outbox_ != nullptr) return outbox_.get();
+GradientOutbox* DeviceCopies::MakeOutbox(std::unique_ptr<BlockLook> look) {
   const auto memory = at::TensorOptions().dtype(at::kFloat).pinned_memory(pinned_);
   try {
     for (at::Tensor& buffer : buffers_) buffer = at::zeros({values_.numel()}, memory);
@@ -41,13 +40,25 @@ GradientOutbox* DeviceCopies::MakeOutbox() {
     buffers_ = {};
     return nullptr;
   }
-  return MakeOutbox({SpanOf(buffers_[0]), SpanOf(buffers_[1])});
+  return MakeOutbox(std::move(look), {SpanOf(buffers_[0]), SpanOf(buffers_[1])});
 }
 
-GradientOutbox* DeviceCopies::MakeOutbox(std::array<absl::Span<float>, 2> buffers) {
-  if (outbox_ != nullptr) return outbox_.get();
-  TPS_CHECK(encoded_outbox_ == nullptr, "gradients come down encoded");
+GradientOutbox* DeviceCopies::MakeOutbox(std::unique_ptr<BlockLook> look,
+                                         std::array<absl::Span<float>, 2> buffers) {
+  TPS_CHECK(outbox_ == nullptr && encoded_outbox_ == nullptr, "gradients have a way down already");
   GradientOutbox::Options outbox;
+  if (look != nullptr) {
+    const auto memory = at::TensorOptions().dtype(at::kFloat).pinned_memory(pinned_);
+    const auto size = static_cast<int64_t>(look->verdicts().size());
+    try {
+      for (at::Tensor& verdicts : host_verdicts_) verdicts = at::zeros({size}, memory);
+    } catch (const c10::Error&) {
+      return nullptr;
+    }
+    look_ = std::move(look);
+    outbox.look = look_.get();
+    outbox.host_verdicts = {SpanOf(host_verdicts_[0]), SpanOf(host_verdicts_[1])};
+  }
   outbox.link = link_.get();
   outbox.block_map = block_map_;
   outbox.gradients = SpanOf(gradients_);

@@ -7,6 +7,7 @@
 #include "absl/types/span.h"
 #include "common/block_map.h"
 #include "worker/device/block_encoder.h"
+#include "worker/device/block_look.h"
 #include "worker/device/device_link.h"
 #include "worker/device/encoded_outbox.h"
 #include "worker/device/gradient_outbox.h"
@@ -37,14 +38,16 @@ class DeviceCopies {
   ValueInbox& inbox() { return *inbox_; }
   // Null: not made.
   GradientOutbox* outbox() { return outbox_.get(); }
-  // Made by the first call. Null: no memory can be pinned for its two buffers.
-  GradientOutbox* MakeOutbox();
+  // Null: no memory can be pinned for its two buffers. `look`: what looks at gradients there; null:
+  // nothing. REQUIRES: there is no outbox, here and below.
+  GradientOutbox* MakeOutbox(std::unique_ptr<BlockLook> look);
   // The same with buffers of the caller's, pinned where a GPU needs it, each as long as the layout.
   // Borrowed.
-  GradientOutbox* MakeOutbox(std::array<absl::Span<float>, 2> buffers);
+  GradientOutbox* MakeOutbox(std::unique_ptr<BlockLook> look,
+                             std::array<absl::Span<float>, 2> buffers);
 
   // In place of those: gradients come down as `encoder` encodes them. Null: no memory can be pinned
-  // for them. `looks`: EncodedOutbox::Options. REQUIRES: there is no outbox.
+  // for them. `looks`: EncodedOutbox::Options.
   EncodedOutbox* MakeEncodedOutbox(std::unique_ptr<BlockEncoder> encoder, bool looks);
   // Null: not made.
   EncodedOutbox* encoded_outbox() { return encoded_outbox_.get(); }
@@ -54,6 +57,8 @@ class DeviceCopies {
   const BlockMap* const block_map_;
   const bool pinned_;
   std::array<at::Tensor, 2> buffers_;
+  std::unique_ptr<BlockLook> look_;
+  std::array<at::Tensor, 2> host_verdicts_;
   std::unique_ptr<BlockEncoder> encoder_;
   at::Tensor host_records_, host_averaged_;
   // It ends before the memory that it copies.

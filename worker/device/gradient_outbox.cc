@@ -15,6 +15,10 @@ GradientOutbox::GradientOutbox(const Options& options)
     TPS_CHECK(buffer.size() == options_.gradients.size() + options_.averaged.size(),
               "a buffer of another length than the layout's");
   }
+  for (const absl::Span<float> verdicts : options_.host_verdicts) {
+    TPS_CHECK(verdicts.size() == (options_.look == nullptr ? 0 : options_.look->verdicts().size()),
+              "room for another number of verdicts than the look has");
+  }
 }
 
 GradientOutbox::~GradientOutbox() { Drop(); }
@@ -50,16 +54,36 @@ void GradientOutbox::BlockFinal(BlockId block) {
 void GradientOutbox::CopyDown(BlockRun blocks, Told told) {
   const absl::StatusOr<DeviceLink::Mark> computed = options_.link->AfterCompute();
   if (!computed.ok()) return Keep(computed.status());
+  DeviceLink::Done done = [this, blocks, told](const absl::Status& status) {
+    OnDown(told == Told::kOnceDown ? blocks : BlockRun(), status);
+  };
+  const bool looks =
+      options_.look != nullptr && !options_.block_map->blocks()[blocks.begin].averaged;
+  if (!looks) return CopyElementsDown(*computed, blocks, std::move(done));
+  Keep(options_.link->InDowns(*computed, [look = options_.look, blocks] {
+    absl::Status status;
+    for (BlockId block = blocks.begin; block < blocks.end; ++block) {
+      if (status.ok()) status = look->Look(block);
+    }
+    return status;
+  }));
+  CopyElementsDown(*computed, blocks, [this](const absl::Status& status) { Keep(status); });
+  const ElementRun verdicts = BlockLook::VerdictsOf(blocks);
+  const int64_t length = verdicts.end - verdicts.begin;
+  Keep(options_.link->Down(
+      /*after=*/nullptr, options_.look->verdicts().subspan(verdicts.begin, length),
+      options_.host_verdicts[current_].subspan(verdicts.begin, length), std::move(done)));
+}
+
+void GradientOutbox::CopyElementsDown(const DeviceLink::Mark& computed, BlockRun blocks,
+                                      DeviceLink::Done done) {
   const ElementRun elements = ElementsOf(*options_.block_map, blocks);
   const int64_t length = elements.end - elements.begin;
   const absl::Span<const float> device =
       elements.begin < trained_size_
           ? options_.gradients.subspan(elements.begin, length)
           : options_.averaged.subspan(elements.begin - trained_size_, length);
-  DeviceLink::Done done = [this, blocks, told](const absl::Status& status) {
-    OnDown(told == Told::kOnceDown ? blocks : BlockRun(), status);
-  };
-  Keep(options_.link->Down(*computed, device,
+  Keep(options_.link->Down(computed, device,
                            options_.buffers[current_].subspan(elements.begin, length),
                            std::move(done)));
 }

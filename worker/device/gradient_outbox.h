@@ -10,6 +10,7 @@
 #include "common/block_map.h"
 #include "common/ids.h"
 #include "common/mutex.h"
+#include "worker/device/block_look.h"
 #include "worker/device/copy_shares.h"
 #include "worker/device/device_link.h"
 #include "worker/device/final_shares.h"
@@ -34,6 +35,9 @@ namespace torchps {
 // Blocks that nobody has called final go down with Finish() and are not told: their owner says that
 // all are ready (PendingPush::AllReady).
 //
+// With a look the device has looked at each trained block before it goes down, and what it found
+// comes down behind it. So the push need not read what it sends.
+//
 // Thread-safe as Outbox says. Borrows everything.
 class GradientOutbox final : public Outbox {
  public:
@@ -45,6 +49,10 @@ class GradientOutbox final : public Outbox {
     absl::Span<const float> averaged;
     // The host's: each as long as the layout.
     std::array<absl::Span<float>, 2> buffers;
+    // Null: the device looks at nothing.
+    BlockLook* look = nullptr;
+    // The host's copies of its verdicts(), one for each buffer; aligned for doubles.
+    std::array<absl::Span<float>, 2> host_verdicts;
     int64_t least_copy_bytes = CopyShares::kLeastBytes;
   };
   explicit GradientOutbox(const Options& options);
@@ -55,6 +63,9 @@ class GradientOutbox final : public Outbox {
   // The host's buffer of the present step: the gradients, and the averaged elements.
   absl::Span<float> gradients() const;
   absl::Span<const float> averaged() const;
+  // What the device has found of the present step's blocks, once they are told or the step is
+  // finished (BlockLook::IsFinite); as gradients() otherwise. Empty without a look.
+  absl::Span<const float> verdicts() const { return options_.host_verdicts[current_]; }
 
   void BeginStep() override ABSL_LOCKS_EXCLUDED(mutex_);
   void BlockFinal(BlockId block) override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -69,6 +80,8 @@ class GradientOutbox final : public Outbox {
   enum class Told { kOnceDown, kNever };
 
   void CopyDown(BlockRun blocks, Told told) ABSL_LOCKS_EXCLUDED(mutex_);
+  void CopyElementsDown(const DeviceLink::Mark& computed, BlockRun blocks, DeviceLink::Done done)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   void OnDown(BlockRun blocks, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   void Keep(const absl::Status& error) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status EndStep() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -22,6 +22,9 @@ class ModelVectors {
   virtual absl::Span<float> gradients() = 0;
   // The averaged elements' values: the end of values().
   virtual absl::Span<const float> averaged() = 0;
+  // Tells whether a trained block of gradients() is finite, as whoever computed them has found, for
+  // as long as they stay; null: nobody has looked.
+  virtual std::function<bool(BlockId)> is_finite() { return nullptr; }
 
   // The second value vector, as long as values(); made by the first call.
   virtual absl::Span<float> next_values() = 0;

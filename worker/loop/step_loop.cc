@@ -330,7 +330,7 @@ absl::Status StepLoop::BeginTransfers(int64_t samples) {
                        training.precision() != TrainingSpec::FLOAT16);
   push_ = options_.parameters->BeginPush(clock_ + 1, samples, options_.model->gradients(),
                                          options_.model->averaged(), options_.model->values(),
-                                         check_finite, handed_out_);
+                                         check_finite, handed_out_, options_.model->is_finite());
   if (pull_ahead_.on()) {
     const absl::Span<float> next = options_.model->next_values();
     absl::StatusOr<std::function<void(BlockId)>> on_block = options_.model->ExpectBlocks(next);

@@ -1,5 +1,6 @@
 #include "worker/device/gradient_outbox.h"
 
+#include <algorithm>
 #include <memory>
 #include <numeric>
 #include <thread>
@@ -17,6 +18,37 @@ using ::testing::ElementsAre;
 
 // What an element of the flat vector is in a step.
 float Element(int step, int64_t index) { return static_cast<float>(step * 1000 + index); }
+
+// Finds of a block what its elements are when it looks: their sum is the norm, and a block is
+// finite where that is even.
+class SumLook final : public BlockLook {
+ public:
+  SumLook(const BlockMap* map, absl::Span<const float> gradients)
+      : map_(*map), gradients_(gradients), verdicts_(Blocks(*map) * kVerdictFloats) {}
+
+  absl::Span<const float> verdicts() const override { return verdicts_; }
+  absl::Status Look(BlockId id) override {
+    const BlockRange& block = map_.blocks()[id];
+    auto* const verdict = reinterpret_cast<GradientVerdict*>(&verdicts_[id * kVerdictFloats]);
+    *verdict = Found(gradients_.subspan(block.offset, block.length));
+    return absl::OkStatus();
+  }
+
+  static GradientVerdict Found(absl::Span<const float> elements) {
+    const double sum = std::accumulate(elements.begin(), elements.end(), 0.0);
+    return {sum, 1, static_cast<int64_t>(sum) % 2 == 0};
+  }
+
+ private:
+  static int64_t Blocks(const BlockMap& map) {
+    return std::count_if(map.blocks().begin(), map.blocks().end(),
+                         [](const BlockRange& block) { return !block.averaged; });
+  }
+
+  const BlockMap& map_;
+  const absl::Span<const float> gradients_;
+  std::vector<float> verdicts_;
+};
 
 // A model on a device, and a trainer of some steps with pushes that take their time.
 class OutboxScene {
@@ -36,6 +68,14 @@ class OutboxScene {
     options.gradients = gradients_;
     options.averaged = averaged_;
     options.buffers = {absl::MakeSpan(buffers_[0]), absl::MakeSpan(buffers_[1])};
+    if (draw_.Chance(0.5)) {
+      look_ = std::make_unique<SumLook>(&map_, gradients_);
+      options.look = look_.get();
+      for (size_t i = 0; i < verdicts_.size(); ++i) {
+        verdicts_[i].resize(look_->verdicts().size());
+        options.host_verdicts[i] = absl::MakeSpan(verdicts_[i]);
+      }
+    }
     options.least_copy_bytes = static_cast<int64_t>(draw_.Below(64));
     outbox_ = std::make_unique<GradientOutbox>(options);
   }
@@ -95,6 +135,7 @@ class OutboxScene {
     pushed_step_ = step;
     gradients_pushed_ = outbox_->gradients();
     averaged_pushed_ = outbox_->averaged();
+    verdicts_pushed_ = outbox_->verdicts();
     told_.assign(map_.blocks().size(), false);
     is_whole_ = false;
     is_open_ = true;
@@ -116,6 +157,11 @@ class OutboxScene {
             block.averaged ? averaged_pushed_[e - layout_.trained_size()] : gradients_pushed_[e];
         ASSERT_EQ(pushed, Element(pushed_step_, e)) << "of step " << pushed_step_;
       }
+      if (verdicts_pushed_.empty() || block.averaged) continue;
+      const bool finite =
+          SumLook::Found(gradients_pushed_.subspan(block.offset, block.length)).finite;
+      ASSERT_EQ(BlockLook::IsFinite(verdicts_pushed_, block.id), finite)
+          << "of step " << pushed_step_;
     }
   }
 
@@ -125,10 +171,14 @@ class OutboxScene {
   std::vector<float> gradients_;
   std::vector<float> averaged_;
   std::array<std::vector<float>, 2> buffers_;
+  std::array<std::vector<float>, 2> verdicts_;
+  // Null: the device looks at nothing.
+  std::unique_ptr<SumLook> look_;
   // The present push; 0: there was none.
   int pushed_step_ = 0;
   absl::Span<const float> gradients_pushed_;
   absl::Span<const float> averaged_pushed_;
+  absl::Span<const float> verdicts_pushed_;
   std::vector<bool> told_;
   bool is_open_ = false;
   // All blocks are ready.
@@ -223,6 +273,46 @@ TEST_F(OutboxTest, SmallNeighboursComeDownTogether) {
   outbox.BlockFinal(2);
   Exhaust(&link);
   EXPECT_THAT(told, ElementsAre(2, 3));
+}
+
+TEST_F(OutboxTest, ABlockIsToldOnceTheHostHasWhatTheDeviceFoundOfIt) {
+  FakeLink link(FakeLink::Options{});
+  SumLook look(&map_, gradients_);
+  std::array<std::vector<float>, 2> verdicts;
+  GradientOutbox::Options options = OptionsWith(&link, /*least_copy_bytes=*/1);
+  options.look = &look;
+  for (size_t i = 0; i < verdicts.size(); ++i) {
+    verdicts[i].resize(look.verdicts().size());
+    options.host_verdicts[i] = absl::MakeSpan(verdicts[i]);
+  }
+  gradients_ = {1, 1, 1, 2, 1, 3, 1, 4};
+  GradientOutbox outbox(options);
+  std::vector<bool> finite(4);
+  std::vector<BlockId> told;
+  outbox.BeginStep();
+  outbox.Open([&](BlockId block) {
+    told.push_back(block);
+    finite[block] = BlockLook::IsFinite(outbox.verdicts(), block);
+  });
+  outbox.BlockFinal(3);
+  outbox.BlockFinal(1);
+  Exhaust(&link);
+  EXPECT_THAT(told, ElementsAre(3, 1));
+  EXPECT_THAT(finite, ElementsAre(false, false, false, false));
+  // What nobody called final is looked at, too.
+  ASSERT_TRUE(outbox.Finish().ok());
+  EXPECT_TRUE(BlockLook::IsFinite(outbox.verdicts(), 0));
+  EXPECT_TRUE(BlockLook::IsFinite(outbox.verdicts(), 2));
+  const absl::Span<const float> first = outbox.verdicts();
+
+  // The push may still ask for those of the step before.
+  outbox.BeginStep();
+  EXPECT_NE(outbox.verdicts().data(), first.data());
+  gradients_ = {1, 2, 1, 2, 1, 2, 1, 2};
+  outbox.Open(TellsTo(&told));
+  ASSERT_TRUE(outbox.Finish().ok());
+  EXPECT_FALSE(BlockLook::IsFinite(outbox.verdicts(), 0));
+  EXPECT_TRUE(BlockLook::IsFinite(first, 0));
 }
 
 TEST_F(OutboxTest, AStepThatIsDroppedTellsNothingMoreAndItsBufferIsTheNextOnes) {
