@@ -270,12 +270,12 @@ GradientOutbox* FlatModel::MakeOutbox() {
   if (copies_->outbox() != nullptr) return copies_->outbox();
   if (segment_ != nullptr) {
     if (segment_->buffers() < PushSegmentLayout::kMostBuffers) return nullptr;
-    return copies_->MakeOutbox({segment_->buffer(0), segment_->buffer(1)});
+    return copies_->MakeOutbox(std::move(look_), {segment_->buffer(0), segment_->buffer(1)});
   }
   // First, so that torch, which keeps pinned memory once it has it, gives the outbox that.
   const auto elements = host_gradients_.options().pinned_memory(host_gradients_.is_pinned());
   host_gradients_.reset();
-  GradientOutbox* const outbox = copies_->MakeOutbox();
+  GradientOutbox* const outbox = copies_->MakeOutbox(std::move(look_));
   if (outbox == nullptr) host_gradients_ = HostGradients(elements);
   return outbox;
 }
@@ -354,6 +354,13 @@ absl::Span<float> FlatModel::gradients() {
   if (copies_ != nullptr && copies_->outbox() != nullptr) return copies_->outbox()->gradients();
   if (encoded_outbox() != nullptr) return {};
   return absl::MakeSpan(host_gradients_.data_ptr<float>(), layout_.trained_size());
+}
+
+std::function<bool(BlockId)> FlatModel::is_finite() {
+  if (copies_ == nullptr || copies_->outbox() == nullptr) return nullptr;
+  const absl::Span<const float> verdicts = copies_->outbox()->verdicts();
+  if (verdicts.empty()) return nullptr;
+  return [verdicts](BlockId block) { return BlockLook::IsFinite(verdicts, block); };
 }
 
 absl::Span<const float> FlatModel::averaged() {

@@ -21,6 +21,7 @@
 #include "worker/cuda/device_copies.h"
 #include "worker/cuda/device_scan.h"
 #include "worker/device/block_encoder.h"
+#include "worker/device/block_look.h"
 #include "worker/device/device_link.h"
 #include "worker/device/encoded_outbox.h"
 #include "worker/device/gradient_outbox.h"
@@ -109,6 +110,8 @@ class FlatModel final : public ModelVectors {
   // To be called before anything is pulled: copies go through `link` from now on. Borrows the map.
   // INTERNAL: no memory. REQUIRES: has_one_vector(), and not on_host().
   absl::Status UseLink(std::unique_ptr<DeviceLink> link, const BlockMap& block_map);
+  // Each block of a gradient is looked at before the outbox brings it, which is made after this.
+  void UseLook(std::unique_ptr<BlockLook> look) { look_ = std::move(look); }
   // What brings gradients() and averaged() to the host in place of ToHost(), which is not to be
   // called then. Made by the first call. Null without a link, if no memory can be pinned for it, or
   // if gradients are shared and were not for an outbox.
@@ -137,6 +140,7 @@ class FlatModel final : public ModelVectors {
   absl::Span<float> values() override;
   absl::Span<float> gradients() override;
   absl::Span<const float> averaged() override;
+  std::function<bool(BlockId)> is_finite() override;
   absl::Span<float> next_values() override;
   absl::Status UseNextValues() override;
   absl::StatusOr<std::function<void(BlockId)>> ExpectBlocks(absl::Span<float> values) override;
@@ -220,6 +224,8 @@ class FlatModel final : public ModelVectors {
   torch::Tensor host_gradients_;
   // Null without a link.
   std::unique_ptr<DeviceCopies> copies_;
+  // Before there is an outbox, which gets it.
+  std::unique_ptr<BlockLook> look_;
   std::unique_ptr<DeviceScan> scan_;
   // Which of the host's vectors is values().
   size_t current_ = 0;
