@@ -76,22 +76,26 @@ MAY_INCLUDE = {
     "worker/optimizer": "common job proto",
     "worker/precision": "proto",
     "worker/stages": "common proto worker/precision",
+    # Learns, and calls no server: that is a slot's.
     "worker":
-        "checkpoint client client/calls client/members client/upkeep common common/cpu data job proto shm "
-        "storage wire worker/cuda worker/device worker/feed worker/gradient worker/loop worker/optimizer "
-        "worker/precision worker/stages",
-    "worker/replicas": "common common/process worker worker/feed",
+        "checkpoint common common/cpu data job proto shm storage worker/cuda worker/device worker/feed "
+        "worker/gradient worker/loop worker/optimizer worker/precision worker/stages",
+    "worker/slot":
+        "client client/calls client/members client/upkeep common data job proto wire worker worker/cuda "
+        "worker/device worker/feed worker/gradient worker/loop worker/precision worker/stages",
+    "worker/replicas": "common common/process worker worker/feed worker/slot",
     "worker/models": "common data job proto worker worker/replicas worker/stages",
     "worker/members":
         "client client/calls client/members common common/cpu data job proto wire worker worker/feed "
-        "worker/gradient worker/precision worker/stages",
+        "worker/gradient worker/precision worker/slot worker/stages",
     # What stands above both.
     "program/members":
-        "client/calls common proto security server/rpc wire worker worker/members worker/stages",
+        "client/calls common proto security server/rpc wire worker worker/members worker/slot "
+        "worker/stages",
     "program":
         "client client/calls common common/process data data/download job program/members proto rpc "
         "security server storage wire worker worker/loop worker/models worker/precision worker/replicas "
-        "worker/stages",
+        "worker/slot worker/stages",
     # psctl: a room for each command that is more than a file.
     "tools/base": "common common/process",
     "tools/report": "common common/process proto rpc security tools/base wire",
@@ -105,8 +109,8 @@ MAY_INCLUDE = {
 # These see torch's headers; no other room may.
 WITH_LIBTORCH = {
     "data", "worker", "worker/cuda", "worker/feed", "worker/gradient", "worker/members",
-    "worker/models", "worker/optimizer", "worker/precision", "worker/replicas", "worker/stages",
-    "program", "program/members"
+    "worker/models", "worker/optimizer", "worker/precision", "worker/replicas", "worker/slot",
+    "worker/stages", "program", "program/members"
 }
 # Everybody's words: these are visible in the whole tree.
 WORDS = {"common", "proto"}

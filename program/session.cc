@@ -10,8 +10,8 @@
 #include "torch/utils.h"
 #include "worker/finish_gradient.h"
 #include "worker/loop/handicap.h"
+#include "worker/slot/worker_slot.h"
 #include "worker/torch_error.h"
-#include "worker/worker_slot.h"
 
 namespace torchps {
 

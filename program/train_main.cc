@@ -11,7 +11,7 @@
 #include "torch/utils.h"
 #include "worker/replicas/compute_on_devices.h"
 #include "worker/replicas/replica_tasks.h"
-#include "worker/run_worker.h"
+#include "worker/slot/run_worker.h"
 #include "worker/torch_error.h"
 
 namespace torchps {

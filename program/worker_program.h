@@ -7,7 +7,7 @@
 #include "program/job_watch.h"
 #include "program/model_look.h"
 #include "proto/job.pb.h"
-#include "worker/worker_options.h"
+#include "worker/slot/worker_options.h"
 
 namespace torchps {
 

@@ -3,8 +3,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/members/member_task.h"
+#include "worker/slot/worker_options.h"
 #include "worker/task.h"
-#include "worker/worker_options.h"
 
 namespace torchps {
 

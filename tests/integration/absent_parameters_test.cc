@@ -28,8 +28,8 @@
 #include "program/session.h"
 #include "tests/integration/torch_optimizer.h"
 #include "tests/testing/async_job.h"
-#include "worker/run_worker.h"
-#include "worker/worker_options.h"
+#include "worker/slot/run_worker.h"
+#include "worker/slot/worker_options.h"
 
 namespace torchps {
 namespace {

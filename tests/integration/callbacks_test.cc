@@ -21,7 +21,7 @@
 #include "proto/coordinator.grpc.pb.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
-#include "worker/run_worker.h"
+#include "worker/slot/run_worker.h"
 
 namespace torchps {
 namespace {

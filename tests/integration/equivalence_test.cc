@@ -44,7 +44,7 @@
 #include "tests/testing/gpu.h"
 #include "worker/flat_model.h"
 #include "worker/models/convnet.h"
-#include "worker/run_worker.h"
+#include "worker/slot/run_worker.h"
 #include "worker/task.h"
 
 namespace torchps {

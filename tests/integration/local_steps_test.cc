@@ -31,7 +31,7 @@
 #include "torch/utils.h"
 #include "worker/flat_model.h"
 #include "worker/objective.h"
-#include "worker/run_worker.h"
+#include "worker/slot/run_worker.h"
 #include "worker/task.h"
 
 namespace torchps {

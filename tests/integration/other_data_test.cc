@@ -17,7 +17,7 @@
 #include "tests/testing/eventually.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
-#include "worker/run_worker.h"
+#include "worker/slot/run_worker.h"
 
 namespace torchps {
 namespace {

@@ -24,7 +24,7 @@
 #include "worker/objective.h"
 #include "worker/replicas/compute_on_devices.h"
 #include "worker/replicas/replica_tasks.h"
-#include "worker/run_worker.h"
+#include "worker/slot/run_worker.h"
 
 namespace torchps {
 namespace {

@@ -24,7 +24,7 @@
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
 #include "worker/loop/epoch_positions.h"
-#include "worker/run_worker.h"
+#include "worker/slot/run_worker.h"
 #include "worker/state_file.h"
 
 namespace torchps {

@@ -22,7 +22,7 @@
 #include "torch/optim/adam.h"
 #include "torch/utils.h"
 #include "worker/loop/epoch_positions.h"
-#include "worker/worker_options.h"
+#include "worker/slot/worker_options.h"
 
 namespace torchps {
 namespace {

@@ -25,7 +25,7 @@
 #include "job/job_spec.h"
 #include "program/in_process_cluster.h"
 #include "proto/coordinator.grpc.pb.h"
-#include "worker/run_worker.h"
+#include "worker/slot/run_worker.h"
 #include "worker/stages/stages.h"
 
 namespace torchps {

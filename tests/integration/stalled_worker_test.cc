@@ -28,8 +28,8 @@
 #include "server/server.h"
 #include "tests/testing/eventually.h"
 #include "tools/drill/fault_proxy.h"
-#include "worker/run_worker.h"
-#include "worker/worker_options.h"
+#include "worker/slot/run_worker.h"
+#include "worker/slot/worker_options.h"
 
 namespace torchps {
 namespace {

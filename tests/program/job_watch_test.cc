@@ -13,7 +13,7 @@
 #include "program/in_process_cluster.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/types.h"
-#include "worker/run_worker.h"
+#include "worker/slot/run_worker.h"
 
 namespace torchps {
 namespace {

@@ -19,7 +19,7 @@
 #include "torch/utils.h"
 #include "worker/flat_model.h"
 #include "worker/members/run_member.h"
-#include "worker/run_worker.h"
+#include "worker/slot/run_worker.h"
 #include "worker/task.h"
 
 namespace torchps {

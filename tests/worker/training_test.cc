@@ -20,7 +20,7 @@
 #include "torch/nn/modules/batchnorm.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
-#include "worker/run_worker.h"
+#include "worker/slot/run_worker.h"
 
 namespace torchps {
 namespace {

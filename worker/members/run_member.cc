@@ -20,10 +20,10 @@
 #include "worker/members/stage_work.h"
 #include "worker/precision/device_precision.h"
 #include "worker/precision/loss_scaler.h"
+#include "worker/slot/worker_slot.h"
 #include "worker/stages/slot_members.h"
 #include "worker/torch_error.h"
 #include "worker/trainer.h"
-#include "worker/worker_slot.h"
 
 namespace torchps {
 namespace {

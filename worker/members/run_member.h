@@ -5,7 +5,7 @@
 #include "absl/status/status.h"
 #include "worker/members/exchange.h"
 #include "worker/members/member_task.h"
-#include "worker/worker_options.h"
+#include "worker/slot/worker_options.h"
 
 namespace torchps {
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "worker/device.h"
-#include "worker/run_worker.h"
+#include "worker/slot/run_worker.h"
 #include "worker/task.h"
 
 namespace torchps {

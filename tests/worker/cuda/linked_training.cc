@@ -17,7 +17,7 @@
 #include "worker/cuda/device_encoder.h"
 #include "worker/cuda/device_scan.h"
 #include "worker/kernels/gradient_kernels.h"
-#include "worker/run_worker.h"
+#include "worker/slot/run_worker.h"
 
 namespace torchps {
 namespace {

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
 #include "torch/types.h"
-#include "worker/worker_options.h"
+#include "worker/slot/worker_options.h"
 
 // Whole workers on the CPU, on small jobs with servers of their own, whose devices are made of host
 // memory: for tests that compare what they learn. Each runs on the calling thread, and is done when

@@ -1,4 +1,4 @@
-#include "worker/worker_slot.h"
+#include "worker/slot/worker_slot.h"
 
 #include <algorithm>
 #include <utility>

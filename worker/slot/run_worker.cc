@@ -1,4 +1,4 @@
-#include "worker/run_worker.h"
+#include "worker/slot/run_worker.h"
 
 #include <algorithm>
 #include <exception>

@@ -5,9 +5,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/learner.h"
+#include "worker/slot/worker_options.h"
+#include "worker/slot/worker_slot.h"
 #include "worker/task.h"
-#include "worker/worker_options.h"
-#include "worker/worker_slot.h"
 
 namespace torchps {
 

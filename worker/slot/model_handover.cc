@@ -1,4 +1,4 @@
-#include "worker/model_handover.h"
+#include "worker/slot/model_handover.h"
 
 #include <nlohmann/json.hpp>
 #include <optional>

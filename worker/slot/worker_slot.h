@@ -27,8 +27,8 @@
 #include "worker/loop/handicap.h"
 #include "worker/loop/pulse.h"
 #include "worker/loop/step_loop.h"
-#include "worker/model_handover.h"
-#include "worker/worker_options.h"
+#include "worker/slot/model_handover.h"
+#include "worker/slot/worker_options.h"
 
 namespace torchps {
 
