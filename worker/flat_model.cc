@@ -1,13 +1,10 @@
 #include "worker/flat_model.h"
 
 #include <algorithm>
-#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/element_runs.h"
@@ -15,90 +12,10 @@
 #include "torch/utils.h"
 #include "worker/cuda/gradient_segment.h"
 #include "worker/device.h"
-#include "worker/stages/stages.h"
 #include "worker/torch_error.h"
 
 namespace torchps {
 namespace {
-
-absl::Status CheckTensor(const std::string& name, const torch::Tensor& tensor) {
-  if (tensor.layout() != torch::kStrided) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("'", name, "' is sparse; only dense tensors can be trained here"));
-  }
-  if (tensor.scalar_type() != torch::kFloat32) {
-    return absl::InvalidArgumentError(absl::StrCat("'", name, "' holds elements of type ",
-                                                   torch::toString(tensor.scalar_type()),
-                                                   "; expected Float (32 bits)"));
-  }
-  return absl::OkStatus();
-}
-
-// Finds what is sent, each tensor once, in the order of registration.
-class Collector {
- public:
-  absl::Status Add(const std::string& name, const torch::Tensor& tensor, int group, bool averaged) {
-    if (!seen_.insert(tensor.unsafeGetTensorImpl()).second) return absl::OkStatus();
-    if (absl::Status status = CheckTensor(name, tensor); !status.ok()) return status;
-    if (tensor.numel() > 0) {
-      const auto [other, is_new] = by_memory_.try_emplace(tensor.data_ptr(), name);
-      if (!is_new) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "'", other->second, "' and '", name, "' are two tensors on the same memory; to tie ",
-            "them, register one and the same tensor under both names"));
-      }
-    }
-    Segment segment;
-    segment.name = name;
-    segment.shape.assign(tensor.sizes().begin(), tensor.sizes().end());
-    segment.group = group;
-    segment.averaged = averaged;
-    segments.push_back(std::move(segment));
-    tensors.push_back(tensor);
-    return absl::OkStatus();
-  }
-
-  std::vector<Segment> segments;
-  std::vector<torch::Tensor> tensors;
-
- private:
-  absl::flat_hash_set<const void*> seen_;
-  absl::flat_hash_map<const void*, std::string> by_memory_;
-};
-
-absl::Status Collect(const torch::nn::Module& module, const FlatModel::GroupOf& group_of,
-                     Collector& found) {
-  for (const auto& item : module.named_parameters()) {
-    const torch::Tensor& parameter = item.value();
-    if (!parameter.defined() || !parameter.requires_grad()) continue;
-    absl::Status status =
-        found.Add(item.key(), parameter, group_of(item.key()), /*averaged=*/false);
-    if (!status.ok()) return status;
-  }
-  for (const auto& item : module.named_buffers()) {
-    const torch::Tensor& buffer = item.value();
-    if (!buffer.defined() || !buffer.is_floating_point()) continue;
-    absl::Status status = found.Add(item.key(), buffer, /*group=*/-1, /*averaged=*/true);
-    if (!status.ok()) return status;
-    if (!buffer.isfinite().all().item<bool>()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("buffer '", item.key(), "' is not finite, and float buffers are averaged ",
-                       "over workers; register a mask as a boolean buffer"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-// A model in stages is one layout, whether one process holds it or one for each stage
-// (client/members/stage_layouts.h).
-void MarkStages(const torch::nn::Module& module, std::vector<Segment>* segments) {
-  if (dynamic_cast<const StagesImpl*>(&module) == nullptr) return;
-  std::set<std::pair<std::string, bool>> begun = {{"0", false}, {"0", true}};
-  for (Segment& segment : *segments) {
-    const std::string stage = segment.name.substr(0, segment.name.find('.'));
-    segment.starts_block = begun.emplace(stage, segment.averaged).second;
-  }
-}
 
 int64_t Length(const ElementRun& run) { return run.end - run.begin; }
 
@@ -131,18 +48,10 @@ bool IsView(const torch::Tensor& tensor, const torch::Tensor& view) {
 
 }  // namespace
 
-absl::StatusOr<ModelLayout> FlatModel::LayoutOf(const torch::nn::Module& module,
-                                                const GroupOf& group_of) {
-  Collector found;
-  if (absl::Status status = Collect(module, group_of, found); !status.ok()) return status;
-  MarkStages(module, &found.segments);
-  return ModelLayout::Create(std::move(found.segments));
-}
-
 absl::StatusOr<std::unique_ptr<FlatModel>> FlatModel::Create(torch::nn::Module& module,
                                                              Placement placement,
-                                                             const GroupOf& group_of, Shared shared,
-                                                             bool mirrored) {
+                                                             const ModuleTensors::GroupOf& group_of,
+                                                             Shared shared, bool mirrored) {
   for (const torch::Device device : placement.devices()) {
     if (absl::Status status = CheckDevice(device); !status.ok()) return status;
   }
@@ -150,31 +59,27 @@ absl::StatusOr<std::unique_ptr<FlatModel>> FlatModel::Create(torch::nn::Module& 
   try {
     torch::NoGradGuard no_grad;
     // Looked at before it is moved: a move gives two tensors on one memory a memory of their own.
-    Collector found;
-    if (absl::Status status = Collect(module, group_of, found); !status.ok()) return status;
-    MarkStages(module, &found.segments);
+    absl::StatusOr<ModuleTensors> found = FindTensors(module, group_of);
+    if (!found.ok()) return found.status();
     placement.Move(module);
-    absl::StatusOr<ModelLayout> layout = ModelLayout::Create(std::move(found.segments));
-    if (!layout.ok()) return layout.status();
     absl::StatusOr<std::shared_ptr<PushSegment>> segment = nullptr;
     if (shared != Shared::kNothing) {
       const bool may_have_outbox = !placement.on_host() && placement.devices().size() == 1;
       const int buffers =
           shared == Shared::kForOutbox && may_have_outbox ? PushSegmentLayout::kMostBuffers : 1;
-      segment = MakeGradientSegment(*layout, buffers, /*pinned=*/HasGpu(placement));
+      segment = MakeGradientSegment(found->layout, buffers, /*pinned=*/HasGpu(placement));
     }
-    return std::unique_ptr<FlatModel>(new FlatModel(*std::move(layout), std::move(found.tensors),
-                                                    std::move(placement), std::move(segment),
-                                                    mirrored));
+    return std::unique_ptr<FlatModel>(
+        new FlatModel(*std::move(found), std::move(placement), std::move(segment), mirrored));
   } catch (const c10::Error& error) {
     return TorchError(absl::StrCat("laying the module out on ", DeviceNames(placement.devices())),
                       error);
   }
 }
 
-FlatModel::FlatModel(ModelLayout layout, std::vector<torch::Tensor> tensors, Placement placement,
+FlatModel::FlatModel(ModuleTensors module, Placement placement,
                      absl::StatusOr<std::shared_ptr<PushSegment>> segment, bool mirrored)
-    : layout_(std::move(layout)),
+    : layout_(std::move(module.layout)),
       placement_(std::move(placement)),
       not_shared_(segment.status()),
       segment_(segment.ok() ? *std::move(segment) : nullptr) {
@@ -196,10 +101,10 @@ FlatModel::FlatModel(ModelLayout layout, std::vector<torch::Tensor> tensors, Pla
                         torch::zeros({trained}, there)});
     }
   }
-  for (size_t i = 0; i < tensors.size(); ++i) {
+  for (size_t i = 0; i < module.tensors.size(); ++i) {
     const Segment& segment = layout_.segments()[i];
     Member member;
-    member.tensor = std::move(tensors[i]);
+    member.tensor = std::move(module.tensors[i]);
     if (!segment.averaged) {
       if (channels_last_name_.empty() && IsChannelsLast(member.tensor)) {
         channels_last_name_ = segment.name;

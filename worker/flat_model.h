@@ -26,6 +26,7 @@
 #include "worker/device/encoded_outbox.h"
 #include "worker/device/gradient_outbox.h"
 #include "worker/loop/model_vectors.h"
+#include "worker/module_tensors.h"
 #include "worker/stages/placement.h"
 
 namespace torchps {
@@ -37,16 +38,9 @@ namespace torchps {
 //   flat values     | trained parameters ............ | averaged buffers |
 //   flat gradients  | one element per trained element |
 //
-// What goes where:
-//   - a parameter with requires_grad is trained; one registered under several names (tied) has one
-//     segment, under its first name;
-//   - a float buffer (batch-norm running statistics) is averaged over workers;
-//   - a frozen parameter (requires_grad = false) and an integer or boolean buffer
-//     (num_batches_tracked) is not sent at all: each worker keeps its own, the same in all of them
-//     if they start from the same seed and nothing writes to it.
-// Everything that is sent must be dense float32. Its order is that of a contiguous tensor, whatever
-// the strides were, so that workers, checkpoints and exports agree: a channels-last parameter
-// becomes a contiguous one (docs/cuda.md, "Channels-last").
+// Which tensors these are: worker/module_tensors.h. The order of a tensor's elements is that of a
+// contiguous one, whatever the strides were, so that workers, checkpoints and exports agree: a
+// channels-last parameter becomes contiguous (docs/cuda.md, "Channels-last").
 //
 // On a CUDA device the flat tensors live there, and pinned host buffers mirror them; the spans
 // below are always host memory. On the CPU they are the flat tensors themselves, and ToDevice()
@@ -67,9 +61,6 @@ namespace torchps {
 // its tensors share the flat tensors' memory and stay valid after the FlatModel is gone.
 class FlatModel final : public ModelVectors {
  public:
-  // Index of the optimizer's parameter group for a parameter's name, -1 for none.
-  using GroupOf = std::function<int(const std::string& name)>;
-
   // What of the host's memory servers on this machine can read.
   enum class Shared {
     kNothing,
@@ -79,23 +70,17 @@ class FlatModel final : public ModelVectors {
     kForOutbox,
   };
 
-  // How `module` would be laid out; touches nothing.
-  // INVALID_ARGUMENT names the tensor: not float32, not dense, two tensors that share memory
-  // without being one, a float buffer that is not finite, nothing to train.
-  static absl::StatusOr<ModelLayout> LayoutOf(const torch::nn::Module& module,
-                                              const GroupOf& group_of);
-
   // Moves `module` to where it is to lie (a torch::Device, or one for each stage), and its
   // parameters and float buffers into the flat tensors; their values stay what they were.
   // What is to be `shared` is not if the kernel gives no such memory, or it cannot be pinned for a
   // GPU: not_shared() says why.
   // Without `mirrored` a model on GPUs has no host buffers, so no span of host memory and no copy
-  // to or from it may be asked for: for a replica that nobody sends. INVALID_ARGUMENT as LayoutOf
-  // and Placement::Check; or names the device that is not there. INTERNAL: torch cannot move it,
-  // e.g. the device's memory is too small.
+  // to or from it may be asked for: for a replica that nobody sends. INVALID_ARGUMENT as
+  // FindTensors and Placement::Check; or names the device that is not there. INTERNAL: torch cannot
+  // move it, e.g. the device's memory is too small.
   static absl::StatusOr<std::unique_ptr<FlatModel>> Create(torch::nn::Module& module,
                                                            Placement placement,
-                                                           const GroupOf& group_of,
+                                                           const ModuleTensors::GroupOf& group_of,
                                                            Shared shared = Shared::kNothing,
                                                            bool mirrored = true);
 
@@ -195,7 +180,7 @@ class FlatModel final : public ModelVectors {
     torch::Tensor gradients;
   };
 
-  FlatModel(ModelLayout layout, std::vector<torch::Tensor> tensors, Placement placement,
+  FlatModel(ModuleTensors module, Placement placement,
             absl::StatusOr<std::shared_ptr<PushSegment>> segment, bool mirrored);
 
   // Zeros. Apart from a device their memory is as long as a buffer of an outbox, which may get it.

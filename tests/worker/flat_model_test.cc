@@ -1,6 +1,5 @@
 #include "worker/flat_model.h"
 
-#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -16,6 +15,7 @@
 #include "torch/nn/modules/batchnorm.h"
 #include "torch/nn/modules/conv.h"
 #include "torch/nn/modules/linear.h"
+#include "worker/module_tensors.h"
 #include "worker/stages/placement.h"
 
 namespace torchps {
@@ -45,32 +45,6 @@ std::vector<std::string> Names(const ModelLayout& layout) {
   std::vector<std::string> names;
   for (const Segment& segment : layout.segments()) names.push_back(segment.name);
   return names;
-}
-
-TEST(FlatModelTest, LaysOutParametersThenFloatBuffersAndLeavesIntegersAlone) {
-  Net net;
-  const auto model = Lay(net);
-  ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_THAT(Names((*model)->layout()),
-              ElementsAre("first.weight", "first.bias", "norm.weight", "norm.bias",
-                          "norm.running_mean", "norm.running_var"));
-  EXPECT_EQ((*model)->layout().trained_size(), 6 + 2 + 2 + 2);
-  EXPECT_EQ((*model)->layout().averaged_size(), 4);
-  EXPECT_EQ((*model)->layout().segments()[1].group, 1);
-  EXPECT_EQ((*model)->layout().segments()[0].group, -1);
-}
-
-TEST(FlatModelTest, TheLayoutIsKnownBeforeAnythingIsLaidOut) {
-  Net net;
-  const torch::Tensor weight = net.first->weight;
-  const void* const memory = weight.data_ptr();
-  const auto layout = FlatModel::LayoutOf(net, &GroupOfName);
-  ASSERT_TRUE(layout.ok()) << layout.status();
-  EXPECT_EQ(net.first->weight.data_ptr(), memory) << "a look moves nothing";
-  EXPECT_FALSE(net.first->weight.grad().defined());
-  const auto model = Lay(net);
-  ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_EQ(layout->fingerprint(), (*model)->layout().fingerprint());
 }
 
 TEST(FlatModelTest, OnTheCpuTheModuleSharesItsMemory) {
@@ -266,7 +240,7 @@ TEST(FlatModelTest, AChannelsLastNetHasTheOrderOfEveryOtherAndLearnsTheSame) {
   ConvNet net;
   MakeChannelsLast(&net);
   ASSERT_FALSE(net.first->weight.is_contiguous());
-  const auto layout = FlatModel::LayoutOf(plain, &GroupOfName);
+  const auto layout = LayoutOfModule(plain, &GroupOfName);
   const auto model = Lay(net);
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ((*model)->channels_last_name(), "first.weight");
@@ -310,49 +284,6 @@ TEST(FlatModelTest, APointwiseFilterThatIsChannelsLastIsNoticedTooAndOthersAreNo
   const auto model = Lay(converted);
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ((*model)->channels_last_name(), "point.weight");
-}
-
-TEST(FlatModelTest, TwoTensorsOnOneMemoryAreRefused) {
-  torch::nn::Linear first(2, 2);
-  torch::nn::Linear second(2, 2);
-  second->weight.set_data(first->weight.data());
-  torch::nn::Module both;
-  both.register_module("first", first);
-  both.register_module("second", second);
-  const auto model = Lay(both);
-  EXPECT_TRUE(absl::IsInvalidArgument(model.status())) << model.status();
-  EXPECT_THAT(std::string(model.status().message()),
-              HasSubstr("'first.weight' and 'second.weight'"));
-}
-
-TEST(FlatModelTest, AFrozenParameterIsNotSent) {
-  Net net;
-  net.first->weight.set_requires_grad(false);
-  const auto model = Lay(net);
-  ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_EQ(Names((*model)->layout()).front(), "first.bias");
-}
-
-TEST(FlatModelTest, AnythingButFloat32IsRefusedByName) {
-  Net net;
-  net.norm->to(torch::kFloat64);
-  const auto model = Lay(net);
-  EXPECT_TRUE(absl::IsInvalidArgument(model.status())) << model.status();
-  EXPECT_THAT(std::string(model.status().message()), HasSubstr("'norm.weight'"));
-  EXPECT_THAT(std::string(model.status().message()), HasSubstr("Double"));
-}
-
-TEST(FlatModelTest, AFloatBufferWithInfinitiesIsRefusedByName) {
-  Net net;
-  net.register_buffer("mask", torch::full({2}, -std::numeric_limits<float>::infinity()));
-  const auto model = Lay(net);
-  EXPECT_TRUE(absl::IsInvalidArgument(model.status())) << model.status();
-  EXPECT_THAT(std::string(model.status().message()), HasSubstr("'mask'"));
-}
-
-TEST(FlatModelTest, AModelWithNothingToTrainIsRefused) {
-  torch::nn::Module empty;
-  EXPECT_TRUE(absl::IsInvalidArgument(Lay(empty).status()));
 }
 
 TEST(FlatModelTest, ADeviceThatIsNotThereIsRefused) {

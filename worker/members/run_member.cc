@@ -18,6 +18,7 @@
 #include "worker/members/follower.h"
 #include "worker/members/leader.h"
 #include "worker/members/stage_work.h"
+#include "worker/module_tensors.h"
 #include "worker/precision/device_precision.h"
 #include "worker/precision/loss_scaler.h"
 #include "worker/slot/worker_slot.h"
@@ -38,7 +39,7 @@ absl::Status CheckJob(const JobSpec& job) {
   return absl::OkStatus();
 }
 
-FlatModel::GroupOf GroupsOf(const MemberTask& task, const JobSpec& job, int stage) {
+ModuleTensors::GroupOf GroupsOf(const MemberTask& task, const JobSpec& job, int stage) {
   return [&task, &job, stage](const std::string& name) {
     return GroupOf(job.optimizer(), task.NameInWhole(stage, name));
   };
@@ -62,7 +63,7 @@ absl::StatusOr<uint64_t> FingerprintOf(const MemberTask& task) {
 absl::StatusOr<MeetRequest> Introduce(const MemberTask& task, const WorkerOptions& options,
                                       const Exchange& exchange) {
   absl::StatusOr<ModelLayout> layout =
-      FlatModel::LayoutOf(*task.stage.module(), GroupsOf(task, options.job, exchange.stage()));
+      LayoutOfModule(*task.stage.module(), GroupsOf(task, options.job, exchange.stage()));
   if (layout.ok()) layout = InWhole(task, exchange.stage(), *layout);
   if (!layout.ok()) {
     return absl::Status(layout.status().code(),

@@ -113,7 +113,7 @@ absl::StatusOr<std::unique_ptr<WorkerSlot>> WorkerSlot::Join(torch::nn::Module& 
     return GroupOf(job.optimizer(), replica.has_value() ? replica->name_in_whole(name) : name);
   };
   const absl::StatusOr<ModelLayout> layout =
-      replica.has_value() ? JoinLayouts(replica->layouts) : FlatModel::LayoutOf(module, group_of);
+      replica.has_value() ? JoinLayouts(replica->layouts) : LayoutOfModule(module, group_of);
   if (!layout.ok()) return layout.status();
   const absl::Status groups = CheckGroupsAreUsed(job.optimizer(), *layout);
   if (!groups.ok()) return groups;
@@ -173,7 +173,7 @@ absl::Status WorkerSlot::TakeSlot(const ModelLayout& layout) {
   return absl::OkStatus();
 }
 
-absl::Status WorkerSlot::LayOut(const FlatModel::GroupOf& group_of) {
+absl::Status WorkerSlot::LayOut(const ModuleTensors::GroupOf& group_of) {
   // A GPU that no process has used yet may take longer than a lease.
   const Heartbeat heartbeat(
       RenewalInterval(job()),

@@ -27,6 +27,7 @@
 #include "worker/loop/handicap.h"
 #include "worker/loop/pulse.h"
 #include "worker/loop/step_loop.h"
+#include "worker/module_tensors.h"
 #include "worker/slot/model_handover.h"
 #include "worker/slot/worker_options.h"
 
@@ -117,7 +118,7 @@ class WorkerSlot {
   // Who holds the slot's model, where those are several: devices or processes.
   std::vector<ReplicaMember> MembersOf(const ModelLayout& layout, const std::string& host) const;
   absl::Status TakeSlot(const ModelLayout& layout);
-  absl::Status LayOut(const FlatModel::GroupOf& group_of);
+  absl::Status LayOut(const ModuleTensors::GroupOf& group_of);
   // What servers on this machine are to see of the model. No buffers of an outbox where a gradient
   // is copied to the host as a whole.
   FlatModel::Shared SharedMemory() const;

@@ -28,6 +28,7 @@
 #include "worker/learner.h"
 #include "worker/models/mlp.h"
 #include "worker/models/transformer.h"
+#include "worker/module_tensors.h"
 #include "worker/stages/placement.h"
 #include "worker/stages/slot_members.h"
 
@@ -409,7 +410,7 @@ TEST(PlacementTest, ATieHoldsOnOneDeviceOnly) {
 TEST(PlacementTest, EachStageIsOneRunOfTheLayoutAndIsReportedAsAMember) {
   const Stages cut({torch::nn::Sequential(torch::nn::Linear(3, 2), torch::nn::BatchNorm1d(2)),
                     torch::nn::ReLU(), torch::nn::Linear(2, 1)});
-  const absl::StatusOr<ModelLayout> layout = FlatModel::LayoutOf(*cut, &NoGroup);
+  const absl::StatusOr<ModelLayout> layout = LayoutOfModule(*cut, &NoGroup);
   ASSERT_TRUE(layout.ok()) << layout.status();
   const Placement placement({torch::kCPU, torch::kCPU, kOtherDevice});
   EXPECT_FALSE(placement.on_host());

@@ -1,0 +1,139 @@
+#include "worker/module_tensors.h"
+
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "torch/nn/modules/batchnorm.h"
+#include "torch/nn/modules/container/sequential.h"
+#include "torch/nn/modules/linear.h"
+#include "torch/types.h"
+#include "worker/stages/stages.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+struct Net : torch::nn::Module {
+  Net()
+      : first(register_module("first", torch::nn::Linear(3, 2))),
+        norm(register_module("norm", torch::nn::BatchNorm1d(2))) {}
+
+  torch::nn::Linear first;
+  torch::nn::BatchNorm1d norm;
+};
+
+int GroupOfName(const std::string& name) { return name == "first.bias" ? 1 : -1; }
+
+absl::StatusOr<ModuleTensors> Find(const torch::nn::Module& module) {
+  return FindTensors(module, &GroupOfName);
+}
+
+std::vector<std::string> Names(const ModelLayout& layout) {
+  std::vector<std::string> names;
+  for (const Segment& segment : layout.segments()) names.push_back(segment.name);
+  return names;
+}
+
+// The one sentence that a module is refused with.
+std::string Refusal(const torch::nn::Module& module) {
+  const absl::Status status = Find(module).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  return std::string(status.message());
+}
+
+TEST(ModuleTensorsTest, ParametersComeBeforeFloatBuffersAndIntegersAreLeftAlone) {
+  Net net;
+  const auto found = Find(net);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_THAT(Names(found->layout),
+              ElementsAre("first.weight", "first.bias", "norm.weight", "norm.bias",
+                          "norm.running_mean", "norm.running_var"));
+  EXPECT_EQ(found->layout.trained_size(), 6 + 2 + 2 + 2);
+  EXPECT_EQ(found->layout.averaged_size(), 4);
+  EXPECT_EQ(found->layout.segments()[1].group, 1);
+  EXPECT_EQ(found->layout.segments()[0].group, -1);
+  ASSERT_EQ(found->tensors.size(), 6u);
+  EXPECT_TRUE(found->tensors[1].is_same(net.first->bias));
+  EXPECT_TRUE(found->tensors[5].is_same(net.norm->running_var));
+}
+
+TEST(ModuleTensorsTest, ALookTouchesNothing) {
+  Net net;
+  const torch::Tensor weight = net.first->weight;
+  const void* const memory = weight.data_ptr();
+  const auto layout = LayoutOfModule(net, &GroupOfName);
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  EXPECT_EQ(layout->fingerprint(), Find(net)->layout.fingerprint());
+  EXPECT_EQ(net.first->weight.data_ptr(), memory);
+  EXPECT_FALSE(net.first->weight.grad().defined());
+}
+
+TEST(ModuleTensorsTest, AFrozenParameterIsNotSent) {
+  Net net;
+  net.first->weight.set_requires_grad(false);
+  const auto found = Find(net);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(Names(found->layout).front(), "first.bias");
+  EXPECT_TRUE(found->tensors.front().is_same(net.first->bias));
+}
+
+// But for the first, which begins where the layout does.
+TEST(ModuleTensorsTest, EachFurtherStageStartsABlockOfTrainedAndOneOfAveragedElements) {
+  const auto stage = [] {
+    return torch::nn::Sequential(torch::nn::Linear(2, 2), torch::nn::BatchNorm1d(2));
+  };
+  const auto layout = LayoutOfModule(*Stages({stage(), stage()}), &GroupOfName);
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  std::vector<std::string> starts;
+  for (const Segment& segment : layout->segments()) {
+    if (segment.starts_block) starts.push_back(segment.name);
+  }
+  EXPECT_THAT(starts, ElementsAre("1.0.weight", "1.1.running_mean"));
+}
+
+TEST(ModuleTensorsTest, WhatOnlyLooksLikeStagesStartsNoBlocks) {
+  const torch::nn::Sequential net(torch::nn::Linear(2, 2), torch::nn::Linear(2, 2));
+  const auto layout = LayoutOfModule(*net, &GroupOfName);
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  ASSERT_THAT(Names(*layout), ElementsAre("0.weight", "0.bias", "1.weight", "1.bias"));
+  for (const Segment& segment : layout->segments()) EXPECT_FALSE(segment.starts_block);
+}
+
+TEST(ModuleTensorsTest, TwoTensorsOnOneMemoryAreRefused) {
+  torch::nn::Linear first(2, 2);
+  torch::nn::Linear second(2, 2);
+  second->weight.set_data(first->weight.data());
+  torch::nn::Module both;
+  both.register_module("first", first);
+  both.register_module("second", second);
+  EXPECT_THAT(Refusal(both), HasSubstr("'first.weight' and 'second.weight'"));
+}
+
+TEST(ModuleTensorsTest, AnythingButFloat32IsRefusedByName) {
+  Net net;
+  net.norm->to(torch::kFloat64);
+  EXPECT_THAT(Refusal(net), HasSubstr("'norm.weight' holds elements of type Double"));
+}
+
+TEST(ModuleTensorsTest, ASparseTensorIsRefusedByName) {
+  torch::nn::Module net;
+  net.register_parameter("table", torch::eye(2).to_sparse());
+  EXPECT_THAT(Refusal(net), HasSubstr("'table' is sparse"));
+}
+
+TEST(ModuleTensorsTest, AFloatBufferWithInfinitiesIsRefusedByName) {
+  Net net;
+  net.register_buffer("mask", torch::full({2}, -std::numeric_limits<float>::infinity()));
+  EXPECT_THAT(Refusal(net), HasSubstr("'mask'"));
+}
+
+TEST(ModuleTensorsTest, AModuleWithNothingToTrainIsRefused) { Refusal(torch::nn::Module()); }
+
+}  // namespace
+}  // namespace torchps
