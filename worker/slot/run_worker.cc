@@ -79,7 +79,7 @@ WorkerSlot::Hooks MakeHooks(const Task& task, torch::Device device,
 
 absl::StatusOr<ComputeGradient> ComputeAlone(const Task& task, const Learner::Options& options,
                                              WorkerSlot* slot) {
-  slot->EncodeOnDevice();
+  slot->PreparePushesOnDevice();
   auto learner = std::make_shared<Learner>(task, slot->model(), options);
   return ComputeGradient([learner](const Learner::Step& step, Learner::Observer* observer) {
     return learner->Compute(step, observer);

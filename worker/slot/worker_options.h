@@ -16,6 +16,7 @@
 #include "torch/types.h"
 #include "worker/cuda/device_scan.h"
 #include "worker/device/block_encoder.h"
+#include "worker/device/block_look.h"
 #include "worker/device/device_link.h"
 #include "worker/feed/batch_lift.h"
 #include "worker/loop/handicap.h"
@@ -46,6 +47,10 @@ struct WorkerOptions {
   // For tests: makes what looks at gradients of so many elements on a device, in place of the
   // kernels of a GPU.
   std::function<absl::StatusOr<std::unique_ptr<DeviceScan>>(int64_t elements)> make_scan;
+  // For tests: makes what looks at each block of them on a device, likewise.
+  std::function<absl::StatusOr<std::unique_ptr<BlockLook>>(const torch::Tensor& gradients,
+                                                           const BlockMap& block_map)>
+      make_look;
   // For tests: makes what encodes such gradients on a device, likewise.
   std::function<absl::StatusOr<std::unique_ptr<BlockEncoder>>(
       const torch::Tensor& gradients, const BlockMap& block_map, const EncodingSpec& encoding)>

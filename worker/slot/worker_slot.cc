@@ -17,6 +17,7 @@
 #include "wire/layout_codec.h"
 #include "worker/cuda/cuda_link.h"
 #include "worker/cuda/device_encoder.h"
+#include "worker/cuda/device_look.h"
 #include "worker/cuda/device_scan.h"
 #include "worker/device.h"
 #include "worker/finish_gradient.h"
@@ -294,15 +295,45 @@ absl::StatusOr<std::unique_ptr<DeviceScan>> WorkerSlot::MakeScan() const {
   }
 }
 
-void WorkerSlot::EncodeOnDevice() {
+void WorkerSlot::PreparePushesOnDevice() {
   // A link is there where one device has the whole model. Local steps end on the host.
-  if (model_->link() == nullptr || HasLocalSteps(job()) || !parameters_->CanTakeEncoded()) return;
+  if (model_->link() == nullptr || HasLocalSteps(job())) return;
   const bool whole = NeedsWholeGradient(job().training());
-  // It was said why.
-  if (whole && model_->scan() == nullptr) return;
+  if (!parameters_->CanTakeEncoded()) {
+    // The whole is scanned.
+    if (!whole) LookOnDevice();
+    return;
+  }
+  // Else it was said why.
+  if (!whole || model_->scan() != nullptr) EncodeOnDevice(/*looks=*/!whole);
+}
+
+void WorkerSlot::LookOnDevice() {
+  absl::StatusOr<std::unique_ptr<BlockLook>> look = MakeLook();
+  if (!look.ok()) {
+    options_.log(absl::StrCat("the host looks for gradients that are not finite, not ",
+                              model_->device().str(), ": ", look.status().message()));
+    return;
+  }
+  model_->UseLook(*std::move(look));
+}
+
+absl::StatusOr<std::unique_ptr<BlockLook>> WorkerSlot::MakeLook() const {
+  const torch::Tensor& gradients = model_->device_gradients();
+  if (options_.make_look != nullptr) return options_.make_look(gradients, *block_map_);
+  // A device without kernels, of a test, lacks nothing.
+  if (!gradients.is_cuda()) return nullptr;
+  try {
+    return DeviceLook::Create(gradients, *block_map_);
+  } catch (const std::exception& error) {
+    return TorchError("making memory for it", error);
+  }
+}
+
+void WorkerSlot::EncodeOnDevice(bool looks) {
   absl::StatusOr<std::unique_ptr<BlockEncoder>> encoder = MakeEncoder();
   const absl::Status used =
-      encoder.ok() ? model_->UseEncoder(*std::move(encoder), /*looks=*/!whole) : encoder.status();
+      encoder.ok() ? model_->UseEncoder(*std::move(encoder), looks) : encoder.status();
   if (used.ok()) return parameters_->TakeEncoded(model_->encoded_outbox());
   options_.log(absl::StrCat("gradients are encoded on the host, not by ", model_->device().str(),
                             ": ", used.message()));

@@ -20,6 +20,7 @@
 #include "proto/coordinator.pb.h"
 #include "torch/nn/module.h"
 #include "worker/device/block_encoder.h"
+#include "worker/device/block_look.h"
 #include "worker/device/device_link.h"
 #include "worker/evaluation.h"
 #include "worker/flat_model.h"
@@ -90,11 +91,11 @@ class WorkerSlot {
   Pulse* pulse() { return &pulse_; }
   const BlockMap& block_map() const { return *block_map_; }
 
-  // For who has a Learner compute the gradients, before that is made: they are encoded on the
-  // device from now on, where the job has an encoding, the model lies on one device apart from the
-  // host, and nothing needs their floats here (docs/cuda.md). Otherwise all stays as it is, which
-  // is told where the device lacks something.
-  void EncodeOnDevice();
+  // For who has a Learner compute the gradients, before that is made. Where the model lies on one
+  // device apart from the host, that looks at each block from now on, before it is pushed, or where
+  // the job has an encoding and nothing needs their floats here (docs/cuda.md), encodes it.
+  // Otherwise all stays as it is, which is told where the device lacks something.
+  void PreparePushesOnDevice();
 
   // For a loop that computes gradients by itself, before each one: sets them to zero.
   // FAILED_PRECONDITION as FlatModel::CheckModule().
@@ -131,6 +132,9 @@ class WorkerSlot {
   // that can run the kernels.
   void ScanOnDevice();
   absl::StatusOr<std::unique_ptr<DeviceScan>> MakeScan() const;
+  void LookOnDevice();
+  absl::StatusOr<std::unique_ptr<BlockLook>> MakeLook() const;
+  void EncodeOnDevice(bool looks);
   absl::StatusOr<std::unique_ptr<BlockEncoder>> MakeEncoder() const;
 
   torch::nn::Module& module_;

@@ -15,6 +15,7 @@
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
 #include "worker/cuda/device_encoder.h"
+#include "worker/cuda/device_look.h"
 #include "worker/cuda/device_scan.h"
 #include "worker/kernels/gradient_kernels.h"
 #include "worker/slot/run_worker.h"
@@ -128,6 +129,7 @@ Learnt Train(const JobSpec& job, MakeLink make_link,
   options.loader_threads = feed.loader_threads;
   options.make_scan = extras.make_scan;
   options.make_encoder = extras.make_encoder;
+  options.make_look = extras.make_look;
   Mutex mutex;
   options.log = [&](const std::string& line) {
     MutexLock lock(&mutex);
@@ -159,6 +161,14 @@ MakeScan ScanByKernels(int* made) {
     ++*made;
     return std::make_unique<DeviceScan>(std::make_unique<GradientKernels>(MakeHostLauncher()),
                                         torch::kCPU, elements, [] { return nullptr; });
+  };
+}
+
+MakeLook LookByKernels(int* made) {
+  return [made](const torch::Tensor& gradients, const BlockMap& map) {
+    ++*made;
+    return std::make_unique<DeviceLook>(std::make_unique<GradientKernels>(MakeHostLauncher()),
+                                        gradients, map, [] { return nullptr; });
   };
 }
 

@@ -36,12 +36,15 @@ struct Learnt {
 using MakeLink = decltype(WorkerOptions::make_link);
 using MakeScan = decltype(WorkerOptions::make_scan);
 using MakeEncoder = decltype(WorkerOptions::make_encoder);
+using MakeLook = decltype(WorkerOptions::make_look);
 
 // What a worker's device has, and what its module is like.
 struct Extras {
   MakeScan make_scan = nullptr;
   MakeEncoder make_encoder = nullptr;
+  // In every other pass a layer is left out, and in one pass a block is not finite.
   bool is_odd = false;
+  MakeLook make_look = nullptr;
 };
 
 // Where a worker's batches come from. Without a lift they are there when they are made.
@@ -64,5 +67,6 @@ void ExpectTheSame(const Learnt& learnt, const Learnt& plain);
 // up, and borrowed.
 MakeScan ScanByKernels(int* made);
 MakeEncoder EncodeByKernels(int* made);
+MakeLook LookByKernels(int* made);
 
 }  // namespace torchps

@@ -97,6 +97,44 @@ TEST(LinkedWorkerJobTest, WithoutKernelsTheHostLooksAtTheGradientAndIsToldWhy) {
                                              HasSubstr("no NVRTC is to be found"))));
 }
 
+FakeLink::Options LateLink(uint64_t seed) {
+  return {seed, /*own_thread=*/true, /*fail_at=*/-1, /*least_copy_bytes=*/1, /*downs=*/nullptr};
+}
+
+// Some steps do not reach a layer, and in one a block is not finite: that is withheld.
+TEST(LinkedWorkerJobTest, LearnsTheSameWhereTheDeviceLooksAtEachBlock) {
+  for (const std::string more : {"", "wire { block_bytes: 512 }", "wire { shared_memory: true }",
+                                 "optimizer { sgd { momentum_at: WORKER } }",
+                                 "training { accumulate: 3 }", "consistency { mode: SYNC }"}) {
+    SCOPED_TRACE(more);
+    const JobSpec job = JobWith(more);
+    const Learnt plain = Train(job, nullptr, std::make_shared<std::atomic<int64_t>>(0), Feed(),
+                               {nullptr, nullptr, /*is_odd=*/true});
+    for (uint64_t seed = 1; seed <= 3; ++seed) {
+      SCOPED_TRACE("seed " + std::to_string(seed));
+      int looks = 0;
+      const Learnt learnt = Train(job, [=] { return std::make_unique<FakeLink>(LateLink(seed)); },
+                                  std::make_shared<std::atomic<int64_t>>(0), Feed(),
+                                  {nullptr, nullptr, /*is_odd=*/true, LookByKernels(&looks)});
+      ExpectTheSame(learnt, plain);
+      EXPECT_EQ(looks, 1);
+      EXPECT_THAT(learnt.said, ElementsAre());
+    }
+  }
+}
+
+TEST(LinkedWorkerJobTest, WithoutKernelsTheHostLooksAtEachBlockAndIsToldWhy) {
+  const Learnt learnt =
+      Train(JobWith(""), [] { return std::make_unique<FakeLink>(LateLink(/*seed=*/1)); },
+            std::make_shared<std::atomic<int64_t>>(0), Feed(),
+            {nullptr, nullptr, /*is_odd=*/false, [](const torch::Tensor&, const BlockMap&) {
+               return absl::UnavailableError("no NVRTC is to be found");
+             }});
+  ExpectTheSame(learnt, Train(JobWith("")));
+  EXPECT_THAT(learnt.said, ElementsAre(AllOf(HasSubstr("looks for gradients that are not finite"),
+                                             HasSubstr("no NVRTC is to be found"))));
+}
+
 // Of a pull of a fragment only that is taken over: the other values are the worker's own.
 TEST(LinkedWorkerJobTest, LearnsTheSameInLocalSteps) {
   ExpectTheSame(JobWith("local { steps: 2 inner { sgd {} learning_rate: 0.1 } }"),
