@@ -103,14 +103,15 @@ FakeLink::Options LateLink(uint64_t seed) {
 
 // Some steps do not reach a layer, and in one a block is not finite: that is withheld.
 TEST(LinkedWorkerJobTest, LearnsTheSameWhereTheDeviceLooksAtEachBlock) {
-  for (const std::string more : {"", "wire { block_bytes: 512 }", "wire { shared_memory: true }",
-                                 "optimizer { sgd { momentum_at: WORKER } }",
-                                 "training { accumulate: 3 }", "consistency { mode: SYNC }"}) {
+  for (const std::string more :
+       {"", "wire { shared_memory: true }", "optimizer { sgd { momentum_at: WORKER } }",
+        "training { accumulate: 3 }", "consistency { mode: SYNC }"}) {
     SCOPED_TRACE(more);
-    const JobSpec job = JobWith(more);
+    // Few blocks: a kernel on the host is 256 threads that wait for each other.
+    const JobSpec job = JobWith("training { epochs: 1 } wire { block_bytes: 512 }", more);
     const Learnt plain = Train(job, nullptr, std::make_shared<std::atomic<int64_t>>(0), Feed(),
                                {nullptr, nullptr, /*is_odd=*/true});
-    for (uint64_t seed = 1; seed <= 3; ++seed) {
+    for (uint64_t seed = 1; seed <= 2; ++seed) {
       SCOPED_TRACE("seed " + std::to_string(seed));
       int looks = 0;
       const Learnt learnt = Train(job, [=] { return std::make_unique<FakeLink>(LateLink(seed)); },
