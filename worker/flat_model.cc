@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <string>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "common/element_runs.h"
 #include "shm/shared_layout.h"
 #include "torch/utils.h"
 #include "worker/cuda/gradient_segment.h"
@@ -16,21 +14,6 @@
 
 namespace torchps {
 namespace {
-
-int64_t Length(const ElementRun& run) { return run.end - run.begin; }
-
-// The runs of the host's value vector that a device has, each with its place in the device's. One
-// run where the module is not cut.
-void ForEachRun(const StagePart& place,
-                const std::function<void(int64_t in_host, int64_t in_part, int64_t length)>& use) {
-  const int64_t trained = Length(place.trained);
-  const int64_t averaged = Length(place.averaged);
-  if (averaged == 0 || place.trained.end == place.averaged.begin) {
-    return use(place.trained.begin, 0, trained + averaged);
-  }
-  if (trained > 0) use(place.trained.begin, 0, trained);
-  use(place.averaged.begin, trained, averaged);
-}
 
 bool HasGpu(const Placement& placement) {
   return std::any_of(placement.devices().begin(), placement.devices().end(),
@@ -94,12 +77,7 @@ FlatModel::FlatModel(ModuleTensors module, Placement placement,
                                 [segment = segment_](void*) {}, elements);
   }
   if (!placement_.on_host()) {
-    for (const StagePart& place : placement_.PartsOf(layout_)) {
-      const auto there = elements.device(place.device);
-      const int64_t trained = Length(place.trained);
-      parts_.push_back({place, torch::empty({trained + Length(place.averaged)}, there),
-                        torch::zeros({trained}, there)});
-    }
+    for (const StagePart& place : placement_.PartsOf(layout_)) parts_.emplace_back(place);
   }
   for (size_t i = 0; i < module.tensors.size(); ++i) {
     const Segment& segment = layout_.segments()[i];
@@ -110,7 +88,7 @@ FlatModel::FlatModel(ModuleTensors module, Placement placement,
         channels_last_name_ = segment.name;
       }
       const auto [part, begin] = Find(segment);
-      member.gradient_view = (part == nullptr ? host_gradients_ : part->gradients)
+      member.gradient_view = (part == nullptr ? host_gradients_ : part->gradients())
                                  .narrow(0, begin, segment.length)
                                  .view(member.tensor.sizes());
       trained_.insert(member.tensor.unsafeGetTensorImpl());
@@ -124,19 +102,13 @@ FlatModel::FlatModel(ModuleTensors module, Placement placement,
     member.tensor.set_data(member.value_views[0]);
   }
   if (!host_values_[0].defined()) return;
-  for (const Part& part : parts_) {
-    ForEachRun(part.place, [&](int64_t in_host, int64_t in_part, int64_t length) {
-      host_values_[0].narrow(0, in_host, length).copy_(part.values.narrow(0, in_part, length));
-    });
-  }
+  for (const DevicePart& part : parts_) part.GiveValues(host_values_[0]);
 }
 
-std::pair<const FlatModel::Part*, int64_t> FlatModel::Find(const Segment& segment) const {
+std::pair<const DevicePart*, int64_t> FlatModel::Find(const Segment& segment) const {
   if (on_host()) return {nullptr, segment.offset};
-  const Part& part = parts_[placement_.PartOf(segment.name)];
-  return {&part, segment.averaged
-                     ? Length(part.place.trained) + segment.offset - part.place.averaged.begin
-                     : segment.offset - part.place.trained.begin};
+  const DevicePart& part = parts_[placement_.PartOf(segment.name)];
+  return {&part, part.BeginOf(segment)};
 }
 
 torch::Tensor FlatModel::HostGradients(const torch::TensorOptions& elements) const {
@@ -148,7 +120,7 @@ void FlatModel::MakeViews(size_t index) {
   for (size_t i = 0; i < members_.size(); ++i) {
     const Segment& segment = layout_.segments()[i];
     const auto [part, begin] = Find(segment);
-    members_[i].value_views[index] = (part == nullptr ? host_values_[index] : part->values)
+    members_[i].value_views[index] = (part == nullptr ? host_values_[index] : part->values())
                                          .narrow(0, begin, segment.length)
                                          .view(members_[i].tensor.sizes());
   }
@@ -159,8 +131,8 @@ absl::Status FlatModel::UseLink(std::unique_ptr<DeviceLink> link, const BlockMap
   DeviceCopies::Options options;
   options.link = std::move(link);
   options.block_map = &block_map;
-  options.values = parts_.front().values;
-  options.gradients = parts_.front().gradients;
+  options.values = parts_.front().values();
+  options.gradients = parts_.front().gradients();
   options.pinned = host_values_[0].is_pinned();
   try {
     copies_ = std::make_unique<DeviceCopies>(std::move(options));
@@ -204,18 +176,18 @@ std::vector<torch::Tensor> FlatModel::parameters() const {
 
 torch::Tensor FlatModel::device_values() const {
   TPS_CHECK(has_one_vector(), "the values lie on several devices");
-  return (on_host() ? host_values_[current_] : parts_.front().values)
+  return (on_host() ? host_values_[current_] : parts_.front().values())
       .narrow(0, 0, layout_.trained_size());
 }
 
 const torch::Tensor& FlatModel::device_gradients() const {
   TPS_CHECK(has_one_vector(), "the gradients lie on several devices");
-  return on_host() ? host_gradients_ : parts_.front().gradients;
+  return on_host() ? host_gradients_ : parts_.front().gradients();
 }
 
 torch::Tensor FlatModel::device_averaged() const {
   TPS_CHECK(has_one_vector(), "the averaged elements lie on several devices");
-  return (on_host() ? host_values_[current_] : parts_.front().values)
+  return (on_host() ? host_values_[current_] : parts_.front().values())
       .narrow(0, layout_.trained_size(), layout_.averaged_size());
 }
 
@@ -274,8 +246,8 @@ absl::Span<const float> FlatModel::averaged() {
   return values().subspan(layout_.trained_size());
 }
 
-// Without a link all copies are blocking ones: they wait for all that the device was given to do
-// before, and have ended when they return. The host buffers may be read and written from then on.
+// Without a link the host's buffers may be read and written when a copy returns
+// (worker/stages/device_part.h).
 
 absl::Status FlatModel::ToDevice() {
   if (on_host()) return absl::OkStatus();
@@ -283,13 +255,7 @@ absl::Status FlatModel::ToDevice() {
     return copies_->inbox().TakeOver();
   }
   try {
-    torch::NoGradGuard no_grad;
-    for (const Part& part : parts_) {
-      ForEachRun(part.place, [&](int64_t in_host, int64_t in_part, int64_t length) {
-        part.values.narrow(0, in_part, length)
-            .copy_(host_values_[current_].narrow(0, in_host, length));
-      });
-    }
+    for (const DevicePart& part : parts_) part.TakeValues(host_values_[current_]);
     return absl::OkStatus();
   } catch (const c10::Error& error) {
     return TorchError(absl::StrCat("moving values to ", DeviceNames(devices())), error);
@@ -302,13 +268,9 @@ absl::Status FlatModel::ToHost() {
       copies_ == nullptr || (copies_->outbox() == nullptr && copies_->encoded_outbox() == nullptr),
       "the outbox brings the gradients");
   try {
-    torch::NoGradGuard no_grad;
-    for (const Part& part : parts_) {
-      const auto& [trained, averaged] = std::tie(part.place.trained, part.place.averaged);
-      host_gradients_.narrow(0, trained.begin, Length(trained)).copy_(part.gradients);
-      host_values_[current_]
-          .narrow(0, averaged.begin, Length(averaged))
-          .copy_(part.values.narrow(0, Length(trained), Length(averaged)));
+    for (const DevicePart& part : parts_) {
+      part.GiveGradients(host_gradients_);
+      part.GiveAveraged(host_values_[current_]);
     }
     return absl::OkStatus();
   } catch (const c10::Error& error) {
@@ -319,7 +281,7 @@ absl::Status FlatModel::ToHost() {
 void FlatModel::ZeroGradients() {
   torch::NoGradGuard no_grad;
   if (on_host()) host_gradients_.zero_();
-  for (const Part& part : parts_) part.gradients.zero_();
+  for (const DevicePart& part : parts_) part.gradients().zero_();
   for (Member& member : members_) {
     if (!member.gradient_view.defined() || member.tensor.grad().defined()) continue;
     member.tensor.mutable_grad() = member.gradient_view;

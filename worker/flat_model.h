@@ -27,6 +27,7 @@
 #include "worker/device/gradient_outbox.h"
 #include "worker/loop/model_vectors.h"
 #include "worker/module_tensors.h"
+#include "worker/stages/device_part.h"
 #include "worker/stages/placement.h"
 
 namespace torchps {
@@ -172,14 +173,6 @@ class FlatModel final : public ModelVectors {
     torch::Tensor gradient_view;  // undefined where the tensor is averaged
   };
 
-  // The elements that one device has, where that is not the host.
-  struct Part {
-    StagePart place;
-    // Its values, the trained ones first, and its gradients.
-    torch::Tensor values;
-    torch::Tensor gradients;
-  };
-
   FlatModel(ModuleTensors module, Placement placement,
             absl::StatusOr<std::shared_ptr<PushSegment>> segment, bool mirrored);
 
@@ -187,7 +180,7 @@ class FlatModel final : public ModelVectors {
   torch::Tensor HostGradients(const torch::TensorOptions& elements) const;
   // Where the tensor of a segment lies: in a part, null being the host's vectors, from this element
   // on.
-  std::pair<const Part*, int64_t> Find(const Segment& segment) const;
+  std::pair<const DevicePart*, int64_t> Find(const Segment& segment) const;
   // Where each member lies in the values that the device has; on the host in its vector `index`.
   void MakeViews(size_t index);
   // OK while the values are views.
@@ -202,8 +195,8 @@ class FlatModel final : public ModelVectors {
   std::string channels_last_name_;
   // Kept alive by the gradients' tensor as well.
   const std::shared_ptr<PushSegment> segment_;
-  // None on the host.
-  std::vector<Part> parts_;
+  // What each device has that is not the host. None on the host.
+  std::vector<DevicePart> parts_;
   // Pinned where a GPU copies to and from them. next_values() makes the second vector of values.
   std::array<torch::Tensor, 2> host_values_;
   torch::Tensor host_gradients_;

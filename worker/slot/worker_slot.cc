@@ -15,17 +15,13 @@
 #include "job/parameter_groups.h"
 #include "torch/utils.h"
 #include "wire/layout_codec.h"
-#include "worker/cuda/cuda_link.h"
-#include "worker/cuda/device_encoder.h"
-#include "worker/cuda/device_look.h"
-#include "worker/cuda/device_scan.h"
 #include "worker/device.h"
+#include "worker/device/encoded_outbox.h"
 #include "worker/finish_gradient.h"
-#include "worker/precision/device_precision.h"
+#include "worker/slot/slot_place.h"
 #include "worker/stages/placement.h"
 #include "worker/stages/slot_members.h"
 #include "worker/state_file.h"
-#include "worker/torch_error.h"
 
 namespace torchps {
 namespace {
@@ -35,13 +31,6 @@ constexpr double kRenewalsPerLease = 3;
 
 absl::Duration RenewalInterval(const JobSpec& job) {
   return absl::Seconds(job.membership().lease_seconds() / kRenewalsPerLease);
-}
-
-// Of all replicas, the lead first.
-DeviceList DevicesOf(const WorkerOptions& options) {
-  DeviceList devices = {options.device};
-  devices.insert(devices.end(), options.further_devices.begin(), options.further_devices.end());
-  return devices;
 }
 
 // Whether there is a server that could read this worker's memory.
@@ -55,15 +44,6 @@ bool MayShare(const WorkerOptions& options) {
 absl::Status LostSlot(SlotId slot, const absl::Status& why) {
   return absl::AbortedError(
       absl::StrCat("slot ", slot, " no longer belongs to this process: ", why.message()));
-}
-
-// Where the module is to lie. `slot` may be -1, not known yet.
-Placement PlacementOf(const WorkerOptions& options, SlotId slot) {
-  const SlotId number = NumberOfMember(slot, options.stage, options.replica);
-  const Placement placement = options.stage_devices.empty()
-                                  ? Placement(DeviceOfSlot(options.device, number))
-                                  : Placement(options.stage_devices);
-  return options.make_link == nullptr ? placement : placement.ApartFromHost();
 }
 
 CoordinatorClient::Options CoordinatorOptions(const WorkerOptions& options) {
@@ -98,15 +78,7 @@ absl::Status Initialize(torch::nn::Module& module, const WorkerOptions& options)
 absl::StatusOr<std::unique_ptr<WorkerSlot>> WorkerSlot::Join(torch::nn::Module& module, Data data,
                                                              WorkerOptions options) {
   if (options.servers.empty()) return absl::InvalidArgumentError("no server is given");
-  DeviceList devices = DevicesOf(options);
-  devices.insert(devices.end(), options.stage_devices.begin(), options.stage_devices.end());
-  for (const torch::Device& device : devices) {
-    absl::Status status = CheckDevice(device);
-    if (status.ok()) status = CheckPrecision(options.job.training().precision(), device);
-    if (!status.ok()) return status;
-  }
-  const absl::Status placed = PlacementOf(options, options.slot).Check(module);
-  if (!placed.ok()) return placed;
+  if (absl::Status status = CheckPlace(options, module); !status.ok()) return status;
   if (absl::Status status = Initialize(module, options); !status.ok()) return status;
   const JobSpec job = options.job;
   const absl::optional<Replica>& replica = data.replica;
@@ -136,13 +108,6 @@ WorkerSlot::WorkerSlot(torch::nn::Module& module, Data data, WorkerOptions optio
       pulse_(options_.clock),
       coordinator_(CoordinatorOptions(options_)) {}
 
-std::vector<ReplicaMember> WorkerSlot::MembersOf(const ModelLayout& layout,
-                                                 const std::string& host) const {
-  if (data_.replica.has_value()) return data_.replica->members;
-  if (options_.stage_devices.empty()) return DeviceMembers(DevicesOf(options_), layout, host);
-  return StageMembers(Placement(options_.stage_devices), layout, host);
-}
-
 absl::Status WorkerSlot::TakeSlot(const ModelLayout& layout) {
   JoinRequest request;
   request.set_protocol_version(kProtocolVersion);
@@ -152,7 +117,9 @@ absl::Status WorkerSlot::TakeSlot(const ModelLayout& layout) {
   request.set_predecessor_died(options_.predecessor_died);
   request.set_nonce(DrawNonce());
   request.set_host(HostName());
-  const std::vector<ReplicaMember> members = MembersOf(layout, request.host());
+  const std::vector<ReplicaMember> members = data_.replica.has_value()
+                                                 ? data_.replica->members
+                                                 : MembersOf(options_, layout, request.host());
   request.set_device(members.empty() ? options_.device.str() : DevicesOfMembers(members));
   for (const ReplicaMember& member : members) *request.add_member() = member;
   request.set_train_samples(data_.train_samples);
@@ -213,8 +180,10 @@ absl::Status WorkerSlot::Connect() {
   }
   if (!block_map.ok()) return block_map.status();
   block_map_ = std::make_unique<BlockMap>(*std::move(block_map));
-  LinkDevice();
-  ScanOnDevice();
+  device_work_ = std::make_unique<DeviceWork>(options_, job(), *block_map_, model_.get());
+  device_work_->Link();
+  // Of a stage the members find the norm together, on their hosts.
+  if (!data_.replica.has_value()) device_work_->Scan();
 
   ParameterClient::Options client;
   client.servers = options_.servers;
@@ -263,102 +232,10 @@ absl::Status WorkerSlot::Connect() {
   return absl::OkStatus();
 }
 
-void WorkerSlot::LinkDevice() {
-  if (model_->on_host() || !model_->has_one_vector()) return;
-  absl::StatusOr<std::unique_ptr<DeviceLink>> link = MakeLink();
-  const absl::Status linked =
-      link.ok() ? model_->UseLink(*std::move(link), *block_map_) : link.status();
-  if (linked.ok()) return;
-  options_.log(absl::StrCat("gradients and values are copied while ", model_->device().str(),
-                            " waits, not while it computes: ", linked.message()));
-}
-
-void WorkerSlot::ScanOnDevice() {
-  if (model_->on_host() || !model_->has_one_vector()) return;
-  // Of a stage the members find the norm together, on their hosts.
-  if (data_.replica.has_value()) return;
-  if (!NeedsWholeGradient(job().training()) && !HasLocalSteps(job())) return;
-  absl::StatusOr<std::unique_ptr<DeviceScan>> scan = MakeScan();
-  if (scan.ok()) return model_->UseScan(*std::move(scan));
-  options_.log(absl::StrCat("a gradient's norm is not found by the kernels of this program: ",
-                            scan.status().message()));
-}
-
-absl::StatusOr<std::unique_ptr<DeviceScan>> WorkerSlot::MakeScan() const {
-  const torch::Tensor& gradients = model_->device_gradients();
-  if (options_.make_scan != nullptr) return options_.make_scan(gradients.numel());
-  if (!gradients.is_cuda()) return absl::UnavailableError("the device is no GPU");
-  try {
-    return DeviceScan::Create(gradients.device(), gradients.numel());
-  } catch (const std::exception& error) {
-    return TorchError("making memory for it", error);
-  }
-}
-
-void WorkerSlot::PreparePushesOnDevice() {
-  // A link is there where one device has the whole model. Local steps end on the host.
-  if (model_->link() == nullptr || HasLocalSteps(job())) return;
-  const bool whole = NeedsWholeGradient(job().training());
-  if (!parameters_->CanTakeEncoded()) {
-    // The whole is scanned.
-    if (!whole) LookOnDevice();
-    return;
-  }
-  // Else it was said why.
-  if (!whole || model_->scan() != nullptr) EncodeOnDevice(/*looks=*/!whole);
-}
-
-void WorkerSlot::LookOnDevice() {
-  absl::StatusOr<std::unique_ptr<BlockLook>> look = MakeLook();
-  if (!look.ok()) {
-    options_.log(absl::StrCat("the host looks for gradients that are not finite, not ",
-                              model_->device().str(), ": ", look.status().message()));
-    return;
-  }
-  model_->UseLook(*std::move(look));
-}
-
-absl::StatusOr<std::unique_ptr<BlockLook>> WorkerSlot::MakeLook() const {
-  const torch::Tensor& gradients = model_->device_gradients();
-  if (options_.make_look != nullptr) return options_.make_look(gradients, *block_map_);
-  // A device without kernels, of a test, lacks nothing.
-  if (!gradients.is_cuda()) return nullptr;
-  try {
-    return DeviceLook::Create(gradients, *block_map_);
-  } catch (const std::exception& error) {
-    return TorchError("making memory for it", error);
-  }
-}
-
-void WorkerSlot::EncodeOnDevice(bool looks) {
-  absl::StatusOr<std::unique_ptr<BlockEncoder>> encoder = MakeEncoder();
-  const absl::Status used =
-      encoder.ok() ? model_->UseEncoder(*std::move(encoder), looks) : encoder.status();
-  if (used.ok()) return parameters_->TakeEncoded(model_->encoded_outbox());
-  options_.log(absl::StrCat("gradients are encoded on the host, not by ", model_->device().str(),
-                            ": ", used.message()));
-}
-
-absl::StatusOr<std::unique_ptr<BlockEncoder>> WorkerSlot::MakeEncoder() const {
-  const torch::Tensor& gradients = model_->device_gradients();
-  const EncodingSpec& encoding = job().wire().push();
-  if (options_.make_encoder != nullptr) {
-    return options_.make_encoder(gradients, *block_map_, encoding);
-  }
-  if (!gradients.is_cuda()) return absl::UnavailableError("the device is no GPU");
-  try {
-    return DeviceEncoder::Create(gradients, *block_map_, encoding);
-  } catch (const std::exception& error) {
-    return TorchError("making memory for it", error);
-  }
-}
-
-absl::StatusOr<std::unique_ptr<DeviceLink>> WorkerSlot::MakeLink() const {
-  if (options_.make_link != nullptr) return options_.make_link();
-  CudaLink::Options options;
-  options.device = model_->device();
-  options.error_of = &TorchError;
-  return CudaLink::Create(std::move(options));
+void WorkerSlot::EncodeOnDevice() {
+  if (!parameters_->CanTakeEncoded()) return;
+  EncodedOutbox* const encoded = device_work_->Encode();
+  if (encoded != nullptr) parameters_->TakeEncoded(encoded);
 }
 
 absl::Status WorkerSlot::BeginGradient() {

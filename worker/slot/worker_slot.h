@@ -19,9 +19,6 @@
 #include "common/model_layout.h"
 #include "proto/coordinator.pb.h"
 #include "torch/nn/module.h"
-#include "worker/device/block_encoder.h"
-#include "worker/device/block_look.h"
-#include "worker/device/device_link.h"
 #include "worker/evaluation.h"
 #include "worker/flat_model.h"
 #include "worker/gradient/gradient_watch.h"
@@ -29,6 +26,7 @@
 #include "worker/loop/pulse.h"
 #include "worker/loop/step_loop.h"
 #include "worker/module_tensors.h"
+#include "worker/slot/device_work.h"
 #include "worker/slot/model_handover.h"
 #include "worker/slot/worker_options.h"
 
@@ -116,26 +114,12 @@ class WorkerSlot {
  private:
   WorkerSlot(torch::nn::Module& module, Data data, WorkerOptions options);
 
-  // Who holds the slot's model, where those are several: devices or processes.
-  std::vector<ReplicaMember> MembersOf(const ModelLayout& layout, const std::string& host) const;
   absl::Status TakeSlot(const ModelLayout& layout);
   absl::Status LayOut(const ModuleTensors::GroupOf& group_of);
   // What servers on this machine are to see of the model. No buffers of an outbox where a gradient
   // is copied to the host as a whole.
   FlatModel::Shared SharedMemory() const;
   absl::Status Connect();
-  // Where the model lies on one device apart from the host: what copies beside computing, if the
-  // device has what that needs.
-  void LinkDevice();
-  absl::StatusOr<std::unique_ptr<DeviceLink>> MakeLink() const;
-  // There, too, and where each gradient is looked at as a whole: what does so on the device, if
-  // that can run the kernels.
-  void ScanOnDevice();
-  absl::StatusOr<std::unique_ptr<DeviceScan>> MakeScan() const;
-  void LookOnDevice();
-  absl::StatusOr<std::unique_ptr<BlockLook>> MakeLook() const;
-  void EncodeOnDevice(bool looks);
-  absl::StatusOr<std::unique_ptr<BlockEncoder>> MakeEncoder() const;
 
   torch::nn::Module& module_;
   const Data data_;
@@ -145,6 +129,7 @@ class WorkerSlot {
   JoinReply joined_;
   std::unique_ptr<FlatModel> model_;
   std::unique_ptr<BlockMap> block_map_;
+  std::unique_ptr<DeviceWork> device_work_;
   // Made by the first BeginGradient(): a Learner has its own.
   std::unique_ptr<GradientWatch> watch_;
   std::unique_ptr<ParameterClient> parameters_;
