@@ -110,14 +110,18 @@ class Place:
                             [f"--data={self.mnist}"])
 
     def encodings(self, run):
-        """Each encoding learns as float32 does."""
-        epochs = ["--set=training.epochs=2"]
+        """Each encoding learns as float32 does. Through shared memory servers read floats and nothing is
+        encoded, so payloads go by TCP, and a worker on a GPU encodes there."""
+        epochs = ["--set=training.epochs=2", "--set=wire.shared_memory=false"]
         for kind in ("FLOAT32", "BFLOAT16", "INT8", "TOP_K"):
             # A tenth of the elements, or a job of some hundred steps would end before most are sent.
             more = ["--set=wire.push.fraction=0.1"] if kind == "TOP_K" else []
-            self._train(run, f"digits, {kind}", "convnet_digits", 1,
-                        epochs + [f"--set=wire.push.kind={kind}", *more],
-                        accuracy=0.9 if kind == "TOP_K" else 0.95)
+            said = self._train(run, f"digits, {kind}", "convnet_digits", 1,
+                               epochs + [f"--set=wire.push.kind={kind}", *more],
+                               accuracy=0.9 if kind == "TOP_K" else 0.95)
+            if self.on_gpu and kind != "FLOAT32":
+                run.check(f"digits, {kind}: the GPU encodes",
+                          encodes_on_device(said, kind, self.device), said[-2000:])
 
     def precision(self, run):
         """Each precision learns as float32 does; what a step takes in it, alone and as a worker."""
@@ -238,12 +242,14 @@ class Place:
     # What they share.
 
     def _train(self, run, name, job, workers, more=(), accuracy=0.975):
+        """A whole job, which has to end well and to learn. What psctl said."""
         report = os.path.join(run.folder, "report.json")
         trained = run.command(
             [self.program("psctl"), "run", f"--job={self.job(job)}", "--servers=2",
              f"--workers={workers}", f"--device={self.device}", f"--report={report}", *more])
         if run.check(f"{name}: ends well", trained.code == 0, trained.said[-2000:]):
             self._judge(run, name, report, workers, accuracy)
+        return trained.said
 
     def _train_mixed(self, run, name, job):
         report = os.path.join(run.folder, "mixed.json")
@@ -301,6 +307,14 @@ class Place:
             ended = run.command(arguments)
         if run.check(f"{name}: train_step ends well", ended.code == 0, ended.said[-1000:]):
             found.append(json.loads(ended.out.strip().splitlines()[-1])["mean_us"])
+
+
+# What programs say.
+
+
+def encodes_on_device(said, kind, device):
+    """Whether a worker has said that its device encodes what it pushes (worker/worker_slot.cc)."""
+    return re.search(rf"gradients are encoded as {kind} on {re.escape(device)}\b", said) is not None
 
 
 # What is read off the machine.

@@ -141,6 +141,34 @@ class StagesTest(unittest.TestCase):
         self.assertFalse(stages.keeps_growing(one_step))
         self.assertFalse(stages.keeps_growing(noise))
 
+    def test_a_worker_says_where_it_encodes_what_it_pushes(self):
+        said = "worker 0: gradients are encoded as INT8 on cuda:0\nworker 0   done after 250 steps\n"
+        self.assertTrue(stages.encodes_on_device(said, "INT8", "cuda"))
+        self.assertTrue(stages.encodes_on_device(said, "INT8", "cuda:0"))
+        self.assertFalse(stages.encodes_on_device(said, "TOP_K", "cuda"))
+        self.assertFalse(stages.encodes_on_device(said, "INT8", "cuda:1"))
+        self.assertFalse(stages.encodes_on_device(
+            "worker 0: gradients are encoded on the host, not by cuda:0: no NVRTC\n", "INT8", "cuda"))
+
+    def encodings(self, device, says):
+        """The checks of the stage, by name, where each job's psctl says so."""
+        checks = {}
+        its = mock.Mock()
+        its.check = lambda what, holds, why="": checks.update({what: holds}) or holds
+        place = stages.Place(".gpu", device)
+        with mock.patch.object(place, "_train", lambda *_, **__: says):
+            place.encodings(its)
+        return checks
+
+    def test_a_gpu_that_does_not_encode_fails_the_stage(self):
+        self.assertEqual(self.encodings("cpu", "done"), {})
+        self.assertEqual(list(self.encodings("cuda", "done").values()), [False] * 3)
+        says = "gradients are encoded as INT8 on cuda:0"
+        self.assertEqual(self.encodings("cuda", says),
+                         {"digits, BFLOAT16: the GPU encodes": False,
+                          "digits, INT8: the GPU encodes": True,
+                          "digits, TOP_K: the GPU encodes": False})
+
     def test_memory_of_a_process_is_its_own(self):
         memory = stages.memory_of(os.getpid(), on_gpu=False)
         self.assertEqual(list(memory), ["resident memory"])

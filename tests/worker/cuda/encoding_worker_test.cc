@@ -15,8 +15,10 @@ namespace torchps {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // A worker on a device made of host memory, which encodes what it pushes. `made`: encoders.
 Learnt TrainEncoding(const JobSpec& job, int* made, bool is_odd = false, uint64_t seed = 1) {
@@ -48,7 +50,8 @@ TEST_P(EncodingWorkerTest, WhatTheDeviceEncodesIsWhatTheHostWouldHavePushed) {
     EXPECT_EQ(made, 1);
     // Nothing but what is encoded comes down.
     EXPECT_GT(learnt.downs, static_cast<int64_t>(learnt.losses.size()));
-    EXPECT_THAT(learnt.said, ElementsAre());
+    EXPECT_THAT(learnt.said, ElementsAre("gradients are encoded as " +
+                                         EncodingSpec::Kind_Name(GetParam()) + " on cpu"));
   }
 }
 
@@ -79,8 +82,10 @@ TEST(EncodingWorkerJobTest, WhereTheHostNeedsTheFloatsTheDeviceEncodesNothing) {
     SCOPED_TRACE(more);
     const JobSpec job = JobWith(EncodedAs(EncodingSpec::INT8), more);
     int made = 0;
-    ExpectTheSame(TrainEncoding(job, &made), Train(job));
+    const Learnt learnt = TrainEncoding(job, &made);
+    ExpectTheSame(learnt, Train(job));
     EXPECT_EQ(made, 0);
+    EXPECT_THAT(learnt.said, Each(Not(HasSubstr("are encoded"))));
   }
   int made = 0;
   ExpectTheSame(TrainEncoding(JobWith(""), &made), Train(JobWith("")));
