@@ -19,8 +19,9 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from machine import nvidia_smi  # noqa: E402
 from runner import Run  # noqa: E402
-from stages import Place, nvidia_smi  # noqa: E402
+from stages import Place  # noqa: E402
 
 
 def refuse(sentence):

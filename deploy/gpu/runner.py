@@ -76,6 +76,11 @@ class Run:
         self._results["figures"].setdefault(self._stage, {})[name] = value
         self.log(f"{name} = {value}")
 
+    def say(self, text):
+        """A line for whoever watches, and in the log."""
+        self._say(f"  {text}")
+        self.log(text)
+
     def log(self, text):
         with open(self._log, "a", encoding="utf-8") as file:
             file.write(text.rstrip() + "\n")

@@ -5,25 +5,22 @@ out.
 """
 
 import contextlib
-import csv
 import glob
 import json
 import os
 import re
 import signal
-import statistics
 import subprocess
 import sys
 import time
 
+import speed
+from growth import WINDOWS, keeps_growing, windows_of
+from machine import MIB, gpu_memory_mib, machine_facts, memory_of, nvidia_smi, read
 from runner import Stage
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import check_report  # noqa: E402  (of deploy/)
-
-MIB = 1 << 20
-# Into so many parts of its time the stage `leak` cuts what it has seen.
-WINDOWS = 6
 
 
 class Place:
@@ -181,31 +178,22 @@ class Place:
 
     def speed(self, run):
         """A step of a loop alone, and of a worker through shared memory and through TCP, in turns."""
-        if self.on_gpu:
-            cases = {"resnet18, batch 128": dict(model="resnet18", batch=128, steps=60, warm_up=20),
-                     "resnet18, batch 512": dict(model="resnet18", batch=512, steps=30, warm_up=10),
-                     "transformer of 85 M, batch 32": dict(
-                         model="transformer", layers=12, heads=12, width=768, batch=32, steps=12,
-                         warm_up=4)}
-        else:
-            cases = {"convnet, batch 8": dict(model="convnet", batch=8, steps=20, warm_up=5)}
-        times = {(case, place): [] for case in cases for place in ("alone", "worker", "worker, TCP")}
+        cases = speed.ON_GPU if self.on_gpu else speed.REHEARSED
+        times = {(case, place): [] for case in cases for place in speed.PLACES}
         # As many rounds as there is time for, three at most.
         longest_s = 0
-        for rounds in range(3):
-            if rounds > 0 and run.left_s() < 1.2 * longest_s:
-                break
-            began = time.monotonic()
-            for (case, place), found in times.items():
-                self._time_step(run, f"{case}, {place}", place, self._train_step(**cases[case]), found)
-            longest_s = max(longest_s, time.monotonic() - began)
-        for (case, place), found in times.items():
-            if found and times[case, "alone"]:
-                milliseconds = statistics.median(found) / 1000
-                run.figure(f"{case}, {place}", {
-                    "ms": round(milliseconds, 3), "rounds": len(found),
-                    "samples_per_second": round(cases[case]["batch"] / milliseconds * 1000, 1),
-                    "of_alone": round(statistics.median(times[case, "alone"]) / 1000 / milliseconds, 3)})
+        try:
+            for rounds in range(3):
+                if rounds > 0 and run.left_s() < 1.2 * longest_s:
+                    break
+                began = time.monotonic()
+                for (case, place), found in times.items():
+                    self._time_step(run, f"{case}, {place}", place,
+                                    self._train_step(**cases[case]["flags"]), found)
+                longest_s = max(longest_s, time.monotonic() - began)
+        finally:
+            # Also what was found before the time was over.
+            speed.judge(run, cases, times)
 
     def leak(self, run):
         """A worker's memory, the GPU's, pinned and its own, does not grow while it trains."""
@@ -315,65 +303,3 @@ class Place:
 def encodes_on_device(said, kind, device):
     """Whether a worker has said that its device encodes what it pushes (worker/worker_slot.cc)."""
     return re.search(rf"gradients are encoded as {kind} on {re.escape(device)}\b", said) is not None
-
-
-# What is read off the machine.
-
-
-def machine_facts():
-    yield "cores", os.cpu_count()
-    yield "glibc", os.confstr("CS_GNU_LIBC_VERSION").split()[-1]
-    yield "kernel", os.uname().release
-    yield "memory_mib", os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // MIB
-    model = re.search(r"model name\s*:\s*(.*)", read("/proc/cpuinfo"))
-    yield "processor", model.group(1) if model else "?"
-
-
-def nvidia_smi(what):
-    """Rows of nvidia-smi's answer, one for each GPU."""
-    said = subprocess.run(["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader,nounits"],
-                          stdout=subprocess.PIPE, text=True, check=True, timeout=30)
-    return [[cell.strip() for cell in row] for row in csv.reader(said.stdout.splitlines())]
-
-
-def gpu_memory_mib():
-    return int(nvidia_smi("memory.used")[0][0])
-
-
-def memory_of(pid, on_gpu):
-    """Bytes that a process holds: its own, those mapped from the driver (pinned ones), the GPU's."""
-    status = read(f"/proc/{pid}/status")
-    own = re.search(r"VmRSS:\s*(\d+) kB", status)
-    memory = {"resident memory": int(own.group(1)) * 1024 if own else 0}
-    if on_gpu:
-        memory["memory mapped from the driver"] = sum(
-            int(end, 16) - int(begin, 16) for begin, end in
-            re.findall(r"^([0-9a-f]+)-([0-9a-f]+) .*/dev/nvidia", read(f"/proc/{pid}/maps"),
-                       re.MULTILINE))
-        memory["the GPU's memory"] = gpu_memory_mib() * MIB
-    return memory
-
-
-def windows_of(held):
-    """Medians of WINDOWS stretches of time, without the first third, in which caches fill."""
-    rest = held[len(held) // 3:]
-    return [statistics.median(rest[i * len(rest) // WINDOWS:(i + 1) * len(rest) // WINDOWS])
-            for i in range(WINDOWS)]
-
-
-def keeps_growing(held):
-    """Whether bytes leak: they grow by more than noise, and in most windows.
-
-    A heap may take one more piece at any time, of the size of an evaluation's activations, when what it
-    has free lies in two places. A leak goes on.
-    """
-    windows = windows_of(held)
-    rises = sum(later > earlier for earlier, later in zip(windows, windows[1:]))
-    return windows[-1] > windows[0] * 1.01 + 4 * MIB and rises > (WINDOWS - 1) / 2
-
-
-def read(path):
-    with contextlib.suppress(OSError):
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    return ""

@@ -11,7 +11,10 @@ from unittest import mock
 
 sys.path.insert(0, os.path.abspath("deploy/gpu"))
 
+import growth  # noqa: E402
+import machine  # noqa: E402
 import run  # noqa: E402
+import speed  # noqa: E402
 import stages  # noqa: E402
 from runner import Run, Stage  # noqa: E402
 
@@ -110,7 +113,7 @@ class RunnerTest(unittest.TestCase):
 
         self.run_for(10).go([Stage("first", stage, 5)])
         # Ended, though perhaps not yet taken notice of by whoever adopted it.
-        self.assertNotIn("State:\tS", stages.read(f"/proc/{children[0]}/status"))
+        self.assertNotIn("State:\tS", machine.read(f"/proc/{children[0]}/status"))
 
     def test_a_command_tells_its_code_and_what_it_said(self):
         ended = []
@@ -131,15 +134,15 @@ class StagesTest(unittest.TestCase):
         self.assertLess(sum(stage.limit_s for stage in on_gpu) * 2 / 3, 560)
 
     def test_memory_that_rises_all_the_time_leaks_and_one_step_does_not(self):
-        mib = stages.MIB
+        mib = machine.MIB
         leaking = [(250 + i) * mib for i in range(36)]
         one_step = [250 * mib] * 20 + [275 * mib] * 16
         noise = [(250 + i % 2) * mib for i in range(36)]
         late_leak = [250 * mib] * 12 + [(250 + i) * mib for i in range(24)]
-        self.assertTrue(stages.keeps_growing(leaking))
-        self.assertTrue(stages.keeps_growing(late_leak))
-        self.assertFalse(stages.keeps_growing(one_step))
-        self.assertFalse(stages.keeps_growing(noise))
+        self.assertTrue(growth.keeps_growing(leaking))
+        self.assertTrue(growth.keeps_growing(late_leak))
+        self.assertFalse(growth.keeps_growing(one_step))
+        self.assertFalse(growth.keeps_growing(noise))
 
     def test_a_worker_says_where_it_encodes_what_it_pushes(self):
         said = "worker 0: gradients are encoded as INT8 on cuda:0\nworker 0   done after 250 steps\n"
@@ -170,10 +173,61 @@ class StagesTest(unittest.TestCase):
                           "digits, TOP_K: the GPU encodes": False})
 
     def test_memory_of_a_process_is_its_own(self):
-        memory = stages.memory_of(os.getpid(), on_gpu=False)
+        memory = machine.memory_of(os.getpid(), on_gpu=False)
         self.assertEqual(list(memory), ["resident memory"])
         self.assertGreater(memory["resident memory"], 1 << 20)
-        self.assertEqual(stages.memory_of(1 << 30, on_gpu=False), {"resident memory": 0})
+        self.assertEqual(machine.memory_of(1 << 30, on_gpu=False), {"resident memory": 0})
+
+
+class SpeedTest(unittest.TestCase):
+    """A missed bar is said, and fails nothing; a worker that has become slower fails."""
+
+    CASES = {"net": dict(fails_above=1.5, flags=dict(batch=100))}
+
+    def setUp(self):
+        self.said = []
+        self.checks = {}
+        self.figures = {}
+        self.run = mock.Mock()
+        self.run.say = self.said.append
+        self.run.check = lambda what, holds, why="": self.checks.update({what: holds})
+        self.run.figure = lambda name, value: self.figures.update({name: value})
+
+    def judge(self, alone, worker, tcp, cases=None):
+        speed.judge(self.run, cases or self.CASES,
+                    {("net", place): [1000 * ms for ms in found]
+                     for place, found in zip(speed.PLACES, (alone, worker, tcp))})
+
+    def test_a_step_within_the_bar(self):
+        self.judge([10, 11, 10], [10.1, 10.3, 10.3], [20, 20, 20])
+        self.assertEqual(self.said, ["net, alone: 10.0 ms",
+                                     "net, worker: 10.3 ms, 1.03 of alone; bar 1.03: met",
+                                     "net, worker, TCP: 20.0 ms, 2.00 of alone"])
+        self.assertEqual(self.checks, {"net: a worker's step takes at most 1.5 of one alone": True})
+        self.assertEqual(self.figures["net, worker"],
+                         {"ms": 10.3, "rounds": 3, "samples_per_second": 9708.7, "by_alone": 1.03,
+                          "bar": 1.03, "bar_is_met": True})
+
+    def test_a_missed_bar_is_said_and_fails_nothing(self):
+        self.judge([10], [12.9], [20])
+        self.assertIn("net, worker: 12.9 ms, 1.29 of alone; bar 1.03: missed", self.said)
+        self.assertFalse(self.figures["net, worker"]["bar_is_met"])
+        self.assertEqual(list(self.checks.values()), [True])
+
+    def test_a_worker_that_has_become_slower_fails(self):
+        self.judge([10], [15.1], [20])
+        self.assertEqual(list(self.checks.values()), [False])
+
+    def test_where_nothing_can_be_compared_nothing_is_judged(self):
+        self.judge([], [15], [20])
+        self.assertEqual(self.said, ["net, worker: 15.0 ms", "net, worker, TCP: 20.0 ms"])
+        self.judge([10], [99], [], cases={"net": dict(fails_above=None, flags=dict(batch=1))})
+        self.assertEqual(self.checks, {})
+
+    def test_a_worker_has_decided_before_the_steps_that_count(self):
+        for case in {**speed.ON_GPU, **speed.REHEARSED}.values():
+            # kStepsBeforeDeciding of worker/loop/pull_ahead.h.
+            self.assertGreater(case["flags"]["warm_up"], 8)
 
 
 class RefusalTest(unittest.TestCase):

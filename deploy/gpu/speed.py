@@ -1,0 +1,64 @@
+"""What a step takes as a worker by what it takes alone, against bars, in the stage `speed` of
+deploy/gpu_test.sh."""
+
+import statistics
+
+# What a step of a worker beside its server may take by the same step alone. Missed so far (docs/cuda.md,
+# "Measured on an H100"), so a run shows that and does not fail by it: a case fails above its own
+# `fails_above`, which tells that the worker has become slower. Lower those until they are the bar.
+BAR = 1.03
+
+# More steps before those that count than a worker takes to decide whether to prefetch
+# (worker/loop/pull_ahead.h).
+ON_GPU = {
+    "resnet18, batch 128": dict(
+        fails_above=1.5, flags=dict(model="resnet18", batch=128, steps=60, warm_up=20)),
+    "resnet18, batch 512": dict(
+        fails_above=1.3, flags=dict(model="resnet18", batch=512, steps=30, warm_up=15)),
+    "transformer of 85 M, batch 32": dict(
+        fails_above=2.5, flags=dict(model="transformer", layers=12, heads=12, width=768, batch=32, steps=25,
+                                    warm_up=15)),
+}
+# Beside everything else on the machine's few cores a worker's time says nothing.
+REHEARSED = {"convnet, batch 8": dict(fails_above=None,
+                                      flags=dict(model="convnet", batch=8, steps=20, warm_up=10))}
+
+PLACES = ("alone", "worker", "worker, TCP")
+
+
+def figure_of(place, found_us, alone_us, batch):
+    """What gpu.json says of a case at one place, of the means of its rounds."""
+    milliseconds = statistics.median(found_us) / 1000
+    figure = {"ms": round(milliseconds, 3), "rounds": len(found_us),
+              "samples_per_second": round(batch / milliseconds * 1000, 1)}
+    if place != "alone" and alone_us:
+        figure["by_alone"] = round(milliseconds / (statistics.median(alone_us) / 1000), 3)
+    if place == "worker" and alone_us:
+        figure["bar"] = BAR
+        figure["bar_is_met"] = figure["by_alone"] <= BAR
+    return figure
+
+
+def line_of(name, figure):
+    """The same for people: 'resnet18, worker: 20.4 ms, 1.12 of alone; bar 1.03: missed'."""
+    text = f"{name}: {figure['ms']:.1f} ms"
+    if "by_alone" in figure:
+        text += f", {figure['by_alone']:.2f} of alone"
+    if "bar" in figure:
+        text += f"; bar {figure['bar']}: {'met' if figure['bar_is_met'] else 'missed'}"
+    return text
+
+
+def judge(run, cases, times):
+    """Notes and says what was found: `times` has the means of all rounds by case and place."""
+    for (case, place), found in times.items():
+        if not found:
+            continue
+        name = f"{case}, {place}"
+        figure = figure_of(place, found, times[case, "alone"], cases[case]["flags"]["batch"])
+        run.figure(name, figure)
+        run.say(line_of(name, figure))
+        most = cases[case]["fails_above"]
+        if most is not None and "bar" in figure:
+            run.check(f"{case}: a worker's step takes at most {most} of one alone",
+                      figure["by_alone"] <= most, f"{figure['by_alone']} of it")
