@@ -6,9 +6,11 @@
 #       --config=cuda against it and makes a bundle, one file: programs, tests, the libraries they need
 #       but for torch, CUDA and libc, and the MNIST files in DIR.
 #   deploy/gpu_test.sh run [--bundle=.gpu.tar.gz] [--out=.gpu_out] [--seconds=560] [--only=STAGE,...]
+#                          [--leak_seconds=40]
 #       There, on any Linux with an NVIDIA driver and a python3 that has the same torch; needs this
 #       folder (deploy/) and the bundle, and no network.
 #   deploy/gpu_test.sh rehearse [--bundle=.gpu.tar.gz] [--out=.gpu_out] [--only=STAGE,...]
+#                          [--leak_seconds=20]
 #       Here: the same on the CPU, in an environment that has nothing but the bundle, torch's libraries
 #       and stand-ins for CUDA's.
 #
@@ -40,7 +42,8 @@ for argument in "$@"; do
     "pack --out="?* | "run --bundle="?* | "rehearse --bundle="?*) bundle="${argument#*=}" ;;
     "pack --data="?*) data="${argument#*=}" ;;
     "run --out="?* | "rehearse --out="?*) out="${argument#*=}" ;;
-    "run --seconds="?* | "run --only="?* | "rehearse --only="?*)
+    "run --seconds="?* | "run --only="?* | "rehearse --only="?* | \
+      "run --leak_seconds="?* | "rehearse --leak_seconds="?*)
       passed_on+=("$argument") ;;
     *) die "unknown option '$argument' of '$command'; the head of this file lists them." ;;
   esac
@@ -173,7 +176,7 @@ rehearse() {
   libraries+=("$work/stand_ins")
   env -i PATH=/usr/bin:/bin HOME="$work" TMPDIR="$work" /usr/bin/python3 -B \
     "$TORCHPS_ROOT/deploy/gpu/run.py" --bundle="$unpacked" --out="$out" --device=cpu \
-    --seconds=480 --torch_lib="$(IFS=:; echo "${libraries[*]}")" "${passed_on[@]}"
+    --torch_lib="$(IFS=:; echo "${libraries[*]}")" "${passed_on[@]}"
 }
 
 here="$PWD"

@@ -3,7 +3,7 @@
 OUT/gpu.json has all figures, OUT/log what every program said.
 
     run.py --bundle=FOLDER --out=FOLDER [--device=cuda] [--seconds=560] [--only=STAGE,...]
-           [--torch_lib=FOLDER[:FOLDER]...]
+           [--leak_seconds=40] [--torch_lib=FOLDER[:FOLDER]...]
 
 torch is that of this Python, which must be of the bundle's version; --torch_lib names the folders of
 its libraries instead.
@@ -22,6 +22,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from machine import nvidia_smi  # noqa: E402
 from runner import Run  # noqa: E402
 from stages import Place  # noqa: E402
+
+# In less a worker's memory says nothing.
+LEAST_LEAK_S = 10
 
 
 def refuse(sentence):
@@ -83,10 +86,13 @@ def main():
     parser.add_argument("--bundle", required=True)
     parser.add_argument("--out", required=True)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--seconds", type=float, default=560)
+    parser.add_argument("--seconds", type=float)
     parser.add_argument("--only", default="")
+    parser.add_argument("--leak_seconds", type=int)
     parser.add_argument("--torch_lib", default="")
     options = parser.parse_args()
+    if options.leak_seconds is not None and options.leak_seconds < LEAST_LEAK_S:
+        refuse(f"--leak_seconds={options.leak_seconds}: expected at least {LEAST_LEAK_S}.")
 
     with open(os.path.join(options.bundle, "VERSION.json"), encoding="utf-8") as file:
         version = json.load(file)
@@ -100,7 +106,7 @@ def main():
     os.environ["LD_LIBRARY_PATH"] = ":".join(folders + ([machines] if machines else []))
     check_libraries(options.bundle, folders, alone=options.device == "cpu")
 
-    place = Place(os.path.abspath(options.bundle), options.device)
+    place = Place(os.path.abspath(options.bundle), options.device, options.leak_seconds)
     stages = place.stages()
     if options.only:
         wanted = options.only.split(",")
@@ -110,7 +116,7 @@ def main():
                    f"{', '.join(stage.name for stage in stages)}.")
         stages = [stage for stage in stages if stage.name in wanted]
     print(f"bundle of {version['commit']}, torch {version['torch']}, device {options.device}")
-    run = Run(options.out, options.seconds)
+    run = Run(options.out, place.seconds() if options.seconds is None else options.seconds)
     run.go(stages)
     print(f"figures: {os.path.join(options.out, 'gpu.json')}")
     passed, failed = run.counts()

@@ -133,6 +133,35 @@ class StagesTest(unittest.TestCase):
                           "speed", "leak"])
         self.assertLess(sum(stage.limit_s for stage in on_gpu) * 2 / 3, 560)
 
+    def test_a_leak_is_looked_for_as_long_as_asked_and_the_whole_time_is_longer_by_that(self):
+        for device, usual in (("cuda", 40), ("cpu", 20)):
+            place, longer = stages.Place(".gpu", device), stages.Place(".gpu", device, leak_seconds=600)
+            self.assertEqual(place.stages()[-1].limit_s, usual + 10)
+            self.assertEqual(longer.stages()[-1].limit_s, 610)
+            self.assertEqual(longer.seconds(), place.seconds() + 560)
+
+    def test_a_worker_that_trains_is_looked_at_for_the_time_that_was_asked_for(self):
+        clock = Clock()
+        looked = []
+        worker = mock.Mock(pid=1, returncode=0)
+        worker.poll = lambda: None
+
+        def look(pid, on_gpu):
+            looked.append(clock.now)
+            return {"resident memory": 1 << 20}
+
+        with tempfile.TemporaryDirectory() as out:
+            its = Run(out, 10000, clock, say=lambda line: None)
+            place = stages.Place(".gpu", "cpu", leak_seconds=600)
+            with mock.patch.object(place, "_server", lambda its: contextlib.nullcontext("address")), \
+                    mock.patch.object(its, "started", lambda *_, **__: contextlib.nullcontext(worker)), \
+                    mock.patch.object(stages, "memory_of", look), \
+                    mock.patch.object(stages.time, "sleep",
+                                      lambda seconds: setattr(clock, "now", clock.now + seconds)):
+                its.go(place.stages()[-1:])
+            self.assertEqual(its.counts(), (3, 0))
+        self.assertAlmostEqual(looked[-1] - looked[0], 600, delta=5)
+
     def test_memory_that_rises_all_the_time_leaks_and_one_step_does_not(self):
         mib = machine.MIB
         leaking = [(250 + i) * mib for i in range(36)]
@@ -250,6 +279,10 @@ class RefusalTest(unittest.TestCase):
         with open(os.path.join(folder.name, "torch", "__init__.py"), "w", encoding="utf-8"):
             pass
         return mock.patch.object(sys, "path", [folder.name])
+
+    def test_a_leak_that_is_to_show_in_no_time(self):
+        with mock.patch.object(sys, "argv", ["run.py", "--bundle=b", "--out=o", "--leak_seconds=5"]):
+            self.assertIn("--leak_seconds=5: expected at least 10", self.refusal(run.main))
 
     def test_no_driver(self):
         with mock.patch.dict(os.environ, {"PATH": "/nowhere"}):
