@@ -24,7 +24,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cannot_fetch=75  # the exit code where a wheel is not to be had
 largest_mib=60  # of a bundle: what may be carried to a machine that is lent for minutes is limited
 programs=(//program:ps_worker //server:ps_server //tools:psctl //bench:train_step //bench:device_copy)
-tests=(//tests/worker:device_test //tests/worker:flat_model_test //tests/worker:torch_error_test
+tests=(//tests/program:train_main_test
+  //tests/worker:device_test //tests/worker:flat_model_test //tests/worker:torch_error_test
   //tests/worker:training_test //tests/worker/cuda:cuda_lift_test //tests/worker/cuda:cuda_link_test
   //tests/worker/cuda:device_encoder_test //tests/worker/cuda:device_scan_test
   //tests/worker/kernels:gradient_kernels_test //tests/integration:equivalence_test)
