@@ -67,7 +67,7 @@ class StagesTest(ProgramsByHand):
         self.assertEqual(len(report["slots"]), 1, "all of them are one worker to the job")
         return report["slots"][0]["members"]
 
-    def expect_stages(self, report, text):
+    def expect_stages(self, report, text, processes=False):
         """Three members that have the model once between them, no one more than its share."""
         members = self.members(report)
         self.assertEqual([member["stage"] for member in members], [0, 1, 2])
@@ -80,7 +80,8 @@ class StagesTest(ProgramsByHand):
         for member in members:
             self.assertEqual(member["model_bytes"], member["parameters"] * 2 * 4)
             self.assertLessEqual(member["model_bytes"], whole / 3 * 1.2)
-        self.assertRegex(text, r"\b3 devices\b")
+        self.assertEqual([member["own_process"] for member in members], [processes] * 3)
+        self.assertRegex(text, r"\b3 processes\b" if processes else r"\b3 devices\b")
         for stage, memory in enumerate(["1.5 MiB", "1.3 MiB", "1.3 MiB"]):
             self.assertRegex(text, rf"(?m)^ +cpu +stage {stage}, {PARTS[stage]:,} parameters, {memory}$")
 
@@ -103,7 +104,7 @@ class StagesTest(ProgramsByHand):
         os.rename(os.path.join(self.folder, "run"), os.path.join(self.folder, "devices"))
         said, processes = self.run_by_psctl(STAGES, "--stages=3", "--threads=1")
         self.expect_learnt(processes)
-        self.expect_stages(processes, said)
+        self.expect_stages(processes, said, processes=True)
         self.assertAlmostEqual(processes["result"]["loss"], devices["result"]["loss"], delta=1e-3)
 
     def test_status_shows_the_stages_of_one_process(self):
@@ -114,7 +115,7 @@ class StagesTest(ProgramsByHand):
         replica = ",".join(free_addresses(3))
         status, report = self.run_by_hand(
             *([STAGES, f"--stage={stage}", f"--replica={replica}"] for stage in range(3)))
-        self.expect_stages(report, status)
+        self.expect_stages(report, status, processes=True)
 
     def test_two_devices_have_a_replica_each(self):
         said, report = self.run_by_psctl(CONVNET, "--device=cpu,cpu")

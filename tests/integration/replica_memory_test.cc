@@ -88,6 +88,7 @@ double LargestPartOf(const std::string& what, const ReplicaRig::Options& options
     EXPECT_EQ(member.parameters(), parameters[stage]) << "stage " << stage;
     EXPECT_EQ(member.model_bytes(), static_cast<uint64_t>(parameters[stage]) * 2 * sizeof(float))
         << "stage " << stage;
+    EXPECT_TRUE(member.own_process());
     trained += parameters[stage];
     whole += member.model_bytes();
     largest = std::max(largest, member.model_bytes());

@@ -49,7 +49,8 @@ std::string StateAndReason(const std::string& state, const std::string& reason) 
 }
 
 std::string DeviceText(const std::string& device, const Members& members) {
-  return members.size() > 1 ? Count(members.size(), "device") : device;
+  if (members.size() <= 1) return device;
+  return absl::StrCat(members.size(), members[0].own_process() ? " processes" : " devices");
 }
 
 std::string MemberText(const ReplicaMember& member) {

@@ -25,7 +25,8 @@ std::string PhaseName(JobStatus::Phase phase);
 // "left: sent away"; the state alone without a reason.
 std::string StateAndReason(const std::string& state, const std::string& reason);
 
-// Where a slot computes: its device, or "2 devices" where several have a row each below its own.
+// Where a slot computes: its device, or "2 devices" or "2 processes" where several have a row each
+// below its own.
 std::string DeviceText(const std::string& device, const Members& members);
 
 // "replica, 4.2 MiB"; of a model that is cut "stage 1, 25,000 parameters, 0.2 MiB".

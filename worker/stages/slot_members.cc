@@ -63,8 +63,11 @@ std::vector<ReplicaMember> StageMembers(const Placement& placement, const ModelL
 
 ReplicaMember ProcessMember(int stage, torch::Device device, const ModelLayout& layout,
                             const std::string& host) {
-  return Member(host, device, stage, layout.trained_size(),
-                StageElements(layout.trained_size(), layout.averaged_size(), device.is_cpu()));
+  ReplicaMember member =
+      Member(host, device, stage, layout.trained_size(),
+             StageElements(layout.trained_size(), layout.averaged_size(), device.is_cpu()));
+  member.set_own_process(true);
+  return member;
 }
 
 std::string DevicesOfMembers(const std::vector<ReplicaMember>& members) {

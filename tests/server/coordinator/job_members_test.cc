@@ -80,6 +80,7 @@ TEST_F(JobMembersTest, DevicesOfASlotAreKeptWithItsBooks) {
     member.set_device("cpu\x1b");
     member.set_stage(-1);
     member.set_model_bytes(i);
+    member.set_own_process(true);
   }
   const auto taken = members_.Take(request, now_);
   ASSERT_TRUE(taken.ok()) << taken.status();
@@ -97,6 +98,7 @@ TEST_F(JobMembersTest, DevicesOfASlotAreKeptWithItsBooks) {
   EXPECT_EQ(status.slot(0).member(1).device(), "cpu?");
   EXPECT_EQ(status.slot(0).member(1).stage(), -1);
   EXPECT_EQ(status.slot(0).member(1).model_bytes(), 1u);
+  EXPECT_TRUE(status.slot(0).member(1).own_process());
   // Its successor in the slot has one device.
   members_.End(taken->holder, SlotBooks::LEFT, "");
   Take(/*nonce=*/2, taken->holder.slot);

@@ -27,6 +27,17 @@ TEST(PhrasesTest, StatesAndPhasesAreSmallWords) {
   EXPECT_EQ(StateAndReason("left", "sent away"), "left: sent away");
 }
 
+TEST(PhrasesTest, WhereASlotComputesIsItsDeviceOrHowManyItHas) {
+  Members members;
+  EXPECT_EQ(DeviceText("cuda:0", members), "cuda:0");
+  members.Add()->set_device("cpu");
+  EXPECT_EQ(DeviceText("cpu", members), "cpu");
+  members.Add()->set_device("cpu");
+  EXPECT_EQ(DeviceText("cpu,cpu", members), "2 devices");
+  for (ReplicaMember& member : members) member.set_own_process(true);
+  EXPECT_EQ(DeviceText("cpu,cpu", members), "2 processes");
+}
+
 TEST(PhrasesTest, OneVersionIsNoRange) {
   EXPECT_EQ(VersionRange(376, 376), "376");
   EXPECT_EQ(VersionRange(370, 376), "370-376");

@@ -38,14 +38,14 @@ TEST(StatusTextTest, ARunningClusterIsAHeadlineAndTwoTables) {
       "     1  127.0.0.1:4712       1  97.7 KiB        40  1.2 (max 7)      max 3       0       40"
       "         0   3.8 MiB   3.9 MiB\n"
       "\n"
-      "slot  host   device     path     state                                epoch  clock  ahead"
+      "slot  host   device       path     state                                epoch  clock  ahead"
       "  steps  samples/s  wait  rejected\n"
-      "   0  alpha  cpu        network  training                                 2     24      8"
+      "   0  alpha  cpu          network  training                                 2     24      8"
       "     24        480  10 %         0\n"
-      "   1  beta   2 devices  network  training                                 2     16      0"
+      "   1  beta   2 processes  network  training                                 2     16      0"
       "     16        320   4 %         0\n"
-      "             cpu                 stage 0, 50,240 parameters, 392 KiB\n"
-      "      gamma  cpu                 stage 1, 650 parameters, 5.1 KiB\n");
+      "             cpu                   stage 0, 50,240 parameters, 392 KiB\n"
+      "      gamma  cpu                   stage 1, 650 parameters, 5.1 KiB\n");
 }
 
 TEST(StatusTextTest, DevicesOfASlotThatHasSeveralStandBelowIt) {

@@ -429,6 +429,7 @@ TEST(PlacementTest, EachStageIsOneRunOfTheLayoutAndIsReportedAsAMember) {
   EXPECT_EQ(members[0].parameters(), 12);
   EXPECT_EQ(members[0].model_bytes(), 2u * 4 * (2 * 12 + 4)) << "with the host's buffers";
   EXPECT_EQ(members[2].device(), "cuda:0");
+  EXPECT_FALSE(members[2].own_process());
   EXPECT_EQ(members[2].stage(), 2);
   EXPECT_EQ(StageMembers(OnCpus(3), *layout, "here")[2].model_bytes(), 4u * 2 * 3);
   EXPECT_THAT(StageMembers(torch::kCPU, *layout, "here"), IsEmpty());
