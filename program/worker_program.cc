@@ -70,6 +70,9 @@ ABSL_FLAG(
     "several, as cuda:0,cuda:1 or cpu,cpu, cuda:all, or auto, all GPUs or else the CPU: each has a "
     "replica of the model, which push once together, or of a "
     "module in stages one each");
+ABSL_FLAG(int, gpu_number, -1,
+          "with --device=cuda: the GPU with this number, modulo the GPUs that are seen, instead of "
+          "the one of the slot; for launchers");
 ABSL_FLAG(
     int, micro_batches, 0,
     "with a --device for each stage: parts of a pass with which the stages compute at once; 0 "
@@ -418,8 +421,10 @@ class FlaggedWorker {
     if (options_.stage >= 0 && devices->size() > 1) {
       return absl::InvalidArgumentError("a process with --stage computes on one --device");
     }
-    options_.device = DeviceOfSlot(devices->front(),
-                                   NumberOfMember(options_.slot, options_.stage, options_.replica));
+    const int told = absl::GetFlag(FLAGS_gpu_number);
+    options_.device = DeviceOfSlot(
+        devices->front(),
+        told >= 0 ? told : NumberOfMember(options_.slot, options_.stage, options_.replica));
     options_.further_devices.assign(devices->begin() + 1, devices->end());
     // What the factory makes on torch::kCUDA is to be there, too.
     if (absl::Status status = UseDevice(options_.device); !status.ok()) return status;

@@ -250,6 +250,31 @@ absl::Status SpreadGpus(int gpus, int per_worker, Hosts* hosts) {
   return absl::OkStatus();
 }
 
+void NumberProcesses(Hosts* hosts) {
+  std::vector<Place*> processes;
+  for (Place& worker : hosts->workers) {
+    if (worker.stages.empty()) processes.push_back(&worker);
+    for (Place& stage : worker.stages) processes.push_back(&stage);
+  }
+  const auto is_open = [](const Place& place) {
+    return place.device.empty() || place.device == "cuda";
+  };
+  std::map<std::string, std::set<std::string>> named;
+  for (const Place* place : processes) {
+    if (is_open(*place)) continue;
+    for (absl::string_view gpu : absl::StrSplit(place->device, ',')) {
+      named[place->host].insert(std::string(gpu));
+    }
+  }
+  std::map<std::string, int> next;
+  for (Place* place : processes) {
+    if (!is_open(*place)) continue;
+    int& number = next[place->host];
+    while (named[place->host].count(absl::StrCat("cuda:", number)) > 0) ++number;
+    place->gpu_number = number++;
+  }
+}
+
 absl::Status SplitIntoStages(int stages, Hosts* hosts) {
   // All at once, so that none is given twice.
   std::vector<FileDescriptor> held;

@@ -17,6 +17,9 @@ struct Place {
   // Workers whose model several processes hold: where each of them runs and listens, in the order
   // of their stages; `host` is the first one's. Empty: the worker is one process.
   std::vector<Place> stages = {};
+  // Workers: where `device` leaves it to "cuda", which of its machine's processes this one is; it
+  // takes the GPU with that number, modulo those that are there. -1: by its slot.
+  int gpu_number = -1;
 };
 
 // Which machine runs what, in the order of the file: server k is servers[k], slot i is workers[i].
@@ -46,6 +49,11 @@ absl::StatusOr<Hosts> ReadHostsFile(const std::string& path);
 // so, a machine has more than one worker or names its GPUs already, a worker is several processes,
 // or there would be more workers than are possible.
 absl::Status SpreadGpus(int gpus, int per_worker, Hosts* hosts);
+
+// Numbers the processes of each machine that name no GPU of it themselves, from 0 in the order of
+// the file, and leaves out the GPUs that others of its lines name. Slots and stages alone do not
+// tell those of a machine apart where it has more of one worker than of the next.
+void NumberProcesses(Hosts* hosts);
 
 // Makes each worker one of `stages` processes on this machine, on free ports of the loopback.
 // UNAVAILABLE: there are no ports.

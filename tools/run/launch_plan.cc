@@ -100,7 +100,11 @@ ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, cons
   pass_on("data", options.data);
   if (options.download) command.push_back("--download");
   pass_on("mirrors", options.mirrors);
-  pass_on("device", place.device.empty() ? options.device : place.device);
+  const std::string& device = place.device.empty() ? options.device : place.device;
+  pass_on("device", device);
+  if (device == "cuda" && place.gpu_number >= 0) {
+    command.push_back(absl::StrCat("--gpu_number=", place.gpu_number));
+  }
   pass_on("patience", options.patience);
   pass_on("certs", options.certs);
   if (options.threads > 0) command.push_back(absl::StrCat("--threads=", options.threads));

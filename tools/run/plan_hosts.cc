@@ -93,9 +93,12 @@ absl::StatusOr<Hosts> PlanHosts(const FlagValues& flags, const JobSpec& job) {
   if (hosts.ok() && flags.Has("stages")) {
     if (absl::Status split = PlanStages(flags, &*hosts); !split.ok()) return split;
   }
-  if (!hosts.ok() || !gpus->has_value()) return hosts;
-  const absl::Status spread = SpreadGpus((*gpus)->per_host, (*gpus)->per_worker, &*hosts);
-  if (!spread.ok()) return spread;
+  if (hosts.ok() && gpus->has_value()) {
+    const absl::Status spread = SpreadGpus((*gpus)->per_host, (*gpus)->per_worker, &*hosts);
+    if (!spread.ok()) return spread;
+  }
+  // On one machine the slots do.
+  if (hosts.ok() && flags.Has("hosts")) NumberProcesses(&*hosts);
   return hosts;
 }
 

@@ -162,6 +162,37 @@ TEST(HostsFileTest, AWorkersLineMayNameAProcessForEachStage) {
             "name that other machines know it by");
 }
 
+// The numbers of all processes, worker after worker.
+std::vector<int> NumbersOf(const std::string& lines) {
+  absl::StatusOr<Hosts> hosts = ParseHosts("server alpha\n" + lines);
+  EXPECT_TRUE(hosts.ok()) << hosts.status();
+  NumberProcesses(&*hosts);
+  std::vector<int> numbers;
+  for (const Place& worker : hosts->workers) {
+    if (worker.stages.empty()) numbers.push_back(worker.gpu_number);
+    for (const Place& stage : worker.stages) numbers.push_back(stage.gpu_number);
+  }
+  return numbers;
+}
+
+TEST(HostsFileTest, NoTwoProcessesOfAMachineHaveOneNumberHoweverWorkersAreSplit) {
+  using Numbers = std::vector<int>;
+  EXPECT_EQ(NumbersOf("worker beta slots=2\nworker gamma\nworker beta\n"), (Numbers{0, 1, 0, 2}));
+  // By slot and stage alone the second on beta of the first worker and the one of the second would
+  // both have 1.
+  EXPECT_EQ(NumbersOf("worker beta:1,beta:2,gamma:1\nworker beta:3,gamma:2,gamma:3\n"),
+            (Numbers{0, 1, 0, 2, 1, 2}));
+  EXPECT_EQ(NumbersOf("worker beta:1,gamma:1\nworker beta\n"), (Numbers{0, 0, 1}));
+}
+
+TEST(HostsFileTest, GpusThatALineNamesAreLeftToIt) {
+  using Numbers = std::vector<int>;
+  EXPECT_EQ(NumbersOf("worker beta gpus=0,2\nworker beta slots=2\nworker gamma\n"),
+            (Numbers{-1, 1, 3, 0}));
+  EXPECT_EQ(NumbersOf("worker beta:1,gamma:1\nworker beta:2,gamma:2 gpus=0\n"),
+            (Numbers{1, 1, -1, -1}));
+}
+
 TEST(HostsFileTest, TheProcessesOfAMachineTakeTheGpusThatTheirLineNames) {
   const auto devices = [](const std::string& line) {
     const auto hosts = ParseHosts("server alpha\n" + line + "\n");

@@ -100,6 +100,21 @@ TEST(LaunchPlanTest, AProcessWithAStageComputesWhereItsLineSaysElseWhereAllOther
   EXPECT_EQ(has(1, "--device=cuda"), 1) << "and takes a GPU by its number (worker/device.h)";
 }
 
+TEST(LaunchPlanTest, AProcessWithANumberTakesTheGpuWithThatNumberUnlessOneIsNamed) {
+  LaunchOptions options = Options();
+  Place place;
+  place.gpu_number = 2;
+  const auto has = [&](const std::string& word) {
+    const Words command = WorkerProgram(options, 0, place, {"a:1"}, false).command;
+    return std::count(command.begin(), command.end(), word);
+  };
+  EXPECT_EQ(has("--gpu_number=2"), 0) << "the CPU has none";
+  options.device = "cuda";
+  EXPECT_EQ(has("--gpu_number=2"), 1);
+  place.device = "cuda:1";
+  EXPECT_EQ(has("--gpu_number=2"), 0);
+}
+
 TEST(LaunchPlanTest, AWorkerWhosePredecessorDiedSaysSo) {
   const Words command = WorkerProgram(Options(), 1, Place(), {"a:1"}, true).command;
   EXPECT_EQ(std::count(command.begin(), command.end(), "--predecessor_died"), 1);

@@ -176,6 +176,19 @@ TEST_F(PlanRunTest, GpusAreOneWorkerOnEachMachine) {
   EXPECT_EQ(there->hosts.workers[1].device, "cuda:0,cuda:1");
 }
 
+TEST_F(PlanRunTest, ProcessesOfAHostsFileHaveNumbersOnTheirMachines) {
+  const std::string hosts = folder_.WriteFile(
+      "hosts", "server localhost\nworker localhost\nworker 127.0.0.1\nworker localhost\n");
+  const auto there = PlanWithJob({"--device=cuda", "--hosts=" + hosts});
+  ASSERT_TRUE(there.ok()) << there.status();
+  ASSERT_EQ(there->hosts.workers.size(), 3u);
+  EXPECT_EQ(there->hosts.workers[1].gpu_number, 0);
+  EXPECT_EQ(there->hosts.workers[2].gpu_number, 1);
+  const auto here = PlanWithJob({"--device=cuda", "--workers=2"});
+  ASSERT_TRUE(here.ok()) << here.status();
+  EXPECT_EQ(here->hosts.workers[1].gpu_number, -1) << "its slot says as much";
+}
+
 TEST_F(PlanRunTest, GpusPerWorkerMakeSeveralWorkersOfAMachine) {
   const auto each = PlanWithJob({"--gpus=4", "--gpus_per_worker=1"});
   ASSERT_TRUE(each.ok()) << each.status();
