@@ -27,6 +27,10 @@ import check_report  # noqa: E402  (of deploy/)
 # server need some of the stage's time to start and to end.
 LEAK_S = 40
 LEAK_START_AND_END_S = 10
+# A worker's own optimizer for four steps, after which the servers take over what it has come to.
+LOCAL_STEPS = ["--set=local.steps=4", "--set=local.inner.kind=adam", "--set=local.inner.learning_rate=0.002",
+               "--set=optimizer.kind=sgd", "--set=optimizer.learning_rate=1",
+               "--set=optimizer.schedule.shape=CONSTANT", "--set=optimizer.schedule.warmup_steps=0"]
 
 
 class Place:
@@ -52,9 +56,10 @@ class Place:
     def stages(self):
         # Of the whole time, which is shorter than their sum: most need half of it.
         leak = self.leak_seconds + LEAK_START_AND_END_S
-        limits = ((15, 90, 40, 90, 60, 60, 100, 190, leak) if self.on_gpu else
-                  (15, 120, 30, 120, 80, 45, 90, 60, leak))
-        names = ("facts", "unit", "same", "train", "encodings", "precision", "faults", "speed", "leak")
+        limits = ((15, 90, 40, 100, 50, 60, 60, 100, 190, leak) if self.on_gpu else
+                  (15, 120, 30, 120, 60, 80, 45, 90, 60, leak))
+        names = ("facts", "unit", "same", "train", "members", "encodings", "precision", "faults", "speed",
+                 "leak")
         return [Stage(name, getattr(self, name), limit) for name, limit in zip(names, limits)]
 
     def seconds(self):
@@ -118,6 +123,18 @@ class Place:
             for workers in (1, 2) if self.on_gpu else (2,):
                 self._train(run, f"MNIST, {workers} on {self.device}", "convnet_mnist", workers,
                             [f"--data={self.mnist}"])
+        said = self._train(run, "digits, 4 local steps", "convnet_digits", 1, LOCAL_STEPS, accuracy=0.95)
+        if self.on_gpu:
+            run.check("digits, 4 local steps: the GPU looks at their difference",
+                      "is not found by the kernels" not in said, said[-2000:])
+
+    def members(self, run):
+        """Several that are one worker: replicas on two devices, which may be one twice, and a process for
+        each stage of a model."""
+        each = self.device + ":0" if self.device == "cuda" else self.device
+        self._train(run, "digits, two replicas", "convnet_digits", 1, accuracy=0.97,
+                    device=f"{each},{each}")
+        self._train(run, "digits, an MLP in two processes", "mlp_digits", 1, ["--stages=2"], accuracy=0.9)
 
     def encodings(self, run):
         """Each encoding learns as float32 does. Through shared memory servers read floats and nothing is
@@ -247,12 +264,12 @@ class Place:
 
     # What they share.
 
-    def _train(self, run, name, job, workers, more=(), accuracy=0.975):
+    def _train(self, run, name, job, workers, more=(), accuracy=0.975, device=None):
         """A whole job, which has to end well and to learn. What psctl said."""
         report = os.path.join(run.folder, "report.json")
         trained = run.command(
             [self.program("psctl"), "run", f"--job={self.job(job)}", "--servers=2",
-             f"--workers={workers}", f"--device={self.device}", f"--report={report}", *more])
+             f"--workers={workers}", f"--device={device or self.device}", f"--report={report}", *more])
         if run.check(f"{name}: ends well", trained.code == 0, trained.said[-2000:]):
             self._judge(run, name, report, workers, accuracy)
         return trained.said
