@@ -30,7 +30,8 @@ LEAK_START_AND_END_S = 10
 # A worker's own optimizer for four steps, after which the servers take over what it has come to.
 LOCAL_STEPS = ["--set=local.steps=4", "--set=local.inner.kind=adam", "--set=local.inner.learning_rate=0.002",
                "--set=optimizer.kind=sgd", "--set=optimizer.learning_rate=1",
-               "--set=optimizer.schedule.shape=CONSTANT", "--set=optimizer.schedule.warmup_steps=0"]
+               "--set=optimizer.schedule.shape=CONSTANT", "--set=optimizer.schedule.warmup_steps=0",
+               "--set=training.epochs=2"]
 
 
 class Place:
