@@ -328,7 +328,7 @@ absl::Status MemberExchange::OnParcel(Parcel parcel) {
     case Parcel::BEAT:
       return absl::OkStatus();
     case Parcel::FAREWELL:
-      mailbox_.Fail(absl::UnavailableError(
+      End(absl::UnavailableError(
           absl::StrCat("stage ", parcel.from(), " of the replica has ended: ", parcel.reason())));
       post_->Cancel();
       return absl::OkStatus();
@@ -365,8 +365,14 @@ void MemberExchange::OnLost(int to, Parcel::Kind kind, const absl::Status& why) 
       absl::UnavailableError(absl::StrCat(NameOf(to), " of the replica is gone: ", why.message())));
 }
 
+bool MemberExchange::End(const absl::Status& status) {
+  if (!mailbox_.Fail(status)) return false;
+  options_.stop->Stop(std::string(status.message()));
+  return true;
+}
+
 void MemberExchange::Fail(const absl::Status& status) {
-  if (!mailbox_.Fail(status) || post_ == nullptr) return;
+  if (!End(status) || post_ == nullptr) return;
   DismissVisitors(status);
   post_->Cancel();
   SayFarewell(std::string(status.message()));

@@ -50,6 +50,7 @@ class MemberExchange final : public Exchange {
     absl::Duration patience = absl::Seconds(60);
     std::function<void(const std::string& line)> log = [](const std::string&) {};
     const Clock* clock = nullptr;
+    // This process's: it ends all waiting here, and is stopped when the replica has ended.
     StopLatch* stop = nullptr;
   };
 
@@ -72,6 +73,7 @@ class MemberExchange final : public Exchange {
   void Send(int to, Parcel parcel, const torch::Tensor& tensor) override;
   absl::StatusOr<Delivery> Take(int from, const Name& name) override;
   void Fail(const absl::Status& status) override;
+  absl::Status status() const override { return mailbox_.status(); }
 
   // For tests: as if this process were killed. It says nothing more, and its port is closed.
   void Break();
@@ -94,6 +96,8 @@ class MemberExchange final : public Exchange {
   absl::Status CheckVisitor(const MeetRequest& visitor) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The stages that have not come yet: "1 and 2".
   std::string Missing() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The replica has ended: nobody waits here any more, or for a server. False: it had before.
+  bool End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   // A sent parcel has not arrived.
   void OnLost(int to, Parcel::Kind kind, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   void SayFarewell(const std::string& reason);

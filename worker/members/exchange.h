@@ -17,7 +17,7 @@ namespace torchps {
 // All of them end together: once something has not arrived, or a process has died or has said
 // farewell, every call here ends with the same error.
 //
-// Thread-compatible, but for Fail(): one thread, which computes, makes all calls.
+// Thread-compatible, but for Fail() and status(): one thread, which computes, makes all calls.
 class Exchange {
  public:
   // Names what is waited for, beside the one who sends it.
@@ -63,6 +63,11 @@ class Exchange {
   // This process can go on no more: the others hear so, as far as they can be reached. The first
   // error counts. Thread-safe.
   virtual void Fail(const absl::Status& status) = 0;
+
+  // OK while the replica has not ended, else how it has. Once it has, this process is stopped, with
+  // that message for a reason: it may be waiting for a server, which waits for other parts of a
+  // push. Thread-safe.
+  virtual absl::Status status() const = 0;
 
   // A parcel of this kind.
   static Parcel Of(const Name& name) {

@@ -65,6 +65,7 @@ absl::StatusOr<bool> ReplicaFollower::Train(int64_t number, const ReplicaOrder& 
       options_.work->Train(number, order, [](absl::Duration) { return absl::OkStatus(); });
   if (!gradient.ok()) return gradient.status();
   if (gradient->finite == Finite::kNo || gradient->finite == Finite::kOverflow) return false;
+  Tell(MemberPhase::kComputed, number);
   FlatModel* const model = options_.model;
   const std::unique_ptr<PendingPush> push = options_.parameters->BeginPush(
       order.push_step(), order.sample_size(), model->gradients(), model->averaged(),

@@ -32,7 +32,8 @@ struct MemberTask {
 };
 
 // What a process of a replica is at, in the order of a step: about to pull, at its first forward
-// pass, at its first backward pass, its push is on its way. The leader tells of passes alone.
-enum class MemberPhase { kPull, kForward, kBackward, kPush };
+// pass, at its first backward pass, about to push what it has told the leader that it has, its push
+// is on its way. The leader tells of passes alone.
+enum class MemberPhase { kPull, kForward, kBackward, kComputed, kPush };
 
 }  // namespace torchps

@@ -9,6 +9,7 @@
 #include "client/calls/this_process.h"
 #include "client/members/stage_layouts.h"
 #include "client/parameter_client.h"
+#include "common/stop_latch.h"
 #include "data/fingerprint.h"
 #include "job/local_steps.h"
 #include "job/parameter_groups.h"
@@ -239,9 +240,13 @@ absl::Status RunMember(const MemberTask& task, WorkerOptions options, const Memb
   const absl::Status precise = CheckPrecision(options.job.training().precision(), options.device);
   if (!precise.ok()) return precise;
   const absl::StatusOr<MeetRequest> own = Introduce(task, options, *member.exchange);
-  const absl::Status ended = !own.ok()                  ? own.status()
-                             : member.exchange->leads() ? Lead(task, options, member, *own)
-                                                        : Follow(task, options, member, *own);
+  absl::Status ended = !own.ok()                  ? own.status()
+                       : member.exchange->leads() ? Lead(task, options, member, *own)
+                                                  : Follow(task, options, member, *own);
+  // What was stopped by the replica's end, in a call to a server, is to tell of that.
+  const absl::Status replica = member.exchange->status();
+  const bool stopped_by_it = !replica.ok() && options.stop->reason() == replica.message();
+  if (absl::IsCancelled(ended) && stopped_by_it) ended = replica;
   if (!ended.ok()) member.exchange->Fail(ended);
   return ended;
 }

@@ -3,6 +3,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -33,7 +34,8 @@ class MemberExchangeTest : public ::testing::Test {
     options.certificates = std::move(certificates);
     options.patience = patience;
     options.clock = &clock_;
-    options.stop = &stop_;
+    // A process each.
+    options.stop = &stops_[stage];
     absl::StatusOr<std::unique_ptr<MemberExchange>> listening =
         MemberExchange::Listen(std::move(options));
     EXPECT_TRUE(listening.ok()) << listening.status();
@@ -73,7 +75,8 @@ class MemberExchangeTest : public ::testing::Test {
   }
 
   SteadyClock clock_;
-  StopLatch stop_;
+  // By stage.
+  std::map<int, StopLatch> stops_;
 };
 
 TEST_F(MemberExchangeTest, TensorsGoFromStageToStage) {
@@ -105,6 +108,22 @@ TEST_F(MemberExchangeTest, OneThatFailsTellsTheOthersWhy) {
   EXPECT_TRUE(absl::IsUnavailable(heard)) << heard;
   EXPECT_THAT(std::string(heard.message()), HasSubstr("stage 1"));
   EXPECT_THAT(std::string(heard.message()), HasSubstr("the disk is full"));
+}
+
+// It may wait for a server, which waits for a part of a push that will never come.
+TEST_F(MemberExchangeTest, OneThatFailsStopsTheOthersProcesses) {
+  const auto leader = Listen(0, 2);
+  const auto other = Listen(1, 2);
+  Connect({leader.get(), other.get()});
+  Meet(leader.get(), other.get());
+  EXPECT_TRUE(leader->status().ok());
+  EXPECT_FALSE(stops_[0].stopped());
+  other->Fail(absl::InternalError("the disk is full"));
+  while (!stops_[0].WaitFor(absl::Seconds(1))) {
+  }
+  EXPECT_THAT(stops_[0].reason(), HasSubstr("the disk is full"));
+  EXPECT_EQ(stops_[0].reason(), std::string(leader->status().message()));
+  EXPECT_TRUE(absl::IsUnavailable(leader->status())) << leader->status();
 }
 
 TEST_F(MemberExchangeTest, OneThatIsGoneIsMissedByTheNextParcel) {
@@ -150,7 +169,7 @@ TEST_F(MemberExchangeTest, BeyondALoopbackItListensOnlyWithCertificates) {
   options.stages = 2;
   options.listen = "0.0.0.0:0";
   options.clock = &clock_;
-  options.stop = &stop_;
+  options.stop = &stops_[0];
   const absl::Status refused = MemberExchange::Listen(std::move(options)).status();
   EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
   EXPECT_THAT(std::string(refused.message()), HasSubstr("--certs"));
