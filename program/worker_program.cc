@@ -194,6 +194,12 @@ absl::StatusOr<Handicap::Options> FlaggedHandicap() {
   return handicap;
 }
 
+// Of all ways to run it: a FlaggedWorker is made of these.
+absl::Status CheckWorkerFlags() {
+  if (absl::GetFlag(FLAGS_threads) < 1) return absl::InvalidArgumentError("--threads is below 1");
+  return FlaggedHandicap().status();
+}
+
 absl::Status CheckFlags() {
   const bool local = absl::GetFlag(FLAGS_local);
   if (absl::GetFlag(FLAGS_servers).empty() != local) {
@@ -214,8 +220,7 @@ absl::Status CheckFlags() {
   if (absl::GetFlag(FLAGS_predecessor_died) && absl::GetFlag(FLAGS_slot) < 0) {
     return absl::InvalidArgumentError("--predecessor_died needs --slot=N, whose process has died");
   }
-  if (absl::Status handicap = FlaggedHandicap().status(); !handicap.ok()) return handicap;
-  if (absl::GetFlag(FLAGS_threads) < 1) return absl::InvalidArgumentError("--threads is below 1");
+  if (absl::Status status = CheckWorkerFlags(); !status.ok()) return status;
   if ((absl::GetFlag(FLAGS_stage) >= 0) != !absl::GetFlag(FLAGS_replica).empty()) {
     return absl::InvalidArgumentError(
         "--stage and --replica go together: which stage of the model this process holds, and "
@@ -246,8 +251,7 @@ absl::Status CheckLookFlags(const WorkerProgram& work) {
     return absl::InvalidArgumentError(
         "say one of --servers=HOST:PORT,..., --local, --evaluate=MODEL and --predict=MODEL");
   }
-  if (absl::GetFlag(FLAGS_threads) < 1) return absl::InvalidArgumentError("--threads is below 1");
-  return absl::OkStatus();
+  return CheckWorkerFlags();
 }
 
 bool Watches() { return absl::GetFlag(FLAGS_evaluate_every) != absl::ZeroDuration(); }
@@ -272,8 +276,7 @@ absl::Status CheckWatchFlags(const WorkerProgram& work) {
     return absl::InvalidArgumentError(
         "say one of --evaluate_every, --evaluate=MODEL and --predict=MODEL");
   }
-  if (absl::GetFlag(FLAGS_threads) < 1) return absl::InvalidArgumentError("--threads is below 1");
-  return absl::OkStatus();
+  return CheckWorkerFlags();
 }
 
 // Torch's own threads, and those of the BLAS library below it, which torch does not tell.

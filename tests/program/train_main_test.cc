@@ -4,6 +4,7 @@
 #include <fstream>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,21 +23,33 @@ constexpr char kJob[] = R"(
   optimizer { sgd {} learning_rate: 0.5 }
 )";
 
-// Whether the factory is called with these flags; `look` does what it would.
-bool CallsFactory(const std::vector<std::string>& flags, const std::function<void()>& look) {
+std::string JobFile() {
   const std::string job = ::testing::TempDir() + "/train_main_test.textproto";
   std::ofstream(job) << kJob;
-  std::vector<std::string> arguments = {"train_main_test", "--local", "--job=" + job};
-  arguments.insert(arguments.end(), flags.begin(), flags.end());
+  return job;
+}
+
+// The exit code with these flags and a factory that calls `look` and gives no task.
+int CodeOf(std::vector<std::string> flags, const std::function<void()>& look) {
+  flags.insert(flags.begin(), "train_main_test");
   std::vector<char*> argv;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
+  for (std::string& flag : flags) argv.push_back(flag.data());
+  return TrainMain(static_cast<int>(argv.size()), argv.data(),
+                   [&](const JobSpec&) -> absl::StatusOr<Task> {
+                     look();
+                     return absl::InvalidArgumentError("enough was seen");
+                   });
+}
+
+// Whether the factory is called with these flags; `look` does what it would.
+bool CallsFactory(const std::vector<std::string>& flags, const std::function<void()>& look) {
+  std::vector<std::string> all = {"--local", "--job=" + JobFile()};
+  all.insert(all.end(), flags.begin(), flags.end());
   bool called = false;
-  const int code = TrainMain(static_cast<int>(argv.size()), argv.data(),
-                             [&](const JobSpec&) -> absl::StatusOr<Task> {
-                               called = true;
-                               look();
-                               return absl::InvalidArgumentError("enough was seen");
-                             });
+  const int code = CodeOf(std::move(all), [&] {
+    called = true;
+    look();
+  });
   EXPECT_EQ(code, 2) << "what the factory says, or that there is no such device";
   return called;
 }
@@ -61,6 +74,22 @@ TEST(TrainMainTest, TheFactoryFindsTheThreadsAndTheSeedOfItsJob) {
 TEST(TrainMainDeathTest, ADeviceThatIsNotThereEndsItBeforeTheFactory) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(End(!CallsFactory({"--device=cuda:99"}, [] {})), ::testing::ExitedWithCode(0), "");
+}
+
+// Those that train nothing make a worker of the same flags.
+TEST(TrainMainDeathTest, AHandicapThatIsNoneIsRefusedByWhateverIsRun) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const std::vector<std::vector<std::string>> ways = {
+      {"--job=" + JobFile(), "--evaluate=none.safetensors"},
+      {"--job=" + JobFile(), "--predict=none.safetensors"},
+      {"--servers=127.0.0.1:1", "--evaluate_every=1s"},
+      {"--job=" + JobFile(), "--servers=127.0.0.1:1"}};
+  for (std::vector<std::string> flags : ways) {
+    SCOPED_TRACE(flags.back());
+    flags.emplace_back("--pause=2");
+    EXPECT_EXIT(std::_Exit(CodeOf(flags, [] {})), ::testing::ExitedWithCode(2),
+                "--pause is 2; expected FOR:EVERY in seconds");
+  }
 }
 
 using TrainMainGpuTest = GpuTest;
