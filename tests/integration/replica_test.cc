@@ -28,6 +28,7 @@
 #include "job/job_spec.h"
 #include "tests/testing/replica_rig.h"
 #include "worker/models/transformer.h"
+#include "worker/objective.h"
 #include "worker/stages/stages.h"
 
 namespace torchps {
@@ -325,6 +326,28 @@ TEST(ReplicaTest, AnEvaluationGoesThroughAllStages) {
   ASSERT_EQ(ours.evaluation(0).metric_size(), 1);
   EXPECT_EQ(ours.evaluation(0).metric(0).name(), "accuracy");
   EXPECT_NEAR(ours.evaluation(0).metric(0).value(), theirs.evaluation(0).metric(0).value(), 2e-3);
+}
+
+TEST(ReplicaTest, ALastStageThatMeasuresOtherFiguresIsToldOf) {
+  ReplicaRig::Options options = Digits(
+      "training { epochs: 1 batch_size: 48 } optimizer { sgd {} learning_rate: 0.05 } "
+      "consistency { prefetch: false }",
+      /*servers=*/1);
+  options.data = Digits(/*train=*/48, /*test=*/10);
+  options.last_objective = options.objective;
+  Metric more = Accuracy();
+  more.name = "again";
+  options.last_objective->metrics.push_back(more);
+  ReplicaRig rig(options);
+  const auto outcomes = rig.Run(/*replicas=*/1);
+  const absl::Status& leader = outcomes[0][0];
+  EXPECT_TRUE(absl::IsFailedPrecondition(leader)) << leader;
+  EXPECT_EQ(leader.message(),
+            "the replica's last stage measures 2 metrics and its leader 1; start all of its "
+            "processes with the same program");
+  for (const int stage : {1, 2}) {
+    EXPECT_TRUE(absl::IsUnavailable(outcomes[0][stage])) << outcomes[0][stage];
+  }
 }
 
 TEST(ReplicaTest, SeveralReplicasTrainOneJobAndEveryStepIsPushedWhole) {

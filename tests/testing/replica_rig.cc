@@ -62,8 +62,12 @@ std::vector<std::vector<absl::Status>> ReplicaRig::Run(
       absl::StatusOr<std::unique_ptr<MemberExchange>> listening =
           MemberExchange::Listen(std::move(exchange));
       EXPECT_TRUE(listening.ok()) << listening.status();
+      const bool is_last = stage + 1 == stages.size();
       replica.push_back({*std::move(listening),
-                         MemberTask{stages[stage], options_.objective, options_.data},
+                         MemberTask{stages[stage],
+                                    is_last ? options_.last_objective.value_or(options_.objective)
+                                            : options_.objective,
+                                    options_.data},
                          std::move(stop),
                          {}});
       addresses.push_back(replica.back().exchange->address());

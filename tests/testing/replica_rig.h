@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,8 @@ class ReplicaRig {
     // Makes the model's stages, in their order.
     std::function<std::vector<ModelStage>()> make;
     Objective objective = CrossEntropy();
+    // Of the last stage's process, where that is started with another program.
+    std::optional<Objective> last_objective = std::nullopt;
     DataSource data;
     int servers = 2;
     // WorkerOptions::micro_batches.
