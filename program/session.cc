@@ -49,6 +49,11 @@ void Session::Join(torch::nn::Module& module, Options options) {
           "a program with a loop of its own computes on one device; give --device one, and each "
           "other device a worker of its own");
     }
+    if (worker->stage >= 0) {
+      return absl::InvalidArgumentError(
+          "a program with a loop of its own holds all of its model; leave out --stage and "
+          "--replica (program/train.h has what takes them)");
+    }
     const TrainingSpec::Precision precision = job_.training().precision();
     if (precision == TrainingSpec::BFLOAT16 || precision == TrainingSpec::FLOAT16) {
       return absl::InvalidArgumentError(absl::StrCat(

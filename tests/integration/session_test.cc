@@ -214,6 +214,25 @@ TEST_F(SessionTest, CallsOutOfOrderAreToldSo) {
   EXPECT_THAT(std::string(twice.status().message()), HasSubstr("Next() comes after Push()"));
 }
 
+TEST_F(SessionTest, AStageOfAModelIsNotForALoopOfOnesOwn) {
+  const std::shared_ptr<Gan> gan = NewGan();
+  const JobSpec job = Job("");
+  Session session(job, [this, job]() -> absl::StatusOr<WorkerOptions> {
+    WorkerOptions options;
+    options.job = job;
+    options.servers = cluster_->endpoints();
+    options.clock = &clock_;
+    options.stop = &stop_;
+    options.stage = 1;
+    options.replica = {"127.0.0.1:1", "127.0.0.1:2"};
+    return options;
+  });
+  session.Join(*gan, {kSamples, ""});
+  EXPECT_TRUE(absl::IsInvalidArgument(session.status())) << session.status();
+  EXPECT_THAT(std::string(session.status().message()), HasSubstr("leave out --stage"));
+  EXPECT_EQ(Status().slot_size(), 0) << "it has not joined";
+}
+
 TEST_F(SessionTest, AStopEndsTheLoopBetweenSteps) {
   const std::shared_ptr<Gan> gan = NewGan();
   Session session = NewSession(Job("training { epochs: 1000 batch_size: 8 }"));
