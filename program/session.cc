@@ -142,11 +142,15 @@ void Session::Push(const torch::Tensor& loss) {
   });
 }
 
-absl::Span<const int64_t> Session::samples() const { return joined_->work.samples; }
-int Session::epoch() const { return joined_->work.epoch; }
-int64_t Session::step() const { return joined_->work.number; }
-int Session::slot() const { return joined_->slot->slot(); }
-torch::Device Session::device() const { return joined_->slot->model()->device(); }
+absl::Span<const int64_t> Session::samples() const {
+  return joined_ == nullptr ? absl::Span<const int64_t>() : joined_->work.samples;
+}
+int Session::epoch() const { return joined_ == nullptr ? 0 : joined_->work.epoch; }
+int64_t Session::step() const { return joined_ == nullptr ? 0 : joined_->work.number; }
+int Session::slot() const { return joined_ == nullptr ? -1 : joined_->slot->slot(); }
+torch::Device Session::device() const {
+  return joined_ == nullptr ? torch::Device(torch::kCPU) : joined_->slot->model()->device();
+}
 
 absl::Status Session::Leave() {
   if (joined_ != nullptr) {

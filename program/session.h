@@ -87,6 +87,8 @@ class Session {
   // OK while nothing has failed, and after the job is done. CANCELLED: told to stop.
   const absl::Status& status() const { return status_; }
 
+  // Of a session that has not joined, since that has failed say: no samples, 0, slot -1, the CPU.
+
   // Of the step that Next() has taken. samples() are indices from 0 to Options::samples - 1, at
   // most batch_size * accumulate: a share of the epoch that no other worker has.
   absl::Span<const int64_t> samples() const;

@@ -207,6 +207,12 @@ TEST_F(SessionTest, CallsOutOfOrderAreToldSo) {
   Session empty = NewSession(Job(""));
   empty.Join(*gan, {});
   EXPECT_THAT(std::string(empty.status().message()), HasSubstr("Session::Options::samples is 0"));
+  // What a loop asks for all the same.
+  EXPECT_TRUE(empty.samples().empty());
+  EXPECT_EQ(empty.epoch(), 0);
+  EXPECT_EQ(empty.step(), 0);
+  EXPECT_EQ(empty.slot(), -1);
+  EXPECT_TRUE(empty.device().is_cpu());
   Session twice = NewSession(Job(""));
   twice.Join(*gan, {kSamples, ""});
   ASSERT_TRUE(twice.Next());
