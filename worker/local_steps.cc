@@ -212,8 +212,15 @@ absl::Status LocalSteps::WriteDifference(int fragment) {
       torch::sub_out(part, anchor_.narrow(0, run.begin, length),
                      values.narrow(0, run.begin, length));
     }
+    KeepOwnValues(values);
   }
   return model_->ToHost();
+}
+
+void LocalSteps::KeepOwnValues(const torch::Tensor& values) {
+  // A link takes up what a pull has brought, block by block.
+  if (model_->on_host() || model_->link() != nullptr) return;
+  torch::from_blob(model_->values().data(), values.sizes()).copy_(values);
 }
 
 }  // namespace torchps

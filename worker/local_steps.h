@@ -59,6 +59,9 @@ class LocalSteps {
   void DropAnchor(int fragment);
   // Leaves the difference in the model's gradients.
   absl::Status WriteDifference(int fragment);
+  // With fragments, where a device's values are copied from the host's as a whole: those that the
+  // next pull does not bring have to be there.
+  void KeepOwnValues(const torch::Tensor& values);
 
   const JobSpec job_;
   const Schedule schedule_;

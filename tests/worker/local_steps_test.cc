@@ -1,5 +1,6 @@
 #include "worker/local_steps.h"
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
 #include "worker/objective.h"
+#include "worker/stages/placement.h"
 #include "worker/task.h"
 
 namespace torchps {
@@ -66,7 +68,8 @@ class Listener final : public Learner::Observer {
 
 // A worker's half of a job, without servers.
 struct Worker {
-  explicit Worker(const std::string& local, const std::string& training = "batch_size: 32")
+  explicit Worker(const std::string& local, const std::string& training = "batch_size: 32",
+                  const Placement& placement = torch::Device(torch::kCPU))
       : net(std::make_shared<Net>()), data(std::make_shared<Ones>()) {
     JobSpec spec;
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
@@ -76,7 +79,7 @@ struct Worker {
         &spec));
     job = *NormalizeJobSpec(spec);
     EXPECT_TRUE(CompleteJobSpec(&job, kSamples).ok());
-    model = *FlatModel::Create(*net, torch::kCPU, [](const std::string&) { return -1; });
+    model = *FlatModel::Create(*net, placement, [](const std::string&) { return -1; });
     map = *BlockMap::Create(model->layout(), job.wire().block_bytes(), /*servers=*/1);
     const Objective objective([](const Pass& pass) { return pass.outputs[0].mean(); }, {});
     DataSource source;
@@ -108,6 +111,14 @@ struct Worker {
     const auto gradient = steps->Compute(step, &listener);
     EXPECT_TRUE(gradient.ok()) << gradient.status();
     return *gradient;
+  }
+
+  // The servers answer a pull of one fragment with zeros.
+  void PullZeros(int fragment) {
+    const absl::Span<float> values = model->values();
+    std::fill_n(values.begin() + 16 * fragment, 16, 0.0f);
+    const absl::Status taken = model->ToDevice();
+    EXPECT_TRUE(taken.ok()) << taken;
   }
 
   // What is to be pushed of the weights of a block.
@@ -162,25 +173,32 @@ TEST(LocalStepsTest, AStepAccumulatesItsPasses) {
 }
 
 TEST(LocalStepsTest, FragmentsGoOnFromTheWorkersOwnValues) {
-  Worker worker("steps: 8 fragments: 4");
-  // Two steps between pushes. Block 4, of the unused parameter, is in fragment 0.
-  const Learner::Gradient first = worker.Compute(2 * 32, kAllFragments, /*pushed=*/0);
-  EXPECT_THAT(worker.PushedOf(0), Each(0.25f));
-  EXPECT_THAT(worker.PushedOf(1), Each(0.0f));
-  EXPECT_THAT(first.absent, ElementsAre(ElementRun{16, 80}));
-  // The servers have answered with zeros for the fragment.
-  worker.model->device_values().narrow(0, 0, 16).zero_();
-  const Learner::Gradient second = worker.Compute(2 * 32, /*pulled=*/0, /*pushed=*/1);
-  EXPECT_THAT(worker.PushedOf(0), Each(0.0f));
-  EXPECT_THAT(worker.PushedOf(1), Each(0.5f));
-  EXPECT_THAT(second.absent, ElementsAre(ElementRun{0, 16}, ElementRun{32, 80}));
-  worker.Compute(2 * 32, /*pulled=*/1, /*pushed=*/2);
-  EXPECT_THAT(worker.PushedOf(2), Each(0.75f));
-  worker.Compute(2 * 32, /*pulled=*/2, /*pushed=*/3);
-  EXPECT_THAT(worker.PushedOf(3), Each(1.0f));
-  // Since its pull the first one has taken eight steps.
-  worker.Compute(2 * 32, /*pulled=*/3, /*pushed=*/0);
-  EXPECT_THAT(worker.PushedOf(0), Each(1.0f));
+  const Placement on_host = torch::Device(torch::kCPU);
+  // A device to which the host's values go as a whole.
+  for (const Placement& placement : {on_host, on_host.ApartFromHost()}) {
+    SCOPED_TRACE(placement.on_host() ? "on the host" : "apart from it, without a link");
+    Worker worker("steps: 8 fragments: 4", "batch_size: 32", placement);
+    // Two steps between pushes. Block 4, of the unused parameter, is in fragment 0.
+    const Learner::Gradient first = worker.Compute(2 * 32, kAllFragments, /*pushed=*/0);
+    EXPECT_THAT(worker.PushedOf(0), Each(0.25f));
+    EXPECT_THAT(worker.PushedOf(1), Each(0.0f));
+    EXPECT_THAT(first.absent, ElementsAre(ElementRun{16, 80}));
+    worker.PullZeros(0);
+    const Learner::Gradient second = worker.Compute(2 * 32, /*pulled=*/0, /*pushed=*/1);
+    EXPECT_THAT(worker.PushedOf(0), Each(0.0f));
+    EXPECT_THAT(worker.PushedOf(1), Each(0.5f));
+    EXPECT_THAT(second.absent, ElementsAre(ElementRun{0, 16}, ElementRun{32, 80}));
+    worker.PullZeros(1);
+    worker.Compute(2 * 32, /*pulled=*/1, /*pushed=*/2);
+    EXPECT_THAT(worker.PushedOf(2), Each(0.75f));
+    worker.PullZeros(2);
+    worker.Compute(2 * 32, /*pulled=*/2, /*pushed=*/3);
+    EXPECT_THAT(worker.PushedOf(3), Each(1.0f));
+    worker.PullZeros(3);
+    // Since its pull the first one has taken eight steps.
+    worker.Compute(2 * 32, /*pulled=*/3, /*pushed=*/0);
+    EXPECT_THAT(worker.PushedOf(0), Each(1.0f));
+  }
 }
 
 }  // namespace
