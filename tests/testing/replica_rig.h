@@ -34,7 +34,7 @@ class ReplicaRig {
     std::function<std::vector<ModelStage>()> make;
     Objective objective = CrossEntropy();
     // Of the last stage's process, where that is started with another program.
-    std::optional<Objective> last_objective = std::nullopt;
+    std::optional<Objective> last_objective;
     DataSource data;
     int servers = 2;
     // WorkerOptions::micro_batches.
