@@ -41,13 +41,24 @@ absl::Status PlaceStages(const torch::nn::Module& module, WorkerOptions* options
       "--device=cuda:0,cuda:1, or a --stage of several processes");
 }
 
+// The user's code, as the factory is.
+absl::StatusOr<Stages> Cut(const ModuleCutter& cut, const JobSpec& job,
+                           const torch::nn::Module& module, int stages) {
+  try {
+    return cut(job, module, stages);
+  } catch (const std::exception& error) {
+    return absl::InvalidArgumentError(
+        TorchError("cutting the module into stages", error).message());
+  }
+}
+
 // The stage that this process holds.
 absl::StatusOr<MemberTask> CutTask(const Task& task, const WorkerOptions& options,
                                    const ModuleCutter& cut) {
   const bool has_stages = dynamic_cast<const StagesImpl*>(&task.module()) != nullptr;
   if (cut == nullptr || has_stages) return StageOf(task, options);
   const absl::StatusOr<Stages> stages =
-      cut(options.job, task.module(), static_cast<int>(options.replica.size()));
+      Cut(cut, options.job, task.module(), static_cast<int>(options.replica.size()));
   if (!stages.ok()) return stages.status();
   absl::StatusOr<MemberTask> stage =
       StageOf(Task(*stages, task.objective(), task.data(), task.callbacks()), options);

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "program/train.h"
 #include "tests/testing/gpu.h"
 #include "torch/cuda.h"
+#include "torch/nn/modules/linear.h"
 #include "torch/utils.h"
 
 namespace torchps {
@@ -90,6 +92,28 @@ TEST(TrainMainDeathTest, AHandicapThatIsNoneIsRefusedByWhateverIsRun) {
     EXPECT_EXIT(std::_Exit(CodeOf(flags, [] {})), ::testing::ExitedWithCode(2),
                 "--pause is 2; expected FOR:EVERY in seconds");
   }
+}
+
+TEST(TrainMainDeathTest, WhatACutterThrowsIsToldAsWhatTheFactoryThrows) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  std::vector<std::string> flags = {"train_main_test", "--job=" + JobFile(),
+                                    "--servers=127.0.0.1:1", "--stage=0",
+                                    "--replica=127.0.0.1:2,127.0.0.1:3"};
+  std::vector<char*> argv;
+  for (std::string& flag : flags) argv.push_back(flag.data());
+  const TaskFactory factory = [](const JobSpec&) -> absl::StatusOr<Task> {
+    DataSource data;
+    data.train = std::make_shared<TensorDataset>(torch::zeros({4, 3}), torch::zeros({4, 2}));
+    return Task(torch::nn::Linear(3, 2), MeanSquaredError(), data);
+  };
+  const ModuleCutter cut = [](const JobSpec&, const torch::nn::Module&,
+                              int stages) -> absl::StatusOr<Stages> {
+    TORCH_CHECK(stages == 1, "this module is in one piece");
+    return absl::UnimplementedError("not reached");
+  };
+  EXPECT_EXIT(std::_Exit(TrainMain(static_cast<int>(argv.size()), argv.data(), factory, cut)),
+              ::testing::ExitedWithCode(2),
+              "cutting the module into stages failed: this module is in one piece");
 }
 
 using TrainMainGpuTest = GpuTest;
