@@ -42,11 +42,12 @@ MAY_INCLUDE = {
     "server/waiting": "common",
     "server/rpc": "common common/process rpc security wire",
     "server/model_files": "checkpoint common proto storage",
-    "server/coordinator/work": "common proto wire",
+    "server/coordinator/slots": "common",
+    "server/coordinator/work": "common proto server/coordinator/slots wire",
     "server/coordinator/places": "common proto rpc",
     "server/coordinator":
         "checkpoint common common/process job proto security server/coordinator/places "
-        "server/coordinator/work "
+        "server/coordinator/slots server/coordinator/work "
         "server/model_files server/rpc "
         "server/waiting storage wire",
     "server/store": "checkpoint common common/cpu job proto server/optimizer shm wire",

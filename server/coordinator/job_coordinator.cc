@@ -7,7 +7,7 @@
 #include "common/split_mix64.h"
 #include "job/job_spec.h"
 #include "server/coordinator/saved_state.h"
-#include "server/coordinator/slot_registry.h"
+#include "server/coordinator/slots/slot_registry.h"
 
 namespace torchps {
 namespace {

@@ -20,7 +20,7 @@
 #include "server/coordinator/job_work.h"
 #include "server/coordinator/parked_calls.h"
 #include "server/coordinator/places/server_places.h"
-#include "server/coordinator/work/slot_holder.h"
+#include "server/coordinator/slots/slot_holder.h"
 #include "server/waiting/replies.h"
 
 namespace torchps {

@@ -11,9 +11,9 @@
 #include "common/ids.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
-#include "server/coordinator/slot_registry.h"
-#include "server/coordinator/slot_views.h"
-#include "server/coordinator/work/slot_holder.h"
+#include "server/coordinator/slots/slot_holder.h"
+#include "server/coordinator/slots/slot_registry.h"
+#include "server/coordinator/slots/slot_views.h"
 
 namespace torchps {
 

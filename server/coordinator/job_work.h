@@ -7,10 +7,10 @@
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
 #include "server/coordinator/job_terms.h"
+#include "server/coordinator/slots/slot_holder.h"
 #include "server/coordinator/work/batch_balancer.h"
 #include "server/coordinator/work/data_leases.h"
 #include "server/coordinator/work/evaluations.h"
-#include "server/coordinator/work/slot_holder.h"
 
 namespace torchps {
 

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "proto/checkpoint.pb.h"
-#include "server/coordinator/work/slot_holder.h"
+#include "server/coordinator/slots/slot_holder.h"
 
 namespace torchps {
 

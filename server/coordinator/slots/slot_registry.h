@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "common/ids.h"
-#include "server/coordinator/work/slot_holder.h"
+#include "server/coordinator/slots/slot_holder.h"
 
 namespace torchps {
 

@@ -1,4 +1,4 @@
-#include "server/coordinator/slot_registry.h"
+#include "server/coordinator/slots/slot_registry.h"
 
 #include <utility>
 
