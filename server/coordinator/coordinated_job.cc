@@ -1,0 +1,359 @@
+#include "server/coordinator/coordinated_job.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "job/job_spec.h"
+#include "server/coordinator/saved_state.h"
+#include "server/coordinator/slots/slot_registry.h"
+
+namespace torchps {
+namespace {
+
+// Incarnations that may have been given out after the state was saved (a power cut takes the last
+// moments before it) are never given out again.
+constexpr Incarnation kIncarnationGap = 1 << 20;
+// The same of a copy of the state, behind which there may have been many lives.
+constexpr Incarnation kCopyGap = kIncarnationGap << 10;
+
+// Training does not wait longer for its first checkpoint: a disk that is full does not stop a job.
+constexpr int kFirstTries = 2;
+
+SlotRegistry::Options SlotOptions(const JobSpec& job, Incarnation first_incarnation) {
+  SlotRegistry::Options slots;
+  slots.lease = absl::Seconds(job.membership().lease_seconds());
+  slots.first_incarnation = first_incarnation;
+  return slots;
+}
+
+CheckpointSchedule::Options CheckpointOptions(const DurabilitySpec& durability) {
+  CheckpointSchedule::Options checkpoints;
+  checkpoints.interval = absl::Seconds(durability.checkpoint_seconds());
+  checkpoints.steps = durability.checkpoint_steps();
+  checkpoints.keep = durability.keep();
+  return checkpoints;
+}
+
+AwaitStartReply StartReply(AwaitStartReply::Action action) {
+  AwaitStartReply reply;
+  reply.set_action(action);
+  return reply;
+}
+
+}  // namespace
+
+CoordinatedJob::CoordinatedJob(Options options, uint64_t id, JobTerms terms,
+                               Incarnation first_incarnation)
+    : options_(options),
+      id_(id),
+      own_from_(first_incarnation),
+      terms_(std::move(terms)),
+      members_(SlotOptions(terms_.job, first_incarnation)),
+      work_(terms_, options.has_directory),
+      schedule_(CheckpointOptions(terms_.job.durability())),
+      phase_(options.has_directory && durable()) {}
+
+absl::StatusOr<std::unique_ptr<CoordinatedJob>> CoordinatedJob::Begin(Options options, uint64_t id,
+                                                                      JobTerms terms,
+                                                                      Incarnation first_incarnation,
+                                                                      absl::Duration now) {
+  absl::Status completed = CompleteJobSpec(&terms.job, terms.train_samples);
+  if (!completed.ok()) return completed;
+  auto job = absl::WrapUnique(new CoordinatedJob(options, id, std::move(terms), first_incarnation));
+  job->phase_.Enter(JobStatus::GATHERING, now);
+  return job;
+}
+
+absl::StatusOr<std::unique_ptr<CoordinatedJob>> CoordinatedJob::Restore(
+    Options options, const CoordinatorState& state, Return how, absl::Duration now) {
+  if (state.job_id() == 0 || state.phase() < JobStatus::GATHERING ||
+      state.phase() > JobStatus::DONE || !(state.running_seconds() >= 0) ||
+      state.running_seconds() > 1e12 || state.next_incarnation() == 0 ||
+      state.next_incarnation() >= ~uint64_t{0} - 2 * kResumeGap) {
+    return DamagedState("its numbers are out of range");
+  }
+  absl::StatusOr<JobTerms> terms = JobTerms::FromState(state);
+  if (!terms.ok()) return terms.status();
+  Incarnation gap = kIncarnationGap;
+  if (how == Return::kResume) gap = kResumeGap;
+  if (how == Return::kFromCopy) gap = kCopyGap;
+  auto job = absl::WrapUnique(new CoordinatedJob(options, state.job_id(), *std::move(terms),
+                                                 state.next_incarnation() + gap));
+  if (absl::Status status = job->Load(state, now); !status.ok()) return status;
+  if (how == Return::kResume) job->WaitForWorkers(now);
+  if (job->phase() >= JobStatus::RUNNING) job->schedule_.Start(now, job->members_.MostSteps());
+  if (job->phase() == JobStatus::DONE) job->schedule_.End(/*one_more=*/false);
+  return job;
+}
+
+absl::StatusOr<std::unique_ptr<CoordinatedJob>> CoordinatedJob::GoOnAs(const JobTerms& joiner,
+                                                                       absl::Duration now) const {
+  absl::StatusOr<JobTerms> terms = terms_.GoOnAs(joiner);
+  if (!terms.ok()) return terms.status();
+  CoordinatorState state = Save(now);
+  const int begun = state.leases().epoch_size();
+  if (joiner.job.training().epochs() < begun) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("training.epochs is ", joiner.job.training().epochs(), "; expected at least ",
+                     begun, ", for so many have begun in the job that is resumed"));
+  }
+  // A job that has ended goes on where there is more to do by now, whatever ended it.
+  terms->SaveTo(&state);
+  absl::StatusOr<std::unique_ptr<CoordinatedJob>> job =
+      Restore(options_, state, Return::kResume, now);
+  if (job.ok()) (*job)->terms_.server_count = terms->server_count;
+  return job;
+}
+
+absl::Status CoordinatedJob::Load(const CoordinatorState& state, absl::Duration now) {
+  if (absl::Status status = members_.Restore(state, now); !status.ok()) return status;
+  if (absl::Status status = work_.Restore(state); !status.ok()) return status;
+  if (absl::Status status = CheckInHand(state); !status.ok()) return status;
+
+  restored_ = true;
+  phase_.Restore(state.phase(), state.revision(), absl::Seconds(state.running_seconds()), now);
+  initializer_ = state.initializer();
+  if (members_.books().count(initializer_) == 0) initializer_ = -1;
+  initialized_ = state.initialized();
+  stopped_ = state.stopped();
+  resumed_checkpoint_ = state.resumed_checkpoint();
+  places_.Restore(state);
+  CheckpointSchedule::Memory checkpoints;
+  checkpoints.last_number = state.last_checkpoint();
+  checkpoints.kept.assign(state.kept_checkpoint().begin(), state.kept_checkpoint().end());
+  checkpoints.status = state.checkpoint();
+  schedule_.Restore(std::move(checkpoints));
+  return absl::OkStatus();
+}
+
+absl::Status CoordinatedJob::CheckInHand(const CoordinatorState& state) const {
+  for (const MemberState& member : state.member()) {
+    if (member.live() && member.evaluating() != 0 &&
+        !work_.has_evaluation_of(member.evaluating())) {
+      return DamagedState("slot ", member.slot(), " evaluates epoch ", member.evaluating());
+    }
+  }
+  // What a holder that is gone had out was given back when it went.
+  for (const DataLeasesState::Outstanding& out : state.leases().outstanding()) {
+    if (!members_.IsLive(out.slot()) || !members_.IsLatest({out.slot(), out.incarnation()})) {
+      return DamagedState("data lease ", out.id(), " is held by no live slot");
+    }
+  }
+  return absl::OkStatus();
+}
+
+void CoordinatedJob::WaitForWorkers(absl::Duration now) {
+  for (const auto& [slot, member] : members_.books()) {
+    if (!members_.IsLive(slot)) continue;
+    EndIncarnation({slot, member.incarnation()}, SlotBooks::LEFT,
+                   "the job was stopped, and resumed later");
+  }
+  initializer_ = -1;
+  terms_.server_count = 0;
+  places_.Clear();
+  if (!work_.Complete()) stopped_.clear();
+  const bool is_over = work_.Complete() && phase() == JobStatus::DONE;
+  phase_.Enter(is_over ? JobStatus::DONE : JobStatus::GATHERING, now);
+}
+
+void CoordinatedJob::End(absl::Duration now) {
+  if (phase() == JobStatus::DONE) return;
+  phase_.Enter(JobStatus::DONE, now);
+  schedule_.End(/*one_more=*/true);
+}
+
+void CoordinatedJob::Advance(absl::Duration now) {
+  if (phase() == JobStatus::GATHERING && members_.awaiting() >= terms_.job.workers()) {
+    phase_.Enter(JobStatus::INITIALIZING, now);
+  }
+  if (phase() == JobStatus::INITIALIZING && initialized_) {
+    schedule_.Start(now, members_.MostSteps());
+    if (ModelIsKept()) phase_.Enter(JobStatus::RUNNING, now);
+  }
+  if (phase() == JobStatus::INITIALIZING && !initialized_) ChooseInitializer();
+  if (phase() == JobStatus::RUNNING && work_.Complete()) End(now);
+  phase_.Tell();
+}
+
+void CoordinatedJob::ChooseInitializer() {
+  if (members_.Awaits(initializer_)) return;
+  initializer_ = members_.FirstAwaiting();
+  if (initializer_ != -1) Changed();
+}
+
+std::optional<AwaitStartReply> CoordinatedJob::StartOf(SlotId slot) const {
+  if (told_phase() == JobStatus::DONE) return StartReply(AwaitStartReply::DONE);
+  if (told_phase() == JobStatus::RUNNING) return StartReply(AwaitStartReply::START);
+  if (told_phase() == JobStatus::INITIALIZING && !initialized_ && initializer_ == slot) {
+    return StartReply(AwaitStartReply::INITIALIZE);
+  }
+  return std::nullopt;
+}
+
+std::optional<NextWorkReply> CoordinatedJob::NextWorkOf(MemberState& member) {
+  NextWorkReply reply;
+  if (told_phase() == JobStatus::DONE) {
+    member.set_state(SlotBooks::FINISHED);
+    reply.set_done(true);
+  } else if (!stopped_.empty() || !work_.HandOut(&member, &reply)) {
+    // After a stop there is only the end to wait for.
+    member.set_state(SlotBooks::WAITING);
+    if (member.idle()) return std::nullopt;
+    reply.set_go_idle(true);
+  }
+  Changed();
+  *member.mutable_answer() = reply;
+  return reply;
+}
+
+bool CoordinatedJob::TakeInitialized(SlotId slot) {
+  if (phase() != JobStatus::INITIALIZING || initializer_ != slot) return false;
+  initialized_ = true;
+  ChangedVitally();
+  return true;
+}
+
+void CoordinatedJob::TakeEvaluation(EvaluationResult result, MemberState& member,
+                                    absl::Duration now) {
+  ChangedVitally();
+  result.set_at_seconds(absl::ToDoubleSeconds(RunningTime(now)));
+  work_.Report(result);
+  member.set_evaluating(0);
+}
+
+absl::Status CoordinatedJob::CheckFinite(const NextWorkRequest& request, absl::Duration now) {
+  const TrainingSpec& training = terms_.job.training();
+  const uint32_t in_a_row = request.figures().nonfinite_in_a_row();
+  const bool stops = training.nonfinite() == STOP_JOB &&
+                     (in_a_row > 0 || request.figures().skipped_nonfinite() > 0);
+  const bool quarantined = training.quarantine_after() > 0 &&
+                           in_a_row >= static_cast<uint32_t>(training.quarantine_after());
+  if (!stops && !quarantined) return absl::OkStatus();
+
+  const SlotHolder offender{request.slot(), request.incarnation()};
+  std::string reason = absl::StrCat(std::max<uint64_t>(in_a_row, stops ? 1 : 0),
+                                    in_a_row > 1 ? " gradients in a row" : " gradient",
+                                    in_a_row > 1 ? " were" : " was", " not finite");
+  if (stops) {
+    stopped_ =
+        absl::StrCat("slot ", offender.slot, ": ", reason, ", and training.nonfinite is STOP_JOB");
+    reason = absl::StrCat(reason, ", which ended the job");
+  }
+  MemberState& member = members_.books().at(offender.slot);
+  JobMembers::AddFigures(request.figures(), &member);
+  const StepFigures& all = member.figures();
+  const uint64_t steps = all.pushes() + all.skipped_nonfinite();
+  const uint64_t step = steps - std::min<uint64_t>(steps, in_a_row) + 1;
+  member.set_quarantined(quarantined);
+  if (quarantined && members_.AllQuarantined()) {
+    stopped_ = absl::StrCat("the gradients of every slot are not finite, of slot ", offender.slot,
+                            " from its step ", step, " on");
+  }
+  EndIncarnation(offender, SlotBooks::LEFT, reason);
+  if (!stopped_.empty()) End(now);
+  return absl::AbortedError(
+      absl::StrCat("slot ", offender.slot, " is sent away: ", reason,
+                   "; a smaller optimizer.learning_rate or training.clip_norm may help"));
+}
+
+void CoordinatedJob::EndIncarnation(SlotHolder dead, SlotBooks::State state,
+                                    const std::string& reason) {
+  Changed();
+  members_.End(dead, state, reason);
+  work_.Release(dead);
+}
+
+std::optional<CoordinatedJob::CheckpointPlan> CoordinatedJob::BeginCheckpoint(absl::Duration now) {
+  // Not while the model is initialised anew.
+  if (!options_.has_directory || !durable() || !initialized_) return std::nullopt;
+  if (!schedule_.Due(now, members_.MostSteps())) return std::nullopt;
+  CheckpointPlan plan;
+  plan.number = schedule_.Begin(now, members_.MostSteps());
+  ChangedVitally();
+  plan.state = Save(now);
+  plan.keep = schedule_.KeepList(/*finite=*/true);
+  plan.keep_if_nonfinite = schedule_.KeepList(/*finite=*/false);
+  return plan;
+}
+
+absl::StatusOr<CheckpointStatus> CoordinatedJob::EndCheckpoint(
+    const absl::StatusOr<CheckpointStatus>& outcome, absl::Duration now) {
+  ChangedVitally();
+  if (!outcome.ok()) {
+    schedule_.Fail(outcome.status(), now);
+    if (phase() == JobStatus::INITIALIZING && ++first_failures_ < kFirstTries) {
+      // A server may have lost its initial values with its process: they are pushed once more.
+      initialized_ = false;
+    }
+    return outcome;
+  }
+  CheckpointStatus status = *outcome;
+  status.set_at_seconds(absl::ToDoubleSeconds(RunningTime(now)));
+  schedule_.Succeed(status, now);
+  status = schedule_.memory().status;
+  status.set_enabled(true);
+  return status;
+}
+
+bool CoordinatedJob::ModelIsKept() const {
+  // No server could come back before there is a checkpoint to come back to.
+  const bool needed = options_.has_directory && schedule_.automatic() &&
+                      terms_.job.durability().level() == DurabilitySpec::CHECKPOINT;
+  return !needed || !schedule_.memory().kept.empty() || first_failures_ >= kFirstTries;
+}
+
+bool CoordinatedJob::wants_last_checkpoint() const {
+  return options_.has_directory && durable() && phase() >= JobStatus::RUNNING &&
+         !schedule_.complete();
+}
+
+bool CoordinatedJob::durable() const {
+  return terms_.job.durability().level() != DurabilitySpec::NONE;
+}
+
+CoordinatorState CoordinatedJob::Save(absl::Duration now) const {
+  CoordinatorState state;
+  state.set_job_id(id_);
+  terms_.SaveTo(&state);
+  places_.SaveTo(&state);
+  state.set_phase(phase());
+  state.set_running_seconds(absl::ToDoubleSeconds(RunningTime(now)));
+  const CheckpointSchedule::Memory& checkpoints = schedule_.memory();
+  state.set_last_checkpoint(checkpoints.last_number);
+  state.set_coordinator_life(options_.coordinator_life);
+  state.set_revision(revision());
+  state.set_initializer(initializer_);
+  members_.SaveTo(&state);
+  work_.SaveTo(&state);
+  *state.mutable_checkpoint() = checkpoints.status;
+  for (const uint64_t kept : checkpoints.kept) state.add_kept_checkpoint(kept);
+  state.set_resumed_checkpoint(resumed_checkpoint_);
+  state.set_stopped(stopped_);
+  state.set_initialized(initialized_);
+  return state;
+}
+
+JobStatus CoordinatedJob::Describe(absl::Duration now) const {
+  JobStatus status;
+  status.set_coordinator_life(options_.coordinator_life);
+  status.set_phase(told_phase());
+  status.set_job_id(id_);
+  *status.mutable_job() = terms_.job;
+  status.set_running_seconds(absl::ToDoubleSeconds(RunningTime(now)));
+  status.set_parameters(terms_.layout.trained_size());
+  status.set_model(terms_.model);
+  status.set_data(terms_.data);
+  for (const ServerPlace& place : places_.all()) *status.add_server() = place;
+  members_.Describe(&status);
+  work_.Describe(&status);
+  status.set_epochs_without_best(work_.stopped_after());
+  *status.mutable_checkpoint() = schedule_.memory().status;
+  status.mutable_checkpoint()->set_enabled(options_.has_directory && durable());
+  status.set_resumed_checkpoint(resumed_checkpoint_);
+  status.set_stopped(stopped_);
+  return status;
+}
+
+}  // namespace torchps
