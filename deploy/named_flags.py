@@ -73,7 +73,7 @@ def known_flags(paths):
 def flags_of_programs(paths):
     """The flags of each program, and of each command of psctl."""
     programs = {}
-    for program, path in (("ps_server", "server/server_main.cc"), ("ps_worker", "program/worker_program.cc")):
+    for program, path in (("ps_server", "server/server_main.cc"), ("ps_worker", "program/worker_flags.cc")):
         if path in paths:
             programs[program] = set(BY_ABSL.findall(read(path))) | {"help", "helpfull", "version"}
     bodies = {name: body for path in of_kind(paths, ".cc") for name, body in PSCTL_FLAGS.findall(read(path))}

@@ -1,0 +1,74 @@
+#include "program/local_run.h"
+
+#include <google/protobuf/text_format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "absl/types/optional.h"
+#include "program/local_outcome.h"
+#include "storage/run_folder.h"
+
+namespace torchps {
+namespace {
+
+// How long the end waits for what was trained to be on the disk.
+constexpr absl::Duration kLastCheckpoint = absl::Minutes(1);
+
+// The job beside its model, for `psctl evaluate` and whoever comes later.
+absl::Status KeepJobFile(const std::string& dir, const JobSpec& job) {
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(job, &text);
+  const std::string path = absl::StrCat(dir, "/job.textproto");
+  std::ofstream file(path);
+  file << text;
+  file.close();
+  if (file) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
+}
+
+}  // namespace
+
+absl::StatusOr<LocalRun> LocalRun::Start(const JobSpec& job, Options options) {
+  if (options.dir.empty()) {
+    absl::StatusOr<std::string> made = MakeRunFolder(job.name(), absl::Now());
+    if (!made.ok()) return made.status();
+    options.dir = *std::move(made);
+  }
+  const std::string& dir = options.dir;
+  if (!options.resume && access(absl::StrCat(dir, "/coordinator.state").c_str(), F_OK) == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--dir=", dir, " holds a job; --resume goes on with it, or name an empty directory"));
+  }
+  if (absl::Status kept = KeepJobFile(dir, job); !kept.ok()) return kept;
+  absl::StatusOr<std::unique_ptr<InProcessCluster>> started =
+      InProcessCluster::Start(options.servers, options.clock, dir, options.resume);
+  if (!started.ok()) return started.status();
+  return LocalRun(std::move(options.dir), *std::move(started));
+}
+
+void LocalRun::End(const Say& print, const Say& log) {
+  const absl::optional<JobStatus> job = AskForOutcome(endpoints().front());
+  if (job.has_value() && job->phase() >= JobStatus::RUNNING) print(OutcomeText(*job));
+  const absl::Status kept = cluster_->server(0).TakeLastCheckpoint(kLastCheckpoint);
+  if (!kept.ok()) log(absl::StrCat("no last checkpoint was taken: ", kept.message()));
+  cluster_.reset();
+  const std::string model = absl::StrCat(dir_, "/model.safetensors");
+  if (access(model.c_str(), F_OK) != 0) return;
+  print(absl::StrCat("model: ", model));
+  print(absl::StrCat("load it: safetensors.torch.load_file(\"", model,
+                     "\") in Python, torchps::LoadState(module, \"", model, "\") in C++"));
+}
+
+}  // namespace torchps
