@@ -1,23 +1,19 @@
 #include "tools/run/cluster_run.h"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/check.h"
 #include "common/process/exit_codes.h"
 #include "tools/base/format.h"
-#include "tools/report/phrases.h"
-#include "tools/report/report.h"
-#include "tools/report/report_json.h"
-#include "tools/report/report_text.h"
+#include "tools/run/held_output.h"
+#include "tools/run/run_report.h"
+#include "tools/run/what_runs.h"
 #include "tools/run/worker_text.h"
 
 namespace torchps {
@@ -59,8 +55,8 @@ absl::Status ClusterRun::StartServers() {
   for (size_t i = 0; i < options_.hosts.servers.size(); ++i) {
     auto part = std::make_unique<Part>(options_.restarts);
     part->is_server = true;
-    const absl::Status started = StartPart(std::move(part), static_cast<int>(i));
-    if (!started.ok()) return started;
+    const int index = static_cast<int>(i);
+    if (absl::Status started = StartPart(std::move(part), index); !started.ok()) return started;
   }
   const absl::Duration deadline = clock_.Now() + options_.start_patience;
   const auto silent = [](const auto& part) { return part->address.empty(); };
@@ -78,7 +74,10 @@ absl::Status ClusterRun::StartServers() {
 }
 
 absl::Status ClusterRun::StartWorkers() {
-  SayWhatRuns();
+  for (const std::string& line :
+       WhatRuns(options_.job, options_.launch, options_.hosts, ServerAddresses())) {
+    view_.Say(line);
+  }
   for (size_t i = 0; i < options_.hosts.workers.size(); ++i) {
     const int slot = static_cast<int>(i);
     const int stages = static_cast<int>(options_.hosts.workers[i].stages.size());
@@ -111,54 +110,20 @@ absl::Status ClusterRun::WaitForWorkers() {
 
 absl::Status ClusterRun::MakeReport(bool finished) {
   const std::vector<std::string> addresses = ServerAddresses();
-  const bool all_listen = std::none_of(addresses.begin(), addresses.end(),
-                                       [](const std::string& a) { return a.empty(); });
+  const bool all_listen = std::count(addresses.begin(), addresses.end(), "") == 0;
   if (addresses.empty() || !all_listen) return absl::OkStatus();
-  const std::unique_ptr<ClusterClient> cluster = connect_(addresses);
-  const absl::StatusOr<JobStatus> job =
-      cluster->GetJobStatus(/*wait_until_done=*/false, options_.answer_timeout);
-  if (!job.ok()) {
-    return absl::Status(job.status().code(), absl::StrCat("no report: server 0 at ", addresses[0],
-                                                          ": ", job.status().message()));
-  }
-  if (job->phase() == JobStatus::NO_JOB) {
-    return finished ? absl::InternalError("the workers ended without having submitted a job")
-                    : absl::OkStatus();
-  }
-  Report report = BuildReport(*job, AskAllServers(*cluster, options_.answer_timeout));
-  // Of a worker of several processes all begin again when one has died, and that is one restart.
-  std::map<PartName, int> restarts;
+  PartRestarts restarts;
   for (const auto& part : parts_) {
-    if (part->is_evaluator) continue;
-    int& most = restarts[{part->is_server, part->index}];
-    most = std::max(most, part->restarts.restarts());
+    if (!part->is_evaluator) restarts[part->name()] = part->restarts.restarts();
   }
-  for (const auto& [part, count] : restarts) {
-    if (count == 0) continue;
-    Report::Restarts& all = *report.mutable_restarts();
-    if (part.is_server) {
-      all.set_servers(all.servers() + count);
-    } else {
-      all.set_workers(all.workers() + count);
-    }
-  }
-  for (const Report::Target& target : targets_.reached()) *report.add_targets() = target;
-  if (options_.on_report) options_.on_report(report);
-  if (!report.epochs().empty()) out_ << "\n" << ReportText(report) << std::flush;
-  if (!options_.report_file.empty()) {
-    const absl::Status written = WriteFileAtomically(options_.report_file, ReportJson(report));
-    if (!written.ok()) return written;
-    out_ << "\nreport: " << options_.report_file << std::endl;
-  }
-  if (report.has_failed()) {
-    exit_code_ = static_cast<int>(ExitCode::kDiverged);
-    return absl::InternalError(absl::StrCat(report.name(), " has failed: ", report.failed()));
-  }
-  if (finished && !report.finished()) {
-    return absl::InternalError(
-        absl::StrCat("all workers ended, but the job is still ", report.phase()));
-  }
-  return absl::OkStatus();
+  const absl::StatusOr<absl::optional<Report>> report = AskForReport(
+      *connect_(addresses), addresses[0], finished, options_.answer_timeout, restarts, targets_);
+  if (!report.ok() || !report->has_value()) return report.status();
+  if (options_.on_report) options_.on_report(**report);
+  const absl::Status shown = ShowReport(**report, options_.report_file, out_);
+  if (!shown.ok()) return shown;
+  if ((*report)->has_failed()) exit_code_ = static_cast<int>(ExitCode::kDiverged);
+  return JudgeReport(**report, finished);
 }
 
 absl::Status ClusterRun::StopEverything() {
@@ -200,13 +165,7 @@ absl::Status ClusterRun::StopAll(const std::vector<ChildProcess*>& children) {
 
 absl::Status ClusterRun::StartPart(std::unique_ptr<Part> part, int index) {
   part->index = index;
-  if (!options_.log_dir.empty()) {
-    const std::string name = part->is_evaluator
-                                 ? "evaluator"
-                                 : absl::StrCat(part->is_server ? "server-" : "worker-", index);
-    const std::string stage = part->stage < 0 ? "" : absl::StrCat("-stage-", part->stage);
-    part->log.open(absl::StrCat(options_.log_dir, "/", name, stage, ".log"), std::ios::app);
-  }
+  part->OpenLog(options_.log_dir);
   if (const absl::Status started = Launch(*part); !started.ok()) return started;
   parts_.push_back(std::move(part));
   return absl::OkStatus();
@@ -244,11 +203,6 @@ ChildProcess::Options ClusterRun::ProgramOf(const Part& part) const {
   return ServerProgram(launch, part.index, place);
 }
 
-const Place& ClusterRun::PlaceOf(const Part& part) const {
-  const Place& worker = options_.hosts.workers[part.index];
-  return part.stage < 0 ? worker : worker.stages[static_cast<size_t>(part.stage)];
-}
-
 absl::Status ClusterRun::HandleDeath(Part& part) {
   const std::string how = part.process->ExitReason();
   part.listening = false;
@@ -276,7 +230,8 @@ absl::Status ClusterRun::HandleDeath(Part& part) {
   part.restart_at = clock_.Now() + *delay;
   // Of an ssh that ended, the worker at its other end may still be alive. One that lost its slot
   // may have lost it to another process, whose it is now.
-  part.seen_dead = part.leads() && PlaceOf(part).host.empty() && part.process->exit_code() > 128;
+  part.seen_dead =
+      part.leads() && part.PlaceIn(options_.hosts).host.empty() && part.process->exit_code() > 128;
   return absl::OkStatus();
 }
 
@@ -307,9 +262,7 @@ void ClusterRun::DoHarm() {
       // What is down or not up yet cannot be harmed.
       if (!part->process->running() || (part->is_server && !part->listening)) continue;
       if (fault.kind == Fault::Kind::kLoseDisk) part->disk_lost = true;
-      part->process->Signal(fault.kind == Fault::Kind::kFreeze ? SIGSTOP
-                            : fault.kind == Fault::Kind::kThaw ? SIGCONT
-                                                               : SIGKILL);
+      part->process->Signal(fault.signal());
       options_.faults->OnFault(fault, clock_.Now());
     }
   }
@@ -423,39 +376,8 @@ void ClusterRun::ShowHeldOutput(Part& part, absl::Duration until) {
 }
 
 absl::Status ClusterRun::Failure(const Part& part, absl::string_view what) {
-  if (exit_code_ == 0) {
-    const int code = part.process->running() ? 0 : part.process->exit_code();
-    const bool ours = code >= static_cast<int>(ExitCode::kFailed) &&
-                      code <= static_cast<int>(ExitCode::kLostSlot);
-    exit_code_ = ours ? code : static_cast<int>(ExitCode::kFailed);
-  }
-  std::string text = absl::StrCat(part.process->name(), " ", what);
-  for (const std::string& word : part.held_output.LastWords()) absl::StrAppend(&text, "\n  ", word);
-  return absl::InternalError(text);
-}
-
-void ClusterRun::SayWhatRuns() {
-  const JobSpec& job = options_.job;
-  // Of a program's own module the report will tell more.
-  const std::string model =
-      job.model().name().empty()
-          ? options_.launch.worker_binary.substr(options_.launch.worker_binary.rfind('/') + 1)
-          : absl::StrCat(job.model().name(), " on ", job.data().source());
-  view_.Say(absl::StrCat(job.name(), ": ", model, ", ", Count(job.training().epochs(), "epoch"),
-                         ", ", DescribeConsistency(job.consistency())));
-  const std::vector<std::string> addresses = ServerAddresses();
-  std::string workers = Count(static_cast<int64_t>(options_.hosts.workers.size()), "worker");
-  if (const auto& stages = options_.hosts.workers.front().stages; !stages.empty()) {
-    absl::StrAppend(&workers, " with ", Count(static_cast<int64_t>(stages.size()), "stage"),
-                    " each");
-  }
-  if (options_.launch.threads > 0) {
-    absl::StrAppend(&workers, " with ", Count(options_.launch.threads, "thread"), " each");
-  }
-  view_.Say(absl::StrCat(Count(static_cast<int64_t>(addresses.size()), "server"), ", ", workers));
-  view_.Say(
-      absl::StrCat("watch it: psctl status --watch --servers=", absl::StrJoin(addresses, ",")));
-  view_.Say("");
+  if (exit_code_ == 0) exit_code_ = part.FailureCode();
+  return absl::InternalError(part.FailureText(what));
 }
 
 std::vector<ChildProcess*> ClusterRun::Processes(bool servers) const {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <ostream>
@@ -18,11 +17,11 @@
 #include "tools/base/status_line.h"
 #include "tools/report/cluster_client.h"
 #include "tools/run/fault_plan.h"
-#include "tools/run/held_output.h"
 #include "tools/run/hosts_file.h"
 #include "tools/run/launch_plan.h"
 #include "tools/run/progress_view.h"
 #include "tools/run/restart_policy.h"
+#include "tools/run/run_part.h"
 #include "tools/run/targets.h"
 
 namespace torchps {
@@ -73,31 +72,7 @@ class ClusterRun {
   int Run();
 
  private:
-  // A process and what is remembered of it.
-  struct Part {
-    std::unique_ptr<ChildProcess> process;
-    bool is_server = false;
-    bool is_evaluator = false;
-    int index = 0;
-    int stage = -1;          // of a worker of several processes
-    std::string address;     // of a server, once it has listened
-    bool listening = false;  // a server, in its present life
-    RestartPolicy restarts;
-    absl::optional<absl::Duration> restart_at;  // it has died, and is started again then
-    bool seen_dead = false;      // the process before this one was our child, and a signal ended it
-    bool disk_lost = false;      // of a server: its directory is to go before its next life
-    bool has_lost_disk = false;  // its files came, or come, from the server that has copies
-    HeldOutput held_output;
-    std::ofstream log;
-
-    explicit Part(RestartPolicy::Options options) : restarts(options) {}
-    bool is_worker() const { return !is_server && !is_evaluator; }
-    // REQUIRES: not the evaluator, which no plan knows.
-    PartName name() const { return {is_server, index, stage}; }
-    // It speaks for its slot, with the coordinator and in the view.
-    bool leads() const { return is_worker() && stage <= 0; }
-    bool ended_well() const { return !process->running() && process->exit_code() == 0; }
-  };
+  using Part = RunPart;
 
   absl::Status StartServers();
   absl::Status StartWorkers();
@@ -110,8 +85,6 @@ class ClusterRun {
 
   absl::Status StartPart(std::unique_ptr<Part> part, int index);
   ChildProcess::Options ProgramOf(const Part& part) const;
-  // Where it runs. REQUIRES: a worker.
-  const Place& PlaceOf(const Part& part) const;
   // Its process: the first one, or the next.
   absl::Status Launch(Part& part);
   // What to do about a part that has ended and should not have. An error: nothing can be done.
@@ -128,7 +101,6 @@ class ClusterRun {
   void HandleWorkerStatus(const Part& part, const StatusLine& line);
   void ShowHeldOutput(Part& part, absl::Duration until);
   absl::Status Failure(const Part& part, absl::string_view what);
-  void SayWhatRuns();
 
   std::vector<ChildProcess*> Processes(bool servers) const;
   std::vector<std::string> ServerAddresses() const;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <signal.h>
+
 #include <string>
 #include <vector>
 
@@ -57,6 +59,11 @@ struct Fault {
   std::vector<NetworkLink> links = {};
   // The run sends it; the plan does everything else.
   bool is_signal() const { return kind <= Kind::kThaw; }
+  // REQUIRES: is_signal().
+  int signal() const {
+    if (kind == Kind::kFreeze) return SIGSTOP;
+    return kind == Kind::kThaw ? SIGCONT : SIGKILL;
+  }
 };
 
 // What a run does to its own parts, and what it tells about them. Times that are handed in are of

@@ -1,0 +1,73 @@
+#include "tools/run/run_report.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "proto/coordinator.pb.h"
+#include "tools/report/report.h"
+#include "tools/report/report_json.h"
+#include "tools/report/report_text.h"
+
+namespace torchps {
+namespace {
+
+// Of a worker of several processes all begin again when one has died, and that is one restart.
+void AddRestarts(const PartRestarts& restarts, Report* report) {
+  PartRestarts whole;
+  for (const auto& [part, count] : restarts) {
+    int& most = whole[{part.is_server, part.index}];
+    most = std::max(most, count);
+  }
+  for (const auto& [part, count] : whole) {
+    if (count == 0) continue;
+    Report::Restarts& all = *report->mutable_restarts();
+    if (part.is_server) {
+      all.set_servers(all.servers() + count);
+    } else {
+      all.set_workers(all.workers() + count);
+    }
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<absl::optional<Report>> AskForReport(ClusterClient& cluster,
+                                                    const std::string& address, bool finished,
+                                                    absl::Duration timeout,
+                                                    const PartRestarts& restarts,
+                                                    const Targets& targets) {
+  const absl::StatusOr<JobStatus> job = cluster.GetJobStatus(/*wait_until_done=*/false, timeout);
+  if (!job.ok()) {
+    return absl::Status(job.status().code(), absl::StrCat("no report: server 0 at ", address, ": ",
+                                                          job.status().message()));
+  }
+  if (job->phase() == JobStatus::NO_JOB) {
+    if (!finished) return absl::nullopt;
+    return absl::InternalError("the workers ended without having submitted a job");
+  }
+  Report report = BuildReport(*job, AskAllServers(cluster, timeout));
+  AddRestarts(restarts, &report);
+  for (const Report::Target& target : targets.reached()) *report.add_targets() = target;
+  return report;
+}
+
+absl::Status ShowReport(const Report& report, const std::string& file, std::ostream& out) {
+  if (!report.epochs().empty()) out << "\n" << ReportText(report) << std::flush;
+  if (file.empty()) return absl::OkStatus();
+  const absl::Status written = WriteFileAtomically(file, ReportJson(report));
+  if (written.ok()) out << "\nreport: " << file << std::endl;
+  return written;
+}
+
+absl::Status JudgeReport(const Report& report, bool finished) {
+  if (report.has_failed()) {
+    return absl::InternalError(absl::StrCat(report.name(), " has failed: ", report.failed()));
+  }
+  if (finished && !report.finished()) {
+    return absl::InternalError(
+        absl::StrCat("all workers ended, but the job is still ", report.phase()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace torchps
