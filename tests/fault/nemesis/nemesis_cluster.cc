@@ -37,6 +37,7 @@ std::string NemesisCluster::Part::name() const {
 NemesisCluster::NemesisCluster(Options options)
     : options_(std::move(options)),
       random_(options_.seed),
+      device_random_(options_.seed + 2),
       addresses_(NemesisJob::kServers),
       next_reset_(clock_.Now() + kResetPeriod) {
   for (int i = 0; i < NemesisJob::kServers; ++i) {
@@ -58,15 +59,7 @@ void NemesisCluster::Launch(Part& part) {
   part.is_frozen = false;
   part.thaw_at = absl::InfiniteDuration();
   if (!part.is_server) {
-    std::vector<std::string> arguments = {"/usr/bin/env",
-                                          ways_[part.index],
-                                          "tests/fault/nemesis/nemesis_worker",
-                                          absl::StrJoin(addresses_, ","),
-                                          absl::StrCat(part.index),
-                                          JournalOf(part.index),
-                                          DurabilitySpec::Level_Name(options_.level)};
-    if (options_.linked) arguments.push_back(absl::StrCat("linked=", options_.seed));
-    part.program = std::make_unique<Program>(arguments);
+    part.program = std::make_unique<Program>(WorkerCommand(part.index));
     if (part.fault >= 0) stalls_.End(std::exchange(part.fault, -1), clock_.Now());
     return;
   }
@@ -82,6 +75,29 @@ void NemesisCluster::Launch(Part& part) {
   part.program = std::move(server.program);
   address = server.address;
   part.returned = ParameterService::NewStub(PlainChannel(address));
+}
+
+std::vector<std::string> NemesisCluster::WorkerCommand(SlotId slot) {
+  const Workers workers = options_.workers;
+  const bool is_pusher = workers == Workers::kPushers || workers == Workers::kLinkedPushers;
+  std::vector<std::string> command = {
+      "/usr/bin/env",
+      ways_[slot],
+      absl::StrCat("tests/fault/nemesis/", is_pusher ? "nemesis_worker" : "nemesis_whole_worker"),
+      absl::StrJoin(addresses_, ","),
+      absl::StrCat(slot),
+      JournalOf(slot),
+      DurabilitySpec::Level_Name(options_.level)};
+  if (has_links()) {
+    const char* const how = workers == Workers::kWholeEncoding ? "encoding=" : "linked=";
+    // Another one's history for each process.
+    command.push_back(absl::StrCat(how, SplitMix64(device_random_)));
+  }
+  return command;
+}
+
+bool NemesisCluster::has_links() const {
+  return options_.workers != Workers::kPushers && options_.workers != Workers::kWhole;
 }
 
 int NemesisCluster::BeginFault(const Part& part) {
@@ -167,7 +183,7 @@ bool NemesisCluster::Supervise() {
     const int code = part.program->AwaitExit(absl::ZeroDuration());
     if (code == -1) continue;
     const bool lost_slot = code == static_cast<int>(ExitCode::kLostSlot);
-    const bool broken_link = options_.linked && code == NemesisJob::kBrokenLink;
+    const bool broken_link = has_links() && code == NemesisJob::kBrokenLink;
     if (code != 128 + SIGKILL && (part.is_server || (!lost_slot && !broken_link))) {
       ADD_FAILURE() << part.name() << " exited with " << code << ": "
                     << absl::StrJoin(part.program->error(), "\n");
@@ -246,7 +262,7 @@ void NemesisCluster::StopWorkers() {
     if (part.is_server) continue;
     const int code = part.program->AwaitExit(kPatience);
     // A link may fail in the last step as well.
-    if (options_.linked && code == NemesisJob::kBrokenLink) continue;
+    if (has_links() && code == NemesisJob::kBrokenLink) continue;
     EXPECT_EQ(code, 0) << part.name() << ": " << absl::StrJoin(part.program->error(), "\n");
   }
 }
@@ -271,6 +287,9 @@ JobStatus NemesisCluster::StatusOfJob() {
 
 std::vector<std::vector<float>> NemesisCluster::Values() {
   std::vector<std::vector<float>> values(NemesisJob::kBlocks);
+  const int unit =
+      NemesisJob::Unit(options_.workers == Workers::kWholeEncoding ? NemesisJob::Carriage::kInt8
+                                                                   : NemesisJob::Carriage::kFloats);
   for (const std::string& address : addresses_) {
     const auto stub = ParameterService::NewStub(PlainChannel(address));
     grpc::ClientContext context;
@@ -282,6 +301,7 @@ std::vector<std::vector<float>> NemesisCluster::Values() {
       std::vector<float>& block = values.at(frame.block());
       block.resize(frame.payload().size() / sizeof(float));
       std::memcpy(block.data(), frame.payload().data(), frame.payload().size());
+      for (float& value : block) value /= static_cast<float>(unit);
     }
     const grpc::Status status = reader->Finish();
     EXPECT_TRUE(status.ok()) << status.error_message();

@@ -35,12 +35,20 @@ class NemesisCluster {
   };
   static constexpr int kBlows = 8;
 
+  // What the slots' processes are.
+  enum class Workers {
+    kPushers,        // nemesis_pusher.h
+    kLinkedPushers,  // whose gradients come from a device (nemesis_device.h)
+    kWhole,          // nemesis_whole_worker_main.cc: on the host, gradients in shared memory
+    kWholeLinked,    // on a device made of host memory
+    kWholeEncoding,  // which encodes the gradients, too
+  };
+
   struct Options {
     DurabilitySpec::Level level = DurabilitySpec::NONE;
     std::string folder;
     uint64_t seed = 1;
-    // Workers compute on devices whose links fail (tests/fault/nemesis/nemesis_device.h).
-    bool linked = false;
+    Workers workers = Workers::kPushers;
   };
 
   // Starts them all.
@@ -61,10 +69,12 @@ class NemesisCluster {
   void StopServers();
 
   JobStatus StatusOfJob();
-  // What is in the servers now, by block.
+  // What is in the servers now, by block, in units.
   std::vector<std::vector<float>> Values();
   std::vector<NemesisBook> Books() const;
 
+  // Devices have links, which fail.
+  bool has_links() const;
   const NemesisStalls& stalls() const { return stalls_; }
   // Workers that ended since their device's link had failed.
   int broken_links() const { return broken_links_; }
@@ -94,6 +104,7 @@ class NemesisCluster {
   };
 
   void Launch(Part& part);
+  std::vector<std::string> WorkerCommand(SlotId slot);
   void Kill(Part& part, bool slow_return);
   void Freeze(Part& part);
   void Thaw(Part& part);
@@ -108,6 +119,7 @@ class NemesisCluster {
   const Options options_;
   const SteadyClock clock_;
   uint64_t random_;
+  uint64_t device_random_;
   std::vector<std::string> addresses_;
   Relays relays_;
   std::vector<std::string> ways_;  // of each worker to the servers, for its environment

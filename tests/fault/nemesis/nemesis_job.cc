@@ -10,16 +10,19 @@ namespace torchps {
 
 constexpr int NemesisJob::kModulus[];
 
-NemesisJob NemesisJob::Create(DurabilitySpec::Level level, Pace pace) {
+NemesisJob NemesisJob::Create(DurabilitySpec::Level level, Pace pace, Carriage carriage) {
   const bool calm = pace == Pace::kCalm;
   JobSpec spec;
   const bool parsed = google::protobuf::TextFormat::ParseFromString(
       absl::StrCat(
           "name: 'nemesis' workers: ", kSlots, " model { name: 'counters' } ",
-          "training { balance: EQUAL global_batch: false } ",
+          "training { epochs: 1000000 batch_size: ", kBatch,
+          " balance: EQUAL global_batch: false } ",
           "optimizer { sgd {} learning_rate: 1 } consistency { mode: ASYNC staleness_bound: ",
-          calm ? -1 : kStalenessBound, " } ",
-          "wire { block_bytes: ", kBlockElements * sizeof(float), " } ",
+          calm ? -1 : kStalenessBound, " prefetch: false } ",
+          "wire { block_bytes: ", kBlockElements * sizeof(float),
+          " shared_memory: ", carriage == Carriage::kSharedMemory ? "true" : "false",
+          carriage == Carriage::kInt8 ? " push { kind: INT8 }" : "", " } ",
           "membership { lease_seconds: ", calm ? 3600 : kLeaseSeconds,
           " } durability { level: ", DurabilitySpec::Level_Name(level),
           " checkpoint_seconds: ", calm ? 3600 : 0.5, " keep: 2 }"),

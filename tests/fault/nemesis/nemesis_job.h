@@ -23,6 +23,8 @@ struct NemesisJob {
   // Nobody gets further ahead than this, so a slot that stands still is soon waited for.
   static constexpr int kStalenessBound = 16;
   static constexpr int kLeaseSeconds = 1;
+  // Of a worker that computes.
+  static constexpr int kBatch = 4;
   // What a worker exits with whose device's link has failed.
   static constexpr int kBrokenLink = 64;
   static constexpr int kBlockElements = kSlots * kCounters + 3;  // in whole lines of cache
@@ -34,9 +36,19 @@ struct NemesisJob {
   // What comes by its time: checkpoints twice a second and the end of a killed worker's lease after
   // one; or neither within a test, however busy the machine is, and then nobody waits for anybody.
   enum class Pace { kHurried, kCalm };
-  static NemesisJob Create(DurabilitySpec::Level level, Pace pace = Pace::kHurried);
+  // How gradients get to the servers. In INT8 they are kUnitOfInt8 times as large: then a group's
+  // scale is 1, and nothing is lost.
+  enum class Carriage { kFloats, kInt8, kSharedMemory };
+  static constexpr int kUnitOfInt8 = 127;
+  static NemesisJob Create(DurabilitySpec::Level level, Pace pace = Pace::kHurried,
+                           Carriage carriage = Carriage::kFloats);
 
-  // Of a block, the gradient named (slot, step).
+  // What a counter goes up by.
+  static constexpr int Unit(Carriage carriage) {
+    return carriage == Carriage::kInt8 ? kUnitOfInt8 : 1;
+  }
+
+  // Of a block, the gradient named (slot, step), in units.
   static std::vector<float> Gradient(SlotId slot, Step step);
   // Where in a block steps of `slot` with this remainder are counted.
   static int Counter(SlotId slot, int modulus, int remainder) {

@@ -57,6 +57,7 @@ int64_t FakeLink::operations() const {
 absl::Status FakeLink::Operation() {
   if (operations_++ == options_.fail_at && error_.ok()) {
     error_ = absl::InternalError(absl::StrCat("operation ", options_.fail_at, " has failed"));
+    if (options_.has_failed != nullptr) *options_.has_failed = true;
     changed_.SignalAll();
   }
   return error_;

@@ -40,6 +40,8 @@ class FakeLink final : public DeviceLink {
     int64_t least_copy_bytes = CopyShares::kLeastBytes;
     // Counts the copies down that are given, but for empty ones. Null: nobody does.
     std::atomic<int64_t>* downs = nullptr;
+    // Set when operation `fail_at` fails, for whoever does not own the link. Null: nobody asks.
+    std::atomic<bool>* has_failed = nullptr;
   };
 
   // Not a number, and equal to nothing.

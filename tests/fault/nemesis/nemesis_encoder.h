@@ -1,0 +1,82 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/block_map.h"
+#include "common/check.h"
+#include "common/element_runs.h"
+#include "proto/job.pb.h"
+#include "wire/encoding.h"
+#include "wire/residual_encoding.h"
+#include "worker/device/block_encoder.h"
+
+namespace torchps {
+
+// Encodes gradients of a device made of host memory, in place of a GPU's kernels: as the host does,
+// and at once. For jobs whose modules reach all of their parameters. Not thread-safe.
+class NemesisEncoder final : public BlockEncoder {
+ public:
+  // Shares the gradients' memory.
+  NemesisEncoder(const torch::Tensor& gradients, const BlockMap& map, const EncodingSpec& encoding)
+      : gradients_(gradients),
+        map_(map),
+        records_(map, encoding),
+        memory_(static_cast<size_t>(records_.size()) / 2 + 1),
+        residual_(static_cast<size_t>(gradients.numel())) {}
+
+  const EncodedRecords& records() const override { return records_; }
+  absl::Span<const float> memory() const override {
+    return {reinterpret_cast<const float*>(memory_.data()), static_cast<size_t>(records_.size())};
+  }
+
+  absl::Status Encode(BlockId id, bool looks, absl::Span<const ElementRun> absent) override {
+    TPS_CHECK(absent.empty(), "a layer was not reached");
+    const BlockRange& block = map_.blocks()[id];
+    const absl::Span<const float> gradient(gradients_.data_ptr<float>() + block.offset,
+                                           static_cast<size_t>(block.length));
+    float* const record = Record(id);
+    if (looks) {
+      const bool finite = std::all_of(gradient.begin(), gradient.end(),
+                                      [](float element) { return std::isfinite(element); });
+      EncodedRecords::VerdictOf(record)->finite = finite ? 1 : 0;
+      if (!finite) return absl::OkStatus();
+    }
+    EncodeKeepingRest(records_.encoding(), gradient, records_.fraction(), ResidualOf(block),
+                      EncodedRecords::BytesOf(record));
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeBack(BlockId id) override {
+    const BlockRange& block = map_.blocks()[id];
+    std::vector<float> sent(static_cast<size_t>(block.length));
+    Decode(records_.encoding(), {EncodedRecords::BytesOf(Record(id)), records_.bytes(id)},
+           absl::MakeSpan(sent));
+    const absl::Span<float> residual = ResidualOf(block);
+    for (size_t i = 0; i < sent.size(); ++i) residual[i] += sent[i];
+    return absl::OkStatus();
+  }
+
+ private:
+  float* Record(BlockId id) {
+    return reinterpret_cast<float*>(memory_.data()) + records_.begin(id);
+  }
+  absl::Span<float> ResidualOf(const BlockRange& block) {
+    return absl::MakeSpan(residual_).subspan(static_cast<size_t>(block.offset),
+                                             static_cast<size_t>(block.length));
+  }
+
+  const torch::Tensor gradients_;
+  const BlockMap map_;
+  const EncodedRecords records_;
+  std::vector<double> memory_;  // records are aligned for doubles
+  std::vector<float> residual_;
+};
+
+}  // namespace torchps

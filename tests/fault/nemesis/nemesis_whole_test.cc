@@ -1,0 +1,31 @@
+// What tests/fault/nemesis/nemesis_trial.h says, of whole workers that train a module of libtorch.
+
+#include "gtest/gtest.h"
+#include "rpc/grpc_process.h"
+#include "tests/fault/nemesis/nemesis_trial.h"
+
+namespace torchps {
+namespace {
+
+using Workers = NemesisCluster::Workers;
+
+class NemesisWholeTest : public ::testing::TestWithParam<NemesisTrial::Options> {
+ protected:
+  static void SetUpTestSuite() { PrepareGrpcProcess(); }
+};
+
+TEST_P(NemesisWholeTest, WhatIsAcknowledgedIsAppliedOnceAndTheOthersGoOn) {
+  NemesisTrial(GetParam()).Run();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Workers, NemesisWholeTest,
+    ::testing::Values(NemesisTrial::Options{"Log", DurabilitySpec::LOG, true, Workers::kWhole},
+                      NemesisTrial::Options{"LinkedCheckpoint", DurabilitySpec::CHECKPOINT, true,
+                                            Workers::kWholeLinked},
+                      NemesisTrial::Options{"EncodingLog", DurabilitySpec::LOG, true,
+                                            Workers::kWholeEncoding}),
+    [](const ::testing::TestParamInfo<NemesisTrial::Options>& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace torchps

@@ -1,0 +1,167 @@
+// nemesis_whole_worker SERVERS SLOT JOURNAL LEVEL [linked=SEED | encoding=SEED]: a whole worker, as
+// a program of its own has it, that trains the module of tests/fault/nemesis/nemesis_task.h until
+// SIGTERM. What passes between it and the servers is written down
+// (tests/fault/nemesis/nemesis_wire.h). Without a third word it computes on the host, and servers
+// read its gradients in shared memory; else on a device made of host memory, whose link fails at
+// some time, and which may encode the gradients too.
+
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "absl/time/time.h"
+#include "absl/types/optional.h"
+#include "client/calls/server_channel.h"
+#include "common/clock.h"
+#include "common/process/exit_codes.h"
+#include "common/process/stop_signal.h"
+#include "common/split_mix64.h"
+#include "common/stop_latch.h"
+#include "rpc/grpc_process.h"
+#include "tests/fault/nemesis/nemesis_encoder.h"
+#include "tests/fault/nemesis/nemesis_job.h"
+#include "tests/fault/nemesis/nemesis_task.h"
+#include "tests/fault/nemesis/nemesis_wire.h"
+#include "tests/worker/device/fake_link.h"
+#include "tests/worker/feed/fake_lift.h"
+#include "torch/utils.h"
+#include "worker/run_worker.h"
+
+namespace torchps {
+namespace {
+
+using Carriage = NemesisJob::Carriage;
+
+// When a link fails, in operations, of which a step has some fifty: once the job has begun, and by
+// then.
+constexpr uint64_t kShortestLife = 2000;
+constexpr uint64_t kLongestLife = 40000;
+
+struct Device {
+  uint64_t seed = 0;
+  bool encodes = false;
+};
+
+void Log(const std::string& line) {
+  std::fprintf(stderr, "nemesis_whole_worker: %s\n", line.c_str());
+}
+
+// What lies apart from the host. `is_broken` is set when its link fails.
+void UseDevice(const Device& device, std::atomic<bool>* is_broken, WorkerOptions* options) {
+  uint64_t random = device.seed;
+  FakeLink::Options link;
+  link.seed = SplitMix64(random);
+  link.own_thread = true;
+  link.fail_at =
+      static_cast<int64_t>(kShortestLife + UniformBelow(random, kLongestLife - kShortestLife));
+  // Each block is worth a copy of its own.
+  link.least_copy_bytes = 1;
+  link.has_failed = is_broken;
+  options->make_link = [link] { return std::make_unique<FakeLink>(link); };
+  FakeLift::Options lift;
+  lift.seed = SplitMix64(random);
+  // The worker may outlive this call.
+  static auto* const counts = new FakeLift::Counts;
+  lift.counts = counts;
+  options->make_lift = [lift](torch::Device) { return std::make_unique<FakeLift>(lift); };
+  options->loader_threads = 1;
+  if (!device.encodes) return;
+  options->make_encoder = [](const torch::Tensor& gradients, const BlockMap& map,
+                             const EncodingSpec& encoding) {
+    return std::make_unique<NemesisEncoder>(gradients, map, encoding);
+  };
+}
+
+struct Arguments {
+  std::vector<std::string> servers;
+  SlotId slot = 0;
+  std::string journal;
+  DurabilitySpec::Level level = DurabilitySpec::NONE;
+  absl::optional<Device> device;
+};
+
+absl::optional<Arguments> Parse(int argc, char** argv) {
+  Arguments arguments;
+  if (argc < 5 || argc > 6 || !absl::SimpleAtoi(argv[2], &arguments.slot) ||
+      !DurabilitySpec::Level_Parse(argv[4], &arguments.level)) {
+    return absl::nullopt;
+  }
+  arguments.servers = absl::StrSplit(argv[1], ',');
+  arguments.journal = argv[3];
+  if (argc == 5) return arguments;
+  absl::string_view how = argv[5];
+  Device device;
+  device.encodes = absl::ConsumePrefix(&how, "encoding=");
+  if (!device.encodes && !absl::ConsumePrefix(&how, "linked=")) return absl::nullopt;
+  if (!absl::SimpleAtoi(how, &device.seed)) return absl::nullopt;
+  arguments.device = device;
+  return arguments;
+}
+
+Carriage CarriageOf(const absl::optional<Device>& device) {
+  if (!device.has_value()) return Carriage::kSharedMemory;
+  return device->encodes ? Carriage::kInt8 : Carriage::kFloats;
+}
+
+absl::Status Work(const Arguments& arguments, StopLatch* stop, std::atomic<bool>* is_broken) {
+  // Three such processes share a small machine.
+  at::set_num_threads(1);
+  const Carriage carriage = CarriageOf(arguments.device);
+  const NemesisJob job = NemesisJob::Create(arguments.level, NemesisJob::Pace::kHurried, carriage);
+  NemesisWire* const wire = NemesisWire::Listen(job, arguments.journal);
+  const SteadyClock clock;
+  WorkerOptions options;
+  options.job = job.spec;
+  for (const std::string& address : arguments.servers) {
+    options.servers.push_back(ConnectToServer(static_cast<int>(options.servers.size()), address));
+  }
+  options.slot = arguments.slot;
+  options.log = &Log;
+  options.clock = &clock;
+  options.stop = stop;
+  if (arguments.device.has_value()) UseDevice(*arguments.device, is_broken, &options);
+  bool trains = false;
+  const Task task = MakeNemesisTask(wire, NemesisJob::Unit(carriage), [&trains] {
+    if (trains) return;
+    trains = true;
+    std::puts("training");
+    std::fflush(stdout);
+  });
+  return RunWorker(task, options);
+}
+
+int Main(int argc, char** argv) {
+  const absl::optional<Arguments> arguments = Parse(argc, argv);
+  if (!arguments.has_value()) {
+    Log("usage: nemesis_whole_worker SERVERS SLOT JOURNAL LEVEL [linked=SEED | encoding=SEED]");
+    return static_cast<int>(ExitCode::kUsage);
+  }
+  StopSignal signals;
+  signals.WatchStandardInput();
+  PrepareGrpcProcess();
+  StopLatch stop;
+  std::atomic<bool> is_broken{false};
+  absl::Status result;
+  std::thread trainer([&] {
+    result = Work(*arguments, &stop, &is_broken);
+    signals.Request("finished");
+  });
+  stop.Stop(signals.Wait());
+  trainer.join();
+  if (!result.ok()) Log(result.ToString());
+  if (absl::IsCancelled(result)) return static_cast<int>(ExitCode::kOk);
+  if (is_broken) return NemesisJob::kBrokenLink;
+  return static_cast<int>(ExitCodeFor(result));
+}
+
+}  // namespace
+}  // namespace torchps
+
+int main(int argc, char** argv) { return torchps::Main(argc, argv); }
