@@ -256,7 +256,10 @@ void NemesisCluster::AwaitTraining() {
 
 void NemesisCluster::StopWorkers() {
   for (Part& part : parts_) {
-    if (!part.is_server) part.program->AskToStop();
+    if (part.is_server) continue;
+    // One that has just begun, as its predecessor's link failed, does not hear of a signal yet.
+    part.program->AwaitLine("training");
+    part.program->AskToStop();
   }
   for (Part& part : parts_) {
     if (part.is_server) continue;
