@@ -29,6 +29,7 @@ MAY_INCLUDE = {
     "rpc": "common/process storage",
     "security": "common common/process",
     "checkpoint": "common proto storage wire",
+    "checkpoint/pickle": "checkpoint",
     # The readers of files are without libtorch; data/ makes data sets of what they read.
     "data/file": "",
     "data/download": "storage",
@@ -79,12 +80,10 @@ MAY_INCLUDE = {
     "worker/stages": "common proto worker/precision",
     # Learns, and calls no server: that is a slot's.
     "worker":
-        "checkpoint common common/cpu data job proto shm storage worker/cuda worker/device worker/feed "
-        "worker/gradient worker/loop worker/optimizer worker/precision worker/stages",
-    "worker/slot":
-        "client client/calls client/members client/upkeep common data job proto wire worker worker/cuda "
-        "worker/device worker/feed worker/gradient worker/loop worker/precision worker/stages",
-    "worker/replicas": "common common/process worker worker/feed worker/slot",
+        "checkpoint checkpoint/pickle client client/calls client/members client/upkeep common common/cpu "
+        "data job proto shm storage wire worker/cuda worker/device worker/feed worker/gradient worker/loop "
+        "worker/optimizer worker/precision worker/stages",
+    "worker/replicas": "common common/process worker worker/feed",
     "worker/models": "common data job proto worker worker/replicas worker/stages",
     "worker/members":
         "client client/calls client/members common common/cpu data job proto wire worker worker/feed "

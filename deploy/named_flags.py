@@ -146,7 +146,7 @@ def is_field(messages, path):
 def check_named_fields(paths):
     messages = job_fields()
     # A file, or torch's own: model.safetensors, optimizer.step.
-    file = re.compile(r"\.(safetensors|pt|textproto|json|csv|txt|cc|h|proto|md)$")
+    file = re.compile(r"\.(safetensors|pt|pkl|textproto|json|csv|txt|cc|h|proto|md)$")
     for path in of_kind(texts(paths), ".cc", ".h", ".cu", ".md", ".textproto", ".yml"):
         for number, line in words(path):
             for name in PATH.findall(line.replace('"', " ")):

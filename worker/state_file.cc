@@ -1,6 +1,6 @@
 #include "worker/state_file.h"
 
-#include <torch/csrc/api/include/torch/serialize.h>
+#include <caffe2/serialize/inline_container.h>
 #include <torch/utils.h>
 
 #include <algorithm>
@@ -11,6 +11,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
+#include "checkpoint/pickle/state_dict_pickle.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/safetensors_reader.h"
 #include "storage/file_system.h"
@@ -23,8 +25,6 @@ constexpr int64_t kLengthBytes = 8;
 // Data begin at a multiple of this, so that a file that is mapped has aligned tensors.
 constexpr size_t kAlignment = 64;
 constexpr size_t kPieceBytes = 1 << 20;
-// A .pt file is read as a whole.
-constexpr int64_t kMostPickleBytes = int64_t{8} << 30;
 // Of each kind of difference, as many names are told.
 constexpr size_t kMostNames = 4;
 
@@ -142,30 +142,53 @@ absl::StatusOr<Sources> OpenSafetensors(const std::shared_ptr<SafetensorsReader>
   return sources;
 }
 
+using ZipReader = caffe2::serialize::PyTorchStreamReader;
+
+absl::StatusOr<torch::Tensor> ReadPickled(ZipReader& zip, const std::string& path,
+                                          const PickledTensor& pickled) {
+  const auto [data, bytes] = zip.getRecord(absl::StrCat("data/", pickled.storage));
+  if (bytes != static_cast<size_t>(pickled.storage_elements * DtypeBytes(pickled.dtype))) {
+    return absl::DataLossError(absl::StrCat(path, " is damaged: the values of '", pickled.name,
+                                            "' have ", bytes, " bytes and not ",
+                                            pickled.storage_elements, " elements"));
+  }
+  return torch::from_blob(data.get(), {pickled.storage_elements}, ScalarTypeOf(pickled.dtype))
+      .as_strided(pickled.shape, pickled.strides, pickled.offset)
+      .clone(torch::MemoryFormat::Contiguous);
+}
+
 absl::StatusOr<Sources> OpenPickle(FileSystem& files, const std::string& path) {
-  absl::StatusOr<std::string> bytes = ReadWholeFile(files, path, kMostPickleBytes);
-  if (!bytes.ok()) return bytes.status();
-  const auto refused = [&path](const std::string& why) {
+  const auto refused = [&path](absl::string_view why) {
     return absl::DataLossError(
         absl::StrCat(path, " is no state_dict: ", why,
                      "; expected the file of Python's torch.save(module.state_dict(), file)"));
   };
+  const absl::StatusOr<std::unique_ptr<ReadableFile>> file = files.OpenForReading(path);
+  if (!file.ok()) return file.status();
+  char first[2] = {};
+  if (!(*file)->ReadAt(0, absl::MakeSpan(first)).ok() ||
+      absl::string_view(first, sizeof(first)) != "PK") {
+    return refused("it is no zip archive, as torch writes since 1.6");
+  }
   try {
-    const torch::IValue value = torch::pickle_load(std::vector<char>(bytes->begin(), bytes->end()));
-    if (!value.isGenericDict()) return refused("it holds no dictionary");
+    const auto zip = std::make_shared<ZipReader>(path);
+    if (zip->hasRecord("constants.pkl")) {
+      return refused(
+          "it is an archive of C++'s torch::save or of TorchScript (load it into the module with "
+          "torch::load, then write it with torchps::SaveState)");
+    }
+    const auto [bytes, length] = zip->getRecord("data.pkl");
+    const absl::StatusOr<std::vector<PickledTensor>> tensors =
+        ParseStateDictPickle({static_cast<const char*>(bytes.get()), length});
+    if (!tensors.ok()) return refused(tensors.status().message());
     Sources sources;
-    for (const auto& entry : value.toGenericDict()) {
-      if (!entry.key().isString() || !entry.value().isTensor()) {
-        return refused("it holds more than tensors by name");
-      }
-      const torch::Tensor tensor = entry.value().toTensor().contiguous();
-      sources[entry.key().toStringRef()] = {
-          ShapeOf(tensor), tensor.scalar_type(),
-          [tensor]() -> absl::StatusOr<torch::Tensor> { return tensor; }};
+    for (const PickledTensor& tensor : *tensors) {
+      sources[tensor.name] = {tensor.shape, ScalarTypeOf(tensor.dtype),
+                              [zip, path, tensor] { return ReadPickled(*zip, path, tensor); }};
     }
     return sources;
   } catch (const std::exception& error) {
-    return refused(std::string(TorchError("reading it", error).message()));
+    return refused(TorchError("reading it", error).message());
   }
 }
 

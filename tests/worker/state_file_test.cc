@@ -5,12 +5,17 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/escaping.h"
+#include "absl/strings/string_view.h"
 #include "checkpoint/safetensors_reader.h"
+#include "checkpoint/stored_zip.h"
 #include "gtest/gtest.h"
 #include "storage/file_system.h"
+#include "tests/checkpoint/pickle/python_state_dict.h"
 #include "torch/nn/modules/batchnorm.h"
 #include "torch/nn/modules/embedding.h"
 #include "torch/nn/modules/linear.h"
+#include "torch/serialize.h"
 #include "torch/utils.h"
 
 namespace torchps {
@@ -178,9 +183,70 @@ TEST_F(StateFileTest, WhatIsNoSuchFileIsSaidInASentence) {
   std::ofstream(Path("noise.safetensors")) << "this is no such file";
   EXPECT_TRUE(absl::IsDataLoss(LoadState(module, Path("noise.safetensors"))));
   std::ofstream(Path("noise.pt")) << "neither is this";
+  EXPECT_TRUE(absl::IsNotFound(LoadState(module, Path("none.pt"))));
   const absl::Status pickle = LoadState(module, Path("noise.pt"));
   EXPECT_TRUE(absl::IsDataLoss(pickle)) << pickle;
   EXPECT_NE(pickle.message().find("torch.save(module.state_dict(), file)"), std::string::npos);
+}
+
+// The module that the file of python_state_dict.h is of.
+struct Python : torch::nn::Module {
+  Python()
+      : body(register_module("body",
+                             torch::nn::Linear(torch::nn::LinearOptions(2, 2).bias(false)))) {
+    tied = register_parameter("tied", body->weight);
+    steps = register_buffer("steps", torch::tensor(int64_t{0}));
+  }
+  torch::nn::Linear body;
+  torch::Tensor tied, steps;
+};
+
+void WritePythonFile(const std::string& path, absl::string_view weight) {
+  std::string pickle;
+  ASSERT_TRUE(absl::Base64Unescape(testing::kPythonStateDict, &pickle));
+  const int64_t steps = 7;
+  const auto files = MakePosixFileSystem();
+  const auto zip = StoredZip::Create(files.get(), path);
+  ASSERT_TRUE(zip.ok()) << zip.status();
+  ASSERT_TRUE((*zip)->AddEntry("archive/data.pkl", pickle).ok());
+  ASSERT_TRUE((*zip)->AddEntry("archive/data/0", weight).ok());
+  ASSERT_TRUE(
+      (*zip)
+          ->AddEntry("archive/data/1", {reinterpret_cast<const char*>(&steps), sizeof(steps)})
+          .ok());
+  ASSERT_TRUE((*zip)->AddEntry("archive/version", "3\n").ok());
+  ASSERT_TRUE((*zip)->Finish().ok());
+}
+
+TEST_F(StateFileTest, AStateDictThatPythonSavedIsLoaded) {
+  const float weight[] = {1, 2, 3, 4};
+  WritePythonFile(Path("python.pt"), {reinterpret_cast<const char*>(weight), sizeof(weight)});
+  Python module;
+  const absl::Status loaded = LoadState(module, Path("python.pt"));
+  ASSERT_TRUE(loaded.ok()) << loaded;
+  EXPECT_TRUE(torch::equal(module.body->weight, torch::tensor({{1.0F, 2.0F}, {3.0F, 4.0F}})));
+  EXPECT_EQ(module.steps.item<int64_t>(), 7);
+  EXPECT_TRUE(module.body->weight.requires_grad());
+
+  Everything other;
+  EXPECT_NE(Refusal(other, "python.pt").find("'body.bias'"), std::string::npos);
+}
+
+TEST_F(StateFileTest, AStateDictWhoseValuesAreCutOffIsDamaged) {
+  WritePythonFile(Path("cut.pt"), "three");
+  Python module;
+  const absl::Status loaded = LoadState(module, Path("cut.pt"));
+  EXPECT_TRUE(absl::IsDataLoss(loaded)) << loaded;
+  EXPECT_NE(loaded.message().find("cut.pt"), std::string::npos) << loaded;
+}
+
+TEST_F(StateFileTest, AnArchiveOfTorchSaveInCppIsNamed) {
+  torch::nn::Linear linear(2, 2);
+  torch::save(linear, Path("cpp.pt"));
+  Everything module;
+  const absl::Status loaded = LoadState(module, Path("cpp.pt"));
+  EXPECT_TRUE(absl::IsDataLoss(loaded)) << loaded;
+  EXPECT_NE(loaded.message().find("torchps::SaveState"), std::string::npos) << loaded;
 }
 
 TEST_F(StateFileTest, ASparseTensorIsNamed) {

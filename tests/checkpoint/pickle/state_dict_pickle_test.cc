@@ -1,0 +1,112 @@
+#include "checkpoint/pickle/state_dict_pickle.h"
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/checkpoint/pickle/python_state_dict.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::string PythonPickle() {
+  std::string bytes;
+  EXPECT_TRUE(absl::Base64Unescape(testing::kPythonStateDict, &bytes));
+  return bytes;
+}
+
+std::string WhyNot(const std::string& pickle) {
+  const auto tensors = ParseStateDictPickle(pickle);
+  EXPECT_TRUE(absl::IsDataLoss(tensors.status())) << tensors.status();
+  return std::string(tensors.status().message());
+}
+
+// A tensor of `shape` with `strides`, pickled, over four floats.
+std::string Tensor(const std::string& shape, const std::string& strides) {
+  return "ctorch._utils\n_rebuild_tensor_v2\n((X\x07" + std::string(3, '\0') +
+         "storagectorch\nFloatStorage\nX\x01" + std::string(3, '\0') + "0X\x03" +
+         std::string(3, '\0') + "cpuK\x04tQK" + std::string(1, '\0') + "(" + shape + "t(" +
+         strides + "t\x89)tR";
+}
+
+std::string Named(const std::string& value) {
+  return "\x80\x02}X\x01" + std::string(3, '\0') + "w" + value + "s.";
+}
+
+TEST(StateDictPickleTest, PythonsOrderedDictIsReadInItsOrder) {
+  const auto tensors = ParseStateDictPickle(PythonPickle());
+  ASSERT_TRUE(tensors.ok()) << tensors.status();
+  ASSERT_EQ(tensors->size(), 3u);
+  EXPECT_EQ((*tensors)[0].name, "tied");
+  EXPECT_EQ((*tensors)[0].storage, "0");
+  EXPECT_EQ((*tensors)[1].name, "steps");
+  EXPECT_EQ((*tensors)[1].dtype, Dtype::kI64);
+  EXPECT_EQ((*tensors)[1].storage, "1");
+  EXPECT_EQ((*tensors)[1].storage_elements, 1);
+  EXPECT_THAT((*tensors)[1].shape, IsEmpty());
+  EXPECT_EQ((*tensors)[2].name, "body.weight");
+  EXPECT_EQ((*tensors)[2].dtype, Dtype::kF32);
+  EXPECT_EQ((*tensors)[2].storage, "0");
+  EXPECT_EQ((*tensors)[2].storage_elements, 4);
+  EXPECT_THAT((*tensors)[2].shape, ElementsAre(2, 2));
+  EXPECT_THAT((*tensors)[2].strides, ElementsAre(2, 1));
+}
+
+TEST(StateDictPickleTest, APlainDictionaryIsReadToo) {
+  const auto tensors = ParseStateDictPickle(Named(Tensor("K\x04", "K\x01")));
+  ASSERT_TRUE(tensors.ok()) << tensors.status();
+  ASSERT_EQ(tensors->size(), 1u);
+  EXPECT_EQ((*tensors)[0].name, "w");
+  EXPECT_THAT((*tensors)[0].shape, ElementsAre(4));
+}
+
+TEST(StateDictPickleTest, AViewBeyondItsStorageIsDamage) {
+  EXPECT_THAT(WhyNot(Named(Tensor("K\x05", "K\x01"))), HasSubstr("damaged"));
+  EXPECT_THAT(WhyNot(Named(Tensor("K\x02K\x03", "K\x02K\x01"))), HasSubstr("damaged"));
+  // -1, and shapes whose product is more than a number holds.
+  const std::string minus_one = "J\xff\xff\xff\xff";
+  EXPECT_THAT(WhyNot(Named(Tensor("K\x02", minus_one))), HasSubstr("damaged"));
+  const std::string large = "J\xff\xff\xff\x7f";
+  const std::string none = std::string("K\0", 2);
+  EXPECT_THAT(WhyNot(Named(Tensor(large + large + large, none + none + none))),
+              HasSubstr("damaged"));
+}
+
+TEST(StateDictPickleTest, WhatIsMoreThanTensorsByNameIsSaid) {
+  EXPECT_EQ(WhyNot(Named("}")), "it holds more than tensors by name: 'w' is a dictionary");
+  EXPECT_EQ(WhyNot(Named("K\x05")), "it holds more than tensors by name: 'w' is no tensor");
+  EXPECT_EQ(WhyNot("\x80\x02"
+                   "c__main__\nNet\n)\x81}b."),
+            "it holds __main__.Net and no dictionary");
+  EXPECT_EQ(WhyNot("\x80\x02K\x05."), "it holds no dictionary");
+}
+
+// Whatever the bytes are: an answer, and no more memory than they need.
+TEST(StateDictPickleTest, DamagedBytesAreRefusedOrReadAndNothingWorse) {
+  const std::string whole = PythonPickle();
+  for (size_t length = 0; length < whole.size(); ++length) {
+    EXPECT_FALSE(ParseStateDictPickle(whole.substr(0, length)).ok()) << length;
+  }
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(::testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 20000; ++round) {
+    std::string damaged = whole;
+    for (int i = 0; i < 3; ++i) damaged[random() % damaged.size()] = static_cast<char>(random());
+    ParseStateDictPickle(damaged).status().IgnoreError();
+  }
+  // A tuple in a tuple, a million times.
+  EXPECT_FALSE(ParseStateDictPickle(")" + std::string(1000000, '\x85') + ".").ok());
+  // A dictionary that is in itself.
+  EXPECT_THAT(WhyNot(std::string("}q\0X\1\0\0\0ah\0s.", 14)), HasSubstr("'a' is a dictionary"));
+}
+
+}  // namespace
+}  // namespace torchps
