@@ -125,11 +125,24 @@ TEST(Supervision, ARunThatIsCutShortLeavesWhatGoesOn) {
     EXPECT_EQ(run.AwaitExit(kPatience), 1);
     const std::string error = absl::StrJoin(run.error(), "\n");
     EXPECT_THAT(error, HasSubstr("interrupted; everything has been stopped"));
-    EXPECT_THAT(error, HasSubstr("--resume' with the same job goes on from there"));
+    EXPECT_THAT(error, HasSubstr(absl::StrCat("'psctl run --dir=", dir, " --resume --job=", dir,
+                                              "/job.textproto' goes on from there")));
   }
   Program refused(Psctl("run", {kShort, "--dir=" + dir}));
   EXPECT_EQ(refused.AwaitExit(kPatience), 2);
   EXPECT_THAT(refused.error().back(), HasSubstr("--resume goes on with that job"));
+
+  // With another model it is refused, and leaves the job's file and its report as they are.
+  const auto kept = [&dir](const std::string& name) {
+    std::ifstream file(dir + "/" + name);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const std::string job = kept("job.textproto");
+  const std::string report = kept("report.json");
+  Program other(Psctl("run", {kShort, "--dir=" + dir, "--resume", "--set=seed=7"}));
+  EXPECT_EQ(other.AwaitExit(kPatience), 4);
+  EXPECT_EQ(kept("job.textproto"), job);
+  EXPECT_EQ(kept("report.json"), report);
 
   Program resumed(Psctl("run", {kShort, "--dir=" + dir, "--resume"}));
   EXPECT_EQ(resumed.AwaitExit(kPatience), 0) << absl::StrJoin(resumed.error(), "\n");

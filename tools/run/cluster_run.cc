@@ -35,12 +35,14 @@ int ClusterRun::Run() {
   if (outcome.ok()) outcome = StartWorkers();
   if (outcome.ok()) outcome = WaitForWorkers();
   const bool finished = outcome.ok();
+  if (finished) Accepted();
   if (!finished) {
     if (exit_code_ == 0) exit_code_ = static_cast<int>(ExitCodeFor(outcome));
     // The job's books outlive its workers, but not its servers.
     StopParts(/*servers=*/false).IgnoreError();
   }
-  const absl::Status report = MakeReport(finished);
+  const bool went_on = accepted_ || !options_.launch.resume;
+  const absl::Status report = went_on ? MakeReport(finished) : absl::OkStatus();
   const absl::Status stopped = StopEverything();
 
   for (const absl::Status& status : {outcome, report, stopped}) {
@@ -354,10 +356,16 @@ void ClusterRun::HandleMeasured(absl::string_view line) {
                absl::StrCat("evaluator  ", heard->row));
 }
 
+void ClusterRun::Accepted() {
+  if (!accepted_ && options_.on_accepted != nullptr) options_.on_accepted();
+  accepted_ = true;
+}
+
 void ClusterRun::HandleWorkerStatus(const Part& part, const StatusLine& line) {
   const std::string name = absl::StrCat("worker ", part.index, "   ");
   const int epochs = options_.job.training().epochs();
   if (line.event == "progress") {
+    Accepted();
     if (!training_since_.has_value()) training_since_ = clock_.Now();
     if (options_.faults != nullptr) options_.faults->OnProgress(part.index, clock_.Now());
     view_.SetRow(part.index, name + ProgressText(line, epochs));

@@ -30,7 +30,7 @@ namespace torchps {
 // the workers and, where targets are to be met, the evaluator, shows what they say, makes the
 // report when the workers are done, stops everything. If a part fails or psctl is interrupted, the
 // workers are stopped first, then the servers, and what the job's books say by then is still
-// reported.
+// reported; not if a job was to go on and has not, for that is what the run before has reported.
 //
 // A part that dies (tools/run/restart_policy.h) is started again, a server at the address it had,
 // as long as that promises anything: a worker always, a server if it keeps its state in a
@@ -54,6 +54,9 @@ class ClusterRun {
     absl::Duration answer_timeout = absl::Seconds(5);   // for each question of the report
     RestartPolicy::Options restarts;                    // of each part
     OnReport on_report;                                 // may be null
+    // When the first worker has told of progress, or all have ended well; may be null. A job that
+    // is resumed has taken this one's terms then.
+    std::function<void()> on_accepted;
     // Does harm to the parts on purpose, and watches them; null: nothing of that. Borrowed.
     FaultPlan* faults = nullptr;
     // What the run's evaluator is to meet (LaunchOptions::evaluate_every); may be empty.
@@ -78,6 +81,7 @@ class ClusterRun {
   absl::Status StartWorkers();
   absl::Status WaitForWorkers();
   absl::Status MakeReport(bool finished);
+  void Accepted();
   // Workers first, then servers. An error if one had to be killed or ended badly.
   absl::Status StopEverything();
   absl::Status StopParts(bool servers);
@@ -117,6 +121,7 @@ class ClusterRun {
   absl::Status measured_;  // the first thing that was wrong with what the evaluator said
   // Since a worker told of its first progress.
   absl::optional<absl::Duration> training_since_;
+  bool accepted_ = false;
   int exit_code_ = 0;  // of the first failure
 };
 

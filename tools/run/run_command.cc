@@ -150,8 +150,14 @@ absl::StatusOr<std::string> OpenRunDirectory(ClusterRun::Options& options, absl:
     dir = *made;
     if (!launch.elsewhere) launch.dir = dir;
   }
-  const absl::Status prepared = PrepareRunDirectory(dir, options.job);
-  if (!prepared.ok()) return prepared;
+  if (const absl::Status made = PrepareRunDirectory(dir); !made.ok()) return made;
+  // A resumed job may yet be refused, and then the model there is still that of the file there.
+  const bool later = launch.resume && std::filesystem::exists(dir + "/job.textproto");
+  const absl::Status kept = later ? absl::OkStatus() : KeepJob(dir, options.job);
+  if (!kept.ok()) return kept;
+  if (later) {
+    options.on_accepted = [dir, job = options.job] { KeepJob(dir, job).IgnoreError(); };
+  }
   options.log_dir = absl::StrCat(dir, "/logs");
   if (options.report_file.empty()) options.report_file = absl::StrCat(dir, "/report.json");
   return dir;
@@ -367,8 +373,9 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
   const std::string left = DescribeRunDirectory(*dir);
   if (absl::StrContains(left, "checkpoint") || absl::StrContains(left, "log")) {
     error << "psctl: " << *dir << " holds " << left << "; 'psctl run --dir=" << *dir
-          << " --resume' with the same job goes on from there, 'psctl export --dir=" << *dir
-          << "' gives its model" << std::endl;
+          << " --resume --job=" << *dir
+          << "/job.textproto' goes on from there, 'psctl export --dir=" << *dir
+          << " --out=model.safetensors' gives its model" << std::endl;
   }
   return code;
 }

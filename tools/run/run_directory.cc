@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -105,15 +106,21 @@ absl::Status CheckRunDirectory(const std::string& dir, bool resume) {
                              : "name an empty directory"));
 }
 
-absl::Status PrepareRunDirectory(const std::string& dir, const JobSpec& job) {
-  if (!MakePrivateDirectory(dir) || !MakePrivateDirectory(fs::path(dir) / "logs")) {
-    return CannotWriteTo(dir);
-  }
+absl::Status PrepareRunDirectory(const std::string& dir) {
+  const bool made = MakePrivateDirectory(dir) && MakePrivateDirectory(fs::path(dir) / "logs");
+  return made ? absl::OkStatus() : CannotWriteTo(dir);
+}
+
+absl::Status KeepJob(const std::string& dir, const JobSpec& job) {
   std::string text;
   google::protobuf::TextFormat::PrintToString(job, &text);
-  std::ofstream file(fs::path(dir) / "job.textproto");
+  // In place of one that others may be reading.
+  const fs::path path = fs::path(dir) / "job.textproto";
+  const fs::path temporary = fs::path(dir) / "job.textproto.tmp";
+  std::ofstream file(temporary);
   file << text << std::flush;
-  return file.good() ? absl::OkStatus() : CannotWriteTo(dir);
+  const bool written = file.good() && std::rename(temporary.c_str(), path.c_str()) == 0;
+  return written ? absl::OkStatus() : CannotWriteTo(dir);
 }
 
 std::string DescribeModel(const std::string& dir, absl::Time since) {

@@ -18,9 +18,11 @@ absl::Status CheckRunDirectory(const std::string& dir, bool resume);
 // What lies in `dir`, in words: "2 checkpoints of a job, the newest number 14".
 std::string DescribeRunDirectory(const std::string& dir);
 
-// Puts the job's text and a folder for logs into `dir`. RESOURCE_EXHAUSTED, with the system's
-// words.
-absl::Status PrepareRunDirectory(const std::string& dir, const JobSpec& job);
+// Makes `dir` and the folder for logs in it. RESOURCE_EXHAUSTED, with the system's words.
+absl::Status PrepareRunDirectory(const std::string& dir);
+
+// Puts the job's text there, which is what the model there is of. Errors as above.
+absl::Status KeepJob(const std::string& dir, const JobSpec& job);
 
 // Where the model of a run that began at `since` lies in `dir`, and how to load it, for people.
 // Empty: there is none.

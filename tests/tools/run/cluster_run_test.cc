@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <memory>
 #include <sstream>
 #include <utility>
@@ -159,6 +160,25 @@ TEST_F(ClusterRunTest, AFailingWorkerEndsTheRunWithItsCodeAndItsLastWords) {
             "psctl: worker 1 exited with code 5 (a data file is missing, truncated or damaged)\n"
             "  /data/x: no such file\n");
   EXPECT_EQ(out_.str().find("no such file"), std::string::npos) << "said twice";
+}
+
+// The books of then, under the name of this run, would read as if it had gone on.
+TEST_F(ClusterRunTest, AJobThatIsResumedAndRefusesItsWorkersIsNotReportedAgain) {
+  options_.launch.resume = true;
+  options_.report_file = folder_.path("report.json");
+  bool accepted = false;
+  options_.on_accepted = [&accepted] { accepted = true; };
+  SetWorker("echo 'ps_worker: a job that is resumed keeps its seed' >&2; exit 4\n");
+  EXPECT_EQ(Run(), 4);
+  EXPECT_FALSE(accepted);
+  EXPECT_EQ(out_.str().find("finished"), std::string::npos) << out_.str();
+  EXPECT_FALSE(std::filesystem::exists(options_.report_file));
+
+  SetWorker(kWorker);
+  EXPECT_EQ(Run(), 0) << error_.str();
+  EXPECT_TRUE(accepted);
+  ExpectOut("digits-mlp finished");
+  EXPECT_NE(ReadWholeFile(options_.report_file), "");
 }
 
 TEST_F(ClusterRunTest, ADeathThatWasSeenIsToldWhereTheSlotIsTakenAgain) {

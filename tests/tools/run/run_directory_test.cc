@@ -74,7 +74,8 @@ TEST_F(RunDirectoryTest, AFileIsNoDirectory) {
 TEST_F(RunDirectoryTest, WhatEveryRunWritesKeepsNoOtherFromBeginning) {
   JobSpec job;
   job.set_name("line");
-  ASSERT_TRUE(PrepareRunDirectory(folder_.path("run"), job).ok());
+  ASSERT_TRUE(PrepareRunDirectory(folder_.path("run")).ok());
+  ASSERT_TRUE(KeepJob(folder_.path("run"), job).ok());
   EXPECT_TRUE(std::filesystem::is_directory(folder_.path("run/logs")));
   std::ifstream text(folder_.path("run/job.textproto"));
   std::string line;
@@ -96,12 +97,12 @@ TEST_F(RunDirectoryTest, IsItsOwnersAloneUnlessItIsThereAlready) {
   namespace fs = std::filesystem;
   const mode_t umask_before = umask(0);
   const fs::path dir = folder_.path("run");
-  ASSERT_EQ(PrepareRunDirectory(dir, JobSpec()), absl::OkStatus());
+  ASSERT_EQ(PrepareRunDirectory(dir), absl::OkStatus());
   EXPECT_EQ(fs::status(dir).permissions(), fs::perms::owner_all);
   EXPECT_EQ(fs::status(dir / "logs").permissions(), fs::perms::owner_all);
   const fs::perms shared = fs::perms::owner_all | fs::perms::group_all;
   fs::permissions(dir, shared);
-  ASSERT_EQ(PrepareRunDirectory(dir, JobSpec()), absl::OkStatus());
+  ASSERT_EQ(PrepareRunDirectory(dir), absl::OkStatus());
   EXPECT_EQ(fs::status(dir).permissions(), shared);
   umask(umask_before);
 }
