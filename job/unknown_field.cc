@@ -1,18 +1,62 @@
 #include "job/unknown_field.h"
 
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/closest_name.h"
+#include "proto/job.pb.h"
 
 namespace torchps {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+
+// As many places are named.
+constexpr size_t kMostPlaces = 3;
+
+// Where the job has a field of exactly this name, of all such places the highest: "batch_size" is
+// "training.batch_size". What stands in a list has a number in its path and is left out.
+std::vector<std::string> PlacesOf(absl::string_view name) {
+  std::vector<std::string> places;
+  std::vector<std::pair<std::string, const Descriptor*>> level = {{"", JobSpec::descriptor()}};
+  std::vector<const Descriptor*> seen;
+  while (places.empty() && !level.empty()) {
+    std::vector<std::pair<std::string, const Descriptor*>> next;
+    for (const auto& [prefix, message] : level) {
+      seen.push_back(message);
+      for (int i = 0; i < message->field_count(); ++i) {
+        const FieldDescriptor& field = *message->field(i);
+        const std::string path = absl::StrCat(prefix, field.name());
+        if (field.name() == name) places.push_back(path);
+        const bool below = !field.is_repeated() && field.message_type() != nullptr;
+        if (below && std::count(seen.begin(), seen.end(), field.message_type()) == 0) {
+          next.emplace_back(path + ".", field.message_type());
+        }
+      }
+    }
+    level = std::move(next);
+  }
+  if (places.size() > kMostPlaces) places.resize(kMostPlaces);
+  return places;
+}
+
+}  // namespace
+
 std::string DescribeFields(const google::protobuf::Descriptor& message,
                            absl::string_view unknown_name) {
   std::vector<std::string> names;
   for (int i = 0; i < message.field_count(); ++i) names.push_back(message.field(i)->name());
-  const std::string closest = ClosestName(unknown_name, names);
-  return absl::StrCat(closest.empty() ? "" : absl::StrCat("did you mean \"", closest, "\"? "),
+  std::string meant = ClosestName(unknown_name, names);
+  if (!meant.empty()) {
+    meant = absl::StrCat("\"", meant, "\"");
+  } else {
+    meant = absl::StrJoin(PlacesOf(unknown_name), " or ");
+  }
+  return absl::StrCat(meant.empty() ? "" : absl::StrCat("did you mean ", meant, "? "),
                       "it has: ", absl::StrJoin(names, ", "));
 }
 

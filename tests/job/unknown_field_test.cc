@@ -1,5 +1,7 @@
 #include "job/unknown_field.h"
 
+#include <string>
+
 #include "gtest/gtest.h"
 #include "proto/job.pb.h"
 
@@ -11,6 +13,18 @@ TEST(UnknownFieldTest, ListsTheFieldsOfAMessageInOrder) {
             "did you mean \"momentum\"? it has: momentum, dampening, nesterov, momentum_at");
   EXPECT_EQ(DescribeFields(*SgdSpec::descriptor(), "x"),
             "it has: momentum, dampening, nesterov, momentum_at");
+}
+
+TEST(UnknownFieldTest, SaysWhereElseInTheJobTheFieldStands) {
+  const auto told = [](const google::protobuf::Descriptor& message, const std::string& name) {
+    const std::string text = DescribeFields(message, name);
+    return text.substr(0, text.find('?'));
+  };
+  EXPECT_EQ(told(*JobSpec::descriptor(), "learning_rate"), "did you mean optimizer.learning_rate");
+  EXPECT_EQ(told(*TrainingSpec::descriptor(), "learning_rate"),
+            "did you mean optimizer.learning_rate");
+  EXPECT_EQ(told(*JobSpec::descriptor(), "epochs"), "did you mean training.epochs");
+  EXPECT_EQ(told(*JobSpec::descriptor(), "kind"), "did you mean wire.push.kind or wire.pull.kind");
 }
 
 }  // namespace
