@@ -64,7 +64,7 @@ absl::StatusOr<DataSource> OpenDigits(const JobSpec& job) {
 
 absl::StatusOr<DataSource> OpenIdx(const JobSpec& job, const std::string& directory) {
   if (directory.empty()) {
-    return NeedsPath("idx", "the directory of the IDX files (--download takes MNIST's)");
+    return NeedsPath("idx", "the directory of the IDX files (or --download, which fetches MNIST)");
   }
   absl::StatusOr<ImageSet> train = ReadIdxDirectory(directory, "train");
   if (!train.ok()) return train.status();

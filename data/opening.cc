@@ -30,7 +30,8 @@ bool WantsTest(const JobSpec& job) {
 
 absl::Status NeedsPath(const std::string& source, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrFormat(
-      "data.path: expected %s for data.source \"%s\", got nothing (or use --data)", what, source));
+      "data.path is not set, and data.source \"%s\" needs %s; name it with --data or data.path",
+      source, what));
 }
 
 std::string Counts(const DataSource& source) {

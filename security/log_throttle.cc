@@ -18,7 +18,9 @@ void LogThrottle::Log(const std::string& line, absl::Time now) {
   MutexLock lock(&mutex_);
   if (now - since_ >= kPeriod) {
     for (const auto& [said, times] : said_) {
-      if (times > 1) log_(absl::StrCat("(", times - 1, " more times: ", said, ")"));
+      if (times == 1) continue;
+      log_(absl::StrCat("(", times == 2 ? "once more" : absl::StrCat(times - 1, " more times"),
+                        ": ", said, ")"));
     }
     said_.clear();
     since_ = now;

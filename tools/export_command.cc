@@ -1,15 +1,19 @@
 #include "tools/export_command.h"
 
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "checkpoint/checkpoint_directory.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/export_safetensors.h"
@@ -64,7 +68,17 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenCheckpoint(
     return absl::OkStatus();
   };
   const CheckpointDirectory place(files, directories[0]);
+  std::error_code ignored;
+  if (!std::filesystem::exists(directories[0], ignored)) {
+    return absl::NotFoundError(absl::StrCat("there is no folder ", directories[0]));
+  }
   if (number != 0) {
+    const absl::StatusOr<std::vector<uint64_t>> complete = place.Complete();
+    if (complete.ok() && !complete->empty() && !absl::c_linear_search(*complete, number)) {
+      return absl::NotFoundError(absl::StrCat("there is no checkpoint ", number, " in ",
+                                              directories[0], ", which has ",
+                                              absl::StrJoin(*complete, ", ")));
+    }
     const absl::StatusOr<Manifest> manifest = place.ReadManifest(number);
     if (!manifest.ok()) return manifest.status();
     if (absl::Status status = open(*manifest); !status.ok()) return status;

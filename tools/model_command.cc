@@ -144,7 +144,20 @@ int LookCommand(const std::string& what, const FlagValues& flags, std::ostream& 
   if (!program.ok()) {
     return Fail(std::string(program.status().message()), ExitCode::kUsage, error);
   }
+  std::error_code unknown;
+  if (!IsModelFile(model) && !fs::exists(model, unknown)) {
+    return Fail(
+        absl::StrCat("there is no file or folder ", model, "; --model takes a model file, a ",
+                     "run's folder, or a checkpoint in it"),
+        ExitCode::kData, error);
+  }
   const std::string job = flags.Get("job", JobFileOf(model));
+  // A program of one's own may know its model without a job.
+  if (job.empty() && !flags.Has("set") && !flags.Has("worker_binary")) {
+    return Fail(absl::StrCat("there is no job.textproto beside ", model,
+                             "; name the job's file with --job"),
+                ExitCode::kUsage, error);
+  }
 
   std::string exported;
   const auto remove = absl::MakeCleanup([&exported] {

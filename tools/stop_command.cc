@@ -3,6 +3,7 @@
 #include <string>
 
 #include "common/process/exit_codes.h"
+#include "tools/report/phrases.h"
 
 namespace torchps {
 namespace {
@@ -34,7 +35,7 @@ int StopCluster(ClusterClient& cluster, std::ostream& out, std::ostream& error) 
       } else if (status.code() != absl::StatusCode::kUnavailable) {
         ++stayed;
       }
-      error << "psctl: server " << i << " at " << address << ": " << status.message() << std::endl;
+      error << "psctl: " << NoAnswerText(i, address, status) << std::endl;
     }
   }
   if (stayed > 0) return static_cast<int>(ExitCode::kFailed);

@@ -55,8 +55,10 @@ absl::StatusOr<ListeningSockets> OpenListeningSockets(const std::string& host, i
         bind(listener.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
         listen(listener.get(), kBacklog) != 0) {
       if (errno == EADDRINUSE) {
-        return absl::AlreadyExistsError(absl::StrCat("cannot listen on ", host, ":", listening.port,
-                                                     ": the port is taken by another process"));
+        return absl::AlreadyExistsError(
+            absl::StrCat("cannot listen on ", host, ":", listening.port,
+                         ": the port is taken by another process; end that "
+                         "one, or listen on another port (0: any free one)"));
       }
       // A name may lead to an address of a kind that this machine has not.
       refused = absl::AsciiStrToLower(std::strerror(errno));

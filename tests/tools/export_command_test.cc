@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
 #include <sstream>
 #include <string>
@@ -129,7 +130,8 @@ TEST_F(ExportCommandTest, TheNewestIsTakenOrTheOneThatIsNamed) {
   ASSERT_EQ(Run({Dir("d"), Out("m.pt"), "--checkpoint=1"}), 0);
   EXPECT_THAT(out_.str(), HasSubstr("wrote checkpoint 1 to"));
   EXPECT_EQ(Run({Dir("d"), Out("m.pt"), "--checkpoint=3"}), 5);
-  EXPECT_THAT(error_.str(), HasSubstr("checkpoint-000000000003/MANIFEST.json"));
+  EXPECT_THAT(error_.str(), HasSubstr("there is no checkpoint 3 in "));
+  EXPECT_THAT(error_.str(), HasSubstr("which has 1, 2"));
 }
 
 TEST_F(ExportCommandTest, ADamagedOneIsPassedOverInWordsUnlessItWasNamed) {
@@ -164,6 +166,9 @@ TEST_F(ExportCommandTest, WrongFlagsAreNamed) {
   EXPECT_THAT(error_.str(), HasSubstr("needs --out=FILE"));
   EXPECT_EQ(Run({Dir("d"), Out("model.onnx")}), 2);
   EXPECT_THAT(error_.str(), HasSubstr("model.onnx'; expected a name that ends in .safetensors"));
+  EXPECT_EQ(Run({Dir("d"), Out("m.pt")}), 5);
+  EXPECT_THAT(error_.str(), HasSubstr("there is no folder " + folder_.path("d")));
+  std::filesystem::create_directory(folder_.path("d"));
   EXPECT_EQ(Run({Dir("d"), Out("m.pt")}), 5);
   EXPECT_THAT(error_.str(), HasSubstr("there is no checkpoint in"));
 }

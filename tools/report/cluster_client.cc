@@ -14,6 +14,7 @@
 #include "rpc/server_address.h"
 #include "security/connection_probe.h"
 #include "security/credentials.h"
+#include "tools/report/phrases.h"
 #include "wire/status_codec.h"
 
 namespace torchps {
@@ -88,8 +89,9 @@ class GrpcClusterClient final : public ClusterClient {
     if (!status.ok() && channel->GetState(false) == GRPC_CHANNEL_READY) {
       return FromGrpcStatus(status);
     }
-    if (!status.ok()) return Explained(0, status);
-    return reply;
+    if (status.ok()) return reply;
+    const absl::Status away = Explained(0, status);
+    return absl::Status(away.code(), NoAnswerText(0, addresses_[0], away));
   }
 
   absl::StatusOr<ServerStatus> GetServerStatus(int server, absl::Duration timeout) override {

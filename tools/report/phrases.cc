@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/process/exit_codes.h"
 #include "tools/base/format.h"
 
 namespace torchps {
@@ -97,6 +98,16 @@ std::string StoppedAndResumed(absl::string_view stopped, uint64_t resumed_checkp
     absl::StrAppend(&text, "resumed from checkpoint ", resumed_checkpoint, "\n");
   }
   return text;
+}
+
+std::string NoAnswerText(int server, absl::string_view address, const absl::Status& status) {
+  const std::string name = absl::StrCat("server ", server, " at ", address);
+  if (ExitCodeFor(status) == ExitCode::kRefused) return absl::StrCat(name, " ", status.message());
+  if (status.code() != absl::StatusCode::kUnavailable) {
+    return absl::StrCat(name, ": ", status.message());
+  }
+  return absl::StrCat(name, " cannot be reached: ", status.message(),
+                      "; is it running, and is the address right?");
 }
 
 }  // namespace torchps

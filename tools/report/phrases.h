@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "proto/coordinator.pb.h"
@@ -47,5 +48,10 @@ std::string NotFiniteText(uint64_t blocks, bool has_checkpoint);
 // A line each, where there is something to say: why the job ended early (empty: it did not), and
 // the checkpoint that it went on from (0: from none).
 std::string StoppedAndResumed(absl::string_view stopped, uint64_t resumed_checkpoint);
+
+// Why a server gave no answer, and what to look at: "server 1 at beta:7000 cannot be reached:
+// connection refused; is it running, and is the address right?", "server 1 at beta:7000 refuses
+// this client: ...". REQUIRES: `status` is an error.
+std::string NoAnswerText(int server, absl::string_view address, const absl::Status& status);
 
 }  // namespace torchps

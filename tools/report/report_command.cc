@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/process/exit_codes.h"
+#include "tools/report/phrases.h"
 #include "tools/report/report_json.h"
 #include "tools/report/report_text.h"
 
@@ -52,8 +53,7 @@ std::vector<FlagSpec> ReportFlags() {
 int MakeReport(ClusterClient& cluster, const ReportRequest& request, const Clock& clock,
                std::ostream& out, std::ostream& error) {
   const auto fail = [&](const absl::Status& status) {
-    error << "psctl: server 0 at " << cluster.addresses()[0] << ": " << status.message()
-          << std::endl;
+    error << "psctl: " << NoAnswerText(0, cluster.addresses()[0], status) << std::endl;
     return static_cast<int>(ExitCodeFor(status));
   };
   if (request.wait) {

@@ -125,9 +125,8 @@ std::string ServerTable(const ClusterView& view) {
     const ServerAnswer& answer = view.servers[i];
     if (!answer.status.ok()) {
       table.AddRow({absl::StrCat(i), answer.address});
-      absl::StrAppend(&away, "server ", i, " at ", answer.address,
-                      Refused(answer.status.status()) ? " " : " cannot be reached: ",
-                      answer.status.status().message(), "\n");
+      absl::StrAppend(
+          &away, NoAnswerText(static_cast<int>(i), answer.address, answer.status.status()), "\n");
       continue;
     }
     const ServerStatus& status = *answer.status;

@@ -1,6 +1,8 @@
 #include "tools/run/hosts_file.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <set>
@@ -198,10 +200,12 @@ absl::StatusOr<Hosts> ParseHosts(absl::string_view text) {
 }
 
 absl::StatusOr<Hosts> ReadHostsFile(const std::string& path) {
+  errno = 0;
   std::ifstream file(path);
   std::stringstream text;
   if (!(text << file.rdbuf())) {
-    return absl::NotFoundError(absl::StrCat("cannot read the hosts file ", path));
+    return absl::NotFoundError(absl::StrCat("cannot read the hosts file ", path, ": ",
+                                            errno != 0 ? std::strerror(errno) : "it is empty"));
   }
   absl::StatusOr<Hosts> hosts = ParseHosts(text.str());
   if (!hosts.ok()) {

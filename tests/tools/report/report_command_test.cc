@@ -57,7 +57,9 @@ TEST(ReportCommandTest, AServerAwayForLongerThanThePatienceIsExitCodeThree) {
   request.patience = absl::ZeroDuration();
   const Outcome outcome = Ask(cluster, request);
   EXPECT_EQ(outcome.code, 3);
-  EXPECT_EQ(outcome.error, "psctl: server 0 at 127.0.0.1:4711: connection refused\n");
+  EXPECT_EQ(outcome.error,
+            "psctl: server 0 at 127.0.0.1:4711 cannot be reached: connection refused; is it "
+            "running, and is the address right?\n");
 }
 
 TEST(ReportCommandTest, SomethingElseAtTheAddressIsRefusedAtOnce) {

@@ -107,7 +107,7 @@ TEST(StatusTextTest, AServerThatIsAwayIsARowThatSaysSo) {
   cluster.servers[1] = absl::UnavailableError("connection refused");
   std::ostringstream out;
   EXPECT_EQ(ShowStatus(cluster, out), 0);
-  EXPECT_NE(out.str().find("server 1 at 127.0.0.1:4712 cannot be reached: connection refused\n"),
+  EXPECT_NE(out.str().find("server 1 at 127.0.0.1:4712 cannot be reached: connection refused; "),
             std::string::npos)
       << out.str();
 }
@@ -228,7 +228,9 @@ TEST(StopClusterTest, AServerAlreadyGoneIsNamedAndIsNoFailure) {
   cluster.servers[1] = absl::UnavailableError("connection refused");
   std::ostringstream out, error;
   EXPECT_EQ(StopCluster(cluster, out, error), 0);
-  EXPECT_EQ(error.str(), "psctl: server 1 at 127.0.0.1:4712: connection refused\n");
+  EXPECT_EQ(error.str(),
+            "psctl: server 1 at 127.0.0.1:4712 cannot be reached: connection refused; is it "
+            "running, and is the address right?\n");
 }
 
 TEST(StopClusterTest, NobodyThereIsExitCodeThree) {

@@ -126,7 +126,8 @@ TEST(HostsFileTest, GpusOfEachMachineGoToWorkersThatFollowEachOther) {
 TEST(HostsFileTest, AFileThatIsNotThereIsNamed) {
   const absl::Status status = ReadHostsFile("/nowhere/hosts").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(status.message(), "cannot read the hosts file /nowhere/hosts");
+  EXPECT_EQ(status.message(),
+            "cannot read the hosts file /nowhere/hosts: No such file or directory");
 }
 
 TEST(HostsFileTest, AMistakeInAFileNamesTheFile) {
