@@ -41,9 +41,13 @@ def main(psctl, program, job):
     final = json.loads(ask("evaluate", folder, "--json"))
     last = sorted(name for name in os.listdir(folder) if name.startswith("checkpoint-"))[-1]
     checkpoint = json.loads(ask("evaluate", f"{folder}/{last}", "--json"))
-    for figures in final, checkpoint:
+    # And so is what psctl writes for torch.load.
+    pickled = os.path.join(folder, "exported.pt")
+    subprocess.run([psctl, "export", f"--dir={folder}", f"--out={pickled}"], check=True, stdout=subprocess.DEVNULL)
+    exported = json.loads(ask("evaluate", pickled, "--json"))
+    for figures in final, checkpoint, exported:
         del figures["model"]
-    assert final == checkpoint, (final, checkpoint)
+    assert final == checkpoint == exported, (final, checkpoint, exported)
 
     rows = list(csv.DictReader(ask("predict", folder).splitlines()))
     assert len(rows) == final["samples"]
