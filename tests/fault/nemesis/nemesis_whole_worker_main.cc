@@ -32,7 +32,7 @@
 #include "tests/worker/device/fake_link.h"
 #include "tests/worker/feed/fake_lift.h"
 #include "torch/utils.h"
-#include "worker/run_worker.h"
+#include "worker/slot/run_worker.h"
 
 namespace torchps {
 namespace {
