@@ -27,7 +27,8 @@ programs=(//program:ps_worker //server:ps_server //tools:psctl //bench:train_ste
 tests=(//tests/program:train_main_test
   //tests/worker:device_test //tests/worker:flat_model_test //tests/worker:torch_error_test
   //tests/worker:training_test //tests/worker/cuda:cuda_lift_test //tests/worker/cuda:cuda_link_test
-  //tests/worker/cuda:device_encoder_test //tests/worker/cuda:device_scan_test
+  //tests/worker/cuda:device_encoder_test //tests/worker/cuda:device_look_test
+  //tests/worker/cuda:device_scan_test
   //tests/worker/kernels:gradient_kernels_test //tests/integration:equivalence_test)
 
 command="${1:-}"
