@@ -233,45 +233,9 @@ absl::Status WorkerSlot::Connect() {
 }
 
 void WorkerSlot::EncodeOnDevice() {
-  // A link is there where one device has the whole model. Local steps end on the host.
-  if (model_->link() == nullptr || HasLocalSteps(job()) || !parameters_->CanTakeEncoded()) return;
-  const bool whole = NeedsWholeGradient(job().training());
-  // It was said why.
-  if (whole && model_->scan() == nullptr) return;
-  absl::StatusOr<std::unique_ptr<BlockEncoder>> encoder = MakeEncoder();
-  const absl::Status used =
-      encoder.ok() ? model_->UseEncoder(*std::move(encoder), /*looks=*/!whole) : encoder.status();
-  if (used.ok()) {
-    // Where a gradient is encoded shows nowhere else: not in the report, nor in what is learnt.
-    options_.log(absl::StrCat("gradients are encoded as ",
-                              EncodingSpec::Kind_Name(job().wire().push().kind()), " on ",
-                              model_->device().str()));
-    return parameters_->TakeEncoded(model_->encoded_outbox());
-  }
-  options_.log(absl::StrCat("gradients are encoded on the host, not by ", model_->device().str(),
-                            ": ", used.message()));
-}
-
-absl::StatusOr<std::unique_ptr<BlockEncoder>> WorkerSlot::MakeEncoder() const {
-  const torch::Tensor& gradients = model_->device_gradients();
-  const EncodingSpec& encoding = job().wire().push();
-  if (options_.make_encoder != nullptr) {
-    return options_.make_encoder(gradients, *block_map_, encoding);
-  }
-  if (!gradients.is_cuda()) return absl::UnavailableError("the device is no GPU");
-  try {
-    return DeviceEncoder::Create(gradients, *block_map_, encoding);
-  } catch (const std::exception& error) {
-    return TorchError("making memory for it", error);
-  }
-}
-
-absl::StatusOr<std::unique_ptr<DeviceLink>> WorkerSlot::MakeLink() const {
-  if (options_.make_link != nullptr) return options_.make_link();
-  CudaLink::Options options;
-  options.device = model_->device();
-  options.error_of = &TorchError;
-  return CudaLink::Create(std::move(options));
+  if (!parameters_->CanTakeEncoded()) return;
+  EncodedOutbox* const encoded = device_work_->Encode();
+  if (encoded != nullptr) parameters_->TakeEncoded(encoded);
 }
 
 absl::Status WorkerSlot::BeginGradient() {
