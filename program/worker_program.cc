@@ -78,6 +78,85 @@ void PrintDevices(const std::string& program) {
   }
 }
 
+// The servers of --local, and the folder that they keep the run in.
+struct LocalRun {
+  std::string dir;
+  std::unique_ptr<InProcessCluster> cluster;
+};
+
+// The job beside its model, for `psctl evaluate` and whoever comes later.
+absl::Status KeepJobFile(const std::string& dir, const JobSpec& job) {
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(job, &text);
+  const std::string path = absl::StrCat(dir, "/job.textproto");
+  std::ofstream file(path);
+  file << text;
+  file.close();
+  if (file) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
+}
+
+absl::StatusOr<LocalRun> StartLocalRun(const JobSpec& job, const Clock& clock) {
+  LocalRun run;
+  run.dir = absl::GetFlag(FLAGS_dir);
+  if (run.dir.empty()) {
+    absl::StatusOr<std::string> made = MakeRunFolder(job.name(), absl::Now());
+    if (!made.ok()) return made.status();
+    run.dir = *std::move(made);
+  }
+  const bool resume = absl::GetFlag(FLAGS_resume);
+  if (!resume && access(absl::StrCat(run.dir, "/coordinator.state").c_str(), F_OK) == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--dir=", run.dir, " holds a job; --resume goes on with it, or name an empty directory"));
+  }
+  // A resumed job may yet be refused, and then the model there is still that of the file there.
+  if (!resume || access(absl::StrCat(run.dir, "/job.textproto").c_str(), F_OK) != 0) {
+    if (absl::Status kept = KeepJobFile(run.dir, job); !kept.ok()) return kept;
+  }
+  absl::StatusOr<std::unique_ptr<InProcessCluster>> started =
+      InProcessCluster::Start(absl::GetFlag(FLAGS_local_servers), &clock, run.dir, resume);
+  if (!started.ok()) return started.status();
+  run.cluster = *std::move(started);
+  return run;
+}
+
+// Ends it, and says what it came to and where the model lies.
+void EndLocalRun(LocalRun run, const std::string& program) {
+  const absl::optional<JobStatus> job = AskForOutcome(run.cluster->endpoints().front());
+  if (job.has_value() && job->phase() >= JobStatus::RUNNING) PrintLine(stdout, OutcomeText(*job));
+  const absl::Status kept = run.cluster->server(0).TakeLastCheckpoint(kLastCheckpoint);
+  if (!kept.ok()) {
+    PrintLine(stderr, absl::StrCat(program, ": no last checkpoint was taken: ", kept.message()));
+  }
+  run.cluster.reset();
+  const std::string model = absl::StrCat(run.dir, "/model.safetensors");
+  if (access(model.c_str(), F_OK) != 0) return;
+  PrintLine(stdout, absl::StrCat("model: ", model));
+  PrintLine(stdout,
+            absl::StrCat("load it: safetensors.torch.load_file(\"", model,
+                         "\") in Python, torchps::LoadState(module, \"", model, "\") in C++"));
+}
+
+absl::StatusOr<std::vector<ServerEndpoint>> FlaggedServers(
+    const std::function<void(const std::string& line)>& log) {
+  const absl::StatusOr<std::shared_ptr<CertificateFiles>> certificates =
+      OpenCertificates(absl::GetFlag(FLAGS_certs), Role::kWorker, log);
+  if (!certificates.ok()) return certificates.status();
+  AddressBook::Options book;
+  book.certificates = *certificates;
+  for (const std::string& text : absl::GetFlag(FLAGS_servers)) {
+    const absl::StatusOr<AddressSource> source = AddressSource::Parse(text);
+    if (!source.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--servers: ", source.status().message()));
+    }
+    book.servers.push_back(*source);
+  }
+  return EndpointsOf(std::make_shared<AddressBook>(std::move(book)));
+}
+
 // One worker as the flags say it: where it computes, and what it talks to. On the thread that
 // trains.
 class FlaggedWorker {
@@ -165,8 +244,11 @@ class FlaggedWorker {
     return look;
   }
 
-  void End() {
-    if (local_.has_value()) local_->End(options_.print, options_.log);
+  // With what came of it.
+  void End(const absl::Status& result) {
+    if (!local_.has_value()) return;
+    if (result.ok()) KeepJobFile(local_->dir, job_).IgnoreError();
+    EndLocalRun(*std::move(local_), program_);
   }
 
  private:
@@ -235,7 +317,7 @@ absl::Status WorkAsFlagged(const WorkerProgram& work, const std::string& program
   } else if (result.ok()) {
     result = work.train(job, [&worker] { return worker.Connect(); });
   }
-  worker.End();
+  worker.End(result);
   return result;
 }
 

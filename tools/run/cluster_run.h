@@ -122,6 +122,7 @@ class ClusterRun {
   // Since a worker told of its first progress.
   absl::optional<absl::Duration> training_since_;
   bool accepted_ = false;
+  bool worked_ = false;  // a worker has made a step
   int exit_code_ = 0;  // of the first failure
 };
 

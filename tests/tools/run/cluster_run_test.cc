@@ -178,7 +178,17 @@ TEST_F(ClusterRunTest, AJobThatIsResumedAndRefusesItsWorkersIsNotReportedAgain) 
   EXPECT_EQ(Run(), 0) << error_.str();
   EXPECT_TRUE(accepted);
   ExpectOut("digits-mlp finished");
+  EXPECT_EQ(out_.str().find("had ended before"), std::string::npos);
   EXPECT_NE(ReadWholeFile(options_.report_file), "");
+}
+
+TEST_F(ClusterRunTest, AResumedJobOfWhichNothingIsLeftSaysHowItGoesOn) {
+  options_.launch.resume = true;
+  SetWorker("echo torchps_worker done slot=0 pushes=0\n");
+  EXPECT_EQ(Run(), 0) << error_.str();
+  ExpectOut(
+      "\nthe job had ended before, and nothing of it was left to do; a larger "
+      "training.epochs goes on with it\n");
 }
 
 TEST_F(ClusterRunTest, ADeathThatWasSeenIsToldWhereTheSlotIsTakenAgain) {
