@@ -54,6 +54,10 @@ absl::Status CheckDeviceNames(absl::string_view names) {
                           std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit) &&
                           absl::SimpleAtoi(digits, &index));
     if (known) continue;
+    if (name == "cuda") {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "device 'cuda' of '", names, "' has no index; expected each GPU by its own, as cuda:0"));
+    }
     const std::string closest = ClosestName(name, {"auto", "cpu", "cuda"});
     return absl::InvalidArgumentError(absl::StrCat(
         "device '", absl::CHexEscape(name), "' is not known; ",

@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/closest_name.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/io/tokenizer.h"
@@ -76,6 +78,26 @@ std::string Reworded(const std::string& message) {
     return "the file ends inside a message; is a } missing?";
   }
   if (message == "Expected identifier, got: }") return "there is a } for which no { stands before";
+  if (message == "Expected identifier, got: {") {
+    return "a field's name is expected here, not a {; the file itself stands in no braces, and "
+           "names in no quotes, as in training { epochs: 3 }";
+  }
+  absl::string_view rest = message;
+  if (absl::ConsumePrefix(&rest, "Expected \"{\", found ") && absl::ConsumeSuffix(&rest, ".")) {
+    // A text is quoted twice.
+    if (absl::StartsWith(rest, "\"\"")) rest = rest.substr(1, rest.size() - 2);
+    return absl::StrCat("a { is expected here, not ", rest,
+                        "; fields of a message stand in { }, as in model { name: \"mlp\" }");
+  }
+  for (const absl::string_view what : {"integer", "double", "string"}) {
+    rest = message;
+    if (!absl::ConsumePrefix(&rest, absl::StrCat("Expected ", what, ", got: "))) continue;
+    const absl::string_view name = what == "integer"  ? "a whole number"
+                                   : what == "double" ? "a number"
+                                                      : "a text in quotes";
+    return rest.empty() ? absl::StrCat("the file ends where ", name, " is expected")
+                        : absl::StrCat("expected ", name, ", not ", rest);
+  }
   const std::vector<std::string> parts = absl::StrSplit(message, '"');
   if (parts.size() != 5) return message;
   if (parts[0] == "Message type " && parts[2] == " has no field named ") {

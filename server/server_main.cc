@@ -13,6 +13,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/process/command_line.h"
@@ -109,6 +110,9 @@ int main(int argc, char** argv) {
   options.coordinator = absl::GetFlag(FLAGS_coordinator);
   options.address_file = absl::GetFlag(FLAGS_address_file);
   options.resume = absl::GetFlag(FLAGS_resume);
+  if (options.resume && options.dir.empty()) {
+    return Fail(absl::InvalidArgumentError("--resume needs --dir=DIR, where the job's state is"));
+  }
   options.copies_at = absl::GetFlag(FLAGS_copies_at);
   // The other half is the kernel's, which copies as much as the threads do, and the workers'.
   options.threads = absl::GetFlag(FLAGS_threads);

@@ -41,6 +41,8 @@ TEST(BuiltInsTest, DevicesAreKnownByTheirNames) {
   EXPECT_EQ(CheckDeviceNames("cpu,coda").message(),
             "device 'coda' is not known; did you mean 'cuda'? expected auto, cpu, cuda, "
             "cuda:INDEX, cuda:all, or several, as cuda:0,cuda:1");
+  EXPECT_EQ(CheckDeviceNames("cpu,cuda").message(),
+            "device 'cuda' of 'cpu,cuda' has no index; expected each GPU by its own, as cuda:0");
 }
 
 }  // namespace

@@ -65,6 +65,18 @@ TEST(JobFileTest, ABraceThatIsMissingOrTooMuchIsToldAsThat) {
               "a.textproto:3: there is a } for which no { stands before");
 }
 
+TEST(JobFileTest, SaysInPlainWordsWhatIsExpected) {
+  ExpectError("training {\n  epochs: four }", "a.textproto:2: expected a whole number, not four");
+  ExpectError("optimizer { learning_rate: x }", "a.textproto:1: expected a number, not x");
+  ExpectError("model { name: convnet }", "a.textproto:1: expected a text in quotes, not convnet");
+  ExpectError("model { name:", "a.textproto:1: the file ends where a text in quotes is expected");
+  ExpectError("model: \"convnet\"",
+              "a.textproto:1: a { is expected here, not \"convnet\"; fields of a message stand");
+  ExpectError("optimizer { sgd learning_rate: 1 }",
+              "a.textproto:1: a { is expected here, not \"learning_rate\"; fields");
+  ExpectError("{\"workers\": 3}", "a.textproto:1: a field's name is expected here, not a {");
+}
+
 TEST(JobFileTest, OffersTheValuesOfAnEnum) {
   ExpectError("consistency {\n  mode: ASNC }",
               "a.textproto:2: mode cannot be \"ASNC\"; expected one of ASYNC, SYNC; did you mean "

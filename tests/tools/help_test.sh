@@ -16,3 +16,4 @@ says 'psctl run ' tools/psctl --help
 says "there is no command 'top'; 'psctl help' lists them" tools/psctl top
 says "did you mean 'status'" tools/psctl statis
 says "there is no flag '--locl'; did you mean --local?" program/ps_worker --locl
+says '--resume needs --dir=DIR' server/ps_server --resume
