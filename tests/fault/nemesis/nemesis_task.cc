@@ -16,7 +16,7 @@ namespace torchps {
 namespace {
 
 // An epoch ends now and then, where a slot leaves the clocks and comes back.
-constexpr int64_t kSamples = 4000;
+constexpr int64_t kSamples = 400;
 
 class Ones final : public Dataset {
  public:

@@ -39,10 +39,11 @@ namespace {
 
 using Carriage = NemesisJob::Carriage;
 
-// When a link fails, in operations, of which a step has some fifty: once the job has begun, and by
-// then.
-constexpr uint64_t kShortestLife = 2000;
-constexpr uint64_t kLongestLife = 40000;
+// When a link fails, in operations, of which a step has some fifty: once the job has begun, and at
+// any order of magnitude from there, so that some fail early on a slow machine and not all at once
+// on a fast one.
+constexpr uint64_t kShortestLife = 1000;
+constexpr uint64_t kLivesTwiceAsLong = 7;
 
 struct Device {
   uint64_t seed = 0;
@@ -59,8 +60,8 @@ void UseDevice(const Device& device, std::atomic<bool>* is_broken, WorkerOptions
   FakeLink::Options link;
   link.seed = SplitMix64(random);
   link.own_thread = true;
-  link.fail_at =
-      static_cast<int64_t>(kShortestLife + UniformBelow(random, kLongestLife - kShortestLife));
+  const uint64_t life = kShortestLife << UniformBelow(random, kLivesTwiceAsLong);
+  link.fail_at = static_cast<int64_t>(life + UniformBelow(random, life));
   // Each block is worth a copy of its own.
   link.least_copy_bytes = 1;
   link.has_failed = is_broken;
