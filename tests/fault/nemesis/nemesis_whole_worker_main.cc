@@ -39,11 +39,11 @@ namespace {
 
 using Carriage = NemesisJob::Carriage;
 
-// When a link fails, in operations, of which a step has some fifty: once the job has begun, and at
-// any order of magnitude from there, so that some fail early on a slow machine and not all at once
-// on a fast one.
+// When a link fails, in operations, of which a step has some fifty: every other one soon after the
+// job has begun, the others at any order of magnitude from there. So some fail early on a slow
+// machine, and not all at once on a fast one.
 constexpr uint64_t kShortestLife = 1000;
-constexpr uint64_t kLivesTwiceAsLong = 7;
+constexpr uint64_t kDoublings = 7;
 
 struct Device {
   uint64_t seed = 0;
@@ -60,7 +60,8 @@ void UseDevice(const Device& device, std::atomic<bool>* is_broken, WorkerOptions
   FakeLink::Options link;
   link.seed = SplitMix64(random);
   link.own_thread = true;
-  const uint64_t life = kShortestLife << UniformBelow(random, kLivesTwiceAsLong);
+  const bool is_short = UniformBelow(random, 2) == 0;
+  const uint64_t life = kShortestLife << (is_short ? 0 : UniformBelow(random, kDoublings));
   link.fail_at = static_cast<int64_t>(life + UniformBelow(random, life));
   // Each block is worth a copy of its own.
   link.least_copy_bytes = 1;
