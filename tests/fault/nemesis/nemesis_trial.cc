@@ -6,13 +6,17 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/ids.h"
 #include "common/split_mix64.h"
 #include "gtest/gtest.h"
+#include "tests/fault/nemesis/nemesis_job.h"
+#include "tests/fault/nemesis/nemesis_stalls.h"
 #include "tests/testing/eventually.h"
 
 namespace torchps {
