@@ -58,9 +58,6 @@ ParameterClient::ParameterClient(Options options)
   patience.clock = options_.clock;
   patience.seed = options_.incarnation;
   for (const ServerEndpoint& endpoint : options_.servers) {
-    hello.add_server_address(endpoint.address);
-  }
-  for (const ServerEndpoint& endpoint : options_.servers) {
     servers_.push_back(
         std::make_unique<RemoteServer>(endpoint, hello, &options_.block_map, &books_, patience));
   }

@@ -123,6 +123,8 @@ TEST_F(ParameterClientTest, HelloTellsEachServerItsPlaceAndStartsAtTheLargestClo
   EXPECT_EQ(hello.resumed_checkpoint(), 4);
   EXPECT_EQ(hello.job().name(), "the job");
   EXPECT_EQ(hello.layout().segment_size(), 2);
+  EXPECT_THAT(hello.server_address(), ::testing::ElementsAre(servers_[0]->endpoint().address,
+                                                             servers_[1]->endpoint().address));
 }
 
 TEST_F(ParameterClientTest, AStepIsTooLateInSyncWhereEveryServerHasEndedItsRound) {
