@@ -47,8 +47,10 @@ absl::Status AskForLastCheckpoint(
   if (!address.empty()) {
     const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = connect(address);
     failure = channel.status();
+    bool reached = false;
     if (channel.ok()) {
       failure = TakeCheckpoint(*channel, server->job()->job_id(), absl::Now() + timeout);
+      reached = (*channel)->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY;
     }
     if (failure.ok()) return failure;
     // The coordinator may be about to stop, too, and have taken its own last one.
@@ -57,6 +59,9 @@ absl::Status AskForLastCheckpoint(
     reason = absl::StrCat("server 0 at ", address, ": ",
                           absl::IsDeadlineExceeded(failure)
                               ? absl::StrCat("took none in ", absl::FormatDuration(timeout))
+                          // gRPC's own words are of names and addresses, over half a line.
+                          : channel.ok() && !reached && absl::IsUnavailable(failure)
+                              ? std::string("cannot be reached")
                               : std::string(failure.message()));
   }
   return absl::UnavailableError(

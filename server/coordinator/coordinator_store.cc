@@ -41,8 +41,9 @@ absl::StatusOr<std::unique_ptr<CoordinatorStore>> CoordinatorStore::Open(
   if (!lock.ok()) {
     // It may be on its way out: the caller may ask again.
     if (absl::IsFailedPrecondition(lock.status())) {
-      return absl::UnavailableError(absl::StrCat("another process is the coordinator in ",
-                                                 directory, ": ", lock.status().message()));
+      return absl::UnavailableError(
+          absl::StrCat("another process is the coordinator in ", directory,
+                       ", so --servers must name that one first: ", lock.status().message()));
     }
     return lock.status();
   }
