@@ -132,6 +132,10 @@ class GrpcClusterClient final : public ClusterClient {
   absl::Status Explained(int server, const grpc::Status& grpc_status) const {
     const absl::Status status = InWords(grpc_status);
     if (status.code() != absl::StatusCode::kUnavailable) return status;
+    // From a server that is there these are its own words, whole.
+    if (ways_[server].channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) {
+      return FromGrpcStatus(grpc_status);
+    }
     const absl::Status refused = Refusal(server);
     return refused.ok() ? status : refused;
   }

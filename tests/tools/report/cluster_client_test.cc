@@ -13,8 +13,8 @@
 #include "absl/synchronization/notification.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/parameter_service.grpc.pb.h"
-#include "tools/base/tcp.h"
 #include "tests/tools/testing.h"
+#include "tools/base/tcp.h"
 
 namespace torchps {
 namespace {
@@ -46,6 +46,7 @@ class TinyServer final : public ParameterService::Service, public Coordinator::S
   }
   grpc::Status GetJobStatus(grpc::ServerContext*, const JobStatusRequest* request,
                             JobStatus* reply) override {
+    if (!busy_with_.empty()) return {grpc::StatusCode::UNAVAILABLE, busy_with_};
     reply->set_phase(request->wait_until_done() ? JobStatus::DONE : JobStatus::RUNNING);
     return grpc::Status::OK;
   }
@@ -58,10 +59,13 @@ class TinyServer final : public ParameterService::Service, public Coordinator::S
 
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
   const std::string& reason() const { return reason_; }
+  // REQUIRES: nobody has asked yet.
+  void set_busy_with(const std::string& words) { busy_with_ = words; }
 
  private:
   int port_ = 0;
   std::string reason_;
+  std::string busy_with_;
   absl::Notification asked_to_end_;
   std::unique_ptr<grpc::Server> server_;
   std::thread ending_;
@@ -105,6 +109,16 @@ TEST(ClusterClientTest, AServerThatIsAwayIsUnavailableInTheSystemsWords) {
   const absl::Status status = cluster->GetServerStatus(0, kTimeout).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(status.message(), "connection refused");
+}
+
+TEST(ClusterClientTest, AServerThatIsThereIsQuotedInWholeWords) {
+  TinyServer server;
+  server.set_busy_with("another process is the coordinator in /Data: number 7; stop that one");
+  const auto cluster = ConnectToCluster({server.address()});
+  const absl::Status status = cluster->GetJobStatus(false, kTimeout).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(),
+            "another process is the coordinator in /Data: number 7; stop that one");
 }
 
 TEST(ClusterClientTest, ShutdownReturnsWhenTheServerHasClosedItsConnection) {
