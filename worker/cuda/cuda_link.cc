@@ -29,7 +29,7 @@ absl::StatusOr<std::unique_ptr<DeviceLink>> CudaLink::Create(Options options) {
   try {
     const c10::impl::VirtualGuardImpl guard(options.device.type());
     const auto stream = [&] { return guard.getStreamFromGlobalPool(options.device); };
-    const Streams streams{stream(), stream(), stream()};
+    const Streams streams{stream(), stream(), stream(), stream()};
     // Of a copy: what comes of an error is asked for below.
     return std::unique_ptr<DeviceLink>(new CudaLink(options, streams));
   } catch (const std::exception& error) {
@@ -41,7 +41,8 @@ CudaLink::CudaLink(Options options, const Streams& streams)
     : options_(std::move(options)),
       guard_(options_.device.type()),
       streams_(streams),
-      thread_([this] { RunDones(); }) {}
+      downs_thread_([this] { RunDones(&downs_, streams_.await_downs); }),
+      marks_thread_([this] { RunDones(&marks_, streams_.await_marks); }) {}
 
 CudaLink::~CudaLink() {
   AwaitDowns();
@@ -50,7 +51,8 @@ CudaLink::~CudaLink() {
     stopping_ = true;
     changed_.SignalAll();
   }
-  thread_.join();
+  downs_thread_.join();
+  marks_thread_.join();
   // Also after an error: the memory is about to go.
   for (const c10::Stream& stream : {streams_.down, streams_.up}) {
     try {
@@ -115,6 +117,14 @@ absl::Status CudaLink::CopyInCompute(absl::Span<const float> device_from,
   });
 }
 
+absl::Status CudaLink::WhenReached(const Mark& mark, Done done) {
+  MutexLock lock(&mutex_);
+  if (!error_.ok()) return error_;
+  marks_.push_back({mark, std::move(done)});
+  changed_.SignalAll();
+  return absl::OkStatus();
+}
+
 absl::Status CudaLink::Down(const Mark& after, absl::Span<const float> device,
                             absl::Span<float> host, Done done) {
   MutexLock down_lock(&down_mutex_);
@@ -122,15 +132,13 @@ absl::Status CudaLink::Down(const Mark& after, absl::Span<const float> device,
   const absl::Status status = Run("copying from the device", [&] {
     const c10::StreamGuard on_stream(streams_.down);
     Wait(after, streams_.down);
-    if (!host.empty()) {
-      options_.copy(device.data(), options_.device, host.data(), c10::Device(c10::kCPU),
-                    static_cast<int64_t>(host.size()));
-    }
+    options_.copy(device.data(), options_.device, host.data(), c10::Device(c10::kCPU),
+                  static_cast<int64_t>(host.size()));
     end = Record(streams_.down);
   });
   if (!status.ok()) return status;
   MutexLock lock(&mutex_);
-  jobs_.push_back({std::move(end), std::move(done)});
+  downs_.push_back({std::move(end), std::move(done)});
   changed_.SignalAll();
   return absl::OkStatus();
 }
@@ -161,14 +169,14 @@ absl::Status CudaLink::Up(const Mark& after, absl::Span<const float> host,
 
 void CudaLink::AwaitDowns() {
   MutexLock lock(&mutex_);
-  while (!jobs_.empty()) changed_.Wait(&mutex_);
+  while (!downs_.empty()) changed_.Wait(&mutex_);
 }
 
 absl::Status CudaLink::AwaitUps() {
   return Run("copying to the device", [&] { guard_.synchronizeStream(streams_.up); });
 }
 
-void CudaLink::RunDones() {
+void CudaLink::RunDones(std::deque<Job>* jobs, const c10::Stream& stream) {
   // Torch puts back a thread's device after each use of an event. That of a new thread is the first
   // GPU, and since CUDA 12 to put it back makes a context there, some 500 MB on a GPU of others.
   Run("using the device", [&] { guard_.setDevice(options_.device); }).IgnoreError();
@@ -176,18 +184,18 @@ void CudaLink::RunDones() {
     Job job;
     {
       MutexLock lock(&mutex_);
-      while (jobs_.empty() && !stopping_) changed_.Wait(&mutex_);
-      if (jobs_.empty()) return;
-      job = std::move(jobs_.front());
+      while (jobs->empty() && !stopping_) changed_.Wait(&mutex_);
+      if (jobs->empty()) return;
+      job = std::move(jobs->front());
     }
-    const absl::Status status = Run("copying from the device", [&] {
-      job.end->block(streams_.wait);
-      guard_.synchronizeStream(streams_.wait);
+    const absl::Status status = Run("waiting for the device", [&] {
+      Wait(job.end, stream);
+      guard_.synchronizeStream(stream);
     });
     job.done(status);
     job = Job();
     MutexLock lock(&mutex_);
-    jobs_.pop_front();
+    jobs->pop_front();
     changed_.SignalAll();
   }
 }

@@ -28,7 +28,8 @@ namespace torchps {
 // the copies wait for each other.
 //
 // A thread of its own waits for the copies down, one after the other, and runs what is to be done
-// after them; it waits on a third stream, since torch 1.13 cannot wait for an event.
+// after them; another one does so for marks. Each waits on a stream of its own, since torch 1.13
+// cannot wait for an event.
 //
 // Thread-safe.
 class CudaLink final : public DeviceLink {
@@ -54,6 +55,7 @@ class CudaLink final : public DeviceLink {
   absl::Status ComputeAfter(const Mark& mark) override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status CopyInCompute(absl::Span<const float> device_from,
                              absl::Span<float> device_to) override ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status WhenReached(const Mark& mark, Done done) override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Down(const Mark& after, absl::Span<const float> device, absl::Span<float> host,
                     Done done) override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status InDowns(const Mark& after, Give give) override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -66,11 +68,12 @@ class CudaLink final : public DeviceLink {
   struct Streams {
     c10::Stream down;
     c10::Stream up;
-    c10::Stream wait;
+    c10::Stream await_downs;
+    c10::Stream await_marks;
   };
-  // A copy down that the device was given.
+  // What is waited for.
   struct Job {
-    std::shared_ptr<const c10::Event> end;
+    std::shared_ptr<const void> end;  // a mark
     Done done;
   };
 
@@ -84,7 +87,8 @@ class CudaLink final : public DeviceLink {
   c10::Stream ComputeStream() const { return guard_.getStream(options_.device); }
   std::shared_ptr<const c10::Event> Record(const c10::Stream& stream) const;
   static void Wait(const Mark& mark, const c10::Stream& stream);
-  void RunDones() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Waits on `stream` for each of `jobs`, which are guarded by mutex_, until the link ends.
+  void RunDones(std::deque<Job>* jobs, const c10::Stream& stream) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Options options_;
   const c10::impl::VirtualGuardImpl guard_;
@@ -93,13 +97,15 @@ class CudaLink final : public DeviceLink {
   Mutex mutex_;
   CondVar changed_;
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
-  // In the order of the stream. The first one is waited for.
-  std::deque<Job> jobs_ ABSL_GUARDED_BY(mutex_);
+  // Of each the first one is waited for. Copies down lie in the order of their stream.
+  std::deque<Job> downs_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Job> marks_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   // Held while a copy and what marks its end, or kernels, are put in the down stream's order.
   Mutex down_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
 
-  std::thread thread_;
+  std::thread downs_thread_;
+  std::thread marks_thread_;
 };
 
 }  // namespace torchps

@@ -45,8 +45,11 @@ class DeviceLink {
   virtual absl::Status CopyInCompute(absl::Span<const float> device_from,
                                      absl::Span<float> device_to) = 0;
 
-  // Copies to the host, after `after`; perhaps nothing, and then `done` only tells that this point
-  // in the order was reached. An error that is returned is all: `done` does not run.
+  // Runs `done` once `mark` is reached. No order waits for that. An error that is returned is all:
+  // `done` does not run.
+  virtual absl::Status WhenReached(const Mark& mark, Done done) = 0;
+
+  // Copies to the host, after `after`. Errors as above.
   virtual absl::Status Down(const Mark& after, absl::Span<const float> device,
                             absl::Span<float> host, Done done) = 0;
   // Among the copies down, after `after`: what `give` gives the device to compute. It runs once,

@@ -3,7 +3,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "common/mutex.h"
 
 namespace torchps {
@@ -22,7 +21,7 @@ WorkEnd::WorkEnd(DeviceLink* link, const Clock* clock) : state_(std::make_shared
     MutexLock lock(&state->mutex);
     state->at = clock->Now();
   };
-  link->Down(*computed, /*device=*/{}, /*host=*/{}, stamp).IgnoreError();
+  link->WhenReached(*computed, stamp).IgnoreError();
 }
 
 absl::optional<absl::Duration> WorkEnd::at() const {

@@ -14,8 +14,8 @@ namespace torchps {
 // Thread-safe.
 class WorkEnd {
  public:
-  // Of what the calling thread has given the device to compute so far, and of all copies down so
-  // far. Borrows the clock until the link is gone.
+  // Of what the calling thread has given the device to compute so far. Borrows the clock until the
+  // link is gone.
   WorkEnd(DeviceLink* link, const Clock* clock);
 
   // By the clock. Nullopt: it is not done, or the link has failed.

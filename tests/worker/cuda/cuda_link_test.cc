@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "absl/types/optional.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -21,7 +22,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// s1 copies down, s2 up; s3 waits.
+// s1 copies down, s2 up; s3 waits for copies down, s4 for marks.
 std::unique_ptr<DeviceLink> LinkToWritten(int fail_at = -1) {
   WrittenDevice::Get()->Begin(fail_at);
   CudaLink::Options options;
@@ -53,12 +54,27 @@ TEST(CudaLinkTest, ACopyDownWaitsForItsMarkOnAStreamOfItsOwnAndIsDoneWhenItsEven
                           "s3 after e2", "wait for s3", "done"));
 }
 
-TEST(CudaLinkTest, ACopyDownOfNothingOnlyTellsThatItsTurnHasCome) {
-  const auto link = LinkToWritten();
-  ASSERT_TRUE(link->Down(nullptr, {}, {}, [](auto) { WrittenDevice::Get()->Write("done"); }).ok());
-  link->AwaitDowns();
+TEST(CudaLinkTest, AMarkIsWaitedForByNoOrderButByAThread) {
+  auto link = LinkToWritten();
+  const auto mark = link->AfterCompute();
+  ASSERT_TRUE(link->WhenReached(*mark, [](auto) { WrittenDevice::Get()->Write("reached"); }).ok());
+  link.reset();
   EXPECT_THAT(WrittenDevice::Get()->lines(),
-              ElementsAre("record e1 on s1", "s3 after e1", "wait for s3", "done"));
+              ElementsAre("record e1 on s0", "s4 after e1", "wait for s4", "reached", "wait for s1",
+                          "wait for s2"));
+}
+
+TEST(CudaLinkTest, CopiesDownAreToldWhileAMarkIsWaitedFor) {
+  const auto link = LinkToWritten();
+  std::vector<float> device = {1};
+  std::vector<float> host = {0};
+  absl::Notification is_copied;
+  // The thread that waits for marks stands here.
+  ASSERT_TRUE(link->WhenReached(nullptr, [&](auto) { is_copied.WaitForNotification(); }).ok());
+  ASSERT_TRUE(
+      link->Down(nullptr, device, absl::MakeSpan(host), [&](auto) { is_copied.Notify(); }).ok());
+  link->AwaitDowns();
+  EXPECT_TRUE(is_copied.HasBeenNotified());
 }
 
 TEST(CudaLinkTest, KernelsAmongTheCopiesDownAreGivenToTheirStreamBehindTheirMark) {

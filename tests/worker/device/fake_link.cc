@@ -118,6 +118,16 @@ absl::Status FakeLink::CopyInCompute(absl::Span<const float> device_from,
   return absl::OkStatus();
 }
 
+absl::Status FakeLink::WhenReached(const Mark& mark, Done done) {
+  MutexLock lock(&mutex_);
+  if (absl::Status status = Operation(); !status.ok()) return status;
+  Job job;
+  job.after = std::static_pointer_cast<const Point>(mark);
+  job.done = std::move(done);
+  Add(kMarks, std::move(job));
+  return absl::OkStatus();
+}
+
 absl::Status FakeLink::Down(const Mark& after, absl::Span<const float> device,
                             absl::Span<float> host, Done done) {
   MutexLock lock(&mutex_);
@@ -213,7 +223,7 @@ bool FakeLink::StepLocked() {
     mutex_.Unlock();
     done(status);
     mutex_.Lock();
-    --downs_;
+    if (&order == &orders_[kDown]) --downs_;
   }
   // Others have been added behind it meanwhile.
   order.pop_front();

@@ -63,6 +63,7 @@ class FakeLink final : public DeviceLink {
   absl::Status ComputeAfter(const Mark& mark) override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status CopyInCompute(absl::Span<const float> device_from,
                              absl::Span<float> device_to) override ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status WhenReached(const Mark& mark, Done done) override ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Down(const Mark& after, absl::Span<const float> device, absl::Span<float> host,
                     Done done) override ABSL_LOCKS_EXCLUDED(mutex_);
   // Runs `give` late, as its end.
@@ -87,7 +88,8 @@ class FakeLink final : public DeviceLink {
     // Its end is an operation.
     bool is_copy = false;
   };
-  enum Order { kCompute, kDown, kUp, kOrders };
+  // Marks that are waited for are one more.
+  enum Order { kCompute, kDown, kUp, kMarks, kOrders };
 
   // Counts an operation; its error, if it is the one that fails, or an earlier one's.
   absl::Status Operation() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
