@@ -1,0 +1,69 @@
+#include "program/local_run.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "job/job_file.h"
+#include "proto/job.pb.h"
+
+namespace torchps {
+namespace {
+
+using ::testing::HasSubstr;
+
+class LocalRunTest : public ::testing::Test {
+ protected:
+  LocalRunTest() {
+    std::string pattern = ::testing::TempDir() + "/local_run_test_XXXXXX";
+    folder_ = mkdtemp(pattern.data());
+    options_.dir = folder_ + "/run";
+    options_.clock = &clock_;
+    job_.set_name("alone");
+  }
+  ~LocalRunTest() override { std::filesystem::remove_all(folder_); }
+
+  const SteadyClock clock_;
+  std::string folder_;
+  LocalRun::Options options_;
+  JobSpec job_;
+};
+
+TEST_F(LocalRunTest, TheJobLiesInTheFolderAndTheServersAreThere) {
+  options_.servers = 2;
+  absl::StatusOr<LocalRun> run = LocalRun::Start(job_, options_);
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->endpoints().size(), 2u);
+  const absl::StatusOr<JobSpec> kept = ParseJobFile(options_.dir + "/job.textproto");
+  ASSERT_TRUE(kept.ok()) << kept.status();
+  EXPECT_EQ(kept->name(), "alone");
+
+  // Nobody has come to train, so there is nothing to tell and no model to find.
+  const auto says = [](const std::string& line) { ADD_FAILURE() << line; };
+  run->End(says, says);
+}
+
+TEST_F(LocalRunTest, AFolderThatHoldsAJobIsLeftAlone) {
+  std::filesystem::create_directories(options_.dir);
+  std::ofstream(options_.dir + "/coordinator.state") << "of a job";
+  const absl::Status status = LocalRun::Start(job_, options_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("--resume goes on with it"));
+  EXPECT_FALSE(std::filesystem::exists(options_.dir + "/job.textproto"));
+}
+
+TEST_F(LocalRunTest, AFolderThatCannotBeIsNamed) {
+  std::ofstream(options_.dir) << "a file";
+  const absl::Status status = LocalRun::Start(job_, options_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr(options_.dir));
+}
+
+}  // namespace
+}  // namespace torchps
