@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/process/exit_codes.h"
+#include "tools/base/interrupt.h"
 
 extern char** environ;
 
@@ -72,6 +73,13 @@ const char* MeaningOf(int exit_code) {
   }
   if (exit_code == 127) return "no such program there";
   return nullptr;
+}
+
+// Whether `wake_fd` is readable, for another reason than the rest of a hangup.
+bool IsAskedAgain(int wake_fd) {
+  Interrupt::ForgetHangup();
+  pollfd waking = {wake_fd, POLLIN, 0};
+  return poll(&waking, 1, 0) == 1;
 }
 
 }  // namespace
@@ -263,7 +271,8 @@ void StopChildren(
   const auto running = [](const ChildProcess* child) { return child->running(); };
   while (std::any_of(children.begin(), children.end(), running)) {
     const absl::Duration left = killed ? absl::Minutes(1) : deadline - clock.Now();
-    const bool woken = WaitForActivity(children, killed ? -1 : wake_fd, left);
+    const bool woken =
+        WaitForActivity(children, killed ? -1 : wake_fd, left) && IsAskedAgain(wake_fd);
     if (!killed && (woken || clock.Now() >= deadline)) {
       for (ChildProcess* child : children) child->Kill();
       killed = true;

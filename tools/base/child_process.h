@@ -113,7 +113,8 @@ bool WaitForActivity(const std::vector<ChildProcess*>& children, int wake_fd,
                      absl::Duration timeout);
 
 // Asks all running children to stop and waits until they have; those that have not within `grace`,
-// or when `wake_fd` becomes readable (a second Ctrl-C), are killed. Lines go to `sink`.
+// or when `wake_fd` becomes readable (a second Ctrl-C, but no second SIGHUP:
+// tools/base/interrupt.h), are killed. Lines go to `sink`.
 void StopChildren(
     const std::vector<ChildProcess*>& children, int wake_fd, absl::Duration grace,
     const Clock& clock,

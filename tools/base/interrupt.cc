@@ -9,10 +9,17 @@
 namespace torchps {
 namespace {
 
+// nohup ignores SIGHUP. One that is blocked comes to a descriptor all the same.
+bool IgnoresHangup() {
+  struct sigaction action = {};
+  return sigaction(SIGHUP, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 sigset_t Signals() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, number);
+  for (const int number : {SIGINT, SIGTERM}) sigaddset(&signals, number);
+  if (!IgnoresHangup()) sigaddset(&signals, SIGHUP);
   return signals;
 }
 
@@ -29,6 +36,15 @@ Interrupt::~Interrupt() {
   const sigset_t signals = Signals();
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
   close(fd_);
+}
+
+void Interrupt::ForgetHangup() {
+  sigset_t hangup, pending;
+  sigemptyset(&hangup);
+  sigaddset(&hangup, SIGHUP);
+  if (sigpending(&pending) != 0 || sigismember(&pending, SIGHUP) != 1) return;
+  const timespec none = {};
+  sigtimedwait(&hangup, nullptr, &none);
 }
 
 }  // namespace torchps

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/tools/testing.h"
+#include "tools/base/interrupt.h"
 
 namespace torchps {
 namespace {
@@ -165,6 +166,42 @@ TEST(ChildProcessTest, ASecondInterruptKillsAtOnce) {
   EXPECT_EQ(child->exit_code(), 128 + SIGKILL);
   close(wake[0]);
   close(wake[1]);
+}
+
+TEST(ChildProcessTest, ASecondHangupIsTheSameTerminalsAndKillsNothing) {
+  const auto child =
+      StartShell("trap 'echo bye; exit 3' TERM; echo ready; while :; do read -r line; done");
+  Listener listener;
+  listener.ListenToFirstLine(*child);
+  const Interrupt interrupt;
+  ASSERT_EQ(kill(getpid(), SIGHUP), 0);
+  ASSERT_TRUE(WaitForActivity({}, interrupt.fd(), absl::Minutes(1)));
+  Stop(*child, absl::Hours(1), interrupt.fd());
+  EXPECT_EQ(child->exit_code(), 3);
+  // Another signal means it.
+  const auto stubborn = StartShell("trap '' TERM; echo ready; exec cat");
+  Listener other;
+  other.ListenToFirstLine(*stubborn);
+  ASSERT_EQ(kill(getpid(), SIGHUP), 0);
+  ASSERT_EQ(kill(getpid(), SIGINT), 0);
+  Stop(*stubborn, absl::Hours(1), interrupt.fd());
+  EXPECT_EQ(stubborn->exit_code(), 128 + SIGKILL);
+  char ignored[4096];
+  EXPECT_GT(read(interrupt.fd(), ignored, sizeof(ignored)), 0);
+}
+
+TEST(InterruptTest, AProcessThatIgnoresHangupsIsNotInterruptedByOne) {
+  ASSERT_NE(signal(SIGHUP, SIG_IGN), SIG_ERR);
+  {
+    const Interrupt interrupt;
+    ASSERT_EQ(kill(getpid(), SIGHUP), 0);
+    EXPECT_FALSE(WaitForActivity({}, interrupt.fd(), absl::ZeroDuration()));
+    ASSERT_EQ(kill(getpid(), SIGTERM), 0);
+    EXPECT_TRUE(WaitForActivity({}, interrupt.fd(), absl::ZeroDuration()));
+    char ignored[4096];
+    EXPECT_GT(read(interrupt.fd(), ignored, sizeof(ignored)), 0);
+  }
+  ASSERT_NE(signal(SIGHUP, SIG_DFL), SIG_ERR);
 }
 
 TEST(ChildProcessTest, KillingReachesWhatTheChildStarted) {
