@@ -39,6 +39,7 @@ StopSignal::StopSignal() {
   action.sa_mask = mask;
   TPS_CHECK(sigaction(SIGTERM, &action, nullptr) == 0 && sigaction(SIGINT, &action, nullptr) == 0,
             "cannot handle signals");
+  TPS_CHECK(signal(SIGPIPE, SIG_IGN) != SIG_ERR, "cannot ignore a signal");
   TPS_CHECK(pthread_sigmask(SIG_BLOCK, &mask, nullptr) == 0, "cannot block signals");
   signals_ = signalfd(-1, &mask, SFD_CLOEXEC);
   requests_ = eventfd(0, EFD_CLOEXEC);

@@ -8,7 +8,9 @@ namespace torchps {
 // Why a process should end: SIGTERM, SIGINT, a launcher that went away, or a word from inside.
 //
 // Made first thing in main, before any thread, so that every thread leaves the two signals to it;
-// threads that libraries begin before main learn to when a signal first reaches them.
+// threads that libraries begin before main learn to when a signal first reaches them. Whoever read
+// this process's output may be gone: that is no reason (SIGPIPE is ignored from then on), for the
+// launcher that dies is the one that read it, and the end in good order begins then.
 // Request() may be called from any thread; everything else belongs to main's. One per process.
 class StopSignal {
  public:

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <thread>
 
 #include "absl/synchronization/notification.h"
@@ -44,6 +45,19 @@ TEST(StopSignalTest, OfTheReasonsGivenFromInsideTheFirstCounts) {
     stop.Request("too late");
     EXPECT_EQ(stop.Wait(), "finished");
   });
+}
+
+// As of a server that logs while it takes its last checkpoint, whose launcher was killed.
+TEST(StopSignalTest, WordsThatNobodyReadsDoNotEndTheProcess) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  close(ends[0]);
+  InAThreadOfItsOwn([&] {
+    const StopSignal stop;
+    EXPECT_EQ(write(ends[1], "x", 1), -1);
+    EXPECT_EQ(errno, EPIPE);
+  });
+  close(ends[1]);
 }
 
 TEST(StopSignalTest, TheEndOfStandardInputIsAReason) {
