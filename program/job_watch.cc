@@ -232,7 +232,8 @@ std::string MeasuredJson(const Measured& measured) {
     json["metrics"][metric.name] = metric.value;
     if (metric.lower_is_better) json["lower_is_better"].push_back(metric.name);
   }
-  return json.dump();
+  // A program's names may be in another encoding than JSON's.
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string MeasuredText(const Measured& measured) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -20,6 +21,11 @@ namespace torchps {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// Names may be in another encoding than JSON's.
+std::string Dumped(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 // Where the lines go.
 class Out {
@@ -62,7 +68,7 @@ std::string EvaluationLine(const Evaluation& evaluation, const ModelLook& look) 
     for (const Evaluation::Value& metric : evaluation.metrics) {
       json["metrics"][metric.name] = metric.value;
     }
-    return json.dump();
+    return Dumped(json);
   }
   std::string line = absl::StrFormat("loss %.6g", evaluation.loss);
   for (const Evaluation::Value& metric : evaluation.metrics) {
@@ -130,8 +136,7 @@ class SampleLine {
     }
     const double* const begin = output_.data_ptr<double>();
     json["output"] = std::vector<double>(begin, begin + output_.numel());
-    // Names may be in another encoding than JSON's.
-    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    return Dumped(json);
   }
 
  private:
@@ -144,7 +149,7 @@ class SampleLine {
   std::string Class(int64_t number) const {
     if (!is_named()) return absl::StrCat(number);
     const std::string& name = names_.at(number);
-    if (name.find_first_of(",\"\n") == std::string::npos) return name;
+    if (name.find_first_of(",\"\r\n") == std::string::npos) return name;
     return absl::StrCat("\"", absl::StrReplaceAll(name, {{"\"", "\"\""}}), "\"");
   }
 
@@ -171,7 +176,9 @@ absl::Status WritePredictions(const Task& task, const Dataset& samples, const Mo
 }  // namespace
 
 absl::Status LookAtModel(const Task& task, const ModelLook& look) {
-  const bool is_folder = std::filesystem::is_directory(look.model);
+  // What cannot be looked at is told when it is read.
+  std::error_code ignored;
+  const bool is_folder = std::filesystem::is_directory(look.model, ignored);
   const std::string file = is_folder ? absl::StrCat(look.model, "/model.safetensors") : look.model;
   if (absl::Status loaded = LoadState(task.module(), file); !loaded.ok()) return loaded;
   task.module().to(look.device);

@@ -1,12 +1,15 @@
 #include "tools/model_command.h"
 
+#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
@@ -46,19 +49,43 @@ int Become(const std::vector<std::string>& words, std::ostream& error) {
               ExitCode::kFailed, error);
 }
 
-// Runs the program with psctl's own input and output. Returns its exit code.
+// Runs the program with psctl's own input and output. What tells psctl to stop tells the program,
+// so that neither is left behind. Returns its exit code.
 int Run(const std::vector<std::string>& words, std::ostream& error) {
+  sigset_t heard, before;
+  sigemptyset(&heard);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&heard, number);
+  pthread_sigmask(SIG_BLOCK, &heard, &before);
+  const auto unblock =
+      absl::MakeCleanup([&before] { pthread_sigmask(SIG_SETMASK, &before, nullptr); });
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setsigmask(&attributes, &before);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
   std::vector<char*> arguments = Arguments(words);
   pid_t child = 0;
-  const int failed = posix_spawn(&child, arguments[0], nullptr, nullptr, arguments.data(), environ);
+  const int failed =
+      posix_spawn(&child, arguments[0], nullptr, &attributes, arguments.data(), environ);
+  posix_spawnattr_destroy(&attributes);
   if (failed != 0) {
     return Fail(absl::StrCat("cannot start ", words[0], ": ", std::strerror(failed)),
                 ExitCode::kFailed, error);
   }
   int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  while (waitpid(child, &status, WNOHANG) == 0) {
+    const int number = sigwaitinfo(&heard, nullptr);
+    if (number > 0 && number != SIGCHLD) kill(child, number);
   }
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// A new folder for what is a user's own, where files go that are soon removed; empty, with errno:
+// there is none.
+std::string MakeTemporaryFolder() {
+  const char* const place = std::getenv("TMPDIR");
+  std::string folder =
+      absl::StrCat(place == nullptr || *place == '\0' ? "/tmp" : place, "/psctl-XXXXXX");
+  return mkdtemp(folder.data()) != nullptr ? folder : "";
 }
 
 // Writes the checkpoint's model to `file`. Returns psctl's exit code.
@@ -159,12 +186,19 @@ int LookCommand(const std::string& what, const FlagValues& flags, std::ostream& 
                 ExitCode::kUsage, error);
   }
 
-  std::string exported;
-  const auto remove = absl::MakeCleanup([&exported] {
-    if (!exported.empty()) fs::remove(exported);
+  std::string folder;
+  const auto remove = absl::MakeCleanup([&folder] {
+    std::error_code ignored;
+    if (!folder.empty()) fs::remove_all(folder, ignored);
   });
-  if (!IsModelFile(model) && !fs::exists(absl::StrCat(model, "/model.safetensors"))) {
-    exported = fs::temp_directory_path() / absl::StrCat("psctl-", getpid(), ".safetensors");
+  if (!IsModelFile(model) && !fs::exists(absl::StrCat(model, "/model.safetensors"), unknown)) {
+    folder = MakeTemporaryFolder();
+    if (folder.empty()) {
+      return Fail(absl::StrCat("cannot make a temporary folder: ", std::strerror(errno),
+                               "; name a place for it with the environment's TMPDIR"),
+                  ExitCode::kFailed, error);
+    }
+    const std::string exported = absl::StrCat(folder, "/model.safetensors");
     const int code = ExportTo(model, exported, error);
     if (code != 0) return code;
     model = exported;
@@ -173,7 +207,7 @@ int LookCommand(const std::string& what, const FlagValues& flags, std::ostream& 
   std::vector<std::string> words = {*program, absl::StrCat("--", what, "=", model)};
   if (!job.empty()) words.push_back(absl::StrCat("--job=", job));
   AddCommonWords(flags, words);
-  return Run(words, error);
+  return folder.empty() ? Become(words, error) : Run(words, error);
 }
 
 }  // namespace
@@ -205,7 +239,8 @@ std::string JobFileOf(const std::string& model) {
   const fs::path path(model);
   for (const fs::path& folder : {path, fs::path(path / ".."), path.parent_path()}) {
     const fs::path job = (folder.empty() ? fs::path(".") : folder) / "job.textproto";
-    if (fs::exists(job)) return job.lexically_normal();
+    std::error_code unknown;
+    if (fs::exists(job, unknown)) return job.lexically_normal();
   }
   return "";
 }

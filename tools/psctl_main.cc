@@ -136,6 +136,8 @@ int Main(const std::vector<std::string>& words) {
 int main(int argc, char** argv) {
   // Into a pipe that ends (`| head`): writing fails then, and a run stops what it has started.
   signal(SIGPIPE, SIG_IGN);
+  // Where whoever started psctl ignores it, the exit codes of its children would be lost.
+  signal(SIGCHLD, SIG_DFL);
   torchps::RaiseOpenFileLimit();
   return torchps::Main({argv + 1, argv + argc});
 }

@@ -6,6 +6,7 @@
 import csv
 import json
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -62,6 +63,45 @@ def main(psctl, program, job):
     with open(lines, encoding="utf-8") as file:
         answers = [json.loads(line) for line in file]
     assert len(answers) == 6000 and len(answers[0]["output"]) == 10
+
+    # What cannot be read is told in a sentence: a name that is too long, one that leads to itself.
+    loop = os.path.join(folder, "loop")
+    os.symlink("loop", loop)
+    for model in "n" * 300 + ".safetensors", loop:
+        asked = subprocess.run([psctl, "evaluate", f"--model={model}", f"--job={job}", f"--worker_binary={program}"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+        assert asked.returncode == 5, (model, asked)
+        assert len(asked.stderr.splitlines()) == 1, asked.stderr
+    asked = subprocess.run([program, f"--evaluate={loop}", f"--job={job}"], stderr=subprocess.PIPE, text=True, check=False)
+    assert asked.returncode == 5, asked
+    # A name may be in any encoding.
+    odd = os.fsencode(folder) + b"/\xff.safetensors"
+    os.link(os.path.join(folder, "model.safetensors"), odd)
+    asked = subprocess.run([program, b"--evaluate=" + odd, f"--job={job}", "--json"], stdout=subprocess.PIPE, check=True)
+    assert json.loads(asked.stdout)["samples"] == final["samples"], asked.stdout
+
+    # A checkpoint's model lies for a while where only its owner comes, and goes with whoever stops psctl.
+    place = os.path.join(folder, "place")
+    os.mkdir(place)
+    environment = {**os.environ, "TMPDIR": place}
+    slow = os.path.join(folder, "slow")
+    with open(slow, "w", encoding="utf-8") as file:
+        file.write("#!/bin/sh\ntrap 'exit 9' TERM\necho begun\nwhile :; do read -r line; done\n")
+    os.chmod(slow, 0o700)
+    asked = subprocess.Popen([psctl, "evaluate", f"--model={folder}/{last}", f"--worker_binary={slow}"],
+                             env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert asked.stdout.readline() == "begun\n"
+    (made,) = os.listdir(place)
+    assert os.stat(os.path.join(place, made)).st_mode & 0o777 == 0o700
+    asked.send_signal(signal.SIGTERM)
+    assert asked.wait() == 9, asked.returncode
+    assert os.listdir(place) == []
+    # Whoever started psctl may ignore that children end.
+    asked = subprocess.run([psctl, "evaluate", f"--model={folder}/{last}", f"--worker_binary={program}", "--set=x=1"],
+                           env=environment, preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
+                           stderr=subprocess.DEVNULL, check=False)
+    assert asked.returncode == 2, asked.returncode
+    assert os.listdir(place) == []
 
     print("evaluate and predict agree with the run")
 
