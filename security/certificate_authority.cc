@@ -180,10 +180,20 @@ absl::StatusOr<std::unique_ptr<CertificateAuthority>> CertificateAuthority::Load
                                absl::StrCat(directory, "/", kKeyFile)};
   std::string contents[2];
   for (int i = 0; i < 2; ++i) {
+    errno = 0;
     std::ifstream file(paths[i]);
     std::ostringstream text;
+    if (!file && errno != ENOENT) {
+      return absl::PermissionDeniedError(absl::StrCat("cannot read ", paths[i], ": ",
+                                                      absl::AsciiStrToLower(std::strerror(errno))));
+    }
+    // The key is saved first, so nothing is signed by one without a certificate.
+    if (!file && i == 0) return absl::NotFoundError(absl::StrCat("there is no ", paths[i]));
     if (!file) {
-      return absl::NotFoundError(absl::StrCat("there is no ", paths[i]));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "there is ", paths[0], ", but not its ", paths[1],
+          ", which signs; bring it back, or remove ", paths[0],
+          " to begin anew: whoever has certificates of today then believes no new ones"));
     }
     text << file.rdbuf();
     contents[i] = text.str();

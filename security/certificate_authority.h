@@ -39,7 +39,8 @@ class CertificateAuthority {
   static absl::StatusOr<std::unique_ptr<CertificateAuthority>> Create(const std::string& job,
                                                                       absl::Time not_before,
                                                                       absl::Time not_after);
-  // One that was saved. NOT_FOUND: there is none. FAILED_PRECONDITION: its files are damaged.
+  // One that was saved. NOT_FOUND: there is none. FAILED_PRECONDITION: its files are damaged, or its
+  // key is elsewhere. PERMISSION_DENIED: one of them cannot be read.
   static absl::StatusOr<std::unique_ptr<CertificateAuthority>> Load(const std::string& directory);
 
   ~CertificateAuthority();

@@ -2,6 +2,7 @@
 
 #include "tools/certs_command.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <sstream>
 #include <string>
@@ -73,6 +74,24 @@ TEST_F(CertsCommandTest, MadeAgainTheyAreNewAndOfTheSameAuthority) {
                   ->CheckPeer((*server)->certificate_pem(), std::string("beta"), request_.now)
                   .ok());
   EXPECT_NE((*Read(Role::kWorker))->key_pem(), (*old_worker)->key_pem());
+}
+
+// It is kept off the cluster, as the command says.
+TEST_F(CertsCommandTest, AnAuthorityWhoseKeyIsElsewhereIsNotReplaced) {
+  ASSERT_TRUE(MakeCertificates(request_, out_).ok());
+  const std::string server = (*Read(Role::kServer))->certificate_pem();
+  const std::string key = request_.directory + "/ca/key.pem";
+  const std::string elsewhere = request_.directory + "/key.pem";
+  ASSERT_EQ(std::rename(key.c_str(), elsewhere.c_str()), 0);
+  const absl::Status made = MakeCertificates(request_, out_);
+  EXPECT_EQ(made.code(), absl::StatusCode::kFailedPrecondition) << made;
+  EXPECT_THAT(std::string(made.message()), HasSubstr(key));
+  EXPECT_EQ((*Read(Role::kServer))->certificate_pem(), server);
+  ASSERT_EQ(std::rename(elsewhere.c_str(), key.c_str()), 0);
+  EXPECT_TRUE(MakeCertificates(request_, out_).ok());
+  // Half of an authority that was never used.
+  ASSERT_EQ(std::remove((request_.directory + "/ca/ca.pem").c_str()), 0);
+  EXPECT_TRUE(MakeCertificates(request_, out_).ok());
 }
 
 TEST_F(CertsCommandTest, SaysWhatItCannotMake) {
