@@ -18,7 +18,7 @@ namespace {
 absl::StatusOr<std::string> ListenAt(const std::string& address) {
   const absl::StatusOr<ListenAddress> parsed = ParseListenAddress(address);
   if (!parsed.ok()) return parsed.status();
-  return parsed->is_loopback ? address : absl::StrCat("0.0.0.0:", parsed->port);
+  return parsed->is_loopback ? address : EveryInterface(*parsed);
 }
 
 }  // namespace

@@ -26,6 +26,10 @@ std::string ReachableHost(const std::string& host) {
   return gethostname(name, sizeof(name) - 1) == 0 && name[0] != 0 ? name : host;
 }
 
+std::string EveryInterface(const ListenAddress& address) {
+  return absl::StrCat(address.host[0] == '[' ? "[::]:" : "0.0.0.0:", address.port);
+}
+
 absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text) {
   const size_t colon = text.rfind(':');
   ListenAddress address;

@@ -18,6 +18,10 @@ struct ListenAddress {
 // interface of it.
 std::string ReachableHost(const std::string& host);
 
+// Where to listen, to be reached at `address` whatever `address.host` means on this machine itself:
+// on every interface, of its version of IP.
+std::string EveryInterface(const ListenAddress& address);
+
 // Of HOST:PORT, as in "127.0.0.1:7000" or "[::1]:0". INVALID_ARGUMENT: `text` is something else.
 absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text);
 

@@ -108,7 +108,9 @@ Finding TokensFinding(const absl::StatusOr<std::unique_ptr<TokenFile>>& file, in
 Finding CheckAddress(const std::string& address) {
   const std::string subject = absl::StrCat("address ", address);
   const size_t colon = address.rfind(':');
-  const std::string host = address.substr(0, colon);
+  absl::string_view name = absl::string_view(address).substr(0, colon);
+  if (absl::ConsumePrefix(&name, "[")) absl::ConsumeSuffix(&name, "]");
+  const std::string host(name);
   const std::string port = colon == std::string::npos ? "" : address.substr(colon + 1);
   int number = 0;
   if (host.empty() || !absl::SimpleAtoi(port, &number) || number < 1 || number > 65535) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
@@ -122,8 +123,10 @@ void ExamineHosts(const std::string& file, std::vector<Finding>& findings) {
   }
   for (const Place& place : hosts->servers) {
     // Without a port of its own the server takes a free one: ssh's then tells whether it is there.
+    const bool bare_ipv6 = absl::StrContains(place.host, ':') && place.host.front() != '[';
     findings.push_back(
-        CheckAddress(absl::StrCat(place.host, ":", place.port > 0 ? place.port : 22)));
+        CheckAddress(absl::StrCat(bare_ipv6 ? absl::StrCat("[", place.host, "]") : place.host, ":",
+                                  place.port > 0 ? place.port : 22)));
   }
 }
 

@@ -4,14 +4,24 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "common/check.h"
 #include "tools/base/format.h"
 
 namespace torchps {
 namespace {
+
+bool IsIpv6(absl::string_view host) { return absl::StrContains(host, ':'); }
+
+// "::1" of "[::1]", which ssh would look up as a name.
+std::string WithoutBrackets(absl::string_view host) {
+  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  return std::string(host);
+}
 
 // `command` run at `place`: as it is on this machine, otherwise by ssh. `input` is what the remote
 // program finds as descriptor 3.
@@ -24,7 +34,7 @@ ChildProcess::Options ProgramAt(const LaunchOptions& options, const Place& place
   }
   program.stop_by_stdin = true;
   program.command = options.ssh;
-  program.command.push_back(place.host);
+  program.command.push_back(WithoutBrackets(place.host));
   std::vector<std::string> quoted;
   for (const std::string& word : command) quoted.push_back(ShellQuoted(word));
   // ssh hands one string to the other side's shell. `exec`, so that the shell is not left between
@@ -57,10 +67,11 @@ absl::Status DeleteServerDirectory(const LaunchOptions& options, int index) {
 
 ChildProcess::Options ServerProgram(const LaunchOptions& options, int index, const Place& place) {
   const bool beyond_loopback = !IsLoopback(place.host);
-  std::vector<std::string> command = {
-      options.server_binary,
-      absl::StrCat("--listen=", beyond_loopback ? "0.0.0.0" : "127.0.0.1", ":", place.port),
-      "--exit_with_parent"};
+  const char* const interfaces = IsIpv6(place.host) ? (beyond_loopback ? "[::]" : "[::1]")
+                                                    : (beyond_loopback ? "0.0.0.0" : "127.0.0.1");
+  std::vector<std::string> command = {options.server_binary,
+                                      absl::StrCat("--listen=", interfaces, ":", place.port),
+                                      "--exit_with_parent"};
   if (beyond_loopback && options.insecure) command.push_back("--insecure");
   if (!options.certs.empty()) command.push_back(absl::StrCat("--certs=", options.certs));
   if (const std::string dir = ServerDirectory(options, index); !dir.empty()) {
@@ -153,7 +164,7 @@ absl::StatusOr<std::string> ReachableAddress(const Place& place, absl::string_vi
         absl::StrCat("'", listening, "' is no address that a server could listen on"));
   }
   if (place.host.empty()) return std::string(listening);
-  const bool bare_ipv6 = place.host.find(':') != std::string::npos && place.host.front() != '[';
+  const bool bare_ipv6 = IsIpv6(place.host) && place.host.front() != '[';
   return bare_ipv6 ? absl::StrCat("[", place.host, "]:", port)
                    : absl::StrCat(place.host, ":", port);
 }

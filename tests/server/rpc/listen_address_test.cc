@@ -34,6 +34,12 @@ TEST(ListenAddressTest, ANameThatLooksLikeALoopbackIsNone) {
   }
 }
 
+TEST(ListenAddressTest, EveryInterfaceIsOfTheSameVersionOfIp) {
+  EXPECT_EQ(EveryInterface(*ParseListenAddress("alpha:7000")), "0.0.0.0:7000");
+  EXPECT_EQ(EveryInterface(*ParseListenAddress("10.0.0.2:7000")), "0.0.0.0:7000");
+  EXPECT_EQ(EveryInterface(*ParseListenAddress("[fd00::1]:7000")), "[::]:7000");
+}
+
 TEST(ListenAddressTest, SaysWhatIsExpected) {
   for (const std::string text : {"", "7000", ":7000", "host:", "host:x", "host:-1", "host:65536"}) {
     const auto address = ParseListenAddress(text);

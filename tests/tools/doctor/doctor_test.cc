@@ -27,6 +27,8 @@ TEST(Doctor, Addresses) {
   Expect(CheckAddress(free), Level::kOk, "no process listens on that port yet");
   Expect(CheckAddress(taken), Level::kWarning, "something listens there already");
   Expect(CheckAddress("no-such-host.invalid:7000"), Level::kProblem, "cannot be resolved");
+  // A machine without that version of IP does not reach it, but knows what it is.
+  EXPECT_FALSE(absl::StrContains(CheckAddress("[::1]:1").text, "resolved"));
   for (const char* wrong : {"alpha", ":7000", "alpha:", "alpha:0", "alpha:70000", "alpha:seven"}) {
     Expect(CheckAddress(wrong), Level::kProblem, "is not HOST:PORT");
   }

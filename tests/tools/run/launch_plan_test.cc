@@ -163,6 +163,19 @@ TEST(LaunchPlanTest, AServerElsewhereListensOnTheNetworkOnlyIfThatWasTyped) {
                    "exec /opt/ps_server --listen=0.0.0.0:4711 --exit_with_parent --insecure"}));
 }
 
+TEST(LaunchPlanTest, AServerAtAnAddressOfTheSixthVersionListensThereAndIsWhatSshTakes) {
+  LaunchOptions options = Options();
+  options.insecure = true;
+  for (const char* host : {"[fd00::1]", "fd00::1"}) {
+    EXPECT_EQ(ServerProgram(options, 0, {host, 4711}).command,
+              (Words{"ssh", "-q", "fd00::1",
+                     "exec /opt/ps_server '--listen=[::]:4711' --exit_with_parent --insecure"}));
+  }
+  EXPECT_EQ(
+      ServerProgram(options, 0, {"[::1]", 0}).command,
+      (Words{"ssh", "-q", "::1", "exec /opt/ps_server '--listen=[::1]:0' --exit_with_parent"}));
+}
+
 TEST(LaunchPlanTest, AWorkerElsewhereGetsTheJobsTextAlong) {
   LaunchOptions options = Options();
   options.data = "/my data";
