@@ -19,8 +19,11 @@ constexpr mode_t kPrivate = 0700;
 
 }  // namespace
 
-bool MakePrivateDirectory(const std::string& path) {
+bool MakePrivateDirectory(const std::string& given) {
   std::error_code ignored;
+  // Of "a/b/" the parent would be "a/b", and be made for everybody.
+  std::string path = given;
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
   if (mkdir(path.c_str(), kPrivate) == 0) return true;
   return errno == EEXIST && std::filesystem::is_directory(path, ignored);

@@ -23,6 +23,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// What every run writes, whole or not, and the locks of processes that have ended: that keeps no
+// job.
+bool IsOfAnyRun(absl::string_view name) {
+  return absl::EndsWith(name, ".lock") || name == "logs" || name == "report.json" ||
+         name == "job.textproto" || name == "job.textproto.tmp" ||
+         (absl::StartsWith(name, "report.json.") && absl::EndsWith(name, ".tmp"));
+}
+
 struct Contents {
   int checkpoints = 0;
   uint64_t newest = 0;
@@ -38,11 +46,7 @@ Contents Look(const std::string& dir) {
     const std::string name = entry.path().filename().string();
     absl::string_view number = name;
     uint64_t checkpoint = 0;
-    // What every run writes, and what has ended processes' locks, keeps no job.
-    if (absl::EndsWith(name, ".lock") || name == "logs" || name == "job.textproto" ||
-        name == "report.json") {
-      continue;
-    }
+    if (IsOfAnyRun(name)) continue;
     if (absl::ConsumePrefix(&number, "checkpoint-") && absl::SimpleAtoi(number, &checkpoint)) {
       // Without a manifest it is what a crash has left of one.
       if (!fs::exists(entry.path() / "MANIFEST.json", error)) continue;
