@@ -5,9 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <system_error>
+#include <memory>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -15,6 +13,7 @@
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "program/local_outcome.h"
+#include "storage/file_system.h"
 #include "storage/run_folder.h"
 
 namespace torchps {
@@ -23,19 +22,15 @@ namespace {
 // How long the end waits for what was trained to be on the disk.
 constexpr absl::Duration kLastCheckpoint = absl::Minutes(1);
 
+std::string JobFileIn(const std::string& dir) { return absl::StrCat(dir, "/job.textproto"); }
+
 // The job beside its model, for `psctl evaluate` and whoever comes later.
 absl::Status KeepJobFile(const std::string& dir, const JobSpec& job) {
-  std::error_code error;
-  std::filesystem::create_directories(dir, error);
   std::string text;
   google::protobuf::TextFormat::PrintToString(job, &text);
-  const std::string path = absl::StrCat(dir, "/job.textproto");
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (file) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
+  const std::unique_ptr<FileSystem> files = MakePosixFileSystem(Readers::kOwner);
+  const absl::Status written = WriteFileAtomically(*files, JobFileIn(dir), text);
+  return written.ok() ? written : absl::ResourceExhaustedError(written.message());
 }
 
 }  // namespace
@@ -51,16 +46,29 @@ absl::StatusOr<LocalRun> LocalRun::Start(const JobSpec& job, Options options) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--dir=", dir, " holds a job; --resume goes on with it, or name an empty directory"));
   }
-  if (absl::Status kept = KeepJobFile(dir, job); !kept.ok()) return kept;
+  if (!MakePrivateDirectory(dir)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cannot make the folder ", dir, ": ", std::strerror(errno)));
+  }
+  // A resumed job may yet be refused, and then the model there is still that of the file there.
+  const bool later = options.resume && access(JobFileIn(dir).c_str(), F_OK) == 0;
+  const absl::Status kept = later ? absl::OkStatus() : KeepJobFile(dir, job);
+  if (!kept.ok()) return kept;
   absl::StatusOr<std::unique_ptr<InProcessCluster>> started =
       InProcessCluster::Start(options.servers, options.clock, dir, options.resume);
   if (!started.ok()) return started.status();
-  return LocalRun(std::move(options.dir), *std::move(started));
+  return LocalRun(std::move(options.dir), *std::move(started), later);
 }
 
 void LocalRun::End(const Say& print, const Say& log) {
   const absl::optional<JobStatus> job = AskForOutcome(endpoints().front());
-  if (job.has_value() && job->phase() >= JobStatus::RUNNING) print(OutcomeText(*job));
+  if (job.has_value() && job->phase() >= JobStatus::RUNNING) {
+    print(OutcomeText(*job));
+    if (has_other_terms_) {
+      const absl::Status written = KeepJobFile(dir_, job->job());
+      if (!written.ok()) log(std::string(written.message()));
+    }
+  }
   const absl::Status kept = cluster_->server(0).TakeLastCheckpoint(kLastCheckpoint);
   if (!kept.ok()) log(absl::StrCat("no last checkpoint was taken: ", kept.message()));
   cluster_.reset();

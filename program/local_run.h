@@ -30,9 +30,10 @@ class LocalRun {
     const Clock* clock = nullptr;  // outlives this
   };
 
-  // Writes the job into the folder and starts the servers. INVALID_ARGUMENT: the folder holds a job
-  // that is not to be resumed; RESOURCE_EXHAUSTED: it cannot be written; errors of MakeRunFolder()
-  // and InProcessCluster::Start().
+  // Writes the job into the folder and starts the servers; of a job that goes on End() writes what
+  // it has gone on as. INVALID_ARGUMENT: the folder holds a job that is not to be resumed;
+  // RESOURCE_EXHAUSTED: it cannot be written; errors of MakeRunFolder() and
+  // InProcessCluster::Start().
   static absl::StatusOr<LocalRun> Start(const JobSpec& job, Options options);
 
   // One per server, the coordinator's first. REQUIRES: it has not ended.
@@ -43,11 +44,13 @@ class LocalRun {
   void End(const Say& print, const Say& log);
 
  private:
-  LocalRun(std::string dir, std::unique_ptr<InProcessCluster> cluster)
-      : dir_(std::move(dir)), cluster_(std::move(cluster)) {}
+  LocalRun(std::string dir, std::unique_ptr<InProcessCluster> cluster, bool has_other_terms)
+      : dir_(std::move(dir)), cluster_(std::move(cluster)), has_other_terms_(has_other_terms) {}
 
   std::string dir_;
   std::unique_ptr<InProcessCluster> cluster_;
+  // The folder's job file may be of the job before it went on.
+  bool has_other_terms_;
 };
 
 }  // namespace torchps

@@ -24,6 +24,20 @@ def main(psctl, program, job):
     subprocess.run([program, "--local", f"--job={job}", f"--dir={folder}"], check=True,
                    stdout=subprocess.DEVNULL)
 
+    # The folder is its owner's. What is refused when the job is to go on does not become its file.
+    assert os.stat(folder).st_mode & 0o777 == 0o700
+    job_file = os.path.join(folder, "job.textproto")
+    with open(job_file, encoding="utf-8") as file:
+        kept = file.read()
+    for setting, code in ("seed=9", 4), ("optimizer.learning_rate=0.25", 0):
+        again = subprocess.run([program, "--local", "--resume", f"--job={job}", f"--dir={folder}", f"--set={setting}"],
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        assert again.returncode == code, (setting, again.returncode)
+        with open(job_file, encoding="utf-8") as file:
+            text = file.read()
+        assert (text == kept) == (code != 0), text
+    assert "learning_rate: 0.25" in text, text
+
     def ask(command, model, *flags):
         asked = subprocess.run(
             [psctl, command, f"--model={model}", f"--worker_binary={program}", *flags], check=True,
