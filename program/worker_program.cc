@@ -55,13 +55,14 @@ void PrintLine(std::FILE* file, const std::string& line) {
 }
 
 // What --download asks for; the job then says where it lies.
-absl::Status Download(const std::string& program, JobSpec& job) {
+absl::Status Download(const std::string& program, const StopLatch& stop, JobSpec& job) {
   if (!absl::GetFlag(FLAGS_download)) return absl::OkStatus();
   DownloadOptions options;
   options.mirrors = absl::GetFlag(FLAGS_mirrors);
   options.log = [&program](const std::string& line) {
     PrintLine(stderr, absl::StrCat(program, ": ", line));
   };
+  options.is_stopped = [&stop] { return stop.stopped(); };
   absl::StatusOr<std::string> directory =
       DownloadForJob(job.data().source(), job.data().path(), std::move(options));
   if (!directory.ok()) return directory.status();
@@ -298,7 +299,7 @@ absl::Status WatchAsFlagged(const WorkerProgram& work, const std::string& progra
   absl::Status status = ApplyFlags(overrides, &job);
   // The test set is wanted here also where workers never look at it.
   job.mutable_training()->set_evaluate(true);
-  if (status.ok()) status = Download(program, job);
+  if (status.ok()) status = Download(program, *stop, job);
   if (!status.ok()) return status;
   FlaggedWorker worker(job, program, stop);
   if (status = worker.Prepare(); !status.ok()) return status;
@@ -309,7 +310,7 @@ absl::Status WatchAsFlagged(const WorkerProgram& work, const std::string& progra
 // Trains, or looks at a model.
 absl::Status WorkAsFlagged(const WorkerProgram& work, const std::string& program, JobSpec job,
                            bool looks, StopLatch* stop) {
-  if (absl::Status status = Download(program, job); !status.ok()) return status;
+  if (absl::Status status = Download(program, *stop, job); !status.ok()) return status;
   FlaggedWorker worker(job, program, stop);
   absl::Status result = worker.Prepare();
   if (result.ok() && looks) {

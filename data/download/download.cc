@@ -43,7 +43,12 @@ size_t OnBody(char* data, size_t size, size_t count, void* to) {
   return body->bytes.size() <= body->expected_bytes ? size * count : 0;
 }
 
-// One attempt at one mirror. UNAVAILABLE: nothing came. DATA_LOSS: not what was wanted.
+// Anything but 0 ends the transfer.
+int OnProgress(void* options, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  return static_cast<const DownloadOptions*>(options)->is_stopped() ? 1 : 0;
+}
+
+// One attempt at one mirror. UNAVAILABLE: nothing came. DATA_LOSS: not what was wanted. CANCELLED.
 absl::StatusOr<std::string> Fetch(const std::string& url, const RemoteFile& wanted,
                                   const DownloadOptions& options) {
   Body body{static_cast<size_t>(wanted.bytes), ""};
@@ -65,7 +70,11 @@ absl::StatusOr<std::string> Fetch(const std::string& url, const RemoteFile& want
   curl_easy_setopt(curl.get(), CURLOPT_ERRORBUFFER, reason);
   curl_easy_setopt(curl.get(), CURLOPT_WRITEFUNCTION, &OnBody);
   curl_easy_setopt(curl.get(), CURLOPT_WRITEDATA, &body);
+  curl_easy_setopt(curl.get(), CURLOPT_NOPROGRESS, 0L);
+  curl_easy_setopt(curl.get(), CURLOPT_XFERINFOFUNCTION, &OnProgress);
+  curl_easy_setopt(curl.get(), CURLOPT_XFERINFODATA, &options);
   const CURLcode result = curl_easy_perform(curl.get());
+  if (result == CURLE_ABORTED_BY_CALLBACK) return absl::CancelledError("the download was stopped");
   if (body.bytes.size() > body.expected_bytes) {
     return absl::DataLossError(
         absl::StrFormat("%s: expected %d bytes, got more", url, wanted.bytes));
@@ -134,6 +143,7 @@ absl::Status DownloadFile(FileSystem& files, const std::string& directory, const
       options.log(absl::StrCat("fetched ", url, " to ", path));
       return absl::OkStatus();
     }
+    if (absl::IsCancelled(fetched.status())) return fetched.status();
     wrong_contents = wrong_contents || absl::IsDataLoss(fetched.status());
     failures.emplace_back(fetched.status().message());
     options.log(absl::StrCat("could not fetch ", failures.back()));

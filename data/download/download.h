@@ -26,6 +26,8 @@ struct DownloadOptions {
   absl::Duration timeout = absl::Minutes(10);
   // Is told one line per file and failed attempt. Default: it is dropped.
   std::function<void(const std::string& line)> log = [](const std::string&) {};
+  // Asked about once a second, also while nothing comes. True: gives up. Default: never.
+  std::function<bool()> is_stopped = [] { return false; };
 };
 
 // Puts `files` into `directory`, which is made if need be. A file that is there already and has the
@@ -36,8 +38,8 @@ struct DownloadOptions {
 //
 // FAILED_PRECONDITION: another file has the name; it is left alone. DATA_LOSS: every mirror was
 // asked and at least one sent something else. UNAVAILABLE: no mirror sent anything; says what each
-// answered and what to do without a network. INVALID_ARGUMENT: no mirror given. PERMISSION_DENIED,
-// NOT_FOUND and others: as the system says of `directory`.
+// answered and what to do without a network. CANCELLED: stopped. INVALID_ARGUMENT: no mirror given.
+// PERMISSION_DENIED, NOT_FOUND and others: as the system says of `directory`.
 absl::Status DownloadFiles(const std::string& directory, const std::vector<RemoteFile>& files,
                            const DownloadOptions& options);
 

@@ -27,11 +27,13 @@
 #include "job/rate_hint.h"
 #include "security/credentials.h"
 #include "storage/run_folder.h"
+#include "tools/base/child_process.h"
 #include "tools/base/find_program.h"
 #include "tools/base/interrupt.h"
 #include "tools/run/handicaps.h"
 #include "tools/run/plan_hosts.h"
 #include "tools/run/run_directory.h"
+#include "tools/run/run_report.h"
 
 namespace torchps {
 namespace {
@@ -127,17 +129,6 @@ absl::Status PlanTargets(const FlagValues& flags, ClusterRun::Options& options) 
   return absl::OkStatus();
 }
 
-// A report that cannot be written should be known before the training, not after it.
-absl::Status CheckReportDirectory(const std::string& report_file) {
-  const std::filesystem::path directory = std::filesystem::path(report_file).parent_path();
-  std::error_code error;
-  if (!directory.empty() && !std::filesystem::is_directory(directory, error)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--report=", report_file, ": there is no folder ", directory.string()));
-  }
-  return absl::OkStatus();
-}
-
 // The folder of this run, made where the user named none; where the parts run elsewhere, what their
 // servers keep lies there, under the name that the user gave.
 absl::StatusOr<std::string> OpenRunDirectory(ClusterRun::Options& options, absl::Time now) {
@@ -164,13 +155,16 @@ absl::StatusOr<std::string> OpenRunDirectory(ClusterRun::Options& options, absl:
 }
 
 // Once, before the workers start, so that what fails is said once. Those of other machines do it
-// themselves.
-absl::Status Download(ClusterRun::Options& options, std::ostream& out) {
+// themselves. CANCELLED: interrupted.
+absl::Status Download(ClusterRun::Options& options, int interrupt_fd, std::ostream& out) {
   LaunchOptions& launch = options.launch;
   if (!launch.download || launch.elsewhere) return absl::OkStatus();
   DownloadOptions fetch;
   fetch.mirrors = absl::StrSplit(launch.mirrors, ',', absl::SkipEmpty());
   fetch.log = [&out](const std::string& line) { out << line << std::endl; };
+  fetch.is_stopped = [interrupt_fd] {
+    return WaitForActivity({}, interrupt_fd, absl::ZeroDuration());
+  };
   const std::string& path = launch.data.empty() ? options.job.data().path() : launch.data;
   absl::StatusOr<std::string> directory =
       DownloadForJob(options.job.data().source(), path, std::move(fetch));
@@ -320,7 +314,7 @@ absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
   if (!handicaps.ok()) return handicaps.status();
   launch.handicaps = *std::move(handicaps);
   if (const absl::Status status = PlanTargets(flags, options); !status.ok()) return status;
-  if (const absl::Status status = CheckReportDirectory(options.report_file); !status.ok()) {
+  if (const absl::Status status = CheckReportFile(options.report_file); !status.ok()) {
     return status;
   }
   if (const absl::Status status = FindPrograms(flags, program_directory, launch); !status.ok()) {
@@ -348,7 +342,7 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
     error << "psctl: " << certificates.status().message() << std::endl;
     return static_cast<int>(ExitCodeFor(certificates.status()));
   }
-  if (const absl::Status fetched = Download(options, out); !fetched.ok()) {
+  if (const absl::Status fetched = Download(options, interrupt_fd, out); !fetched.ok()) {
     error << "psctl: " << fetched.message() << std::endl;
     return static_cast<int>(ExitCodeFor(fetched));
   }

@@ -1,6 +1,8 @@
 #include "tools/run/run_report.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "proto/coordinator.pb.h"
@@ -49,6 +51,20 @@ absl::StatusOr<absl::optional<Report>> AskForReport(ClusterClient& cluster,
   AddRestarts(restarts, &report);
   for (const Report::Target& target : targets.reached()) *report.add_targets() = target;
   return report;
+}
+
+absl::Status CheckReportFile(const std::string& file) {
+  const std::filesystem::path directory = std::filesystem::path(file).parent_path();
+  std::error_code error;
+  if (!directory.empty() && !std::filesystem::is_directory(directory, error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--report=", file, ": there is no folder ", directory.string()));
+  }
+  if (std::filesystem::is_directory(file, error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--report=", file, " is a folder; expected a file"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ShowReport(const Report& report, const std::string& file, std::ostream& out) {

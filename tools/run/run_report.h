@@ -29,6 +29,10 @@ absl::StatusOr<absl::optional<Report>> AskForReport(ClusterClient& cluster,
                                                     const PartRestarts& restarts,
                                                     const Targets& targets);
 
+// INVALID_ARGUMENT: no report could be written to `file`, which should be known before the
+// training, not after it.
+absl::Status CheckReportFile(const std::string& file);
+
 // Prints it, and writes it to `file` as JSON, or where that is empty nowhere. Errors of
 // WriteFileAtomically().
 absl::Status ShowReport(const Report& report, const std::string& file, std::ostream& out);

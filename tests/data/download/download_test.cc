@@ -1,5 +1,9 @@
 #include "data/download/download.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -87,6 +91,26 @@ TEST_F(DownloadTest, SeveralAtOnceFetchOnce) {
   for (const absl::Status& status : statuses) EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(good_.requests().size(), 1u);
   EXPECT_THAT(FileNames(), ElementsAre("abc.bin"));
+}
+
+TEST_F(DownloadTest, OneThatIsStoppedAsksNoOtherMirrorAndLeavesNothingBehind) {
+  // It accepts connections, and says nothing.
+  const int silent = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(silent, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(silent, 1), 0);
+  ASSERT_EQ(getsockname(silent, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  DownloadOptions options;
+  options.mirrors = {"http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)), good_.url()};
+  options.is_stopped = [] { return true; };
+  const absl::Status status = DownloadFiles(directory_, {kAbc}, options);
+  EXPECT_TRUE(absl::IsCancelled(status)) << status;
+  EXPECT_THAT(good_.requests(), IsEmpty());
+  EXPECT_THAT(FileNames(), IsEmpty());
+  close(silent);
 }
 
 TEST_F(DownloadTest, AnotherFileOfThatNameIsLeftAlone) {
