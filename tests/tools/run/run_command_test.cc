@@ -105,6 +105,7 @@ TEST_F(PlanRunTest, EveryMistakeIsOneSentenceBeforeAnythingStarts) {
             "--target_every=often: expected a duration such as 5s or 500ms");
   EXPECT_EQ(Complaint({"--report=/nowhere/report.json"}),
             "--report=/nowhere/report.json: there is no folder /nowhere");
+  EXPECT_EQ(Complaint({"--report=/tmp"}), "--report=/tmp is a folder; expected a file");
   EXPECT_EQ(Complaint({"--worker_binary=/nowhere/mine"}),
             "--worker_binary=/nowhere/mine is no program that can be run");
   EXPECT_EQ(Complaint({"--server_binary=" + job_}),
