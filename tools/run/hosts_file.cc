@@ -106,6 +106,11 @@ absl::Status AddPart(const std::vector<std::string>& words, Hosts& hosts) {
     }
     if (absl::Status status = SplitPort(&place); !status.ok()) return status;
     if (place.host.empty()) return absl::InvalidArgumentError("expected a host before the port");
+    if (absl::StrContains(place.host, '@')) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "'", place.host, "': workers reach the server by this name, so it has no user in it; ",
+          "--ssh='ssh -o BatchMode=yes -l USER' says who logs in"));
+    }
     hosts.servers.push_back(place);
     return absl::OkStatus();
   }

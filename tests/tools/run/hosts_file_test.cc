@@ -52,6 +52,9 @@ TEST(HostsFileTest, EveryMistakeNamesItsLine) {
       {"server a:0\n", "line 1: port '0': expected a number from 1 to 65535"},
       {"server a:http\n", "line 1: port 'http': expected a number from 1 to 65535"},
       {"server :4711\n", "line 1: expected a host before the port"},
+      {"server root@a:4711\n",
+       "line 1: 'root@a': workers reach the server by this name, so it has no user in it; "
+       "--ssh='ssh -o BatchMode=yes -l USER' says who logs in"},
       {"server a 4711\n", "line 1: '4711' after the server's address is too much"},
       {"worker a slots=0\n",
        "line 1: 'slots=0': expected slots=N with N from 1 to 4096, or "
