@@ -27,6 +27,17 @@ namespace {
 // A line longer than this is handed over in pieces, so that a child cannot fill our memory.
 constexpr size_t kLongestLine = 64 * 1024;
 
+// Of a child that writes as fast as it is read no more is taken at once, so that others, and the
+// user's Ctrl-C, have their turn.
+constexpr size_t kMostAtOnce = 64 * 1024;
+
+// What a pipe may still have of a child that has ended. Something that it started may go on
+// writing.
+size_t MostIn(int pipe) {
+  const int bytes = fcntl(pipe, F_GETPIPE_SZ);
+  return bytes > 0 ? static_cast<size_t>(bytes) : kMostAtOnce;
+}
+
 // What this process has in its environment, and of `defaults` what it has not.
 std::vector<char*> EnvironmentWith(const std::vector<std::string>& defaults) {
   std::vector<char*> variables;
@@ -167,8 +178,8 @@ absl::Status ChildProcess::Spawn() {
 void ChildProcess::Collect(const LineSink& sink) {
   // Asked first and read afterwards: what the child wrote before its end is then there to read.
   const bool ended = !exited_ && waitpid(pid_, &wait_status_, WNOHANG) == pid_;
-  ReadLines(out_, Stream::kOut, sink);
-  ReadLines(error_, Stream::kError, sink);
+  ReadLines(out_, Stream::kOut, ended ? MostIn(out_.end.get()) : kMostAtOnce, sink);
+  ReadLines(error_, Stream::kError, ended ? MostIn(error_.end.get()) : kMostAtOnce, sink);
   if (!ended) return;
   exited_ = true;
   exit_.Reset(-1);
@@ -181,9 +192,9 @@ void ChildProcess::Collect(const LineSink& sink) {
   }
 }
 
-void ChildProcess::ReadLines(Pipe& pipe, Stream stream, const LineSink& sink) {
+void ChildProcess::ReadLines(Pipe& pipe, Stream stream, size_t most_bytes, const LineSink& sink) {
   char buffer[4096];
-  while (pipe.end.get() >= 0) {
+  for (size_t taken = 0; pipe.end.get() >= 0 && taken < most_bytes;) {
     const ssize_t length = read(pipe.end.get(), buffer, sizeof(buffer));
     if (length < 0 && errno == EINTR) continue;
     if (length < 0 && errno == EAGAIN) return;
@@ -191,6 +202,7 @@ void ChildProcess::ReadLines(Pipe& pipe, Stream stream, const LineSink& sink) {
       pipe.end.Reset(-1);
       return;
     }
+    taken += static_cast<size_t>(length);
     pipe.unfinished.append(buffer, length);
     size_t begin = 0;
     for (size_t end = pipe.unfinished.find('\n'); end != std::string::npos;

@@ -52,7 +52,8 @@ class ChildProcess {
   pid_t pid() const { return pid_; }
   bool running() const { return !exited_; }
 
-  // Hands every line that has arrived to `sink`, and notices that the child has ended: its last
+  // Hands lines that have arrived to `sink`, of a child that says much not all at once: then
+  // WaitForActivity() returns at once. Notices that the child has ended: its last
   // lines, whole or not, are handed over first.
   void Collect(const LineSink& sink);
 
@@ -95,7 +96,8 @@ class ChildProcess {
   };
 
   absl::Status Spawn();
-  void ReadLines(Pipe& pipe, Stream stream, const LineSink& sink);
+  // At most some `most_bytes`; what is left is there at the next Collect().
+  void ReadLines(Pipe& pipe, Stream stream, size_t most_bytes, const LineSink& sink);
 
   const Options options_;
   pid_t pid_ = -1;

@@ -75,6 +75,21 @@ TEST(ChildProcessTest, MoreOutputThanAPipeHoldsIsNotLost) {
   EXPECT_EQ(listener.out.back(), "50000");
 }
 
+TEST(ChildProcessTest, AChildThatNeverStopsTalkingIsNotListenedToForEver) {
+  const auto child = StartShell("exec yes");
+  Listener listener;
+  listener.ListenToFirstLine(*child);
+  int lines = 0;
+  child->Collect([&](Stream, absl::string_view) {
+    // As slow as the child, so that there is always more.
+    WaitForActivity({child.get()}, -1, absl::Minutes(1));
+    if (++lines == 1000 * 1000) child->Kill();
+  });
+  EXPECT_LT(lines, 1000 * 1000);
+  EXPECT_TRUE(child->running());
+  Stop(*child, absl::Minutes(1));
+}
+
 TEST(ChildProcessTest, AChildInheritsTheEnvironmentAndGetsWhatThatLacks) {
   ASSERT_EQ(setenv("TORCHPS_TEST_INHERITED", "ours", 1), 0);
   ASSERT_EQ(unsetenv("TORCHPS_TEST_LACKING"), 0);
