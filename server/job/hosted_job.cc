@@ -20,9 +20,8 @@ constexpr int64_t kElementsWorthHelp = (1 << 20) / sizeof(float);
 constexpr Step kMaxStep = int64_t{1} << 36;
 
 absl::Status CheckStep(Step step) {
-  if (step <= kMaxStep) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("step is ", step, "; expected at most ", kMaxStep));
+  if (step >= 0 && step <= kMaxStep) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("step is ", step, "; expected 0 to ", kMaxStep));
 }
 
 int64_t PullBound(const ConsistencySpec& consistency) {

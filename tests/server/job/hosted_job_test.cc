@@ -163,6 +163,22 @@ TEST(HostedJobTest, APullIsJudgedByItsSlotsRecordedClockAndNotByItsWord) {
   EXPECT_FALSE(harness.Pull(0, 1, /*claims=*/0)->granted);
 }
 
+TEST(HostedJobTest, APullOfAClockThatNoSlotCanBeAtIsRefusedAndRecordsNothing) {
+  JobHarness harness(WithJob("consistency { mode: SYNC }", 1));
+  EnterAll(harness, 1);
+  for (const Step clock :
+       {std::numeric_limits<Step>::min(), Step{-1}, std::numeric_limits<Step>::max()}) {
+    for (const bool ahead : {false, true}) {
+      EXPECT_EQ(harness.Pull(0, 1, clock, ahead)->refused.code(),
+                absl::StatusCode::kInvalidArgument)
+          << clock;
+    }
+  }
+  EXPECT_EQ(harness.VersionOf(0), 0);
+  ASSERT_TRUE(harness.Push(0, 1, 1, 1.0f, 0)->ok());
+  EXPECT_EQ(harness.Value(0), -1.0f);
+}
+
 TEST(HostedJobTest, ASlotThatLeavesOrDiesHoldsNobody) {
   JobHarness harness(
       WithJob("consistency { staleness_bound: 0 } membership { lease_seconds: 10 }", 3));
