@@ -10,7 +10,6 @@
 #include "server/push_log/little_endian.h"
 #include "storage/crc32c.h"
 #include "wire/absent_table.h"
-#include "wire/frame_codec.h"
 
 namespace torchps {
 namespace {
@@ -91,7 +90,7 @@ absl::Status ReadRow(const uint8_t* at, LogLedgerRow* row) {
 
 size_t LogRecordBytes(size_t rows, size_t absent_runs, size_t payload_bytes) {
   TPS_CHECK(rows <= static_cast<size_t>(kMaxSlots), "a ledger has a row for each slot at most");
-  TPS_CHECK(absent_runs <= kMaxAbsentRuns, "a table of absent elements fits into a frame");
+  TPS_CHECK(absent_runs <= kMaxLoggedAbsentRuns, "a table of absent elements is of one block");
   TPS_CHECK(payload_bytes <= kMaxFramePayloadBytes, "a payload fits into a frame");
   return kLogRecordHeaderBytes + rows * kLogLedgerRowBytes + AbsentTableBytes(absent_runs) +
          payload_bytes;
@@ -157,7 +156,7 @@ absl::StatusOr<LogRecordHeader> ReadLogRecordHeader(uint64_t salt,
   header.sequence = GetLittleEndian<uint64_t>(record + kSequenceAt);
   header.durable_sequence = GetLittleEndian<uint64_t>(record + kDurableAt);
   // A checksum is no proof: nothing is allocated that a record of ours could not need.
-  if (header.rows > static_cast<size_t>(kMaxSlots) || header.absent_runs > kMaxAbsentRuns ||
+  if (header.rows > static_cast<size_t>(kMaxSlots) || header.absent_runs > kMaxLoggedAbsentRuns ||
       header.payload_bytes > kMaxFramePayloadBytes) {
     return absl::DataLossError(absl::StrCat("a record announces ", header.rows,
                                             " rows of a ledger, ", header.absent_runs,
@@ -210,7 +209,8 @@ absl::Status ReadLogRecord(uint64_t salt, absl::Span<const uint8_t> bytes, LogRe
     at += kLogLedgerRowBytes;
   }
   const size_t table_bytes = AbsentTableBytes(header->absent_runs);
-  absl::StatusOr<ElementRuns> absent = ReadAbsentTable(absl::MakeConstSpan(at, table_bytes));
+  absl::StatusOr<ElementRuns> absent =
+      ReadAbsentTable(absl::MakeConstSpan(at, table_bytes), kMaxLoggedAbsentRuns);
   if (!absent.ok()) return absl::DataLossError(absent.status().message());
   record->absent = *std::move(absent);
   at += table_bytes;

@@ -13,6 +13,7 @@
 #include "common/ids.h"
 #include "proto/job.pb.h"
 #include "server/store/gradient_terms.h"
+#include "wire/frame_codec.h"
 #include "wire/frame_payload.h"
 
 // The records of the push log as bytes (docs/checkpoint.md, "The push log"): a header of fixed
@@ -61,8 +62,13 @@ struct LogRecord {
 inline constexpr size_t kLogRecordHeaderBytes = 96;
 inline constexpr size_t kLogLedgerRowBytes = 56;
 
+// As many as the largest block has where every other element is absent. A frame has fewer
+// (kMaxAbsentRuns), but a round of SYNC lacks what all of its gradients lack, which may be cut
+// finer than any of them.
+inline constexpr size_t kMaxLoggedAbsentRuns = kMaxFramePayloadBytes / sizeof(float) / 2;
+
 // The bytes of a record with so many rows of the ledger, runs of absent elements and such a
-// payload. REQUIRES: rows <= kMaxSlots, absent_runs <= kMaxAbsentRuns, payload_bytes <=
+// payload. REQUIRES: rows <= kMaxSlots, absent_runs <= kMaxLoggedAbsentRuns, payload_bytes <=
 // kMaxFramePayloadBytes.
 size_t LogRecordBytes(size_t rows, size_t absent_runs, size_t payload_bytes);
 

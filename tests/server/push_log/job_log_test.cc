@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/element_runs.h"
 #include "common/split_mix64.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -23,6 +24,7 @@
 #include "tests/testing/faulty_file_system.h"
 #include "tests/testing/job_harness.h"
 #include "tests/testing/manual_clock.h"
+#include "wire/absent_table.h"
 #include "wire/encoding.h"
 
 namespace torchps {
@@ -196,6 +198,54 @@ absl::Status PushSome(JobHarness& harness, SlotId slot, Step step, const BlockRa
   std::string bytes(EncodedBytes(kind, block.length, 0.25), '\0');
   Encode(kind, elements, 0.25, reinterpret_cast<uint8_t*>(&bytes[0]));
   return harness.job().PushFrame(header, FramePayload({grpc::Slice(bytes)}, 0, kind));
+}
+
+// Each gradient's table of absent elements fits into its frame; of what both lack, the table is
+// twice as long.
+TEST(JobLogTest, ARoundMayLackMoreRunsThanAFrameCanTell) {
+  FaultyFileSystem files;
+  LogStorage storage(&files);
+  JobHarness::Options options;
+  options.trained = 4 * static_cast<int64_t>(kMaxAbsentRuns);
+  options.averaged = 0;
+  options.block_elements = options.trained;
+  options.workers = 2;
+  options.storage = &storage;
+  options.job = "consistency { mode: SYNC }";
+  auto harness = std::make_unique<JobHarness>(options);
+  for (SlotId slot = 0; slot < 2; ++slot) {
+    ASSERT_TRUE(harness->Enter(slot, static_cast<Incarnation>(slot + 1)).ok());
+  }
+  ASSERT_TRUE(harness->Initialize(0, 1, 0.5f).ok());
+  for (SlotId slot = 0; slot < 2; ++slot) {
+    // Of four elements, slot 0 reaches the first and slot 1 the third.
+    PushHeader header;
+    header.slot = slot;
+    header.incarnation = static_cast<Incarnation>(slot + 1);
+    header.step = 1;
+    header.weight = 1;
+    const int64_t reached = 2 * slot;
+    int64_t begin = 0;
+    for (int64_t next = reached; next < options.trained; next += 4) {
+      AppendRun(begin, next, &header.absent);
+      begin = next + 1;
+    }
+    AppendRun(begin, options.trained, &header.absent);
+    if (header.absent.size() > kMaxAbsentRuns) {
+      // The last gap counts as a gradient of zero.
+      header.absent.pop_back();
+    }
+    const absl::Status pushed =
+        harness->job().PushFrame(header, MakePayload(std::vector<float>(options.trained, 1.0f)));
+    ASSERT_TRUE(pushed.ok()) << pushed;
+  }
+  EXPECT_EQ(harness->VersionOf(0), 1);
+  ASSERT_TRUE(storage.AwaitDurable());
+  const std::vector<KeptBlock> before = KeepAll(harness->job());
+  EXPECT_GT(before[0].missed.size(), kMaxAbsentRuns);
+  harness = nullptr;
+  JobHarness again(options);
+  ExpectSame(KeepAll(again.job()), before);
 }
 
 class ReplayTest : public ::testing::TestWithParam<std::string> {};

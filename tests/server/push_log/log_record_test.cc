@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "server/push_log/log_segment.h"
 #include "wire/encoding.h"
+#include "wire/frame_codec.h"
 
 namespace torchps {
 namespace {
@@ -107,6 +108,21 @@ TEST(LogRecordTest, ComesBackAsItWasWritten) {
       EXPECT_TRUE(read_payload.Check(elements.size()).ok());
     }
   }
+}
+
+// What all gradients of a round lack may be cut finer than what each of them lacks.
+TEST(LogRecordTest, HasRoomForWhatARoundLacksOfTheLargestBlock) {
+  LogRecord record = SomeRecord();
+  constexpr auto kElements = static_cast<int64_t>(kMaxFramePayloadBytes / sizeof(float));
+  for (int64_t element = 0; element < kElements; element += 2) {
+    record.absent.push_back({element, element + 1});
+  }
+  const std::vector<uint8_t> bytes = Sealed(record, FramePayload());
+  LogRecord read;
+  FramePayload payload;
+  const absl::Status status = ReadLogRecord(kSalt, bytes, &read, &payload);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(read.absent == record.absent);
 }
 
 // The example of docs/checkpoint.md.
