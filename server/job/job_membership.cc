@@ -1,6 +1,7 @@
 #include "server/job/job_membership.h"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -25,10 +26,12 @@ absl::StatusOr<JobMembership::Entry> JobMembership::Enter(SlotId slot, Incarnati
       if (!entry.ok()) return entry;
     }
     live_incarnation_[slot].store(incarnation);
-    Step own_step = 0;
-    for (const LedgerEntry& entry : store_->EntriesOf(slot)) {
+    const std::vector<LedgerEntry> entries = store_->EntriesOf(slot);
+    // Where a push was cut short, some blocks are a step ahead of the slot.
+    Step own_step = entries.empty() ? 0 : std::numeric_limits<Step>::max();
+    for (const LedgerEntry& entry : entries) {
       told.last_step = std::max(told.last_step, entry.last_step);
-      if (entry.incarnation == incarnation) own_step = std::max(own_step, entry.last_step);
+      own_step = std::min(own_step, entry.incarnation == incarnation ? entry.last_step : Step{0});
     }
     if (synchronous_) own_step = std::max(own_step, policy_->completed_rounds());
     MutexLock lock(&mutex_);

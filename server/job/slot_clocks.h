@@ -35,8 +35,8 @@ class SlotClocks {
   absl::Status CheckEntry(SlotId slot, Incarnation incarnation) const;
 
   // Makes the slot live. An incarnation that is live, or was expected, keeps its clock; another one
-  // starts at max(floor, own_step), where `own_step` is the highest step of its own that any block
-  // has seen. What another incarnation has pushed under this slot does not count: one that was
+  // starts at max(floor, own_step), where `own_step` is the highest step of its own that all blocks
+  // have seen. What another incarnation has pushed under this slot does not count: one that was
   // taken over may have been further here, after a restart, than its successor is, and two slots
   // so held up would wait for each other at two servers.
   // Returns the slot's clock. REQUIRES: CheckEntry() is OK.

@@ -552,6 +552,51 @@ TEST(HostedJobTest, ARoundDoesNotWaitForTheRestOfADeadSlotsPush) {
   EXPECT_EQ(harness.Value(1), -1.0f) << "of the living one";
 }
 
+TEST(HostedJobTest, WhoComesBackInTheMiddleOfItsPushIsWaitedForWithTheRest) {
+  JobHarness harness(WithJob("consistency { mode: SYNC }"));
+  EnterAll(harness, 2);
+  ASSERT_TRUE(harness.Frame(1, 2, 1, 0, 3.0f, 0).ok());  // of two blocks
+  harness.job().Leave(1, 2);
+  ASSERT_TRUE(harness.Enter(1, 2).ok());
+  const auto first = harness.Push(0, 1, 1, 1.0f, 0);
+  EXPECT_FALSE(first->ok()) << "the round has ended without the rest";
+  const auto second = harness.Push(1, 2, 1, 3.0f, 0);
+  ASSERT_TRUE(first->ok());
+  ASSERT_TRUE(second->ok()) << second->status();
+  for (const BlockVerdict& block : (*second)->block()) EXPECT_EQ(block.verdict(), ACCEPTED);
+  EXPECT_EQ(harness.Value(0), -2.0f);
+  EXPECT_EQ(harness.Value(1), -2.0f);
+}
+
+// Its lease has run out, and nobody else has.
+TEST(HostedJobTest, WhoComesBackAloneInTheMiddleOfItsPushLosesNothing) {
+  JobHarness harness(WithJob("consistency { mode: SYNC }", 1));
+  EnterAll(harness, 1);
+  ASSERT_TRUE(harness.Frame(0, 1, 1, 0, 1.0f, 0).ok());
+  harness.job().Leave(0, 1);
+  ASSERT_TRUE(harness.Enter(0, 1).ok());
+  EXPECT_EQ(harness.VersionOf(1), 0) << "a round is passed over to which the slot has more to give";
+  ASSERT_TRUE(harness.Push(0, 1, 1, 1.0f, 0)->ok());
+  EXPECT_EQ(harness.Value(0), -1.0f);
+  EXPECT_EQ(harness.Value(1), -1.0f);
+}
+
+TEST(HostedJobTest, ARejoinedSlotsHalfPushDoesNotRaiseTheFloor) {
+  JobHarness harness(WithJob("consistency { staleness_bound: 1 }"));
+  EnterAll(harness, 2);
+  ASSERT_TRUE(harness.Push(0, 1, 1, 1.0f)->ok());
+  ASSERT_TRUE(harness.Push(0, 1, 2, 1.0f)->ok());
+  ASSERT_TRUE(harness.Frame(1, 2, 1, 0, 1.0f, 0).ok());  // of two blocks
+  // Holds the floor where it is.
+  ASSERT_TRUE(harness.Enter(2, 3).ok());
+  harness.job().Leave(1, 2);
+  ASSERT_TRUE(harness.Enter(1, 2).ok());
+  harness.job().Leave(2, 3);
+  EXPECT_FALSE(harness.Pull(0, 1, 2)->granted) << "slot 1 has ended no step";
+  ASSERT_TRUE(harness.Push(1, 2, 1, 1.0f, 0)->ok());
+  EXPECT_TRUE(harness.Pull(0, 1, 2)->granted);
+}
+
 TEST(HostedJobTest, ARoundThatNobodyIsLeftToGiveToIsPassedOver) {
   JobHarness harness(WithJob("consistency { mode: SYNC }", 1));
   EnterAll(harness, 1);
