@@ -9,7 +9,7 @@
 
 namespace torchps {
 
-void MissedSteps::Add(absl::Span<const ElementRun> absent) {
+void MissedSteps::Add(absl::Span<const ElementRun> absent, int64_t gradients) {
   std::vector<MissedRun> sum;
   const auto append = [&sum](int64_t begin, int64_t end, int64_t steps) {
     if (begin >= end || steps == 0) return;
@@ -28,7 +28,7 @@ void MissedSteps::Add(absl::Span<const ElementRun> absent) {
     int64_t end = kEnd;
     if (i < runs_.size()) end = std::min(end, is_old ? runs_[i].end : runs_[i].begin);
     if (j < absent.size()) end = std::min(end, is_new ? absent[j].end : absent[j].begin);
-    append(at, end, (is_old ? runs_[i].steps : 0) + (is_new ? 1 : 0));
+    append(at, end, (is_old ? runs_[i].steps : 0) + (is_new ? gradients : 0));
     at = end;
     if (is_old && runs_[i].end == at) ++i;
     if (is_new && absent[j].end == at) ++j;

@@ -35,8 +35,9 @@ class MissedSteps {
   bool empty() const { return runs_.empty(); }
   absl::Span<const MissedRun> runs() const { return runs_; }
 
-  // One gradient more that had nothing for these elements. REQUIRES: CheckRuns() would be OK.
-  void Add(absl::Span<const ElementRun> absent);
+  // So many gradients more had nothing for these elements. REQUIRES: CheckRuns() would be OK;
+  // `gradients` > 0.
+  void Add(absl::Span<const ElementRun> absent, int64_t gradients = 1);
 
   // INVALID_ARGUMENT names the first run that breaks the rules above, lies outside of `length`
   // elements, or has missed more than `gradients`.

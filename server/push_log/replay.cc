@@ -65,11 +65,9 @@ absl::StatusOr<bool> ReplayLogRecord(const LogRecord& record, const FramePayload
     case LogKind::kGradient:
       updater.Apply(block, payload, record.terms, record.absent);
       break;
-    case LogKind::kPassedOver: {
-      const BlockChange change(block);
-      block->version = record.version;
+    case LogKind::kPassedOver:
+      block->PassOver(record.version);
       break;
-    }
     case LogKind::kLedger:
       break;
   }

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/types/span.h"
 #include "common/cpu/finite_check.h"
+#include "common/element_runs.h"
 
 namespace torchps {
 
@@ -20,6 +22,13 @@ void Block::LookWhetherFinite() {
   finite = FirstNonFinite(values) < 0 &&
            std::all_of(slots.begin(), slots.end(),
                        [](const std::vector<float>& slot) { return FirstNonFinite(slot) < 0; });
+}
+
+void Block::PassOver(Version higher) {
+  const BlockChange change(this);
+  const ElementRun all = {0, range.length};
+  if (!range.averaged) missed.Add(absl::MakeConstSpan(&all, 1), higher - version);
+  version = higher;
 }
 
 BlockChange::BlockChange(Block* block) : block_(block) {

@@ -34,6 +34,10 @@ struct Block {
   void MoveTo(absl::Span<float> shared_values, SharedBlock* shared_head)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
+  // The version rises to this one, and nothing was applied: an optimizer's own count of steps stays
+  // what it is. REQUIRES: it is a higher one.
+  void PassOver(Version higher) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+
   // Notes in `finite` whether all values and all of the optimizer's arrays are.
   void LookWhetherFinite() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 

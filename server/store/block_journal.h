@@ -18,7 +18,7 @@ struct BlockRecord {
   enum class Kind {
     kInitial,   // `elements` are its first values; the version stays 0
     kGradient,  // BlockUpdater::Apply with `payload` or, where that is null, with `elements`
-    kPassed,    // the version rose, perhaps by more than one, and nothing else of the block
+    kPassed,    // Block::PassOver, perhaps by more than one version
     kLedger,    // only ledger entries changed
   };
   Kind kind = Kind::kLedger;

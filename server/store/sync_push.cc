@@ -168,10 +168,7 @@ void SyncPush::BeginNext(Round* round) {
 void SyncPush::PassOver(Block* block, Version version, absl::Span<const SlotId> contributors) {
   BlockRecord record;
   record.version_before = block->version;
-  {
-    const BlockChange change(block);
-    block->version = version;
-  }
+  block->PassOver(version);
   record.kind = BlockRecord::Kind::kPassed;
   record.slots = contributors;
   Tell(*block, record);

@@ -49,7 +49,7 @@ class SyncPushTest : public ::testing::Test {
     layout_ = *ModelLayout::Create({segment});
     map_ = *BlockMap::Create(layout_, 2 * sizeof(float), /*servers=*/1);
     OptimizerSpec spec;
-    spec.mutable_sgd();
+    *spec.mutable_sgd() = sgd_;
     spec.set_learning_rate(1.0);
     updater_ = *BlockUpdater::Create(spec, layout_, map_);
     sync_ =
@@ -122,6 +122,7 @@ class SyncPushTest : public ::testing::Test {
     }
   }
 
+  SgdSpec sgd_;  // what Make() takes
   ManualClock clock_;
   Journal journal_;
   ModelLayout layout_;
@@ -162,6 +163,26 @@ TEST_F(SyncPushTest, ARoundAppliesTheMeanBySamplesOnceWhenAllHaveGiven) {
   ASSERT_EQ(journal_.entries.size(), 1u);
   EXPECT_EQ(journal_.entries[0].kind, BlockRecord::Kind::kGradient);
   EXPECT_THAT(journal_.entries[0].slots, ElementsAre(0, 1));
+}
+
+// As torch.optim, where a step that is left out is none of the optimizer's.
+TEST_F(SyncPushTest, ARoundThatIsPassedOverIsNoStepOfTheOptimizer) {
+  sgd_.set_momentum(0.5);
+  sgd_.set_dampening(0.75);  // but for the first step
+  Make(2);
+  SetLive({{0, 0}});
+  ASSERT_TRUE(PushWithheld(0, 1, /*block=*/0).ok());
+  EXPECT_EQ(VersionOf(), 1);
+  EXPECT_EQ(VerdictOf(0, 1, 8, 1, /*block=*/1), ACCEPTED);
+  EXPECT_THAT(Values(1), Each(FloatEq(-8)));
+  EXPECT_EQ(VerdictOf(0, 2, 8), ACCEPTED);
+  EXPECT_EQ(VersionOf(), 2);
+  EXPECT_THAT(Values(), Each(FloatEq(-8)));
+  EXPECT_EQ(VerdictOf(0, 2, 8, 1, /*block=*/1), ACCEPTED);
+  SetLive({{0, 9}});
+  EXPECT_EQ(VersionOf(), 9);
+  EXPECT_EQ(VerdictOf(0, 10, 8), ACCEPTED);
+  EXPECT_THAT(Values(), Each(FloatEq(-8 - (0.5f * 8 + 0.25f * 8))));
 }
 
 TEST_F(SyncPushTest, ARoundIsAsFarAsTheFirstOfItsSamples) {
