@@ -117,6 +117,8 @@ TEST_F(ParameterClientTest, HelloTellsEachServerItsPlaceAndStartsAtTheLargestClo
   const HelloRequest hello = servers_[1]->hellos()[0];
   EXPECT_EQ(hello.server_index(), 1);
   EXPECT_EQ(hello.server_count(), 2);
+  EXPECT_THAT(hello.server_address(),
+              ElementsAre(servers_[0]->endpoint().address, servers_[1]->endpoint().address));
   EXPECT_EQ(hello.slot(), 3);
   EXPECT_EQ(hello.incarnation(), 5);
   EXPECT_EQ(hello.job_id(), 77);
