@@ -87,6 +87,8 @@ class PendingPush::Round final : public FanOutCall {
   }
 
   void AddAll(const ElementRuns& absent) {
+    // One that has failed early: of what its caller has lent, the client's own, too, may be gone.
+    if (finished()) return;
     for (const BlockRange& block : options_.block_map->blocks()) {
       if (is_told_[block.id] || block.averaged || absent.empty()) continue;
       ElementRuns runs = RunsWithin(absent, block.offset, block.offset + block.length);

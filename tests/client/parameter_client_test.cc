@@ -406,6 +406,41 @@ TEST_F(ParameterClientTest, WhatAClientHasUnderWayOutlivesAnotherOneOfTheSameLoo
   EXPECT_THAT(values_, ::testing::ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3));
 }
 
+// Under AddressSanitizer: what is left in the loop of a push that was given up must not look at the
+// client's blocks.
+TEST_F(ParameterClientTest, WhatIsPostedOfAPushThatHasFailedDoesNotNeedItsClient) {
+  loop_ = std::make_unique<CallLoop>(CallLoop::Options{&clock_, &stop_});
+  ManualClock clock;
+  client_clock_ = &clock;
+  auto client = MakeClient();
+  auto push =
+      client->BeginPush(1, /*weight=*/32, absl::MakeSpan(gradients_), averaged_, values_, false);
+  stop_.Stop("the user has had enough");
+  const auto advance = [this] {
+    absl::Notification advanced;
+    // What is posted runs before the rounds are advanced, so the second one comes after that.
+    loop_->Post([] {});
+    loop_->Post([&] { loop_->Post([&] { advanced.Notify(); }); });
+    advanced.WaitForNotification();
+  };
+  advance();
+  clock.Advance(absl::Minutes(1));
+  advance();
+  // It has failed. While this runs nothing else does.
+  absl::Notification began, gone;
+  loop_->Post([&] {
+    began.Notify();
+    gone.WaitForNotification();
+  });
+  began.WaitForNotification();
+  push->AllReady();
+  EXPECT_TRUE(absl::IsCancelled(push->Finish().status()));
+  push.reset();
+  client.reset();
+  gone.Notify();
+  loop_.reset();
+}
+
 TEST_F(ParameterClientTest, APullThatIsNotDueBeginsWhenItIsWaitedFor) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->Hello().ok());
