@@ -96,16 +96,16 @@ absl::Status JobWork::Finish(const NextWorkRequest& handed_in, absl::Duration ru
 
 void JobWork::Report(const EvaluationResult& result) {
   evaluations_.Report(result.epoch(), result);
-  StopWithoutBest(stopping_.patience());
+  // An epoch that had begun, and of which nothing is out: no lease's end will close it.
+  if (const int closed = StopWithoutBest(); closed > 0) evaluations_.Open(closed, /*slot=*/-1);
 }
 
-void JobWork::StopWithoutBest(int at_least) {
-  if (stopping_.patience() == 0 || stopped_after_ > 0 || leases_.Complete()) return;
+int JobWork::StopWithoutBest() {
+  if (stopping_.patience() == 0 || stopped_after_ > 0 || leases_.Complete()) return 0;
   const int without = evaluations_.EpochsWithoutBest(stopping_.min_delta());
-  if (without < at_least) return;
+  if (without < stopping_.patience()) return 0;
   stopped_after_ = without;
-  // An epoch that had begun, and of which nothing is out: no lease's end will close it.
-  if (const int closed = leases_.Stop(); closed > 0) evaluations_.Open(closed, /*slot=*/-1);
+  return leases_.Stop();
 }
 
 bool JobWork::MayBeLast(int epoch) const {
@@ -145,6 +145,7 @@ void JobWork::Describe(JobStatus* status) const {
 
 void JobWork::SaveTo(CoordinatorState* state) const {
   *state->mutable_leases() = leases_.Save();
+  state->set_epochs_without_best(stopped_after_);
   evaluations_.SaveTo(state);
   for (const auto& [epoch, figures] : figures_) {
     EpochFiguresState& saved = *state->add_epoch_figures();
@@ -184,7 +185,17 @@ absl::Status JobWork::Restore(const CoordinatorState& state) {
     batches[saved.slot()] = saved.batch_size();
   }
   balancer_.Restore(batches);
-  StopWithoutBest(stopping_.patience());
+  // Where it had stopped it stays so, though an evaluation that was in hand then was a new best.
+  // The evaluation of the epoch that this closed is in hand by now, or reported, and is not opened
+  // a second time.
+  int closed = 0;
+  if (state.epochs_without_best() > 0 && stopping_.patience() > 0) {
+    stopped_after_ = state.epochs_without_best();
+    closed = leases_.Stop();
+  } else {
+    closed = StopWithoutBest();
+  }
+  if (closed > 0 && !evaluations_.has(closed)) evaluations_.Open(closed, /*slot=*/-1);
   return absl::OkStatus();
 }
 

@@ -68,8 +68,9 @@ class JobWork {
 
   // What the slot's next lease may hold.
   DataLeases::Size LeaseSize(SlotId slot);
-  // Stops where so many epochs have brought no new best.
-  void StopWithoutBest(int at_least);
+  // Stops where so many epochs have brought no new best as training.early_stopping says. Returns
+  // the epoch whose books this has closed; 0: none.
+  int StopWithoutBest();
   // A slot that evaluates `epoch` hands in what the job ends with, as far as is known now.
   bool MayBeLast(int epoch) const;
 

@@ -144,5 +144,57 @@ TEST(EarlyStoppingTest, ACoordinatorThatComesBackHasStoppedToo) {
   EXPECT_EQ(rig.Status().epochs_without_best(), 1);
 }
 
+// Two workers, who have trained a part of the third epoch when the second one's evaluation, the
+// last without a new best, ends the job: `bert` is told to evaluate that part.
+void StopInTheThirdEpoch(Rig& rig, Worker& anna, Worker& bert) {
+  for (const int epoch : {1, 2}) {
+    std::string words;
+    do words = Words(rig.Ask(anna));
+    while (anna.lease != 0);
+    ASSERT_EQ(words, "evaluate " + std::to_string(epoch));
+    if (epoch == 2) {
+      ASSERT_EQ(Words(rig.Ask(bert)), "3: 0-16");
+    }
+    ASSERT_TRUE(rig.Report(anna, epoch, 0.5).ok());
+  }
+  ASSERT_EQ(rig.Status().epochs_without_best(), 1);
+  ASSERT_EQ(Words(rig.Ask(bert)), "evaluate 3");
+}
+
+TEST(EarlyStoppingTest, ACoordinatorThatComesBackAsksForTheLastEvaluationOnce) {
+  JoinRequest terms = TenEpochs(/*patience=*/1);
+  terms.mutable_job()->set_workers(2);
+  Rig rig(terms);
+  std::vector<Worker> workers = rig.Start(2);
+  StopInTheThirdEpoch(rig, workers[0], workers[1]);
+  ASSERT_TRUE(rig.Restart().ok());
+  EXPECT_EQ(Words(rig.Ask(workers[0])), "go idle") << "the other slot is at it";
+  ASSERT_TRUE(rig.Report(workers[1], 3, 0.25).ok());
+  ASSERT_TRUE(rig.Report(workers[1], 3, 0.25).ok()) << "a repeat, after a lost answer";
+  EXPECT_EQ(rig.Status().phase(), JobStatus::DONE);
+
+  ASSERT_TRUE(rig.Restart().ok());
+  EXPECT_EQ(rig.Status().evaluation_size(), 3) << "what was reported stays so";
+  ASSERT_TRUE(rig.Restart(JobCoordinator::Return::kResume).ok());
+  EXPECT_EQ(rig.Status().phase(), JobStatus::DONE);
+}
+
+TEST(EarlyStoppingTest, WhatHadStoppedStaysSoThoughTheLastEvaluationIsTheBest) {
+  JoinRequest terms = TenEpochs(/*patience=*/1);
+  terms.mutable_job()->set_workers(2);
+  Rig rig(terms);
+  std::vector<Worker> workers = rig.Start(2);
+  StopInTheThirdEpoch(rig, workers[0], workers[1]);
+  ASSERT_TRUE(rig.Report(workers[1], 3, 0.9).ok());
+  ASSERT_EQ(rig.Status().phase(), JobStatus::DONE);
+  for (const auto how : {JobCoordinator::Return::kInPlace, JobCoordinator::Return::kResume}) {
+    ASSERT_TRUE(rig.Restart(how).ok());
+    EXPECT_EQ(rig.Status().epochs_without_best(), 1);
+    EXPECT_TRUE(rig.Status().epoch(2).closed());
+    EXPECT_EQ(rig.Status().phase(), JobStatus::DONE);
+  }
+  EXPECT_EQ(Words(rig.AwaitStart(rig.NewWorker())), "DONE") << "resumed, it has ended, too";
+}
+
 }  // namespace
 }  // namespace torchps
