@@ -145,7 +145,9 @@ absl::Status CoordinatedJob::CheckInHand(const CoordinatorState& state) const {
 }
 
 void CoordinatedJob::WaitForWorkers(absl::Duration now) {
-  for (const auto& [slot, member] : members_.books()) {
+  for (auto& [slot, member] : members_.books()) {
+    // What was wrong may have been mended since.
+    member.set_quarantined(false);
     if (!members_.IsLive(slot)) continue;
     EndIncarnation({slot, member.incarnation()}, SlotBooks::LEFT,
                    "the job was stopped, and resumed later");

@@ -47,7 +47,10 @@ absl::StatusOr<JobMembers::Taken> JobMembers::Take(const JoinRequest& request, a
   MemberState& member = books_[holder->slot];
   if (member.incarnation() == holder->incarnation) return Taken{*holder, /*is_new=*/false};
   StepFigures figures = std::move(*member.mutable_figures());
+  // A new process proves nothing before it has pushed.
+  const bool quarantined = member.quarantined();
   member = MemberState();
+  member.set_quarantined(quarantined);
   member.set_slot(holder->slot);
   member.set_incarnation(holder->incarnation);
   member.set_host(host);

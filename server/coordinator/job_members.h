@@ -18,7 +18,8 @@
 namespace torchps {
 
 // The slots of a job: which process holds each, until when, and what the books say of it. A slot's
-// figures are summed up over all its incarnations; the rest begins anew with each.
+// figures are summed up over all its incarnations, and that it was sent away is remembered until it
+// pushes; the rest begins anew with each.
 //
 // Not thread-safe. Time is handed in and must not go back.
 class JobMembers {

@@ -571,6 +571,22 @@ TEST(NonFiniteTest, AJobWhoseSlotsAreAllSentAwayHasFailed) {
             "the gradients of every slot are not finite, of slot 1 from its step 1 on");
 }
 
+TEST(NonFiniteTest, SlotsThatAreSentAwayInTurnEndTheJobThoughTheirProcessesComeBack) {
+  JoinRequest terms = Rig::SmallJob();
+  terms.mutable_job()->mutable_training()->set_quarantine_after(5);
+  Rig rig(terms);
+  std::vector<Rig::Worker> workers = rig.Start(2);
+  rig.Ask(workers[0]);
+  rig.Ask(workers[1]);
+  EXPECT_EQ(Words(AskAfterNonfinite(rig, workers[0], 5)), "ABORTED");
+  Rig::Worker successor = rig.NewWorker();
+  ASSERT_EQ(successor.slot, 0);
+  rig.Ask(successor);
+  EXPECT_EQ(rig.Status().phase(), JobStatus::RUNNING);
+  EXPECT_EQ(Words(AskAfterNonfinite(rig, workers[1], 5)), "ABORTED");
+  EXPECT_EQ(rig.Status().phase(), JobStatus::DONE) << "the successor has pushed nothing either";
+}
+
 TEST(NonFiniteTest, ASlotThatPushesAgainIsSentAwayNoLonger) {
   JoinRequest terms = Rig::SmallJob();
   terms.mutable_job()->mutable_training()->set_quarantine_after(5);
