@@ -282,6 +282,10 @@ JobCoordinator::ParkedCall JobCoordinator::TakeCheckpoint(const TakeCheckpointRe
     refused = "the job has not started: there is nothing to keep yet";
   } else if (!job_->durable()) {
     refused = "the job's durability.level is NONE: it keeps no checkpoints";
+  } else if (job_->awaits_terms()) {
+    refused =
+        "the job has ended and was resumed, and no worker has come yet: the checkpoint that it was "
+        "resumed from is its last";
   }
   if (!refused.empty()) {
     return parked_.AnswerNow<CheckpointStatus>(std::move(reply),

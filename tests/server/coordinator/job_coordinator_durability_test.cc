@@ -408,6 +408,28 @@ TEST(CoordinatorCheckpointTest, OneThatWasUnderWayWhenTheCoordinatorDiedIsNotCom
   EXPECT_EQ(next->number, 2u);
 }
 
+TEST(CoordinatorCheckpointTest, AnEndedJobThatIsResumedTakesNoneBeforeItKnowsItsServers) {
+  Rig rig(OnRequest(), 1, /*has_directory=*/true);
+  std::vector<Rig::Worker> workers = rig.Start(2);
+  while (Words(rig.Ask(workers[0])) != "done") {
+    for (const int epoch : {1, 2}) rig.Report(workers[0], epoch).IgnoreError();
+    ASSERT_LT(workers[0].calls, 100u);
+  }
+  ASSERT_TRUE(rig.Restart(Return::kResume).ok());
+  ASSERT_EQ(rig.Status().phase(), JobStatus::DONE);
+  const Later<CheckpointStatus> asked = rig.TakeCheckpoint();
+  EXPECT_FALSE(rig.coordinator().BeginCheckpoint(rig.now()).has_value())
+      << "it would be of no servers";
+  ASSERT_TRUE(asked.given());
+  EXPECT_TRUE(absl::IsFailedPrecondition(asked.answer().status()));
+  EXPECT_THAT(std::string(asked.answer().status().message()), HasSubstr("no worker has come yet"));
+  rig.NewWorker();
+  rig.TakeCheckpoint();
+  const auto plan = rig.coordinator().BeginCheckpoint(rig.now());
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(plan->state.server_count(), 2);
+}
+
 TEST(CoordinatorCheckpointTest, WhoKeepsNothingTakesNone) {
   JoinRequest terms = Rig::SmallJob();
   terms.mutable_job()->mutable_durability()->set_level(DurabilitySpec::NONE);
