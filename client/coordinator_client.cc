@@ -124,12 +124,14 @@ absl::StatusOr<AwaitStartReply::Action> CoordinatorClient::AwaitStart(bool initi
   request.set_slot(slot_);
   request.set_incarnation(incarnation_);
   request.set_initialized(initialized);
+  if (initialized) request.set_initialization(initialization_);
   Rules rules;
   rules.timeout = kParkTimeout;
   rules.may_park = true;
   const absl::StatusOr<AwaitStartReply> reply =
       Call(&Coordinator::Stub::AwaitStart, request, rules);
   if (!reply.ok()) return reply.status();
+  initialization_ = reply->initialization();
   return reply->action();
 }
 

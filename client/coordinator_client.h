@@ -103,7 +103,8 @@ class CoordinatorClient {
   ServerPatience patience_;
   SlotId slot_ = 0;
   Incarnation incarnation_ = 0;
-  uint64_t calls_ = 0;  // of NextWork
+  uint64_t calls_ = 0;           // of NextWork
+  uint32_t initialization_ = 0;  // that AwaitStart() asked for last
 };
 
 }  // namespace torchps

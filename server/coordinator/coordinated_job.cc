@@ -36,9 +36,10 @@ CheckpointSchedule::Options CheckpointOptions(const DurabilitySpec& durability) 
   return checkpoints;
 }
 
-AwaitStartReply StartReply(AwaitStartReply::Action action) {
+AwaitStartReply StartReply(AwaitStartReply::Action action, uint32_t initialization = 0) {
   AwaitStartReply reply;
   reply.set_action(action);
+  reply.set_initialization(initialization);
   return reply;
 }
 
@@ -117,6 +118,7 @@ absl::Status CoordinatedJob::Load(const CoordinatorState& state, absl::Duration 
   initializer_ = state.initializer();
   if (members_.books().count(initializer_) == 0) initializer_ = -1;
   initialized_ = state.initialized();
+  initialization_ = state.initialization();
   stopped_ = state.stopped();
   resumed_checkpoint_ = state.resumed_checkpoint();
   places_.Restore(state);
@@ -189,7 +191,7 @@ std::optional<AwaitStartReply> CoordinatedJob::StartOf(SlotId slot) const {
   if (told_phase() == JobStatus::DONE) return StartReply(AwaitStartReply::DONE);
   if (told_phase() == JobStatus::RUNNING) return StartReply(AwaitStartReply::START);
   if (told_phase() == JobStatus::INITIALIZING && !initialized_ && initializer_ == slot) {
-    return StartReply(AwaitStartReply::INITIALIZE);
+    return StartReply(AwaitStartReply::INITIALIZE, initialization_);
   }
   return std::nullopt;
 }
@@ -288,6 +290,7 @@ absl::StatusOr<CheckpointStatus> CoordinatedJob::EndCheckpoint(
     if (phase() == JobStatus::INITIALIZING && ++first_failures_ < kFirstTries) {
       // A server may have lost its initial values with its process: they are pushed once more.
       initialized_ = false;
+      ++initialization_;
     }
     return outcome;
   }
@@ -334,6 +337,7 @@ CoordinatorState CoordinatedJob::Save(absl::Duration now) const {
   state.set_resumed_checkpoint(resumed_checkpoint_);
   state.set_stopped(stopped_);
   state.set_initialized(initialized_);
+  state.set_initialization(initialization_);
   return state;
 }
 

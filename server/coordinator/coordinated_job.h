@@ -122,8 +122,11 @@ class CoordinatedJob {
   // be.
   std::optional<NextWorkReply> NextWorkOf(MemberState& member);
 
-  // The slot says that it has initialised the model. False: it was not asked to. REQUIRES: training
-  // has not begun.
+  // Counts the initialisations of the model, from 0: another one is to be made where the values of
+  // the last one may be lost.
+  uint32_t initialization() const { return initialization_; }
+  // The slot says that it has initialised the model, for the present count. False: it was not asked
+  // to. REQUIRES: training has not begun.
   bool TakeInitialized(SlotId slot);
   // REQUIRES: `member` evaluates the result's epoch.
   void TakeEvaluation(EvaluationResult result, MemberState& member, absl::Duration now);
@@ -176,8 +179,9 @@ class CoordinatedJob {
 
   SlotId initializer_ = -1;
   bool initialized_ = false;  // the model has its initial values
-  int first_failures_ = 0;    // of the checkpoint that training waits for
-  std::string stopped_;       // why the job ended early; empty: it did not
+  uint32_t initialization_ = 0;
+  int first_failures_ = 0;  // of the checkpoint that training waits for
+  std::string stopped_;     // why the job ended early; empty: it did not
   uint64_t resumed_checkpoint_ = 0;
 };
 

@@ -75,8 +75,9 @@ JobCoordinator::ParkedCall JobCoordinator::AwaitStart(const AwaitStartRequest& r
   MemberState& member = **speaker;
   if (!member.awaits_start()) job_->Changed();
   member.set_awaits_start(true);
-  if (request.initialized() && job_->phase() < JobStatus::RUNNING &&
-      !job_->TakeInitialized(request.slot())) {
+  // A claim that was made, or repeated, before the values were found to be lost is no new one.
+  const bool claims = request.initialized() && request.initialization() == job_->initialization();
+  if (claims && job_->phase() < JobStatus::RUNNING && !job_->TakeInitialized(request.slot())) {
     const std::string what = absl::StrCat(
         "slot ", request.slot(), " was not asked to initialise the model, but says it has");
     // By an earlier life it may have been.

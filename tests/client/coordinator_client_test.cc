@@ -44,11 +44,26 @@ class SlowCoordinator final : public Coordinator::Service {
     return grpc::Status::OK;
   }
 
+  // Asks twice for the model's values, the second time as the first one was in vain.
+  grpc::Status AwaitStart(grpc::ServerContext*, const AwaitStartRequest* request,
+                          AwaitStartReply* reply) override {
+    MutexLock lock(&mutex_);
+    starts_.push_back(*request);
+    reply->set_action(starts_.size() < 3 ? AwaitStartReply::INITIALIZE : AwaitStartReply::START);
+    if (starts_.size() == 2) reply->set_initialization(1);
+    return grpc::Status::OK;
+  }
+  std::vector<AwaitStartRequest> starts() {
+    MutexLock lock(&mutex_);
+    return starts_;
+  }
+
  private:
   ManualClock* const clock_;
   const absl::Status error_;
   Mutex mutex_;
   int times_ ABSL_GUARDED_BY(mutex_);
+  std::vector<AwaitStartRequest> starts_ ABSL_GUARDED_BY(mutex_);
   std::string address_;
   std::unique_ptr<grpc::Server> server_;
 };
@@ -57,13 +72,17 @@ class CoordinatorClientTest : public ::testing::Test {
  protected:
   absl::StatusOr<JoinReply> Join(absl::Status error) {
     SlowCoordinator coordinator(&clock_, std::move(error), /*times=*/3);
+    return CoordinatorClient(OptionsFor(coordinator)).Join(JoinRequest());
+  }
+
+  CoordinatorClient::Options OptionsFor(const SlowCoordinator& coordinator) {
     CoordinatorClient::Options options;
     options.server = ConnectToServer(0, coordinator.address());
     options.patience = kLong * 1.5;
     options.log = [this](const std::string& line) { lines_.push_back(line); };
     options.clock = &clock_;
     options.stop = &stop_;
-    return CoordinatorClient(std::move(options)).Join(JoinRequest());
+    return options;
   }
 
   ManualClock clock_;
@@ -84,6 +103,20 @@ TEST_F(CoordinatorClientTest, OneThatIsAwayIsGivenUpWithThePatience) {
   EXPECT_TRUE(absl::IsUnavailable(joined.status())) << joined.status();
   EXPECT_TRUE(absl::StrContains(joined.status().message(), "has not answered for 15s"))
       << joined.status();
+}
+
+TEST_F(CoordinatorClientTest, WhoHasInitialisedTheModelSaysWhichTimeItWas) {
+  SlowCoordinator coordinator(&clock_, absl::OkStatus(), /*times=*/0);
+  CoordinatorClient client(OptionsFor(coordinator));
+  for (const bool initialized : {false, true, true}) {
+    const absl::StatusOr<AwaitStartReply::Action> action = client.AwaitStart(initialized);
+    ASSERT_TRUE(action.ok()) << action.status();
+  }
+  const std::vector<AwaitStartRequest> starts = coordinator.starts();
+  ASSERT_EQ(starts.size(), 3u);
+  EXPECT_TRUE(starts[1].initialized());
+  EXPECT_EQ(starts[1].initialization(), 0u);
+  EXPECT_EQ(starts[2].initialization(), 1u);
 }
 
 }  // namespace

@@ -485,6 +485,35 @@ TEST(FirstCheckpointTest, WhereItFailsTheModelIsInitialisedAgainButADiskStopsNoJ
   EXPECT_EQ(Words(again), "START");
 }
 
+TEST(FirstCheckpointTest, AClaimFromBeforeTheValuesWereLostIsNoNewInitialisation) {
+  Rig rig(Rig::SmallJob(), 1, /*has_directory=*/true);
+  const Rig::Worker anna = rig.NewWorker(), bert = rig.NewWorker();
+  rig.AwaitStart(bert);
+  const Later<AwaitStartReply> first = rig.AwaitStart(anna);
+  ASSERT_EQ(Words(first), "INITIALIZE");
+  EXPECT_EQ(Words(rig.AwaitStart(anna, /*initialized=*/true)), "parked");
+  // Server 0 dies, with the values and the coordinator; this one is back before the worker, whose
+  // call goes on being repeated, has found it again.
+  ASSERT_TRUE(rig.Restart().ok());
+  ASSERT_TRUE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
+  rig.coordinator().EndCheckpoint(absl::UnavailableError("no worker has greeted it yet"),
+                                  rig.now());
+  rig.Deliver();
+  const Later<AwaitStartReply> again =
+      rig.AwaitStart(anna, /*initialized=*/true, first.answer()->initialization());
+  ASSERT_EQ(Words(again), "INITIALIZE") << "what was initialised is lost";
+  // Nor is it one after another death.
+  ASSERT_TRUE(rig.Restart().ok());
+  EXPECT_EQ(Words(rig.AwaitStart(anna, true, first.answer()->initialization())), "INITIALIZE");
+  rig.Pass(absl::Seconds(1));
+  EXPECT_FALSE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
+  const Later<AwaitStartReply> annas = rig.AwaitStart(anna, true, again.answer()->initialization());
+  ASSERT_TRUE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
+  rig.coordinator().EndCheckpoint(Written(), rig.now());
+  rig.Deliver();
+  EXPECT_EQ(Words(annas), "START");
+}
+
 TEST(ToldPhaseTest, NobodyIsToldThatTheJobBeginsBeforeTheDiskHasIt) {
   Rig rig(OnRequest(), 1, /*has_directory=*/true);
   const Rig::Worker anna = rig.NewWorker(), bert = rig.NewWorker();

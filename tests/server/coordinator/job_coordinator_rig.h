@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -140,13 +141,25 @@ class JobCoordinatorRig {
     return worker;
   }
 
+  // As CoordinatorClient: who has initialised says by which of the replies.
   Later<AwaitStartReply> AwaitStart(const Worker& worker, bool initialized = false) {
+    return AwaitStart(worker, initialized, (*initializations_)[worker.slot]);
+  }
+  Later<AwaitStartReply> AwaitStart(const Worker& worker, bool initialized,
+                                    uint32_t initialization) {
     AwaitStartRequest request;
     request.set_slot(worker.slot);
     request.set_incarnation(worker.incarnation);
     request.set_initialized(initialized);
+    if (initialized) request.set_initialization(initialization);
     Later<AwaitStartReply> later;
-    last_parked_ = coordinator_->AwaitStart(request, now_, later.reply());
+    last_parked_ = coordinator_->AwaitStart(
+        request, now_,
+        [reply = later.reply(), slot = worker.slot,
+         told = initializations_](const absl::StatusOr<AwaitStartReply>& answer) {
+          if (answer.ok()) (*told)[slot] = answer->initialization();
+          reply(answer);
+        });
     Give();
     EXPECT_EQ(last_parked_ == 0, later.given());
     Deliver();
@@ -283,6 +296,9 @@ class JobCoordinatorRig {
   const bool has_directory_;
   bool disk_is_full_ = false;
   std::unique_ptr<JobCoordinator> coordinator_;
+  // By slot: what an answer to AwaitStart() said last.
+  const std::shared_ptr<std::map<SlotId, uint32_t>> initializations_ =
+      std::make_shared<std::map<SlotId, uint32_t>>();
   absl::Duration now_ = absl::Seconds(1000);
   uint64_t next_nonce_ = 1;
   JobCoordinator::ParkedCall last_parked_ = 0;
