@@ -63,6 +63,8 @@ class CheckpointSchedule {
   bool under_way() const { return under_way_ != 0; }
   // The job has ended, and nothing by itself is still to come.
   bool complete() const { return ended_ && !last_one_due_ && under_way_ == 0; }
+  // Of that: the job's end is in none yet.
+  bool owes_last() const { return last_one_due_; }
   bool Due(absl::Duration now, int64_t steps) const;
   // Begins the one that is due, and gives its number. REQUIRES: Due(now, steps).
   uint64_t Begin(absl::Duration now, int64_t steps);

@@ -85,7 +85,10 @@ absl::StatusOr<std::unique_ptr<CoordinatedJob>> CoordinatedJob::Restore(
   if (absl::Status status = job->Load(state, now); !status.ok()) return status;
   if (how == Return::kResume) job->WaitForWorkers(now);
   if (job->phase() >= JobStatus::RUNNING) job->schedule_.Start(now, job->members_.MostSteps());
-  if (job->phase() == JobStatus::DONE) job->schedule_.End(/*one_more=*/false);
+  if (job->phase() == JobStatus::DONE) {
+    // What is resumed has come from a checkpoint, or from logs, as far as it had come there.
+    job->schedule_.End(/*one_more=*/how != Return::kResume && state.owes_last_checkpoint());
+  }
   return job;
 }
 
@@ -338,6 +341,7 @@ CoordinatorState CoordinatedJob::Save(absl::Duration now) const {
   state.set_stopped(stopped_);
   state.set_initialized(initialized_);
   state.set_initialization(initialization_);
+  state.set_owes_last_checkpoint(schedule_.owes_last());
   return state;
 }
 

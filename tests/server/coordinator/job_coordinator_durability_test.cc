@@ -514,6 +514,32 @@ TEST(FirstCheckpointTest, AClaimFromBeforeTheValuesWereLostIsNoNewInitialisation
   EXPECT_EQ(Words(annas), "START");
 }
 
+TEST(LastCheckpointTest, ACoordinatorThatDiesBeforeItOwesItStill) {
+  Rig rig(Rig::SmallJob(), 1, /*has_directory=*/true);
+  std::vector<Rig::Worker> workers = {rig.NewWorker(), rig.NewWorker()};
+  rig.AwaitStart(workers[1]);
+  rig.AwaitStart(workers[0]);
+  rig.AwaitStart(workers[0], /*initialized=*/true);
+  const auto take = [&rig] {
+    ASSERT_TRUE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
+    rig.coordinator().EndCheckpoint(Written(), rig.now());
+    rig.Deliver();
+  };
+  take();
+  while (Words(rig.Ask(workers[0])) != "done") {
+    for (const int epoch : {1, 2}) rig.Report(workers[0], epoch).IgnoreError();
+    ASSERT_LT(workers[0].calls, 100u);
+  }
+  ASSERT_TRUE(rig.coordinator().BeginCheckpoint(rig.now()).has_value());
+  ASSERT_TRUE(rig.Restart().ok());
+  EXPECT_TRUE(rig.coordinator().wants_last_checkpoint());
+  take();
+  EXPECT_FALSE(rig.coordinator().wants_last_checkpoint());
+  ASSERT_TRUE(rig.Restart().ok());
+  EXPECT_FALSE(rig.coordinator().BeginCheckpoint(rig.now()).has_value()) << "it was taken";
+  EXPECT_FALSE(rig.coordinator().wants_last_checkpoint());
+}
+
 TEST(ToldPhaseTest, NobodyIsToldThatTheJobBeginsBeforeTheDiskHasIt) {
   Rig rig(OnRequest(), 1, /*has_directory=*/true);
   const Rig::Worker anna = rig.NewWorker(), bert = rig.NewWorker();
