@@ -206,7 +206,8 @@ class Watch {
       measured.pushes += static_cast<int64_t>(slot.figures().pushes());
     }
     if (absl::Status status = model_->ToDevice(); !status.ok()) return status;
-    absl::StatusOr<Evaluation> evaluation = Evaluate(task_, samples_, model_->device(), precision_);
+    absl::StatusOr<Evaluation> evaluation =
+        Evaluate(task_, samples_, model_->device(), precision_, options_.stop);
     if (!evaluation.ok()) return evaluation.status();
     measured.evaluation = *std::move(evaluation);
     return measured;

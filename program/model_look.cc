@@ -31,16 +31,24 @@ std::string Dumped(const Json& json) {
 class Out {
  public:
   static absl::StatusOr<std::unique_ptr<Out>> Open(const std::string& path) {
-    std::FILE* const file = path.empty() ? stdout : std::fopen(path.c_str(), "w");
+    // A pipe or a device is written to as it is.
+    std::error_code unknown;
+    const bool is_special =
+        std::filesystem::exists(path, unknown) && !std::filesystem::is_regular_file(path, unknown);
+    const std::string place = is_special || path.empty() ? path : absl::StrCat(path, ".tmp");
+    std::FILE* const file = path.empty() ? stdout : std::fopen(place.c_str(), "w");
     if (file == nullptr) {
       return absl::InvalidArgumentError(
           absl::StrCat("cannot write --out=", path, ": ", std::strerror(errno)));
     }
-    return std::make_unique<Out>(file, path);
+    return std::make_unique<Out>(file, place, path);
   }
-  Out(std::FILE* file, std::string path) : file_(file), path_(std::move(path)) {}
+  // Into `place`, which is `path` when it is whole.
+  Out(std::FILE* file, std::string place, std::string path)
+      : file_(file), place_(std::move(place)), path_(std::move(path)) {}
   ~Out() {
     if (file_ != nullptr && file_ != stdout) std::fclose(file_);
+    if (!is_whole_ && place_ != path_) std::remove(place_.c_str());
   }
 
   void Line(const std::string& line) { std::fprintf(file_, "%s\n", line.c_str()); }
@@ -49,14 +57,17 @@ class Out {
     const bool failed = std::ferror(file_) != 0 || std::fflush(file_) != 0;
     const bool lost = (file_ != stdout && std::fclose(file_) != 0) || failed;
     file_ = nullptr;
-    if (!lost) return absl::OkStatus();
+    is_whole_ = !lost && (place_ == path_ || std::rename(place_.c_str(), path_.c_str()) == 0);
+    if (is_whole_) return absl::OkStatus();
     return absl::ResourceExhaustedError(absl::StrCat(
         "cannot write ", path_.empty() ? "standard output" : path_, ": ", std::strerror(errno)));
   }
 
  private:
   std::FILE* file_;
+  const std::string place_;
   const std::string path_;
+  bool is_whole_ = false;
 };
 
 std::string EvaluationLine(const Evaluation& evaluation, const ModelLook& look) {
@@ -170,7 +181,7 @@ absl::Status WritePredictions(const Task& task, const Dataset& samples, const Mo
     }
     return absl::OkStatus();
   };
-  return Predict(task, samples, look.device, look.precision, write);
+  return Predict(task, samples, look.device, look.precision, write, look.stop);
 }
 
 }  // namespace
@@ -197,7 +208,7 @@ absl::Status LookAtModel(const Task& task, const ModelLook& look) {
     if (!written.ok()) return written;
   } else {
     const absl::StatusOr<Evaluation> evaluation =
-        Evaluate(task, samples, look.device, look.precision);
+        Evaluate(task, samples, look.device, look.precision, look.stop);
     if (!evaluation.ok()) return evaluation.status();
     (*out)->Line(EvaluationLine(*evaluation, look));
   }

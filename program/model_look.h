@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "common/stop_latch.h"
 #include "proto/job.pb.h"
 #include "torch/types.h"
 #include "worker/task.h"
@@ -24,12 +25,15 @@ struct ModelLook {
   bool json = false;
   // The file that is written; empty: standard output.
   std::string out;
+  // Borrowed; may be null.
+  const StopLatch* stop = nullptr;
 };
 
 // kEvaluate: one line with the loss and every metric; as JSON, with all digits.
 // kPredict: a line for each sample in their order: its number, the class where the model's output
 // is a row of logits, the target where that is one number, and the output's elements. Errors are
-// LoadState's, the user's code's, and those of writing.
+// LoadState's, the user's code's, and those of writing. CANCELLED: `stop` has stopped. `out`
+// appears when it is whole.
 absl::Status LookAtModel(const Task& task, const ModelLook& look);
 
 }  // namespace torchps

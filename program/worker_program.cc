@@ -242,6 +242,7 @@ class FlaggedWorker {
     look.on_training_data = absl::GetFlag(FLAGS_on_training_data);
     look.json = absl::GetFlag(FLAGS_json);
     look.out = absl::GetFlag(FLAGS_out);
+    look.stop = options_.stop;
     return look;
   }
 
@@ -376,8 +377,9 @@ int RunWorkerProgram(int argc, char** argv, const WorkerProgram& work) {
       });
       stop.Stop(signals.Wait());
       trainer.join();
-      // Told to stop, it has: what it had in hand is given back, and its slot is free.
-      if (absl::IsCancelled(result)) {
+      // Told to stop, it has: what it had in hand is given back, and its slot is free. A look has
+      // nothing to give back, and no answer.
+      if (absl::IsCancelled(result) && !looks) {
         PrintLine(stdout, absl::StrCat("torchps_worker stopped: ", stop.reason()));
         result = absl::OkStatus();
       }

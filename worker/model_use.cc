@@ -23,6 +23,7 @@ constexpr int64_t kBatch = 256;
 // The passes of the module over all samples.
 absl::Status ForEachPass(const char* what, const Task& task, const Dataset& dataset,
                          torch::Device device, TrainingSpec::Precision precision,
+                         const StopLatch* stop,
                          const std::function<absl::Status(const Pass& pass)>& use) {
   task.module().eval();
   const auto train = absl::MakeCleanup([&task] { task.module().train(); });
@@ -32,6 +33,7 @@ absl::Status ForEachPass(const char* what, const Task& task, const Dataset& data
     std::iota(all.begin(), all.end(), int64_t{0});
     const absl::Span<const int64_t> samples(all);
     for (size_t begin = 0; begin < samples.size(); begin += kBatch) {
+      if (stop != nullptr && stop->stopped()) return absl::CancelledError(stop->reason());
       absl::StatusOr<Batch> batch = FetchBatch(dataset, samples.subspan(begin, kBatch));
       if (!batch.ok()) return batch.status();
       const Autocast autocast(precision, device.type());
@@ -47,14 +49,14 @@ absl::Status ForEachPass(const char* what, const Task& task, const Dataset& data
 }  // namespace
 
 absl::StatusOr<Evaluation> Evaluate(const Task& task, const Dataset* dataset, torch::Device device,
-                                    TrainingSpec::Precision precision) {
+                                    TrainingSpec::Precision precision, const StopLatch* stop) {
   Evaluation evaluation;
   if (dataset == nullptr || dataset->size() == 0) return evaluation;
   const Objective& objective = task.objective();
   double loss_sum = 0;
   std::vector<Metric::Part> sums(objective.metrics.size());
   const absl::Status status =
-      ForEachPass("the evaluation", task, *dataset, device, precision, [&](const Pass& pass) {
+      ForEachPass("the evaluation", task, *dataset, device, precision, stop, [&](const Pass& pass) {
         const torch::Tensor loss = objective.loss(pass);
         if (absl::Status status = CheckLoss(loss); !status.ok()) return status;
         loss_sum += loss.item<double>() * static_cast<double>(pass.batch.input.size(0));
@@ -79,10 +81,12 @@ absl::StatusOr<Evaluation> Evaluate(const Task& task, const Dataset* dataset, to
 absl::Status Predict(
     const Task& task, const Dataset& dataset, torch::Device device,
     TrainingSpec::Precision precision,
-    const std::function<absl::Status(const Batch& batch, const torch::Tensor& output)>& sink) {
-  return ForEachPass("the prediction", task, dataset, device, precision, [&](const Pass& pass) {
-    return sink(ToDevice(pass.batch, torch::kCPU), pass.output().cpu());
-  });
+    const std::function<absl::Status(const Batch& batch, const torch::Tensor& output)>& sink,
+    const StopLatch* stop) {
+  return ForEachPass("the prediction", task, dataset, device, precision, stop,
+                     [&](const Pass& pass) {
+                       return sink(ToDevice(pass.batch, torch::kCPU), pass.output().cpu());
+                     });
 }
 
 Batch ToDevice(Batch batch, torch::Device device) {

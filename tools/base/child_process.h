@@ -53,8 +53,8 @@ class ChildProcess {
   bool running() const { return !exited_; }
 
   // Hands lines that have arrived to `sink`, of a child that says much not all at once: then
-  // WaitForActivity() returns at once. Notices that the child has ended: its last
-  // lines, whole or not, are handed over first.
+  // WaitForActivity() returns at once. Notices that the child has ended: its last lines, whole or
+  // not, are handed over first.
   void Collect(const LineSink& sink);
 
   // SIGTERM or end of input, as Options say; a child that is frozen goes on, to hear it. No effect
