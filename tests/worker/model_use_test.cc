@@ -2,9 +2,12 @@
 
 #include <torch/nn/modules/linear.h>
 
+#include "absl/status/status.h"
 #include "common/stop_latch.h"
 #include "data/tensor_dataset.h"
 #include "gtest/gtest.h"
+#include "proto/job.pb.h"
+#include "torch/types.h"
 #include "worker/objective.h"
 #include "worker/task.h"
 
