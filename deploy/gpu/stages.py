@@ -238,7 +238,7 @@ class Place:
             worker = stack.enter_context(run.started(
                 [self.program("ps_worker"), f"--servers={address}", "--set=workers=1",
                  f"--job={self.job('convnet_digits')}", "--set=training.epochs=1000000",
-                 "--set=durability.level=NONE", f"--device={self.device}"],
+                 "--set=durability.level=NONE", f"--device={self.device}", "--exit_with_parent"],
                 log_file=stack.enter_context(open(os.path.join(run.folder, "worker"), "w"))))
             samples = []
             while run.left_s() > LEAK_START_AND_END_S - 2 and worker.poll() is None:
@@ -284,7 +284,8 @@ class Place:
             for slot, device in enumerate((self.device, "cpu")):
                 stack.enter_context(run.started(
                     [self.program("ps_worker"), servers, f"--job={self.job(job)}", "--set=workers=2",
-                     "--set=durability.level=NONE", f"--slot={slot}", f"--device={device}"],
+                     "--set=durability.level=NONE", f"--slot={slot}", f"--device={device}",
+                     "--exit_with_parent"],
                     log_file=log))
             reported = run.command([self.program("psctl"), "report", servers, "--wait",
                                     f"--report={report}"])
@@ -306,7 +307,8 @@ class Place:
     @contextlib.contextmanager
     def _server(self, run):
         """A server of its own; gives its address."""
-        with run.started([self.program("ps_server"), "--listen=127.0.0.1:0"]) as server:
+        with run.started([self.program("ps_server"), "--listen=127.0.0.1:0",
+                          "--exit_with_parent"]) as server:
             line = server.stdout.readline()
             found = re.search(r"address=(\S+)", line)
             if not found:

@@ -162,6 +162,28 @@ class StagesTest(unittest.TestCase):
             self.assertEqual(its.counts(), (3, 0))
         self.assertAlmostEqual(looked[-1] - looked[0], 600, delta=5)
 
+    def test_what_runs_beside_a_stage_ends_with_it_also_where_that_is_killed(self):
+        started = []
+        process = mock.Mock(pid=1, returncode=0)
+        process.stdout.readline = lambda: "torchps_server ready address=127.0.0.1:1 pid=1"
+
+        def start(arguments, **_):
+            started.append(arguments)
+            return contextlib.nullcontext(process)
+
+        with tempfile.TemporaryDirectory() as out:
+            its = Run(out, 100, Clock(), say=lambda line: None)
+            its.folder = out
+            place = stages.Place(".gpu", "cpu")
+            with mock.patch.object(its, "started", start), \
+                    mock.patch.object(its, "command", lambda *_: mock.Mock(code=1, said="")):
+                place.leak(its)
+                place._train_mixed(its, "mixed", "job")
+        names = [os.path.basename(arguments[0]) for arguments in started]
+        self.assertEqual(sorted(names), 3 * ["ps_server"] + 3 * ["ps_worker"])
+        for arguments in started:
+            self.assertIn("--exit_with_parent", arguments)
+
     def test_memory_that_rises_all_the_time_leaks_and_one_step_does_not(self):
         mib = machine.MIB
         leaking = [(250 + i) * mib for i in range(36)]
