@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
@@ -36,6 +37,14 @@ struct Value {
 using Kind = Value::Kind;
 using Values = std::vector<Value>;
 using Items = std::vector<std::pair<absl::string_view, Value>>;
+
+// Far above what any module has. An instruction of a byte or two can repeat what came before,
+// however large that was, so without limits a small file would fill the memory.
+constexpr size_t kMostPickleBytes = size_t{32} << 20;
+constexpr size_t kMostTensors = size_t{1} << 20;
+constexpr size_t kMostDimensions = 64;
+constexpr size_t kMostNameBytes = 4096;
+constexpr size_t kMostKeyBytes = 64;  // torch's are numbers
 
 absl::Status Refused(absl::string_view why) { return absl::DataLossError(why); }
 absl::Status Damaged() { return Refused("its pickle is damaged"); }
@@ -212,7 +221,7 @@ absl::Status Machine::Recall(const absl::StatusOr<uint64_t>& index) {
 }
 
 std::optional<std::vector<int64_t>> Machine::NumbersOf(const Value& value) const {
-  if (value.kind != Kind::kTuple) return std::nullopt;
+  if (value.kind != Kind::kTuple || TupleOf(value).size() > kMostDimensions) return std::nullopt;
   std::vector<int64_t> numbers;
   for (const Value& item : TupleOf(value)) {
     if (item.kind != Kind::kNumber || item.number < 0) return std::nullopt;
@@ -326,8 +335,9 @@ absl::Status Machine::Call() {
 
 // (storage, offset, shape, strides, requires_grad, hooks, ...)
 absl::Status Machine::Rebuild(const Values& arguments) {
-  if (arguments.size() < 4 || arguments[0].kind != Kind::kStorage ||
-      arguments[1].kind != Kind::kNumber || arguments[1].number < 0) {
+  if (arguments.size() < 4 || tensors_.size() == kMostTensors ||
+      arguments[0].kind != Kind::kStorage || arguments[1].kind != Kind::kNumber ||
+      arguments[1].number < 0) {
     return Damaged();
   }
   std::optional<std::vector<int64_t>> shape = NumbersOf(arguments[2]);
@@ -349,7 +359,8 @@ absl::Status Machine::LoadStorage() {
   if (popped->front().kind != Kind::kTuple) return Damaged();
   const Values& id = TupleOf(popped->front());
   if (id.size() < 5 || id[1].kind != Kind::kName || id[2].kind != Kind::kString ||
-      id[4].kind != Kind::kNumber || id[4].number < 0) {
+      id[2].text.size() > kMostKeyBytes || id[4].kind != Kind::kNumber || id[4].number < 0 ||
+      storages_.size() == kMostTensors) {
     return Damaged();
   }
   const std::optional<Dtype> dtype = DtypeOfStorage(id[1].text);
@@ -387,13 +398,22 @@ absl::StatusOr<std::vector<PickledTensor>> Machine::Tensors(const Value& value) 
   }
   if (value.kind != Kind::kDict) return Refused("it holds no dictionary");
   std::vector<PickledTensor> tensors;
+  absl::flat_hash_map<absl::string_view, size_t> place;
   for (const auto& [name, item] : dicts_[value.number]) {
+    if (name.size() > kMostNameBytes) return Damaged();
     if (item.kind != Kind::kTensor) {
       return Refused(absl::StrCat("it holds more than tensors by name: '", name, "' is ",
                                   item.kind == Kind::kDict ? "a dictionary" : "no tensor"));
     }
-    tensors.push_back(tensors_[item.number]);
-    tensors.back().name = std::string(name);
+    // As in Python: a name that comes again keeps its place and has the last value.
+    const auto [found, is_new] = place.try_emplace(name, tensors.size());
+    if (is_new) {
+      if (tensors.size() == kMostTensors) return Damaged();
+      tensors.emplace_back();
+    }
+    PickledTensor& tensor = tensors[found->second];
+    tensor = tensors_[item.number];
+    tensor.name = std::string(name);
   }
   return tensors;
 }
@@ -401,6 +421,10 @@ absl::StatusOr<std::vector<PickledTensor>> Machine::Tensors(const Value& value) 
 }  // namespace
 
 absl::StatusOr<std::vector<PickledTensor>> ParseStateDictPickle(absl::string_view pickle) {
+  if (pickle.size() > kMostPickleBytes) {
+    return Refused(
+        absl::StrCat("its pickle has ", pickle.size(), " bytes, more than ", kMostPickleBytes));
+  }
   return Machine(pickle).Run();
 }
 

@@ -79,6 +79,54 @@ TEST(StateDictPickleTest, AViewBeyondItsStorageIsDamage) {
               HasSubstr("damaged"));
 }
 
+TEST(StateDictPickleTest, ANameThatComesTwiceHasItsLastValue) {
+  const std::string name = "X\x01" + std::string(3, '\0');
+  const auto tensors =
+      ParseStateDictPickle("\x80\x02}(" + name + "a" + Tensor("K\x04", "K\x01") + name + "b" +
+                           Tensor("K\x03", "K\x01") + name + "a" + Tensor("K\x02", "K\x01") + "u.");
+  ASSERT_TRUE(tensors.ok()) << tensors.status();
+  ASSERT_EQ(tensors->size(), 2u);
+  EXPECT_EQ((*tensors)[0].name, "a");
+  EXPECT_THAT((*tensors)[0].shape, ElementsAre(2));
+  EXPECT_EQ((*tensors)[1].name, "b");
+}
+
+// What was said once can be said again in two bytes, and must not be copied each time.
+TEST(StateDictPickleTest, WhatIsSaidAgainAndAgainTakesNoMoreMemory) {
+  constexpr size_t kLong = 100000;
+  constexpr int kTimes = 100000;
+  const auto repeated = [](const std::string& text) {
+    std::string all;
+    for (int i = 0; i < kTimes; ++i) all += text;
+    return all;
+  };
+  const auto length_of = [](size_t size) {
+    std::string bytes;
+    for (int i = 0; i < 4; ++i) bytes += static_cast<char>(size >> (8 * i));
+    return bytes;
+  };
+  const std::string zero(1, '\0');
+  // A tensor of so many dimensions: memo 0 is the function, 1 are its arguments.
+  std::string ones;
+  for (size_t i = 0; i < kLong; ++i) ones += "K\x01";
+  std::string deep = Tensor(ones, ones);
+  deep.pop_back();  // the call
+  deep.insert(deep.find("((X"), "q" + zero);
+  EXPECT_THAT(WhyNot("\x80\x02" + deep + "q\x01" + "R" + repeated("h" + zero + "h\x01R") + "."),
+              HasSubstr("damaged"));
+  // A storage whose key is long.
+  const std::string id = "(X\x07" + std::string(3, '\0') + "storagectorch\nFloatStorage\nX" +
+                         length_of(kLong) + std::string(kLong, '7') + "NK\x04t";
+  EXPECT_THAT(WhyNot("\x80\x02" + id + "q" + zero + repeated("h" + zero + "Q") + "."),
+              HasSubstr("damaged"));
+  // A long name, many times.
+  const std::string name = "X" + length_of(kLong) + std::string(kLong, 'n');
+  EXPECT_THAT(WhyNot("\x80\x02}(" + name + "q" + zero + Tensor("K\x04", "K\x01") + "q\x01" +
+                     repeated("h" + zero + "h\x01") + "u."),
+              HasSubstr("damaged"));
+  EXPECT_THAT(WhyNot(std::string(40 << 20, 'N')), HasSubstr("bytes, more than"));
+}
+
 TEST(StateDictPickleTest, WhatIsMoreThanTensorsByNameIsSaid) {
   EXPECT_EQ(WhyNot(Named("}")), "it holds more than tensors by name: 'w' is a dictionary");
   EXPECT_EQ(WhyNot(Named("K\x05")), "it holds more than tensors by name: 'w' is no tensor");
