@@ -114,8 +114,14 @@ absl::StatusOr<StagedTask> MakeStagedTask(const StagedTaskFactory& factory, cons
   return task;
 }
 
-absl::Status TrainStage(const StagedTaskFactory& factory, const JobSpec& job, int stage,
-                        const Connect& connect) {
+// One stage of a task, and how many that has.
+struct OwnStage {
+  MemberTask member;
+  size_t stages = 0;
+};
+
+absl::StatusOr<OwnStage> MakeOwnStage(const StagedTaskFactory& factory, const JobSpec& job,
+                                      int stage) {
   try {
     const absl::StatusOr<StagedTask> task = MakeStagedTask(factory, job);
     if (!task.ok()) return task.status();
@@ -123,19 +129,26 @@ absl::Status TrainStage(const StagedTaskFactory& factory, const JobSpec& job, in
       return absl::InvalidArgumentError(absl::StrCat("--stage is ", stage, ", and the model has ",
                                                      task->stages.size(), " stages"));
     }
-    const MemberTask own = {MakeStage(*task, job, static_cast<size_t>(stage)), task->objective,
-                            *task->data, task->callbacks.augment};
-    absl::StatusOr<WorkerOptions> options = connect();
-    if (!options.ok()) return options.status();
-    if (options->replica.size() != task->stages.size()) {
-      return absl::InvalidArgumentError(absl::StrCat("--replica names ", options->replica.size(),
-                                                     " processes, and the model has ",
-                                                     task->stages.size(), " stages"));
-    }
-    return RunStage(own, *std::move(options));
+    return OwnStage{{MakeStage(*task, job, static_cast<size_t>(stage)), task->objective,
+                     *task->data, task->callbacks.augment},
+                    task->stages.size()};
   } catch (const std::exception& error) {
     return absl::InvalidArgumentError(TorchError("making the task", error).message());
   }
+}
+
+absl::Status TrainStage(const StagedTaskFactory& factory, const JobSpec& job, int stage,
+                        const Connect& connect) {
+  const absl::StatusOr<OwnStage> own = MakeOwnStage(factory, job, stage);
+  if (!own.ok()) return own.status();
+  absl::StatusOr<WorkerOptions> options = connect();
+  if (!options.ok()) return options.status();
+  if (options->replica.size() != own->stages) {
+    return absl::InvalidArgumentError(absl::StrCat("--replica names ", options->replica.size(),
+                                                   " processes, and the model has ", own->stages,
+                                                   " stages"));
+  }
+  return RunStage(own->member, *std::move(options));
 }
 
 }  // namespace
