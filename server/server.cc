@@ -297,7 +297,7 @@ void Server::KeepHouse() {
     job->ExpireLeases();
     job->EndRounds();
   }
-  parameter_service_.WatchPushes();
+  parameter_service_.WatchCalls();
   coordinator_service_.Tick();
   if (const std::optional<JobPlace> told = parameter_server_.place()) registration_->Learn(*told);
 }

@@ -17,10 +17,12 @@ ParameterServiceShell::ParameterServiceShell(ParameterServer* server, CallAdmiss
       admission_(admission),
       shut_down_(std::move(shut_down)),
       known_(&server->clock()),
-      open_pushes_(server, &server->clock()) {}
+      open_pushes_(server, &server->clock()),
+      open_pulls_(server, &server->clock()) {}
 
-void ParameterServiceShell::WatchPushes() {
+void ParameterServiceShell::WatchCalls() {
   open_pushes_.Watch();
+  open_pulls_.Watch();
   const HostedJob* const job = server_->job();
   if (job == nullptr) return;
   known_.Forget([job](SlotId slot,
@@ -37,7 +39,7 @@ void ParameterServiceShell::Listen(Poller* poller) {
       [this, queue = poller->queue(), in_use = poller->Use()](
           grpc::ServerContext* context, grpc::ByteBuffer* request, PullCall::Writer* writer,
           void* tag) { service_.RequestPull(context, request, writer, queue, queue, tag); },
-      {server_, admission_, &known_, poller});
+      {server_, admission_, &open_pulls_, &known_, poller});
   const auto listen_for = [&](auto method, auto handler) {
     ListenFor(poller, admission_, &service_, method, std::move(handler));
   };

@@ -7,6 +7,7 @@
 #include "proto/parameter_service.grpc.pb.h"
 #include "security/call_admission.h"
 #include "server/data_plane/known_connections.h"
+#include "server/data_plane/open_pulls.h"
 #include "server/data_plane/open_pushes.h"
 #include "server/job/parameter_server.h"
 #include "server/rpc/poller.h"
@@ -26,9 +27,10 @@ class ParameterServiceShell {
   // To be registered with the ServerBuilder.
   grpc::Service* service() { return &service_; }
 
-  // Ends pushes that say nothing while others wait, as OpenPushes does, and forgets connections on
-  // which no live process speaks any more. To be called now and then.
-  void WatchPushes();
+  // Ends pushes that say nothing, and pulls that nobody reads, while others wait, as OpenPushes and
+  // OpenPulls do, and forgets connections on which no live process speaks any more. To be called
+  // now and then.
+  void WatchCalls();
 
   // Arms the poller's queue with every method, for the server's whole life.
   void Listen(Poller* poller);
@@ -51,6 +53,7 @@ class ParameterServiceShell {
   const std::function<void()> shut_down_;
   KnownConnections known_;
   OpenPushes open_pushes_;
+  OpenPulls open_pulls_;
   Service service_;
 };
 

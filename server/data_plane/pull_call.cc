@@ -118,6 +118,7 @@ void PullCall::Serve(const HostedJob::PullGrant& grant) {
   if (shared_) {
     SendShared();
   } else {
+    open_name_ = services_.open->Add(weak_from_this());
     SendNext();
   }
 }
@@ -177,10 +178,18 @@ void PullCall::SendBlock() {
   ++next_block_;
   const grpc::ByteBuffer frame = EncodePullFrame(header, std::move(image->values));
   server_->CountSent(frame.Length());
+  {
+    MutexLock lock(&mutex_);
+    sending_since_ = server_->clock().Now();
+  }
   writer_.Write(frame, written_tag_.Arm(shared_from_this()));
 }
 
 void PullCall::OnWritten(bool ok) {
+  {
+    MutexLock lock(&mutex_);
+    sending_since_.reset();
+  }
   if (ok && next_block_ < job_->store().owned()) {
     // Other pulls have their turns first.
     services_.poller->Enter(static_cast<CompletionTag*>(turn_tag_.Arm(shared_from_this())));
@@ -214,7 +223,15 @@ void PullCall::OnDone(bool) {
   }
 }
 
+absl::optional<absl::Duration> PullCall::sending_since() {
+  MutexLock lock(&mutex_);
+  return sending_since_;
+}
+
+void PullCall::End() { context_.TryCancel(); }
+
 void PullCall::Finish(const absl::Status& status) {
+  if (open_name_ != 0) services_.open->Remove(open_name_);
   writer_.Finish(ToGrpcStatus(status), finished_tag_.Arm(shared_from_this()));
 }
 

@@ -5,12 +5,15 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "absl/types/optional.h"
 #include "common/mutex.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/support/async_stream.h"
 #include "proto/parameter_service.pb.h"
 #include "security/call_admission.h"
 #include "server/data_plane/known_connections.h"
+#include "server/data_plane/open_pulls.h"
 #include "server/job/frame_admission.h"
 #include "server/job/parameter_server.h"
 #include "server/rpc/call_tag.h"
@@ -25,7 +28,7 @@ namespace torchps {
 // alike. Where the worker reads shared memory, one frame without a block is the answer.
 //
 // Owned by its pending operations and, while parked, by its continuation.
-class PullCall final : public std::enable_shared_from_this<PullCall> {
+class PullCall final : public OpenPull, public std::enable_shared_from_this<PullCall> {
  public:
   // One PullRequest comes in, frames go out, both as bytes.
   using Writer = grpc::ServerAsyncWriter<grpc::ByteBuffer>;
@@ -36,12 +39,16 @@ class PullCall final : public std::enable_shared_from_this<PullCall> {
   struct Services {
     ParameterServer* data_plane = nullptr;
     CallAdmission* admission = nullptr;
+    OpenPulls* open = nullptr;
     KnownConnections* known = nullptr;
     Poller* poller = nullptr;
   };
 
   // Arms the queue for the server's whole life.
   static void Listen(Acceptor acceptor, const Services& services);
+
+  absl::optional<absl::Duration> sending_since() override;
+  void End() override;
 
  private:
   PullCall(Acceptor acceptor, const Services& services);
@@ -77,6 +84,8 @@ class PullCall final : public std::enable_shared_from_this<PullCall> {
   CallTag<PullCall> finished_tag_{&PullCall::OnFinished};
 
   HostedJob* job_ = nullptr;
+  // 0 until it sends.
+  OpenPulls::Name open_name_ = 0;
   HostedJob::PullGrant grant_;
   bool shared_ = false;
   EncodingSpec::Kind encoding_ = EncodingSpec::FLOAT32;
@@ -91,6 +100,8 @@ class PullCall final : public std::enable_shared_from_this<PullCall> {
   bool decided_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   HostedJob::ParkedId parked_ ABSL_GUARDED_BY(mutex_) = 0;
+  // gRPC is sending a block.
+  absl::optional<absl::Duration> sending_since_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace torchps
