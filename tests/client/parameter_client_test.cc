@@ -438,6 +438,8 @@ TEST_F(ParameterClientTest, WhatIsPostedOfAPushThatHasFailedDoesNotNeedItsClient
   push.reset();
   client.reset();
   gone.Notify();
+  // Now the loop runs what was left.
+  advance();
   loop_.reset();
 }
 
