@@ -153,6 +153,9 @@ absl::StatusOr<Learner::Gradient> LocalSteps::Compute(const Learner::Step& step,
                                                         static_cast<double>(begin) /
                                                         static_cast<double>(samples);
       optimizer_->Step(schedule_.Factor(/*applied=*/0, ProgressOf(progress)), gradient->absent);
+      for (ElementRuns& unreached : unreached_) {
+        if (!unreached.empty()) unreached = RunsInBoth(unreached, gradient->absent);
+      }
       sum.absent =
           ++taken == 1 ? std::move(gradient->absent) : RunsInBoth(sum.absent, gradient->absent);
     }
@@ -168,7 +171,8 @@ absl::StatusOr<Learner::Gradient> LocalSteps::Compute(const Learner::Step& step,
     const absl::Duration observed = clock_->Now() - told;
     if (absl::Status status = WriteDifference(step.pushed_fragment); !status.ok()) return status;
     if (step.pushed_fragment != kAllFragments) {
-      sum.absent = RunsInEither(sum.absent, outside_[step.pushed_fragment]);
+      // Steps of earlier pushes have changed it, too.
+      sum.absent = RunsInEither(unreached_[step.pushed_fragment], outside_[step.pushed_fragment]);
     }
     sum.compute_time = clock_->Now() - began - sum.data_time - observed;
     return sum;
@@ -186,6 +190,11 @@ int64_t LocalSteps::SamplesOfStep(int64_t samples) const {
 void LocalSteps::DropAnchor(int fragment) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor values = model_->device_values();
+  if (!anchor_.defined() || fragment == kAllFragments) {
+    unreached_ = inside_;
+  } else {
+    unreached_[fragment] = inside_[fragment];
+  }
   if (!anchor_.defined()) {
     anchor_ = values.clone();
   } else if (fragment == kAllFragments) {

@@ -72,6 +72,8 @@ class LocalSteps {
   // By fragment, its trained elements and all others; none where all are pushed at once.
   std::vector<ElementRuns> inside_;
   std::vector<ElementRuns> outside_;
+  // By fragment: those inside that no step has reached since the fragment's anchor was dropped.
+  std::vector<ElementRuns> unreached_;
   torch::Tensor anchor_;
   // Steps begun in the life of this object.
   int64_t steps_ = 0;

@@ -33,8 +33,12 @@ struct Net : torch::nn::Module {
     weight = register_parameter("weight", torch::zeros({kFeatures}));
     unused = register_parameter("unused", torch::ones({16}));
   }
-  torch::Tensor forward(torch::Tensor x) { return torch::matmul(x, weight); }
+  torch::Tensor forward(torch::Tensor x) {
+    const torch::Tensor output = torch::matmul(x, weight);
+    return reaches_all ? output + unused.sum() : output;
+  }
   torch::Tensor weight, unused;
+  bool reaches_all = false;
 };
 
 // Of a loss that is the mean output every gradient is a vector of ones.
@@ -199,6 +203,24 @@ TEST(LocalStepsTest, FragmentsGoOnFromTheWorkersOwnValues) {
     worker.Compute(2 * 32, /*pulled=*/3, /*pushed=*/0);
     EXPECT_THAT(worker.PushedOf(0), Each(1.0f));
   }
+}
+
+TEST(LocalStepsTest, AFragmentIsPushedThatOnlyStepsOfEarlierPushesHaveReached) {
+  Worker worker("steps: 8 fragments: 4");
+  worker.net->reaches_all = true;
+  worker.Compute(2 * 32, kAllFragments, /*pushed=*/1);
+  worker.net->reaches_all = false;
+  worker.PullZeros(1);
+  worker.Compute(2 * 32, /*pulled=*/1, /*pushed=*/2);
+  worker.PullZeros(2);
+  // Block 4 is the parameter that only the first two steps have reached.
+  const Learner::Gradient pushed = worker.Compute(2 * 32, /*pulled=*/2, /*pushed=*/0);
+  EXPECT_THAT(worker.PushedOf(4), Each(0.25f));
+  EXPECT_THAT(pushed.absent, ElementsAre(ElementRun{16, 64}));
+  // Since its pull no step has.
+  const Learner::Gradient again = worker.Compute(2 * 32, /*pulled=*/0, /*pushed=*/0);
+  EXPECT_THAT(worker.PushedOf(4), Each(0.0f));
+  EXPECT_THAT(again.absent, ElementsAre(ElementRun{16, 80}));
 }
 
 }  // namespace
