@@ -53,8 +53,8 @@ bool ServerPatience::MayRetry(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:
-    // What a call gets whose connection or server went away under it, depending on the moment. No
-    // server of ours answers so.
+    // What a call gets whose connection or server went away under it, depending on the moment. A
+    // server also cancels a pull that takes nothing while others wait (server/data_plane).
     case absl::StatusCode::kCancelled:
     case absl::StatusCode::kUnknown:
       return true;
