@@ -26,6 +26,8 @@ struct Session::Joined {
   StepLoop::StepWork work;
   absl::Duration taken_at;
   bool in_hand = false;
+  // Next() has said that the job is done.
+  bool is_done = false;
 };
 
 Session::Session(JobSpec job, std::function<absl::StatusOr<WorkerOptions>()> connect)
@@ -103,7 +105,8 @@ bool Session::Next() {
     if (absl::Status status = joined_->loop->FinishPush(); !status.ok()) return status;
     const absl::StatusOr<absl::optional<StepLoop::StepWork>> work = joined_->loop->Next();
     if (!work.ok()) return work.status();
-    if (!work->has_value()) return absl::OkStatus();
+    joined_->is_done = !work->has_value();
+    if (joined_->is_done) return absl::OkStatus();
     joined_->work = **work;
     if (absl::Status status = joined_->slot->BeginGradient(); !status.ok()) return status;
     joined_->taken_at = joined_->clock->Now();
@@ -155,10 +158,18 @@ torch::Device Session::device() const {
 absl::Status Session::Leave() {
   if (joined_ != nullptr) {
     job_ = job();
-    status_ = joined_->slot->Leave(status_);
+    // Whoever ends the loop by himself has not failed, but no server is to wait for the slot.
+    const absl::Status early = absl::CancelledError("the program's loop has ended before the job");
+    const bool is_early = status_.ok() && !joined_->is_done;
+    const absl::Status left = joined_->slot->Leave(is_early ? early : status_);
+    if (!is_early || left != early) status_ = left;
     joined_.reset();
   }
   return status_;
+}
+
+void Session::Fail(const absl::Status& error) {
+  if (status_.ok()) status_ = error;
 }
 
 void Session::Guard(const char* what, const std::function<absl::Status()>& run) {
@@ -177,8 +188,7 @@ int SessionMain(int argc, char** argv, const std::function<void(Session& session
     try {
       loop(session);
     } catch (const std::exception& error) {
-      session.Leave().IgnoreError();
-      return TorchError("the program's loop", error);
+      session.Fail(TorchError("the program's loop", error));
     }
     return session.Leave();
   };

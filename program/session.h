@@ -98,8 +98,12 @@ class Session {
   int slot() const;
   torch::Device device() const;
 
-  // What SessionMain does at the end: leaves the job. Returns status().
+  // What SessionMain does at the end: leaves the job, which may not be done yet: the others go on
+  // without this worker. Returns status().
   absl::Status Leave();
+  // What SessionMain does first where the loop throws: this is why the worker leaves, if nothing
+  // has failed before.
+  void Fail(const absl::Status& error);
 
  private:
   struct Joined;

@@ -28,6 +28,7 @@ namespace torchps {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr int64_t kSamples = 96;
 constexpr int64_t kBatch = 8;
@@ -197,6 +198,50 @@ TEST_F(SessionTest, WhatFailsIsKeptAndEndsTheLoop) {
   EXPECT_EQ(session.status().message(),
             "Push() got a loss of 2 elements; expected one: the mean over the step's samples");
   EXPECT_EQ(session.Leave(), session.status());
+}
+
+TEST_F(SessionTest, ALoopThatEndsBeforeItsJobHoldsNobodyUpAndIsNotDone) {
+  // A slot that says no farewell is waited for until its lease runs out.
+  const JobSpec job =
+      Job("workers: 2 training { epochs: 4 batch_size: 8 } membership { lease_seconds: 600 } "
+          "consistency { mode: ASYNC }");
+  const std::shared_ptr<Gan> leaving = NewGan();
+  const std::shared_ptr<Gan> staying = NewGan();
+  std::vector<std::string> printed;
+  Session first(job, [&]() -> absl::StatusOr<WorkerOptions> {
+    WorkerOptions options;
+    options.job = job;
+    options.servers = cluster_->endpoints();
+    options.clock = &clock_;
+    options.stop = &stop_;
+    options.print = [&printed](const std::string& line) { printed.push_back(line); };
+    return options;
+  });
+  first.Join(*leaving, {kSamples, ""});
+  Session second = NewSession(job);
+  second.Join(*staying, {kSamples, ""});
+  std::thread other([&] {
+    while (second.Next()) second.Push(staying->Backward(second.samples()));
+  });
+  EXPECT_TRUE(first.Next());
+  first.Push(leaving->Backward(first.samples()));
+  const absl::Status left = first.Leave();
+  EXPECT_TRUE(left.ok()) << left;
+  for (const std::string& line : printed) EXPECT_THAT(line, Not(HasSubstr("worker done")));
+  other.join();
+  const absl::Status done = second.Leave();
+  EXPECT_TRUE(done.ok()) << done;
+  EXPECT_EQ(Status().epoch(3).used(), kSamples);
+}
+
+TEST_F(SessionTest, TheFirstErrorIsWhyAWorkerLeaves) {
+  const std::shared_ptr<Gan> gan = NewGan();
+  Session session = NewSession(Job("training { batch_size: 8 }"));
+  session.Join(*gan, {kSamples, ""});
+  ASSERT_TRUE(session.Next());
+  session.Fail(absl::InternalError("the program's loop failed: it throws"));
+  session.Fail(absl::InternalError("and then"));
+  EXPECT_EQ(session.Leave().message(), "the program's loop failed: it throws");
 }
 
 TEST_F(SessionTest, CallsOutOfOrderAreToldSo) {
