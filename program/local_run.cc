@@ -60,11 +60,12 @@ absl::StatusOr<LocalRun> LocalRun::Start(const JobSpec& job, Options options) {
   return LocalRun(std::move(options.dir), *std::move(started), later);
 }
 
-void LocalRun::End(const Say& print, const Say& log) {
+void LocalRun::End(const absl::Status& result, const Say& print, const Say& log) {
+  const bool went_on = result.ok() || absl::IsCancelled(result);
   const absl::optional<JobStatus> job = AskForOutcome(endpoints().front());
   if (job.has_value() && job->phase() >= JobStatus::RUNNING) {
     print(OutcomeText(*job));
-    if (has_other_terms_) {
+    if (has_other_terms_ && went_on) {
       const absl::Status written = KeepJobFile(dir_, job->job());
       if (!written.ok()) log(std::string(written.message()));
     }

@@ -39,9 +39,10 @@ class LocalRun {
   // One per server, the coordinator's first. REQUIRES: it has not ended.
   const std::vector<ServerEndpoint>& endpoints() const { return cluster_->endpoints(); }
 
-  // Takes the last checkpoint and ends the servers. `print` gets what the job came to and where its
-  // model lies, `log` what went wrong. To be called once at most.
-  void End(const Say& print, const Say& log);
+  // Takes the last checkpoint and ends the servers. `result` is the worker's: one that was refused
+  // has not made the job go on. `print` gets what the job came to and where its model lies, `log`
+  // what went wrong. To be called once at most.
+  void End(const absl::Status& result, const Say& print, const Say& log);
 
  private:
   LocalRun(std::string dir, std::unique_ptr<InProcessCluster> cluster, bool has_other_terms)

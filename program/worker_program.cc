@@ -248,9 +248,7 @@ class FlaggedWorker {
 
   // With what came of it.
   void End(const absl::Status& result) {
-    if (!local_.has_value()) return;
-    if (result.ok()) KeepJobFile(local_->dir, job_).IgnoreError();
-    EndLocalRun(*std::move(local_), program_);
+    if (local_.has_value()) local_->End(result, options_.print, options_.log);
   }
 
  private:
