@@ -10,6 +10,7 @@
 #include "torch/utils.h"
 #include "worker/finish_gradient.h"
 #include "worker/loop/handicap.h"
+#include "worker/module_mode.h"
 #include "worker/slot/worker_slot.h"
 #include "worker/torch_error.h"
 
@@ -77,14 +78,13 @@ void Session::Join(torch::nn::Module& module, Options options) {
       return joined->slot->Leave(refused);
     }
 
+    BeginTraining(module);
     WorkerSlot::Hooks hooks;
     if (joined->options.evaluate != nullptr) {
       hooks.evaluate = [&module, options = &joined->options](int) {
         const torch::NoGradGuard no_grad;
-        module.eval();
-        Evaluation evaluation = options->evaluate();
-        module.train();
-        return evaluation;
+        const EvaluationMode evaluation(module);
+        return options->evaluate();
       };
     }
     // Its push ends in Next(), before the caller can write the next gradient, so there is nothing

@@ -10,6 +10,7 @@
 #include "worker/cuda/cuda_lift.h"
 #include "worker/feed/part_of_pass.h"
 #include "worker/model_use.h"
+#include "worker/module_mode.h"
 #include "worker/precision/autocast.h"
 #include "worker/stages/stages.h"
 #include "worker/torch_error.h"
@@ -117,7 +118,9 @@ Learner::Learner(Task task, FlatModel* model, Options options)
       loader_(task_.data().train, task_.callbacks().augment, options_.loader_threads, lift_.get()),
       watch_(model_->layout(), *options_.block_map, model_->parameters()),
       scaler_(ScalerOf(options_)),
-      pipeline_(MakePipeline(task_.module(), *model_, options_.training.precision())) {}
+      pipeline_(MakePipeline(task_.module(), *model_, options_.training.precision())) {
+  BeginTraining(task_.module());
+}
 
 BatchLoader::Pass Learner::PassAt(const Step& step, size_t begin) const {
   const auto most = static_cast<size_t>(step.batch_size);

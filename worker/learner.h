@@ -142,7 +142,8 @@ class Learner {
     uint32_t progress = 0;
   };
 
-  // `model` is made of task.module(). REQUIRES: where it has several devices, that is a Stages.
+  // `model` is made of task.module(), which is in training mode from now on (BeginTraining() in
+  // worker/module_mode.h). REQUIRES: where it has several devices, that is a Stages.
   Learner(Task task, FlatModel* model, Options options);
 
   // Leaves in the model's gradients() and averaged() what the step pushes: the gradient of the mean

@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "torch/utils.h"
 #include "worker/feed/fetch_batch.h"
+#include "worker/module_mode.h"
 #include "worker/precision/autocast.h"
 #include "worker/torch_error.h"
 
@@ -25,9 +25,8 @@ absl::Status ForEachPass(const char* what, const Task& task, const Dataset& data
                          torch::Device device, TrainingSpec::Precision precision,
                          const StopLatch* stop,
                          const std::function<absl::Status(const Pass& pass)>& use) {
-  task.module().eval();
-  const auto train = absl::MakeCleanup([&task] { task.module().train(); });
   try {
+    const EvaluationMode evaluation(task.module());
     const torch::NoGradGuard no_grad;
     std::vector<int64_t> all(dataset.size());
     std::iota(all.begin(), all.end(), int64_t{0});

@@ -6,13 +6,13 @@
 #include <numeric>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/cpu/finite_check.h"
 #include "torch/utils.h"
 #include "worker/feed/fetch_batch.h"
 #include "worker/gradient/gradient_scan.h"
 #include "worker/model_use.h"
+#include "worker/module_mode.h"
 #include "worker/torch_error.h"
 
 namespace torchps {
@@ -53,6 +53,7 @@ StageWork::StageWork(const MemberTask& task, Options options)
               options_.exchange),
       loader_(task_.data.train, task_.augment, options_.loader_threads),
       watch_(options_.model->layout(), *options_.block_map, options_.model->parameters()) {
+  BeginTraining(*task_.stage.module());
   if (options_.job.training().precision() == TrainingSpec::FLOAT16) scaler_.emplace();
 }
 
@@ -232,10 +233,8 @@ absl::Status StageWork::Conclude(int64_t number, double loss_sum, Gradient* grad
 }
 
 absl::StatusOr<ReplicaReport> StageWork::Evaluate(int64_t number) {
-  torch::nn::Module& module = *task_.stage.module();
-  module.eval();
-  const auto train = absl::MakeCleanup([&module] { module.train(); });
   try {
+    const EvaluationMode evaluation(*task_.stage.module());
     const torch::NoGradGuard no_grad;
     return Measure(number);
   } catch (const std::exception& error) {

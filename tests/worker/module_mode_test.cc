@@ -1,0 +1,68 @@
+#include "worker/module_mode.h"
+
+#include "gtest/gtest.h"
+#include "torch/nn/modules/batchnorm.h"
+#include "torch/nn/modules/linear.h"
+
+namespace torchps {
+namespace {
+
+struct Inner : torch::nn::Module {
+  torch::nn::BatchNorm1d norm{register_module("norm", torch::nn::BatchNorm1d(2))};
+  torch::nn::Linear linear{register_module("linear", torch::nn::Linear(2, 2))};
+};
+
+struct Net : torch::nn::Module {
+  std::shared_ptr<Inner> inner = register_module("inner", std::make_shared<Inner>());
+  torch::nn::Linear head{register_module("head", torch::nn::Linear(2, 2))};
+};
+
+// Keeps its normalisation as it is, as one does in Python.
+struct Keeping : Net {
+  void train(bool on) override {
+    torch::nn::Module::train(on);
+    inner->norm->eval();
+  }
+};
+
+TEST(ModuleModeTest, AnEvaluationLeavesEachLayerInItsMode) {
+  Net net;
+  net.inner->norm->eval();
+  {
+    const EvaluationMode evaluation(net);
+    EXPECT_FALSE(net.is_training());
+    EXPECT_FALSE(net.head->is_training());
+  }
+  EXPECT_TRUE(net.is_training());
+  EXPECT_TRUE(net.head->is_training());
+  EXPECT_TRUE(net.inner->is_training());
+  EXPECT_TRUE(net.inner->linear->is_training());
+  EXPECT_FALSE(net.inner->norm->is_training());
+  net.inner->eval();
+  { const EvaluationMode evaluation(net); }
+  EXPECT_TRUE(net.head->is_training());
+  EXPECT_FALSE(net.inner->linear->is_training());
+}
+
+TEST(ModuleModeTest, TrainingBeginsByTrainAndKeepsFrozenLayers) {
+  Keeping keeping;
+  ASSERT_TRUE(keeping.inner->norm->is_training()) << "nobody has called train() yet";
+  BeginTraining(keeping);
+  EXPECT_FALSE(keeping.inner->norm->is_training());
+  EXPECT_TRUE(keeping.inner->linear->is_training());
+  { const EvaluationMode evaluation(keeping); }
+  EXPECT_FALSE(keeping.inner->norm->is_training());
+  EXPECT_TRUE(keeping.inner->linear->is_training());
+
+  Net net;
+  net.inner->norm->eval();
+  BeginTraining(net);
+  EXPECT_FALSE(net.inner->norm->is_training());
+  EXPECT_TRUE(net.inner->linear->is_training());
+  net.eval();
+  BeginTraining(net);
+  EXPECT_TRUE(net.inner->norm->is_training()) << "a whole module is not frozen";
+}
+
+}  // namespace
+}  // namespace torchps
