@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "checkpoint/pickle/state_dict_pickle.h"
+#include "checkpoint/pickle/zip_directory.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/safetensors_reader.h"
 #include "storage/file_system.h"
@@ -169,6 +170,9 @@ absl::StatusOr<Sources> OpenPickle(FileSystem& files, const std::string& path) {
   if (!(*file)->ReadAt(0, absl::MakeSpan(first)).ok() ||
       absl::string_view(first, sizeof(first)) != "PK") {
     return refused("it is no zip archive, as torch writes since 1.6");
+  }
+  if (const absl::Status stored = CheckNothingIsCompressed(**file); !stored.ok()) {
+    return absl::IsDataLoss(stored) ? refused(stored.message()) : stored;
   }
   try {
     const auto zip = std::make_shared<ZipReader>(path);

@@ -13,6 +13,7 @@
 #include "storage/file_system.h"
 #include "tests/checkpoint/pickle/python_state_dict.h"
 #include "torch/nn/modules/batchnorm.h"
+#include "torch/nn/modules/container/sequential.h"
 #include "torch/nn/modules/embedding.h"
 #include "torch/nn/modules/linear.h"
 #include "torch/serialize.h"
@@ -201,7 +202,8 @@ struct Python : torch::nn::Module {
   torch::Tensor tied, steps;
 };
 
-void WritePythonFile(const std::string& path, absl::string_view weight) {
+void WritePythonFile(const std::string& path, absl::string_view weight,
+                     absl::string_view byte_order = "little") {
   std::string pickle;
   ASSERT_TRUE(absl::Base64Unescape(testing::kPythonStateDict, &pickle));
   const int64_t steps = 7;
@@ -209,6 +211,7 @@ void WritePythonFile(const std::string& path, absl::string_view weight) {
   const auto zip = StoredZip::Create(files.get(), path);
   ASSERT_TRUE(zip.ok()) << zip.status();
   ASSERT_TRUE((*zip)->AddEntry("archive/data.pkl", pickle).ok());
+  ASSERT_TRUE((*zip)->AddEntry("archive/byteorder", byte_order).ok());
   ASSERT_TRUE((*zip)->AddEntry("archive/data/0", weight).ok());
   ASSERT_TRUE(
       (*zip)
@@ -240,9 +243,24 @@ TEST_F(StateFileTest, AStateDictWhoseValuesAreCutOffIsDamaged) {
   EXPECT_NE(loaded.message().find("cut.pt"), std::string::npos) << loaded;
 }
 
+TEST_F(StateFileTest, AnArchiveThatInflatesIsNotRead) {
+  WritePythonFile(Path("stored.pt"), std::string(16, '\0'));
+  const auto files = MakePosixFileSystem();
+  absl::StatusOr<std::string> bytes = ReadWholeFile(*files, Path("stored.pt"), 1 << 20);
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  (*bytes)[bytes->find("PK\1\2") + 10] = 8;  // deflated
+  ASSERT_TRUE(WriteFileAtomically(*files, Path("deflated.pt"), *bytes).ok());
+  Python module;
+  const absl::Status loaded = LoadState(module, Path("deflated.pt"));
+  EXPECT_TRUE(absl::IsDataLoss(loaded)) << loaded;
+  EXPECT_NE(loaded.message().find("'archive/data.pkl' is compressed"), std::string::npos) << loaded;
+}
+
 TEST_F(StateFileTest, AnArchiveOfTorchSaveInCppIsNamed) {
-  torch::nn::Linear linear(2, 2);
-  torch::save(linear, Path("cpp.pt"));
+  // So many layers that torch compresses what it writes of their code.
+  torch::nn::Sequential layers;
+  for (int i = 0; i < 20; ++i) layers->push_back(torch::nn::Linear(2, 2));
+  torch::save(layers, Path("cpp.pt"));
   Everything module;
   const absl::Status loaded = LoadState(module, Path("cpp.pt"));
   EXPECT_TRUE(absl::IsDataLoss(loaded)) << loaded;
