@@ -181,6 +181,12 @@ absl::StatusOr<Sources> OpenPickle(FileSystem& files, const std::string& path) {
           "it is an archive of C++'s torch::save or of TorchScript (load it into the module with "
           "torch::load, then write it with torchps::SaveState)");
     }
+    if (zip->hasRecord("byteorder")) {
+      const auto [order, size] = zip->getRecord("byteorder");
+      if (absl::string_view(static_cast<const char*>(order.get()), size) != "little") {
+        return refused("its numbers are big-endian (load and save it on a machine that is not)");
+      }
+    }
     const auto [bytes, length] = zip->getRecord("data.pkl");
     const absl::StatusOr<std::vector<PickledTensor>> tensors =
         ParseStateDictPickle({static_cast<const char*>(bytes.get()), length});

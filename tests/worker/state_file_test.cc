@@ -256,6 +256,14 @@ TEST_F(StateFileTest, AnArchiveThatInflatesIsNotRead) {
   EXPECT_NE(loaded.message().find("'archive/data.pkl' is compressed"), std::string::npos) << loaded;
 }
 
+TEST_F(StateFileTest, BigEndianNumbersAreRefused) {
+  WritePythonFile(Path("big.pt"), std::string(16, '\0'), "big");
+  Python module;
+  const absl::Status loaded = LoadState(module, Path("big.pt"));
+  EXPECT_TRUE(absl::IsDataLoss(loaded)) << loaded;
+  EXPECT_NE(loaded.message().find("big-endian"), std::string::npos) << loaded;
+}
+
 TEST_F(StateFileTest, AnArchiveOfTorchSaveInCppIsNamed) {
   // So many layers that torch compresses what it writes of their code.
   torch::nn::Sequential layers;
