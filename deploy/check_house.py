@@ -29,7 +29,7 @@ MAY_INCLUDE = {
     "rpc": "common/process storage",
     "security": "common common/process",
     "checkpoint": "common proto storage wire",
-    "checkpoint/pickle": "checkpoint",
+    "checkpoint/pickle": "checkpoint storage",
     # The readers of files are without libtorch; data/ makes data sets of what they read.
     "data/file": "",
     "data/download": "storage",
