@@ -77,8 +77,12 @@ void FieldChecker::CheckMessage(const std::string& path, const google::protobuf:
   reflection->ListFields(message, &fields);
   for (const FieldDescriptor* field : fields) {
     const std::string here = absl::StrCat(path, path.empty() ? "" : ".", field->name());
-    if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING && !field->is_repeated()) {
-      CheckString(here, reflection->GetString(message, field));
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+      if (!field->is_repeated()) CheckString(here, reflection->GetString(message, field));
+      const int elements = field->is_repeated() ? reflection->FieldSize(message, field) : 0;
+      for (int i = 0; i < elements; ++i) {
+        CheckString(absl::StrCat(here, ".", i), reflection->GetRepeatedString(message, field, i));
+      }
     } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM && !field->is_repeated()) {
       const int value = reflection->GetEnumValue(message, field);
       if (field->enum_type()->FindValueByNumber(value) == nullptr) {

@@ -457,6 +457,12 @@ TEST(JobSpecTest, RefusesTextThatIsNoText) {
   ExpectMessage(NormalizeJobSpec(job).status(),
                 "job field optimizer.group.1.pattern is \"\\xff\"; expected UTF-8 text without "
                 "control characters");
+  // An element of a list is text, too.
+  job = FromText("data { csv { target_column: 'price' } }");
+  job.mutable_data()->mutable_csv()->add_target_column("\xff");
+  ExpectMessage(NormalizeJobSpec(job).status(),
+                "job field data.csv.target_column.1 is \"\\xff\"; expected UTF-8 text without "
+                "control characters");
 }
 
 TEST(JobSpecTest, TakesTextOfEveryLanguage) {
