@@ -20,7 +20,8 @@ namespace {
 
 constexpr int64_t kMaxCount = int64_t{1} << 20;    // batches, epochs, widths
 constexpr int64_t kMaxSamples = int64_t{1} << 40;  // keeps all products below 2^63
-constexpr int kMaxImageSide = 4096;                // what a batch of 32 takes 6 GiB of, as float32
+constexpr int64_t kMaxPushSamples = int64_t{1} << 60;
+constexpr int kMaxImageSide = 4096;  // what a batch of 32 takes 6 GiB of, as float32
 constexpr int kMaxHiddenLayers = 1000;
 
 void NormalizeTop(JobSpec* job, FieldChecker& check) {
@@ -200,6 +201,12 @@ void NormalizeLocal(JobSpec* job, FieldChecker& check) {
     check.Fail("local.fragments", local->fragments(),
                local->epoch() ? "1 with local.epoch"
                               : absl::StrCat("a divisor of local.steps (", local->steps(), ")"));
+  }
+  // Of which each factor is in its range.
+  if (SamplesOfPush(*job) > kMaxPushSamples / job->workers()) {
+    check.Fail(
+        "local.steps", local->steps(),
+        absl::StrCat("so few that all workers' push has at most ", kMaxPushSamples, " samples"));
   }
   OptimizerSpec* inner = local->mutable_inner();
   if (inner->sgd().has_momentum_at()) {

@@ -550,6 +550,12 @@ TEST(JobSpecTest, CountsTheStepsOfTheLargestJobWithoutOverflow) {
       "workers: 4096 training { batch_size: 1 epochs: 1048576 } consistency { mode: ASYNC }");
   ASSERT_TRUE(CompleteJobSpec(&pushes, int64_t{1} << 40).ok());
   EXPECT_EQ(pushes.optimizer().schedule().total_steps(), int64_t{1} << 60) << "of a sample each";
+  // Each number is allowed, and all slots' push of local steps would be of 2^72 samples.
+  const std::string batches = "1048576 accumulate: 1048576 global_batch: false } ";
+  const std::string local = "local { steps: 1048576 inner { learning_rate: 1 } }";
+  ExpectRefused("workers: 4096 training { batch_size: " + batches + local,
+                "local.steps is 1048576; expected so few that all workers' push has at most "
+                "1152921504606846976 samples");
 }
 
 TEST(JobSpecTest, NeedsTrainingSamplesToCountSteps) {
