@@ -9,6 +9,8 @@ namespace {
 
 // What a pixel of the result is made of along one axis.
 struct Window {
+  int64_t end() const { return first + static_cast<int64_t>(weights.size()); }
+
   int64_t first = 0;
   std::vector<float> weights;  // of first, first + 1, ...; their sum is 1
 };
@@ -40,11 +42,15 @@ void ResizeToPlanes(const DecodedImage& image, int64_t height, int64_t width, ui
   const int64_t channels = image.channels;
   const std::vector<Window> across = Windows(image.width, width);
   const std::vector<Window> down = Windows(image.height, height);
-  // Of the rows' own height, already as narrow or wide as wanted.
-  std::vector<float> rows(image.height * width * channels);
+  // A row of the image at a time, already as narrow or wide as wanted, goes into the sums of all
+  // rows that it is a part of: an image may be a million times as high as wide, and all of its rows
+  // together would not fit the memory.
+  std::vector<float> row(width * channels);
+  std::vector<float> sums(height * width * channels);
+  int64_t begin = 0;  // the first row of the result that is not finished
   for (int64_t y = 0; y < image.height; ++y) {
     const uint8_t* const source = image.pixels.data() + y * image.width * channels;
-    float* row = rows.data() + y * width * channels;
+    float* value = row.data();
     for (const Window& window : across) {
       for (int64_t c = 0; c < channels; ++c) {
         const uint8_t* pixel = source + window.first * channels + c;
@@ -53,22 +59,22 @@ void ResizeToPlanes(const DecodedImage& image, int64_t height, int64_t width, ui
           sum += weight * *pixel;
           pixel += channels;
         }
-        *row++ = sum;
+        *value++ = sum;
       }
     }
+    while (begin < height && down[begin].end() <= y) ++begin;
+    for (int64_t to = begin; to < height && down[to].first <= y; ++to) {
+      const float weight = down[to].weights[y - down[to].first];
+      float* const sum = sums.data() + to * width * channels;
+      for (int64_t i = 0; i < width * channels; ++i) sum[i] += weight * row[i];
+    }
   }
+  const float* sum = sums.data();
   for (int64_t y = 0; y < height; ++y) {
-    const Window& window = down[y];
     for (int64_t x = 0; x < width; ++x) {
       for (int64_t c = 0; c < channels; ++c) {
-        const float* value = rows.data() + (window.first * width + x) * channels + c;
-        float sum = 0;
-        for (float weight : window.weights) {
-          sum += weight * *value;
-          value += width * channels;
-        }
         planes[(c * height + y) * width + x] =
-            static_cast<uint8_t>(std::clamp(std::lround(sum), 0L, 255L));
+            static_cast<uint8_t>(std::clamp(std::lround(*sum++), 0L, 255L));
       }
     }
   }

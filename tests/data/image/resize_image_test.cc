@@ -1,5 +1,8 @@
 #include "data/image/resize_image.h"
 
+#include <sys/resource.h>
+
+#include <cstdint>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -47,6 +50,20 @@ TEST(ResizeImageTest, AnySizeBecomesAnyOther) {
       }
     }
   }
+}
+
+int64_t PeakBytes() {
+  rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} << 10;
+}
+
+// A PNG of a few KB may be so high. As wide as wanted, its rows take 800 MB.
+TEST(ResizeImageTest, AVeryHighImageTakesNoMoreMemoryThanItAndTheResult) {
+  const DecodedImage image{1, 200000, 1, std::vector<uint8_t>(200000, 200)};
+  const int64_t before = PeakBytes();
+  EXPECT_THAT(Resized(image, 4, 1000), Each(200));
+  EXPECT_LT(PeakBytes() - before, 200 << 20);
 }
 
 }  // namespace
