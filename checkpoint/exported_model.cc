@@ -64,20 +64,30 @@ void ExportedModel::AddFile(const std::shared_ptr<SafetensorsReader>& file) {
 }
 
 absl::Status ExportedModel::AddTied(const SafetensorsReader& constants) {
-  const auto found = constants.metadata().find("tied");
-  if (found == constants.metadata().end()) return absl::OkStatus();
-  const nlohmann::json tied = nlohmann::json::parse(found->second, nullptr, false);
   const auto damaged = [&constants](const std::string& what) {
     return absl::DataLossError(
         absl::StrCat(constants.path(), " is damaged or of another model: ", what));
   };
+  // A file with a name twice is none that anyone reads.
+  std::map<std::string, size_t> place;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (!place.emplace(tensors_[i].name, i).second) {
+      return damaged(absl::StrCat("'", tensors_[i].name, "' is in the checkpoint, too"));
+    }
+  }
+  const auto found = constants.metadata().find("tied");
+  if (found == constants.metadata().end()) return absl::OkStatus();
+  const nlohmann::json tied = nlohmann::json::parse(found->second, nullptr, false);
   if (!tied.is_object()) return damaged("its metadata 'tied' is no JSON object");
   for (const auto& [name, first] : tied.items()) {
-    size_t i = 0;
-    while (i < tensors_.size() && first.is_string() && tensors_[i].name != first) ++i;
-    if (!first.is_string() || i == tensors_.size()) {
+    const auto other = first.is_string() ? place.find(first.get<std::string>()) : place.end();
+    if (other == place.end()) {
       return damaged(absl::StrCat("'", name, "' is tied to a tensor that is not there"));
     }
+    if (!place.emplace(name, tensors_.size()).second) {
+      return damaged(absl::StrCat("'", name, "' is tied to another tensor, and there itself"));
+    }
+    const size_t i = other->second;
     Tensor tensor = tensors_[i];
     tensor.name = name;
     Add(std::move(tensor), sources_[i]);

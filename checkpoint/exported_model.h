@@ -53,7 +53,8 @@ class ExportedModel {
   ExportedModel() = default;
   void Add(Tensor tensor, Source source);
   void AddFile(const std::shared_ptr<SafetensorsReader>& file);
-  // Tensors that the module has under further names, as the metadata of `constants` tell.
+  // Tensors that the module has under further names, as the metadata of `constants` tell. DATA_LOSS
+  // if a name would be there twice.
   absl::Status AddTied(const SafetensorsReader& constants);
   // Large elements first, so that each tensor lies at a multiple of its element's size.
   void SortBySize();

@@ -50,10 +50,11 @@ class ExportCommandTest : public ::testing::Test {
 };
 
 // What the servers do not hold: an integer buffer, and a further name of a parameter.
-void WriteConstants(FileSystem* files, const std::string& path, const std::string& tied) {
+void WriteConstants(FileSystem* files, const std::string& path, const std::string& tied,
+                    const std::string& name = "count") {
   auto writer = SafetensorsWriter::Create(files, path, 1000);
   ASSERT_EQ(writer.status(), absl::OkStatus());
-  (*writer)->BeginTensor("count", Dtype::kI64, {});
+  (*writer)->BeginTensor(name, Dtype::kI64, {});
   const int64_t count = 41;
   ASSERT_EQ((*writer)->Append({reinterpret_cast<const char*>(&count), sizeof(count)}),
             absl::OkStatus());
@@ -87,6 +88,22 @@ TEST_F(ExportCommandTest, ConstantsOfAnotherModelAreNotMixedIn) {
   WriteConstants(files_.get(), folder_.path("d/constants.safetensors"), R"({"again": "nothing"})");
   EXPECT_EQ(Run({Dir("d"), Out("model.safetensors")}), 5);
   EXPECT_THAT(error_.str(), HasSubstr("'again' is tied to a tensor that is not there"));
+}
+
+// safetensors takes no file with a name twice, so none is written.
+TEST_F(ExportCommandTest, ConstantsThatTheCheckpointHasAreRefused) {
+  const SampleModel model;
+  Write("d", 7, model);
+  const std::string first = model.layout.segments()[0].name;
+  const std::string second = model.layout.segments()[1].name;
+  WriteConstants(files_.get(), folder_.path("d/constants.safetensors"),
+                 absl::StrCat("{\"", second, "\": \"", first, "\"}"));
+  EXPECT_EQ(Run({Dir("d"), Out("model.safetensors")}), 5);
+  EXPECT_THAT(error_.str(), HasSubstr(absl::StrCat("'", second, "' is tied to another tensor")));
+
+  WriteConstants(files_.get(), folder_.path("d/constants.safetensors"), "{}", second);
+  EXPECT_EQ(Run({Dir("d"), Out("model.safetensors")}), 5);
+  EXPECT_THAT(error_.str(), HasSubstr(absl::StrCat("'", second, "' is in the checkpoint, too")));
 }
 
 TEST_F(ExportCommandTest, TakesThePathsThatAReportPrints) {
