@@ -63,17 +63,18 @@ absl::StatusOr<std::string> Inflate(const std::string& path, std::string& compre
   constexpr size_t kPiece = size_t{1} << 20;
   size_t consumed = 0;
   std::string bytes;
+  // Not the end of `bytes`, which would be cleared anew for each of a file's members, and it may
+  // have one for every 20 bytes.
+  std::string piece(kPiece, '\0');
   while (true) {
     const size_t offered = std::min(kPiece, compressed.size() - consumed);
-    const size_t before = bytes.size();
-    bytes.resize(before + kPiece);
     stream.next_in = reinterpret_cast<Bytef*>(compressed.data() + consumed);
     stream.avail_in = offered;
-    stream.next_out = reinterpret_cast<Bytef*>(bytes.data() + before);
+    stream.next_out = reinterpret_cast<Bytef*>(piece.data());
     stream.avail_out = kPiece;
     const int result = inflate(&stream, Z_NO_FLUSH);
     consumed += offered - stream.avail_in;
-    bytes.resize(bytes.size() - stream.avail_out);
+    bytes.append(piece, 0, kPiece - stream.avail_out);
     if (static_cast<int64_t>(bytes.size()) > max_bytes) return TooLarge(path, max_bytes);
 
     if (result == Z_STREAM_END) {
