@@ -137,6 +137,7 @@ class WholeWorker {
       ASSERT_EQ(reply->action(), AwaitStartReply::INITIALIZE);
       ASSERT_TRUE(data_->Initialize(0).ok());
       request.set_initialized(true);
+      request.set_initialization(reply->initialization());
     }
   }
 

@@ -78,6 +78,7 @@ class PatientWorker {
     do {
       ASSERT_TRUE(Call(&Coordinator::Stub::AwaitStart, request, &reply).ok());
       request.set_initialized(reply.action() == AwaitStartReply::INITIALIZE);
+      request.set_initialization(reply.initialization());
     } while (reply.action() == AwaitStartReply::INITIALIZE);
   }
 

@@ -326,11 +326,12 @@ void SimWorker::Enter(Then then) {
   Begin(std::move(round));
 }
 
-void SimWorker::AwaitStart(bool initialized) {
+void SimWorker::AwaitStart(bool initialized, uint32_t initialization) {
   AwaitStartRequest request;
   request.set_slot(joined_.slot());
   request.set_incarnation(joined_.incarnation());
   request.set_initialized(initialized);
+  request.set_initialization(initialization);
   Ask<AwaitStartReply>(
       kParkTimeout,
       [request](SimServer* coordinator, const SimServer::Arrival& arrival) {
@@ -340,7 +341,9 @@ void SimWorker::AwaitStart(bool initialized) {
         switch (reply.action()) {
           case AwaitStartReply::INITIALIZE: {
             const TransferPointer push = BeginPush(/*step=*/0);
-            WhenDone(push, [this] { AwaitStart(/*initialized=*/true); });
+            WhenDone(push, [this, asked = reply.initialization()] {
+              AwaitStart(/*initialized=*/true, asked);
+            });
             break;
           }
           case AwaitStartReply::START:

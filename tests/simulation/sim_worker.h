@@ -93,7 +93,8 @@ class SimWorker {
   void Greet(int server, const RoundPointer& round, Ended ended);
   void TakeHello(int server, const HelloReply& reply);
   void TakeRestored(int server, const HelloReply& reply);
-  void AwaitStart(bool initialized);
+  // `initialization`: by which answer it was to initialise the model.
+  void AwaitStart(bool initialized, uint32_t initialization = 0);
   void NextWork();
   void TakeWork(const NextWorkReply& work);
   void Evaluate(int epoch);
