@@ -80,10 +80,12 @@ MAY_INCLUDE = {
     "worker/stages": "common proto worker/precision",
     # Learns, and calls no server: that is a slot's.
     "worker":
-        "checkpoint checkpoint/pickle client client/calls client/members client/upkeep common common/cpu "
-        "data job proto shm storage wire worker/cuda worker/device worker/feed worker/gradient worker/loop "
-        "worker/optimizer worker/precision worker/stages",
-    "worker/replicas": "common common/process worker worker/feed",
+        "checkpoint checkpoint/pickle common common/cpu data job proto shm storage worker/cuda worker/device "
+        "worker/feed worker/gradient worker/loop worker/optimizer worker/precision worker/stages",
+    "worker/slot":
+        "client client/calls client/members client/upkeep common data job proto wire worker worker/cuda "
+        "worker/device worker/feed worker/gradient worker/loop worker/precision worker/stages",
+    "worker/replicas": "common common/process worker worker/feed worker/slot",
     "worker/models": "common data job proto worker worker/replicas worker/stages",
     "worker/members":
         "client client/calls client/members common common/cpu data job proto wire worker worker/feed "

@@ -32,6 +32,9 @@ ABSL_FLAG(
     "several, as cuda:0,cuda:1 or cpu,cpu, cuda:all, or auto, all GPUs or else the CPU: each has a "
     "replica of the model, which push once together, or of a "
     "module in stages one each");
+ABSL_FLAG(int, gpu_number, -1,
+          "with --device=cuda: the GPU with this number, modulo the GPUs that are seen, instead of "
+          "the one of the slot; for launchers");
 ABSL_FLAG(
     int, micro_batches, 0,
     "with a --device for each stage: parts of a pass with which the stages compute at once; 0 "
@@ -90,6 +93,15 @@ ABSL_FLAG(bool, exit_with_parent, false,
           "stop when standard input ends or the parent process dies: for launchers");
 
 namespace torchps {
+namespace {
+
+// Of all modes: a worker is made of these in each.
+absl::Status CheckWorkerFlags() {
+  if (absl::GetFlag(FLAGS_threads) < 1) return absl::InvalidArgumentError("--threads is below 1");
+  return FlaggedHandicap().status();
+}
+
+}  // namespace
 
 std::vector<std::string> TakeOverrides(std::vector<char*>* arguments) {
   std::vector<std::string> overrides;
@@ -171,8 +183,7 @@ absl::Status CheckTrainFlags() {
   if (absl::GetFlag(FLAGS_predecessor_died) && absl::GetFlag(FLAGS_slot) < 0) {
     return absl::InvalidArgumentError("--predecessor_died needs --slot=N, whose process has died");
   }
-  if (absl::Status handicap = FlaggedHandicap().status(); !handicap.ok()) return handicap;
-  if (absl::GetFlag(FLAGS_threads) < 1) return absl::InvalidArgumentError("--threads is below 1");
+  if (absl::Status status = CheckWorkerFlags(); !status.ok()) return status;
   if ((absl::GetFlag(FLAGS_stage) >= 0) != !absl::GetFlag(FLAGS_replica).empty()) {
     return absl::InvalidArgumentError(
         "--stage and --replica go together: which stage of the model this process holds, and "
@@ -203,8 +214,7 @@ absl::Status CheckLookFlags(bool can) {
     return absl::InvalidArgumentError(
         "say one of --servers=HOST:PORT,..., --local, --evaluate=MODEL and --predict=MODEL");
   }
-  if (absl::GetFlag(FLAGS_threads) < 1) return absl::InvalidArgumentError("--threads is below 1");
-  return absl::OkStatus();
+  return CheckWorkerFlags();
 }
 
 absl::Status CheckWatchFlags(bool can) {
@@ -227,8 +237,7 @@ absl::Status CheckWatchFlags(bool can) {
     return absl::InvalidArgumentError(
         "say one of --evaluate_every, --evaluate=MODEL and --predict=MODEL");
   }
-  if (absl::GetFlag(FLAGS_threads) < 1) return absl::InvalidArgumentError("--threads is below 1");
-  return absl::OkStatus();
+  return CheckWorkerFlags();
 }
 
 absl::StatusOr<std::vector<ServerEndpoint>> FlaggedServers(

@@ -14,6 +14,7 @@
 
 // The flags of every worker program; --help says what each means.
 ABSL_DECLARE_FLAG(std::string, device);
+ABSL_DECLARE_FLAG(int, gpu_number);
 ABSL_DECLARE_FLAG(int, micro_batches);
 ABSL_DECLARE_FLAG(int, stage);
 ABSL_DECLARE_FLAG(std::vector<std::string>, replica);

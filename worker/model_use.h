@@ -11,8 +11,8 @@
 #include "worker/task.h"
 
 // What a module can do that learns nothing: be measured on samples, and answer for them. Both run
-// it in evaluation mode without gradients, where its parameters are, `device`, and leave each of its
-// layers in the mode that it was in. `precision` as it was trained in. What the user's module,
+// it in evaluation mode without gradients, where its parameters are, `device`, and leave each of
+// its layers in the mode that it was in. `precision` as it was trained in. What the user's module,
 // objective or dataset throw or return comes back as a status. `stop` may be null; CANCELLED: it
 // has stopped, which is seen between two batches.
 

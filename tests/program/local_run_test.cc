@@ -60,9 +60,6 @@ TEST_F(LocalRunTest, AJobThatIsRefusedWhenItIsResumedLeavesTheFileOfTheOneThere)
   EXPECT_EQ(kept_name(), "alone");
   refused->End(absl::FailedPreconditionError("another job"), says, says);
   EXPECT_EQ(kept_name(), "alone");
-
-  LocalRun::Start(job_, options_)->End(absl::OkStatus(), says, says);
-  EXPECT_EQ(kept_name(), "another");
 }
 
 TEST_F(LocalRunTest, AFolderThatHoldsAJobIsLeftAlone) {

@@ -119,22 +119,7 @@ absl::Status ClusterRun::MakeReport(bool finished) {
   const std::vector<std::string> addresses = ServerAddresses();
   const bool all_listen = std::count(addresses.begin(), addresses.end(), "") == 0;
   if (addresses.empty() || !all_listen) return absl::OkStatus();
-  const std::unique_ptr<ClusterClient> cluster = connect_(addresses);
-  const absl::StatusOr<JobStatus> job =
-      cluster->GetJobStatus(/*wait_until_done=*/false, options_.answer_timeout);
-  if (!job.ok()) {
-    return absl::Status(job.status().code(), absl::StrCat("no report: server 0 at ", addresses[0],
-                                                          ": ", job.status().message()));
-  }
-  if (job->phase() == JobStatus::NO_JOB) {
-    return finished ? absl::InternalError(
-                          "the workers ended without having submitted a job; does "
-                          "the program of --worker_binary call TrainMain?")
-                    : absl::OkStatus();
-  }
-  Report report = BuildReport(*job, AskAllServers(*cluster, options_.answer_timeout));
-  // Of a worker of several processes all begin again when one has died, and that is one restart.
-  std::map<PartName, int> restarts;
+  PartRestarts restarts;
   for (const auto& part : parts_) {
     if (!part->is_evaluator) restarts[part->name()] = part->restarts.restarts();
   }
@@ -405,38 +390,8 @@ void ClusterRun::ShowHeldOutput(Part& part, absl::Duration until) {
 }
 
 absl::Status ClusterRun::Failure(const Part& part, absl::string_view what) {
-  if (exit_code_ == 0) {
-    const int code = part.process->running() ? 0 : part.process->exit_code();
-    const bool ours = code >= static_cast<int>(ExitCode::kFailed) &&
-                      code <= static_cast<int>(ExitCode::kLostSlot);
-    exit_code_ = ours ? code : static_cast<int>(ExitCode::kFailed);
-  }
-  std::string text = absl::StrCat(part.process->name(), " ", what);
-  for (const std::string& word : part.held_output.LastWords()) absl::StrAppend(&text, "\n  ", word);
-  return absl::InternalError(text);
-}
-
-void ClusterRun::SayWhatRuns() {
-  const JobSpec& job = options_.job;
-  // Of a program's own module the report will tell more.
-  const std::string model =
-      job.model().name().empty()
-          ? options_.launch.worker_binary.substr(options_.launch.worker_binary.rfind('/') + 1)
-          : absl::StrCat(job.model().name(), " on ", job.data().source());
-  view_.Say(absl::StrCat(job.name(), ": ", model, ", ", Count(job.training().epochs(), "epoch"),
-                         ", ", DescribeConsistency(job.consistency())));
-  const std::vector<std::string> addresses = ServerAddresses();
-  std::string workers = Count(static_cast<int64_t>(options_.hosts.workers.size()), "worker");
-  if (const auto& stages = options_.hosts.workers.front().stages; !stages.empty()) {
-    absl::StrAppend(&workers, " in ", Count(static_cast<int64_t>(stages.size()), "stage"));
-  }
-  if (options_.launch.threads > 0) {
-    absl::StrAppend(&workers, " with ", Count(options_.launch.threads, "thread"), " each");
-  }
-  view_.Say(absl::StrCat(Count(static_cast<int64_t>(addresses.size()), "server"), ", ", workers));
-  view_.Say(
-      absl::StrCat("watch it: psctl status --watch --servers=", absl::StrJoin(addresses, ",")));
-  view_.Say("");
+  if (exit_code_ == 0) exit_code_ = part.FailureCode();
+  return absl::InternalError(part.FailureText(what));
 }
 
 std::vector<ChildProcess*> ClusterRun::Processes(bool servers) const {

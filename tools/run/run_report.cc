@@ -45,7 +45,10 @@ absl::StatusOr<absl::optional<Report>> AskForReport(ClusterClient& cluster,
   }
   if (job->phase() == JobStatus::NO_JOB) {
     if (!finished) return absl::nullopt;
-    return absl::InternalError("the workers ended without having submitted a job");
+    return absl::InternalError(
+        "the workers ended without having submitted a job; does the program of --worker_binary "
+        "call "
+        "TrainMain?");
   }
   Report report = BuildReport(*job, AskAllServers(cluster, timeout));
   AddRestarts(restarts, &report);

@@ -8,6 +8,7 @@
 #include "job/local_steps.h"
 #include "worker/cuda/cuda_link.h"
 #include "worker/cuda/device_encoder.h"
+#include "worker/cuda/device_look.h"
 #include "worker/finish_gradient.h"
 #include "worker/torch_error.h"
 
@@ -32,6 +33,16 @@ void DeviceWork::Scan() {
                             scan.status().message()));
 }
 
+void DeviceWork::Look() {
+  // A link is there where one device has the whole model. Local steps end on the host.
+  if (model_.link() == nullptr || HasLocalSteps(job_)) return;
+  if (NeedsWholeGradient(job_.training())) return;
+  absl::StatusOr<std::unique_ptr<BlockLook>> look = MakeLook();
+  if (look.ok()) return model_.UseLook(*std::move(look));
+  options_.log(absl::StrCat("the host looks for gradients that are not finite, not ",
+                            model_.device().str(), ": ", look.status().message()));
+}
+
 EncodedOutbox* DeviceWork::Encode() {
   // A link is there where one device has the whole model. Local steps end on the host.
   if (model_.link() == nullptr || HasLocalSteps(job_)) return nullptr;
@@ -41,7 +52,13 @@ EncodedOutbox* DeviceWork::Encode() {
   absl::StatusOr<std::unique_ptr<BlockEncoder>> encoder = MakeEncoder();
   const absl::Status used =
       encoder.ok() ? model_.UseEncoder(*std::move(encoder), /*looks=*/!whole) : encoder.status();
-  if (used.ok()) return model_.encoded_outbox();
+  if (used.ok()) {
+    // Where a gradient is encoded shows nowhere else: not in the report, nor in what is learnt.
+    options_.log(absl::StrCat("gradients are encoded as ",
+                              EncodingSpec::Kind_Name(job_.wire().push().kind()), " on ",
+                              model_.device().str()));
+    return model_.encoded_outbox();
+  }
   options_.log(absl::StrCat("gradients are encoded on the host, not by ", model_.device().str(),
                             ": ", used.message()));
   return nullptr;
@@ -61,6 +78,18 @@ absl::StatusOr<std::unique_ptr<DeviceScan>> DeviceWork::MakeScan() const {
   if (!gradients.is_cuda()) return absl::UnavailableError("the device is no GPU");
   try {
     return DeviceScan::Create(gradients.device(), gradients.numel());
+  } catch (const std::exception& error) {
+    return TorchError("making memory for it", error);
+  }
+}
+
+absl::StatusOr<std::unique_ptr<BlockLook>> DeviceWork::MakeLook() const {
+  const torch::Tensor& gradients = model_.device_gradients();
+  if (options_.make_look != nullptr) return options_.make_look(gradients, block_map_);
+  // A device of a test, without kernels, lacks nothing.
+  if (!gradients.is_cuda()) return nullptr;
+  try {
+    return DeviceLook::Create(gradients, block_map_);
   } catch (const std::exception& error) {
     return TorchError("making memory for it", error);
   }

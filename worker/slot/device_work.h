@@ -7,6 +7,7 @@
 #include "proto/job.pb.h"
 #include "worker/cuda/device_scan.h"
 #include "worker/device/block_encoder.h"
+#include "worker/device/block_look.h"
 #include "worker/device/device_link.h"
 #include "worker/device/encoded_outbox.h"
 #include "worker/flat_model.h"
@@ -32,6 +33,9 @@ class DeviceWork {
   void Link();
   // Where each gradient is looked at as a whole, the device does so from now on.
   void Scan();
+  // The device looks at each block of a gradient before that is copied, from now on, where that is
+  // copied block by block. REQUIRES: as Encode(), and that gave null, or was not called.
+  void Look();
   // Gradients are encoded on the device from now on, and come as the result has them. Null: all is
   // as it was, as it always is where local steps end on the host, or where the host has to look at
   // gradients. REQUIRES: the job has an encoding; Link() and Scan() were called before where they
@@ -41,6 +45,7 @@ class DeviceWork {
  private:
   absl::StatusOr<std::unique_ptr<DeviceLink>> MakeLink() const;
   absl::StatusOr<std::unique_ptr<DeviceScan>> MakeScan() const;
+  absl::StatusOr<std::unique_ptr<BlockLook>> MakeLook() const;
   absl::StatusOr<std::unique_ptr<BlockEncoder>> MakeEncoder() const;
 
   const WorkerOptions& options_;

@@ -232,8 +232,8 @@ absl::Status WorkerSlot::Connect() {
   return absl::OkStatus();
 }
 
-void WorkerSlot::EncodeOnDevice() {
-  if (!parameters_->CanTakeEncoded()) return;
+void WorkerSlot::PreparePushesOnDevice() {
+  if (!parameters_->CanTakeEncoded()) return device_work_->Look();
   EncodedOutbox* const encoded = device_work_->Encode();
   if (encoded != nullptr) parameters_->TakeEncoded(encoded);
 }
