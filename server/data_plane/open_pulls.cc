@@ -3,13 +3,9 @@
 #include <utility>
 #include <vector>
 
+#include "server/data_plane/patience.h"
+
 namespace torchps {
-namespace {
-
-// The slowest link on which a block is waited for while others could be served.
-constexpr double kSlowBytesPerSecond = 1 << 20;
-
-}  // namespace
 
 OpenPulls::Name OpenPulls::Add(std::weak_ptr<OpenPull> pull) {
   MutexLock lock(&mutex_);
@@ -30,9 +26,7 @@ void OpenPulls::Watch() {
     MutexLock lock(&mutex_);
     for (const auto& [name, pull] : pulls_) pulls.push_back(pull);
   }
-  const absl::Duration patience =
-      absl::Seconds(job->spec().membership().lease_seconds() +
-                    static_cast<double>(job->store().largest_block_bytes()) / kSlowBytesPerSecond);
+  const absl::Duration patience = CallPatience(job);
   const absl::Duration now = clock_->Now();
   for (const std::weak_ptr<OpenPull>& open : pulls) {
     const std::shared_ptr<OpenPull> pull = open.lock();

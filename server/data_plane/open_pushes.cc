@@ -6,12 +6,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/data_plane/patience.h"
 
 namespace torchps {
 namespace {
-
-// The slowest link on which a frame is waited for while others could be served.
-constexpr double kSlowBytesPerSecond = 1 << 20;
 
 struct Silent {
   std::shared_ptr<OpenPush> push;
@@ -67,9 +65,7 @@ void OpenPushes::Watch() {
   }
   std::stable_sort(silent.begin(), silent.end(),
                    [](const Silent& a, const Silent& b) { return a.silence > b.silence; });
-  const absl::Duration patience =
-      absl::Seconds(job->spec().membership().lease_seconds() +
-                    static_cast<double>(job->store().largest_block_bytes()) / kSlowBytesPerSecond);
+  const absl::Duration patience = CallPatience(job);
   std::set<std::string> connections;
   std::vector<const Silent*> patient;
   bool has_room = true;

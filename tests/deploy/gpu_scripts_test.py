@@ -273,6 +273,7 @@ class SpeedTest(unittest.TestCase):
         self.judge([], [15], [20])
         self.assertEqual(self.said, ["net, worker: 15.0 ms", "net, worker, TCP: 20.0 ms"])
         self.judge([10], [99], [], cases={"net": dict(fails_above=None, flags=dict(batch=1))})
+        self.assertIn("net, worker: 99.0 ms, 9.90 of alone", self.said)
         self.assertEqual(self.checks, {})
 
     def test_a_worker_has_decided_before_the_steps_that_count(self):
