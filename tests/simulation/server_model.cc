@@ -112,12 +112,14 @@ void ServerModel::OnHello(SlotId slot, Incarnation incarnation, const HelloReply
   RaiseFloor();
   const Incarnation holder = state.incarnation > 0 ? state.incarnation : state.least;
   if (!state.live || holder != incarnation) {
-    Step own = scenario_->synchronous() ? CompletedRounds() : 0;
+    // Of its own steps: the last one that all blocks have seen.
+    Step own = std::numeric_limits<Step>::max();
     for (const BlockModel& block : blocks_) {
       const auto entry = block.ledger().find(slot);
-      if (entry == block.ledger().end() || entry->second.incarnation != incarnation) continue;
-      own = std::max(own, entry->second.last_step);
+      const bool is_own = entry != block.ledger().end() && entry->second.incarnation == incarnation;
+      own = std::min(own, is_own ? entry->second.last_step : Step{0});
     }
+    if (scenario_->synchronous()) own = std::max(own, CompletedRounds());
     state.clock = std::max(floor_, own);
     state.pulled = false;
   }
