@@ -228,8 +228,12 @@ class Simulation {
                    absl::FormatDuration(time));
       network_.Part(worker, server, world_.now() + time);
     });
-    Repeat(scenario_.resets,
-           [this] { network_.Reset(SomeWorker()->process(), SomeServer()->process()); });
+    Repeat(scenario_.resets, [this] {
+      // Not drawn as arguments, whose order is the compiler's choice.
+      Process* const worker = SomeWorker()->process();
+      Process* const server = SomeServer()->process();
+      network_.Reset(worker, server);
+    });
     world_.After(scenario_.heals_at, [this] {
       world_.Trace("everything heals");
       network_.weather().loss = 0;
