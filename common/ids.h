@@ -32,7 +32,7 @@ using BlockId = uint32_t;
 
 // Worker and server refuse each other when these differ. Raised with every change of proto/ that
 // an older program would misread.
-inline constexpr uint32_t kProtocolVersion = 6;
+inline constexpr uint32_t kProtocolVersion = 7;
 
 // Slots are small numbers, so that per-block ledgers can be arrays. A limit that no cluster of
 // parameter servers reaches, and that keeps a forged slot number from costing memory.

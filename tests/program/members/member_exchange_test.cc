@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/ids.h"
 #include "common/stop_latch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -44,7 +45,7 @@ class MemberExchangeTest : public ::testing::Test {
 
   static MeetRequest Words(int stage, int stages) {
     MeetRequest words;
-    words.set_protocol_version(6);
+    words.set_protocol_version(kProtocolVersion);
     words.set_stage(stage);
     words.set_stages(stages);
     words.set_nonce(100 + stage);
