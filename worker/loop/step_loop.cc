@@ -34,12 +34,6 @@ std::string EvaluationLine(SlotId slot, const EvaluationResult& result) {
   return line;
 }
 
-// The gradient came too late for every block that it had something for.
-bool ChangedNothing(const VerdictCounts& verdicts) {
-  return verdicts.rejected() + verdicts.late() > 0 &&
-         verdicts.accepted() + verdicts.scaled() + verdicts.admitted() == 0;
-}
-
 }  // namespace
 
 StepLoop::StepLoop(Options options)
@@ -48,6 +42,7 @@ StepLoop::StepLoop(Options options)
       local_steps_(HasLocalSteps(options_.job)),
       positions_(options_.job.seed(), options_.train_samples, options_.job.training().shuffle()),
       progress_(options_.slot, options_.progress_interval, options_.clock->Now()),
+      books_(options_.job.training()),
       pull_ahead_(WantsPrefetch(options_)) {}
 
 absl::StatusOr<absl::optional<StepLoop::StepWork>> StepLoop::Next() {
@@ -61,7 +56,7 @@ absl::StatusOr<absl::optional<StepLoop::StepWork>> StepLoop::Next() {
       return absl::nullopt;
     }
     started_ = true;
-    figures_since_ = options_.clock->Now();
+    books_.BeginPage(options_.clock->Now());
   }
   while (true) {
     if (options_.stop->stopped()) return absl::CancelledError(options_.stop->reason());
@@ -88,22 +83,12 @@ absl::StatusOr<bool> StepLoop::TakeWork() {
     if (absl::Status status = PullValues(); !status.ok()) return status;
   }
   const absl::Duration handed_in = options_.clock->Now();
-  const double accounted = figures_.compute_seconds() + figures_.push_seconds() +
-                           figures_.pull_seconds() + figures_.wait_seconds() +
-                           figures_.data_seconds();
-  figures_.set_other_seconds(
-      std::max(0.0, absl::ToDoubleSeconds(handed_in - figures_since_) - accounted));
-  const RollbackBooks::Lost lost = options_.parameters->TakeRolledBack();
-  figures_.set_rolled_back_blocks(lost.blocks);
-  figures_.set_rolled_back_pushes(lost.pushes);
-  figures_.set_nonfinite_in_a_row(nonfinite_in_a_row_);
+  const StepFigures figures = books_.Figures(handed_in, options_.parameters->TakeRolledBack());
   const absl::StatusOr<NextWorkReply> work =
-      options_.coordinator->NextWork(finished_lease_, figures_, lost_, idle_);
+      options_.coordinator->NextWork(finished_lease_, figures, books_.lost(), idle_);
   if (!work.ok()) return work.status();
   finished_lease_ = 0;
-  lost_.clear();
-  figures_.Clear();
-  figures_since_ = handed_in;
+  books_.BeginPage(handed_in);
 
   idle_ = false;
   absl::Status status;
@@ -172,7 +157,7 @@ absl::Status StepLoop::BeginLease(const DataLease& lease) {
 }
 
 bool StepLoop::LeaseIsUsedUp() const {
-  return taken_ == lease_samples_.size() || (taken_ > 0 && TooOftenNonfinite());
+  return taken_ == lease_samples_.size() || (taken_ > 0 && books_.TooOftenNonfinite());
 }
 
 absl::StatusOr<StepLoop::StepWork> StepLoop::NextOfLease() {
@@ -232,9 +217,7 @@ absl::Status StepLoop::PullValues() {
   // A pull is parked first and moves values then: what was spent here was the end of it.
   const absl::Duration waited =
       std::min(pull->parked, std::max(took - pull->moving, absl::ZeroDuration()));
-  const absl::Duration pulled = took - waited;
-  figures_.set_wait_seconds(figures_.wait_seconds() + absl::ToDoubleSeconds(waited));
-  figures_.set_pull_seconds(figures_.pull_seconds() + absl::ToDoubleSeconds(pulled));
+  books_.EnterPull(waited, took - waited);
   progress_.Add(0, 0, waited);
   return absl::OkStatus();
 }
@@ -275,22 +258,14 @@ int StepLoop::FragmentOf(Step step) const {
 }
 
 void StepLoop::EndStep(Outcome outcome) {
-  figures_.set_compute_seconds(figures_.compute_seconds() +
-                               absl::ToDoubleSeconds(outcome.compute_time));
-  figures_.set_data_seconds(figures_.data_seconds() + absl::ToDoubleSeconds(outcome.data_time));
-  figures_.set_samples(figures_.samples() + outcome.samples);
-  figures_.set_overflows(figures_.overflows() + outcome.overflows);
+  books_.EnterStep(outcome);
   values_are_own_ = local_steps_;
   if (outcome.not_finite || outcome.overflowed) {
     // No block of it is ready, so nothing was sent.
     push_.reset();
-    if (outcome.overflowed) return;
-    figures_.set_skipped_nonfinite(figures_.skipped_nonfinite() + 1);
-    ++nonfinite_in_a_row_;
     return;
   }
   stops_in_a_row_ = 0;
-  figures_.set_skipped_nonfinite(figures_.skipped_nonfinite() + outcome.skipped_steps);
   // What follows waits, for this push or for the next pull.
   push_->AllReady(CallLoop::Urgency::kSoon, std::exchange(outcome.absent, {}));
   pushed_ = std::move(outcome);
@@ -311,9 +286,7 @@ bool StepLoop::IsTooLate() {
 
 void StepLoop::BeginAnew() {
   ++stops_in_a_row_;
-  figures_.set_stopped_steps(figures_.stopped_steps() + 1);
-  figures_.set_compute_seconds(figures_.compute_seconds() +
-                               absl::ToDoubleSeconds(options_.clock->Now() - step_since_));
+  books_.EnterStopped(options_.clock->Now() - step_since_);
   taken_ = taken_before_;
   --steps_;
 }
@@ -356,39 +329,15 @@ absl::Status StepLoop::FinishPush() {
     if (absl::Status status = options_.finish_others(&*push); !status.ok()) return status;
   }
   const absl::Duration now = options_.clock->Now();
-  figures_.set_push_seconds(figures_.push_seconds() + absl::ToDoubleSeconds(now - began));
-  if (push->skipped) {
-    figures_.set_skipped_nonfinite(figures_.skipped_nonfinite() + 1);
-    ++nonfinite_in_a_row_;
-    return absl::OkStatus();
-  }
+  books_.EnterPush(pushed_, pushed_part_, *push, now - began);
+  if (push->skipped) return absl::OkStatus();
   ++clock_;
-  ++pushes_;
-  figures_.set_pushes(figures_.pushes() + 1);
   // Of a step with a withheld block it may be anything.
   const double loss_sum = std::isfinite(pushed_.loss_sum) ? pushed_.loss_sum : 0;
-  // Stale or late gradients are part of the contract: the next pull brings newer values.
-  if (push->verdicts.rejected() + push->verdicts.late() > 0) {
-    figures_.set_rejected_pushes(figures_.rejected_pushes() + 1);
-  }
-  if (ChangedNothing(push->verdicts)) {
-    lost_.push_back(pushed_part_);
-    figures_.set_samples(figures_.samples() - pushed_.samples);
-    figures_.set_lost_samples(figures_.lost_samples() + pushed_.samples);
-  } else {
-    figures_.set_loss_sum(figures_.loss_sum() + loss_sum);
-  }
   progress_.Add(pushed_.samples, loss_sum, absl::ZeroDuration());
   const std::string line = progress_.Line(lease_->epoch(), clock_, now);
   if (!line.empty()) options_.print(line);
-  nonfinite_in_a_row_ = push->verdicts.withheld() > 0 ? nonfinite_in_a_row_ + 1 : 0;
   return absl::OkStatus();
-}
-
-bool StepLoop::TooOftenNonfinite() const {
-  const TrainingSpec& training = options_.job.training();
-  const int limit = training.nonfinite() == STOP_JOB ? 1 : training.quarantine_after();
-  return limit > 0 && nonfinite_in_a_row_ >= limit;
 }
 
 absl::Status StepLoop::Evaluate(int epoch, const absl::optional<KeepModel>& keep) {

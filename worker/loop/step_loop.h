@@ -4,7 +4,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -15,7 +14,6 @@
 #include "client/held_values.h"
 #include "client/parameter_client.h"
 #include "common/clock.h"
-#include "common/element_runs.h"
 #include "common/fragments.h"
 #include "common/ids.h"
 #include "common/stop_latch.h"
@@ -26,6 +24,7 @@
 #include "worker/loop/pull_ahead.h"
 #include "worker/loop/pulse.h"
 #include "worker/loop/smoothed_time.h"
+#include "worker/loop/step_books.h"
 
 namespace torchps {
 
@@ -117,23 +116,7 @@ class StepLoop {
   };
 
   // What came of a step.
-  struct Outcome {
-    int64_t samples = 0;
-    double loss_sum = 0;  // over samples
-    // The gradient is known to be not finite somewhere and is not to be pushed.
-    bool not_finite = false;
-    // Neither is it to be pushed where the scale of the loss was too large for it. That is no fault
-    // of the slot's, and begins no quarantine.
-    bool overflowed = false;
-    // Steps for which it was: this one, or local steps.
-    int64_t overflows = 0;
-    // Local steps whose gradients were not finite; the others were taken.
-    int64_t skipped_steps = 0;
-    // Trained elements that the step did not reach: they have no gradient, and are left alone.
-    ElementRuns absent;
-    absl::Duration data_time;     // fetching samples
-    absl::Duration compute_time;  // everything else but transfers
-  };
+  using Outcome = StepBooks::Outcome;
 
   explicit StepLoop(Options options);
 
@@ -171,7 +154,7 @@ class StepLoop {
   void Close();
 
   // Pushes that were acknowledged.
-  int64_t pushes() const { return pushes_; }
+  int64_t pushes() const { return books_.pushes(); }
 
  private:
   // Waits for the start; pushes the initial values if asked to. False: the job has ended already.
@@ -192,8 +175,6 @@ class StepLoop {
   int FragmentOf(Step step) const;
   // When to begin a pull that is to end with the backward pass that begins now.
   absl::Duration LatestPull() const;
-  // So many gradients in a row were not finite that the coordinator has to hear of it now.
-  bool TooOftenNonfinite() const;
   // Evaluates the values that the servers have now, where the job evaluates, and hands them over.
   absl::Status Evaluate(int epoch, const absl::optional<KeepModel>& keep);
   // The values that the job ends with, for whoever asks for them.
@@ -209,12 +190,12 @@ class StepLoop {
   const bool local_steps_;
   EpochPositions positions_;
   Progress progress_;
+  // Its page is what was entered since the last NextWork that was answered.
+  StepBooks books_;
   // Last step pushed; the name of the next push is one above it.
   Step clock_ = 0;
   bool entered_ = false;
   int64_t steps_ = 0;
-  int64_t pushes_ = 0;
-  int nonfinite_in_a_row_ = 0;
   // Steps that were begun anew since the last one that was computed to its end.
   int stops_in_a_row_ = 0;
   // With fragments: the values are the worker's own, but for what was pulled since, of one fragment
@@ -224,9 +205,6 @@ class StepLoop {
   // What the model's values, and its next values, hold.
   HeldValues held_;
   HeldValues next_held_;
-  // Since the last NextWork that was answered, at `figures_since_`.
-  StepFigures figures_;
-  absl::Duration figures_since_;
   // Of the present step: how far the job was when its samples were handed out.
   uint32_t handed_out_ = 0;
 
@@ -239,8 +217,6 @@ class StepLoop {
   // Of the present step: how many they were before it, and when it was given out.
   size_t taken_before_ = 0;
   absl::Duration step_since_;
-  // Positions in the lease of the steps whose pushes changed nothing.
-  std::vector<LeaseRange> lost_;
   // The model's values are those of the lease's first step already.
   bool pulled_ = false;
   uint64_t finished_lease_ = 0;
