@@ -40,7 +40,7 @@ StepLoop::StepLoop(Options options)
     : options_(std::move(options)),
       sync_(options_.job.consistency().mode() == ConsistencySpec::SYNC),
       local_steps_(HasLocalSteps(options_.job)),
-      positions_(options_.job.seed(), options_.train_samples, options_.job.training().shuffle()),
+      in_hand_(options_.job.seed(), options_.train_samples, options_.job.training().shuffle()),
       progress_(options_.slot, options_.progress_interval, options_.clock->Now()),
       books_(options_.job.training()),
       pull_ahead_(WantsPrefetch(options_)) {}
@@ -60,7 +60,7 @@ absl::StatusOr<absl::optional<StepLoop::StepWork>> StepLoop::Next() {
   }
   while (true) {
     if (options_.stop->stopped()) return absl::CancelledError(options_.stop->reason());
-    if (lease_.has_value()) {
+    if (in_hand_.lease() != nullptr) {
       if (!LeaseIsUsedUp()) {
         absl::StatusOr<StepWork> step = NextOfLease();
         if (!step.ok()) return step.status();
@@ -69,8 +69,7 @@ absl::StatusOr<absl::optional<StepLoop::StepWork>> StepLoop::Next() {
       if (absl::Status status = FinishPush(); !status.ok()) return status;
       // The last push may have been one too many: the coordinator decides what becomes of this
       // slot, and does not count the lease as used.
-      finished_lease_ = lease_->id();
-      lease_.reset();
+      finished_lease_ = in_hand_.LayDown();
     }
     const absl::StatusOr<bool> more = TakeWork();
     if (!more.ok()) return more.status();
@@ -143,21 +142,14 @@ absl::StatusOr<bool> StepLoop::AwaitStart() {
 }
 
 absl::Status StepLoop::BeginLease(const DataLease& lease) {
-  lease_samples_ = positions_.Samples(lease.epoch(), lease.begin(), lease.end());
-  if (lease_samples_.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the coordinator handed out positions ", lease.begin(), " to ", lease.end(), " of epoch ",
-        lease.epoch(), ", but this worker has ", options_.train_samples, " training samples"));
-  }
-  lease_ = lease;
-  taken_ = 0;
+  if (absl::Status status = in_hand_.TakeUp(lease); !status.ok()) return status;
   // In SYNC the values were pulled before the lease was asked for, unless it ends an idle time.
   pulled_ = sync_ && entered_;
   return Enter();
 }
 
 bool StepLoop::LeaseIsUsedUp() const {
-  return taken_ == lease_samples_.size() || (taken_ > 0 && books_.TooOftenNonfinite());
+  return in_hand_.all_taken() || (!in_hand_.nothing_taken() && books_.TooOftenNonfinite());
 }
 
 absl::StatusOr<StepLoop::StepWork> StepLoop::NextOfLease() {
@@ -165,23 +157,19 @@ absl::StatusOr<StepLoop::StepWork> StepLoop::NextOfLease() {
     if (absl::Status status = PullValues(); !status.ok()) return status;
   }
   pulled_ = false;
-  const TrainingSpec& training = options_.job.training();
+  const DataLease& lease = *in_hand_.lease();
   StepWork step;
-  step.batch_size = lease_->batch_size() > 0 ? lease_->batch_size() : training.batch_size();
-  const int64_t most = step.batch_size * PassesOfPush(options_.job);
-  step.samples = lease_samples_.subspan(taken_, static_cast<size_t>(most));
-  step.number = steps_++;
-  step.epoch = lease_->epoch();
-  step.position = lease_->begin() + static_cast<int64_t>(taken_);
-  const auto progress_at = [this](size_t taken) {
-    const double part = static_cast<double>(taken) / static_cast<double>(lease_samples_.size());
-    return lease_->progress_begin() + part * (lease_->progress_end() - lease_->progress_begin());
-  };
-  taken_before_ = taken_;
+  step.batch_size =
+      lease.batch_size() > 0 ? lease.batch_size() : options_.job.training().batch_size();
+  const LeaseInHand::Piece piece = in_hand_.Next(step.batch_size * PassesOfPush(options_.job));
   step_since_ = options_.clock->Now();
-  taken_ += step.samples.size();
-  step.progress_begin = progress_at(taken_before_);
-  step.progress_end = progress_at(taken_);
+  step.samples = piece.samples;
+  step.upcoming = piece.upcoming;
+  step.number = steps_++;
+  step.epoch = lease.epoch();
+  step.position = piece.position;
+  step.progress_begin = piece.progress_begin;
+  step.progress_end = piece.progress_end;
   handed_out_ = ProgressOf(step.progress_begin);
   step.pulled_fragment = std::exchange(pulled_fragment_, absl::nullopt).value_or(kAllFragments);
   step.pushed_fragment = FragmentOf(clock_ + 1);
@@ -189,7 +177,6 @@ absl::StatusOr<StepLoop::StepWork> StepLoop::NextOfLease() {
   step.progress = handed_out_;
   // The values are about to be changed.
   if (local_steps_) held_.Clear();
-  step.upcoming = lease_samples_.subspan(taken_);
   return step;
 }
 
@@ -269,8 +256,7 @@ void StepLoop::EndStep(Outcome outcome) {
   // What follows waits, for this push or for the next pull.
   push_->AllReady(CallLoop::Urgency::kSoon, std::exchange(outcome.absent, {}));
   pushed_ = std::move(outcome);
-  pushed_part_.set_begin(static_cast<int64_t>(taken_before_));
-  pushed_part_.set_end(static_cast<int64_t>(taken_));
+  pushed_part_ = in_hand_.part();
   backward_time_.Add(options_.clock->Now() - transfers_since_);
   if (pull_ahead_.AddStep(pushed_.compute_time + pushed_.data_time)) {
     options_.print(absl::StrFormat("torchps_worker pull_ahead slot=%d on=%d pull_share=%.2f",
@@ -287,7 +273,7 @@ bool StepLoop::IsTooLate() {
 void StepLoop::BeginAnew() {
   ++stops_in_a_row_;
   books_.EnterStopped(options_.clock->Now() - step_since_);
-  taken_ = taken_before_;
+  in_hand_.PutBack();
   --steps_;
 }
 
@@ -335,7 +321,7 @@ absl::Status StepLoop::FinishPush() {
   // Of a step with a withheld block it may be anything.
   const double loss_sum = std::isfinite(pushed_.loss_sum) ? pushed_.loss_sum : 0;
   progress_.Add(pushed_.samples, loss_sum, absl::ZeroDuration());
-  const std::string line = progress_.Line(lease_->epoch(), clock_, now);
+  const std::string line = progress_.Line(in_hand_.lease()->epoch(), clock_, now);
   if (!line.empty()) options_.print(line);
   return absl::OkStatus();
 }

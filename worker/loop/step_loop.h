@@ -18,7 +18,7 @@
 #include "common/ids.h"
 #include "common/stop_latch.h"
 #include "proto/coordinator.pb.h"
-#include "worker/loop/epoch_positions.h"
+#include "worker/loop/lease_in_hand.h"
 #include "worker/loop/model_vectors.h"
 #include "worker/loop/progress.h"
 #include "worker/loop/pull_ahead.h"
@@ -188,7 +188,8 @@ class StepLoop {
   const bool sync_;
   // Computing changes the values.
   const bool local_steps_;
-  EpochPositions positions_;
+  // None: to be asked for.
+  LeaseInHand in_hand_;
   Progress progress_;
   // Its page is what was entered since the last NextWork that was answered.
   StepBooks books_;
@@ -210,12 +211,7 @@ class StepLoop {
 
   bool started_ = false;
   bool idle_ = false;
-  // The lease in hand, its samples, and how many of them were taken; none: to be asked for.
-  absl::optional<DataLease> lease_;
-  absl::Span<const int64_t> lease_samples_;
-  size_t taken_ = 0;
-  // Of the present step: how many they were before it, and when it was given out.
-  size_t taken_before_ = 0;
+  // When the present step was given out.
   absl::Duration step_since_;
   // The model's values are those of the lease's first step already.
   bool pulled_ = false;
