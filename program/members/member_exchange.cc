@@ -4,7 +4,6 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "client/calls/server_channel.h"
 #include "common/backoff.h"
 #include "common/ids.h"
@@ -54,12 +53,17 @@ absl::StatusOr<std::unique_ptr<MemberExchange>> MemberExchange::Listen(Options o
 MemberExchange::MemberExchange(Options options)
     : options_(std::move(options)),
       mailbox_(options_.stop),
-      ready_(static_cast<size_t>(options_.stages)) {
-  on_stop_.emplace(options_.stop, [this] {
-    const MutexLock lock(&mutex_);
-    stopped_ = true;
-    changed_.SignalAll();
-  });
+      gathering_(GatheringOptions()),
+      ready_(static_cast<size_t>(options_.stages)) {}
+
+Gathering::Options MemberExchange::GatheringOptions() const {
+  Gathering::Options gathering;
+  gathering.stages = options_.stages;
+  gathering.patience = options_.patience;
+  gathering.name_of = [this](int stage) { return NameOf(stage); };
+  gathering.clock = options_.clock;
+  gathering.stop = options_.stop;
+  return gathering;
 }
 
 MemberExchange::~MemberExchange() {
@@ -72,17 +76,9 @@ MemberExchange::~MemberExchange() {
   // The others may still want to hear the last order, and miss this process when it listens no
   // more.
   if (post_ != nullptr) post_->Drain();
-  DismissVisitors(absl::UnavailableError("the replica's leader has ended"));
+  // A queue that is shut down waits for all who hold a call.
+  gathering_.Close(absl::UnavailableError("the replica's leader has ended"));
   if (listener_ != nullptr) listener_->Stop();
-}
-
-void MemberExchange::DismissVisitors(const absl::Status& why) {
-  std::map<int, Visitor> visitors;
-  {
-    const MutexLock lock(&mutex_);
-    std::swap(visitors, visitors_);
-  }
-  for (const auto& [stage, visitor] : visitors) visitor.call->Respond(why);
 }
 
 void MemberExchange::Connect(const std::vector<std::string>& addresses) {
@@ -105,136 +101,29 @@ std::string MemberExchange::NameOf(int stage) const {
 
 // ----------------------------------------------------------------------------------- the meeting
 
-absl::Status MemberExchange::CheckVisitor(const MeetRequest& visitor) const {
-  const auto differs = [&](const std::string& what, int64_t theirs, int64_t ours) {
-    return absl::FailedPreconditionError(absl::StrCat("stage ", visitor.stage(), " has ", what, " ",
-                                                      theirs, ", and the replica's leader ", ours));
-  };
-  if (visitor.protocol_version() != own_->protocol_version()) {
-    return differs("protocol", visitor.protocol_version(), own_->protocol_version());
-  }
-  if (visitor.stages() != stages()) return differs("stages:", visitor.stages(), stages());
-  if (visitor.stage() <= 0 || visitor.stage() >= stages()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "stage is ", visitor.stage(), "; expected 1 to ", stages() - 1, " of who does not lead"));
-  }
-  if (visitor.train_samples() != own_->train_samples()) {
-    return differs("training samples:", visitor.train_samples(), own_->train_samples());
-  }
-  if (visitor.data_fingerprint() != 0 && own_->data_fingerprint() != 0 &&
-      visitor.data_fingerprint() != own_->data_fingerprint()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("stage ", visitor.stage(),
-                     " has other data than the replica's leader: the samples differ"));
-  }
-  return absl::OkStatus();
-}
-
 void MemberExchange::OnMeet(const MemberListener::MeetCall& call) {
-  const MeetRequest& request = call->request();
-  absl::StatusOr<MeetReply> answer = absl::UnavailableError("the replica's leader has ended");
-  bool is_parked = false;
-  // Whom another process of that stage replaces.
-  MemberListener::MeetCall replaced;
-  {
-    const MutexLock lock(&mutex_);
-    const auto known = nonces_.find(request.stage());
-    if (options_.stage != 0) {
-      answer = absl::FailedPreconditionError(absl::StrCat(
-          "stage ", options_.stage, " does not lead its replica; the first address is stage 0's"));
-    } else if (meeting_.has_value()) {
-      if (known != nonces_.end() && known->second == request.nonce()) {
-        answer = *meeting_;
-      } else {
-        answer = absl::UnavailableError(
-            "the replica's leader takes part with other processes, until it misses them");
-      }
-    } else if (!ended_) {
-      const absl::Status fits = own_.has_value() ? CheckVisitor(request) : absl::OkStatus();
-      if (fits.ok()) {
-        Visitor& visitor = visitors_[request.stage()];
-        replaced = std::exchange(visitor.call, call);
-        visitor.request = request;
-        is_parked = true;
-        changed_.SignalAll();
-      } else {
-        answer = fits;
-      }
-    }
+  if (options_.stage != 0) {
+    return call->Respond(absl::FailedPreconditionError(absl::StrCat(
+        "stage ", options_.stage, " does not lead its replica; the first address is stage 0's")));
   }
-  if (replaced != nullptr) replaced->Respond(absl::UnavailableError("came again"));
-  if (!is_parked) call->Respond(answer);
-}
-
-std::string MemberExchange::Missing() const {
-  std::vector<std::string> missing;
-  for (int stage = 1; stage < stages(); ++stage) {
-    if (visitors_.count(stage) == 0) missing.push_back(NameOf(stage));
-  }
-  return absl::StrJoin(missing, " and ");
+  gathering_.Visit(call->request(),
+                   [call](const absl::StatusOr<MeetReply>& reply) { call->Respond(reply); });
 }
 
 absl::StatusOr<std::vector<MeetRequest>> MemberExchange::Gather(const MeetRequest& own) {
-  const absl::Duration until = options_.clock->Now() + options_.patience;
-  std::vector<std::pair<MemberListener::MeetCall, absl::Status>> refused;
-  absl::StatusOr<std::vector<MeetRequest>> gathered;
-  {
-    const MutexLock lock(&mutex_);
-    own_ = own;
-    // Those who came before it was known who fits.
-    for (auto it = visitors_.begin(); it != visitors_.end();) {
-      const absl::Status fits = CheckVisitor(it->second.request);
-      if (fits.ok()) {
-        ++it;
-      } else {
-        refused.emplace_back(it->second.call, fits);
-        it = visitors_.erase(it);
-      }
-    }
-    while (static_cast<int>(visitors_.size()) + 1 < stages() && !stopped_) {
-      const absl::Duration left = until - options_.clock->Now();
-      if (left <= absl::ZeroDuration()) break;
-      changed_.WaitFor(&mutex_, std::min(left, absl::Milliseconds(100)));
-    }
-    if (static_cast<int>(visitors_.size()) + 1 == stages()) {
-      std::vector<MeetRequest> members = {own};
-      for (const auto& [stage, visitor] : visitors_) {
-        members.push_back(visitor.request);
-        nonces_[stage] = visitor.request.nonce();
-      }
-      gathered = std::move(members);
-    } else if (stopped_) {
-      gathered = absl::CancelledError("stopped");
-    } else {
-      gathered = absl::UnavailableError(absl::StrCat("of the replica, ", Missing(),
-                                                     " did not come within ",
-                                                     absl::FormatDuration(options_.patience)));
-    }
-  }
-  for (const auto& [call, why] : refused) call->Respond(why);
-  return gathered;
+  return gathering_.Gather(own);
 }
 
 void MemberExchange::Begin(MeetReply reply) {
-  std::map<int, Visitor> visitors;
-  {
-    const MutexLock lock(&mutex_);
-    mailbox_.Open(reply.meeting());
-    meeting_ = reply;
-    began_ = options_.clock->Now();
-    std::swap(visitors, visitors_);
-    // One may have been replaced since they were gathered, and another process is none of them.
-    for (auto it = visitors.begin(); it != visitors.end(); ++it) {
-      if (nonces_[it->first] == it->second.request.nonce()) continue;
-      it->second.request.clear_nonce();
-    }
-    changed_.SignalAll();
-  }
-  for (const auto& [stage, visitor] : visitors) {
-    visitor.call->Respond(visitor.request.nonce() != 0
-                              ? absl::StatusOr<MeetReply>(reply)
-                              : absl::UnavailableError("came after the replica had gathered"));
-  }
+  Open(reply);
+  gathering_.Begin(reply);
+}
+
+void MemberExchange::Open(const MeetReply& meeting) {
+  const MutexLock lock(&mutex_);
+  mailbox_.Open(meeting.meeting());
+  meeting_ = meeting.meeting();
+  began_ = options_.clock->Now();
 }
 
 absl::StatusOr<MeetReply> MemberExchange::Meet(const MeetRequest& own) {
@@ -254,11 +143,7 @@ absl::StatusOr<MeetReply> MemberExchange::Meet(const MeetRequest& own) {
     }
     const absl::Status status = FromGrpcStatus(called);
     if (status.ok()) {
-      const MutexLock lock(&mutex_);
-      mailbox_.Open(reply.meeting());
-      meeting_ = reply;
-      began_ = options_.clock->Now();
-      changed_.SignalAll();
+      Open(reply);
       return reply;
     }
     if (options_.stop->stopped()) return absl::CancelledError(options_.stop->reason());
@@ -286,7 +171,7 @@ void MemberExchange::Send(int to, Parcel parcel, const torch::Tensor& tensor) {
   {
     const MutexLock lock(&mutex_);
     if (!meeting_.has_value()) return;
-    parcel.set_meeting(meeting_->meeting());
+    parcel.set_meeting(*meeting_);
   }
   const torch::Tensor bytes = tensor.defined() ? tensor.to(torch::kCPU).contiguous() : tensor;
   const absl::StatusOr<TensorHeader> header = DescribeTensor(bytes);
@@ -373,7 +258,7 @@ bool MemberExchange::End(const absl::Status& status) {
 
 void MemberExchange::Fail(const absl::Status& status) {
   if (!End(status) || post_ == nullptr) return;
-  DismissVisitors(status);
+  gathering_.Dismiss(status);
   post_->Cancel();
   SayFarewell(std::string(status.message()));
 }
@@ -386,7 +271,7 @@ void MemberExchange::SayFarewell(const std::string& reason) {
   {
     const MutexLock lock(&mutex_);
     if (!meeting_.has_value()) return;
-    farewell.set_meeting(meeting_->meeting());
+    farewell.set_meeting(*meeting_);
   }
   for (int stage = 0; stage < stages(); ++stage) {
     if (stage != options_.stage) post_->Send(stage, farewell, torch::Tensor(), kFarewellTimeout);
@@ -401,6 +286,7 @@ void MemberExchange::Break() {
     changed_.SignalAll();
   }
   post_->Cancel();
+  gathering_.Close(absl::UnavailableError("broken by a test"));
   listener_->Stop();
 }
 
@@ -416,7 +302,7 @@ void MemberExchange::Beat() {
       }
       if (ended_) return;
       if (!meeting_.has_value()) continue;
-      beat.set_meeting(meeting_->meeting());
+      beat.set_meeting(*meeting_);
     }
     if (!mailbox_.status().ok()) continue;
     beat.set_kind(Parcel::BEAT);

@@ -1,7 +1,7 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +15,7 @@
 #include "common/clock.h"
 #include "common/mutex.h"
 #include "common/stop_latch.h"
+#include "program/members/gathering.h"
 #include "program/members/member_listener.h"
 #include "program/members/parcel_post.h"
 #include "proto/replica.pb.h"
@@ -79,23 +80,13 @@ class MemberExchange final : public Exchange {
   void Break();
 
  private:
-  // One that has come to meet the leader, and waits for an answer.
-  struct Visitor {
-    MeetRequest request;
-    MemberListener::MeetCall call;
-  };
-
   explicit MemberExchange(Options options);
+  Gathering::Options GatheringOptions() const;
 
   void OnMeet(const MemberListener::MeetCall& call) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status OnParcel(Parcel parcel) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Those that wait for a meeting that will not be. A queue that is shut down waits for all who
-  // hold a call.
-  void DismissVisitors(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
-  // What is wrong with a visitor.
-  absl::Status CheckVisitor(const MeetRequest& visitor) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The stages that have not come yet: "1 and 2".
-  std::string Missing() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Now it is known what this process takes part in.
+  void Open(const MeetReply& meeting) ABSL_LOCKS_EXCLUDED(mutex_);
   // The replica has ended: nobody waits here any more, or for a server. False: it had before.
   bool End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
   // A sent parcel has not arrived.
@@ -108,23 +99,19 @@ class MemberExchange final : public Exchange {
   const Options options_;
   Mailbox mailbox_;
   std::vector<std::string> addresses_;
+  // The leader's.
+  Gathering gathering_;
   std::unique_ptr<MemberListener> listener_;
 
   mutable Mutex mutex_;
   CondVar changed_;
-  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
-  // The leader's own words, once it gathers the others; visitors by stage.
-  std::optional<MeetRequest> own_ ABSL_GUARDED_BY(mutex_);
-  std::map<int, Visitor> visitors_ ABSL_GUARDED_BY(mutex_);
-  // What they take part in, once that is known; of the leader's visitors the processes that do.
-  std::optional<MeetReply> meeting_ ABSL_GUARDED_BY(mutex_);
-  std::map<int, uint64_t> nonces_ ABSL_GUARDED_BY(mutex_);
+  // What this process takes part in, once that is known.
+  std::optional<uint64_t> meeting_ ABSL_GUARDED_BY(mutex_);
   // When that was, and which of the others were ready since.
   absl::Duration began_ ABSL_GUARDED_BY(mutex_);
   std::vector<bool> ready_ ABSL_GUARDED_BY(mutex_);
 
-  std::optional<StopLatch::Registration> on_stop_;
   std::unique_ptr<ParcelPost> post_;
   std::thread beats_;
 };
