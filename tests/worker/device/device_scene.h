@@ -9,7 +9,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
+#include "absl/types/optional.h"
 #include "common/block_map.h"
+#include "common/ids.h"
 #include "common/model_layout.h"
 #include "common/split_mix64.h"
 #include "gtest/gtest.h"
@@ -60,6 +62,25 @@ inline ModelLayout DrawLayout(Draw* draw) {
 
 inline BlockMap DrawMap(const ModelLayout& layout, Draw* draw) {
   return *BlockMap::Create(layout, static_cast<int64_t>(4 * (1 + draw->Below(8))), /*servers=*/1);
+}
+
+// A backward pass: in which order its trained blocks are written, and before which of them (at the
+// end: after the last) the push is begun and the step comes to nothing.
+struct DrawnPass {
+  std::vector<BlockId> blocks;
+  uint64_t opens_at = 0;
+  absl::optional<uint64_t> drops_at;
+};
+
+inline DrawnPass DrawPass(const BlockMap& map, Draw* draw) {
+  DrawnPass pass;
+  for (const BlockRange& block : map.blocks()) {
+    if (!block.averaged) pass.blocks.push_back(block.id);
+  }
+  draw->Shuffle(&pass.blocks);
+  pass.opens_at = draw->Below(pass.blocks.size() + 1);
+  if (draw->Chance(0.2)) pass.drops_at = draw->Below(pass.blocks.size() + 1);
+  return pass;
 }
 
 // What a scene came to.

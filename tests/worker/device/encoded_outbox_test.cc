@@ -133,28 +133,21 @@ class EncodedScene {
   bool PlayStep(int step, std::vector<absl::Status>* statuses) {
     outbox_->BeginStep();
     link_->Compute([this] { std::fill(gradients_.begin(), gradients_.end(), 0.0f); });
-    std::vector<BlockId> blocks;
-    for (const BlockRange& block : map_.blocks()) {
-      if (!block.averaged) blocks.push_back(block.id);
-    }
-    draw_.Shuffle(&blocks);
+    const DrawnPass pass = DrawPass(map_, &draw_);
     is_finite_.assign(map_.blocks().size(), true);
     std::vector<BlockId> left;
-    const uint64_t opens_at = draw_.Below(blocks.size() + 1);
-    const bool is_dropped = draw_.Chance(0.2);
-    const uint64_t drops_at = draw_.Below(blocks.size() + 1);
     is_open_ = false;
-    for (uint64_t i = 0; i <= blocks.size(); ++i) {
-      if (i == opens_at) Open(step);
-      if (is_dropped && i == drops_at) {
+    for (uint64_t i = 0; i <= pass.blocks.size(); ++i) {
+      if (i == pass.opens_at) Open(step);
+      if (i == pass.drops_at) {
         outbox_->Drop();
         // What was encoded for a push that nobody makes ends a worker.
         return !std::exchange(is_open_, false);
       }
       draw_.MaybeStep(link_.get());
       LookAtAll();
-      if (i == blocks.size()) break;
-      const BlockRange block = map_.blocks()[blocks[i]];
+      if (i == pass.blocks.size()) break;
+      const BlockRange block = map_.blocks()[pass.blocks[i]];
       is_finite_[block.id] = draw_.Chance(0.8);
       const bool is_final = draw_.Chance(0.8);
       const bool finite = is_finite_[block.id];

@@ -92,26 +92,18 @@ class OutboxScene {
   void PlayStep(int step, std::vector<absl::Status>* statuses) {
     outbox_->BeginStep();
     link_->Compute([this] { std::fill(gradients_.begin(), gradients_.end(), 0.0f); });
-    std::vector<BlockId> blocks;
-    for (const BlockRange& block : map_.blocks()) {
-      if (!block.averaged) blocks.push_back(block.id);
-    }
-    draw_.Shuffle(&blocks);
-    // The push may begin at any time, and the step come to nothing.
-    const uint64_t opens_at = draw_.Below(blocks.size() + 1);
-    const bool is_dropped = draw_.Chance(0.2);
-    const uint64_t drops_at = draw_.Below(blocks.size() + 1);
-    for (uint64_t i = 0; i <= blocks.size(); ++i) {
-      if (i == opens_at) Open(step);
-      if (is_dropped && i == drops_at) {
+    const DrawnPass pass = DrawPass(map_, &draw_);
+    for (uint64_t i = 0; i <= pass.blocks.size(); ++i) {
+      if (i == pass.opens_at) Open(step);
+      if (i == pass.drops_at) {
         outbox_->Drop();
         if (is_open_) is_whole_ = false;
         is_open_ = false;
         return;
       }
       draw_.MaybeStep(link_.get());
-      if (i == blocks.size()) break;
-      const BlockRange block = map_.blocks()[blocks[i]];
+      if (i == pass.blocks.size()) break;
+      const BlockRange block = map_.blocks()[pass.blocks[i]];
       link_->Compute([this, step, block] {
         for (int64_t e = block.offset; e < block.offset + block.length; ++e) {
           gradients_[e] = Element(step, e);
