@@ -1,6 +1,5 @@
 #include "server/job/hosted_job.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -11,9 +10,6 @@
 
 namespace torchps {
 namespace {
-
-// From here on a run of blocks takes a thread longer (some 100 us) than waking another one.
-constexpr int64_t kElementsWorthHelp = (1 << 20) / sizeof(float);
 
 // More steps than any job has; above it a step is a forgery. Sums of steps over all blocks of a
 // server stay within 64 bits.
@@ -62,6 +58,7 @@ HostedJob::HostedJob(JobParts parts, const Clock* clock)
     : parts_(std::move(parts)),
       clock_(clock),
       push_segments_(parts_.layout),
+      shared_frames_(&push_segments_, &parts_.map, parts_.server_index),
       membership_(parts_, &push_segments_, clock),
       activity_(clock),
       finished_pushes_([this](const FinishedPushes::Push& push) { Answer(push); }),
@@ -240,55 +237,14 @@ absl::Status HostedJob::PushShared(const PushHeader& header) {
     return absl::InvalidArgumentError(absl::StrCat(
         "slot ", header.slot, " pushed from shared memory, but shares none with this server"));
   }
-  if (!push_segments_.Has(*segment, header.shared_buffer)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a frame refers to buffer ", header.shared_buffer,
-                     " of the shared memory, which slot ", header.slot, " does not have"));
-  }
-  const std::vector<BlockId>& owned = map().owned_by(server_index());
-  const auto first = std::lower_bound(owned.begin(), owned.end(), header.block);
-  if (first == owned.end() || *first != header.block ||
-      header.shared_blocks > owned.end() - first) {
-    return absl::InvalidArgumentError(absl::StrCat("a frame refers to ", header.shared_blocks,
-                                                   " blocks from block ", header.block,
-                                                   " on, which this server does not have"));
-  }
-  if (!header.absent.empty() && header.shared_blocks > 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a frame refers to ", header.shared_blocks,
-                     " blocks and has a table of absent elements, which is of one block"));
-  }
   // What is applied and what is recorded are read one after the other: of a worker that writes
   // there meanwhile they must be the same all the same, so both are of a copy. A round records its
   // mean.
   const bool keeps_gradients = journal_ != nullptr && !synchronous();
-  Mutex mutex;
-  absl::Status failure;
-  const auto push = [&](size_t index) {
-    {
-      MutexLock lock(&mutex);
-      if (!failure.ok()) return;
-    }
-    PushHeader one = header;
-    one.block = first[index];
-    const absl::Span<const float> values =
-        push_segments_.Read(*segment, map().blocks()[one.block], header.shared_buffer);
-    std::vector<grpc::Slice> slices;
-    if (keeps_gradients) {
-      slices.emplace_back(values.data(), values.size() * sizeof(float));
-    } else {
-      slices.emplace_back(values.data(), values.size() * sizeof(float), grpc::Slice::STATIC_SLICE);
-    }
-    const absl::Status pushed = PushBlock(one, FramePayload(std::move(slices)));
-    MutexLock lock(&mutex);
-    failure.Update(pushed);
-  };
-  if (header.shared_blocks * map().blocks()[*first].length < kElementsWorthHelp) {
-    for (size_t index = 0; index < header.shared_blocks; ++index) push(index);
-  } else {
-    helper_.Run(header.shared_blocks, push);
-  }
-  return failure;
+  return shared_frames_.Push(header, *segment, keeps_gradients,
+                             [this](const PushHeader& one, const FramePayload& payload) {
+                               return PushBlock(one, payload);
+                             });
 }
 
 HostedJob::ParkedId HostedJob::FinishPush(SlotId slot, Incarnation incarnation, Step step,

@@ -18,11 +18,11 @@
 #include "common/mutex.h"
 #include "proto/job.pb.h"
 #include "proto/parameter_service.pb.h"
-#include "server/job/apply_helper.h"
 #include "server/job/finished_pushes.h"
 #include "server/job/job_membership.h"
 #include "server/job/job_parts.h"
 #include "server/job/pull_gate.h"
+#include "server/job/shared_frames.h"
 #include "server/job/slot_activity.h"
 #include "server/store/block_journal.h"
 #include "server/store/job_storage.h"
@@ -183,6 +183,7 @@ class HostedJob {
   std::function<void(absl::Duration delay)> wake_;
 
   PushSegments push_segments_;
+  SharedFrames shared_frames_;
   JobMembership membership_;
   SlotActivity activity_;
   FinishedPushes finished_pushes_;
@@ -192,8 +193,6 @@ class HostedJob {
   IntegerHistogram clock_gap_ ABSL_GUARDED_BY(mutex_);
   std::map<SlotId, SlotFigures> figures_ ABSL_GUARDED_BY(mutex_);
   absl::Duration announced_due_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteDuration();
-
-  ApplyHelper helper_;
 };
 
 }  // namespace torchps
