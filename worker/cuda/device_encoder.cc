@@ -7,23 +7,18 @@
 #include "ATen/ops/zeros_like.h"
 #include "common/check.h"
 #include "wire/top_k.h"
+#include "worker/cuda/device_kernels.h"
 #include "worker/kernels/kernel_shapes.h"
 
 namespace torchps {
 namespace {
 
-// Doubles of scratch memory, for the largest block.
-int64_t ScratchSize(const BlockMap& block_map, EncodingSpec::Kind kind) {
-  int64_t bytes = 0;
-  for (const BlockRange& block : block_map.blocks()) {
-    if (block.averaged) break;
-    bytes = std::max(bytes, GradientKernels::ScanScratchBytes(block.length));
-    if (kind == EncodingSpec::TOP_K) {
-      bytes = std::max(bytes, GradientKernels::TopKScratchBytes(block.length));
-    }
-  }
-  constexpr auto kEach = static_cast<int64_t>(sizeof(double));
-  return (bytes + kEach - 1) / kEach;
+// For the largest block.
+int64_t ScratchBytes(const BlockMap& block_map, EncodingSpec::Kind kind) {
+  const int64_t longest = LongestTrained(block_map);
+  const int64_t scan = GradientKernels::ScanScratchBytes(longest);
+  if (kind != EncodingSpec::TOP_K) return scan;
+  return std::max(scan, GradientKernels::TopKScratchBytes(longest));
 }
 
 }  // namespace
@@ -31,15 +26,10 @@ int64_t ScratchSize(const BlockMap& block_map, EncodingSpec::Kind kind) {
 absl::StatusOr<std::unique_ptr<BlockEncoder>> DeviceEncoder::Create(const at::Tensor& gradients,
                                                                     const BlockMap& block_map,
                                                                     const EncodingSpec& encoding) {
-  CurrentStream current_stream = CurrentStreamOf(gradients.device());
-  if (current_stream == nullptr) {
-    return absl::UnavailableError("this torch does not tell the driver's handle of a stream");
-  }
-  absl::StatusOr<std::unique_ptr<GradientKernels>> kernels =
-      GradientKernels::Create(gradients.device().index());
-  if (!kernels.ok()) return kernels.status();
-  return std::make_unique<DeviceEncoder>(*std::move(kernels), gradients, block_map, encoding,
-                                         std::move(current_stream));
+  absl::StatusOr<DeviceKernels> device = DeviceKernels::Create(gradients.device());
+  if (!device.ok()) return device.status();
+  return std::make_unique<DeviceEncoder>(std::move(device->kernels), gradients, block_map, encoding,
+                                         std::move(device->current_stream));
 }
 
 DeviceEncoder::DeviceEncoder(std::unique_ptr<GradientKernels> kernels, const at::Tensor& gradients,
@@ -52,8 +42,7 @@ DeviceEncoder::DeviceEncoder(std::unique_ptr<GradientKernels> kernels, const at:
       gradients_(gradients),
       residual_(at::zeros_like(gradients)),
       memory_(at::zeros({records_.size()}, gradients.options())),
-      scratch_(at::zeros({ScratchSize(block_map, encoding.kind())},
-                         gradients.options().dtype(at::kDouble))) {
+      scratch_(DoublesFor(ScratchBytes(block_map, encoding.kind()), gradients.device())) {
   TPS_CHECK(records_.encoding() != EncodingSpec::FLOAT32, "float32 loses nothing");
 }
 

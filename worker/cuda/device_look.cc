@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ATen/ops/zeros.h"
+#include "worker/cuda/device_kernels.h"
 #include "worker/kernels/kernel_shapes.h"
 
 namespace torchps {
@@ -18,29 +19,14 @@ std::vector<BlockRange> TrainedBlocks(const BlockMap& block_map) {
   return trained;
 }
 
-// Doubles of scratch memory, for the largest block.
-int64_t ScratchSize(const std::vector<BlockRange>& blocks) {
-  int64_t bytes = 0;
-  for (const BlockRange& block : blocks) {
-    bytes = std::max(bytes, GradientKernels::ScanScratchBytes(block.length));
-  }
-  constexpr auto kEach = static_cast<int64_t>(sizeof(double));
-  return (bytes + kEach - 1) / kEach;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BlockLook>> DeviceLook::Create(const at::Tensor& gradients,
                                                               const BlockMap& block_map) {
-  CurrentStream current_stream = CurrentStreamOf(gradients.device());
-  if (current_stream == nullptr) {
-    return absl::UnavailableError("this torch does not tell the driver's handle of a stream");
-  }
-  absl::StatusOr<std::unique_ptr<GradientKernels>> kernels =
-      GradientKernels::Create(gradients.device().index());
-  if (!kernels.ok()) return kernels.status();
-  return std::make_unique<DeviceLook>(*std::move(kernels), gradients, block_map,
-                                      std::move(current_stream));
+  absl::StatusOr<DeviceKernels> device = DeviceKernels::Create(gradients.device());
+  if (!device.ok()) return device.status();
+  return std::make_unique<DeviceLook>(std::move(device->kernels), gradients, block_map,
+                                      std::move(device->current_stream));
 }
 
 DeviceLook::DeviceLook(std::unique_ptr<GradientKernels> kernels, const at::Tensor& gradients,
@@ -51,7 +37,8 @@ DeviceLook::DeviceLook(std::unique_ptr<GradientKernels> kernels, const at::Tenso
       gradients_(gradients),
       verdicts_(
           at::zeros({static_cast<int64_t>(blocks_.size()) * kVerdictFloats}, gradients.options())),
-      scratch_(at::zeros({ScratchSize(blocks_)}, gradients.options().dtype(at::kDouble))) {}
+      scratch_(DoublesFor(GradientKernels::ScanScratchBytes(LongestTrained(block_map)),
+                          gradients.device())) {}
 
 absl::Span<const float> DeviceLook::verdicts() const {
   return absl::MakeConstSpan(verdicts_.data_ptr<float>(), verdicts_.numel());

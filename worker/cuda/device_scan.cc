@@ -3,33 +3,19 @@
 #include <cstring>
 #include <utility>
 
-#include "ATen/ops/empty.h"
 #include "absl/status/status.h"
 #include "common/check.h"
+#include "worker/cuda/device_kernels.h"
 #include "worker/kernels/kernel_shapes.h"
 
 namespace torchps {
-namespace {
-
-at::Tensor DoublesFor(int64_t bytes, c10::Device device) {
-  constexpr auto kEach = static_cast<int64_t>(sizeof(double));
-  return at::empty({(bytes + kEach - 1) / kEach},
-                   at::TensorOptions().dtype(at::kDouble).device(device));
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<DeviceScan>> DeviceScan::Create(c10::Device device,
                                                                int64_t elements) {
-  CurrentStream current_stream = CurrentStreamOf(device);
-  if (current_stream == nullptr) {
-    return absl::UnavailableError("this torch does not tell the driver's handle of a stream");
-  }
-  absl::StatusOr<std::unique_ptr<GradientKernels>> kernels =
-      GradientKernels::Create(device.index());
-  if (!kernels.ok()) return kernels.status();
-  return std::make_unique<DeviceScan>(*std::move(kernels), device, elements,
-                                      std::move(current_stream));
+  absl::StatusOr<DeviceKernels> made = DeviceKernels::Create(device);
+  if (!made.ok()) return made.status();
+  return std::make_unique<DeviceScan>(std::move(made->kernels), device, elements,
+                                      std::move(made->current_stream));
 }
 
 DeviceScan::DeviceScan(std::unique_ptr<GradientKernels> kernels, c10::Device device,
