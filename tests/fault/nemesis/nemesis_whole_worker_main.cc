@@ -9,11 +9,8 @@
 #include <cstdio>
 #include <memory>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
@@ -21,12 +18,11 @@
 #include "client/calls/server_channel.h"
 #include "common/clock.h"
 #include "common/process/exit_codes.h"
-#include "common/process/stop_signal.h"
 #include "common/split_mix64.h"
 #include "common/stop_latch.h"
-#include "rpc/grpc_process.h"
 #include "tests/fault/nemesis/nemesis_encoder.h"
 #include "tests/fault/nemesis/nemesis_job.h"
+#include "tests/fault/nemesis/nemesis_program.h"
 #include "tests/fault/nemesis/nemesis_task.h"
 #include "tests/fault/nemesis/nemesis_wire.h"
 #include "tests/worker/device/fake_link.h"
@@ -81,30 +77,15 @@ void UseDevice(const Device& device, std::atomic<bool>* is_broken, WorkerOptions
   };
 }
 
-struct Arguments {
-  std::vector<std::string> servers;
-  SlotId slot = 0;
-  std::string journal;
-  DurabilitySpec::Level level = DurabilitySpec::NONE;
-  absl::optional<Device> device;
-};
-
-absl::optional<Arguments> Parse(int argc, char** argv) {
-  Arguments arguments;
-  if (argc < 5 || argc > 6 || !absl::SimpleAtoi(argv[2], &arguments.slot) ||
-      !DurabilitySpec::Level_Parse(argv[4], &arguments.level)) {
-    return absl::nullopt;
-  }
-  arguments.servers = absl::StrSplit(argv[1], ',');
-  arguments.journal = argv[3];
-  if (argc == 5) return arguments;
-  absl::string_view how = argv[5];
-  Device device;
-  device.encodes = absl::ConsumePrefix(&how, "encoding=");
-  if (!device.encodes && !absl::ConsumePrefix(&how, "linked=")) return absl::nullopt;
-  if (!absl::SimpleAtoi(how, &device.seed)) return absl::nullopt;
-  arguments.device = device;
-  return arguments;
+// The fifth word. False: it is none of these.
+bool ParseDevice(absl::string_view how, absl::optional<Device>* device) {
+  if (how.empty()) return true;
+  Device parsed;
+  parsed.encodes = absl::ConsumePrefix(&how, "encoding=");
+  if (!parsed.encodes && !absl::ConsumePrefix(&how, "linked=")) return false;
+  if (!absl::SimpleAtoi(how, &parsed.seed)) return false;
+  *device = parsed;
+  return true;
 }
 
 Carriage CarriageOf(const absl::optional<Device>& device) {
@@ -112,10 +93,11 @@ Carriage CarriageOf(const absl::optional<Device>& device) {
   return device->encodes ? Carriage::kInt8 : Carriage::kFloats;
 }
 
-absl::Status Work(const Arguments& arguments, StopLatch* stop, std::atomic<bool>* is_broken) {
+absl::Status Work(const NemesisArguments& arguments, const absl::optional<Device>& device,
+                  StopLatch* stop, std::atomic<bool>* is_broken) {
   // Three such processes share a small machine.
   at::set_num_threads(1);
-  const Carriage carriage = CarriageOf(arguments.device);
+  const Carriage carriage = CarriageOf(device);
   const NemesisJob job = NemesisJob::Create(arguments.level, NemesisJob::Pace::kHurried, carriage);
   NemesisWire* const wire = NemesisWire::Listen(job, arguments.journal);
   const SteadyClock clock;
@@ -128,7 +110,7 @@ absl::Status Work(const Arguments& arguments, StopLatch* stop, std::atomic<bool>
   options.log = &Log;
   options.clock = &clock;
   options.stop = stop;
-  if (arguments.device.has_value()) UseDevice(*arguments.device, is_broken, &options);
+  if (device.has_value()) UseDevice(*device, is_broken, &options);
   bool trains = false;
   const Task task = MakeNemesisTask(wire, NemesisJob::Unit(carriage), [&trains] {
     if (trains) return;
@@ -140,27 +122,17 @@ absl::Status Work(const Arguments& arguments, StopLatch* stop, std::atomic<bool>
 }
 
 int Main(int argc, char** argv) {
-  const absl::optional<Arguments> arguments = Parse(argc, argv);
-  if (!arguments.has_value()) {
+  const absl::optional<NemesisArguments> arguments = ParseNemesisArguments(argc, argv);
+  absl::optional<Device> device;
+  if (!arguments.has_value() || !ParseDevice(arguments->how, &device)) {
     Log("usage: nemesis_whole_worker SERVERS SLOT JOURNAL LEVEL [linked=SEED | encoding=SEED]");
     return static_cast<int>(ExitCode::kUsage);
   }
-  StopSignal signals;
-  signals.WatchStandardInput();
-  PrepareGrpcProcess();
-  StopLatch stop;
-  std::atomic<bool> is_broken{false};
-  absl::Status result;
-  std::thread trainer([&] {
-    result = Work(*arguments, &stop, &is_broken);
-    signals.Request("finished");
-  });
-  stop.Stop(signals.Wait());
-  trainer.join();
-  if (!result.ok()) Log(result.ToString());
-  if (absl::IsCancelled(result)) return static_cast<int>(ExitCode::kOk);
-  if (is_broken) return NemesisJob::kBrokenLink;
-  return static_cast<int>(ExitCodeFor(result));
+  return RunNemesisProgram(
+      [&](StopLatch* stop, std::atomic<bool>* is_broken) {
+        return Work(*arguments, device, stop, is_broken);
+      },
+      &Log);
 }
 
 }  // namespace

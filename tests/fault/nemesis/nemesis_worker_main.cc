@@ -4,19 +4,16 @@
 // and leaves the clocks where it alone is cut off from a server. With `linked` its gradients come
 // from a device (tests/fault/nemesis/nemesis_device.h) whose link fails at some time.
 
-#include <unistd.h>
-
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
@@ -30,13 +27,12 @@
 #include "client/upkeep/slot_upkeep.h"
 #include "common/clock.h"
 #include "common/process/exit_codes.h"
-#include "common/process/stop_signal.h"
 #include "common/stop_latch.h"
 #include "proto/coordinator.pb.h"
-#include "rpc/grpc_process.h"
 #include "tests/fault/nemesis/nemesis_device.h"
 #include "tests/fault/nemesis/nemesis_job.h"
 #include "tests/fault/nemesis/nemesis_journal.h"
+#include "tests/fault/nemesis/nemesis_program.h"
 #include "tests/fault/nemesis/nemesis_pusher.h"
 #include "wire/layout_codec.h"
 
@@ -72,12 +68,12 @@ SlotUpkeep MakeUpkeep(const JoinReply& joined, CoordinatorClient* coordinator, S
 }
 
 // `link_seed`: of a device's; none: there is no device. `is_broken`: that ended it.
-absl::Status Work(const std::vector<std::string>& addresses, SlotId slot,
-                  const std::string& journal_path, const NemesisJob& job,
-                  absl::optional<uint64_t> link_seed, StopLatch* stop, bool* is_broken) {
+absl::Status Work(const NemesisArguments& arguments, const NemesisJob& job,
+                  absl::optional<uint64_t> link_seed, StopLatch* stop,
+                  std::atomic<bool>* is_broken) {
   const SteadyClock clock;
   std::vector<ServerEndpoint> servers;
-  for (const std::string& address : addresses) {
+  for (const std::string& address : arguments.servers) {
     servers.push_back(ConnectToServer(static_cast<int>(servers.size()), address));
   }
   CoordinatorClient::Options options;
@@ -92,17 +88,17 @@ absl::Status Work(const std::vector<std::string>& addresses, SlotId slot,
   join.set_protocol_version(kProtocolVersion);
   *join.mutable_job() = job.spec;
   *join.mutable_layout() = EncodeLayout(job.layout);
-  join.set_wanted_slot(slot);
+  join.set_wanted_slot(arguments.slot);
   std::random_device random;
   join.set_nonce((uint64_t{random()} << 32) | random() | 1);
   join.set_host("nemesis");
   join.set_train_samples(1000);
   join.set_server_count(NemesisJob::kServers);
-  for (const std::string& address : addresses) join.add_server_address(address);
+  for (const std::string& address : arguments.servers) join.add_server_address(address);
   const absl::StatusOr<JoinReply> joined = coordinator.Join(join);
   if (!joined.ok()) return joined.status();
 
-  NemesisJournal journal(journal_path);
+  NemesisJournal journal(arguments.journal);
   journal.Start(joined->incarnation());
   RollbackBooks books(job.map.blocks().size());
   ServerPatience::Options patience;
@@ -154,36 +150,22 @@ absl::Status Work(const std::vector<std::string>& addresses, SlotId slot,
 }
 
 int Main(int argc, char** argv) {
-  DurabilitySpec::Level level;
-  SlotId slot = 0;
-  absl::string_view how = argc == 6 ? argv[5] : "";
+  const absl::optional<NemesisArguments> arguments = ParseNemesisArguments(argc, argv);
+  absl::string_view how = arguments.has_value() ? arguments->how : "";
   const bool is_calm = how == "calm";
   uint64_t seed = 0;
   const bool is_linked = absl::ConsumePrefix(&how, "linked=") && absl::SimpleAtoi(how, &seed);
-  if (argc < 5 || argc > 6 || !absl::SimpleAtoi(argv[2], &slot) ||
-      !DurabilitySpec::Level_Parse(argv[4], &level) || (argc == 6 && !is_calm && !is_linked)) {
+  if (!arguments.has_value() || (!arguments->how.empty() && !is_calm && !is_linked)) {
     Log("usage: nemesis_worker SERVERS SLOT JOURNAL LEVEL [calm | linked=SEED]");
     return static_cast<int>(ExitCode::kUsage);
   }
   const auto pace = is_calm ? NemesisJob::Pace::kCalm : NemesisJob::Pace::kHurried;
-  StopSignal signals;
-  signals.WatchStandardInput();
-  PrepareGrpcProcess();
-  StopLatch stop;
-  absl::Status result;
-  bool is_broken = false;
-  std::thread trainer([&] {
-    result = Work(absl::StrSplit(argv[1], ','), slot, argv[3], NemesisJob::Create(level, pace),
-                  is_linked ? absl::make_optional(seed) : absl::nullopt, &stop, &is_broken);
-    signals.Request("finished");
-  });
-  stop.Stop(signals.Wait());
-  trainer.join();
-  if (!result.ok()) Log(result.ToString());
-  // Told to stop before it trained.
-  if (absl::IsCancelled(result)) return static_cast<int>(ExitCode::kOk);
-  if (is_broken) return NemesisJob::kBrokenLink;
-  return static_cast<int>(ExitCodeFor(result));
+  return RunNemesisProgram(
+      [&](StopLatch* stop, std::atomic<bool>* is_broken) {
+        return Work(*arguments, NemesisJob::Create(arguments->level, pace),
+                    is_linked ? absl::make_optional(seed) : absl::nullopt, stop, is_broken);
+      },
+      &Log);
 }
 
 }  // namespace
