@@ -99,10 +99,9 @@ class ParameterClient {
     CallLoop* loop = nullptr;
   };
 
+  // INVALID_ARGUMENT: no server, or not as many as the block map is for. Speaks to none yet.
   static absl::StatusOr<std::unique_ptr<ParameterClient>> Create(Options options);
 
-  // A loop for clients of this layout, of which one thread makes all calls. Borrows clock and
-  // latch.
   ParameterClient(const ParameterClient&) = delete;
   ParameterClient& operator=(const ParameterClient&) = delete;
 

@@ -28,7 +28,6 @@ struct OpensslFree {
 using BioPointer = std::unique_ptr<BIO, OpensslFree<BIO_free_all>>;
 using KeyPointer = std::unique_ptr<EVP_PKEY, OpensslFree<EVP_PKEY_free>>;
 using X509Pointer = std::unique_ptr<X509, OpensslFree<X509_free>>;
-using X509StorePointer = std::unique_ptr<X509_STORE, OpensslFree<X509_STORE_free>>;
 using X509StoreContextPointer = std::unique_ptr<X509_STORE_CTX, OpensslFree<X509_STORE_CTX_free>>;
 using GeneralNamesPointer = std::unique_ptr<GENERAL_NAMES, OpensslFree<GENERAL_NAMES_free>>;
 using SslContextPointer = std::unique_ptr<SSL_CTX, OpensslFree<SSL_CTX_free>>;

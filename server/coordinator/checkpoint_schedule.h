@@ -60,7 +60,6 @@ class CheckpointSchedule {
 
   // Something comes by itself.
   bool automatic() const { return options_.interval > absl::ZeroDuration() || options_.steps > 0; }
-  bool under_way() const { return under_way_ != 0; }
   // The job has ended, and nothing by itself is still to come.
   bool complete() const { return ended_ && !last_one_due_ && under_way_ == 0; }
   // Of that: the job's end is in none yet.

@@ -5,6 +5,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "checkpoint/checkpoint_directory.h"
 #include "storage/crc32c.h"
 
 namespace torchps {
@@ -29,7 +30,7 @@ std::string Encode(const CoordinatorState& state) {
 
 CoordinatorStore::CoordinatorStore(FileSystem* files, const std::string& directory)
     : files_(files),
-      state_path_(absl::StrCat(directory, "/coordinator.state")),
+      state_path_(CheckpointDirectory(files, directory).CoordinatorStatePath()),
       recent_path_(absl::StrCat(directory, "/coordinator.recent")) {}
 
 absl::StatusOr<std::unique_ptr<CoordinatorStore>> CoordinatorStore::Open(
@@ -37,7 +38,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorStore>> CoordinatorStore::Open(
   if (absl::Status made = files->CreateDirectories(directory); !made.ok()) return made;
   auto store = absl::WrapUnique(new CoordinatorStore(files, directory));
   absl::StatusOr<std::unique_ptr<FileLock>> lock =
-      files->Lock(absl::StrCat(directory, "/coordinator.lock"));
+      files->Lock(CheckpointDirectory(files, directory).CoordinatorLockPath());
   if (!lock.ok()) {
     // It may be on its way out: the caller may ask again.
     if (absl::IsFailedPrecondition(lock.status())) {

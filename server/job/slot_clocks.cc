@@ -100,11 +100,6 @@ std::vector<SlotId> SlotClocks::Expire(absl::Duration now) {
   return expired;
 }
 
-int SlotClocks::live_count() const {
-  return static_cast<int>(std::count_if(slots_.begin(), slots_.end(),
-                                        [](const auto& entry) { return entry.second.live; }));
-}
-
 void SlotClocks::RaiseFloor() {
   Step lowest = std::numeric_limits<Step>::max();
   bool any = false;

@@ -30,8 +30,8 @@ class SlotClocks {
   explicit SlotClocks(absl::Duration lease) : lease_(lease) {}
 
   // May this incarnation take the slot? ABORTED if a higher one already has, in this life of the
-  // server or in one that Expect() tells of; INVALID_ARGUMENT for
-  // a slot outside [0, kMaxSlots).
+  // server or in one that Expect() tells of; INVALID_ARGUMENT for a slot outside [0, kMaxSlots) and
+  // for incarnation 0.
   absl::Status CheckEntry(SlotId slot, Incarnation incarnation) const;
 
   // Makes the slot live. An incarnation that is live, or was expected, keeps its clock; another one
@@ -75,7 +75,6 @@ class SlotClocks {
   // Min clock over live slots; while no slot is live, what it was.
   Step floor() const { return floor_; }
 
-  int live_count() const;
   const std::map<SlotId, Slot>& slots() const { return slots_; }
 
  private:

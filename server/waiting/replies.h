@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -24,10 +23,6 @@ struct ParkedReply {
   ParkedCallId id = 0;
   Reply<T> reply;
 };
-
-// Where a slot's call of one kind is parked: one at a time, since a repeat takes its place.
-template <typename T>
-using ParkingPlace = std::optional<ParkedReply<T>>;
 
 // Answers that are decided but not yet given. A policy class decides under its caller's lock; the
 // caller takes the answers and gives them outside of it, so that nothing but policy runs under the

@@ -72,8 +72,8 @@ class WorkerSlot {
   };
 
   // Fills the module from model.init_from, and joins with its layout, as a replica's leader with
-  // that of all stages. FAILED_PRECONDITION: the job asks for what a replica cannot do. Errors as
-  // in CoordinatorClient, ParameterClient and FlatModel::Create, each one sentence.
+  // that of all stages. INVALID_ARGUMENT: no server is given; as CheckPlace(). Other errors as in
+  // LoadState, CoordinatorClient, ParameterClient and FlatModel::Create, each one sentence.
   static absl::StatusOr<std::unique_ptr<WorkerSlot>> Join(torch::nn::Module& module, Data data,
                                                           WorkerOptions options);
   WorkerSlot(const WorkerSlot&) = delete;
@@ -108,7 +108,7 @@ class WorkerSlot {
   Handicap MakeHandicap() const;
 
   // Leaves the job; `trained` is what came of it. Returns the error to tell: that, or how the slot
-  // was lost.
+  // was lost. REQUIRES: where `trained` is OK, that MakeLoop() was called.
   absl::Status Leave(const absl::Status& trained);
 
  private:
