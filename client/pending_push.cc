@@ -263,8 +263,8 @@ class PendingPush::Round final : public FanOutCall {
     }
   }
 
-  // `life` is the server's in which the push was answered: a pull beside it may have greeted a
-  // later one meanwhile.
+  // `boot_id` is of the server's life in which the push was answered: a pull beside it may have
+  // greeted a later one meanwhile.
   absl::Status CountVerdicts(const RemoteServer& server, uint64_t boot_id, const PushReply& reply) {
     // Initial values have no verdicts: an OK says all there is to say.
     if (options_.step == 0) return absl::OkStatus();
