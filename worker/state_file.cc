@@ -355,13 +355,19 @@ absl::Status LoadState(torch::nn::Module& module, const std::string& path, Match
   const std::vector<Named> state = StateOf(module);
   if (absl::Status fit = CheckFit(state, *sources, path, match, unmatched); !fit.ok()) return fit;
   try {
-    const torch::NoGradGuard no_grad;
+    // All is read before anything is changed: only then is it known that the file is whole.
+    std::vector<std::pair<torch::Tensor, torch::Tensor>> changes;
     for (const auto& [name, tensor] : state) {
       const auto found = sources->find(name);
       if (found == sources->end()) continue;
-      const absl::StatusOr<torch::Tensor> loaded = found->second.read();
+      absl::StatusOr<torch::Tensor> loaded = found->second.read();
       if (!loaded.ok()) return loaded.status();
-      torch::Tensor(tensor).copy_(*loaded);
+      changes.emplace_back(tensor, *std::move(loaded));
+    }
+    const torch::NoGradGuard no_grad;
+    for (auto& [tensor, loaded] : changes) {
+      tensor.copy_(loaded);
+      loaded = torch::Tensor();
     }
   } catch (const std::exception& error) {
     return TorchError(absl::StrCat("loading ", path), error);

@@ -66,9 +66,10 @@ enum class Match {
 
 // Reads the state into the module's tensors, by name. `path` is a safetensors file, or what
 // Python's torch.save(module.state_dict()) writes if it ends in .pt or .pth. INVALID_ARGUMENT names
-// what is missing, what is too much, and what has another shape or type; then the module is as
-// before. NOT_FOUND, DATA_LOSS: of the file. `unmatched`, if given, gets the names that only one
-// side has.
+// what is missing, what is too much, and what has another shape or type. NOT_FOUND, DATA_LOSS: of
+// the file. INTERNAL: torch's. After an error the module is as before, since the whole file is in
+// memory before the first tensor changes; only a device that fails while values are copied to it
+// keeps a part of them. `unmatched`, if given, gets the names that only one side has.
 absl::Status LoadState(torch::nn::Module& module, const std::string& path,
                        Match match = Match::kAll, std::vector<std::string>* unmatched = nullptr);
 

@@ -202,21 +202,21 @@ struct Python : torch::nn::Module {
   torch::Tensor tied, steps;
 };
 
+constexpr int64_t kSteps = 7;
+const absl::string_view kStepsBytes(reinterpret_cast<const char*>(&kSteps), sizeof(kSteps));
+
 void WritePythonFile(const std::string& path, absl::string_view weight,
-                     absl::string_view byte_order = "little") {
+                     absl::string_view byte_order = "little",
+                     absl::string_view steps = kStepsBytes) {
   std::string pickle;
   ASSERT_TRUE(absl::Base64Unescape(testing::kPythonStateDict, &pickle));
-  const int64_t steps = 7;
   const auto files = MakePosixFileSystem();
   const auto zip = StoredZip::Create(files.get(), path);
   ASSERT_TRUE(zip.ok()) << zip.status();
   ASSERT_TRUE((*zip)->AddEntry("archive/data.pkl", pickle).ok());
   ASSERT_TRUE((*zip)->AddEntry("archive/byteorder", byte_order).ok());
   ASSERT_TRUE((*zip)->AddEntry("archive/data/0", weight).ok());
-  ASSERT_TRUE(
-      (*zip)
-          ->AddEntry("archive/data/1", {reinterpret_cast<const char*>(&steps), sizeof(steps)})
-          .ok());
+  ASSERT_TRUE((*zip)->AddEntry("archive/data/1", steps).ok());
   ASSERT_TRUE((*zip)->AddEntry("archive/version", "3\n").ok());
   ASSERT_TRUE((*zip)->Finish().ok());
 }
@@ -241,6 +241,19 @@ TEST_F(StateFileTest, AStateDictWhoseValuesAreCutOffIsDamaged) {
   const absl::Status loaded = LoadState(module, Path("cut.pt"));
   EXPECT_TRUE(absl::IsDataLoss(loaded)) << loaded;
   EXPECT_NE(loaded.message().find("cut.pt"), std::string::npos) << loaded;
+}
+
+TEST_F(StateFileTest, OfAFileThatIsDamagedAtItsEndNothingIsLoaded) {
+  const float weight[] = {1, 2, 3, 4};
+  WritePythonFile(Path("end.pt"), {reinterpret_cast<const char*>(weight), sizeof(weight)}, "little",
+                  kStepsBytes.substr(1));
+  Python module;
+  const torch::Tensor before = module.body->weight.detach().clone();
+  const absl::Status loaded = LoadState(module, Path("end.pt"));
+  EXPECT_TRUE(absl::IsDataLoss(loaded)) << loaded;
+  EXPECT_NE(loaded.message().find("the values of 'steps' have 7 bytes"), std::string::npos)
+      << loaded;
+  EXPECT_TRUE(torch::equal(module.body->weight, before));
 }
 
 TEST_F(StateFileTest, AnArchiveThatInflatesIsNotRead) {
