@@ -189,6 +189,15 @@ std::string SizeFault(const TensorInfo& tensor) {
 
 int64_t DtypeBytes(Dtype dtype) { return EntryOf(dtype).bytes; }
 
+absl::Status CheckElements(Dtype dtype, absl::string_view bytes) {
+  if (dtype != Dtype::kBOOL) return absl::OkStatus();
+  const auto wrong = std::find_if(bytes.begin(), bytes.end(),
+                                  [](char byte) { return static_cast<unsigned char>(byte) > 1; });
+  if (wrong == bytes.end()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("has a boolean that is ",
+                                          static_cast<unsigned char>(*wrong), "; expected 0 or 1"));
+}
+
 std::string FormatSafetensorsHeader(const SafetensorsHeader& header) {
   std::string json = "{";
   if (!header.metadata.empty()) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
@@ -17,6 +18,11 @@ namespace torchps {
 enum class Dtype { kBOOL, kU8, kI8, kI16, kI32, kI64, kF16, kBF16, kF32, kF64 };
 
 int64_t DtypeBytes(Dtype dtype);
+
+// Whether `bytes` are values of `dtype`: of a boolean, all other bytes than 0 and 1 are none, and a
+// program that has one in a bool may do anything. DATA_LOSS: the words after the tensor's name, as
+// "has a boolean that is 7; expected 0 or 1".
+absl::Status CheckElements(Dtype dtype, absl::string_view bytes);
 
 struct TensorInfo {
   std::string name;

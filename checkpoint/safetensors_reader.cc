@@ -100,6 +100,11 @@ absl::Status SafetensorsReader::Read(size_t i, absl::Span<char> out) const {
     return absl::DataLossError(
         absl::StrCat(path_, " has changed while it was read: tensor '", tensor.name, "'"));
   }
+  if (absl::Status valid = CheckElements(tensor.dtype, absl::string_view(out.data(), out.size()));
+      !valid.ok()) {
+    return absl::DataLossError(
+        absl::StrCat(path_, " is damaged: '", tensor.name, "' ", valid.message()));
+  }
   return absl::OkStatus();
 }
 

@@ -33,7 +33,8 @@ class SafetensorsReader {
   // here.
   absl::StatusOr<uint32_t> Checksum();
 
-  // All of tensor i. REQUIRES: out has its bytes. DATA_LOSS: it is not what Checksum has read.
+  // All of tensor i. REQUIRES: out has its bytes. DATA_LOSS: it is not what Checksum has read, or
+  // has no values of its dtype.
   absl::Status Read(size_t i, absl::Span<char> out) const;
 
  private:

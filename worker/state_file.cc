@@ -153,6 +153,12 @@ absl::StatusOr<torch::Tensor> ReadPickled(ZipReader& zip, const std::string& pat
                                             "' have ", bytes, " bytes and not ",
                                             pickled.storage_elements, " elements"));
   }
+  if (absl::Status valid =
+          CheckElements(pickled.dtype, {static_cast<const char*>(data.get()), bytes});
+      !valid.ok()) {
+    return absl::DataLossError(
+        absl::StrCat(path, " is damaged: '", pickled.name, "' ", valid.message()));
+  }
   return torch::from_blob(data.get(), {pickled.storage_elements}, ScalarTypeOf(pickled.dtype))
       .as_strided(pickled.shape, pickled.strides, pickled.offset)
       .clone(torch::MemoryFormat::Contiguous);

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "checkpoint/safetensors_reader.h"
 #include "checkpoint/safetensors_writer.h"
 #include "storage/crc32c.h"
@@ -111,6 +112,29 @@ TEST_F(SafetensorsTest, WhatChangesWhileItIsReadIsNotTaken) {
   const absl::Status status = (*reader)->Read(0, absl::MakeSpan(out));
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(status.message()), HasSubstr("/d/f has changed while it was read"));
+}
+
+TEST_F(SafetensorsTest, ABooleanIsZeroOrOne) {
+  for (const char last : {0, 1, 2, -1}) {
+    auto writer = SafetensorsWriter::Create(&files_, "/d/f", 150);
+    (*writer)->BeginTensor("w", Dtype::kU8, {1});
+    ASSERT_TRUE((*writer)->Append(std::string(1, last)).ok());
+    (*writer)->BeginTensor("mask", Dtype::kBOOL, {3});
+    ASSERT_TRUE((*writer)->Append(std::string({1, 0, last})).ok());
+    ASSERT_TRUE((*writer)->Finish({}).ok());
+    auto reader = SafetensorsReader::Open(&files_, "/d/f");
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    char out[3];
+    EXPECT_TRUE((*reader)->Read(0, absl::MakeSpan(out, 1)).ok());
+    const absl::Status status = (*reader)->Read(1, absl::MakeSpan(out));
+    if (last == 0 || last == 1) {
+      EXPECT_TRUE(status.ok()) << status;
+      continue;
+    }
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_EQ(status.message(), absl::StrCat("/d/f is damaged: 'mask' has a boolean that is ",
+                                             last == 2 ? 2 : 255, "; expected 0 or 1"));
+  }
 }
 
 TEST_F(SafetensorsTest, ALengthThatCannotBeIsRefusedBeforeAnythingIsAllocated) {

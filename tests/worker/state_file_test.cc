@@ -2,10 +2,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <memory>
 #include <string>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "checkpoint/safetensors_reader.h"
 #include "checkpoint/stored_zip.h"
@@ -202,28 +204,37 @@ struct Python : torch::nn::Module {
   torch::Tensor tied, steps;
 };
 
-constexpr int64_t kSteps = 7;
-const absl::string_view kStepsBytes(reinterpret_cast<const char*>(&kSteps), sizeof(kSteps));
+template <typename T>
+std::string BytesOf(std::initializer_list<T> values) {
+  return std::string(reinterpret_cast<const char*>(values.begin()), values.size() * sizeof(T));
+}
 
-void WritePythonFile(const std::string& path, absl::string_view weight,
-                     absl::string_view byte_order = "little",
-                     absl::string_view steps = kStepsBytes) {
+// What may be wrong with it.
+struct PythonFile {
+  std::string weight = BytesOf<float>({1, 2, 3, 4});
+  std::string steps = BytesOf<int64_t>({7});
+  absl::string_view steps_storage = "LongStorage";
+  absl::string_view byte_order = "little";
+};
+
+void WritePythonFile(const std::string& path, const PythonFile& file) {
   std::string pickle;
   ASSERT_TRUE(absl::Base64Unescape(testing::kPythonStateDict, &pickle));
+  ASSERT_EQ(file.steps_storage.size(), 11u);  // its length stands before it
+  pickle = absl::StrReplaceAll(pickle, {{"LongStorage", file.steps_storage}});
   const auto files = MakePosixFileSystem();
   const auto zip = StoredZip::Create(files.get(), path);
   ASSERT_TRUE(zip.ok()) << zip.status();
   ASSERT_TRUE((*zip)->AddEntry("archive/data.pkl", pickle).ok());
-  ASSERT_TRUE((*zip)->AddEntry("archive/byteorder", byte_order).ok());
-  ASSERT_TRUE((*zip)->AddEntry("archive/data/0", weight).ok());
-  ASSERT_TRUE((*zip)->AddEntry("archive/data/1", steps).ok());
+  ASSERT_TRUE((*zip)->AddEntry("archive/byteorder", file.byte_order).ok());
+  ASSERT_TRUE((*zip)->AddEntry("archive/data/0", file.weight).ok());
+  ASSERT_TRUE((*zip)->AddEntry("archive/data/1", file.steps).ok());
   ASSERT_TRUE((*zip)->AddEntry("archive/version", "3\n").ok());
   ASSERT_TRUE((*zip)->Finish().ok());
 }
 
 TEST_F(StateFileTest, AStateDictThatPythonSavedIsLoaded) {
-  const float weight[] = {1, 2, 3, 4};
-  WritePythonFile(Path("python.pt"), {reinterpret_cast<const char*>(weight), sizeof(weight)});
+  WritePythonFile(Path("python.pt"), PythonFile());
   Python module;
   const absl::Status loaded = LoadState(module, Path("python.pt"));
   ASSERT_TRUE(loaded.ok()) << loaded;
@@ -236,7 +247,9 @@ TEST_F(StateFileTest, AStateDictThatPythonSavedIsLoaded) {
 }
 
 TEST_F(StateFileTest, AStateDictWhoseValuesAreCutOffIsDamaged) {
-  WritePythonFile(Path("cut.pt"), "three");
+  PythonFile file;
+  file.weight = "three";
+  WritePythonFile(Path("cut.pt"), file);
   Python module;
   const absl::Status loaded = LoadState(module, Path("cut.pt"));
   EXPECT_TRUE(absl::IsDataLoss(loaded)) << loaded;
@@ -244,9 +257,9 @@ TEST_F(StateFileTest, AStateDictWhoseValuesAreCutOffIsDamaged) {
 }
 
 TEST_F(StateFileTest, OfAFileThatIsDamagedAtItsEndNothingIsLoaded) {
-  const float weight[] = {1, 2, 3, 4};
-  WritePythonFile(Path("end.pt"), {reinterpret_cast<const char*>(weight), sizeof(weight)}, "little",
-                  kStepsBytes.substr(1));
+  PythonFile file;
+  file.steps.pop_back();
+  WritePythonFile(Path("end.pt"), file);
   Python module;
   const torch::Tensor before = module.body->weight.detach().clone();
   const absl::Status loaded = LoadState(module, Path("end.pt"));
@@ -257,7 +270,7 @@ TEST_F(StateFileTest, OfAFileThatIsDamagedAtItsEndNothingIsLoaded) {
 }
 
 TEST_F(StateFileTest, AnArchiveThatInflatesIsNotRead) {
-  WritePythonFile(Path("stored.pt"), std::string(16, '\0'));
+  WritePythonFile(Path("stored.pt"), PythonFile());
   const auto files = MakePosixFileSystem();
   absl::StatusOr<std::string> bytes = ReadWholeFile(*files, Path("stored.pt"), 1 << 20);
   ASSERT_TRUE(bytes.ok()) << bytes.status();
@@ -269,8 +282,32 @@ TEST_F(StateFileTest, AnArchiveThatInflatesIsNotRead) {
   EXPECT_NE(loaded.message().find("'archive/data.pkl' is compressed"), std::string::npos) << loaded;
 }
 
+TEST_F(StateFileTest, ABooleanThatIsNoneIsNotLoaded) {
+  PythonFile file;
+  file.steps_storage = "BoolStorage";
+  for (const char value : {1, 2}) {
+    file.steps = std::string(1, value);
+    WritePythonFile(Path("boolean.pt"), file);
+    Python module;
+    module.steps.set_data(torch::tensor(false));
+    const absl::Status loaded = LoadState(module, Path("boolean.pt"));
+    if (value == 1) {
+      ASSERT_TRUE(loaded.ok()) << loaded;
+      EXPECT_TRUE(module.steps.item<bool>());
+      continue;
+    }
+    EXPECT_TRUE(absl::IsDataLoss(loaded)) << loaded;
+    EXPECT_NE(loaded.message().find("'steps' has a boolean that is 2; expected 0 or 1"),
+              std::string::npos)
+        << loaded;
+    EXPECT_FALSE(module.steps.item<bool>());
+  }
+}
+
 TEST_F(StateFileTest, BigEndianNumbersAreRefused) {
-  WritePythonFile(Path("big.pt"), std::string(16, '\0'), "big");
+  PythonFile file;
+  file.byte_order = "big";
+  WritePythonFile(Path("big.pt"), file);
   Python module;
   const absl::Status loaded = LoadState(module, Path("big.pt"));
   EXPECT_TRUE(absl::IsDataLoss(loaded)) << loaded;
