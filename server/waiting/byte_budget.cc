@@ -1,6 +1,7 @@
 #include "server/waiting/byte_budget.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "common/check.h"
@@ -32,7 +33,7 @@ void ByteBudget::GiveBack(int64_t bytes) {
     held_ -= bytes;
     served = Serve();
   }
-  for (const Continuation& granted : served) granted();
+  Run(std::move(served));
 }
 
 bool ByteBudget::Leave(Waiting waiting) {
@@ -47,7 +48,7 @@ bool ByteBudget::Leave(Waiting waiting) {
     // It may have been the one that was too large for what is left.
     served = Serve();
   }
-  for (const Continuation& granted : served) granted();
+  Run(std::move(served));
   return true;
 }
 
@@ -66,6 +67,29 @@ std::vector<ByteBudget::Continuation> ByteBudget::Serve() {
     line_.pop_front();
   }
   return served;
+}
+
+void ByteBudget::Run(std::vector<Continuation> served) {
+  if (served.empty()) return;
+  Runner here{std::this_thread::get_id(), {}};
+  {
+    MutexLock lock(&mutex_);
+    const auto outer = std::find_if(runners_.begin(), runners_.end(), [&here](const Runner* one) {
+      return one->thread == here.thread;
+    });
+    std::deque<Continuation>& due = outer == runners_.end() ? here.due : (*outer)->due;
+    for (Continuation& granted : served) due.push_back(std::move(granted));
+    if (outer != runners_.end()) return;
+    runners_.push_back(&here);
+  }
+  // Only this thread adds to what is due here.
+  while (!here.due.empty()) {
+    const Continuation granted = std::move(here.due.front());
+    here.due.pop_front();
+    granted();
+  }
+  MutexLock lock(&mutex_);
+  runners_.erase(std::find(runners_.begin(), runners_.end(), &here));
 }
 
 bool ByteBudget::waits() const {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -20,8 +21,9 @@ namespace torchps {
 //   budget.GiveBack(bytes);
 //
 // Thread-safe. A continuation runs on the thread that gave back what it was waiting for, under no
-// lock. Invariant: no more than `capacity` is held, but for a share that is larger than that, which
-// is held alone.
+// lock; one that gives back in turn returns before those run that waited for that, so that a long
+// line takes no stack. Invariant: no more than `capacity` is held, but for a share that is larger
+// than that, which is held alone.
 class ByteBudget {
  public:
   using Continuation = std::function<void()>;
@@ -59,10 +61,18 @@ class ByteBudget {
     Continuation granted;
   };
 
+  // A thread that runs continuations; its own stack holds this.
+  struct Runner {
+    std::thread::id thread;
+    std::deque<Continuation> due;
+  };
+
   bool Fits(int64_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Hold(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Takes for those at the head of the line what is there for them.
   std::vector<Continuation> Serve() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Runs them, or leaves them to the Run() that this thread is in.
+  void Run(std::vector<Continuation> served) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const int64_t capacity_;
   mutable Mutex mutex_;
@@ -70,6 +80,7 @@ class ByteBudget {
   int64_t high_water_ ABSL_GUARDED_BY(mutex_) = 0;
   Waiting last_name_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<Place> line_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Runner*> runners_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace torchps

@@ -106,6 +106,24 @@ TEST_F(ByteBudgetTest, AContinuationMayTakeAndGiveBack) {
   EXPECT_EQ(budget_.held(), 3);
 }
 
+TEST_F(ByteBudgetTest, ALongLineOfThoseWhoGiveBackAtOnceTakesNoStack) {
+  constexpr int kLine = 1000;
+  Take(10, "holder");
+  int depth = 0;
+  int served = 0;
+  for (int i = 0; i < kLine; ++i) {
+    budget_.Take(10, [&, i] {
+      EXPECT_EQ(++depth, 1);
+      EXPECT_EQ(served++, i) << "first come, first served";
+      budget_.GiveBack(10);
+      --depth;
+    });
+  }
+  budget_.GiveBack(10);
+  EXPECT_EQ(served, kLine);
+  EXPECT_EQ(budget_.held(), 0);
+}
+
 TEST_F(ByteBudgetTest, RemembersTheMostThatWasHeld) {
   Take(7, "a");
   budget_.GiveBack(7);
