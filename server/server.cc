@@ -71,6 +71,24 @@ absl::Status CheckAddresses(const Server::Options& options) {
   return absl::InvalidArgumentError(absl::StrCat("coordinator: ", valid.message()));
 }
 
+// What is to be kept is not known yet, so that only the first checkpoint, or the first step of a
+// log, would tell that it cannot be.
+absl::Status CheckDirectory(FileSystem& files, const std::string& directory) {
+  const auto refused = [&directory](const absl::Status& why) {
+    return absl::Status(
+        why.code(), absl::StrCat("nothing can be kept in --dir=", directory, ": ", why.message(),
+                                 "; name a directory that this server can make "
+                                 "or write to"));
+  };
+  if (absl::Status made = files.CreateDirectories(directory); !made.ok()) return refused(made);
+  const std::string path = TemporaryPath(absl::StrCat(directory, "/writable"));
+  const absl::StatusOr<std::unique_ptr<WritableFile>> file = files.CreateFile(path);
+  if (!file.ok()) return refused(file.status());
+  (*file)->Close().IgnoreError();
+  files.RemoveFile(path).IgnoreError();
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
@@ -91,6 +109,11 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   }
   if (absl::Status valid = CheckAddresses(options); !valid.ok()) return valid;
   auto server = absl::WrapUnique(new Server(std::move(options)));
+  if (const Options& given = server->options_; !given.dir.empty() && !given.resume) {
+    // A job that is resumed is in its directory, or ResumeReader tells where it is not.
+    const absl::Status kept = CheckDirectory(*server->files(), given.dir);
+    if (!kept.ok()) return kept;
+  }
   if (!server->options_.copies_at.empty()) {
     const std::shared_ptr<CopyPeer> peer =
         server->ReachPeer(/*index=*/1, server->options_.copies_at);

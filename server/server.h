@@ -97,7 +97,7 @@ class Server {
   // ALREADY_EXISTS: the port is taken. INVALID_ARGUMENT: not HOST:PORT, not loopback without
   // `certificates` or `insecure`, or a number out of its range. UNAVAILABLE: the host cannot be
   // bound. With `copies_at` also as FetchCopiesOfFirstServer(). FileSystem's errors: the address
-  // file cannot be written.
+  // file cannot be written, or `dir` cannot be made or written to.
   static absl::StatusOr<std::unique_ptr<Server>> Start(Options options);
 
   // Stops.

@@ -143,6 +143,17 @@ TEST(PsServerBinary, RefusesFlagsThatCannotBeInOneSentence) {
   ExpectRefusal({"127.0.0.1:0"}, ExitCode::kUsage, "'127.0.0.1:0' is no flag");
 }
 
+TEST(PsServerBinary, RefusesADirectoryInWhichNothingCanBeKept) {
+  const std::string file = ::testing::TempDir() + "/a_file";
+  std::ofstream(file) << "no directory";
+  ExpectRefusal({absl::StrCat("--dir=", file)}, ExitCode::kRefused,
+                absl::StrCat("--dir=", file, ": ", file, " is a file; expected a directory"));
+  ExpectRefusal({absl::StrCat("--dir=", file, "/server")}, ExitCode::kRefused,
+                absl::StrCat("cannot create directory ", file, "/server: Not a directory"));
+  // What exists and takes no files, whoever asks.
+  ExpectRefusal({"--dir=/proc/self/task"}, ExitCode::kData, "--dir=/proc/self/task: cannot ");
+}
+
 TEST(PsServerBinary, ListensBeyondLoopbackOnlyWhenInsecureIsTyped) {
   EXPECT_NE(StartServerProgram({"--listen=0.0.0.0:0", "--insecure"}).address, "");
 }
