@@ -235,8 +235,10 @@ void CoordinatorService::StoreModel(
 }
 
 absl::Status CoordinatorService::Apply(const Change& change, Opens opens) {
+  Made made;
   {
     MutexLock lock(&mutex_);
+    // Under the lock under which it changes: what parks, Stop() has not answered yet.
     if (stopped_) return ShuttingDown();
     if (!opened_ && opens == Opens::kNo) {
       return absl::UnavailableError("this server has not been asked to coordinate a job yet");
@@ -244,39 +246,47 @@ absl::Status CoordinatorService::Apply(const Change& change, Opens opens) {
     if (!opened_) {
       if (absl::Status status = Open(); !status.ok()) return status;
     }
+    made = Make(change);
   }
-  Make(change);
+  Give(std::move(made));
   return absl::OkStatus();
 }
 
-void CoordinatorService::Make(const Change& change) {
-  StateWriter::Answers ready;
-  uint64_t revision = 0;
-  uint64_t vital_revision = 0;
-  bool stored = false;
+CoordinatorService::Made CoordinatorService::Make(const Change& change) {
+  Made made;
+  // Read under the lock, so that the coordinator's time never goes back.
+  Answer own = change(coordinator_, options_.clock->Now());
+  // Parked calls are those of slots, which a job that is not kept has not got yet, and those that
+  // ask for its status.
+  for (std::function<void()>& give : coordinator_.TakeReady()) {
+    made.ready.push_back([give = std::move(give)](const StateWriter::Kept&) { give(); });
+  }
+  for (GoneSlot& gone : coordinator_.TakeGone()) {
+    made.ready.push_back(
+        [this, gone = std::move(gone)](const StateWriter::Kept&) { farewells_.Say(gone); });
+  }
+  if (own != nullptr) made.ready.push_back(std::move(own));
+  made.revision = coordinator_.revision();
+  made.vital_revision = coordinator_.vital_revision();
+  made.stored = writer_ != nullptr && coordinator_.durable();
+  return made;
+}
+
+void CoordinatorService::Give(Made made) {
+  if (made.stored) {
+    writer_->Hold(made.revision, made.vital_revision, std::move(made.ready));
+  } else {
+    for (const Answer& give : made.ready) give(StateWriter::Kept());
+  }
+}
+
+void CoordinatorService::MakeAnyhow(const Change& change) {
+  Made made;
   {
     MutexLock lock(&mutex_);
-    // Read under the lock, so that the coordinator's time never goes back.
-    Answer own = change(coordinator_, options_.clock->Now());
-    // Parked calls are those of slots, which a job that is not kept has not got yet, and those that
-    // ask for its status.
-    for (std::function<void()>& give : coordinator_.TakeReady()) {
-      ready.push_back([give = std::move(give)](const StateWriter::Kept&) { give(); });
-    }
-    for (GoneSlot& gone : coordinator_.TakeGone()) {
-      ready.push_back(
-          [this, gone = std::move(gone)](const StateWriter::Kept&) { farewells_.Say(gone); });
-    }
-    if (own != nullptr) ready.push_back(std::move(own));
-    revision = coordinator_.revision();
-    vital_revision = coordinator_.vital_revision();
-    stored = writer_ != nullptr && coordinator_.durable();
+    made = Make(change);
   }
-  if (stored) {
-    writer_->Hold(revision, vital_revision, std::move(ready));
-  } else {
-    for (const Answer& give : ready) give(StateWriter::Kept());
-  }
+  Give(std::move(made));
 }
 
 absl::StatusOr<std::optional<CoordinatorState>> CoordinatorService::FindState() {
@@ -341,7 +351,7 @@ absl::Status CoordinatorService::Open() {
     return coordinator_.Save(options_.clock->Now());
   };
   writing.synced = [this](uint64_t revision) {
-    Make([revision](JobCoordinator& coordinator, absl::Duration now) -> Answer {
+    MakeAnyhow([revision](JobCoordinator& coordinator, absl::Duration now) -> Answer {
       coordinator.OnSynced(revision, now);
       return nullptr;
     });
@@ -388,7 +398,7 @@ void CoordinatorService::OnCheckpoint(uint64_t number,
   }
   if (!line.empty()) options_.log(line);
   if (!nonfinite.empty()) options_.log(nonfinite);
-  Make([&outcome](JobCoordinator& coordinator, absl::Duration now) -> Answer {
+  MakeAnyhow([&outcome](JobCoordinator& coordinator, absl::Duration now) -> Answer {
     coordinator.EndCheckpoint(outcome, now);
     return nullptr;
   });

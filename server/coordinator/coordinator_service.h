@@ -108,9 +108,20 @@ class CoordinatorService {
   // is no coordinator here, and the sentence says why.
   using Change = std::function<Answer(JobCoordinator&, absl::Duration now)>;
   absl::Status Apply(const Change& change, Opens opens = Opens::kYes) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Runs it under the lock, then gives the answer that it returns and those that have become due,
-  // once the state that they stand on is stored.
-  void Make(const Change& change) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The same after Stop() as well; for changes that park nothing. REQUIRES: opened.
+  void MakeAnyhow(const Change& change) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // The answer that a change returns and those that have become due, and what of the state they
+  // stand on.
+  struct Made {
+    StateWriter::Answers ready;
+    uint64_t revision = 0;
+    uint64_t vital_revision = 0;
+    bool stored = false;
+  };
+  Made Make(const Change& change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Once the state is stored.
+  void Give(Made made) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Makes what a coordinator with a directory needs. UNAVAILABLE: what the job is resumed from is
   // being read.
