@@ -139,7 +139,7 @@ void PushCall::Handle(bool ok) {
   FramePayload payload;
   absl::Status status = Admit(frame, &header, &payload);
   // When all announced blocks are here, only the end of the stream could follow.
-  const bool is_last = blocks_ == name_.block_count;
+  const bool is_last = blocks_ >= name_.block_count;
   if (status.ok()) {
     if (!is_last) AwaitFrame();
     status = server_->PushFrame(job_, header, payload);
@@ -162,6 +162,7 @@ absl::Status PushCall::Admit(const grpc::ByteBuffer& frame, PushHeader* header,
     if (!job.ok()) return job.status();
     const absl::Status introduced = Introduce(*header);
     if (!introduced.ok()) return introduced;
+    if (absl::Status announced = CheckAnnounced(*header); !announced.ok()) return announced;
     name_ = *header;
     MutexLock lock(&mutex_);
     holder_ = Holder{header->slot, header->incarnation};
@@ -184,6 +185,14 @@ absl::Status PushCall::Admit(const grpc::ByteBuffer& frame, PushHeader* header,
   blocks_ += std::max<uint64_t>(header->shared_blocks, 1);
   server_->CountReceived(frame.Length());
   return absl::OkStatus();
+}
+
+absl::Status PushCall::CheckAnnounced(const PushHeader& first) const {
+  const size_t owned = job_->store().owned();
+  if (first.block_count >= 1 && first.block_count <= owned) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the Push was announced with ", first.block_count,
+                                                 " blocks; expected 1 to ", owned,
+                                                 ", which this server owns"));
 }
 
 absl::Status PushCall::Introduce(const PushHeader& first) {

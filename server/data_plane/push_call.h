@@ -75,6 +75,9 @@ class PushCall final : public OpenPush, public std::enable_shared_from_this<Push
   // With the header of its first frame a connection becomes known. ABORTED: it was not, and whose
   // frame that is, is not live here.
   absl::Status Introduce(const PushHeader& first);
+  // The number of blocks ends the stream, and bounds what is remembered of it: a server's blocks at
+  // most. INVALID_ARGUMENT: it is none.
+  absl::Status CheckAnnounced(const PushHeader& first) const;
   // Whether this frame belongs here. Knows the call's name, job and length from then on.
   absl::Status Admit(const grpc::ByteBuffer& frame, PushHeader* header, FramePayload* payload);
   void EndOfFrames();
@@ -111,7 +114,8 @@ class PushCall final : public OpenPush, public std::enable_shared_from_this<Push
   PushHeader name_;
   uint32_t frames_ = 0;
   uint64_t blocks_ = 0;
-  // Of a stream that brings a part of the server's blocks: which.
+  // Of a stream that brings a part of the server's blocks: which. At most as many as the server
+  // owns.
   std::vector<BlockId> part_;
 
   Mutex mutex_;

@@ -411,6 +411,27 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
        },
        StatusCode::kInvalidArgument,
        {"block 0", "from element 15 to 17", "at 16 at the latest"}},
+      {"a push that announces nothing",
+       [](PlainWorker& peer) {
+         return ChangedPush(peer, [](PushFrame& frame) { frame.clear_block_count(); });
+       },
+       StatusCode::kInvalidArgument,
+       {"announced with 0 blocks", "expected 1 to 4"}},
+      {"a push that announces more than there is",
+       [](PlainWorker& peer) {
+         return ChangedPush(peer, [](PushFrame& frame) { frame.set_block_count(5); });
+       },
+       StatusCode::kInvalidArgument,
+       {"announced with 5 blocks", "expected 1 to 4"}},
+      {"a part that never ends",
+       [](PlainWorker& peer) {
+         PushFrame frame = peer.Frame(1, 0, kPoison);
+         frame.set_part(true);
+         frame.set_block_count(1u << 31);
+         return peer.Send(std::vector<PushFrame>(100, frame)).status();
+       },
+       StatusCode::kInvalidArgument,
+       {"announced with 2147483648 blocks"}},
       {"an empty push",
        [](PlainWorker& peer) { return peer.Send({}).status(); },
        StatusCode::kInvalidArgument,
