@@ -10,6 +10,7 @@ namespace {
 
 // A last checkpoint may have to be written.
 constexpr absl::Duration kStopTimeout = absl::Seconds(60);
+constexpr absl::Duration kAnswerTimeout = absl::Seconds(3);
 
 }  // namespace
 
@@ -22,8 +23,12 @@ int StopCluster(ClusterClient& cluster, std::ostream& out, std::ostream& error) 
   int stopped = 0;
   int stayed = 0;
   int refused = 0;
+  // Before the one that knows the others is gone.
+  const absl::StatusOr<JobStatus> job =
+      cluster.GetJobStatus(/*wait_until_done=*/false, kAnswerTimeout);
+  const int named = static_cast<int>(cluster.addresses().size());
   // Server 0 first: it takes the last checkpoint, of all of them.
-  for (int i = 0; i < static_cast<int>(cluster.addresses().size()); ++i) {
+  for (int i = 0; i < named; ++i) {
     const std::string& address = cluster.addresses()[i];
     const absl::Status status = cluster.Shutdown(i, "psctl stop", kStopTimeout);
     if (status.ok()) {
@@ -37,6 +42,12 @@ int StopCluster(ClusterClient& cluster, std::ostream& out, std::ostream& error) 
       }
       error << "psctl: " << NoAnswerText(i, address, status) << std::endl;
     }
+  }
+  for (int i = named; job.ok() && i < job->server_size(); ++i) {
+    const std::string& address = job->server(i).address();
+    error << "psctl: server " << i << " at " << address
+          << " was not asked to stop: --servers does not name it; 'psctl stop --servers=" << address
+          << "' does" << std::endl;
   }
   if (stayed > 0) return static_cast<int>(ExitCode::kFailed);
   if (refused > 0) return static_cast<int>(ExitCode::kRefused);

@@ -67,7 +67,8 @@ class TestFolder {
   std::string path_;
 };
 
-// A cluster that answers from literal statuses: two servers, the job of testdata.
+// A cluster that answers from literal statuses: two servers, the job of testdata, which does not
+// say where they are.
 class FakeCluster final : public ClusterClient {
  public:
   FakeCluster() {
@@ -76,7 +77,7 @@ class FakeCluster final : public ClusterClient {
                FromTestdata<ServerStatus>("server_1.textproto")};
   }
 
-  const std::vector<std::string>& addresses() const override { return addresses_; }
+  const std::vector<std::string>& addresses() const override { return named; }
   absl::StatusOr<JobStatus> GetJobStatus(bool wait_until_done, absl::Duration) override {
     ++(wait_until_done ? waits : looks);
     if (wait_until_done && !wait_answers.empty()) {
@@ -95,6 +96,13 @@ class FakeCluster final : public ClusterClient {
     return servers[server].status();
   }
 
+  // The job's servers, as workers have told the first of them.
+  void TellPlaces() {
+    for (const char* address : {"127.0.0.1:4711", "127.0.0.1:4712"}) {
+      job->add_server()->set_address(address);
+    }
+  }
+
   absl::StatusOr<JobStatus> job = absl::UnknownError("not set");
   absl::StatusOr<CheckpointStatus> checkpoint = absl::UnknownError("not set");
   std::vector<absl::StatusOr<ServerStatus>> servers;
@@ -103,9 +111,8 @@ class FakeCluster final : public ClusterClient {
   int waits = 0;
   int looks = 0;
   std::vector<int> shut_down;
-
- private:
-  const std::vector<std::string> addresses_ = {"127.0.0.1:4711", "127.0.0.1:4712"};
+  // What --servers says, in the order of `servers`.
+  std::vector<std::string> named = {"127.0.0.1:4711", "127.0.0.1:4712"};
 };
 
 }  // namespace torchps

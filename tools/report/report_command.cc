@@ -1,11 +1,14 @@
 #include "tools/report/report_command.h"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "common/process/exit_codes.h"
 #include "tools/report/phrases.h"
 #include "tools/report/report_json.h"
 #include "tools/report/report_text.h"
+#include "tools/report/server_list.h"
 
 namespace torchps {
 namespace {
@@ -63,11 +66,15 @@ int MakeReport(ClusterClient& cluster, const ReportRequest& request, const Clock
   const absl::StatusOr<JobStatus> job =
       cluster.GetJobStatus(/*wait_until_done=*/false, kAnswerTimeout);
   if (!job.ok()) return fail(job.status());
+  const std::vector<ServerAnswer> answers = AskAllServers(cluster, kAnswerTimeout);
+  const std::string wrong_list = ServerListText(job, answers);
   if (job->phase() == JobStatus::NO_JOB) {
-    error << "psctl: there is no job to report on: no worker has come yet" << std::endl;
+    error << "psctl: there is no job to report on: "
+          << (FirstIsAnother(answers) ? wrong_list : "no worker has come yet\n") << std::flush;
     return static_cast<int>(ExitCode::kFailed);
   }
-  const Report report = BuildReport(*job, AskAllServers(cluster, kAnswerTimeout));
+  if (!wrong_list.empty()) error << "psctl: warning: the report is not whole: " << wrong_list;
+  const Report report = BuildReport(*job, answers);
   out << ReportText(report);
   if (!request.file.empty()) {
     const absl::Status written = WriteFileAtomically(request.file, ReportJson(report));

@@ -11,6 +11,7 @@
 #include "tools/base/format.h"
 #include "tools/base/text_table.h"
 #include "tools/report/phrases.h"
+#include "tools/report/server_list.h"
 #include "wire/restoring_text.h"
 #include "wire/verdict_counts.h"
 
@@ -82,7 +83,12 @@ std::string Headline(const ClusterView& view, const std::map<int, double>& rates
         Refused(view.job.status()) ? " " : " does not answer: ", view.job.status().message(), "\n");
   }
   const JobStatus& job = *view.job;
-  if (job.phase() == JobStatus::NO_JOB) return "no job yet: no worker has come\n";
+  if (job.phase() == JobStatus::NO_JOB) {
+    return FirstIsAnother(view.servers)
+               ? absl::StrCat(view.servers[0].address,
+                              " knows nothing about the job, server 0 does\n")
+               : "no job yet: no worker has come\n";
+  }
   const int workers = job.job().workers();
   std::string text = absl::StrCat(job.job().name(), " is ", PhaseName(job.phase()));
   if (job.phase() == JobStatus::GATHERING) {
@@ -245,7 +251,8 @@ ClusterView LookAtCluster(ClusterClient& cluster, absl::Duration timeout, absl::
 
 std::string StatusText(const ClusterView& view, const ClusterView* previous) {
   const std::map<int, double> rates = RatesOf(view, previous);
-  return absl::StrCat(Headline(view, rates), ServerTable(view), SlotTable(view, rates));
+  return absl::StrCat(Headline(view, rates), ServerTable(view),
+                      ServerListText(view.job, view.servers), SlotTable(view, rates));
 }
 
 bool NoneReachable(const ClusterView& view) {

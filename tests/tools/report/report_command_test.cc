@@ -33,6 +33,30 @@ TEST(ReportCommandTest, TheReportIsPrintedAndWritten) {
   EXPECT_EQ(ReadWholeFile(request.file), ReadWholeFile("tests/tools/testdata/report.json"));
 }
 
+TEST(ReportCommandTest, AReportWithoutOneOfTheServersSaysThatItIsNotWhole) {
+  FakeCluster cluster;
+  cluster.TellPlaces();
+  EXPECT_EQ(Ask(cluster, ReportRequest()).error, "");
+  cluster.named.pop_back();
+  EXPECT_EQ(
+      Ask(cluster, ReportRequest()).error,
+      "psctl: warning: the report is not whole: --servers lacks server 1 of the job's 2; name "
+      "all of them, in their order: --servers=127.0.0.1:4711,127.0.0.1:4712\n");
+}
+
+TEST(ReportCommandTest, AnotherServerThanTheFirstKnowsOfNoJob) {
+  FakeCluster cluster;
+  cluster.job = FromText<JobStatus>("phase: NO_JOB");
+  cluster.named.erase(cluster.named.begin());
+  cluster.servers.erase(cluster.servers.begin());
+  const Outcome outcome = Ask(cluster, ReportRequest());
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(
+      outcome.error,
+      "psctl: there is no job to report on: --servers lacks server 0 of the job's 2; name all "
+      "of them, in the order in which the workers name them\n");
+}
+
 TEST(ReportCommandTest, WaitingAsksAgainUntilTheJobHasEnded) {
   FakeCluster cluster;
   cluster.wait_answers = {absl::DeadlineExceededError("no answer"),

@@ -194,6 +194,68 @@ TEST(StatusTextTest, SaysWhatIsKeptOfTheJobAndWhatWentWrong) {
   EXPECT_NE(text().find("stopped early: slot 1: a gradient was not finite\n"), std::string::npos);
 }
 
+TEST(StatusTextTest, AServerThatIsNotNamedIsMissed) {
+  FakeCluster cluster;
+  const auto text = [&cluster] {
+    std::ostringstream out;
+    EXPECT_EQ(ShowStatus(cluster, out), 0);
+    return out.str();
+  };
+  cluster.TellPlaces();
+  EXPECT_EQ(text().find("--servers"), std::string::npos) << text();
+  cluster.named.pop_back();
+  cluster.servers.pop_back();
+  EXPECT_NE(
+      text().find("\n--servers lacks server 1 of the job's 2; name all of them, in their order: "
+                  "--servers=127.0.0.1:4711,127.0.0.1:4712\n"),
+      std::string::npos)
+      << text();
+  cluster.job->clear_server();
+  EXPECT_NE(
+      text().find("\n--servers lacks server 1 of the job's 2; name all of them, in the order in "
+                  "which the workers name them\n"),
+      std::string::npos)
+      << text();
+}
+
+TEST(StatusTextTest, WithoutTheFirstServerItIsNotSaidThatThereIsNoJob) {
+  FakeCluster cluster;
+  cluster.job = FromText<JobStatus>("phase: NO_JOB");
+  cluster.named.erase(cluster.named.begin());
+  cluster.servers.erase(cluster.servers.begin());
+  std::ostringstream out;
+  EXPECT_EQ(ShowStatus(cluster, out), 0);
+  EXPECT_EQ(out.str().find("127.0.0.1:4712 knows nothing about the job, server 0 does\n"), 0u)
+      << out.str();
+  EXPECT_NE(out.str().find("\n--servers lacks server 0 of the job's 2; name all"),
+            std::string::npos)
+      << out.str();
+}
+
+TEST(StatusTextTest, ServersInAnotherOrderAreTold) {
+  FakeCluster cluster;
+  cluster.job = FromText<JobStatus>("phase: NO_JOB");
+  std::swap(cluster.named[0], cluster.named[1]);
+  std::swap(cluster.servers[0], cluster.servers[1]);
+  std::ostringstream out;
+  EXPECT_EQ(ShowStatus(cluster, out), 0);
+  EXPECT_NE(
+      out.str().find("\n127.0.0.1:4712 is server 1 of the job, and --servers names it as server "
+                     "0; name all of them, in the order"),
+      std::string::npos)
+      << out.str();
+}
+
+TEST(StatusTextTest, AServerThatIsAwayOrHasNoJobIsTakenToBeInItsPlace) {
+  FakeCluster cluster;
+  cluster.TellPlaces();
+  cluster.servers[0] = absl::UnavailableError("connection refused");
+  cluster.servers[1] = ServerStatus();
+  std::ostringstream out;
+  EXPECT_EQ(ShowStatus(cluster, out), 0);
+  EXPECT_EQ(out.str().find("--servers"), std::string::npos) << out.str();
+}
+
 TEST(TakeCheckpointTest, SaysWhatWasWrittenOrWhyNothingWas) {
   FakeCluster cluster;
   std::ostringstream out, error;
@@ -231,6 +293,18 @@ TEST(StopClusterTest, AServerAlreadyGoneIsNamedAndIsNoFailure) {
   EXPECT_EQ(error.str(),
             "psctl: server 1 at 127.0.0.1:4712 cannot be reached: connection refused; is it "
             "running, and is the address right?\n");
+}
+
+TEST(StopClusterTest, AServerThatIsNotNamedIsToldOf) {
+  FakeCluster cluster;
+  cluster.TellPlaces();
+  cluster.named.pop_back();
+  std::ostringstream out, error;
+  EXPECT_EQ(StopCluster(cluster, out, error), 0);
+  EXPECT_EQ(cluster.shut_down, (std::vector<int>{0}));
+  EXPECT_EQ(error.str(),
+            "psctl: server 1 at 127.0.0.1:4712 was not asked to stop: --servers does not name it; "
+            "'psctl stop --servers=127.0.0.1:4712' does\n");
 }
 
 TEST(StopClusterTest, NobodyThereIsExitCodeThree) {
