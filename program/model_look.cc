@@ -51,6 +51,9 @@ class Out {
     if (!is_whole_ && place_ != path_) std::remove(place_.c_str());
   }
 
+  // A file that is there when all is well, and nothing else tells so.
+  bool is_file() const { return place_ != path_; }
+
   void Line(const std::string& line) { std::fprintf(file_, "%s\n", line.c_str()); }
 
   absl::Status Close() {
@@ -212,7 +215,12 @@ absl::Status LookAtModel(const Task& task, const ModelLook& look) {
     if (!evaluation.ok()) return evaluation.status();
     (*out)->Line(EvaluationLine(*evaluation, look));
   }
-  return (*out)->Close();
+  if (absl::Status closed = (*out)->Close(); !closed.ok() || !(*out)->is_file()) return closed;
+  std::printf("wrote the %s of %lld %s samples to %s\n",
+              look.what == ModelLook::kPredict ? "predictions" : "evaluation",
+              static_cast<long long>(samples->size()), look.on_training_data ? "training" : "test",
+              look.out.c_str());
+  return absl::OkStatus();
 }
 
 }  // namespace torchps

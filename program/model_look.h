@@ -23,7 +23,8 @@ struct ModelLook {
   bool on_training_data = false;
   // JSON instead of text, or of CSV.
   bool json = false;
-  // The file that is written; empty: standard output.
+  // The file that is written, which a line on standard output tells of; empty: standard output.
+  // What is no plain file (a pipe, a device) is written to without a word.
   std::string out;
   // Borrowed; may be null.
   const StopLatch* stop = nullptr;

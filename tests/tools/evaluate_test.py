@@ -73,10 +73,19 @@ def main(psctl, program, job):
     assert int(rows[0]["predicted"]) == first.index(max(first))
 
     lines = os.path.join(folder, "answers.json")
-    ask("predict", folder, "--json", f"--out={lines}", "--on_training_data")
+    told = ask("predict", folder, "--json", f"--out={lines}", "--on_training_data")
+    assert told == f"wrote the predictions of 6000 training samples to {lines}\n", told
     with open(lines, encoding="utf-8") as file:
         answers = [json.loads(line) for line in file]
     assert len(answers) == 6000 and len(answers[0]["output"]) == 10
+    measured = os.path.join(folder, "measured.json")
+    told = ask("evaluate", folder, "--json", f"--out={measured}")
+    assert told == f"wrote the evaluation of {final['samples']} test samples to {measured}\n", told
+    with open(measured, encoding="utf-8") as file:
+        assert json.load(file)["loss"] == final["loss"]
+    # Into a pipe go the answers alone.
+    piped = json.loads(ask("evaluate", folder, "--json", "--out=/dev/stdout"))
+    assert piped["loss"] == final["loss"], piped
 
     # What cannot be read is told in a sentence: a name that is too long, one that leads to itself.
     loop = os.path.join(folder, "loop")
