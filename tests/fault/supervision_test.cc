@@ -125,8 +125,9 @@ TEST(Supervision, ARunThatIsCutShortLeavesWhatGoesOn) {
     EXPECT_EQ(run.AwaitExit(kPatience), 1);
     const std::string error = absl::StrJoin(run.error(), "\n");
     EXPECT_THAT(error, HasSubstr("interrupted; everything has been stopped"));
-    EXPECT_THAT(error, HasSubstr(absl::StrCat("'psctl run --dir=", dir, " --resume --job=", dir,
-                                              "/job.textproto' goes on from there")));
+    EXPECT_THAT(error,
+                HasSubstr(absl::StrCat("to go on from there: psctl run --dir=", dir,
+                                       " --resume --job=", dir, "/job.textproto --servers=")));
   }
   Program refused(Psctl("run", {kShort, "--dir=" + dir}));
   EXPECT_EQ(refused.AwaitExit(kPatience), 2);

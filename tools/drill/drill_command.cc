@@ -258,7 +258,7 @@ int DrillCommand(const FlagValues& flags, std::ostream& out, std::ostream& error
     error << "psctl: " << options.status().message() << std::endl;
     return static_cast<int>(ExitCodeFor(options.status()));
   }
-  options->run.view = ViewOfTerminal();
+  options->run.view = ProgressView::OfTerminal();
   const SteadyClock clock;
   const absl::Duration began = clock.Now();
   const absl::StatusOr<std::shared_ptr<CertificateFiles>> certificates = OpenCertificates(flags);

@@ -47,6 +47,7 @@ class ClusterRun {
     Hosts hosts;
     JobSpec job;              // normalised; for what is shown
     std::string report_file;  // empty: none is written
+    std::string flags_again;  // what is typed to go on with it, quoted (HowToGoOn())
     std::string log_dir;      // gets a file with all output of each part; empty: none
     ProgressView::Options view;
     absl::Duration start_patience = absl::Seconds(30);  // for a server to say that it listens
@@ -123,7 +124,7 @@ class ClusterRun {
   absl::optional<absl::Duration> training_since_;
   bool accepted_ = false;
   bool worked_ = false;  // a worker has made a step
-  int exit_code_ = 0;  // of the first failure
+  int exit_code_ = 0;    // of the first failure
 };
 
 }  // namespace torchps

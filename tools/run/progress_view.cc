@@ -1,5 +1,11 @@
 #include "tools/run/progress_view.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 
@@ -17,6 +23,15 @@ absl::string_view CutTo(absl::string_view text, int columns) {
 }
 
 }  // namespace
+
+ProgressView::Options ProgressView::OfTerminal() {
+  Options view;
+  const char* const kind = std::getenv("TERM");
+  view.terminal = isatty(STDOUT_FILENO) == 1 && kind != nullptr && std::string(kind) != "dumb";
+  winsize size = {};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) view.columns = size.ws_col;
+  return view;
+}
 
 ProgressView::ProgressView(Options options, int rows, std::ostream& out, const Clock& clock)
     : options_(options), out_(out), clock_(clock), rows_(rows) {}

@@ -22,6 +22,9 @@ class ProgressView {
     absl::Duration row_interval = absl::Seconds(5);
   };
 
+  // How much of the terminal on standard output there is to draw on.
+  static Options OfTerminal();
+
   ProgressView(Options options, int rows, std::ostream& out, const Clock& clock);
 
   // A line that stays.

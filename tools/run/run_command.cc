@@ -1,17 +1,12 @@
 #include "tools/run/run_command.h"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -29,6 +24,7 @@
 #include "storage/run_folder.h"
 #include "tools/base/child_process.h"
 #include "tools/base/find_program.h"
+#include "tools/base/format.h"
 #include "tools/base/interrupt.h"
 #include "tools/run/handicaps.h"
 #include "tools/run/plan_hosts.h"
@@ -84,6 +80,22 @@ absl::Status CheckNames(const LaunchOptions& launch, const JobSpec& job) {
                                                     "--worker_binary"));
   }
   return absl::OkStatus();
+}
+
+// What is typed again where the job goes on: all but what its folder and its file there say.
+std::string FlagsAgain(const FlagValues& flags) {
+  std::string words;
+  for (const FlagSpec& flag : RunFlags()) {
+    const std::string& name = flag.name;
+    if (name == "job" || name == "set" || name == "workers" || name == "dir" || name == "resume") {
+      continue;
+    }
+    for (const std::string& value : flags.All(name)) {
+      const std::string word = absl::StrCat("--", name, value.empty() ? "" : "=", value);
+      absl::StrAppend(&words, " ", ShellQuoted(word));
+    }
+  }
+  return words;
 }
 
 // Of this machine's cores, each worker's part.
@@ -269,6 +281,7 @@ absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
   launch.certs = flags.Get("certs");
   launch.insecure = flags.Has("insecure");
   options.report_file = flags.Get("report");
+  options.flags_again = FlagsAgain(flags);
 
   absl::StatusOr<JobSpec> job = ReadJob(launch.job_file, launch.set);
   if (!job.ok()) return job.status();
@@ -324,15 +337,6 @@ absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
   return options;
 }
 
-ProgressView::Options ViewOfTerminal() {
-  ProgressView::Options view;
-  const char* const kind = std::getenv("TERM");
-  view.terminal = isatty(STDOUT_FILENO) == 1 && kind != nullptr && std::string(kind) != "dumb";
-  winsize size = {};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) view.columns = size.ws_col;
-  return view;
-}
-
 int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream& error,
                    const Clock& clock, int interrupt_fd, ClusterRun::OnReport on_report) {
   options.on_report = std::move(on_report);
@@ -356,6 +360,7 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
   LaunchOptions launch = options.launch;
   launch.dir = *dir;
   const std::string model_dir = ServerDirectory(launch, 0);
+  const std::string again = options.flags_again;
   // The last checkpoint takes its time.
   if (options.launch.keeps_state()) options.stop_grace = absl::Seconds(30);
   const auto connect = [&](std::vector<std::string> addresses) {
@@ -364,13 +369,7 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
   const int code = ClusterRun(std::move(options), connect, out, error, clock, interrupt_fd).Run();
   out << DescribeModel(model_dir, began) << std::flush;
   if (code == 0) return code;
-  const std::string left = DescribeRunDirectory(*dir);
-  if (absl::StrContains(left, "checkpoint") || absl::StrContains(left, "log")) {
-    error << "psctl: " << *dir << " holds " << left << "; 'psctl run --dir=" << *dir
-          << " --resume --job=" << *dir
-          << "/job.textproto' goes on from there, 'psctl export --dir=" << *dir
-          << " --out=model.safetensors' gives its model" << std::endl;
-  }
+  error << HowToGoOn(*dir, again) << std::flush;
   return code;
 }
 
@@ -387,7 +386,7 @@ int RunCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) 
   } else if (const std::string hint = RateHint(options->job); !hint.empty()) {
     error << "psctl: hint: " << hint << std::endl;
   }
-  options->view = ViewOfTerminal();
+  options->view = ProgressView::OfTerminal();
   const SteadyClock clock;
   return RunInDirectory(*std::move(options), out, error, clock, interrupt.fd());
 }

@@ -20,9 +20,6 @@ std::vector<FlagSpec> RunFlags();
 absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
                                             const std::string& program_directory);
 
-// How much of the terminal there is to draw on.
-ProgressView::Options ViewOfTerminal();
-
 // Runs it, with a directory of its own for the servers' state where none is named: removed when the
 // run has ended well, otherwise told. `on_report` gets the report, if there is one. Returns the
 // exit code.

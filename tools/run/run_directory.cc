@@ -127,6 +127,20 @@ absl::Status KeepJob(const std::string& dir, const JobSpec& job) {
   return written ? absl::OkStatus() : CannotWriteTo(dir);
 }
 
+std::string HowToGoOn(const std::string& dir, const std::string& flags) {
+  const Contents contents = Look(dir);
+  if (contents.checkpoints == 0 && contents.logs == 0) return "";
+  const std::string place = ShellQuoted(absl::StrCat("--dir=", dir));
+  const std::string job = ShellQuoted(absl::StrCat("--job=", dir, "/job.textproto"));
+  std::string text =
+      absl::StrCat("psctl: ", dir, " holds ", Describe(contents),
+                   "\n  to go on from there: psctl run ", place, " --resume ", job, flags, "\n");
+  if (contents.checkpoints > 0) {
+    absl::StrAppend(&text, "  for its model: psctl export ", place, " --out=model.safetensors\n");
+  }
+  return text;
+}
+
 std::string DescribeModel(const std::string& dir, absl::Time since) {
   const fs::path model = fs::path(dir) / "model.safetensors";
   const fs::path best = fs::path(dir) / "best.safetensors";

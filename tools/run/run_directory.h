@@ -24,6 +24,11 @@ absl::Status PrepareRunDirectory(const std::string& dir);
 // Puts the job's text there, which is what the model there is of. Errors as above.
 absl::Status KeepJob(const std::string& dir, const JobSpec& job);
 
+// How a job that was cut short goes on from what lies in `dir`, with these flags beside --job,
+// --dir and --resume, and how its model is had, as commands to paste; lines for people. Empty:
+// there is nothing to go on from.
+std::string HowToGoOn(const std::string& dir, const std::string& flags);
+
 // Where the model of a run that began at `since` lies in `dir`, and how to load it, for people.
 // Empty: there is none.
 std::string DescribeModel(const std::string& dir, absl::Time since);

@@ -143,6 +143,16 @@ TEST_F(PlanRunTest, ProgramsThatAreNotBuiltAreNamedWithTheCommandThatBuildsThem)
   EXPECT_NE(complaint.find("'bazel build //program:ps_worker'"), std::string::npos) << complaint;
 }
 
+TEST_F(PlanRunTest, WhatGoesOnWithTheRunIsWhatWasTyped) {
+  const auto plan = PlanWithJob({"--servers=3", "--workers=2", "--set=seed=9", "--restarts=0",
+                                 "--data=my data", "--target=loss:1", "--target=loss:2",
+                                 "--insecure", "--dir=" + folder_.path("run")});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(
+      plan->flags_again,
+      " --servers=3 '--data=my data' --restarts=0 --target=loss:1 --target=loss:2 --insecure");
+}
+
 TEST_F(PlanRunTest, AHostsFileSaysHowManyAndWhere) {
   const std::string hosts =
       folder_.WriteFile("hosts", "server alpha:4711\nworker alpha slots=2\nworker beta\n");

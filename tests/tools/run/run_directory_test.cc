@@ -87,6 +87,27 @@ TEST_F(RunDirectoryTest, WhatEveryRunWritesKeepsNoOtherFromBeginning) {
   EXPECT_EQ(Complaint(false), "");
 }
 
+TEST_F(RunDirectoryTest, HowAJobGoesOnIsACommandToPaste) {
+  const std::string dir = folder_.path("my runs/o'brien");
+  EXPECT_EQ(HowToGoOn(dir, " --servers=3"), "");
+  const auto add = [&](const std::string& file) {
+    std::filesystem::create_directories(std::filesystem::path(dir + "/" + file).parent_path());
+    std::ofstream(dir + "/" + file) << "x";
+  };
+  add("my log.txt");
+  EXPECT_EQ(HowToGoOn(dir, ""), "") << "that is no push log";
+  add("log-0-of-1/1.log");
+  const std::string quoted = folder_.path("my runs/o'\\''brien");
+  const std::string way = "  to go on from there: psctl run '--dir=" + quoted +
+                          "' --resume '--job=" + quoted + "/job.textproto' --servers=3\n";
+  EXPECT_EQ(HowToGoOn(dir, " --servers=3"),
+            "psctl: " + dir + " holds the push log of a job\n" + way);
+  add("checkpoint-000000000009/MANIFEST.json");
+  EXPECT_EQ(HowToGoOn(dir, " --servers=3"),
+            "psctl: " + dir + " holds 1 checkpoint of a job, number 9\n" + way +
+                "  for its model: psctl export '--dir=" + quoted + "' --out=model.safetensors\n");
+}
+
 TEST_F(RunDirectoryTest, AModelIsOneThatThisRunHasMade) {
   Add("model.safetensors");
   const std::string run = folder_.path("run");
