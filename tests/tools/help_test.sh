@@ -17,3 +17,18 @@ says "there is no command 'top'; 'psctl help' lists them" tools/psctl top
 says "did you mean 'status'" tools/psctl statis
 says "there is no flag '--locl'; did you mean --local?" program/ps_worker --locl
 says '--resume needs --dir=DIR' server/ps_server --resume
+
+# A run that a missing file ends at once leaves nothing of its own.
+psctl=$PWD/tools/psctl
+job=$PWD/deploy/jobs/convnet_mnist.textproto
+mkdir "$TEST_TMPDIR/place"
+cd "$TEST_TMPDIR/place"
+if "$psctl" run --job="$job" --data=/nonexistent >said 2>&1; then
+  echo "psctl run went well without data"
+  exit 1
+fi
+grep -q '/nonexistent: expected' said && [ -z "$(ls runs)" ] || {
+  cat said
+  ls runs/*
+  exit 1
+}

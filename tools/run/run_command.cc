@@ -351,6 +351,7 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
     return static_cast<int>(ExitCodeFor(fetched));
   }
   const absl::Time began = absl::Now();
+  const bool is_new = options.launch.elsewhere || options.launch.dir.empty();
   const absl::StatusOr<std::string> dir = OpenRunDirectory(options, began);
   if (!dir.ok()) {
     error << "psctl: " << dir.status().message() << std::endl;
@@ -361,6 +362,8 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
   launch.dir = *dir;
   const std::string model_dir = ServerDirectory(launch, 0);
   const std::string again = options.flags_again;
+  bool began_to_learn = false;
+  if (is_new) options.on_accepted = [&began_to_learn] { began_to_learn = true; };
   // The last checkpoint takes its time.
   if (options.launch.keeps_state()) options.stop_grace = absl::Seconds(30);
   const auto connect = [&](std::vector<std::string> addresses) {
@@ -370,6 +373,9 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
   out << DescribeModel(model_dir, began) << std::flush;
   if (code == 0) return code;
   error << HowToGoOn(*dir, again) << std::flush;
+  // Of a wrong flag or file the last sentence has said all there is to say.
+  const bool told = code == int(ExitCode::kUsage) || code == int(ExitCode::kData);
+  if (is_new && !began_to_learn) RemoveUnusedRun(*dir, told);
   return code;
 }
 

@@ -20,9 +20,8 @@ std::vector<FlagSpec> RunFlags();
 absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
                                             const std::string& program_directory);
 
-// Runs it, with a directory of its own for the servers' state where none is named: removed when the
-// run has ended well, otherwise told. `on_report` gets the report, if there is one. Returns the
-// exit code.
+// Runs it, in a folder of its own where none is named, which goes again if the run came to nothing
+// (RemoveUnusedRun()). `on_report` gets the report, if there is one. Returns the exit code.
 int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream& error,
                    const Clock& clock, int interrupt_fd, ClusterRun::OnReport on_report = nullptr);
 

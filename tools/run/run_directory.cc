@@ -127,6 +127,31 @@ absl::Status KeepJob(const std::string& dir, const JobSpec& job) {
   return written ? absl::OkStatus() : CannotWriteTo(dir);
 }
 
+void RemoveUnusedRun(const std::string& dir, bool told) {
+  std::error_code error;
+  const auto is_file = [&error](const fs::directory_entry& entry) {
+    return fs::is_regular_file(entry.symlink_status(error));
+  };
+  std::vector<fs::path> unused;
+  for (const fs::directory_entry& entry : fs::directory_iterator(dir, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name == "logs") continue;
+    const bool is_nothing =
+        absl::EndsWith(name, ".lock") || absl::StartsWith(name, "job.textproto");
+    if (!is_nothing || !is_file(entry)) return;
+    unused.push_back(entry.path());
+  }
+  const fs::path logs = fs::path(dir) / "logs";
+  for (const fs::directory_entry& entry : fs::directory_iterator(logs, error)) {
+    if (!is_file(entry) || (!told && entry.file_size(error) > 0)) return;
+    unused.push_back(entry.path());
+  }
+  // Last of all the folders, which the system deletes only if they are empty.
+  unused.push_back(logs);
+  unused.emplace_back(dir);
+  for (const fs::path& path : unused) fs::remove(path, error);
+}
+
 std::string HowToGoOn(const std::string& dir, const std::string& flags) {
   const Contents contents = Look(dir);
   if (contents.checkpoints == 0 && contents.logs == 0) return "";

@@ -24,6 +24,11 @@ absl::Status PrepareRunDirectory(const std::string& dir);
 // Puts the job's text there, which is what the model there is of. Errors as above.
 absl::Status KeepJob(const std::string& dir, const JobSpec& job);
 
+// Deletes `dir`, a folder that was made for a run of which nothing came: only where nothing is in
+// it but the job's text, locks and logs, and these are empty or say what has been told (`told`).
+// Anything else there, and all stays as it is.
+void RemoveUnusedRun(const std::string& dir, bool told);
+
 // How a job that was cut short goes on from what lies in `dir`, with these flags beside --job,
 // --dir and --resume, and how its model is had, as commands to paste; lines for people. Empty:
 // there is nothing to go on from.

@@ -87,6 +87,43 @@ TEST_F(RunDirectoryTest, WhatEveryRunWritesKeepsNoOtherFromBeginning) {
   EXPECT_EQ(Complaint(false), "");
 }
 
+TEST_F(RunDirectoryTest, AFolderOfARunThatCameToNothingGoes) {
+  const std::string dir = folder_.path("run");
+  const auto prepare = [&] {
+    JobSpec job;
+    ASSERT_TRUE(PrepareRunDirectory(dir).ok());
+    ASSERT_TRUE(KeepJob(dir, job).ok());
+    Add("coordinator.lock");
+    Add("logs/server-0.log");
+  };
+  prepare();
+  RemoveUnusedRun(dir, /*told=*/false);
+  EXPECT_FALSE(std::filesystem::exists(dir));
+  prepare();
+  folder_.WriteFile("run/logs/worker-0.log", "a stack of calls\n");
+  RemoveUnusedRun(dir, /*told=*/false);
+  EXPECT_TRUE(std::filesystem::exists(dir + "/logs/worker-0.log"));
+  EXPECT_TRUE(std::filesystem::exists(dir + "/job.textproto"));
+  RemoveUnusedRun(dir, /*told=*/true);
+  EXPECT_FALSE(std::filesystem::exists(dir));
+}
+
+TEST_F(RunDirectoryTest, AFolderWithAnythingThatARunHasMadeStaysWhole) {
+  const std::string dir = folder_.path("run");
+  for (const std::string made :
+       {"report.json", "model.safetensors", "coordinator.state", "log-0-of-2/1.log", "logs/own/x",
+        "checkpoint-000000000009/MANIFEST.json", "disk-0/coordinator.lock", "job.lock/x"}) {
+    ASSERT_TRUE(PrepareRunDirectory(dir).ok());
+    Add("coordinator.lock");
+    Add("logs/server-0.log");
+    Add(made);
+    RemoveUnusedRun(dir, /*told=*/true);
+    EXPECT_TRUE(std::filesystem::exists(dir + "/" + made)) << made;
+    EXPECT_TRUE(std::filesystem::exists(dir + "/logs/server-0.log")) << made;
+    std::filesystem::remove_all(dir);
+  }
+}
+
 TEST_F(RunDirectoryTest, HowAJobGoesOnIsACommandToPaste) {
   const std::string dir = folder_.path("my runs/o'brien");
   EXPECT_EQ(HowToGoOn(dir, " --servers=3"), "");
