@@ -5,14 +5,14 @@
 #   deploy/install.sh PREFIX        e.g. /usr/local, $HOME/torchps
 #
 # Then, in a CMakeLists.txt: find_package(torchps) and target_link_libraries(mine torchps::torchps),
-# with -DCMAKE_PREFIX_PATH=PREFIX (examples/cmake is one). A PREFIX can be removed as a whole.
+# with -DCMAKE_PREFIX_PATH=PREFIX (examples/cmake is one). A PREFIX can be moved or removed as a whole.
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 [ $# = 1 ] || die "expected one argument, the folder to install into: deploy/install.sh PREFIX."
-mkdir -p "$1" || die "cannot make the folder $1."
-prefix="$(cd "$1" && pwd)"
+mkdir -p -- "$1" || die "cannot make the folder $1."
+prefix="$(cd -- "$1" && pwd)"
 
 "$TORCHPS_ROOT/deploy/setup.sh" build
 cd "$TORCHPS_ROOT"
@@ -33,6 +33,5 @@ install -D -m 755 -t "$prefix/lib" "$binaries/program/libtorchps.so"
 install -D -m 755 -t "$prefix/bin" \
   "$binaries/program/ps_worker" "$binaries/server/ps_server" "$binaries/tools/psctl"
 install -D -m 644 -t "$prefix/lib/cmake/torchps" deploy/install/torchpsConfig.cmake
-mkdir -p "$prefix/lib/pkgconfig"
-sed "s|@PREFIX@|$prefix|" deploy/install/torchps.pc.in >"$prefix/lib/pkgconfig/torchps.pc"
+install -D -m 644 -t "$prefix/lib/pkgconfig" deploy/install/torchps.pc
 say "torchps is in $prefix: bin/, lib/, include/"

@@ -9,7 +9,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
-prefix="$work/prefix"
+# With what a shell, sed and CMake could take for something else.
+prefix="$work/a & b|c"
 "$TORCHPS_ROOT/deploy/install.sh" "$prefix"
 cd "$work"
 
@@ -27,9 +28,10 @@ cmake -S "$TORCHPS_ROOT/examples/cmake" -B by_cmake -DCMAKE_PREFIX_PATH="$prefix
 cmake --build by_cmake >cmake.log || die "the CMake build failed: $(tail -n 3 cmake.log)"
 learns by_cmake/spirals
 
-flags="$(PKG_CONFIG_PATH="$prefix/lib/pkgconfig" pkg-config --cflags --libs torchps)"
+# Quoted for a shell.
+eval "flags=($(PKG_CONFIG_PATH="$prefix/lib/pkgconfig" pkg-config --cflags --libs torchps))"
 # Debian keeps the C++ half of torch's headers below the C half's.
-# shellcheck disable=SC2086
-g++ -O1 "$TORCHPS_ROOT/examples/cmake/spirals.cc" -I/usr/include/torch/csrc/api/include $flags \
+# shellcheck disable=SC2154
+g++ -O1 "$TORCHPS_ROOT/examples/cmake/spirals.cc" -I/usr/include/torch/csrc/api/include "${flags[@]}" \
   -Wl,-rpath,"$prefix/lib" -o by_pkg_config || die "the build by pkg-config failed."
 learns ./by_pkg_config
