@@ -63,6 +63,22 @@ absl::StatusOr<FileDescriptor> ListenOnLoopback(std::string* address) {
   return listener;
 }
 
+absl::StatusOr<FileDescriptor> HoldLoopbackPort(int* port) {
+  FileDescriptor holder(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in bound = Loopback(0);
+  socklen_t length = sizeof(bound);
+  // Linux lets two sockets bind one port where both say this and neither listens yet.
+  const int yes = 1;
+  if (setsockopt(holder.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) != 0 ||
+      bind(holder.get(), reinterpret_cast<sockaddr*>(&bound), length) != 0 ||
+      getsockname(holder.get(), reinterpret_cast<sockaddr*>(&bound), &length) != 0) {
+    return absl::UnavailableError(
+        absl::StrCat("no free port on this machine: ", std::strerror(errno)));
+  }
+  *port = ntohs(bound.sin_port);
+  return holder;
+}
+
 absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& address, const std::string& from) {
   return Connect(address, from, 0);
 }

@@ -15,6 +15,10 @@ namespace torchps {
 // A socket that listens on a free port of 127.0.0.1, and the address it got. UNAVAILABLE: no port.
 absl::StatusOr<FileDescriptor> ListenOnLoopback(std::string* address);
 
+// A free port of 127.0.0.1 that no other process gets while the socket is open, and where a program
+// that binds it with SO_REUSEADDR, as ours do, may listen all the same. UNAVAILABLE: no port.
+absl::StatusOr<FileDescriptor> HoldLoopbackPort(int* port);
+
 // A blocking connection to "127.0.0.1:PORT", from another loopback address if one is given
 // ("127.0.0.2"). UNAVAILABLE: nobody listens there.
 absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& address, const std::string& from = "");

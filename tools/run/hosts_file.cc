@@ -13,10 +13,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/ids.h"
-#include "common/process/file_descriptor.h"
+#include "common/printable.h"
 #include "tools/base/tcp.h"
 
 namespace torchps {
@@ -88,7 +89,7 @@ absl::Status AddPart(const std::vector<std::string>& words, Hosts& hosts) {
   const std::string& kind = words[0];
   if (kind != "server" && kind != "worker") {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", kind,
+        absl::StrCat("'", Printable(kind),
                      "' is no part of a cluster; expected 'server HOST[:PORT]', "
                      "'worker HOST [slots=N | gpus=0,1]' or "
                      "'worker HOST:PORT,HOST:PORT [gpus=0,1]'"));
@@ -188,13 +189,19 @@ absl::Status CheckWhole(const Hosts& hosts) {
 }  // namespace
 
 absl::StatusOr<Hosts> ParseHosts(absl::string_view text) {
+  if (absl::StrContains(text, '\0')) {
+    return absl::InvalidArgumentError(
+        "it is no plain text, for it has NUL bytes; save it as UTF-8");
+  }
+  absl::ConsumePrefix(&text, "\xEF\xBB\xBF");
+  const std::string plain = absl::StrReplaceAll(text, {{"\r\n", "\n"}, {"\r", "\n"}});
   Hosts hosts;
   int number = 0;
-  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+  for (absl::string_view line : absl::StrSplit(plain, '\n')) {
     ++number;
     line = line.substr(0, line.find('#'));
     const std::vector<std::string> words =
-        absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
+        absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
     if (words.empty()) continue;
     if (const absl::Status status = AddPart(words, hosts); !status.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("line ", number, ": ", status.message()));
@@ -285,21 +292,17 @@ void NumberProcesses(Hosts* hosts) {
 }
 
 absl::Status SplitIntoStages(int stages, Hosts* hosts) {
-  // All at once, so that none is given twice.
-  std::vector<FileDescriptor> held;
+  auto held = std::make_shared<std::vector<FileDescriptor>>();
   for (Place& worker : hosts->workers) {
     for (int stage = 0; stage < stages; ++stage) {
-      std::string address;
-      absl::StatusOr<FileDescriptor> listener = ListenOnLoopback(&address);
-      if (!listener.ok()) return listener.status();
-      held.push_back(*std::move(listener));
       Place place;
-      place.host = address;
-      if (absl::Status status = SplitPort(&place); !status.ok()) return status;
-      place.host.clear();
+      absl::StatusOr<FileDescriptor> holder = HoldLoopbackPort(&place.port);
+      if (!holder.ok()) return holder.status();
+      held->push_back(*std::move(holder));
       worker.stages.push_back(std::move(place));
     }
   }
+  hosts->held_ports = std::move(held);
   return absl::OkStatus();
 }
 

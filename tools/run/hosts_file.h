@@ -1,10 +1,12 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/process/file_descriptor.h"
 
 namespace torchps {
 
@@ -26,9 +28,13 @@ struct Place {
 struct Hosts {
   std::vector<Place> servers;
   std::vector<Place> workers;
+  // Keeps the ports that SplitIntoStages() has chosen from other processes, as long as a copy
+  // lives.
+  std::shared_ptr<const std::vector<FileDescriptor>> held_ports = nullptr;
 };
 
-// Reads a hosts file: one part per line, `#` begins a comment.
+// Reads a hosts file: one part per line, `#` begins a comment. Words stand apart by blanks or tabs,
+// lines end as on any system, and a byte order mark before the first counts for nothing.
 //   server HOST[:PORT]
 //   worker HOST [slots=N]     N workers on that machine, default 1
 //   worker HOST gpus=0,1      one worker there, with a replica of the model on each of these GPUs
@@ -55,7 +61,8 @@ absl::Status SpreadGpus(int gpus, int per_worker, Hosts* hosts);
 // tell those of a machine apart where it has more of one worker than of the next.
 void NumberProcesses(Hosts* hosts);
 
-// Makes each worker one of `stages` processes on this machine, on free ports of the loopback.
+// Makes each worker one of `stages` processes on this machine, on free ports of the loopback, which
+// `hosts` holds from now on.
 // UNAVAILABLE: there are no ports.
 absl::Status SplitIntoStages(int stages, Hosts* hosts);
 

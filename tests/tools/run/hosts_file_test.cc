@@ -1,8 +1,14 @@
 #include "tools/run/hosts_file.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <memory>
+#include <vector>
 
 #include "common/ids.h"
+#include "common/process/file_descriptor.h"
 #include "tests/tools/testing.h"
 
 namespace torchps {
@@ -35,6 +41,56 @@ TEST(HostsFileTest, AddressesOfTheSixthVersionMayHaveAPort) {
   EXPECT_EQ(hosts->servers[0].port, 4711);
   EXPECT_EQ(hosts->servers[1].host, "fd00::2");
   EXPECT_EQ(hosts->servers[1].port, 0);
+}
+
+TEST(HostsFileTest, AFileOfAnyEditorIsRead) {
+  for (const char* text : {"\xEF\xBB\xBFserver alpha:4711\r\nworker\tbeta\t slots=2\t# two\r\n",
+                           "server alpha:4711\rworker beta slots=2\r",
+                           "\xEF\xBB\xBF# none\nserver alpha:4711\n\t\n"
+                           "worker beta slots=2"}) {
+    const auto hosts = ParseHosts(text);
+    ASSERT_TRUE(hosts.ok()) << hosts.status();
+    EXPECT_EQ(hosts->servers[0].host, "alpha");
+    EXPECT_EQ(hosts->servers[0].port, 4711);
+    ASSERT_EQ(hosts->workers.size(), 2u);
+    EXPECT_EQ(hosts->workers[1].host, "beta");
+  }
+  EXPECT_EQ(ParseHosts("server a\r\nworker b\r\nworkr c\r\n").status().message().substr(0, 16),
+            "line 3: 'workr' ");
+  EXPECT_EQ(ParseHosts(absl::string_view("\xFF\xFEs\0e\0", 6)).status().message(),
+            "it is no plain text, for it has NUL bytes; save it as UTF-8");
+}
+
+// As the door of a stage's process does, or as any other program.
+bool CanListen(int port, bool reuse) {
+  FileDescriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int yes = 1;
+  if (reuse) setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
+         listen(listener.get(), 1) == 0;
+}
+
+TEST(HostsFileTest, ThePortsOfStagesAreKeptFromOthersAsLongAsARunLasts) {
+  auto hosts = std::make_unique<Hosts>();
+  hosts->workers.resize(2);
+  ASSERT_TRUE(SplitIntoStages(2, hosts.get()).ok());
+  std::vector<int> ports;
+  for (const Place& worker : hosts->workers) {
+    ASSERT_EQ(worker.stages.size(), 2u);
+    for (const Place& stage : worker.stages) ports.push_back(stage.port);
+  }
+  auto copy = std::make_unique<Hosts>(*hosts);
+  hosts.reset();
+  for (const int port : ports) {
+    EXPECT_FALSE(CanListen(port, /*reuse=*/false)) << port;
+    // Its first life, and its next.
+    EXPECT_TRUE(CanListen(port, /*reuse=*/true)) << port;
+    EXPECT_TRUE(CanListen(port, /*reuse=*/true)) << port;
+  }
 }
 
 struct BadFile {
