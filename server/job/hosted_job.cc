@@ -271,7 +271,11 @@ void HostedJob::Answer(const FinishedPushes::Push& push) {
     const absl::optional<Step> clock = membership_.Advance(push.slot, push.incarnation, push.step);
     if (clock.has_value()) reply.set_clock(*clock);
     MutexLock lock(&mutex_);
-    ++figures_[push.slot].pushes;
+    // In SYNC all parts of a push are answered when it is whole; it is one all the same.
+    SlotFigures& figures = figures_[push.slot];
+    const std::pair<Incarnation, Step> name(push.incarnation, push.step);
+    if (figures.last_push != name) ++figures.pushes;
+    figures.last_push = name;
   }
   RaiseFloors();
   ReachFailpoint(Failpoint::kPushAnswered);

@@ -143,6 +143,7 @@ class HostedJob {
  private:
   struct SlotFigures {
     uint64_t pushes = 0;
+    std::pair<Incarnation, Step> last_push = {0, 0};  // of those counted
     uint64_t parked_pulls = 0;
     absl::Duration parked;
   };

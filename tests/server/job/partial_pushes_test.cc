@@ -105,6 +105,7 @@ TEST_F(PartialPushesTest, InSyncEachIsAnsweredWithTheRound) {
   ASSERT_TRUE(second->ok()) << second->status();
   EXPECT_EQ((*first)->block_size(), 1);
   EXPECT_EQ(Clock(), 1);
+  EXPECT_EQ(harness_->Status().slot(0).pushes(), 1u) << "two parts are one push";
 }
 
 TEST_F(PartialPushesTest, AnotherSlotsPullWaitsForTheLastPart) {
