@@ -145,10 +145,27 @@ int ExportCommand(const FlagValues& flags, std::ostream& out, std::ostream& erro
   absl::StatusOr<ExportedModel> model = absl::UnknownError("");
   std::string what = directories[0];
   if (absl::EndsWith(directories[0], ".safetensors")) {
+    if (*number != 0 || directories.size() > 1) {
+      return Fail(
+          absl::InvalidArgumentError(absl::StrCat(
+              directories[0], " is a model file, so ",
+              *number != 0 ? "it has no checkpoint to choose by --checkpoint; leave that out"
+                           : "there is no other --dir to take its parts from; give one")),
+          ExitCode::kUsage, error);
+    }
     model = ExportedModel::OfFile(files.get(), directories[0]);
   } else {
     uint64_t wanted = static_cast<uint64_t>(*number);
-    for (std::string& directory : directories) TakeCheckpointPath(&directory, &wanted);
+    for (std::string& directory : directories) {
+      const std::string typed = directory;
+      const uint64_t before = wanted;
+      TakeCheckpointPath(&directory, &wanted);
+      if (before == 0 || wanted == before) continue;
+      return Fail(absl::InvalidArgumentError(absl::StrCat(
+                      "--dir=", typed, " names checkpoint ", wanted, ", and another --dir or ",
+                      "--checkpoint names checkpoint ", before, "; name one")),
+                  ExitCode::kUsage, error);
+    }
     auto opened = OpenCheckpoint(files.get(), directories, wanted, error);
     if (!opened.ok()) return Fail(opened.status(), ExitCode::kData, error);
     reader = *std::move(opened);

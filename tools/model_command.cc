@@ -106,7 +106,8 @@ std::vector<FlagSpec> CommonFlags(const std::string& out) {
       {"set", "PATH=VALUE", "Sets one field of the job.", true},
       {"data", "PATH", "Where the data lies on this machine, instead of data.path."},
       {"download", "", "Takes MNIST, as in 'psctl run'."},
-      {"mirrors", "URL,...", "With --download: where its files are, instead of public places."},
+      {"mirrors", "URL,...", "With --download: where its files are, instead of public places.",
+       false, 0, "download"},
       {"on_training_data", "", "Takes the training samples instead of the test set."},
       {"device", "NAME", "cpu, cuda or cuda:INDEX. Default: cpu."},
       {"threads", "N", "Threads that torch computes with. Default: 1."},
@@ -217,8 +218,9 @@ std::vector<FlagSpec> EvaluateFlags() {
   flags.push_back({"servers", "HOST:PORT,...",
                    "Measures the job that runs on these servers, all of them in their order, "
                    "instead of a model: once in --every until it ends. It trains nothing."});
-  flags.push_back({"every", "DURATION", "With --servers: how often, as 5s."});
+  flags.push_back({"every", "DURATION", "With --servers: how often, as 5s.", false, 0, "servers"});
   flags.push_back(CertificatesFlag());
+  flags.back().needs = "servers";
   return flags;
 }
 
@@ -227,7 +229,7 @@ std::vector<FlagSpec> PredictFlags() {
 }
 
 int EvaluateCommand(const FlagValues& flags, std::ostream&, std::ostream& error) {
-  if (flags.Has("servers") || flags.Has("every")) return WatchCommand(flags, error);
+  if (flags.Has("servers")) return WatchCommand(flags, error);
   return LookCommand("evaluate", flags, error);
 }
 

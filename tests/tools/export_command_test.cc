@@ -190,6 +190,19 @@ TEST_F(ExportCommandTest, WrongFlagsAreNamed) {
   EXPECT_THAT(error_.str(), HasSubstr("there is no checkpoint in"));
 }
 
+TEST_F(ExportCommandTest, WhatCannotBothBeMeantIsRefused) {
+  EXPECT_EQ(Run({Dir("m.safetensors"), Out("m.pt"), "--checkpoint=3"}), 2);
+  EXPECT_THAT(error_.str(), HasSubstr("m.safetensors is a model file, so it has no checkpoint to"));
+  EXPECT_EQ(Run({Dir("m.safetensors"), Dir("d"), Out("m.pt")}), 2);
+  EXPECT_THAT(error_.str(), HasSubstr("m.safetensors is a model file, so there is no other --dir"));
+  EXPECT_EQ(Run({Dir("d/checkpoint-000000000002"), Out("m.pt"), "--checkpoint=3"}), 2);
+  EXPECT_THAT(error_.str(),
+              HasSubstr(" names checkpoint 2, and another --dir or --checkpoint names "
+                        "checkpoint 3; name one"));
+  EXPECT_EQ(Run({Dir("d/checkpoint-000000000002"), Dir("e/checkpoint-000000000003"), Out("m.pt")}),
+            2);
+}
+
 TEST_F(ExportCommandTest, AFileThatCannotBeWrittenIsNamedAndTheOldOneStays) {
   Write("d", 1, SampleModel());
   EXPECT_EQ(Run({Dir("d"), Out("nowhere/m.pt")}), 1);

@@ -96,6 +96,11 @@ absl::StatusOr<FlagValues> FlagTable::Parse(const std::vector<std::string>& argu
     if (!flag->repeatable) values.clear();
     values.push_back(std::move(value));
   }
+  for (const FlagSpec& flag : flags_) {
+    if (flag.needs.empty() || !parsed.Has(flag.name) || parsed.Has(flag.needs)) continue;
+    return Error(absl::StrCat("uses --", flag.name, " with --", flag.needs,
+                              " only; give both, or leave it out"));
+  }
   return parsed;
 }
 

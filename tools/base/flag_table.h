@@ -18,6 +18,8 @@ struct FlagSpec {
   std::string help;         // one or more sentences
   bool repeatable = false;
   char letter = 0;  // -L says the same as --name; 0: no letter does
+  // Without this other flag it would do nothing, and is refused. Empty: it needs none.
+  std::string needs = "";
 };
 
 // What was typed: values by flag. Immutable after FlagTable::Parse; copyable.
@@ -47,8 +49,8 @@ class FlagTable {
 
   // Takes `--name=value`, `--name value` and, for switches, `--name`; a flag's letter, as `-n`, in
   // place of its name. INVALID_ARGUMENT: unknown flag (with the most similar one), missing or
-  // unwanted value, anything that is no flag. Of a flag that is not repeatable the last value
-  // counts, so that a script's can be overridden.
+  // unwanted value, a flag without the one that it needs, anything that is no flag. Of a flag that
+  // is not repeatable the last value counts, so that a script's can be overridden.
   absl::StatusOr<FlagValues> Parse(const std::vector<std::string>& arguments) const;
 
   // One flag per paragraph: its form, and its help wrapped to 80 columns.

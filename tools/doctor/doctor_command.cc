@@ -135,15 +135,18 @@ void ExamineHosts(const std::string& file, std::vector<Finding>& findings) {
 std::vector<FlagSpec> DoctorFlags() {
   return {
       {"job", "FILE", "The job that is to run: its file and its data are checked."},
-      {"set", "PATH=VALUE", "Overrides one field of the job.", true},
-      {"data", "PATH", "Where the training data lie, in place of the job's data.path."},
-      {"download", "", "Takes MNIST, as in 'psctl run', and fetches it where it is not there yet."},
-      {"mirrors", "URL,...", "With --download: where its files are, instead of public places."},
+      {"set", "PATH=VALUE", "Overrides one field of the job.", true, 0, "job"},
+      {"data", "PATH", "Where the training data lie, in place of the job's data.path.", false, 0,
+       "job"},
+      {"download", "", "Takes MNIST, as in 'psctl run', and fetches it where it is not there yet.",
+       false, 0, "job"},
+      {"mirrors", "URL,...", "With --download: where its files are, instead of public places.",
+       false, 0, "download"},
       {"servers", "HOST:PORT,...", "Where servers are to be: names, routes and ports are checked."},
       {"hosts", "FILE", "The same for the servers of a hosts file."},
       {"dir", "DIR", "Where servers are to keep their state: room and rights are checked."},
       {"certs", "DIR", "The certificates that 'psctl certs' made."},
-      {"resume", "", "The job in --dir is to go on."},
+      {"resume", "", "The job in --dir is to go on.", false, 0, "dir"},
       {"device", "DEVICE",
        "What workers of this machine compute on. Default cpu. Of cuda or cuda:N it looks at the "
        "driver, and asks the worker program what it sees."},

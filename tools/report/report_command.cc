@@ -48,7 +48,8 @@ std::vector<FlagSpec> ReportFlags() {
       CertificatesFlag(),
       {"wait", "", "Waits until the job has ended; also for server 0 to come up."},
       {"patience", "DURATION",
-       "With --wait: how long server 0 may be away without an answer. Default 60s."},
+       "With --wait: how long server 0 may be away without an answer. Default 60s.", false, 0,
+       "wait"},
       {"report", "FILE", "Writes the report as JSON (docs/report.md) as well."},
   };
 }

@@ -201,7 +201,8 @@ std::vector<FlagSpec> RunFlags() {
        "into this machine's cache (TORCHPS_CACHE, XDG_CACHE_HOME or ~/.cache/torchps). With "
        "--hosts each machine fetches its own."},
       {"mirrors", "URL,...",
-       "With --download: directories of the web that hold its four files, instead of public ones."},
+       "With --download: directories of the web that hold its four files, instead of public ones.",
+       false, 0, "download"},
       {"gpus", "N",
        "On each worker's machine one worker that computes on its first N GPUs, with a replica of "
        "the model on each, and pushes once for all of them.",
@@ -210,10 +211,8 @@ std::vector<FlagSpec> RunFlags() {
        "With --gpus: a worker for every M of them; 1: N workers with a GPU each. Default: N."},
       {"stages", "N",
        "Each worker is N processes on this machine, each of which holds a stage of the model and "
-       "no "
-       "more: an mlp, a transformer, or a torchps::Stages of your program. In a hosts file: "
-       "'worker "
-       "HOST:PORT,HOST:PORT'."},
+       "no more: an mlp, a transformer, or a torchps::Stages of your program. In a hosts file: "
+       "'worker HOST:PORT,HOST:PORT'."},
       {"device", "DEVICE",
        "cpu, cuda or cuda:N, passed to every worker. Of several GPUs, 'cuda' gives each worker the "
        "one of its slot. Several, with a comma between, have a replica of the model each: cpu,cpu "

@@ -76,6 +76,16 @@ TEST(FlagTableTest, EveryMistakeIsOneSentenceThatNamesIt) {
   }
 }
 
+TEST(FlagTableTest, AFlagThatDoesNothingWithoutAnotherIsRefused) {
+  const FlagTable table("psctl report", {{"wait", "", "Waits."},
+                                         {"patience", "TIME", "How long.", false, 0, "wait"}});
+  EXPECT_EQ(table.Parse({"--patience=5s"}).status().message(),
+            "'psctl report' uses --patience with --wait only; give both, or leave it out");
+  EXPECT_TRUE(table.Parse({"--patience=5s", "--wait"}).ok());
+  EXPECT_TRUE(table.Parse({"--wait"}).ok());
+  EXPECT_TRUE(table.Parse({}).ok());
+}
+
 TEST(FlagTableTest, ANumberOutOfRangeNamesTheRange) {
   for (const char* value : {"0", "11", "three", "1.5", "99999999999999999999"}) {
     const auto flags = Table().Parse({std::string("--workers=") + value});
