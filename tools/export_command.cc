@@ -70,7 +70,9 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenCheckpoint(
   const CheckpointDirectory place(files, directories[0]);
   std::error_code ignored;
   if (!std::filesystem::exists(directories[0], ignored)) {
-    return absl::NotFoundError(absl::StrCat("there is no folder ", directories[0]));
+    return absl::NotFoundError(
+        absl::StrCat("there is no folder ", directories[0],
+                     "; --dir takes a run's folder, a checkpoint in it, or a .safetensors file"));
   }
   if (number != 0) {
     const absl::StatusOr<std::vector<uint64_t>> complete = place.Complete();

@@ -165,7 +165,10 @@ int WatchCommand(const FlagValues& flags, std::ostream& error) {
 int LookCommand(const std::string& what, const FlagValues& flags, std::ostream& error) {
   std::string model = flags.Get("model");
   if (model.empty()) {
-    return Fail(absl::StrCat("psctl ", what, " needs --model=PATH"), ExitCode::kUsage, error);
+    return Fail(
+        absl::StrCat("psctl ", what, " needs --model=PATH: a run's folder, a checkpoint in ",
+                     "it, or a model file"),
+        ExitCode::kUsage, error);
   }
   const absl::StatusOr<std::string> program =
       FindProgram(flags, "worker_binary", OwnDirectory(), "program", "ps_worker");

@@ -98,9 +98,10 @@ void ExamineJob(const FlagValues& flags, std::vector<Finding>& findings, int64_t
         {Finding::Level::kProblem, "job", std::string(model.message()), kOwnProgramAdvice});
   }
   if (job->durability().level() == DurabilitySpec::LOG && !flags.Has("dir")) {
-    findings.push_back({Finding::Level::kWarning, "durability",
-                        "LOG needs a directory, and --dir names none",
-                        "'psctl run' takes a temporary one; name one that stays"});
+    findings.push_back(
+        {Finding::Level::kWarning, "durability", "LOG needs a directory, and --dir names none",
+         "'psctl run' makes one under runs/ itself; servers that are started by hand "
+         "need --dir=DIR"});
   }
   findings.push_back(CheckDiskLoss(job->durability(), ServersApart(flags)));
   if (!data.ok()) {

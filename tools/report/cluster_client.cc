@@ -30,7 +30,8 @@ absl::Status InWords(const grpc::Status& grpc_status) {
     case absl::StatusCode::kUnimplemented:
       return absl::FailedPreconditionError(kNoTorchpsServer);
     case absl::StatusCode::kDeadlineExceeded:
-      return absl::DeadlineExceededError("no answer");
+      return absl::DeadlineExceededError(
+          "no answer in time; is its machine overloaded, or does a firewall drop what is sent?");
     case absl::StatusCode::kUnavailable: {
       const size_t last = status.message().rfind(": ");
       if (last == absl::string_view::npos) return status;
