@@ -29,7 +29,8 @@ tests=(//tests/program:train_main_test
   //tests/worker:training_test //tests/worker/cuda:cuda_lift_test //tests/worker/cuda:cuda_link_test
   //tests/worker/cuda:device_encoder_test //tests/worker/cuda:device_look_test
   //tests/worker/cuda:device_scan_test
-  //tests/worker/kernels:gradient_kernels_test //tests/integration:equivalence_test)
+  //tests/worker/kernels:gradient_kernels_test //tests/worker/replicas:local_group_test
+  //tests/integration:equivalence_test)
 
 command="${1:-}"
 [ $# = 0 ] || shift

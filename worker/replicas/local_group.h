@@ -26,6 +26,10 @@ class LocalGroup {
   virtual absl::Status SumToAll(absl::Span<const torch::Tensor> tensors) = 0;
   // Every tensor becomes what the first one is.
   virtual absl::Status Copy(absl::Span<const torch::Tensor> tensors) = 0;
+
+  // A replica has failed, so what the other devices are to exchange with its own may never come:
+  // ends what waits for that in their queues, where they would wait for ever. Later calls may fail.
+  virtual void Abandon() {}
 };
 
 // For one replica on each of `devices`: of NCCL's where all are different GPUs and this process has

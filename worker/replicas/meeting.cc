@@ -51,7 +51,10 @@ absl::Status Meeting::SumToAll(size_t replica, size_t participants, const torch:
 void Meeting::Leave(const absl::Status& status) {
   const MutexLock lock(&mutex_);
   ++left_;
+  // Later ones follow from the first.
+  const bool is_first = status_.ok();
   Fail(status);
+  if (is_first && !status.ok() && !absl::IsCancelled(status)) group_->Abandon();
   CheckReachable();
 }
 

@@ -30,7 +30,9 @@ class Meeting {
   // no sum can come; otherwise what the group says, or how another replica has failed.
   absl::Status SumToAll(size_t replica, size_t participants, const torch::Tensor& tensor);
 
-  // The replica has ended its part of the step, and how. Called once in a step by each.
+  // The replica has ended its part of the step, and how. Called once in a step by each. If it has
+  // failed, the group is abandoned: its device may owe the others a sum. CANCELLED is no failure,
+  // it just goes no further.
   void Leave(const absl::Status& status);
 
   // OK, or what failed first since Begin().

@@ -42,6 +42,7 @@ absl::StatusOr<Nccl> FindNccl() {
   FoundFunctions process = FoundFunctions::InProcess("this process");
   process.Find("ncclCommInitAll", &nccl.init_all);
   process.Find("ncclCommDestroy", &nccl.destroy);
+  process.Find("ncclCommAbort", &nccl.abort);
   process.Find("ncclGetErrorString", &nccl.error_text);
   process.Find("ncclGroupStart", &nccl.group_start);
   process.Find("ncclGroupEnd", &nccl.group_end);
@@ -69,22 +70,49 @@ NcclGroup::~NcclGroup() {
 
 template <typename Call>
 absl::Status NcclGroup::Together(absl::Span<const torch::Tensor> tensors, const Call& call) {
+  if (!error_.ok()) return error_;
   try {
-    int result = nccl_.group_start();
+    // What throws does so before NCCL's group is open: closing one that has only some of the
+    // devices would have those wait for the others.
+    for (const torch::Tensor& tensor : tensors) {
+      const c10::DeviceGuard guard(tensor.device());
+      TypeOf(tensor);
+    }
+  } catch (const std::exception& error) {
+    return TorchError("handing tensors to NCCL", error);
+  }
+  absl::Status status;
+  int result = nccl_.group_start();
+  try {
     for (size_t i = 0; i < tensors.size() && result == kSuccess; ++i) {
       const c10::DeviceGuard guard(tensors[i].device());
       result = call(tensors[i], communicators_[i]);
     }
-    // Also after a failure, so that NCCL's group is closed.
-    const int ended = nccl_.group_end();
-    return NcclError(nccl_, result != kSuccess ? result : ended);
   } catch (const std::exception& error) {
-    return TorchError("handing tensors to NCCL", error);
+    status = TorchError("handing tensors to NCCL", error);
   }
+  // Also after a failure, so that NCCL's group is closed.
+  const int ended = nccl_.group_end();
+  status.Update(NcclError(nccl_, result != kSuccess ? result : ended));
+  if (!status.ok()) {
+    error_ = status;
+    Abandon();
+  }
+  return status;
+}
+
+void NcclGroup::Abandon() {
+  if (communicators_.empty()) return;
+  error_.Update(absl::InternalError("NCCL was ended, since a device had failed"));
+  // As one operation, as those of one thread would wait for each other.
+  nccl_.group_start();
+  for (const Nccl::Communicator communicator : communicators_) nccl_.abort(communicator);
+  nccl_.group_end();
+  communicators_.clear();
 }
 
 absl::Status NcclGroup::Sum(absl::Span<const torch::Tensor> tensors) {
-  if (tensors.size() != communicators_.size()) return copies_.Sum(tensors);
+  if (tensors.size() != replicas_) return copies_.Sum(tensors);
   return Together(tensors, [this](const torch::Tensor& tensor, Nccl::Communicator communicator) {
     void* const data = tensor.data_ptr();
     return nccl_.reduce(data, data, Count(tensor), TypeOf(tensor), kSum, /*root=*/0, communicator,
@@ -93,7 +121,7 @@ absl::Status NcclGroup::Sum(absl::Span<const torch::Tensor> tensors) {
 }
 
 absl::Status NcclGroup::SumToAll(absl::Span<const torch::Tensor> tensors) {
-  if (tensors.size() != communicators_.size()) return copies_.SumToAll(tensors);
+  if (tensors.size() != replicas_) return copies_.SumToAll(tensors);
   return Together(tensors, [this](const torch::Tensor& tensor, Nccl::Communicator communicator) {
     void* const data = tensor.data_ptr();
     return nccl_.all_reduce(data, data, Count(tensor), TypeOf(tensor), kSum, communicator, kStream);
@@ -101,7 +129,7 @@ absl::Status NcclGroup::SumToAll(absl::Span<const torch::Tensor> tensors) {
 }
 
 absl::Status NcclGroup::Copy(absl::Span<const torch::Tensor> tensors) {
-  if (tensors.size() != communicators_.size()) return copies_.Copy(tensors);
+  if (tensors.size() != replicas_) return copies_.Copy(tensors);
   return Together(tensors, [this](const torch::Tensor& tensor, Nccl::Communicator communicator) {
     void* const data = tensor.data_ptr();
     return nccl_.broadcast(data, data, Count(tensor), TypeOf(tensor), /*root=*/0, communicator,

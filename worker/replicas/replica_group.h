@@ -59,7 +59,8 @@ class ReplicaGroup {
 
   // As Learner::Compute(), of all replicas together. No block is told early. `data_time` is the
   // slowest replica's, `compute_time` all else. The error is that of the replica that failed first;
-  // the others end their pass, or their wait for it, and the next step begins anew.
+  // the others end their pass, or their wait for it. After CANCELLED the next step begins anew, as
+  // after other errors on devices without NCCL.
   absl::StatusOr<Learner::Gradient> Compute(const Learner::Step& step, Learner::Observer* observer);
 
  private:

@@ -11,6 +11,7 @@
 #include "absl/types/optional.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/gpu.h"
 #include "torch/utils.h"
 #include "worker/replicas/host_group.h"
 #include "worker/replicas/nccl_group.h"
@@ -33,6 +34,7 @@ struct FakeNccl {
   bool in_group = false;
   int groups = 0;
   int destroyed = 0;
+  int aborted = 0;
   int result = 0;  // of every operation
 };
 FakeNccl* fake = nullptr;
@@ -67,6 +69,11 @@ Nccl FakeFunctions() {
     ++fake->destroyed;
     return 0;
   };
+  nccl.abort = [](Nccl::Communicator) {
+    EXPECT_TRUE(fake->in_group) << "one after the other they would wait for each other";
+    ++fake->aborted;
+    return 0;
+  };
   nccl.error_text = [](int) { return "unhandled cuda error"; };
   nccl.group_start = [] {
     fake->in_group = true;
@@ -77,6 +84,7 @@ Nccl FakeFunctions() {
     fake->in_group = false;
     ++fake->groups;
     if (fake->result != 0) return fake->result;
+    if (fake->open.empty()) return 0;
     if (fake->open.front().type == 7) Carry<float>(fake->open);
     if (fake->open.front().type == 8) Carry<double>(fake->open);
     return 0;
@@ -191,6 +199,70 @@ TEST(NcclGroupTest, GivesItsCommunicatorsBackAndSaysWhyItDoesNotStart) {
   EXPECT_EQ(NcclGroup::Create(FakeFunctions(), devices).status(),
             absl::InternalError("NCCL failed: unhandled cuda error"));
   fake = nullptr;
+}
+
+class FailingNcclTest : public ::testing::Test {
+ protected:
+  FailingNcclTest() {
+    fake = &nccl_;
+    group_ = *NcclGroup::Create(FakeFunctions(), DeviceList(kReplicas, torch::kCPU));
+  }
+  ~FailingNcclTest() override {
+    group_.reset();
+    fake = nullptr;
+  }
+
+  FakeNccl nccl_;
+  std::vector<torch::Tensor> tensors_ = std::vector<torch::Tensor>(kReplicas, torch::ones({3}));
+  std::unique_ptr<NcclGroup> group_;
+};
+
+TEST_F(FailingNcclTest, WhatHasBegunOnSomeDevicesEndsAndNothingElseBegins) {
+  nccl_.result = 1;
+  const absl::Status failed = group_->SumToAll(tensors_);
+  EXPECT_EQ(failed, absl::InternalError("NCCL failed: unhandled cuda error"));
+  EXPECT_EQ(nccl_.aborted, 3);
+  nccl_.result = 0;
+  const int groups = nccl_.groups;
+  EXPECT_EQ(group_->Copy(tensors_), failed);
+  EXPECT_EQ(nccl_.groups, groups);
+  group_.reset();
+  EXPECT_EQ(nccl_.destroyed, 0) << "they are gone";
+}
+
+TEST_F(FailingNcclTest, AGroupThatIsAbandonedEndsOnce) {
+  group_->Abandon();
+  group_->Abandon();
+  EXPECT_EQ(nccl_.aborted, 3);
+  EXPECT_TRUE(absl::IsInternal(group_->Sum(tensors_)));
+}
+
+TEST_F(FailingNcclTest, WhatItCannotSendIsFoundBeforeAnyDeviceHasBegun) {
+  tensors_[2] = torch::ones({3}, torch::kInt64);
+  EXPECT_TRUE(absl::IsInternal(group_->Sum(tensors_)));
+  EXPECT_EQ(nccl_.groups, 0) << "the first two would wait for the third for ever";
+  EXPECT_FALSE(nccl_.in_group);
+  tensors_[2] = torch::ones({3});
+  EXPECT_TRUE(group_->Sum(tensors_).ok());
+}
+
+class NcclOnGpuTest : public GpuTest {};
+
+// One GPU shows that NCCL's functions are found and take what they are given, not what it sums.
+TEST_F(NcclOnGpuTest, AGpuByItselfIsAGroup) {
+  const torch::Device gpu(torch::kCUDA, 0);
+  const auto group = MakeLocalGroup({gpu});
+  ASSERT_TRUE(group.ok()) << group.status();
+  ASSERT_NE(dynamic_cast<NcclGroup*>(group->get()), nullptr);
+  for (const torch::ScalarType type : {torch::kFloat32, torch::kFloat64}) {
+    const std::vector<torch::Tensor> tensors = {torch::full({1000}, 3.0, gpu).to(type)};
+    ASSERT_TRUE((*group)->Sum(tensors).ok());
+    ASSERT_TRUE((*group)->SumToAll(tensors).ok());
+    ASSERT_TRUE((*group)->Copy(tensors).ok());
+    EXPECT_EQ(tensors[0].sum().item<double>(), 3000);
+  }
+  (*group)->Abandon();
+  EXPECT_TRUE(absl::IsInternal((*group)->Sum({torch::ones({1}, gpu)})));
 }
 
 TEST(LocalGroupOfDevicesTest, TheCpuNeedsNoNccl) {

@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "torch/utils.h"
 #include "worker/replicas/host_group.h"
+#include "worker/replicas/local_group.h"
 
 namespace torchps {
 namespace {
@@ -34,7 +35,26 @@ class MeetingTest : public ::testing::Test {
     return results;
   }
 
-  HostGroup group_;
+  class CountedGroup final : public LocalGroup {
+   public:
+    absl::Status Sum(absl::Span<const torch::Tensor> tensors) override {
+      return host_.Sum(tensors);
+    }
+    absl::Status SumToAll(absl::Span<const torch::Tensor> tensors) override {
+      return host_.SumToAll(tensors);
+    }
+    absl::Status Copy(absl::Span<const torch::Tensor> tensors) override {
+      return host_.Copy(tensors);
+    }
+    void Abandon() override { ++abandoned; }
+
+    int abandoned = 0;
+
+   private:
+    HostGroup host_;
+  };
+
+  CountedGroup group_;
   Meeting meeting_{&group_, kReplicas};
 };
 
@@ -79,6 +99,26 @@ TEST_F(MeetingTest, NobodyWaitsForOneThatHasFailed) {
             })[0],
             absl::OkStatus())
       << "the next step knows nothing of it";
+}
+
+TEST_F(MeetingTest, ADeviceThatHasFailedLeavesNoOtherWaitingInItsQueue) {
+  Run([&](size_t replica) {
+    const absl::Status met = meeting_.SumToAll(replica, kReplicas, torch::ones({1}));
+    return replica == 1 ? absl::InternalError("device-side assert triggered") : met;
+  });
+  EXPECT_EQ(group_.abandoned, 1);
+}
+
+TEST_F(MeetingTest, AStepThatIsGivenUpLeavesTheGroupAsItIs) {
+  const auto given_up = [&](size_t replica) -> absl::Status {
+    if (replica == 0) return absl::CancelledError("the gradient would come too late");
+    // As torch gives it on, which knows no codes.
+    const absl::Status met = meeting_.SumToAll(replica, kReplicas, torch::ones({1}));
+    return met.ok() ? met : absl::InternalError(met.message());
+  };
+  Run(given_up);
+  EXPECT_TRUE(absl::IsCancelled(meeting_.status())) << meeting_.status();
+  EXPECT_EQ(group_.abandoned, 0);
 }
 
 TEST_F(MeetingTest, NobodyWaitsForOneThatGoesAnotherWay) {
