@@ -18,15 +18,23 @@ def machine_facts():
     yield "processor", model.group(1) if model else "?"
 
 
-def nvidia_smi(what):
+def nvidia_smi(what, limit_s=30):
     """Rows of nvidia-smi's answer, one for each GPU."""
-    said = subprocess.run(["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader,nounits"],
-                          stdout=subprocess.PIPE, text=True, check=True, timeout=30)
-    return [[cell.strip() for cell in row] for row in csv.reader(said.stdout.splitlines())]
+    asked = subprocess.Popen(["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader,nounits"],
+                             stdout=subprocess.PIPE, text=True)
+    try:
+        said, _ = asked.communicate(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        # Its end is not waited for, as subprocess.run() does: a driver that hangs keeps it from ending.
+        asked.kill()
+        raise
+    if asked.returncode != 0:
+        raise subprocess.CalledProcessError(asked.returncode, asked.args)
+    return [[cell.strip() for cell in row] for row in csv.reader(said.splitlines())]
 
 
 def gpu_memory_mib():
-    return int(nvidia_smi("memory.used")[0][0])
+    return int(nvidia_smi("memory.used", limit_s=10)[0][0])
 
 
 def memory_of(pid, on_gpu):

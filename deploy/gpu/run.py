@@ -15,8 +15,10 @@ import importlib.util
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from machine import nvidia_smi  # noqa: E402
@@ -82,6 +84,8 @@ def check_libraries(bundle, folders, alone):
 
 
 def main():
+    # --seconds are those of all that is here, also of what comes before the first stage.
+    began = time.monotonic()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bundle", required=True)
     parser.add_argument("--out", required=True)
@@ -115,12 +119,17 @@ def main():
             refuse(f"there is no stage {', '.join(sorted(unknown))}; expected "
                    f"{', '.join(stage.name for stage in stages)}.")
         stages = [stage for stage in stages if stage.name in wanted]
-    print(f"bundle of {version['commit']}, torch {version['torch']}, device {options.device}")
-    run = Run(options.out, place.seconds() if options.seconds is None else options.seconds)
-    run.go(stages)
-    print(f"figures: {os.path.join(options.out, 'gpu.json')}")
-    passed, failed = run.counts()
-    print(f"{passed} passed, {failed} failed")
+    print(f"bundle of {version['commit']}, torch {version['torch']}, device {options.device}", flush=True)
+    seconds = place.seconds() if options.seconds is None else options.seconds
+    run = Run(options.out, seconds - (time.monotonic() - began))
+    # Who is told to stop ends what it has started, and says what is known.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        run.go(stages)
+    finally:
+        print(f"figures: {os.path.join(options.out, 'gpu.json')}")
+        passed, failed = run.counts()
+        print(f"{passed} passed, {failed} failed", flush=True)
     return 1 if failed else 0
 
 

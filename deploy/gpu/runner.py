@@ -1,7 +1,7 @@
 """Runs stages one after the other, each with a time limit of its own, and keeps what they found.
 
-A stage is a function that gets a Run. It makes checks, which pass or fail, and notes figures. What is
-known is written after each stage, so that a machine that goes away takes only the present one along.
+A stage is a function that gets a Run. It makes checks, which pass or fail, and notes figures. Each is
+written at once, so that a machine that goes away takes nothing along that was known.
 """
 
 import contextlib
@@ -11,9 +11,14 @@ import os
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 import traceback
 import typing
+
+
+# So long a process may take to be gone once it was killed. One that a driver holds never is, and is left.
+PATIENCE_S = 5
 
 
 @dataclasses.dataclass
@@ -39,10 +44,15 @@ class OutOfTime(Exception):
     """The stage's time is over."""
 
 
+def say_at_once(text):
+    """A line that whoever reads a pipe has although this process is killed after it."""
+    print(text, flush=True)
+
+
 class Run:
     """What a stage works with: commands that end with it, checks, figures, a folder of its own."""
 
-    def __init__(self, out, seconds, clock=time.monotonic, say=print):
+    def __init__(self, out, seconds, clock=time.monotonic, say=say_at_once):
         self._clock = clock
         self._say = say
         self._end = clock() + seconds
@@ -70,11 +80,13 @@ class Run:
         if not holds:
             self._say(f"  FAILED {what}" + (f": {why}" if why else ""))
             self.log(f"FAILED {what}: {why}")
+        self._write()
         return bool(holds)
 
     def figure(self, name, value):
         self._results["figures"].setdefault(self._stage, {})[name] = value
         self.log(f"{name} = {value}")
+        self._write()
 
     def say(self, text):
         """A line for whoever watches, and in the log."""
@@ -94,12 +106,21 @@ class Run:
                 ended = Ended(process.returncode, out, error)
             except subprocess.TimeoutExpired:
                 _kill(process)
-                out, error = process.communicate()
-                ended = Ended(None, out, error)
+                ended = Ended(None, *_rest(process))
         self.log(f"ended with {ended.code}\n{ended.said}")
         if ended.code is None and self.left_s() <= 0:
             raise OutOfTime(f"'{os.path.basename(arguments[0])}' had not ended")
         return ended
+
+    def first_line(self, process, limit_s=30):
+        """The first line that a started program says. It is ended where it says none in time; then empty."""
+        watch = threading.Timer(max(min(limit_s, self.left_s()), 0.1), _kill, [process])
+        watch.daemon = True
+        watch.start()
+        try:
+            return process.stdout.readline()
+        finally:
+            watch.cancel()
 
     @contextlib.contextmanager
     def started(self, arguments, env=None, log_file=None):
@@ -107,8 +128,8 @@ class Run:
         self.log(f"\n$ {' '.join(arguments)}")
         stream = subprocess.PIPE if log_file is None else log_file
         process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=stream, stderr=stream,
-                                   text=True, env={**os.environ, **(env or {})},
-                                   start_new_session=True)
+                                   text=True, errors="replace",
+                                   env={**os.environ, **(env or {})}, start_new_session=True)
         try:
             yield process
         finally:
@@ -117,7 +138,8 @@ class Run:
                 if pipe is not None:
                     with contextlib.suppress(BrokenPipeError):
                         pipe.close()
-            process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=PATIENCE_S)
 
     # For the main program.
 
@@ -157,7 +179,29 @@ class Run:
         os.replace(self._file + ".new", self._file)
 
 
+def _rest(process):
+    """What a process that was killed had said, on both pipes. Another one may hold them open."""
+    try:
+        return process.communicate(timeout=PATIENCE_S)
+    except subprocess.TimeoutExpired as error:
+        return [said.decode(errors="replace") if isinstance(said, bytes) else said or ""
+                for said in (error.output, error.stderr)]
+
+
 def _kill(process):
-    """The process and what it has started, as far as that stayed in its group."""
+    """The process, and then what it has started, which may have process groups of its own."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+    for pid in _session_of(process.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _session_of(leader):
+    """The processes of a session."""
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                # Behind the name, in which there may be anything: state, parent, group, session.
+                if int(file.read().rpartition(")")[2].split()[3]) == leader:
+                    yield int(name)

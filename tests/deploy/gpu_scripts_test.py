@@ -4,8 +4,10 @@ import contextlib
 import io
 import json
 import os
+import signal
 import sys
 import tempfile
+import time
 import unittest
 from unittest import mock
 
@@ -68,6 +70,46 @@ class RunnerTest(unittest.TestCase):
         self.assertEqual(its.counts(), (0, 0))
         self.assertEqual(list(self.results()["stages"]), ["first", "second"])
 
+    def test_what_is_known_is_written_within_a_stage(self):
+        def first(its):
+            its.figure("here", True)
+            self.assertEqual(self.results()["figures"], {"first": {"here": True}})
+            its.check("two is three", False)
+            self.assertEqual(self.results()["failed"], 1)
+
+        its = self.run_for(10)
+        its.go([Stage("first", first, 5)])
+        self.assertEqual(its.counts(), (0, 1))
+
+    def test_who_is_told_to_stop_says_what_is_known_and_ends_what_it_has_started(self):
+        children = []
+
+        def stage(its):
+            with its.started(["sleep", "1000"]) as process:
+                children.append(process)
+                its.check("it has begun", True)
+                os.kill(os.getpid(), signal.SIGTERM)
+                process.wait(timeout=100)
+
+        place = mock.Mock()
+        place.stages.return_value = [Stage("first", stage, 1000)]
+        place.seconds.return_value = 1000
+        os.makedirs(os.path.join(self.out, "bundle"))
+        with open(os.path.join(self.out, "bundle", "VERSION.json"), "w", encoding="utf-8") as file:
+            json.dump({"commit": "1", "torch": "2", "glibc": "2.2"}, file)
+        said = io.StringIO()
+        self.addCleanup(signal.signal, signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+        with mock.patch.object(run, "Place", lambda *_: place), \
+                mock.patch.object(sys, "argv", ["run.py", f"--bundle={self.out}/bundle", "--device=cpu",
+                                                f"--out={self.out}", "--torch_lib=/lib"]), \
+                mock.patch.dict(os.environ), contextlib.redirect_stdout(said), \
+                self.assertRaises(SystemExit) as ended:
+            run.main()
+        self.assertEqual(ended.exception.code, 143)
+        self.assertEqual(said.getvalue().splitlines()[-1], "1 passed, 0 failed")
+        self.assertEqual(self.results()["passed"], 1)
+        self.assertEqual(children[0].returncode, -signal.SIGKILL)
+
     def test_a_stage_that_breaks_fails_and_the_next_one_runs(self):
         def breaks(its):
             raise ValueError("no such thing")
@@ -112,8 +154,38 @@ class RunnerTest(unittest.TestCase):
                 children.append(int(process.stdout.readline()))
 
         self.run_for(10).go([Stage("first", stage, 5)])
-        # Ended, though perhaps not yet taken notice of by whoever adopted it.
-        self.assertNotIn("State:\tS", machine.read(f"/proc/{children[0]}/status"))
+        self.expect_ended(children[0])
+
+    def expect_ended(self, pid):
+        # Though perhaps not yet taken notice of by whoever adopted it.
+        self.assertNotIn("State:\tS", machine.read(f"/proc/{pid}/status"))
+
+    def test_what_has_a_process_group_of_its_own_ends_too_and_what_holds_a_pipe_holds_up_nobody(self):
+        its = Run(self.out, 1000, say=self.said.append)
+        # As psctl starts its workers.
+        starts = ("import os, time; pid = os.fork()\n"
+                  "if pid == 0: os.setpgid(0, 0)\n"
+                  "else: print(pid, flush=True)\n"
+                  "time.sleep(1000)")
+        ended = []
+        began = time.monotonic()
+        its.go([Stage("hangs", lambda its: ended.append(
+            its.command([sys.executable, "-c", starts], limit_s=2)), 1000)])
+        self.assertLess(time.monotonic() - began, 100)
+        self.assertIsNone(ended[0].code)
+        self.expect_ended(int(ended[0].out))
+
+    def test_a_program_that_never_says_its_line_is_ended(self):
+        lines = []
+
+        def stage(its):
+            with its.started(["sleep", "1000"]) as process:
+                lines.append(its.first_line(process, limit_s=0.1))
+            with its.started(["sh", "-c", "echo ready; sleep 1000"]) as process:
+                lines.append(its.first_line(process))
+
+        Run(self.out, 1000, say=self.said.append).go([Stage("first", stage, 1000)])
+        self.assertEqual(lines, ["", "ready\n"])
 
     def test_a_command_tells_its_code_and_what_it_said(self):
         ended = []
@@ -129,8 +201,8 @@ class StagesTest(unittest.TestCase):
     def test_all_stages_fit_where_none_takes_more_than_two_thirds_of_its_limit(self):
         on_gpu = stages.Place(".gpu", "cuda").stages()
         self.assertEqual([stage.name for stage in on_gpu],
-                         ["facts", "unit", "same", "train", "members", "encodings", "precision",
-                          "faults", "speed", "leak"])
+                         ["facts", "unit", "same", "speed", "train", "encodings", "members",
+                          "precision", "faults", "leak"])
         self.assertLess(sum(stage.limit_s for stage in on_gpu) * 2 / 3, 560)
 
     def test_a_leak_is_looked_for_as_long_as_asked_and_the_whole_time_is_longer_by_that(self):
