@@ -34,6 +34,7 @@
 #include "torch/utils.h"
 #include "worker/device.h"
 #include "worker/precision/device_precision.h"
+#include "worker/torch_terminate.h"
 
 namespace torchps {
 namespace {
@@ -256,6 +257,7 @@ int RunWorkerProgram(int argc, char** argv, const WorkerProgram& work) {
   SetProgramHelp("a worker of torchps; see README.md");
   std::string program = argv[0];
   program = program.substr(program.rfind('/') + 1);
+  EndWellWhenTorchThrows(program.c_str());
   const int count = static_cast<int>(arguments.size());
   if (const absl::Status flags = CheckCommandLine(count, arguments.data()); !flags.ok()) {
     PrintLine(stderr, absl::StrCat(program, ": ", flags.message()));

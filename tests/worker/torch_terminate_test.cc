@@ -1,0 +1,77 @@
+#include "worker/torch_terminate.h"
+
+#include <signal.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "c10/util/Exception.h"
+#include "gtest/gtest.h"
+#include "torch/types.h"
+
+namespace torchps {
+namespace {
+
+template <typename Error>
+class ThrowsAtItsEnd {
+ public:
+  explicit ThrowsAtItsEnd(const Error& error) : error_(error) {}
+  ~ThrowsAtItsEnd() { Throw(); }
+
+ private:
+  void Throw() const { throw Error(error_); }
+
+  const Error error_;
+};
+
+c10::Error Assert() {
+  return {{"", "", 0}, "CUDA error: device-side assert triggered\nFor debugging consider that."};
+}
+
+constexpr char kSentence[] =
+    "^a_worker: giving back what torch holds failed: CUDA error: device-side assert triggered\n$";
+
+TEST(TorchTerminateDeathTest, WhatTorchThrowsFromADestructorIsASentenceAndCodeOne) {
+  EXPECT_EXIT(
+      {
+        EndWellWhenTorchThrows("a_worker");
+        const ThrowsAtItsEnd<c10::Error> end(Assert());
+      },
+      testing::ExitedWithCode(1), kSentence);
+}
+
+TEST(TorchTerminateDeathTest, AlsoOnTheWayOfAnotherError) {
+  EXPECT_EXIT(
+      {
+        EndWellWhenTorchThrows("a_worker");
+        try {
+          const ThrowsAtItsEnd<c10::Error> end(Assert());
+          throw std::runtime_error("the step has failed");
+        } catch (const std::runtime_error&) {
+        }
+      },
+      testing::ExitedWithCode(1), kSentence);
+}
+
+TEST(TorchTerminateDeathTest, SoIsAnErrorOfTheMemoryOfATensor) {
+  EXPECT_EXIT(
+      {
+        EndWellWhenTorchThrows("a_worker");
+        float element = 0;
+        // As torch's allocators do once a GPU has failed.
+        torch::from_blob(&element, {1}, [](void*) { throw Assert(); });
+      },
+      testing::ExitedWithCode(1), kSentence);
+}
+
+TEST(TorchTerminateDeathTest, WhatElseIsThrownAborts) {
+  EXPECT_EXIT(
+      {
+        EndWellWhenTorchThrows("a_worker");
+        const ThrowsAtItsEnd<std::runtime_error> end(std::runtime_error("ours"));
+      },
+      testing::KilledBySignal(SIGABRT), "runtime_error");
+}
+
+}  // namespace
+}  // namespace torchps

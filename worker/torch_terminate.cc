@@ -1,0 +1,43 @@
+#include "worker/torch_terminate.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+
+#include "c10/util/Exception.h"
+#include "common/process/exit_codes.h"
+#include "worker/torch_error.h"
+
+namespace torchps {
+namespace {
+
+// A handler takes no arguments.
+std::string* said_by = nullptr;
+std::terminate_handler earlier = nullptr;
+
+[[noreturn]] void OnTerminate() {
+  try {
+    if (const std::exception_ptr thrown = std::current_exception(); thrown != nullptr) {
+      std::rethrow_exception(thrown);
+    }
+  } catch (const c10::Error& error) {
+    const std::string what(TorchError("giving back what torch holds", error).message());
+    std::fprintf(stderr, "%s: %s\n", said_by->c_str(), what.c_str());
+    // Nothing else is torn down: there is more of the same.
+    std::_Exit(static_cast<int>(ExitCode::kFailed));
+  } catch (...) {
+    // Not ours.
+  }
+  earlier();
+  std::abort();
+}
+
+}  // namespace
+
+void EndWellWhenTorchThrows(const char* program) {
+  said_by = new std::string(program);
+  earlier = std::set_terminate(OnTerminate);
+}
+
+}  // namespace torchps
