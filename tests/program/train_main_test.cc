@@ -132,5 +132,23 @@ TEST_F(TrainMainGpuTest, WhatTheFactoryMakesOnAGpuIsOnTheWorkersOne) {
   EXPECT_EXIT(End(finds_its_device()), ::testing::ExitedWithCode(0), "");
 }
 
+// The loss's kernel finds it while others are given to the GPU. From then on all that touches the
+// GPU throws, also what gives its memory back.
+TEST_F(TrainMainGpuTest, ALabelThatIsNoClassIsASentenceAndNoCrash) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  std::vector<std::string> flags = {"train_main_test", "--local", "--job=" + JobFile(),
+                                    "--device=cuda:0"};
+  std::vector<char*> argv;
+  for (std::string& flag : flags) argv.push_back(flag.data());
+  const TaskFactory factory = [](const JobSpec&) -> absl::StatusOr<Task> {
+    DataSource data;
+    data.train =
+        std::make_shared<TensorDataset>(torch::zeros({64, 3}), torch::full({64}, 7, torch::kInt64));
+    return Task(torch::nn::Linear(3, 2), CrossEntropy(), data);
+  };
+  EXPECT_EXIT(std::_Exit(TrainMain(static_cast<int>(argv.size()), argv.data(), factory)),
+              ::testing::ExitedWithCode(1), "train_main_test: .*device-side assert triggered");
+}
+
 }  // namespace
 }  // namespace torchps
