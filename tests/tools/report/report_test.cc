@@ -158,6 +158,8 @@ TEST(ReportTest, WithoutATestSetThereIsNoResult) {
   EXPECT_FALSE(report.has_result());
   EXPECT_FALSE(report.epochs(0).has_test());
   EXPECT_EQ(ReportText(report).find("digits-mlp finished\n"), 0u) << ReportText(report);
+  // And nobody is told that evaluations were lost.
+  EXPECT_EQ(Holds(report, "evaluations"), true) << ReportText(report);
 }
 
 TEST(ReportTest, ALossThatIsNotFiniteIsAFailure) {
