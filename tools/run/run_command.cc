@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -21,6 +22,7 @@
 #include "job/momentum.h"
 #include "job/rate_hint.h"
 #include "security/credentials.h"
+#include "storage/file_system.h"
 #include "storage/run_folder.h"
 #include "tools/base/child_process.h"
 #include "tools/base/find_program.h"
@@ -142,8 +144,9 @@ absl::Status PlanTargets(const FlagValues& flags, ClusterRun::Options& options) 
 }
 
 // The folder of this run, made where the user named none; where the parts run elsewhere, what their
-// servers keep lies there, under the name that the user gave.
-absl::StatusOr<std::string> OpenRunDirectory(ClusterRun::Options& options, absl::Time now) {
+// servers keep lies there, under the name that the user gave. `lock` keeps it to this run.
+absl::StatusOr<std::string> OpenRunDirectory(ClusterRun::Options& options, absl::Time now,
+                                             std::unique_ptr<FileLock>& lock) {
   LaunchOptions& launch = options.launch;
   launch.durable = options.job.durability().level() != DurabilitySpec::NONE;
   std::string dir = launch.elsewhere ? "" : launch.dir;
@@ -154,6 +157,9 @@ absl::StatusOr<std::string> OpenRunDirectory(ClusterRun::Options& options, absl:
     if (!launch.elsewhere) launch.dir = dir;
   }
   if (const absl::Status made = PrepareRunDirectory(dir); !made.ok()) return made;
+  absl::StatusOr<std::unique_ptr<FileLock>> locked = LockRunDirectory(dir);
+  if (!locked.ok()) return locked.status();
+  lock = *std::move(locked);
   // A resumed job may yet be refused, and then the model there is still that of the file there.
   const bool later = launch.resume && std::filesystem::exists(dir + "/job.textproto");
   const absl::Status kept = later ? absl::OkStatus() : KeepJob(dir, options.job);
@@ -350,8 +356,8 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
     return static_cast<int>(ExitCodeFor(fetched));
   }
   const absl::Time began = absl::Now();
-  const bool is_new = options.launch.elsewhere || options.launch.dir.empty();
-  const absl::StatusOr<std::string> dir = OpenRunDirectory(options, began);
+  std::unique_ptr<FileLock> lock;
+  const absl::StatusOr<std::string> dir = OpenRunDirectory(options, began, lock);
   if (!dir.ok()) {
     error << "psctl: " << dir.status().message() << std::endl;
     return static_cast<int>(ExitCodeFor(dir.status()));
@@ -371,10 +377,8 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
   const int code = ClusterRun(std::move(options), connect, out, error, clock, interrupt_fd).Run();
   out << DescribeModel(model_dir, began) << std::flush;
   if (code == 0) return code;
-  error << HowToGoOn(*dir, again) << std::flush;
-  // Of a wrong flag or file the last sentence has said all there is to say.
-  const bool told = code == int(ExitCode::kUsage) || code == int(ExitCode::kData);
-  if (is_new && !began_to_learn) RemoveUnusedRun(*dir, told);
+  const std::string left = HowToGoOn(*dir);
+  if (!left.empty()) error << "psctl: " << left << std::endl;
   return code;
 }
 

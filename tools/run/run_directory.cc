@@ -86,7 +86,16 @@ absl::Status CannotWriteTo(const std::string& dir) {
 
 }  // namespace
 
-std::string DescribeRunDirectory(const std::string& dir) { return Describe(Look(dir)); }
+std::string HowToGoOn(const std::string& dir) {
+  const Contents contents = Look(dir);
+  if (contents.checkpoints == 0 && contents.logs == 0) return "";
+  return absl::StrCat(dir, " holds ", Describe(contents), "; 'psctl run --dir=", dir,
+                      " --resume --job=", dir, "/job.textproto' goes on from there",
+                      contents.checkpoints == 0
+                          ? ""
+                          : absl::StrCat(", 'psctl export --dir=", dir,
+                                         " --out=model.safetensors' gives its model"));
+}
 
 absl::Status CheckRunDirectory(const std::string& dir, bool resume) {
   std::error_code error;
@@ -97,9 +106,11 @@ absl::Status CheckRunDirectory(const std::string& dir, bool resume) {
   const bool something = contents.checkpoints > 0 || contents.logs > 0;
   if (resume) {
     if (something) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("--resume: ", dir, " holds ", Describe(contents),
-                                                   ", so there is nothing to go on from; without ",
-                                                   "--resume the job begins anew"));
+    const bool empty = !contents.coordinator && contents.others.empty();
+    return absl::InvalidArgumentError(
+        absl::StrCat("--resume: ", dir, " holds ", Describe(contents),
+                     ", so there is nothing to go on from; without --resume the job begins anew",
+                     empty ? "" : ", in an empty directory"));
   }
   if (!something && !contents.coordinator && contents.others.empty()) return absl::OkStatus();
   const bool ours = something || contents.coordinator;
@@ -113,6 +124,15 @@ absl::Status CheckRunDirectory(const std::string& dir, bool resume) {
 absl::Status PrepareRunDirectory(const std::string& dir) {
   const bool made = MakePrivateDirectory(dir) && MakePrivateDirectory(fs::path(dir) / "logs");
   return made ? absl::OkStatus() : CannotWriteTo(dir);
+}
+
+absl::StatusOr<std::unique_ptr<FileLock>> LockRunDirectory(const std::string& dir) {
+  const std::unique_ptr<FileSystem> files = MakePosixFileSystem(Readers::kOwner);
+  absl::StatusOr<std::unique_ptr<FileLock>> lock = files->Lock(absl::StrCat(dir, "/run.lock"));
+  if (lock.ok()) return lock;
+  if (!absl::IsFailedPrecondition(lock.status())) return std::unique_ptr<FileLock>();
+  return absl::FailedPreconditionError(
+      absl::StrCat("another run works in ", dir, ": ", lock.status().message()));
 }
 
 absl::Status KeepJob(const std::string& dir, const JobSpec& job) {

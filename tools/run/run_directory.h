@@ -1,10 +1,13 @@
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/job.pb.h"
+#include "storage/file_system.h"
 
 namespace torchps {
 
@@ -15,11 +18,16 @@ namespace torchps {
 // INVALID_ARGUMENT says what is there, or is not.
 absl::Status CheckRunDirectory(const std::string& dir, bool resume);
 
-// What lies in `dir`, in words: "2 checkpoints of a job, the newest number 14".
-std::string DescribeRunDirectory(const std::string& dir);
+// What lies in `dir` of a run that has failed, and how to go on from it, in a sentence: "... holds 2
+// checkpoints of a job, the newest number 14; ...". Empty: nothing that a job could go on from.
+std::string HowToGoOn(const std::string& dir);
 
 // Makes `dir` and the folder for logs in it. RESOURCE_EXHAUSTED, with the system's words.
 absl::Status PrepareRunDirectory(const std::string& dir);
+
+// Keeps `dir`, which must exist, to this run: another one would write over its job and its report.
+// FAILED_PRECONDITION: another process has it. None, and no error: the file system has no locks.
+absl::StatusOr<std::unique_ptr<FileLock>> LockRunDirectory(const std::string& dir);
 
 // Puts the job's text there, which is what the model there is of. Errors as above.
 absl::Status KeepJob(const std::string& dir, const JobSpec& job);

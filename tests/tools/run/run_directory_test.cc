@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 
 #include "tests/tools/testing.h"
 
@@ -64,6 +65,38 @@ TEST_F(RunDirectoryTest, WhereNothingIsNothingGoesOn) {
   EXPECT_EQ(Complaint(false), Dir() +
                                   " holds a job's coordinator, but no checkpoint; empty it, or "
                                   "name another");
+  EXPECT_EQ(Complaint(true), "--resume: " + folder_.path("run") +
+                                 " holds a job's coordinator, but no checkpoint, so there is "
+                                 "nothing to go on from; without --resume the job begins anew, in "
+                                 "an empty directory");
+}
+
+TEST_F(RunDirectoryTest, HowToGoOnIsToldWhereThereIsSomethingToGoOnFrom) {
+  const std::string run = folder_.path("run");
+  EXPECT_EQ(HowToGoOn(run), "");
+  Add("coordinator.state");
+  EXPECT_EQ(HowToGoOn(run), "") << "a disk that was full from the first checkpoint on";
+  const std::string resume =
+      "'psctl run --dir=" + run + " --resume --job=" + run + "/job.textproto' goes on from there";
+  Add("log-0-of-2/00000000000000000001.log");
+  EXPECT_EQ(HowToGoOn(run), run + " holds the push log of a job; " + resume);
+  Add("checkpoint-000000000007/MANIFEST.json");
+  EXPECT_EQ(HowToGoOn(run), run + " holds 1 checkpoint of a job, number 7; " + resume +
+                                ", 'psctl export --dir=" + run +
+                                " --out=model.safetensors' gives its model");
+}
+
+TEST_F(RunDirectoryTest, TwoRunsAtATimeAreNotInOneDirectory) {
+  const std::string run = folder_.path("run");
+  ASSERT_EQ(PrepareRunDirectory(run), absl::OkStatus());
+  absl::StatusOr<std::unique_ptr<FileLock>> first = LockRunDirectory(run);
+  ASSERT_EQ(first.status(), absl::OkStatus());
+  const absl::Status second = LockRunDirectory(run).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(second));
+  EXPECT_EQ(std::string(second.message()).find("another run works in " + run), 0u) << second;
+  first->reset();
+  EXPECT_EQ(LockRunDirectory(run).status(), absl::OkStatus());
+  EXPECT_EQ(Complaint(false), "") << "the lock's file is of any run";
 }
 
 TEST_F(RunDirectoryTest, AFileIsNoDirectory) {
