@@ -49,6 +49,26 @@ class TwoInputs final : public Dataset {
   const int64_t rows_too_many_;
 };
 
+// The same sample over and over, in several batches of an evaluation; the first of them stops.
+class StoppingTestSet final : public Dataset {
+ public:
+  explicit StoppingTestSet(StopLatch* stop) : stop_(stop) {}
+  int64_t size() const override { return 10000; }
+  absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override {
+    // Others are looked at before training, for the data's fingerprint.
+    if (indices.size() > 1 && indices[1] == indices[0] + 1) {
+      stop_->Stop("interrupted");
+      ++batches_;
+    }
+    return TwoInputs().Get(std::vector<int64_t>(indices.size(), 0));
+  }
+  int batches() const { return batches_; }
+
+ private:
+  StopLatch* const stop_;
+  mutable int batches_ = 0;
+};
+
 struct Net : torch::nn::Module {
   std::tuple<torch::Tensor, torch::Tensor> forward(torch::Tensor a, torch::Tensor b) {
     const torch::Tensor both = torch::cat({a, b}, 1);
@@ -84,14 +104,15 @@ class CallbacksTest : public ::testing::Test {
   // One worker trains alone, to the end.
   absl::Status Train(const std::string& overrides, Callbacks callbacks,
                      std::shared_ptr<const Dataset> train = std::make_shared<TwoInputs>(),
-                     absl::StatusOr<Objective> objective = BothErrors()) {
+                     absl::StatusOr<Objective> objective = BothErrors(),
+                     std::shared_ptr<const Dataset> test = std::make_shared<TwoInputs>()) {
     const JobSpec job = *NormalizeJobSpec(*ParseJobText(
         absl::StrCat("optimizer { sgd {} learning_rate: 0.2 } ", overrides), "the test's job"));
     auto cluster = *InProcessCluster::Start(/*servers=*/2, &clock_);
     torch::manual_seed(5);
     DataSource data;
     data.train = std::move(train);
-    data.test = std::make_shared<TwoInputs>();
+    data.test = std::move(test);
     const Task task(std::make_shared<Net>(), *objective, data, std::move(callbacks));
     WorkerOptions options;
     options.job = job;
@@ -165,6 +186,18 @@ TEST_F(CallbacksTest, StepsEpochsAndTheEndAreTold) {
   EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 8}));
   EXPECT_EQ(epochs, (std::vector<int>{1, 2}));
   EXPECT_DOUBLE_EQ(at_the_end, told) << "the module holds what was evaluated last";
+}
+
+TEST_F(CallbacksTest, AnEvaluationHearsAStop) {
+  const auto test = std::make_shared<StoppingTestSet>(&stop_);
+  int epochs = 0;
+  Callbacks callbacks;
+  callbacks.on_epoch = [&](int, const Evaluation&) { ++epochs; };
+  const absl::Status trained = Train("training { epochs: 2 batch_size: 16 }", callbacks,
+                                     std::make_shared<TwoInputs>(), BothErrors(), test);
+  EXPECT_EQ(trained, absl::CancelledError("interrupted"));
+  EXPECT_EQ(test->batches(), 1) << "of 40";
+  EXPECT_EQ(epochs, 0) << "there is nothing to tell";
 }
 
 // The first input's numbers, batch by batch, as augmentation sees them and with its draws.

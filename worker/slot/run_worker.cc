@@ -11,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/stop_latch.h"
 #include "data/fingerprint.h"
 #include "job/local_steps.h"
 #include "worker/local_steps.h"
@@ -57,11 +58,11 @@ absl::Status Guarded(const char* what, const std::function<void()>& run) {
 
 // What the loop asks for beside its steps: evaluations, and what the task wants to hear.
 WorkerSlot::Hooks MakeHooks(const Task& task, torch::Device device,
-                            TrainingSpec::Precision precision) {
+                            TrainingSpec::Precision precision, const StopLatch* stop) {
   WorkerSlot::Hooks hooks;
-  hooks.evaluate = [&task, device, precision](int epoch) {
+  hooks.evaluate = [&task, device, precision, stop](int epoch) {
     absl::StatusOr<Evaluation> evaluation =
-        Evaluate(task, task.data().test.get(), device, precision);
+        Evaluate(task, task.data().test.get(), device, precision, stop);
     const auto& on_epoch = task.callbacks().on_epoch;
     if (evaluation.ok() && evaluation->samples > 0 && on_epoch != nullptr) {
       const absl::Status told = Guarded("on_epoch", [&] { on_epoch(epoch, *evaluation); });
@@ -116,9 +117,9 @@ absl::Status Train(const Task& task, const WorkerOptions& options, const MakeCom
   Handicap handicap = slot->MakeHandicap();
   Trainer::Options training;
   training.compute = *std::move(compute);
-  training.loop =
-      slot->MakeLoop(MakeHooks(task, slot->model()->device(), slot->job().training().precision()),
-                     /*may_prefetch=*/true);
+  training.loop = slot->MakeLoop(
+      MakeHooks(task, slot->model()->device(), slot->job().training().precision(), options.stop),
+      /*may_prefetch=*/true);
   training.handicap = &handicap;
   if (const auto& on_step = task.callbacks().on_step; on_step != nullptr) {
     training.on_step = [&on_step](int64_t number, const Learner::Gradient& gradient) {
