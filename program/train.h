@@ -34,7 +34,8 @@ using TaskFactory = std::function<absl::StatusOr<Task>(const JobSpec& job)>;
 // The main function of a worker: reads the flags (--help lists them), makes the task, joins the job
 // on --servers, or with --local on servers inside this process, trains until it is done, and
 // returns the exit code (common/process/exit_codes.h). SIGINT and SIGTERM end it after the current
-// step. An error is one sentence on standard error.
+// step, and while the task is made at once, without returning. An error is one sentence on standard
+// error.
 //
 // Call it first thing in main: it lets go of the two signals before any other thread exists.
 int TrainMain(int argc, char** argv, const TaskFactory& factory);

@@ -88,13 +88,19 @@ WorkerProgram ProgramOf(const TaskFactory& factory, const ModuleCutter& cut = nu
     if (!replicas.ok()) return replicas.status();
     return RunWorker(*task, *std::move(options), ComputeOnDevices(*std::move(replicas), further));
   };
-  program.look = [factory](const JobSpec& job, const ModelLook& look) -> absl::Status {
+  program.look = [factory](const JobSpec& job, const ModelLook& look,
+                           const TaskIsMade& made) -> absl::Status {
     const absl::StatusOr<Task> task = MakeTask(factory, job);
-    return task.ok() ? LookAtModel(*task, look) : task.status();
+    if (!task.ok()) return task.status();
+    if (absl::Status status = made(); !status.ok()) return status;
+    return LookAtModel(*task, look);
   };
-  program.watch = [factory](const JobSpec& job, const WatchOptions& options) -> absl::Status {
+  program.watch = [factory](const JobSpec& job, const WatchOptions& options,
+                            const TaskIsMade& made) -> absl::Status {
     const absl::StatusOr<Task> task = MakeTask(factory, job);
-    return task.ok() ? WatchJob(*task, job, options) : task.status();
+    if (!task.ok()) return task.status();
+    if (absl::Status status = made(); !status.ok()) return status;
+    return WatchJob(*task, job, options);
   };
   return program;
 }

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -29,6 +30,7 @@
 #include "data/download/mnist_download.h"
 #include "job/momentum.h"
 #include "program/local_run.h"
+#include "program/making.h"
 #include "program/worker_flags.h"
 #include "rpc/grpc_process.h"
 #include "torch/utils.h"
@@ -84,8 +86,8 @@ void PrintDevices(const std::string& program) {
 // trains.
 class FlaggedWorker {
  public:
-  FlaggedWorker(const JobSpec& job, const std::string& program, StopLatch* stop)
-      : job_(job), program_(program) {
+  FlaggedWorker(const JobSpec& job, const std::string& program, StopLatch* stop, Making* making)
+      : job_(job), program_(program), making_(*making) {
     options_.job = job;
     options_.clock = &clock_;
     options_.stop = stop;
@@ -104,8 +106,9 @@ class FlaggedWorker {
     };
   }
 
-  // Before anything of the user's runs.
+  // Before anything of the user's runs, which makes the task then.
   absl::Status Prepare() {
+    if (absl::Status status = making_.Begin(); !status.ok()) return status;
     const absl::StatusOr<DeviceList> devices = FindDevices(absl::GetFlag(FLAGS_device));
     if (!devices.ok()) return devices.status();
     if (options_.stage >= 0 && devices->size() > 1) {
@@ -126,6 +129,7 @@ class FlaggedWorker {
   }
 
   absl::StatusOr<WorkerOptions> Connect() {
+    if (absl::Status status = making_.End(); !status.ok()) return status;
     if (absl::GetFlag(FLAGS_local)) {
       LocalRun::Options run;
       run.servers = absl::GetFlag(FLAGS_local_servers);
@@ -176,6 +180,7 @@ class FlaggedWorker {
  private:
   const JobSpec& job_;
   const std::string& program_;
+  Making& making_;
   const SteadyClock clock_;
   WorkerOptions options_;
   absl::optional<LocalRun> local_;
@@ -183,7 +188,8 @@ class FlaggedWorker {
 
 // Measures a running job, as --evaluate_every says.
 absl::Status WatchAsFlagged(const WorkerProgram& work, const std::string& program,
-                            const std::vector<std::string>& overrides, StopLatch* stop) {
+                            const std::vector<std::string>& overrides, StopLatch* stop,
+                            Making* making) {
   const SteadyClock clock;
   WatchOptions options;
   options.patience = absl::GetFlag(FLAGS_patience);
@@ -222,25 +228,38 @@ absl::Status WatchAsFlagged(const WorkerProgram& work, const std::string& progra
   job.mutable_training()->set_evaluate(true);
   if (status.ok()) status = Download(program, *stop, job);
   if (!status.ok()) return status;
-  FlaggedWorker worker(job, program, stop);
+  FlaggedWorker worker(job, program, stop, making);
   if (status = worker.Prepare(); !status.ok()) return status;
   options.device = worker.device();
-  return work.watch(job, options);
+  return work.watch(job, options, [making] { return making->End(); });
 }
 
 // Trains, or looks at a model.
 absl::Status WorkAsFlagged(const WorkerProgram& work, const std::string& program, JobSpec job,
-                           bool looks, StopLatch* stop) {
+                           bool looks, StopLatch* stop, Making* making) {
   if (absl::Status status = Download(program, *stop, job); !status.ok()) return status;
-  FlaggedWorker worker(job, program, stop);
+  FlaggedWorker worker(job, program, stop, making);
   absl::Status result = worker.Prepare();
   if (result.ok() && looks) {
-    result = work.look(job, worker.Look());
+    result = work.look(job, worker.Look(), [making] { return making->End(); });
   } else if (result.ok()) {
     result = work.train(job, [&worker] { return worker.Connect(); });
   }
   worker.End(result);
   return result;
+}
+
+// The exit code for what came of the program, which ended for `reason`; says what that is.
+int Conclude(absl::Status result, const std::string& program, bool looks,
+             const std::string& reason) {
+  // Told to stop, it has: what it had in hand is given back, and its slot is free. A look has
+  // nothing to give back, and no answer.
+  if (absl::IsCancelled(result) && !looks) {
+    PrintLine(stdout, absl::StrCat("torchps_worker stopped: ", reason));
+    result = absl::OkStatus();
+  }
+  if (!result.ok()) PrintLine(stderr, absl::StrCat(program, ": ", result.message()));
+  return static_cast<int>(ExitCodeFor(result));
 }
 
 }  // namespace
@@ -291,23 +310,24 @@ int RunWorkerProgram(int argc, char** argv, const WorkerProgram& work) {
     }
     if (result.ok()) {
       StopLatch stop;
+      Making making;
       std::thread trainer([&] {
-        result = watches ? WatchAsFlagged(work, program, overrides, &stop)
-                         : WorkAsFlagged(work, program, *std::move(job), looks, &stop);
+        result = watches ? WatchAsFlagged(work, program, overrides, &stop, &making)
+                         : WorkAsFlagged(work, program, *std::move(job), looks, &stop, &making);
+        making.End().IgnoreError();
         signals.Request("finished");
       });
-      stop.Stop(signals.Wait());
-      trainer.join();
-      // Told to stop, it has: what it had in hand is given back, and its slot is free. A look has
-      // nothing to give back, and no answer.
-      if (absl::IsCancelled(result) && !looks) {
-        PrintLine(stdout, absl::StrCat("torchps_worker stopped: ", stop.reason()));
-        result = absl::OkStatus();
+      const std::string reason = signals.Wait();
+      stop.Stop(reason);
+      if (making.Stop(reason)) {
+        // What the trainer's thread is at cannot be told to end, nor may what it uses go under it.
+        std::_Exit(Conclude(absl::CancelledError(reason), program, looks, reason));
       }
+      trainer.join();
+      return Conclude(std::move(result), program, looks, stop.reason());
     }
   }
-  if (!result.ok()) PrintLine(stderr, absl::StrCat(program, ": ", result.message()));
-  return static_cast<int>(ExitCodeFor(result));
+  return Conclude(std::move(result), program, looks, /*reason=*/"");
 }
 
 }  // namespace torchps

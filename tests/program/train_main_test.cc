@@ -1,5 +1,8 @@
 // When a program's factory is called, by TrainMain() as a main function calls it.
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -9,6 +12,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/stop_latch.h"
 #include "gtest/gtest.h"
 #include "program/train.h"
 #include "tests/testing/gpu.h"
@@ -92,6 +97,22 @@ TEST(TrainMainDeathTest, AHandicapThatIsNoneIsRefusedByWhateverIsRun) {
     EXPECT_EXIT(std::_Exit(CodeOf(flags, [] {})), ::testing::ExitedWithCode(2),
                 "--pause is 2; expected FOR:EVERY in seconds");
   }
+}
+
+// Data that take longer than anyone waits, in a process that is told to stop.
+void ReadForLong() {
+  kill(getpid(), SIGTERM);
+  const StopLatch never;
+  never.WaitFor(absl::Minutes(1));
+}
+
+TEST(TrainMainDeathTest, AStopIsHeardWhileDataAreRead) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const std::string job = "--job=" + JobFile();
+  EXPECT_EXIT(std::_Exit(CodeOf({job, "--local"}, ReadForLong)), ::testing::ExitedWithCode(0), "");
+  // A look that has no answer has not succeeded.
+  EXPECT_EXIT(std::_Exit(CodeOf({job, "--evaluate=none.safetensors"}, ReadForLong)),
+              ::testing::ExitedWithCode(1), "train_main_test: terminated");
 }
 
 TEST(TrainMainDeathTest, WhatACutterThrowsIsToldAsWhatTheFactoryThrows) {
