@@ -94,8 +94,12 @@ absl::StatusOr<Reply> CoordinatorClient::Call(Method<Request, Reply> method, con
     if (!delay.ok()) return delay.status();
     if (Follow()) continue;
     if (options_.clock->Now() + *delay >= give_up) return status;
-    // After a stop, calls that go on all the same are few and short: their backoff need not wait.
-    options_.stop->WaitFor(*delay);
+    if (rules.stoppable) {
+      options_.stop->WaitFor(*delay);
+    } else {
+      // A stop would be over at once, and the server be asked as fast as it can refuse.
+      absl::SleepFor(*delay);
+    }
   }
 }
 

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "client/calls/server_channel.h"
 #include "common/mutex.h"
 #include "common/stop_latch.h"
@@ -42,6 +44,11 @@ class SlowCoordinator final : public Coordinator::Service {
     if (times_-- > 0) return ToGrpcStatus(error_);
     reply->set_slot(3);
     return grpc::Status::OK;
+  }
+
+  grpc::Status LeaveJob(grpc::ServerContext*, const LeaveJobRequest*, LeaveJobReply*) override {
+    MutexLock lock(&mutex_);
+    return times_-- > 0 ? ToGrpcStatus(error_) : grpc::Status::OK;
   }
 
   // Asks twice for the model's values, the second time as the first one was in vain.
@@ -103,6 +110,16 @@ TEST_F(CoordinatorClientTest, OneThatIsAwayIsGivenUpWithThePatience) {
   EXPECT_TRUE(absl::IsUnavailable(joined.status())) << joined.status();
   EXPECT_TRUE(absl::StrContains(joined.status().message(), "has not answered for 15s"))
       << joined.status();
+}
+
+TEST_F(CoordinatorClientTest, AFarewellAfterAStopIsTriedAgainAfterAPause) {
+  SlowCoordinator coordinator(&clock_, absl::UnavailableError("comes back"), /*times=*/2);
+  CoordinatorClient client(OptionsFor(coordinator));
+  stop_.Stop("interrupted");
+  const absl::Time began = absl::Now();
+  EXPECT_TRUE(client.LeaveJob("interrupted").ok());
+  // A quarter of the pauses, of 0.1 s and 0.2 s, may be taken off.
+  EXPECT_GE(absl::Now() - began, absl::Milliseconds(225));
 }
 
 TEST_F(CoordinatorClientTest, WhoHasInitialisedTheModelSaysWhichTimeItWas) {
