@@ -1,6 +1,5 @@
 #include "program/session.h"
 
-#include <exception>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -176,8 +175,8 @@ void Session::Guard(const char* what, const std::function<absl::Status()>& run) 
   if (!status_.ok()) return;
   try {
     status_ = run();
-  } catch (const std::exception& error) {
-    status_ = TorchError(what, error);
+  } catch (...) {
+    status_ = ThrownError(what);
   }
 }
 
@@ -187,8 +186,8 @@ int SessionMain(int argc, char** argv, const std::function<void(Session& session
     Session session(job, connect);
     try {
       loop(session);
-    } catch (const std::exception& error) {
-      session.Fail(TorchError("the program's loop", error));
+    } catch (...) {
+      session.Fail(ThrownError("the program's loop"));
     }
     return session.Leave();
   };

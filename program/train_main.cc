@@ -1,4 +1,3 @@
-#include <exception>
 #include <utility>
 #include <vector>
 
@@ -22,9 +21,9 @@ absl::StatusOr<Task> MakeTask(const TaskFactory& factory, const JobSpec& job) {
     absl::StatusOr<Task> task = factory(job);
     if (task.ok() && !task->status().ok()) return task->status();
     return task;
-  } catch (const std::exception& error) {
+  } catch (...) {
     // The job and its data make it fail, so it would fail again.
-    return absl::InvalidArgumentError(TorchError("making the task", error).message());
+    return absl::InvalidArgumentError(ThrownError("making the task").message());
   }
 }
 
@@ -46,9 +45,8 @@ absl::StatusOr<Stages> Cut(const ModuleCutter& cut, const JobSpec& job,
                            const torch::nn::Module& module, int stages) {
   try {
     return cut(job, module, stages);
-  } catch (const std::exception& error) {
-    return absl::InvalidArgumentError(
-        TorchError("cutting the module into stages", error).message());
+  } catch (...) {
+    return absl::InvalidArgumentError(ThrownError("cutting the module into stages").message());
   }
 }
 
@@ -138,8 +136,8 @@ absl::StatusOr<OwnStage> MakeOwnStage(const StagedTaskFactory& factory, const Jo
     return OwnStage{{MakeStage(*task, job, static_cast<size_t>(stage)), task->objective,
                      *task->data, task->callbacks.augment},
                     task->stages.size()};
-  } catch (const std::exception& error) {
-    return absl::InvalidArgumentError(TorchError("making the task", error).message());
+  } catch (...) {
+    return absl::InvalidArgumentError(ThrownError("making the task").message());
   }
 }
 

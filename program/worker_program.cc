@@ -36,7 +36,7 @@
 #include "torch/utils.h"
 #include "worker/device.h"
 #include "worker/precision/device_precision.h"
-#include "worker/torch_terminate.h"
+#include "worker/torch_error.h"
 
 namespace torchps {
 namespace {
@@ -312,8 +312,13 @@ int RunWorkerProgram(int argc, char** argv, const WorkerProgram& work) {
       StopLatch stop;
       Making making;
       std::thread trainer([&] {
-        result = watches ? WatchAsFlagged(work, program, overrides, &stop, &making)
-                         : WorkAsFlagged(work, program, *std::move(job), looks, &stop, &making);
+        try {
+          result = watches ? WatchAsFlagged(work, program, overrides, &stop, &making)
+                           : WorkAsFlagged(work, program, *std::move(job), looks, &stop, &making);
+        } catch (...) {
+          // A module's code may be called wherever torch is.
+          result = ThrownError("the program");
+        }
         making.End().IgnoreError();
         signals.Request("finished");
       });

@@ -54,9 +54,8 @@ absl::StatusOr<std::unique_ptr<FlatModel>> FlatModel::Create(torch::nn::Module& 
     }
     return std::unique_ptr<FlatModel>(
         new FlatModel(*std::move(found), std::move(placement), std::move(segment), mirrored));
-  } catch (const c10::Error& error) {
-    return TorchError(absl::StrCat("laying the module out on ", DeviceNames(placement.devices())),
-                      error);
+  } catch (...) {
+    return ThrownError(absl::StrCat("laying the module out on ", DeviceNames(placement.devices())));
   }
 }
 
@@ -137,8 +136,8 @@ absl::Status FlatModel::UseLink(std::unique_ptr<DeviceLink> link, const BlockMap
   try {
     copies_ = std::make_unique<DeviceCopies>(std::move(options));
     return absl::OkStatus();
-  } catch (const c10::Error& error) {
-    return TorchError(absl::StrCat("a second vector of values on ", device().str()), error);
+  } catch (...) {
+    return ThrownError(absl::StrCat("a second vector of values on ", device().str()));
   }
 }
 
@@ -257,8 +256,8 @@ absl::Status FlatModel::ToDevice() {
   try {
     for (const DevicePart& part : parts_) part.TakeValues(host_values_[current_]);
     return absl::OkStatus();
-  } catch (const c10::Error& error) {
-    return TorchError(absl::StrCat("moving values to ", DeviceNames(devices())), error);
+  } catch (...) {
+    return ThrownError(absl::StrCat("moving values to ", DeviceNames(devices())));
   }
 }
 
@@ -273,8 +272,8 @@ absl::Status FlatModel::ToHost() {
       part.GiveAveraged(host_values_[current_]);
     }
     return absl::OkStatus();
-  } catch (const c10::Error& error) {
-    return TorchError(absl::StrCat("moving gradients from ", DeviceNames(devices())), error);
+  } catch (...) {
+    return ThrownError(absl::StrCat("moving gradients from ", DeviceNames(devices())));
   }
 }
 

@@ -1,7 +1,6 @@
 #include "worker/learner.h"
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -83,10 +82,10 @@ std::unique_ptr<BatchLift> MakeLift(const FlatModel& model, const Learner::Optio
     CudaLift::Options lift;
     lift.device = model.device();
     return std::make_unique<CudaLift>(std::move(lift));
-  } catch (const std::exception& error) {
-    options.log(absl::StrCat(
-        "batches are copied while ", model.device().str(),
-        " waits, not while it computes: ", TorchError("making streams", error).message()));
+  } catch (...) {
+    options.log(
+        absl::StrCat("batches are copied while ", model.device().str(),
+                     " waits, not while it computes: ", ThrownError("making streams").message()));
     return nullptr;
   }
 }
@@ -215,9 +214,8 @@ absl::StatusOr<torch::Tensor> Learner::RunPassInStages(PassWork work) {
   pipeline.before_backward = std::move(work.before_backward);
   try {
     if (absl::Status status = pipeline_->Run(pipeline); !status.ok()) return status;
-  } catch (const std::exception& error) {
-    return TorchError(absl::StrCat("stage ", pipeline_->failed_stage(), " of a training step"),
-                      error);
+  } catch (...) {
+    return ThrownError(absl::StrCat("stage ", pipeline_->failed_stage(), " of a training step"));
   }
   double mean = 0;
   // Only now: on a GPU each of them waits for all that was computed before.
@@ -235,9 +233,9 @@ absl::StatusOr<Learner::Gradient> Learner::Compute(const Step& step, Observer* o
 absl::StatusOr<Learner::Gradient> Learner::ComputePart(const Step& step, Observer* observer) {
   try {
     return ComputePasses(step, observer);
-  } catch (const std::exception& error) {
+  } catch (...) {
     // Code that is partly the user's.
-    return TorchError("a training step", error);
+    return ThrownError("a training step");
   }
 }
 
@@ -349,8 +347,8 @@ absl::StatusOr<Finite> Learner::FinishEncoded(ElementRuns* absent) {
   if (!watch_.ReachedAll()) {
     try {
       *absent = watch_.Absent(model_->device_gradients());
-    } catch (const std::exception& error) {
-      return TorchError("looking for gradients that are absent", error);
+    } catch (...) {
+      return ThrownError("looking for gradients that are absent");
     }
   }
   if (absl::Status status = encoded_->Finish(*absent); !status.ok()) return status;

@@ -1,7 +1,6 @@
 #include "worker/local_steps.h"
 
 #include <algorithm>
-#include <exception>
 #include <string>
 #include <utility>
 
@@ -176,8 +175,8 @@ absl::StatusOr<Learner::Gradient> LocalSteps::Compute(const Learner::Step& step,
     }
     sum.compute_time = clock_->Now() - began - sum.data_time - observed;
     return sum;
-  } catch (const std::exception& error) {
-    return TorchError("local steps", error);
+  } catch (...) {
+    return ThrownError("local steps");
   }
 }
 

@@ -1,7 +1,6 @@
 #include "worker/model_use.h"
 
 #include <cstdint>
-#include <exception>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -40,8 +39,8 @@ absl::Status ForEachPass(const char* what, const Task& task, const Dataset& data
       if (absl::Status status = use(pass); !status.ok()) return status;
     }
     return absl::OkStatus();
-  } catch (const std::exception& error) {
-    return TorchError(what, error);
+  } catch (...) {
+    return ThrownError(what);
   }
 }
 

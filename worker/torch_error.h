@@ -12,4 +12,8 @@ namespace torchps {
 // debugging, over many lines.
 absl::Status TorchError(absl::string_view what, const std::exception& error);
 
+// The same for whatever is being handled: a user's code may throw what is no std::exception.
+// REQUIRES: called in a catch block.
+absl::Status ThrownError(absl::string_view what);
+
 }  // namespace torchps

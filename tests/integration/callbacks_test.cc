@@ -271,6 +271,8 @@ TEST_F(CallbacksTest, WhatDoesNotFitIsSaidInASentence) {
   Callbacks callbacks;
   callbacks.on_step = [](const Callbacks::Step&) { throw std::runtime_error("no more disk"); };
   EXPECT_EQ(Train("", callbacks).message(), "on_step failed: no more disk");
+  callbacks.on_step = [](const Callbacks::Step&) { throw "no more disk"; };
+  EXPECT_EQ(Train("", callbacks).message(), "on_step failed: no more disk");
 }
 
 }  // namespace

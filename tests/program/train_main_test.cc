@@ -106,6 +106,13 @@ void ReadForLong() {
   never.WaitFor(absl::Minutes(1));
 }
 
+TEST(TrainMainDeathTest, AFactoryThatThrowsWhatIsNoExceptionIsToldSo) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const std::string job = "--job=" + JobFile();
+  EXPECT_EXIT(std::_Exit(CodeOf({job, "--local"}, [] { throw 7; })), ::testing::ExitedWithCode(2),
+              "making the task failed: it threw a value of type int");
+}
+
 TEST(TrainMainDeathTest, AStopIsHeardWhileDataAreRead) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   const std::string job = "--job=" + JobFile();

@@ -27,6 +27,31 @@ TEST(TorchErrorTest, TakesAnyOtherExceptionAsItIs) {
             "the evaluation failed: no more");
 }
 
+// What ThrownError() makes of what `run` throws.
+template <typename Run>
+absl::Status Thrown(const Run& run) {
+  try {
+    run();
+  } catch (...) {
+    return ThrownError("on_step");
+  }
+  return absl::OkStatus();
+}
+
+struct Refusal {};
+
+TEST(TorchErrorTest, WhatIsNoExceptionIsAStatusTooAndNamed) {
+  EXPECT_EQ(Thrown([] { throw std::runtime_error("no more\nof it"); }),
+            absl::InternalError("on_step failed: no more"));
+  EXPECT_EQ(Thrown([] { throw "no more"; }), absl::InternalError("on_step failed: no more"));
+  EXPECT_EQ(Thrown([] { throw std::string("no more"); }),
+            absl::InternalError("on_step failed: no more"));
+  EXPECT_EQ(Thrown([] { throw 7; }),
+            absl::InternalError("on_step failed: it threw a value of type int, which is no "
+                                "std::exception"));
+  EXPECT_TRUE(absl::StrContains(Thrown([] { throw Refusal(); }).message(), "Refusal"));
+}
+
 using TorchErrorOnAGpuTest = GpuTest;
 
 TEST_F(TorchErrorOnAGpuTest, AGpuThatIsTooSmallIsOneLine) {

@@ -56,8 +56,8 @@ absl::StatusOr<ModelLayout> InWhole(const MemberTask& task, int stage, const Mod
 absl::StatusOr<uint64_t> FingerprintOf(const MemberTask& task) {
   try {
     return torchps::FingerprintOf(task.data).number();
-  } catch (const std::exception& error) {
-    return TorchError("Fingerprint", error);
+  } catch (...) {
+    return ThrownError("Fingerprint");
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <exception>
 #include <numeric>
 #include <utility>
 
@@ -101,9 +100,8 @@ absl::StatusOr<StageWork::Gradient> StageWork::Train(
     const std::function<absl::Status(absl::Duration compute_time)>& before_gradient) {
   try {
     return Compute(number, order, before_gradient);
-  } catch (const std::exception& error) {
-    return TorchError(absl::StrCat("stage ", options_.exchange->stage(), " of a training step"),
-                      error);
+  } catch (...) {
+    return ThrownError(absl::StrCat("stage ", options_.exchange->stage(), " of a training step"));
   }
 }
 
@@ -237,9 +235,8 @@ absl::StatusOr<ReplicaReport> StageWork::Evaluate(int64_t number) {
     const EvaluationMode evaluation(*task_.stage.module());
     const torch::NoGradGuard no_grad;
     return Measure(number);
-  } catch (const std::exception& error) {
-    return TorchError(absl::StrCat("stage ", options_.exchange->stage(), " of the evaluation"),
-                      error);
+  } catch (...) {
+    return ThrownError(absl::StrCat("stage ", options_.exchange->stage(), " of the evaluation"));
   }
 }
 

@@ -1,6 +1,5 @@
 #include "worker/replicas/replica_tasks.h"
 
-#include <exception>
 #include <string>
 #include <utility>
 
@@ -40,10 +39,10 @@ absl::Status CopyNamed(const Named& from, const Named& to) {
 absl::StatusOr<Task> CloneOf(const Task& lead) {
   try {
     return lead.Clone();
-  } catch (const std::exception& error) {
+  } catch (...) {
     return absl::InvalidArgumentError(
         absl::StrCat("several devices need a module each, and there is one only: ",
-                     TorchError("cloning it", error).message(),
+                     ThrownError("cloning it").message(),
                      "; have the factory make a new module whenever it is called, or make it a "
                      "torch::nn::Cloneable"));
   }
@@ -67,8 +66,8 @@ absl::Status CopyState(const torch::nn::Module& from, torch::nn::Module& to) {
     absl::Status status = CopyNamed(from.named_parameters(), to.named_parameters());
     if (status.ok()) status = CopyNamed(from.named_buffers(), to.named_buffers());
     return status;
-  } catch (const std::exception& error) {
-    return TorchError("copying a module's values", error);
+  } catch (...) {
+    return ThrownError("copying a module's values");
   }
 }
 

@@ -1,7 +1,6 @@
 #include "worker/slot/run_worker.h"
 
 #include <algorithm>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <set>
@@ -51,8 +50,8 @@ absl::Status Guarded(const char* what, const std::function<void()>& run) {
   try {
     run();
     return absl::OkStatus();
-  } catch (const std::exception& error) {
-    return TorchError(what, error);
+  } catch (...) {
+    return ThrownError(what);
   }
 }
 
@@ -147,7 +146,14 @@ absl::Status RunWorker(const Task& task, WorkerOptions options, const MakeComput
       task.module(), {data.train->size(), data.description, data.transform, fingerprint}, options);
   if (!slot.ok()) return slot.status();
   const MakeCompute& make = make_compute != nullptr ? make_compute : ComputeAlone;
-  return (*slot)->Leave(Train(task, options, make, slot->get()));
+  absl::Status trained;
+  try {
+    trained = Train(task, options, make, slot->get());
+  } catch (...) {
+    // What the module's train() does, for one.
+    trained = ThrownError("training");
+  }
+  return (*slot)->Leave(trained);
 }
 
 }  // namespace torchps
