@@ -1,6 +1,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <string>
 #include <type_traits>
 
@@ -14,7 +16,7 @@
 namespace torchps {
 
 // The program's own value of this name in JobSpec.hyperparameter, read as `Value`: std::string,
-// bool, a whole number or a floating-point one; `otherwise` where the job has none.
+// bool, a whole number or a finite floating-point one; `otherwise` where the job has none.
 // INVALID_ARGUMENT: it is none of the kind.
 //
 //   absl::StatusOr<int> width = torchps::Hyperparameter(job, "width", 64);
@@ -40,6 +42,8 @@ absl::StatusOr<Value> Hyperparameter(const JobSpec& job, const std::string& name
     static_assert(std::is_floating_point_v<Value>, "a hyperparameter is text, bool or a number");
     double parsed = 0;
     if (!absl::SimpleAtod(text, &parsed)) return refuse("a number");
+    // Written so that NaN is outside. A loss that is none would be told steps later, elsewhere.
+    if (!(std::abs(parsed) <= std::numeric_limits<Value>::max())) return refuse("a finite number");
     value = static_cast<Value>(parsed);
   }
   return value;

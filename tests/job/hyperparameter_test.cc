@@ -38,6 +38,17 @@ TEST(HyperparameterTest, AnErrorNamesItTheValueAndWhatWasExpected) {
             "hyperparameter.rate is \"fast\"; expected a number");
 }
 
+TEST(HyperparameterTest, ANumberIsFiniteInWhatItIsReadAs) {
+  for (const std::string value : {"nan", "inf", "-inf", "1e999", "-1e999"}) {
+    EXPECT_EQ(Hyperparameter(JobWith("rate", value), "rate", 0.5).status().message(),
+              "hyperparameter.rate is \"" + value + "\"; expected a finite number");
+    EXPECT_FALSE(Hyperparameter(JobWith("rate", value), "rate", 0.5f).ok()) << value;
+  }
+  EXPECT_EQ(*Hyperparameter(JobWith("rate", "-1e300"), "rate", 0.5), -1e300);
+  EXPECT_FALSE(Hyperparameter(JobWith("rate", "-1e300"), "rate", 0.5f).ok());
+  EXPECT_EQ(*Hyperparameter(JobWith("rate", "1e38"), "rate", 0.5f), 1e38f);
+}
+
 TEST(HyperparameterTest, TheLastValueCountsAndJobsAreComparedByThem) {
   JobSpec job = JobWith("width", "64");
   EXPECT_TRUE(ApplyOverride(&job, "hyperparameter.width=128").ok());
