@@ -27,12 +27,19 @@ absl::Status NcclError(const Nccl& nccl, int result) {
   return absl::InternalError(absl::StrCat("NCCL failed: ", nccl.error_text(result)));
 }
 
-size_t Count(const torch::Tensor& tensor) { return static_cast<size_t>(tensor.numel()); }
+// What NCCL wants to know of a tensor.
+struct Piece {
+  c10::Device device;
+  void* data;
+  size_t count;
+  int type;
+};
 
-int TypeOf(const torch::Tensor& tensor) {
+Piece PieceOf(const torch::Tensor& tensor) {
   TORCH_CHECK(tensor.scalar_type() == torch::kFloat32 || tensor.scalar_type() == torch::kFloat64,
               "devices exchange tensors of float32 and float64, not of ", tensor.scalar_type());
-  return tensor.scalar_type() == torch::kFloat32 ? kFloat32 : kFloat64;
+  return {tensor.device(), tensor.data_ptr(), static_cast<size_t>(tensor.numel()),
+          tensor.scalar_type() == torch::kFloat32 ? kFloat32 : kFloat64};
 }
 
 }  // namespace
@@ -70,70 +77,51 @@ NcclGroup::~NcclGroup() {
 
 template <typename Call>
 absl::Status NcclGroup::Together(absl::Span<const torch::Tensor> tensors, const Call& call) {
-  if (!error_.ok()) return error_;
+  std::vector<Piece> pieces;
   try {
-    // What throws does so before NCCL's group is open: closing one that has only some of the
-    // devices would have those wait for the others.
-    for (const torch::Tensor& tensor : tensors) {
-      const c10::DeviceGuard guard(tensor.device());
-      TypeOf(tensor);
-    }
-  } catch (const std::exception& error) {
-    return TorchError("handing tensors to NCCL", error);
-  }
-  absl::Status status;
-  int result = nccl_.group_start();
-  try {
-    for (size_t i = 0; i < tensors.size() && result == kSuccess; ++i) {
-      const c10::DeviceGuard guard(tensors[i].device());
-      result = call(tensors[i], communicators_[i]);
-    }
+    // First, for an operation that only some of the devices begin waits for the others for ever.
+    for (const torch::Tensor& tensor : tensors) pieces.push_back(PieceOf(tensor));
   } catch (const std::exception& error) {
     status = TorchError("handing tensors to NCCL", error);
   }
-  // Also after a failure, so that NCCL's group is closed.
-  const int ended = nccl_.group_end();
-  status.Update(NcclError(nccl_, result != kSuccess ? result : ended));
-  if (!status.ok()) {
-    error_ = status;
-    Abandon();
+  int result = nccl_.group_start();
+  if (result != kSuccess) return NcclError(nccl_, result);
+  absl::Status thrown;
+  try {
+    for (size_t i = 0; i < pieces.size() && result == kSuccess; ++i) {
+      const c10::DeviceGuard guard(pieces[i].device);
+      result = call(pieces[i], communicators_[i]);
+    }
+  } catch (const std::exception& error) {
+    thrown = TorchError("handing tensors to NCCL", error);
   }
-  return status;
-}
-
-void NcclGroup::Abandon() {
-  if (communicators_.empty()) return;
-  error_.Update(absl::InternalError("NCCL was ended, since a device had failed"));
-  // As one operation, as those of one thread would wait for each other.
-  nccl_.group_start();
-  for (const Nccl::Communicator communicator : communicators_) nccl_.abort(communicator);
-  nccl_.group_end();
-  communicators_.clear();
+  // Also after a failure: what comes next would be taken into the open group, and not begin.
+  const int ended = nccl_.group_end();
+  if (!thrown.ok()) return thrown;
+  return NcclError(nccl_, result != kSuccess ? result : ended);
 }
 
 absl::Status NcclGroup::Sum(absl::Span<const torch::Tensor> tensors) {
-  if (tensors.size() != replicas_) return copies_.Sum(tensors);
-  return Together(tensors, [this](const torch::Tensor& tensor, Nccl::Communicator communicator) {
-    void* const data = tensor.data_ptr();
-    return nccl_.reduce(data, data, Count(tensor), TypeOf(tensor), kSum, /*root=*/0, communicator,
-                        kStream);
+  if (tensors.size() != communicators_.size()) return copies_.Sum(tensors);
+  return Together(tensors, [this](const Piece& piece, Nccl::Communicator communicator) {
+    return nccl_.reduce(piece.data, piece.data, piece.count, piece.type, kSum, /*root=*/0,
+                        communicator, kStream);
   });
 }
 
 absl::Status NcclGroup::SumToAll(absl::Span<const torch::Tensor> tensors) {
-  if (tensors.size() != replicas_) return copies_.SumToAll(tensors);
-  return Together(tensors, [this](const torch::Tensor& tensor, Nccl::Communicator communicator) {
-    void* const data = tensor.data_ptr();
-    return nccl_.all_reduce(data, data, Count(tensor), TypeOf(tensor), kSum, communicator, kStream);
+  if (tensors.size() != communicators_.size()) return copies_.SumToAll(tensors);
+  return Together(tensors, [this](const Piece& piece, Nccl::Communicator communicator) {
+    return nccl_.all_reduce(piece.data, piece.data, piece.count, piece.type, kSum, communicator,
+                            kStream);
   });
 }
 
 absl::Status NcclGroup::Copy(absl::Span<const torch::Tensor> tensors) {
-  if (tensors.size() != replicas_) return copies_.Copy(tensors);
-  return Together(tensors, [this](const torch::Tensor& tensor, Nccl::Communicator communicator) {
-    void* const data = tensor.data_ptr();
-    return nccl_.broadcast(data, data, Count(tensor), TypeOf(tensor), /*root=*/0, communicator,
-                           kStream);
+  if (tensors.size() != communicators_.size()) return copies_.Copy(tensors);
+  return Together(tensors, [this](const Piece& piece, Nccl::Communicator communicator) {
+    return nccl_.broadcast(piece.data, piece.data, piece.count, piece.type, /*root=*/0,
+                           communicator, kStream);
   });
 }
 

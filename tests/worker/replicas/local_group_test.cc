@@ -186,6 +186,20 @@ TEST_P(LocalGroupTest, WhatFailsIsAStatus) {
   EXPECT_FALSE(fake_.in_group);
 }
 
+TEST_P(LocalGroupTest, AfterATensorThatCannotBeExchangedTheOthersStillCan) {
+  if (GetParam()) {
+    std::vector<torch::Tensor> tensors = Tensors(kReplicas, torch::kFloat32);
+    tensors[1] = tensors[1].to(torch::kInt64);
+    const absl::Status status = group_->SumToAll(tensors);
+    EXPECT_TRUE(absl::IsInternal(status)) << status;
+    EXPECT_FALSE(fake_.in_group);
+    EXPECT_EQ(fake_.groups, 0) << "the first would wait for the second for ever";
+  }
+  std::vector<torch::Tensor> tensors = Tensors(kReplicas, torch::kFloat32);
+  ASSERT_TRUE(group_->SumToAll(tensors).ok());
+  EXPECT_THAT(Elements(tensors[2]), ElementsAre(6, 60, 600));
+}
+
 INSTANTIATE_TEST_SUITE_P(Groups, LocalGroupTest, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "Nccl" : "Host"; });
 
