@@ -233,9 +233,9 @@ absl::Status WorkerSlot::Connect() {
 }
 
 void WorkerSlot::PreparePushesOnDevice() {
-  if (!parameters_->CanTakeEncoded()) return device_work_->Look();
-  EncodedOutbox* const encoded = device_work_->Encode();
-  if (encoded != nullptr) parameters_->TakeEncoded(encoded);
+  EncodedOutbox* const encoded = parameters_->CanTakeEncoded() ? device_work_->Encode() : nullptr;
+  if (encoded != nullptr) return parameters_->TakeEncoded(encoded);
+  device_work_->Look();
 }
 
 absl::Status WorkerSlot::BeginGradient() {

@@ -107,6 +107,24 @@ TEST(EncodingWorkerJobTest, WithoutKernelsTheHostEncodesAndIsToldWhy) {
                                              HasSubstr("no NVRTC is to be found"))));
 }
 
+TEST(EncodingWorkerJobTest, WhereTheHostEncodesTheDeviceLooksAtEachBlockAllTheSame) {
+  const JobSpec job = JobWith(EncodedAs(EncodingSpec::INT8));
+  const FakeLink::Options link{/*seed=*/1, /*own_thread=*/true, /*fail_at=*/-1,
+                               /*least_copy_bytes=*/1, /*downs=*/nullptr};
+  int looks = 0;
+  const Learnt learnt = Train(job, [=] { return std::make_unique<FakeLink>(link); },
+                              std::make_shared<std::atomic<int64_t>>(0), Feed(),
+                              {nullptr,
+                               [](const torch::Tensor&, const BlockMap&, const EncodingSpec&) {
+                                 return absl::UnavailableError("no memory for it");
+                               },
+                               /*is_odd=*/true, LookByKernels(&looks)});
+  const Learnt plain = Train(job, nullptr, std::make_shared<std::atomic<int64_t>>(0), Feed(),
+                             {nullptr, nullptr, /*is_odd=*/true});
+  ExpectTheSame(learnt, plain);
+  EXPECT_EQ(looks, 1);
+}
+
 TEST(EncodingWorkerJobTest, AnErrorOfTheLinkEndsAWorkerThatEncodes) {
   for (const int64_t fail_at : {5, 50, 200}) {
     int made = 0;
