@@ -82,6 +82,7 @@ FlatModel::FlatModel(ModuleTensors module, Placement placement,
     const Segment& segment = layout_.segments()[i];
     Member member;
     member.tensor = std::move(module.tensors[i]);
+    sent_.insert(member.tensor.unsafeGetTensorImpl());
     if (!segment.averaged) {
       if (channels_last_name_.empty() && IsChannelsLast(member.tensor)) {
         channels_last_name_ = segment.name;
@@ -90,7 +91,6 @@ FlatModel::FlatModel(ModuleTensors module, Placement placement,
       member.gradient_view = (part == nullptr ? host_gradients_ : part->gradients())
                                  .narrow(0, begin, segment.length)
                                  .view(member.tensor.sizes());
-      trained_.insert(member.tensor.unsafeGetTensorImpl());
       member.tensor.mutable_grad() = member.gradient_view;
     }
     members_.push_back(std::move(member));
@@ -304,7 +304,7 @@ absl::Status FlatModel::CheckModule(const torch::nn::Module& module) const {
   for (const auto& item : module.named_parameters()) {
     const torch::Tensor& parameter = item.value();
     if (!parameter.defined() || !parameter.requires_grad() ||
-        trained_.contains(parameter.unsafeGetTensorImpl())) {
+        sent_.contains(parameter.unsafeGetTensorImpl())) {
       continue;
     }
     return absl::FailedPreconditionError(absl::StrCat(
@@ -314,6 +314,17 @@ absl::Status FlatModel::CheckModule(const torch::nn::Module& module) const {
         "there; what is to be unfrozen later is trained by another job that begins from this "
         "one's ",
         "model (model.init_from)"));
+  }
+  for (const auto& item : module.named_buffers()) {
+    const torch::Tensor& buffer = item.value();
+    if (!buffer.defined() || !buffer.is_floating_point() ||
+        sent_.contains(buffer.unsafeGetTensorImpl())) {
+      continue;
+    }
+    return absl::FailedPreconditionError(absl::StrCat(
+        "float buffer '", item.key(), "' was registered after the job had started, so that it is ",
+        "not averaged over workers; register it in the module's constructor, or keep it in a ",
+        "member that is not registered"));
   }
   return absl::OkStatus();
 }

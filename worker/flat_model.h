@@ -155,8 +155,9 @@ class FlatModel final : public ModelVectors {
 
   // Before a step: FAILED_PRECONDITION names a value that is no longer the view it was made, as
   // below, or a parameter of `module` that wants a gradient and is not in the layout: it was
-  // registered or unfrozen after Create(), and nothing would train it. REQUIRES: the module that
-  // this was made of. Costs a walk over the module's parameters.
+  // registered or unfrozen after Create(), and nothing would train it; or such a float buffer,
+  // which nothing would average. REQUIRES: the module that this was made of. Costs a walk over the
+  // module's parameters and buffers.
   absl::Status CheckModule(const torch::nn::Module& module) const;
 
   // OK while every value and gradient still is the view it was made. FAILED_PRECONDITION names the
@@ -208,8 +209,8 @@ class FlatModel final : public ModelVectors {
   // Which of the host's vectors is values().
   size_t current_ = 0;
   std::vector<Member> members_;
-  // The trained members' tensors, by what stays when their memory is replaced.
-  absl::flat_hash_set<const void*> trained_;
+  // The members' tensors, by what stays when their memory is replaced.
+  absl::flat_hash_set<const void*> sent_;
 };
 
 }  // namespace torchps

@@ -1,9 +1,10 @@
 #include "worker/module_tensors.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <set>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -26,20 +27,49 @@ absl::Status CheckTensor(const std::string& name, const torch::Tensor& tensor) {
   return absl::OkStatus();
 }
 
+// Where a tensor's elements lie, and what may lie between them.
+struct Extent {
+  explicit Extent(const torch::Tensor& tensor)
+      : begin(reinterpret_cast<uintptr_t>(tensor.data_ptr())) {
+    int64_t last = 0;
+    for (int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
+    end = begin + static_cast<uintptr_t>(last + 1) * sizeof(float);
+  }
+
+  uintptr_t begin;
+  uintptr_t end;
+};
+
+// Each element's place in a vector that begins at `begin` and has so many elements.
+torch::Tensor PlacesOf(const torch::Tensor& tensor, uintptr_t begin, int64_t elements) {
+  const auto first = static_cast<int64_t>((Extent(tensor).begin - begin) / sizeof(float));
+  return torch::arange(elements, torch::kInt64)
+      .as_strided(tensor.sizes(), tensor.strides(), first)
+      .reshape({-1});
+}
+
+// Whether an element of one is an element of the other. Both are dense float32, and not empty.
+bool ShareElements(const torch::Tensor& one, const torch::Tensor& other) {
+  const Extent a(one);
+  const Extent b(other);
+  if (one.device() != other.device() || a.end <= b.begin || b.end <= a.begin) return false;
+  const bool are_dense = one.is_non_overlapping_and_dense() && other.is_non_overlapping_and_dense();
+  if (are_dense || (a.begin - b.begin) % sizeof(float) != 0) return true;
+  // Columns of one table, say, which lie between each other.
+  const uintptr_t begin = std::min(a.begin, b.begin);
+  const auto elements = static_cast<int64_t>((std::max(a.end, b.end) - begin) / sizeof(float));
+  const torch::Tensor is_taken = torch::zeros({elements}, torch::kBool);
+  is_taken.index_fill_(0, PlacesOf(one, begin, elements), true);
+  return is_taken.index_select(0, PlacesOf(other, begin, elements)).any().item<bool>();
+}
+
 // Finds what is sent, each tensor once, in the order of registration.
 class Collector {
  public:
   absl::Status Add(const std::string& name, const torch::Tensor& tensor, int group, bool averaged) {
     if (!seen_.insert(tensor.unsafeGetTensorImpl()).second) return absl::OkStatus();
     if (absl::Status status = CheckTensor(name, tensor); !status.ok()) return status;
-    if (tensor.numel() > 0) {
-      const auto [other, is_new] = by_memory_.try_emplace(tensor.data_ptr(), name);
-      if (!is_new) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "'", other->second, "' and '", name, "' are two tensors on the same memory; to tie ",
-            "them, register one and the same tensor under both names"));
-      }
-    }
+    if (absl::Status status = CheckMemory(name, tensor); !status.ok()) return status;
     Segment segment;
     segment.name = name;
     segment.shape.assign(tensor.sizes().begin(), tensor.sizes().end());
@@ -54,8 +84,25 @@ class Collector {
   std::vector<torch::Tensor> tensors;
 
  private:
+  // Each tensor gets a place of its own in the flat vector, so that it shares none.
+  absl::Status CheckMemory(const std::string& name, const torch::Tensor& tensor) const {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (tensor.numel() == 0 || tensors[i].numel() == 0) continue;
+      if (!ShareElements(tensors[i], tensor)) continue;
+      const bool is_whole =
+          tensors[i].data_ptr() == tensor.data_ptr() && tensors[i].numel() == tensor.numel();
+      return absl::InvalidArgumentError(absl::StrCat(
+          "'", segments[i].name, "' and '", name,
+          is_whole
+              ? "' are two tensors on the same memory; to tie them, register one and the same "
+                "tensor under both names"
+              : "' share a part of their memory, and parts cannot be tied; register one tensor "
+                "that has all of it, and have forward() take its parts"));
+    }
+    return absl::OkStatus();
+  }
+
   absl::flat_hash_set<const void*> seen_;
-  absl::flat_hash_map<const void*, std::string> by_memory_;
 };
 
 absl::Status Collect(const torch::nn::Module& module, const ModuleTensors::GroupOf& group_of,

@@ -29,7 +29,7 @@ struct ModuleTensors {
 };
 
 // Looks at `module`, and touches nothing. INVALID_ARGUMENT names the tensor: not float32, not
-// dense, two tensors that share memory without being one, a float buffer that is not finite,
+// dense, two tensors that share elements without being one, a float buffer that is not finite,
 // nothing to train. Throws what torch throws.
 absl::StatusOr<ModuleTensors> FindTensors(const torch::nn::Module& module,
                                           const ModuleTensors::GroupOf& group_of);

@@ -354,5 +354,20 @@ TEST(FlatModelTest, NamesAParameterThatCameAfterIt) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("parameter 'first.bias' was registered or"));
 }
 
+TEST(FlatModelTest, NamesAFloatBufferThatCameAfterIt) {
+  Net net;
+  const auto model = Lay(net);
+  ASSERT_TRUE(model.ok()) << model.status();
+  // Those stay each worker's own, and nothing has to be done for them.
+  net.register_buffer("mask", torch::tensor({true, false}));
+  net.register_buffer("steps", torch::tensor(int64_t{0}));
+  EXPECT_TRUE((*model)->CheckModule(net).ok());
+  net.norm->register_buffer("scale", torch::ones({1}));
+  const absl::Status status = (*model)->CheckModule(net);
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("float buffer 'norm.scale' was registered after the job had started"));
+}
+
 }  // namespace
 }  // namespace torchps

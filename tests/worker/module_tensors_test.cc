@@ -115,6 +115,33 @@ TEST(ModuleTensorsTest, TwoTensorsOnOneMemoryAreRefused) {
   EXPECT_THAT(Refusal(both), HasSubstr("'first.weight' and 'second.weight'"));
 }
 
+// A table whose rows, or columns, from 0 on are one parameter and from `from` on another.
+torch::nn::Module TwoPartsOfATable(int64_t dimension, int64_t size, int64_t from) {
+  const torch::Tensor table = torch::ones({6, 6});
+  torch::nn::Module parts;
+  parts.register_parameter("head", table.narrow(dimension, 0, size));
+  parts.register_parameter("tail", table.narrow(dimension, from, 6 - from));
+  return parts;
+}
+
+TEST(ModuleTensorsTest, TensorsThatShareSomeElementsAreRefused) {
+  for (const int64_t dimension : {0, 1}) {
+    EXPECT_THAT(Refusal(TwoPartsOfATable(dimension, /*size=*/4, /*from=*/3)),
+                HasSubstr("'head' and 'tail' share a part of their memory"));
+    // The second begins where the first does, and is longer.
+    EXPECT_THAT(Refusal(TwoPartsOfATable(dimension, /*size=*/4, /*from=*/0)),
+                HasSubstr("'head' and 'tail' share a part of their memory"));
+  }
+}
+
+TEST(ModuleTensorsTest, PartsOfOneMemoryThatHaveNoElementInCommonAreTwoTensors) {
+  for (const int64_t dimension : {0, 1}) {
+    const auto found = Find(TwoPartsOfATable(dimension, /*size=*/3, /*from=*/3));
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_THAT(Names(found->layout), ElementsAre("head", "tail"));
+  }
+}
+
 TEST(ModuleTensorsTest, AnythingButFloat32IsRefusedByName) {
   Net net;
   net.norm->to(torch::kFloat64);
