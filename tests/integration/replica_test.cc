@@ -328,6 +328,19 @@ TEST(ReplicaTest, AnEvaluationGoesThroughAllStages) {
   EXPECT_NEAR(ours.evaluation(0).metric(0).value(), theirs.evaluation(0).metric(0).value(), 2e-3);
 }
 
+TEST(ReplicaTest, ABestModelByAFigureThatIsNotMeasuredIsRefusedInEveryProcess) {
+  ReplicaRig::Options options = Digits(
+      "training { epochs: 1 batch_size: 48 best_by: 'perplexity' } "
+      "optimizer { sgd {} learning_rate: 0.05 } consistency { prefetch: false }",
+      /*servers=*/1);
+  ReplicaRig rig(options);
+  const auto outcomes = rig.Run(/*replicas=*/1);
+  for (const absl::Status& outcome : outcomes[0]) {
+    EXPECT_EQ(outcome, absl::InvalidArgumentError("training.best_by is \"perplexity\"; this "
+                                                  "program measures accuracy, loss"));
+  }
+}
+
 TEST(ReplicaTest, ALastStageThatMeasuresOtherFiguresIsToldOf) {
   ReplicaRig::Options options = Digits(
       "training { epochs: 1 batch_size: 48 } optimizer { sgd {} learning_rate: 0.05 } "

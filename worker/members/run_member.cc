@@ -19,6 +19,7 @@
 #include "worker/members/follower.h"
 #include "worker/members/leader.h"
 #include "worker/members/stage_work.h"
+#include "worker/metric_names.h"
 #include "worker/module_tensors.h"
 #include "worker/precision/device_precision.h"
 #include "worker/precision/loss_scaler.h"
@@ -236,6 +237,8 @@ absl::Status RunMember(const MemberTask& task, WorkerOptions options, const Memb
     return absl::InvalidArgumentError("the task has no training sample");
   }
   if (absl::Status status = CheckJob(options.job); !status.ok()) return status;
+  const absl::Status metrics = CheckMetrics(task.objective, options.job.training().best_by());
+  if (!metrics.ok()) return metrics;
   if (absl::Status status = CheckDevice(options.device); !status.ok()) return status;
   const absl::Status precise = CheckPrecision(options.job.training().precision(), options.device);
   if (!precise.ok()) return precise;

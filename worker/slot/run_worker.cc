@@ -1,19 +1,14 @@
 #include "worker/slot/run_worker.h"
 
-#include <algorithm>
 #include <functional>
 #include <memory>
-#include <set>
-#include <string>
 #include <utility>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "common/stop_latch.h"
 #include "data/fingerprint.h"
 #include "job/local_steps.h"
 #include "worker/local_steps.h"
+#include "worker/metric_names.h"
 #include "worker/model_use.h"
 #include "worker/precision/loss_scaler.h"
 #include "worker/torch_error.h"
@@ -21,29 +16,6 @@
 
 namespace torchps {
 namespace {
-
-// A metric that the job names must be one that the objective measures.
-absl::Status CheckMetrics(const Objective& objective, const std::string& best_by) {
-  std::set<std::string> names = {"loss"};
-  for (const Metric& metric : objective.metrics) {
-    const bool is_name = !metric.name.empty() &&
-                         std::all_of(metric.name.begin(), metric.name.end(), [](char character) {
-                           return absl::ascii_isalnum(character) || character == '_';
-                         });
-    if (!is_name) {
-      return absl::InvalidArgumentError(absl::StrCat("the objective has a metric named '",
-                                                     metric.name,
-                                                     "'; expected letters, digits and '_'"));
-    }
-    if (!names.insert(metric.name).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the objective has two metrics named '", metric.name, "'"));
-    }
-  }
-  if (best_by.empty() || names.count(best_by) > 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "training.best_by is \"", best_by, "\"; this program measures ", absl::StrJoin(names, ", ")));
-}
 
 // Runs the user's code, which may throw.
 absl::Status Guarded(const char* what, const std::function<void()>& run) {
