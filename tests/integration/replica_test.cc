@@ -21,6 +21,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/mutex.h"
 #include "data/dataset.h"
 #include "data/tensor_dataset.h"
 #include "google/protobuf/text_format.h"
@@ -127,6 +131,49 @@ constexpr char kAsync[] = R"pb(
 
 TEST(ReplicaTest, ThreeProcessesTrainAsOneThatHoldsAllOfTheModel) {
   ExpectEquivalent("MLP over three, 2 servers", Digits(kAsync, /*servers=*/2));
+}
+
+// Of the first batches that are asked for one waits until another one is.
+class WaitsForASecond final : public Dataset {
+ public:
+  explicit WaitsForASecond(std::shared_ptr<const Dataset> samples) : samples_(std::move(samples)) {}
+  int64_t size() const override { return samples_->size(); }
+  absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override {
+    // Single samples are looked at before training, for the data's fingerprint.
+    if (indices.size() > 1) Wait();
+    return samples_->Get(indices);
+  }
+  bool has_come() const {
+    const MutexLock lock(&mutex_);
+    return !gave_up_;
+  }
+
+ private:
+  void Wait() const {
+    const MutexLock lock(&mutex_);
+    ++batches_;
+    changed_.SignalAll();
+    const absl::Time latest = absl::Now() + absl::Seconds(30);
+    while (batches_ < 2 && !gave_up_) {
+      changed_.WaitFor(&mutex_, latest - absl::Now());
+      gave_up_ = batches_ < 2 && absl::Now() >= latest;
+    }
+  }
+
+  const std::shared_ptr<const Dataset> samples_;
+  mutable Mutex mutex_;
+  mutable CondVar changed_;
+  mutable int batches_ = 0;
+  mutable bool gave_up_ = false;
+};
+
+TEST(ReplicaTest, LoaderThreadsMakeBatchesAheadAndTheyAreTheSame) {
+  ReplicaRig::Options options = Digits(kAsync, /*servers=*/2);
+  const auto train = std::make_shared<WaitsForASecond>(options.data.train);
+  options.data.train = train;
+  options.loader_threads = 2;
+  ExpectEquivalent("loader threads", options);
+  EXPECT_TRUE(train->has_come()) << "while the first stage waits for its first batch";
 }
 
 TEST(ReplicaTest, OneServerAndMoreServersThanStagesDoAsWell) {

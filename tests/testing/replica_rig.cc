@@ -82,6 +82,7 @@ std::vector<std::vector<absl::Status>> ReplicaRig::Run(
         WorkerOptions options;
         options.job = options_.job;
         options.micro_batches = options_.micro_batches;
+        options.loader_threads = options_.loader_threads;
         options.servers = cluster_->endpoints();
         options.clock = &clock_;
         options.stop = member.stop.get();

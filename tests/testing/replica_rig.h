@@ -39,6 +39,8 @@ class ReplicaRig {
     int servers = 2;
     // WorkerOptions::micro_batches.
     int micro_batches = 0;
+    // WorkerOptions::loader_threads, of every member.
+    int loader_threads = 0;
     // Of the members' exchange.
     absl::Duration lease = absl::Seconds(10);
     // Of the members, for what they say to each other; null: without TLS.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <numeric>
 #include <utility>
 
@@ -77,13 +78,34 @@ std::vector<StageWork::MicroBatch> StageWork::Cut(const ReplicaOrder& order) con
   return parts;
 }
 
+BatchLoader::Pass StageWork::PassAt(const ReplicaOrder& order, int64_t begin, int64_t size) const {
+  const int64_t own = order.sample_size();
+  const int64_t* const samples =
+      begin < own ? order.sample().data() + begin : order.upcoming().data() + (begin - own);
+  return {{samples, samples + size},
+          AugmentSeed(options_.job.seed(), order.epoch(), order.position() + begin)};
+}
+
+std::vector<BatchLoader::Pass> StageWork::PassesFrom(const ReplicaOrder& order,
+                                                     int64_t begin) const {
+  const int64_t batch_size = std::max<int64_t>(order.batch_size(), 1);
+  const int64_t own = order.sample_size();
+  const int64_t known = own + order.upcoming_size();
+  std::vector<BatchLoader::Pass> passes;
+  while (begin < known && passes.size() <= loader_.ahead()) {
+    // The order's last pass may be shorter than the others.
+    const int64_t size = std::min(batch_size, (begin < own ? own : known) - begin);
+    passes.push_back(PassAt(order, begin, size));
+    begin += size;
+  }
+  return passes;
+}
+
 absl::StatusOr<Batch> StageWork::Fetch(const ReplicaOrder& order, const MicroBatch& part) {
   if (part.pass_begin != fetched_) {
     const absl::Duration began = options_.clock->Now();
-    BatchLoader::Pass pass;
-    pass.samples.assign(order.sample().begin() + part.pass_begin,
-                        order.sample().begin() + part.pass_begin + part.pass_size);
-    pass.seed = AugmentSeed(options_.job.seed(), order.epoch(), order.position() + part.pass_begin);
+    const BatchLoader::Pass pass = PassAt(order, part.pass_begin, part.pass_size);
+    if (loader_.ahead() > 0) loader_.Expect(PassesFrom(order, part.pass_begin));
     absl::StatusOr<Batch> batch = loader_.Take(pass);
     if (!batch.ok()) return batch.status();
     if (absl::Status status = CheckInputs(*batch); !status.ok()) return status;
@@ -100,8 +122,11 @@ absl::StatusOr<StageWork::Gradient> StageWork::Train(
     const std::function<absl::Status(absl::Duration compute_time)>& before_gradient) {
   try {
     return Compute(number, order, before_gradient);
-  } catch (...) {
-    return ThrownError(absl::StrCat("stage ", options_.exchange->stage(), " of a training step"));
+    // What is no std::exception ends the whole program with its sentence
+    // (program/worker_program.cc): tests kill a member so.
+  } catch (const std::exception& error) {
+    return TorchError(absl::StrCat("stage ", options_.exchange->stage(), " of a training step"),
+                      error);
   }
 }
 
@@ -114,10 +139,12 @@ absl::StatusOr<StageWork::Gradient> StageWork::Compute(
   const std::vector<MicroBatch> parts = Cut(order);
   if (parts.empty()) return absl::InvalidArgumentError("an order to train on no sample");
   const int64_t train_samples = task_.data.train->size();
-  for (const int64_t sample : order.sample()) {
-    if (sample < 0 || sample >= train_samples) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("an order to train on sample ", sample, " of ", train_samples));
+  for (const auto* const samples : {&order.sample(), &order.upcoming()}) {
+    for (const int64_t sample : *samples) {
+      if (sample < 0 || sample >= train_samples) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("an order to train on sample ", sample, " of ", train_samples));
+      }
     }
   }
   fetched_ = -1;
@@ -235,8 +262,9 @@ absl::StatusOr<ReplicaReport> StageWork::Evaluate(int64_t number) {
     const EvaluationMode evaluation(*task_.stage.module());
     const torch::NoGradGuard no_grad;
     return Measure(number);
-  } catch (...) {
-    return ThrownError(absl::StrCat("stage ", options_.exchange->stage(), " of the evaluation"));
+  } catch (const std::exception& error) {
+    return TorchError(absl::StrCat("stage ", options_.exchange->stage(), " of the evaluation"),
+                      error);
   }
 }
 

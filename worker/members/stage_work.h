@@ -31,9 +31,10 @@ namespace torchps {
 // the last one for what the objective wants. So none travels. A pass over a batch is cut into
 // micro-batches, and those of all passes of a step follow each other without a break.
 //
-// Thread-compatible; all of it is done by the calling thread (and torch's). Borrows model,
-// exchange, map and clock. What the user's stage, objective or dataset throw or return comes back
-// as a status.
+// Thread-compatible; all of it is done by the calling thread (and torch's), but for batches that
+// threads of a loader make ahead, of the order's samples and of those that it says come next.
+// Borrows model, exchange, map and clock. What the user's stage, objective or dataset throw or
+// return comes back as a status.
 class StageWork {
  public:
   struct Options {
@@ -71,6 +72,9 @@ class StageWork {
       int64_t number, const ReplicaOrder& order,
       const std::function<absl::Status(absl::Duration compute_time)>& before_gradient);
 
+  // Batches that are made ahead.
+  size_t ahead() const { return loader_.ahead(); }
+
   // Measures the model as it is on all test samples. The leader gets sums: samples, loss_sum and
   // metrics; what is returned to the others says nothing. No samples where there is no test set.
   absl::StatusOr<ReplicaReport> Evaluate(int64_t number);
@@ -85,6 +89,10 @@ class StageWork {
   };
 
   std::vector<MicroBatch> Cut(const ReplicaOrder& order) const;
+  // A batch of the order's samples, or of those that follow them.
+  BatchLoader::Pass PassAt(const ReplicaOrder& order, int64_t begin, int64_t size) const;
+  // That one and those behind it, as far as the loader goes ahead.
+  std::vector<BatchLoader::Pass> PassesFrom(const ReplicaOrder& order, int64_t begin) const;
   // The micro-batch's samples. The last batch that was fetched is kept.
   absl::StatusOr<Batch> Fetch(const ReplicaOrder& order, const MicroBatch& part);
   absl::StatusOr<Gradient> Compute(
