@@ -102,7 +102,7 @@ TEST(TrainMainDeathTest, AHandicapThatIsNoneIsRefusedByWhateverIsRun) {
 // Data that take longer than anyone waits, in a process that is told to stop.
 void ReadForLong() {
   kill(getpid(), SIGTERM);
-  const StopLatch never;
+  StopLatch never;
   never.WaitFor(absl::Minutes(1));
 }
 
