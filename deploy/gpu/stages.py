@@ -234,6 +234,8 @@ class Place:
                 for (case, place), found in times.items():
                     self._time_step(run, f"{case}, {place}", place,
                                     self._train_step(**cases[case]["flags"]), found)
+                    # At once, for a run that is cut before there is anything to judge.
+                    run.figure(f"{case}, {place}: each, in us", list(found))
                 longest_s = max(longest_s, time.monotonic() - began)
         finally:
             # Also what was found before the time was over.

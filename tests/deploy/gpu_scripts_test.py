@@ -348,6 +348,21 @@ class SpeedTest(unittest.TestCase):
         self.assertIn("net, worker: 99.0 ms, 9.90 of alone", self.said)
         self.assertEqual(self.checks, {})
 
+    def test_each_time_is_kept_at_once(self):
+        place = stages.Place(".gpu", "cuda")
+        self.run.left_s = lambda: 0
+        seen = []
+
+        def time_step(its, name, where, arguments, found):
+            seen.append(dict(self.figures))
+            found.append(1000 * len(seen))
+
+        with mock.patch.object(place, "_time_step", time_step):
+            place.speed(self.run)
+        self.assertEqual(len(seen), 9)
+        self.assertEqual(seen[2], {"resnet18, batch 128, alone: each, in us": [1000],
+                                   "resnet18, batch 128, worker: each, in us": [2000]})
+
     def test_a_worker_has_decided_before_the_steps_that_count(self):
         for case in {**speed.ON_GPU, **speed.REHEARSED}.values():
             # kStepsBeforeDeciding of worker/loop/pull_ahead.h.
