@@ -1,4 +1,4 @@
-#include "worker/torch_terminate.h"
+#include "program/torch_terminate.h"
 
 #include <signal.h>
 
