@@ -23,10 +23,15 @@ namespace torchps {
 struct Block {
   explicit Block(const BlockRange& block_range) : range(block_range) {}
 
-  // The slot's entry, made on first use. REQUIRES: 0 <= slot < kMaxSlots.
+  // The slot's entry, to write to; made on first use, with those of all lower slots, so only for a
+  // slot that pushes. REQUIRES: 0 <= slot < kMaxSlots.
   LedgerEntry& Ledger(SlotId slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     if (ledger.size() <= static_cast<size_t>(slot)) ledger.resize(slot + 1);
     return ledger[slot];
+  }
+  // The same to read: an empty one for a slot that has not pushed. REQUIRES: 0 <= slot.
+  LedgerEntry EntryOf(SlotId slot) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    return static_cast<size_t>(slot) < ledger.size() ? ledger[slot] : LedgerEntry();
   }
 
   // From now on the values lie at `shared_values` (borrowed, as long as the range), where

@@ -164,7 +164,7 @@ absl::StatusOr<bool> ParameterStore::Acknowledge(SlotId slot, Incarnation incarn
   reply->clear_block();
   for (const std::unique_ptr<Block>& block : blocks_) {
     MutexLock lock(&block->mutex);
-    const LedgerEntry& entry = block->Ledger(slot);
+    const LedgerEntry entry = block->EntryOf(slot);
     const bool has_seen = entry.HasSeen(incarnation, step);
     if (!is_asked_for(*block)) {
       if (!has_seen) ++unseen_of_others;
@@ -284,7 +284,7 @@ std::vector<LedgerEntry> ParameterStore::EntriesOf(SlotId slot) {
   std::vector<LedgerEntry> entries;
   for (const std::unique_ptr<Block>& block : blocks_) {
     MutexLock lock(&block->mutex);
-    entries.push_back(block->Ledger(slot));
+    entries.push_back(block->EntryOf(slot));
   }
   return entries;
 }

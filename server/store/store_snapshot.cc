@@ -137,7 +137,7 @@ std::map<SlotId, StoreSnapshot::SlotHistory> StoreSnapshot::Histories() const {
     history.clock = std::numeric_limits<Step>::max();
     for (const std::unique_ptr<Block>& block : *blocks_) {
       MutexLock lock(&block->mutex);
-      history.clock = std::min(history.clock, block->Ledger(slot).last_step);
+      history.clock = std::min(history.clock, block->EntryOf(slot).last_step);
     }
   }
   return histories;

@@ -213,9 +213,7 @@ bool SyncPush::TakeDue() {
 }
 
 bool SyncPush::IsBehind(const Block& block, const LiveSlot& live) {
-  const auto slot = static_cast<size_t>(live.slot);
-  const Step last = slot < block.ledger.size() ? block.ledger[slot].last_step : 0;
-  return std::max(live.clock, last) < block.version;
+  return std::max(live.clock, block.EntryOf(live.slot).last_step) < block.version;
 }
 
 bool SyncPush::IsComplete(const Block& block, Round* round) {

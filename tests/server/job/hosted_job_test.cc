@@ -4,10 +4,14 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <memory>
 #include <set>
 
+#include "common/ids.h"
 #include "common/split_mix64.h"
 #include "gtest/gtest.h"
+#include "server/store/block_copy.h"
+#include "server/store/store_snapshot.h"
 #include "tests/testing/job_harness.h"
 
 namespace torchps {
@@ -64,6 +68,26 @@ TEST(HostedJobTest, APushThatEndsBeforeAllBlocksCameIsNotAcknowledged) {
       0, 1, 1, [&](const absl::StatusOr<PushReply>& reply) { answer = reply.status(); });
   EXPECT_EQ(answer.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(harness.Status().verdicts().acknowledged(), 0u);
+}
+
+// A ledger has room for all slots up to the highest in it, in every block.
+TEST(HostedJobTest, ASlotThatSaysHelloAndPushesNothingTakesNoRoomInTheLedgers) {
+  JobHarness harness(JobHarness::Options{});
+  EnterAll(harness, 1);
+  ASSERT_TRUE(harness.Push(0, 1, 1, 1.0f)->ok());
+  const SlotId highest = kMaxSlots - 1;
+  ASSERT_TRUE(harness.Enter(highest, 1).ok());
+  absl::Status answer;
+  harness.job().FinishPush(
+      highest, 1, 1, [&](const absl::StatusOr<PushReply>& reply) { answer = reply.status(); });
+  EXPECT_EQ(answer.code(), absl::StatusCode::kInvalidArgument) << "nothing of it has come";
+  StoreSnapshot& snapshot = harness.job().store().snapshot();
+  snapshot.Histories();
+  const std::unique_ptr<BlockCopy> copy = snapshot.MakeCopy();
+  for (size_t index = 0; index < harness.blocks(); ++index) {
+    ASSERT_TRUE(snapshot.Capture(index, harness.clock(), copy.get()).ok());
+    EXPECT_EQ(copy->image().ledger.size(), 1u);
+  }
 }
 
 TEST(HostedJobTest, AFrameOfATakenOverSlotIsRefused) {
