@@ -3,6 +3,7 @@
 #include <string>
 
 #include "common/process/exit_codes.h"
+#include "proto/coordinator.pb.h"
 #include "tools/report/phrases.h"
 
 namespace torchps {

@@ -17,6 +17,7 @@
 #include "tools/base/format.h"
 #include "tools/base/interrupt.h"
 #include "tools/report/phrases.h"
+#include "tools/run/progress_view.h"
 #include "tools/run/run_command.h"
 
 namespace torchps {

@@ -30,6 +30,7 @@
 #include "tools/base/interrupt.h"
 #include "tools/run/handicaps.h"
 #include "tools/run/plan_hosts.h"
+#include "tools/run/progress_view.h"
 #include "tools/run/run_directory.h"
 #include "tools/run/run_report.h"
 
