@@ -3,7 +3,6 @@
 #include <string>
 
 #include "common/process/exit_codes.h"
-#include "proto/coordinator.pb.h"
 #include "tools/report/phrases.h"
 
 namespace torchps {
