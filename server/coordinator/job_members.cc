@@ -138,6 +138,7 @@ void JobMembers::AddFigures(const StepFigures& more, MemberState* member) {
   sum.set_samples(sum.samples() + more.samples());
   sum.set_pushes(sum.pushes() + more.pushes());
   sum.set_loss_sum(sum.loss_sum() + more.loss_sum());
+  sum.set_samples_without_loss(sum.samples_without_loss() + more.samples_without_loss());
   sum.set_compute_seconds(sum.compute_seconds() + more.compute_seconds());
   sum.set_push_seconds(sum.push_seconds() + more.push_seconds());
   sum.set_pull_seconds(sum.pull_seconds() + more.pull_seconds());

@@ -1,6 +1,8 @@
 #include "server/coordinator/job_work.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <vector>
@@ -85,7 +87,8 @@ absl::Status JobWork::Finish(const NextWorkRequest& handed_in, absl::Duration ru
                     figures.compute_seconds() + figures.data_seconds());
   EpochFigures& epoch = figures_[outcome->epoch];
   epoch.loss_sum += figures.loss_sum();
-  epoch.loss_samples += figures.samples();
+  epoch.loss_samples +=
+      figures.samples() - std::min(figures.samples(), figures.samples_without_loss());
   if (outcome->closed_epoch) {
     epoch.closed_at = running;
     const bool hands_in = keeps_models_ && leases_.Complete();
@@ -137,6 +140,9 @@ void JobWork::Describe(JobStatus* status) const {
     if (figures->second.loss_samples > 0) {
       epoch.set_train_loss(figures->second.loss_sum /
                            static_cast<double>(figures->second.loss_samples));
+    } else if (books.used > 0) {
+      // A 0 would be told as the best loss of all.
+      epoch.set_train_loss(std::numeric_limits<double>::quiet_NaN());
     }
     if (books.closed) epoch.set_closed_at_seconds(absl::ToDoubleSeconds(figures->second.closed_at));
   }

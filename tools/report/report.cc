@@ -47,6 +47,14 @@ Report::Times TimesOf(const StepFigures& figures, double unit) {
   return times;
 }
 
+// NaN: there were samples, and of none of them a loss is known.
+double MeanLoss(const StepFigures& figures) {
+  const uint64_t known =
+      figures.samples() - std::min(figures.samples(), figures.samples_without_loss());
+  if (known == 0 && figures.samples() > 0) return std::numeric_limits<double>::quiet_NaN();
+  return Ratio(figures.loss_sum(), static_cast<double>(known));
+}
+
 Report::Slot SlotOf(const SlotBooks& books) {
   const StepFigures& figures = books.figures();
   Report::Slot slot;
@@ -59,7 +67,7 @@ Report::Slot SlotOf(const SlotBooks& books) {
   slot.set_reason(books.reason());
   slot.set_steps(figures.pushes());
   slot.set_samples(figures.samples());
-  slot.set_mean_loss(Ratio(figures.loss_sum(), figures.samples()));
+  slot.set_mean_loss(MeanLoss(figures));
   slot.set_rejected_pushes(figures.rejected_pushes());
   slot.set_skipped_nonfinite(figures.skipped_nonfinite());
   if (figures.overflows() > 0) slot.set_overflows(static_cast<int64_t>(figures.overflows()));

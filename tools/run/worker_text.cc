@@ -4,16 +4,29 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
 #include "tools/base/format.h"
 
 namespace torchps {
+namespace {
+
+// What it says where that is a number: nan and inf are what a user has to see.
+void AddLoss(const StatusLine& line, absl::string_view title, std::string* text) {
+  const std::string said = line.Field("loss");
+  double loss = 0;
+  if (!absl::SimpleAtod(said, &loss)) return;
+  absl::StrAppend(text, title, std::isnan(loss) ? "nan" : absl::StrFormat("%.4f", loss));
+}
+
+}  // namespace
 
 std::string ProgressText(const StatusLine& line, int epochs) {
   std::string text =
       absl::StrFormat("epoch %s/%d   step %6s", line.Field("epoch"), epochs, line.Field("step"));
-  if (const auto loss = line.Number("loss")) absl::StrAppendFormat(&text, "   loss %.4f", *loss);
+  AddLoss(line, "   loss ", &text);
   if (const auto accuracy = line.Number("accuracy")) {
     absl::StrAppend(&text, "   accuracy ", FormatPercent(*accuracy, 1));
   }
@@ -36,9 +49,7 @@ std::string EvaluationText(const StatusLine& line, int epochs) {
         new std::set<std::string>{"slot", "epoch", "accuracy", "loss", "samples"};
     if (known->count(name) == 0) absl::StrAppend(&text, "   test ", name, " ", value);
   }
-  if (const auto loss = line.Number("loss")) {
-    absl::StrAppendFormat(&text, "   test loss %.4f", *loss);
-  }
+  AddLoss(line, "   test loss ", &text);
   if (const auto samples = line.Number("samples")) {
     absl::StrAppend(&text, "   on ", WithThousands(std::llround(*samples)), " samples");
   }

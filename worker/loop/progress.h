@@ -15,6 +15,7 @@ class Progress {
   Progress(SlotId slot, absl::Duration interval, absl::Duration now);
 
   // A step of `samples` samples with the sum of their losses, of which `waited` was spent waiting.
+  // What is not finite is left out of the mean, which is nan where nothing else is left.
   void Add(int64_t samples, double loss_sum, absl::Duration waited);
 
   // A line when `interval` has passed since the last one and there was a step, else empty.
@@ -25,6 +26,7 @@ class Progress {
   const absl::Duration interval_;
   absl::Duration since_;
   int64_t samples_ = 0;
+  int64_t loss_samples_ = 0;  // those of loss_sum_
   double loss_sum_ = 0;
   absl::Duration waited_;
 };

@@ -1,5 +1,6 @@
 #include "server/coordinator/job_work.h"
 
+#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
@@ -81,6 +82,27 @@ TEST_F(JobWorkTest, AnEpochThatIsUsedUpIsEvaluatedByTheSlotThatClosedIt) {
   EXPECT_EQ(status.epoch(0).used(), 4);
   EXPECT_DOUBLE_EQ(status.epoch(0).train_loss(), 1.0);
   EXPECT_DOUBLE_EQ(status.epoch(0).closed_at_seconds(), 2);
+}
+
+TEST_F(JobWorkTest, SamplesWithoutALossAreNotInAnEpochsMean) {
+  MemberState member = Member(0, 1);
+  const auto train = [&](double loss_sum, uint64_t without_loss) {
+    NextWorkReply reply;
+    ASSERT_TRUE(work_->HandOut(&member, &reply));
+    StepFigures figures = Figures(2, loss_sum);
+    figures.set_samples_without_loss(without_loss);
+    ASSERT_TRUE(work_->Finish(HandIn(reply.lease().id(), member, figures), {}).ok());
+  };
+  const auto mean = [&] {
+    JobStatus status;
+    work_->Describe(&status);
+    return status.epoch(0).train_loss();
+  };
+  // More than there are is what a peer may say.
+  train(0, 3);
+  EXPECT_TRUE(std::isnan(mean())) << mean();
+  train(3.0, 1);
+  EXPECT_DOUBLE_EQ(mean(), 3.0);
 }
 
 TEST_F(JobWorkTest, WhatADeadSlotHadInHandIsForAnother) {

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "tests/tools/testing.h"
@@ -173,6 +175,21 @@ TEST(ReportTest, ALossThatIsNotFiniteIsAFailure) {
                                     "help\n"),
             0u)
       << ReportText(report);
+}
+
+TEST(ReportTest, LossesThatWereNotFiniteAreNotZero) {
+  Statuses statuses;
+  StepFigures& figures = *statuses.job.mutable_slot(0)->mutable_figures();
+  figures.set_samples(4);
+  figures.set_samples_without_loss(2);
+  figures.set_loss_sum(6);
+  EXPECT_EQ(statuses.Build().slots(0).mean_loss(), 3);
+  figures.set_samples_without_loss(4);
+  EXPECT_TRUE(std::isnan(statuses.Build().slots(0).mean_loss()));
+  statuses.job.mutable_epoch(0)->set_train_loss(std::numeric_limits<double>::quiet_NaN());
+  const Report report = statuses.Build();
+  EXPECT_NE(ReportText(report).find(" nan "), std::string::npos) << ReportText(report);
+  EXPECT_NE(ReportJson(report).find("\"train_loss\": null"), std::string::npos);
 }
 
 TEST(ReportTest, ACleanRunReconciles) {
