@@ -83,6 +83,8 @@ absl::Status CheckDirectory(FileSystem& files, const std::string& directory) {
   if (absl::Status made = files.CreateDirectories(directory); !made.ok()) return refused(made);
   const std::string path = TemporaryPath(absl::StrCat(directory, "/writable"));
   const absl::StatusOr<std::unique_ptr<WritableFile>> file = files.CreateFile(path);
+  // A full disk stops no job: somebody makes room.
+  if (absl::IsResourceExhausted(file.status())) return absl::OkStatus();
   if (!file.ok()) return refused(file.status());
   (*file)->Close().IgnoreError();
   files.RemoveFile(path).IgnoreError();
