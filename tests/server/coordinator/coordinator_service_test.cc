@@ -10,8 +10,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
@@ -237,32 +235,26 @@ TEST_F(CoordinatorServiceTest, APhaseIsToldOnceTheDiskHasItWhileOtherAnswersGo) 
   EXPECT_TRUE(absl::IsUnavailable(berts.get().status())) << "it waits for the values";
 }
 
-// Each call comes before the stop, and is answered by it, or after it, and is refused. One that was
-// forgotten would be cancelled when the server has waited for it.
-TEST_F(CoordinatorServiceTest, NoCallParksBehindTheStop) {
-  constexpr int kStops = 20;
-  constexpr int kCallers = 4;
-  for (int stop = 0; stop < kStops; ++stop) {
-    const auto joined = Join(/*nonce=*/7);
-    ASSERT_TRUE(joined.ok()) << joined.status();
-    std::atomic<int> answered{0};
-    std::vector<std::thread> callers;
-    for (int i = 0; i < kCallers; ++i) {
-      callers.emplace_back([&] {
-        absl::Status last;
-        // A repeat takes the place of the call before it, so all of them come again and again.
-        while (absl::IsCancelled(last = AwaitStart(*joined).status()) &&
-               absl::StrContains(last.message(), "a repeat of this call")) {
-          ++answered;
-        }
-        EXPECT_EQ(last.code(), absl::StatusCode::kUnavailable) << last;
-      });
-    }
-    EXPECT_TRUE(Eventually([&] { return answered > 20; }));
-    server_->Stop();
-    for (std::thread& caller : callers) caller.join();
-    Start();
-  }
+TEST_F(CoordinatorServiceTest, AServerStartsOnAFullDiskAndNotWhereItMayNotWrite) {
+  Kill();
+  int error = ENOSPC;
+  files_.SetFaultHook([&error](FaultyFileSystem::Operation operation,
+                               const std::string&) -> std::optional<FaultyFileSystem::Fault> {
+    if (operation != FaultyFileSystem::Operation::kCreate) return std::nullopt;
+    return FaultyFileSystem::Fault{error, 0};
+  });
+  Start();
+  server_ = nullptr;
+  error = EACCES;
+  Server::Options options;
+  options.clock = &clock_;
+  options.seed = ++lives_;
+  options.files = &files_;
+  options.dir = "/ps";
+  const absl::Status refused = Server::Start(options).status();
+  EXPECT_TRUE(absl::IsPermissionDenied(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("nothing can be kept in --dir=/ps: "));
+  files_.SetFaultHook(nullptr);
 }
 
 }  // namespace

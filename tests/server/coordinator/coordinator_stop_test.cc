@@ -1,0 +1,120 @@
+// A CoordinatorService that stops while workers' calls come in.
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/clock.h"
+#include "gtest/gtest.h"
+#include "proto/coordinator.grpc.pb.h"
+#include "rpc/grpc_process.h"
+#include "security/call_admission.h"
+#include "server/coordinator/coordinator_service.h"
+#include "server/rpc/poller.h"
+#include "tests/testing/eventually.h"
+#include "tests/testing/join_request.h"
+#include "tests/testing/plain_worker.h"
+#include "wire/status_codec.h"
+
+namespace torchps {
+namespace {
+
+// The service alone: gRPC's server goes on when it has stopped, so that a call which it has
+// forgotten waits for its deadline.
+class StoppingCoordinator {
+ public:
+  StoppingCoordinator() : admission_([](const std::string&) {}) {
+    CoordinatorService::Options options;
+    options.clock = &clock_;
+    options.admission = &admission_;
+    service_ = std::make_unique<CoordinatorService>(std::move(options));
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(service_->service());
+    poller_ = std::make_unique<Poller>(builder.AddCompletionQueue());
+    server_ = builder.BuildAndStart();
+    service_->Listen(poller_.get());
+    poller_->Start(/*threads=*/3);
+    stub_ = Coordinator::NewStub(PlainChannel(absl::StrCat("127.0.0.1:", port)));
+  }
+  ~StoppingCoordinator() {
+    service_->Stop();
+    server_->Shutdown();
+    poller_->Stop();
+  }
+
+  void Stop() { service_->Stop(); }
+
+  absl::Status Join() {
+    grpc::ClientContext context;
+    SetDeadline(&context);
+    JoinRequest request = SmallJoin();
+    request.set_nonce(7);
+    JoinReply reply;
+    const absl::Status joined = FromGrpcStatus(stub_->Join(&context, request, &reply));
+    slot_.set_slot(reply.slot());
+    slot_.set_incarnation(reply.incarnation());
+    return joined;
+  }
+  // Parks: the job has two workers.
+  absl::Status AwaitStart() {
+    grpc::ClientContext context;
+    SetDeadline(&context);
+    AwaitStartReply reply;
+    return FromGrpcStatus(stub_->AwaitStart(&context, slot_, &reply));
+  }
+
+ private:
+  static void SetDeadline(grpc::ClientContext* context) {
+    context->set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(30)));
+  }
+
+  SteadyClock clock_;
+  CallAdmission admission_;
+  std::unique_ptr<CoordinatorService> service_;
+  std::unique_ptr<Poller> poller_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Coordinator::Stub> stub_;
+  AwaitStartRequest slot_;
+};
+
+// Which moment the stop meets is chance; of many, some are between a call's beginning and its
+// waiting.
+TEST(CoordinatorStopTest, EachCallIsAnsweredByTheStopOrRefusedAfterIt) {
+  PrepareGrpcProcess();
+  constexpr int kStops = 50;
+  constexpr int kCallers = 4;
+  for (int stop = 0; stop < kStops; ++stop) {
+    StoppingCoordinator coordinator;
+    ASSERT_TRUE(coordinator.Join().ok());
+    std::atomic<int> replaced{0};
+    std::vector<std::thread> callers;
+    for (int i = 0; i < kCallers; ++i) {
+      callers.emplace_back([&] {
+        absl::Status last = coordinator.AwaitStart();
+        // A repeat takes the place of the call before it, so all of them come again and again.
+        while (absl::StrContains(last.message(), "a repeat of this call")) {
+          ++replaced;
+          last = coordinator.AwaitStart();
+        }
+        EXPECT_TRUE(absl::IsUnavailable(last)) << last;
+      });
+    }
+    EXPECT_TRUE(Eventually([&] { return replaced >= kCallers; }));
+    coordinator.Stop();
+    for (std::thread& caller : callers) caller.join();
+  }
+}
+
+}  // namespace
+}  // namespace torchps
