@@ -25,7 +25,12 @@ absl::Status TakeCheckpoint(const std::shared_ptr<grpc::Channel>& channel, uint6
         FromGrpcStatus(coordinator->GetJobStatus(&context, JobStatusRequest(), &job));
     if (!asked.ok()) return asked;
   }
-  if (job.job_id() != job_id) return absl::FailedPreconditionError("it works for another job");
+  if (job.job_id() != job_id) {
+    return absl::FailedPreconditionError(
+        job.job_id() == 0 ? std::string("it has no job yet")
+                          : absl::StrCat("it works for another job: '", job.job().name(),
+                                         "', number ", job.job_id(), "; expected number ", job_id));
+  }
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(deadline));
   CheckpointStatus taken;

@@ -31,7 +31,9 @@ absl::Status CheckReady(const ServerStatus& server, uint64_t job_id) {
                                       : "it was started anew, and no worker has greeted it yet");
   }
   if (server.job_id() != job_id) {
-    return absl::FailedPreconditionError("it works for another job");
+    return absl::FailedPreconditionError(
+        absl::StrCat("it works for another job: '", server.job_name(), "', number ",
+                     server.job_id(), "; expected number ", job_id));
   }
   if (!server.durability().has_directory()) {
     return absl::FailedPreconditionError(

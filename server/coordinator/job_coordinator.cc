@@ -250,7 +250,11 @@ void JobCoordinator::Settle(absl::Duration now) {
 absl::StatusOr<RegisterServerReply> JobCoordinator::RegisterServer(
     const RegisterServerRequest& request, absl::Duration) {
   if (!has_job() || request.job_id() != job_->id()) {
-    return absl::FailedPreconditionError("the coordinator has another job, or none");
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the coordinator has ",
+        has_job() ? absl::StrCat("job '", job_->terms().job.name(), "', number ", job_->id())
+                  : std::string("no job"),
+        "; this server is of the job with number ", request.job_id()));
   }
   const int server_count = job_->terms().server_count;
   if (request.server_count() != server_count) {

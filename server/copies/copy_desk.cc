@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 
 namespace torchps {
 namespace {
@@ -47,7 +48,8 @@ absl::Status CopyDesk::CheckJob(uint64_t job_id) const {
   }
   const uint64_t own = options_.job_id();
   if (job_id == 0 || own == 0 || own == job_id) return absl::OkStatus();
-  return absl::FailedPreconditionError("this server works for another job");
+  return absl::FailedPreconditionError(absl::StrCat("this server works for another job: number ",
+                                                    own, "; the caller's has number ", job_id));
 }
 
 template <class Request, class Response>

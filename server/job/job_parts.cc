@@ -98,8 +98,9 @@ absl::StatusOr<JobParts> MakeJobParts(const HelloRequest& request, const Clock* 
 absl::Status CheckSameJob(const JobParts& parts, const HelloRequest& request) {
   if (request.job_id() != parts.job_id) {
     return absl::FailedPreconditionError(
-        absl::StrCat("this server already works for job '", parts.spec.name(),
-                     "'; start fresh servers for another job, or stop this one first"));
+        absl::StrCat("this server already works for job '", parts.spec.name(), "', number ",
+                     parts.job_id, ", and the worker's has number ", request.job_id(),
+                     "; start fresh servers for another job, or stop this one first"));
   }
   if (request.resumed_checkpoint() != parts.resumed_checkpoint) {
     return absl::FailedPreconditionError(

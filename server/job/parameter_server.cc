@@ -231,7 +231,9 @@ absl::StatusOr<Checkpointer*> ParameterServer::CheckpointerFor(uint64_t job_id) 
   // A server that was restarted gets its job with the first worker that comes back.
   if (hosted == nullptr) return absl::UnavailableError("this server has no job yet");
   if (hosted->job_id() != job_id) {
-    return absl::FailedPreconditionError("this server works for another job");
+    return absl::FailedPreconditionError(
+        absl::StrCat("this server works for another job: '", hosted->spec().name(), "', number ",
+                     hosted->job_id(), "; the caller's has number ", job_id));
   }
   MutexLock lock(&mutex_);
   if (checkpointer_ != nullptr) return checkpointer_.get();

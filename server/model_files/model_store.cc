@@ -120,7 +120,9 @@ absl::Status ModelStore::Write(const StoreModelRequest& piece) {
   const auto found = uploads_.find(key);
   if (found == uploads_.end() || found->second.incarnation != piece.incarnation() ||
       found->second.bytes != piece.bytes()) {
-    return absl::OutOfRangeError("no such upload is under way: begin it again");
+    return absl::OutOfRangeError(absl::StrCat(
+        "no upload of model file ", piece.file(), " with ", piece.bytes(), " bytes by incarnation ",
+        piece.incarnation(), " of slot ", piece.slot(), " is under way: begin it again"));
   }
   Upload& upload = found->second;
   // The answer to a piece may have been lost.

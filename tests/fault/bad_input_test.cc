@@ -247,7 +247,7 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
          return ChangedHello(peer, [](HelloRequest& hello) { hello.set_job_id(8); });
        },
        StatusCode::kFailedPrecondition,
-       {"already works for job"}},
+       {"already works for job 'job'", "number 7", "number 8"}},
       {"another place in --servers",
        [](PlainWorker& peer) {
          return ChangedHello(peer, [](HelloRequest& hello) {
@@ -531,7 +531,7 @@ TEST_F(BadInputTest, IsAnsweredInWordsWhileAHealthyWorkerTrainsOnExactly) {
          return FromGrpcStatus(peer.stub().WriteShard(&context, request, &reply));
        },
        StatusCode::kFailedPrecondition,
-       {"another job"}},
+       {"another job: 'job', number 7", "number 8"}},
       {"a commit of noise",
        [](PlainWorker& peer) {
          grpc::ClientContext context;

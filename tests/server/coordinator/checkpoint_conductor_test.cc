@@ -234,7 +234,10 @@ TEST_F(CheckpointConductorTest, NobodyWritesWhileOneCannot) {
   expect(absl::StatusCode::kFailedPrecondition,
          "it has no directory for checkpoints; start it with --dir");
   change([](ServerStatus* status) { status->set_job_id(status->job_id() + 1); });
-  expect(absl::StatusCode::kFailedPrecondition, "it works for another job");
+  const uint64_t job_id = rig_.Status().job_id();
+  expect(absl::StatusCode::kFailedPrecondition,
+         absl::StrCat("it works for another job: '', number ", job_id + 1, "; expected number ",
+                      job_id));
   change([](ServerStatus* status) { status->set_job_id(0); });
   expect(absl::StatusCode::kUnavailable, "it was started anew, and no worker has greeted it yet");
   change([](ServerStatus* status) { status->mutable_restoring(); });
