@@ -92,7 +92,7 @@ class StoppingCoordinator {
 // waiting.
 TEST(CoordinatorStopTest, EachCallIsAnsweredByTheStopOrRefusedAfterIt) {
   PrepareGrpcProcess();
-  constexpr int kStops = 50;
+  constexpr int kStops = 30;
   constexpr int kCallers = 4;
   for (int stop = 0; stop < kStops; ++stop) {
     StoppingCoordinator coordinator;
