@@ -28,10 +28,16 @@ c10::Error Assert() {
   return {{"", "", 0}, "CUDA error: device-side assert triggered\nFor debugging consider that."};
 }
 
+// Torch has threads already.
+class TorchTerminateDeathTest : public ::testing::Test {
+ protected:
+  void SetUp() override { ::testing::FLAGS_gtest_death_test_style = "threadsafe"; }
+};
+
 constexpr char kSentence[] =
     "^a_worker: giving back what torch holds failed: CUDA error: device-side assert triggered\n$";
 
-TEST(TorchTerminateDeathTest, WhatTorchThrowsFromADestructorIsASentenceAndCodeOne) {
+TEST_F(TorchTerminateDeathTest, WhatTorchThrowsFromADestructorIsASentenceAndCodeOne) {
   EXPECT_EXIT(
       {
         EndWellWhenTorchThrows("a_worker");
@@ -40,7 +46,7 @@ TEST(TorchTerminateDeathTest, WhatTorchThrowsFromADestructorIsASentenceAndCodeOn
       testing::ExitedWithCode(1), kSentence);
 }
 
-TEST(TorchTerminateDeathTest, AlsoOnTheWayOfAnotherError) {
+TEST_F(TorchTerminateDeathTest, AlsoOnTheWayOfAnotherError) {
   EXPECT_EXIT(
       {
         EndWellWhenTorchThrows("a_worker");
@@ -53,7 +59,7 @@ TEST(TorchTerminateDeathTest, AlsoOnTheWayOfAnotherError) {
       testing::ExitedWithCode(1), kSentence);
 }
 
-TEST(TorchTerminateDeathTest, SoIsAnErrorOfTheMemoryOfATensor) {
+TEST_F(TorchTerminateDeathTest, SoIsAnErrorOfTheMemoryOfATensor) {
   EXPECT_EXIT(
       {
         EndWellWhenTorchThrows("a_worker");
@@ -64,7 +70,7 @@ TEST(TorchTerminateDeathTest, SoIsAnErrorOfTheMemoryOfATensor) {
       testing::ExitedWithCode(1), kSentence);
 }
 
-TEST(TorchTerminateDeathTest, WhatElseIsThrownAborts) {
+TEST_F(TorchTerminateDeathTest, WhatElseIsThrownAborts) {
   EXPECT_EXIT(
       {
         EndWellWhenTorchThrows("a_worker");
