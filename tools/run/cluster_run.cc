@@ -128,7 +128,11 @@ absl::Status ClusterRun::MakeReport(bool finished) {
   if (!report.ok() || !report->has_value()) return report.status();
   if (options_.on_report) options_.on_report(**report);
   const absl::Status shown = ShowReport(**report, options_.report_file, out_);
-  if (!shown.ok()) return shown;
+  if (!shown.ok()) {
+    // Run() tells the first failure only, and what ended the run came before this one.
+    if (!finished) error_ << "psctl: " << shown.message() << std::endl;
+    return shown;
+  }
   if ((*report)->has_failed()) exit_code_ = static_cast<int>(ExitCode::kDiverged);
   return JudgeReport(**report, finished);
 }
@@ -211,7 +215,10 @@ ChildProcess::Options ClusterRun::ProgramOf(const Part& part) const {
 }
 
 absl::Status ClusterRun::HandleDeath(Part& part) {
-  const std::string how = part.process->ExitReason();
+  // A server ends by itself only where it is told to; "code 0" would tell nobody who did.
+  const std::string how = part.ended_well()
+                              ? "ended before the job did: it was told to, as by 'psctl stop'"
+                              : part.process->ExitReason();
   part.listening = false;
   if (options_.faults != nullptr && !part.is_evaluator) {
     options_.faults->OnDeath(part.name(), clock_.Now());

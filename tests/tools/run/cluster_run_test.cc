@@ -366,6 +366,24 @@ TEST_F(ClusterRunTest, AServerThatDiesIsNamedAndNotTheWorkersThatComplainAboutIt
   EXPECT_EQ(error_.str(), "psctl: server 0 was ended by signal 6 (Aborted)\n");
 }
 
+TEST_F(ClusterRunTest, AServerThatWasToldToStopIsNoRiddle) {
+  SetServer("echo $$ > " + folder_.path("server.pid") + "\n" + kServer);
+  options_.hosts.servers.resize(1);
+  SetWorker("kill -TERM $(cat " + folder_.path("server.pid") + ")\nexec cat\n");
+  EXPECT_EQ(Run(), 1);
+  EXPECT_EQ(error_.str(),
+            "psctl: server 0 ended before the job did: it was told to, as by 'psctl stop'\n");
+}
+
+TEST_F(ClusterRunTest, AReportThatCannotBeWrittenIsSaidBesideWhatEndedTheRun) {
+  options_.report_file = folder_.path("none/report.json");
+  SetWorker("exit 5\n");
+  EXPECT_EQ(Run(), 5);
+  EXPECT_EQ(error_.str().find("psctl: cannot "), 0u) << error_.str();
+  EXPECT_NE(error_.str().find("none/report.json"), std::string::npos) << error_.str();
+  EXPECT_NE(error_.str().find("exited with code 5"), std::string::npos) << error_.str();
+}
+
 TEST_F(ClusterRunTest, AServerThatCannotListenEndsTheRunBeforeAnyWorker) {
   options_.hosts.servers.resize(1);
   SetServer("echo 'ps_server: 127.0.0.1:80: address in use' >&2; exit 6\n");
