@@ -86,6 +86,8 @@ absl::Status CannotWriteTo(const std::string& dir) {
 
 }  // namespace
 
+std::string DescribeRunDirectory(const std::string& dir) { return Describe(Look(dir)); }
+
 std::string HowToGoOn(const std::string& dir) {
   const Contents contents = Look(dir);
   if (contents.checkpoints == 0 && contents.logs == 0) return "";

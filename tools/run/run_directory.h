@@ -18,6 +18,9 @@ namespace torchps {
 // INVALID_ARGUMENT says what is there, or is not.
 absl::Status CheckRunDirectory(const std::string& dir, bool resume);
 
+// What lies in `dir`, in words: "2 checkpoints of a job, the newest number 14".
+std::string DescribeRunDirectory(const std::string& dir);
+
 // What lies in `dir` of a run that has failed, and how to go on from it, in a sentence: "... holds 2
 // checkpoints of a job, the newest number 14; ...". Empty: nothing that a job could go on from.
 std::string HowToGoOn(const std::string& dir);
