@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -121,7 +122,7 @@ class CallbacksTest : public ::testing::Test {
     options.stop = &stop_;
     options.loader_threads = loader_threads_;
     options.print = [this](const std::string& line) { lines_.push_back(line); };
-    const absl::Status status = RunWorker(task, options);
+    const absl::Status status = RunWorker(task, options, make_compute_);
     grpc::ClientContext context;
     const auto stub = Coordinator::NewStub(cluster->endpoints()[0].channel);
     EXPECT_TRUE(stub->GetJobStatus(&context, JobStatusRequest(), &status_).ok());
@@ -131,6 +132,8 @@ class CallbacksTest : public ::testing::Test {
   const SteadyClock clock_;
   StopLatch stop_;
   int loader_threads_ = 0;
+  // As RunWorker() has it.
+  MakeCompute make_compute_;
   std::vector<std::string> lines_;
   JobStatus status_;
 };
@@ -186,6 +189,17 @@ TEST_F(CallbacksTest, StepsEpochsAndTheEndAreTold) {
   EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3, 4, 5, 6, 7, 8}));
   EXPECT_EQ(epochs, (std::vector<int>{1, 2}));
   EXPECT_DOUBLE_EQ(at_the_end, told) << "the module holds what was evaluated last";
+}
+
+TEST_F(CallbacksTest, AStepThatThrowsWhenItsPushHasBegunEndsTheWorkerWithItsWords) {
+  make_compute_ = [](const Task&, const Learner::Options&, WorkerSlot*) {
+    return ComputeGradient(
+        [](const Learner::Step&, Learner::Observer* observer) -> absl::StatusOr<Learner::Gradient> {
+          EXPECT_TRUE(observer->BeforeGradientAndBlocks(absl::ZeroDuration()).ok());
+          throw std::runtime_error("no more memory");
+        });
+  };
+  EXPECT_EQ(Train("", {}), absl::InternalError("a training step failed: no more memory"));
 }
 
 TEST_F(CallbacksTest, AnEvaluationHearsAStop) {

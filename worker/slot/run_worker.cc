@@ -27,6 +27,20 @@ absl::Status Guarded(const char* what, const std::function<void()>& run) {
   }
 }
 
+// The same, where what it throws is a status: whoever waits for the end of a push that has begun
+// would wait for blocks that never come.
+ComputeGradient ThrowingNothing(ComputeGradient compute) {
+  return [compute = std::move(compute)](
+             const Learner::Step& step,
+             Learner::Observer* observer) -> absl::StatusOr<Learner::Gradient> {
+    try {
+      return compute(step, observer);
+    } catch (...) {
+      return ThrownError("a training step");
+    }
+  };
+}
+
 // What the loop asks for beside its steps: evaluations, and what the task wants to hear.
 WorkerSlot::Hooks MakeHooks(const Task& task, torch::Device device,
                             TrainingSpec::Precision precision, const StopLatch* stop) {
@@ -87,7 +101,7 @@ absl::Status Train(const Task& task, const WorkerOptions& options, const MakeCom
 
   Handicap handicap = slot->MakeHandicap();
   Trainer::Options training;
-  training.compute = *std::move(compute);
+  training.compute = ThrowingNothing(*std::move(compute));
   training.loop = slot->MakeLoop(
       MakeHooks(task, slot->model()->device(), slot->job().training().precision(), options.stop),
       /*may_prefetch=*/true);
