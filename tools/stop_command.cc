@@ -1,7 +1,10 @@
 #include "tools/stop_command.h"
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/process/exit_codes.h"
 #include "tools/report/phrases.h"
 
@@ -11,6 +14,32 @@ namespace {
 // A last checkpoint may have to be written.
 constexpr absl::Duration kStopTimeout = absl::Seconds(60);
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(3);
+
+// Which of the job's servers `named` lacks, and what to do. A line for each; empty: none is known.
+std::string NotNamedText(const JobStatus& job, const std::vector<std::string>& named) {
+  const int lacking = job.server_size() - static_cast<int>(named.size());
+  if (lacking <= 0) return "";
+  std::vector<int> absent;
+  for (int i = 0; i < job.server_size(); ++i) {
+    const std::string& address = job.server(i).address();
+    if (!address.empty() && std::count(named.begin(), named.end(), address) == 0) {
+      absent.push_back(i);
+    }
+  }
+  // One may be named in other words than those in which workers know it.
+  if (static_cast<int>(absent.size()) != lacking) {
+    return absl::StrCat("psctl: --servers names ", named.size(), " of the job's ",
+                        job.server_size(), " servers; the others were not asked to stop\n");
+  }
+  std::string text;
+  for (const int i : absent) {
+    const std::string& address = job.server(i).address();
+    absl::StrAppend(&text, "psctl: server ", i, " at ", address,
+                    " was not asked to stop: --servers does not name it; 'psctl stop --servers=",
+                    address, "' does\n");
+  }
+  return text;
+}
 
 }  // namespace
 
@@ -43,12 +72,7 @@ int StopCluster(ClusterClient& cluster, std::ostream& out, std::ostream& error) 
       error << "psctl: " << NoAnswerText(i, address, status) << std::endl;
     }
   }
-  for (int i = named; job.ok() && i < job->server_size(); ++i) {
-    const std::string& address = job->server(i).address();
-    error << "psctl: server " << i << " at " << address
-          << " was not asked to stop: --servers does not name it; 'psctl stop --servers=" << address
-          << "' does" << std::endl;
-  }
+  if (job.ok()) error << NotNamedText(*job, cluster.addresses()) << std::flush;
   if (stayed > 0) return static_cast<int>(ExitCode::kFailed);
   if (refused > 0) return static_cast<int>(ExitCode::kRefused);
   return static_cast<int>(stopped > 0 ? ExitCode::kOk : ExitCode::kUnreachable);

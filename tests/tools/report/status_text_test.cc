@@ -307,6 +307,21 @@ TEST(StopClusterTest, AServerThatIsNotNamedIsToldOf) {
             "'psctl stop --servers=127.0.0.1:4712' does\n");
 }
 
+TEST(StopClusterTest, TheOneThatIsNotNamedNeedNotBeTheLast) {
+  FakeCluster cluster;
+  cluster.TellPlaces();
+  cluster.named.erase(cluster.named.begin());
+  const auto told = [&cluster] {
+    std::ostringstream out, error;
+    EXPECT_EQ(StopCluster(cluster, out, error), 0);
+    return error.str();
+  };
+  EXPECT_EQ(told().find("psctl: server 0 at 127.0.0.1:4711 was not asked to stop"), 0u) << told();
+  cluster.named = {"localhost:4711"};
+  EXPECT_EQ(told(),
+            "psctl: --servers names 1 of the job's 2 servers; the others were not asked to stop\n");
+}
+
 TEST(StopClusterTest, NobodyThereIsExitCodeThree) {
   FakeCluster cluster;
   for (auto& server : cluster.servers) server = absl::UnavailableError("connection refused");
