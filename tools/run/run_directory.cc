@@ -132,7 +132,11 @@ absl::StatusOr<std::unique_ptr<FileLock>> LockRunDirectory(const std::string& di
   const std::unique_ptr<FileSystem> files = MakePosixFileSystem(Readers::kOwner);
   absl::StatusOr<std::unique_ptr<FileLock>> lock = files->Lock(absl::StrCat(dir, "/run.lock"));
   if (lock.ok()) return lock;
-  if (!absl::IsFailedPrecondition(lock.status())) return std::unique_ptr<FileLock>();
+  // The same code is that of a file that is none, and of a file system that is read only.
+  if (!absl::IsFailedPrecondition(lock.status()) ||
+      !absl::StrContains(lock.status().message(), " is held by ")) {
+    return std::unique_ptr<FileLock>();
+  }
   return absl::FailedPreconditionError(
       absl::StrCat("another run works in ", dir, ": ", lock.status().message()));
 }

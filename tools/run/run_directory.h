@@ -29,7 +29,7 @@ std::string HowToGoOn(const std::string& dir);
 absl::Status PrepareRunDirectory(const std::string& dir);
 
 // Keeps `dir`, which must exist, to this run: another one would write over its job and its report.
-// FAILED_PRECONDITION: another process has it. None, and no error: the file system has no locks.
+// FAILED_PRECONDITION: another process has it. None, and no error: there can be no lock.
 absl::StatusOr<std::unique_ptr<FileLock>> LockRunDirectory(const std::string& dir);
 
 // Puts the job's text there, which is what the model there is of. Errors as above.

@@ -97,6 +97,9 @@ TEST_F(RunDirectoryTest, TwoRunsAtATimeAreNotInOneDirectory) {
   first->reset();
   EXPECT_EQ(LockRunDirectory(run).status(), absl::OkStatus());
   EXPECT_EQ(Complaint(false), "") << "the lock's file is of any run";
+  std::filesystem::remove(run + "/run.lock");
+  std::filesystem::create_directory(run + "/run.lock");
+  EXPECT_EQ(LockRunDirectory(run).status(), absl::OkStatus()) << "nobody has it";
 }
 
 TEST_F(RunDirectoryTest, AFileIsNoDirectory) {
