@@ -12,7 +12,8 @@ namespace torchps {
 //
 //   model.safetensors  best.safetensors  constants.safetensors   the model (docs/checkpoint.md)
 //   job.textproto  report.json  logs/                            what was run, and what became of it
-//   checkpoint-*  coordinator.*  log-*  *.lock                   what the servers keep
+//   checkpoint-*  coordinator.*  log-*                           what the servers keep
+//   *.lock                                                       whose it is: a server's, a run's
 
 // Makes a directory that its owner alone may enter, and its parents as the umask has them. One that
 // is there keeps its mode. False: it is not there and cannot be made; errno says why.
