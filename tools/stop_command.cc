@@ -15,13 +15,21 @@ namespace {
 constexpr absl::Duration kStopTimeout = absl::Seconds(60);
 constexpr absl::Duration kAnswerTimeout = absl::Seconds(3);
 
-// Which of the job's servers `named` lacks, and what to do. A line for each; empty: none is known.
-std::string NotNamedText(const JobStatus& job, const std::vector<std::string>& named) {
-  const int lacking = job.server_size() - static_cast<int>(named.size());
+// Which of the job's servers --servers lacks, and what to do. A line for each; empty: none is
+// known.
+std::string NotNamedText(ClusterClient& cluster) {
+  const std::vector<std::string>& named = cluster.addresses();
+  const absl::StatusOr<ServerStatus> first = cluster.GetServerStatus(0, kAnswerTimeout);
+  if (!first.ok() || first->job_id() == 0 || first->server_index() != 0) return "";
+  const int lacking = first->server_count() - static_cast<int>(named.size());
   if (lacking <= 0) return "";
+  // Asked of no other than the coordinator of a job: a server becomes one by this question, and
+  // would want a last checkpoint.
+  const absl::StatusOr<JobStatus> job =
+      cluster.GetJobStatus(/*wait_until_done=*/false, kAnswerTimeout);
   std::vector<int> absent;
-  for (int i = 0; i < job.server_size(); ++i) {
-    const std::string& address = job.server(i).address();
+  for (int i = 0; job.ok() && i < job->server_size(); ++i) {
+    const std::string& address = job->server(i).address();
     if (!address.empty() && std::count(named.begin(), named.end(), address) == 0) {
       absent.push_back(i);
     }
@@ -29,11 +37,11 @@ std::string NotNamedText(const JobStatus& job, const std::vector<std::string>& n
   // One may be named in other words than those in which workers know it.
   if (static_cast<int>(absent.size()) != lacking) {
     return absl::StrCat("psctl: --servers names ", named.size(), " of the job's ",
-                        job.server_size(), " servers; the others were not asked to stop\n");
+                        first->server_count(), " servers; the others were not asked to stop\n");
   }
   std::string text;
   for (const int i : absent) {
-    const std::string& address = job.server(i).address();
+    const std::string& address = job->server(i).address();
     absl::StrAppend(&text, "psctl: server ", i, " at ", address,
                     " was not asked to stop: --servers does not name it; 'psctl stop --servers=",
                     address, "' does\n");
@@ -53,11 +61,9 @@ int StopCluster(ClusterClient& cluster, std::ostream& out, std::ostream& error) 
   int stayed = 0;
   int refused = 0;
   // Before the one that knows the others is gone.
-  const absl::StatusOr<JobStatus> job =
-      cluster.GetJobStatus(/*wait_until_done=*/false, kAnswerTimeout);
-  const int named = static_cast<int>(cluster.addresses().size());
+  const std::string not_named = NotNamedText(cluster);
   // Server 0 first: it takes the last checkpoint, of all of them.
-  for (int i = 0; i < named; ++i) {
+  for (int i = 0; i < static_cast<int>(cluster.addresses().size()); ++i) {
     const std::string& address = cluster.addresses()[i];
     const absl::Status status = cluster.Shutdown(i, "psctl stop", kStopTimeout);
     if (status.ok()) {
@@ -72,7 +78,7 @@ int StopCluster(ClusterClient& cluster, std::ostream& out, std::ostream& error) 
       error << "psctl: " << NoAnswerText(i, address, status) << std::endl;
     }
   }
-  if (job.ok()) error << NotNamedText(*job, cluster.addresses()) << std::flush;
+  error << not_named << std::flush;
   if (stayed > 0) return static_cast<int>(ExitCode::kFailed);
   if (refused > 0) return static_cast<int>(ExitCode::kRefused);
   return static_cast<int>(stopped > 0 ? ExitCode::kOk : ExitCode::kUnreachable);

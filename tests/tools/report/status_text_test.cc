@@ -322,6 +322,20 @@ TEST(StopClusterTest, TheOneThatIsNotNamedNeedNotBeTheLast) {
             "psctl: --servers names 1 of the job's 2 servers; the others were not asked to stop\n");
 }
 
+// It would become one: with the job's directory it would take the job over.
+TEST(StopClusterTest, NoServerButTheCoordinatorIsAskedForTheJob) {
+  FakeCluster cluster;
+  cluster.TellPlaces();
+  cluster.named.erase(cluster.named.begin());
+  cluster.servers.erase(cluster.servers.begin());
+  std::ostringstream out, error;
+  EXPECT_EQ(StopCluster(cluster, out, error), 0);
+  EXPECT_EQ(error.str(), "");
+  cluster.servers[0]->clear_job_id();
+  EXPECT_EQ(StopCluster(cluster, out, error), 0);
+  EXPECT_EQ(cluster.looks, 0);
+}
+
 TEST(StopClusterTest, NobodyThereIsExitCodeThree) {
   FakeCluster cluster;
   for (auto& server : cluster.servers) server = absl::UnavailableError("connection refused");
