@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 // job.
 bool IsOfAnyRun(absl::string_view name) {
   return absl::EndsWith(name, ".lock") || name == "logs" || name == "report.json" ||
-         name == "job.textproto" || name == "job.textproto.tmp" ||
+         name == "job.textproto" || name == "job.textproto.tmp" || name == "writable.tmp" ||
          (absl::StartsWith(name, "report.json.") && absl::EndsWith(name, ".tmp"));
 }
 

@@ -120,6 +120,8 @@ TEST_F(RunDirectoryTest, WhatEveryRunWritesKeepsNoOtherFromBeginning) {
   // Of a psctl that was killed while it wrote.
   Add("job.textproto.tmp");
   Add("report.json.4711.tmp");
+  // Of a server that was killed while it tried whether it can write there.
+  Add("writable.tmp");
   EXPECT_EQ(Complaint(false), "");
 }
 
