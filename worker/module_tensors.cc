@@ -29,6 +29,7 @@ absl::Status CheckTensor(const std::string& name, const torch::Tensor& tensor) {
 
 // Where a tensor's elements lie, and what may lie between them.
 struct Extent {
+  // Of one that is dense, float32 and not empty.
   explicit Extent(const torch::Tensor& tensor)
       : begin(reinterpret_cast<uintptr_t>(tensor.data_ptr())) {
     int64_t last = 0;
@@ -40,27 +41,29 @@ struct Extent {
   uintptr_t end;
 };
 
-// Each element's place in a vector that begins at `begin` and has so many elements.
-torch::Tensor PlacesOf(const torch::Tensor& tensor, uintptr_t begin, int64_t elements) {
+// The places of a tensor's elements in a vector that begins at `begin` in memory, each once along a
+// dimension that was expanded.
+torch::Tensor PlacesIn(const torch::Tensor& vector, uintptr_t begin, const torch::Tensor& tensor) {
+  std::vector<int64_t> sizes = tensor.sizes().vec();
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (tensor.stride(static_cast<int64_t>(i)) == 0) sizes[i] = 1;
+  }
   const auto first = static_cast<int64_t>((Extent(tensor).begin - begin) / sizeof(float));
-  return torch::arange(elements, torch::kInt64)
-      .as_strided(tensor.sizes(), tensor.strides(), first)
-      .reshape({-1});
+  return vector.as_strided(sizes, tensor.strides(), first);
 }
 
-// Whether an element of one is an element of the other. Both are dense float32, and not empty.
-bool ShareElements(const torch::Tensor& one, const torch::Tensor& other) {
-  const Extent a(one);
-  const Extent b(other);
-  if (one.device() != other.device() || a.end <= b.begin || b.end <= a.begin) return false;
+// Whether an element of one, which lies at `a`, is an element of the other, which lies at `b`.
+bool ShareElements(const torch::Tensor& one, const Extent& a, const torch::Tensor& other,
+                   const Extent& b) {
+  if (a.end <= b.begin || b.end <= a.begin || one.device() != other.device()) return false;
   const bool are_dense = one.is_non_overlapping_and_dense() && other.is_non_overlapping_and_dense();
   if (are_dense || (a.begin - b.begin) % sizeof(float) != 0) return true;
   // Columns of one table, say, which lie between each other.
   const uintptr_t begin = std::min(a.begin, b.begin);
   const auto elements = static_cast<int64_t>((std::max(a.end, b.end) - begin) / sizeof(float));
   const torch::Tensor is_taken = torch::zeros({elements}, torch::kBool);
-  is_taken.index_fill_(0, PlacesOf(one, begin, elements), true);
-  return is_taken.index_select(0, PlacesOf(other, begin, elements)).any().item<bool>();
+  PlacesIn(is_taken, begin, one).fill_(true);
+  return PlacesIn(is_taken, begin, other).any().item<bool>();
 }
 
 // Finds what is sent, each tensor once, in the order of registration.
@@ -85,23 +88,33 @@ class Collector {
 
  private:
   // Each tensor gets a place of its own in the flat vector, so that it shares none.
-  absl::Status CheckMemory(const std::string& name, const torch::Tensor& tensor) const {
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      if (tensor.numel() == 0 || tensors[i].numel() == 0) continue;
-      if (!ShareElements(tensors[i], tensor)) continue;
+  absl::Status CheckMemory(const std::string& name, const torch::Tensor& tensor) {
+    if (tensor.numel() == 0) return absl::OkStatus();
+    const Extent extent(tensor);
+    for (const Placed& other : placed_) {
+      if (!ShareElements(other.tensor, other.extent, tensor, extent)) continue;
       const bool is_whole =
-          tensors[i].data_ptr() == tensor.data_ptr() && tensors[i].numel() == tensor.numel();
+          other.extent.begin == extent.begin && other.tensor.numel() == tensor.numel();
       return absl::InvalidArgumentError(absl::StrCat(
-          "'", segments[i].name, "' and '", name,
+          "'", other.name, "' and '", name,
           is_whole
               ? "' are two tensors on the same memory; to tie them, register one and the same "
                 "tensor under both names"
               : "' share a part of their memory, and parts cannot be tied; register one tensor "
                 "that has all of it, and have forward() take its parts"));
     }
+    placed_.push_back({name, tensor, extent});
     return absl::OkStatus();
   }
 
+  // One that is not empty. Each is compared with all before it, so what that takes is kept.
+  struct Placed {
+    std::string name;
+    torch::Tensor tensor;
+    Extent extent;
+  };
+
+  std::vector<Placed> placed_;
   absl::flat_hash_set<const void*> seen_;
 };
 

@@ -142,6 +142,21 @@ TEST(ModuleTensorsTest, PartsOfOneMemoryThatHaveNoElementInCommonAreTwoTensors) 
   }
 }
 
+TEST(ModuleTensorsTest, AColumnThatWasExpandedSharesWithThoseThatHaveIt) {
+  const torch::Tensor table = torch::ones({6, 6});
+  for (const int64_t from : {0, 1}) {
+    torch::nn::Module parts;
+    parts.register_parameter("wide", table.narrow(1, 0, 1).expand({6, 4}));
+    parts.register_parameter("rest", table.narrow(1, from, 5));
+    if (from == 0) {
+      EXPECT_THAT(Refusal(parts), HasSubstr("'wide' and 'rest' share a part of their memory"));
+      continue;
+    }
+    const auto found = Find(parts);
+    EXPECT_TRUE(found.ok()) << found.status();
+  }
+}
+
 TEST(ModuleTensorsTest, AnythingButFloat32IsRefusedByName) {
   Net net;
   net.norm->to(torch::kFloat64);
