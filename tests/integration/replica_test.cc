@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -373,6 +374,36 @@ TEST(ReplicaTest, AnEvaluationGoesThroughAllStages) {
   ASSERT_EQ(ours.evaluation(0).metric_size(), 1);
   EXPECT_EQ(ours.evaluation(0).metric(0).name(), "accuracy");
   EXPECT_NEAR(ours.evaluation(0).metric(0).value(), theirs.evaluation(0).metric(0).value(), 2e-3);
+}
+
+// Throws what is no exception where it is to train.
+struct Trap : torch::nn::Module {
+  Trap() : layer(register_module("layer", torch::nn::Linear(1, 1))) {}
+  torch::Tensor forward(const torch::Tensor& input) {
+    if (is_training()) throw 7;
+    return input;
+  }
+  torch::nn::Linear layer;
+};
+
+TEST(ReplicaTest, WhatAStageThrowsIsToldEvenIfItIsNoException) {
+  for (const size_t stage : {0, 2}) {
+    ReplicaRig::Options options = Digits(kAsync, /*servers=*/1);
+    options.make = [stage] {
+      std::vector<ModelStage> stages = ThreeLayers();
+      stages[stage] = ModelStage(std::make_shared<Trap>());
+      return stages;
+    };
+    ReplicaRig rig(options);
+    const auto outcomes = rig.Run(/*replicas=*/1);
+    for (size_t i = 0; i < outcomes[0].size(); ++i) {
+      EXPECT_FALSE(outcomes[0][i].ok()) << "stage " << i;
+    }
+    EXPECT_EQ(outcomes[0][stage],
+              absl::InternalError(absl::StrCat("stage ", stage,
+                                               " of a training step failed: it threw a value of "
+                                               "type int, which is no std::exception")));
+  }
 }
 
 TEST(ReplicaTest, ABestModelByAFigureThatIsNotMeasuredIsRefusedInEveryProcess) {

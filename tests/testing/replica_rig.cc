@@ -23,12 +23,6 @@
 #include "worker/task.h"
 
 namespace torchps {
-namespace {
-
-// What a member that is killed throws, past everything that turns exceptions into statuses.
-struct Killed {};
-
-}  // namespace
 
 ReplicaRig::ReplicaRig(Options options) : options_(std::move(options)) {
   absl::StatusOr<std::unique_ptr<InProcessCluster>> cluster =
@@ -98,11 +92,11 @@ std::vector<std::vector<absl::Status>> ReplicaRig::Run(
           member.exchange->Break();
           // What unwinds waits for no server.
           member.stop->Stop("killed by the test");
-          throw Killed();
+          throw MemberKilled();
         };
         try {
           member.status = RunMember(*member.task, std::move(options), with);
-        } catch (const Killed&) {
+        } catch (const MemberKilled&) {
           member.status = absl::CancelledError("killed by the test");
         }
         // As at the end of a process.

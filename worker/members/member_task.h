@@ -36,4 +36,8 @@ struct MemberTask {
 // is on its way. The leader tells of passes alone.
 enum class MemberPhase { kPull, kForward, kBackward, kComputed, kPush };
 
+// What a test throws from MemberOptions::on_phase for a process that is killed: it passes
+// everything that turns exceptions into statuses, so that nobody says goodbye.
+struct MemberKilled {};
+
 }  // namespace torchps

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <exception>
 #include <numeric>
 #include <utility>
 
@@ -122,11 +121,10 @@ absl::StatusOr<StageWork::Gradient> StageWork::Train(
     const std::function<absl::Status(absl::Duration compute_time)>& before_gradient) {
   try {
     return Compute(number, order, before_gradient);
-    // What is no std::exception ends the whole program with its sentence
-    // (program/worker_program.cc): tests kill a member so.
-  } catch (const std::exception& error) {
-    return TorchError(absl::StrCat("stage ", options_.exchange->stage(), " of a training step"),
-                      error);
+  } catch (const MemberKilled&) {
+    throw;
+  } catch (...) {
+    return ThrownError(absl::StrCat("stage ", options_.exchange->stage(), " of a training step"));
   }
 }
 
@@ -262,9 +260,8 @@ absl::StatusOr<ReplicaReport> StageWork::Evaluate(int64_t number) {
     const EvaluationMode evaluation(*task_.stage.module());
     const torch::NoGradGuard no_grad;
     return Measure(number);
-  } catch (const std::exception& error) {
-    return TorchError(absl::StrCat("stage ", options_.exchange->stage(), " of the evaluation"),
-                      error);
+  } catch (...) {
+    return ThrownError(absl::StrCat("stage ", options_.exchange->stage(), " of the evaluation"));
   }
 }
 
