@@ -45,8 +45,9 @@ absl::StatusOr<Nccl> FindNccl();
 // on which torch computes where nobody says otherwise. Where not all replicas take part, as in a
 // short last pass, torch copies instead.
 //
-// After a failure of NCCL's, or Abandon(), all calls fail: a device on which an operation has begun
-// would wait for the others for ever, and so would whoever waits for the device.
+// After a failure of NCCL's, or Abandon(), all calls for all replicas fail: a device on which an
+// operation has begun would wait for the others for ever, and so would whoever waits for the
+// device.
 class NcclGroup final : public LocalGroup {
  public:
   // INTERNAL with NCCL's words: it does not start on these devices.
