@@ -118,7 +118,8 @@ class Session {
 };
 
 // The main function of a program with a loop of its own: flags, signals and exit code as
-// TrainMain's. What `loop` throws is an error of the program.
+// TrainMain's. Until `loop` joins, a signal ends the process at once, and cuts short what it
+// writes. What `loop` throws is an error of the program.
 int SessionMain(int argc, char** argv, const std::function<void(Session& session)>& loop);
 
 }  // namespace torchps
