@@ -151,7 +151,8 @@ absl::Status Work(const NemesisArguments& arguments, const NemesisJob& job,
 
 int Main(int argc, char** argv) {
   const absl::optional<NemesisArguments> arguments = ParseNemesisArguments(argc, argv);
-  absl::string_view how = arguments.has_value() ? arguments->how : "";
+  absl::string_view how;
+  if (arguments.has_value()) how = arguments->how;
   const bool is_calm = how == "calm";
   uint64_t seed = 0;
   const bool is_linked = absl::ConsumePrefix(&how, "linked=") && absl::SimpleAtoi(how, &seed);
