@@ -1,6 +1,7 @@
 #include "worker/local_steps.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -128,6 +129,7 @@ absl::StatusOr<Learner::Gradient> LocalSteps::Compute(const Learner::Step& step,
     Learner::Gradient sum;
     sum.samples = samples;
     int64_t taken = 0;
+    int64_t with_loss = 0;
     for (int64_t begin = 0; begin < samples; begin += of_step) {
       NoObserver nobody;
       Learner::Step local = step;
@@ -140,7 +142,10 @@ absl::StatusOr<Learner::Gradient> LocalSteps::Compute(const Learner::Step& step,
       local.batch_size = DivideRoundingUp(of_step, job_.training().accumulate());
       absl::StatusOr<Learner::Gradient> gradient = compute_(local, &nobody);
       if (!gradient.ok()) return gradient.status();
-      sum.loss_sum += gradient->loss_sum;
+      if (std::isfinite(gradient->loss_sum)) {
+        sum.loss_sum += gradient->loss_sum;
+        with_loss += gradient->samples;
+      }
       sum.data_time += gradient->data_time;
       sum.overflows += gradient->overflows;
       if (gradient->finite == Finite::kOverflow) continue;
@@ -158,6 +163,8 @@ absl::StatusOr<Learner::Gradient> LocalSteps::Compute(const Learner::Step& step,
       sum.absent =
           ++taken == 1 ? std::move(gradient->absent) : RunsInBoth(sum.absent, gradient->absent);
     }
+    // Steps without a loss are taken to have that of the others.
+    sum.loss_sum *= static_cast<double>(samples) / static_cast<double>(with_loss);
     const bool must_end = sum.skipped_steps > 0 && job_.training().nonfinite() == STOP_JOB;
     if (must_end || (taken == 0 && sum.skipped_steps > 0)) {
       sum.finite = Finite::kNo;

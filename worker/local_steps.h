@@ -42,10 +42,12 @@ class LocalSteps {
                                                             const Clock* clock);
 
   // As Learner::Compute(), for all steps together: `loss_sum` is over all samples, each at the
-  // values that its step began with. The observer hears that the steps are done and gradients()
-  // about to be overwritten, and of no block. What is left in gradients() and averaged() is to be
-  // pushed: zero outside of the pushed fragment, which is absent. `finite` is kNo where nothing is
-  // to be pushed: no step could be taken, or one could not and the job says STOP_JOB.
+  // values that its step began with, and those of steps whose loss was not finite at the mean of
+  // the others; not finite where none was. The observer hears that the steps are done and
+  // gradients() about to be overwritten, and of no block. What is left in gradients() and
+  // averaged() is to be pushed: zero outside of the pushed fragment, which is absent. `finite` is
+  // kNo where nothing is to be pushed: no step could be taken, or one could not and the job says
+  // STOP_JOB.
   absl::StatusOr<Learner::Gradient> Compute(const Learner::Step& step, Learner::Observer* observer);
 
  private:
