@@ -30,12 +30,14 @@
 #include "data/download/mnist_download.h"
 #include "job/momentum.h"
 #include "program/local_run.h"
+#include "program/making.h"
 #include "program/torch_terminate.h"
 #include "program/worker_flags.h"
 #include "rpc/grpc_process.h"
 #include "torch/utils.h"
 #include "worker/device.h"
 #include "worker/precision/device_precision.h"
+#include "worker/torch_error.h"
 
 namespace torchps {
 namespace {

@@ -326,7 +326,10 @@ TEST_F(TrainingOnAGpuTest, AGradientThatIsNotFiniteIsNotPushed) {
   devices_ = {torch::kCUDA};
   const std::vector<Worker> workers = Run(Job({"workers=1"}), /*poison=*/95);
   ASSERT_TRUE(workers[0].status.ok()) << workers[0].status;
-  EXPECT_EQ(Status().slot(0).figures().skipped_nonfinite(), 3) << "one batch in each epoch";
+  const StepFigures figures = Status().slot(0).figures();
+  EXPECT_EQ(figures.skipped_nonfinite(), 3) << "one batch in each epoch";
+  // The mean loss of an epoch is that of the others.
+  EXPECT_EQ(figures.samples_without_loss(), 3 * figures.samples() / 36);
 }
 
 TEST_F(TrainingTest, LearnsInBfloat16) {
@@ -422,7 +425,10 @@ TEST_F(TrainingTest, AGradientThatIsNotFiniteIsNotPushed) {
   const std::vector<Worker> workers = Run(Job({"workers=1"}), /*poison=*/95);
   ASSERT_TRUE(workers[0].status.ok()) << workers[0].status;
   EXPECT_EQ(workers[0].lines.back(), "torchps_worker done slot=0 pushes=33");
-  EXPECT_EQ(Status().slot(0).figures().skipped_nonfinite(), 3) << "one batch in each epoch";
+  const StepFigures figures = Status().slot(0).figures();
+  EXPECT_EQ(figures.skipped_nonfinite(), 3) << "one batch in each epoch";
+  // The mean loss of an epoch is that of the others.
+  EXPECT_EQ(figures.samples_without_loss(), 3 * figures.samples() / 36);
 }
 
 TEST_F(TrainingTest, ASlotWithTooManyNonFiniteGradientsInARowIsSentAway) {

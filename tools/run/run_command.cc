@@ -357,6 +357,7 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
     return static_cast<int>(ExitCodeFor(fetched));
   }
   const absl::Time began = absl::Now();
+  const bool is_new = options.launch.elsewhere || options.launch.dir.empty();
   std::unique_ptr<FileLock> lock;
   const absl::StatusOr<std::string> dir = OpenRunDirectory(options, began, lock);
   if (!dir.ok()) {
@@ -378,8 +379,10 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
   const int code = ClusterRun(std::move(options), connect, out, error, clock, interrupt_fd).Run();
   out << DescribeModel(model_dir, began) << std::flush;
   if (code == 0) return code;
-  const std::string left = HowToGoOn(*dir);
-  if (!left.empty()) error << "psctl: " << left << std::endl;
+  error << HowToGoOn(*dir, again) << std::flush;
+  // Of a wrong flag or file the last sentence has said all there is to say.
+  const bool told = code == int(ExitCode::kUsage) || code == int(ExitCode::kData);
+  if (is_new && !began_to_learn) RemoveUnusedRun(*dir, told);
   return code;
 }
 

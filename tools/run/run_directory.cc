@@ -88,17 +88,6 @@ absl::Status CannotWriteTo(const std::string& dir) {
 
 std::string DescribeRunDirectory(const std::string& dir) { return Describe(Look(dir)); }
 
-std::string HowToGoOn(const std::string& dir) {
-  const Contents contents = Look(dir);
-  if (contents.checkpoints == 0 && contents.logs == 0) return "";
-  return absl::StrCat(dir, " holds ", Describe(contents), "; 'psctl run --dir=", dir,
-                      " --resume --job=", dir, "/job.textproto' goes on from there",
-                      contents.checkpoints == 0
-                          ? ""
-                          : absl::StrCat(", 'psctl export --dir=", dir,
-                                         " --out=model.safetensors' gives its model"));
-}
-
 absl::Status CheckRunDirectory(const std::string& dir, bool resume) {
   std::error_code error;
   if (fs::exists(dir, error) && !fs::is_directory(dir, error)) {

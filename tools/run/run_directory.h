@@ -21,10 +21,6 @@ absl::Status CheckRunDirectory(const std::string& dir, bool resume);
 // What lies in `dir`, in words: "2 checkpoints of a job, the newest number 14".
 std::string DescribeRunDirectory(const std::string& dir);
 
-// What lies in `dir` of a run that has failed, and how to go on from it, in a sentence: "... holds 2
-// checkpoints of a job, the newest number 14; ...". Empty: nothing that a job could go on from.
-std::string HowToGoOn(const std::string& dir);
-
 // Makes `dir` and the folder for logs in it. RESOURCE_EXHAUSTED, with the system's words.
 absl::Status PrepareRunDirectory(const std::string& dir);
 

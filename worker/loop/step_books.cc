@@ -40,6 +40,7 @@ void StepBooks::EnterStep(const Outcome& step) {
   figures_.set_data_seconds(figures_.data_seconds() + absl::ToDoubleSeconds(step.data_time));
   figures_.set_samples(figures_.samples() + step.samples);
   figures_.set_overflows(figures_.overflows() + step.overflows);
+  if (step.not_finite || step.overflowed) AddLoss(step);
   if (step.overflowed) return;
   if (step.not_finite) {
     figures_.set_skipped_nonfinite(figures_.skipped_nonfinite() + 1);
@@ -53,6 +54,7 @@ void StepBooks::EnterPush(const Outcome& step, const LeaseRange& part, const Pus
                           absl::Duration took) {
   figures_.set_push_seconds(figures_.push_seconds() + absl::ToDoubleSeconds(took));
   if (push.skipped) {
+    AddLoss(step);
     figures_.set_skipped_nonfinite(figures_.skipped_nonfinite() + 1);
     ++nonfinite_in_a_row_;
     return;
@@ -68,11 +70,17 @@ void StepBooks::EnterPush(const Outcome& step, const LeaseRange& part, const Pus
     figures_.set_samples(figures_.samples() - step.samples);
     figures_.set_lost_samples(figures_.lost_samples() + step.samples);
   } else {
-    // Of a step with a withheld block it may be anything.
-    const double loss_sum = std::isfinite(step.loss_sum) ? step.loss_sum : 0;
-    figures_.set_loss_sum(figures_.loss_sum() + loss_sum);
+    AddLoss(step);
   }
   nonfinite_in_a_row_ = push.verdicts.withheld() > 0 ? nonfinite_in_a_row_ + 1 : 0;
+}
+
+void StepBooks::AddLoss(const Outcome& step) {
+  if (std::isfinite(step.loss_sum)) {
+    figures_.set_loss_sum(figures_.loss_sum() + step.loss_sum);
+  } else {
+    figures_.set_samples_without_loss(figures_.samples_without_loss() + step.samples);
+  }
 }
 
 StepFigures StepBooks::Figures(absl::Duration now, const RollbackBooks::Lost& rolled_back) const {

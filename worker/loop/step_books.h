@@ -65,6 +65,10 @@ class StepBooks {
   int64_t pushes() const { return pushes_; }
 
  private:
+  // The loss of a step whose samples count as used, pushed or left out. Of one with a block that is
+  // not finite it may be anything.
+  void AddLoss(const Outcome& step);
+
   // 0: there may be any number.
   const int64_t most_nonfinite_in_a_row_;
   StepFigures figures_;

@@ -1,7 +1,6 @@
 #include "worker/loop/step_loop.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -244,20 +243,12 @@ int StepLoop::FragmentOf(Step step) const {
   return static_cast<int>((step - 1) % fragments);
 }
 
-void StepLoop::AddSamplesWithoutLoss(int64_t samples) {
-  figures_.set_samples_without_loss(figures_.samples_without_loss() + samples);
-}
-
 void StepLoop::EndStep(Outcome outcome) {
   books_.EnterStep(outcome);
   values_are_own_ = local_steps_;
   if (outcome.not_finite || outcome.overflowed) {
     // No block of it is ready, so nothing was sent.
     push_.reset();
-    AddSamplesWithoutLoss(outcome.samples);
-    if (outcome.overflowed) return;
-    figures_.set_skipped_nonfinite(figures_.skipped_nonfinite() + 1);
-    ++nonfinite_in_a_row_;
     return;
   }
   stops_in_a_row_ = 0;
@@ -323,32 +314,11 @@ absl::Status StepLoop::FinishPush() {
     if (absl::Status status = options_.finish_others(&*push); !status.ok()) return status;
   }
   const absl::Duration now = options_.clock->Now();
-  figures_.set_push_seconds(figures_.push_seconds() + absl::ToDoubleSeconds(now - began));
-  if (push->skipped) {
-    AddSamplesWithoutLoss(pushed_.samples);
-    figures_.set_skipped_nonfinite(figures_.skipped_nonfinite() + 1);
-    ++nonfinite_in_a_row_;
-    return absl::OkStatus();
-  }
+  books_.EnterPush(pushed_, pushed_part_, *push, now - began);
+  if (push->skipped) return absl::OkStatus();
   ++clock_;
-  ++pushes_;
-  figures_.set_pushes(figures_.pushes() + 1);
-  // Stale or late gradients are part of the contract: the next pull brings newer values.
-  if (push->verdicts.rejected() + push->verdicts.late() > 0) {
-    figures_.set_rejected_pushes(figures_.rejected_pushes() + 1);
-  }
-  if (ChangedNothing(push->verdicts)) {
-    lost_.push_back(pushed_part_);
-    figures_.set_samples(figures_.samples() - pushed_.samples);
-    figures_.set_lost_samples(figures_.lost_samples() + pushed_.samples);
-  } else if (std::isfinite(pushed_.loss_sum)) {
-    figures_.set_loss_sum(figures_.loss_sum() + pushed_.loss_sum);
-  } else {
-    // As of a step with a withheld block. One such loss would be all that the sum then tells.
-    AddSamplesWithoutLoss(pushed_.samples);
-  }
   progress_.Add(pushed_.samples, pushed_.loss_sum, absl::ZeroDuration());
-  const std::string line = progress_.Line(lease_->epoch(), clock_, now);
+  const std::string line = progress_.Line(in_hand_.lease()->epoch(), clock_, now);
   if (!line.empty()) options_.print(line);
   return absl::OkStatus();
 }

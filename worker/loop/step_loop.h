@@ -171,8 +171,6 @@ class StepLoop {
   absl::StatusOr<PullResult> PullNow();
   // Pulls one fragment, or all of them, into the model's values.
   absl::StatusOr<PullResult> PullInto(int fragment, bool read_only = false);
-  // `samples` of those in figures_ are not in its sum of losses.
-  void AddSamplesWithoutLoss(int64_t samples);
   // The fragment that step `step` pushes.
   int FragmentOf(Step step) const;
   // When to begin a pull that is to end with the backward pass that begins now.

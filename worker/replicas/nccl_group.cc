@@ -77,32 +77,46 @@ NcclGroup::~NcclGroup() {
 
 template <typename Call>
 absl::Status NcclGroup::Together(absl::Span<const torch::Tensor> tensors, const Call& call) {
+  if (!error_.ok()) return error_;
   std::vector<Piece> pieces;
   try {
     // First, for an operation that only some of the devices begin waits for the others for ever.
     for (const torch::Tensor& tensor : tensors) pieces.push_back(PieceOf(tensor));
   } catch (const std::exception& error) {
-    status = TorchError("handing tensors to NCCL", error);
+    return TorchError("handing tensors to NCCL", error);
   }
+  absl::Status status;
   int result = nccl_.group_start();
-  if (result != kSuccess) return NcclError(nccl_, result);
-  absl::Status thrown;
   try {
     for (size_t i = 0; i < pieces.size() && result == kSuccess; ++i) {
       const c10::DeviceGuard guard(pieces[i].device);
       result = call(pieces[i], communicators_[i]);
     }
   } catch (const std::exception& error) {
-    thrown = TorchError("handing tensors to NCCL", error);
+    status = TorchError("handing tensors to NCCL", error);
   }
   // Also after a failure: what comes next would be taken into the open group, and not begin.
   const int ended = nccl_.group_end();
-  if (!thrown.ok()) return thrown;
-  return NcclError(nccl_, result != kSuccess ? result : ended);
+  status.Update(NcclError(nccl_, result != kSuccess ? result : ended));
+  if (!status.ok()) {
+    error_ = status;
+    Abandon();
+  }
+  return status;
+}
+
+void NcclGroup::Abandon() {
+  if (communicators_.empty()) return;
+  error_.Update(absl::InternalError("NCCL was ended, since a device had failed"));
+  // As one operation, as those of one thread would wait for each other.
+  nccl_.group_start();
+  for (const Nccl::Communicator communicator : communicators_) nccl_.abort(communicator);
+  nccl_.group_end();
+  communicators_.clear();
 }
 
 absl::Status NcclGroup::Sum(absl::Span<const torch::Tensor> tensors) {
-  if (tensors.size() != communicators_.size()) return copies_.Sum(tensors);
+  if (tensors.size() != replicas_) return copies_.Sum(tensors);
   return Together(tensors, [this](const Piece& piece, Nccl::Communicator communicator) {
     return nccl_.reduce(piece.data, piece.data, piece.count, piece.type, kSum, /*root=*/0,
                         communicator, kStream);
@@ -110,7 +124,7 @@ absl::Status NcclGroup::Sum(absl::Span<const torch::Tensor> tensors) {
 }
 
 absl::Status NcclGroup::SumToAll(absl::Span<const torch::Tensor> tensors) {
-  if (tensors.size() != communicators_.size()) return copies_.SumToAll(tensors);
+  if (tensors.size() != replicas_) return copies_.SumToAll(tensors);
   return Together(tensors, [this](const Piece& piece, Nccl::Communicator communicator) {
     return nccl_.all_reduce(piece.data, piece.data, piece.count, piece.type, kSum, communicator,
                             kStream);
@@ -118,7 +132,7 @@ absl::Status NcclGroup::SumToAll(absl::Span<const torch::Tensor> tensors) {
 }
 
 absl::Status NcclGroup::Copy(absl::Span<const torch::Tensor> tensors) {
-  if (tensors.size() != communicators_.size()) return copies_.Copy(tensors);
+  if (tensors.size() != replicas_) return copies_.Copy(tensors);
   return Together(tensors, [this](const Piece& piece, Nccl::Communicator communicator) {
     return nccl_.broadcast(piece.data, piece.data, piece.count, piece.type, /*root=*/0,
                            communicator, kStream);

@@ -89,6 +89,26 @@ TEST(StepBooksTest, APushThatChangedNothingLosesItsSamples) {
   EXPECT_EQ(books.lost()[0].end(), 24);
 }
 
+TEST(StepBooksTest, SamplesWithoutALossAreCounted) {
+  StepBooks books(QuarantineAfter(0));
+  books.BeginPage(absl::ZeroDuration());
+  const StepBooks::Outcome without = Computed(8, NAN);
+  for (const PushResult& push : {Skipped(), WithVerdicts(1, 0, 1)}) {
+    books.EnterStep(without);
+    books.EnterPush(without, Part(0, 8), push, absl::ZeroDuration());
+  }
+  StepBooks::Outcome not_finite = without;
+  not_finite.not_finite = true;
+  books.EnterStep(not_finite);
+  StepBooks::Outcome overflowed = Computed(8, 4);  // its gradient is not finite, its loss is
+  overflowed.overflowed = true;
+  books.EnterStep(overflowed);
+  const StepFigures figures = books.Figures(absl::ZeroDuration(), {});
+  EXPECT_EQ(figures.samples(), 32);
+  EXPECT_EQ(figures.samples_without_loss(), 24);
+  EXPECT_EQ(figures.loss_sum(), 4);
+}
+
 TEST(StepBooksTest, ANewPageIsEmptyAndTheRowAndThePushesGoOn) {
   StepBooks books(QuarantineAfter(2));
   books.BeginPage(absl::ZeroDuration());
