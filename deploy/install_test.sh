@@ -9,8 +9,9 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
-# With what a shell, sed and CMake could take for something else.
-prefix="$work/a & b|c"
+# With what a shell, sed and CMake could take for something else. Not |: CMake does not quote it in its
+# Makefiles.
+prefix="$work/a & b"
 "$TORCHPS_ROOT/deploy/install.sh" "$prefix"
 cd "$work"
 
