@@ -77,8 +77,7 @@ absl::Status CheckDirectory(FileSystem& files, const std::string& directory) {
   const auto refused = [&directory](const absl::Status& why) {
     return absl::Status(
         why.code(), absl::StrCat("nothing can be kept in --dir=", directory, ": ", why.message(),
-                                 "; name a directory that this server can make "
-                                 "or write to"));
+                                 "; name a directory that this server can make or write to"));
   };
   if (absl::Status made = files.CreateDirectories(directory); !made.ok()) return refused(made);
   const std::string path = TemporaryPath(absl::StrCat(directory, "/writable"));
