@@ -1,4 +1,4 @@
-"""Who is compared: each is a setting of a few rules."""
+"""The contestants: each is a setting of a few rules."""
 
 import dataclasses
 
@@ -8,27 +8,34 @@ class Contestant:
     name: str
     rounds: bool  # SYNC and DDP; else each push counts when it comes
     what: str = ""
-    like: str = ""  # whose rate it takes: one whose mathematics are the same among equal workers
+    like: str = ""  # the contestant whose rate it takes, with the same mathematics among equal workers
     alone: bool = False  # one process, whatever the scenario
-    all_reduce: bool = False  # DDP: no server, and nobody goes on without a dead worker
-    by_hand: bool = False  # batches by the speeds that one knows beforehand
+    all_reduce: bool = False  # DDP: no server, and no worker goes on without a dead one
+    by_hand: bool = False  # batches by speeds known beforehand
     balance: bool = False
-    backup: int = 0  # rounds do without so many
-    round_batches: int = 0  # a round is the first of so many for each worker, whoever computed them; 0: one of each
+    backup: int = 0  # stragglers that a round does not wait for
+    round_batches: int = 0  # a round is the first P times so many gradients; 0: one of each worker
     grace_seconds: float = 0.0  # for which a round with its quorum waits for the others
     grace_part: float = 0.0  # the same, by the time from the round's beginning to its quorum; the longer counts
-    waits_for_all: bool = False  # also for those who are behind, as the servers did until 26 November
-    stop: bool = True  # computations whose gradient would be late or rejected begin anew
+    waits_for_all: bool = False  # grace also for workers that missed the round before
+    stop: bool = True  # a worker whose gradient would be late or rejected begins anew
     bound: int = -1  # staleness bound; -1 is none
     prefetch: bool = False
-    momentum_at: str = "WORKER"  # of SGD; "SERVER", "ORDERED"
-    lag: str = "ACCEPT"  # "SCALE", "WEIGH", "REJECT"
-    local_steps: int = 0  # a push is the difference that so many steps of the worker's own made
+    momentum_at: str = "WORKER"  # of SGD; or "SERVER"
+    lag: str = "ACCEPT"  # "WEIGH", "REJECT"
+    whole_batch: bool = False  # pushes make an update when they have the samples of a whole batch
+    patience: float = 0.0  # whole_batch: how long a worker that has pushed waits, by its usual turn
+    local_steps: int = 0  # a push is the difference made by so many steps of the worker alone
     delayed_momentum: bool = False  # of the outer optimizer
 
 
 def _sync(name, what="", **more):
     return Contestant(name, True, what, momentum_at="SERVER", **more)
+
+
+def _whole_batch(name, what, **more):
+    return Contestant(name, False, what, like="ddp", whole_batch=True, balance=True, momentum_at="SERVER",
+                      lag="REJECT", **more)
 
 
 def _async(name, what="", **more):
@@ -59,24 +66,17 @@ ALL = {contestant.name: contestant for contestant in (
            bound=4, prefetch=True, momentum_at="SERVER"),
     _async("async_s4_prefetch", "s = 4, prefetch", bound=4, prefetch=True),
     _async("async_s4", "s = 4", like="async", bound=4),
-    _async("async_s4_server_momentum", "s = 4, momentum on the servers", bound=4, momentum_at="SERVER"),
-    _async("async_s4_ordered", "s = 4, ordered momentum", bound=4, momentum_at="ORDERED"),
     _async("async_s0", "s = 0", bound=0),
-    _async("async_s0_server_momentum", "s = 0, momentum on the servers", bound=0, momentum_at="SERVER"),
     _async("async", "no bound"),
     _async("async_prefetch", "no bound, prefetch", prefetch=True),
-    _async("async_scale", "no bound, late gradients at a lower rate", lag="SCALE"),
     _async("async_weigh", "no bound, late gradients weighed less before the moments", lag="WEIGH"),
     _async("ringmaster", "no bound, lag above 2 P rejected, stale computations begin anew", lag="REJECT"),
     _async("async_balanced", "no bound, batches by speed", like="async", balance=True),
-    _async("async_balanced_ordered", "no bound, batches by speed, ordered momentum", balance=True,
-           momentum_at="ORDERED"),
     _async("async_balanced_s0", "s = 0, batches by speed", like="async_s0", bound=0, balance=True),
     _async("async_balanced_s4", "s = 4, batches by speed", like="async", bound=4, balance=True),
-    _async("local_8_each", "8 local steps, merged as they come", local_steps=8, delayed_momentum=True),
+    _whole_batch("async_batch", "whole batches, waiting for one usual turn at most", patience=1.0),
+    _whole_batch("buf", "whole batches, and no worker waits"),
     _async("local_32_each", "32 local steps, merged as they come", local_steps=32, delayed_momentum=True),
     _sync("local_8", "8 local steps, mean of all", local_steps=8),
     _sync("local_32", "32 local steps, mean of all", local_steps=32),
-    _sync("local_32_quorum", "32 local steps, mean of a quorum", local_steps=32, backup=1,
-          grace_seconds=0.2),
 )}

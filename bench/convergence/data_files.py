@@ -1,4 +1,4 @@
-"""Reads what a task learns from: MNIST's IDX files, a text, a CSV file with a header."""
+"""Reads training data: MNIST's IDX files, a CSV file with a header."""
 
 import csv
 import gzip

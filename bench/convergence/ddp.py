@@ -46,6 +46,10 @@ def rank_main(rank, arguments, rendezvous):
     decay = model.decay if task.weight_decay else None
     every = pool.total / task.epochs / arguments.looks
     looks, used, computed, due = [], 0, 0.0, 0.0
+    pauses = {who: (float(length), float(every_so))
+              for who, length, every_so in (text.split(":") for text in arguments.pause)}
+    pause, every_pause = pauses.get(str(rank), (0.0, 0.0))
+    next_pause = every_pause
     dist.barrier()
     began = time.monotonic()
     while pool.left():
@@ -60,6 +64,9 @@ def rank_main(rank, arguments, rendezvous):
         computed += max(took, pace)
         due += pace
         time.sleep(max(0.0, pace - took))
+        while every_pause and time.monotonic() - began >= next_pause:
+            time.sleep(pause)
+            next_pause += every_pause
         dist.all_reduce(gradient)
         count = sum(len(each) for each, _ in taken)
         optimizer.step(values, gradient / count, arguments.rate * schedule.factor(taken[0][1]), decay)
@@ -102,6 +109,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pace", type=float, default=0, help="milliseconds of a step with a whole batch")
     parser.add_argument("--slow", action="append", default=[], help="RANK:FACTOR")
+    parser.add_argument("--pause", action="append", default=[], help="RANK:FOR:EVERY, in seconds")
     parser.add_argument("--by_hand", action="store_true", help="batches by --slow")
     parser.add_argument("--scenario", default="none", help="its name in the row")
     parser.add_argument("--looks", type=float, default=4, help="each epoch")

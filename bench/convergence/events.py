@@ -5,7 +5,7 @@ import itertools
 
 
 class Events:
-    """What happens when. Of two things at one time, that which was asked for first comes first."""
+    """Calls by time. Calls at the same time run in the order in which they were added."""
 
     def __init__(self):
         self.now = 0.0

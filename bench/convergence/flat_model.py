@@ -1,4 +1,4 @@
-"""A torch module whose parameters are one flat vector: what servers hold and optimizers step."""
+"""A torch module whose parameters are one flat vector, as servers hold them and optimizers step them."""
 
 import torch
 
@@ -14,8 +14,8 @@ def place(flat, shape):
 
 
 class FlatModel:
-    """One module for all workers of a run. Its values are whoever's computes with it; its running
-    statistics (batch norm) are one moving average over all batches, in the order in which they are computed.
+    """One module for all workers of a run. Each computation first copies its values in. The running statistics
+    of batch norm are one moving average over all batches, in the order in which they are computed.
     """
 
     def __init__(self, task, seed):

@@ -1,11 +1,11 @@
-"""What a worker computes for one push: a gradient, one with its momentum, or what local steps changed."""
+"""Computes the vector of one push: a gradient, a gradient with momentum, or the difference of local steps."""
 
 import optimizers
 import server
 
 
 class Learner:
-    """State of a worker's own, which dies with it."""
+    """The state of a worker's process, lost when it dies."""
 
     def __init__(self, run):
         self.run = run
@@ -15,7 +15,7 @@ class Learner:
             self.inner = optimizers.make(run.optimizer, run.task, momentum)
 
     def vector(self, values, batches):
-        """What is pushed after computing on `values`; `batches`: (indices, progress) for each step."""
+        """Returns the vector to push, computed on `values`; `batches`: (indices, progress) for each step."""
         if self.run.server.local:
             return self._local_steps(values, batches)
         (indices, _), = batches

@@ -1,7 +1,6 @@
-"""torch.optim's definitions on one flat vector, and what the servers add for late gradients.
+"""torch.optim's definitions on one flat vector, and the outer optimizer of local steps.
 
-step(values, gradient, rate, decay, version, base): `decay` is the weight decay of each element, or None;
-`version` counts the gradients applied before this one, `base` those that its values had.
+step(values, gradient, rate, decay): `decay` is the weight decay of each element, or None.
 """
 
 import math
@@ -14,7 +13,7 @@ class Sgd:
     def __init__(self, momentum=0.0, nesterov=False):
         self.momentum, self.nesterov, self.buffer = momentum, nesterov, None
 
-    def step(self, values, gradient, rate, decay, version=0, base=0):
+    def step(self, values, gradient, rate, decay):
         if decay is not None:
             gradient = gradient + decay * values
         if self.momentum:
@@ -32,7 +31,7 @@ class Adam:
         self.beta1, self.beta2, self.epsilon, self.decoupled = beta1, beta2, epsilon, decoupled
         self.steps, self.first, self.second = 0, None, None
 
-    def step(self, values, gradient, rate, decay, version=0, base=0):
+    def step(self, values, gradient, rate, decay):
         if self.first is None:
             self.first, self.second = torch.zeros_like(values), torch.zeros_like(values)
         if decay is not None:
@@ -47,27 +46,6 @@ class Adam:
         values.addcdiv_(self.first, root, value=-rate / (1 - self.beta1**self.steps))
 
 
-class OrderedMomentum:
-    """OrMo (Shi et al. 2024): the momentum decays once in `workers` pushes, and a gradient that is d such
-    periods late enters it as what it would be, had it come in its turn."""
-
-    def __init__(self, momentum, workers):
-        self.momentum, self.workers, self.buffer = momentum, workers, None
-
-    def step(self, values, gradient, rate, decay, version=0, base=0):
-        if decay is not None:
-            gradient = gradient + decay * values
-        if self.buffer is None:
-            self.buffer = torch.zeros_like(values)
-        mu, period = self.momentum, math.ceil(version / self.workers)
-        late = max(0, period - math.ceil(base / self.workers))
-        if period > math.ceil((version - 1) / self.workers):
-            values.sub_(self.buffer, alpha=rate * mu)
-            self.buffer.mul_(mu)
-        self.buffer.add_(gradient, alpha=mu**late)
-        values.sub_(gradient, alpha=rate * (1 - mu**(late + 1)) / (1 - mu))
-
-
 class DelayedNesterov:
     """Liu et al. 2024: each push moves the values by its part; the momentum moves once in `workers`."""
 
@@ -75,7 +53,7 @@ class DelayedNesterov:
         self.momentum, self.workers = momentum, workers
         self.sum, self.count, self.buffer = None, 0, None
 
-    def step(self, values, gradient, rate, decay, version=0, base=0):
+    def step(self, values, gradient, rate, decay):
         if self.buffer is None:
             self.buffer, self.sum = torch.zeros_like(values), torch.zeros_like(values)
         values.sub_(gradient, alpha=rate / self.workers)

@@ -9,8 +9,8 @@ class Pushes(Training):
         super().__init__(*arguments, **more)
         self.clocks = [0] * self.workers  # settled pushes of each slot
         self.floor = 0  # the lowest clock of those that take part; it never falls
-        self.parked = []  # (worker, what it does when it may)
-        self.idle = set()  # nothing was left for these
+        self.parked = []  # (worker, clock, call to make when the bound admits it)
+        self.idle = set()  # workers that found no samples left
         self.ahead = [None] * self.workers  # (values, version), pulled while the step before computes
         self.sent = [0.0] * self.workers  # when the slot's latest push is there
         self.seconds = self.scenario.transfer(self.bytes)
@@ -92,7 +92,7 @@ class Pushes(Training):
         self.events.at(self.events.now + self.seconds, came)
 
     def _stop_if_stale(self, work):
-        # Even if nobody pushes meanwhile but the slot itself, it will be too late.
+        # It would be rejected even if no other slot pushed meanwhile.
         if not work.cancelled and self.work[work.worker] is work and self.server.rejects(work.version - 1):
             self.stopped(work)
 
@@ -115,7 +115,9 @@ class Pushes(Training):
             self.lose(work)
         else:
             lag = self.server.version - work.version
-            weight = work.samples / self.task.batch_size if self.balance and not self.server.local else 1.0
+            step = self.whole if self.task.global_batch else self.task.batch_size
+            weight = (work.samples / step if (self.balance or self.task.global_batch) and not self.server.local
+                      else 1.0)
             self.server.apply(vector, work.progress, work.version, weight)
             self.record.counted(work.samples, lag)
         self._release()
@@ -125,7 +127,7 @@ class Pushes(Training):
     # Deaths and samples that come back.
 
     def _come_back(self, worker):
-        # Of a new process: what the one before has pushed, pulled or asked for does not count.
+        # A new process: pushes, pulls and requests of its predecessor do not count.
         self.clocks[worker] = 0
         self.ahead[worker] = None
         self.parked = [entry for entry in self.parked if entry[0] != worker]

@@ -24,7 +24,8 @@ from virtual_time import given_rates, names, seeds
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 JOB = os.path.join(ROOT, "deploy/jobs/convnet_mnist.textproto")
-SLOW = {"none": (), "one_slow": ((2, 4),)}  # (slot, factor) of each scenario
+SLOW = {"none": (), "one_slow": ((2, 4),), "pauses": ()}  # (slot, factor) of each scenario
+PAUSE = {"pauses": ("2:2:10",)}  # slot, for so many seconds in so many
 WORKERS, BATCH_SIZE = 3, 32
 MOST_OF_PACE = 1.15
 TRIES = 3
@@ -40,9 +41,13 @@ def settings(contestant, optimizer, rate, seed):
     if contestant.backup:
         found["consistency.backup_workers"] = contestant.backup
         found["consistency.grace_part"] = contestant.grace_part
-    if contestant.grace_seconds:
-        found["consistency.grace_ms"] = 1e3 * contestant.grace_seconds
-    if not contestant.rounds:
+    if contestant.grace_seconds or contestant.round_batches:
+        sys.exit(f"{contestant.name} is a rule of the virtual clock only")
+    if contestant.whole_batch:
+        found["consistency.apply"] = "WHOLE_BATCH"
+        found["consistency.patience"] = contestant.patience
+    elif not contestant.rounds:
+        found["consistency.apply"] = "EACH_PUSH"
         found["consistency.staleness_bound"] = contestant.bound
         if contestant.bound:
             found["consistency.prefetch"] = str(contestant.prefetch).lower()
@@ -50,7 +55,7 @@ def settings(contestant, optimizer, rate, seed):
             found["consistency.lag.policy"] = contestant.lag
     if optimizer == "sgd":
         found["optimizer.sgd.momentum"] = 0.9
-        if not contestant.rounds:
+        if not contestant.rounds and not contestant.whole_batch:
             found["optimizer.sgd.momentum_at"] = contestant.momentum_at
     return found
 
@@ -62,11 +67,12 @@ def looks(lines):
 
 
 def of_pace(report, pace, scenario):
-    """The longest mean of a slot's computing, by its pace."""
+    """The longest mean of a slot's computing, by its pace; without a slot that pauses."""
     factors = dict(SLOW[scenario])
+    pausing = [int(text.split(":")[0]) for text in PAUSE.get(scenario, ())]
     return max(slot["seconds"]["compute"] /
                (slot["samples"] / BATCH_SIZE * pace / 1e3 * factors.get(slot["slot"], 1))
-               for slot in report["slots"] if slot["samples"])
+               for slot in report["slots"] if slot["samples"] and slot["slot"] not in pausing)
 
 
 def torchps(arguments, contestant, optimizer, scenario, rate, seed):
@@ -76,6 +82,7 @@ def torchps(arguments, contestant, optimizer, scenario, rate, seed):
                    f"--workers={WORKERS}", f"--dir={folder}/run", f"--target_every={arguments.every}"]
         command += [f"--pace={slot}:{arguments.pace}" for slot in range(WORKERS)]
         command += [f"--slow={slot}:{factor}" for slot, factor in SLOW[scenario]]
+        command += [f"--pause={pause}" for pause in PAUSE.get(scenario, ())]
         chosen = settings(contestant, optimizer, rate, seed)
         if arguments.epochs:
             chosen["training.epochs"] = arguments.epochs
@@ -100,6 +107,7 @@ def ddp(arguments, contestant, optimizer, scenario, rate, seed):
                    f"--seed={seed}", f"--pace={arguments.pace}", f"--epochs={arguments.epochs}",
                    f"--json={folder}/row"]
         command += [f"--slow={rank}:{factor}" for rank, factor in SLOW[scenario]]
+        command += [f"--pause={pause}" for pause in PAUSE.get(scenario, ())]
         run(command + (["--by_hand"] if contestant.by_hand else []))
         row, = rows_file.read(f"{folder}/row")
     return row, row["of_pace"]

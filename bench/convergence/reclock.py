@@ -25,7 +25,7 @@ from rows_file import RowsFile, key
 
 
 def run_of(task, contestant, scenario, row, looks=4):
-    """(row, what each round was made of) on the clock alone."""
+    """(row, a digest of the batches of all rounds) on the clock alone."""
     run = Rounds(task, contestant, scenario, row["optimizer"], row["rate"], row["seed"], looks_per_epoch=looks)
     digest = hashlib.sha256()
     inner = run._close
@@ -43,10 +43,10 @@ def row_from(task, wanted, rows, known, looks=4):
     """`wanted` (the fields of a row that say what was run) with figures, or None: none of `rows` took its samples
     in the same rounds. `task` learns nothing, and has the samples and batches of the one that was learnt."""
     figures, rounds = run_of(task, contestants.ALL[wanted["contestant"]], known[wanted["scenario"]], wanted, looks)
-    same = ("task", "samples", "workers", "optimizer", "rate", "seed", "validation")
+    same = ("task", "samples", "workers", "optimizer", "rate", "seed", "validation", "global_batch")
     for row in rows:
         other = contestants.ALL[row["contestant"]]
-        if (any(row[name] != wanted[name] for name in same) or "learnt_in" in row or not other.rounds or
+        if (any(row.get(name) != wanted.get(name) for name in same) or "learnt_in" in row or not other.rounds or
                 other.local_steps or len(row["looks"]) != len(figures["looks"])):
             continue
         if run_of(task, other, known[row["scenario"]], row, looks)[1] != rounds:
@@ -66,6 +66,7 @@ def main():
     parser.add_argument("--optimizer", default="adam,sgd")
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--rate", type=virtual_time.given_rates, required=True)
+    parser.add_argument("--global_batch", action="store_true")
     parser.add_argument("--seeds", default="1-5")
     parser.add_argument("--json", required=True, help="rows of the task convnet; grows")
     arguments = parser.parse_args()
@@ -73,6 +74,7 @@ def main():
     known = scenarios.all_of(arguments.workers)
     # Samples and batches of MNIST's ConvNet with 10,000 training images, and no learning.
     task = tasks.make("clock", "")
+    task.global_batch = arguments.global_batch
     missing = 0
     for optimizer in arguments.optimizer.split(","):
         for name in virtual_time.names(arguments.contestant, contestants.ALL):
@@ -82,6 +84,8 @@ def main():
                               "workers": known[scenario].workers, "optimizer": optimizer, "scenario": scenario,
                               "contestant": name, "seed": seed, "validation": False,
                               "rate": arguments.rate.get(name, arguments.rate.get("all"))}
+                    if arguments.global_batch:
+                        wanted["global_batch"] = True
                     if key(wanted) in file.rows:
                         continue
                     row = row_from(task, wanted, list(file.rows.values()), known)

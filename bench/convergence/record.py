@@ -1,4 +1,4 @@
-"""What is kept of a run: looks at the test set on the way, lags, bytes, and samples that changed nothing."""
+"""The figures of a run: looks at the test set on the way, lags, bytes, and samples computed in vain."""
 
 import collections
 
@@ -12,6 +12,8 @@ class Record:
         self.looks = []
         self.lags = collections.Counter()
         self.applied = self.lost = self.bytes = self.stopped = 0
+        self.early = 0  # updates without a whole batch
+        self.waited = 0.0  # seconds of all workers, for the next update
         self.ended = 0.0  # so far: when samples counted last
 
     def counted(self, samples, lag, pushes=1):
@@ -31,4 +33,5 @@ class Record:
             self.looks.pop()
         self.look(None)
         return {"looks": self.looks, "final": self.looks[-1], "pushes": sum(self.lags.values()),
-                "lags": dict(sorted(self.lags.items())), "lost": self.lost, "stopped": self.stopped}
+                "lags": dict(sorted(self.lags.items())), "lost": self.lost, "stopped": self.stopped,
+                "updates": self.run.server.version, "early": self.early, "waited": round(self.waited, 4)}

@@ -1,7 +1,7 @@
 """SYNC and DDP: a round is the mean, weighed by samples, of gradients computed on the same values.
 
-Rounds of work (Rennala SGD, Tyurin and Richtarik 2023) are the first so many gradients on them: who has pushed
-goes on at once, with other samples on the same values, and what is under way when a round ends is in vain.
+A round of work (Rennala SGD, Tyurin and Richtarik 2023) is the first P gradients on its values: a worker that has
+pushed goes on at once, with other samples on the same values. Computations under way when a round ends are lost.
 """
 
 from training import Training
@@ -77,8 +77,8 @@ class Rounds(Training):
     def _close_if_complete(self):
         if self.contestant.all_reduce and self.dead:
             return
-        # Those who have pushed, those who still compute, be it for a round that is over, and those whose
-        # death is not yet known.
+        # Workers that have pushed, those that compute, if only for an earlier round, and those whose death is
+        # not yet known.
         expected = len(self.arrived) + sum(1 for worker in range(self.workers)
                                            if self.work[worker] or (worker in self.dead - self.gone and
                                                                     not self._has_arrived(worker)))
@@ -94,9 +94,9 @@ class Rounds(Training):
         self._close()
 
     def _grace(self):
-        """How long this round, which has its quorum, waits for those it lacks."""
+        """How long this round, which has its quorum, waits for the missing workers."""
         if not self.contestant.waits_for_all:
-            # Whoever has given nothing to the round before either computes on values of one that is over.
+            # A worker that gave nothing to the round before either computes on the values of an earlier round.
             missing = [worker for worker in range(self.workers) if worker not in self.gone and
                        not self._has_arrived(worker) and (self.work[worker] or worker in self.dead)]
             if all(self.heard.get(worker, self.round) < self.round - 1 for worker in missing):
@@ -105,7 +105,7 @@ class Rounds(Training):
                    self.contestant.grace_part * (self.events.now - self.began))
 
     def _close(self):
-        # In the order of workers: rounding, too, is then the same whoever was faster.
+        # In the order of workers, so that rounding does not depend on who was faster.
         arrived, self.arrived = sorted(self.arrived, key=lambda pair: pair[0].worker), []
         samples = sum(work.samples for work, _ in arrived)
         mean = sum(vector * (work.samples / samples) for work, vector in arrived)

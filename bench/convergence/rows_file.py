@@ -1,10 +1,10 @@
-"""The rows of many runs, one JSON object a line: what is there is not run again."""
+"""The rows of many runs, one JSON object a line. A run whose row is in the file is not repeated."""
 
 import json
 import os
 
 KEYS = ("task", "samples", "workers", "optimizer", "scenario", "contestant", "rate", "seed", "validation",
-        "jitter")
+        "jitter", "global_batch")
 
 
 def key(row):

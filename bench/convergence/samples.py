@@ -1,4 +1,4 @@
-"""Which samples a step takes: each epoch in an order of its own, and again what was lost."""
+"""Hands out samples: each epoch in an order of its own, and again those whose gradients were lost."""
 
 import numpy
 

@@ -1,6 +1,8 @@
-"""How fast each worker is at each time of the virtual clock, who dies, and what a transfer takes."""
+"""Scenarios: speeds of workers over time, deaths of workers, and the duration of a transfer."""
 
+import bisect
 import dataclasses
+import functools
 import math
 from typing import Callable
 
@@ -21,7 +23,7 @@ class Scenario:
     workers: int
     # (worker, time, seed) -> (speed, until when it is so)
     speed: Callable = lambda worker, time, seed: (1.0, math.inf)
-    # What a man who sets batches by hand would believe.
+    # The speeds by which a user would set batches by hand.
     usual_speed: Callable = lambda worker: 1.0
     jitter: float = JITTER
     bits_per_second: float = math.inf  # of each worker's link; servers' links are not the limit
@@ -66,6 +68,22 @@ def changing(worker, time, seed):
     return math.exp(0.5 * draw), 60.0 * (minute + 1)
 
 
+@functools.lru_cache(maxsize=None)
+def _stops(worker, seed):
+    """The times at which the worker stops, goes on, stops and so on, as far as drawn, and the generator."""
+    return [], numpy.random.default_rng([seed, worker, 7])
+
+
+def flaky(worker, time, seed):
+    """Every worker stands still at random: for 1 s every 8 s on average, both exponential."""
+    times, draw = _stops(worker, seed)
+    while not times or times[-1] <= time + 1e-9:
+        times.append((times[-1] if times else 0.0) + draw.exponential(7.0))
+        times.append(times[-1] + draw.exponential(1.0))
+    passed = bisect.bisect(times, time + 1e-9)
+    return (0.0 if passed % 2 else 1.0), times[passed]
+
+
 def all_of(workers=3):
     return {scenario.name: scenario for scenario in (
         Scenario("none", workers),
@@ -73,6 +91,7 @@ def all_of(workers=3):
         slow("two_of_eight_slow", 8, {6, 7}),
         Scenario("pauses", workers, pausing),
         Scenario("changing", workers, changing),
+        Scenario("flaky", workers, flaky),
         Scenario("dies", workers, dies=(workers - 1,)),
         Scenario("link", workers, bits_per_second=100e6),
     )}

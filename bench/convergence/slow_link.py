@@ -31,11 +31,12 @@ training {{ epochs: {epochs} batch_size: 32 global_batch: false }}
 """
 SCHEDULE = "schedule { shape: COSINE warmup_steps: 20 }"
 # The inner rate is the one that SYNC takes.
-LOCAL_32 = f"local {{ steps: 32 inner {{ adam {{}} learning_rate: 3e-3 {SCHEDULE} }} }}"
+LOCAL_32 = f"consistency {{ mode: SYNC }} local {{ steps: 32 inner {{ adam {{}} learning_rate: 3e-3 {SCHEDULE} }} }}"
 CONTESTANTS = {
-    "async_float32": "consistency { mode: ASYNC } "
+    "async_float32": "consistency { mode: ASYNC apply: EACH_PUSH } "
                      f"optimizer {{ adam {{}} learning_rate: 1e-3 {SCHEDULE} }}",
-    "sync": f"optimizer {{ adam {{}} learning_rate: 3e-3 {SCHEDULE} }}",
+    "sync": "consistency { mode: SYNC } "
+            f"optimizer {{ adam {{}} learning_rate: 3e-3 {SCHEDULE} }}",
     # Plain averaging: the outer step takes the mean of what the workers have come to.
     "local_32": f"{LOCAL_32} optimizer {{ sgd {{}} learning_rate: 1 }}",
     # DiLoCo's outer optimizer as published.

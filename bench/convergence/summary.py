@@ -63,6 +63,10 @@ def mean_lag(rows):
     return total / max(1, sum(count for row in rows for count in row["lags"].values()))
 
 
+def largest_lag(rows):
+    return max(int(lag) for row in rows for lag in row["lags"])
+
+
 def lost_part(rows):
-    """Parts of the samples computed that changed nothing."""
+    """The part of all computed samples whose gradients were not applied."""
     return sum(row["lost"] for row in rows) / sum(row["lost"] + row["final"]["samples"] for row in rows)

@@ -7,14 +7,13 @@ import sys
 import rows_file
 import summary
 
-TARGETS = {"convnet": (0.97, 0.98, 0.984), "perceptron": (0.92, 0.94)}
+TARGETS = {"convnet": (0.97, 0.98, 0.984)}
 
 
 def spread(figure, form, scale=1.0):
     """Median (lowest to highest), and how many never had one."""
     if figure.median is None:
-        text = "never" if figure.count == 0 else f"never in {figure.never} of {figure.never + figure.count}"
-        return text
+        return "never" if figure.count == 0 else f"never in {figure.never} of {figure.never + figure.count}"
     text = form.format(scale * figure.median)
     if figure.count > 1:
         text += f" ({form.format(scale * figure.low)} to {form.format(scale * figure.high)})"
@@ -53,7 +52,7 @@ def with_targets(task, rows):
                  spread(summary.figure([summary.at_time(row, 1.001 * soonest) for row in those]),
                         "{:.2f}", 100),
                  f"{summary.figure([row['final']['bytes'] for row in those]).median / 1e6:.0f}",
-                 f"{summary.mean_lag(those):.1f}", f"{100 * summary.lost_part(those):.1f}"]
+                 f"{summary.mean_lag(those):.2f}", f"{100 * summary.lost_part(those):.1f}"]
         cells.append(cell)
     return lines(heads, cells)
 
@@ -67,13 +66,25 @@ def by_loss(rows):
         cells.append([name, f"{those[0]['rate']:g}", str(len(those)), spread(loss, "{:.4f}"),
                       f"{loss.median / alone:.3f}" if alone and loss.median else "",
                       spread(summary.figure([row["final"]["seconds"] for row in those]), "{:.1f}"),
-                      f"{summary.mean_lag(those):.1f}", f"{100 * summary.lost_part(those):.1f}"])
+                      f"{summary.mean_lag(those):.2f}", f"{100 * summary.lost_part(those):.1f}"])
     return lines(["contestant", "rate", "seeds", "test loss", "by one process", "end, s", "mean lag",
                   "changed nothing %"], cells)
 
 
+UPDATES = ("updates", "early", "waited %")
+
+
+def updates(rows):
+    """Cells for UPDATES; empty where rows are older than these figures."""
+    if any("updates" not in row for row in rows):
+        return [""] * len(UPDATES)
+    seconds = sum(row["workers"] * row["final"]["seconds"] for row in rows)
+    return [f"{statistics.median(row[name] for row in rows):.0f}" for name in ("updates", "early")] + [
+        f"{100 * sum(row['waited'] for row in rows) / seconds:.0f}"]
+
+
 def by_clock(rows):
-    """Where nothing was learnt."""
+    """For the task `clock`, which learns nothing."""
     found = summary.groups(rows, "contestant")
     ends = {name: summary.figure([row["final"]["seconds"] for row in those]) for (name,), those in found.items()}
     cells = []
@@ -81,10 +92,11 @@ def by_clock(rows):
         by_ddp = f"{ends[name].median / ends['ddp'].median:.2f}" if "ddp" in ends else ""
         cells.append([name, str(len(those)), spread(ends[name], "{:.1f}"), by_ddp,
                       f"{statistics.median(row['pushes'] for row in those):.0f}",
-                      f"{summary.mean_lag(those):.1f}", f"{100 * summary.lost_part(those):.1f}",
-                      f"{statistics.median(row['stopped'] for row in those):.0f}"])
-    return lines(["contestant", "seeds", "end, s", "by DDP's", "pushes", "mean lag", "changed nothing %",
-                  "stopped"], cells)
+                      f"{summary.mean_lag(those):.2f}", str(summary.largest_lag(those)),
+                      f"{100 * summary.lost_part(those):.1f}",
+                      f"{statistics.median(row['stopped'] for row in those):.0f}", *updates(those)])
+    return lines(["contestant", "seeds", "end, s", "by DDP's", "pushes", "mean lag", "largest",
+                  "changed nothing %", "stopped", *UPDATES], cells)
 
 
 def lags(rows):
@@ -107,7 +119,7 @@ def lags(rows):
 
 
 def searches(rows):
-    """What each search for a rate found and cost, in passes over the samples."""
+    """The results of each search for a rate, and its cost in passes over the samples."""
     found = summary.groups(rows, "contestant")
     cells = []
     for (name,), those in found.items():
@@ -123,10 +135,11 @@ def searches(rows):
 
 def every_table(rows):
     text = []
-    rows = [dict(row, jitter=row.get("jitter")) for row in rows]
-    by = ("task", "optimizer", "scenario", "jitter")
-    for (task, optimizer, scenario, jitter), those in summary.groups(rows, *by).items():
-        title = f"{task}, {optimizer}, {scenario}" + (f", jitter {jitter:g}" if jitter else "")
+    rows = [dict(row, jitter=row.get("jitter"), global_batch=row.get("global_batch")) for row in rows]
+    by = ("task", "optimizer", "workers", "scenario", "jitter", "global_batch")
+    for (task, optimizer, workers, scenario, jitter, shared), those in summary.groups(rows, *by).items():
+        title = (f"{task}, {optimizer}, {scenario}, {workers} workers" + (f", jitter {jitter:g}" if jitter else "") +
+                 (", one batch for all" if shared else ""))
         judged = [row for row in those if not row["validation"]]
         tuned = [row for row in those if row["validation"]]
         if judged:

@@ -1,4 +1,4 @@
-"""What is learned: data, network, loss, and the job's settings that no contestant changes."""
+"""Tasks: data, network, loss, and the settings of a job that are the same for all contestants."""
 
 import dataclasses
 import fnmatch
@@ -33,6 +33,7 @@ class Task:
     clip_norm: float = 0.0
     not_decayed: tuple = ()  # patterns of parameters' names
     learns: bool = True  # False: only the clock runs
+    global_batch: bool = False  # batch_size is that of all workers together
 
     def undecayed(self, name):
         return any(fnmatch.fnmatch(name, pattern) for pattern in self.not_decayed)
@@ -56,8 +57,8 @@ def convnet(directory):
 
 
 def clock(_):
-    """The ConvNet's samples, batches and bytes, and nothing learnt: what a rule costs in time and in samples that
-    change nothing, in a thousandth of the computing."""
+    """The ConvNet's samples, batches and bytes without gradients: measures a rule's time and lost samples within a
+    second."""
     nothing = torch.empty(10_000, 0), torch.empty(10_000, 0)
     return Task("clock", networks.ConvNet, functional.mse_loss, nothing, nothing, batch_size=32, epochs=5,
                 has_accuracy=False, targets=(), rates={"adam": 0.0, "sgd": 0.0}, learns=False)
@@ -70,16 +71,6 @@ def resnet18_quarter(directory):
                 train, test, batch_size=32, epochs=5, has_accuracy=True, targets=(0.97, 0.98, 0.984),
                 rates={"adam": 0.002, "sgd": 0.02}, warmup_steps=50, weight_decay=1e-4,
                 not_decayed=("*bias", "*bn*", "*downsample.1*"))
-
-
-def perceptron(directory):
-    """Cheap: MNIST's images halved, 32 hidden units; for trials of rules."""
-    (x, y), (test_x, test_y) = mnist(directory)
-    shrink = functional.avg_pool2d
-    return Task("perceptron", lambda: networks.perceptron(196, 32, 10), functional.cross_entropy,
-                (shrink(x, 2), y), (shrink(test_x, 2), test_y), batch_size=32, epochs=5,
-                has_accuracy=True, targets=(0.92, 0.94), rates={"adam": 0.004, "sgd": 0.02},
-                warmup_steps=50)
 
 
 def transformer(path):
@@ -125,7 +116,7 @@ def regression(path):
                 warmup_steps=50)
 
 
-TASKS = {task.__name__: task for task in (convnet, clock, resnet18_quarter, perceptron, transformer, regression)}
+TASKS = {task.__name__: task for task in (convnet, clock, resnet18_quarter, transformer, regression)}
 
 
 def make(name, data, validation=False, samples=None):

@@ -15,13 +15,13 @@ from server import Server
 
 # A worker that may stop looks for it between its forward and its backward pass.
 FORWARD_PART = 1 / 3
-# After so many stops in a row it computes to the end: what comes too late at least tells how fast it is.
+# After so many stops in a row it computes to the end, so that its speed is measured.
 MOST_STOPS = 3
 
 
 @dataclasses.dataclass
 class Work:
-    """What a worker is about: from its batches being handed out until its push is settled."""
+    """A worker's computation, from the hand-out of its batches until its push leaves."""
     worker: int
     batches: list  # (indices, progress) of each step
     values: object
@@ -41,13 +41,18 @@ class Work:
 
 
 class Training:
-    """What all rules share. A rule starts workers, and says what becomes of what they computed."""
+    """The common part of all rules. A rule starts workers, and decides about each result."""
 
     def __init__(self, task, contestant, scenario, optimizer, rate, seed, looks_per_epoch=4,
                  look_samples=5000):
         self.task, self.contestant, self.scenario = task, contestant, scenario
         self.optimizer, self.rate, self.seed = optimizer, rate, seed
         self.workers = 1 if contestant.alone else scenario.workers
+        # Samples of a step of all workers, and of each if all are equally fast. A global batch is one process's.
+        self.whole = task.batch_size * (1 if task.global_batch or contestant.alone else self.workers)
+        self.equal = self.whole / self.workers
+        # An equal share takes STEP_SECONDS at speed 1.
+        self.step_samples = task.batch_size / scenario.workers if task.global_batch else task.batch_size
         self.events = Events()
         self.model = FlatModel(task, seed)
         self.pool = SamplePool(len(task.train[0]), task.epochs, seed)
@@ -60,9 +65,9 @@ class Training:
         self.gone = set()  # slots that the servers no longer wait for
         self.record = Record(self, looks_per_epoch, look_samples)
         self.bytes = 4 * self.server.values.numel()
-        self.balance = balance.Balance(self.workers, task.batch_size) if contestant.balance else None
+        self.balance = balance.Balance(self.workers, self.equal) if contestant.balance else None
         self._by_hand = (balance.by_hand([scenario.usual_speed(worker) for worker in range(self.workers)],
-                                         task.batch_size) if contestant.by_hand else None)
+                                         self.equal) if contestant.by_hand else None)
         self._jitter = numpy.random.default_rng([seed, 2])
         self._plan_deaths()
 
@@ -75,26 +80,37 @@ class Training:
                                f"{self.pool.left()} samples left; a rule has forgotten a worker")
         return self.record.row()
 
-    # What a rule has to say.
+    # A rule implements these.
 
     def start(self, worker):
-        """`worker` has nothing to do."""
+        """Gives `worker` its next computation."""
         raise NotImplementedError
 
     def left(self, worker):
-        """Who is waited for has changed: `worker` is given up, or is back."""
+        """`worker` was given up, or is back."""
 
     def returned(self):
-        """Samples are to be had again."""
+        """Samples were returned to the pool."""
 
-    # What rules use.
+    # Rules use these.
 
     def batch(self, worker):
         if self._by_hand:
             return self._by_hand[worker]
         if self.balance:
-            return self.balance.batch(worker, [w for w in range(self.workers) if w not in self.gone])
-        return self.task.batch_size
+            sharers = self.sharers()
+            keeps_whole = self.task.global_batch or self.contestant.whole_batch
+            return self.balance.batch(worker, sharers, self.turn(),
+                                      self.whole if keeps_whole else self.equal * len(sharers))
+        return int((worker + 1) * self.equal + 1e-9) - int(worker * self.equal + 1e-9)
+
+    def turn(self):
+        """Rises with each step of all workers."""
+        return self.server.version if self.contestant.rounds else self.server.version // self.workers
+
+    def sharers(self):
+        """Workers that take a part of a step of all."""
+        return [worker for worker in range(self.workers) if worker not in self.gone]
 
     def take(self, worker):
         """Batches for a push of `worker`; none if nothing is left."""
@@ -107,7 +123,7 @@ class Training:
 
     def begin(self, worker, batches, values, version):
         """`worker` begins to compute now."""
-        seconds = scenarios.STEP_SECONDS * sum(len(indices) for indices, _ in batches) / self.task.batch_size
+        seconds = scenarios.STEP_SECONDS * sum(len(indices) for indices, _ in batches) / self.step_samples
         seconds *= 1 + self.scenario.jitter * abs(self._jitter.standard_normal())
         end = self.scenario.end(worker, self.events.now, seconds, self.seed)
         self.work[worker] = work = Work(worker, batches, values, version, self.events.now, end,
@@ -115,12 +131,12 @@ class Training:
         return work
 
     def vector(self, work):
-        """What `work` pushes. To be asked for once."""
+        """The vector that `work` pushes. Call it once."""
         self.measured(work)
         return self.learners[work.worker].vector(work.values, work.batches)
 
     def measured(self, work):
-        """`work` was computed to its end, whatever becomes of its push."""
+        """Records the speed of `work`, which was computed to its end."""
         stopped, self.stopped_seconds[work.worker] = self.stopped_seconds[work.worker], 0.0
         self.stops[work.worker] = 0
         if self.balance:
@@ -130,7 +146,7 @@ class Training:
         self.work[work.worker] = None
 
     def lose(self, work):
-        """Nothing came of `work`: its samples are handed out again."""
+        """Discards `work`; its samples are handed out again."""
         work.cancelled = True
         if self.work[work.worker] is work:
             self.work[work.worker] = None
@@ -139,13 +155,13 @@ class Training:
         self.returned()
 
     def stop_time(self, work):
-        """When `work` would notice that it is in vain; None if it does not."""
+        """When `work` would check whether it is stale; None if it does not."""
         look = work.begin + FORWARD_PART * work.seconds
         may = self.contestant.stop and self.stops[work.worker] < MOST_STOPS
         return look if may and look >= self.events.now else None
 
     def stopped(self, work):
-        """The worker of `work` begins anew now."""
+        """Discards `work`; its worker begins anew now."""
         self.record.stopped += 1
         self.stops[work.worker] += 1
         self.stopped_seconds[work.worker] += self.events.now - work.begin
@@ -155,7 +171,7 @@ class Training:
     # A worker that dies at half time and comes back.
 
     def _plan_deaths(self):
-        whole = self.pool.total / self.task.batch_size * scenarios.STEP_SECONDS
+        whole = self.pool.total / self.step_samples * scenarios.STEP_SECONDS
         for worker in self.scenario.dies:
             if worker < self.workers:
                 self.events.at(whole / self.workers / 2, lambda worker=worker: self._die(worker))

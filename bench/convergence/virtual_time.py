@@ -2,11 +2,11 @@
 """Trains with real gradients on a virtual clock: any number of workers with a core each, one process.
 
   virtual_time.py --task=convnet --data=DIRECTORY --optimizer=adam --scenario=none,one_slow \\
-      --contestant=ddp,sync_balanced,async_s4 --seeds=1-5 --json=rows.jsonl
+      --contestant=ddp,sync_balanced,async_batch --global_batch --seeds=1-5 --json=rows.jsonl
 
 Every contestant's rate is searched first (rates.py), in the scenario --tune_in, unless --rate says it.
-Adds to the file as it goes, and does not run again what is there. Debian's python3-torch belongs to
-/usr/bin/python3. tables.py and plots.py show what came out.
+Adds to the file as it goes, and repeats no run whose row is there. Debian's python3-torch belongs to
+/usr/bin/python3. tables.py and plots.py show the rows.
 """
 
 import argparse
@@ -23,8 +23,9 @@ import tasks
 from pushes import Pushes
 from rounds import Rounds
 from rows_file import RowsFile, key
+from whole_batch import WholeBatch
 
-# Which seed chooses a rate; the figures are of others.
+# The seed of searches for a rate. Figures use other seeds.
 TUNING_SEED = 0
 
 
@@ -52,6 +53,7 @@ class Runner:
                       for validation in (False, True)}
         for task in self.tasks.values():
             task.epochs = arguments.epochs or task.epochs
+            task.global_batch = arguments.global_batch
             if arguments.warmup >= 0:
                 task.warmup_steps = arguments.warmup
 
@@ -62,9 +64,11 @@ class Runner:
                "rate": rate, "seed": seed, "validation": validation}
         if self.arguments.jitter != scenarios.JITTER:
             row["jitter"] = self.arguments.jitter
+        if self.arguments.global_batch:
+            row["global_batch"] = True
         if key(row) in self.file.rows:
             return self.file.rows[key(row)]
-        kind = Rounds if contestant.rounds else Pushes
+        kind = Rounds if contestant.rounds else WholeBatch if contestant.whole_batch else Pushes
         training = kind(task, contestant, dataclasses.replace(scenario, jitter=self.arguments.jitter),
                         optimizer, rate, seed,
                         looks_per_epoch=0.5 if validation else self.arguments.looks,
@@ -107,7 +111,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", required=True, choices=sorted(tasks.TASKS))
-    parser.add_argument("--data", default="", help="what the task reads; transformer and regression can draw")
+    parser.add_argument("--data", default="", help="file or folder; transformer and regression can draw theirs")
     parser.add_argument("--samples", type=int, default=0, help="of the training set; 0: all")
     parser.add_argument("--epochs", type=int, default=0, help="0: as the job has it")
     parser.add_argument("--warmup", type=int, default=-1, help="in steps or rounds; -1: as the job has it")
@@ -117,6 +121,8 @@ def main():
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--jitter", type=float, default=scenarios.JITTER,
                         help="how unlike steps of one worker are: the part by which the usual one is longer")
+    parser.add_argument("--global_batch", action="store_true",
+                        help="the job's batch is that of all workers together, the product's default")
     parser.add_argument("--rate", type=given_rates, default={},
                         help="instead of a search: of all, or of each, as ddp=0.008,async=0.002")
     parser.add_argument("--rate_of", default="", help="all take the rate searched for this contestant")
@@ -130,7 +136,7 @@ def main():
     torch.set_num_threads(1)
     runner = Runner(arguments)
     known = scenarios.all_of(arguments.workers)
-    # Seeds outermost: what is there after an hour is a comparison of all on few seeds.
+    # Seeds outermost: an interrupted run has compared all contestants on few seeds.
     cases = [(contestants.ALL[contestant], known[scenario], optimizer)
              for optimizer in names(arguments.optimizer, ("adam", "sgd"))
              for contestant in names(arguments.contestant, contestants.ALL)
