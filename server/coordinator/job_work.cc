@@ -27,6 +27,7 @@ JobWork::JobWork(const JobTerms& terms, bool keeps_models)
     : stopping_(terms.job.training().early_stopping()),
       evaluates_(terms.job.training().evaluate()),
       keeps_models_(keeps_models),
+      evaluators_rest_(terms.job.consistency().mode() != ConsistencySpec::SYNC),
       training_(terms.job.training()),
       passes_of_push_(PassesOfPush(terms.job)),
       pushes_of_lease_(
@@ -34,13 +35,6 @@ JobWork::JobWork(const JobTerms& terms, bool keeps_models)
       balancer_(training_, std::max(terms.job.workers(), 1)),
       leases_(LeaseOptions(terms)),
       evaluations_(terms.job.training().best_by()) {}
-
-DataLeases::Size JobWork::LeaseSize(SlotId slot) {
-  DataLeases::Size size;
-  size.push_samples = int64_t{balancer_.BatchFor(slot)} * passes_of_push_;
-  size.pushes = pushes_of_lease_;
-  return size;
-}
 
 bool JobWork::HandOut(MemberState* member, NextWorkReply* reply) {
   if (const int epoch = evaluations_.TakeFor(member->slot()); epoch > 0) {
@@ -52,12 +46,23 @@ bool JobWork::HandOut(MemberState* member, NextWorkReply* reply) {
       keep.set_final(MayBeLast(epoch));
       if (const std::optional<double> best = evaluations_.BestScore()) keep.set_best_score(*best);
     }
+    if (evaluators_rest_) balancer_.Rest(member->slot());
     return true;
   }
+  if (HandOutLease(member, reply)) return true;
+  balancer_.Rest(member->slot());
+  return false;
+}
+
+bool JobWork::HandOutLease(MemberState* member, NextWorkReply* reply) {
   if (!leases_.HasMore()) return false;
+  int batch_size = balancer_.BatchFor(member->slot());
+  const DataLeases::Size size{batch_size * passes_of_push_, pushes_of_lease_};
   const std::optional<DataLeases::Lease> lease =
-      leases_.Take({member->slot(), member->incarnation()}, LeaseSize(member->slot()));
+      leases_.Take({member->slot(), member->incarnation()}, size);
   if (!lease.has_value()) return false;
+  // Three samples that came back are used in one push, not in one of two and one of one.
+  if (lease->reissued && lease->range.size() == 3 && batch_size == 2) batch_size = 3;
   member->set_lease(lease->id);
   member->set_epoch(lease->range.epoch);
   member->set_state(SlotBooks::TRAINING);
@@ -67,8 +72,8 @@ bool JobWork::HandOut(MemberState* member, NextWorkReply* reply) {
   given.set_begin(lease->range.begin);
   given.set_end(lease->range.end);
   given.set_reissued(lease->reissued);
-  member->set_batch_size(balancer_.LatestOf(member->slot()));
-  given.set_batch_size(member->batch_size());
+  member->set_batch_size(batch_size);
+  given.set_batch_size(batch_size);
   given.set_progress_begin(lease->progress_begin);
   given.set_progress_end(lease->progress_end);
   return true;

@@ -25,8 +25,9 @@ class JobWork {
   // also where the job evaluates nothing.
   JobWork(const JobTerms& terms, bool keeps_models);
 
-  // Gives `member` an evaluation or a data lease and says so in `reply`. False: there is nothing
-  // for it now.
+  // Gives `member` an evaluation or a data lease and says so in `reply`. Returns false if there is
+  // nothing for it now. The other slots share the batch of a slot without a lease. In SYNC an
+  // evaluator keeps its batch, since the round waits for it.
   bool HandOut(MemberState* member, NextWorkReply* reply);
 
   // The holder hands in its data lease, all samples of which it has used but `lost`; the job had
@@ -66,8 +67,8 @@ class JobWork {
     absl::Duration closed_at;
   };
 
-  // What the slot's next lease may hold.
-  DataLeases::Size LeaseSize(SlotId slot);
+  // Takes a lease for `member`. Returns false if there is none.
+  bool HandOutLease(MemberState* member, NextWorkReply* reply);
   // Stops where so many epochs have brought no new best as training.early_stopping says. Returns
   // the epoch whose books this has closed; 0: none.
   int StopWithoutBest();
@@ -77,6 +78,7 @@ class JobWork {
   const EarlyStoppingSpec stopping_;
   const bool evaluates_;
   const bool keeps_models_;
+  const bool evaluators_rest_;
   const TrainingSpec training_;
   const int64_t passes_of_push_;
   const int64_t pushes_of_lease_;

@@ -2,46 +2,79 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <utility>
-#include <vector>
 
 namespace torchps {
 namespace {
 
-// Two that are off, as by a pause or by a page cache that is cold, are outvoted.
-constexpr size_t kSpeeds = 5;
-// By so much of itself a share moves at most from one plan to the next.
-constexpr double kLargestMove = 0.25;
-// Shares begin to move where one is off by more than the first, and go on until all are within the
-// second: speeds are measured, and differ from step to step.
-constexpr double kStartMoving = 0.1;
-constexpr double kStopMoving = 0.03;
-// Batch norm cannot train on one sample: nobody gets so few for being slow.
+// Parts of an equal share within which a slot's share stays.
+constexpr double kFloor = 0.125;
+constexpr double kCeiling = 2;
+// Batch norm cannot train on one sample: no slot gets so few for being slow.
 constexpr double kLeast = 2;
+// A share moves by at most this part of itself from one plan to the next.
+constexpr double kLargestMove = 0.25;
+// A step may be longer than the shortest possible by this part, or by a standard error.
+constexpr double kSlack = 0.02;
+// Shares begin to move if one would change by a sample, and its slot's time by more than kStart and
+// so many standard errors. Leaving equal shares takes more errors: most machines are equal, and are
+// looked at thousands of times. Once moving, shares go on until all times are within their slack.
+constexpr double kStart = 0.03;
+constexpr double kErrorsFromEqual = 4;
+constexpr double kErrors = 2;
+// A slot whose time has a larger error keeps its share.
+constexpr double kLargestError = 0.15;
+// Plans in a row that a slot may not miss.
+constexpr int kPlansMissed = 2;
 // Makes a whole number of the sum of its parts.
 constexpr double kRounding = 1e-9;
 
-double Median(std::deque<double> values) {
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+// Returns the x from 0 to `most` at which sum(x), which rises, reaches `total`.
+template <typename Sum>
+double Reach(double total, double most, const Sum& sum) {
+  double least = 0;
+  // As exact as a double is.
+  for (int halvings = 0; halvings < 64; ++halvings) {
+    const double x = (least + most) / 2;
+    (sum(x) < total ? least : most) = x;
+  }
+  return most;
 }
 
 }  // namespace
+
+// A step of x samples takes fixed + x * per_sample seconds.
+struct BatchBalancer::Candidate {
+  Slot* slot;
+  double base;  // its share, scaled so that all add up to the whole step
+  double least, most;
+  double fixed, per_sample;
+  double error;  // standard error of its seconds, as a part of them; 0: not known
+
+  double Seconds(double samples) const { return fixed + samples * per_sample; }
+  double SamplesIn(double seconds) const { return (seconds - fixed) / per_sample; }
+  double slack() const { return std::max(kSlack, error); }
+};
 
 BatchBalancer::BatchBalancer(const TrainingSpec& training, int workers)
     : by_speed_(training.balance() == TrainingSpec::SPEED),
       global_(training.global_batch()),
       batch_size_(training.batch_size()),
-      floor_(by_speed_ ? training.balance_floor() : 1),
-      ceiling_(by_speed_ ? training.balance_ceiling() : 1),
       expected_(static_cast<size_t>(workers)) {}
+
+std::vector<BatchBalancer::Slot*> BatchBalancer::Present() {
+  std::vector<Slot*> present;
+  for (auto& [id, slot] : slots_) {
+    if (!slot.resting) present.push_back(&slot);
+  }
+  return present;
+}
 
 double BatchBalancer::EqualShare() const {
   if (!global_) return batch_size_;
-  const size_t sharers = all_came_ ? slots_.size() : std::max(slots_.size(), expected_);
-  return batch_size_ / static_cast<double>(sharers);
+  size_t sharers = all_came_ ? slots_.size() : std::max(slots_.size(), expected_);
+  for (const auto& [id, slot] : slots_) sharers -= slot.resting ? 1 : 0;
+  return batch_size_ / static_cast<double>(std::max<size_t>(sharers, 1));
 }
 
 int BatchBalancer::BatchFor(SlotId slot) {
@@ -49,30 +82,44 @@ int BatchBalancer::BatchFor(SlotId slot) {
   Slot& asking = found->second;
   if (is_new) {
     Admit(&asking);
+  } else if (asking.resting) {
+    asking.resting = false;
+    MakeRoomFor(&asking);
   } else if (!asking.may_take) {
-    Plan();
+    NextPlan();
   }
   asking.may_take = false;
-  return asking.batch;
+  asking.plans_missed = 0;
+  asking.taken = asking.batch;
+  return asking.taken;
 }
 
 void BatchBalancer::Observe(SlotId slot, uint64_t samples, double seconds) {
   const auto found = slots_.find(slot);
   if (found == slots_.end() || samples == 0 || !(seconds > 0)) return;
-  std::deque<double>& speeds = found->second.speeds;
-  speeds.push_back(static_cast<double>(samples) / seconds);
-  if (speeds.size() > kSpeeds) speeds.pop_front();
+  const auto all = static_cast<double>(samples);
+  const double passes = std::ceil(all / found->second.taken);
+  found->second.time.Observe(all / passes, seconds / passes);
+}
+
+void BatchBalancer::Rest(SlotId slot) {
+  const auto found = slots_.find(slot);
+  if (found == slots_.end() || found->second.resting) return;
+  found->second.resting = true;
+  found->second.may_take = false;
+  ShareOut();
 }
 
 void BatchBalancer::Remove(SlotId slot) {
-  slots_.erase(slot);
+  if (slots_.erase(slot) == 0) return;
   // All have gone, as before a resume: those that come next are the first ones again.
   if (slots_.empty()) all_came_ = false;
+  ShareOut();
 }
 
 int BatchBalancer::LatestOf(SlotId slot) const {
   const auto found = slots_.find(slot);
-  return found == slots_.end() ? 0 : found->second.batch;
+  return found == slots_.end() ? 0 : found->second.taken;
 }
 
 void BatchBalancer::Admit(Slot* slot) {
@@ -82,7 +129,22 @@ void BatchBalancer::Admit(Slot* slot) {
   slot->share = share;
   slot->batch = std::max(
       1, static_cast<int>(before + share + kRounding) - static_cast<int>(before + kRounding));
+  if (all_came_) MakeRoomFor(slot);
   if (slots_.size() >= expected_) all_came_ = true;
+}
+
+void BatchBalancer::MakeRoomFor(Slot* slot) {
+  const std::vector<Slot*> present = Present();
+  const double whole = WholeStep(present.size());
+  // It had the whole step while it was alone.
+  if (slot->share >= whole && present.size() > 1) slot->share = EqualShare();
+  double others = -slot->share;
+  for (const Slot* of : present) others += of->share;
+  for (Slot* of : present) {
+    if (of != slot) of->share *= (whole - slot->share) / others;
+  }
+  RoundShares();
+  ShareOut();
 }
 
 std::map<SlotId, int> BatchBalancer::Save() const {
@@ -93,89 +155,138 @@ std::map<SlotId, int> BatchBalancer::Save() const {
 
 void BatchBalancer::Restore(const std::map<SlotId, int>& batches) {
   for (const auto& [id, batch] : batches) {
-    slots_[id].share = batch;
-    slots_[id].batch = batch;
+    Slot& slot = slots_[id];
+    slot.share = batch;
+    slot.batch = batch;
+    slot.taken = batch;
   }
   all_came_ = slots_.size() >= expected_;
 }
 
-void BatchBalancer::Plan() {
-  for (auto& [id, slot] : slots_) slot.may_take = true;
-  double off = 0;
-  for (const auto& [id, wanted] : Wanted(/*slowly=*/false)) {
-    const double share = slots_.at(id).share;
-    off = std::max(off, std::abs(wanted - share) / share);
+void BatchBalancer::NextPlan() {
+  for (Slot* slot : Present()) {
+    if (slot->may_take && ++slot->plans_missed >= kPlansMissed) slot->resting = true;
+    slot->may_take = !slot->resting;
   }
-  double sum = 0;
-  for (const auto& [id, slot] : slots_) sum += slot.share;
-  // Otherwise somebody has come or gone.
-  const bool adds_up = std::abs(sum - WholeStep()) < 0.5;
-  moving_ = !adds_up || off > (moving_ ? kStopMoving : kStartMoving);
-  if (!moving_) return;
-  for (const auto& [id, wanted] : Wanted(/*slowly=*/by_speed_)) slots_.at(id).share = wanted;
+  ShareOut();
+}
+
+void BatchBalancer::ShareOut() {
+  const std::vector<Candidate> all = Candidates();
+  if (all.empty()) return;
+  const std::vector<double> wanted = Wanted(all);
+  const double equal = EqualShare();
+  const double errors =
+      std::all_of(all.begin(), all.end(),
+                  [equal](const Candidate& of) { return std::abs(of.base - equal) < 1; })
+          ? kErrorsFromEqual
+          : kErrors;
+  double shares = 0;
+  bool off = false;
+  // How far this plan goes towards the wanted shares.
+  double part = 1;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Candidate& of = all[i];
+    shares += of.slot->share;
+    const double change = std::abs(of.Seconds(wanted[i]) / of.Seconds(of.base) - 1);
+    const double samples = std::abs(wanted[i] - of.base);
+    const bool starts =
+        std::abs(wanted[i] - of.slot->batch) >= 1 && change > std::max(kStart, errors * of.error);
+    if (starts || (moving_ && change > of.slack())) off = true;
+    if (samples > 0) part = std::min(part, kLargestMove * of.base / samples);
+  }
+  const bool adds_up = std::abs(shares - WholeStep(all.size())) < 0.5;
+  moving_ = off;
+  if (!moving_ && adds_up) return;
+  // After slots have come or gone, shares keep their proportions, within their new bounds at once.
+  if (!moving_) part = 0;
+  for (const Candidate& of : all) {
+    if (of.base < of.least - kRounding || of.base > of.most + kRounding) part = 1;
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i].slot->share = all[i].base + part * (wanted[i] - all[i].base);
+  }
   RoundShares();
 }
 
-std::map<SlotId, double> BatchBalancer::Wanted(bool slowly) const {
-  double speeds = 0, shares = 0;
-  for (const auto& [id, slot] : slots_) {
-    if (slot.speeds.empty()) continue;
-    speeds += Median(slot.speeds);
-    shares += slot.share;
-  }
-  const double speed_of_a_sample = shares > 0 ? speeds / shares : 1;
-  struct Bounds {
-    double speed, least, most;
-  };
-  std::map<SlotId, Bounds> bounds;
-  for (const auto& [id, slot] : slots_) {
-    // Of one that has not computed yet nothing is known: its share is right.
-    Bounds& of = bounds[id];
-    of.speed = slot.speeds.empty() ? slot.share * speed_of_a_sample : Median(slot.speeds);
-    of.least = std::max(std::min(kLeast, EqualShare()), floor_ * EqualShare());
-    of.most = std::max(of.least, ceiling_ * EqualShare());
-    if (slowly) {
-      const double least = of.least, most = of.most;
-      of.least = std::clamp(slot.share * (1 - kLargestMove), least, most);
-      of.most = std::clamp(slot.share * (1 + kLargestMove), least, most);
+std::vector<BatchBalancer::Candidate> BatchBalancer::Candidates() {
+  const std::vector<Slot*> present = Present();
+  const double equal = EqualShare();
+  double shares = 0;
+  for (const Slot* slot : present) shares += slot->share;
+  const double scale = WholeStep(present.size()) / shares;
+
+  std::vector<Candidate> all;
+  double samples = 0, samples_a_second = 0;
+  for (Slot* slot : present) {
+    Candidate of{};
+    of.slot = slot;
+    of.base = slot->share * scale;
+    of.least = by_speed_ ? std::max(std::min(kLeast, equal), kFloor * equal) : equal;
+    of.most = by_speed_ ? std::max(of.least, kCeiling * equal) : equal;
+    const double error = slot->time.known() ? slot->time.Error(of.base) : 1;
+    if (error <= kLargestError) {
+      of.error = error;
+      of.fixed = slot->time.fixed_seconds();
+      of.per_sample = slot->time.sample_seconds();
+      samples += of.base;
+      samples_a_second += of.base / of.Seconds(of.base);
     }
+    all.push_back(of);
   }
-  // The time that all take for a step of so many samples together; what bounds give to one or take
-  // from it, the others take or get.
-  const double total = WholeStep();
-  const auto share = [](const Bounds& of, double seconds) {
-    return std::clamp(of.speed * seconds, of.least, of.most);
+  // Of a slot whose time is not known, the present share is right.
+  const double seconds = samples > 0 ? samples / samples_a_second : 1;
+  for (Candidate& of : all) {
+    if (of.per_sample == 0) of.per_sample = seconds / of.base;
+  }
+  return all;
+}
+
+std::vector<double> BatchBalancer::Wanted(const std::vector<Candidate>& all) const {
+  const double whole = WholeStep(all.size());
+  double longest = 0, largest = 0, shortest = 0;
+  for (const Candidate& of : all) {
+    longest = std::max(longest, of.Seconds(of.most));
+    largest = std::max(largest, of.most);
+    shortest = std::max(shortest, of.Seconds(of.least));
+  }
+  // The shortest step: all take equally long, within their bounds.
+  shortest = std::max(shortest, Reach(whole, longest, [&](double seconds) {
+                        double sum = 0;
+                        for (const Candidate& of : all)
+                          sum += std::clamp(of.SamplesIn(seconds), of.least, of.most);
+                        return sum;
+                      }));
+  // As close to equal as the slack allows.
+  const auto share = [shortest](const Candidate& of, double level) {
+    const double most = of.SamplesIn(shortest * (1 + of.slack()));
+    return std::clamp(std::min(most, level), of.least, of.most);
   };
-  double shortest = 0, longest = 0;
-  for (const auto& [id, of] : bounds) longest = std::max(longest, of.most / of.speed);
-  // As exact as a double is.
-  for (int halvings = 0; halvings < 64; ++halvings) {
-    const double seconds = (shortest + longest) / 2;
+  const double level = Reach(whole, largest, [&](double level) {
     double sum = 0;
-    for (const auto& [id, of] : bounds) sum += share(of, seconds);
-    (sum < total ? shortest : longest) = seconds;
-  }
-  std::map<SlotId, double> wanted;
-  for (const auto& [id, of] : bounds) wanted[id] = share(of, longest);
+    for (const Candidate& of : all) sum += share(of, level);
+    return sum;
+  });
+  std::vector<double> wanted;
+  for (const Candidate& of : all) wanted.push_back(share(of, level));
   return wanted;
 }
 
 void BatchBalancer::RoundShares() {
   double sum = 0;
-  std::vector<std::pair<double, SlotId>> rests;
+  std::vector<std::pair<double, Slot*>> rests;
   int given = 0;
-  for (auto& [id, slot] : slots_) {
-    sum += slot.share;
-    slot.batch = std::max(1, static_cast<int>(slot.share));
-    given += slot.batch;
-    rests.emplace_back(slot.share - slot.batch, id);
+  for (Slot* slot : Present()) {
+    sum += slot->share;
+    slot->batch = std::max(1, static_cast<int>(slot->share + kRounding));
+    given += slot->batch;
+    rests.emplace_back(slot->share - slot->batch, slot);
   }
-  // The largest rests are rounded up.
-  std::sort(rests.begin(), rests.end(), std::greater<>());
+  // The largest rests are rounded up; among equal ones the lowest slot's.
+  std::stable_sort(rests.begin(), rests.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
   const int missing = static_cast<int>(std::lround(sum)) - given;
-  for (int i = 0; i < missing && i < static_cast<int>(rests.size()); ++i) {
-    ++slots_.at(rests[i].second).batch;
-  }
+  for (int i = 0; i < missing && i < static_cast<int>(rests.size()); ++i) ++rests[i].second->batch;
 }
 
 }  // namespace torchps

@@ -1,77 +1,100 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
+#include <vector>
 
 #include "common/ids.h"
 #include "proto/job.pb.h"
+#include "server/coordinator/work/step_time.h"
 
 namespace torchps {
 
-// How many samples each slot takes for a step. All slots together take batch_size times their
-// number or, with training.global_batch, batch_size. With training.balance SPEED each takes as many
-// as it computes in the time that the others take for theirs (LB-BSP: Chen et al. 2020,
-// "Semi-dynamic load balancing"), else all take the same.
+// Decides how many samples each slot takes for a step. All slots that take part together have
+// batch_size times their number or, with training.global_batch, batch_size. With training.balance
+// SPEED the shares are such that all steps take equally long (LB-BSP: Chen et al. 2020,
+// "Semi-dynamic load balancing"); otherwise they are equal.
 //
-// Shares are planned for all slots at once, and a plan holds until each has taken from it what it
-// may: in SYNC, where slots take in turns, that is one round, so a round has exactly as many
-// samples as without balancing. A slot's speed is the median of its last few, so that a pause is no
-// change of speed. A plan stays where it is nearly right, so that machines that are equal keep
-// equal batches; otherwise each share moves by a quarter of itself at most.
+// A plan has the shares of all slots. A slot takes its share of a plan once; when it asks again the
+// next plan begins. In SYNC, where slots take in turns, a plan is one round.
 //
-// Not thread-safe; knows no clock.
+// Measured speed is not samples / seconds: a step has a fixed cost, so the slot with fewer samples
+// would look slower and get still fewer. StepTime predicts a step's seconds by its samples, and
+// with which error. Of all shares whose slowest step is within 2 %, or one standard error, of the
+// shortest possible, a plan has those that are closest to equal. Shares move only where the
+// predicted change of a slot's time exceeds 3 % and the error several times, and by a quarter at
+// most. So machines that cannot be told apart keep equal shares. A slot whose time is not known
+// well keeps its share.
+//
+// A slot that lets two plans pass, or rests, takes no part until it asks again. The others have its
+// samples meanwhile.
+//
+// Not thread-safe; knows no clock. Invariant: once all `workers` have come, the planned batches of
+// the slots that take part add up to the whole step, unless that is below a sample each.
 class BatchBalancer {
  public:
-  // `training` is normalised. So many `workers`, at least 1, are expected.
+  // `training` is normalised; `workers`, at least 1, are expected.
   BatchBalancer(const TrainingSpec& training, int workers);
 
-  // Samples of the next step's passes of `slot`, which takes part from now on. At least 1.
+  // Returns the samples of each pass of `slot` in its next step, at least 1. The slot takes part
+  // from now on.
   int BatchFor(SlotId slot);
 
-  // The slot has computed gradients of so many samples in so many seconds. Nothing where either is
-  // 0.
+  // The slot has computed `samples` in `seconds`, in passes of its latest batch.
+  // Ignored where either is 0 or the slot is unknown.
   void Observe(SlotId slot, uint64_t samples, double seconds);
+
+  // The slot computes nothing for now, so the others share its samples until its next BatchFor().
+  void Rest(SlotId slot);
 
   // The slot is gone: the others share its samples.
   void Remove(SlotId slot);
 
-  // Of the slot's latest BatchFor(); 0: it takes no part.
+  // Returns the result of the slot's latest BatchFor(), 0 for a slot that is not here.
   int LatestOf(SlotId slot) const;
 
-  // By slot, of all that take part. Speeds are not kept: they are measured soon enough.
+  // Planned batches by slot, also of those that rest. Times are not kept: they are measured soon
+  // enough.
   std::map<SlotId, int> Save() const;
-  // Goes on where Save() was called. REQUIRES: all at least 1, and no slot takes part yet.
+  // Goes on where Save() was called. REQUIRES: all at least 1, and no slot is here yet.
   void Restore(const std::map<SlotId, int>& batches);
 
  private:
   struct Slot {
-    std::deque<double> speeds;  // samples a second, the latest ones
-    double share = 0;           // samples a step, as planned
-    int batch = 0;              // the share as a whole number
-    bool may_take = false;      // what is planned for it it has not taken yet
+    StepTime time;          // of a pass
+    double share = 0;       // samples a pass, as planned
+    int batch = 0;          // the share as a whole number
+    int taken = 0;          // by the latest BatchFor()
+    bool may_take = false;  // the present plan's batch is not taken yet
+    bool resting = false;   // takes no part
+    int plans_missed = 0;   // in a row
   };
+  struct Candidate;
 
-  // Gives a slot that has come its first share.
+  // Begins the next plan.
+  void NextPlan();
+  // Gives a new slot its first share.
   void Admit(Slot* slot);
-  // Gives each slot its share of the next step.
-  void Plan();
-  // Shares by which all would take equally long, within the bounds, and each within a quarter of
-  // what it is, where `slowly`.
-  std::map<SlotId, double> Wanted(bool slowly) const;
+  // Lets a new or returning slot have its share; the others share the rest.
+  void MakeRoomFor(Slot* slot);
+  // Moves the shares of the slots that take part towards the wanted ones.
+  void ShareOut();
+  // Returns the slots that take part, with the bounds and predicted times of their shares.
+  std::vector<Candidate> Candidates();
+  // Returns the shares that the class comment describes, in the order of `all`.
+  std::vector<double> Wanted(const std::vector<Candidate>& all) const;
   // Makes whole numbers of the shares, with the same sum.
   void RoundShares();
 
-  // Samples of one slot, were all equally fast: until all that are expected have come, among these.
+  // Slots that take part.
+  std::vector<Slot*> Present();
+  // Samples of one slot, were all equally fast. Until all expected slots have come, they count.
   double EqualShare() const;
-  // Samples of all slots that are here.
-  double WholeStep() const { return EqualShare() * static_cast<double>(slots_.size()); }
+  double WholeStep(size_t slots) const { return EqualShare() * static_cast<double>(slots); }
 
   const bool by_speed_;
   const bool global_;
   const double batch_size_;
-  const double floor_;  // of an equal share
-  const double ceiling_;
   const size_t expected_;
   bool all_came_ = false;
   std::map<SlotId, Slot> slots_;

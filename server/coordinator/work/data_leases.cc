@@ -35,6 +35,31 @@ int64_t LeaseLength(DataLeases::Size size, int64_t available) {
   return length;
 }
 
+// The same for a range that came back. With pushes of two an odd range ends in a piece of three.
+int64_t ReturnedLength(DataLeases::Size size, int64_t available) {
+  if (size.push_samples != 2 || available % 2 == 0) return LeaseLength(size, available);
+  if (available <= 3) return available;
+  // An even piece, which leaves three at least.
+  return std::min(size.push_samples * size.pushes, available - 3);
+}
+
+// Adds a range that overlaps none of `ranges`, as one range with its neighbours.
+void Join(DataLeases::Range range, std::set<DataLeases::Range>* ranges) {
+  const auto after = ranges->lower_bound(range);
+  if (after != ranges->begin()) {
+    const auto before = std::prev(after);
+    if (before->epoch == range.epoch && before->end == range.begin) {
+      range.begin = before->begin;
+      ranges->erase(before);
+    }
+  }
+  if (after != ranges->end() && after->epoch == range.epoch && after->begin == range.end) {
+    range.end = after->end;
+    ranges->erase(after);
+  }
+  ranges->insert(range);
+}
+
 }  // namespace
 
 DataLeases::DataLeases(Options options) : options_(options) {
@@ -86,7 +111,7 @@ absl::StatusOr<DataLeases::Finished> DataLeases::Finish(uint64_t id, SlotHolder 
   }
   outstanding_.erase(found);
   for (const Part& part : lost) {
-    returned_.insert({range.epoch, range.begin + part.begin, range.begin + part.end});
+    Join({range.epoch, range.begin + part.begin, range.begin + part.end}, &returned_);
   }
   Epoch& books = epoch(range.epoch);
   books.outstanding -= range.size();
@@ -108,7 +133,7 @@ int64_t DataLeases::Release(SlotHolder holder) {
     books.outstanding -= range.size();
     books.unissued += range.size();
     samples += range.size();
-    returned_.insert(range);
+    Join(range, &returned_);
     it = outstanding_.erase(it);
   }
   return samples;
@@ -236,7 +261,7 @@ absl::Status DataLeases::Restore(const DataLeasesState& state) {
   for (const DataRange& saved : state.returned()) {
     const Range range = FromProto(saved);
     if (absl::Status status = check(range); !status.ok()) return status;
-    returned.insert(range);
+    Join(range, &returned);
     back[range.epoch - 1] += range.size();
   }
   for (size_t i = 0; i < epochs.size(); ++i) {
@@ -278,7 +303,7 @@ double DataLeases::Progress() const {
 DataLeases::Range DataLeases::NextReturnedRange(Size size) {
   Range range = *returned_.begin();
   returned_.erase(returned_.begin());
-  if (const int64_t length = LeaseLength(size, range.size()); length < range.size()) {
+  if (const int64_t length = ReturnedLength(size, range.size()); length < range.size()) {
     returned_.insert({range.epoch, range.begin + length, range.end});
     range.end = range.begin + length;
   }

@@ -19,8 +19,8 @@ namespace torchps {
 // the epoch's order (common/sample_order.h), and keeps the books on them.
 //
 // A range that comes back, unfinished or since its gradients changed nothing, is handed out again
-// before any new one. Otherwise ranges go out in order, and the next epoch begins as soon as the
-// present one is all handed out, so no slot waits at an epoch's end.
+// before any new one, joined with those next to it. Otherwise ranges go out in order, and the next
+// epoch begins as soon as the present one is all handed out, so no slot waits at an epoch's end.
 //
 // Not thread-safe; knows no clock. Invariant, per epoch and after every call:
 //   used + outstanding + unissued = samples,
@@ -37,7 +37,8 @@ class DataLeases {
 
   // How much a lease holds at most: so many pushes of so many samples each, both at least 1. A
   // lease is shorter where an epoch ends, or where what came back is; and by one or two samples
-  // where a push would otherwise hold a single one, if pushes are of more than two.
+  // where a push would otherwise hold a single one, if pushes are of more than two. With pushes of
+  // two, three samples that came back are one lease, to be used in one push.
   struct Size {
     int64_t push_samples = 1;
     int64_t pushes = 1;
@@ -151,7 +152,8 @@ class DataLeases {
   double Progress() const;
   // Cuts the next range that was never out; none where Exhausted().
   std::optional<Range> NextNewRange(Size size);
-  // Cuts the next range that came back. REQUIRES: one did.
+  // Cuts the next range that came back. REQUIRES: one did. The piece has at least two samples,
+  // unless the range has one or pushes are of one.
   Range NextReturnedRange(Size size);
 
   const Options options_;
@@ -160,7 +162,7 @@ class DataLeases {
   uint64_t next_id_ = 1;
   std::vector<Epoch> epochs_;
   std::map<uint64_t, Outstanding> outstanding_;
-  // Came back, lowest epoch and position first.
+  // Came back, lowest epoch and position first. No two are next to each other.
   std::set<Range> returned_;
 };
 

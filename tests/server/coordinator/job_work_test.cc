@@ -206,8 +206,6 @@ TEST(JobWorkBalanceTest, ASlotWhosePushesAreAlwaysLateIsMeasuredAllTheSame) {
   TrainingSpec& training = *terms.job.mutable_training();
   training.set_batch_size(32);
   training.set_balance(TrainingSpec::SPEED);
-  training.set_balance_floor(0.125);
-  training.set_balance_ceiling(2);
   terms.train_samples = 100000;
   JobWork work(terms, /*keeps_models=*/false);
   MemberState fast = Member(0, 1);
@@ -232,6 +230,86 @@ TEST(JobWorkBalanceTest, ASlotWhosePushesAreAlwaysLateIsMeasuredAllTheSame) {
   }
   EXPECT_NEAR(slow.batch_size(), 64.0 / 5, 2);
   EXPECT_NEAR(fast.batch_size(), 64.0 * 4 / 5, 2);
+}
+
+// Two workers that share a batch of 32, one step in a lease.
+JobTerms TermsOfTwoWorkers(ConsistencySpec::Mode mode) {
+  JobTerms terms = Terms();
+  terms.job.set_workers(2);
+  terms.job.mutable_consistency()->set_mode(mode);
+  TrainingSpec& training = *terms.job.mutable_training();
+  training.set_batch_size(32);
+  training.set_global_batch(true);
+  training.set_balance(TrainingSpec::SPEED);
+  terms.train_samples = 64;
+  return terms;
+}
+
+int BatchOfNextLease(JobWork& work, MemberState* member) {
+  NextWorkReply reply;
+  EXPECT_TRUE(work.HandOut(member, &reply));
+  EXPECT_EQ(reply.lease().batch_size(), member->batch_size());
+  return reply.lease().batch_size();
+}
+
+TEST(JobWorkBalanceTest, WhileASlotEvaluatesTheOthersHaveItsSamples) {
+  for (const auto mode : {ConsistencySpec::ASYNC, ConsistencySpec::SYNC}) {
+    JobWork work(TermsOfTwoWorkers(mode), /*keeps_models=*/false);
+    MemberState first = Member(0, 1);
+    MemberState second = Member(1, 2);
+    for (int round = 0; round < 2; ++round) {
+      for (MemberState* member : {&first, &second}) {
+        EXPECT_EQ(BatchOfNextLease(work, member), 16);
+        ASSERT_TRUE(work.Finish(HandIn(member->lease(), *member, Figures(16, 1)), {}).ok());
+      }
+    }
+    NextWorkReply reply;
+    ASSERT_TRUE(work.HandOut(&second, &reply));
+    ASSERT_EQ(reply.evaluate_epoch(), 1);
+    // A round of SYNC waits for the evaluator, which takes its share of it.
+    const bool sync = mode == ConsistencySpec::SYNC;
+    EXPECT_EQ(BatchOfNextLease(work, &first), sync ? 16 : 32);
+    EvaluationResult result;
+    result.set_epoch(1);
+    work.Report(result);
+    EXPECT_EQ(BatchOfNextLease(work, &second), 16);
+  }
+}
+
+TEST(JobWorkBalanceTest, ASlotWithoutWorkLeavesWhatComesBackToTheOthers) {
+  JobTerms terms = TermsOfTwoWorkers(ConsistencySpec::SYNC);
+  terms.job.mutable_training()->set_epochs(1);
+  terms.train_samples = 32;
+  JobWork work(terms, /*keeps_models=*/false);
+  MemberState first = Member(0, 1);
+  MemberState second = Member(1, 2);
+  BatchOfNextLease(work, &first);
+  BatchOfNextLease(work, &second);
+  NextWorkReply reply;
+  ASSERT_TRUE(work.Finish(HandIn(second.lease(), second, Figures(16, 1)), {}).ok());
+  EXPECT_FALSE(work.HandOut(&second, &reply));
+  NextWorkRequest lost = HandIn(first.lease(), first, StepFigures());
+  lost.add_lost()->set_end(16);
+  ASSERT_TRUE(work.Finish(lost, {}).ok());
+  EXPECT_EQ(BatchOfNextLease(work, &first), 32);
+}
+
+TEST(JobWorkBalanceTest, ThreeSamplesThatCameBackAreOnePush) {
+  JobWork work(Terms(), /*keeps_models=*/false);
+  MemberState first = Member(0, 1);
+  MemberState second = Member(1, 2);
+  BatchOfNextLease(work, &first);
+  BatchOfNextLease(work, &second);
+  NextWorkRequest one_lost = HandIn(first.lease(), first, Figures(1, 1));
+  one_lost.add_lost()->set_begin(1);
+  one_lost.mutable_lost(0)->set_end(2);
+  ASSERT_TRUE(work.Finish(one_lost, {}).ok());
+  work.Release({1, 2});
+  NextWorkReply reply;
+  ASSERT_TRUE(work.HandOut(&first, &reply));
+  EXPECT_EQ(reply.lease().begin(), 1);
+  EXPECT_EQ(reply.lease().end(), 4);
+  EXPECT_EQ(reply.lease().batch_size(), 3);
 }
 
 TEST_F(JobWorkTest, BooksOfAnEpochThatHasNotBegunAreDataLoss) {

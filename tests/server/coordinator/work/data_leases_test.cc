@@ -229,6 +229,69 @@ TEST(DataLeasesTest, WhatCameBackIsNotCutToASingleSampleEither) {
   EXPECT_EQ(Words(leases.Take(kBert, {4, 2})), "1: 7-9*");
 }
 
+// Lets a range of so many samples come back, and cuts it.
+std::vector<std::string> CutAgain(int64_t samples, DataLeases::Size size) {
+  DataLeases::Options options;
+  options.samples = samples;
+  DataLeases leases(options);
+  leases.Take(kAnna, {samples, 1});
+  leases.Release(kAnna);
+  std::vector<std::string> all;
+  while (const auto lease = leases.Take(kBert, size)) all.push_back(Words(lease));
+  return all;
+}
+
+TEST(DataLeasesTest, NoPieceOfWhatCameBackIsASingleSample) {
+  using Leases = std::vector<std::string>;
+  EXPECT_EQ(CutAgain(3, {/*push_samples=*/2, /*pushes=*/1}), (Leases{"1: 0-3*"}));
+  EXPECT_EQ(CutAgain(5, {2, 1}), (Leases{"1: 0-2*", "1: 2-5*"}));
+  EXPECT_EQ(CutAgain(6, {2, 1}), (Leases{"1: 0-2*", "1: 2-4*", "1: 4-6*"}));
+  EXPECT_EQ(CutAgain(7, {2, 4}), (Leases{"1: 0-4*", "1: 4-7*"}));
+  EXPECT_EQ(CutAgain(9, {2, 2}), (Leases{"1: 0-4*", "1: 4-6*", "1: 6-9*"}));
+  EXPECT_EQ(CutAgain(4, {3, 1}), (Leases{"1: 0-2*", "1: 2-4*"}));
+  // Where there is no other way, it is.
+  EXPECT_EQ(CutAgain(1, {2, 1}), (Leases{"1: 0-1*"}));
+  EXPECT_EQ(CutAgain(1, {8, 4}), (Leases{"1: 0-1*"}));
+  EXPECT_EQ(CutAgain(2, {1, 1}), (Leases{"1: 0-1*", "1: 1-2*"}));
+}
+
+TEST(DataLeasesTest, RangesNextToEachOtherThatCameBackAreOne) {
+  DataLeases leases(TenSamplesInFours());
+  const auto first = leases.Take(kAnna, {/*push_samples=*/3, /*pushes=*/1});
+  const auto second = leases.Take(kBert, {3, 1});
+  const auto third = leases.Take(kAnna, {4, 1});
+  leases.Take(kAnna, {4, 1});  // of the next epoch
+  ASSERT_TRUE(leases.Finish(second->id, kBert, {{0, 1}, {2, 3}}).ok());
+  ASSERT_TRUE(leases.Finish(first->id, kAnna, {{2, 3}}).ok());
+  ASSERT_TRUE(leases.Finish(third->id, kAnna, {{0, 1}, {3, 4}}).ok());
+  leases.Release(kAnna);
+  DataLeases restored(TenSamplesInFours());
+  ASSERT_TRUE(restored.Restore(leases.Save()).ok());
+  for (DataLeases* of : {&leases, &restored}) {
+    EXPECT_EQ(Words(of->Take(kBert, {8, 1})), "1: 2-4*") << "the end of one and what follows";
+    EXPECT_EQ(Words(of->Take(kBert, {8, 1})), "1: 5-7*");
+    EXPECT_EQ(Words(of->Take(kBert, {8, 1})), "1: 9-10*") << "not with the next epoch's";
+    EXPECT_EQ(Words(of->Take(kBert, {8, 1})), "2: 0-4*");
+    EXPECT_EQ(of->books()[0].unissued, 0);
+  }
+}
+
+TEST(DataLeasesTest, ARestoredRangeIsJoinedWithItsNeighbours) {
+  DataLeases leases(TenSamplesInFours());
+  leases.Take(kAnna, {/*push_samples=*/4, /*pushes=*/1});
+  leases.Release(kAnna);
+  DataLeasesState state = leases.Save();
+  ASSERT_EQ(state.returned_size(), 1);
+  state.mutable_returned(0)->set_end(1);
+  DataRange& rest = *state.add_returned();
+  rest = state.returned(0);
+  rest.set_begin(1);
+  rest.set_end(4);
+  DataLeases restored(TenSamplesInFours());
+  ASSERT_TRUE(restored.Restore(state).ok());
+  EXPECT_EQ(Words(restored.Take(kBert, {8, 1})), "1: 0-4*");
+}
+
 TEST(DataLeasesTest, MaxPushesCountsPushesOfAnySize) {
   DataLeases::Options options = TenSamplesInFours();
   options.max_pushes = 4;
@@ -358,7 +421,9 @@ TEST(DataLeasesTest, TheBooksBalanceUnderRandomSchedules) {
           EXPECT_TRUE(leases.HasMore() || !leases.Take(holder, size).has_value());
           if (const auto lease = leases.Take(holder, size)) {
             EXPECT_GT(lease->range.size(), 0);
-            EXPECT_LE(lease->range.size(), size.push_samples * size.pushes);
+            const bool is_three =
+                lease->reissued && lease->range.size() == 3 && size.push_samples == 2;
+            EXPECT_TRUE(is_three || lease->range.size() <= size.push_samples * size.pushes);
             EXPECT_GE(lease->progress_begin, progress);
             EXPECT_GE(lease->progress_end, lease->progress_begin);
             EXPECT_LE(lease->progress_end, 1);
