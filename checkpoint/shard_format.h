@@ -47,7 +47,7 @@ enum LedgerColumn {
   kLedgerLastStep,
   kLedgerLastVerdict,
   kLedgerLastLag,
-  kLedgerRejectionsInRow,
+  kLedgerUnused,
   kLedgerApplied,
   kLedgerAcknowledgedStep,
   kLedgerIncarnation,

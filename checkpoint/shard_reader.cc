@@ -24,9 +24,7 @@ bool IsVector(const TensorInfo& tensor, absl::string_view name, Dtype dtype, int
 
 // The entry that a row of the ledger is; false if it is none.
 bool ParseEntry(const int64_t* row, LedgerEntry* entry) {
-  if (row[kLedgerLastStep] < 0 || row[kLedgerAcknowledgedStep] < 0 ||
-      row[kLedgerRejectionsInRow] < 0 || row[kLedgerLastVerdict] < 0 ||
-      row[kLedgerRejectionsInRow] > std::numeric_limits<int32_t>::max() ||
+  if (row[kLedgerLastStep] < 0 || row[kLedgerAcknowledgedStep] < 0 || row[kLedgerLastVerdict] < 0 ||
       row[kLedgerLastVerdict] > std::numeric_limits<int32_t>::max() ||
       !Verdict_IsValid(static_cast<int>(row[kLedgerLastVerdict]))) {
     return false;
@@ -34,7 +32,6 @@ bool ParseEntry(const int64_t* row, LedgerEntry* entry) {
   entry->last_step = row[kLedgerLastStep];
   entry->last_verdict = static_cast<Verdict>(row[kLedgerLastVerdict]);
   entry->last_lag = row[kLedgerLastLag];
-  entry->rejections_in_row = static_cast<int32_t>(row[kLedgerRejectionsInRow]);
   entry->applied = static_cast<uint64_t>(row[kLedgerApplied]);
   entry->acknowledged_step = row[kLedgerAcknowledgedStep];
   entry->incarnation = static_cast<Incarnation>(row[kLedgerIncarnation]);

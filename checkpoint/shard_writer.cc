@@ -112,7 +112,7 @@ absl::Status ShardWriter::Append(const BlockImage& block) {
                                          entry.last_step,
                                          entry.last_verdict,
                                          entry.last_lag,
-                                         entry.rejections_in_row,
+                                         0,  // kLedgerUnused
                                          static_cast<int64_t>(entry.applied),
                                          entry.acknowledged_step,
                                          static_cast<int64_t>(entry.incarnation)};

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "job/update_rule.h"
 #include "shm/shared_offer.h"
 #include "wire/layout_codec.h"
 
@@ -115,13 +116,12 @@ absl::StatusOr<PushResult> ParameterClient::Push(Step step, int64_t weight,
   return push.Finish();
 }
 
-std::unique_ptr<PendingPush> ParameterClient::BeginPush(Step step, int64_t weight,
-                                                        absl::Span<float> gradients,
-                                                        absl::Span<const float> averaged,
-                                                        absl::Span<const float> values,
-                                                        bool check_finite, uint32_t progress,
-                                                        std::function<bool(BlockId)> is_finite) {
+std::unique_ptr<PendingPush> ParameterClient::BeginPush(
+    Step step, int64_t weight, absl::Span<float> gradients, absl::Span<const float> averaged,
+    absl::Span<const float> values, bool check_finite, uint32_t progress,
+    std::function<bool(BlockId)> is_finite, int64_t share) {
   PendingPush::Options push = PushOptions(step, weight, gradients, averaged);
+  push.share = share;
   push.progress = progress;
   push.check_finite = check_finite;
   push.is_finite = std::move(is_finite);
@@ -172,17 +172,6 @@ absl::StatusOr<PullResult> ParameterClient::Pull(Step clock, bool read_only,
       ->Finish();
 }
 
-absl::StatusOr<PullResult> ParameterClient::PullFragment(Step clock, int fragment,
-                                                         absl::Span<float> values,
-                                                         std::function<void(BlockId)> on_block) {
-  PendingPull::Options pull =
-      PullOptions(clock, PullKind::kBounded, values, /*held=*/nullptr, absl::InfiniteDuration());
-  pull.fragment = fragment;
-  pull.fragments = options_.job.local().fragments();
-  pull.on_block = std::move(on_block);
-  return PendingPull(std::move(pull)).Finish();
-}
-
 std::unique_ptr<PendingPull> ParameterClient::BeginPull(Step clock, PullKind kind,
                                                         absl::Span<float> values, HeldValues* held,
                                                         absl::Duration not_before,
@@ -217,13 +206,16 @@ PendingPull::Options ParameterClient::PullOptions(Step clock, PullKind kind,
 
 bool ParameterClient::IsTooLate(Step step) {
   const ConsistencySpec& consistency = options_.job.consistency();
-  const bool is_sync = consistency.mode() == ConsistencySpec::SYNC;
+  const bool has_rounds = HasRounds(consistency);
   const std::vector<RemoteServer*> owners = Owners();
   // Of each server's blocks: the latest version that the values have.
   std::vector<Version> based_on(servers_.size(), 0);
   for (const BlockRange& block : options_.block_map.blocks()) {
     based_on[block.server] = std::max(based_on[block.server], versions_[block.id]);
   }
+  const Version newest = *std::max_element(based_on.begin(), based_on.end());
+  const double updates = update_pace_.UpdatesSinceLastStep(newest, options_.clock->Now());
+  if (!has_rounds && updates <= static_cast<double>(LargestLag(consistency))) return false;
   size_t too_late = 0;
   FanOutCall::Rules rules;
   rules.patience = kAskPatience;
@@ -234,7 +226,7 @@ bool ParameterClient::IsTooLate(Step step) {
       [&](RemoteServer& server) {
         return server.MakeRenew(kAskPatience, [&](const RenewReply& reply) {
           const int64_t lag = reply.max_version() - based_on[server.index()];
-          if (is_sync ? reply.floor() >= step : lag > consistency.lag().max_lag()) ++too_late;
+          if (has_rounds ? reply.floor() >= step : lag > LargestLag(consistency)) ++too_late;
         });
       },
       rules);

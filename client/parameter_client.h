@@ -22,6 +22,7 @@
 #include "client/remote_server.h"
 #include "client/rollback_books.h"
 #include "client/slot_leases.h"
+#include "client/update_pace.h"
 #include "client/worker_momentum.h"
 #include "common/block_map.h"
 #include "common/clock.h"
@@ -129,11 +130,6 @@ class ParameterClient {
                                   HeldValues* held = nullptr,
                                   std::function<void(BlockId)> on_block = nullptr);
 
-  // The same of one fragment of the model's blocks (LocalSpec.fragments), and of the averaged ones.
-  // The other values are left alone, and the next push takes them for what they were pulled as.
-  absl::StatusOr<PullResult> PullFragment(Step clock, int fragment, absl::Span<float> values,
-                                          std::function<void(BlockId)> on_block = nullptr);
-
   // The same in two halves. Pushes that are begun before the pull is finished are based on the
   // versions of the one before. A pull may be ahead of the push of step `clock`; it begins at
   // `not_before`, or when it is finished. The client outlives what it returns.
@@ -153,18 +149,21 @@ class ParameterClient {
   // are not finite. Where the workers keep a momentum (client/worker_momentum.h) a block's gradient
   // becomes what is pushed once it is ready; `values` are those that it was computed on, as long as
   // the layout, and stay as they are until the push has ended. `progress`: the part of the job's
-  // samples that were handed out before these, in 2^-32. `is_finite`: PendingPush::Options. After
-  // TakeEncoded() `gradients` is empty. The client outlives what it returns.
+  // samples that were handed out before these, in 2^-32. `is_finite`: PendingPush::Options.
+  // `share`: PushFrame.share. After TakeEncoded() `gradients` is empty. The client outlives what it
+  // returns.
   std::unique_ptr<PendingPush> BeginPush(Step step, int64_t weight, absl::Span<float> gradients,
                                          absl::Span<const float> averaged,
                                          absl::Span<const float> values, bool check_finite,
                                          uint32_t progress = 0,
-                                         std::function<bool(BlockId)> is_finite = nullptr);
+                                         std::function<bool(BlockId)> is_finite = nullptr,
+                                         int64_t share = 0);
 
-  // Whether no server would do anything with a gradient of `step`, computed on what the last
-  // finished pull brought, even if it came now: in SYNC its round is over everywhere, in ASYNC it
-  // lags more than the contract's max_lag. Asks all servers at once; false where one does not
-  // answer within a second. A push may be under way.
+  // Whether every server would refuse a gradient of `step`, computed on the values of the last
+  // finished pull, if it came now: in SYNC its round is over everywhere, in ASYNC it is older than
+  // LargestLag() (job/update_rule.h). Asks all servers at once, unless too few updates can have
+  // been made since the last step; false where one does not answer within a second. Called once a
+  // step. A push may be under way.
   bool IsTooLate(Step step);
 
   // The slot stops counting at every server. Tries for a few seconds, also after a stop.
@@ -197,6 +196,7 @@ class ParameterClient {
   std::unique_ptr<SlotLeases> leases_;
   // Per block, of the last finished pull.
   std::vector<Version> versions_;
+  UpdatePace update_pace_;
   // Null where gradients travel as they are.
   std::unique_ptr<ErrorFeedback> error_feedback_;
   // Null where they do not come encoded.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -39,22 +40,11 @@ class PendingPull::Round final : public FanOutCall {
                    options.servers),
         options_(std::move(options)),
         versions_(options_.block_map->blocks().size()),
-        wanted_(options_.block_map->blocks().size(), true),
         rest_by_network_(options_.block_map->servers()),
         lives_(options_.block_map->servers()) {
     // Until the pull has succeeded it is not known what the values are.
     if (options_.held != nullptr) std::swap(had_, *options_.held);
     result_.floor = std::numeric_limits<Step>::max();
-    if (options_.fragment == kAllFragments) return;
-    versions_ = *options_.versions;
-    for (const RemoteServer* server : options_.servers) {
-      const std::vector<BlockId>& owned = options_.block_map->owned_by(server->index());
-      for (size_t index = 0; index < owned.size(); ++index) {
-        const bool averaged = options_.block_map->blocks()[owned[index]].averaged;
-        wanted_[owned[index]] =
-            IsInFragment(index, averaged, options_.fragment, options_.fragments);
-      }
-    }
   }
 
   // On any thread, once the round has finished.
@@ -92,11 +82,10 @@ class PendingPull::Round final : public FanOutCall {
     }
     const bool knows = KnowsWhatItHas(server);
     const std::vector<BlockId>& all = options_.block_map->all_owned_by(server.index());
-    if (knows || options_.fragment != kAllFragments || !options_.block_map->is_whole()) {
+    if (knows || !options_.block_map->is_whole()) {
       for (const BlockId whole_id : all) {
         const absl::optional<BlockId> id = options_.block_map->Find(whole_id);
-        const bool is_wanted = id.has_value() && wanted_[*id];
-        request.add_have_version(!is_wanted ? kUnwantedBlock : knows ? Had(*id) : kNoVersion);
+        request.add_have_version(!id.has_value() ? kUnwantedBlock : knows ? Had(*id) : kNoVersion);
       }
     }
     const size_t expected = all.size();
@@ -131,10 +120,8 @@ class PendingPull::Round final : public FanOutCall {
     }
     const std::vector<BlockId>& owned = options_.block_map->owned_by(server.index());
     const bool knows = KnowsWhatItHas(server) && options_.exact;
-    std::vector<size_t> left;
-    for (size_t index = 0; index < owned.size(); ++index) {
-      if (wanted_[owned[index]]) left.push_back(index);
-    }
+    std::vector<size_t> left(owned.size());
+    std::iota(left.begin(), left.end(), size_t{0});
     for (int pass = 0; pass < kMaxPasses && !left.empty(); ++pass) {
       if (pass > 0) std::this_thread::yield();
       const auto is_read = [&](size_t index) {
@@ -173,14 +160,6 @@ class PendingPull::Round final : public FanOutCall {
           absl::StrCat("sent block ", header.block, ", which it does not own or has already sent"));
     }
     if (!is_own) {
-      TookFrame(server, header);
-      return absl::OkStatus();
-    }
-    if (!wanted_[*id]) {
-      if (!header.unchanged) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("sent block ", header.block, ", which the worker does not want"));
-      }
       TookFrame(server, header);
       return absl::OkStatus();
     }
@@ -225,7 +204,6 @@ class PendingPull::Round final : public FanOutCall {
   const Options options_;
   absl::Duration began_ = absl::InfiniteDuration();
   std::vector<Version> versions_;
-  std::vector<bool> wanted_;  // by block
   // By server: shared memory did not bring every block.
   std::vector<bool> rest_by_network_;
   // What the values held before, and the lives of the servers that were asked.

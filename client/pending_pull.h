@@ -12,7 +12,6 @@
 #include "client/remote_server.h"
 #include "common/block_map.h"
 #include "common/clock.h"
-#include "common/fragments.h"
 #include "common/ids.h"
 #include "common/stop_latch.h"
 
@@ -58,10 +57,6 @@ class PendingPull {
     absl::Duration not_before = absl::ZeroDuration();
     // As many as the block map has.
     absl::Span<float> values;
-    // Which of so many fragments is pulled (common/fragments.h); the values of the others are left
-    // alone.
-    int fragment = kAllFragments;
-    int fragments = 1;
     // What `values` hold; Finish() brings it up to date. Null: nothing is known of them.
     HeldValues* held = nullptr;
     // Values come as the servers have them, also to a client that only reads: no lossy encoding.

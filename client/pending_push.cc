@@ -170,6 +170,7 @@ class PendingPush::Round final : public FanOutCall {
     header.base_version = options_.base_versions[block.id];
     header.server_life = server.boot_id();
     header.weight = static_cast<uint32_t>(options_.weight);
+    header.share = static_cast<uint32_t>(options_.share);
     header.progress = options_.progress;
     header.block_count = static_cast<uint32_t>(options_.block_map->owned_by(server.index()).size());
     header.withheld = is_withheld_[block.id];
@@ -286,10 +287,7 @@ class PendingPush::Round final : public FanOutCall {
             absl::StrCat("block ", verdict.block(), " has no known verdict"));
       }
       if (verdict.verdict() == REJECTED_STALE || verdict.verdict() == LATE) TakeBack(*block);
-      if (verdict.verdict() == ACCEPTED || verdict.verdict() == SCALED ||
-          verdict.verdict() == ADMITTED) {
-        applied.push_back(*block);
-      }
+      if (verdict.verdict() == ACCEPTED || verdict.verdict() == SCALED) applied.push_back(*block);
       if (verdict.duplicate()) {
         result.verdicts.set_duplicates(result.verdicts.duplicates() + 1);
       }

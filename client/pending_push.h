@@ -59,6 +59,7 @@ class PendingPush {
     Step step = 0;
     // Samples behind the gradient.
     int64_t weight = 0;
+    int64_t share = 0;
     // Part of the job's samples that were handed out before these, in 2^-32.
     uint32_t progress = 0;
     // Of each block, what the gradient is computed on.

@@ -27,12 +27,15 @@ using Step = int64_t;
 // How many gradients were applied to a block.
 using Version = int64_t;
 
+// In PullRequest.have_version: the worker does not want this block.
+inline constexpr Version kUnwantedBlock = -2;
+
 // Index of a block in the BlockMap.
 using BlockId = uint32_t;
 
 // Worker and server refuse each other when these differ. Raised with every change of proto/ that
 // an older program would misread.
-inline constexpr uint32_t kProtocolVersion = 7;
+inline constexpr uint32_t kProtocolVersion = 8;
 
 // Slots are small numbers, so that per-block ledgers can be arrays. A limit that no cluster of
 // parameter servers reaches, and that keeps a forged slot number from costing memory.

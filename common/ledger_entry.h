@@ -11,14 +11,13 @@ namespace torchps {
 // a repeated one the answer that the first one got. A push is named by slot, incarnation and step:
 // two processes that held the slot one after the other may both have made a step of one number.
 struct LedgerEntry {
-  // The highest that has pushed. What follows is of its pushes, but for the two counts.
+  // The highest that has pushed. The fields below describe its pushes, except `applied`.
   Incarnation incarnation = 0;
   Step last_step = 0;
   Verdict last_verdict = VERDICT_UNSPECIFIED;
   int64_t last_lag = 0;
-  int32_t rejections_in_row = 0;  // of this slot, by any incarnation
-  uint64_t applied = 0;           // pushes of this slot that changed this block
-  Step acknowledged_step = 0;     // the last step whose verdict went into an OK reply
+  uint64_t applied = 0;        // pushes of this slot, by any incarnation, that changed this block
+  Step acknowledged_step = 0;  // the last step whose verdict went into an OK reply
 
   // This push is in the block, or was refused there.
   bool HasSeen(Incarnation pusher, Step step) const {
@@ -32,8 +31,7 @@ struct LedgerEntry {
 
   friend bool operator==(const LedgerEntry& a, const LedgerEntry& b) {
     return a.incarnation == b.incarnation && a.last_step == b.last_step &&
-           a.last_verdict == b.last_verdict && a.last_lag == b.last_lag &&
-           a.rejections_in_row == b.rejections_in_row && a.applied == b.applied &&
+           a.last_verdict == b.last_verdict && a.last_lag == b.last_lag && a.applied == b.applied &&
            a.acknowledged_step == b.acknowledged_step;
   }
 };

@@ -44,8 +44,8 @@ bool MayDiffer(const Difference& difference) {
   const std::string& path = difference.path;
   if (path == "data.path" || path == "model.init_from") return true;
   return difference.theirs == "0" &&
-         (path == "optimizer.schedule.total_steps" ||
-          path == "local.inner.schedule.total_steps" || path == "local.steps");
+         (path == "optimizer.schedule.total_steps" || path == "local.inner.schedule.total_steps" ||
+          path == "local.steps");
 }
 
 absl::optional<Difference> FirstDifference(const Message& mine, const Message& theirs,

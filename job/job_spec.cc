@@ -14,6 +14,7 @@
 #include "job/field_checker.h"
 #include "job/local_steps.h"
 #include "job/optimizer_fields.h"
+#include "job/update_rule.h"
 
 namespace torchps {
 namespace {
@@ -152,25 +153,14 @@ void NormalizeTraining(TrainingSpec* training, bool leases_are_pushes, int32_t w
                "0 where training.evaluate is false");
   }
   check.Range<int64_t>("training.quarantine_after", training->quarantine_after(), 0, kMaxCount);
-  if (training->balance() == TrainingSpec::SPEED) {
-    if (!training->has_balance_floor()) training->set_balance_floor(0.125);
-    if (!training->has_balance_ceiling()) training->set_balance_ceiling(2);
-  }
-  constexpr double kSmallestPart = 1e-6;
-  if (training->has_balance_floor()) {
-    check.Range("training.balance_floor", training->balance_floor(), kSmallestPart, 1.0);
-  }
-  if (training->has_balance_ceiling()) {
-    check.Range("training.balance_ceiling", training->balance_ceiling(), 1.0, 1000.0);
-  }
 }
 
 // Where the momentum lives, which the whole job decides.
 void NormalizeMomentum(JobSpec* job, FieldChecker& check) {
   if (!job->optimizer().has_sgd()) return;
   SgdSpec* sgd = job->mutable_optimizer()->mutable_sgd();
-  const bool async = job->consistency().mode() == ConsistencySpec::ASYNC;
-  const bool may_leave = async && sgd->momentum() > 0 && sgd->dampening() == 0;
+  const bool may_leave =
+      AppliesEachPush(job->consistency()) && sgd->momentum() > 0 && sgd->dampening() == 0;
   if (!sgd->has_momentum_at()) {
     // Without a momentum there is nothing to say.
     if (sgd->momentum() == 0) return;
@@ -181,10 +171,9 @@ void NormalizeMomentum(JobSpec* job, FieldChecker& check) {
   const std::string& name = SgdSpec::MomentumAt_Name(sgd->momentum_at());
   if (!may_leave) {
     check.Fail("optimizer.sgd.momentum_at", name,
-               "SERVER, or ASYNC with a momentum above 0 and a dampening of 0");
-  } else if (sgd->momentum_at() == SgdSpec::ORDERED && sgd->nesterov()) {
-    check.Fail("optimizer.sgd.momentum_at", name,
-               "SERVER, WORKER or DELAYED where nesterov is true");
+               "SERVER, or ASYNC with apply EACH_PUSH, a momentum above 0 and a dampening of 0");
+  } else if (sgd->momentum_at() == SgdSpec::DELAYED && !HasLocalSteps(*job)) {
+    check.Fail("optimizer.sgd.momentum_at", name, "SERVER or WORKER without local steps");
   }
 }
 
@@ -192,17 +181,9 @@ void NormalizeMomentum(JobSpec* job, FieldChecker& check) {
 void NormalizeLocal(JobSpec* job, FieldChecker& check) {
   if (!HasLocalSteps(*job)) return;
   LocalSpec* local = job->mutable_local();
-  if (!local->has_fragments()) local->set_fragments(1);
-  // An epoch's are filled in when the data are known.
-  check.Range<int64_t>("local.steps", local->steps(), local->epoch() ? 0 : 1, kMaxCount);
-  check.Range<int64_t>("local.fragments", local->fragments(), 1, kMaxCount);
+  check.Range<int64_t>("local.steps", local->steps(), 1, kMaxCount);
   if (!check.status().ok()) return;
-  if (local->fragments() > 1 && (local->epoch() || local->steps() % local->fragments() != 0)) {
-    check.Fail("local.fragments", local->fragments(),
-               local->epoch() ? "1 with local.epoch"
-                              : absl::StrCat("a divisor of local.steps (", local->steps(), ")"));
-  }
-  // Of which each factor is in its range.
+  // Each factor of this product is in its range.
   if (SamplesOfPush(*job) > kMaxPushSamples / job->workers()) {
     check.Fail(
         "local.steps", local->steps(),
@@ -222,8 +203,7 @@ void NormalizeLocal(JobSpec* job, FieldChecker& check) {
   NormalizeOptimizer(inner, "local.inner", check);
   if (job->optimizer().sgd().momentum_at() == SgdSpec::WORKER) {
     check.Fail("optimizer.sgd.momentum_at", "WORKER",
-               "DELAYED, ORDERED or SERVER with local steps, whose momentum of their own is "
-               "local.inner's");
+               "DELAYED or SERVER with local steps, whose momentum of their own is local.inner's");
   }
   const ConsistencySpec& consistency = job->consistency();
   if (consistency.prefetch()) {
@@ -235,14 +215,6 @@ void NormalizeLocal(JobSpec* job, FieldChecker& check) {
   }
   job->mutable_consistency()->set_prefetch(false);
   job->mutable_consistency()->set_stop_stale(false);
-  if (local->fragments() == 1) return;
-  LagContract* lag = job->mutable_consistency()->mutable_lag();
-  if (lag->policy() == LagContract::REJECT) {
-    check.Fail("consistency.lag.policy", "REJECT",
-               "ACCEPT, SCALE, WEIGH or DECAY with local.fragments");
-  }
-  // Between two pushes of a fragment all slots push the others.
-  if (!lag->has_free_lag()) lag->set_free_lag(int64_t{job->workers()} * local->fragments() - 1);
 }
 
 // The fraction means something to TOP_K only; elsewhere it is left as it is, and checked all the
@@ -315,9 +287,8 @@ absl::StatusOr<JobSpec> NormalizeJobSpec(JobSpec job) {
   NormalizeTop(&job, check);
   // Defaults below are computed from `workers`.
   if (!check.status().ok()) return check.status();
-  ConsistencySpec* consistency = job.mutable_consistency();
-  if (!consistency->has_mode()) consistency->set_mode(ConsistencySpec::SYNC);
-  if (!consistency->has_backup_workers()) consistency->set_backup_workers(0);
+  NormalizeUpdateRule(&job, check);
+  if (!check.status().ok()) return check.status();
   NormalizeModel(job.mutable_model(), check);
   NormalizeData(job.mutable_data(), check);
   NormalizeTraining(job.mutable_training(), LeasesArePushes(job), job.workers(), check);
@@ -344,19 +315,12 @@ absl::Status CompleteJobSpec(JobSpec* job, int64_t train_samples) {
   const TrainingSpec& training = job->training();
   TPS_CHECK(training.batch_size() > 0 && training.accumulate() > 0 && job->workers() > 0,
             "the job is normalised");
-  if (HasLocalSteps(*job) && job->local().epoch()) {
-    LocalSpec* local = job->mutable_local();
-    local->set_steps(1);
-    const int64_t steps = DivideRoundingUp(train_samples, SamplesOfAllPushes(*job));
-    local->set_steps(static_cast<int32_t>(std::min(steps, kMaxCount)));
-  }
   int64_t pushes = training.epochs() * DivideRoundingUp(train_samples, SamplesOfPush(*job));
   if (training.global_batch()) pushes *= job->workers();
   if (training.max_pushes() > 0) pushes = std::min<int64_t>(pushes, training.max_pushes());
   const int64_t of_each = DivideRoundingUp(pushes, job->workers());
-  const bool sync = job->consistency().mode() == ConsistencySpec::SYNC;
-  const absl::Status outer =
-      CompleteSchedule(job->mutable_optimizer(), "optimizer", sync ? of_each : pushes);
+  const absl::Status outer = CompleteSchedule(
+      job->mutable_optimizer(), "optimizer", CollectsPushes(job->consistency()) ? of_each : pushes);
   if (!outer.ok() || !HasLocalSteps(*job)) return outer;
   return CompleteSchedule(job->mutable_local()->mutable_inner(), "local.inner",
                           of_each * StepsOfPush(*job));

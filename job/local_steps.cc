@@ -1,19 +1,16 @@
 #include "job/local_steps.h"
 
-#include <algorithm>
+#include "job/update_rule.h"
 
 namespace torchps {
 
 bool HasLocalSteps(const JobSpec& job) { return job.has_local(); }
 
 bool LeasesArePushes(const JobSpec& job) {
-  return HasLocalSteps(job) || job.consistency().mode() == ConsistencySpec::SYNC;
+  return HasLocalSteps(job) || CollectsPushes(job.consistency());
 }
 
-int64_t StepsOfPush(const JobSpec& job) {
-  if (!HasLocalSteps(job)) return 1;
-  return std::max(job.local().steps() / std::max(job.local().fragments(), 1), 1);
-}
+int64_t StepsOfPush(const JobSpec& job) { return HasLocalSteps(job) ? job.local().steps() : 1; }
 
 int64_t PassesOfPush(const JobSpec& job) { return StepsOfPush(job) * job.training().accumulate(); }
 

@@ -15,7 +15,7 @@ bool HasLocalSteps(const JobSpec& job);
 // Whether a worker takes a lease for each push, and not for several. `job` need not be completed.
 bool LeasesArePushes(const JobSpec& job);
 
-// Steps from one push of a slot to its next: local.steps / local.fragments, 1 without local steps.
+// Steps from one push of a slot to its next: local.steps, 1 without local steps.
 int64_t StepsOfPush(const JobSpec& job);
 
 // Forward and backward passes behind a push: training.accumulate for each of its steps.

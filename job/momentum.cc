@@ -1,6 +1,7 @@
 #include "job/momentum.h"
 
 #include "absl/strings/str_cat.h"
+#include "job/update_rule.h"
 
 namespace torchps {
 
@@ -8,18 +9,15 @@ bool MomentumInWorkers(const OptimizerSpec& optimizer) {
   return optimizer.sgd().momentum_at() == SgdSpec::WORKER;
 }
 
-bool MomentumIsOrdered(const OptimizerSpec& optimizer) {
-  return optimizer.sgd().momentum_at() == SgdSpec::ORDERED;
-}
-
 std::string MomentumWarning(const JobSpec& job) {
   const SgdSpec& sgd = job.optimizer().sgd();
   if (sgd.momentum() <= 0 || sgd.momentum_at() != SgdSpec::SERVER || job.workers() < 2 ||
-      job.consistency().mode() != ConsistencySpec::ASYNC) {
+      !AppliesEachPush(job.consistency())) {
     return "";
   }
   // 0.35 and 1.6 in units of 1 / curvature, at 3 workers that prefetch and a momentum of 0.9.
-  return absl::StrCat("optimizer.sgd.momentum_at is SERVER in ASYNC with ", job.workers(),
+  return absl::StrCat("optimizer.sgd.momentum_at is SERVER in ASYNC with apply EACH_PUSH and ",
+                      job.workers(),
                       " workers: late gradients make the largest stable learning rate about 4.6 "
                       "times lower than WORKER's, and lower than without momentum; leave "
                       "momentum_at out, with a dampening of 0 (docs/design.md, \"Momentum\")");

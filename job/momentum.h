@@ -10,9 +10,6 @@ namespace torchps {
 // REQUIRES: `optimizer` is of a normalised job, as in all below.
 bool MomentumInWorkers(const OptimizerSpec& optimizer);
 
-// Whether the servers keep it and order gradients by when they should have come.
-bool MomentumIsOrdered(const OptimizerSpec& optimizer);
-
 // One sentence for who starts a job whose momentum is where staleness spoils it; empty for others.
 std::string MomentumWarning(const JobSpec& job);
 

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "job/local_steps.h"
+#include "job/update_rule.h"
 
 namespace torchps {
 namespace {
@@ -22,7 +23,7 @@ double MostOf(const OptimizerSpec& optimizer) {
 
 std::string RateHint(const JobSpec& job) {
   const int workers = job.workers();
-  if (job.consistency().mode() != ConsistencySpec::ASYNC || workers < 2) return "";
+  if (!AppliesEachPush(job.consistency()) || workers < 2) return "";
   // An outer rate is another thing than one of gradients.
   if (HasLocalSteps(job)) return "";
   // Where a batch is shared out, so is the rate (server/store/async_push.h).
@@ -30,9 +31,10 @@ std::string RateHint(const JobSpec& job) {
   const double most = MostOf(job.optimizer()) / workers * sharers;
   if (job.optimizer().learning_rate() <= most) return "";
   return absl::StrCat("optimizer.learning_rate is ", job.optimizer().learning_rate(), ", and ",
-                      workers, " workers in ASYNC, whose gradients come ", workers - 1,
-                      workers == 2 ? " update" : " updates", " late, seldom bear more than ", most,
-                      ": take less, or consistency.mode=SYNC with "
+                      workers, " workers with consistency.apply EACH_PUSH, whose gradients come ",
+                      workers - 1, workers == 2 ? " update" : " updates",
+                      " late, seldom bear more than ", most,
+                      ": take less, or consistency.apply=WHOLE_BATCH with "
                       "training.global_batch=true, which bears what one process does "
                       "(docs/choosing.md)");
 }

@@ -20,6 +20,7 @@ constexpr Reason kReasons[] = {
     {"training", "the data leases that are left are cut by it"},
     {"optimizer", "the checkpoint has that optimizer's state"},
     {"consistency.mode", "ASYNC counts each slot's pushes, and SYNC counts rounds"},
+    {"consistency.apply", "learning rate and schedule count updates of that kind"},
     {"workers", "schedules and lag bounds are sized for it; more may join"},
     {"wire.block_bytes", "the checkpoint is cut into such blocks"},
     {"durability.level", "what is on the disk was written for it"},
@@ -57,6 +58,9 @@ JobSpec Changed(const JobSpec& before, const JobSpec& now) {
 
   *job.mutable_consistency() = now.consistency();
   job.mutable_consistency()->set_mode(before.consistency().mode());
+  if (before.consistency().has_apply()) {
+    job.mutable_consistency()->set_apply(before.consistency().apply());
+  }
   *job.mutable_wire() = now.wire();
   job.mutable_wire()->set_block_bytes(before.wire().block_bytes());
   *job.mutable_membership() = now.membership();

@@ -319,7 +319,7 @@ void Server::KeepHouse() {
   parameter_server_.TellWhoWaits();
   if (HostedJob* const job = parameter_server_.job(); job != nullptr) {
     job->ExpireLeases();
-    job->EndRounds();
+    job->MakeDueUpdates();
   }
   parameter_service_.WatchCalls();
   coordinator_service_.Tick();

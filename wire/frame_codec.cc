@@ -53,9 +53,9 @@ class HeaderWriter {
     bytes_[size_++] = static_cast<uint8_t>(value);
   }
 
-  // Fifteen fields of at most two tag bytes and a longest varint each, and the payload's tag and
+  // Sixteen fields of at most two tag bytes and a longest varint each, and the payload's tag and
   // length, fit.
-  uint8_t bytes_[15 * (2 + kMaxVarintBytes) + 1 + kMaxTagBytes];
+  uint8_t bytes_[16 * (2 + kMaxVarintBytes) + 1 + kMaxTagBytes];
   size_t size_ = 0;
 };
 
@@ -78,6 +78,7 @@ HeaderWriter WritePushHeader(const PushHeader& header) {
   writer.Add(13, header.progress);
   writer.Add(14, header.part);
   writer.Add(16, header.shared_buffer);
+  writer.Add(17, header.share);
   return writer;
 }
 
@@ -378,6 +379,8 @@ absl::Status ParsePushFrame(const grpc::ByteBuffer& frame, PushHeader* header,
             return Store(value, &header->part);
           case 16:
             return Store(value, &header->shared_buffer);
+          case 17:
+            return Store(value, &header->share);
           default:
             return nullptr;
         }

@@ -40,6 +40,7 @@ struct PushHeader {
   int64_t base_version = 0;
   uint64_t server_life = 0;
   uint32_t weight = 0;
+  uint32_t share = 0;
   uint32_t block_count = 0;
   EncodingSpec::Kind encoding = EncodingSpec::FLOAT32;
   bool withheld = false;

@@ -13,9 +13,6 @@ bool Count(Verdict verdict, VerdictCounts* counts) {
     case SCALED:
       counts->set_scaled(counts->scaled() + 1);
       return true;
-    case ADMITTED:
-      counts->set_admitted(counts->admitted() + 1);
-      return true;
     case REJECTED_STALE:
       counts->set_rejected(counts->rejected() + 1);
       return true;

@@ -14,9 +14,7 @@ bool Count(Verdict verdict, VerdictCounts* counts);
 void Add(const VerdictCounts& part, VerdictCounts* sum);
 
 // Verdicts that changed their block, that did not, and all.
-inline uint64_t Applied(const VerdictCounts& counts) {
-  return counts.accepted() + counts.scaled() + counts.admitted();
-}
+inline uint64_t Applied(const VerdictCounts& counts) { return counts.accepted() + counts.scaled(); }
 inline uint64_t NotApplied(const VerdictCounts& counts) {
   return counts.rejected() + counts.late() + counts.withheld();
 }

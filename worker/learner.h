@@ -12,7 +12,6 @@
 #include "common/block_map.h"
 #include "common/clock.h"
 #include "common/element_runs.h"
-#include "common/fragments.h"
 #include "common/ids.h"
 #include "proto/job.pb.h"
 #include "worker/device/encoded_outbox.h"
@@ -133,13 +132,10 @@ class Learner {
     // parts of 1; local steps' learning rates follow it.
     double progress_begin = 0;
     double progress_end = 0;
-    // Local steps: which fragment of the values was pulled for this step, and which one it is to
-    // push.
-    int pulled_fragment = kAllFragments;
-    int pushed_fragment = kAllFragments;
     // As StepLoop::StepWork has them.
     torchps::Step push_step = 1;
     uint32_t progress = 0;
+    int64_t share = 0;
   };
 
   // `model` is made of task.module(), which is in training mode from now on (BeginTraining() in

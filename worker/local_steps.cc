@@ -7,7 +7,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "common/fragments.h"
+#include "common/element_runs.h"
 #include "common/job_progress.h"
 #include "job/local_steps.h"
 #include "torch/utils.h"
@@ -28,66 +28,11 @@ int64_t DivideRoundingUp(int64_t dividend, int64_t divisor) {
   return (dividend + divisor - 1) / divisor;
 }
 
-// The blocks of a server that are trained.
-int TrainedBlocks(const BlockMap& map, int server) {
-  const std::vector<BlockId>& owned = map.owned_by(server);
-  return static_cast<int>(std::count_if(owned.begin(), owned.end(),
-                                        [&map](BlockId id) { return !map.blocks()[id].averaged; }));
-}
-
-absl::Status CheckFragments(const BlockMap& map, int fragments) {
-  for (int server = 0; server < map.servers(); ++server) {
-    const int blocks = TrainedBlocks(map, server);
-    if (blocks >= fragments) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("local.fragments is ", fragments, ", but server ", server, " has ", blocks,
-                     " blocks of this model; expected at most that many: take fewer fragments, or "
-                     "smaller blocks (wire.block_bytes)"));
-  }
-  return absl::OkStatus();
-}
-
-// The trained elements inside of a fragment, or those outside.
-ElementRuns ElementsOf(const BlockMap& map, int fragment, int fragments, bool inside) {
-  std::vector<bool> belongs(map.blocks().size(), false);
-  for (int server = 0; server < map.servers(); ++server) {
-    const std::vector<BlockId>& owned = map.owned_by(server);
-    for (size_t index = 0; index < owned.size(); ++index) {
-      belongs[owned[index]] =
-          IsInFragment(index, /*averaged=*/false, fragment, fragments) == inside;
-    }
-  }
-  ElementRuns runs;
-  for (const BlockRange& block : map.blocks()) {
-    if (block.averaged || !belongs[block.id]) continue;
-    AppendRun(block.offset, block.offset + block.length, &runs);
-  }
-  return runs;
-}
-
-// All elements that are in either.
-ElementRuns RunsInEither(const ElementRuns& a, const ElementRuns& b) {
-  ElementRuns all;
-  std::merge(
-      a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(all),
-      [](const ElementRun& left, const ElementRun& right) { return left.begin < right.begin; });
-  ElementRuns runs;
-  for (const ElementRun& run : all) {
-    const int64_t begin = runs.empty() ? run.begin : std::max(run.begin, runs.back().end);
-    AppendRun(begin, std::max(begin, run.end), &runs);
-  }
-  return runs;
-}
-
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<LocalSteps>> LocalSteps::Create(const JobSpec& job,
-                                                               const BlockMap& block_map,
-                                                               FlatModel* model,
+absl::StatusOr<std::unique_ptr<LocalSteps>> LocalSteps::Create(const JobSpec& job, FlatModel* model,
                                                                ComputeGradient compute,
                                                                const Clock* clock) {
-  if (absl::Status fits = CheckFragments(block_map, job.local().fragments()); !fits.ok())
-    return fits;
   if (!model->has_one_vector()) {
     return absl::InvalidArgumentError(
         absl::StrCat("local steps need the whole model on one device, and its stages lie on ",
@@ -99,11 +44,11 @@ absl::StatusOr<std::unique_ptr<LocalSteps>> LocalSteps::Create(const JobSpec& jo
   absl::StatusOr<std::unique_ptr<InnerOptimizer>> optimizer =
       InnerOptimizer::Create(inner, model->layout(), model->parameters());
   if (!optimizer.ok()) return optimizer.status();
-  return absl::WrapUnique(new LocalSteps(job, block_map, *std::move(schedule),
-                                         *std::move(optimizer), model, std::move(compute), clock));
+  return absl::WrapUnique(new LocalSteps(job, *std::move(schedule), *std::move(optimizer), model,
+                                         std::move(compute), clock));
 }
 
-LocalSteps::LocalSteps(const JobSpec& job, const BlockMap& block_map, Schedule schedule,
+LocalSteps::LocalSteps(const JobSpec& job, Schedule schedule,
                        std::unique_ptr<InnerOptimizer> optimizer, FlatModel* model,
                        ComputeGradient compute, const Clock* clock)
     : job_(job),
@@ -111,13 +56,7 @@ LocalSteps::LocalSteps(const JobSpec& job, const BlockMap& block_map, Schedule s
       optimizer_(std::move(optimizer)),
       model_(model),
       compute_(std::move(compute)),
-      clock_(clock) {
-  const int fragments = job_.local().fragments();
-  for (int fragment = 0; fragments > 1 && fragment < fragments; ++fragment) {
-    inside_.push_back(ElementsOf(block_map, fragment, fragments, /*inside=*/true));
-    outside_.push_back(ElementsOf(block_map, fragment, fragments, /*inside=*/false));
-  }
-}
+      clock_(clock) {}
 
 absl::StatusOr<Learner::Gradient> LocalSteps::Compute(const Learner::Step& step,
                                                       Learner::Observer* observer) {
@@ -125,7 +64,7 @@ absl::StatusOr<Learner::Gradient> LocalSteps::Compute(const Learner::Step& step,
     const absl::Duration began = clock_->Now();
     const auto samples = static_cast<int64_t>(step.samples.size());
     const int64_t of_step = SamplesOfStep(samples);
-    DropAnchor(step.pulled_fragment);
+    DropAnchor();
     Learner::Gradient sum;
     sum.samples = samples;
     int64_t taken = 0;
@@ -157,9 +96,6 @@ absl::StatusOr<Learner::Gradient> LocalSteps::Compute(const Learner::Step& step,
                                                         static_cast<double>(begin) /
                                                         static_cast<double>(samples);
       optimizer_->Step(schedule_.Factor(/*applied=*/0, ProgressOf(progress)), gradient->absent);
-      for (ElementRuns& unreached : unreached_) {
-        if (!unreached.empty()) unreached = RunsInBoth(unreached, gradient->absent);
-      }
       sum.absent =
           ++taken == 1 ? std::move(gradient->absent) : RunsInBoth(sum.absent, gradient->absent);
     }
@@ -175,11 +111,7 @@ absl::StatusOr<Learner::Gradient> LocalSteps::Compute(const Learner::Step& step,
     const absl::Status may_write = observer->BeforeGradientAndBlocks(told - began - sum.data_time);
     if (!may_write.ok()) return may_write;
     const absl::Duration observed = clock_->Now() - told;
-    if (absl::Status status = WriteDifference(step.pushed_fragment); !status.ok()) return status;
-    if (step.pushed_fragment != kAllFragments) {
-      // Steps of earlier pushes have changed it, too.
-      sum.absent = RunsInEither(unreached_[step.pushed_fragment], outside_[step.pushed_fragment]);
-    }
+    if (absl::Status status = WriteDifference(); !status.ok()) return status;
     sum.compute_time = clock_->Now() - began - sum.data_time - observed;
     return sum;
   } catch (...) {
@@ -193,49 +125,21 @@ int64_t LocalSteps::SamplesOfStep(int64_t samples) const {
   return DivideRoundingUp(samples, steps);
 }
 
-void LocalSteps::DropAnchor(int fragment) {
+void LocalSteps::DropAnchor() {
   const torch::NoGradGuard no_grad;
   const torch::Tensor values = model_->device_values();
-  if (!anchor_.defined() || fragment == kAllFragments) {
-    unreached_ = inside_;
-  } else {
-    unreached_[fragment] = inside_[fragment];
-  }
-  if (!anchor_.defined()) {
-    anchor_ = values.clone();
-  } else if (fragment == kAllFragments) {
+  if (anchor_.defined()) {
     anchor_.copy_(values);
   } else {
-    for (const ElementRun& run : inside_[fragment]) {
-      const int64_t length = run.end - run.begin;
-      anchor_.narrow(0, run.begin, length).copy_(values.narrow(0, run.begin, length));
-    }
+    anchor_ = values.clone();
   }
 }
 
-absl::Status LocalSteps::WriteDifference(int fragment) {
+absl::Status LocalSteps::WriteDifference() {
   const torch::NoGradGuard no_grad;
-  const torch::Tensor values = model_->device_values();
   torch::Tensor difference = model_->device_gradients();
-  if (fragment == kAllFragments) {
-    torch::sub_out(difference, anchor_, values);
-  } else {
-    difference.zero_();
-    for (const ElementRun& run : inside_[fragment]) {
-      const int64_t length = run.end - run.begin;
-      torch::Tensor part = difference.narrow(0, run.begin, length);
-      torch::sub_out(part, anchor_.narrow(0, run.begin, length),
-                     values.narrow(0, run.begin, length));
-    }
-    KeepOwnValues(values);
-  }
+  torch::sub_out(difference, anchor_, model_->device_values());
   return model_->ToHost();
-}
-
-void LocalSteps::KeepOwnValues(const torch::Tensor& values) {
-  // A link takes up what a pull has brought, block by block.
-  if (model_->on_host() || model_->link() != nullptr) return;
-  torch::from_blob(model_->values().data(), values.sizes()).copy_(values);
 }
 
 }  // namespace torchps

@@ -49,11 +49,10 @@ absl::Status Trainer::Run() {
 absl::Status Trainer::TrainStep(const StepLoop::StepWork& step) {
   StepObserver observer(options_.loop, options_.handicap,
                         static_cast<int64_t>(step.samples.size()));
-  absl::StatusOr<Learner::Gradient> gradient =
-      options_.compute({step.samples, step.upcoming, step.number, step.epoch, step.position,
-                        step.batch_size, step.progress_begin, step.progress_end,
-                        step.pulled_fragment, step.pushed_fragment, step.push_step, step.progress},
-                       &observer);
+  absl::StatusOr<Learner::Gradient> gradient = options_.compute(
+      {step.samples, step.upcoming, step.number, step.epoch, step.position, step.batch_size,
+       step.progress_begin, step.progress_end, step.push_step, step.progress, step.share},
+      &observer);
   if (observer.is_too_late()) {
     options_.loop->BeginAnew();
     return absl::OkStatus();

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/fragments.h"
+#include "common/ids.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "server/rpc/connection_name.h"
 #include "wire/status_codec.h"
@@ -15,7 +15,7 @@ namespace {
 // Copying as much takes less time than waking another thread.
 constexpr int64_t kShortBlockBytes = 64 << 10;
 
-// What a reader gets of a block that it does not want.
+// The answer for a block that the reader does not want.
 ParameterStore::Image Unwanted() {
   ParameterStore::Image image;
   image.unchanged = true;

@@ -4,16 +4,16 @@
 
 namespace torchps {
 
-FinishedPushes::Id FinishedPushes::Add(Push push, bool awaits_round) {
+FinishedPushes::Id FinishedPushes::Add(Push push) {
   Id id = 0;
   {
     MutexLock lock(&mutex_);
     id = ++last_id_;
-    const Step step = push.step;
-    Waiting& waiting = waiting_[id];
-    waiting.push = std::move(push);
-    if (awaits_round && rounds_.value() < step) {
-      waiting.round = rounds_.WhenAtLeast(step, [this, id] { AwaitJournal(id); });
+    // Asked under the lock: an update made after this is followed by AnswerSettled().
+    const bool settled = is_settled_(push);
+    waiting_[id] = {std::move(push), settled};
+    if (!settled) {
+      ++unsettled_;
       return id;
     }
   }
@@ -26,14 +26,24 @@ void FinishedPushes::Cancel(Id id) {
   MutexLock lock(&mutex_);
   const auto it = waiting_.find(id);
   if (it == waiting_.end()) return;
-  if (it->second.round != 0) rounds_.Cancel(it->second.round);
+  if (!it->second.settled) --unsettled_;
   forgotten = std::move(it->second);
   waiting_.erase(it);
 }
 
-std::vector<RisingNumber::Continuation> FinishedPushes::RaiseRounds(int64_t round) {
-  MutexLock lock(&mutex_);
-  return rounds_.RaiseTo(round);
+void FinishedPushes::AnswerSettled() {
+  std::vector<Id> settled;
+  {
+    MutexLock lock(&mutex_);
+    if (unsettled_ == 0) return;
+    for (auto& [id, waiting] : waiting_) {
+      if (waiting.settled || !is_settled_(waiting.push)) continue;
+      waiting.settled = true;
+      --unsettled_;
+      settled.push_back(id);
+    }
+  }
+  for (const Id id : settled) AwaitJournal(id);
 }
 
 void FinishedPushes::AwaitJournal(Id id) {

@@ -1,10 +1,12 @@
 #include "server/job/hosted_job.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "common/process/failpoint.h"
+#include "job/update_rule.h"
 #include "server/job/slot_clocks.h"
 #include "shm/shared_offer.h"
 
@@ -21,7 +23,9 @@ absl::Status CheckStep(Step step) {
 }
 
 int64_t PullBound(const ConsistencySpec& consistency) {
-  return consistency.mode() == ConsistencySpec::SYNC ? 0 : consistency.staleness_bound();
+  if (AppliesEachPush(consistency)) return consistency.staleness_bound();
+  // With whole batches the bound is kept where a gradient arrives.
+  return HasRounds(consistency) ? 0 : PullGate::kNoBound;
 }
 
 void CopyHistogram(const IntegerHistogram& from, Histogram* to) {
@@ -61,7 +65,11 @@ HostedJob::HostedJob(JobParts parts, const Clock* clock)
       shared_frames_(&push_segments_, &parts_.map, parts_.server_index),
       membership_(parts_, &push_segments_, clock),
       activity_(clock),
-      finished_pushes_([this](const FinishedPushes::Push& push) { Answer(push); }),
+      finished_pushes_(
+          [this](const FinishedPushes::Push& push) {
+            return parts_.policy->IsSettled(push.slot, push.step);
+          },
+          [this](const FinishedPushes::Push& push) { Answer(push); }),
       pull_gate_(PullBound(parts_.spec.consistency())) {}
 
 HostedJob::~HostedJob() {
@@ -139,7 +147,7 @@ absl::StatusOr<RenewReply> HostedJob::Renew(SlotId slot, Incarnation incarnation
 
 bool HostedJob::AnyWaits() const {
   MutexLock lock(&mutex_);
-  return pull_gate_.parked() > 0 || finished_pushes_.AwaitRounds();
+  return pull_gate_.parked() > 0 || finished_pushes_.AnyUnsettled();
 }
 
 void HostedJob::Leave(SlotId slot, Incarnation incarnation) {
@@ -156,7 +164,7 @@ void HostedJob::ExpireLeases() {
   if (membership_.ExpireLeases()) RaiseFloors();
 }
 
-void HostedJob::EndRounds() {
+void HostedJob::MakeDueUpdates() {
   if (parts_.policy->TakeDue()) {
     parts_.store->Reconsider();
     RaiseFloors();
@@ -193,15 +201,15 @@ absl::Status HostedJob::PushFrame(const PushHeader& header, const FramePayload& 
     return absl::InvalidArgumentError("weight is 0; expected the number of samples");
   }
   if (const absl::Status possible = CheckStep(header.step); !possible.ok()) return possible;
-  if (synchronous() && restored_.has_value()) {
+  if (parts_.has_rounds() && restored_.has_value()) {
     if (const absl::Status status = CatchUp(header); !status.ok()) return status;
   }
   const absl::Status pushed =
       header.shared_blocks > 0 ? PushShared(header) : PushBlock(header, payload);
   if (pushed.ok()) activity_.Heard(header.slot);
-  // In SYNC this frame may have completed the round that others wait for, whatever becomes of the
+  // This frame may have completed the update that other slots wait for, whatever becomes of the
   // rest of its stream.
-  if (synchronous() && header.step > 0) RaiseFloors();
+  if (parts_.collects_pushes() && header.step > 0) RaiseFloors();
   if (header.step > 0) ReachFailpoint(Failpoint::kPushApplied);
   return pushed;
 }
@@ -237,10 +245,9 @@ absl::Status HostedJob::PushShared(const PushHeader& header) {
     return absl::InvalidArgumentError(absl::StrCat(
         "slot ", header.slot, " pushed from shared memory, but shares none with this server"));
   }
-  // What is applied and what is recorded are read one after the other: of a worker that writes
-  // there meanwhile they must be the same all the same, so both are of a copy. A round records its
-  // mean.
-  const bool keeps_gradients = journal_ != nullptr && !synchronous();
+  // A gradient is read twice, to apply it and to record it, and a faulty worker may write to it in
+  // between: so both are done from a copy. Where pushes are collected their mean is recorded.
+  const bool keeps_gradients = journal_ != nullptr && !parts_.collects_pushes();
   return shared_frames_.Push(header, *segment, keeps_gradients,
                              [this](const PushHeader& one, const FramePayload& payload) {
                                return PushBlock(one, payload);
@@ -251,8 +258,32 @@ HostedJob::ParkedId HostedJob::FinishPush(SlotId slot, Incarnation incarnation, 
                                           PushDone done, std::vector<BlockId> part) {
   // A slot that pushes is alive; one that was taken over meanwhile is refused by other calls.
   membership_.Renew(slot, incarnation).IgnoreError();
-  return finished_pushes_.Add({slot, incarnation, step, std::move(done), std::move(part)},
-                              synchronous());
+  const absl::Duration now = clock_->Now();
+  absl::Duration usual_step;
+  // A repeat that was on its way for long ends no step: the slot may have pulled again since.
+  bool ends_step = false;
+  {
+    MutexLock lock(&mutex_);
+    std::pair<Incarnation, Step>& latest = figures_[slot].last_finished;
+    if (const std::pair<Incarnation, Step> name(incarnation, step); name > latest) {
+      latest = name;
+      ends_step = true;
+      step_times_.PushEnded(slot, now);
+    }
+    usual_step = step_times_.Usual(slot);
+  }
+  // After a restart of this server no step was measured: the slot waits as for one that has died.
+  if (usual_step == absl::InfiniteDuration()) {
+    usual_step = absl::Seconds(spec().membership().lease_seconds());
+  }
+  parts_.policy->AwaitUpdate(slot, usual_step, ends_step && part.empty());
+  const ParkedId id =
+      finished_pushes_.Add({slot, incarnation, step, now, std::move(done), std::move(part)});
+  if (parts_.collects_pushes() && !parts_.has_rounds()) {
+    parts_.store->Reconsider();
+    RaiseFloors();
+  }
+  return id;
 }
 
 void HostedJob::Answer(const FinishedPushes::Push& push) {
@@ -271,8 +302,11 @@ void HostedJob::Answer(const FinishedPushes::Push& push) {
     const absl::optional<Step> clock = membership_.Advance(push.slot, push.incarnation, push.step);
     if (clock.has_value()) reply.set_clock(*clock);
     MutexLock lock(&mutex_);
-    // In SYNC all parts of a push are answered when it is whole; it is one all the same.
     SlotFigures& figures = figures_[push.slot];
+    const absl::Duration waited = clock_->Now() - push.finished;
+    figures.waited += waited;
+    figures.longest_wait = std::max(figures.longest_wait, waited);
+    // Where pushes are collected all parts of a push are answered when it is whole: it counts once.
     const std::pair<Incarnation, Step> name(push.incarnation, push.step);
     if (figures.last_push != name) ++figures.pushes;
     figures.last_push = name;
@@ -284,12 +318,11 @@ void HostedJob::Answer(const FinishedPushes::Push& push) {
 
 void HostedJob::RaiseFloors() {
   const int64_t floor = membership_.floor();
-  std::vector<RisingNumber::Continuation> due = finished_pushes_.RaiseRounds(floor);
+  finished_pushes_.AnswerSettled();
+  std::vector<RisingNumber::Continuation> due;
   {
     MutexLock lock(&mutex_);
-    for (RisingNumber::Continuation& pull : pull_gate_.RaiseFloor(floor)) {
-      due.push_back(std::move(pull));
-    }
+    due = pull_gate_.RaiseFloor(floor);
   }
   for (const RisingNumber::Continuation& continuation : due) continuation();
   AnnounceDue();
@@ -303,6 +336,7 @@ absl::StatusOr<HostedJob::ParkedId> HostedJob::Pull(SlotId slot, Incarnation inc
       membership_.BeginPull(slot, incarnation, claimed, ahead);
   if (!begun.ok()) return begun.status();
   activity_.Heard(slot);
+  parts_.policy->PullBegan(slot);
   const Step clock = begun->judged;
   RaiseFloors();
   {
@@ -322,6 +356,7 @@ HostedJob::PullGrant HostedJob::Grant(SlotId slot, Step clock, absl::Duration pa
   MutexLock lock(&mutex_);
   clock_gap_.Add(clock - pull_gate_.floor());
   figures_[slot].parked += parked;
+  step_times_.PullAnswered(slot, clock_->Now());
   return {pull_gate_.floor(), parked};
 }
 
@@ -345,6 +380,9 @@ void HostedJob::Describe(bool include_ledger, ServerStatus* status) {
   status->set_initialized(parts_.store->initialized());
   *status->mutable_verdicts() = counters.verdicts;
   CopyHistogram(counters.lag, status->mutable_lag());
+  const UpdateCounts updates = parts_.policy->update_counts();
+  status->set_block_updates(updates.made);
+  status->set_early_block_updates(updates.early);
   if (storage_ != nullptr) storage_->Describe(status->mutable_durability());
 
   const std::map<SlotId, SlotClocks::Slot> slots = membership_.slots();
@@ -364,6 +402,12 @@ void HostedJob::Describe(bool include_ledger, ServerStatus* status) {
     row->set_pushes(figures.pushes);
     row->set_parked_pulls(figures.parked_pulls);
     row->set_parked_seconds(absl::ToDoubleSeconds(figures.parked));
+    row->set_push_wait_seconds(absl::ToDoubleSeconds(figures.waited));
+    row->set_longest_push_wait_seconds(absl::ToDoubleSeconds(figures.longest_wait));
+    const absl::Duration usual_step = step_times_.Usual(slot);
+    if (usual_step < absl::InfiniteDuration()) {
+      row->set_usual_step_seconds(absl::ToDoubleSeconds(usual_step));
+    }
     row->set_standing_seconds(absl::ToDoubleSeconds(activity_.standing(slot)));
   }
 }

@@ -25,6 +25,7 @@
 #include "server/job/pull_gate.h"
 #include "server/job/shared_frames.h"
 #include "server/job/slot_activity.h"
+#include "server/job/step_times.h"
 #include "server/store/block_journal.h"
 #include "server/store/job_storage.h"
 #include "server/store/parameter_store.h"
@@ -94,9 +95,9 @@ class HostedJob {
   absl::Status PushFrame(const PushHeader& header, const FramePayload& payload);
 
   // All frames of (slot, incarnation, step) have come, or those of a `part` of the blocks: `done`
-  // gets the reply, in SYNC when the round has been applied, and in any case once the journal has
-  // it. The slot's clock rises when all blocks have seen the step. Returns the name by which to
-  // cancel it. Errors as ParameterStore::Acknowledge.
+  // gets the reply once the push is settled (PushPolicy::IsSettled) and the journal has it. The
+  // slot's clock rises when all blocks have seen the step. Returns the name by which to cancel it.
+  // Errors as ParameterStore::Acknowledge.
   ParkedId FinishPush(SlotId slot, Incarnation incarnation, Step step, PushDone done,
                       std::vector<BlockId> part = {});
 
@@ -122,10 +123,11 @@ class HostedJob {
   // Lets slots die whose lease has run out.
   void ExpireLeases();
 
-  // Ends the rounds whose grace has passed. To be called now and then, and where SetWake() asks for
-  // it.
-  void EndRounds();
-  // `wake` hears in how long EndRounds() will have something to do: under no lock, on any thread.
+  // Makes the updates that time has made due. To be called now and then, and where SetWake() asks
+  // for it.
+  void MakeDueUpdates();
+  // `wake` hears in how long MakeDueUpdates() will have something to do: under no lock, on any
+  // thread.
   // REQUIRES: no slot has entered.
   void SetWake(std::function<void(absl::Duration delay)> wake) { wake_ = std::move(wake); }
 
@@ -134,7 +136,6 @@ class HostedJob {
   const ModelLayout& layout() const { return parts_.layout; }
   const BlockMap& map() const { return parts_.map; }
   int server_index() const { return parts_.server_index; }
-  bool synchronous() const { return parts_.synchronous(); }
   uint64_t job_id() const { return parts_.job_id; }
   // How values travel to workers that train; a pull that only reads gets them as they are.
   EncodingSpec::Kind pull_encoding() const { return spec().wire().pull().kind(); }
@@ -144,9 +145,13 @@ class HostedJob {
  private:
   struct SlotFigures {
     uint64_t pushes = 0;
-    std::pair<Incarnation, Step> last_push = {0, 0};  // of those counted
+    std::pair<Incarnation, Step> last_push = {0, 0};      // of those counted
+    std::pair<Incarnation, Step> last_finished = {0, 0};  // whose frames have all come
     uint64_t parked_pulls = 0;
     absl::Duration parked;
+    // Of finished pushes, for their update.
+    absl::Duration waited;
+    absl::Duration longest_wait;
   };
 
   HostedJob(JobParts parts, const Clock* clock);
@@ -168,10 +173,10 @@ class HostedJob {
   // Whether pulls or pushes wait for a slot.
   bool AnyWaits() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Tells `wake_` when a grace ends, if it has not been told of this one.
+  // Tells `wake_` when the next update is due by time, if it has not been told of this one.
   void AnnounceDue() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Takes over clocks or completed rounds into the gates and runs what has become due.
+  // Clocks or blocks have changed: runs the pulls and answers the pushes that are due by that.
   void RaiseFloors() ABSL_LOCKS_EXCLUDED(mutex_);
 
   PullGrant Grant(SlotId slot, Step clock, absl::Duration parked) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -194,6 +199,7 @@ class HostedJob {
   PullGate pull_gate_ ABSL_GUARDED_BY(mutex_);
   IntegerHistogram clock_gap_ ABSL_GUARDED_BY(mutex_);
   std::map<SlotId, SlotFigures> figures_ ABSL_GUARDED_BY(mutex_);
+  StepTimes step_times_ ABSL_GUARDED_BY(mutex_);
   absl::Duration announced_due_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteDuration();
 };
 

@@ -9,7 +9,8 @@
 namespace torchps {
 
 JobMembership::JobMembership(const JobParts& parts, PushSegments* segments, const Clock* clock)
-    : synchronous_(parts.synchronous()),
+    : has_rounds_(parts.has_rounds()),
+      by_clock_(!parts.collects_pushes() || parts.has_rounds()),
       store_(parts.store.get()),
       policy_(parts.policy.get()),
       segments_(segments),
@@ -33,7 +34,7 @@ absl::StatusOr<JobMembership::Entry> JobMembership::Enter(SlotId slot, Incarnati
       told.last_step = std::max(told.last_step, entry.last_step);
       own_step = std::min(own_step, entry.incarnation == incarnation ? entry.last_step : Step{0});
     }
-    if (synchronous_) own_step = std::max(own_step, policy_->completed_rounds());
+    if (has_rounds_) own_step = std::max(own_step, policy_->completed_rounds());
     MutexLock lock(&mutex_);
     clocks_.Enter(slot, incarnation, own_step, clock_->Now());
   }
@@ -125,7 +126,7 @@ absl::optional<Step> JobMembership::Advance(SlotId slot, Incarnation incarnation
 }
 
 int64_t JobMembership::floor() const {
-  if (synchronous_) return policy_->completed_rounds();
+  if (has_rounds_) return policy_->completed_rounds();
   MutexLock lock(&mutex_);
   return clocks_.floor();
 }
@@ -143,12 +144,14 @@ absl::optional<JobMembership::Behind> JobMembership::FurthestBehind(
   MutexLock lock(&mutex_);
   for (const auto& [slot, state] : clocks_.slots()) {
     if (!state.live || state.incarnation == 0) continue;
+    // With whole batches a slot counts its own pushes, and none waits for one that has contributed.
+    if (!by_clock_ && !policy_->IsSettled(slot, state.clock)) continue;
+    const Step clock = by_clock_ ? state.clock : 0;
     const absl::Duration silence = activity.silence(slot);
-    if (found.has_value() &&
-        (state.clock > lowest || (state.clock == lowest && silence <= found->silence))) {
+    if (found.has_value() && (clock > lowest || (clock == lowest && silence <= found->silence))) {
       continue;
     }
-    lowest = state.clock;
+    lowest = clock;
     found = Behind{slot, silence};
   }
   return found;

@@ -70,13 +70,13 @@ class JobMembership {
   // The slot's push of `step` is settled: its clock, or nothing if it was taken over meanwhile.
   absl::optional<Step> Advance(SlotId slot, Incarnation incarnation, Step step);
 
-  // ASYNC: the min clock over live slots. SYNC: completed rounds.
+  // In SYNC completed rounds, else the min clock over live slots.
   int64_t floor() const;
   int live_slots() const;
 
-  // Whom the others wait for, if they wait: of the live slots with a process that are furthest
-  // behind, in SYNC mostly all, the one that has said least lately, for the gradients of the others
-  // are here. Nothing where no such slot is live. REQUIRES: `activity` has heard each slot that has
+  // The slot that the others wait for, if they wait: of the live slots with a process that are
+  // furthest behind, or with whole batches have not contributed, the one that has been silent for
+  // longest. Nothing where no such slot is live. REQUIRES: `activity` has heard each slot that has
   // entered.
   struct Behind {
     SlotId slot = 0;
@@ -90,7 +90,9 @@ class JobMembership {
   // Tells the store which slots are live.
   void Announce() ABSL_LOCKS_EXCLUDED(change_mutex_, mutex_);
 
-  const bool synchronous_;
+  const bool has_rounds_;
+  // Slots that are behind are found by their clocks.
+  const bool by_clock_;
   ParameterStore* const store_;
   const PushPolicy* const policy_;
   PushSegments* const segments_;

@@ -11,6 +11,7 @@
 #include "job/job_spec.h"
 #include "job/local_steps.h"
 #include "server/store/async_push.h"
+#include "server/store/batch_push.h"
 #include "server/store/sample_scale.h"
 #include "server/store/sync_push.h"
 #include "wire/layout_codec.h"
@@ -34,8 +35,8 @@ absl::Status CheckMemory(const JobParts& parts) {
   for (const BlockId id : parts.map.owned_by(parts.server_index)) {
     const BlockRange& block = parts.map.blocks()[id];
     needed += parts.updater->StateBytes(block);
-    // The gradients of a round are summed up in one more array.
-    if (parts.synchronous()) needed += block.length * static_cast<int64_t>(sizeof(float));
+    // Collected gradients are summed up in one more array.
+    if (parts.collects_pushes()) needed += block.length * static_cast<int64_t>(sizeof(float));
     // What the block knows of each slot.
     needed += parts.spec.workers() * static_cast<int64_t>(sizeof(LedgerEntry));
   }
@@ -44,6 +45,26 @@ absl::Status CheckMemory(const JobParts& parts) {
   return absl::ResourceExhaustedError(absl::StrCat(
       "the job's blocks take ", needed >> 20, " MiB of memory on this server, ", limit.whose, " ",
       limit.bytes >> 20, " MiB; use more servers, or give this one more"));
+}
+
+std::unique_ptr<PushPolicy> MakePolicy(const JobParts& parts, const Clock* clock) {
+  const ConsistencySpec& consistency = parts.spec.consistency();
+  const size_t blocks = parts.map.blocks().size();
+  if (HasRounds(consistency)) {
+    return std::make_unique<SyncPush>(blocks, parts.map.owned_by(parts.server_index).size(),
+                                      consistency.backup_workers(), parts.updater.get(),
+                                      consistency.grace_part(), clock);
+  }
+  if (AppliesEachPush(consistency)) {
+    return std::make_unique<AsyncPush>(consistency.lag(), SampleScaleOf(parts.spec),
+                                       LeasesSideBySide(parts.spec), parts.updater.get());
+  }
+  BatchPush::Options options;
+  options.batch_samples = SamplesOfPush(parts.spec);
+  options.per_slot = !parts.spec.training().global_batch();
+  options.bound = consistency.staleness_bound();
+  options.patience = consistency.patience();
+  return std::make_unique<BatchPush>(blocks, options, parts.updater.get(), clock);
 }
 
 std::string Course(uint64_t resumed_checkpoint) {
@@ -79,17 +100,7 @@ absl::StatusOr<JobParts> MakeJobParts(const HelloRequest& request, const Clock* 
   parts.server_index = request.server_index();
   parts.updater = *std::move(updater);
   if (absl::Status fits = CheckMemory(parts); !fits.ok()) return fits;
-  if (parts.synchronous()) {
-    parts.policy = std::make_unique<SyncPush>(
-        parts.map.blocks().size(), parts.map.owned_by(parts.server_index).size(),
-        spec->consistency().backup_workers(), parts.updater.get(),
-        SyncPush::Grace{absl::Milliseconds(spec->consistency().grace_ms()),
-                        spec->consistency().grace_part()},
-        clock);
-  } else {
-    parts.policy = std::make_unique<AsyncPush>(spec->consistency().lag(), SampleScaleOf(*spec),
-                                               LeasesSideBySide(*spec), parts.updater.get());
-  }
+  parts.policy = MakePolicy(parts, clock);
   parts.store = std::make_unique<ParameterStore>(parts.layout, parts.map, parts.server_index,
                                                  parts.updater.get(), parts.policy.get());
   return parts;

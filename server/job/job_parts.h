@@ -8,6 +8,7 @@
 #include "common/block_map.h"
 #include "common/clock.h"
 #include "common/model_layout.h"
+#include "job/update_rule.h"
 #include "proto/job.pb.h"
 #include "proto/parameter_service.pb.h"
 #include "server/store/block_updater.h"
@@ -30,7 +31,8 @@ struct JobParts {
   std::unique_ptr<PushPolicy> policy;
   std::unique_ptr<ParameterStore> store;
 
-  bool synchronous() const { return spec.consistency().mode() == ConsistencySpec::SYNC; }
+  bool has_rounds() const { return HasRounds(spec.consistency()); }
+  bool collects_pushes() const { return CollectsPushes(spec.consistency()); }
 };
 
 // INVALID_ARGUMENT names what in the job, the layout or the placement cannot be.

@@ -9,7 +9,6 @@
 #include "server/optimizer/adagrad.h"
 #include "server/optimizer/adam.h"
 #include "server/optimizer/delayed_nesterov.h"
-#include "server/optimizer/ordered_sgd.h"
 #include "server/optimizer/rmsprop.h"
 #include "server/optimizer/sgd.h"
 
@@ -37,9 +36,6 @@ absl::StatusOr<std::unique_ptr<Optimizer>> MakeAdam(const Spec& spec, absl::stri
 }
 
 std::unique_ptr<Optimizer> MakeSgd(const SgdSpec& spec, InstructionSet set, int workers) {
-  if (spec.momentum_at() == SgdSpec::ORDERED) {
-    return std::make_unique<OrderedSgd>(OrderedSgd::Options{spec.momentum(), workers}, set);
-  }
   if (spec.momentum_at() == SgdSpec::DELAYED) {
     return std::make_unique<DelayedNesterov>(DelayedNesterov::Options{spec.momentum(), workers},
                                              set);

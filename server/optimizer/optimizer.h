@@ -20,9 +20,6 @@ struct ApplyParameters {
   double weight_decay = 0;
   // Which gradient of its block this is, from 1: the block's version + 1.
   Version step = 1;
-  // How many gradients of its block were taken after the values that this one was computed on were
-  // read. Only ordered momentum asks.
-  int64_t lag = 0;
 };
 
 // How one gradient changes the values of a block: a loop over floats, in place,
@@ -59,10 +56,9 @@ class Optimizer {
 };
 
 // The optimizer that a normalised spec (job/job_spec.h) asks for, in loops for `set`, which this
-// machine has, in a job of so many `workers`, which only ordered and delayed momentum ask. The bits
-// that it computes are the same with every set.
-// INVALID_ARGUMENT names the field: no kind chosen, or a value missing that
-// normalising fills in.
+// machine has, in a job of so many `workers`, which only delayed momentum uses. It computes the
+// same bits with every set. INVALID_ARGUMENT names the field: no kind chosen, or a value missing
+// that normalising fills in.
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const OptimizerSpec& spec,
                                                          InstructionSet set = BestInstructionSet(),
                                                          int workers = 1);

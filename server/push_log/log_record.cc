@@ -32,8 +32,8 @@ constexpr size_t kBodyChecksumAt = 68;
 constexpr size_t kAbsentRunsAt = 72;
 constexpr size_t kProgressAt = 76;
 constexpr size_t kGradientFactorAt = 80;
-constexpr size_t kLagAt = 88;
-static_assert(kLagAt + 8 == kLogRecordHeaderBytes);
+constexpr size_t kUnusedAt = 88;  // 8 bytes of 0
+static_assert(kUnusedAt + 8 == kLogRecordHeaderBytes);
 
 uint32_t Checksum(uint32_t before, const uint8_t* record, size_t from, size_t to) {
   return Crc32c(before, absl::string_view(reinterpret_cast<const char*>(record) + from, to - from));
@@ -59,8 +59,7 @@ void WriteRow(const LogLedgerRow& row, uint8_t* at) {
   PutLittleEndian(at + 16, row.entry.last_lag);
   PutLittleEndian(at + 24, row.entry.applied);
   PutLittleEndian(at + 32, row.entry.acknowledged_step);
-  PutLittleEndian(at + 40, row.entry.rejections_in_row);
-  PutLittleEndian(at + 44, uint32_t{0});
+  PutLittleEndian(at + 40, uint64_t{0});
   PutLittleEndian(at + 48, row.entry.incarnation);
 }
 
@@ -81,7 +80,6 @@ absl::Status ReadRow(const uint8_t* at, LogLedgerRow* row) {
   row->entry.last_lag = GetLittleEndian<int64_t>(at + 16);
   row->entry.applied = GetLittleEndian<uint64_t>(at + 24);
   row->entry.acknowledged_step = GetLittleEndian<int64_t>(at + 32);
-  row->entry.rejections_in_row = GetLittleEndian<int32_t>(at + 40);
   row->entry.incarnation = GetLittleEndian<uint64_t>(at + 48);
   return absl::OkStatus();
 }
@@ -114,7 +112,7 @@ void WriteLogRecord(const LogRecord& record, const FramePayload& payload, uint8_
   PutLittleEndian(destination + kAbsentRunsAt, static_cast<uint32_t>(record.absent.size()));
   PutLittleEndian(destination + kProgressAt, record.terms.progress);
   PutLittleEndian(destination + kGradientFactorAt, record.terms.gradient_factor);
-  PutLittleEndian(destination + kLagAt, record.terms.lag);
+  PutLittleEndian(destination + kUnusedAt, uint64_t{0});
   uint8_t* at = destination + kLogRecordHeaderBytes;
   for (const LogLedgerRow& row : record.ledger) {
     WriteRow(row, at);
@@ -201,7 +199,6 @@ absl::Status ReadLogRecord(uint64_t salt, absl::Span<const uint8_t> bytes, LogRe
   record->terms.share = GetLittleEndian<double>(start + kShareAt);
   record->terms.progress = GetLittleEndian<uint32_t>(start + kProgressAt);
   record->terms.gradient_factor = GetLittleEndian<double>(start + kGradientFactorAt);
-  record->terms.lag = GetLittleEndian<int64_t>(start + kLagAt);
   record->ledger.assign(header->rows, LogLedgerRow());
   const uint8_t* at = start + kLogRecordHeaderBytes;
   for (LogLedgerRow& row : record->ledger) {

@@ -28,7 +28,6 @@ absl::StatusOr<PushDecision> AsyncPush::Push(Block* block, const PushHeader& hea
     record.kind = BlockRecord::Kind::kGradient;
     record.terms.rate_factor = decision->rate_factor;
     record.terms.gradient_factor = decision->gradient_factor;
-    record.terms.lag = decision->lag;
     record.terms.share = scale_.is_of_all ? 1.0 : 1.0 / live_slots_.load(std::memory_order_relaxed);
     record.terms.progress = progress;
     record.payload = &payload;

@@ -27,6 +27,7 @@ class AsyncPush final : public PushPolicy {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) override;
   void SetLive(const std::vector<LiveSlot>& live) override;
   void Reconsider(Block*) override {}
+  bool IsSettled(SlotId, Step) const override { return true; }
   int64_t completed_rounds() const override { return -1; }
   void TakeRestored(Block* block, Version highest)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) override;

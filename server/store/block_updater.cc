@@ -39,7 +39,6 @@ class BlockUpdater::Cursor {
         step_(block->version + 1),
         values_(block->values.data()) {
     for (std::vector<float>& slot : block->slots) slots_.push_back(slot.data());
-    parameters_.lag = terms.lag;
     if (!averaged_) UsePiece();
   }
 

@@ -12,11 +12,10 @@ struct GradientTerms {
   // Part of the job's samples that were handed out before the gradient's own, in 2^-32.
   uint32_t progress = 0;
   double gradient_factor = 1.0;  // on the gradient, before the optimizer's moments take it
-  int64_t lag = 0;               // the block's version less that of what it was computed on
 
   friend bool operator==(const GradientTerms& a, const GradientTerms& b) {
     return a.rate_factor == b.rate_factor && a.share == b.share && a.progress == b.progress &&
-           a.gradient_factor == b.gradient_factor && a.lag == b.lag;
+           a.gradient_factor == b.gradient_factor;
   }
 };
 

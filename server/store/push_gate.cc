@@ -1,8 +1,5 @@
 #include "server/store/push_gate.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "absl/strings/str_cat.h"
 
 namespace torchps {
@@ -40,34 +37,16 @@ absl::StatusOr<PushDecision> PushGate::Judge(const LedgerEntry& entry, Incarnati
   decision.apply = true;
   decision.verdict = ACCEPTED;
   switch (contract_.policy()) {
-    case LagContract::SCALE:
-      if (lag > contract_.free_lag()) {
-        decision.verdict = SCALED;
-        decision.rate_factor = static_cast<double>(contract_.free_lag()) / lag;
-      }
-      break;
     case LagContract::WEIGH:
       if (lag > contract_.free_lag()) {
         decision.verdict = SCALED;
         decision.gradient_factor = static_cast<double>(contract_.free_lag()) / lag;
       }
       break;
-    case LagContract::DECAY:
-      if (lag > contract_.free_lag()) {
-        decision.verdict = SCALED;
-        decision.gradient_factor =
-            std::exp(-contract_.age_decay() * static_cast<double>(lag - contract_.free_lag()));
-      }
-      break;
     case LagContract::REJECT:
       if (lag > contract_.max_lag()) {
-        if (contract_.admit_after() > 0 && entry.rejections_in_row >= contract_.admit_after()) {
-          decision.verdict = ADMITTED;
-          decision.rate_factor = static_cast<double>(contract_.max_lag()) / lag;
-        } else {
-          decision.verdict = REJECTED_STALE;
-          decision.apply = false;
-        }
+        decision.verdict = REJECTED_STALE;
+        decision.apply = false;
       }
       break;
     default:
@@ -84,7 +63,6 @@ void PushGate::Record(const PushDecision& decision, Incarnation incarnation, Ste
   entry->last_step = step;
   entry->last_verdict = decision.verdict;
   entry->last_lag = decision.lag;
-  entry->rejections_in_row = decision.verdict == REJECTED_STALE ? entry->rejections_in_row + 1 : 0;
   if (decision.apply) ++entry->applied;
 }
 

@@ -10,7 +10,7 @@
 
 namespace torchps {
 
-// What is to be done with a push on a block.
+// The gate's decision on one push to one block.
 struct PushDecision {
   Verdict verdict = VERDICT_UNSPECIFIED;
   bool duplicate = false;  // had its verdict before: change nothing
@@ -25,8 +25,7 @@ struct PushDecision {
 // thread-safe.
 class PushGate {
  public:
-  // `contract` is normalised: max_lag and free_lag are at least 1 and age_decay above 0 where their
-  // policy needs them.
+  // With WEIGH free_lag is at least 1, with REJECT max_lag at least 0.
   explicit PushGate(const LagContract& contract) : contract_(contract) {}
 
   // The push of `step` by `incarnation` on this entry: true, it is a repeat of one that is in the
@@ -36,13 +35,9 @@ class PushGate {
                                        Step step);
 
   // The decision on that push, computed on version `base`, of a block now at version `current`.
-  // Lag is current - base. ACCEPT applies whatever the lag. SCALE multiplies the learning rate by
-  // 1 / max(1, lag / free_lag) (Zhang et al. 2015, Jiang et al. 2017). WEIGH multiplies the
-  // gradient by that, so that the optimizer's moments get no more of it; DECAY multiplies it by
-  // e^(-age_decay * (lag - free_lag)) where lag is above free_lag. REJECT does not apply a
-  // push with lag > max_lag; after admit_after of these in a row, if that is not 0, the slot's next
-  // push on this block is admitted with the rate times max_lag / lag, so that a straggler is never
-  // starved.
+  // Lag is current - base. ACCEPT applies any lag. WEIGH multiplies the gradient by
+  // 1 / max(1, lag / free_lag) (Zhang et al. 2015, Jiang et al. 2017) before it enters the
+  // optimizer's moments. REJECT does not apply a push with lag > max_lag.
   // Errors as IsRepeat; INVALID_ARGUMENT: a base version that the block never had.
   absl::StatusOr<PushDecision> Judge(const LedgerEntry& entry, Incarnation incarnation, Step step,
                                      Version base, Version current) const;

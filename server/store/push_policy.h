@@ -18,9 +18,15 @@ struct LiveSlot {
   Step clock = 0;
 };
 
-// When a pushed gradient meets its block: on arrival (AsyncPush) or together with those of the
-// other slots (SyncPush). Thread-safe; per-block state is guarded by the block's lock, which the
-// caller holds.
+// Updates of blocks that a server has made, and how many of these before a whole batch was in.
+struct UpdateCounts {
+  uint64_t made = 0;
+  uint64_t early = 0;
+};
+
+// How pushed gradients become updates of their block: each alone on arrival (AsyncPush), summed up
+// to a whole batch (BatchPush), or one of every slot (SyncPush). Thread-safe; per-block state is
+// guarded by the block's lock, which the caller holds.
 class PushPolicy {
  public:
   virtual ~PushPolicy() = default;
@@ -41,6 +47,20 @@ class PushPolicy {
   // Does what the last change of live slots has made due on this block.
   virtual void Reconsider(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) = 0;
 
+  // The slot's push has come to its end, with all of its blocks here if `is_whole`, and the slot
+  // waits until it is settled. `usual_step`: how long its steps take. Afterwards the caller runs
+  // Reconsider on every block.
+  virtual void AwaitUpdate(SlotId slot, absl::Duration usual_step, bool is_whole) {
+    (void)slot;
+    (void)usual_step;
+    (void)is_whole;
+  }
+  // The slot has begun to pull: it is about to compute another gradient.
+  virtual void PullBegan(SlotId slot) { (void)slot; }
+  // Whether every block here has applied or refused its part of the slot's push of `step`, as far
+  // as that part has come. A push is acknowledged only then.
+  virtual bool IsSettled(SlotId slot, Step step) const = 0;
+
   // When something becomes due though nothing comes; infinite: nothing will. Then TakeDue() tells,
   // once, that it is, and the caller runs Reconsider on every block.
   virtual absl::Duration next_due() const { return absl::InfiniteDuration(); }
@@ -50,8 +70,11 @@ class PushPolicy {
   // not taken together.
   virtual int64_t completed_rounds() const = 0;
 
-  // The block's ledger as far as it goes with the block's values: without what has a verdict and is
-  // still to be applied with its round.
+  // Of this process, where pushes are collected (BatchPush); else none.
+  virtual UpdateCounts update_counts() const { return {}; }
+
+  // The block's ledger as the block's values know it: without pushes that have a verdict and are
+  // still to be applied.
   virtual std::vector<LedgerEntry> SettledLedger(const Block& block) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex) {
     return block.ledger;

@@ -5,25 +5,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
-#include "server/optimizer/span_math.h"
 
 namespace torchps {
 
-namespace {
-
-// Gradients are summed up as if these were one sample: so a sum is too large for a float only where
-// the mean is. A power of two, which changes the exponents and no other bit. Rounds of more samples
-// are still summed up right, but for gradients near the largest float.
-constexpr float kSamplesAsOne = 1 << 24;
-
-}  // namespace
-
 SyncPush::SyncPush(size_t blocks, size_t owned, int backup_workers, const BlockUpdater* updater,
-                   const Grace& grace, const Clock* clock)
+                   double grace_part, const Clock* clock)
     : backup_workers_(backup_workers),
       owned_(owned),
       updater_(updater),
-      grace_(grace),
+      grace_part_(grace_part),
       clock_(clock),
       rounds_(blocks) {
   TPS_CHECK(!has_grace() || clock != nullptr, "a grace needs a clock");
@@ -63,8 +53,7 @@ absl::StatusOr<PushDecision> SyncPush::Push(Block* block, const PushHeader& head
   }
 
   Round& round = rounds_[block->range.id];
-  if (std::find(round.contributors.begin(), round.contributors.end(), header.slot) !=
-      round.contributors.end()) {
+  if (round.sum.Has(header.slot)) {
     // A slot gives to a round once. Its ledger entry goes with the round, so nothing is said of
     // this push before the round has ended; then it is late.
     return absl::UnavailableError(
@@ -72,48 +61,12 @@ absl::StatusOr<PushDecision> SyncPush::Push(Block* block, const PushHeader& head
                      " has given to step ", header.step, " of block ", header.block,
                      " before it was taken over; push again when that step is over"));
   }
-  if (round.contributors.empty()) round.weighted_sum.assign(block->range.length, 0.0f);
-  // What is withheld takes part in its round with no weight.
-  const uint32_t samples = header.withheld ? 0 : header.weight;
-  if (!header.withheld) {
-    AddToRound(*block, header, payload, &round);
-    const bool is_first = round.weight == 0;
-    round.absent = is_first ? header.absent : RunsInBoth(round.absent, header.absent);
-    round.progress = is_first ? header.progress : std::min(round.progress, header.progress);
-  }
-  round.weight += samples;
-  round.contributors.push_back(header.slot);
-  round.ledger_before.push_back(entry);
-
+  round.sum.Add(*block, header, payload, entry);
   decision.verdict = header.withheld ? WITHHELD : ACCEPTED;
   decision.apply = !header.withheld;
   PushGate::Record(decision, header.incarnation, header.step, &entry);
   FinishRounds(block);
   return decision;
-}
-
-void SyncPush::AddToRound(const Block& block, const PushHeader& header, const FramePayload& payload,
-                          Round* round) {
-  const float weight = static_cast<float>(header.weight) / kSamplesAsOne;
-  const auto add = [&](int64_t first, absl::Span<const float> run) {
-    AddScaled(run.data(), weight, absl::MakeSpan(round->weighted_sum).subspan(first, run.size()));
-  };
-  if (header.absent.empty()) {
-    payload.ForEachRun(block.range.length, add);
-    return;
-  }
-  if (CoversAll(header.absent, block.range.length)) return;
-  // A gradient that has nothing for an element adds nothing to it, whatever was sent in its place.
-  payload.ForEachRun(block.range.length, [&](int64_t first, absl::Span<const float> run) {
-    const auto end = first + static_cast<int64_t>(run.size());
-    int64_t next = first;
-    for (const ElementRun& gap : RunsWithin(header.absent, first, end)) {
-      const int64_t gap_begin = first + gap.begin;
-      if (next < gap_begin) add(next, run.subspan(next - first, gap_begin - next));
-      next = first + gap.end;
-    }
-    if (next < end) add(next, run.subspan(next - first));
-  });
 }
 
 void SyncPush::SetLive(const std::vector<LiveSlot>& live) {
@@ -126,7 +79,7 @@ void SyncPush::Reconsider(Block* block) { FinishRounds(block); }
 void SyncPush::FinishRounds(Block* block) {
   Round& round = rounds_[block->range.id];
   while (IsComplete(*block, &round)) {
-    if (round.contributors.empty()) {
+    if (round.sum.empty()) {
       // All at once, since all slots may have come from rounds further on.
       const Step slowest = SlowestClock();
       if (slowest <= block->version) return;
@@ -134,20 +87,10 @@ void SyncPush::FinishRounds(Block* block) {
       BeginNext(&round);
       continue;
     }
-    if (round.weight == 0) {
-      PassOver(block, block->version + 1, round.contributors);
+    if (round.sum.weight() == 0) {
+      PassOver(block, block->version + 1, round.sum.contributors());
     } else {
-      const float scale = static_cast<float>(1.0 / round.weight) * kSamplesAsOne;
-      Scale(scale, absl::MakeSpan(round.weighted_sum));
-      BlockRecord record;
-      record.kind = BlockRecord::Kind::kGradient;
-      round.latest_progress = std::max(round.latest_progress, round.progress);
-      record.terms.progress = round.latest_progress;
-      record.absent = round.absent;
-      if (!CoversAll(record.absent, block->range.length)) {
-        record.elements = absl::MakeConstSpan(round.weighted_sum);
-      }
-      record.slots = round.contributors;
+      const BlockRecord record = round.sum.TakeMean(*block);
       updater_->Apply(block, record.elements, record.terms, record.absent);
       Tell(*block, record);
       blocks_finished_.fetch_add(1, std::memory_order_acq_rel);
@@ -157,10 +100,7 @@ void SyncPush::FinishRounds(Block* block) {
 }
 
 void SyncPush::BeginNext(Round* round) {
-  round->contributors.clear();
-  round->ledger_before.clear();
-  round->absent.clear();
-  round->weight = 0;
+  round->sum.Clear();
   round->quorum_at = absl::InfiniteDuration();
   if (has_grace()) round->began = clock_->Now();
 }
@@ -184,12 +124,7 @@ Step SyncPush::SlowestClock() const {
 }
 
 std::vector<LedgerEntry> SyncPush::SettledLedger(const Block& block) const {
-  std::vector<LedgerEntry> ledger = block.ledger;
-  const Round& round = rounds_[block.range.id];
-  for (size_t i = 0; i < round.contributors.size(); ++i) {
-    ledger[round.contributors[i]] = round.ledger_before[i];
-  }
-  return ledger;
+  return rounds_[block.range.id].sum.LedgerWithout(block);
 }
 
 void SyncPush::TakeRestored(Block* block, Version highest) {
@@ -225,13 +160,12 @@ bool SyncPush::IsComplete(const Block& block, Round* round) {
   for (const LiveSlot& live : live_) {
     if (live.clock >= step) {
       passed = true;
-    } else if (std::find(round->contributors.begin(), round->contributors.end(), live.slot) ==
-               round->contributors.end()) {
+    } else if (!round->sum.Has(live.slot)) {
       ++missing;
       all_are_behind &= IsBehind(block, live);
     }
   }
-  if (round->contributors.empty()) return passed && missing == 0;
+  if (round->sum.empty()) return passed && missing == 0;
   if (missing > backup_workers_) {
     round->quorum_at = absl::InfiniteDuration();
     return false;
@@ -239,8 +173,7 @@ bool SyncPush::IsComplete(const Block& block, Round* round) {
   if (all_are_behind || !has_grace()) return true;
   const absl::Duration now = clock_->Now();
   round->quorum_at = std::min(round->quorum_at, now);
-  const absl::Duration ends =
-      round->quorum_at + std::max(grace_.least, grace_.part * (round->quorum_at - round->began));
+  const absl::Duration ends = round->quorum_at + grace_part_ * (round->quorum_at - round->began);
   if (now >= ends) return true;
   due_ = std::min(due_, ends);
   return false;

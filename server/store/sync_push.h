@@ -6,9 +6,9 @@
 
 #include "absl/time/time.h"
 #include "common/clock.h"
-#include "common/element_runs.h"
 #include "common/mutex.h"
 #include "server/store/block_updater.h"
+#include "server/store/gradient_sum.h"
 #include "server/store/push_policy.h"
 
 namespace torchps {
@@ -26,23 +26,15 @@ namespace torchps {
 // that enters between two of them starts, by the later clock, behind the round that the other is
 // still collecting, and will not push to it. A round to which no slot is left to push, though live
 // slots are behind it, or to which all have only withheld blocks, is passed over without a change
-// of values. An element for which some gradients of a round have nothing gets the mean as if these
-// had zero there; one for which all have nothing is left alone, as torch's DDP does with
-// find_unused_parameters. Gradients are summed in the order of arrival, so results of two runs
-// differ by float rounding. Costs one more array per block.
+// of values.Costs one more array per
+// block.
 class SyncPush final : public PushPolicy {
  public:
-  // How long a round that has its quorum waits for the others: the longer of both.
-  struct Grace {
-    absl::Duration least = absl::ZeroDuration();
-    // Of the time from the round's beginning to its quorum.
-    double part = 0;
-  };
-
-  // Blocks are numbered by BlockId below `blocks`; `owned` of them are on this server. `updater`
-  // and `clock`, which a grace above 0 needs, outlive this object.
+  // Blocks are numbered by BlockId below `blocks`; `owned` of them are on this server. The grace
+  // is `grace_part` times the time from a round's beginning to its quorum. `updater` and `clock`,
+  // which a grace above 0 needs, outlive this object.
   SyncPush(size_t blocks, size_t owned, int backup_workers, const BlockUpdater* updater,
-           const Grace& grace, const Clock* clock);
+           double grace_part, const Clock* clock);
 
   absl::StatusOr<PushDecision> Push(Block* block, const PushHeader& header,
                                     const FramePayload& payload)
@@ -51,6 +43,7 @@ class SyncPush final : public PushPolicy {
   void Reconsider(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex) override;
   absl::Duration next_due() const override;
   bool TakeDue() override;
+  bool IsSettled(SlotId, Step step) const override { return step <= completed_rounds(); }
   int64_t completed_rounds() const override;
   std::vector<LedgerEntry> SettledLedger(const Block& block) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex) override;
@@ -62,28 +55,13 @@ class SyncPush final : public PushPolicy {
  private:
   // The round that a block is collecting; guarded by the block's lock.
   struct Round {
-    std::vector<float> weighted_sum;
-    double weight = 0;
-    // What none of those with a weight has anything for.
-    ElementRuns absent;
-    // The smallest of those with a weight: of what was handed out before any of the round's
-    // samples.
-    uint32_t progress = 0;
-    // Of the block's rounds so far: a slot that kept its samples for long does not take the job
-    // back.
-    uint32_t latest_progress = 0;
-    std::vector<SlotId> contributors;
-    // Of each contributor, before it gave.
-    std::vector<LedgerEntry> ledger_before;
+    GradientSum sum;
     // When the round before ended, or this process made the block.
     absl::Duration began = absl::ZeroDuration();
     // When no more than the backup workers were missing; infinite: more are.
     absl::Duration quorum_at = absl::InfiniteDuration();
   };
 
-  // Adds a gradient that is not withheld to the round's sum.
-  static void AddToRound(const Block& block, const PushHeader& header, const FramePayload& payload,
-                         Round* round) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex);
   // Applies or passes over the rounds that wait for no slot any more.
   void FinishRounds(Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block->mutex);
   // The block goes on to `version` with its values as they are.
@@ -96,14 +74,14 @@ class SyncPush final : public PushPolicy {
   // Nothing of the slot has come for the block's last round, neither in time nor late.
   static bool IsBehind(const Block& block, const LiveSlot& live)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex);
-  bool has_grace() const { return grace_.least > absl::ZeroDuration() || grace_.part > 0; }
+  bool has_grace() const { return grace_part_ > 0; }
   // Whether the block's present round is to end now; notes when it will where it has a quorum.
   bool IsComplete(const Block& block, Round* round) ABSL_EXCLUSIVE_LOCKS_REQUIRED(block.mutex);
 
   const int backup_workers_;
   const size_t owned_;
   const BlockUpdater* const updater_;
-  const Grace grace_;
+  const double grace_part_;
   const Clock* const clock_;
   std::vector<Round> rounds_;  // by BlockId
 

@@ -49,7 +49,7 @@ class WorkerMomentumTest : public ::testing::Test {
 
 TEST_F(WorkerMomentumTest, IsThereOnlyWhereTheJobWantsIt) {
   EXPECT_EQ(WorkerMomentum::Create(Spec("SERVER"), layout_, map_), nullptr);
-  EXPECT_EQ(WorkerMomentum::Create(Spec("ORDERED"), layout_, map_), nullptr);
+  EXPECT_EQ(WorkerMomentum::Create(Spec("DELAYED"), layout_, map_), nullptr);
   OptimizerSpec adam;
   adam.mutable_adam();
   EXPECT_EQ(WorkerMomentum::Create(adam, layout_, map_), nullptr);

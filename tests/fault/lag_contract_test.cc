@@ -56,22 +56,13 @@ class VerdictBook {
 
   void Take(const PushReply& reply) {
     for (const BlockVerdict& verdict : reply.block()) {
-      int& rejections = rejections_in_row_[verdict.block()];
       const std::string where = absl::StrCat("block ", verdict.block(), " lag ", verdict.lag());
       switch (verdict.verdict()) {
         case ACCEPTED:
           EXPECT_LE(verdict.lag(), max_lag_) << where;
-          rejections = 0;
-          break;
-        case ADMITTED:
-          EXPECT_GT(verdict.lag(), max_lag_) << where;
-          EXPECT_EQ(rejections, 3) << where << ": admitted only after three rejections in a row";
-          rejections = 0;
           break;
         case REJECTED_STALE:
           EXPECT_GT(verdict.lag(), max_lag_) << where;
-          EXPECT_LT(rejections, 3) << where << ": starved";
-          ++rejections;
           break;
         default:
           ADD_FAILURE() << where << ": verdict " << verdict.verdict();
@@ -85,44 +76,19 @@ class VerdictBook {
     const auto it = counts_.find(verdict);
     return it == counts_.end() ? 0 : it->second;
   }
-  const std::map<BlockId, uint64_t>& applied() const { return applied_; }
+  uint64_t applied(BlockId block) const {
+    const auto it = applied_.find(block);
+    return it == applied_.end() ? 0 : it->second;
+  }
 
  private:
   const int64_t max_lag_;
-  std::map<BlockId, int> rejections_in_row_;
   std::map<Verdict, int64_t> counts_;
   std::map<BlockId, uint64_t> applied_;
 };
 
-TEST_F(LagContractTest, RejectAdmitsAStragglerAfterThreeRejectionsAndScaledByItsLag) {
+TEST_F(LagContractTest, RejectAppliesNothingAboveMaxLag) {
   Start("policy: REJECT max_lag: 2", 2);
-  PlainWorker& fast = *workers_[0];
-  PlainWorker& slow = *workers_[1];
-  Step fast_step = 0;
-  std::vector<Verdict> verdicts;
-  for (Step slow_step = 1; slow_step <= 8; ++slow_step) {
-    ASSERT_TRUE(slow.Pull(slow_step - 1).ok());
-    for (int i = 0; i < 5; ++i) {
-      ASSERT_TRUE(fast.Pull(fast_step).ok());
-      ASSERT_TRUE(fast.Push(++fast_step, 2.0f).ok());
-    }
-    ASSERT_TRUE(fast.ReadOnlyPull().ok());
-    const float before = fast.values()[0][0];
-    const auto reply = slow.Push(slow_step, 16.0f);
-    ASSERT_TRUE(reply.ok()) << reply.status();
-    ASSERT_TRUE(fast.ReadOnlyPull().ok());
-    const float change = fast.values()[0][0] - before;
-    EXPECT_EQ(reply->block(0).lag(), 5);
-    verdicts.push_back(reply->block(0).verdict());
-    const bool admitted = slow_step % 4 == 0;
-    EXPECT_EQ(reply->block(0).verdict(), admitted ? ADMITTED : REJECTED_STALE) << slow_step;
-    // Learning rate 0.5 times max_lag / lag, on a gradient of 16.
-    EXPECT_NEAR(change, admitted ? -0.5 * 2 / 5 * 16 : 0.0, 1e-5) << slow_step;
-  }
-}
-
-TEST_F(LagContractTest, WithoutAdmissionNothingAboveMaxLagIsEverApplied) {
-  Start("policy: REJECT max_lag: 2 admit_after: 0", 2);
   PlainWorker& fast = *workers_[0];
   PlainWorker& slow = *workers_[1];
   Step fast_step = 0;
@@ -143,10 +109,9 @@ TEST_F(LagContractTest, WithoutAdmissionNothingAboveMaxLagIsEverApplied) {
   const auto status = slow.Status();
   ASSERT_TRUE(status.ok());
   EXPECT_EQ(status->lag().max(), 2);
-  EXPECT_EQ(status->verdicts().admitted(), 0u);
 }
 
-TEST_F(LagContractTest, RejectHoldsOnEveryBlockWhileWorkersRaceAndNobodyStarves) {
+TEST_F(LagContractTest, RejectHoldsOnEveryBlockWhileWorkersRace) {
   constexpr int kWorkers = 4;
   constexpr int64_t kMaxLag = 2;
   constexpr Step kSteps = 200;
@@ -186,32 +151,27 @@ TEST_F(LagContractTest, RejectHoldsOnEveryBlockWhileWorkersRaceAndNobodyStarves)
   for (std::thread& thread : threads) thread.join();
 
   EXPECT_GT(books[0].count(REJECTED_STALE), 0) << "the race was no race";
-  EXPECT_GT(books[0].count(ADMITTED), 0);
   int64_t accepted = 0;
-  int64_t admitted = 0;
   int64_t rejected = 0;
   for (const VerdictBook& book : books) {
     accepted += book.count(ACCEPTED);
-    admitted += book.count(ADMITTED);
     rejected += book.count(REJECTED_STALE);
   }
   const auto status = workers_[0]->Status(/*include_ledger=*/true);
   ASSERT_TRUE(status.ok());
   EXPECT_EQ(status->verdicts().accepted(), accepted);
-  EXPECT_EQ(status->verdicts().admitted(), admitted);
   EXPECT_EQ(status->verdicts().rejected(), rejected);
   for (const LedgerEntryStatus& row : status->ledger()) {
-    EXPECT_EQ(row.applied(), books[row.slot()].applied().at(row.block()))
+    EXPECT_EQ(row.applied(), books[row.slot()].applied(row.block()))
         << "slot " << row.slot() << " block " << row.block();
   }
-  std::printf("straggler: %ld accepted, %ld rejected, %ld admitted; all: %ld, %ld, %ld\n",
-              books[0].count(ACCEPTED), books[0].count(REJECTED_STALE), books[0].count(ADMITTED),
-              accepted, rejected, admitted);
+  std::printf("straggler: %ld accepted, %ld rejected; all: %ld, %ld\n", books[0].count(ACCEPTED),
+              books[0].count(REJECTED_STALE), accepted, rejected);
 }
 
-TEST_F(LagContractTest, ScaleIsLearningRateTimesFreeLagOverLagAndNothingElse) {
+TEST_F(LagContractTest, WeighIsGradientTimesFreeLagOverLagAndNothingElse) {
   constexpr int64_t kFreeLag = 3;
-  Start(absl::StrCat("policy: SCALE free_lag: ", kFreeLag), 2);
+  Start(absl::StrCat("policy: WEIGH free_lag: ", kFreeLag), 2);
   PlainWorker& fast = *workers_[0];
   PlainWorker& slow = *workers_[1];
   uint64_t random = 20240607;
@@ -237,8 +197,8 @@ TEST_F(LagContractTest, ScaleIsLearningRateTimesFreeLagOverLagAndNothingElse) {
       EXPECT_EQ(verdict.lag(), lag);
       EXPECT_EQ(verdict.verdict(), lag > kFreeLag ? SCALED : ACCEPTED);
       for (const float value : fast.values()[verdict.block()]) {
-        // One rounding of the rate, one of the product, one of the sum.
-        ASSERT_NEAR(value, expected, 3 * 6e-8 * (std::abs(expected) + gradient)) << "lag " << lag;
+        // One rounding each of the factor, the gradient, the product and the sum.
+        ASSERT_NEAR(value, expected, 4 * 6e-8 * (std::abs(expected) + gradient)) << "lag " << lag;
       }
     }
   }

@@ -278,8 +278,7 @@ TEST_P(LedgerTest, EveryAcknowledgedPushIsAppliedOnceToEveryBlock) {
     }
     EXPECT_EQ(status.verdicts().accepted(), applied);
     EXPECT_EQ(status.verdicts().acknowledged(), acknowledged);
-    EXPECT_EQ(status.verdicts().rejected() + status.verdicts().late() + status.verdicts().scaled() +
-                  status.verdicts().admitted(),
+    EXPECT_EQ(status.verdicts().rejected() + status.verdicts().late() + status.verdicts().scaled(),
               0);
     EXPECT_EQ(status.parked_now(), 0);
     std::printf("%6d  all %6zu %12lu %13s %10lu %6lu\n", server, owned.size(),

@@ -146,7 +146,7 @@ TEST_P(AbsentParametersOptimizerTest, AreLeftAloneAsTorchDoes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryOptimizer, AbsentParametersOptimizerTest,
-                         ::testing::ValuesIn(OptimizerCases()),
+                         ::testing::ValuesIn(OptimizerCasesOfJobs()),
                          [](const ::testing::TestParamInfo<OptimizerCase>& info) {
                            return info.param.label;
                          });

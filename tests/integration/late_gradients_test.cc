@@ -326,30 +326,6 @@ TEST(LateGradientsTest, MomentumInTheWorkers) {
              });
 }
 
-TEST(LateGradientsTest, OrderedMomentum) {
-  ExpectRule("sgd { momentum: 0.9 momentum_at: ORDERED }", "",
-             [](const Push& push, double gradient, double, Element* element) {
-               const auto turn = [](int64_t x) {
-                 return std::ceil(static_cast<double>(x) / kSlots);
-               };
-               const double rate = RateOf(element->index);
-               const double g = gradient + DecayOf(element->index) * element->value;
-               const int64_t t = element->taken;
-               const int64_t b = std::max<int64_t>(0, t - (push.version - push.base));
-               if (turn(t) > turn(t - 1)) {
-                 element->momentum *= kMomentum;
-                 element->value -= rate * element->momentum;
-               }
-               double power = 1, reach = 1;
-               for (double d = turn(b); d < turn(t); ++d) {
-                 power *= kMomentum;
-                 reach += power;
-               }
-               element->value -= rate * reach * g;
-               element->momentum += power * g;
-             });
-}
-
 // With so much of the gradient.
 void TakeDelayed(double gradient, Element* element) {
   const double rate = RateOf(element->index);
@@ -362,17 +338,10 @@ void TakeDelayed(double gradient, Element* element) {
   element->gathered = 0;
 }
 
-// Of a free lag of 2 and an age_decay of 0.3.
-double DecayFactor(const Push& push) {
-  double factor = 1;
-  for (int64_t lag = push.version - push.base; lag > kFreeLag; --lag) {
-    factor *= 0.740818220681718;  // e^-0.3
-  }
-  return factor;
-}
+constexpr char kLocalSteps[] = "local { steps: 1 inner { learning_rate: 1 } }";
 
 TEST(LateGradientsTest, DelayedMomentum) {
-  ExpectRule("sgd { momentum: 0.9 momentum_at: DELAYED }", "",
+  ExpectRule("sgd { momentum: 0.9 momentum_at: DELAYED }", kLocalSteps,
              [](const Push&, double gradient, double, Element* element) {
                TakeDelayed(gradient, element);
              });
@@ -380,9 +349,9 @@ TEST(LateGradientsTest, DelayedMomentum) {
 
 TEST(LateGradientsTest, DelayedMomentumOfPartsThatTogetherAreAStepOfAll) {
   ExpectRule("sgd { momentum: 0.9 momentum_at: DELAYED }",
-             "consistency { lag { policy: DECAY free_lag: 2 age_decay: 0.3 } }",
+             std::string("consistency { lag { policy: WEIGH free_lag: 2 } } ") + kLocalSteps,
              [](const Push& push, double gradient, double, Element* element) {
-               TakeDelayed(gradient * PartOf(push) * DecayFactor(push), element);
+               TakeDelayed(gradient * PartOf(push) * LagFactor(push), element);
              },
              {SampleScale::Of::kGradient, kSamplesOfAll, /*is_of_all=*/true});
 }
@@ -398,38 +367,14 @@ TEST(LateGradientsTest, WeighKeepsTheMomentumFromWhatIsLate) {
              });
 }
 
-TEST(LateGradientsTest, DecayKeepsTheMomentumFromWhatIsLateByItsAge) {
-  ExpectRule("sgd { momentum: 0.9 momentum_at: SERVER }",
-             "consistency { lag { policy: DECAY free_lag: 2 age_decay: 0.3 } }",
-             [](const Push& push, double gradient, double, Element* element) {
-               const double g =
-                   gradient * DecayFactor(push) + DecayOf(element->index) * element->value;
-               element->momentum = kMomentum * element->momentum + g;
-               element->value -= RateOf(element->index) * element->momentum;
+TEST(LateGradientsTest, WeighScalesThePushThatAWorkersMomentumHasMade) {
+  ExpectRule("sgd { momentum: 0.9 }", "consistency { lag { policy: WEIGH free_lag: 2 } }",
+             [](const Push& push, double gradient, double base, Element* element) {
+               const double g = gradient + DecayOf(element->index) * base;
+               double& v = element->of_slot[push.slot];
+               v = kMomentum * v + g;
+               element->value -= RateOf(element->index) * LagFactor(push) * (g + kMomentum * v);
              });
-}
-
-TEST(LateGradientsTest, ScaleGivesTheMomentumTheWholeGradientAtALowerRate) {
-  ExpectRule("sgd { momentum: 0.9 momentum_at: SERVER }",
-             "consistency { lag { policy: SCALE free_lag: 2 } }",
-             [](const Push& push, double gradient, double, Element* element) {
-               const double g = gradient + DecayOf(element->index) * element->value;
-               element->momentum = kMomentum * element->momentum + g;
-               element->value -= RateOf(element->index) * LagFactor(push) * element->momentum;
-             });
-}
-
-TEST(LateGradientsTest, BothScaleWhatAWorkersMomentumHasMade) {
-  for (const char* policy : {"WEIGH", "SCALE"}) {
-    ExpectRule("sgd { momentum: 0.9 }",
-               std::string("consistency { lag { free_lag: 2 policy: ") + policy + " } }",
-               [](const Push& push, double gradient, double base, Element* element) {
-                 const double g = gradient + DecayOf(element->index) * base;
-                 double& v = element->of_slot[push.slot];
-                 v = kMomentum * v + g;
-                 element->value -= RateOf(element->index) * LagFactor(push) * (g + kMomentum * v);
-               });
-  }
 }
 
 }  // namespace

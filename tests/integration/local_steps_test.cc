@@ -1,6 +1,6 @@
-// Local steps against the algorithm as it is written down (DiLoCo, Douillard et al. 2023; Streaming
-// DiLoCo, Douillard et al. 2025): workers as threads on servers in this process, and afterwards a
-// few loops that take the same steps on the same samples.
+// Local steps against the published algorithm (DiLoCo, Douillard et al. 2023): workers as threads
+// on servers in this process, and afterwards a few loops that take the same steps on the same
+// samples.
 
 #include <ATen/Parallel.h>
 
@@ -19,7 +19,6 @@
 #include "common/stop_latch.h"
 #include "data/fingerprint.h"
 #include "data/tensor_dataset.h"
-#include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
@@ -36,8 +35,6 @@
 
 namespace torchps {
 namespace {
-
-using ::testing::HasSubstr;
 
 constexpr uint64_t kSeed = 5;
 constexpr int64_t kFeatures = 16;
@@ -235,66 +232,39 @@ struct Adam {
   }
 };
 
-// 1 where an element belongs to the fragment.
-torch::Tensor MaskOf(int fragment, int fragments, int64_t size) {
-  torch::Tensor mask = torch::zeros({size});
-  for (int64_t element = 0; element < size; ++element) {
-    const int64_t block = element / 32;
-    if (block / kServers % fragments == fragment) mask[element] = 1;
-  }
-  return mask;
-}
-
-// What DiLoCo's servers come to when every worker took the batches that it did take.
-torch::Tensor TrainByTheBook(const std::vector<std::shared_ptr<Points>>& data, double inner_rate,
-                             int fragments) {
+// The values of DiLoCo's servers if every worker took the batches that it did take.
+torch::Tensor TrainByTheBook(const std::vector<std::shared_ptr<Points>>& data, double inner_rate) {
   Reference reference;
   torch::Tensor values = reference.values().clone();
   torch::Tensor momentum = torch::zeros_like(values);
-  const int steps = kSteps / fragments;
   std::vector<Adam> inner(data.size(), Adam{inner_rate, 0, {}, {}});
-  std::vector<torch::Tensor> own(data.size());
-  std::vector<torch::Tensor> anchor(data.size());
   // Asking for a batch below adds to what was asked for.
   std::vector<std::vector<std::vector<int64_t>>> batches;
   for (const auto& each : data) batches.push_back(each->asked());
-  const size_t rounds = batches[0].size() / steps;
+  const size_t rounds = batches[0].size() / kSteps;
   for (size_t round = 0; round < rounds; ++round) {
-    const torch::Tensor pushed =
-        MaskOf(static_cast<int>(round % fragments), fragments, values.numel());
     torch::Tensor sum = torch::zeros_like(values);
     for (size_t worker = 0; worker < data.size(); ++worker) {
-      if (round == 0) {
-        own[worker] = values.clone();
-        anchor[worker] = values.clone();
-      } else {
-        const torch::Tensor pulled =
-            MaskOf(static_cast<int>((round - 1) % fragments), fragments, values.numel());
-        own[worker] = torch::where(pulled > 0, values, own[worker]);
-        anchor[worker] = torch::where(pulled > 0, values, anchor[worker]);
-      }
-      for (int step = 0; step < steps; ++step) {
+      torch::Tensor own = values.clone();
+      for (int step = 0; step < kSteps; ++step) {
         inner[worker].Step(
-            reference.Gradient(own[worker], *data[worker], batches[worker][round * steps + step]),
-            own[worker]);
+            reference.Gradient(own, *data[worker], batches[worker][round * kSteps + step]), own);
       }
-      sum += anchor[worker] - own[worker];
+      sum += values - own;
     }
     const torch::Tensor mean = sum / static_cast<double>(data.size());
-    const torch::Tensor moved = kOuterMomentum * momentum + mean;
-    momentum = torch::where(pushed > 0, moved, momentum);
-    values =
-        torch::where(pushed > 0, values - kOuterRate * (mean + kOuterMomentum * moved), values);
+    momentum = kOuterMomentum * momentum + mean;
+    values = values - kOuterRate * (mean + kOuterMomentum * momentum);
   }
   return values;
 }
 
 constexpr int64_t kSamples = int64_t{kRounds} * kSteps * kBatch * kWorkers;
 
-void ExpectByTheBook(const Trained& trained, double inner_rate, int fragments) {
+void ExpectByTheBook(const Trained& trained, double inner_rate) {
   ExpectAllWell(trained);
   ASSERT_TRUE(trained.values.defined());
-  const torch::Tensor expected = TrainByTheBook(trained.data, inner_rate, fragments);
+  const torch::Tensor expected = TrainByTheBook(trained.data, inner_rate);
   const double difference = RelativeDifference(trained.values, expected);
   const double moved = RelativeDifference(expected, Reference().values());
   std::cout << "relative difference " << difference << ", moved " << moved << " (seed " << kSeed
@@ -304,31 +274,15 @@ void ExpectByTheBook(const Trained& trained, double inner_rate, int fragments) {
 }
 
 TEST(LocalStepsTest, RoundsAreDiLoCo) {
-  const JobSpec job =
-      MakeJob(absl::StrCat("workers: 3 consistency { mode: SYNC } ", kOuter,
-                           "local { steps: 8 inner { adam {} learning_rate: 0.003 } }"));
-  const Trained trained = Train(job, kSamples);
-  ExpectByTheBook(trained, 0.003, /*fragments=*/1);
-  for (const SlotBooks& slot : trained.status.slot()) EXPECT_EQ(slot.figures().pushes(), kRounds);
-}
-
-TEST(LocalStepsTest, FragmentsAreStreamingDiLoCo) {
-  const JobSpec job = MakeJob(
-      absl::StrCat("workers: 3 consistency { mode: SYNC } ", kOuter,
-                   "local { steps: 8 fragments: 4 inner { adam {} learning_rate: 0.003 } }"));
-  const Trained trained = Train(job, kSamples);
-  ExpectByTheBook(trained, 0.003, /*fragments=*/4);
-  for (const SlotBooks& slot : trained.status.slot()) {
-    EXPECT_EQ(slot.figures().pushes(), 4 * kRounds);
+  for (const bool shared_memory : {true, false}) {
+    const JobSpec job =
+        MakeJob(absl::StrCat("workers: 3 consistency { mode: SYNC } ", kOuter,
+                             "local { steps: 8 inner { adam {} learning_rate: 0.003 } }"),
+                /*epochs=*/1, shared_memory);
+    const Trained trained = Train(job, kSamples);
+    ExpectByTheBook(trained, 0.003);
+    for (const SlotBooks& slot : trained.status.slot()) EXPECT_EQ(slot.figures().pushes(), kRounds);
   }
-}
-
-TEST(LocalStepsTest, FragmentsOverTheNetworkAreTheSame) {
-  const JobSpec job = MakeJob(
-      absl::StrCat("workers: 3 consistency { mode: SYNC } ", kOuter,
-                   "local { steps: 8 fragments: 8 inner { adam {} learning_rate: 0.003 } }"),
-      /*epochs=*/1, /*shared_memory=*/false);
-  ExpectByTheBook(Train(job, kSamples), 0.003, /*fragments=*/8);
 }
 
 TEST(LocalStepsTest, OneStepOfSgdIsSynchronousSgd) {
@@ -342,17 +296,6 @@ TEST(LocalStepsTest, OneStepOfSgdIsSynchronousSgd) {
   ASSERT_TRUE(plain.values.defined() && local.values.defined());
   EXPECT_LE(RelativeDifference(local.values, plain.values), 1e-5);
   EXPECT_GT(RelativeDifference(plain.values, Reference().values()), 0.1);
-}
-
-TEST(LocalStepsTest, AnEpochIsAveragedOnce) {
-  const JobSpec job = MakeJob(
-      "workers: 3 consistency { mode: SYNC } optimizer { learning_rate: 1 } "
-      "local { epoch: true inner { adam {} learning_rate: 0.003 } }",
-      /*epochs=*/2);
-  const Trained trained = Train(job, kSamples);
-  ExpectAllWell(trained);
-  for (const SlotBooks& slot : trained.status.slot()) EXPECT_EQ(slot.figures().pushes(), 2u);
-  for (const auto& data : trained.data) EXPECT_EQ(data->asked().size(), 2u * kRounds * kSteps);
 }
 
 TEST(LocalStepsTest, AnAsynchronousOneLearnsFromWhoeverComes) {
@@ -383,17 +326,6 @@ TEST(LocalStepsTest, AStepWhoseGradientIsNotFiniteIsLeftOut) {
   ASSERT_EQ(trained.status.slot_size(), 1);
   EXPECT_EQ(trained.status.slot(0).figures().pushes(), 4u);
   EXPECT_EQ(trained.status.slot(0).figures().skipped_nonfinite(), 1u);
-}
-
-TEST(LocalStepsTest, MoreFragmentsThanBlocksAreRefused) {
-  const JobSpec job = MakeJob(
-      "consistency { mode: SYNC } optimizer { learning_rate: 1 } "
-      "local { steps: 9 fragments: 9 inner { learning_rate: 0.1 } }");
-  const Trained trained = Train(job, kSamples);
-  ASSERT_EQ(trained.outcomes.size(), 1u);
-  EXPECT_EQ(trained.outcomes[0].code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(trained.outcomes[0].message()),
-              HasSubstr("local.fragments is 9, but server 0 has 8 blocks of this model"));
 }
 
 }  // namespace

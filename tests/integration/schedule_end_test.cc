@@ -215,10 +215,9 @@ INSTANTIATE_TEST_SUITE_P(
     Jobs, ScheduleEndTest,
     ::testing::Values(Case{"mode: ASYNC staleness_bound: -1", 1.01},
                       Case{"mode: ASYNC staleness_bound: -1", 4.1},
-                      Case{"mode: ASYNC staleness_bound: -1 lag { policy: SCALE }", 4.1},
+                      Case{"mode: ASYNC staleness_bound: -1 lag { policy: WEIGH }", 4.1},
                       Case{"mode: ASYNC staleness_bound: -1 lag { policy: REJECT }", 4.1},
-                      Case{"mode: ASYNC staleness_bound: -1 lag { policy: REJECT admit_after: 0 }",
-                           20},
+                      Case{"mode: ASYNC staleness_bound: -1 lag { policy: REJECT }", 20},
                       Case{"mode: SYNC", 4.1}, Case{"mode: SYNC backup_workers: 1", 1.01},
                       Case{"mode: SYNC backup_workers: 1", 4.1}));
 

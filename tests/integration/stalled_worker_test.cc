@@ -22,9 +22,11 @@
 #include "common/mutex.h"
 #include "common/stop_latch.h"
 #include "data/dataset.h"
+#include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
 #include "job/job_file.h"
 #include "job/job_spec.h"
+#include "proto/coordinator.grpc.pb.h"
 #include "server/server.h"
 #include "tests/testing/eventually.h"
 #include "tools/drill/fault_proxy.h"
@@ -53,7 +55,7 @@ Objective MeanSquare() {
   return Objective([](const Pass& pass) { return pass.output().square().mean(); });
 }
 
-// SYNC, or ASYNC with a bound.
+// By each rule of what makes an update.
 class StalledWorkerTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -119,6 +121,17 @@ class StalledWorkerTest : public ::testing::TestWithParam<const char*> {
     return Eventually([&] { return steps_[index] >= from + kManySteps; });
   }
 
+  SlotBooks::State StateOf(SlotId slot) {
+    JobStatus status;
+    grpc::ClientContext context;
+    const auto stub = Coordinator::NewStub(ConnectToServer(0, servers_[0]->address()).channel);
+    EXPECT_TRUE(stub->GetJobStatus(&context, JobStatusRequest(), &status).ok());
+    for (const SlotBooks& books : status.slot()) {
+      if (books.slot() == slot) return books.state();
+    }
+    return SlotBooks::STATE_UNSPECIFIED;
+  }
+
   bool WasSaid(const std::string& words) {
     MutexLock lock(&mutex_);
     for (const std::string& line : lines_) {
@@ -152,7 +165,8 @@ TEST_P(StalledWorkerTest, OneThatIsCutOffFromAServerHoldsTheOthersForALeaseAndAn
   ASSERT_TRUE(Moves(0) && Moves(1));
   ways_[1]->SetBlackHole(true);
   EXPECT_TRUE(Moves(0)) << "the others wait for it";
-  EXPECT_TRUE(WasSaid("1: slot 1 does not reach server 1 any more, and other slots do"));
+  EXPECT_TRUE(Eventually(
+      [&] { return WasSaid("1: slot 1 does not reach server 1 any more, and other slots do"); }));
   EXPECT_FALSE(WasSaid("0: slot 0 does not reach"));
   ways_[1]->SetBlackHole(false);
   EXPECT_TRUE(Moves(1)) << "it is back by itself";
@@ -167,6 +181,8 @@ TEST_P(StalledWorkerTest, OneThatIsCutOffFromTheCoordinatorLosesItsSlotAndHoldsN
   ASSERT_TRUE(Moves(0) && Moves(1));
   ways_[0]->SetBlackHole(true);
   EXPECT_TRUE(Moves(0)) << "the others wait for it";
+  // With whole batches they do not wait for its lease to end.
+  EXPECT_TRUE(Eventually([&] { return StateOf(1) == SlotBooks::EXPIRED; }));
   ways_[0]->SetBlackHole(false);
   threads_[1].join();
   EXPECT_TRUE(absl::IsAborted(outcomes_[1])) << "its data are another's: " << outcomes_[1];
@@ -181,7 +197,8 @@ TEST_P(StalledWorkerTest, OneWhoseTrainerHangsHoldsTheOthersForTheProgressTimeou
   for (int i = 0; i < kWorkers; ++i) StartWorker(i, job);
   ASSERT_TRUE(Eventually([&] { return steps_[1] == hang_at_; }));
   EXPECT_TRUE(Moves(0)) << "the others wait for it";
-  EXPECT_TRUE(WasSaid("1: the trainer of slot 1 has computed or read data for"));
+  EXPECT_TRUE(Eventually(
+      [&] { return WasSaid("1: the trainer of slot 1 has computed or read data for"); }));
   hang_.Notify();
   EXPECT_TRUE(Moves(1)) << "it is back by itself";
   EXPECT_TRUE(Moves(0));
@@ -189,10 +206,32 @@ TEST_P(StalledWorkerTest, OneWhoseTrainerHangsHoldsTheOthersForTheProgressTimeou
   for (const absl::Status& outcome : outcomes_) EXPECT_TRUE(absl::IsCancelled(outcome)) << outcome;
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, StalledWorkerTest,
-                         ::testing::Values("consistency { mode: SYNC }",
-                                           "consistency { mode: ASYNC staleness_bound: 1 }"),
-                         [](const auto& info) { return info.index == 0 ? "Sync" : "Async"; });
+const char* const kRules[] = {"Sync", "EachPush", "WholeBatch"};
+
+INSTANTIATE_TEST_SUITE_P(
+    Rules, StalledWorkerTest,
+    ::testing::Values("consistency { mode: SYNC }",
+                      "consistency { mode: ASYNC apply: EACH_PUSH staleness_bound: 1 }",
+                      "consistency { mode: ASYNC apply: WHOLE_BATCH }"),
+    [](const auto& info) { return kRules[info.index]; });
+
+class WholeBatchTest : public StalledWorkerTest {};
+
+TEST_P(WholeBatchTest, AHangingTrainerHoldsNobodyThoughItNeverLeaves) {
+  const JobSpec job = Job("consistency { progress_timeout: 0 }");
+  hang_at_ = kManySteps;
+  for (int i = 0; i < kWorkers; ++i) StartWorker(i, job);
+  ASSERT_TRUE(Eventually([&] { return steps_[1] == hang_at_; }));
+  EXPECT_TRUE(Moves(0));
+  EXPECT_TRUE(Moves(0));
+  EXPECT_EQ(steps_[1], hang_at_);
+  hang_.Notify();
+  EXPECT_TRUE(Moves(1)) << "what it had computed is refused, and it goes on";
+  StopAll();
+  for (const absl::Status& outcome : outcomes_) EXPECT_TRUE(absl::IsCancelled(outcome)) << outcome;
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, WholeBatchTest, ::testing::Values("consistency {}"));
 
 }  // namespace
 }  // namespace torchps

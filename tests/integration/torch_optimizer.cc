@@ -6,6 +6,7 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
+#include <algorithm>
 #include <tuple>
 #include <utility>
 
@@ -103,6 +104,15 @@ double RelativeDifference(const torch::Tensor& a, const torch::Tensor& b) {
   const torch::Tensor exact_a = a.to(torch::kFloat64);
   const torch::Tensor exact_b = b.to(torch::kFloat64);
   return ((exact_a - exact_b).norm() / exact_b.norm()).item<double>();
+}
+
+std::vector<OptimizerCase> OptimizerCasesOfJobs() {
+  std::vector<OptimizerCase> cases = OptimizerCases();
+  const auto needs_local_steps = [](const OptimizerCase& one) {
+    return one.spec.sgd().momentum_at() == SgdSpec::DELAYED;
+  };
+  cases.erase(std::remove_if(cases.begin(), cases.end(), needs_local_steps), cases.end());
+  return cases;
 }
 
 }  // namespace torchps

@@ -25,6 +25,8 @@ struct OptimizerCase {
 
 // Each optimizer, in each of its modes: plain and with everything that changes its formula.
 std::vector<OptimizerCase> OptimizerCases();
+// Those that a job without local steps may have.
+std::vector<OptimizerCase> OptimizerCasesOfJobs();
 
 // ||a - b|| / ||b||, Euclidean, summed in double.
 double RelativeDifference(const torch::Tensor& a, const torch::Tensor& b);

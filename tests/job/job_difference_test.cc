@@ -29,7 +29,7 @@ absl::Status Differ(const std::string& what) {
 TEST(JobDifferenceTest, FindsNoneBetweenWhatIsWrittenAndWhatIsLeftOut) {
   EXPECT_TRUE(Check("",
                     "training { batch_size: 32 balance: SPEED global_batch: true } "
-                    "optimizer { sgd {} } consistency { mode: SYNC }")
+                    "optimizer { sgd {} } consistency { mode: ASYNC apply: WHOLE_BATCH }")
                   .ok());
 }
 
@@ -42,8 +42,9 @@ TEST(JobDifferenceTest, NamesTheFirstFieldAndBothValues) {
             Differ("training.lease_batches: the running job has 1, this worker has 4"));
   EXPECT_EQ(Check("", "training { global_batch: false }"),
             Differ("training.global_batch: the running job has true, this worker has false"));
-  EXPECT_EQ(Check("", "consistency { lag { policy: SCALE } }"),
-            Differ("consistency.lag.policy: the running job has ACCEPT, this worker has SCALE"));
+  EXPECT_EQ(
+      Check("consistency { mode: ASYNC }", "consistency { mode: ASYNC lag { policy: WEIGH } }"),
+      Differ("consistency.lag.policy: the running job has ACCEPT, this worker has WEIGH"));
 }
 
 TEST(JobDifferenceTest, TellsNumbersApartThatDifferInTheLastDigitOnly) {

@@ -45,6 +45,20 @@ TEST(JobFileTest, ListsTheFieldsWhereNoneIsNear) {
               "a.textproto:1: WireSpec has no field \"zzz\"; it has: block_bytes");
 }
 
+// The text parser skips names that a message has reserved, so job.proto reserves numbers only.
+TEST(JobFileTest, RefusesFieldsThatAreGone) {
+  ExpectError("consistency {\n  grace_ms: 20 }",
+              "a.textproto:2: ConsistencySpec has no field \"grace_ms\"");
+  ExpectError("consistency { lag { admit_after: 0 } }",
+              "a.textproto:1: LagContract has no field \"admit_after\"");
+  ExpectError("training { balance_floor: 0.5 }",
+              "a.textproto:1: TrainingSpec has no field \"balance_floor\"");
+  ExpectError("local { fragments: 2 }", "a.textproto:1: LocalSpec has no field \"fragments\"");
+  ExpectError("optimizer { sgd { momentum_at: ORDERED } }",
+              "a.textproto:1: momentum_at cannot be \"ORDERED\"; expected one of SERVER, WORKER, "
+              "DELAYED");
+}
+
 TEST(JobFileTest, NamesTheLineOfWhatIsNoText) {
   ExpectError("name: 'x'\nworkers: many", "a.textproto:2: ");
   ExpectError("name: 'x\n", "a.textproto:1: ");

@@ -22,7 +22,8 @@ std::string HintOn(const std::string& text) {
 
 TEST(RateHintTest, ARateThatWorkersInAsyncSeldomBearIsSaid) {
   EXPECT_THAT(HintOn("workers: 3 optimizer { adam {} learning_rate: 0.008 }"),
-              HasSubstr("optimizer.learning_rate is 0.008, and 3 workers in ASYNC, whose gradients "
+              HasSubstr("optimizer.learning_rate is 0.008, and 3 workers with consistency.apply "
+                        "EACH_PUSH, whose gradients "
                         "come 2 updates late, seldom bear more than 0.00333333"));
   EXPECT_THAT(HintOn("workers: 2 optimizer { sgd { momentum: 0.9 } learning_rate: 0.05 }"),
               HasSubstr("come 1 update late, seldom bear more than 0.02"));

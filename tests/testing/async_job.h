@@ -5,7 +5,7 @@
 namespace torchps {
 
 // `job`, and where it says nothing else ASYNC with a whole batch for each worker, for tests that
-// count single pushes. By default a job is SYNC, and its workers share a batch.
+// count single pushes. By default a job collects whole batches, and its workers share a batch.
 inline JobSpec AsyncUnlessSaid(const JobSpec& job) {
   JobSpec result;
   result.mutable_consistency()->set_mode(ConsistencySpec::ASYNC);

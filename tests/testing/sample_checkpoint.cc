@@ -61,14 +61,9 @@ BlockBuffer SampleModel::Block(const BlockRange& range, int64_t age) const {
   // odd ones a later process has made its last step.
   block.ledger.resize(3);
   const int64_t ahead = range.id % 2 == 0 ? 0 : 5;
-  block.ledger[0] = {4, 20 + ahead + age, ACCEPTED, 3, 0, static_cast<uint64_t>(7 + age), 19 + age};
-  block.ledger[2] = {Incarnation(ahead == 0 ? 6 : 7),
-                     30 - ahead + age,
-                     REJECTED_STALE,
-                     11,
-                     2,
-                     5,
-                     30 - ahead + age};
+  block.ledger[0] = {4, 20 + ahead + age, ACCEPTED, 3, static_cast<uint64_t>(7 + age), 19 + age};
+  block.ledger[2] = {
+      Incarnation(ahead == 0 ? 6 : 7), 30 - ahead + age, REJECTED_STALE, 11, 5, 30 - ahead + age};
   return block;
 }
 

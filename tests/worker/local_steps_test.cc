@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/fragments.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -33,12 +32,8 @@ struct Net : torch::nn::Module {
     weight = register_parameter("weight", torch::zeros({kFeatures}));
     unused = register_parameter("unused", torch::ones({16}));
   }
-  torch::Tensor forward(torch::Tensor x) {
-    const torch::Tensor output = torch::matmul(x, weight);
-    return reaches_all ? output + unused.sum() : output;
-  }
+  torch::Tensor forward(torch::Tensor x) { return torch::matmul(x, weight); }
   torch::Tensor weight, unused;
-  bool reaches_all = false;
 };
 
 // Of a loss that is the mean output every gradient is a vector of ones.
@@ -97,30 +92,27 @@ struct Worker {
     const auto compute = [this](const Learner::Step& step, Learner::Observer* observer) {
       return learner->Compute(step, observer);
     };
-    auto made = LocalSteps::Create(job, map, model.get(), compute, &clock);
+    auto made = LocalSteps::Create(job, model.get(), compute, &clock);
     EXPECT_TRUE(made.ok()) << made.status();
     steps = *std::move(made);
   }
 
-  Learner::Gradient Compute(int64_t samples, int pulled = kAllFragments,
-                            int pushed = kAllFragments) {
+  Learner::Gradient Compute(int64_t samples) {
     std::vector<int64_t> indices(samples);
     std::iota(indices.begin(), indices.end(), 0);
     Learner::Step step;
     step.samples = indices;
     step.epoch = 1;
     step.batch_size = samples;
-    step.pulled_fragment = pulled;
-    step.pushed_fragment = pushed;
     const auto gradient = steps->Compute(step, &listener);
     EXPECT_TRUE(gradient.ok()) << gradient.status();
     return *gradient;
   }
 
-  // The servers answer a pull of one fragment with zeros.
-  void PullZeros(int fragment) {
+  // The servers answer a pull with zeros.
+  void PullZeros() {
     const absl::Span<float> values = model->values();
-    std::fill_n(values.begin() + 16 * fragment, 16, 0.0f);
+    std::fill(values.begin(), values.end(), 0.0f);
     const absl::Status taken = model->ToDevice();
     EXPECT_TRUE(taken.ok()) << taken;
   }
@@ -176,51 +168,18 @@ TEST(LocalStepsTest, AStepAccumulatesItsPasses) {
   EXPECT_THAT(worker.PushedOf(0), Each(FloatNear(0.25f, 1e-6f)));
 }
 
-TEST(LocalStepsTest, FragmentsGoOnFromTheWorkersOwnValues) {
+TEST(LocalStepsTest, EachPushBeginsWithThePulledValues) {
   const Placement on_host = torch::Device(torch::kCPU);
   // A device to which the host's values go as a whole.
   for (const Placement& placement : {on_host, on_host.ApartFromHost()}) {
     SCOPED_TRACE(placement.on_host() ? "on the host" : "apart from it, without a link");
-    Worker worker("steps: 8 fragments: 4", "batch_size: 32", placement);
-    // Two steps between pushes. Block 4, of the unused parameter, is in fragment 0.
-    const Learner::Gradient first = worker.Compute(2 * 32, kAllFragments, /*pushed=*/0);
-    EXPECT_THAT(worker.PushedOf(0), Each(0.25f));
-    EXPECT_THAT(worker.PushedOf(1), Each(0.0f));
-    EXPECT_THAT(first.absent, ElementsAre(ElementRun{16, 80}));
-    worker.PullZeros(0);
-    const Learner::Gradient second = worker.Compute(2 * 32, /*pulled=*/0, /*pushed=*/1);
-    EXPECT_THAT(worker.PushedOf(0), Each(0.0f));
-    EXPECT_THAT(worker.PushedOf(1), Each(0.5f));
-    EXPECT_THAT(second.absent, ElementsAre(ElementRun{0, 16}, ElementRun{32, 80}));
-    worker.PullZeros(1);
-    worker.Compute(2 * 32, /*pulled=*/1, /*pushed=*/2);
-    EXPECT_THAT(worker.PushedOf(2), Each(0.75f));
-    worker.PullZeros(2);
-    worker.Compute(2 * 32, /*pulled=*/2, /*pushed=*/3);
-    EXPECT_THAT(worker.PushedOf(3), Each(1.0f));
-    worker.PullZeros(3);
-    // Since its pull the first one has taken eight steps.
-    worker.Compute(2 * 32, /*pulled=*/3, /*pushed=*/0);
-    EXPECT_THAT(worker.PushedOf(0), Each(1.0f));
+    Worker worker("steps: 2", "batch_size: 32", placement);
+    for (int push = 0; push < 3; ++push) {
+      worker.Compute(2 * 32);
+      EXPECT_THAT(worker.PushedOf(0), Each(0.25f));
+      worker.PullZeros();
+    }
   }
-}
-
-TEST(LocalStepsTest, AFragmentIsPushedThatOnlyStepsOfEarlierPushesHaveReached) {
-  Worker worker("steps: 8 fragments: 4");
-  worker.net->reaches_all = true;
-  worker.Compute(2 * 32, kAllFragments, /*pushed=*/1);
-  worker.net->reaches_all = false;
-  worker.PullZeros(1);
-  worker.Compute(2 * 32, /*pulled=*/1, /*pushed=*/2);
-  worker.PullZeros(2);
-  // Block 4 is the parameter that only the first two steps have reached.
-  const Learner::Gradient pushed = worker.Compute(2 * 32, /*pulled=*/2, /*pushed=*/0);
-  EXPECT_THAT(worker.PushedOf(4), Each(0.25f));
-  EXPECT_THAT(pushed.absent, ElementsAre(ElementRun{16, 64}));
-  // Since its pull no step has.
-  const Learner::Gradient again = worker.Compute(2 * 32, /*pulled=*/0, /*pushed=*/0);
-  EXPECT_THAT(worker.PushedOf(4), Each(0.0f));
-  EXPECT_THAT(again.absent, ElementsAre(ElementRun{16, 80}));
 }
 
 }  // namespace

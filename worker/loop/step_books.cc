@@ -8,8 +8,7 @@ namespace {
 
 // The gradient came too late for every block that it had something for.
 bool ChangedNothing(const VerdictCounts& verdicts) {
-  return verdicts.rejected() + verdicts.late() > 0 &&
-         verdicts.accepted() + verdicts.scaled() + verdicts.admitted() == 0;
+  return verdicts.rejected() + verdicts.late() > 0 && verdicts.accepted() + verdicts.scaled() == 0;
 }
 
 }  // namespace

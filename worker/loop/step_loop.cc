@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "common/job_progress.h"
 #include "job/local_steps.h"
+#include "job/update_rule.h"
 
 namespace torchps {
 namespace {
@@ -37,7 +38,8 @@ std::string EvaluationLine(SlotId slot, const EvaluationResult& result) {
 
 StepLoop::StepLoop(Options options)
     : options_(std::move(options)),
-      sync_(options_.job.consistency().mode() == ConsistencySpec::SYNC),
+      has_rounds_(HasRounds(options_.job.consistency())),
+      collects_pushes_(CollectsPushes(options_.job.consistency())),
       local_steps_(HasLocalSteps(options_.job)),
       in_hand_(options_.job.seed(), options_.train_samples, options_.job.training().shuffle()),
       progress_(options_.slot, options_.progress_interval, options_.clock->Now()),
@@ -77,7 +79,7 @@ absl::StatusOr<absl::optional<StepLoop::StepWork>> StepLoop::Next() {
 }
 
 absl::StatusOr<bool> StepLoop::TakeWork() {
-  if (sync_ && entered_) {
+  if (collects_pushes_ && entered_) {
     if (absl::Status status = PullValues(); !status.ok()) return status;
   }
   const absl::Duration handed_in = options_.clock->Now();
@@ -142,8 +144,9 @@ absl::StatusOr<bool> StepLoop::AwaitStart() {
 
 absl::Status StepLoop::BeginLease(const DataLease& lease) {
   if (absl::Status status = in_hand_.TakeUp(lease); !status.ok()) return status;
-  // In SYNC the values were pulled before the lease was asked for, unless it ends an idle time.
-  pulled_ = sync_ && entered_;
+  // Where pushes are collected the values were pulled before this lease was asked for, unless it
+  // ends an idle time.
+  pulled_ = collects_pushes_ && entered_;
   return Enter();
 }
 
@@ -170,13 +173,23 @@ absl::StatusOr<StepLoop::StepWork> StepLoop::NextOfLease() {
   step.progress_begin = piece.progress_begin;
   step.progress_end = piece.progress_end;
   handed_out_ = ProgressOf(step.progress_begin);
-  step.pulled_fragment = std::exchange(pulled_fragment_, absl::nullopt).value_or(kAllFragments);
-  step.pushed_fragment = FragmentOf(clock_ + 1);
   step.push_step = clock_ + 1;
   step.progress = handed_out_;
+  share_ = ShareOf(lease, static_cast<int64_t>(piece.samples.size()), step);
+  step.share = share_;
   // The values are about to be changed.
   if (local_steps_) held_.Clear();
   return step;
+}
+
+int64_t StepLoop::ShareOf(const DataLease& lease, int64_t samples, const StepWork& step) const {
+  if (lease.reissued()) return 0;
+  // Nothing is left to hand out: what this update has is the job's last batch.
+  if (lease.progress_end() >= 1 && options_.job.training().global_batch()) {
+    return SamplesOfPush(options_.job);
+  }
+  const int64_t planned = step.batch_size * PassesOfPush(options_.job);
+  return samples < planned ? planned : 0;
 }
 
 absl::Status StepLoop::PullValues() {
@@ -209,43 +222,22 @@ absl::Status StepLoop::PullValues() {
 }
 
 absl::StatusOr<PullResult> StepLoop::PullNow() {
-  int fragment = values_are_own_ ? FragmentOf(clock_) : kAllFragments;
-  absl::StatusOr<PullResult> pull = PullInto(fragment);
+  absl::StatusOr<PullResult> pull = Pull(/*read_only=*/false);
   if (!pull.ok()) return pull;
   // In SYNC the rounds completed without this slot, as a straggler, are rounds it will not push to.
-  if (sync_ && pull->floor > clock_) {
-    clock_ = pull->floor;
-    // They have changed the other fragments, too.
-    if (fragment != kAllFragments) {
-      fragment = kAllFragments;
-      pull = PullInto(fragment);
-      if (!pull.ok()) return pull;
-      clock_ = std::max(clock_, pull->floor);
-    }
-  }
-  // One that was not used yet may have brought more.
-  if (pulled_fragment_ != kAllFragments) pulled_fragment_ = fragment;
+  if (has_rounds_) clock_ = std::max(clock_, pull->floor);
   return pull;
 }
 
-absl::StatusOr<PullResult> StepLoop::PullInto(int fragment, bool read_only) {
+absl::StatusOr<PullResult> StepLoop::Pull(bool read_only) {
   const absl::Span<float> values = options_.model->values();
   absl::StatusOr<std::function<void(BlockId)>> on_block = options_.model->ExpectBlocks(values);
   if (!on_block.ok()) return on_block.status();
-  return fragment == kAllFragments
-             ? options_.parameters->Pull(clock_, read_only, values, &held_, *std::move(on_block))
-             : options_.parameters->PullFragment(clock_, fragment, values, *std::move(on_block));
-}
-
-int StepLoop::FragmentOf(Step step) const {
-  const int fragments = options_.job.local().fragments();
-  if (fragments < 2 || step < 1) return kAllFragments;
-  return static_cast<int>((step - 1) % fragments);
+  return options_.parameters->Pull(clock_, read_only, values, &held_, *std::move(on_block));
 }
 
 void StepLoop::EndStep(Outcome outcome) {
   books_.EnterStep(outcome);
-  values_are_own_ = local_steps_;
   if (outcome.not_finite || outcome.overflowed) {
     // No block of it is ready, so nothing was sent.
     push_.reset();
@@ -286,9 +278,9 @@ absl::Status StepLoop::BeginTransfers(int64_t samples) {
   const bool check_finite =
       local_steps_ || (training.clip_norm() == 0 && training.nonfinite() == SKIP_BLOCK &&
                        training.precision() != TrainingSpec::FLOAT16);
-  push_ = options_.parameters->BeginPush(clock_ + 1, samples, options_.model->gradients(),
-                                         options_.model->averaged(), options_.model->values(),
-                                         check_finite, handed_out_, options_.model->is_finite());
+  push_ = options_.parameters->BeginPush(
+      clock_ + 1, samples, options_.model->gradients(), options_.model->averaged(),
+      options_.model->values(), check_finite, handed_out_, options_.model->is_finite(), share_);
   if (pull_ahead_.on()) {
     const absl::Span<float> next = options_.model->next_values();
     absl::StatusOr<std::function<void(BlockId)>> on_block = options_.model->ExpectBlocks(next);
@@ -317,7 +309,9 @@ absl::Status StepLoop::FinishPush() {
   books_.EnterPush(pushed_, pushed_part_, *push, now - began);
   if (push->skipped) return absl::OkStatus();
   ++clock_;
-  progress_.Add(pushed_.samples, pushed_.loss_sum, absl::ZeroDuration());
+  // Where pushes are collected, a push ends when its update is made.
+  progress_.Add(pushed_.samples, pushed_.loss_sum,
+                collects_pushes_ ? now - began : absl::ZeroDuration());
   const std::string line = progress_.Line(in_hand_.lease()->epoch(), clock_, now);
   if (!line.empty()) options_.print(line);
   return absl::OkStatus();
@@ -327,11 +321,10 @@ absl::Status StepLoop::Evaluate(int epoch, const absl::optional<KeepModel>& keep
   const absl::Duration began = options_.clock->Now();
   // No slot should wait for one that computes no gradient. In SYNC the epoch's end is where all
   // wait for all anyway, and a slot that left would have to find its round again.
-  if (!sync_) {
+  if (!has_rounds_) {
     if (absl::Status status = Leave(); !status.ok()) return status;
   }
-  const absl::StatusOr<PullResult> pull = PullInto(kAllFragments, /*read_only=*/true);
-  values_are_own_ = false;
+  const absl::StatusOr<PullResult> pull = Pull(/*read_only=*/true);
   if (!pull.ok()) return pull.status();
   // A server that was restarted meanwhile was greeted, and would wait for this slot; in SYNC that
   // is one that had nothing to do and was outside already.
@@ -355,7 +348,7 @@ absl::Status StepLoop::Evaluate(int epoch, const absl::optional<KeepModel>& keep
 
 absl::Status StepLoop::TakeLearnt() {
   if (options_.on_end == nullptr) return absl::OkStatus();
-  const absl::StatusOr<PullResult> pull = PullInto(kAllFragments, /*read_only=*/true);
+  const absl::StatusOr<PullResult> pull = Pull(/*read_only=*/true);
   if (!pull.ok()) return pull.status();
   if (absl::Status status = options_.model->ToDevice(); !status.ok()) return status;
   return options_.on_end();
@@ -371,7 +364,6 @@ absl::Status StepLoop::Enter() {
   const absl::StatusOr<Step> start = options_.parameters->Hello();
   if (!start.ok()) return start.status();
   clock_ = std::max(clock_, *start);
-  values_are_own_ = false;
   entered_ = true;
   return absl::OkStatus();
 }

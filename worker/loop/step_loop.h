@@ -14,7 +14,6 @@
 #include "client/held_values.h"
 #include "client/parameter_client.h"
 #include "common/clock.h"
-#include "common/fragments.h"
 #include "common/ids.h"
 #include "common/stop_latch.h"
 #include "proto/coordinator.pb.h"
@@ -32,9 +31,10 @@ namespace torchps {
 // values, pushes its gradient, until the coordinator says that the job is done. Computing is its
 // caller's business: the Trainer's, or that of a program's own loop (program/session.h).
 //
-//   ASYNC  NextWork -> for each step of the lease: Pull, compute, Push
-//   SYNC   Pull, then NextWork -> a lease of exactly one step: compute, Push. In this order all
-//          slots hold their leases of step t before any slot can ask for one of step t + 1.
+//   EACH_PUSH           NextWork -> for each step of the lease: Pull, compute, Push
+//   WHOLE_BATCH, SYNC   Pull, then NextWork -> a lease of exactly one step: compute, Push. In this
+//                       order all slots that wait for update t hold their leases of step t + 1
+//                       before any of them can ask for one of step t + 2.
 //
 // Pushing and, where the loop prefetches, pulling go on behind the computing:
 //
@@ -105,14 +105,12 @@ class StepLoop {
     // parts of 1.
     double progress_begin = 0;
     double progress_end = 0;
-    // With local.fragments: of which one the values were pulled since the step before, and which
-    // one the step is to push (common/fragments.h). The values of the others are the worker's own.
-    int pulled_fragment = kAllFragments;
-    int pushed_fragment = kAllFragments;
     // Without prefetching: the step's name, one above the clock that the values were pulled at, and
     // what its push says of how far the job was (PushFrame.progress).
     Step push_step = 1;
     uint32_t progress = 0;
+    // PushFrame.share.
+    int64_t share = 0;
   };
 
   // What came of a step.
@@ -164,15 +162,14 @@ class StepLoop {
   absl::Status BeginLease(const DataLease& lease);
   bool LeaseIsUsedUp() const;
   absl::StatusOr<StepWork> NextOfLease();
+  // PushFrame.share of a push of so many samples.
+  int64_t ShareOf(const DataLease& lease, int64_t samples, const StepWork& step) const;
   // The values of the next step, pulled already or now.
   absl::Status PullValues();
-  // Pulls them now: with fragments only the one that was pushed last, where the values have been
-  // the worker's own since.
+  // Pulls them now, and moves the clock on to the rounds that were completed without this slot.
   absl::StatusOr<PullResult> PullNow();
-  // Pulls one fragment, or all of them, into the model's values.
-  absl::StatusOr<PullResult> PullInto(int fragment, bool read_only = false);
-  // The fragment that step `step` pushes.
-  int FragmentOf(Step step) const;
+  // Pulls into the model's values.
+  absl::StatusOr<PullResult> Pull(bool read_only);
   // When to begin a pull that is to end with the backward pass that begins now.
   absl::Duration LatestPull() const;
   // Evaluates the values that the servers have now, where the job evaluates, and hands them over.
@@ -185,7 +182,8 @@ class StepLoop {
   absl::Status LeaveServers();
 
   const Options options_;
-  const bool sync_;
+  const bool has_rounds_;
+  const bool collects_pushes_;
   // Computing changes the values.
   const bool local_steps_;
   // None: to be asked for.
@@ -199,15 +197,13 @@ class StepLoop {
   int64_t steps_ = 0;
   // Steps that were begun anew since the last one that was computed to its end.
   int stops_in_a_row_ = 0;
-  // With fragments: the values are the worker's own, but for what was pulled since, of one fragment
-  // or of all.
-  bool values_are_own_ = false;
-  absl::optional<int> pulled_fragment_;
   // What the model's values, and its next values, hold.
   HeldValues held_;
   HeldValues next_held_;
   // Of the present step: how far the job was when its samples were handed out.
   uint32_t handed_out_ = 0;
+  // Of the present step: PushFrame.share.
+  int64_t share_ = 0;
 
   bool started_ = false;
   bool idle_ = false;

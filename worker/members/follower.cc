@@ -69,7 +69,8 @@ absl::StatusOr<bool> ReplicaFollower::Train(int64_t number, const ReplicaOrder& 
   FlatModel* const model = options_.model;
   const std::unique_ptr<PendingPush> push = options_.parameters->BeginPush(
       order.push_step(), order.sample_size(), model->gradients(), model->averaged(),
-      model->values(), gradient->finite == Finite::kUnknown, order.progress());
+      model->values(), gradient->finite == Finite::kUnknown, order.progress(),
+      /*is_finite=*/nullptr, order.share());
   push->AllReady(CallLoop::Urgency::kNow, std::move(gradient->absent));
   Tell(MemberPhase::kPush, number);
   const absl::StatusOr<PushResult> result = push->Finish();

@@ -67,6 +67,7 @@ absl::StatusOr<Learner::Gradient> ReplicaLeader::Compute(const Learner::Step& st
   order.set_epoch(step.epoch);
   order.set_position(step.position);
   order.set_progress(step.progress);
+  order.set_share(step.share);
   Order(order);
   const absl::StatusOr<StageWork::Gradient> own =
       options_.work->Train(orders_, order, [observer](absl::Duration compute_time) {

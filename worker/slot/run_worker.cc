@@ -91,8 +91,8 @@ absl::Status Train(const Task& task, const WorkerOptions& options, const MakeCom
   absl::StatusOr<ComputeGradient> compute = make_compute(task, learning, slot);
   if (!compute.ok()) return compute.status();
   if (learning.local_steps) {
-    absl::StatusOr<std::shared_ptr<LocalSteps>> local = LocalSteps::Create(
-        slot->job(), slot->block_map(), slot->model(), *std::move(compute), options.clock);
+    absl::StatusOr<std::shared_ptr<LocalSteps>> local =
+        LocalSteps::Create(slot->job(), slot->model(), *std::move(compute), options.clock);
     if (!local.ok()) return local.status();
     compute = [local = *std::move(local)](const Learner::Step& step, Learner::Observer* observer) {
       return local->Compute(step, observer);

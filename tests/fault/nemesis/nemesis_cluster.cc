@@ -79,7 +79,8 @@ void NemesisCluster::Launch(Part& part) {
 
 std::vector<std::string> NemesisCluster::WorkerCommand(SlotId slot) {
   const Workers workers = options_.workers;
-  const bool is_pusher = workers == Workers::kPushers || workers == Workers::kLinkedPushers;
+  const bool is_pusher = workers == Workers::kPushers || workers == Workers::kBatchPushers ||
+                         workers == Workers::kLinkedPushers;
   std::vector<std::string> command = {
       "/usr/bin/env",
       ways_[slot],
@@ -93,11 +94,13 @@ std::vector<std::string> NemesisCluster::WorkerCommand(SlotId slot) {
     // Another one's history for each process.
     command.push_back(absl::StrCat(how, SplitMix64(device_random_)));
   }
+  if (workers == Workers::kBatchPushers) command.push_back("batches");
   return command;
 }
 
 bool NemesisCluster::has_links() const {
-  return options_.workers != Workers::kPushers && options_.workers != Workers::kWhole;
+  return options_.workers != Workers::kPushers && options_.workers != Workers::kBatchPushers &&
+         options_.workers != Workers::kWhole;
 }
 
 int NemesisCluster::BeginFault(const Part& part) {

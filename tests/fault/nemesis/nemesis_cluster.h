@@ -38,6 +38,7 @@ class NemesisCluster {
   // What the slots' processes are.
   enum class Workers {
     kPushers,        // nemesis_pusher.h
+    kBatchPushers,   // of a job that collects whole batches
     kLinkedPushers,  // whose gradients come from a device (nemesis_device.h)
     kWhole,          // nemesis_whole_worker_main.cc: on the host, gradients in shared memory
     kWholeLinked,    // on a device made of host memory

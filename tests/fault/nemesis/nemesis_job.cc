@@ -10,22 +10,26 @@ namespace torchps {
 
 constexpr int NemesisJob::kModulus[];
 
-NemesisJob NemesisJob::Create(DurabilitySpec::Level level, Pace pace, Carriage carriage) {
+NemesisJob NemesisJob::Create(DurabilitySpec::Level level, Pace pace, Carriage carriage,
+                              Rule rule) {
   const bool calm = pace == Pace::kCalm;
+  const bool batches = rule == Rule::kWholeBatch;
+  static_assert(kBatch == 2 * kPushWeight, "two pushes are a whole batch");
   JobSpec spec;
   const bool parsed = google::protobuf::TextFormat::ParseFromString(
-      absl::StrCat(
-          "name: 'nemesis' workers: ", kSlots, " model { name: 'counters' } ",
-          "training { epochs: 1000000 batch_size: ", kBatch,
-          " balance: EQUAL global_batch: false } ",
-          "optimizer { sgd {} learning_rate: 1 } consistency { mode: ASYNC staleness_bound: ",
-          calm ? -1 : kStalenessBound, " prefetch: false } ",
-          "wire { block_bytes: ", kBlockElements * sizeof(float),
-          " shared_memory: ", carriage == Carriage::kSharedMemory ? "true" : "false",
-          carriage == Carriage::kInt8 ? " push { kind: INT8 }" : "", " } ",
-          "membership { lease_seconds: ", calm ? 3600 : kLeaseSeconds,
-          " } durability { level: ", DurabilitySpec::Level_Name(level),
-          " checkpoint_seconds: ", calm ? 3600 : 0.5, " keep: 2 }"),
+      absl::StrCat("name: 'nemesis' workers: ", kSlots, " model { name: 'counters' } ",
+                   "training { epochs: 1000000 batch_size: ", kBatch,
+                   " balance: EQUAL global_batch: ", batches ? "true" : "false", " } ",
+                   "optimizer { sgd {} learning_rate: ", batches ? 2 : 1,
+                   " } consistency { mode: ASYNC ",
+                   batches ? "apply: WHOLE_BATCH "
+                           : absl::StrCat("staleness_bound: ", calm ? -1 : kStalenessBound),
+                   " prefetch: false } ", "wire { block_bytes: ", kBlockElements * sizeof(float),
+                   " shared_memory: ", carriage == Carriage::kSharedMemory ? "true" : "false",
+                   carriage == Carriage::kInt8 ? " push { kind: INT8 }" : "", " } ",
+                   "membership { lease_seconds: ", calm ? 3600 : kLeaseSeconds,
+                   " } durability { level: ", DurabilitySpec::Level_Name(level),
+                   " checkpoint_seconds: ", calm ? 3600 : 0.5, " keep: 2 }"),
       &spec);
   TPS_CHECK(parsed, "the nemesis' job is not valid");
   const auto normal = NormalizeJobSpec(spec);

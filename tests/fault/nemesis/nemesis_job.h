@@ -12,8 +12,8 @@ namespace torchps {
 
 // The job that is pushed at under a nemesis. Its gradients are such that a block's values tell
 // which pushes are in it: each slot has counters of its own in every block, of steps by their
-// remainder modulo two numbers, and a push adds one to two of them. The learning rate is 1, so
-// counts of floats are exact and one lost or doubled push shows.
+// remainder modulo two numbers, and a push adds one to two of them. Counts of floats are exact, so
+// one lost or doubled push shows.
 struct NemesisJob {
   static constexpr int kServers = 2;
   static constexpr int kSlots = 3;
@@ -40,8 +40,12 @@ struct NemesisJob {
   // scale is 1, and nothing is lost.
   enum class Carriage { kFloats, kInt8, kSharedMemory };
   static constexpr int kUnitOfInt8 = 127;
+  // What makes an update. Of whole batches each has two pushes: so half of their sum is applied at
+  // a rate of 2, counts stay whole numbers, and the third slot is late.
+  enum class Rule { kEachPush, kWholeBatch };
+  static constexpr int kPushWeight = 2;
   static NemesisJob Create(DurabilitySpec::Level level, Pace pace = Pace::kHurried,
-                           Carriage carriage = Carriage::kFloats);
+                           Carriage carriage = Carriage::kFloats, Rule rule = Rule::kEachPush);
 
   // What a counter goes up by.
   static constexpr int Unit(Carriage carriage) {

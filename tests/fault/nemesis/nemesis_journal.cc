@@ -37,8 +37,10 @@ void NemesisJournal::Greeted(int server, const HelloReply& reply) {
 
 void NemesisJournal::Begin(Step step) { Write(absl::StrCat("begin ", step, "\n")); }
 
-void NemesisJournal::Acknowledged(int server, Step step) {
-  Write(absl::StrCat("ack ", server, " ", step, "\n"));
+void NemesisJournal::Acknowledged(int server, Step step, const std::vector<BlockId>& refused) {
+  std::string line = absl::StrCat("ack ", server, " ", step);
+  for (const BlockId block : refused) absl::StrAppend(&line, " ", block);
+  Write(line + "\n");
 }
 
 void NemesisJournal::Done(Step step, absl::Duration now) {
@@ -68,8 +70,12 @@ NemesisBook NemesisBook::Read(const std::string& path, const BlockMap& map) {
       int server = 0;
       Step step = 0;
       line >> server >> step;
+      std::set<BlockId> refused;
+      for (BlockId id = 0; line >> id;) refused.insert(id);
+      book.refused += static_cast<int64_t>(refused.size());
       for (const BlockId id : map.owned_by(server)) {
         book.blocks[id].unknown.erase(step);
+        if (refused.count(id) > 0) continue;
         if (!book.blocks[id].present.insert(step).second) {
           book.broken_promises.push_back(absl::StrCat("step ", step, " acknowledged twice"));
         }

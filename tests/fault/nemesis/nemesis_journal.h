@@ -27,7 +27,8 @@ class NemesisJournal {
   void Start(Incarnation incarnation);
   void Greeted(int server, const HelloReply& reply);
   void Begin(Step step);
-  void Acknowledged(int server, Step step);
+  // But for the blocks that have refused it.
+  void Acknowledged(int server, Step step, const std::vector<BlockId>& refused = {});
   // By all servers, at that time of CLOCK_MONOTONIC, which is one for all processes.
   void Done(Step step, absl::Duration now);
 
@@ -40,7 +41,7 @@ class NemesisJournal {
 // What must be in the servers by one slot's journal.
 struct NemesisBook {
   struct Block {
-    std::set<Step> present;  // acknowledged, and not told to be lost
+    std::set<Step> present;  // acknowledged as applied, and not told to be lost
     std::set<Step> unknown;  // begun, the answer never written down: applied once or not at all
   };
   std::vector<Block> blocks = std::vector<Block>(NemesisJob::kBlocks);
@@ -48,6 +49,7 @@ struct NemesisBook {
   std::vector<absl::Duration> done;  // when each of them was, in order
   int64_t acknowledged = 0;          // (step, block), each time a process was told so
   int64_t rolled_back = 0;           // of these, told to be lost by a server that came back
+  int64_t refused = 0;               // (step, block), too old to be applied
   int64_t incarnations = 0;
   int64_t restored_lives = 0;  // lives of servers, after the first, that the slot has seen
   // What no server may do: forget within one life, or forget anything and say that it has not.

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/calls/server_patience.h"
+#include "job/update_rule.h"
 #include "wire/layout_codec.h"
 #include "wire/status_codec.h"
 
@@ -77,7 +78,8 @@ absl::Status NemesisPusher::Initialize() {
   const std::vector<float> zeros(NemesisJob::kBlockElements);
   const Gradient values = [&zeros](BlockId) { return absl::MakeConstSpan(zeros); };
   for (int server = 0; server < NemesisJob::kServers; ++server) {
-    if (absl::Status status = Push(server, /*step=*/0, values); !status.ok()) return status;
+    const auto pushed = Push(server, /*step=*/0, values);
+    if (!pushed.ok()) return pushed.status();
   }
   return absl::OkStatus();
 }
@@ -96,8 +98,9 @@ absl::Status NemesisPusher::Train() {
     };
     journal_.Begin(step);
     for (int server = 0; server < NemesisJob::kServers; ++server) {
-      if (absl::Status status = Push(server, step, gradient); !status.ok()) return status;
-      journal_.Acknowledged(server, step);
+      const auto refused = Push(server, step, gradient);
+      if (!refused.ok()) return refused.status();
+      journal_.Acknowledged(server, step, *refused);
     }
     journal_.Done(step, clock_.Now());
   }
@@ -167,9 +170,13 @@ absl::Status NemesisPusher::FinishPull(PullCall& call) {
   return FromGrpcStatus(call.reader->Finish());
 }
 
-absl::Status NemesisPusher::Push(int server, Step step, const Gradient& gradient) {
+absl::StatusOr<std::vector<BlockId>> NemesisPusher::Push(int server, Step step,
+                                                         const Gradient& gradient) {
   const std::vector<BlockId>& owned = job_.map.owned_by(server);
-  return PersistAt(server, [&](grpc::ClientContext* context) {
+  const int64_t largest_lag = LargestLag(job_.spec.consistency());
+  std::vector<BlockId> refused;
+  const absl::Status pushed = PersistAt(server, [&](grpc::ClientContext* context) {
+    refused.clear();
     PushReply reply;
     const auto writer = peers_[server].stub->Push(context, &reply);
     for (const BlockId block : owned) {
@@ -186,7 +193,7 @@ absl::Status NemesisPusher::Push(int server, Step step, const Gradient& gradient
       frame.set_block(block);
       frame.set_base_version(versions_[block]);
       frame.set_server_life(peers_[server].life);
-      frame.set_weight(1);
+      frame.set_weight(NemesisJob::kPushWeight);
       frame.set_block_count(static_cast<uint32_t>(owned.size()));
       frame.set_payload(elements->data(), elements->size() * sizeof(float));
       if (!writer->Write(frame)) break;  // the status says why
@@ -196,15 +203,23 @@ absl::Status NemesisPusher::Push(int server, Step step, const Gradient& gradient
     if (!status.ok()) return status;
     const Verdict expected = step == 0 ? INITIALIZED : ACCEPTED;
     for (const BlockVerdict& block : reply.block()) {
-      if (block.verdict() == expected) continue;
+      const bool is_within_bound = block.lag() <= largest_lag;
+      if (block.verdict() == expected && is_within_bound) continue;
+      if (block.verdict() == REJECTED_STALE && !is_within_bound) {
+        refused.push_back(block.block());
+        continue;
+      }
       return absl::InternalError(absl::StrCat("step ", step, " of block ", block.block(), " is ",
-                                              Verdict_Name(block.verdict())));
+                                              Verdict_Name(block.verdict()), " at a lag of ",
+                                              block.lag()));
     }
     if (step > 0 && reply.block_size() != static_cast<int>(owned.size())) {
       return absl::InternalError("an acknowledgement without a verdict for every block");
     }
     return absl::OkStatus();
   });
+  if (!pushed.ok()) return pushed;
+  return refused;
 }
 
 }  // namespace torchps

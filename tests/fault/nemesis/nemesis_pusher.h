@@ -64,7 +64,8 @@ class NemesisPusher {
   absl::Status PullAll();
   std::unique_ptr<PullCall> BeginPull(int server);
   absl::Status FinishPull(PullCall& call);
-  absl::Status Push(int server, Step step, const Gradient& gradient);
+  // Returns the blocks that have refused the push as too old.
+  absl::StatusOr<std::vector<BlockId>> Push(int server, Step step, const Gradient& gradient);
 
   const SteadyClock clock_;
   const NemesisJob job_;

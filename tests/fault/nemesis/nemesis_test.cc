@@ -20,13 +20,16 @@ TEST_P(NemesisTest, WhatIsAcknowledgedIsAppliedOnceAndTheOthersGoOn) {
 
 INSTANTIATE_TEST_SUITE_P(
     Levels, NemesisTest,
-    ::testing::Values(NemesisTrial::Options{"Workers", DurabilitySpec::NONE, false},
-                      NemesisTrial::Options{"Checkpoint", DurabilitySpec::CHECKPOINT, true},
-                      NemesisTrial::Options{"Log", DurabilitySpec::LOG, true},
-                      NemesisTrial::Options{"LinkedCheckpoint", DurabilitySpec::CHECKPOINT, true,
-                                            Workers::kLinkedPushers},
-                      NemesisTrial::Options{"LinkedLog", DurabilitySpec::LOG, true,
-                                            Workers::kLinkedPushers}),
+    ::testing::Values(
+        NemesisTrial::Options{"Workers", DurabilitySpec::NONE, false},
+        NemesisTrial::Options{"Checkpoint", DurabilitySpec::CHECKPOINT, true},
+        NemesisTrial::Options{"Log", DurabilitySpec::LOG, true},
+        NemesisTrial::Options{"BatchesCheckpoint", DurabilitySpec::CHECKPOINT, true,
+                              Workers::kBatchPushers},
+        NemesisTrial::Options{"BatchesLog", DurabilitySpec::LOG, true, Workers::kBatchPushers},
+        NemesisTrial::Options{"LinkedCheckpoint", DurabilitySpec::CHECKPOINT, true,
+                              Workers::kLinkedPushers},
+        NemesisTrial::Options{"LinkedLog", DurabilitySpec::LOG, true, Workers::kLinkedPushers}),
     [](const ::testing::TestParamInfo<NemesisTrial::Options>& info) { return info.param.name; });
 
 }  // namespace

@@ -128,11 +128,11 @@ void NemesisTrial::Audit(const std::vector<NemesisBook>& books) {
   }
   int64_t acknowledged = 0;
   int64_t rolled_back = 0;
-  std::printf("slot processes steps acknowledged rolled back restored lives\n");
+  std::printf("slot processes steps acknowledged refused rolled back restored lives\n");
   for (SlotId slot = 0; slot < NemesisJob::kSlots; ++slot) {
     const NemesisBook& book = books[slot];
-    std::printf("%4d %9ld %5ld %12ld %11ld %14ld\n", slot, book.incarnations, book.steps,
-                book.acknowledged, book.rolled_back, book.restored_lives);
+    std::printf("%4d %9ld %5ld %12ld %7ld %11ld %14ld\n", slot, book.incarnations, book.steps,
+                book.acknowledged, book.refused, book.rolled_back, book.restored_lives);
     acknowledged += book.acknowledged;
     rolled_back += book.rolled_back;
     for (const std::string& broken : book.broken_promises) ADD_FAILURE() << broken;

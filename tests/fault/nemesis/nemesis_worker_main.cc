@@ -1,4 +1,4 @@
-// nemesis_worker SERVERS SLOT JOURNAL LEVEL [calm | linked=SEED]: pushes counters
+// nemesis_worker SERVERS SLOT JOURNAL LEVEL [calm | batches | linked=SEED]: pushes counters
 // (tests/fault/nemesis/nemesis_job.h) at all servers until SIGTERM, by Protobuf's own stubs, and
 // writes down what happens before it goes on. Beside that it renews its leases as a worker does,
 // and leaves the clocks where it alone is cut off from a server. With `linked` its gradients come
@@ -154,16 +154,21 @@ int Main(int argc, char** argv) {
   absl::string_view how;
   if (arguments.has_value()) how = arguments->how;
   const bool is_calm = how == "calm";
+  const bool is_batches = how == "batches";
   uint64_t seed = 0;
   const bool is_linked = absl::ConsumePrefix(&how, "linked=") && absl::SimpleAtoi(how, &seed);
-  if (!arguments.has_value() || (!arguments->how.empty() && !is_calm && !is_linked)) {
-    Log("usage: nemesis_worker SERVERS SLOT JOURNAL LEVEL [calm | linked=SEED]");
+  if (!arguments.has_value() ||
+      (!arguments->how.empty() && !is_calm && !is_batches && !is_linked)) {
+    Log("usage: nemesis_worker SERVERS SLOT JOURNAL LEVEL [calm | batches | linked=SEED]");
     return static_cast<int>(ExitCode::kUsage);
   }
   const auto pace = is_calm ? NemesisJob::Pace::kCalm : NemesisJob::Pace::kHurried;
   return RunNemesisProgram(
       [&](StopLatch* stop, std::atomic<bool>* is_broken) {
-        return Work(*arguments, NemesisJob::Create(arguments->level, pace),
+        return Work(*arguments,
+                    NemesisJob::Create(
+                        arguments->level, pace, NemesisJob::Carriage::kFloats,
+                        is_batches ? NemesisJob::Rule::kWholeBatch : NemesisJob::Rule::kEachPush),
                     is_linked ? absl::make_optional(seed) : absl::nullopt, stop, is_broken);
       },
       &Log);

@@ -31,44 +31,56 @@ class FakeJournal final : public BlockJournal {
 
 class FinishedPushesTest : public ::testing::Test {
  protected:
-  FinishedPushes::Id Add(SlotId slot, Step step, bool awaits_round) {
-    return pushes_.Add({slot, /*incarnation=*/1, step, nullptr}, awaits_round);
+  FinishedPushes::Id Add(SlotId slot, Step step) {
+    FinishedPushes::Push push;
+    push.slot = slot;
+    push.incarnation = 1;
+    push.step = step;
+    push.done = done_;
+    return pushes_.Add(std::move(push));
   }
 
-  void RaiseRounds(int64_t round) {
-    for (const RisingNumber::Continuation& due : pushes_.RaiseRounds(round)) due();
+  // Updates with the pushes of these steps are made.
+  void SettleUpTo(Step step) {
+    settled_step_ = step;
+    pushes_.AnswerSettled();
   }
 
+  FinishedPushes::Done done_;
+  Step settled_step_ = 0;
   std::vector<SlotId> answered_;
   FakeJournal journal_;
   FinishedPushes pushes_{
+      [this](const FinishedPushes::Push& push) { return push.step <= settled_step_; },
       [this](const FinishedPushes::Push& push) { answered_.push_back(push.slot); }};
 };
 
 TEST_F(FinishedPushesTest, AnswersAtOnceWhereThereIsNothingToWaitFor) {
-  Add(/*slot=*/3, /*step=*/1, /*awaits_round=*/false);
+  Add(/*slot=*/3, /*step=*/0);
   EXPECT_THAT(answered_, ElementsAre(3));
 }
 
-TEST_F(FinishedPushesTest, AwaitsItsRound) {
-  Add(/*slot=*/0, /*step=*/1, /*awaits_round=*/true);
-  Add(/*slot=*/1, /*step=*/2, /*awaits_round=*/true);
+TEST_F(FinishedPushesTest, AwaitsItsUpdate) {
+  Add(/*slot=*/0, /*step=*/1);
+  Add(/*slot=*/1, /*step=*/2);
   EXPECT_THAT(answered_, IsEmpty());
-  RaiseRounds(1);
+  EXPECT_TRUE(pushes_.AnyUnsettled());
+  SettleUpTo(1);
   EXPECT_THAT(answered_, ElementsAre(0));
-  RaiseRounds(2);
+  SettleUpTo(2);
   EXPECT_THAT(answered_, ElementsAre(0, 1));
-  // A repeat of a round that has been applied.
-  Add(/*slot=*/0, /*step=*/1, /*awaits_round=*/true);
+  EXPECT_FALSE(pushes_.AnyUnsettled());
+  // A repeat of a push that has been applied.
+  Add(/*slot=*/0, /*step=*/1);
   EXPECT_THAT(answered_, ElementsAre(0, 1, 0));
 }
 
-TEST_F(FinishedPushesTest, AwaitsTheJournalAfterTheRound) {
+TEST_F(FinishedPushesTest, AwaitsTheJournalAfterTheUpdate) {
   pushes_.SetJournal(&journal_);
-  Add(/*slot=*/0, /*step=*/1, /*awaits_round=*/true);
+  Add(/*slot=*/0, /*step=*/1);
   journal_.BecomeDurable();
   EXPECT_THAT(answered_, IsEmpty());
-  RaiseRounds(1);
+  SettleUpTo(1);
   EXPECT_THAT(answered_, IsEmpty());
   journal_.BecomeDurable();
   EXPECT_THAT(answered_, ElementsAre(0));
@@ -77,20 +89,21 @@ TEST_F(FinishedPushesTest, AwaitsTheJournalAfterTheRound) {
 TEST_F(FinishedPushesTest, ACancelledPushIsForgottenWhereverItWaits) {
   pushes_.SetJournal(&journal_);
   const auto held = std::make_shared<int>(0);
-  const auto done = [held](const absl::StatusOr<PushReply>&) {};
-  const auto in_round = pushes_.Add({0, 1, /*step=*/1, done}, /*awaits_round=*/true);
-  const auto in_journal = pushes_.Add({1, 1, /*step=*/1, done}, /*awaits_round=*/false);
+  done_ = [held](const absl::StatusOr<PushReply>&) {};
+  const FinishedPushes::Id in_update = Add(/*slot=*/0, /*step=*/1);
+  const FinishedPushes::Id in_journal = Add(/*slot=*/1, /*step=*/0);
   EXPECT_EQ(held.use_count(), 4);
-  pushes_.Cancel(in_round);
+  pushes_.Cancel(in_update);
   pushes_.Cancel(in_journal);
-  EXPECT_EQ(held.use_count(), 2) << "only `done` here";
-  RaiseRounds(1);
+  EXPECT_EQ(held.use_count(), 2) << "only `done_`";
+  EXPECT_FALSE(pushes_.AnyUnsettled());
+  SettleUpTo(1);
   journal_.BecomeDurable();
   EXPECT_THAT(answered_, IsEmpty());
 }
 
 TEST_F(FinishedPushesTest, AfterTheAnswerThereIsNothingToCancel) {
-  const FinishedPushes::Id id = Add(/*slot=*/0, /*step=*/1, /*awaits_round=*/false);
+  const FinishedPushes::Id id = Add(/*slot=*/0, /*step=*/0);
   pushes_.Cancel(id);
   EXPECT_THAT(answered_, ElementsAre(0));
 }

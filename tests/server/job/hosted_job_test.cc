@@ -476,27 +476,29 @@ TEST(HostedJobTest, ARoundDoesNotWaitForBackupWorkersAndDropsThemWhenLate) {
 }
 
 TEST(HostedJobTest, ARoundWithBackupWorkersEndsWhenItsGraceHasPassed) {
-  JobHarness harness(WithJob("consistency { mode: SYNC backup_workers: 1 grace_ms: 20 }", 3));
+  JobHarness harness(WithJob("consistency { mode: SYNC backup_workers: 1 grace_part: 2 }", 3));
   std::vector<absl::Duration> wakes;
   harness.job().SetWake([&](absl::Duration delay) { wakes.push_back(delay); });
   EnterAll(harness, 3);
   const auto first = harness.Push(0, 1, 1, 1.0f, 0);
   EXPECT_TRUE(wakes.empty());
+  harness.clock().Advance(absl::Milliseconds(10));
   const auto second = harness.Push(1, 2, 1, 3.0f, 0);
   ASSERT_EQ(wakes, std::vector<absl::Duration>{absl::Milliseconds(20)});
   EXPECT_FALSE(second->ok());
   harness.clock().Advance(absl::Milliseconds(19));
-  harness.job().EndRounds();
+  harness.job().MakeDueUpdates();
   EXPECT_FALSE(second->ok());
   EXPECT_EQ(wakes.back(), absl::Milliseconds(1)) << "it came too early, and is to come again";
   harness.clock().Advance(absl::Milliseconds(1));
-  harness.job().EndRounds();
+  harness.job().MakeDueUpdates();
   ASSERT_TRUE(first->ok()) << first->status();
   ASSERT_TRUE(second->ok()) << second->status();
   EXPECT_EQ(harness.Value(0), -2.0f);
   EXPECT_EQ((*harness.Push(2, 3, 1, 100.0f, 0))->block(0).verdict(), LATE);
   // Where all have come there is nothing to wait for.
   harness.Push(0, 1, 2, 1.0f, 1);
+  harness.clock().Advance(absl::Milliseconds(10));
   harness.Push(1, 2, 2, 1.0f, 1);
   const auto last = harness.Push(2, 3, 2, 1.0f, 1);
   ASSERT_TRUE(last->ok()) << last->status();

@@ -150,8 +150,6 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Case{"Sgd", "sgd {}"},
                       Case{"SgdMomentum", "sgd { momentum: 0.9 dampening: 0.1 }"},
                       Case{"SgdNesterov", "sgd { momentum: 0.9 nesterov: true }"},
-                      Case{"SgdOrdered", "sgd { momentum: 0.9 momentum_at: ORDERED }"},
-                      Case{"SgdOrderedOfThree", "sgd { momentum: 0.9 momentum_at: ORDERED }", 3},
                       Case{"SgdDelayed", "sgd { momentum: 0.9 momentum_at: DELAYED }"},
                       Case{"SgdDelayedOfThree", "sgd { momentum: 0.9 momentum_at: DELAYED }", 3},
                       Case{"Adam", "adam { beta1: 0.9 beta2: 0.95 epsilon: 1e-8 }"},

@@ -334,20 +334,15 @@ INSTANTIATE_TEST_SUITE_P(
                       "learning_rate: 0.1 }",
                       "optimizer { sgd { momentum: 0.9 momentum_at: WORKER } "
                       "learning_rate: 0.1 weight_decay: 0.1 }",
-                      "optimizer { sgd { momentum: 0.9 momentum_at: ORDERED } "
-                      "learning_rate: 0.1 weight_decay: 0.1 }",
                       "optimizer { sgd { momentum: 0.9 momentum_at: DELAYED } "
-                      "learning_rate: 0.1 weight_decay: 0.1 }",
+                      "learning_rate: 0.1 weight_decay: 0.1 } "
+                      "local { steps: 1 inner { learning_rate: 0.1 } }",
                       "optimizer { adam {} learning_rate: 0.1 weight_decay: 0.1 } "
                       "consistency { lag { policy: WEIGH free_lag: 1 } }",
-                      "optimizer { sgd { momentum: 0.9 momentum_at: DELAYED } learning_rate: 0.1 } "
-                      "consistency { lag { policy: DECAY free_lag: 1 age_decay: 0.7 } }",
-                      "optimizer { adam {} learning_rate: 0.1 } consistency { lag { policy: SCALE "
-                      "free_lag: 1 } }",
                       "optimizer { adamw {} learning_rate: 0.1 weight_decay: 0.1 "
                       "schedule { shape: COSINE warmup_steps: 4 total_steps: 30 } } "
                       "consistency { lag { policy: REJECT max_lag: 2 } }",
-                      "consistency { lag { policy: REJECT max_lag: 1 admit_after: 0 } }",
+                      "consistency { lag { policy: REJECT max_lag: 1 } }",
                       "optimizer { adam {} learning_rate: 0.1 schedule { shape: COSINE "
                       "warmup_steps: 4 total_steps: 30 by: SAMPLES } }",
                       "optimizer { adam {} learning_rate: 0.1 schedule { shape: COSINE "

@@ -49,13 +49,11 @@ LogRecord SomeRecord() {
   record.terms.share = 0.25;
   record.terms.progress = 0x40000000;
   record.terms.gradient_factor = 0.75;
-  record.terms.lag = 3;
   LedgerEntry entry;
   entry.incarnation = 9;
   entry.last_step = 7;
   entry.last_verdict = SCALED;
   entry.last_lag = 2;
-  entry.rejections_in_row = 1;
   entry.applied = 6;
   entry.acknowledged_step = 5;
   record.ledger = {{1, entry}};
@@ -132,11 +130,11 @@ TEST(LogRecordTest, HasTheBytesThatTheDocumentationShows) {
   const std::vector<uint8_t> bytes =
       Sealed(record, PayloadOf(EncodingSpec::FLOAT32, {1.0f, -2.0f}));
   const std::string expected = absl::StrReplaceAll(
-      "efcdab89 6bc9169f 02 00 0100 03000000 0c00000000000000 0b00000000000000"
-      "2800000000000000 2900000000000000 000000000000e03f 000000000000d03f 08000000 cb5cfe9a"
-      "00000000 00000040 000000000000e83f 0300000000000000"
+      "efcdab89 a8ba3ce0 02 00 0100 03000000 0c00000000000000 0b00000000000000"
+      "2800000000000000 2900000000000000 000000000000e03f 000000000000d03f 08000000 459eb120"
+      "00000000 00000040 000000000000e83f 0000000000000000"
       "01000000 02000000 0700000000000000 0200000000000000 0600000000000000 0500000000000000"
-      "01000000 00000000 0900000000000000 0000803f 000000c0",
+      "00000000 00000000 0900000000000000 0000803f 000000c0",
       {{" ", ""}});
   EXPECT_EQ(absl::BytesToHexString(
                 absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())),

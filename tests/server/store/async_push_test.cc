@@ -33,7 +33,7 @@ class AsyncPushTest : public ::testing::Test {
     spec.set_learning_rate(1.0);
     updater_ = *BlockUpdater::Create(spec, layout_, map_);
     LagContract contract;
-    contract.set_policy(LagContract::SCALE);
+    contract.set_policy(LagContract::WEIGH);
     contract.set_free_lag(1);
     async_ = std::make_unique<AsyncPush>(contract, scale, /*progress_slack=*/0, updater_.get());
     for (const BlockRange& range : map_.blocks()) {
@@ -96,7 +96,7 @@ TEST_F(AsyncPushTest, WhereBatchesDifferTheRateGoesByTheirSamples) {
   EXPECT_THAT(Values(), Each(FloatEq(-0.25 - 1.5)));
 }
 
-TEST_F(AsyncPushTest, SamplesAndLagScaleTheRateTogether) {
+TEST_F(AsyncPushTest, SamplesScaleTheRateAndLagTheGradient) {
   Make(OfOne());
   for (Step step = 1; step <= 4; ++step) Push(step, /*base=*/step - 1, /*samples=*/32);
   EXPECT_EQ(Push(5, /*base=*/0, /*samples=*/16).verdict, SCALED);

@@ -136,11 +136,8 @@ TEST(LinkedWorkerJobTest, WithoutKernelsTheHostLooksAtEachBlockAndIsToldWhy) {
                                              HasSubstr("no NVRTC is to be found"))));
 }
 
-// Of a pull of a fragment only that is taken over: the other values are the worker's own.
 TEST(LinkedWorkerJobTest, LearnsTheSameInLocalSteps) {
   ExpectTheSame(JobWith("local { steps: 2 inner { sgd {} learning_rate: 0.1 } }"),
-                Gradients::kByOneCopy);
-  ExpectTheSame(JobWith("local { steps: 2 fragments: 2 inner { sgd {} learning_rate: 0.1 } }"),
                 Gradients::kByOneCopy);
 }
 

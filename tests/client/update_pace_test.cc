@@ -1,0 +1,40 @@
+#include "client/update_pace.h"
+
+#include <cmath>
+
+#include "gtest/gtest.h"
+
+namespace torchps {
+namespace {
+
+constexpr absl::Duration kStart = absl::Seconds(100);
+
+TEST(UpdatePaceTest, IsNotKnownBeforeAnUpdateWasSeen) {
+  UpdatePace pace;
+  EXPECT_TRUE(std::isinf(pace.UpdatesSinceLastStep(0, kStart)));
+  EXPECT_TRUE(std::isinf(pace.UpdatesSinceLastStep(0, kStart + absl::Seconds(1))));
+  EXPECT_TRUE(std::isinf(pace.UpdatesSinceLastStep(1, kStart + absl::Seconds(2))));
+}
+
+TEST(UpdatePaceTest, AStepOfTheUsualLengthHasSeenOneUpdateAndAPauseMany) {
+  UpdatePace pace;
+  absl::Duration now = kStart;
+  Version version = 0;
+  for (int step = 0; step < 10; ++step) {
+    pace.UpdatesSinceLastStep(version++, now);
+    now += absl::Milliseconds(100);
+  }
+  EXPECT_DOUBLE_EQ(pace.UpdatesSinceLastStep(version++, now), 1);
+  EXPECT_DOUBLE_EQ(pace.UpdatesSinceLastStep(version, now + absl::Seconds(3)), 30);
+}
+
+TEST(UpdatePaceTest, ASlowWorkerSeesSeveralUpdatesAStep) {
+  UpdatePace pace;
+  for (int step = 0; step < 10; ++step) {
+    pace.UpdatesSinceLastStep(4 * step, kStart + step * absl::Seconds(1));
+  }
+  EXPECT_DOUBLE_EQ(pace.UpdatesSinceLastStep(40, kStart + absl::Seconds(10)), 4);
+}
+
+}  // namespace
+}  // namespace torchps
