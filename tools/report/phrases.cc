@@ -5,28 +5,28 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/process/exit_codes.h"
+#include "job/update_rule.h"
 #include "tools/base/format.h"
 
 namespace torchps {
 
 std::string DescribeConsistency(const ConsistencySpec& spec) {
-  if (spec.mode() == ConsistencySpec::SYNC) {
+  const int bound = spec.staleness_bound();
+  if (HasRounds(spec)) {
     return spec.backup_workers() == 0
                ? "synchronous"
                : absl::StrCat("synchronous, ", Count(spec.backup_workers(), "backup worker"));
   }
-  std::string text = spec.staleness_bound() < 0
-                         ? "asynchronous, no staleness bound"
-                         : absl::StrCat("asynchronous, staleness bound ", spec.staleness_bound());
+  if (!AppliesEachPush(spec)) {
+    return bound < 0 ? "asynchronous by whole batches, no staleness bound"
+                     : absl::StrCat("asynchronous, staleness at most ", Count(bound, "update"));
+  }
+  std::string text = "asynchronous, each push alone, ";
+  absl::StrAppend(&text, bound < 0 ? "no staleness bound"
+                                   : absl::StrCat("at most ", Count(bound, "step"), " ahead"));
   switch (spec.lag().policy()) {
-    case LagContract::SCALE:
-      absl::StrAppend(&text, ", scaled beyond lag ", spec.lag().free_lag());
-      break;
     case LagContract::WEIGH:
       absl::StrAppend(&text, ", weighed beyond lag ", spec.lag().free_lag());
-      break;
-    case LagContract::DECAY:
-      absl::StrAppend(&text, ", decayed beyond lag ", spec.lag().free_lag());
       break;
     case LagContract::REJECT:
       absl::StrAppend(&text, ", rejected beyond lag ", spec.lag().max_lag());

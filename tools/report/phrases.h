@@ -16,7 +16,8 @@ namespace torchps {
 using Members = google::protobuf::RepeatedPtrField<ReplicaMember>;
 using Metrics = google::protobuf::RepeatedPtrField<MetricValue>;
 
-// "asynchronous, staleness bound 4", "synchronous, 1 backup worker".
+// "asynchronous, staleness at most 1 update", "asynchronous, each push alone, at most 4 steps
+// ahead", "synchronous, 1 backup worker". REQUIRES: `spec` is normalised.
 std::string DescribeConsistency(const ConsistencySpec& spec);
 
 // "finished" of FINISHED.

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "job/update_rule.h"
 #include "tools/report/phrases.h"
 #include "wire/evaluation_score.h"
 #include "wire/verdict_counts.h"
@@ -27,6 +28,7 @@ double Ratio(double part, double whole) { return whole > 0 ? part / whole : 0; }
 Report::Consistency ConsistencyOf(const ConsistencySpec& spec) {
   Report::Consistency consistency;
   consistency.set_mode(spec.mode());
+  if (!HasRounds(spec)) consistency.set_apply(spec.apply());
   consistency.set_staleness_bound(spec.staleness_bound());
   consistency.set_backup_workers(spec.backup_workers());
   consistency.set_lag_policy(spec.lag().policy());
@@ -55,8 +57,7 @@ double MeanLoss(const StepFigures& figures) {
   return Ratio(figures.loss_sum(), static_cast<double>(known));
 }
 
-Report::Slot SlotOf(const SlotBooks& books) {
-  const StepFigures& figures = books.figures();
+Report::Slot SlotOf(const SlotBooks& books, const StepFigures& figures) {
   Report::Slot slot;
   slot.set_slot(books.slot());
   slot.set_incarnation(books.incarnation());
@@ -195,7 +196,9 @@ std::string FailureOf(const Report& report) {
 
 void AddSlots(const JobStatus& job, const std::vector<ServerAnswer>& servers, Report& report) {
   std::map<int, Report::Slot> slots;
-  for (const SlotBooks& books : job.slot()) slots[books.slot()] = SlotOf(books);
+  for (const SlotBooks& books : job.slot()) {
+    slots[books.slot()] = SlotOf(books, FiguresOf(books, job.job().consistency(), servers));
+  }
   for (const ServerAnswer& answer : servers) {
     if (!answer.status.ok()) continue;
     for (const SlotStatus& status : answer.status->slot()) {
@@ -242,6 +245,11 @@ void AddServers(const std::vector<ServerAnswer>& servers, Report& report) {
   Finish(*report.mutable_clock_gap());
 }
 
+// The count per block, rounded; at least 1 unless `count` is 0.
+int64_t PerBlock(int64_t count, int64_t blocks) {
+  return count == 0 ? 0 : std::max<int64_t>(1, (count + blocks / 2) / blocks);
+}
+
 // Why a comparison cannot be judged in a run of which `applies` is true.
 struct Doubt {
   bool applies;
@@ -283,7 +291,7 @@ bool NothingToTestOn(const JobStatus& job) {
 }
 
 // The comparisons of docs/report.md, "reconciles".
-void CheckAll(const JobStatus& job, Report& report) {
+void CheckAll(const JobStatus& job, const std::vector<ServerAnswer>& servers, Report& report) {
   const ConsistencySpec& consistency = report.job().consistency();
   const TrainingSpec& training = report.job().training();
   const VerdictCounts& verdicts = report.pushed_blocks().verdicts();
@@ -299,11 +307,13 @@ void CheckAll(const JobStatus& job, Report& report) {
     samples_per_epoch = std::max(samples_per_epoch, epoch.books().samples());
     any_reissued = any_reissued || epoch.books().reissued() > epoch.books().lost();
   }
-  // `versions` is the sum over all blocks where those of each server are at one version (`even`).
-  int64_t blocks = 0, versions = 0;
+  // The versions of all blocks add up to `versions` where those of each server are equal (`even`),
+  // and elsewhere to a number from `least_versions` to `versions`.
+  int64_t blocks = 0, least_versions = 0, versions = 0;
   bool any_silent = false, any_came_back = false, even = true;
   for (const Report::Server& server : report.servers()) {
     blocks += server.blocks();
+    least_versions += server.blocks() * server.versions().min();
     versions += server.blocks() * server.versions().max();
     any_silent = any_silent || server.has_error();
     any_came_back = any_came_back || server.came_back();
@@ -313,7 +323,8 @@ void CheckAll(const JobStatus& job, Report& report) {
       report.slots().begin(), report.slots().end(),
       [](const Report::Slot& slot) { return slot.state() == "expired" || slot.state() == "left"; });
 
-  const bool async = consistency.mode() == ConsistencySpec::ASYNC;
+  const bool sync = HasRounds(consistency);
+  const bool each_push = AppliesEachPush(consistency);
   const bool rejects = consistency.lag().policy() == LagContract::REJECT;
   const Doubt cut_short = {!report.finished(), "the job has not finished"};
   const Doubt limited = {training.max_pushes() > 0, "max_pushes ends the job before its epochs do"};
@@ -342,7 +353,7 @@ void CheckAll(const JobStatus& job, Report& report) {
   // A push raises every block's version by one, and a push that a server has lost lowers it by one
   // on the blocks that lack it.
   std::vector<Doubt> of_versions = {silent,
-                                    {!async, "in SYNC a version is a round, not a push"},
+                                    {!each_push, "an update is made of several pushes"},
                                     {NotApplied(verdicts) > 0, "some blocks were not applied"},
                                     {rejects && any_came_back, came_back.reason},
                                     cut_short,
@@ -361,20 +372,34 @@ void CheckAll(const JobStatus& job, Report& report) {
   Equal(
       reached.max(), reached.min(),
       {silent,
-       {async, "ASYNC has no rounds"},
+       {!sync, "ASYNC has no rounds"},
        {report.has_rolled_back(), "a server came back and has passed over the rounds that it lost"},
        cut_short},
       checks.mutable_rounds());
   AtMost(consistency.staleness_bound(), report.clock_gap().max(),
          {silent,
-          {!async, "SYNC has no staleness bound"},
+          {sync, "SYNC has no staleness bound"},
+          {!each_push, "the staleness bound is in updates, not in steps"},
           {consistency.staleness_bound() < 0, "there is no staleness bound"}},
          checks.mutable_clock_gap());
-  AtMost(consistency.lag().max_lag(), report.lag().max(),
-         {silent,
-          {!async || !rejects, "the lag contract rejects nothing"},
-          {verdicts.admitted() > 0, "stragglers' blocks above it were admitted"}},
-         checks.mutable_lag());
+  const int64_t largest_lag = LargestLag(consistency);
+  if (largest_lag == std::numeric_limits<int64_t>::max()) {
+    Judge(true, -1, report.lag().max(), {}, checks.mutable_lag());
+    checks.mutable_lag()->set_note("no bound");
+  } else {
+    // An older gradient on one server is an error even if another server did not answer.
+    AtMost(largest_lag, report.lag().max(),
+           {{any_silent && report.lag().max() <= largest_lag, silent.reason}},
+           checks.mutable_lag());
+  }
+  if (report.has_updates()) {
+    int64_t made = 0;
+    for (const ServerAnswer& answer : servers) {
+      if (answer.status.ok()) made += static_cast<int64_t>(answer.status->block_updates());
+    }
+    Equal(std::clamp(made, least_versions, versions), made, {cut_short, resumed, came_back},
+          checks.mutable_updates());
+  }
 
   const auto all = ChecksOf(report);
   checks.set_all(std::none_of(all.begin(), all.end(), [](const auto& named) {
@@ -406,7 +431,10 @@ Report BuildReport(const JobStatus& job, const std::vector<ServerAnswer>& server
   report.set_finished(job.phase() == JobStatus::DONE && failure.empty());
   AddSlots(job, servers, report);
   AddServers(servers, report);
-  CheckAll(job, report);
+  if (auto updates = UpdatesOf(job.job().consistency(), servers)) {
+    *report.mutable_updates() = *std::move(updates);
+  }
+  CheckAll(job, servers, report);
   return report;
 }
 
@@ -423,6 +451,57 @@ std::vector<std::pair<std::string, Report::Check>> ChecksOf(const Report& report
     checks.emplace_back(field->name(), std::move(check));
   }
   return checks;
+}
+
+absl::optional<Report::Updates> UpdatesOf(const ConsistencySpec& consistency,
+                                          const std::vector<ServerAnswer>& servers) {
+  if (HasRounds(consistency) || AppliesEachPush(consistency)) return absl::nullopt;
+  Report::Updates updates;
+  Report::Distribution lag;
+  int64_t blocks = 0, early = 0, refused = 0;
+  for (const ServerAnswer& answer : servers) {
+    if (!answer.status.ok()) continue;
+    const ServerStatus& status = *answer.status;
+    blocks += static_cast<int64_t>(status.blocks());
+    updates.set_made(std::max(updates.made(), status.max_version()));
+    early += static_cast<int64_t>(status.early_block_updates());
+    refused += static_cast<int64_t>(status.verdicts().rejected());
+    Merge(status.lag(), lag);
+    for (const SlotStatus& slot : status.slot()) {
+      const double longest = slot.longest_push_wait_seconds();
+      updates.set_longest_wait_seconds(std::max(updates.longest_wait_seconds(), longest));
+      updates.set_longest_wait_steps(
+          std::max(updates.longest_wait_steps(), Ratio(longest, slot.usual_step_seconds())));
+    }
+  }
+  if (blocks == 0) return absl::nullopt;
+  updates.set_early(PerBlock(early, blocks));
+  updates.set_refused(PerBlock(refused, blocks));
+  Finish(lag);
+  // Entry 0 gets the remainder, so that the rounded numbers add up.
+  int64_t newest = PerBlock(lag.count(), blocks);
+  for (const int64_t count : lag.histogram()) updates.add_by_age(PerBlock(count, blocks));
+  for (int age = 1; age < updates.by_age_size(); ++age) newest -= updates.by_age(age);
+  if (newest > 0) updates.set_by_age(0, newest);
+  return updates;
+}
+
+StepFigures FiguresOf(const SlotBooks& slot, const ConsistencySpec& consistency,
+                      const std::vector<ServerAnswer>& servers) {
+  StepFigures figures = slot.figures();
+  if (AppliesEachPush(consistency)) return figures;
+  // All servers hold a push at the same time.
+  double waited = 0;
+  for (const ServerAnswer& answer : servers) {
+    if (!answer.status.ok()) continue;
+    for (const SlotStatus& status : answer.status->slot()) {
+      if (status.slot() == slot.slot()) waited = std::max(waited, status.push_wait_seconds());
+    }
+  }
+  waited = std::min(waited, figures.push_seconds());
+  figures.set_push_seconds(figures.push_seconds() - waited);
+  figures.set_wait_seconds(figures.wait_seconds() + waited);
+  return figures;
 }
 
 double TotalSeconds(const StepFigures& figures) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "job/update_rule.h"
 #include "tools/base/format.h"
 #include "tools/base/text_table.h"
 #include "tools/report/phrases.h"
@@ -230,6 +231,46 @@ std::string Bars(const std::string& title, const Report::Distribution& distribut
   return text;
 }
 
+// Updates, ages of their gradients, and waits; empty unless updates are made of whole batches.
+std::string Updates(const Report& report) {
+  if (!report.has_updates()) return "";
+  const Report::Updates& updates = report.updates();
+  const auto of_age = [&updates](int age) {
+    return age < updates.by_age_size() ? updates.by_age(age) : 0;
+  };
+  int64_t older = 0;
+  for (int age = 2; age < updates.by_age_size(); ++age) older += updates.by_age(age);
+  const int bound = report.job().consistency().staleness_bound();
+  double waited = 0, total = 0;
+  for (const Report::Slot& slot : report.slots()) {
+    const Report::Times& seconds = slot.seconds();
+    waited += seconds.wait();
+    total += seconds.compute() + seconds.push() + seconds.pull() + seconds.wait() + seconds.data() +
+             seconds.other();
+  }
+  std::string text = absl::StrCat(
+      "\n", Count(updates.made(), "update"), " of a whole batch, ", WithThousands(updates.early()),
+      " early; ", Count(of_age(0) + of_age(1) + older, "gradient"), ": ", WithThousands(of_age(0)),
+      " on the newest values, ", WithThousands(of_age(1)), " one update older, ",
+      WithThousands(older), " older (", bound < 0 ? "no bound" : absl::StrCat("bound ", bound),
+      ")\n", WithThousands(updates.refused()), " refused",
+      updates.refused() == 0   ? ""
+      : updates.refused() == 1 ? ", its samples handed out again"
+                               : ", their samples handed out again",
+      "; workers waited ", FormatPercent(total > 0 ? waited / total : 0, 0), " of the time, ",
+      FormatSeconds(updates.longest_wait_seconds()), " at most");
+  if (const double steps = updates.longest_wait_steps(); steps > 0) {
+    absl::StrAppendFormat(&text, " (%.1f %s)", steps, steps < 0.95 ? "of a step" : "steps");
+  }
+  absl::StrAppend(&text, "\n");
+  for (const Report::Server& server : report.servers()) {
+    if (!server.came_back()) continue;
+    absl::StrAppend(&text, "server ", server.index(),
+                    " came back; it has counted gradients and waits only since then\n");
+  }
+  return text;
+}
+
 std::string ServerTable(const Report& report) {
   if (report.servers().empty()) return "";
   TextTable table({">server", "address", ">blocks", ">versions", ">applied", ">rejected",
@@ -285,17 +326,19 @@ std::string TargetText(const Report::Target& target) {
 }
 
 std::string ReportText(const Report& report) {
-  std::string text = absl::StrCat(Headline(report), Targets(report), Kept(report), Restarts(report),
-                                  EpochTable(report), SlotTable(report), ServerTable(report));
-  // In a synchronous run no slot is ahead and nothing lags: there is nothing to show.
+  std::string text =
+      absl::StrCat(Headline(report), Targets(report), Kept(report), Restarts(report),
+                   EpochTable(report), SlotTable(report), ServerTable(report), Updates(report));
   const ConsistencySpec& consistency = report.job().consistency();
-  if (consistency.mode() == ConsistencySpec::ASYNC) {
+  if (AppliesEachPush(consistency)) {
     std::string title = "steps ahead of the slowest worker when served";
     if (consistency.staleness_bound() >= 0) {
       absl::StrAppend(&title, " (bound ", consistency.staleness_bound(), ")");
     }
     absl::StrAppend(&text, Bars(title, report.clock_gap()),
                     Bars("lag of applied gradients, in versions", report.lag()));
+  } else if (report.updates().by_age_size() > 2) {
+    absl::StrAppend(&text, Bars("age of applied gradients, in updates", report.lag()));
   }
   return text + Books(report);
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/process/exit_codes.h"
+#include "job/update_rule.h"
 #include "tools/base/format.h"
 #include "tools/base/text_table.h"
 #include "tools/report/phrases.h"
@@ -73,6 +74,19 @@ uint64_t NonfiniteBlocks(const ClusterView& view) {
   return std::max(now, view.job->checkpoint().nonfinite_blocks());
 }
 
+// A line on updates, ages of gradients and waits; empty unless updates are made of whole batches.
+std::string Updates(const ClusterView& view) {
+  const auto updates = UpdatesOf(view.job->job().consistency(), view.servers);
+  if (!updates.has_value() || updates->by_age().empty()) return "";
+  double gradients = 0;
+  for (const int64_t count : updates->by_age()) gradients += static_cast<double>(count);
+  return absl::StrCat("updates ", WithThousands(updates->made()), " (",
+                      WithThousands(updates->early()), " early), newest values ",
+                      FormatPercent(static_cast<double>(updates->by_age(0)) / gradients, 1),
+                      ", refused ", WithThousands(updates->refused()), ", longest wait ",
+                      FormatSeconds(updates->longest_wait_seconds()), "\n");
+}
+
 // Those are told as what the server does: "refuses this client", "answers, but ...".
 bool Refused(const absl::Status& status) { return ExitCodeFor(status) == ExitCode::kRefused; }
 
@@ -115,22 +129,33 @@ std::string Headline(const ClusterView& view, const std::map<int, double>& rates
   absl::StrAppend(&text, "\n", job.model(), " with ", WithThousands(job.parameters()),
                   " parameters, on ", job.data(), ", ",
                   DescribeConsistency(job.job().consistency()), "\n");
-  return absl::StrCat(text, StoppedAndResumed(job.stopped(), job.resumed_checkpoint()),
-                      Checkpoint(job),
+  return absl::StrCat(text, Updates(view),
+                      StoppedAndResumed(job.stopped(), job.resumed_checkpoint()), Checkpoint(job),
                       NotFiniteText(NonfiniteBlocks(view), job.checkpoint().number() > 0));
+}
+
+// Whether slots wait for slots that are some steps behind. With apply WHOLE_BATCH they do not, so
+// clock gaps are not shown.
+bool IsBoundInSteps(const ClusterView& view) {
+  if (!view.job.ok()) return true;
+  const ConsistencySpec& consistency = view.job->job().consistency();
+  return HasRounds(consistency) || AppliesEachPush(consistency);
 }
 
 // Less is always on its way.
 constexpr uint64_t kMuchUncopied = uint64_t{32} << 20;
 
 std::string ServerTable(const ClusterView& view) {
-  TextTable table({">server", "address", ">blocks", ">size", ">versions", ">lag", ">clock gap",
-                   ">parked", ">applied", ">rejected", ">in", ">out"});
+  const bool by_steps = IsBoundInSteps(view);
+  TextTable table({">server", "address", ">blocks", ">size", ">versions", ">lag",
+                   by_steps ? ">clock gap" : "", by_steps ? ">parked" : "", ">applied", ">rejected",
+                   ">in", ">out"});
   std::string away;
   for (size_t i = 0; i < view.servers.size(); ++i) {
     const ServerAnswer& answer = view.servers[i];
     if (!answer.status.ok()) {
-      table.AddRow({absl::StrCat(i), answer.address});
+      table.AddRow({absl::StrCat(i), answer.address, "-", "-", "-", "-", by_steps ? "-" : "",
+                    by_steps ? "-" : ""});
       absl::StrAppend(
           &away, NoAnswerText(static_cast<int>(i), answer.address, answer.status.status()), "\n");
       continue;
@@ -158,8 +183,10 @@ std::string ServerTable(const ClusterView& view) {
              ? "-"
              : absl::StrFormat("%.1f (max %d)", lag.sum() / static_cast<double>(lag.count()),
                                lag.max()),
-         status.clock_gap().count() == 0 ? "-" : absl::StrCat("max ", status.clock_gap().max()),
-         WithThousands(static_cast<int64_t>(status.parked_now())),
+         !by_steps                         ? ""
+         : status.clock_gap().count() == 0 ? "-"
+                                           : absl::StrCat("max ", status.clock_gap().max()),
+         by_steps ? WithThousands(static_cast<int64_t>(status.parked_now())) : "",
          WithThousands(static_cast<int64_t>(Applied(status.verdicts()))),
          WithThousands(static_cast<int64_t>(NotApplied(status.verdicts()))),
          FormatBytes(static_cast<double>(status.bytes_in())),
@@ -210,11 +237,13 @@ std::string SlotTable(const ClusterView& view, const std::map<int, double>& rate
   }
   const bool shows_batch = view.job->job().training().balance() == TrainingSpec::SPEED ||
                            view.job->job().training().global_batch();
+  const bool by_steps = IsBoundInSteps(view);
   constexpr size_t kColumns = 13;
-  TextTable table({">slot", "host", "device", "path", "state", ">epoch", ">clock", ">ahead",
-                   ">steps", shows_batch ? ">batch" : "", ">samples/s", ">wait", ">rejected"});
+  TextTable table({">slot", "host", "device", "path", "state", ">epoch", ">clock",
+                   by_steps ? ">ahead" : "", ">steps", shows_batch ? ">batch" : "", ">samples/s",
+                   ">wait", ">rejected"});
   for (const SlotBooks& slot : view.job->slot()) {
-    const StepFigures& figures = slot.figures();
+    const StepFigures figures = FiguresOf(slot, view.job->job().consistency(), view.servers);
     const double total = TotalSeconds(figures);
     const auto clock = clocks.find(slot.slot());
     const bool at_work =
@@ -223,7 +252,8 @@ std::string SlotTable(const ClusterView& view, const std::map<int, double>& rate
                   PathOf(slot.slot(), view), StateOf(slot),
                   slot.epoch() > 0 ? absl::StrCat(slot.epoch()) : "-",
                   clock != clocks.end() ? absl::StrCat(clock->second) : "-",
-                  at_work && clock != clocks.end() && slowest <= clock->second
+                  !by_steps ? ""
+                  : at_work && clock != clocks.end() && slowest <= clock->second
                       ? absl::StrCat(clock->second - slowest)
                       : "-",
                   WithThousands(static_cast<int64_t>(figures.pushes())),

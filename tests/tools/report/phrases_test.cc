@@ -13,11 +13,24 @@ TEST(PhrasesTest, AConsistencyIsNamedWithItsBounds) {
   EXPECT_EQ(DescribeConsistency(spec), "synchronous, 1 backup worker");
   spec.set_mode(ConsistencySpec::ASYNC);
   spec.set_staleness_bound(4);
-  EXPECT_EQ(DescribeConsistency(spec), "asynchronous, staleness bound 4");
+  EXPECT_EQ(DescribeConsistency(spec), "asynchronous, each push alone, at most 4 steps ahead");
   spec.set_staleness_bound(-1);
   spec.mutable_lag()->set_policy(LagContract::REJECT);
   spec.mutable_lag()->set_max_lag(8);
-  EXPECT_EQ(DescribeConsistency(spec), "asynchronous, no staleness bound, rejected beyond lag 8");
+  EXPECT_EQ(DescribeConsistency(spec),
+            "asynchronous, each push alone, no staleness bound, rejected beyond lag 8");
+}
+
+TEST(PhrasesTest, WholeBatchesAreNamedWithTheirBoundInUpdates) {
+  ConsistencySpec spec;
+  spec.set_mode(ConsistencySpec::ASYNC);
+  spec.set_apply(ConsistencySpec::WHOLE_BATCH);
+  spec.set_staleness_bound(1);
+  EXPECT_EQ(DescribeConsistency(spec), "asynchronous, staleness at most 1 update");
+  spec.set_staleness_bound(0);
+  EXPECT_EQ(DescribeConsistency(spec), "asynchronous, staleness at most 0 updates");
+  spec.set_staleness_bound(-1);
+  EXPECT_EQ(DescribeConsistency(spec), "asynchronous by whole batches, no staleness bound");
 }
 
 TEST(PhrasesTest, StatesAndPhasesAreSmallWords) {

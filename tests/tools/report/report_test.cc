@@ -200,7 +200,10 @@ TEST(ReportTest, ACleanRunReconciles) {
         "lag_counted", "min_version", "max_version", "clock_gap"}) {
     EXPECT_EQ(Holds(report, name), absl::optional<bool>(true)) << name;
   }
-  EXPECT_EQ(Holds(report, "lag"), absl::nullopt);
+  EXPECT_EQ(Holds(report, "lag"), absl::optional<bool>(true));
+  EXPECT_EQ(report.reconciles().lag().note(), "no bound");
+  EXPECT_EQ(report.reconciles().lag().expected(), -1);
+  EXPECT_FALSE(report.reconciles().has_updates());
 }
 
 TEST(ReportTest, ALostSampleIsNoticed) {
@@ -257,8 +260,163 @@ TEST(ReportTest, ARoundThatABlockMissedIsNoticed) {
   statuses.job.mutable_job()->mutable_consistency()->set_mode(ConsistencySpec::SYNC);
   EXPECT_EQ(Holds(statuses.Build(), "rounds"), absl::optional<bool>(true));
   EXPECT_EQ(ReportText(statuses.Build()).find("lag of applied"), std::string::npos);
+  EXPECT_EQ(Holds(statuses.Build(), "lag"), absl::optional<bool>(true));
+  EXPECT_EQ(Holds(statuses.Build(), "max_version"), absl::nullopt);
   statuses.servers[1].status->set_min_version(39);
   EXPECT_EQ(Holds(statuses.Build(), "rounds"), absl::optional<bool>(false));
+}
+
+// Two workers of a job that makes its updates of whole batches: 20 updates of three blocks.
+struct WholeBatches : Statuses {
+  WholeBatches() {
+    ConsistencySpec& consistency = *job.mutable_job()->mutable_consistency();
+    consistency.set_apply(ConsistencySpec::WHOLE_BATCH);
+    consistency.set_staleness_bound(1);
+    job.mutable_slot(0)->mutable_figures()->set_pushes(25);
+    for (ServerAnswer& answer : servers) {
+      ServerStatus& status = *answer.status;
+      const auto blocks = static_cast<int64_t>(status.blocks());
+      status.set_min_version(20);
+      status.set_max_version(20);
+      status.set_block_updates(20 * status.blocks());
+      status.set_early_block_updates(status.blocks());
+      status.mutable_verdicts()->set_rejected(status.blocks());
+      status.mutable_verdicts()->set_acknowledged(41 * status.blocks());
+      SetLags({38 * blocks, 2 * blocks}, &status);
+    }
+    SetWaits(0.125, 0.055, 0.0625, servers[0].status->mutable_slot(0));
+    SetWaits(0.1, 0.03, 0.0625, servers[1].status->mutable_slot(0));
+    SetWaits(0.05, 0.05, 0.1, servers[1].status->mutable_slot(1));
+  }
+
+  static void SetLags(const std::vector<int64_t>& buckets, ServerStatus* status) {
+    Histogram& lag = *status->mutable_lag();
+    lag.Clear();
+    for (size_t age = 0; age < buckets.size(); ++age) {
+      lag.add_bucket(buckets[age]);
+      lag.set_count(lag.count() + buckets[age]);
+      if (buckets[age] > 0) lag.set_max(static_cast<int64_t>(age));
+    }
+  }
+  static void SetWaits(double all, double longest, double usual_step, SlotStatus* slot) {
+    slot->set_push_wait_seconds(all);
+    slot->set_longest_push_wait_seconds(longest);
+    slot->set_usual_step_seconds(usual_step);
+  }
+};
+
+TEST(WholeBatchReportTest, EndsWithUpdatesAgesAndWaits) {
+  const Report report = WholeBatches().Build();
+  const std::string text = ReportText(report);
+  EXPECT_NE(text.find("2 servers, asynchronous, staleness at most 1 update\n"), std::string::npos);
+  EXPECT_NE(text.find("\n\n20 updates of a whole batch, 1 early; 40 gradients: 38 on the newest "
+                      "values, 2 one update older, 0 older (bound 1)\n"
+                      "1 refused, its samples handed out again; workers waited 10 % of the time, "
+                      "55 ms at most (0.9 of a step)\n"
+                      "\nthe books reconcile: all 8 comparisons of samples, pushes and versions "
+                      "hold\n"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(text.find("steps ahead"), std::string::npos);
+  EXPECT_EQ(text.find("▇"), std::string::npos);
+  const std::string json = ReportJson(report);
+  EXPECT_NE(json.find("\"apply\": \"WHOLE_BATCH\""), std::string::npos) << json;
+  EXPECT_NE(json.find("  \"updates\": {\n"
+                      "    \"made\": 20,\n"
+                      "    \"early\": 1,\n"
+                      "    \"by_age\": [\n      38,\n      2\n    ],\n"
+                      "    \"refused\": 1,\n"
+                      "    \"longest_wait_seconds\": 0.055,\n"
+                      "    \"longest_wait_steps\": 0.88\n"
+                      "  }"),
+            std::string::npos)
+      << json;
+}
+
+TEST(WholeBatchReportTest, RareEventsOnOneBlockAreNotRoundedAway) {
+  WholeBatches statuses;
+  for (ServerAnswer& answer : statuses.servers) {
+    answer.status->clear_early_block_updates();
+    answer.status->mutable_verdicts()->clear_rejected();
+  }
+  WholeBatches::SetLags({80}, &*statuses.servers[0].status);
+  WholeBatches::SetLags({38, 1, 1}, &*statuses.servers[1].status);
+  statuses.job.mutable_job()->mutable_consistency()->set_staleness_bound(-1);
+  const auto text = [&] { return ReportText(statuses.Build()); };
+  EXPECT_NE(text().find("20 updates of a whole batch, 0 early; 40 gradients: 38 on the newest "
+                        "values, 1 one update older, 1 older (no bound)\n0 refused; workers "),
+            std::string::npos)
+      << text();
+  EXPECT_NE(text().find("age of applied gradients, in updates: mean "), std::string::npos);
+  statuses.servers[1].status->set_early_block_updates(1);
+  statuses.servers[1].status->mutable_verdicts()->set_rejected(5);
+  EXPECT_NE(text().find("20 updates of a whole batch, 1 early;"), std::string::npos) << text();
+  EXPECT_NE(text().find("\n2 refused, their samples handed out again; "), std::string::npos);
+  EXPECT_NE(text().find(", 55 ms at most (0.9 of a step)\n"), std::string::npos);
+  WholeBatches::SetWaits(0.2, 0.2, 0.0625, statuses.servers[0].status->mutable_slot(1));
+  EXPECT_NE(text().find(", 200 ms at most (3.2 steps)\n"), std::string::npos) << text();
+}
+
+TEST(WholeBatchReportTest, AServerThatCameBackIsNamed) {
+  WholeBatches statuses;
+  statuses.servers[1].status->mutable_durability()->set_restored_checkpoint(3);
+  statuses.servers[1].status->set_block_updates(4);
+  const Report report = statuses.Build();
+  EXPECT_NE(ReportText(report).find("(0.9 of a step)\nserver 1 came back; it has counted gradients "
+                                    "and waits only since then\n"),
+            std::string::npos)
+      << ReportText(report);
+  EXPECT_EQ(Holds(report, "updates"), absl::nullopt);
+}
+
+TEST(WholeBatchReportTest, TheWaitForAnUpdateIsWaitingAndNotPushing) {
+  Statuses statuses;
+  WholeBatches whole;
+  for (size_t i = 0; i < statuses.servers.size(); ++i) {
+    *statuses.servers[i].status->mutable_slot() = whole.servers[i].status->slot();
+  }
+  const auto pushed_and_waited = [](const Report& report) {
+    const Report::Times& seconds = report.slots(0).seconds();
+    return std::make_pair(seconds.push(), seconds.wait());
+  };
+  EXPECT_EQ(pushed_and_waited(statuses.Build()), std::make_pair(0.25, 0.5)) << "each push alone";
+  EXPECT_EQ(pushed_and_waited(whole.Build()), std::make_pair(0.125, 0.625));
+  statuses.job.mutable_job()->mutable_consistency()->set_mode(ConsistencySpec::SYNC);
+  EXPECT_EQ(pushed_and_waited(statuses.Build()), std::make_pair(0.125, 0.625));
+  // The servers have counted pushes of a worker that died before it reported their time.
+  whole.servers[0].status->mutable_slot(0)->set_push_wait_seconds(100);
+  EXPECT_EQ(pushed_and_waited(whole.Build()), std::make_pair(0.0, 0.75));
+}
+
+TEST(WholeBatchReportTest, AGradientOlderThanTheBoundIsNoticed) {
+  WholeBatches statuses;
+  EXPECT_EQ(Holds(statuses.Build(), "lag"), absl::optional<bool>(true));
+  EXPECT_EQ(statuses.Build().reconciles().lag().expected(), 1);
+  EXPECT_EQ(Holds(statuses.Build(), "clock_gap"), absl::nullopt);
+  statuses.servers[0].status->mutable_lag()->set_max(2);
+  EXPECT_EQ(Holds(statuses.Build(), "lag"), absl::optional<bool>(false));
+  statuses.servers[1].status = absl::UnavailableError("connection refused");
+  EXPECT_EQ(Holds(statuses.Build(), "lag"), absl::optional<bool>(false));
+  statuses.servers[0].status->mutable_lag()->set_max(1);
+  EXPECT_EQ(Holds(statuses.Build(), "lag"), absl::nullopt);
+  statuses.job.mutable_job()->mutable_consistency()->set_staleness_bound(-1);
+  EXPECT_EQ(Holds(statuses.Build(), "lag"), absl::optional<bool>(true));
+}
+
+TEST(WholeBatchReportTest, AVersionWithoutAnUpdateIsNoticed) {
+  WholeBatches statuses;
+  EXPECT_EQ(Holds(statuses.Build(), "updates"), absl::optional<bool>(true));
+  EXPECT_EQ(Holds(statuses.Build(), "min_version"), absl::nullopt);
+  EXPECT_EQ(Holds(statuses.Build(), "rounds"), absl::nullopt);
+  statuses.servers[0].status->set_block_updates(39);
+  EXPECT_EQ(Holds(statuses.Build(), "updates"), absl::optional<bool>(false));
+  // One of two blocks has made an update more than the other.
+  statuses.servers[0].status->set_min_version(19);
+  EXPECT_EQ(Holds(statuses.Build(), "updates"), absl::optional<bool>(true));
+  statuses.servers[0].status->set_block_updates(41);
+  EXPECT_EQ(Holds(statuses.Build(), "updates"), absl::optional<bool>(false));
+  statuses.job.set_phase(JobStatus::RUNNING);
+  EXPECT_EQ(Holds(statuses.Build(), "updates"), absl::nullopt);
 }
 
 TEST(ReportTest, AServerThatIsAwayIsNamedAndItsNumbersAreNotJudged) {

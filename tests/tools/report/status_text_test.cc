@@ -29,7 +29,9 @@ TEST(StatusTextTest, ARunningClusterIsAHeadlineAndTwoTables) {
       StatusText(LookAtCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr),
       "digits-mlp is running: epoch 2 of 2, 2.50 s, 800 samples/s, test accuracy 93.50 % after "
       "epoch 2\n"
-      "mlp with 50,890 parameters, on generated digits of seed 1, asynchronous, staleness bound 4\n"
+      "mlp with 50,890 parameters, on generated digits of seed 1, asynchronous, each push alone, "
+      "at "
+      "most 4 steps ahead\n"
       "\n"
       "server  address         blocks      size  versions          lag  clock gap  parked  applied"
       "  rejected        in       out\n"
@@ -46,6 +48,56 @@ TEST(StatusTextTest, ARunningClusterIsAHeadlineAndTwoTables) {
       "     16        320   4 %         0\n"
       "             cpu                   stage 0, 50,240 parameters, 392 KiB\n"
       "      gamma  cpu                   stage 1, 650 parameters, 5.1 KiB\n");
+}
+
+TEST(StatusTextTest, WholeBatchesHaveALineAndNoStepsAhead) {
+  FakeCluster cluster;
+  SetRunning(cluster);
+  ConsistencySpec& consistency = *cluster.job->mutable_job()->mutable_consistency();
+  consistency.set_apply(ConsistencySpec::WHOLE_BATCH);
+  consistency.set_staleness_bound(1);
+  for (auto& server : cluster.servers) {
+    server->set_max_version(1812);
+    server->set_min_version(1812);
+    server->set_early_block_updates(3 * server->blocks());
+    server->mutable_verdicts()->set_rejected(2 * server->blocks());
+    const uint64_t all = 250 * server->blocks();
+    *server->mutable_lag() = Histogram();
+    server->mutable_lag()->add_bucket(all - server->blocks());
+    server->mutable_lag()->add_bucket(server->blocks());
+    server->mutable_lag()->set_max(1);
+    server->mutable_lag()->set_count(all);
+  }
+  cluster.servers[1]->mutable_slot(0)->set_push_wait_seconds(0.25);
+  cluster.servers[1]->mutable_slot(0)->set_longest_push_wait_seconds(0.055);
+  const auto text = [&] {
+    return StatusText(LookAtCluster(cluster, kTimeout, absl::ZeroDuration()), nullptr);
+  };
+  EXPECT_NE(text().find(
+                "seed 1, asynchronous, staleness at most 1 update\n"
+                "updates 1,812 (3 early), newest values 99.6 %, refused 2, longest wait 55 ms\n"
+                "\n"
+                "server  address         blocks      size  versions          lag  applied  rejected"
+                "        in       out\n"
+                "     0  127.0.0.1:4711       2   293 KiB      1812  0.0 (max 1)       80         4"
+                "  11.4 MiB  11.7 MiB\n"),
+            std::string::npos)
+      << text();
+  EXPECT_NE(
+      text().find("  epoch  clock  steps  samples/s  wait  rejected\n"
+                  "   0  alpha  cpu          network  training                                 "
+                  "2     24     24        480  15 %         0\n"),
+      std::string::npos)
+      << text();
+  cluster.servers[1] = absl::UnavailableError("connection refused");
+  EXPECT_NE(text().find("\n     1  127.0.0.1:4712       -        -         -            -        -"
+                        "         -         -         -\n"),
+            std::string::npos)
+      << text();
+  for (auto& server : cluster.servers) {
+    if (server.ok()) server->clear_lag();
+  }
+  EXPECT_EQ(text().find("updates "), std::string::npos) << "nothing was applied yet";
 }
 
 TEST(StatusTextTest, DevicesOfASlotThatHasSeveralStandBelowIt) {

@@ -81,7 +81,9 @@ TEST_F(ClusterRunTest, AWholeRunEndsWithItsReport) {
   options_.report_file = folder_.path("report.json");
   EXPECT_EQ(Run(), 0) << error_.str();
   EXPECT_EQ(error_.str(), "");
-  ExpectOut("digits-mlp: mlp on digits, 2 epochs, asynchronous, staleness bound 4\n");
+  ExpectOut(
+      "digits-mlp: mlp on digits, 2 epochs, asynchronous, each push alone, at most 4 steps "
+      "ahead\n");
   ExpectOut("2 servers, 2 workers with 1 thread each\n");
   ExpectOut(
       "worker 1   epoch 1/2   step     20   loss 0.5000      1,234 samples/s   waiting   4 %");
