@@ -100,7 +100,7 @@ MAY_INCLUDE = {
         "worker/slot worker/stages",
     # psctl: a room for each command that is more than a file.
     "tools/base": "common common/process",
-    "tools/report": "common common/process proto rpc security tools/base wire",
+    "tools/report": "common common/process job proto rpc security tools/base wire",
     "tools/run": "common common/process data/download job proto security storage tools/base tools/report",
     "tools/drill": "common common/process proto storage tools/base tools/report tools/run wire",
     "tools/doctor": "common common/process data/download data/image data/table data/text job proto security shm tools/base tools/run",

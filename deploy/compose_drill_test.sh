@@ -42,7 +42,6 @@ model { name: "mlp" hidden: 16 }
 data { source: "digits" train_samples: 2000 test_samples: 500 }
 training { epochs: 60 batch_size: 30 }
 optimizer { sgd {} learning_rate: 0.05 }
-consistency { mode: ASYNC staleness_bound: 4 }
 membership { lease_seconds: $lease_s }
 durability { level: LOG checkpoint_seconds: 2 }
 JOB

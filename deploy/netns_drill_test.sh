@@ -33,7 +33,6 @@ model { name: "linear" }
 data { source: "digits" train_samples: 1000 test_samples: 100 }
 training { epochs: 60 batch_size: 20 }
 optimizer { sgd {} learning_rate: 0.05 }
-consistency { mode: ASYNC staleness_bound: 4 }
 membership { lease_seconds: $lease_s }
 durability { level: LOG checkpoint_seconds: 2 }
 JOB

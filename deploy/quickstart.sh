@@ -4,6 +4,10 @@
 #
 #   deploy/quickstart.sh [options of psctl run]     e.g. --workers=5 --set training.batch_size=64
 #
+# A straggler: worker 2 stops for 2 s in every 10, and the report says how long the others waited.
+#
+#   deploy/quickstart.sh --pause=2:2:10
+#
 # On MNIST itself, which is fetched once into this machine's cache (TORCHPS_CACHE or ~/.cache/torchps):
 #
 #   deploy/quickstart.sh --job=deploy/jobs/convnet_mnist.textproto --download
