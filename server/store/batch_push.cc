@@ -49,7 +49,8 @@ absl::StatusOr<PushDecision> BatchPush::Push(Block* block, const PushHeader& hea
       gate_.Judge(entry, header.incarnation, header.step, base, block->version);
   if (!decision.ok() || decision->duplicate) return decision;
   Collected& collected = collected_[block->range.id];
-  if (decision->apply && collected.sum.Has(header.slot)) {
+  // Also a push that would be refused: its ledger entry would say that the other one is applied.
+  if (collected.sum.Has(header.slot)) {
     return absl::UnavailableError(
         absl::StrCat("slot ", header.slot, " has contributed to the next update of block ",
                      header.block, " already; push again when that update is made"));

@@ -277,6 +277,7 @@ void ParameterStore::Reconsider() {
   for (const std::unique_ptr<Block>& block : blocks_) {
     MutexLock lock(&block->mutex);
     policy_->Reconsider(block.get());
+    NoteVersion(block->version);
   }
 }
 
