@@ -44,6 +44,9 @@ def settings(contestant, optimizer, rate, seed):
     if contestant.grace_seconds or contestant.round_batches:
         sys.exit(f"{contestant.name} is a rule of the virtual clock only")
     if contestant.whole_batch:
+        # One batch of all, as the default has it: while a worker pauses the others take its samples.
+        found["training.global_batch"] = "true"
+        found["training.batch_size"] = BATCH_SIZE * WORKERS
         found["consistency.apply"] = "WHOLE_BATCH"
         found["consistency.patience"] = contestant.patience
     elif not contestant.rounds:
@@ -80,7 +83,9 @@ def torchps(arguments, contestant, optimizer, scenario, rate, seed):
     with tempfile.TemporaryDirectory() as folder:
         command = [arguments.psctl, "run", f"--job={JOB}", f"--data={arguments.data}", "--servers=2",
                    f"--workers={WORKERS}", f"--dir={folder}/run", f"--target_every={arguments.every}"]
-        command += [f"--pace={slot}:{arguments.pace}" for slot in range(WORKERS)]
+        # The product's pace is of the job's batch_size.
+        pace = arguments.pace * (WORKERS if contestant.whole_batch else 1)
+        command += [f"--pace={slot}:{pace}" for slot in range(WORKERS)]
         command += [f"--slow={slot}:{factor}" for slot, factor in SLOW[scenario]]
         command += [f"--pause={pause}" for pause in PAUSE.get(scenario, ())]
         chosen = settings(contestant, optimizer, rate, seed)
