@@ -25,7 +25,8 @@ BlockModel::BlockModel(World* world, const Scenario* scenario, BlockId id)
     : world_(world),
       scenario_(scenario),
       id_(id),
-      sgd_(scenario->job.optimizer().sgd(), scenario->job.workers()) {}
+      sgd_(scenario->job.optimizer().sgd()),
+      batch_(scenario->job) {}
 
 Step BlockModel::LastStep(SlotId slot) const {
   const auto found = ledger_.find(slot);
@@ -58,6 +59,8 @@ void BlockModel::Push(const PushHeader& header, bool restored) {
   entry.incarnation = header.incarnation;
   if (scenario_->synchronous()) {
     PushSync(header, restored);
+  } else if (scenario_->whole_batches()) {
+    PushBatch(header, restored);
   } else {
     PushAsync(header, restored);
   }
@@ -73,36 +76,24 @@ void BlockModel::PushAsync(const PushHeader& header, bool restored) {
                       ", which it never had");
   }
   const LagContract& lag = scenario_->job.consistency().lag();
-  const auto age = static_cast<double>(entry.last_lag);
   double rate = 1;
   double gradient = GradientOf(header.slot, header.incarnation, header.step, id_);
   entry.last_verdict = ACCEPTED;
   if (lag.policy() == LagContract::REJECT) {
-    if (entry.last_lag > lag.max_lag()) {
-      const bool is_admitted =
-          lag.admit_after() > 0 && entry.rejections_in_row >= lag.admit_after();
-      entry.last_verdict = is_admitted ? ADMITTED : REJECTED_STALE;
-      rate = static_cast<double>(lag.max_lag()) / age;
-    }
-  } else if (lag.policy() != LagContract::ACCEPT && entry.last_lag > lag.free_lag()) {
+    if (entry.last_lag > lag.max_lag()) entry.last_verdict = REJECTED_STALE;
+  } else if (lag.policy() == LagContract::WEIGH && entry.last_lag > lag.free_lag()) {
     entry.last_verdict = SCALED;
-    const double part = static_cast<double>(lag.free_lag()) / age;
-    if (lag.policy() == LagContract::SCALE) rate = part;
-    if (lag.policy() == LagContract::WEIGH) gradient *= part;
-    if (lag.policy() == LagContract::DECAY) {
-      gradient /= std::exp(lag.age_decay() * (age - static_cast<double>(lag.free_lag())));
-    }
+    gradient *= static_cast<double>(lag.free_lag()) / static_cast<double>(entry.last_lag);
   }
   if (header.withheld) entry.last_verdict = WITHHELD;
   const TrainingSpec& training = scenario_->job.training();
   if (training.balance() == TrainingSpec::SPEED) {
     rate *= static_cast<double>(header.weight) / training.batch_size();
   }
-  entry.rejections_in_row = entry.last_verdict == REJECTED_STALE ? entry.rejections_in_row + 1 : 0;
   if (entry.last_verdict != REJECTED_STALE && entry.last_verdict != WITHHELD) {
     ++entry.applied;
     ++version_;
-    if (header.absent.empty()) sgd_.Take(gradient, rate, entry.last_lag, &element_);
+    if (header.absent.empty()) sgd_.Take(gradient, rate, &element_);
   }
   Note(header.slot, entry);
 }
@@ -144,16 +135,106 @@ void BlockModel::PushSync(const PushHeader& header, bool restored) {
   contribution.entry = entry;
 }
 
+void BlockModel::PushBatch(const PushHeader& header, bool restored) {
+  if (batch_.Holds(header.slot)) {
+    world_->Violation("block ", id_, " took a push of slot ", header.slot,
+                      ", whose last one it has not applied");
+  }
+  LedgerEntry& entry = ledger_[header.slot];
+  entry.last_step = header.step;
+  entry.last_lag = version_ - header.base_version;
+  // The age of values that were rolled back is not known.
+  if (restored && entry.last_lag < 0) entry.last_lag = 0;
+  if (entry.last_lag < 0) {
+    world_->Violation("block ", id_, " took a push on version ", header.base_version,
+                      ", which it never had");
+  }
+  const int bound = scenario_->job.consistency().staleness_bound();
+  if (bound >= 0 && entry.last_lag > bound) {
+    entry.last_verdict = REJECTED_STALE;
+    Note(header.slot, entry);
+    return;
+  }
+  entry.last_verdict = header.withheld ? WITHHELD : ACCEPTED;
+  BatchModel::Part part;
+  part.incarnation = header.incarnation;
+  part.step = header.step;
+  part.lag = entry.last_lag;
+  part.samples = header.weight;
+  part.share = header.share;
+  if (!header.withheld) {
+    ++entry.applied;
+    part.weight = header.weight;
+    part.absent = !header.absent.empty();
+    part.gradient = part.absent ? 0 : GradientOf(header.slot, header.incarnation, header.step, id_);
+  }
+  batch_.Add(header.slot, part);
+  accepted_samples_ += batch_.last_fill();
+  is_fed_ = true;
+}
+
+void BlockModel::ObserveBatch(const State& state, const BatchModel::Slots& slots) {
+  const bool is_fed = std::exchange(is_fed_, false);
+  const BatchModel::Due due = batch_.DueNow(slots);
+  if (state.version == version_) {
+    if (due != BatchModel::Due::kMust) return;
+    world_->Violation("block ", id_, " goes on collecting with ", batch_.fill(), " samples of ",
+                      batch_.Whole(slots.live), "; its update is due");
+    return;
+  }
+  if (due == BatchModel::Due::kNo) {
+    world_->Violation("block ", id_, " made update ", state.version, " with ", batch_.fill(),
+                      " samples of ", batch_.Whole(slots.live), " from ", batch_.parts().size(),
+                      " of ", slots.live.size(),
+                      " live slots, and none has waited for long enough");
+    return;
+  }
+  const double whole = batch_.Whole(slots.live);
+  if (is_fed && !batch_.IsEarly(slots.live) &&
+      static_cast<double>(batch_.fill()) >= whole + static_cast<double>(batch_.last_fill())) {
+    world_->Violation("block ", id_, " had a whole batch of ", whole,
+                      " samples before its last push");
+  }
+  MakeUpdate(slots.live);
+}
+
+void BlockModel::MakeUpdate(const std::set<SlotId>& live) {
+  const int bound = scenario_->job.consistency().staleness_bound();
+  ++version_;
+  ++updates_.made;
+  updated_samples_ += batch_.fill();
+  if (batch_.IsEarly(live)) ++updates_.early;
+  if (batch_.Weight() > 0 && !batch_.IsAbsent()) {
+    sgd_.Take(batch_.PartOfBatch(live) * batch_.Mean(), /*rate=*/1, &element_);
+  }
+  for (const auto& [slot, part] : batch_.parts()) {
+    const Name name = {slot, part.incarnation, part.step};
+    if (bound >= 0 && part.lag > bound) {
+      world_->Violation("block ", id_, " applied a gradient ", part.lag, " updates old");
+    }
+    if (Has(name)) {
+      world_->Violation("block ", id_, " applied step ", part.step, " of slot ", slot, " twice");
+    }
+    Note(slot, ledger_[slot]);
+    history_.back().whole = false;
+  }
+  history_.back().whole = true;
+  batch_.Clear();
+  if (updated_samples_ != accepted_samples_) {
+    world_->Violation("block ", id_, " accepted ", accepted_samples_, " samples; its updates have ",
+                      updated_samples_);
+  }
+}
+
 absl::Duration BlockModel::Grace(const std::map<SlotId, Step>& missing) const {
   // Whoever has not been heard of since the round before the last is not waited for.
   const bool any_follows = std::any_of(missing.begin(), missing.end(), [&](const auto& entry) {
     return std::max(entry.second, LastStep(entry.first)) >= version_;
   });
   if (!any_follows) return absl::ZeroDuration();
-  const ConsistencySpec& spec = scenario_->job.consistency();
-  const absl::Duration least = absl::Milliseconds(spec.grace_ms());
-  if (!began_.has_value()) return least;
-  return std::max(least, spec.grace_part() * (quorum_since_.value_or(world_->now()) - *began_));
+  if (!began_.has_value()) return absl::ZeroDuration();
+  return scenario_->job.consistency().grace_part() *
+         (quorum_since_.value_or(world_->now()) - *began_);
 }
 
 void BlockModel::EndRound(const std::map<SlotId, Step>& missing) {
@@ -181,7 +262,7 @@ void BlockModel::EndRound(const std::map<SlotId, Step>& missing) {
     weight += contribution.weight;
     any |= contribution.weight > 0 && !contribution.absent;
   }
-  if (any) sgd_.Take(sum / weight, /*rate=*/1, /*lag=*/0, &element_);
+  if (any) sgd_.Take(sum / weight, /*rate=*/1, &element_);
   for (const auto& [slot, contribution] : std::exchange(round_, {})) {
     Note(slot, contribution.entry);
     history_.back().whole = false;
@@ -198,7 +279,9 @@ void BlockModel::Note(std::optional<SlotId> slot, const LedgerEntry& entry) {
   history_.push_back(event);
 }
 
-void BlockModel::Observe(const State& state, const FindMissing& find_missing) {
+void BlockModel::Observe(const State& state, const FindMissing& find_missing,
+                         const BatchModel::Slots& slots) {
+  if (scenario_->whole_batches()) ObserveBatch(state, slots);
   if (scenario_->synchronous()) {
     const auto missing_now = [&] {
       std::set<SlotId> contributors;
@@ -234,10 +317,9 @@ void BlockModel::Acknowledge(const Name& name, const BlockVerdict& verdict) {
   const LedgerEntry& entry = ledger_[slot];
   const bool has_it = entry.incarnation == incarnation && entry.last_step >= step;
   if (has_it && entry.last_step > step) return;  // a late repeat
-  if (!has_it || round_.count(slot) > 0) {
+  if (!has_it || round_.count(slot) > 0 || batch_.Holds(slot)) {
     world_->Violation("slot ", slot, "'s step ", step, " by incarnation ", incarnation,
-                      " was acknowledged before block ", id_,
-                      has_it ? " ended its round" : " had it");
+                      " was acknowledged before block ", id_, has_it ? " applied it" : " had it");
     return;
   }
   if (verdict.verdict() != entry.last_verdict) {
@@ -290,6 +372,10 @@ std::vector<BlockModel::Name> BlockModel::Restore(const State& state) {
   element_ = element;
   ledger_ = then.ledger;
   round_.clear();
+  batch_.Clear();
+  is_fed_ = false;
+  updates_ = {};
+  accepted_samples_ = updated_samples_ = 0;
   quorum_since_.reset();
   began_.reset();
   if (then.version != version_) Note(std::nullopt, {});

@@ -12,6 +12,7 @@
 #include "checkpoint/block_image.h"
 #include "common/ids.h"
 #include "proto/parameter_service.pb.h"
+#include "tests/simulation/batch_model.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/sgd_model.h"
 #include "tests/simulation/world.h"
@@ -52,13 +53,28 @@ class BlockModel {
   bool Has(const Name& name) const;
   const std::map<SlotId, LedgerEntry>& ledger() const { return ledger_; }
 
+  // Whether a gradient of the slot waits for the next update. WHOLE_BATCH only.
+  bool Collects(SlotId slot) const { return batch_.Holds(slot); }
+  bool Collects(const Name& name) const {
+    const auto found = batch_.parts().find(name.slot);
+    return found != batch_.parts().end() && found->second.incarnation == name.incarnation &&
+           found->second.step == name.step;
+  }
+  bool collects_nothing() const { return batch_.empty(); }
+  // Updates since the server started. WHOLE_BATCH only.
+  struct Updates {
+    uint64_t made = 0;
+    uint64_t early = 0;
+  };
+  const Updates& updates() const { return updates_; }
+
   void Initialize() { initialized_ = true; }
 
   // The server has taken this frame. `restored`: its present life began from a file.
   void Push(const PushHeader& header, bool restored);
 
   // The block is like this now, after everything that was told before.
-  void Observe(const State& state, const FindMissing& find_missing);
+  void Observe(const State& state, const FindMissing& find_missing, const BatchModel::Slots& slots);
 
   // Who made a push has been told this verdict on it.
   void Acknowledge(const Name& name, const BlockVerdict& verdict);
@@ -88,6 +104,10 @@ class BlockModel {
   static bool Is(const Event& event, const Name& name);
   void PushAsync(const PushHeader& header, bool restored);
   void PushSync(const PushHeader& header, bool restored);
+  void PushBatch(const PushHeader& header, bool restored);
+  // Judges the update made since the last call, or that none was made.
+  void ObserveBatch(const State& state, const BatchModel::Slots& slots);
+  void MakeUpdate(const std::set<SlotId>& live);
   // `missing`: as FindMissing has it.
   void EndRound(const std::map<SlotId, Step>& missing);
   // For how long a round that lacks these waits for them once it has its quorum.
@@ -108,6 +128,13 @@ class BlockModel {
   std::optional<absl::Duration> began_;
   // Since when no more are missing from the round than may be.
   std::optional<absl::Duration> quorum_since_;
+  BatchModel batch_;
+  // A push was collected since the last Observe().
+  bool is_fed_ = false;
+  Updates updates_;
+  // Samples that pushes have added to batches, and samples of all updates.
+  int64_t accepted_samples_ = 0;
+  int64_t updated_samples_ = 0;
   std::vector<Event> history_;
 };
 

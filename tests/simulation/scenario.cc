@@ -21,56 +21,63 @@ absl::Duration Sometimes(World* world, absl::Duration low, absl::Duration high) 
   return world->Chance(0.6) ? world->Between(low, high) : absl::InfiniteDuration();
 }
 
+void DrawWholeBatches(World* world, ConsistencySpec* consistency) {
+  consistency->set_apply(ConsistencySpec::WHOLE_BATCH);
+  constexpr int kBounds[] = {-1, 0, 1, 2};
+  consistency->set_staleness_bound(kBounds[world->Below(4)]);
+  consistency->set_patience(0.5 + 1.5 * UnitDouble(world->Draw()));
+}
+
+// Global and per-slot batches, shared equally or by speed. Some shares are below two samples, where
+// the rule has no slack.
+void DrawBatches(World* world, TrainingSpec* training) {
+  training->set_batch_size(4 + 4 * static_cast<int>(world->Below(4)));
+  training->set_global_batch(world->Chance(0.6));
+  if (world->Chance(0.5)) training->set_balance(TrainingSpec::SPEED);
+  if (world->Chance(0.2)) training->set_accumulate(2);
+}
+
 void DrawConsistency(World* world, ConsistencySpec* consistency, int workers) {
   if (world->Chance(0.4)) consistency->set_stop_stale(false);
   if (world->Chance(0.35)) {
     consistency->set_mode(ConsistencySpec::SYNC);
     consistency->set_backup_workers(workers > 1 && world->Chance(0.4) ? 1 : 0);
     if (consistency->backup_workers() > 0) {
-      if (world->Chance(0.5)) consistency->set_grace_ms(1 + static_cast<double>(world->Below(400)));
-      // Both, either or none.
-      if (world->Chance(0.5)) consistency->set_grace_part(UnitDouble(world->Draw()));
-      if (!consistency->has_grace_part()) consistency->set_grace_part(0);
+      consistency->set_grace_part(world->Chance(0.5) ? UnitDouble(world->Draw()) : 0);
     }
     return;
   }
   consistency->set_mode(ConsistencySpec::ASYNC);
+  if (world->Chance(0.5)) {
+    DrawWholeBatches(world, consistency);
+    return;
+  }
+  consistency->set_apply(ConsistencySpec::EACH_PUSH);
   constexpr int kBounds[] = {-1, 0, 1, 2, 4};
   consistency->set_staleness_bound(kBounds[world->Below(5)]);
   if (consistency->staleness_bound() != 0) consistency->set_prefetch(world->Chance(0.5));
   LagContract* const lag = consistency->mutable_lag();
-  switch (world->Below(5)) {
+  switch (world->Below(3)) {
     case 0:
       lag->set_policy(LagContract::ACCEPT);
       break;
-    case 4:
-      lag->set_policy(LagContract::DECAY);
-      lag->set_free_lag(1 + static_cast<int64_t>(world->Below(3)));
-      lag->set_age_decay(UnitDouble(world->Draw()) + 0.01);
-      break;
-    case 3:
-      lag->set_policy(LagContract::WEIGH);
-      lag->set_free_lag(1 + static_cast<int64_t>(world->Below(3)));
-      break;
     case 1:
-      lag->set_policy(LagContract::SCALE);
+      lag->set_policy(LagContract::WEIGH);
       lag->set_free_lag(1 + static_cast<int64_t>(world->Below(3)));
       break;
     default:
       lag->set_policy(LagContract::REJECT);
       lag->set_max_lag(1 + static_cast<int64_t>(world->Below(4)));
-      lag->set_admit_after(static_cast<int>(world->Below(4)));
   }
 }
 
-// One that the servers keep: of a worker's the simulation has no arithmetic.
-void DrawMomentum(World* world, ConsistencySpec::Mode mode, SgdSpec* sgd) {
+// The servers keep the momentum: the simulated workers have no arithmetic for one of their own.
+void DrawMomentum(World* world, SgdSpec* sgd) {
   if (world->Chance(0.4)) return;
   // Halves of small integers are exact for long.
   sgd->set_momentum(0.5);
-  constexpr SgdSpec::MomentumAt kPlaces[] = {SgdSpec::SERVER, SgdSpec::ORDERED, SgdSpec::DELAYED};
-  sgd->set_momentum_at(mode == ConsistencySpec::SYNC ? SgdSpec::SERVER : kPlaces[world->Below(3)]);
-  if (sgd->momentum_at() != SgdSpec::ORDERED) sgd->set_nesterov(world->Chance(0.5));
+  sgd->set_momentum_at(SgdSpec::SERVER);
+  sgd->set_nesterov(world->Chance(0.5));
 }
 
 // A zombie's story is long, and would seldom come to its end between other troubles.
@@ -102,8 +109,11 @@ Scenario Scenario::Draw(World* world) {
   job.mutable_optimizer()->mutable_sgd();
   job.mutable_optimizer()->set_learning_rate(1);
   DrawConsistency(world, job.mutable_consistency(), job.workers());
-  DrawMomentum(world, job.consistency().mode(), job.mutable_optimizer()->mutable_sgd());
-  if (job.consistency().mode() == ConsistencySpec::ASYNC) {
+  DrawMomentum(world, job.mutable_optimizer()->mutable_sgd());
+  const bool whole_batches = job.consistency().apply() == ConsistencySpec::WHOLE_BATCH;
+  if (whole_batches) {
+    DrawBatches(world, training);
+  } else if (job.consistency().mode() == ConsistencySpec::ASYNC) {
     training->set_lease_batches(1 + static_cast<int>(world->Below(4)));
   }
   if (world->Chance(0.2)) training->set_max_pushes(5 + static_cast<int64_t>(world->Below(20)));
@@ -125,7 +135,7 @@ Scenario Scenario::Draw(World* world) {
   TPS_CHECK(normal.ok(), normal.status().ToString().c_str());
   scenario.job = *normal;
   scenario.train_samples = 20 + static_cast<int64_t>(world->Below(80));
-  if (scenario.train_samples % 5 < 2) {
+  if (!whole_batches && scenario.train_samples % 5 < 2) {
     scenario.job.mutable_training()->set_balance(TrainingSpec::SPEED);
     scenario.job.mutable_training()->set_global_batch(scenario.train_samples % 2 == 0);
     scenario.job = *NormalizeJobSpec(scenario.job);
@@ -145,7 +155,6 @@ Scenario Scenario::Draw(World* world) {
       BlockMap::Create(scenario.layout, scenario.job.wire().block_bytes(), scenario.servers);
   TPS_CHECK(map.ok(), map.status().ToString().c_str());
   scenario.map = *map;
-  if (world->Chance(0.3)) scenario.fragments = 2 + static_cast<int>(world->Below(2));
 
   const double badness = world->Chance(0.15) ? 0 : UnitDouble(world->Draw());
   scenario.weather.loss = 0.03 * badness;
@@ -185,7 +194,10 @@ Scenario Scenario::Draw(World* world) {
 std::string Scenario::Describe() const {
   return absl::StrCat(
       servers, " servers, ", seats, " workers (", job.workers(), " expected), ",
-      map.blocks().size(), " blocks, ", fragments, " fragments, ", train_samples, " samples, ",
+      map.blocks().size(), " blocks, ", train_samples, " samples, batches of ",
+      job.training().batch_size(), " x ", job.training().accumulate(),
+      job.training().global_batch() ? " of all" : " each", ", ",
+      TrainingSpec::Balance_Name(job.training().balance()), ", ",
       job.optimizer().sgd().ShortDebugString(), ", ", job.consistency().ShortDebugString(), ", ",
       job.durability().ShortDebugString(), shares_directory ? " in one directory" : "",
       ", heals at ", absl::FormatDuration(heals_at));
@@ -200,10 +212,9 @@ bool IsWithheld(SlotId slot, Incarnation incarnation, Step step, BlockId block) 
   return block > 0 && Hash(slot, incarnation, step, block) >> 58 == 0;
 }
 
-bool IsAbsent(SlotId slot, Incarnation incarnation, Step step, BlockId block, int fragments) {
-  if (IsWithheld(slot, incarnation, step, block)) return false;
-  const bool has_turn = (static_cast<uint64_t>(step) + block) % fragments == 0;
-  return !has_turn || (Hash(slot, incarnation, step, block) >> 48 & 15) == 0;
+bool IsAbsent(SlotId slot, Incarnation incarnation, Step step, BlockId block) {
+  return !IsWithheld(slot, incarnation, step, block) &&
+         (Hash(slot, incarnation, step, block) >> 48 & 15) == 0;
 }
 
 uint32_t WeightOf(SlotId slot, Step step) {

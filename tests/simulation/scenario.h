@@ -25,6 +25,11 @@ enum class Fault {
   kScheduleRunsOut,        // the job is said to be further than it is
   kLoseSamples,            // samples whose gradient changed nothing count as used
   kDropLease,              // samples that a dead worker had in hand count as used
+  // With whole batches:
+  kTakeOldGradient,       // a gradient older than the bound is merged into the next update
+  kApplyWholeMean,        // an early update takes its whole mean instead of its part of a batch
+  kAcknowledgeCollected,  // a push is answered when all of it is collected, before its update
+  kKeepSum,               // what was collected outlives a restart, without its ledger entries
 };
 
 // What one seed draws: a job, its processes, and all that goes wrong.
@@ -35,15 +40,14 @@ struct Scenario {
   int64_t train_samples = 0;
   int servers = 1;
   int seats = 1;  // worker processes at a time; job.workers at least
-  // A push carries the blocks of one of so many parts of the model, in turn, as with local steps.
-  int fragments = 1;
 
   Network::Weather weather;
   // Mean time from one to the next, over all processes of the kind; infinite: never.
   absl::Duration worker_deaths = absl::InfiniteDuration();
   absl::Duration worker_freezes = absl::InfiniteDuration();
   absl::Duration worker_leaves = absl::InfiniteDuration();
-  // A worker leaves the servers' clocks and is back with its next call, as one that is cut off or hangs.
+  // A worker leaves the servers' clocks and is back with its next call, as one that is cut off or
+  // hangs.
   absl::Duration worker_asides = absl::InfiniteDuration();
   // A worker is frozen until another one has its slot, and thaws when a server has come back.
   absl::Duration zombies = absl::InfiniteDuration();
@@ -71,6 +75,12 @@ struct Scenario {
   bool logs() const { return job.durability().level() == DurabilitySpec::LOG; }
   bool durable() const { return job.durability().level() != DurabilitySpec::NONE; }
   bool synchronous() const { return job.consistency().mode() == ConsistencySpec::SYNC; }
+  // ASYNC with apply WHOLE_BATCH.
+  bool whole_batches() const {
+    return !synchronous() && job.consistency().apply() == ConsistencySpec::WHOLE_BATCH;
+  }
+  // Pushes are summed up before they are applied, and a lease is one push.
+  bool collects() const { return synchronous() || whole_batches(); }
   // In a few words, for a trace.
   std::string Describe() const;
 };
@@ -81,10 +91,9 @@ struct Scenario {
 float GradientOf(SlotId slot, Incarnation incarnation, Step step, BlockId block);
 // Whether the worker has no finite gradient of this block; never all blocks of a step.
 bool IsWithheld(SlotId slot, Incarnation incarnation, Step step, BlockId block);
-// Whether the step has not reached this block's parameters, or it is another fragment's turn: no
-// gradient, and not withheld either.
-bool IsAbsent(SlotId slot, Incarnation incarnation, Step step, BlockId block, int fragments);
-// Samples behind the gradient.
+// Whether the step has not reached this block's parameters: no gradient, and not withheld either.
+bool IsAbsent(SlotId slot, Incarnation incarnation, Step step, BlockId block);
+// Samples of the gradient. With whole batches the lease says that instead.
 uint32_t WeightOf(SlotId slot, Step step);
 
 }  // namespace torchps::simulation

@@ -10,15 +10,20 @@
 namespace torchps::simulation {
 
 ServerModel::ServerModel(World* world, const Scenario* scenario, int server)
-    : world_(world), scenario_(scenario), name_(absl::StrCat("server ", server)) {
+    : world_(world),
+      scenario_(scenario),
+      name_(absl::StrCat("server ", server)),
+      patience_(scenario->job.consistency().patience(), scenario->lease()) {
   for (const BlockId id : scenario->map.owned_by(server)) {
     blocks_.emplace_back(world, scenario, id);
   }
 }
 
 void ServerModel::OnDeath() {
+  past_updates_ = updates();
   job_ = nullptr;
   slots_.clear();
+  patience_.OnDeath();
   waits_.clear();
   acknowledged_.clear();
   granted_.clear();
@@ -149,6 +154,11 @@ void ServerModel::OnRenew(SlotId slot, Incarnation incarnation,
     world_->Violation(name_, " says that it is at floor ", reply->floor(), " and version ",
                       reply->max_version(), "; it is at ", floor, " and ", highest);
   }
+  // By this a worker decides whether its gradient would be refused.
+  if (scenario_->whole_batches() && reply->max_version() != highest) {
+    world_->Violation(name_, " says that it is at version ", reply->max_version(), "; it is at ",
+                      highest);
+  }
 }
 
 void ServerModel::OnLeave(SlotId slot, Incarnation incarnation) {
@@ -169,6 +179,16 @@ void ServerModel::OnExpiry() {
   }
   if (any) RaiseFloor();
   leases_judged_ = true;
+}
+
+void ServerModel::OnHousekeeping(absl::Duration running_since) {
+  for (const SlotId slot : patience_.Waiting()) {
+    const absl::Duration due = patience_.Due(slot);
+    if (running_since < due && due < world_->now()) {
+      world_->Violation(name_, " was not woken when slot ", slot, " had waited for long enough");
+    }
+  }
+  patience_.OnHousekeeping(world_->now());
 }
 
 void ServerModel::OnFrame(const PushHeader& header, const absl::Status& status) {
@@ -193,7 +213,19 @@ void ServerModel::OnFrame(const PushHeader& header, const absl::Status& status) 
   }
 }
 
-void ServerModel::OnPushEnd(SlotId slot, Incarnation incarnation) { Heard(slot, incarnation); }
+void ServerModel::OnPushEnd(SlotId slot, Incarnation incarnation, Step step) {
+  Heard(slot, incarnation);
+  if (!scenario_->whole_batches()) return;
+  PatienceModel::Waits waits = PatienceModel::Waits::kNothing;
+  for (const BlockModel& block : blocks_) {
+    if (block.Collects({slot, incarnation, step})) {
+      waits = PatienceModel::Waits::kThis;
+      break;
+    }
+    if (block.Collects(slot)) waits = PatienceModel::Waits::kAnother;
+  }
+  patience_.OnPushEnd(slot, incarnation, step, waits, world_->now());
+}
 
 void ServerModel::OnAcknowledged(SlotId slot, Incarnation incarnation, Step step,
                                  const PushReply& reply) {
@@ -220,6 +252,7 @@ void ServerModel::OnPull(const PullRequest& request) {
     world_->Violation(name_, " let slot ", request.slot(), " pull, which is not live");
     return;
   }
+  patience_.OnPull(request.slot());
   Claim(slots_[request.slot()], request.clock() - (request.ahead() ? 1 : 0));
 }
 
@@ -233,6 +266,7 @@ void ServerModel::Claim(Slot& slot, Step clock) {
 
 void ServerModel::OnGrant(SlotId slot, Step clock, Step floor) {
   granted_.push_back({slot, clock, floor});
+  patience_.OnPullAnswered(slot, world_->now());
 }
 
 void ServerModel::Judge(const Granted& granted) {
@@ -249,6 +283,8 @@ void ServerModel::Judge(const Granted& granted) {
 }
 
 int ServerModel::Bound() const {
+  // With whole batches the bound applies to pushes, and no pull waits.
+  if (scenario_->whole_batches()) return -1;
   return scenario_->synchronous() ? 0 : scenario_->job.consistency().staleness_bound();
 }
 
@@ -264,6 +300,18 @@ Step ServerModel::CompletedRounds() const {
   Step rounds = std::numeric_limits<Step>::max();
   for (const BlockModel& block : blocks_) rounds = std::min(rounds, block.version());
   return rounds;
+}
+
+bool ServerModel::IsCollected(const PushHeader& push) const {
+  return std::any_of(blocks_.begin(), blocks_.end(), [&](const BlockModel& block) {
+    return block.id() == push.block && block.Collects({push.slot, push.incarnation, push.step});
+  });
+}
+
+Version ServerModel::VersionOf(BlockId id) const {
+  return std::find_if(blocks_.begin(), blocks_.end(),
+                      [id](const BlockModel& block) { return block.id() == id; })
+      ->version();
 }
 
 Step ServerModel::Clock(SlotId slot) const {
@@ -292,23 +340,34 @@ std::map<SlotId, Step> ServerModel::FindMissing(Step step,
   return missing;
 }
 
-void ServerModel::OnPullParked(uint64_t call, SlotId slot, Step clock) {
-  waits_[call] = {/*is_pull=*/true, slot, clock, world_->now()};
+std::set<SlotId> ServerModel::LiveSlots() const {
+  std::set<SlotId> live;
+  for (const auto& [slot, state] : slots_) {
+    if (state.live) live.insert(slot);
+  }
+  return live;
 }
-
-void ServerModel::OnPushParked(uint64_t call, SlotId slot, Step step) {
-  waits_[call] = {/*is_pull=*/false, slot, step, world_->now()};
-}
-
-void ServerModel::OnWaitOver(uint64_t call) { waits_.erase(call); }
 
 void ServerModel::Observe() {
   if (job_ == nullptr) return;
+  BatchModel::Slots slots;
+  slots.live = LiveSlots();
+  slots.patience = &patience_;
+  slots.now = world_->now();
+  slots.is_collected = [this](SlotId slot) {
+    return std::any_of(blocks_.begin(), blocks_.end(),
+                       [slot](const BlockModel& block) { return block.Collects(slot); });
+  };
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    blocks_[i].Observe(StateOf(i, ServerStatus()),
-                       [this](Step step, const std::set<SlotId>& contributors) {
-                         return FindMissing(step, contributors);
-                       });
+    blocks_[i].Observe(
+        StateOf(i, ServerStatus()),
+        [this](Step step, const std::set<SlotId>& contributors) {
+          return FindMissing(step, contributors);
+        },
+        slots);
+  }
+  for (const SlotId slot : patience_.Waiting()) {
+    if (!slots.is_collected(slot)) patience_.OnSettled(slot, world_->now());
   }
 }
 
@@ -319,41 +378,39 @@ void ServerModel::Check() {
   for (const Granted& granted : std::exchange(granted_, {})) Judge(granted);
   floor_before_ = scenario_->synchronous() ? CompletedRounds() : floor_;
   CheckWaits();
+  if (leases_judged_ && scenario_->whole_batches()) CheckUpdateCounts();
   leases_judged_ = false;
 }
 
-void ServerModel::CheckWaits() {
-  for (const auto& waiter : waits_) {
-    const Wait& wait = waiter.second;
-    const bool is_due = wait.is_pull ? Bound() < 0 || wait.clock - floor_before_ <= Bound()
-                                     // With a log it may wait for the disk.
-                                     : !scenario_->logs() && CompletedRounds() >= wait.clock;
-    if (is_due) {
-      world_->Violation(name_, ": the ", wait.is_pull ? "pull" : "push", " of slot ", wait.slot,
-                        " at step ", wait.clock, " waits for nothing; the floor is ",
-                        floor_before_);
-      return;
-    }
-    // What a log has still to write waits for the disk, which may refuse for as long as it likes.
-    const bool waits_for_disk = !wait.is_pull && scenario_->logs() &&
-                                (!scenario_->synchronous() || CompletedRounds() >= wait.clock);
-    if (waits_for_disk) continue;
-    if (!leases_judged_ || world_->now() - wait.since <= scenario_->lease() + absl::Seconds(1)) {
-      continue;
-    }
-    // Who is dead itself waits for its call's deadline; for others somebody who is heard of has yet
-    // to do something.
-    const auto waiting = slots_.find(wait.slot);
-    if (waiting == slots_.end() || !waiting->second.live) continue;
-    const bool has_reason = std::any_of(slots_.begin(), slots_.end(), [&](const auto& entry) {
-      return entry.second.lease_until + absl::Seconds(1) >= world_->now() &&
-             entry.second.clock < wait.clock;
-    });
-    if (!has_reason) {
-      world_->Violation(name_, ": slot ", wait.slot, " has waited for ",
-                        absl::FormatDuration(world_->now() - wait.since),
-                        ", and nobody alive is behind it");
-      return;
+BlockModel::Updates ServerModel::updates() const {
+  BlockModel::Updates all = past_updates_;
+  if (job_ == nullptr) return all;
+  for (const BlockModel& block : blocks_) {
+    all.made += block.updates().made;
+    all.early += block.updates().early;
+  }
+  return all;
+}
+
+void ServerModel::CheckUpdateCounts() const {
+  ServerStatus status;
+  job_->Describe(/*include_ledger=*/false, &status);
+  const uint64_t made = updates().made - past_updates_.made;
+  const uint64_t early = updates().early - past_updates_.early;
+  if (status.block_updates() == made && status.early_block_updates() == early) return;
+  world_->Violation(name_, " counts ", status.block_updates(), " updates, ",
+                    status.early_block_updates(), " of them early; it made ", made, ", ", early,
+                    " of them early");
+}
+
+bool ServerModel::IsOver() const { return job_ == nullptr || LiveSlots().empty(); }
+
+void ServerModel::CheckEnd() const {
+  if (job_ == nullptr) return;
+  for (const BlockModel& block : blocks_) {
+    if (!block.collects_nothing()) {
+      world_->Violation("the job is over, and block ", block.id(),
+                        " has still something collected");
     }
   }
 }

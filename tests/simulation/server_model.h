@@ -12,6 +12,7 @@
 #include "proto/parameter_service.pb.h"
 #include "server/job/hosted_job.h"
 #include "tests/simulation/block_model.h"
+#include "tests/simulation/patience_model.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/world.h"
 #include "wire/frame_codec.h"
@@ -38,7 +39,10 @@ class ServerModel {
   void OnExpiry();
   void OnFrame(const PushHeader& header, const absl::Status& status);
   // All frames of a step have come; its end is to be judged.
-  void OnPushEnd(SlotId slot, Incarnation incarnation);
+  void OnPushEnd(SlotId slot, Incarnation incarnation, Step step);
+  // The server is about to make the updates that time has made due. Its last freeze, if any, ended
+  // at `running_since`.
+  void OnHousekeeping(absl::Duration running_since);
   void OnAcknowledged(SlotId slot, Incarnation incarnation, Step step, const PushReply& reply);
   void OnPull(const PullRequest& request);
   void OnGrant(SlotId slot, Step clock, Step floor);
@@ -51,8 +55,20 @@ class ServerModel {
   // Compares everything, when an event is over.
   void Check();
 
+  // Whether the server has no live slot, or no job.
+  bool IsOver() const;
+  // Nothing may be collected any more. REQUIRES: IsOver().
+  void CheckEnd() const;
+
+  // Updates of its blocks since the simulation began. WHOLE_BATCH only.
+  BlockModel::Updates updates() const;
+
+  // Whether the push waits for its block's next update.
+  bool IsCollected(const PushHeader& push) const;
   // Whether this life has the push in that block of its own.
   bool Has(size_t index, const BlockModel::Name& name) const { return blocks_[index].Has(name); }
+  // REQUIRES: the block is on this server.
+  Version VersionOf(BlockId block) const;
   Step Clock(SlotId slot) const;
   bool IsLive(SlotId slot, Incarnation incarnation) const;
   // The last that has greeted this life; 0: nobody has.
@@ -89,6 +105,12 @@ class ServerModel {
   void Judge(const Acknowledged& acknowledged);
   void Judge(const Granted& granted);
   void CheckWaits();
+  // Whether every block here has applied the push that the call waits for.
+  bool IsSettled(const Wait& wait) const;
+  // Whether the call waits for a slot that was heard recently.
+  bool HasReason(const Wait& wait) const;
+  void CheckUpdateCounts() const;
+  std::set<SlotId> LiveSlots() const;
   BlockModel::State StateOf(size_t index, const ServerStatus& status) const;
   void Observe();
   Step LastStep(SlotId slot) const;
@@ -108,6 +130,8 @@ class ServerModel {
   bool restored_ = false;
   std::vector<BlockModel> blocks_;
   std::map<SlotId, Slot> slots_;
+  PatienceModel patience_;
+  BlockModel::Updates past_updates_;  // before the server's last restart
   Step floor_ = 0;
   Step floor_before_ = 0;  // when the last event was over
   std::map<uint64_t, Wait> waits_;

@@ -7,24 +7,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "checkpoint/checkpoint_directory.h"
-#include "wire/encoding.h"
-#include "wire/frame_payload.h"
 
 namespace torchps::simulation {
 namespace {
 
 // As Server does it.
 constexpr absl::Duration kTick = absl::Milliseconds(100);
-
-// `length` times the same element.
-FramePayload PayloadOf(EncodingSpec::Kind encoding, int64_t length, float element) {
-  const std::vector<float> elements(length, element);
-  std::vector<uint8_t> bytes(EncodedBytes(encoding, length, /*fraction=*/0));
-  Encode(encoding, elements, /*fraction=*/0, bytes.data());
-  std::vector<grpc::Slice> slices;
-  slices.emplace_back(bytes.data(), bytes.size());
-  return FramePayload(std::move(slices), /*skipped_bytes=*/0, encoding);
-}
 
 }  // namespace
 
@@ -44,6 +32,7 @@ SimServer::SimServer(World* world, Network* network, const Scenario* scenario, F
               Kill(world_->Chance(scenario_->power_cuts));
               return true;
             }),
+      collected_(scenario),
       books_(index == 0 ? std::make_unique<BooksModel>(world, scenario) : nullptr) {}
 
 void SimServer::Start() {
@@ -74,6 +63,8 @@ void SimServer::FinishKill(bool power_cut) {
     return;
   }
   model_.OnDeath();
+  has_died_ = true;
+  early_updates_ = 0;
   job_ = nullptr;
   storage_ = nullptr;
   coordinator_ = nullptr;
@@ -93,7 +84,7 @@ void SimServer::Tick() {
     if (fault_ != Fault::kCountDeadSlot) job_->ExpireLeases();
     model_.OnExpiry();
     model_.Check();
-    EndRounds();
+    MakeDueUpdates();
     WriteLogSoon();
   }
   if (coordinator_ != nullptr) {
@@ -109,10 +100,12 @@ void SimServer::Tick() {
   process_.After(kTick, [this] { Tick(); });
 }
 
-void SimServer::EndRounds() {
+void SimServer::MakeDueUpdates() {
   if (job_ == nullptr) return;
-  job_->EndRounds();
+  model_.OnHousekeeping(process_.frozen_until());
+  job_->MakeDueUpdates();
   model_.Check();
+  PlantInUpdates();
   WriteLogSoon();
 }
 
@@ -134,7 +127,7 @@ absl::StatusOr<HelloReply> SimServer::TakeHello(const HelloRequest& request) {
     storage_ = std::move(storage);
     job_ = *std::move(job);
     job_->SetWake([this](absl::Duration delay) {
-      process_.After(std::max(delay, absl::ZeroDuration()), [this] { EndRounds(); });
+      process_.After(std::max(delay, absl::ZeroDuration()), [this] { MakeDueUpdates(); });
     });
   }
   if (absl::Status same = job_->CheckSame(request); !same.ok()) return same;
@@ -142,6 +135,7 @@ absl::StatusOr<HelloReply> SimServer::TakeHello(const HelloRequest& request) {
   reply.set_server_life(server_life_);
   const absl::Status entered = job_->Enter(request.slot(), request.incarnation(), &reply);
   if (!entered.ok()) return entered;
+  PlantInReturn();
   return reply;
 }
 
@@ -173,34 +167,15 @@ void SimServer::Push(const Arrival& arrival, const PushHeader& header, size_t in
     arrival->Answer<PushReply>(job.status());
     return;
   }
-  const int64_t length = scenario_->map.blocks()[header.block].length;
-  const float gradient =
-      header.step == 0 ? 0.0f
-                       : GradientOf(header.slot, header.incarnation, header.step, header.block);
-  const EncodingSpec::Kind encoding =
-      header.step == 0 ? EncodingSpec::FLOAT32 : scenario_->job.wire().push().kind();
-  const FramePayload payload = header.withheld || !header.absent.empty()
-                                   ? FramePayload()
-                                   : PayloadOf(encoding, length, gradient);
-  // Rounds of SYNC keep a ledger of their own beside; the fault is one of ASYNC.
-  if (fault_ == Fault::kSkipLedgerCheck && !scenario_->synchronous() && header.step > 0) {
-    ForgetStep(world_->clock(), &(*job)->store(), header.block, header.slot, header.step);
-  }
-  if (fault_ == Fault::kIgnoreIncarnation && !scenario_->synchronous() && header.step > 0 &&
-      model_.IsLive(header.slot, header.incarnation)) {
-    ForgetIncarnation(world_->clock(), &(*job)->store(), header.block, header.slot,
-                      header.incarnation);
-  }
-  PushHeader taken = header;
-  if (fault_ == Fault::kTakeLateGradient && scenario_->synchronous() && header.step > 0) {
-    taken.step = std::max(taken.step, (*job)->ReadOnlyPull().floor + 1);
-  }
-  const absl::Status pushed = (*job)->PushFrame(taken, payload);
+  const PushHeader taken = PlantInPush(*job, header);
+  const absl::Status pushed = (*job)->PushFrame(taken, PayloadOf(*scenario_, header));
   world_->Trace(process_.name(), ": block ", header.block, " of step ", header.step, " of slot ",
                 header.slot, " incarnation ", header.incarnation, " on version ",
                 header.base_version, ": ", pushed.ToString());
   model_.OnFrame(header, pushed);
+  if (model_.IsCollected(header)) collected_.OnPush(header);
   model_.Check();
+  PlantInUpdates();
   WriteLogSoon();
   if (!pushed.ok()) {
     arrival->Answer<PushReply>(pushed);
@@ -214,19 +189,14 @@ void SimServer::Push(const Arrival& arrival, const PushHeader& header, size_t in
     }
     arrival->Answer(reply);
   };
-  if (fault_ == Fault::kAcknowledgeEarly && index == 0 && header.step > 0) {
-    PushReply reply;
-    for (const BlockId id : scenario_->map.owned_by(index_)) {
-      reply.add_block()->set_block(id);
-      reply.mutable_block(reply.block_size() - 1)->set_verdict(ACCEPTED);
-    }
-    answer(reply);
+  if (const std::optional<PushReply> planted = PlantInAnswer(header, index, count)) {
+    answer(*planted);
     model_.Check();
     return;
   }
   if (index + 1 < count) return;
   const uint64_t wait = ++last_wait_;
-  model_.OnPushEnd(header.slot, header.incarnation);
+  model_.OnPushEnd(header.slot, header.incarnation, header.step);
   const auto is_answered = std::make_shared<bool>(false);
   const HostedJob::ParkedId parked =
       (*job)->FinishPush(header.slot, header.incarnation, header.step,

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "server/job/hosted_job.h"
 #include "tests/simulation/books_model.h"
 #include "tests/simulation/network.h"
+#include "tests/simulation/planted_faults.h"
 #include "tests/simulation/process.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/server_model.h"
@@ -119,8 +121,17 @@ class SimServer {
   using ConductedPointer = std::shared_ptr<Conducted>;
 
   void Tick();
-  // The grace of some rounds has passed.
-  void EndRounds();
+  // Makes the updates that time has made due.
+  void MakeDueUpdates();
+  // These plant the fault of this run, if it is theirs. PlantInPush returns the push that the
+  // product gets. PlantInAnswer returns an answer to frame `index` of `count`; none: the product
+  // answers. PlantInUpdates changes updates made since the last call, PlantInReturn a job that was
+  // restored.
+  PushHeader PlantInPush(HostedJob* job, const PushHeader& header);
+  std::optional<PushReply> PlantInAnswer(const PushHeader& header, size_t index,
+                                         size_t count) const;
+  void PlantInUpdates();
+  void PlantInReturn();
   void StartCoordinator();
   void FinishKill(bool power_cut);
   absl::StatusOr<HelloReply> TakeHello(const HelloRequest& request);
@@ -154,6 +165,8 @@ class SimServer {
   Process process_;
   ServerModel model_;
   SimDisk disk_;
+  CollectedPushes collected_;
+  bool has_died_ = false;  // and has no job again yet
   std::vector<SimServer*> peers_;
   OnTakeover on_takeover_;
   std::unique_ptr<BooksModel> books_;
@@ -180,6 +193,7 @@ class SimServer {
   uint64_t writing_shard_ = 0;
   std::map<uint64_t, ShardInfo> written_shards_;
   uint64_t last_wait_ = 0;
+  uint64_t early_updates_ = 0;  // of blocks
 };
 
 }  // namespace torchps::simulation

@@ -43,13 +43,4 @@ class SimStorage final : public JobStorage {
   std::optional<Origin> origin_;
 };
 
-// Makes a block of a server forget that it has seen a step of a slot, as if its ledger were not
-// asked: what kSkipLedgerCheck plants.
-void ForgetStep(const Clock* clock, ParameterStore* store, BlockId block, SlotId slot, Step step);
-
-// Gives what a block has seen of a slot to this incarnation, as if its ledger kept none: what
-// kIgnoreIncarnation plants.
-void ForgetIncarnation(const Clock* clock, ParameterStore* store, BlockId block, SlotId slot,
-                       Incarnation incarnation);
-
 }  // namespace torchps::simulation

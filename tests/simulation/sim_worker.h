@@ -48,6 +48,17 @@ class SimWorker {
   void FreezeBeforePush(absl::Duration duration, std::function<void()> then);
 
  private:
+  // Shorter than the worker's, so that more happens in less time.
+  static constexpr absl::Duration kPromptTimeout = absl::Seconds(1);
+  static constexpr absl::Duration kParkTimeout = absl::Seconds(6);
+  static constexpr absl::Duration kFirstBackoff = absl::Milliseconds(20);
+  static constexpr absl::Duration kLastBackoff = absl::Milliseconds(500);
+
+  static bool MayRetry(const absl::Status& status) {
+    return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+           absl::IsCancelled(status);
+  }
+
   using Then = std::function<void()>;
   using Ended = std::function<void(absl::Status)>;
   // What a server's ABORTED leads to, as in client/fan_out_call.h.
@@ -114,6 +125,10 @@ class SimWorker {
   TransferPointer BeginPull(Step clock, bool ahead, bool read_only);
   // `progress`: how far the job was when the step's samples were handed out.
   TransferPointer BeginPush(Step step, uint32_t progress = 0);
+  // The largest lag of a gradient that is applied. REQUIRES: ASYNC with a bound.
+  int64_t LargestLag() const;
+  // Fills in the samples of the current step's push.
+  void SetSamples(PushHeader* header) const;
   // Samples of a step on the lease in hand.
   int64_t StepSamples() const;
   void FinishPush(Then then);

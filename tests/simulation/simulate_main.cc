@@ -35,6 +35,8 @@ int Main() {
   double virtual_seconds = 0;
   int worker_deaths = 0;
   int server_deaths = 0;
+  uint64_t batch_updates = 0;
+  uint64_t early_updates = 0;
   for (uint64_t seed = first; seed < first + seeds; ++seed) {
     RunOptions options;
     options.seed = seed;
@@ -45,6 +47,8 @@ int Main() {
     virtual_seconds += outcome.virtual_seconds;
     worker_deaths += outcome.worker_deaths;
     server_deaths += outcome.server_deaths;
+    batch_updates += outcome.batch_updates;
+    early_updates += outcome.early_updates;
     if (outcome.violation.empty()) continue;
     ++violations;
     std::printf("seed %lu: %s\n", seed, outcome.violation.c_str());
@@ -54,6 +58,8 @@ int Main() {
   std::printf(
       "%lu events, %.0f virtual seconds, %d deaths of workers and %d of servers in %.1f s\n",
       events, virtual_seconds, worker_deaths, server_deaths, took.count());
+  std::printf("%lu updates of blocks by whole batches, %lu of them early\n", batch_updates,
+              early_updates);
   std::printf("seeds %lu violations %lu\n", seeds, violations);
   return violations == 0 ? 0 : 1;
 }

@@ -16,6 +16,9 @@ namespace {
 // After everything is well again, a job of so few steps takes no longer.
 constexpr absl::Duration kTimeToFinish = absl::Seconds(120);
 
+// Longer than calls travel, servers freeze and leases last, all together.
+constexpr absl::Duration kTimeToNotice = absl::Seconds(60);
+
 class Simulation {
  public:
   explicit Simulation(const RunOptions& options)
@@ -62,13 +65,18 @@ class Simulation {
       }
     }
     if (world_.violation().empty()) servers_.front()->books()->CheckEnd(servers_.front()->Status());
+    if (scenario_.whole_batches()) LetLeasesRunOut();
     Outcome outcome;
     outcome.violation = world_.violation();
     outcome.digest = world_.digest();
     outcome.events = world_.events();
     outcome.virtual_seconds = absl::ToDoubleSeconds(world_.elapsed());
     outcome.worker_deaths = worker_deaths_;
-    for (const auto& server : servers_) outcome.server_deaths += server->deaths();
+    for (const auto& server : servers_) {
+      outcome.server_deaths += server->deaths();
+      outcome.batch_updates += server->model().updates().made;
+      outcome.early_updates += server->model().updates().early;
+    }
     for (const auto& worker : workers_) outcome.rolled_back_blocks += worker->rolled_back_blocks();
     return outcome;
   }
@@ -83,6 +91,18 @@ class Simulation {
       if (!worker->finished()) return false;
     }
     return true;
+  }
+
+  // All workers have ended. Runs on until no server has a live slot, when nothing may be collected.
+  void LetLeasesRunOut() {
+    const absl::Duration limit = world_.now() + kTimeToNotice;
+    const auto is_over = [](const auto& server) { return server->model().IsOver(); };
+    while (world_.violation().empty() && !std::all_of(servers_.begin(), servers_.end(), is_over)) {
+      if (!world_.Step() || world_.now() > limit) {
+        world_.Violation("the job is over, and slots of it are live at a server");
+      }
+    }
+    for (const auto& server : servers_) server->model().CheckEnd();
   }
 
   // Whoever ends before the job does is started again after a while, as `psctl run` does.

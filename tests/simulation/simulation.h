@@ -24,6 +24,9 @@ struct Outcome {
   int worker_deaths = 0;
   int server_deaths = 0;
   uint64_t rolled_back_blocks = 0;  // as the workers were told
+  // Of blocks, in a job with whole batches.
+  uint64_t batch_updates = 0;
+  uint64_t early_updates = 0;
 };
 
 // One whole job, from its first process to its last, with all the trouble that the seed draws.

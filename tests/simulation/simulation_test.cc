@@ -37,6 +37,8 @@ TEST(SimulationTest, NoSeedFindsAViolation) {
   double seconds = 0;
   int worker_deaths = 0;
   int server_deaths = 0;
+  uint64_t batch_updates = 0;
+  uint64_t early_updates = 0;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     RunOptions options;
     options.seed = seed;
@@ -46,11 +48,17 @@ TEST(SimulationTest, NoSeedFindsAViolation) {
     seconds += outcome.virtual_seconds;
     worker_deaths += outcome.worker_deaths;
     server_deaths += outcome.server_deaths;
+    batch_updates += outcome.batch_updates;
+    early_updates += outcome.early_updates;
   }
   std::printf("%lu seeds, %lu events, %.0f virtual seconds, %d workers and %d servers died\n",
               kSeeds, events, seconds, worker_deaths, server_deaths);
   EXPECT_GT(worker_deaths, 0);
   EXPECT_GT(server_deaths, 0);
+  std::printf("%lu updates of blocks by whole batches, %lu of them early\n", batch_updates,
+              early_updates);
+  EXPECT_GT(early_updates, 0u);
+  EXPECT_GT(batch_updates, early_updates);
 }
 
 TEST(SimulationTest, ASeedReplaysBitForBit) {
@@ -94,6 +102,22 @@ TEST(SimulationTest, SamplesThatAreLostWithALateGradientAreFound) {
 
 TEST(SimulationTest, SamplesThatAreLostWithADeadWorkerAreFound) {
   EXPECT_LT(FirstSeedThatFinds(Fault::kDropLease), kSeedsForFault);
+}
+
+TEST(SimulationTest, AGradientOlderThanTheBoundIsFound) {
+  EXPECT_LT(FirstSeedThatFinds(Fault::kTakeOldGradient), kSeedsForFault);
+}
+
+TEST(SimulationTest, AnEarlyUpdateThatCountsAsAWholeBatchIsFound) {
+  EXPECT_LT(FirstSeedThatFinds(Fault::kApplyWholeMean), kSeedsForFault);
+}
+
+TEST(SimulationTest, AnAcknowledgementOfACollectedPushIsFound) {
+  EXPECT_LT(FirstSeedThatFinds(Fault::kAcknowledgeCollected), kSeedsForFault);
+}
+
+TEST(SimulationTest, ASumThatOutlivesARestartIsFound) {
+  EXPECT_LT(FirstSeedThatFinds(Fault::kKeepSum), kSeedsForFault);
 }
 
 TEST(SimulationTest, ADeadSlotThatCountsIsFound) {

@@ -1,0 +1,67 @@
+// The part of ServerModel that judges calls which wait at a server.
+
+#include <algorithm>
+
+#include "tests/simulation/server_model.h"
+
+namespace torchps::simulation {
+
+void ServerModel::OnPullParked(uint64_t call, SlotId slot, Step clock) {
+  waits_[call] = {/*is_pull=*/true, slot, clock, world_->now()};
+}
+
+void ServerModel::OnPushParked(uint64_t call, SlotId slot, Step step) {
+  waits_[call] = {/*is_pull=*/false, slot, step, world_->now()};
+}
+
+void ServerModel::OnWaitOver(uint64_t call) { waits_.erase(call); }
+
+void ServerModel::CheckWaits() {
+  for (const auto& waiter : waits_) {
+    const Wait& wait = waiter.second;
+    const bool is_due = wait.is_pull ? Bound() < 0 || wait.clock - floor_before_ <= Bound()
+                                     // With a log it may wait for the disk.
+                                     : !scenario_->logs() && IsSettled(wait);
+    if (is_due) {
+      world_->Violation(name_, ": the ", wait.is_pull ? "pull" : "push", " of slot ", wait.slot,
+                        " at step ", wait.clock, " waits for nothing; the floor is ",
+                        floor_before_);
+      return;
+    }
+    // What a log has still to write waits for the disk, which may refuse for as long as it likes.
+    const bool waits_for_disk = !wait.is_pull && scenario_->logs() && IsSettled(wait);
+    if (waits_for_disk) continue;
+    if (!leases_judged_ || world_->now() - wait.since <= scenario_->lease() + absl::Seconds(1)) {
+      continue;
+    }
+    // Who is dead itself waits for its call's deadline; for others somebody who is heard of has yet
+    // to do something.
+    const auto waiting = slots_.find(wait.slot);
+    if (waiting == slots_.end() || !waiting->second.live) continue;
+    if (!HasReason(wait)) {
+      world_->Violation(name_, ": slot ", wait.slot, " has waited for ",
+                        absl::FormatDuration(world_->now() - wait.since),
+                        ", and nobody alive is behind it");
+      return;
+    }
+  }
+}
+
+bool ServerModel::IsSettled(const Wait& wait) const {
+  if (scenario_->synchronous()) return CompletedRounds() >= wait.clock;
+  return std::none_of(blocks_.begin(), blocks_.end(),
+                      [&](const BlockModel& block) { return block.Collects(wait.slot); });
+}
+
+bool ServerModel::HasReason(const Wait& wait) const {
+  return std::any_of(slots_.begin(), slots_.end(), [&](const auto& entry) {
+    const auto& [slot, state] = entry;
+    if (state.lease_until + absl::Seconds(1) < world_->now()) return false;
+    if (!scenario_->whole_batches()) return state.clock < wait.clock;
+    return std::any_of(blocks_.begin(), blocks_.end(), [&, other = slot](const auto& block) {
+      return block.Collects(wait.slot) && !block.Collects(other);
+    });
+  });
+}
+
+}  // namespace torchps::simulation
