@@ -97,9 +97,8 @@ def torchps(arguments, contestant, optimizer, scenario, rate, seed):
             report = json.load(file)
         measured = looks(rows_file.read(f"{folder}/run/logs/evaluator.log"))
     lags = {str(lag): count for lag, count in enumerate(report["lag"]["histogram"]) if count}
-    # The job ends before its last measurement does.
-    whole = measured[-1]["samples"]
-    end = next(look["seconds"] for look in measured if look["samples"] == whole)
+    # The job ends before its last measurement does, as DDP's clock stops before ddp.py measures.
+    end = report["epochs"][-1]["closed_at_seconds"]
     row = {"looks": measured, "final": {**measured[-1], "seconds": end}, "lags": lags,
            "pushes": report["steps"], "lost": 0, "stopped": 0}
     return row, of_pace(report, arguments.pace, scenario)
