@@ -7,8 +7,8 @@
 
 namespace torchps {
 
-// How many updates the servers have probably made since a worker's last step, judged by the
-// versions that its pulls brought: so a worker need not ask servers that cannot be far ahead.
+// Estimates the updates that the servers have made since a worker's last step, from the versions of
+// its pulls. A worker need not ask servers that cannot be far ahead.
 //
 // Thread-compatible. Knows no clock.
 class UpdatePace {

@@ -54,8 +54,7 @@ void NormalizeUpdateRule(JobSpec* job, FieldChecker& check) {
     consistency->set_apply(names_mode || !each_push.empty() ? ConsistencySpec::EACH_PUSH
                                                             : ConsistencySpec::WHOLE_BATCH);
   }
-  const bool whole_batches = !HasRounds(*consistency) && !AppliesEachPush(*consistency);
-  if (whole_batches) {
+  if (AppliesWholeBatches(*consistency)) {
     if (!each_push.empty()) {
       check.Fail("consistency.apply", "WHOLE_BATCH",
                  absl::StrCat("EACH_PUSH with this ", each_push));
@@ -71,14 +70,13 @@ void NormalizeUpdateRule(JobSpec* job, FieldChecker& check) {
 
 void NormalizeConsistency(ConsistencySpec* consistency, int32_t workers, FieldChecker& check) {
   const bool sync = HasRounds(*consistency);
-  const bool each_push = AppliesEachPush(*consistency);
-  const bool whole_batches = !sync && !each_push;
+  const bool whole_batches = AppliesWholeBatches(*consistency);
   if (!consistency->has_staleness_bound()) {
     consistency->set_staleness_bound(whole_batches ? kBoundInUpdates : kBoundInSteps);
   }
   check.Range("consistency.staleness_bound", consistency->staleness_bound(), -1,
               whole_batches ? kMostBoundInUpdates : std::numeric_limits<int32_t>::max());
-  const bool may_prefetch = each_push && consistency->staleness_bound() != 0;
+  const bool may_prefetch = AppliesEachPush(*consistency) && consistency->staleness_bound() != 0;
   // Where it is possible and not said, each worker measures whether it is worth it.
   if (!may_prefetch && !consistency->has_prefetch()) consistency->set_prefetch(false);
   const bool prefetch = !consistency->has_prefetch() || consistency->prefetch();

@@ -15,10 +15,15 @@ inline bool HasRounds(const ConsistencySpec& consistency) {
   return consistency.mode() == ConsistencySpec::SYNC;
 }
 
+// Whether an update is made when a whole batch's samples are in: ASYNC with apply WHOLE_BATCH.
+inline bool AppliesWholeBatches(const ConsistencySpec& consistency) {
+  return !HasRounds(consistency) && consistency.apply() == ConsistencySpec::WHOLE_BATCH;
+}
+
 // Whether an update is the mean of several pushes (SYNC and WHOLE_BATCH). Then a worker takes its
 // lease push by push, and a push is acknowledged when its update is made.
 inline bool CollectsPushes(const ConsistencySpec& consistency) {
-  return HasRounds(consistency) || consistency.apply() == ConsistencySpec::WHOLE_BATCH;
+  return HasRounds(consistency) || AppliesWholeBatches(consistency);
 }
 
 // Whether each push is an update of its own: ASYNC with apply EACH_PUSH.
@@ -31,7 +36,7 @@ inline bool AppliesEachPush(const ConsistencySpec& consistency) {
 inline int64_t LargestLag(const ConsistencySpec& consistency) {
   const int64_t no_bound = std::numeric_limits<int64_t>::max();
   if (HasRounds(consistency)) return no_bound;
-  if (consistency.apply() == ConsistencySpec::WHOLE_BATCH) {
+  if (AppliesWholeBatches(consistency)) {
     return consistency.staleness_bound() < 0 ? no_bound : consistency.staleness_bound();
   }
   return consistency.lag().policy() == LagContract::REJECT ? consistency.lag().max_lag() : no_bound;

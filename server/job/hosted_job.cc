@@ -279,7 +279,7 @@ HostedJob::ParkedId HostedJob::FinishPush(SlotId slot, Incarnation incarnation, 
   parts_.policy->AwaitUpdate(slot, usual_step, ends_step && part.empty());
   const ParkedId id =
       finished_pushes_.Add({slot, incarnation, step, now, std::move(done), std::move(part)});
-  if (parts_.collects_pushes() && !parts_.has_rounds()) {
+  if (AppliesWholeBatches(spec().consistency())) {
     parts_.store->Reconsider();
     RaiseFloors();
   }

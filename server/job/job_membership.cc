@@ -10,7 +10,7 @@ namespace torchps {
 
 JobMembership::JobMembership(const JobParts& parts, PushSegments* segments, const Clock* clock)
     : has_rounds_(parts.has_rounds()),
-      by_clock_(!parts.collects_pushes() || parts.has_rounds()),
+      by_clock_(!AppliesWholeBatches(parts.spec.consistency())),
       store_(parts.store.get()),
       policy_(parts.policy.get()),
       segments_(segments),

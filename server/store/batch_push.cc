@@ -184,8 +184,8 @@ bool BatchPush::TakeDue() {
   bool any = false;
   for (auto& [slot, unsettled] : unsettled_) {
     if (now < unsettled.due) continue;
-    // One turn at a time, also where this server stood still for several: what workers pushed
-    // meanwhile is about to be read.
+    // One turn at a time, also if this server stood still for several: it has not read the pushes
+    // of that time yet.
     ++unsettled.turns;
     unsettled.due = now + unsettled.turn;
     any = true;

@@ -56,7 +56,7 @@ class BatchModel {
   int64_t fill() const;
   int64_t last_fill() const { return last_fill_; }
 
-  // Samples of a whole batch, and how many of these an update may lack.
+  // Samples of a whole batch, and the number that an update may lack.
   double Whole(const std::set<SlotId>& live) const;
   double Slack(const std::set<SlotId>& live) const;
   // Whether an update made now would be early, and the part of a batch it would count as. The last

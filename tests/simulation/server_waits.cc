@@ -28,14 +28,14 @@ void ServerModel::CheckWaits() {
                         floor_before_);
       return;
     }
-    // What a log has still to write waits for the disk, which may refuse for as long as it likes.
+    // The push waits for the log, and the disk may refuse writes for any time.
     const bool waits_for_disk = !wait.is_pull && scenario_->logs() && IsSettled(wait);
     if (waits_for_disk) continue;
     if (!leases_judged_ || world_->now() - wait.since <= scenario_->lease() + absl::Seconds(1)) {
       continue;
     }
-    // Who is dead itself waits for its call's deadline; for others somebody who is heard of has yet
-    // to do something.
+    // A dead slot waits for its call's deadline. Any other wait needs a live slot that has yet to
+    // act.
     const auto waiting = slots_.find(wait.slot);
     if (waiting == slots_.end() || !waiting->second.live) continue;
     if (!HasReason(wait)) {

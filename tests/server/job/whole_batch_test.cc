@@ -1,5 +1,5 @@
-// HostedJob with apply WHOLE_BATCH: when pushes are answered, how long they wait, and what the
-// status says of it.
+// HostedJob with apply WHOLE_BATCH: the time of answers, the length of waits, and both in the
+// status.
 
 #include <memory>
 #include <vector>
@@ -29,7 +29,7 @@ class WholeBatchTest : public ::testing::Test {
     ASSERT_TRUE(harness_->Initialize(0, 1, 0.0f).ok());
   }
 
-  // A push of a slot that computes for so long on what it pulls now.
+  // Pulls, computes for `computes` and pushes.
   using Answer = std::shared_ptr<absl::StatusOr<PushReply>>;
   Answer Step(SlotId slot, int step, absl::Duration computes, uint32_t samples = 4) {
     EXPECT_TRUE(harness_->Pull(slot, 1, step - 1)->granted) << "no pull waits";

@@ -345,7 +345,7 @@ TEST_F(BatchPushTest, AServerThatStoodStillCountsOneTurn) {
   VerdictOf(0, 1, 0, 2, 1.0f);
   policy_->AwaitUpdate(0, absl::Milliseconds(70), /*is_whole=*/true);
   After(absl::Seconds(10));
-  EXPECT_EQ(VersionOf(), 0) << "what came meanwhile is about to be read";
+  EXPECT_EQ(VersionOf(), 0) << "the server has not read the pushes of that time yet";
   EXPECT_EQ(policy_->next_due(), clock_.Now() + absl::Milliseconds(70));
 }
 
