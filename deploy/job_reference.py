@@ -15,7 +15,7 @@ A job file is one `JobSpec` in Protobuf's text format. `--set path.to.field=valu
 is set as a whole, with commas. This page is made from `proto/job.proto` by `deploy/job_reference.py`.
 """
 BLOCK = re.compile(r"(message|enum|oneof) (\w+) \{\s*(\}?)")
-FIELD = re.compile(r"(?:(optional|repeated) )?([\w.]+) (\w+) = \d+;\s*(?://\s*(.*))?")
+FIELD = re.compile(r"(?:(optional|repeated) )?([\w.]+|map<\w+, \w+>) (\w+) = \d+;\s*(?://\s*(.*))?")
 VALUE = re.compile(r"([A-Z][A-Z0-9_]*) = \d+;\s*(?://\s*(.*))?")
 
 

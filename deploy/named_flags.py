@@ -26,7 +26,7 @@ NAMED = re.compile(r"(?<![-\w])--([a-z][\w-]*)")
 LITERAL = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 
 MESSAGE = re.compile(r"message (\w+) \{(.*?)\n\}", re.DOTALL)
-FIELD = re.compile(r"^\s*(?:optional |repeated )?([\w.]+) (\w+) = \d+;|^\s*oneof (\w+) \{", re.MULTILINE)
+FIELD = re.compile(r"^\s*(?:optional |repeated )?([\w.]+|map<\w+, \w+>) (\w+) = \d+;|^\s*oneof (\w+) \{", re.MULTILINE)
 # What may be a path of job fields; what a '(' or '/' follows is code or a file.
 PATH = re.compile(r"(?<![\w./-])([a-z][a-z0-9_]*(?:\.[a-z0-9_]+)+)(?![\w(/]|\.\w)")
 

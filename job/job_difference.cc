@@ -83,6 +83,8 @@ absl::optional<Difference> HyperparameterDifference(const Message& mine, const M
 // A message that is absent equals one that holds only defaults: what counts is what it holds.
 absl::optional<Difference> FieldDifference(const Message& mine, const Message& theirs,
                                            const FieldDescriptor* field, const std::string& path) {
+  // The first worker to join fills it in.
+  if (path == "data.preprocessing" || path == "data.use") return absl::nullopt;
   const Reflection* reflection = mine.GetReflection();
   const bool is_message = field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
   if (is_message && !field->is_repeated()) {

@@ -75,6 +75,19 @@ absl::Status ChooseMember(Message* message, const OneofDescriptor& oneof,
   return assignment.ExpectedOneOf(names);
 }
 
+// "; did you mean optimizer.kind=adam?" where the value names a member of a oneof in `message`.
+std::string MeantMember(const Descriptor& message, const Assignment& assignment) {
+  for (int i = 0; i < message.real_oneof_decl_count(); ++i) {
+    const OneofDescriptor& oneof = *message.oneof_decl(i);
+    for (int m = 0; m < oneof.field_count(); ++m) {
+      const std::string& member = oneof.field(m)->name();
+      if (member != absl::AsciiStrToLower(assignment.value)) continue;
+      return absl::StrCat("; did you mean ", assignment.path, ".", oneof.name(), "=", member, "?");
+    }
+  }
+  return "";
+}
+
 // Sets a singular field, or adds to a repeated one.
 template <typename Value>
 absl::Status Put(Message* message, const FieldDescriptor* field, Value value,
@@ -150,7 +163,8 @@ absl::Status PutScalar(Message* message, const FieldDescriptor* field,
       break;
   }
   return assignment.Expected(absl::StrCat("nothing: it is a message, set one of its fields (",
-                                          FieldNames(*field->message_type()), ")"));
+                                          FieldNames(*field->message_type()), ")",
+                                          MeantMember(*field->message_type(), assignment)));
 }
 
 absl::Status PutField(Message* message, const FieldDescriptor* field,

@@ -24,6 +24,7 @@ constexpr int64_t kMaxSamples = int64_t{1} << 40;  // keeps all products below 2
 constexpr int64_t kMaxPushSamples = int64_t{1} << 60;
 constexpr int kMaxImageSide = 4096;  // what a batch of 32 takes 6 GiB of, as float32
 constexpr int kMaxHiddenLayers = 1000;
+constexpr int kMaxVocabulary = 1 << 24;  // far above any tokenizer's
 
 void NormalizeTop(JobSpec* job, FieldChecker& check) {
   if (job->name().empty()) job->set_name("job");
@@ -106,9 +107,13 @@ void NormalizeData(DataSpec* data, FieldChecker& check) {
   if (data->source() == "images" || data->has_images()) {
     NormalizeImages(data->mutable_images(), check);
   }
-  // 16 bits tell no more apart; 0 and 1 would leave nothing to predict, and 0 asks the files.
+  // 0 asks the files; a vocabulary of 1 leaves nothing to predict.
   if (const int32_t vocabulary = data->tokens().vocabulary(); vocabulary != 0) {
-    check.Range("data.tokens.vocabulary", vocabulary, 2, 65536);
+    check.Range("data.tokens.vocabulary", vocabulary, 2, kMaxVocabulary);
+  }
+  const int32_t bits = data->tokens().bits();
+  if (bits != 0 && bits != 16 && bits != 32 && bits != 64) {
+    check.Fail("data.tokens.bits", bits, "16, 32 or 64");
   }
 }
 

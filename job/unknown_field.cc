@@ -54,7 +54,7 @@ std::string DescribeFields(const google::protobuf::Descriptor& message,
   if (!meant.empty()) {
     meant = absl::StrCat("\"", meant, "\"");
   } else {
-    meant = absl::StrJoin(PlacesOf(unknown_name), " or ");
+    meant = absl::StrJoin(PlacesOf(unknown_name == "lr" ? "learning_rate" : unknown_name), " or ");
   }
   return absl::StrCat(meant.empty() ? "" : absl::StrCat("did you mean ", meant, "? "),
                       "it has: ", absl::StrJoin(names, ", "));

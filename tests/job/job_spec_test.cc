@@ -401,7 +401,7 @@ TEST(JobSpecTest, HoldsEveryNumberToItsRange) {
   ExpectLimits("data.train_samples", "0", "-1", "1099511627776", "1099511627777");
   ExpectLimits("data.test_samples", "0", "-1", "1099511627776", "1099511627777");
   ExpectLimits("data.csv.test_fraction", "0.001", "0", "0.999", "1");
-  ExpectLimits("data.tokens.vocabulary", "2", "1", "65536", "65537");
+  ExpectLimits("data.tokens.vocabulary", "2", "1", "16777216", "16777217");
   ExpectLimits("data.images.height", "1", "0", "4096", "4097");
   ExpectLimits("data.images.width", "1", "0", "4096", "4097");
   ExpectLimits("data.images.channels", "1", "2", "3", "4");
