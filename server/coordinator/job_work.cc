@@ -32,6 +32,8 @@ JobWork::JobWork(const JobTerms& terms, bool keeps_models)
       passes_of_push_(PassesOfPush(terms.job)),
       pushes_of_lease_(
           LeasesArePushes(terms.job) ? 1 : training_.lease_batches() / training_.accumulate()),
+      samples_of_step_(
+          training_.global_batch() && LeasesArePushes(terms.job) ? SamplesOfPush(terms.job) : 0),
       balancer_(training_, std::max(terms.job.workers(), 1)),
       leases_(LeaseOptions(terms)),
       evaluations_(terms.job.training().best_by()) {}
@@ -57,7 +59,7 @@ bool JobWork::HandOut(MemberState* member, NextWorkReply* reply) {
 bool JobWork::HandOutLease(MemberState* member, NextWorkReply* reply) {
   if (!leases_.HasMore()) return false;
   int batch_size = balancer_.BatchFor(member->slot());
-  const DataLeases::Size size{batch_size * passes_of_push_, pushes_of_lease_};
+  const DataLeases::Size size{batch_size * passes_of_push_, pushes_of_lease_, samples_of_step_};
   const std::optional<DataLeases::Lease> lease =
       leases_.Take({member->slot(), member->incarnation()}, size);
   if (!lease.has_value()) return false;

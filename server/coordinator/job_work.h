@@ -82,6 +82,7 @@ class JobWork {
   const TrainingSpec training_;
   const int64_t passes_of_push_;
   const int64_t pushes_of_lease_;
+  const int64_t samples_of_step_;  // of all slots together; 0: each makes its own
   BatchBalancer balancer_;
   DataLeases leases_;
   Evaluations evaluations_;              // each opened when its epoch's books close

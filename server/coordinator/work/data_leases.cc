@@ -311,6 +311,16 @@ DataLeases::Range DataLeases::NextReturnedRange(Size size) {
   return range;
 }
 
+DataLeases::Size DataLeases::SizeNearEnd(Size size, int64_t left) const {
+  if (size.step_samples == 0) return size;
+  const int64_t last_step = options_.samples % size.step_samples;
+  if (left > last_step) return size;
+  const int64_t share = DivideRoundingUp(size.push_samples * last_step, size.step_samples);
+  // Three samples or more can be cut without a single one left over, on which batch norm fails.
+  size.push_samples = std::max(std::min<int64_t>(size.push_samples, 3), share);
+  return size;
+}
+
 std::optional<DataLeases::Range> DataLeases::NextNewRange(Size size) {
   if (Exhausted()) return std::nullopt;
   if (epochs_.empty() || epochs_.back().position == options_.samples) {
@@ -319,7 +329,9 @@ std::optional<DataLeases::Range> DataLeases::NextNewRange(Size size) {
     epochs_.push_back(next);
   }
   Epoch& present = epochs_.back();
-  int64_t length = LeaseLength(size, options_.samples - present.position);
+  const int64_t left = options_.samples - present.position;
+  size = SizeNearEnd(size, left);
+  int64_t length = LeaseLength(size, left);
   int64_t pushes = DivideRoundingUp(length, size.push_samples);
   if (options_.max_pushes > 0 && pushes > options_.max_pushes - pushes_) {
     pushes = options_.max_pushes - pushes_;

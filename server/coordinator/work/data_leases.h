@@ -39,9 +39,14 @@ class DataLeases {
   // lease is shorter where an epoch ends, or where what came back is; and by one or two samples
   // where a push would otherwise hold a single one, if pushes are of more than two. With pushes of
   // two, three samples that came back are one lease, to be used in one push.
+  //
+  // Where all slots together make steps of `step_samples`, the last samples of an epoch may be
+  // fewer. Each slot then takes its share of them. So they make one step, and the next epoch begins
+  // with a new one, as in one process. 0: each slot makes steps of its own.
   struct Size {
     int64_t push_samples = 1;
     int64_t pushes = 1;
+    int64_t step_samples = 0;
   };
 
   // Positions [begin, end) of epoch `epoch`, counted from 1.
@@ -150,6 +155,8 @@ class DataLeases {
   bool Closed(const Epoch& epoch) const;
   // Part of all that the job hands out that was handed out, 0 to 1.
   double Progress() const;
+  // `size` for the next range of an epoch with `left` samples that were never out.
+  Size SizeNearEnd(Size size, int64_t left) const;
   // Cuts the next range that was never out; none where Exhausted().
   std::optional<Range> NextNewRange(Size size);
   // Cuts the next range that came back. REQUIRES: one did. The piece has at least two samples,

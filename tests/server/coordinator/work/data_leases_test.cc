@@ -219,6 +219,19 @@ TEST(DataLeasesTest, NoPushHoldsASingleSample) {
   EXPECT_EQ(Cut(3, {2, 1}), (Leases{"1: 0-2", "1: 2-3"}));
 }
 
+TEST(DataLeasesTest, TheLastStepOfAnEpochIsSharedByAllSlots) {
+  using Leases = std::vector<std::string>;
+  const auto cut = [](int64_t samples, int64_t share) {
+    return Cut(samples, {share, /*pushes=*/1, /*step_samples=*/30});
+  };
+  EXPECT_EQ(cut(40, 10),
+            (Leases{"1: 0-10", "1: 10-20", "1: 20-30", "1: 30-34", "1: 34-38", "1: 38-40"}));
+  EXPECT_EQ(cut(60, 20), (Leases{"1: 0-20", "1: 20-40", "1: 40-60"}));
+  EXPECT_EQ(cut(33, 10), (Leases{"1: 0-10", "1: 10-20", "1: 20-30", "1: 30-33"}));
+  EXPECT_EQ(cut(5, 10), (Leases{"1: 0-3", "1: 3-5"}));
+  EXPECT_EQ(cut(40, 30), (Leases{"1: 0-30", "1: 30-40"}));
+}
+
 TEST(DataLeasesTest, WhatCameBackIsNotCutToASingleSampleEither) {
   DataLeases::Options options;
   options.samples = 9;
