@@ -57,6 +57,8 @@ class PendingPush::Round final : public FanOutCall {
 
   // On the thread that polls the loop, as all of a round.
 
+  void SetWeight(double weight) { weight_ = weight; }
+
   void AddReady(BlockId block) {
     // A push that has failed early; its caller may have let go of the elements.
     if (finished()) return;
@@ -171,6 +173,7 @@ class PendingPush::Round final : public FanOutCall {
     header.server_life = server.boot_id();
     header.weight = static_cast<uint32_t>(options_.weight);
     header.share = static_cast<uint32_t>(options_.share);
+    if (weight_.has_value()) header.SetLossWeight(*weight_);
     header.progress = options_.progress;
     header.block_count = static_cast<uint32_t>(options_.block_map->owned_by(server.index()).size());
     header.withheld = is_withheld_[block.id];
@@ -304,6 +307,7 @@ class PendingPush::Round final : public FanOutCall {
   // Of the segment, in which the gradients lie; -1: they lie elsewhere.
   const int shared_buffer_;
   const int64_t averaged_from_;
+  std::optional<double> weight_;  // nullopt: that of the options
   // By block: the caller has said that it is ready; it may be sent; it is not finite; it shares a
   // frame with no other.
   std::vector<bool> is_told_;
@@ -338,6 +342,10 @@ PendingPush::~PendingPush() {
   loop_->Post([round = round_] { round->Fail(absl::CancelledError("the push was given up")); },
               CallLoop::Urgency::kSoon);
   Await().IgnoreError();
+}
+
+void PendingPush::SetWeight(double weight) {
+  loop_->Post([round = round_, weight] { round->SetWeight(weight); }, CallLoop::Urgency::kSoon);
 }
 
 void PendingPush::BlockReady(BlockId block) {

@@ -93,6 +93,10 @@ class PendingPush {
   PendingPush(const PendingPush&) = delete;
   PendingPush& operator=(const PendingPush&) = delete;
 
+  // The gradient's weight in its update, where that is not Options::weight: elements that the
+  // gradient has are the sum by Options::weight, and the update divides by `weight`. REQUIRES: no
+  // block is ready yet.
+  void SetWeight(double weight);
   // `block` may be sent. REQUIRES: called once per block.
   void BlockReady(BlockId block);
   // All blocks that were not ready yet may be sent; kSoon for a caller that goes on with a

@@ -53,13 +53,16 @@ class HeaderWriter {
     bytes_[size_++] = static_cast<uint8_t>(value);
   }
 
-  // Sixteen fields of at most two tag bytes and a longest varint each, and the payload's tag and
+  // Seventeen fields of at most two tag bytes and a longest varint each, and the payload's tag and
   // length, fit.
-  uint8_t bytes_[16 * (2 + kMaxVarintBytes) + 1 + kMaxTagBytes];
+  uint8_t bytes_[17 * (2 + kMaxVarintBytes) + 1 + kMaxTagBytes];
   size_t size_ = 0;
 };
 
 uint64_t SignExtend(int32_t value) { return static_cast<uint64_t>(int64_t{value}); }
+
+// PushFrame.loss_weight of a weight of 1.
+constexpr double kUnitsOfLossWeight = 4294967296.0;
 
 HeaderWriter WritePushHeader(const PushHeader& header) {
   HeaderWriter writer;
@@ -79,6 +82,7 @@ HeaderWriter WritePushHeader(const PushHeader& header) {
   writer.Add(14, header.part);
   writer.Add(16, header.shared_buffer);
   writer.Add(17, header.share);
+  writer.Add(18, header.loss_weight);
   return writer;
 }
 
@@ -336,6 +340,15 @@ grpc::ByteBuffer EncodePullFrame(const PullHeader& header, absl::Span<const floa
   return Assemble(WritePullHeader(header), Borrow(payload, std::move(keep_alive)));
 }
 
+double PushHeader::mean_weight() const {
+  return loss_weight == 0 ? weight : static_cast<double>(loss_weight) / kUnitsOfLossWeight;
+}
+
+void PushHeader::SetLossWeight(double value) {
+  constexpr double kMost = 9e18;
+  loss_weight = static_cast<uint64_t>(std::clamp(value * kUnitsOfLossWeight, 1.0, kMost));
+}
+
 grpc::ByteBuffer EncodePullFrame(const PullHeader& header, grpc::Slice payload) {
   return Assemble(WritePullHeader(header), std::move(payload));
 }
@@ -381,6 +394,8 @@ absl::Status ParsePushFrame(const grpc::ByteBuffer& frame, PushHeader* header,
             return Store(value, &header->shared_buffer);
           case 17:
             return Store(value, &header->share);
+          case 18:
+            return Store(value, &header->loss_weight);
           default:
             return nullptr;
         }

@@ -41,6 +41,7 @@ struct PushHeader {
   uint64_t server_life = 0;
   uint32_t weight = 0;
   uint32_t share = 0;
+  uint64_t loss_weight = 0;
   uint32_t block_count = 0;
   EncodingSpec::Kind encoding = EncodingSpec::FLOAT32;
   bool withheld = false;
@@ -48,6 +49,12 @@ struct PushHeader {
   uint32_t shared_buffer = 0;
   uint32_t progress = 0;
   bool part = false;
+  // The weight of the gradient in the mean of its update: `loss_weight`, or where that is 0
+  // `weight`.
+  double mean_weight() const;
+  // Sets `loss_weight`. A gradient of which nothing counts has the smallest weight there is.
+  void SetLossWeight(double weight);
+
   // The block's elements that the gradient has nothing for: the table in front of the payload's
   // elements, of which there are none if these are all.
   ElementRuns absent;

@@ -25,6 +25,7 @@ absl::StatusOr<PushDecision> AsyncPush::Push(Block* block, const PushHeader& hea
                                                                : decision->rate_factor;
       factor *= static_cast<double>(header.weight) / static_cast<double>(scale_.whole_step);
     }
+    decision->gradient_factor *= static_cast<double>(header.weight) / header.mean_weight();
     record.kind = BlockRecord::Kind::kGradient;
     record.terms.rate_factor = decision->rate_factor;
     record.terms.gradient_factor = decision->gradient_factor;

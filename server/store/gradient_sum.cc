@@ -26,7 +26,7 @@ void GradientSum::Add(const Block& block, const PushHeader& header, const FrameP
     const bool is_first = weight_ == 0;
     absent_ = is_first ? header.absent : RunsInBoth(absent_, header.absent);
     progress_ = is_first ? header.progress : std::min(progress_, header.progress);
-    weight_ += header.weight;
+    weight_ += header.mean_weight();
   }
   contributors_.push_back(header.slot);
   entries_before_.push_back(entry);

@@ -14,7 +14,7 @@
 
 namespace torchps {
 
-// The gradients that a block collects for its next update, summed up and weighted by samples.
+// The gradients that a block collects for its next update, added up for their weighted mean.
 //
 // A slot contributes at most once. Its ledger entry changes when it contributes, but goes to disk
 // only with the update: LedgerWithout() gives the ledger as the block's values know it. An element
@@ -34,7 +34,8 @@ class GradientSum {
   bool empty() const { return contributors_.empty(); }
   bool Has(SlotId slot) const;
   const std::vector<SlotId>& contributors() const { return contributors_; }
-  // Samples of all gradients that were not withheld.
+  // The sum of mean_weight() of all gradients that were not withheld: their samples, or what of
+  // these counts.
   double weight() const { return weight_; }
 
   // Divides the sum by its weight and returns the update: elements, absent elements, contributors

@@ -110,6 +110,7 @@ PushHeader RandomSharedHeader(uint64_t& random_state) {
   PushHeader header = RandomPushHeader(random_state);
   header.absent.clear();
   header.shared_buffer = static_cast<uint32_t>(AnyMagnitude(random_state));
+  header.loss_weight = AnyMagnitude(random_state);
   return header;
 }
 
@@ -151,6 +152,7 @@ PushFrame MessageOf(const PushHeader& header, const std::vector<float>& payload)
   message.set_base_version(header.base_version);
   message.set_server_life(header.server_life);
   message.set_weight(header.weight);
+  message.set_loss_weight(header.loss_weight);
   message.set_block_count(header.block_count);
   message.set_encoding(header.encoding);
   message.set_withheld(header.withheld);
@@ -289,6 +291,7 @@ TEST(FrameCodecTest, WritesWhatProtobufWrites) {
     ASSERT_EQ(ParsePushFrame(OneSlice(MessageOf(shared, {}).SerializeAsString()), &read, &nothing),
               absl::OkStatus());
     EXPECT_EQ(read.shared_buffer, shared.shared_buffer);
+    EXPECT_EQ(read.loss_weight, shared.loss_weight);
     const PullHeader pull = RandomPullHeader(random_state);
     EXPECT_EQ(BytesOf(EncodePullFrame(pull, payload, nullptr)),
               MessageOf(pull, payload).SerializeAsString());
