@@ -96,6 +96,12 @@ absl::string_view StorageOf(Dtype dtype) {
       return "FloatStorage";
     case Dtype::kF64:
       return "DoubleStorage";
+    case Dtype::kC64:
+      return "ComplexFloatStorage";
+    case Dtype::kC128:
+      return "ComplexDoubleStorage";
+    case Dtype::kOther:  // ExportedModel has none
+      break;
   }
   return "";
 }

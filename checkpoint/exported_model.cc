@@ -14,8 +14,10 @@ absl::StatusOr<ExportedModel> ExportedModel::OfCheckpoint(FileSystem* files,
                                                           const CheckpointReader* reader,
                                                           const std::string& constants) {
   ExportedModel model;
-  model.metadata_ = {{"job", reader->manifest().job().name()},
-                     {"checkpoint", absl::StrCat(reader->manifest().checkpoint())}};
+  const JobSpec& job = reader->manifest().job();
+  model.metadata_ = {job.data().preprocessing().begin(), job.data().preprocessing().end()};
+  model.metadata_["job"] = job.name();
+  model.metadata_["checkpoint"] = absl::StrCat(reader->manifest().checkpoint());
   const auto values = std::make_shared<ModelValues>(reader);
   for (const Segment& segment : reader->layout().segments()) {
     const int64_t bytes = segment.length * static_cast<int64_t>(sizeof(float));
@@ -31,7 +33,7 @@ absl::StatusOr<ExportedModel> ExportedModel::OfCheckpoint(FileSystem* files,
   if (absl::IsNotFound(file.status())) return model;
   if (!file.ok()) return file.status();
   const std::shared_ptr<SafetensorsReader> shared = *std::move(file);
-  model.AddFile(shared);
+  if (absl::Status status = model.AddFile(shared); !status.ok()) return status;
   if (absl::Status status = model.AddTied(*shared); !status.ok()) return status;
   model.SortBySize();
   return model;
@@ -42,7 +44,7 @@ absl::StatusOr<ExportedModel> ExportedModel::OfFile(FileSystem* files, const std
   if (!file.ok()) return file.status();
   ExportedModel model;
   model.metadata_ = (*file)->metadata();
-  model.AddFile(*std::move(file));
+  if (absl::Status status = model.AddFile(*std::move(file)); !status.ok()) return status;
   return model;
 }
 
@@ -51,9 +53,13 @@ void ExportedModel::Add(Tensor tensor, Source source) {
   sources_.push_back(std::move(source));
 }
 
-void ExportedModel::AddFile(const std::shared_ptr<SafetensorsReader>& file) {
+absl::Status ExportedModel::AddFile(const std::shared_ptr<SafetensorsReader>& file) {
   for (size_t i = 0; i < file->tensors().size(); ++i) {
     const TensorInfo& info = file->tensors()[i];
+    if (info.dtype == Dtype::kOther) {
+      return absl::DataLossError(absl::StrCat(file->path(), " has '", info.name, "' of dtype ",
+                                              info.other_dtype, ", which cannot be exported"));
+    }
     Add({info.name, info.dtype, info.shape, info.end - info.begin},
         [file, i, bytes = info.end - info.begin](const Sink& sink) {
           std::string contents(static_cast<size_t>(bytes), '\0');
@@ -61,6 +67,7 @@ void ExportedModel::AddFile(const std::shared_ptr<SafetensorsReader>& file) {
           return read.ok() ? sink(contents) : read;
         });
   }
+  return absl::OkStatus();
 }
 
 absl::Status ExportedModel::AddTied(const SafetensorsReader& constants) {
@@ -68,7 +75,7 @@ absl::Status ExportedModel::AddTied(const SafetensorsReader& constants) {
     return absl::DataLossError(
         absl::StrCat(constants.path(), " is damaged or of another model: ", what));
   };
-  // A file with a name twice is none that anyone reads.
+  // Readers of both formats refuse a duplicate name.
   std::map<std::string, size_t> place;
   for (size_t i = 0; i < tensors_.size(); ++i) {
     if (!place.emplace(tensors_[i].name, i).second) {

@@ -17,9 +17,9 @@
 
 namespace torchps {
 
-// The tensors of a module's state_dict, to be written to a file of another form: those of a
-// checkpoint, with what the servers do not hold (constants.safetensors), or those of a model file.
-// Tensors of any size pass through a block of memory. Not thread-safe.
+// The tensors of a module's state_dict, for export to another file format. They come from a
+// checkpoint and the tensors that servers do not hold (constants.safetensors), or from a model
+// file. Tensors of any size pass through a block of memory. Not thread-safe.
 class ExportedModel {
  public:
   struct Tensor {
@@ -29,9 +29,9 @@ class ExportedModel {
     int64_t bytes = 0;
   };
 
-  // The parameters and averaged buffers of the checkpoint that `reader` has all blocks of, and what
-  // `constants` has beside them, where there is such a file. Borrows `files` and `reader`.
-  // DATA_LOSS: the file is damaged, or of another model.
+  // Takes the checkpoint's parameters and averaged buffers, and the tensors of `constants` if that
+  // file exists. Borrows `files` and `reader`. REQUIRES: `reader` has all blocks. DATA_LOSS: the
+  // file is damaged, or of another model.
   static absl::StatusOr<ExportedModel> OfCheckpoint(FileSystem* files,
                                                     const CheckpointReader* reader,
                                                     const std::string& constants);
@@ -42,7 +42,7 @@ class ExportedModel {
   const std::vector<Tensor>& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
-  // All bytes of tensor i in their order, in as many pieces as it takes. The first error, the
+  // Passes all bytes of tensor i to the sink, in order and in pieces. Returns the first error, the
   // sink's included.
   using Sink = std::function<absl::Status(absl::string_view bytes)>;
   absl::Status Read(size_t i, const Sink& sink) const;
@@ -52,9 +52,10 @@ class ExportedModel {
 
   ExportedModel() = default;
   void Add(Tensor tensor, Source source);
-  void AddFile(const std::shared_ptr<SafetensorsReader>& file);
-  // Tensors that the module has under further names, as the metadata of `constants` tell. DATA_LOSS
-  // if a name would be there twice.
+  // DATA_LOSS: a tensor has a dtype that torchps does not read.
+  absl::Status AddFile(const std::shared_ptr<SafetensorsReader>& file);
+  // Adds each tied tensor under its further names, which the metadata of `constants` list.
+  // DATA_LOSS: a name would occur twice.
   absl::Status AddTied(const SafetensorsReader& constants);
   // Large elements first, so that each tensor lies at a multiple of its element's size.
   void SortBySize();

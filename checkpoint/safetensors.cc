@@ -1,6 +1,7 @@
 #include "checkpoint/safetensors.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -15,6 +16,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr char kMetadata[] = "__metadata__";
+// The metadata entry that lists complex tensors which the file holds as pairs of real numbers.
+constexpr char kComplex[] = "complex";
 
 struct DtypeEntry {
   Dtype dtype;
@@ -22,11 +25,13 @@ struct DtypeEntry {
   int64_t bytes;
 };
 
+// In the order of the enum.
 constexpr DtypeEntry kDtypes[] = {
     {Dtype::kBOOL, "BOOL", 1}, {Dtype::kU8, "U8", 1},     {Dtype::kI8, "I8", 1},
     {Dtype::kI16, "I16", 2},   {Dtype::kI32, "I32", 4},   {Dtype::kI64, "I64", 8},
     {Dtype::kF16, "F16", 2},   {Dtype::kBF16, "BF16", 2}, {Dtype::kF32, "F32", 4},
-    {Dtype::kF64, "F64", 8},
+    {Dtype::kF64, "F64", 8},   {Dtype::kC64, "C64", 8},   {Dtype::kC128, "C128", 16},
+    {Dtype::kOther, "", 1},
 };
 
 const DtypeEntry& EntryOf(Dtype dtype) { return kDtypes[static_cast<size_t>(dtype)]; }
@@ -35,8 +40,9 @@ std::string Quoted(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// The header as a stream of what the parser finds, so that a name that is there twice is seen and
-// nothing is built that the file has not paid for in bytes.
+// Builds the header from the parser's events. Events show a name that occurs twice, and a small
+// file cannot make the parser allocate much. A value at a position that takes none is skipped where
+// a field may be unknown, and refused elsewhere.
 class HeaderHandler final : public nlohmann::json_sax<Json> {
  public:
   explicit HeaderHandler(SafetensorsHeader* header) : header_(header) {}
@@ -45,7 +51,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
 
   bool start_object(std::size_t) override {
     if (state_ == State::kStart) return Go(State::kNames);
-    if (state_ != State::kEntry) return Refuse("has an object in an unexpected place");
+    if (state_ != State::kEntry) return Open("an object");
     seen_.clear();
     if (name_ == kMetadata) return Go(State::kMetadata);
     header_->tensors.emplace_back();
@@ -54,6 +60,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
   }
 
   bool key(string_t& text) override {
+    if (state_ == State::kSkipped) return true;
     if (state_ == State::kNames) {
       name_ = text;
       return names_.insert(text).second ? Go(State::kEntry)
@@ -67,12 +74,14 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
     if (text == "dtype") return Go(State::kDtype);
     if (text == "shape") return Go(State::kShape);
     if (text == "data_offsets") return Go(State::kOffsets);
-    return Refuse(absl::StrCat("has an unknown field '", text, "' of '", name_, "'"));
+    return Skip(State::kFields);
   }
 
   bool end_object() override {
+    if (state_ == State::kSkipped) return Close();
     if (state_ == State::kNames) return Go(State::kEnd);
-    if (state_ == State::kFields && seen_.size() != 3) {
+    if (state_ == State::kFields &&
+        seen_.count("dtype") + seen_.count("shape") + seen_.count("data_offsets") != 3) {
       return Refuse(absl::StrCat("lacks dtype, shape or data_offsets of '", name_, "'"));
     }
     return Go(State::kNames);
@@ -83,35 +92,36 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
       header_->metadata[key_] = text;
       return true;
     }
-    if (state_ != State::kDtype) return Refuse("has a string in an unexpected place");
+    if (state_ != State::kDtype) return Scalar("a string");
     TensorInfo& tensor = header_->tensors.back();
-    for (const DtypeEntry& entry : kDtypes) {
-      if (entry.name != text) continue;
-      tensor.dtype = entry.dtype;
-      return Go(State::kFields);
-    }
-    return Refuse(absl::StrCat("has dtype '", text, "' of '", name_,
-                               "'; expected BOOL, U8, I8 to I64, F16, BF16, F32 or F64"));
+    const auto known =
+        std::find_if(std::begin(kDtypes), std::end(kDtypes),
+                     [&text](const DtypeEntry& entry) { return entry.name == text; });
+    tensor.dtype = known == std::end(kDtypes) ? Dtype::kOther : known->dtype;
+    if (tensor.dtype == Dtype::kOther) tensor.other_dtype = text;
+    return Go(State::kFields);
   }
 
   bool start_array(std::size_t) override {
     if (state_ == State::kShape) return Go(State::kShapeNumbers);
     if (state_ == State::kOffsets) return Go(State::kOffsetNumbers);
-    return Refuse("has an array in an unexpected place");
+    return Open("an array");
   }
 
   bool number_unsigned(number_unsigned_t number) override {
+    if (state_ != State::kShapeNumbers && state_ != State::kOffsetNumbers) {
+      return Scalar("a number");
+    }
     if (number > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
       return Refuse(
           absl::StrCat("has the number ", number, " of '", name_, "', which is too large"));
     }
     numbers_.push_back(static_cast<int64_t>(number));
-    return state_ == State::kShapeNumbers || state_ == State::kOffsetNumbers
-               ? true
-               : Refuse("has a number in an unexpected place");
+    return true;
   }
 
   bool end_array() override {
+    if (state_ == State::kSkipped) return Close();
     TensorInfo& tensor = header_->tensors.back();
     if (state_ == State::kShapeNumbers) {
       tensor.shape = std::move(numbers_);
@@ -127,13 +137,13 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
     return Go(State::kFields);
   }
 
-  bool null() override { return Refuse("has a null"); }
-  bool boolean(bool) override { return Refuse("has a boolean"); }
-  bool number_integer(number_integer_t) override { return Refuse("has a negative number"); }
+  bool null() override { return Scalar("a null"); }
+  bool boolean(bool) override { return Scalar("a boolean"); }
+  bool number_integer(number_integer_t) override { return Scalar("a negative number"); }
   bool number_float(number_float_t, const string_t&) override {
-    return Refuse("has a number with a fraction");
+    return Scalar("a number with a fraction");
   }
-  bool binary(binary_t&) override { return Refuse("has binary data"); }
+  bool binary(binary_t&) override { return Scalar("binary data"); }
   bool parse_error(std::size_t position, const std::string&, const Json::exception&) override {
     return Refuse(absl::StrCat("is no JSON from byte ", position, " on"));
   }
@@ -150,6 +160,7 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
     kShapeNumbers,
     kOffsets,
     kOffsetNumbers,
+    kSkipped,  // in a value that is ignored, `depth_` objects and arrays deep
     kEnd,
   };
 
@@ -161,9 +172,36 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
     error_ = std::move(error);
     return false;
   }
+  bool RefusePosition(absl::string_view what) {
+    return Refuse(absl::StrCat("has ", what, " in an unexpected place"));
+  }
+
+  // Ignores the next value, and returns to `after` behind it.
+  bool Skip(State after) {
+    after_ = after;
+    depth_ = 0;
+    return Go(State::kSkipped);
+  }
+  // Ignores a value that is no tensor and no metadata, where one may stand.
+  bool SkipHere() {
+    if (state_ == State::kEntry) return Skip(State::kNames);
+    return state_ == State::kMetadata && Skip(State::kMetadata);
+  }
+  bool Scalar(absl::string_view what) {
+    if (state_ != State::kSkipped && !SkipHere()) return RefusePosition(what);
+    return depth_ > 0 || Go(after_);
+  }
+  bool Open(absl::string_view what) {
+    if (state_ != State::kSkipped && !SkipHere()) return RefusePosition(what);
+    ++depth_;
+    return true;
+  }
+  bool Close() { return --depth_ > 0 || Go(after_); }
 
   SafetensorsHeader* const header_;
   State state_ = State::kStart;
+  State after_ = State::kStart;
+  int64_t depth_ = 0;
   std::string name_;  // of the tensor
   std::string key_;   // of its field
   std::set<std::string> names_;
@@ -172,17 +210,54 @@ class HeaderHandler final : public nlohmann::json_sax<Json> {
   std::string error_ = "is empty";
 };
 
-// "" or what is wrong with the tensor's size.
+// "" or the fault of the tensor's size.
 std::string SizeFault(const TensorInfo& tensor) {
   int64_t bytes = DtypeBytes(tensor.dtype);
   for (const int64_t dimension : tensor.shape) {
     if (__builtin_mul_overflow(bytes, dimension, &bytes)) return "has too many elements";
   }
+  // The size of an element is unknown; some are parts of a byte.
+  if (tensor.dtype == Dtype::kOther) bytes = tensor.end - tensor.begin;
   if (tensor.end < tensor.begin || tensor.end - tensor.begin != bytes) {
     return absl::StrCat("lies in [", tensor.begin, ", ", tensor.end, "), its shape takes ", bytes,
                         " bytes");
   }
   return "";
+}
+
+// Makes pairs of real numbers that the metadata call complex complex tensors.
+void RestoreComplex(SafetensorsHeader* header) {
+  const auto entry = header->metadata.find(kComplex);
+  if (entry == header->metadata.end()) return;
+  const Json names = Json::parse(entry->second, nullptr, false);
+  if (!names.is_array()) return;
+  std::set<std::string> complex;
+  for (const Json& name : names) {
+    if (name.is_string()) complex.insert(name.get<std::string>());
+  }
+  for (TensorInfo& tensor : header->tensors) {
+    const bool is_pairs = !tensor.shape.empty() && tensor.shape.back() == 2 &&
+                          (tensor.dtype == Dtype::kF32 || tensor.dtype == Dtype::kF64);
+    if (!is_pairs || complex.count(tensor.name) == 0) continue;
+    tensor.dtype = tensor.dtype == Dtype::kF32 ? Dtype::kC64 : Dtype::kC128;
+    tensor.shape.pop_back();
+  }
+  header->metadata.erase(entry);
+}
+
+// The reverse, for dtypes that the format lacks.
+SafetensorsHeader WithoutComplex(SafetensorsHeader header) {
+  Json names = Json::array();
+  for (TensorInfo& tensor : header.tensors) {
+    if (tensor.dtype != Dtype::kC128) continue;
+    tensor.dtype = Dtype::kF64;
+    tensor.shape.push_back(2);
+    names.push_back(tensor.name);
+  }
+  if (!names.empty()) {
+    header.metadata[kComplex] = names.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+  return header;
 }
 
 }  // namespace
@@ -198,7 +273,8 @@ absl::Status CheckElements(Dtype dtype, absl::string_view bytes) {
                                           static_cast<unsigned char>(*wrong), "; expected 0 or 1"));
 }
 
-std::string FormatSafetensorsHeader(const SafetensorsHeader& header) {
+std::string FormatSafetensorsHeader(const SafetensorsHeader& given) {
+  const SafetensorsHeader header = WithoutComplex(given);
   std::string json = "{";
   if (!header.metadata.empty()) {
     absl::StrAppend(&json, "\"", kMetadata, "\":{");
@@ -241,6 +317,7 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
     return absl::DataLossError(
         absl::StrCat("the file has ", data_bytes, " bytes of data; its header names ", end));
   }
+  RestoreComplex(&header);
   return header;
 }
 

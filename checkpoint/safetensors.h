@@ -14,14 +14,33 @@ namespace torchps {
 // The header of a safetensors file. Such a file is: the header's length as 8 bytes, little-endian;
 // the header, JSON that may be padded with spaces; the tensors' bytes without a gap. Thread-safe.
 
-// The format's name of each is the letters behind the k.
-enum class Dtype { kBOOL, kU8, kI8, kI16, kI32, kI64, kF16, kBF16, kF32, kF64 };
+// The letters behind the k are the format's name, except for the last two:
+//   - kC128: the format has no such dtype. Its tensors are F64 with a last dimension of 2 in the
+//     file, and the metadata entry "complex" lists their names as a JSON array. The functions below
+//     convert both ways.
+//   - kOther: a dtype that torchps does not read, as F8_E4M3. Only reading gives it.
+enum class Dtype {
+  kBOOL,
+  kU8,
+  kI8,
+  kI16,
+  kI32,
+  kI64,
+  kF16,
+  kBF16,
+  kF32,
+  kF64,
+  kC64,
+  kC128,
+  kOther
+};
 
+// Bytes of an element; 1 for kOther.
 int64_t DtypeBytes(Dtype dtype);
 
-// Whether `bytes` are values of `dtype`: of a boolean, all other bytes than 0 and 1 are none, and a
-// program that has one in a bool may do anything. DATA_LOSS: the words after the tensor's name, as
-// "has a boolean that is 7; expected 0 or 1".
+// Checks that `bytes` are values of `dtype`. A boolean is 0 or 1; any other byte in a C++ bool is
+// undefined behavior. DATA_LOSS: the words after the tensor's name, as "has a boolean that is 7;
+// expected 0 or 1".
 absl::Status CheckElements(Dtype dtype, absl::string_view bytes);
 
 struct TensorInfo {
@@ -30,6 +49,7 @@ struct TensorInfo {
   std::vector<int64_t> shape;
   int64_t begin = 0;  // of its bytes, counted from the end of the header
   int64_t end = 0;
+  std::string other_dtype = {};  // the file's name of kOther
 };
 
 struct SafetensorsHeader {
@@ -37,14 +57,15 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-// What other readers take at most.
+// The limit of Python's safetensors.
 inline constexpr int64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 
-// The JSON, without padding.
+// Returns the JSON, without padding. REQUIRES: no tensor is kOther.
 std::string FormatSafetensorsHeader(const SafetensorsHeader& header);
 
-// Takes tensors of the dtypes above whose bytes lie one after the other and are exactly
-// `data_bytes`. DATA_LOSS names what is wrong: no such JSON, a name twice, sizes that do not agree.
+// Parses a header whose tensors lie one after the other and fill `data_bytes`. Skips unknown fields
+// and metadata that are no strings. DATA_LOSS names the fault: no such JSON, a duplicate name,
+// sizes that disagree.
 absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view json,
                                                          int64_t data_bytes);
 

@@ -23,6 +23,15 @@ absl::Status NoSafetensors(const std::string& path, absl::string_view reason) {
 
 }  // namespace
 
+absl::StatusOr<bool> LooksLikeSafetensors(const ReadableFile& file) {
+  char head[kLengthBytes + 1];
+  if (file.size() < static_cast<int64_t>(sizeof(head))) return false;
+  if (absl::Status status = file.ReadAt(0, absl::MakeSpan(head)); !status.ok()) return status;
+  uint64_t length = 0;
+  std::memcpy(&length, head, sizeof(length));
+  return head[kLengthBytes] == '{' && length <= static_cast<uint64_t>(file.size() - kLengthBytes);
+}
+
 absl::StatusOr<std::unique_ptr<SafetensorsReader>> SafetensorsReader::Open(
     FileSystem* files, const std::string& path) {
   absl::StatusOr<std::unique_ptr<ReadableFile>> file = files->OpenForReading(path);
@@ -80,7 +89,7 @@ absl::StatusOr<uint32_t> SafetensorsReader::Checksum() {
       crc = Crc32c(crc, absl::string_view(buffer.data(), size));
     }
     crcs_.push_back(crc);
-    // What is small is counted twice sooner than combined.
+    // Reading a small tensor twice is faster than combining checksums.
     const size_t bytes = static_cast<size_t>(tensor.end - tensor.begin);
     all = bytes < kSmallBytes ? Crc32c(all, absl::string_view(buffer.data(), bytes))
                               : Crc32cCombine(all, crc, bytes);

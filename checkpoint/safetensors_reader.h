@@ -14,8 +14,12 @@
 
 namespace torchps {
 
-// Reads a safetensors file, which may come from anywhere and be damaged: sizes are checked against
-// the file's before anything is allocated for them.
+// Returns whether the file begins as a safetensors file does, with a length that it can have and a
+// JSON object. Errors are those of ReadAt.
+absl::StatusOr<bool> LooksLikeSafetensors(const ReadableFile& file);
+
+// Reads a safetensors file of any origin. Compares its sizes with the file's before it allocates
+// memory for them.
 //
 // Thread-safe once Open and Checksum have returned.
 class SafetensorsReader {
@@ -29,12 +33,12 @@ class SafetensorsReader {
   const std::vector<TensorInfo>& tensors() const { return header_.tensors; }
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
 
-  // Reads all of the file: its CRC-32C. Afterwards Read checks what it reads against what was read
-  // here.
+  // Reads the whole file and returns its CRC-32C. Later calls of Read compare their bytes with the
+  // bytes read here.
   absl::StatusOr<uint32_t> Checksum();
 
-  // All of tensor i. REQUIRES: out has its bytes. DATA_LOSS: it is not what Checksum has read, or
-  // has no values of its dtype.
+  // Reads tensor i. REQUIRES: `out` has the tensor's size. DATA_LOSS: the bytes differ from those
+  // that Checksum read, or are no values of the tensor's dtype.
   absl::Status Read(size_t i, absl::Span<char> out) const;
 
  private:

@@ -10,30 +10,32 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "data/preprocessing.h"
 
 namespace torchps {
 
-// What a model is fed in one pass: row i of every tensor belongs to sample i. On the CPU; a worker
-// that trains elsewhere moves them.
+// The samples of one pass: row i of every tensor belongs to sample i. On the CPU; a worker that
+// trains elsewhere moves them.
 struct Batch {
-  torch::Tensor input;   // images: float32 [B, C, H, W]; rows: float32 [B, F]; text: int64 [B, T]
-  torch::Tensor target;  // classes: int64 [B]; next bytes or tokens: int64 [B, T]; numbers to
-                         // predict: float32 [B, K]
-  // Of a module whose forward() takes several tensors: those after `input`, in its order.
+  torch::Tensor input;  // images: float32 [B, C, H, W]; rows: float32 [B, F]; text: int64 [B, T]
+  // Classes: int64 [B]; next bytes or tokens: int64 [B, T]; numbers to predict: float32 [B, K].
+  // Undefined for samples without answers.
+  torch::Tensor target;
+  // For a module whose forward() takes several tensors: those after `input`, in its order.
   std::vector<torch::Tensor> more_inputs = {};
-  // What an objective of one's own wants beside `target`.
+  // Further targets for a program's own objective.
   std::vector<torch::Tensor> more_targets = {};
 };
 
-// What of the data a model must know to fit it. A field is 0 where it has no meaning.
+// The facts about data that a model must fit. A field is 0 where it has no meaning.
 struct DataShape {
   int64_t channels = 0;  // images
   int64_t height = 0;
   int64_t width = 0;
   int64_t features = 0;  // elements of one sample's input: channels * height * width, or columns
   int64_t context = 0;   // text: bytes or tokens that a sample's input spans
-  int64_t classes = 0;   // what a prediction chooses from
-  int64_t targets = 0;   // numbers that a prediction is made of, where it does not choose
+  int64_t classes = 0;   // classes that a prediction chooses from
+  int64_t targets = 0;   // numbers of a prediction, where it does not choose
 };
 
 // A fixed list of samples, held in memory in the smallest type that carries them, or in files that
@@ -67,14 +69,22 @@ struct DataSource {
   std::shared_ptr<const Dataset> test;
   // One line for people, e.g. "MNIST-style IDX images 28x28 from /data: 10000 train, 10000 test".
   std::string description;
-  // What was done to the input, for a program that uses the trained model; goes into the metadata
-  // of its file. Of images: "input" says how, "input_mean" and "input_deviation" hold a number for
-  // each channel, as JSON. Of tables the same for each column, and "input_columns" their names.
-  // Further what predictions mean: "classes" their names, as a JSON array, in the order of the
-  // outputs; of tables "target_columns", the names of the numbers that are predicted.
-  std::map<std::string, std::string> transform = {};
-  // Names of the classes, where the data name them: output i is class_names[i].
-  std::vector<std::string> class_names = {};
+  // How samples become inputs and outputs become answers.
+  Preprocessing preprocessing = {};
+  // Further entries for the metadata of the model's file, by a program that opens its own data.
+  std::map<std::string, std::string> metadata = {};
+  // Which samples `test` has: "all 150 rows of new.csv". Empty: the opener ignored
+  // JobSpec.data.use.
+  std::string test_description = {};
+  // Names of `test`'s samples, where they have any: their files.
+  std::vector<std::string> sample_names = {};
+
+  // All entries for the metadata.
+  std::map<std::string, std::string> Metadata() const {
+    std::map<std::string, std::string> all = preprocessing.ToMetadata();
+    all.insert(metadata.begin(), metadata.end());
+    return all;
+  }
 };
 
 }  // namespace torchps

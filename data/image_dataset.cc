@@ -65,18 +65,19 @@ DataShape ImageDataset::shape() const {
 absl::StatusOr<Batch> ImageDataset::Get(absl::Span<const int64_t> indices) const {
   const int64_t rows = indices.size();
   const int64_t plane = images_.height * images_.width;
-  Batch batch{
-      torch::empty({rows, images_.channels, images_.height, images_.width}, torch::kFloat32),
-      torch::empty({rows}, torch::kInt64)};
+  Batch batch;
+  batch.input =
+      torch::empty({rows, images_.channels, images_.height, images_.width}, torch::kFloat32);
+  if (images_.has_answers) batch.target = torch::empty({rows}, torch::kInt64);
   float* value = batch.input.data_ptr<float>();
-  int64_t* label = batch.target.data_ptr<int64_t>();
+  int64_t* label = images_.has_answers ? batch.target.data_ptr<int64_t>() : nullptr;
   for (int64_t index : indices) {
     TPS_DCHECK(index >= 0 && index < size(), "a sample's index is inside the dataset");
     const uint8_t* pixel = images_.pixels.data() + index * images_.image_bytes();
     for (const std::array<float, 256>& value_of : value_of_) {
       for (int64_t p = 0; p < plane; ++p) *value++ = value_of[*pixel++];
     }
-    *label++ = images_.labels[index];
+    if (label != nullptr) *label++ = images_.labels[index];
   }
   return batch;
 }

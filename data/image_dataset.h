@@ -25,8 +25,8 @@ Normalization MeasureNormalization(const ImageSet& images);
 using NormalizedValues = std::vector<std::array<float, 256>>;
 NormalizedValues ValuesOf(const Normalization& normalization);
 
-// Images held as bytes; a batch is float32 [B, C, H, W], normalised as it is put together, and
-// int64 [B] classes. Immutable.
+// Images held as bytes. A batch is float32 [B, C, H, W], normalised when it is made, and int64 [B]
+// classes, or no target for images without answers. Immutable.
 class ImageDataset : public Dataset {
  public:
   // REQUIRES: as many means and deviations as channels; every label below `classes`.

@@ -34,8 +34,12 @@ absl::StatusOr<Normalization> MeasureNormalization(const ImageFolder& folder,
 }
 
 ImageFolderDataset::ImageFolderDataset(ImageFolder folder, const ImageSize& size,
-                                       const Normalization& normalization)
-    : folder_(std::move(folder)), size_(size), value_of_(ValuesOf(normalization)) {
+                                       const Normalization& normalization, int64_t classes)
+    : folder_(std::move(folder)),
+      size_(size),
+      classes_(classes),
+      has_answers_(!folder_.files.empty() && folder_.files.front().label >= 0),
+      value_of_(ValuesOf(normalization)) {
   TPS_CHECK(static_cast<int64_t>(value_of_.size()) == size.channels,
             "a normalization has every channel");
 }
@@ -46,17 +50,18 @@ DataShape ImageFolderDataset::shape() const {
   shape.height = size_.height;
   shape.width = size_.width;
   shape.features = size_.channels * size_.height * size_.width;
-  shape.classes = folder_.classes.size();
+  shape.classes = classes_;
   return shape;
 }
 
 absl::StatusOr<Batch> ImageFolderDataset::Get(absl::Span<const int64_t> indices) const {
   const int64_t rows = indices.size();
   const int64_t plane = size_.height * size_.width;
-  Batch batch{torch::empty({rows, size_.channels, size_.height, size_.width}, torch::kFloat32),
-              torch::empty({rows}, torch::kInt64)};
+  Batch batch;
+  batch.input = torch::empty({rows, size_.channels, size_.height, size_.width}, torch::kFloat32);
+  if (has_answers_) batch.target = torch::empty({rows}, torch::kInt64);
   float* value = batch.input.data_ptr<float>();
-  int64_t* label = batch.target.data_ptr<int64_t>();
+  int64_t* label = has_answers_ ? batch.target.data_ptr<int64_t>() : nullptr;
   std::vector<uint8_t> pixels(size_.channels * plane);
   for (int64_t index : indices) {
     TPS_DCHECK(index >= 0 && index < size(), "a sample's index is inside the dataset");
@@ -66,7 +71,7 @@ absl::StatusOr<Batch> ImageFolderDataset::Get(absl::Span<const int64_t> indices)
     for (const std::array<float, 256>& value_of : value_of_) {
       for (int64_t p = 0; p < plane; ++p) *value++ = value_of[*pixel++];
     }
-    *label++ = folder_.files[index].label;
+    if (label != nullptr) *label++ = folder_.files[index].label;
   }
   return batch;
 }

@@ -17,12 +17,13 @@ namespace torchps {
 absl::StatusOr<Normalization> MeasureNormalization(const ImageFolder& folder,
                                                    const ImageSize& size);
 
-// Image files, each read, decoded and stretched when its batch is asked for; a batch is that of
-// ImageDataset. Immutable. Get() fails with what LoadImage says.
+// Image files, each read, decoded and stretched when its batch is asked for. A batch is that of
+// ImageDataset. Immutable. Get() returns the errors of LoadImage.
 class ImageFolderDataset : public Dataset {
  public:
   // REQUIRES: as many means and deviations as channels.
-  ImageFolderDataset(ImageFolder folder, const ImageSize& size, const Normalization& normalization);
+  ImageFolderDataset(ImageFolder folder, const ImageSize& size, const Normalization& normalization,
+                     int64_t classes);
 
   int64_t size() const override { return folder_.size(); }
   DataShape shape() const override;
@@ -33,6 +34,8 @@ class ImageFolderDataset : public Dataset {
  private:
   const ImageFolder folder_;
   const ImageSize size_;
+  const int64_t classes_;
+  const bool has_answers_;
   const NormalizedValues value_of_;
 };
 

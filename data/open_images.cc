@@ -1,11 +1,14 @@
 #include "data/open_images.h"
 
 #include <algorithm>
-#include <map>
+#include <filesystem>
 #include <memory>
+#include <optional>
+#include <system_error>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "data/file/file_bytes.h"
@@ -20,34 +23,203 @@
 namespace torchps {
 namespace {
 
+namespace fs = std::filesystem;
+
 int64_t MaxLabel(const ImageSet& images) {
   return *std::max_element(images.labels.begin(), images.labels.end());
 }
 
-std::map<std::string, std::string> TransformOf(const Normalization& normalization) {
-  return {{"input", "(byte / 255 - input_mean) / input_deviation of each channel"},
-          {"input_mean", JsonArray(normalization.mean)},
-          {"input_deviation", JsonArray(normalization.deviation)}};
+Normalization NormalizationOf(const Preprocessing& preprocessing) {
+  return {{preprocessing.input_mean.begin(), preprocessing.input_mean.end()},
+          {preprocessing.input_deviation.begin(), preprocessing.input_deviation.end()}};
 }
 
-// Training and test images as datasets of one normalisation. `test` may have no image.
-DataSource Images(ImageSet train, ImageSet test, int64_t classes, const std::string& name) {
-  const Normalization normalization = MeasureNormalization(train);
-  DataSource source;
-  source.transform = TransformOf(normalization);
-  source.description = absl::StrFormat("%s, %d classes, images %dx%dx%d", name, classes,
-                                       train.channels, train.height, train.width);
-  source.train = std::make_shared<ImageDataset>(std::move(train), normalization, classes);
-  if (test.size() > 0) {
-    source.test = std::make_shared<ImageDataset>(std::move(test), normalization, classes);
+Preprocessing PreprocessingOf(const Normalization& normalization, const ImageSize& size,
+                              int64_t classes, std::vector<std::string> class_names = {}) {
+  Preprocessing result;
+  result.input_mean.assign(normalization.mean.begin(), normalization.mean.end());
+  result.input_deviation.assign(normalization.deviation.begin(), normalization.deviation.end());
+  result.channels = size.channels;
+  result.height = size.height;
+  result.width = size.width;
+  result.classes = classes;
+  result.class_names = std::move(class_names);
+  return result;
+}
+
+ImageSize SizeOf(const ImageSet& images) { return {images.channels, images.height, images.width}; }
+
+bool operator==(const ImageSize& a, const ImageSize& b) {
+  return a.channels == b.channels && a.height == b.height && a.width == b.width;
+}
+
+std::string Text(const ImageSize& size) {
+  return absl::StrFormat("%dx%dx%d", size.channels, size.height, size.width);
+}
+
+// The model's preprocessing in place of `measured`, where it is one of such images.
+Preprocessing Chosen(const Preprocessing& known, Preprocessing measured, std::string& description) {
+  const bool fits = known.is_images() && known.channels == measured.channels &&
+                    known.height == measured.height && known.width == measured.width &&
+                    known.classes == measured.classes && known.class_names == measured.class_names;
+  if (!fits) return measured;
+  if (known.input_mean != measured.input_mean ||
+      known.input_deviation != measured.input_deviation) {
+    absl::StrAppend(&description, ", scaled as the model's own training data were");
   }
+  return known;
+}
+
+std::shared_ptr<const Dataset> DatasetOf(ImageSet images, const Preprocessing& preprocessing) {
+  return std::make_shared<ImageDataset>(std::move(images), NormalizationOf(preprocessing),
+                                        preprocessing.classes);
+}
+
+// Training and test images of one preprocessing. `test` may have no image.
+absl::StatusOr<DataSource> Images(const JobSpec& job, ImageSet train, ImageSet test,
+                                  int64_t classes, const std::string& name) {
+  const absl::StatusOr<Preprocessing> known = KnownPreprocessing(job);
+  if (!known.ok()) return known.status();
+  DataSource source;
+  source.description =
+      absl::StrFormat("%s, %d classes, images %s", name, classes, Text(SizeOf(train)));
+  source.preprocessing =
+      Chosen(*known, PreprocessingOf(MeasureNormalization(train), SizeOf(train), classes),
+             source.description);
+  source.train = DatasetOf(std::move(train), source.preprocessing);
+  if (test.size() > 0) source.test = DatasetOf(std::move(test), source.preprocessing);
   absl::StrAppend(&source.description, ": ", Counts(source));
+  source.test_description = absl::StrCat("the test images of ", name);
   return source;
+}
+
+// The model's preprocessing. INVALID_ARGUMENT: the model in use knows no images.
+absl::StatusOr<Preprocessing> ImagesOfModel(const JobSpec& job) {
+  absl::StatusOr<Preprocessing> known = KnownPreprocessing(job);
+  if (known.ok() && !known->is_images()) return NotTrainedOn("images", job);
+  return known;
+}
+
+// Images for a trained model: `test`, and the training images where they exist.
+absl::StatusOr<DataSource> ImagesToUse(const JobSpec& job, const Preprocessing& known,
+                                       std::optional<ImageSet> train, ImageSet test,
+                                       const std::string& name) {
+  const ImageSize expected{known.channels, known.height, known.width};
+  if (!(SizeOf(test) == expected)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: expected images of %s, as the model was trained on, got %s", name,
+                        Text(expected), Text(SizeOf(test))));
+  }
+  if (test.has_answers && known.classes > 0 && MaxLabel(test) >= known.classes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: expected labels of 0 to %d, as the model was trained on, got %d", name,
+                        known.classes - 1, MaxLabel(test)));
+  }
+  test.Limit(job.data().test_samples());
+  DataSource source;
+  source.preprocessing = known;
+  source.description = absl::StrFormat("%s, images %s", name, Text(expected));
+  source.test = DatasetOf(std::move(test), known);
+  source.train = source.test;
+  if (train.has_value() && SizeOf(*train) == expected) {
+    train->Limit(job.data().train_samples());
+    source.train = DatasetOf(*std::move(train), known);
+  }
+  source.test_description = absl::StrCat("the test images of ", name);
+  return source;
+}
+
+std::shared_ptr<const Dataset> DatasetOf(ImageFolder folder, const Preprocessing& preprocessing) {
+  return std::make_shared<ImageFolderDataset>(
+      std::move(folder),
+      ImageSize{preprocessing.channels, preprocessing.height, preprocessing.width},
+      NormalizationOf(preprocessing), preprocessing.classes);
+}
+
+// Numbers the classes of `folder` as the model does.
+absl::Status Relabel(const Preprocessing& known, ImageFolder& folder) {
+  std::vector<int32_t> labels;
+  for (const std::string& name : folder.classes) {
+    const auto found = std::find(known.class_names.begin(), known.class_names.end(), name);
+    if (found == known.class_names.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s: the model was not trained on the class \"%s\"; move its folder away",
+                          folder.directory, name));
+    }
+    labels.push_back(static_cast<int32_t>(found - known.class_names.begin()));
+  }
+  for (ImageFolder::File& file : folder.files) file.label = labels[file.label];
+  return absl::OkStatus();
+}
+
+std::string PassedOver(const ImageFolder& folder) {
+  return folder.passed_over == 0 ? ""
+                                 : absl::StrCat(", ", folder.passed_over, " files passed over");
+}
+
+// DIRECTORY/test, DIRECTORY/val or DIRECTORY itself, with a folder for each class.
+absl::StatusOr<DataSource> ImageFolderToEvaluate(const JobSpec& job, const std::string& directory) {
+  const absl::StatusOr<Preprocessing> known = ImagesOfModel(job);
+  if (!known.ok()) return known.status();
+  absl::StatusOr<ImageFolder> test = ReadTestImageFolder(directory, /*least_classes=*/1);
+  if (absl::IsNotFound(test.status())) test = ReadImageFolder(directory, /*least_classes=*/1);
+  if (!test.ok()) return test.status();
+  if (absl::Status status = Relabel(*known, *test); !status.ok()) return status;
+  test->Limit(job.data().test_samples());
+  DataSource source;
+  source.preprocessing = *known;
+  source.description = absl::StrCat("image files of ", test->directory, PassedOver(*test));
+  source.test_description = absl::StrCat("the images of ", test->directory);
+  source.test = source.train = DatasetOf(*std::move(test), *known);
+  std::error_code unknown;
+  if (fs::is_directory(absl::StrCat(directory, "/train"), unknown)) {
+    absl::StatusOr<ImageFolder> train = ReadImageFolder(absl::StrCat(directory, "/train"));
+    if (!train.ok()) return train.status();
+    if (absl::Status status = Relabel(*known, *train); !status.ok()) return status;
+    train->Limit(job.data().train_samples());
+    source.train = DatasetOf(*std::move(train), *known);
+  }
+  return source;
+}
+
+// Any images without answers: an image file, a folder of them, or a file in the source's format.
+absl::StatusOr<DataSource> ImagesToPredict(const JobSpec& job, const std::string& path) {
+  const absl::StatusOr<Preprocessing> known = ImagesOfModel(job);
+  if (!known.ok()) return known.status();
+  DataSource source;
+  source.preprocessing = *known;
+  source.description = source.test_description = absl::StrCat("the images of ", path);
+  if (absl::StrContains(path, "idx3-ubyte")) {
+    absl::StatusOr<ImageSet> images = ReadIdxImages(path);
+    if (!images.ok()) return images.status();
+    return ImagesToUse(job, *known, std::nullopt, *std::move(images), path);
+  }
+  if (job.data().source() == "cifar10" && absl::EndsWith(path, ".bin")) {
+    const fs::path file(path);
+    absl::StatusOr<ImageSet> images = ReadCifar10(
+        file.parent_path().empty() ? "." : file.parent_path().string(), {file.filename().string()});
+    if (!images.ok()) return images.status();
+    return ImagesToUse(job, *known, std::nullopt, *std::move(images), path);
+  }
+  absl::StatusOr<ImageFolder> folder = ReadUnlabelledImages(path);
+  if (!folder.ok()) return folder.status();
+  absl::StrAppend(&source.description, PassedOver(*folder));
+  source.sample_names = folder->Names();
+  source.test = source.train = DatasetOf(*std::move(folder), *known);
+  return source;
+}
+
+// The training images, or nothing where their file is missing.
+absl::StatusOr<std::optional<ImageSet>> IfThere(absl::StatusOr<ImageSet> train) {
+  if (absl::IsNotFound(train.status())) return std::nullopt;
+  if (!train.ok()) return train.status();
+  return *std::move(train);
 }
 
 }  // namespace
 
-absl::StatusOr<DataSource> OpenDigits(const JobSpec& job) {
+absl::StatusOr<DataSource> OpenDigits(const JobSpec& job, const std::string& path) {
+  if (job.data().use() == PREDICTION) return ImagesToPredict(job, path);
   const int64_t train = job.data().train_samples();
   const int64_t test = WantsTest(job) ? job.data().test_samples() : 0;
   constexpr int64_t kMost = kMaxDataFileBytes / (28 * 28);
@@ -57,7 +229,7 @@ absl::StatusOr<DataSource> OpenDigits(const JobSpec& job) {
                         "to train on and at most as many to test on, got %d and %d",
                         kMost, train, test));
   }
-  return Images(GenerateDigits(train, job.seed(), DigitsPart::kTrain),
+  return Images(job, GenerateDigits(train, job.seed(), DigitsPart::kTrain),
                 GenerateDigits(test, job.seed(), DigitsPart::kTest), 10,
                 absl::StrCat("generated digits of seed ", job.seed()));
 }
@@ -66,14 +238,24 @@ absl::StatusOr<DataSource> OpenIdx(const JobSpec& job, const std::string& direct
   if (directory.empty()) {
     return NeedsPath("idx", "the directory of the IDX files (or --download, which fetches MNIST)");
   }
+  if (job.data().use() == PREDICTION) return ImagesToPredict(job, directory);
+  const std::string name = absl::StrCat("IDX files of ", directory);
   absl::StatusOr<ImageSet> train = ReadIdxDirectory(directory, "train");
-  if (!train.ok()) return train.status();
-  // A last layer of one output would have nothing to choose from.
-  const int64_t classes = std::max<int64_t>(MaxLabel(*train) + 1, 2);
   absl::StatusOr<ImageSet> test = ImageSet{};
-  if (WantsTest(job)) {
-    test = ReadIdxDirectory(directory, "t10k");
+  if (WantsTest(job)) test = ReadIdxDirectory(directory, "t10k");
+  if (job.data().use() == EVALUATION) {
+    const absl::StatusOr<Preprocessing> known = ImagesOfModel(job);
+    if (!known.ok()) return known.status();
+    absl::StatusOr<std::optional<ImageSet>> either = IfThere(std::move(train));
+    if (!either.ok()) return either.status();
     if (!test.ok()) return test.status();
+    return ImagesToUse(job, *known, *std::move(either), *std::move(test), name);
+  }
+  if (!train.ok()) return train.status();
+  if (!test.ok()) return test.status();
+  // One output would leave nothing to choose from.
+  const int64_t classes = std::max<int64_t>(MaxLabel(*train) + 1, 2);
+  if (test->size() > 0) {
     if (test->height != train->height || test->width != train->width) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "%s: expected test images of %dx%d pixels, as the training images have, got %dx%d",
@@ -87,48 +269,60 @@ absl::StatusOr<DataSource> OpenIdx(const JobSpec& job, const std::string& direct
   }
   train->Limit(job.data().train_samples());
   test->Limit(job.data().test_samples());
-  return Images(*std::move(train), *std::move(test), classes,
-                absl::StrCat("IDX files of ", directory));
+  return Images(job, *std::move(train), *std::move(test), classes, name);
 }
 
 absl::StatusOr<DataSource> OpenCifar10(const JobSpec& job, const std::string& directory) {
   if (directory.empty()) return NeedsPath("cifar10", "the directory of CIFAR-10's binary version");
+  if (job.data().use() == PREDICTION) return ImagesToPredict(job, directory);
+  const std::string name = absl::StrCat("CIFAR-10 of ", directory);
   absl::StatusOr<ImageSet> train = ReadCifar10Train(directory);
-  if (!train.ok()) return train.status();
   absl::StatusOr<ImageSet> test = ImageSet{};
   if (WantsTest(job)) test = ReadCifar10Test(directory);
+  if (job.data().use() == EVALUATION) {
+    const absl::StatusOr<Preprocessing> known = ImagesOfModel(job);
+    if (!known.ok()) return known.status();
+    absl::StatusOr<std::optional<ImageSet>> either = IfThere(std::move(train));
+    if (!either.ok()) return either.status();
+    if (!test.ok()) return test.status();
+    return ImagesToUse(job, *known, *std::move(either), *std::move(test), name);
+  }
+  if (!train.ok()) return train.status();
   if (!test.ok()) return test.status();
   train->Limit(job.data().train_samples());
   test->Limit(job.data().test_samples());
-  return Images(*std::move(train), *std::move(test), 10, absl::StrCat("CIFAR-10 of ", directory));
+  return Images(job, *std::move(train), *std::move(test), 10, name);
 }
 
 absl::StatusOr<DataSource> OpenImageFolder(const JobSpec& job, const std::string& directory) {
   if (directory.empty()) return NeedsPath("images", "the directory of train/CLASS/*.jpg");
+  if (job.data().use() == PREDICTION) return ImagesToPredict(job, directory);
+  if (job.data().use() == EVALUATION) return ImageFolderToEvaluate(job, directory);
   const ImagesSpec& spec = job.data().images();
   const ImageSize size{spec.channels(), spec.height(), spec.width()};
+  const absl::StatusOr<Preprocessing> known = KnownPreprocessing(job);
+  if (!known.ok()) return known.status();
   absl::StatusOr<ImageFolder> train = ReadImageFolder(absl::StrCat(directory, "/train"));
   if (!train.ok()) return train.status();
   absl::StatusOr<ImageFolder> test = ImageFolder{};
   if (WantsTest(job)) {
-    test = ReadTestImageFolder(directory, *train);
+    test = ReadTestImageFolder(directory);
     if (!test.ok()) return test.status();
+    if (absl::Status same = CheckSameClasses(*train, *test); !same.ok()) return same;
   }
   train->Limit(job.data().train_samples());
   test->Limit(job.data().test_samples());
 
   absl::StatusOr<Normalization> normalization = MeasureNormalization(*train, size);
   if (!normalization.ok()) return normalization.status();
+  const int64_t classes = train->classes.size();
   DataSource source;
-  source.transform = TransformOf(*normalization);
-  NameClasses(train->classes, source);
-  source.description =
-      absl::StrFormat("image files of %s, %d classes, images %dx%dx%d", directory,
-                      train->classes.size(), size.channels, size.height, size.width);
-  source.train = std::make_shared<ImageFolderDataset>(*std::move(train), size, *normalization);
-  if (test->size() > 0) {
-    source.test = std::make_shared<ImageFolderDataset>(*std::move(test), size, *normalization);
-  }
+  source.description = absl::StrFormat("image files of %s, %d classes, images %s%s", directory,
+                                       classes, Text(size), PassedOver(*train));
+  source.preprocessing = Chosen(
+      *known, PreprocessingOf(*normalization, size, classes, train->classes), source.description);
+  source.train = DatasetOf(*std::move(train), source.preprocessing);
+  if (test->size() > 0) source.test = DatasetOf(*std::move(test), source.preprocessing);
   absl::StrAppend(&source.description, ": ", Counts(source));
   return source;
 }

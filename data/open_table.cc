@@ -18,68 +18,143 @@
 namespace torchps {
 namespace {
 
-// EpochOrder's epochs count from 1; this one, of no epoch, splits a table.
+// Epochs count from 1; order 0 splits a table.
 constexpr int kSplitEpoch = 0;
 
-// A column that the training rows know nothing of has no mean to stand in.
-absl::Status CheckColumns(const RowSet& table, absl::Span<const int64_t> rows,
-                          const std::string& path) {
+using Rows = absl::Span<const int64_t>;
+
+// The rows of a table in the order of the job's seed, and their parts.
+struct Split {
+  std::vector<int64_t> order;
+  Rows train;
+  Rows test;
+};
+
+Split SplitRows(const JobSpec& job, int64_t rows) {
+  Split split;
+  split.order = EpochOrder(job.seed(), kSplitEpoch, rows);
+  const int64_t test =
+      std::clamp<int64_t>(std::llround(job.data().csv().test_fraction() * rows), 0, rows - 1);
+  split.test = Rows(split.order).subspan(0, test);
+  split.train = Rows(split.order).subspan(test);
+  if (job.data().train_samples() > 0)
+    split.train = split.train.subspan(0, job.data().train_samples());
+  if (job.data().test_samples() > 0) split.test = split.test.subspan(0, job.data().test_samples());
+  return split;
+}
+
+std::vector<int64_t> AllRows(const RowSet& table) {
+  std::vector<int64_t> rows(table.rows);
+  for (int64_t row = 0; row < table.rows; ++row) rows[row] = row;
+  return rows;
+}
+
+// A column without a value in any training row has no mean.
+absl::Status CheckColumns(const RowSet& table, Rows rows, const std::string& path) {
   for (size_t c = 0; c < table.columns.size(); ++c) {
     const bool any = std::any_of(rows.begin(), rows.end(), [&](int64_t row) {
       return !std::isnan(table.values[row * table.columns.size() + c]);
     });
     if (any) continue;
+    const std::string& name = table.columns[c].name;
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: expected a value in some training row of feature column %d%s, got missing ones only",
-        path, c, table.columns[c].empty() ? "" : absl::StrCat(" (", table.columns[c], ")")));
+        path, c, name.empty() ? "" : absl::StrCat(" (", name, ")")));
   }
   return absl::OkStatus();
+}
+
+bool HasSameColumns(const Preprocessing& a, const Preprocessing& b) {
+  const auto same = [](const FeatureColumn& x, const FeatureColumn& y) {
+    return x.name == y.name && x.categories == y.categories;
+  };
+  return std::equal(a.columns.begin(), a.columns.end(), b.columns.begin(), b.columns.end(), same) &&
+         a.class_names == b.class_names && a.classes >= b.classes &&
+         a.target_columns == b.target_columns;
+}
+
+// A line about the columns and rows that were read and left out, for the run's description.
+std::string Described(const RowSet& table, const Preprocessing& preprocessing,
+                      const std::string& path) {
+  std::string text = absl::StrFormat(
+      "rows of %s (%s), %s, %d features", path, table.had_header ? "with a header" : "no header",
+      preprocessing.target_columns.empty()
+          ? absl::StrCat(preprocessing.classes, " classes")
+          : absl::StrCat(preprocessing.target_columns.size(), " to predict"),
+      preprocessing.features());
+  if (!table.left_out.empty()) {
+    absl::StrAppend(&text, ", without ", absl::StrJoin(table.left_out, ", "));
+  }
+  if (table.dropped > 0) {
+    absl::StrAppend(&text, ", ", table.dropped, " rows with a missing value left out");
+  }
+  return text;
+}
+
+DataSource TrainingSource(const JobSpec& job, const RowSet& table, Preprocessing preprocessing,
+                          const Split& split, std::string description) {
+  DataSource source;
+  source.train = std::make_shared<RowDataset>(table, split.train, preprocessing);
+  if (WantsTest(job) && !split.test.empty()) {
+    source.test = std::make_shared<RowDataset>(table, split.test, preprocessing);
+  }
+  preprocessing.training_data = source.train->Fingerprint();
+  source.preprocessing = std::move(preprocessing);
+  source.description = absl::StrCat(std::move(description), ": ", Counts(source));
+  return source;
+}
+
+absl::StatusOr<DataSource> OpenToTrain(const JobSpec& job, const RowSet& table,
+                                       const Preprocessing& known, const std::string& path) {
+  const Split split = SplitRows(job, table.rows);
+  if (absl::Status status = CheckColumns(table, split.train, path); !status.ok()) return status;
+  Preprocessing preprocessing = MeasurePreprocessing(table, split.train);
+  preprocessing.missing_as_mean = job.data().csv().missing() == COLUMN_MEAN;
+  std::string description = Described(table, preprocessing, path);
+  if (known.is_table() && HasSameColumns(known, preprocessing)) {
+    const bool differs = known.input_mean != preprocessing.input_mean ||
+                         known.input_deviation != preprocessing.input_deviation;
+    preprocessing = known;
+    if (differs) absl::StrAppend(&description, ", scaled as the model's own training data were");
+  }
+  return TrainingSource(job, table, std::move(preprocessing), split, std::move(description));
+}
+
+// The test part of the table that the model was trained on, or all rows of another table.
+absl::StatusOr<DataSource> OpenToUse(const JobSpec& job, const RowSet& table,
+                                     const Preprocessing& known, const std::string& path) {
+  if (table.has_answers && known.training_data != 0) {
+    const Split split = SplitRows(job, table.rows);
+    DataSource source = TrainingSource(job, table, known, split, Described(table, known, path));
+    if (source.train->Fingerprint() == known.training_data && job.data().use() == EVALUATION) {
+      source.test_description = absl::StrCat("the test part of ", path);
+      return source;
+    }
+  }
+  DataSource source;
+  source.test = source.train = std::make_shared<RowDataset>(table, AllRows(table), known);
+  source.preprocessing = known;
+  source.description = Described(table, known, path);
+  source.test_description = absl::StrCat("all rows of ", path);
+  return source;
 }
 
 }  // namespace
 
 absl::StatusOr<DataSource> OpenCsv(const JobSpec& job, const std::string& path) {
   if (path.empty()) return NeedsPath("csv", "a CSV file");
-  absl::StatusOr<RowSet> table = ReadCsv(path, ColumnsOf(job.data().csv()));
+  const absl::StatusOr<Preprocessing> known = KnownPreprocessing(job);
+  if (!known.ok()) return known.status();
+  const bool trains = job.data().use() == TRAINING;
+  CsvColumns columns = ColumnsOf(job.data().csv());
+  if (!trains) {
+    if (!known->is_table()) return NotTrainedOn("a table", job);
+    columns.schema = known->ToSchema();
+    columns.needs_answers = job.data().use() == EVALUATION;
+  }
+  const absl::StatusOr<RowSet> table = ReadCsv(path, columns);
   if (!table.ok()) return table.status();
-
-  const int64_t rows = table->size();
-  const std::vector<int64_t> order = EpochOrder(job.seed(), kSplitEpoch, rows);
-  const int64_t test_rows =
-      std::clamp<int64_t>(std::llround(job.data().csv().test_fraction() * rows), 0, rows - 1);
-  absl::Span<const int64_t> test(order.data(), test_rows);
-  absl::Span<const int64_t> train(order.data() + test_rows, rows - test_rows);
-  if (job.data().train_samples() > 0) train = train.subspan(0, job.data().train_samples());
-  if (job.data().test_samples() > 0) test = test.subspan(0, job.data().test_samples());
-  if (absl::Status status = CheckColumns(*table, train, path); !status.ok()) return status;
-
-  const bool regression = !table->target_columns.empty();
-  int64_t classes = 0;
-  if (!regression) {
-    // A last layer of one output would have nothing to choose from.
-    classes = std::max(*std::max_element(table->labels.begin(), table->labels.end()) + 1, 2);
-  }
-  const Standardization standardization = MeasureStandardization(*table, train);
-  DataSource source;
-  source.transform = {{"input", "(value - input_mean) / input_deviation of each column"},
-                      {"input_mean", JsonArray(standardization.mean)},
-                      {"input_deviation", JsonArray(standardization.deviation)},
-                      {"input_columns", absl::StrJoin(table->columns, ",")}};
-  if (job.data().csv().missing() == COLUMN_MEAN) {
-    source.transform["input_missing"] = "counts as its column's input_mean";
-  }
-  if (regression) source.transform["target_columns"] = JsonArray(table->target_columns);
-  NameClasses(table->class_names, source);
-  source.train = std::make_shared<RowDataset>(*table, train, standardization, classes);
-  if (WantsTest(job) && !test.empty()) {
-    source.test = std::make_shared<RowDataset>(*table, test, standardization, classes);
-  }
-  source.description =
-      absl::StrFormat("rows of %s, %s, %d features: %s", path,
-                      regression ? absl::StrCat(table->target_columns.size(), " to predict")
-                                 : absl::StrCat(classes, " classes"),
-                      table->columns.size(), Counts(source));
-  return source;
+  return trains ? OpenToTrain(job, *table, *known, path) : OpenToUse(job, *table, *known, path);
 }
 
 }  // namespace torchps

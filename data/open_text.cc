@@ -1,8 +1,11 @@
 #include "data/open_text.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -23,6 +26,9 @@ constexpr int64_t kGeneratedTextBytes = 400'000;
 // One in so many bytes of a text is kept for testing: its end.
 constexpr int64_t kTextTestShare = 10;
 
+// The most that data.tokens.vocabulary may be (job/job_spec.cc).
+constexpr int64_t kMostVocabulary = int64_t{1} << 24;
+
 absl::StatusOr<int64_t> Context(const JobSpec& job, const std::string& units) {
   const int64_t context = job.model().transformer().context();
   if (context >= 1) return context;
@@ -31,13 +37,15 @@ absl::StatusOr<int64_t> Context(const JobSpec& job, const std::string& units) {
       job.data().source(), context));
 }
 
-absl::StatusOr<std::unique_ptr<TokenFile>> OpenTokenFile(const std::string& path, int64_t context) {
-  absl::StatusOr<std::unique_ptr<TokenFile>> file = TokenFile::Open(path);
+absl::StatusOr<std::unique_ptr<TokenFile>> OpenTokenFile(const JobSpec& job,
+                                                         const std::string& path, int64_t context) {
+  absl::StatusOr<std::unique_ptr<TokenFile>> file =
+      TokenFile::Open(path, job.data().tokens().bits());
   if (absl::IsNotFound(file.status())) {
     return absl::NotFoundError(absl::StrCat(
         path,
-        ": expected a file of 16-bit tokens, got none (--data or data.path names the directory "
-        "of train.bin and val.bin, as nanoGPT's prepare.py makes them)"));
+        ": expected a file of tokens, got none (--data or data.path names the directory of "
+        "train.bin and val.bin, as nanoGPT's prepare.py makes them, or of train.npy and val.npy)"));
   }
   if (file.ok() && (*file)->size() < context + 1) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -46,6 +54,84 @@ absl::StatusOr<std::unique_ptr<TokenFile>> OpenTokenFile(const std::string& path
         path, context + 1, context, (*file)->size()));
   }
   return file;
+}
+
+// Returns the vocabulary that the job names, or one more than the largest token in `files`.
+// INVALID_ARGUMENT: that is more than data.tokens.vocabulary may be.
+absl::StatusOr<int64_t> Vocabulary(const JobSpec& job, const std::vector<const TokenFile*>& files) {
+  if (job.data().tokens().vocabulary() > 0) return job.data().tokens().vocabulary();
+  int64_t vocabulary = 2;  // a vocabulary of 1 leaves nothing to predict
+  for (const TokenFile* file : files) {
+    if (file == nullptr) continue;
+    const absl::StatusOr<int32_t> largest = file->Largest();
+    if (!largest.ok()) return largest.status();
+    if (*largest >= kMostVocabulary) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: expected tokens of 0 to %d, got %d (the file is damaged, or its tokens are not of "
+          "%d bits: see data.tokens.bits)",
+          file->path(), kMostVocabulary - 1, *largest, file->bits()));
+    }
+    vocabulary = std::max<int64_t>(vocabulary, int64_t{*largest} + 1);
+  }
+  return vocabulary;
+}
+
+// `path` is the directory of val.bin, or a file of tokens.
+absl::StatusOr<DataSource> TokensToUse(const JobSpec& job, const std::string& path,
+                                       int64_t context) {
+  const absl::StatusOr<Preprocessing> known = KnownPreprocessing(job);
+  if (!known.ok()) return known.status();
+  if (!known->is_text()) return NotTrainedOn("tokens", job);
+  std::error_code unknown;
+  const bool is_file = std::filesystem::is_regular_file(path, unknown);
+  const std::string test_path = is_file ? path : TokenPath(path, "val");
+  absl::StatusOr<std::unique_ptr<TokenFile>> test = OpenTokenFile(job, test_path, context);
+  if (!test.ok()) return test.status();
+  DataSource source;
+  source.preprocessing = *known;
+  source.description = source.test_description = absl::StrCat("the tokens of ", test_path);
+  source.test = source.train = std::make_shared<TokenDataset>(
+      *std::move(test), context, known->classes, job.data().test_samples());
+  const std::string train_path = TokenPath(path, "train");
+  if (is_file || !std::filesystem::exists(train_path, unknown)) return source;
+  absl::StatusOr<std::unique_ptr<TokenFile>> train = OpenTokenFile(job, train_path, context);
+  if (!train.ok()) return train.status();
+  source.train = std::make_shared<TokenDataset>(*std::move(train), context, known->classes,
+                                                job.data().train_samples());
+  return source;
+}
+
+absl::Status TextTooShort(const std::string& name, int64_t least, const std::string& text) {
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s: expected at least %d bytes, a sample of model.transformer.context bytes "
+                      "and the next byte, got %d",
+                      name, least, text.size()));
+}
+
+// Keeps the last tenth of the text for testing.
+absl::StatusOr<DataSource> SplitText(const JobSpec& job, const std::string& text, int64_t context,
+                                     const std::string& name) {
+  const int64_t test_bytes = text.size() / kTextTestShare;
+  if (test_bytes < context + 1) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: expected at least %d bytes, so that a tenth of them holds a sample of "
+                        "model.transformer.context = %d bytes, got %d",
+                        name, (context + 1) * kTextTestShare, context, text.size()));
+  }
+  const size_t split = text.size() - test_bytes;
+  DataSource source;
+  source.train =
+      std::make_shared<TextDataset>(text.substr(0, split), context, job.data().train_samples());
+  if (WantsTest(job)) {
+    source.test =
+        std::make_shared<TextDataset>(text.substr(split), context, job.data().test_samples());
+  }
+  source.preprocessing.context = context;
+  source.preprocessing.classes = source.train->shape().classes;
+  source.preprocessing.training_data = source.train->Fingerprint();
+  source.description =
+      absl::StrFormat("%s, samples of %d bytes: %s", name, context, Counts(source));
+  return source;
 }
 
 }  // namespace
@@ -66,56 +152,55 @@ absl::StatusOr<DataSource> OpenText(const JobSpec& job, const std::string& path)
 
   const std::string name = path.empty() ? absl::StrCat("generated text of seed ", job.seed())
                                         : absl::StrCat("text of ", path);
-  const int64_t test_bytes = text->size() / kTextTestShare;
-  if (test_bytes < context + 1) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%s: expected at least %d bytes, so that a tenth of them holds a sample of "
-                        "model.transformer.context = %d bytes, got %d",
-                        name, (context + 1) * kTextTestShare, context, text->size()));
+  const absl::StatusOr<Preprocessing> known = KnownPreprocessing(job);
+  if (!known.ok()) return known.status();
+  absl::StatusOr<DataSource> source = SplitText(job, *text, context, name);
+  if (job.data().use() == TRAINING) return source;
+  if (!known->is_text()) return NotTrainedOn("text", job);
+  const bool is_known = source.ok() && known->training_data != 0 &&
+                        source->preprocessing.training_data == known->training_data;
+  if (is_known && job.data().use() == EVALUATION) {
+    source->test_description = absl::StrCat("the last tenth of the ", name);
+    return source;
   }
-  const size_t split = text->size() - test_bytes;
-  DataSource source;
-  source.train =
-      std::make_shared<TextDataset>(text->substr(0, split), context, job.data().train_samples());
-  if (WantsTest(job)) {
-    source.test =
-        std::make_shared<TextDataset>(text->substr(split), context, job.data().test_samples());
-  }
-  source.description =
-      absl::StrFormat("%s, samples of %d bytes: %s", name, context, Counts(source));
-  return source;
+  if (static_cast<int64_t>(text->size()) < context + 1)
+    return TextTooShort(name, context + 1, *text);
+  DataSource all;
+  all.test = all.train = std::make_shared<TextDataset>(*std::move(text), context, /*samples=*/0);
+  all.preprocessing = *known;
+  all.description = name;
+  all.test_description = absl::StrCat("all of the ", name);
+  return all;
 }
 
 absl::StatusOr<DataSource> OpenTokens(const JobSpec& job, const std::string& directory) {
   const absl::StatusOr<int64_t> context = Context(job, "tokens");
   if (!context.ok()) return context.status();
   if (directory.empty()) return NeedsPath("tokens", "the directory of train.bin and val.bin");
+  if (job.data().use() != TRAINING) return TokensToUse(job, directory, *context);
   absl::StatusOr<std::unique_ptr<TokenFile>> train =
-      OpenTokenFile(absl::StrCat(directory, "/train.bin"), *context);
+      OpenTokenFile(job, TokenPath(directory, "train"), *context);
   if (!train.ok()) return train.status();
   absl::StatusOr<std::unique_ptr<TokenFile>> test = std::unique_ptr<TokenFile>();
-  if (WantsTest(job)) test = OpenTokenFile(absl::StrCat(directory, "/val.bin"), *context);
+  if (WantsTest(job)) test = OpenTokenFile(job, TokenPath(directory, "val"), *context);
   if (!test.ok()) return test.status();
+  const absl::StatusOr<int64_t> vocabulary = Vocabulary(job, {train->get(), test->get()});
+  if (!vocabulary.ok()) return vocabulary.status();
 
-  int64_t vocabulary = job.data().tokens().vocabulary();
-  if (vocabulary == 0) {
-    vocabulary = 2;  // fewer would leave nothing to predict
-    for (const TokenFile* file : {train->get(), test->get()}) {
-      if (file == nullptr) continue;
-      const absl::StatusOr<uint16_t> largest = file->Largest();
-      if (!largest.ok()) return largest.status();
-      vocabulary = std::max<int64_t>(vocabulary, *largest + 1);
-    }
-  }
+  const int bits = (*train)->bits();
   DataSource source;
-  source.train = std::make_shared<TokenDataset>(*std::move(train), *context, vocabulary,
+  source.train = std::make_shared<TokenDataset>(*std::move(train), *context, *vocabulary,
                                                 job.data().train_samples());
   if (*test != nullptr) {
-    source.test = std::make_shared<TokenDataset>(*std::move(test), *context, vocabulary,
+    source.test = std::make_shared<TokenDataset>(*std::move(test), *context, *vocabulary,
                                                  job.data().test_samples());
   }
-  source.description = absl::StrFormat("tokens of %s, %d different ones, samples of %d: %s",
-                                       directory, vocabulary, *context, Counts(source));
+  source.preprocessing.context = *context;
+  source.preprocessing.classes = *vocabulary;
+  source.preprocessing.training_data = source.train->Fingerprint();
+  source.description =
+      absl::StrFormat("tokens of %s, %d bits each, %d different ones, samples of %d: %s", directory,
+                      bits, *vocabulary, *context, Counts(source));
   return source;
 }
 

@@ -1,15 +1,16 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "data/dataset.h"
+#include "data/preprocessing.h"
 #include "proto/job.pb.h"
 
 namespace torchps {
 
-// What the openers of data sources share.
+// Functions that the openers of data sources share.
 
 // Whether the job evaluates, so that it needs a test set.
 bool WantsTest(const JobSpec& job);
@@ -20,12 +21,11 @@ absl::Status NeedsPath(const std::string& source, const std::string& what);
 // "10000 to train on, 10000 to test on"
 std::string Counts(const DataSource& source);
 
-// As JSON arrays: numbers with enough digits to give the same ones back, texts as UTF-8.
-std::string JsonArray(const std::vector<float>& numbers);
-std::string JsonArray(const std::vector<double>& numbers);
-std::string JsonArray(const std::vector<std::string>& texts);
+// The preprocessing of the model in use, from job.data.preprocessing; empty where there is none.
+// INVALID_ARGUMENT: an entry cannot be read.
+absl::StatusOr<Preprocessing> KnownPreprocessing(const JobSpec& job);
 
-// Keeps the classes' names for people and in what becomes the model's metadata.
-void NameClasses(const std::vector<std::string>& names, DataSource& source);
+// INVALID_ARGUMENT: the model in use has no preprocessing of `what`, the job's kind of data.
+absl::Status NotTrainedOn(const std::string& what, const JobSpec& job);
 
 }  // namespace torchps

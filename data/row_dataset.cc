@@ -10,78 +10,111 @@
 
 namespace torchps {
 
-Standardization MeasureStandardization(const RowSet& table, absl::Span<const int64_t> rows) {
-  const int64_t columns = table.columns.size();
-  Standardization result{std::vector<double>(columns), std::vector<double>(columns)};
-  for (int64_t c = 0; c < columns; ++c) {
-    double sum = 0;
-    int64_t present = 0;
-    for (int64_t row : rows) {
-      const double value = table.values[row * columns + c];
-      if (std::isnan(value)) continue;
-      sum += value;
-      ++present;
-    }
-    const double count = static_cast<double>(std::max<int64_t>(present, 1));
-    const double mean = sum / count;
-    double square_sum = 0;
-    for (int64_t row : rows) {
-      const double value = table.values[row * columns + c];
-      if (!std::isnan(value)) square_sum += (value - mean) * (value - mean);
-    }
-    const double deviation = std::sqrt(square_sum / count);
-    result.mean[c] = mean;
-    // A column that is constant but for rounding would be blown up to noise.
-    result.deviation[c] = deviation > 1e-12 * std::max(1.0, std::abs(mean)) ? deviation : 1.0;
+namespace {
+
+struct Moments {
+  double mean = 0;
+  double deviation = 1;
+};
+
+// Of column `c` of a table with `columns` columns.
+template <typename Rows>
+Moments MeasureColumn(const std::vector<double>& values, size_t columns, size_t c,
+                      const Rows& rows) {
+  double sum = 0;
+  int64_t present = 0;
+  for (const int64_t row : rows) {
+    const double value = values[row * columns + c];
+    if (std::isnan(value)) continue;
+    sum += value;
+    ++present;
+  }
+  const double count = static_cast<double>(std::max<int64_t>(present, 1));
+  const double mean = sum / count;
+  double square_sum = 0;
+  for (const int64_t row : rows) {
+    const double value = values[row * columns + c];
+    if (!std::isnan(value)) square_sum += (value - mean) * (value - mean);
+  }
+  const double deviation = std::sqrt(square_sum / count);
+  // Rounding makes a constant column differ from its mean; scaling that would feed noise.
+  return {mean, deviation > 1e-12 * std::max(1.0, std::abs(mean)) ? deviation : 1.0};
+}
+
+}  // namespace
+
+Preprocessing MeasurePreprocessing(const RowSet& table, absl::Span<const int64_t> rows) {
+  Preprocessing result;
+  result.columns = table.columns;
+  for (size_t c = 0; c < table.columns.size(); ++c) {
+    const bool is_number = table.columns[c].categories.empty();
+    const Moments moments =
+        is_number ? MeasureColumn(table.values, table.columns.size(), c, rows) : Moments();
+    result.input_mean.push_back(moments.mean);
+    result.input_deviation.push_back(moments.deviation);
+  }
+  result.target_columns = table.target_columns;
+  for (size_t c = 0; c < table.target_columns.size(); ++c) {
+    const Moments moments = MeasureColumn(table.targets, table.target_columns.size(), c, rows);
+    result.target_mean.push_back(moments.mean);
+    result.target_deviation.push_back(moments.deviation);
+  }
+  result.class_names = table.class_names;
+  result.label_column = table.label_column;
+  if (!table.labels.empty()) {
+    // One output would leave nothing to choose from.
+    const int64_t largest = *std::max_element(table.labels.begin(), table.labels.end());
+    result.classes =
+        std::max<int64_t>({largest + 1, 2, static_cast<int64_t>(table.class_names.size())});
   }
   return result;
 }
 
 RowDataset::RowDataset(const RowSet& table, absl::Span<const int64_t> rows,
-                       const Standardization& standardization, int64_t classes)
-    : size_(rows.size()),
-      features_(table.columns.size()),
-      targets_(table.target_columns.size()),
-      classes_(classes) {
-  values_.reserve(size_ * features_);
-  labels_.reserve(targets_ == 0 ? size_ : 0);
-  target_values_.reserve(size_ * targets_);
-  for (int64_t row : rows) {
-    for (int64_t c = 0; c < features_; ++c) {
-      const double value = table.values[row * features_ + c];
-      const double distance = std::isnan(value) ? 0.0 : value - standardization.mean[c];
-      values_.push_back(static_cast<float>(distance / standardization.deviation[c]));
+                       const Preprocessing& preprocessing)
+    : size_(rows.size()), has_answers_(table.has_answers) {
+  const int64_t columns = table.columns.size();
+  shape_.features = preprocessing.features();
+  shape_.classes = preprocessing.classes;
+  shape_.targets = preprocessing.target_columns.size();
+  values_.resize(size_ * shape_.features);
+  float* value = values_.data();
+  for (const int64_t row : rows) {
+    preprocessing.EncodeRow(table.values.data() + row * columns, value);
+    value += shape_.features;
+    if (!has_answers_) continue;
+    if (shape_.targets == 0) labels_.push_back(table.labels[row]);
+    for (int64_t c = 0; c < shape_.targets; ++c) {
+      double target = table.targets[row * shape_.targets + c];
+      if (!preprocessing.target_mean.empty()) {
+        target = (target - preprocessing.target_mean[c]) / preprocessing.target_deviation[c];
+      }
+      target_values_.push_back(static_cast<float>(target));
     }
-    const float* const target = table.targets.data() + row * targets_;
-    target_values_.insert(target_values_.end(), target, target + targets_);
-    if (targets_ == 0) labels_.push_back(table.labels[row]);
   }
 }
 
-DataShape RowDataset::shape() const {
-  DataShape shape;
-  shape.features = features_;
-  shape.classes = classes_;
-  shape.targets = targets_;
-  return shape;
-}
+DataShape RowDataset::shape() const { return shape_; }
 
 absl::StatusOr<Batch> RowDataset::Get(absl::Span<const int64_t> indices) const {
   const int64_t rows = indices.size();
-  Batch batch{torch::empty({rows, features_}, torch::kFloat32),
-              targets_ > 0 ? torch::empty({rows, targets_}, torch::kFloat32)
-                           : torch::empty({rows}, torch::kInt64)};
+  const int64_t targets = shape_.targets;
+  Batch batch;
+  batch.input = torch::empty({rows, shape_.features}, torch::kFloat32);
+  if (has_answers_) {
+    batch.target = targets > 0 ? torch::empty({rows, targets}, torch::kFloat32)
+                               : torch::empty({rows}, torch::kInt64);
+  }
   float* value = batch.input.data_ptr<float>();
-  float* target = targets_ > 0 ? batch.target.data_ptr<float>() : nullptr;
-  int64_t* label = targets_ > 0 ? nullptr : batch.target.data_ptr<int64_t>();
-  for (int64_t index : indices) {
+  float* target = has_answers_ && targets > 0 ? batch.target.data_ptr<float>() : nullptr;
+  int64_t* label = has_answers_ && targets == 0 ? batch.target.data_ptr<int64_t>() : nullptr;
+  for (const int64_t index : indices) {
     TPS_DCHECK(index >= 0 && index < size(), "a sample's index is inside the dataset");
-    value = std::copy_n(values_.data() + index * features_, features_, value);
-    if (targets_ > 0) {
-      target = std::copy_n(target_values_.data() + index * targets_, targets_, target);
-    } else {
-      *label++ = labels_[index];
+    value = std::copy_n(values_.data() + index * shape_.features, shape_.features, value);
+    if (target != nullptr) {
+      target = std::copy_n(target_values_.data() + index * targets, targets, target);
     }
+    if (label != nullptr) *label++ = labels_[index];
   }
   return batch;
 }

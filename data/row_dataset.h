@@ -10,25 +10,19 @@
 
 namespace torchps {
 
-// Mean and standard deviation of each column over some rows of a table.
-struct Standardization {
-  std::vector<double> mean;
-  std::vector<double> deviation;  // 1 for a constant column
-};
+// Measures a table's preprocessing on the rows numbered `rows`, in two passes: mean and standard
+// deviation of each column of numbers and of each target. Missing values (NaN) are left out. A
+// constant column gets deviation 1, and a column without any value mean 0.
+Preprocessing MeasurePreprocessing(const RowSet& table, absl::Span<const int64_t> rows);
 
-// Over the rows numbered `rows` of `table`, in two passes. A missing value (NaN) counts for
-// neither; a column that has none but missing ones there gets mean 0 and deviation 1.
-Standardization MeasureStandardization(const RowSet& table, absl::Span<const int64_t> rows);
-
-// Rows of numbers, standardised once; a missing value is its column's mean, which is 0 then. A
-// batch is float32 [B, F] with int64 [B] classes, or with the K numbers to predict, float32 [B, K],
-// as they are. Immutable.
+// Rows of a table, encoded once. A batch is float32 [B, features] with int64 [B] classes, with
+// float32 [B, K] numbers to predict in deviations from their mean, or without a target. Immutable.
 class RowDataset : public Dataset {
  public:
-  // The rows numbered `rows` of `table`. `classes` is 0 where numbers are predicted. REQUIRES:
-  // every label below `classes`.
+  // The rows of `table` numbered `rows`. REQUIRES: `preprocessing` has the columns of `table`, and
+  // every label is below its `classes`.
   RowDataset(const RowSet& table, absl::Span<const int64_t> rows,
-             const Standardization& standardization, int64_t classes);
+             const Preprocessing& preprocessing);
 
   int64_t size() const override { return size_; }
   DataShape shape() const override;
@@ -37,9 +31,8 @@ class RowDataset : public Dataset {
 
  private:
   const int64_t size_;
-  const int64_t features_;
-  const int64_t targets_;
-  const int64_t classes_;
+  DataShape shape_;
+  const bool has_answers_;
   std::vector<float> values_;
   std::vector<int32_t> labels_;       // where there are classes
   std::vector<float> target_values_;  // where there are targets

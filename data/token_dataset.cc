@@ -36,7 +36,7 @@ absl::StatusOr<Batch> TokenDataset::Get(absl::Span<const int64_t> indices) const
               torch::empty({rows, context_}, torch::kInt64)};
   int64_t* input = batch.input.data_ptr<int64_t>();
   int64_t* target = batch.target.data_ptr<int64_t>();
-  std::vector<uint16_t> tokens(context_ + 1);
+  std::vector<int32_t> tokens(context_ + 1);
   for (int64_t index : indices) {
     TPS_DCHECK(index >= 0 && index < size(), "a sample's index is inside the dataset");
     const int64_t first = index * context_;
@@ -48,8 +48,7 @@ absl::StatusOr<Batch> TokenDataset::Get(absl::Span<const int64_t> indices) const
       if (tokens[t] < vocabulary_) continue;
       return absl::DataLossError(
           absl::StrFormat("%s: expected tokens of 0 to %d, got %d at token %d "
-                          "(data.tokens.vocabulary says how many "
-                          "there are)",
+                          "(data.tokens.vocabulary says how many there are)",
                           file_->path(), vocabulary_ - 1, tokens[t], first + t));
     }
     input = std::copy_n(tokens.data(), context_, input);

@@ -10,12 +10,11 @@
 
 namespace torchps {
 
-// A file of tokens as a language model's samples. Sample i is the `context` tokens from i * context
-// on, its target the same moved on by one, as in TextDataset. A batch is int64 [B, T] twice, read
-// from the file when it is asked for.
+// Samples of a language model from a file of tokens. The input of sample i is the `context` tokens
+// from i * context on; the target is the tokens one later, as in TextDataset. A batch is int64 [B,
+// T] twice. Get() reads it from the file.
 //
-// Get() fails with what TokenFile::Read says, and with DATA_LOSS where a token is not below
-// `vocabulary`.
+// Get() returns the errors of TokenFile::Read, and DATA_LOSS if a token is not below `vocabulary`.
 class TokenDataset : public Dataset {
  public:
   // Keeps at most `samples` samples; 0 keeps all. `vocabulary`: tokens are below it.

@@ -78,10 +78,11 @@ MAY_INCLUDE = {
     "worker/optimizer": "common job proto",
     "worker/precision": "proto",
     "worker/stages": "common proto worker/precision",
+    "worker/state": "checkpoint checkpoint/pickle storage",
     # Learns, and calls no server: that is a slot's.
     "worker":
-        "checkpoint checkpoint/pickle common common/cpu data job proto shm storage worker/cuda worker/device "
-        "worker/feed worker/gradient worker/loop worker/optimizer worker/precision worker/stages",
+        "checkpoint common common/cpu data job proto shm storage worker/cuda worker/device worker/feed "
+        "worker/gradient worker/loop worker/optimizer worker/precision worker/stages worker/state",
     "worker/slot":
         "client client/calls client/members client/upkeep common data job proto wire worker worker/cuda "
         "worker/device worker/feed worker/gradient worker/loop worker/precision worker/stages",
@@ -101,18 +102,21 @@ MAY_INCLUDE = {
     # psctl: a room for each command that is more than a file.
     "tools/base": "common common/process",
     "tools/report": "common common/process job proto rpc security tools/base wire",
-    "tools/run": "common common/process data/download job proto security storage tools/base tools/report",
+    "tools/run_folder": "common proto storage tools/base",
+    "tools/run":
+        "common common/process data/download job proto security storage tools/base tools/report "
+        "tools/run_folder",
     "tools/drill": "common common/process proto storage tools/base tools/report tools/run wire",
-    "tools/doctor": "common common/process data/download data/image data/table data/text job proto security shm tools/base tools/run",
+    "tools/doctor": "common common/process data/download data/image data/table data/text job proto security shm tools/base tools/run tools/run_folder",
     "tools":
         "checkpoint common common/process security storage tools/base tools/doctor tools/drill "
-        "tools/report tools/run",
+        "tools/report tools/run tools/run_folder",
 }
 # These see torch's headers; no other room may.
 WITH_LIBTORCH = {
     "data", "worker", "worker/cuda", "worker/feed", "worker/gradient", "worker/members",
     "worker/models", "worker/optimizer", "worker/precision", "worker/replicas", "worker/slot",
-    "worker/stages", "program", "program/members"
+    "worker/stages", "worker/state", "program", "program/members"
 }
 # Everybody's words: these are visible in the whole tree.
 WORDS = {"common", "proto"}

@@ -258,6 +258,15 @@ absl::StatusOr<JobStatus> AwaitRunningJob(const WatchOptions& options) {
   }
 }
 
+absl::StatusOr<JobSpec> JobOfServers(const WatchOptions& options) {
+  const absl::StatusOr<JobStatus> job = JobQuestions(options).Ask();
+  if (!job.ok()) return job.status();
+  if (job->phase() != JobStatus::NO_JOB) return job->job();
+  return absl::FailedPreconditionError(
+      "the servers have no job yet; --job=FILE begins one, and without --job a worker joins the "
+      "one that is there");
+}
+
 absl::Status WatchJob(const Task& task, const JobSpec& job, const WatchOptions& options) {
   const absl::StatusOr<std::unique_ptr<Watch>> watch = Watch::Begin(task, job, options);
   return watch.ok() ? (*watch)->Run() : watch.status();

@@ -58,6 +58,10 @@ struct WatchOptions {
 // UNAVAILABLE: server 0 has not answered for `patience`. CANCELLED: stopped.
 absl::StatusOr<JobStatus> AwaitRunningJob(const WatchOptions& options);
 
+// The job that is on the servers, running or waiting for workers, as they have completed it.
+// FAILED_PRECONDITION: they have none. UNAVAILABLE, CANCELLED as above.
+absl::StatusOr<JobSpec> JobOfServers(const WatchOptions& options);
+
 // Measures the values of the job that is running: now, `every` so often, and once more when it has
 // ended. `job` is the coordinator's copy, and `task` what its workers train. Values that cannot be
 // had just now, from a server that comes back, are left out with a line to `log`.

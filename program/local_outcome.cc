@@ -43,4 +43,11 @@ std::string OutcomeText(const JobStatus& job) {
   return text;
 }
 
+absl::Status ModelKept(const JobStatus& job) {
+  if (job.evaluation().empty()) return absl::OkStatus();
+  const std::string& reason = job.evaluation().rbegin()->model_not_kept();
+  if (reason.empty()) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("the job has ended without a model: ", reason));
+}
+
 }  // namespace torchps

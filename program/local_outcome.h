@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/types/optional.h"
 #include "client/calls/server_channel.h"
 #include "proto/coordinator.pb.h"
@@ -14,5 +15,8 @@ absl::optional<JobStatus> AskForOutcome(const ServerEndpoint& coordinator);
 // The last line of a run by --local, where no report is made: "digits finished after 2 epochs in
 // 3.2 s: test loss 0.4018, accuracy 0.872".
 std::string OutcomeText(const JobStatus& job);
+
+// RESOURCE_EXHAUSTED: the job has ended, and its model could not be kept.
+absl::Status ModelKept(const JobStatus& job);
 
 }  // namespace torchps

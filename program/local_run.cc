@@ -3,9 +3,9 @@
 #include <google/protobuf/text_format.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
+#include <filesystem>
 #include <memory>
+#include <system_error>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -25,10 +25,11 @@ constexpr absl::Duration kLastCheckpoint = absl::Minutes(1);
 std::string JobFileIn(const std::string& dir) { return absl::StrCat(dir, "/job.textproto"); }
 
 // The job beside its model, for `psctl evaluate` and whoever comes later.
-absl::Status KeepJobFile(const std::string& dir, const JobSpec& job) {
+absl::Status KeepJobFile(const std::string& dir, JobSpec job) {
+  job.mutable_data()->set_path(AbsoluteIfThere(job.data().path()));
   std::string text;
   google::protobuf::TextFormat::PrintToString(job, &text);
-  const std::unique_ptr<FileSystem> files = MakePosixFileSystem(Readers::kOwner);
+  const std::unique_ptr<FileSystem> files = MakePosixFileSystem();
   const absl::Status written = WriteFileAtomically(*files, JobFileIn(dir), text);
   return written.ok() ? written : absl::ResourceExhaustedError(written.message());
 }
@@ -46,9 +47,11 @@ absl::StatusOr<LocalRun> LocalRun::Start(const JobSpec& job, Options options) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--dir=", dir, " holds a job; --resume goes on with it, or name an empty directory"));
   }
-  if (!MakePrivateDirectory(dir)) {
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  if (error) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("cannot make the folder ", dir, ": ", std::strerror(errno)));
+        absl::StrCat("cannot make the folder ", dir, ": ", error.message()));
   }
   // A resumed job may yet be refused, and then the model there is still that of the file there.
   const bool later = options.resume && access(JobFileIn(dir).c_str(), F_OK) == 0;
@@ -60,9 +63,11 @@ absl::StatusOr<LocalRun> LocalRun::Start(const JobSpec& job, Options options) {
   return LocalRun(std::move(options.dir), *std::move(started), later);
 }
 
-void LocalRun::End(const absl::Status& result, const Say& print, const Say& log) {
+absl::Status LocalRun::End(const absl::Status& result, const Say& print, const Say& log) {
   const bool went_on = result.ok() || absl::IsCancelled(result);
   const absl::optional<JobStatus> job = AskForOutcome(endpoints().front());
+  absl::Status outcome = result;
+  if (result.ok() && job.has_value()) outcome = ModelKept(*job);
   if (job.has_value() && job->phase() >= JobStatus::RUNNING) {
     print(OutcomeText(*job));
     if (has_other_terms_ && went_on) {
@@ -74,10 +79,11 @@ void LocalRun::End(const absl::Status& result, const Say& print, const Say& log)
   if (!kept.ok()) log(absl::StrCat("no last checkpoint was taken: ", kept.message()));
   cluster_.reset();
   const std::string model = absl::StrCat(dir_, "/model.safetensors");
-  if (access(model.c_str(), F_OK) != 0) return;
+  if (access(model.c_str(), F_OK) != 0) return outcome;
   print(absl::StrCat("model: ", model));
   print(absl::StrCat("load it: safetensors.torch.load_file(\"", model,
-                     "\") in Python, torchps::LoadState(module, \"", model, "\") in C++"));
+                     "\") in Python, torchps::LoadModel(module, \"", model, "\") in C++"));
+  return outcome;
 }
 
 }  // namespace torchps

@@ -39,10 +39,11 @@ class LocalRun {
   // One per server, the coordinator's first. REQUIRES: it has not ended.
   const std::vector<ServerEndpoint>& endpoints() const { return cluster_->endpoints(); }
 
-  // Takes the last checkpoint and ends the servers. `result` is the worker's: one that was refused
-  // has not made the job go on. `print` gets what the job came to and where its model lies, `log`
-  // what went wrong. To be called once at most.
-  void End(const absl::Status& result, const Say& print, const Say& log);
+  // Takes the last checkpoint and ends the servers. `result` is the worker's; a worker that was
+  // refused has not continued the job. `print` gets the job's outcome and the place of its model,
+  // `log` what went wrong. Returns `result`, or RESOURCE_EXHAUSTED where the job has ended and its
+  // model could not be kept. Call it once at most.
+  absl::Status End(const absl::Status& result, const Say& print, const Say& log);
 
  private:
   LocalRun(std::string dir, std::unique_ptr<InProcessCluster> cluster, bool has_other_terms)

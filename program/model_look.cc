@@ -1,9 +1,7 @@
 #include "program/model_look.h"
 
-#include <cerrno>
-#include <cstdint>
+#include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,8 +10,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
-#include "torch/utils.h"
+#include "data/data_registry.h"
+#include "program/output_file.h"
+#include "program/predictions.h"
+#include "worker/load_model.h"
 #include "worker/model_use.h"
 #include "worker/state_file.h"
 
@@ -27,60 +27,28 @@ std::string Dumped(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// Where the lines go.
-class Out {
- public:
-  static absl::StatusOr<std::unique_ptr<Out>> Open(const std::string& path) {
-    // A pipe or a device is written to as it is.
-    std::error_code unknown;
-    const bool is_special =
-        std::filesystem::exists(path, unknown) && !std::filesystem::is_regular_file(path, unknown);
-    const std::string place = is_special || path.empty() ? path : absl::StrCat(path, ".tmp");
-    std::FILE* const file = path.empty() ? stdout : std::fopen(place.c_str(), "w");
-    if (file == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("cannot write --out=", path, ": ", std::strerror(errno)));
-    }
-    return std::make_unique<Out>(file, place, path);
+// A square matrix, row after row.
+std::vector<std::vector<double>> Square(const std::vector<double>& elements) {
+  const auto side = static_cast<size_t>(std::lround(std::sqrt(elements.size())));
+  std::vector<std::vector<double>> rows;
+  for (size_t row = 0; row < side; ++row) {
+    const auto first = elements.begin() + static_cast<std::ptrdiff_t>(row * side);
+    rows.emplace_back(first, first + static_cast<std::ptrdiff_t>(side));
   }
-  // Into `place`, which is `path` when it is whole.
-  Out(std::FILE* file, std::string place, std::string path)
-      : file_(file), place_(std::move(place)), path_(std::move(path)) {}
-  ~Out() {
-    if (file_ != nullptr && file_ != stdout) std::fclose(file_);
-    if (!is_whole_ && place_ != path_) std::remove(place_.c_str());
-  }
+  return rows;
+}
 
-  // A file that is there when all is well, and nothing else tells so.
-  bool is_file() const { return place_ != path_; }
-
-  void Line(const std::string& line) { std::fprintf(file_, "%s\n", line.c_str()); }
-
-  absl::Status Close() {
-    const bool failed = std::ferror(file_) != 0 || std::fflush(file_) != 0;
-    const bool lost = (file_ != stdout && std::fclose(file_) != 0) || failed;
-    file_ = nullptr;
-    is_whole_ = !lost && (place_ == path_ || std::rename(place_.c_str(), path_.c_str()) == 0);
-    if (is_whole_) return absl::OkStatus();
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "cannot write ", path_.empty() ? "standard output" : path_, ": ", std::strerror(errno)));
-  }
-
- private:
-  std::FILE* file_;
-  const std::string place_;
-  const std::string path_;
-  bool is_whole_ = false;
-};
-
-std::string EvaluationLine(const Evaluation& evaluation, const ModelLook& look) {
+std::string EvaluationLine(const Evaluation& evaluation, const ModelLook& look,
+                           const std::string& samples) {
   if (look.json) {
     Json json = {{"model", look.model},
                  {"samples", evaluation.samples},
+                 {"data", samples},
                  {"loss", evaluation.loss},
                  {"metrics", Json::object()}};
     for (const Evaluation::Value& metric : evaluation.metrics) {
       json["metrics"][metric.name] = metric.value;
+      if (metric.name == MacroF1(0).name) json["confusion"] = Square(metric.state);
     }
     return Dumped(json);
   }
@@ -89,136 +57,83 @@ std::string EvaluationLine(const Evaluation& evaluation, const ModelLook& look) 
     absl::StrAppendFormat(&line, ", %s %.6g", metric.name, metric.value);
   }
   absl::StrAppend(&line, " on ", evaluation.samples, " samples");
+  if (!samples.empty()) absl::StrAppend(&line, ": ", samples);
   return line;
 }
 
-// What is told of one sample.
-class SampleLine {
- public:
-  // `names`: of the classes, where they have any.
-  SampleLine(const torch::Tensor& output, const torch::Tensor& target, int64_t row,
-             const std::vector<std::string>& names)
-      : names_(names), output_(output[row].to(torch::kFloat64).flatten().contiguous()) {
-    // What is compared with numbers is itself one, and no choice.
-    const bool chooses = !target.defined() || !target.is_floating_point();
-    if (chooses && output.dim() == 2 && output.size(1) > 1) {
-      predicted_ = output[row].argmax().item<int64_t>();
-    }
-    if (!target.defined() || (chooses && target[row].numel() != 1)) return;
-    targets_ = target[row].to(torch::kFloat64).flatten().contiguous();
+// The samples that the look is for. FAILED_PRECONDITION: there are none.
+absl::StatusOr<const Dataset*> SamplesOf(const Task& task, const ModelLook& look) {
+  const DataSource& data = task.data();
+  if (look.has_new_data && data.test_description.empty()) {
+    return absl::FailedPreconditionError(
+        "the program opens its own data, so it cannot predict a file that is named here; leave "
+        "the file out, and it predicts its test set");
   }
+  const Dataset* const samples = (look.on_training_data ? data.train : data.test).get();
+  if (samples != nullptr && samples->size() > 0) return samples;
+  return absl::FailedPreconditionError(look.on_training_data
+                                           ? "the job's data have no training samples"
+                                           : "the job's data have no test samples; "
+                                             "--on_training_data takes the others");
+}
 
-  std::string Titles() const {
-    std::string line = "sample";
-    if (predicted_.has_value()) absl::StrAppend(&line, ",predicted");
-    if (targets() == 1) absl::StrAppend(&line, ",target");
-    for (int64_t i = 0; i < targets() && targets() > 1; ++i) {
-      absl::StrAppend(&line, ",target_", i);
-    }
-    for (int64_t i = 0; i < output_.numel(); ++i) absl::StrAppend(&line, ",output_", i);
-    return line;
-  }
-
-  // Nine digits give the same float32 back.
-  std::string Csv(int64_t sample) const {
-    std::string line = absl::StrCat(sample);
-    if (predicted_.has_value()) absl::StrAppend(&line, ",", Class(*predicted_));
-    for (int64_t i = 0; i < targets(); ++i) {
-      const double target = targets_.data_ptr<double>()[i];
-      absl::StrAppend(
-          &line, ",",
-          is_named() ? Class(static_cast<int64_t>(target)) : absl::StrFormat("%.9g", target));
-    }
-    for (int64_t i = 0; i < output_.numel(); ++i) {
-      absl::StrAppendFormat(&line, ",%.9g", output_.data_ptr<double>()[i]);
-    }
-    return line;
-  }
-
-  std::string JsonLine(int64_t sample) const {
-    Json json = {{"sample", sample}};
-    if (is_named()) {
-      json["predicted"] = names_.at(*predicted_);
-      if (targets() == 1) json["target"] = names_.at(static_cast<size_t>(targets_.item<double>()));
-    } else {
-      if (predicted_.has_value()) json["predicted"] = *predicted_;
-      if (targets() == 1) json["target"] = targets_.item<double>();
-    }
-    if (targets() > 1) {
-      const double* const first = targets_.data_ptr<double>();
-      json["target"] = std::vector<double>(first, first + targets());
-    }
-    const double* const begin = output_.data_ptr<double>();
-    json["output"] = std::vector<double>(begin, begin + output_.numel());
-    return Dumped(json);
-  }
-
- private:
-  int64_t targets() const { return targets_.defined() ? targets_.numel() : 0; }
-  bool is_named() const {
-    return predicted_.has_value() && static_cast<size_t>(output_.numel()) == names_.size();
-  }
-
-  // A class's name, in quotes where CSV needs them, or its number.
-  std::string Class(int64_t number) const {
-    if (!is_named()) return absl::StrCat(number);
-    const std::string& name = names_.at(number);
-    if (name.find_first_of(",\"\r\n") == std::string::npos) return name;
-    return absl::StrCat("\"", absl::StrReplaceAll(name, {{"\"", "\"\""}}), "\"");
-  }
-
-  const std::vector<std::string>& names_;
-  const torch::Tensor output_;
-  absl::optional<int64_t> predicted_;
-  torch::Tensor targets_;  // undefined: not told
-};
-
-absl::Status WritePredictions(const Task& task, const Dataset& samples, const ModelLook& look,
-                              Out& out) {
-  int64_t sample = 0;
-  const auto write = [&](const Batch& batch, const torch::Tensor& output) {
-    for (int64_t row = 0; row < output.size(0); ++row, ++sample) {
-      const SampleLine line(output, batch.target, row, task.data().class_names);
-      if (sample == 0 && !look.json) out.Line(line.Titles());
-      out.Line(look.json ? line.JsonLine(sample) : line.Csv(sample));
-    }
-    return absl::OkStatus();
+absl::Status WritePredictions(const Task& task, const Dataset& samples, const ModelLook& look) {
+  absl::StatusOr<std::unique_ptr<PredictionWriter>> writer =
+      PredictionWriter::Open(look.out, look.json, task.data());
+  if (!writer.ok()) return writer.status();
+  const auto write = [&writer](const Batch& batch, const torch::Tensor& output) {
+    return (*writer)->Add(batch, output);
   };
-  return Predict(task, samples, look.device, look.precision, write, look.stop);
+  const absl::Status written =
+      Predict(task, samples, look.device, look.precision, write, look.stop);
+  return written.ok() ? (*writer)->Close() : written;
+}
+
+absl::Status WriteEvaluation(const Task& task, const Dataset& samples, const ModelLook& look) {
+  const absl::StatusOr<std::unique_ptr<OutputFile>> out = OutputFile::Open(look.out);
+  if (!out.ok()) return out.status();
+  const absl::StatusOr<Evaluation> evaluation =
+      Evaluate(task, &samples, look.device, look.precision, look.stop);
+  if (!evaluation.ok()) return evaluation.status();
+  const std::string described =
+      look.on_training_data ? "the training samples" : task.data().test_description;
+  (*out)->Line(EvaluationLine(*evaluation, look, described));
+  return (*out)->Close();
 }
 
 }  // namespace
 
+absl::Status PrepareJob(const ModelLook& look, JobSpec* job) {
+  // Also a job that trains without a test set has one here.
+  job->mutable_training()->set_evaluate(true);
+  const absl::StatusOr<Preprocessing::Metadata> metadata = MetadataOf(ModelFileOf(look.model));
+  if (!metadata.ok()) return metadata.status();
+  DataSpec& data = *job->mutable_data();
+  data.mutable_preprocessing()->insert(metadata->begin(), metadata->end());
+  if (look.has_new_data) {
+    data.set_use(PREDICTION);
+  } else if (HasPreprocessing(*job)) {
+    data.set_use(EVALUATION);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status LookAtModel(const Task& task, const ModelLook& look) {
-  // What cannot be looked at is told when it is read.
-  std::error_code ignored;
-  const bool is_folder = std::filesystem::is_directory(look.model, ignored);
-  const std::string file = is_folder ? absl::StrCat(look.model, "/model.safetensors") : look.model;
-  if (absl::Status loaded = LoadState(task.module(), file); !loaded.ok()) return loaded;
+  const absl::Status loaded = LoadState(task.module(), ModelFileOf(look.model));
+  if (!loaded.ok()) return loaded;
   task.module().to(look.device);
-  const Dataset* const samples =
-      (look.on_training_data ? task.data().train : task.data().test).get();
-  if (samples == nullptr || samples->size() == 0) {
-    return absl::FailedPreconditionError(look.on_training_data
-                                             ? "the job's data have no training samples"
-                                             : "the job's data have no test samples; "
-                                               "--on_training_data takes the others");
-  }
-  const absl::StatusOr<std::unique_ptr<Out>> out = Out::Open(look.out);
-  if (!out.ok()) return out.status();
-  if (look.what == ModelLook::kPredict) {
-    const absl::Status written = WritePredictions(task, *samples, look, **out);
-    if (!written.ok()) return written;
-  } else {
-    const absl::StatusOr<Evaluation> evaluation =
-        Evaluate(task, samples, look.device, look.precision, look.stop);
-    if (!evaluation.ok()) return evaluation.status();
-    (*out)->Line(EvaluationLine(*evaluation, look));
-  }
-  if (absl::Status closed = (*out)->Close(); !closed.ok() || !(*out)->is_file()) return closed;
-  std::printf("wrote the %s of %lld %s samples to %s\n",
-              look.what == ModelLook::kPredict ? "predictions" : "evaluation",
-              static_cast<long long>(samples->size()), look.on_training_data ? "training" : "test",
+  const absl::StatusOr<const Dataset*> samples = SamplesOf(task, look);
+  if (!samples.ok()) return samples.status();
+  const bool predicts = look.what == ModelLook::kPredict;
+  const absl::Status written =
+      predicts ? WritePredictions(task, **samples, look) : WriteEvaluation(task, **samples, look);
+  std::error_code unknown;
+  if (!written.ok() || !std::filesystem::is_regular_file(look.out, unknown)) return written;
+  std::printf("wrote the %s of %lld %s samples to %s\n", predicts ? "predictions" : "evaluation",
+              static_cast<long long>((*samples)->size()),
+              look.has_new_data       ? "new"
+              : look.on_training_data ? "training"
+                                      : "test",
               look.out.c_str());
   return absl::OkStatus();
 }

@@ -10,31 +10,37 @@
 
 namespace torchps {
 
-// What `--evaluate` and `--predict` ask of a program: no job, no server, a trained model.
+// A request of `--evaluate` or `--predict`: a trained model, no job that runs.
 struct ModelLook {
   enum What { kEvaluate, kPredict };
   What what = kEvaluate;
   // A file that LoadState reads, or a folder with a model.safetensors.
   std::string model;
   torch::Device device = torch::kCPU;
-  // What the job computes in.
+  // As the job computes.
   TrainingSpec::Precision precision = TrainingSpec::FLOAT32;
   // The training samples instead of the test set.
   bool on_training_data = false;
+  // With kPredict: job.data.path names samples that are predicted in their order, all of them.
+  // They may lack answers.
+  bool has_new_data = false;
   // JSON instead of text, or of CSV.
   bool json = false;
-  // The file that is written, which a line on standard output tells of; empty: standard output.
-  // What is no plain file (a pipe, a device) is written to without a word.
+  // The file to write; empty: standard output.
   std::string out;
   // Borrowed; may be null.
   const StopLatch* stop = nullptr;
 };
 
-// kEvaluate: one line with the loss and every metric; as JSON, with all digits.
-// kPredict: a line for each sample in their order: its number, the class where the model's output
-// is a row of logits, the target where that is one number, and the output's elements. Errors are
-// LoadState's, the user's code's, and those of writing. CANCELLED: `stop` has stopped. `out`
-// appears when it is whole.
+// Adds the preprocessing in the model file's metadata to the job, before its data are opened.
+// INVALID_ARGUMENT: the file's metadata cannot be read. Others as in MetadataOf.
+absl::Status PrepareJob(const ModelLook& look, JobSpec* job);
+
+// kEvaluate writes one line: the loss and every metric. As JSON it has all digits, and of a model
+// that chooses a class the confusion matrix: row t, column p counts samples of class t that were
+// predicted as p.
+// kPredict writes the answer to each sample (program/predictions.h). The file appears when it is
+// whole. Errors: those of LoadState, of the user's code, and of writing. CANCELLED: `stop` stopped.
 absl::Status LookAtModel(const Task& task, const ModelLook& look);
 
 }  // namespace torchps

@@ -21,7 +21,8 @@ ABSL_FLAG(
     "directory with ca.pem, cert.pem and key.pem of a worker ('psctl certs' makes them): speak "
     "TLS with the servers, and only with those");
 ABSL_FLAG(std::string, job, "",
-          "job file; its fields are described in proto/job.proto. Without one, --set says it all");
+          "job file; its fields are described in proto/job.proto. Without one, --set says it all; "
+          "with --servers and neither, the worker joins the job that they have");
 ABSL_FLAG(std::string, set, "",
           "path.to.field=value: sets one field of the job; may be given many times");
 ABSL_FLAG(std::string, data, "", "where the data lies on this machine, instead of data.path");
@@ -75,11 +76,13 @@ ABSL_FLAG(absl::Duration, evaluate_every, absl::ZeroDuration(),
           "its test set so often, until it ends; the job is the servers', with --set and --data on "
           "top");
 ABSL_FLAG(std::string, predict, "",
-          "write what this model answers to each sample of the job's test set, and end");
+          "write what this model answers, and end: to each sample of --data, which may lack "
+          "answers, or without --data of the job's test set");
 ABSL_FLAG(bool, on_training_data, false,
           "with --evaluate, --evaluate_every or --predict: take the training samples instead");
 ABSL_FLAG(std::string, out, "",
-          "with --evaluate, --evaluate_every or --predict: the file to write");
+          "with --evaluate, --evaluate_every or --predict: the file to write; of predictions its "
+          "ending says how: .csv, .jsonl, .npy or .safetensors");
 ABSL_FLAG(bool, json, false,
           "with --evaluate, --evaluate_every or --predict: write JSON instead of text or CSV");
 ABSL_FLAG(
@@ -126,6 +129,11 @@ WorkerMode FlaggedMode() {
   const bool looks =
       !absl::GetFlag(FLAGS_evaluate).empty() || !absl::GetFlag(FLAGS_predict).empty();
   return looks ? WorkerMode::kLook : WorkerMode::kTrain;
+}
+
+bool JoinsAnyJob(const std::vector<std::string>& overrides) {
+  return FlaggedMode() == WorkerMode::kTrain && !absl::GetFlag(FLAGS_servers).empty() &&
+         absl::GetFlag(FLAGS_job).empty() && overrides.empty();
 }
 
 absl::Status ApplyFlags(const std::vector<std::string>& overrides, JobSpec* job) {

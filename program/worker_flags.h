@@ -13,6 +13,7 @@
 #include "worker/loop/handicap.h"
 
 // The flags of every worker program; --help says what each means.
+ABSL_DECLARE_FLAG(std::string, data);
 ABSL_DECLARE_FLAG(std::string, device);
 ABSL_DECLARE_FLAG(int, gpu_number);
 ABSL_DECLARE_FLAG(int, micro_batches);
@@ -56,6 +57,9 @@ enum class WorkerMode {
   kWatch,  // --evaluate_every
 };
 WorkerMode FlaggedMode();
+
+// Whether the worker takes the job from its --servers: neither --job nor --set says one.
+bool JoinsAnyJob(const std::vector<std::string>& overrides);
 
 // Whether the flags go together. `can`: the program knows what it does in that mode.
 absl::Status CheckTrainFlags();

@@ -27,6 +27,7 @@
 #include "common/process/found_functions.h"
 #include "common/process/open_files.h"
 #include "common/process/stop_signal.h"
+#include "data/data_registry.h"
 #include "data/download/mnist_download.h"
 #include "job/momentum.h"
 #include "program/local_run.h"
@@ -36,6 +37,7 @@
 #include "rpc/grpc_process.h"
 #include "torch/utils.h"
 #include "worker/device.h"
+#include "worker/load_model.h"
 #include "worker/precision/device_precision.h"
 #include "worker/torch_error.h"
 
@@ -170,12 +172,13 @@ class FlaggedWorker {
     look.json = absl::GetFlag(FLAGS_json);
     look.out = absl::GetFlag(FLAGS_out);
     look.stop = options_.stop;
+    look.has_new_data = look.what == ModelLook::kPredict && !absl::GetFlag(FLAGS_data).empty();
     return look;
   }
 
-  // With what came of it.
-  void End(const absl::Status& result) {
-    if (local_.has_value()) local_->End(result, options_.print, options_.log);
+  // Ends the run. `result` is the worker's outcome. Returns the error to report.
+  absl::Status End(const absl::Status& result) {
+    return local_.has_value() ? local_->End(result, options_.print, options_.log) : result;
   }
 
  private:
@@ -225,8 +228,9 @@ absl::Status WatchAsFlagged(const WorkerProgram& work, const std::string& progra
   if (!running.ok()) return running.status();
   JobSpec job = running->job();
   absl::Status status = ApplyFlags(overrides, &job);
-  // The test set is wanted here also where workers never look at it.
+  // Also a job that trains without a test set has one here.
   job.mutable_training()->set_evaluate(true);
+  if (HasPreprocessing(job)) job.mutable_data()->set_use(EVALUATION);
   if (status.ok()) status = Download(program, *stop, job);
   if (!status.ok()) return status;
   FlaggedWorker worker(job, program, stop, making);
@@ -235,19 +239,50 @@ absl::Status WatchAsFlagged(const WorkerProgram& work, const std::string& progra
   return work.watch(job, options, [making] { return making->End(); });
 }
 
+// The job of the servers that the worker is to join.
+absl::StatusOr<JobSpec> JobToJoin(const std::string& program, StopLatch* stop) {
+  const SteadyClock clock;
+  WatchOptions options;
+  options.patience = absl::GetFlag(FLAGS_patience);
+  options.log = [&program](const std::string& line) {
+    PrintLine(stderr, absl::StrCat(program, ": ", line));
+  };
+  options.clock = &clock;
+  options.stop = stop;
+  absl::StatusOr<std::vector<ServerEndpoint>> servers = FlaggedServers(options.log);
+  if (!servers.ok()) return servers.status();
+  options.servers = *std::move(servers);
+  absl::StatusOr<JobSpec> job = JobOfServers(options);
+  if (!job.ok()) return job;
+  if (absl::Status status = ApplyFlags(/*overrides=*/{}, &*job); !status.ok()) return status;
+  return job;
+}
+
+// A model that training begins with brings its preprocessing along. A file that cannot be read is
+// an error where its values are.
+void TakePreprocessing(JobSpec* job) {
+  const std::string& file = job->model().init_from();
+  if (file.empty() || job->data().preprocessing_size() > 0) return;
+  const absl::StatusOr<Preprocessing::Metadata> metadata = MetadataOf(file);
+  if (!metadata.ok()) return;
+  job->mutable_data()->mutable_preprocessing()->insert(metadata->begin(), metadata->end());
+}
+
 // Trains, or looks at a model.
 absl::Status WorkAsFlagged(const WorkerProgram& work, const std::string& program, JobSpec job,
                            bool looks, StopLatch* stop, Making* making) {
   if (absl::Status status = Download(program, *stop, job); !status.ok()) return status;
+  TakePreprocessing(&job);
   FlaggedWorker worker(job, program, stop, making);
   absl::Status result = worker.Prepare();
   if (result.ok() && looks) {
-    result = work.look(job, worker.Look(), [making] { return making->End(); });
+    const ModelLook look = worker.Look();
+    result = PrepareJob(look, &job);
+    if (result.ok()) result = work.look(job, look, [making] { return making->End(); });
   } else if (result.ok()) {
     result = work.train(job, [&worker] { return worker.Connect(); });
   }
-  worker.End(result);
-  return result;
+  return worker.End(result);
 }
 
 // The exit code for what came of the program, which ended for `reason`; says what that is.
@@ -301,11 +336,11 @@ int RunWorkerProgram(int argc, char** argv, const WorkerProgram& work) {
                                 : CheckTrainFlags();
   if (result.ok()) {
     absl::StatusOr<JobSpec> job;
+    const bool joins = JoinsAnyJob(overrides);
     if (watches) {
-      // What trains comes first, on a machine that it has for itself. All threads get it from this
-      // one.
+      // Training comes first on a machine. All threads inherit this.
       setpriority(PRIO_PROCESS, 0, kWatchNice);
-    } else {
+    } else if (!joins) {
       job = FlaggedJob(overrides);
       result = job.status();
     }
@@ -314,8 +349,15 @@ int RunWorkerProgram(int argc, char** argv, const WorkerProgram& work) {
       Making making;
       std::thread trainer([&] {
         try {
-          result = watches ? WatchAsFlagged(work, program, overrides, &stop, &making)
-                           : WorkAsFlagged(work, program, *std::move(job), looks, &stop, &making);
+          if (joins) {
+            job = JobToJoin(program, &stop);
+            result = job.status();
+          }
+          if (watches) {
+            result = WatchAsFlagged(work, program, overrides, &stop, &making);
+          } else if (result.ok()) {
+            result = WorkAsFlagged(work, program, *std::move(job), looks, &stop, &making);
+          }
         } catch (...) {
           // A module's code may be called wherever torch is.
           result = ThrownError("the program");

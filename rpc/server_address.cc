@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -24,7 +25,8 @@ bool IsAddressFile(absl::string_view text) { return absl::ConsumePrefix(&text, k
 absl::Status CheckServerAddress(absl::string_view text) {
   const size_t colon = text.rfind(':');
   bool is_address = colon != absl::string_view::npos && colon > 0 &&
-                    text.size() <= kMaxAddressBytes && !IsAddressFile(text);
+                    text.size() <= kMaxAddressBytes && !IsAddressFile(text) &&
+                    !absl::StrContains(text, "://");
   int port = 0;
   is_address =
       is_address && absl::SimpleAtoi(text.substr(colon + 1), &port) && port >= 1 && port <= 65535;
@@ -68,7 +70,7 @@ absl::StatusOr<std::string> AddressSource::Find() const {
 }
 
 absl::Status WriteAddressFile(const std::string& path, const std::string& address) {
-  const std::unique_ptr<FileSystem> files = MakePosixFileSystem(Readers::kUmask);
+  const std::unique_ptr<FileSystem> files = MakePosixFileSystem();
   return WriteFileAtomically(*files, path, absl::StrCat(address, "\n"));
 }
 

@@ -155,7 +155,7 @@ ParameterServer::Options Server::DataPlaneOptions() const {
 
 Server::Server(Options options)
     : options_(std::move(options)),
-      own_files_(options_.files == nullptr ? MakePosixFileSystem(Readers::kOwner) : nullptr),
+      own_files_(options_.files == nullptr ? MakePosixFileSystem() : nullptr),
       admission_(logger(), [this](const grpc::ServerContext& context) { EndHandshake(context); }),
       parameter_server_(DataPlaneOptions()),
       parameter_service_(&parameter_server_, &admission_,

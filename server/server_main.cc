@@ -9,13 +9,13 @@
 #include <memory>
 #include <random>
 #include <string>
-#include <thread>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "common/process/available_cores.h"
 #include "common/process/command_line.h"
 #include "common/process/exit_codes.h"
 #include "common/process/open_files.h"
@@ -117,10 +117,10 @@ int main(int argc, char** argv) {
   // The other half is the kernel's, which copies as much as the threads do, and the workers'.
   options.threads = absl::GetFlag(FLAGS_threads);
   if (options.threads == 0) {
-    options.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 2);
+    options.threads = std::max(1, torchps::AvailableCores() / 2);
   }
   options.slow = absl::GetFlag(FLAGS_slow);
-  const auto disk = torchps::MakePosixFileSystem(torchps::Readers::kOwner);
+  const auto disk = torchps::MakePosixFileSystem();
   std::unique_ptr<torchps::FileSystem> slow_disk;
   if (const std::string text = absl::GetFlag(FLAGS_slow_disk); !text.empty()) {
     const auto slow = torchps::ParseSlowDisk(text);

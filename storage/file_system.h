@@ -99,14 +99,8 @@ class FileSystem {
   virtual absl::StatusOr<std::unique_ptr<FileLock>> Lock(const std::string& path) = 0;
 };
 
-// Who may read what a file system makes. What is there already keeps its mode.
-enum class Readers {
-  kOwner,  // files have mode 0600, directories 0700
-  kUmask,  // 0644 and 0755, less what the process's umask takes away
-};
-
-// The operating system's.
-std::unique_ptr<FileSystem> MakePosixFileSystem(Readers readers = Readers::kUmask);
+// The operating system's. The process's umask decides who may read new files and directories.
+std::unique_ptr<FileSystem> MakePosixFileSystem();
 
 // All of a file. DATA_LOSS also if it has more than `max_bytes`; then nothing was read.
 absl::StatusOr<std::string> ReadWholeFile(FileSystem& files, const std::string& path,

@@ -28,12 +28,14 @@ namespace {
 // The kernel takes a little less than 2 GiB at a time.
 constexpr size_t kLargestCall = size_t{1} << 30;
 constexpr int64_t kHandedOverBytes = 16 << 20;
+// The kernel takes the umask's bits away.
+constexpr mode_t kFileMode = 0666;
+constexpr mode_t kDirectoryMode = 0777;
 
-// `mode` is that of a file that is made.
-FileDescriptor Open(const std::string& path, int flags, mode_t mode = 0) {
+FileDescriptor Open(const std::string& path, int flags) {
   int fd;
   do {
-    fd = open(path.c_str(), flags | O_CLOEXEC, mode);
+    fd = open(path.c_str(), flags | O_CLOEXEC, kFileMode);
   } while (fd < 0 && errno == EINTR);
   return FileDescriptor(fd);
 }
@@ -170,10 +172,6 @@ class PosixFileLock final : public FileLock {
 
 class PosixFileSystem final : public FileSystem {
  public:
-  explicit PosixFileSystem(Readers readers)
-      : file_mode_(readers == Readers::kOwner ? 0600 : 0644),
-        directory_mode_(readers == Readers::kOwner ? 0700 : 0755) {}
-
   absl::StatusOr<std::unique_ptr<WritableFile>> CreateFile(const std::string& path) override {
     return OpenToWrite(path, O_CREAT | O_TRUNC, "create");
   }
@@ -212,7 +210,7 @@ class PosixFileSystem final : public FileSystem {
     // From the outermost on, so that each one's name is on the disk in its parent.
     for (size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
       const std::string directory = path.substr(0, end);
-      if (mkdir(directory.c_str(), directory_mode_) == 0) {
+      if (mkdir(directory.c_str(), kDirectoryMode) == 0) {
         unsynced_.insert(directory);
       } else if (errno != EEXIST) {
         return FileError(FileAction::kWrite, "create directory", directory, errno);
@@ -272,7 +270,7 @@ class PosixFileSystem final : public FileSystem {
   }
 
   absl::StatusOr<std::unique_ptr<FileLock>> Lock(const std::string& path) override {
-    FileDescriptor fd = Open(path, O_RDWR | O_CREAT | O_NONBLOCK, file_mode_);
+    FileDescriptor fd = Open(path, O_RDWR | O_CREAT | O_NONBLOCK);
     if (fd.get() < 0) return FileError(FileAction::kWrite, "open", path, errno);
     if (absl::StatusOr<int64_t> size = RegularSize(fd, path); !size.ok()) return size.status();
     int result;
@@ -301,15 +299,13 @@ class PosixFileSystem final : public FileSystem {
  private:
   absl::StatusOr<std::unique_ptr<WritableFile>> OpenToWrite(const std::string& path, int flags,
                                                             absl::string_view doing) {
-    FileDescriptor fd = Open(path, O_RDWR | O_NONBLOCK | flags, file_mode_);
+    FileDescriptor fd = Open(path, O_RDWR | O_NONBLOCK | flags);
     if (fd.get() < 0) return FileError(FileAction::kWrite, doing, path, errno);
     const absl::StatusOr<int64_t> size = RegularSize(fd, path);
     if (!size.ok()) return size.status();
     return std::make_unique<PosixWritableFile>(path, std::move(fd), *size);
   }
 
-  const mode_t file_mode_;
-  const mode_t directory_mode_;
   Mutex making_;
   // Directories made here whose names are not known to be on the disk.
   std::set<std::string> unsynced_ ABSL_GUARDED_BY(making_);
@@ -317,8 +313,6 @@ class PosixFileSystem final : public FileSystem {
 
 }  // namespace
 
-std::unique_ptr<FileSystem> MakePosixFileSystem(Readers readers) {
-  return std::make_unique<PosixFileSystem>(readers);
-}
+std::unique_ptr<FileSystem> MakePosixFileSystem() { return std::make_unique<PosixFileSystem>(); }
 
 }  // namespace torchps

@@ -14,19 +14,14 @@ namespace {
 
 constexpr char kRuns[] = "runs";
 constexpr int kMostOfOneSecond = 1000;
-// It holds a model, and gradients.
-constexpr mode_t kPrivate = 0700;
+constexpr mode_t kMode = 0777;  // less the umask
 
 }  // namespace
 
-bool MakePrivateDirectory(const std::string& given) {
-  std::error_code ignored;
-  // Of "a/b/" the parent would be "a/b", and be made for everybody.
-  std::string path = given;
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
-  if (mkdir(path.c_str(), kPrivate) == 0) return true;
-  return errno == EEXIST && std::filesystem::is_directory(path, ignored);
+std::string AbsoluteIfThere(const std::string& path) {
+  std::error_code unknown;
+  if (path.empty() || !std::filesystem::exists(path, unknown)) return path;
+  return std::filesystem::absolute(path, unknown).lexically_normal().string();
 }
 
 absl::StatusOr<std::string> MakeRunFolder(absl::string_view name, absl::Time now) {
@@ -36,7 +31,7 @@ absl::StatusOr<std::string> MakeRunFolder(absl::string_view name, absl::Time now
   std::error_code error;
   std::filesystem::create_directories(kRuns, error);
   for (int i = 2; i <= kMostOfOneSecond; ++i) {
-    if (mkdir(path.c_str(), kPrivate) == 0) return path;
+    if (mkdir(path.c_str(), kMode) == 0) return path;
     if (errno != EEXIST) break;
     path = absl::StrCat(first, "-", i);
   }

@@ -15,13 +15,12 @@ namespace torchps {
 //   checkpoint-*  coordinator.*  log-*                           what the servers keep
 //   *.lock                                                       whose it is: a server's, a run's
 
-// Makes a directory that its owner alone may enter, and its parents as the umask has them. One that
-// is there keeps its mode. False: it is not there and cannot be made; errno says why.
-bool MakePrivateDirectory(const std::string& path);
+// The path as it is from any folder of this machine. A path that is not there stays as it is.
+std::string AbsoluteIfThere(const std::string& path);
 
-// Makes an empty one, runs/NAME-YYYYMMDD-HHMMSS below the present directory, with a number behind
-// it if there is one of that name already. RESOURCE_EXHAUSTED, with the system's words: none can be
-// made.
+// Makes an empty folder, runs/NAME-YYYYMMDD-HHMMSS below the present directory, with a number
+// behind it if there is one of that name already. RESOURCE_EXHAUSTED, with the system's words: none
+// can be made.
 absl::StatusOr<std::string> MakeRunFolder(absl::string_view name, absl::Time now);
 
 }  // namespace torchps

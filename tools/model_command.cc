@@ -18,6 +18,7 @@
 #include "tools/base/find_program.h"
 #include "tools/export_command.h"
 #include "tools/report/cluster_client.h"
+#include "tools/run_folder/run_record.h"
 
 namespace torchps {
 namespace {
@@ -97,23 +98,26 @@ int ExportTo(const std::string& checkpoint, const std::string& file, std::ostrea
   return ExportCommand(*flags, nowhere, error);
 }
 
-std::vector<FlagSpec> CommonFlags(const std::string& out) {
+std::vector<FlagSpec> CommonFlags(const std::string& data, const std::string& json) {
   return {
       {"model", "PATH",
        "What a report or a run's last line names: a model file (.safetensors, .pt, .pth), a run's "
        "folder, or a checkpoint in it."},
       {"job", "FILE", "The job file. Default: job.textproto of the model's run."},
       {"set", "PATH=VALUE", "Sets one field of the job.", true},
-      {"data", "PATH", "Where the data lies on this machine, instead of data.path."},
+      {"data", "PATH", data},
       {"download", "", "Takes MNIST, as in 'psctl run'."},
       {"mirrors", "URL,...", "With --download: where its files are, instead of public places.",
        false, 0, "download"},
       {"on_training_data", "", "Takes the training samples instead of the test set."},
       {"device", "NAME", "cpu, cuda or cuda:INDEX. Default: cpu."},
       {"threads", "N", "Threads that torch computes with. Default: 1."},
-      {"json", "", out},
-      {"out", "FILE", "The file to write. Default: standard output."},
-      {"worker_binary", "PATH", "The program that was trained. Default: ps_worker beside psctl."},
+      {"json", "", json},
+      {"out", "FILE",
+       "The file to write. Default: standard output. Predictions follow its ending: .csv, .jsonl, "
+       ".npy or .safetensors."},
+      {"worker_binary", "PATH",
+       "The program that was trained. Default: the run's own, else ps_worker beside psctl."},
   };
 }
 
@@ -162,6 +166,25 @@ int WatchCommand(const FlagValues& flags, std::ostream& error) {
   return Become(words, error);
 }
 
+// The program that the model's run has trained, where that is not ps_worker. Empty: it is, or no
+// run says. A program that has changed since is noted on `error`.
+absl::StatusOr<std::string> TrainedProgram(const std::string& model, std::ostream& error) {
+  const absl::StatusOr<RunRecord> record = ReadRunRecord(RunFolderOf(model));
+  if (absl::IsNotFound(record.status())) return std::string();
+  if (!record.ok()) return record.status();
+  const std::string& program = record->worker_binary;
+  if (program.empty()) return program;
+  if (access(program.c_str(), X_OK) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the program that was trained, ", program,
+                     ", is not there any more; name it with --worker_binary"));
+  }
+  if (ChecksumOf(program) != record->worker_checksum) {
+    error << "psctl: " << program << " has changed since the model was trained" << std::endl;
+  }
+  return program;
+}
+
 int LookCommand(const std::string& what, const FlagValues& flags, std::ostream& error) {
   std::string model = flags.Get("model");
   if (model.empty()) {
@@ -170,8 +193,11 @@ int LookCommand(const std::string& what, const FlagValues& flags, std::ostream& 
                      "it, or a model file"),
         ExitCode::kUsage, error);
   }
-  const absl::StatusOr<std::string> program =
-      FindProgram(flags, "worker_binary", OwnDirectory(), "program", "ps_worker");
+  absl::StatusOr<std::string> program = std::string();
+  if (!flags.Has("worker_binary")) program = TrainedProgram(model, error);
+  if (program.ok() && program->empty()) {
+    program = FindProgram(flags, "worker_binary", OwnDirectory(), "program", "ps_worker");
+  }
   if (!program.ok()) {
     return Fail(std::string(program.status().message()), ExitCode::kUsage, error);
   }
@@ -184,7 +210,7 @@ int LookCommand(const std::string& what, const FlagValues& flags, std::ostream& 
   }
   const std::string job = flags.Get("job", JobFileOf(model));
   // A program of one's own may know its model without a job.
-  if (job.empty() && !flags.Has("set") && !flags.Has("worker_binary")) {
+  if (job.empty() && !flags.Has("set") && IsOwnWorker(*program)) {
     return Fail(absl::StrCat("there is no job.textproto beside ", model,
                              "; name the job's file with --job"),
                 ExitCode::kUsage, error);
@@ -217,7 +243,9 @@ int LookCommand(const std::string& what, const FlagValues& flags, std::ostream& 
 }  // namespace
 
 std::vector<FlagSpec> EvaluateFlags() {
-  std::vector<FlagSpec> flags = CommonFlags("Writes JSON, with all digits.");
+  std::vector<FlagSpec> flags = CommonFlags(
+      "Other data to measure on, converted as the model's training data were. Default: the run's.",
+      "Writes JSON, with all digits and the confusion matrix of a classifier.");
   flags.push_back({"servers", "HOST:PORT,...",
                    "Measures the job that runs on these servers, all of them in their order, "
                    "instead of a model: once in --every until it ends. It trains nothing."});
@@ -228,7 +256,10 @@ std::vector<FlagSpec> EvaluateFlags() {
 }
 
 std::vector<FlagSpec> PredictFlags() {
-  return CommonFlags("Writes a JSON object for each sample instead of a line of CSV.");
+  return CommonFlags(
+      "The samples to predict, all of them in their order: a table, an image, a folder of images, "
+      "or a file of the run's format. Answers may be missing. Default: the run's test set.",
+      "Writes a JSON object for each sample instead of a line of CSV.");
 }
 
 int EvaluateCommand(const FlagValues& flags, std::ostream&, std::ostream& error) {
@@ -240,14 +271,19 @@ int PredictCommand(const FlagValues& flags, std::ostream&, std::ostream& error) 
   return LookCommand("predict", flags, error);
 }
 
-std::string JobFileOf(const std::string& model) {
+std::string RunFolderOf(const std::string& model) {
   const fs::path path(model);
-  for (const fs::path& folder : {path, fs::path(path / ".."), path.parent_path()}) {
-    const fs::path job = (folder.empty() ? fs::path(".") : folder) / "job.textproto";
+  for (const fs::path& folder : {path, path / "..", path.parent_path()}) {
+    const fs::path place = folder.empty() ? fs::path(".") : folder;
     std::error_code unknown;
-    if (fs::exists(job, unknown)) return job.lexically_normal();
+    if (fs::exists(place / "job.textproto", unknown)) return place.lexically_normal();
   }
   return "";
+}
+
+std::string JobFileOf(const std::string& model) {
+  const std::string folder = RunFolderOf(model);
+  return folder.empty() ? "" : (fs::path(folder) / "job.textproto").lexically_normal().string();
 }
 
 }  // namespace torchps

@@ -19,8 +19,9 @@ std::vector<FlagSpec> PredictFlags();
 int EvaluateCommand(const FlagValues& flags, std::ostream& out, std::ostream& error);
 int PredictCommand(const FlagValues& flags, std::ostream& out, std::ostream& error);
 
-// The job file that lies with the model: in its folder, or of a checkpoint in the folder above.
-// Empty: there is none.
+// The folder of the model's run, which holds its job file: the model's own, or the one above a
+// checkpoint. Empty: there is none.
+std::string RunFolderOf(const std::string& model);
 std::string JobFileOf(const std::string& model);
 
 }  // namespace torchps

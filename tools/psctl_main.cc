@@ -31,31 +31,31 @@ struct Command {
   const char* example;
   std::vector<FlagSpec> (*flags)();
   int (*run)(const FlagValues& flags, std::ostream& out, std::ostream& error);
+  const char* bare = "";  // the flag whose value a word without a flag is
 };
 
 constexpr Command kCommands[] = {
     {"run", "Runs a whole job: starts servers and workers, shows progress, reports, stops them.",
-     "psctl run --job=deploy/jobs/mlp_digits.textproto --servers=2 --workers=3 "
-     "--report=report.json",
-     &RunFlags, &RunCommand},
+     "psctl run deploy/jobs/mlp_digits.textproto --servers=2 --workers=3", &RunFlags, &RunCommand,
+     "job"},
     {"doctor", "Looks at what a run will need, before it does.",
      "psctl doctor --job=deploy/jobs/mlp_digits.textproto --dir=/data/run1 "
      "--servers=alpha:7000,beta:7000",
-     &DoctorFlags, &DoctorCommand},
+     &DoctorFlags, &DoctorCommand, "job"},
     {"drill", "Runs a job whose parts are killed and frozen, and tells what it survived.",
      "psctl drill --job=deploy/jobs/mlp_digits.textproto --servers=2 --workers=3 "
      "--kill=server:every=5s --freeze=worker:every=8s --seconds=60",
-     &DrillFlags, &DrillCommand},
+     &DrillFlags, &DrillCommand, "job"},
     {"status", "Shows what a running cluster is doing.",
      "psctl status --servers=127.0.0.1:4711,127.0.0.1:4712 --watch", &StatusFlags, &StatusCommand},
     {"report", "Reports on a cluster's job, now or when it has ended.",
      "psctl report --servers=127.0.0.1:4711,127.0.0.1:4712 --wait --report=report.json",
      &ReportFlags, &ReportCommand},
     {"evaluate", "Measures a trained model, or a running job, on the job's test set.",
-     "psctl evaluate --model=runs/mnist-20261124-101500", &EvaluateFlags, &EvaluateCommand},
-    {"predict", "Writes what a trained model answers to each sample.",
-     "psctl predict --model=runs/mnist-20261124-101500/best.safetensors --out=answers.csv",
-     &PredictFlags, &PredictCommand},
+     "psctl evaluate --model=runs/mnist-20261124-101500", &EvaluateFlags, &EvaluateCommand, "data"},
+    {"predict", "Writes what a trained model answers to each sample of new data.",
+     "psctl predict --model=runs/iris-20261124-101500 new.csv --out=answers.csv", &PredictFlags,
+     &PredictCommand, "data"},
     {"export", "Writes the model of a checkpoint as a file that Python reads.",
      "psctl export --dir=checkpoints --out=model.safetensors --out=model.pt", &ExportFlags,
      &ExportCommand},
@@ -99,8 +99,11 @@ int Help(std::ostream& out) {
 }
 
 int HelpOn(const Command& command) {
-  std::cout << command.summary << "\n\n  " << command.example << "\n\n"
-            << FlagTable("", command.flags()).Help();
+  std::cout << command.summary << "\n\n  " << command.example << "\n\n";
+  if (*command.bare != '\0') {
+    std::cout << "  A word without a flag is the value of --" << command.bare << ".\n\n";
+  }
+  std::cout << FlagTable("", command.flags()).Help();
   return static_cast<int>(ExitCode::kOk);
 }
 
@@ -120,7 +123,7 @@ int Main(const std::vector<std::string>& words) {
   if (command == nullptr) return UnknownCommand(name);
   if (help_first || (words.size() == 2 && AsksForHelp(words[1]))) return HelpOn(*command);
 
-  const FlagTable table(absl::StrCat("psctl ", name), command->flags());
+  const FlagTable table(absl::StrCat("psctl ", name), command->flags(), command->bare);
   const absl::StatusOr<FlagValues> flags = table.Parse({words.begin() + 1, words.end()});
   if (!flags.ok()) {
     std::cerr << "psctl: " << flags.status().message() << "; 'psctl help " << name

@@ -12,6 +12,7 @@ struct Evaluation {
     std::string name;  // as Metric's
     double value = 0;
     bool lower_is_better = false;
+    std::vector<double> state = {};  // of a metric that has one
   };
 
   int64_t samples = 0;  // 0: there was nothing to evaluate on

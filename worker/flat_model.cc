@@ -317,7 +317,7 @@ absl::Status FlatModel::CheckModule(const torch::nn::Module& module) const {
   }
   for (const auto& item : module.named_buffers()) {
     const torch::Tensor& buffer = item.value();
-    if (!buffer.defined() || !buffer.is_floating_point() ||
+    if (!buffer.defined() || buffer.scalar_type() != torch::kFloat32 ||
         sent_.contains(buffer.unsafeGetTensorImpl())) {
       continue;
     }
@@ -325,6 +325,29 @@ absl::Status FlatModel::CheckModule(const torch::nn::Module& module) const {
         "float buffer '", item.key(), "' was registered after the job had started, so that it is ",
         "not averaged over workers; register it in the module's constructor, or keep it in a ",
         "member that is not registered"));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<uint32_t> FlatModel::Versions() const {
+  std::vector<uint32_t> versions;
+  for (const Member& member : members_) {
+    if (member.gradient_view.defined()) versions.push_back(member.tensor._version());
+  }
+  return versions;
+}
+
+absl::Status FlatModel::CheckUnchanged(const std::vector<uint32_t>& before) const {
+  auto version = before.begin();
+  for (size_t i = 0; i < members_.size(); ++i) {
+    if (!members_[i].gradient_view.defined()) continue;
+    if (members_[i].tensor._version() == *version++) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "forward() changes the parameter '", layout_.segments()[i].name,
+        "' in place, and the next pull from the servers would undo that; expected forward() to "
+        "leave "
+        "parameters as they are (of an Embedding with max_norm or a clamped weight: compute with a "
+        "copy)"));
   }
   return absl::OkStatus();
 }

@@ -160,6 +160,12 @@ class FlatModel final : public ModelVectors {
   // module's parameters and buffers.
   absl::Status CheckModule(const torch::nn::Module& module) const;
 
+  // Counters of the trained parameters, which each operation in place raises.
+  std::vector<uint32_t> Versions() const;
+  // FAILED_PRECONDITION names a trained parameter that was changed in place since Versions()
+  // returned `before`: the next pull would undo that.
+  absl::Status CheckUnchanged(const std::vector<uint32_t>& before) const;
+
   // OK while every value and gradient still is the view it was made. FAILED_PRECONDITION names the
   // first that is not: something has replaced it (module->to(...), set_data, an optimizer), and
   // what it computes would not be sent. Costs a pointer comparison per tensor.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "worker/cuda/cuda_lift.h"
+#include "worker/feed/fetch_batch.h"
 #include "worker/feed/part_of_pass.h"
 #include "worker/model_use.h"
 #include "worker/module_mode.h"
@@ -30,15 +31,7 @@ std::unique_ptr<Pipeline> MakePipeline(const torch::nn::Module& module, const Fl
 Batch MicroBatch(const Batch& batch, int64_t part, int64_t parts) {
   const int64_t rows = batch.input.size(0);
   const int64_t begin = rows * part / parts;
-  const int64_t end = rows * (part + 1) / parts;
-  const auto cut = [=](const torch::Tensor& tensor) {
-    return tensor.defined() ? tensor.narrow(0, begin, end - begin) : tensor;
-  };
-  Batch cut_batch{cut(batch.input), cut(batch.target)};
-  for (const torch::Tensor& target : batch.more_targets) {
-    cut_batch.more_targets.push_back(cut(target));
-  }
-  return cut_batch;
+  return RowsOf(batch, begin, rows * (part + 1) / parts - begin);
 }
 
 std::shared_ptr<LossScaler> ScalerOf(const Learner::Options& options) {
@@ -160,42 +153,39 @@ int Learner::MicroBatches(int64_t samples) const {
   return static_cast<int>(std::clamp<int64_t>(samples, 1, wanted));
 }
 
-absl::StatusOr<torch::Tensor> Learner::LossOf(const Pass& pass) const {
-  torch::Tensor loss = task_.objective().loss(pass);
-  if (absl::Status status = CheckLoss(loss); !status.ok()) return status;
-  return loss;
-}
-
-torch::Tensor Learner::Weighted(const torch::Tensor& loss, double weight) const {
-  const double factor = scaler_ == nullptr ? weight : weight * scaler_->scale();
-  if (factor == 1) return loss;
+torch::Tensor Learner::Scaled(const torch::Tensor& loss) const {
+  if (scaler_ == nullptr || scaler_->scale() == 1) return loss;
   // A float16 has no room for the scale.
-  return (scaler_ == nullptr ? loss : loss.to(torch::kFloat32)) * factor;
+  return loss.to(torch::kFloat32) * scaler_->scale();
 }
 
-absl::StatusOr<torch::Tensor> Learner::ForwardToLoss(Batch batch, int64_t step) const {
+absl::StatusOr<Loss> Learner::ForwardToLoss(Batch batch, int64_t step) const {
   const torch::Device device = model_->device();
   const Autocast autocast(options_.training.precision(), device.type());
-  return LossOf(task_.Forward(ToDevice(std::move(batch), device), step));
+  const std::vector<uint32_t> versions = model_->Versions();
+  const Pass pass = task_.Forward(ToDevice(std::move(batch), device), step);
+  if (absl::Status status = model_->CheckUnchanged(versions); !status.ok()) return status;
+  return LossOf(task_.objective(), pass);
 }
 
 absl::StatusOr<torch::Tensor> Learner::RunPass(PassWork work) {
   if (pipeline_ != nullptr) return RunPassInStages(std::move(work));
-  absl::StatusOr<torch::Tensor> loss = ForwardToLoss(std::move(work.batch), work.step);
-  if (!loss.ok()) return loss;
-  if (absl::Status status = work.before_backward(); !status.ok()) return status;
-  Weighted(*loss, work.weight).backward();
-  return loss;
+  const absl::StatusOr<Loss> loss = ForwardToLoss(std::move(work.batch), work.step);
+  if (!loss.ok()) return loss.status();
+  if (absl::Status status = work.before_backward(loss->weight); !status.ok()) return status;
+  Scaled(loss->PartOf(work.samples, work.step_samples)).backward();
+  return loss->mean;
 }
 
 absl::StatusOr<torch::Tensor> Learner::RunPassInStages(PassWork work) {
   TORCH_CHECK(work.batch.more_inputs.empty(), "the dataset gives ",
               1 + work.batch.more_inputs.size(), " inputs, and a module in stages takes one");
+  TORCH_CHECK(task_.objective().weighted_loss == nullptr,
+              "a WeightedLoss does not go with a module in stages; expected the mean over samples");
   const int64_t rows = work.batch.input.size(0);
   const int parts = work.micro_batches;
-  const auto share = [&](int part) {
-    const int64_t of_part = rows * (part + 1) / parts - rows * part / parts;
-    return static_cast<double>(of_part) / static_cast<double>(rows);
+  const auto rows_of = [&](int part) {
+    return static_cast<double>(rows * (part + 1) / parts - rows * part / parts);
   };
   std::vector<torch::Tensor> losses;
   Pipeline::Work pipeline;
@@ -205,13 +195,13 @@ absl::StatusOr<torch::Tensor> Learner::RunPassInStages(PassWork work) {
   pipeline.loss = [&](int part, const torch::Tensor& output) -> absl::StatusOr<torch::Tensor> {
     options_.on_progress();
     Batch batch = ToDevice(MicroBatch(work.batch, part, parts), model_->devices().back());
-    const absl::StatusOr<torch::Tensor> loss =
-        LossOf({&task_.module(), {output}, std::move(batch), work.step});
+    const absl::StatusOr<Loss> loss =
+        LossOf(task_.objective(), {&task_.module(), {output}, std::move(batch), work.step});
     if (!loss.ok()) return loss.status();
-    losses.push_back(loss->detach());
-    return Weighted(*loss, work.weight * share(part));
+    losses.push_back(loss->mean.detach());
+    return Scaled(loss->PartOf(rows_of(part), work.step_samples));
   };
-  pipeline.before_backward = std::move(work.before_backward);
+  pipeline.before_backward = [&work] { return work.before_backward(work.samples); };
   try {
     if (absl::Status status = pipeline_->Run(pipeline); !status.ok()) return status;
   } catch (...) {
@@ -219,7 +209,9 @@ absl::StatusOr<torch::Tensor> Learner::RunPassInStages(PassWork work) {
   }
   double mean = 0;
   // Only now: on a GPU each of them waits for all that was computed before.
-  for (int part = 0; part < parts; ++part) mean += losses[part].item<double>() * share(part);
+  for (int part = 0; part < parts; ++part) {
+    mean += losses[part].item<double>() * rows_of(part) / static_cast<double>(rows);
+  }
   return torch::tensor(mean, torch::kFloat64);
 }
 
@@ -250,6 +242,7 @@ absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const Step& step, Obser
     watch_.Disarm().IgnoreError();
     if (outbox_ != nullptr) outbox_->Drop();
   });
+  const bool is_weighted = task_.objective().weighted_loss != nullptr;
   LossSum loss_sum(/*read_at_once=*/model_->on_host());
   const auto most = static_cast<size_t>(step.batch_size);
   for (size_t begin = 0; begin < samples.size(); begin += most) {
@@ -268,12 +261,12 @@ absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const Step& step, Obser
     const int micro_batches = MicroBatches(work.batch.input.size(0));
     work.micro_batches = micro_batches;
     work.step = step.number;
-    // The mean over all samples is the mean of the passes' means, weighed by their samples.
-    const auto pass_size = static_cast<double>(size);
-    work.weight = pass_size / static_cast<double>(samples.size());
+    work.samples = static_cast<double>(size);
+    work.step_samples = static_cast<double>(samples.size());
     const bool is_first = gradient.samples == 0;
     const bool is_last = begin + whole == samples.size();
-    work.before_backward = [&, is_first, is_last, micro_batches]() -> absl::Status {
+    work.before_backward = [&, is_first, is_last, micro_batches](double weight) -> absl::Status {
+      if (is_weighted) gradient.weight = gradient.weight.value_or(0) + weight;
       if (is_first) {
         const absl::Duration told = options_.clock->Now();
         if (absl::Status status = observer->BeforeGradient(told - began - gradient.data_time);
@@ -288,6 +281,7 @@ absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const Step& step, Obser
         if (outbox_ != nullptr) outbox_->BeginStep();
       }
       if (early_ && is_last) {
+        if (is_weighted && !apart_) observer->OnWeight(*gradient.weight);
         watch_.Arm(
             [this, observer](BlockId block) {
               outbox_ != nullptr ? outbox_->BlockFinal(block) : observer->OnBlock(block);
@@ -299,7 +293,7 @@ absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const Step& step, Obser
     const absl::StatusOr<torch::Tensor> loss = RunPass(std::move(work));
     if (!loss.ok()) return loss.status();
     if (lift_ != nullptr) lift_->EndPass();
-    loss_sum.Add(*loss, pass_size);
+    loss_sum.Add(*loss, static_cast<double>(size));
     gradient.samples += static_cast<int64_t>(size);
     options_.on_progress();
   }
@@ -316,6 +310,7 @@ absl::StatusOr<Learner::Gradient> Learner::ComputePasses(const Step& step, Obser
     if (absl::Status status = observer->BeforeBlocks(); !status.ok()) return status;
     observed += IdleSince(told, computed);
     if (outbox_ != nullptr) {
+      if (is_weighted) observer->OnWeight(*gradient.weight);
       outbox_->Open([observer](BlockId block) { observer->OnBlock(block); });
     }
   }

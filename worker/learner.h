@@ -88,6 +88,9 @@ class Learner {
     // The model's gradients() are about to be overwritten, and blocks of them to be told: on the
     // host before the backward pass, else once the device was given it.
     virtual absl::Status BeforeBlocks() { return absl::OkStatus(); }
+    // The weight of the gradient, where that is not its samples. Called at most once, after
+    // BeforeBlocks() and before any block is told.
+    virtual void OnWeight(double /*weight*/) {}
     // Both, where nothing lies between them.
     absl::Status BeforeGradientAndBlocks(absl::Duration compute_time) {
       const absl::Status status = BeforeGradient(compute_time);
@@ -103,6 +106,8 @@ class Learner {
   struct Gradient {
     int64_t samples = 0;
     double loss_sum = 0;  // over samples
+    // Of the gradient in an update: the sum of WeightedLoss::weight. nullopt: its samples.
+    absl::optional<double> weight;
     Finite finite = Finite::kUnknown;
     // Trained elements whose parameters no pass has reached.
     ElementRuns absent;
@@ -178,21 +183,20 @@ class Learner {
     int micro_batches = 1;
     // The steps before it.
     int64_t step = 0;
-    // What the gradient of the mean loss counts in the step's.
-    double weight = 1;
-    // Before anything is added to gradients. An error ends the pass.
-    std::function<absl::Status()> before_backward;
+    // Samples of the pass and of the step.
+    double samples = 1;
+    double step_samples = 1;
+    // Before anything is added to gradients, with the weight of the pass. An error ends the pass.
+    std::function<absl::Status(double weight)> before_backward;
   };
   // Adds the gradient of the pass to the model's. Returns the mean loss, which a device may still
   // be about to compute.
   absl::StatusOr<torch::Tensor> RunPass(PassWork work);
   absl::StatusOr<torch::Tensor> RunPassInStages(PassWork work);
   // A forward pass of a whole batch, in the job's precision.
-  absl::StatusOr<torch::Tensor> ForwardToLoss(Batch batch, int64_t step) const;
-  // The loss of a forward pass.
-  absl::StatusOr<torch::Tensor> LossOf(const Pass& pass) const;
-  // What backward() starts from: what the loss counts, scaled.
-  torch::Tensor Weighted(const torch::Tensor& loss, double weight) const;
+  absl::StatusOr<Loss> ForwardToLoss(Batch batch, int64_t step) const;
+  // The loss as backward() starts from it: multiplied by the scale, if there is one.
+  torch::Tensor Scaled(const torch::Tensor& loss) const;
   // How many micro-batches a pass of so many samples is cut into.
   int MicroBatches(int64_t samples) const;
 

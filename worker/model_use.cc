@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "torch/utils.h"
 #include "worker/feed/fetch_batch.h"
+#include "worker/metric_sums.h"
 #include "worker/module_mode.h"
 #include "worker/precision/autocast.h"
 #include "worker/torch_error.h"
@@ -48,32 +49,12 @@ absl::Status ForEachPass(const char* what, const Task& task, const Dataset& data
 
 absl::StatusOr<Evaluation> Evaluate(const Task& task, const Dataset* dataset, torch::Device device,
                                     TrainingSpec::Precision precision, const StopLatch* stop) {
-  Evaluation evaluation;
-  if (dataset == nullptr || dataset->size() == 0) return evaluation;
-  const Objective& objective = task.objective();
-  double loss_sum = 0;
-  std::vector<Metric::Part> sums(objective.metrics.size());
-  const absl::Status status =
-      ForEachPass("the evaluation", task, *dataset, device, precision, stop, [&](const Pass& pass) {
-        const torch::Tensor loss = objective.loss(pass);
-        if (absl::Status status = CheckLoss(loss); !status.ok()) return status;
-        loss_sum += loss.item<double>() * static_cast<double>(pass.batch.input.size(0));
-        for (size_t i = 0; i < sums.size(); ++i) {
-          const Metric::Part part = objective.metrics[i].measure(pass);
-          sums[i].sum += part.sum;
-          sums[i].weight += part.weight;
-        }
-        return absl::OkStatus();
-      });
+  if (dataset == nullptr || dataset->size() == 0) return Evaluation();
+  MetricSums sums(&task.objective());
+  const absl::Status status = ForEachPass("the evaluation", task, *dataset, device, precision, stop,
+                                          [&sums](const Pass& pass) { return sums.Add(pass); });
   if (!status.ok()) return status;
-  evaluation.samples = dataset->size();
-  evaluation.loss = loss_sum / static_cast<double>(evaluation.samples);
-  for (size_t i = 0; i < sums.size(); ++i) {
-    const Metric& metric = objective.metrics[i];
-    evaluation.metrics.push_back(
-        {metric.name, sums[i].sum / sums[i].weight, metric.lower_is_better});
-  }
-  return evaluation;
+  return sums.Result();
 }
 
 absl::Status Predict(
@@ -96,13 +77,6 @@ Batch ToDevice(Batch batch, torch::Device device) {
   for (torch::Tensor& tensor : batch.more_inputs) move(tensor);
   for (torch::Tensor& tensor : batch.more_targets) move(tensor);
   return batch;
-}
-
-absl::Status CheckLoss(const torch::Tensor& loss) {
-  if (loss.defined() && loss.numel() == 1) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the objective's loss has ", loss.defined() ? loss.numel() : 0,
-                   " elements; expected one: the mean over the batch"));
 }
 
 }  // namespace torchps

@@ -34,8 +34,4 @@ absl::Status Predict(
 // The batch's tensors on `device`.
 Batch ToDevice(Batch batch, torch::Device device);
 
-// OK where `loss` is the one element that backward() wants; torch's own message about it does not
-// say whose it is.
-absl::Status CheckLoss(const torch::Tensor& loss);
-
 }  // namespace torchps

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "torch/utils.h"
 #include "worker/stages/stages.h"
+#include "worker/state/file_dtype.h"
 
 namespace torchps {
 namespace {
@@ -19,17 +20,18 @@ absl::Status CheckTensor(const std::string& name, const torch::Tensor& tensor) {
     return absl::InvalidArgumentError(
         absl::StrCat("'", name, "' is sparse; only dense tensors can be trained here"));
   }
-  if (tensor.scalar_type() != torch::kFloat32) {
-    return absl::InvalidArgumentError(absl::StrCat("'", name, "' holds elements of type ",
-                                                   torch::toString(tensor.scalar_type()),
-                                                   "; expected Float (32 bits)"));
-  }
-  return absl::OkStatus();
+  if (tensor.scalar_type() == torch::kFloat32) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "'", name, "' holds elements of type ", torch::toString(tensor.scalar_type()),
+      "; expected Float (32 bits): ",
+      tensor.is_complex() ? "register its torch::view_as_real(), and have forward() take "
+                            "torch::view_as_complex() of that"
+                          : "convert the module with module->to(torch::kFloat32)"));
 }
 
-// Where a tensor's elements lie, and what may lie between them.
+// The memory from a tensor's first element to its last.
 struct Extent {
-  // Of one that is dense, float32 and not empty.
+  // REQUIRES: the tensor is dense, float32 and not empty.
   explicit Extent(const torch::Tensor& tensor)
       : begin(reinterpret_cast<uintptr_t>(tensor.data_ptr())) {
     int64_t last = 0;
@@ -41,8 +43,8 @@ struct Extent {
   uintptr_t end;
 };
 
-// The places of a tensor's elements in a vector that begins at `begin` in memory, each once along a
-// dimension that was expanded.
+// Returns the view of `vector`, which begins at `begin` in memory, with the tensor's elements. An
+// expanded dimension has each element once.
 torch::Tensor PlacesIn(const torch::Tensor& vector, uintptr_t begin, const torch::Tensor& tensor) {
   std::vector<int64_t> sizes = tensor.sizes().vec();
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -52,13 +54,13 @@ torch::Tensor PlacesIn(const torch::Tensor& vector, uintptr_t begin, const torch
   return vector.as_strided(sizes, tensor.strides(), first);
 }
 
-// Whether an element of one, which lies at `a`, is an element of the other, which lies at `b`.
+// Returns whether two tensors, at `a` and at `b`, have an element in common.
 bool ShareElements(const torch::Tensor& one, const Extent& a, const torch::Tensor& other,
                    const Extent& b) {
   if (a.end <= b.begin || b.end <= a.begin || one.device() != other.device()) return false;
   const bool are_dense = one.is_non_overlapping_and_dense() && other.is_non_overlapping_and_dense();
   if (are_dense || (a.begin - b.begin) % sizeof(float) != 0) return true;
-  // Columns of one table, say, which lie between each other.
+  // Interleaved tensors, as columns of one table.
   const uintptr_t begin = std::min(a.begin, b.begin);
   const auto elements = static_cast<int64_t>((std::max(a.end, b.end) - begin) / sizeof(float));
   const torch::Tensor is_taken = torch::zeros({elements}, torch::kBool);
@@ -66,7 +68,7 @@ bool ShareElements(const torch::Tensor& one, const Extent& a, const torch::Tenso
   return PlacesIn(is_taken, begin, other).any().item<bool>();
 }
 
-// Finds what is sent, each tensor once, in the order of registration.
+// Collects the tensors to exchange, each once, in the order of registration.
 class Collector {
  public:
   absl::Status Add(const std::string& name, const torch::Tensor& tensor, int group, bool averaged) {
@@ -87,7 +89,7 @@ class Collector {
   std::vector<torch::Tensor> tensors;
 
  private:
-  // Each tensor gets a place of its own in the flat vector, so that it shares none.
+  // The flat vector gives each tensor its own memory, so tensors must not share any.
   absl::Status CheckMemory(const std::string& name, const torch::Tensor& tensor) {
     if (tensor.numel() == 0) return absl::OkStatus();
     const Extent extent(tensor);
@@ -107,7 +109,7 @@ class Collector {
     return absl::OkStatus();
   }
 
-  // One that is not empty. Each is compared with all before it, so what that takes is kept.
+  // A tensor that is not empty, with the extent that later ones are compared with.
   struct Placed {
     std::string name;
     torch::Tensor tensor;
@@ -122,17 +124,21 @@ absl::Status Collect(const torch::nn::Module& module, const ModuleTensors::Group
                      Collector& found) {
   for (const auto& item : module.named_parameters()) {
     const torch::Tensor& parameter = item.value();
-    if (!parameter.defined() || !parameter.requires_grad()) continue;
+    if (!parameter.defined()) continue;
     absl::Status status =
-        found.Add(item.key(), parameter, group_of(item.key()), /*averaged=*/false);
+        parameter.requires_grad()
+            ? found.Add(item.key(), parameter, group_of(item.key()), /*averaged=*/false)
+            : FileDtypeOf(item.key(), parameter).status();
     if (!status.ok()) return status;
   }
   for (const auto& item : module.named_buffers()) {
     const torch::Tensor& buffer = item.value();
-    if (!buffer.defined() || !buffer.is_floating_point()) continue;
-    absl::Status status = found.Add(item.key(), buffer, /*group=*/-1, /*averaged=*/true);
+    if (!buffer.defined()) continue;
+    const bool averaged = buffer.scalar_type() == torch::kFloat32;
+    absl::Status status = averaged ? found.Add(item.key(), buffer, /*group=*/-1, averaged)
+                                   : FileDtypeOf(item.key(), buffer).status();
     if (!status.ok()) return status;
-    if (!buffer.isfinite().all().item<bool>()) {
+    if (averaged && !buffer.isfinite().all().item<bool>()) {
       return absl::InvalidArgumentError(
           absl::StrCat("buffer '", item.key(), "' is not finite, and float buffers are averaged ",
                        "over workers; register a mask as a boolean buffer"));

@@ -11,30 +11,31 @@
 
 namespace torchps {
 
-// The tensors of a module that are sent:
-//   - a parameter with requires_grad is trained; one registered under several names (tied) has one
-//     segment, under its first name;
-//   - a float buffer (batch-norm running statistics) is averaged over workers;
-//   - a frozen parameter (requires_grad = false) and an integer or boolean buffer
-//     (num_batches_tracked) is not sent at all: each worker keeps its own, the same in all of them
-//     if they start from the same seed and nothing writes to it.
-// Everything that is sent must be dense float32. A value; the tensors are the module's own.
+// The tensors of a module that workers and servers exchange:
+//   - A parameter with requires_grad is trained. A tied parameter, registered under several names,
+//     has one segment, under its first name.
+//   - A float32 buffer (batch-norm running statistics) is averaged over workers.
+//   - A frozen parameter (requires_grad = false) and a buffer of another type (num_batches_tracked,
+//     float16, complex64) are constants. Each worker keeps its own, and the model file has those of
+//     the worker that writes it. They agree if workers start from one seed and training does not
+//     change them.
+// Trained parameters must be dense float32. A value; the tensors are the module's own.
 struct ModuleTensors {
-  // Index of the optimizer's parameter group for a parameter's name, -1 for none.
+  // Returns the index of the optimizer's parameter group for a parameter's name, -1 for none.
   using GroupOf = std::function<int(const std::string& name)>;
 
   ModelLayout layout;
-  // Those of the layout's segments, in their order.
+  // The tensors of the layout's segments, in their order.
   std::vector<torch::Tensor> tensors;
 };
 
-// Looks at `module`, and touches nothing. INVALID_ARGUMENT names the tensor: not float32, not
-// dense, two tensors that share elements without being one, a float buffer that is not finite,
-// nothing to train. Throws what torch throws.
+// Finds them without touching the module. INVALID_ARGUMENT names the tensor: a trained one that is
+// not dense float32, a constant that no model file holds, two tensors that share elements without
+// being one, a float32 buffer that is not finite, nothing to train. Throws what torch throws.
 absl::StatusOr<ModuleTensors> FindTensors(const torch::nn::Module& module,
                                           const ModuleTensors::GroupOf& group_of);
 
-// Only how they would be laid out.
+// Returns the layout only.
 absl::StatusOr<ModelLayout> LayoutOfModule(const torch::nn::Module& module,
                                            const ModuleTensors::GroupOf& group_of);
 

@@ -2,7 +2,57 @@
 
 #include <torch/nn/functional/loss.h>
 
+#include <cmath>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
 namespace torchps {
+namespace {
+
+// A confusion matrix of more classes takes more memory than it is worth.
+constexpr int64_t kMostClassesOfF1 = 1000;
+
+absl::Status CheckScalar(const torch::Tensor& loss) {
+  if (loss.defined() && loss.numel() == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the objective's loss has ", loss.defined() ? loss.numel() : 0,
+                   " elements; expected one: the mean over the batch"));
+}
+
+// [B, K], in the units of the data.
+torch::Tensor ErrorsOf(const Pass& pass) {
+  return (pass.Numbers(pass.output()) - pass.Numbers(pass.batch.target)).to(torch::kFloat64);
+}
+
+}  // namespace
+
+torch::Tensor Loss::PartOf(double samples, double step_samples) const {
+  if (weighted_sum.defined()) return weighted_sum / step_samples;
+  return samples == step_samples ? mean : mean * (samples / step_samples);
+}
+
+absl::StatusOr<Loss> LossOf(const Objective& objective, const Pass& pass) {
+  Loss loss;
+  if (objective.weighted_loss == nullptr) {
+    loss.weight = static_cast<double>(pass.batch.input.size(0));
+    loss.mean = objective.loss(pass);
+    if (absl::Status status = CheckScalar(loss.mean); !status.ok()) return status;
+    return loss;
+  }
+  const WeightedLoss value = objective.weighted_loss(pass);
+  if (absl::Status status = CheckScalar(value.sum); !status.ok()) return status;
+  if (!(value.weight >= 0 && std::isfinite(value.weight))) {
+    return absl::InvalidArgumentError(absl::StrCat("the objective's loss has a weight of ",
+                                                   value.weight, "; expected a number from 0"));
+  }
+  loss.weight = value.weight;
+  loss.weighted_sum = value.sum;
+  // A batch of which nothing counts has no mean.
+  loss.mean = value.weight > 0 ? value.sum.detach() / value.weight : value.sum.detach();
+  return loss;
+}
 
 Metric Accuracy() {
   return {"accuracy", [](const Pass& pass) {
@@ -12,27 +62,142 @@ Metric Accuracy() {
           }};
 }
 
-Objective CrossEntropy() {
+Metric Top5Accuracy() {
+  return {"top5_accuracy", [](const Pass& pass) {
+            const torch::Tensor& target = pass.batch.target;
+            const torch::Tensor best = std::get<1>(pass.output().topk(5, -1));
+            const torch::Tensor hits = best.eq(target.unsqueeze(-1)).any(-1).sum();
+            return Metric::Part{hits.item<double>(), static_cast<double>(target.numel())};
+          }};
+}
+
+Metric MacroF1(int64_t classes) {
+  Metric metric;
+  metric.name = "macro_f1";
+  metric.add = [classes](const Pass& pass, std::vector<double>& state) {
+    state.resize(classes * classes);
+    const torch::Tensor predicted = pass.output().argmax(-1).flatten();
+    const torch::Tensor cell =
+        (pass.batch.target.flatten() * classes + predicted).to(torch::kCPU).contiguous();
+    for (int64_t i = 0; i < cell.numel(); ++i) ++state.at(cell.data_ptr<int64_t>()[i]);
+  };
+  metric.value = [classes](const std::vector<double>& confusion) {
+    double sum = 0;
+    int64_t seen = 0;
+    for (int64_t c = 0; c < classes; ++c) {
+      double targets = 0;
+      double predictions = 0;
+      for (int64_t other = 0; other < classes; ++other) {
+        targets += confusion[c * classes + other];
+        predictions += confusion[other * classes + c];
+      }
+      if (targets + predictions == 0) continue;
+      sum += 2 * confusion[c * classes + c] / (targets + predictions);
+      ++seen;
+    }
+    return sum / static_cast<double>(seen);
+  };
+  return metric;
+}
+
+Metric Perplexity() {
+  Metric metric;
+  metric.name = "perplexity";
+  metric.lower_is_better = true;
+  metric.add = [](const Pass& pass, std::vector<double>& state) {
+    state.resize(2);
+    const torch::Tensor& target = pass.batch.target;
+    const auto count = static_cast<double>(target.numel());
+    state[0] +=
+        count * torch::nn::functional::cross_entropy(pass.output().flatten(0, 1), target.flatten())
+                    .item<double>();
+    state[1] += count;
+  };
+  metric.value = [](const std::vector<double>& state) { return std::exp(state[0] / state[1]); };
+  return metric;
+}
+
+Metric RootMeanSquaredError() {
+  Metric metric;
+  metric.name = "rmse";
+  metric.lower_is_better = true;
+  metric.add = [](const Pass& pass, std::vector<double>& state) {
+    state.resize(2);
+    const torch::Tensor errors = ErrorsOf(pass);
+    state[0] += errors.square().sum().item<double>();
+    state[1] += static_cast<double>(errors.numel());
+  };
+  metric.value = [](const std::vector<double>& state) { return std::sqrt(state[0] / state[1]); };
+  return metric;
+}
+
+Metric MeanAbsoluteError() {
+  return {
+      "mae",
+      [](const Pass& pass) {
+        const torch::Tensor errors = ErrorsOf(pass);
+        return Metric::Part{errors.abs().sum().item<double>(), static_cast<double>(errors.numel())};
+      },
+      /*lower_is_better=*/true};
+}
+
+Metric R2() {
+  Metric metric;
+  metric.name = "r2";
+  // Of scaled numbers: R2 does not depend on the units, and squares of large numbers lose digits.
+  metric.add = [](const Pass& pass, std::vector<double>& state) {
+    const auto rows = [](const torch::Tensor& numbers) {
+      return numbers.to(torch::kCPU, torch::kFloat64).reshape({numbers.size(0), -1});
+    };
+    const torch::Tensor target = rows(pass.batch.target);
+    const torch::Tensor output = rows(pass.output());
+    const int64_t numbers = target.size(1);
+    state.resize(1 + 3 * numbers);
+    const torch::Tensor sums =
+        torch::stack({target.sum(0), target.square().sum(0), (output - target).square().sum(0)})
+            .contiguous();
+    state[0] += static_cast<double>(target.size(0));
+    for (int64_t i = 0; i < 3 * numbers; ++i) state[1 + i] += sums.data_ptr<double>()[i];
+  };
+  metric.value = [](const std::vector<double>& state) {
+    const size_t numbers = (state.size() - 1) / 3;
+    double sum = 0;
+    for (size_t k = 0; k < numbers; ++k) {
+      const double target = state[1 + k];
+      const double squares = state[1 + numbers + k];
+      const double errors = state[1 + 2 * numbers + k];
+      sum += 1 - errors / (squares - target * target / state[0]);
+    }
+    return sum / static_cast<double>(numbers);
+  };
+  return metric;
+}
+
+Objective CrossEntropy(int64_t classes) {
+  std::vector<Metric> metrics = {Accuracy()};
+  if (classes > 5) metrics.push_back(Top5Accuracy());
+  if (classes > 0 && classes <= kMostClassesOfF1) metrics.push_back(MacroF1(classes));
   return {[](const torch::Tensor& output, const torch::Tensor& target) {
             return torch::nn::functional::cross_entropy(output, target);
           },
-          {Accuracy()}};
+          std::move(metrics)};
 }
 
 Objective NextByteCrossEntropy() {
   return {[](const torch::Tensor& output, const torch::Tensor& target) {
             return torch::nn::functional::cross_entropy(output.flatten(0, 1), target.flatten());
           },
-          {Accuracy()}};
+          {Accuracy(), Perplexity()}};
 }
 
 Objective MeanSquaredError() {
   return {[](const torch::Tensor& output, const torch::Tensor& target) {
-    // mse_loss would broadcast {B} against {B, 1} into {B, B} and only warn.
-    TORCH_CHECK(output.sizes() == target.sizes(), "mean squared error of an output shaped ",
-                output.sizes(), " and a target shaped ", target.sizes());
-    return torch::nn::functional::mse_loss(output, target);
-  }};
+            // mse_loss would broadcast {B} against {B, 1} into {B, B} and only warn.
+            TORCH_CHECK(output.sizes() == target.sizes(), "mean squared error of an output shaped ",
+                        output.sizes(), " and a target shaped ", target.sizes());
+            return torch::nn::functional::mse_loss(output, target);
+          },
+          {RootMeanSquaredError(), MeanAbsoluteError(), R2()}};
 }
 
 }  // namespace torchps

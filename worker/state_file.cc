@@ -1,88 +1,34 @@
 #include "worker/state_file.h"
 
-#include <caffe2/serialize/inline_container.h>
 #include <torch/utils.h>
 
 #include <algorithm>
 #include <cstring>
 #include <exception>
-#include <optional>
+#include <memory>
+#include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/types/span.h"
-#include "checkpoint/pickle/state_dict_pickle.h"
-#include "checkpoint/pickle/zip_directory.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/safetensors_reader.h"
 #include "storage/file_system.h"
+#include "worker/state/file_dtype.h"
+#include "worker/state/name_hint.h"
+#include "worker/state/state_sources.h"
 #include "worker/torch_error.h"
 
 namespace torchps {
 namespace {
 
 constexpr int64_t kLengthBytes = 8;
-// Data begin at a multiple of this, so that a file that is mapped has aligned tensors.
+// Data begin at a multiple of this, so that a mapped file has aligned tensors.
 constexpr size_t kAlignment = 64;
 constexpr size_t kPieceBytes = 1 << 20;
-// Of each kind of difference, as many names are told.
+// Of each kind of difference, a message lists so many names.
 constexpr size_t kMostNames = 4;
 
 using Named = std::pair<std::string, torch::Tensor>;
-
-std::optional<Dtype> DtypeOf(const torch::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case torch::kBool:
-      return Dtype::kBOOL;
-    case torch::kUInt8:
-      return Dtype::kU8;
-    case torch::kInt8:
-      return Dtype::kI8;
-    case torch::kInt16:
-      return Dtype::kI16;
-    case torch::kInt32:
-      return Dtype::kI32;
-    case torch::kInt64:
-      return Dtype::kI64;
-    case torch::kFloat16:
-      return Dtype::kF16;
-    case torch::kBFloat16:
-      return Dtype::kBF16;
-    case torch::kFloat32:
-      return Dtype::kF32;
-    case torch::kFloat64:
-      return Dtype::kF64;
-    default:
-      return std::nullopt;
-  }
-}
-
-torch::ScalarType ScalarTypeOf(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::kBOOL:
-      return torch::kBool;
-    case Dtype::kU8:
-      return torch::kUInt8;
-    case Dtype::kI8:
-      return torch::kInt8;
-    case Dtype::kI16:
-      return torch::kInt16;
-    case Dtype::kI32:
-      return torch::kInt32;
-    case Dtype::kI64:
-      return torch::kInt64;
-    case Dtype::kF16:
-      return torch::kFloat16;
-    case Dtype::kBF16:
-      return torch::kBFloat16;
-    case Dtype::kF32:
-      return torch::kFloat32;
-    case Dtype::kF64:
-      return torch::kFloat64;
-  }
-  return torch::kFloat32;
-}
 
 // Parameters, then buffers, each under every name, as they are registered.
 std::vector<Named> StateOf(const torch::nn::Module& module) {
@@ -118,145 +64,122 @@ std::string Names(const std::vector<std::string>& names) {
   return text;
 }
 
-// What is in a file: a tensor's shape and type, and how to get it.
-struct Source {
-  std::vector<int64_t> shape;
-  torch::ScalarType type = torch::kFloat32;
-  std::function<absl::StatusOr<torch::Tensor>()> read;
-};
-using Sources = std::map<std::string, Source>;
-
-absl::StatusOr<Sources> OpenSafetensors(const std::shared_ptr<SafetensorsReader>& reader) {
-  Sources sources;
-  for (size_t i = 0; i < reader->tensors().size(); ++i) {
-    const TensorInfo& info = reader->tensors()[i];
-    const torch::ScalarType type = ScalarTypeOf(info.dtype);
-    sources[info.name] = {
-        info.shape, type, [reader, i, type]() -> absl::StatusOr<torch::Tensor> {
-          torch::Tensor tensor = torch::empty(reader->tensors()[i].shape, type);
-          const absl::Status read = reader->Read(
-              i, absl::MakeSpan(static_cast<char*>(tensor.data_ptr()), tensor.nbytes()));
-          if (!read.ok()) return read;
-          return tensor;
-        }};
+// Returns why the file's tensor cannot become the module's, or "".
+std::string Misfit(const std::string& name, const StateSource& source,
+                   const torch::Tensor& tensor) {
+  if (!source.type.has_value()) {
+    return absl::StrCat("'", name, "' is of dtype ", source.other_dtype,
+                        ", which torchps cannot load; convert it to float32 in Python");
   }
-  return sources;
+  const bool fits = source.shape == ShapeOf(tensor) &&
+                    (!torch::isComplexType(*source.type) || tensor.is_complex());
+  if (fits) return "";
+  return absl::StrCat("'", name, "' is ", Describe(source.shape, *source.type), " there and ",
+                      Describe(ShapeOf(tensor), tensor.scalar_type()), " in the module");
 }
 
-using ZipReader = caffe2::serialize::PyTorchStreamReader;
-
-absl::StatusOr<torch::Tensor> ReadPickled(ZipReader& zip, const std::string& path,
-                                          const PickledTensor& pickled) {
-  const auto [data, bytes] = zip.getRecord(absl::StrCat("data/", pickled.storage));
-  if (bytes != static_cast<size_t>(pickled.storage_elements * DtypeBytes(pickled.dtype))) {
-    return absl::DataLossError(absl::StrCat(path, " is damaged: the values of '", pickled.name,
-                                            "' have ", bytes, " bytes and not ",
-                                            pickled.storage_elements, " elements"));
-  }
-  if (absl::Status valid =
-          CheckElements(pickled.dtype, {static_cast<const char*>(data.get()), bytes});
-      !valid.ok()) {
-    return absl::DataLossError(
-        absl::StrCat(path, " is damaged: '", pickled.name, "' ", valid.message()));
-  }
-  return torch::from_blob(data.get(), {pickled.storage_elements}, ScalarTypeOf(pickled.dtype))
-      .as_strided(pickled.shape, pickled.strides, pickled.offset)
-      .clone(torch::MemoryFormat::Contiguous);
+std::string ShardHint(const std::string& path) {
+  return absl::StrContains(path, "-of-0")
+             ? "it may be one shard of several: load the .index.json file beside it"
+             : "";
 }
 
-absl::StatusOr<Sources> OpenPickle(FileSystem& files, const std::string& path) {
-  const auto refused = [&path](absl::string_view why) {
-    return absl::DataLossError(
-        absl::StrCat(path, " is no state_dict: ", why,
-                     "; expected the file of Python's torch.save(module.state_dict(), file)"));
-  };
-  const absl::StatusOr<std::unique_ptr<ReadableFile>> file = files.OpenForReading(path);
-  if (!file.ok()) return file.status();
-  char first[2] = {};
-  if (!(*file)->ReadAt(0, absl::MakeSpan(first)).ok() ||
-      absl::string_view(first, sizeof(first)) != "PK") {
-    return refused("it is no zip archive, as torch writes since 1.6");
-  }
-  if (const absl::Status stored = CheckNothingIsCompressed(**file); !stored.ok()) {
-    return absl::IsDataLoss(stored) ? refused(stored.message()) : stored;
-  }
-  try {
-    const auto zip = std::make_shared<ZipReader>(path);
-    if (zip->hasRecord("constants.pkl")) {
-      return refused(
-          "it is an archive of C++'s torch::save or of TorchScript (load it into the module with "
-          "torch::load, then write it with torchps::SaveState)");
-    }
-    if (zip->hasRecord("byteorder")) {
-      const auto [order, size] = zip->getRecord("byteorder");
-      if (absl::string_view(static_cast<const char*>(order.get()), size) != "little") {
-        return refused("its numbers are big-endian (load and save it on a machine that is not)");
-      }
-    }
-    const auto [bytes, length] = zip->getRecord("data.pkl");
-    const absl::StatusOr<std::vector<PickledTensor>> tensors =
-        ParseStateDictPickle({static_cast<const char*>(bytes.get()), length});
-    if (!tensors.ok()) return refused(tensors.status().message());
-    Sources sources;
-    for (const PickledTensor& tensor : *tensors) {
-      sources[tensor.name] = {tensor.shape, ScalarTypeOf(tensor.dtype),
-                              [zip, path, tensor] { return ReadPickled(*zip, path, tensor); }};
-    }
-    return sources;
-  } catch (const std::exception& error) {
-    return refused(TorchError("reading it", error).message());
-  }
-}
-
-absl::StatusOr<Sources> Open(FileSystem* files, const std::string& path) {
-  if (absl::EndsWith(path, ".pt") || absl::EndsWith(path, ".pth")) return OpenPickle(*files, path);
-  absl::StatusOr<std::unique_ptr<SafetensorsReader>> reader = SafetensorsReader::Open(files, path);
-  if (!reader.ok()) return reader.status();
-  return OpenSafetensors(*std::move(reader));
-}
-
-absl::Status CheckFit(const std::vector<Named>& state, const Sources& sources,
-                      const std::string& path, Match match, std::vector<std::string>* unmatched) {
-  std::vector<std::string> missing;
-  std::vector<std::string> misshapen;
-  std::map<std::string, bool> known;
-  for (const auto& [name, tensor] : state) {
-    known[name] = true;
-    const auto found = sources.find(name);
-    if (found == sources.end()) {
-      missing.push_back(name);
-    } else if (found->second.shape != ShapeOf(tensor) ||
-               found->second.type != tensor.scalar_type()) {
-      misshapen.push_back(absl::StrCat(
-          "'", name, "' is ", Describe(found->second.shape, found->second.type), " there and ",
-          Describe(ShapeOf(tensor), tensor.scalar_type()), " in the module"));
-    }
-  }
+// The names of one side only, and the faults of tensors that both have.
+struct Differences {
+  std::vector<std::string> missing;  // in the file
   std::vector<std::string> extra;
-  for (const auto& [name, source] : sources) {
-    if (known.count(name) == 0) extra.push_back(name);
+  std::vector<std::string> skipped;  // extra too, of a dtype that no module has
+  std::vector<std::string> misfits;
+};
+
+Differences Compare(const std::vector<Named>& state, const StateSources& sources) {
+  Differences found;
+  std::set<std::string> known;
+  for (const auto& [name, tensor] : state) {
+    known.insert(name);
+    const auto source = sources.find(name);
+    if (source == sources.end()) {
+      found.missing.push_back(name);
+    } else if (std::string misfit = Misfit(name, source->second, tensor); !misfit.empty()) {
+      found.misfits.push_back(std::move(misfit));
+    }
   }
+  for (const auto& [name, source] : sources) {
+    if (known.count(name) > 0) continue;
+    (source.type.has_value() ? found.extra : found.skipped).push_back(name);
+  }
+  return found;
+}
+
+std::set<std::string> NamesOf(const std::vector<Named>& state) {
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : state) names.insert(name);
+  return names;
+}
+
+std::set<std::string> NamesOf(const StateSources& sources) {
+  std::set<std::string> names;
+  for (const auto& [name, source] : sources) names.insert(name);
+  return names;
+}
+
+absl::Status CheckFit(const std::vector<Named>& state, const StateSources& sources,
+                      const std::string& path, Match match, std::vector<std::string>* unmatched) {
+  Differences found = Compare(state, sources);
   if (unmatched != nullptr) {
-    unmatched->insert(unmatched->end(), missing.begin(), missing.end());
-    unmatched->insert(unmatched->end(), extra.begin(), extra.end());
+    unmatched->insert(unmatched->end(), found.missing.begin(), found.missing.end());
+    unmatched->insert(unmatched->end(), found.extra.begin(), found.extra.end());
+    unmatched->insert(unmatched->end(), found.skipped.begin(), found.skipped.end());
   }
   std::vector<std::string> faults;
-  const bool nothing = missing.size() == state.size() && !state.empty();
+  const bool nothing = found.missing.size() == state.size() && !state.empty();
   if (match == Match::kAll || nothing) {
-    if (!missing.empty()) faults.push_back(absl::StrCat("it lacks ", Names(missing)));
-    if (!extra.empty()) {
-      faults.push_back(absl::StrCat("it has ", Names(extra), ", which the module has not"));
+    if (!found.missing.empty()) {
+      faults.push_back(absl::StrCat("it lacks ", Names(found.missing)));
     }
+    if (!found.extra.empty()) {
+      faults.push_back(absl::StrCat("it has ", Names(found.extra), ", which the module has not"));
+    }
+    std::string hint = found.missing.empty() ? "" : PrefixHint(NamesOf(state), NamesOf(sources));
+    if (hint.empty() && !found.missing.empty()) hint = ShardHint(path);
+    if (!hint.empty()) faults.push_back(std::move(hint));
   }
-  if (!misshapen.empty()) {
-    const size_t more = misshapen.size() - std::min(misshapen.size(), kMostNames);
-    misshapen.resize(misshapen.size() - more);
-    faults.push_back(absl::StrCat(absl::StrJoin(misshapen, "; "),
+  if (!found.misfits.empty()) {
+    const size_t more = found.misfits.size() - std::min(found.misfits.size(), kMostNames);
+    found.misfits.resize(found.misfits.size() - more);
+    faults.push_back(absl::StrCat(absl::StrJoin(found.misfits, "; "),
                                   more > 0 ? absl::StrCat("; and ", more, " more") : ""));
   }
   if (faults.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(path, " does not fit the module: ", absl::StrJoin(faults, "; ")));
+}
+
+absl::StatusOr<StateSources> Open(FileSystem* files, const std::string& path) {
+  try {
+    return OpenState(files, path);
+  } catch (const std::exception& error) {
+    return absl::DataLossError(
+        absl::StrCat(path, " is no state_dict: ", TorchError("reading it", error).message(),
+                     "; expected the file of Python's torch.save(module.state_dict(), file)"));
+  }
+}
+
+// Allows rounding of floating-point numbers only. An integer, or a number that becomes one, must
+// keep its value.
+absl::Status CheckConversion(const std::string& name, const torch::Tensor& loaded,
+                             torch::ScalarType type, const std::string& path) {
+  const torch::ScalarType from = loaded.scalar_type();
+  const auto is_rounded = [](torch::ScalarType t) {
+    return torch::isFloatingType(t) || torch::isComplexType(t);
+  };
+  if (from == type || (is_rounded(from) && is_rounded(type)) ||
+      loaded.to(type).to(from).equal(loaded)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      path, " does not fit the module: '", name, "' has numbers of ", torch::toString(from),
+      " that ", torch::toString(type), ", the module's type, cannot hold"));
 }
 
 }  // namespace
@@ -277,13 +200,9 @@ absl::StatusOr<StateFile> StateFile::Of(
   std::vector<std::pair<TensorInfo, torch::Tensor>> found;
   for (const auto& [name, tensor] : StateOf(module)) {
     if (wanted != nullptr && !wanted(name)) continue;
-    const std::optional<Dtype> dtype = DtypeOf(tensor);
-    if (tensor.layout() != torch::kStrided || !dtype.has_value()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "'", name, "' cannot be written to a safetensors file: it is ",
-          tensor.layout() != torch::kStrided ? "sparse" : torch::toString(tensor.scalar_type())));
-    }
-    found.push_back({{name, *dtype, ShapeOf(tensor), 0, 0}, tensor});
+    const absl::StatusOr<Dtype> dtype = FileDtypeOf(name, tensor);
+    if (!dtype.ok()) return dtype.status();
+    found.push_back({{name, *dtype, ShapeOf(tensor)}, tensor});
   }
   // Large elements first, so that each tensor lies at a multiple of its element's size.
   std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
@@ -291,7 +210,7 @@ absl::StatusOr<StateFile> StateFile::Of(
   });
   StateFile file;
   SafetensorsHeader header;
-  metadata["format"] = "pt";  // what other programs expect of tensors that are PyTorch's
+  metadata["format"] = "pt";  // other programs expect this of PyTorch's tensors
   header.metadata = std::move(metadata);
   int64_t end = 0;
   for (auto& [info, tensor] : found) {
@@ -324,7 +243,8 @@ absl::Status StateFile::Read(size_t most, const Sink& sink) const {
   if (absl::Status status = hand_out(header_); !status.ok()) return status;
   try {
     for (const torch::Tensor& tensor : tensors_) {
-      const torch::Tensor here = tensor.detach().cpu().contiguous();
+      // A conjugate or negative view has the bytes of the tensor that it is a view of.
+      const torch::Tensor here = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous();
       if (absl::Status status = hand_out(BytesOf(here)); !status.ok()) return status;
     }
   } catch (const std::exception& error) {
@@ -356,18 +276,20 @@ absl::Status SaveState(const torch::nn::Module& module, const std::string& path,
 absl::Status LoadState(torch::nn::Module& module, const std::string& path, Match match,
                        std::vector<std::string>* unmatched) {
   const std::unique_ptr<FileSystem> files = MakePosixFileSystem();
-  const absl::StatusOr<Sources> sources = Open(files.get(), path);
+  const absl::StatusOr<StateSources> sources = Open(files.get(), path);
   if (!sources.ok()) return sources.status();
   const std::vector<Named> state = StateOf(module);
   if (absl::Status fit = CheckFit(state, *sources, path, match, unmatched); !fit.ok()) return fit;
   try {
-    // All is read before anything is changed: only then is it known that the file is whole.
+    // Reads the whole file before the first tensor changes, as its end may be damaged.
     std::vector<std::pair<torch::Tensor, torch::Tensor>> changes;
     for (const auto& [name, tensor] : state) {
       const auto found = sources->find(name);
       if (found == sources->end()) continue;
       absl::StatusOr<torch::Tensor> loaded = found->second.read();
       if (!loaded.ok()) return loaded.status();
+      const absl::Status exact = CheckConversion(name, *loaded, tensor.scalar_type(), path);
+      if (!exact.ok()) return exact;
       changes.emplace_back(tensor, *std::move(loaded));
     }
     const torch::NoGradGuard no_grad;

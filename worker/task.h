@@ -100,7 +100,7 @@ class Task {
   // not take so many inputs.
   Pass Forward(Batch batch, int64_t step = 0) const {
     std::vector<torch::Tensor> outputs = forward_(batch);
-    return {module_.get(), std::move(outputs), std::move(batch), step};
+    return {module_.get(), std::move(outputs), std::move(batch), step, &data_.preprocessing};
   }
 
  private:

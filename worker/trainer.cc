@@ -20,6 +20,10 @@ class Trainer::StepObserver final : public Learner::Observer {
     has_begun_ = true;
     return loop_->BeginTransfers(samples_);
   }
+  void OnWeight(double weight) override {
+    loop_->SetWeight(weight);
+    has_weight_ = true;
+  }
   void OnBlock(BlockId block) override {
     if (!handicap_->any()) loop_->BlockReady(block);
   }
@@ -27,6 +31,7 @@ class Trainer::StepObserver final : public Learner::Observer {
   bool is_too_late() const { return is_too_late_; }
   // The step's push may have begun; else the one before may still be under way.
   bool has_begun() const { return has_begun_; }
+  bool has_weight() const { return has_weight_; }
 
  private:
   StepLoop* const loop_;
@@ -34,6 +39,7 @@ class Trainer::StepObserver final : public Learner::Observer {
   const int64_t samples_;
   bool is_too_late_ = false;
   bool has_begun_ = false;
+  bool has_weight_ = false;
 };
 
 absl::Status Trainer::Run() {
@@ -60,6 +66,9 @@ absl::Status Trainer::TrainStep(const StepLoop::StepWork& step) {
   if (!gradient.ok()) {
     if (observer.has_begun()) options_.loop->DropStep();
     return gradient.status();
+  }
+  if (gradient->weight.has_value() && !observer.has_weight()) {
+    options_.loop->SetWeight(*gradient->weight);
   }
   gradient->compute_time +=
       options_.handicap->Hold(gradient->samples, gradient->data_time, gradient->compute_time);

@@ -72,7 +72,10 @@ absl::Status PickleMachine::PushUnsigned(uint64_t bytes) {
 }
 
 absl::Status PickleMachine::PushSigned(uint64_t bytes) {
-  if (bytes > 8) return Damaged();
+  if (bytes > 8) {  // a random seed, say
+    const absl::Status skipped = Bytes(bytes).status();
+    return skipped.ok() ? PushOther("a number") : skipped;
+  }
   const absl::StatusOr<uint64_t> number = Unsigned(bytes);
   if (!number.ok()) return number.status();
   uint64_t value = *number;
@@ -154,6 +157,13 @@ absl::Status PickleMachine::Execute(uint8_t code) {
       const absl::StatusOr<uint64_t> number = Unsigned(8);
       return number.ok() ? PushOther("a number") : number.status();
     }
+    case 'B':    // BINBYTES
+    case 'C': {  // SHORT_BINBYTES
+      const absl::StatusOr<uint64_t> bytes = Unsigned(code == 'B' ? 4 : 1);
+      if (!bytes.ok()) return bytes.status();
+      const absl::Status skipped = Bytes(*bytes).status();
+      return skipped.ok() ? PushOther("bytes") : skipped;
+    }
     case 'X':
       return PushString(4);
     case 0x8c:  // SHORT_BINUNICODE
@@ -170,10 +180,17 @@ absl::Status PickleMachine::Execute(uint8_t code) {
       return PushDict();
     case ']':
       return PushOther("a list");
-    case 'a':  // APPEND, to a list that nobody looks at
+    case 0x8f:  // EMPTY_SET
+      return PushOther("a set");
+    case 'a':  // APPEND; the elements of lists and sets are not kept
       return Pop(1).status();
-    case 'e':  // APPENDS
+    case 'e':   // APPENDS
+    case 0x90:  // ADDITEMS
       return PopToMark().status();
+    case 0x91: {  // FROZENSET
+      const absl::Status popped = PopToMark().status();
+      return popped.ok() ? PushOther("a set") : popped;
+    }
     case 's':
       return SetItems(Pop(2));
     case 'u':
@@ -236,7 +253,7 @@ absl::Status PickleMachine::SetItems(const absl::StatusOr<PickleValues>& items) 
   if (stack_.back().kind != Kind::kDict) return Damaged();
   Items& dict = dicts_[stack_.back().number];
   for (size_t i = 0; i < items->size(); i += 2) {
-    // An optimizer's keys are numbers; its dictionary is inside one that is refused.
+    // A key that is a number, as an optimizer has, becomes "".
     dict.emplace_back((*items)[i].text, (*items)[i + 1]);
   }
   return absl::OkStatus();

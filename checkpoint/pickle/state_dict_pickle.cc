@@ -1,13 +1,16 @@
 #include "checkpoint/pickle/state_dict_pickle.h"
 
+#include <algorithm>
 #include <deque>
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "checkpoint/pickle/pickle_machine.h"
 
@@ -16,27 +19,35 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-// Far above what any module has. An instruction of a byte or two can repeat what came before,
-// however large that was, so without limits a small file would fill the memory.
+// Limits far above any module's needs. One short instruction can repeat an earlier value of any
+// size, so a small file without limits could fill the memory.
 constexpr size_t kMostPickleBytes = size_t{32} << 20;
 constexpr size_t kMostTensors = size_t{1} << 20;
 constexpr size_t kMostDimensions = 64;
 constexpr size_t kMostNameBytes = 4096;
 constexpr size_t kMostKeyBytes = 64;  // torch's are numbers
+// Of a text of the file that a message repeats.
+constexpr size_t kMostShownBytes = 100;
+// Levels of dictionaries that are searched for tensors.
+constexpr int kDeepestPath = 3;
 
 absl::Status Refused(absl::string_view why) { return absl::DataLossError(why); }
 absl::Status Damaged() { return PickleMachine::Damaged(); }
 
-std::optional<Dtype> DtypeOfStorage(absl::string_view name) {
+std::string ShortText(const PickleValue& value) {
+  return std::string(value.text.substr(0, kMostShownBytes));
+}
+
+Dtype DtypeOfStorage(absl::string_view name) {
   static const auto* const kDtypes = new std::map<absl::string_view, Dtype>{
-      {"BoolStorage", Dtype::kBOOL}, {"ByteStorage", Dtype::kU8},
-      {"CharStorage", Dtype::kI8},   {"ShortStorage", Dtype::kI16},
-      {"IntStorage", Dtype::kI32},   {"LongStorage", Dtype::kI64},
-      {"HalfStorage", Dtype::kF16},  {"BFloat16Storage", Dtype::kBF16},
-      {"FloatStorage", Dtype::kF32}, {"DoubleStorage", Dtype::kF64}};
+      {"BoolStorage", Dtype::kBOOL},        {"ByteStorage", Dtype::kU8},
+      {"CharStorage", Dtype::kI8},          {"ShortStorage", Dtype::kI16},
+      {"IntStorage", Dtype::kI32},          {"LongStorage", Dtype::kI64},
+      {"HalfStorage", Dtype::kF16},         {"BFloat16Storage", Dtype::kBF16},
+      {"FloatStorage", Dtype::kF32},        {"DoubleStorage", Dtype::kF64},
+      {"ComplexFloatStorage", Dtype::kC64}, {"ComplexDoubleStorage", Dtype::kC128}};
   const auto found = kDtypes->find(name);
-  if (found == kDtypes->end()) return std::nullopt;
-  return found->second;
+  return found == kDtypes->end() ? Dtype::kOther : found->second;
 }
 
 // Whether each element of the view lies in the storage.
@@ -56,7 +67,7 @@ bool LiesWithin(const PickledTensor& tensor) {
   return last < tensor.storage_elements;
 }
 
-// What torch's names and ids in a pickle stand for: storages, and tensors over them.
+// Makes storages, and tensors over them, from torch's names and ids in a pickle.
 class TorchWorld final : public PickleMachine::World {
  public:
   absl::StatusOr<PickleValue> Call(const PickleMachine& machine, const PickleValue& name,
@@ -70,7 +81,7 @@ class TorchWorld final : public PickleMachine::World {
   absl::StatusOr<PickleValue> Rebuild(const PickleMachine& machine,
                                       absl::Span<const PickleValue> arguments);
 
-  std::deque<PickledTensor> storages_;  // of a storage's own
+  std::deque<PickledTensor> storages_;  // with the fields of a storage only
   std::deque<PickledTensor> tensors_;
 };
 
@@ -88,18 +99,20 @@ std::optional<std::vector<int64_t>> NumbersOf(const PickleMachine& machine,
 
 absl::StatusOr<PickleValue> TorchWorld::Call(const PickleMachine& machine, const PickleValue& name,
                                              absl::Span<const PickleValue> arguments) {
-  if (name.module == "torch._utils" && name.text == "_rebuild_tensor_v2") {
+  if (name.module == "torch._utils" &&
+      (name.text == "_rebuild_tensor_v2" || name.text == "_rebuild_tensor_v3")) {
     return Rebuild(machine, arguments);
   }
-  // A parameter is its tensor. The other is what C++'s pickle_save puts around a dictionary.
+  // A parameter is its tensor. C++'s pickle_save puts a type tag around a dictionary.
   const bool first_argument =
-      (name.module == "torch._utils" && name.text == "_rebuild_parameter") ||
+      (name.module == "torch._utils" && absl::StartsWith(name.text, "_rebuild_parameter")) ||
       (name.module == "torch.jit._pickle" && name.text == "restore_type_tag");
   if (first_argument && !arguments.empty()) return arguments.front();
   return PickleValue{Kind::kOther, 0, name.text, name.module};
 }
 
-// (storage, offset, shape, strides, requires_grad, hooks, ...)
+// (storage, offset, shape, strides, requires_grad, hooks, ...). Version 3 has the dtype behind
+// them, for dtypes without a storage class.
 absl::StatusOr<PickleValue> TorchWorld::Rebuild(const PickleMachine& machine,
                                                 absl::Span<const PickleValue> arguments) {
   if (arguments.size() < 4 || tensors_.size() == kMostTensors ||
@@ -111,10 +124,13 @@ absl::StatusOr<PickleValue> TorchWorld::Rebuild(const PickleMachine& machine,
   std::optional<std::vector<int64_t>> strides = NumbersOf(machine, arguments[3]);
   if (!shape.has_value() || !strides.has_value()) return Damaged();
   PickledTensor tensor = storages_[arguments[0].number];
+  if (arguments.size() > 6 && arguments[6].kind == Kind::kName && tensor.dtype == Dtype::kOther) {
+    tensor.other_dtype = ShortText(arguments[6]);
+  }
   tensor.offset = arguments[1].number;
   tensor.shape = *std::move(shape);
   tensor.strides = *std::move(strides);
-  if (!LiesWithin(tensor)) return Damaged();
+  if (tensor.dtype != Dtype::kOther && !LiesWithin(tensor)) return Damaged();
   tensors_.push_back(std::move(tensor));
   return PickleValue{Kind::kCalled, static_cast<int64_t>(tensors_.size() - 1), {}, {}};
 }
@@ -126,18 +142,91 @@ absl::StatusOr<PickleValue> TorchWorld::Load(absl::Span<const PickleValue> id) {
       storages_.size() == kMostTensors) {
     return Damaged();
   }
-  const std::optional<Dtype> dtype = DtypeOfStorage(id[1].text);
-  if (!dtype.has_value()) {
-    return Refused(absl::StrCat("it has a tensor of ", id[1].module, ".", id[1].text,
-                                ", which cannot be read here"));
-  }
-  if (id[4].number > std::numeric_limits<int64_t>::max() / DtypeBytes(*dtype)) return Damaged();
   PickledTensor storage;
-  storage.dtype = *dtype;
+  storage.dtype = DtypeOfStorage(id[1].text);
+  if (storage.dtype == Dtype::kOther) storage.other_dtype = ShortText(id[1]);
+  if (id[4].number > std::numeric_limits<int64_t>::max() / DtypeBytes(storage.dtype)) {
+    return Damaged();
+  }
   storage.storage = std::string(id[2].text);
   storage.storage_elements = id[4].number;
   storages_.push_back(std::move(storage));
   return PickleValue{Kind::kLoaded, static_cast<int64_t>(storages_.size() - 1), {}, {}};
+}
+
+// A tensor of a kind that is not read here: sparse, quantized, a subclass.
+bool IsOtherTensor(const PickleValue& value) {
+  return value.kind == Kind::kOther && absl::StartsWith(value.module, "torch") &&
+         absl::StartsWith(value.text, "_rebuild_");
+}
+
+size_t CountTensors(const PickleMachine::Items& items) {
+  return static_cast<size_t>(std::count_if(items.begin(), items.end(), [](const auto& item) {
+    return item.second.kind == Kind::kCalled;
+  }));
+}
+
+struct Nested {
+  std::string path;  // in Python, as ['model']['weights']
+  PickleValue dict;
+  size_t tensors = 0;
+};
+
+// Returns the dictionary below `top` that has the most tensors.
+Nested LargestNested(const PickleMachine& machine, const PickleValue& top) {
+  Nested largest;
+  std::set<int64_t> seen = {top.number};
+  std::vector<Nested> level = {{"", top, 0}};
+  for (int depth = 0; depth < kDeepestPath; ++depth) {
+    std::vector<Nested> next;
+    for (const Nested& outer : level) {
+      for (const auto& [name, item] : machine.ItemsOf(outer.dict)) {
+        // An optimizer's state is by number, and that number is "" here.
+        if (item.kind != Kind::kDict || name.empty() || name.size() > kMostShownBytes ||
+            !seen.insert(item.number).second) {
+          continue;
+        }
+        next.push_back({absl::StrCat(outer.path, "['", name, "']"), item,
+                        CountTensors(machine.ItemsOf(item))});
+        if (next.back().tensors > largest.tensors) largest = next.back();
+      }
+    }
+    level = std::move(next);
+  }
+  return largest;
+}
+
+absl::string_view WordsOf(const PickleValue& value) {
+  switch (value.kind) {
+    case Kind::kDict:
+      return "a dictionary";
+    case Kind::kString:
+      return "a string";
+    case Kind::kNumber:
+      return "a number";
+    case Kind::kOther:
+      return value.text.substr(0, kMostShownBytes);
+    default:
+      return "no tensor";
+  }
+}
+
+// Why a file without tensors at its top level, or with more of them below it, is refused.
+absl::Status CheckTopLevel(const PickleMachine& machine, const PickleValue& top) {
+  const PickleMachine::Items& items = machine.ItemsOf(top);
+  const size_t own = CountTensors(items);
+  const Nested nested = LargestNested(machine, top);
+  if (nested.tensors > own) {
+    return Refused(absl::StrCat(
+        "its tensors are in the nested dictionary checkpoint", nested.path,
+        "; write that one alone in Python: checkpoint = torch.load(file, map_location='cpu'); "
+        "torch.save(checkpoint",
+        nested.path, ", file)"));
+  }
+  if (own > 0 || items.empty()) return absl::OkStatus();
+  const auto& [name, value] = items.front();
+  return Refused(absl::StrCat("it holds no tensors by name: '", name.substr(0, kMostShownBytes),
+                              "' is ", WordsOf(value)));
 }
 
 // The dictionary's tensors by name.
@@ -149,14 +238,13 @@ absl::StatusOr<std::vector<PickledTensor>> TensorsOf(const PickleMachine& machin
                                 value.text, " and no dictionary"));
   }
   if (value.kind != Kind::kDict) return Refused("it holds no dictionary");
+  if (absl::Status top = CheckTopLevel(machine, value); !top.ok()) return top;
   std::vector<PickledTensor> tensors;
   absl::flat_hash_map<absl::string_view, size_t> place;
   for (const auto& [name, item] : machine.ItemsOf(value)) {
     if (name.size() > kMostNameBytes) return Damaged();
-    if (item.kind != Kind::kCalled) {
-      return Refused(absl::StrCat("it holds more than tensors by name: '", name, "' is ",
-                                  item.kind == Kind::kDict ? "a dictionary" : "no tensor"));
-    }
+    const bool is_other = IsOtherTensor(item);
+    if (item.kind != Kind::kCalled && !is_other) continue;
     // As in Python: a name that comes again keeps its place and has the last value.
     const auto [found, is_new] = place.try_emplace(name, tensors.size());
     if (is_new) {
@@ -164,8 +252,11 @@ absl::StatusOr<std::vector<PickledTensor>> TensorsOf(const PickleMachine& machin
       tensors.emplace_back();
     }
     PickledTensor& tensor = tensors[found->second];
-    tensor = world.TensorOf(item);
+    tensor = is_other ? PickledTensor() : world.TensorOf(item);
     tensor.name = std::string(name);
+    if (!is_other) continue;
+    tensor.dtype = Dtype::kOther;
+    tensor.other_dtype = ShortText(item);
   }
   return tensors;
 }

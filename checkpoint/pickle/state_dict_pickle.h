@@ -15,22 +15,23 @@ namespace torchps {
 struct PickledTensor {
   std::string name;
   Dtype dtype = Dtype::kF32;
+  std::string other_dtype = {};  // torch's name of kOther
   std::string storage;
-  // All of these count elements. The view lies within the storage.
+  // All of these count elements. The view lies within the storage, except for kOther.
   int64_t storage_elements = 0;
   int64_t offset = 0;
   std::vector<int64_t> shape;
   std::vector<int64_t> strides;
 };
 
-// What data.pkl of torch.save(module.state_dict(), file) says, in its order. Ours because libtorch
-// reads an OrderedDict as None, so that its own reader takes no state_dict.
+// Parses data.pkl of torch.save(module.state_dict(), file) and returns its tensors, in its order.
+// libtorch's own reader returns None for an OrderedDict.
 //
-// Only dictionaries of tensors by name are taken: nothing that the file names is called, so bytes
+// Skips entries that are no tensors, as an epoch. Calls no function that the file names, so bytes
 // of any origin are safe. Thread-safe.
 //
-// DATA_LOSS: the words after "... is no state_dict: ", as "it holds more than tensors by name:
-// 'optimizer' is a dictionary".
+// DATA_LOSS: the words after "... is no state_dict: ". A file whose tensors lie in a nested
+// dictionary gets its path, as checkpoint['state_dict'].
 absl::StatusOr<std::vector<PickledTensor>> ParseStateDictPickle(absl::string_view pickle);
 
 }  // namespace torchps

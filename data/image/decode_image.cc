@@ -8,6 +8,7 @@
 #include <jerror.h>
 #include <png.h>
 
+#include <algorithm>
 #include <csetjmp>
 #include <cstring>
 #include <utility>
@@ -32,7 +33,50 @@ absl::Status CheckSize(const std::string& name, int64_t height, int64_t width) {
       "%s: expected an image of 1 to %d pixels, got %d x %d", name, kMostPixels, height, width));
 }
 
-// libjpeg's way to report: it never returns from an error.
+// value * part / 255, rounded.
+uint8_t Part(int value, int part) { return static_cast<uint8_t>((value * part + 127) / 255); }
+
+// Replaces each pixel: `convert` makes `channels` bytes from image.channels.
+template <typename Convert>
+void ConvertPixels(int64_t channels, DecodedImage& image, const Convert& convert) {
+  const int64_t pixels = image.height * image.width;
+  std::vector<uint8_t> converted(pixels * channels);
+  for (int64_t i = 0; i < pixels; ++i) {
+    convert(image.pixels.data() + i * image.channels, converted.data() + i * channels);
+  }
+  image.pixels = std::move(converted);
+  image.channels = channels;
+}
+
+// Composites an image on black. The last channel is the opacity.
+void OnBlack(DecodedImage& image) {
+  const int64_t channels = image.channels - 1;
+  ConvertPixels(channels, image, [channels](const uint8_t* from, uint8_t* to) {
+    for (int64_t c = 0; c < channels; ++c) to[c] = Part(from[c], from[channels]);
+  });
+}
+
+// Cyan, magenta, yellow and black to red, green and blue. 255 is no ink, as Adobe's programs write
+// it; browsers and Pillow read every such JPEG so.
+void InksToColours(DecodedImage& image) {
+  ConvertPixels(3, image, [](const uint8_t* from, uint8_t* to) {
+    for (int c = 0; c < 3; ++c) to[c] = Part(from[c], from[3]);
+  });
+}
+
+// Converts grey to colours, or colours to grey by ITU-R BT.601's weights, as JPEG and Pillow do.
+void WithChannels(int64_t channels, DecodedImage& image) {
+  if (channels == image.channels) return;
+  if (channels == 3) {
+    ConvertPixels(3, image, [](const uint8_t* from, uint8_t* to) { std::fill_n(to, 3, *from); });
+    return;
+  }
+  ConvertPixels(1, image, [](const uint8_t* from, uint8_t* to) {
+    *to = static_cast<uint8_t>((from[0] * 19595 + from[1] * 38470 + from[2] * 7471 + 0x8000) >> 16);
+  });
+}
+
+// Libjpeg's error handler. It must not return from an error.
 struct JpegErrors {
   jpeg_error_mgr base;  // first, so that a pointer to it is one to this
   std::jmp_buf jump;
@@ -45,8 +89,8 @@ struct JpegErrors {
   std::longjmp(errors->jump, 1);
 }
 
-// Most warnings are about what other programs wrote carelessly; these are about lost pixels, which
-// libjpeg would fill with grey.
+// Turns the warnings about lost pixels into errors; libjpeg would fill them with grey. Most other
+// warnings are about harmless carelessness of the program that wrote the file.
 void OnJpegMessage(j_common_ptr info, int level) {
   if (level >= 0) return;
   switch (info->err->msg_code) {
@@ -58,7 +102,7 @@ void OnJpegMessage(j_common_ptr info, int level) {
   }
 }
 
-// One JPEG. No method but the destructor has anything to destroy when libjpeg jumps out of it.
+// One JPEG. Libjpeg jumps out of the methods; none but the destructor has anything to destroy.
 class JpegReader {
  public:
   JpegReader() {
@@ -87,10 +131,12 @@ class JpegReader {
     return info_.jpeg_color_space == JCS_CMYK || info_.jpeg_color_space == JCS_YCCK;
   }
 
-  // Settles how it is decoded, and says what comes out.
+  // Begins to decode and sets the shape of `image`: four channels for print.
   bool Start(const ImageSize& wanted, DecodedImage* image) {
     if (setjmp(errors_.jump) != 0) return false;
-    info_.out_color_space = wanted.channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
+    info_.out_color_space = is_for_print()         ? JCS_CMYK
+                            : wanted.channels == 1 ? JCS_GRAYSCALE
+                                                   : JCS_RGB;
     info_.scale_num = 1;
     info_.scale_denom = 1;
     for (unsigned denominator : {2u, 4u, 8u}) {
@@ -105,7 +151,7 @@ class JpegReader {
     return true;
   }
 
-  // `pixels` has room for what Start() said.
+  // `pixels` has room for the shape that Start() set.
   bool ReadPixels(uint8_t* pixels) {
     if (setjmp(errors_.jump) != 0) return false;
     const size_t row_bytes = size_t{info_.output_width} * info_.output_components;
@@ -135,39 +181,104 @@ absl::StatusOr<DecodedImage> DecodeJpeg(absl::string_view bytes, const ImageSize
     return damaged(reader);
   }
   if (absl::Status size = CheckSize(name, reader.height(), reader.width()); !size.ok()) return size;
-  if (reader.is_for_print()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        name, ": expected grey or red, green and blue, got CMYK, colours for print (convert it)"));
-  }
   DecodedImage image;
   if (!reader.Start(wanted, &image)) return damaged(reader);
   image.pixels.resize(image.height * image.width * image.channels);
   if (!reader.ReadPixels(image.pixels.data())) return damaged(reader);
+  if (reader.is_for_print()) {
+    InksToColours(image);
+    WithChannels(wanted.channels, image);
+  }
   return image;
 }
 
+// One PNG. Libpng jumps out of the methods; none but the destructor has anything to destroy.
+//
+// Numbers come out as the file stores them. Its gAMA, sRGB and iCCP chunks change nothing.
+class PngReader {
+ public:
+  explicit PngReader(absl::string_view bytes) : left_(bytes) {
+    png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, &OnError, &OnWarning);
+    info_ = png_create_info_struct(png_);
+  }
+  ~PngReader() { png_destroy_read_struct(&png_, &info_, nullptr); }
+  PngReader(const PngReader&) = delete;
+  PngReader& operator=(const PngReader&) = delete;
+
+  // False: error() says why.
+  bool ReadHeader() {
+    if (png_ == nullptr || info_ == nullptr) return false;
+    if (setjmp(png_jmpbuf(png_)) != 0) return false;
+    png_set_read_fn(png_, this, &OnRead);
+    png_read_info(png_, info_);
+    return true;
+  }
+
+  int64_t height() const { return png_get_image_height(png_, info_); }
+  int64_t width() const { return png_get_image_width(png_, info_); }
+
+  // Begins to decode to 8 bits and sets the shape of `image`: 1 to 4 channels. The second of two
+  // and the fourth of four is the opacity.
+  bool Start(DecodedImage* image) {
+    if (setjmp(png_jmpbuf(png_)) != 0) return false;
+    png_set_expand(png_);
+    png_set_scale_16(png_);
+    png_set_interlace_handling(png_);
+    png_read_update_info(png_, info_);
+    image->channels = png_get_channels(png_, info_);
+    image->height = height();
+    image->width = width();
+    return true;
+  }
+
+  // `rows` has a pointer for each row of the shape that Start() set.
+  bool ReadPixels(png_bytepp rows) {
+    if (setjmp(png_jmpbuf(png_)) != 0) return false;
+    png_read_image(png_, rows);
+    return true;
+  }
+
+  const char* error() const { return error_; }
+
+ private:
+  [[noreturn]] static void OnError(png_structp png, png_const_charp message) {
+    auto* const reader = static_cast<PngReader*>(png_get_error_ptr(png));
+    std::strncpy(reader->error_, message, sizeof(reader->error_) - 1);
+    png_longjmp(png, 1);
+  }
+  static void OnWarning(png_structp, png_const_charp) {}
+  static void OnRead(png_structp png, png_bytep to, size_t size) {
+    auto* const reader = static_cast<PngReader*>(png_get_io_ptr(png));
+    if (size > reader->left_.size()) png_error(png, "it ends early");
+    std::memcpy(to, reader->left_.data(), size);
+    reader->left_.remove_prefix(size);
+  }
+
+  absl::string_view left_;
+  png_structp png_ = nullptr;
+  png_infop info_ = nullptr;
+  char error_[100] = "no memory";
+};
+
 absl::StatusOr<DecodedImage> DecodePng(absl::string_view bytes, const ImageSize& wanted,
                                        const std::string& name) {
-  png_image png;
-  std::memset(&png, 0, sizeof(png));
-  png.version = PNG_IMAGE_VERSION;
+  PngReader reader(bytes);
   const auto damaged = [&] {
     return absl::DataLossError(absl::StrFormat(
-        "%s: expected a whole PNG image, got a damaged one (%s)", name, png.message));
+        "%s: expected a whole PNG image, got a damaged one (%s)", name, reader.error()));
   };
-  if (png_image_begin_read_from_memory(&png, bytes.data(), bytes.size()) == 0) return damaged();
-  if (absl::Status size = CheckSize(name, png.height, png.width); !size.ok()) {
-    png_image_free(&png);
-    return size;
+  if (!reader.ReadHeader()) return damaged();
+  if (absl::Status size = CheckSize(name, reader.height(), reader.width()); !size.ok()) return size;
+  DecodedImage image;
+  if (!reader.Start(&image)) return damaged();
+  image.pixels.resize(image.height * image.width * image.channels);
+  std::vector<png_bytep> rows;
+  for (int64_t y = 0; y < image.height; ++y) {
+    rows.push_back(image.pixels.data() + y * image.width * image.channels);
   }
-  png.format = wanted.channels == 1 ? PNG_FORMAT_GRAY : PNG_FORMAT_RGB;
-  DecodedImage image{wanted.channels, png.height, png.width, {}};
-  image.pixels.resize(PNG_IMAGE_SIZE(png));
-  const png_color black = {0, 0, 0};
-  if (png_image_finish_read(&png, &black, image.pixels.data(), /*row_stride=*/0,
-                            /*colormap=*/nullptr) == 0) {
-    return damaged();
-  }
+  if (!reader.ReadPixels(rows.data())) return damaged();
+  if (image.channels == 2 || image.channels == 4) OnBlack(image);
+  WithChannels(wanted.channels, image);
   return image;
 }
 

@@ -9,7 +9,7 @@
 
 namespace torchps {
 
-// What a model wants an image to be.
+// The image size that a model expects.
 struct ImageSize {
   int64_t channels = 3;  // 3: red, green, blue; 1: grey
   int64_t height = 0;
@@ -27,11 +27,14 @@ struct DecodedImage {
 
 // Decodes a JPEG or PNG file's `bytes` into `wanted.channels` channels of 8 bits. A JPEG far larger
 // than `wanted` is decoded at a half, a quarter or an eighth of its size, never below `wanted`:
-// that takes a fraction of the time. Otherwise the size is the file's. What is transparent lies on
-// black.
+// that takes a fraction of the time. Otherwise the size is the file's. EXIF orientation is ignored.
+//
+// Numbers are those of the file: 16 bits are divided by 257, and no gamma is applied. Colours
+// become grey with JPEG's weights. Transparent pixels are composited on black. A CMYK JPEG becomes
+// red, green and blue.
 //
 // `name` begins the messages. DATA_LOSS: damaged or truncated. INVALID_ARGUMENT: neither JPEG nor
-// PNG, more than 2^26 pixels, or colours for print (CMYK).
+// PNG, or more than 2^26 pixels.
 absl::StatusOr<DecodedImage> DecodeImage(absl::string_view bytes, const ImageSize& wanted,
                                          const std::string& name);
 

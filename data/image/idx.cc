@@ -89,13 +89,7 @@ absl::StatusOr<ImageSet> ReadIdxImages(const std::string& images_path,
                                        const std::string& labels_path) {
   absl::StatusOr<IdxArray<3>> images = ReadIdx<3>(images_path, "images");
   if (!images.ok()) return images.status();
-  absl::StatusOr<IdxArray<1>> labels = ReadIdx<1>(labels_path, "labels");
-  if (!labels.ok()) return labels.status();
   const uint32_t count = images->sizes[0];
-  if (labels->sizes[0] != count) {
-    return absl::DataLossError(absl::StrFormat("%s: expected %d labels, as %s has images, got %d",
-                                               labels_path, count, images_path, labels->sizes[0]));
-  }
   if (count == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(images_path, ": expected at least one image, got none"));
@@ -105,6 +99,17 @@ absl::StatusOr<ImageSet> ReadIdxImages(const std::string& images_path,
   set.height = images->sizes[1];
   set.width = images->sizes[2];
   set.pixels = std::move(images->values);
+  if (labels_path.empty()) {
+    set.labels.resize(count);
+    set.has_answers = false;
+    return set;
+  }
+  absl::StatusOr<IdxArray<1>> labels = ReadIdx<1>(labels_path, "labels");
+  if (!labels.ok()) return labels.status();
+  if (labels->sizes[0] != count) {
+    return absl::DataLossError(absl::StrFormat("%s: expected %d labels, as %s has images, got %d",
+                                               labels_path, count, images_path, labels->sizes[0]));
+  }
   set.labels = std::move(labels->values);
   return set;
 }

@@ -30,9 +30,10 @@ bool EndsInOneOf(const std::string& name, const std::vector<absl::string_view>& 
                      [&](absl::string_view ending) { return absl::EndsWith(lower, ending); });
 }
 
-bool IsHidden(const std::string& name) { return absl::StartsWith(name, "."); }
+// Whether a name is hidden, or is the folder that macOS adds to its archives.
+bool IsHidden(const std::string& name) { return absl::StartsWith(name, ".") || name == "__MACOSX"; }
 
-// Names in `directory`, ordered by bytes, hidden ones left out.
+// Returns the names in `directory` but the hidden ones, ordered by bytes.
 absl::StatusOr<std::vector<std::string>> NamesIn(const fs::path& directory) {
   std::error_code error;
   fs::directory_iterator entry(directory, error);
@@ -46,32 +47,90 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const fs::path& directory) {
   return names;
 }
 
-absl::Status AddClass(const fs::path& directory, ImageFolder& folder) {
-  const absl::StatusOr<std::vector<std::string>> names = NamesIn(directory);
-  if (!names.ok()) return names.status();
+// The kind of a file by its ending. DecodeImage cannot read other images.
+enum class Kind { kImage, kOtherImage, kNoImage };
+
+Kind KindOf(const std::string& name) {
+  if (EndsInOneOf(name, {".jpg", ".jpeg", ".jpe", ".jfif", ".pjpeg", ".pjp", ".png"})) {
+    return Kind::kImage;
+  }
+  if (EndsInOneOf(name, {".avif", ".bmp", ".dcm", ".dng", ".exr",  ".gif", ".heic", ".heif", ".ico",
+                         ".j2k",  ".jp2", ".jxl", ".pam", ".pbm",  ".pcx", ".pgm",  ".pnm",  ".ppm",
+                         ".psd",  ".qoi", ".svg", ".tga", ".tiff", ".tif", ".webp"})) {
+    return Kind::kOtherImage;
+  }
+  return Kind::kNoImage;
+}
+
+absl::Status OtherImage(const fs::path& path) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      path.string(),
+      ": expected JPEG or PNG images, got another kind (convert it, or move it away)"));
+}
+
+// Adds the file `name` of `folder.directory`.
+absl::Status AddFile(const std::string& name, int32_t label, ImageFolder& folder) {
+  switch (KindOf(name)) {
+    case Kind::kImage:
+      folder.files.push_back({name, label});
+      return absl::OkStatus();
+    case Kind::kOtherImage:
+      return OtherImage(fs::path(folder.directory) / name);
+    case Kind::kNoImage:
+      ++folder.passed_over;
+      return absl::OkStatus();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddClass(const std::string& name, ImageFolder& folder) {
+  const fs::path directory = fs::path(folder.directory) / name;
+  const absl::StatusOr<std::vector<std::string>> files = NamesIn(directory);
+  if (!files.ok()) return files.status();
   const auto label = static_cast<int32_t>(folder.classes.size());
   const int64_t before = folder.size();
-  for (const std::string& name : *names) {
+  for (const std::string& file : *files) {
     std::error_code error;
-    if (fs::is_directory(directory / name, error)) {
+    if (fs::is_directory(directory / file, error)) {
       return absl::InvalidArgumentError(
-          absl::StrCat((directory / name).string(),
+          absl::StrCat((directory / file).string(),
                        ": expected image files in a class's folder, got a folder below it"));
     }
-    if (EndsInOneOf(name, {".bmp", ".gif", ".tif", ".tiff", ".webp", ".heic", ".avif"})) {
-      return absl::InvalidArgumentError(
-          absl::StrCat((directory / name).string(),
-                       ": expected JPEG or PNG images, got another kind (convert "
-                       "it, or move it away)"));
-    }
-    if (EndsInOneOf(name, {".jpg", ".jpeg", ".png"})) folder.files.push_back({name, label});
+    const absl::Status added = AddFile(absl::StrCat(name, "/", file), label, folder);
+    if (!added.ok()) return added;
   }
   if (folder.size() == before) {
     return absl::InvalidArgumentError(absl::StrCat(
         directory.string(), ": expected at least one .jpg or .png file of the class, got none"));
   }
-  folder.classes.push_back(directory.filename().string());
+  folder.classes.push_back(name);
   return absl::OkStatus();
+}
+
+// Adds the image files in `prefix` below folder.directory, and in its folders. A link to a folder
+// is passed over, as it may lead in a circle.
+absl::Status AddAllBelow(const std::string& prefix, ImageFolder& folder) {
+  const fs::path directory = fs::path(folder.directory) / prefix;
+  const absl::StatusOr<std::vector<std::string>> names = NamesIn(directory);
+  if (!names.ok()) return names.status();
+  for (const std::string& name : *names) {
+    std::error_code error;
+    const fs::file_status status = fs::symlink_status(directory / name, error);
+    const bool is_folder = fs::is_directory(status);
+    const absl::Status added = is_folder
+                                   ? AddAllBelow(absl::StrCat(prefix, name, "/"), folder)
+                                   : AddFile(absl::StrCat(prefix, name), /*label=*/-1, folder);
+    if (!added.ok()) return added;
+  }
+  return absl::OkStatus();
+}
+
+bool HasFolders(const std::string& directory) {
+  const absl::StatusOr<std::vector<std::string>> names = NamesIn(directory);
+  std::error_code error;
+  return names.ok() && std::any_of(names->begin(), names->end(), [&](const std::string& name) {
+           return fs::is_directory(fs::path(directory) / name, error);
+         });
 }
 
 // The first of `names` that `others` lacks; null: none.
@@ -86,8 +145,14 @@ const std::string* FirstMissing(const std::vector<std::string>& names,
 }  // namespace
 
 std::string ImageFolder::PathOf(int64_t index) const {
-  const File& file = files[index];
-  return absl::StrCat(directory, "/", classes[file.label], "/", file.name);
+  return absl::StrCat(directory, "/", files[index].name);
+}
+
+std::vector<std::string> ImageFolder::Names() const {
+  std::vector<std::string> names;
+  names.reserve(files.size());
+  for (const File& file : files) names.push_back(file.name);
+  return names;
 }
 
 void ImageFolder::Limit(int64_t samples) {
@@ -99,7 +164,7 @@ void ImageFolder::Limit(int64_t samples) {
   files = std::move(kept);
 }
 
-absl::StatusOr<ImageFolder> ReadImageFolder(const std::string& directory) {
+absl::StatusOr<ImageFolder> ReadImageFolder(const std::string& directory, size_t least_classes) {
   const absl::StatusOr<std::vector<std::string>> names = NamesIn(directory);
   if (absl::IsNotFound(names.status())) {
     return absl::NotFoundError(absl::StrCat(
@@ -112,37 +177,68 @@ absl::StatusOr<ImageFolder> ReadImageFolder(const std::string& directory) {
   folder.directory = directory;
   for (const std::string& name : *names) {
     std::error_code error;
-    const fs::path path = fs::path(directory) / name;
-    if (!fs::is_directory(path, error)) continue;
-    if (absl::Status status = AddClass(path, folder); !status.ok()) return status;
+    if (!fs::is_directory(fs::path(directory) / name, error)) {
+      ++folder.passed_over;
+      continue;
+    }
+    if (absl::Status status = AddClass(name, folder); !status.ok()) return status;
   }
-  if (folder.classes.size() < 2) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        directory, ": expected a folder of images for each of two or more classes, got ",
-        folder.classes.size()));
+  if (folder.classes.size() < least_classes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s: expected a folder of images for each class, at least %d, got %d",
+                        directory, least_classes, folder.classes.size()));
   }
   return folder;
 }
 
 absl::StatusOr<ImageFolder> ReadTestImageFolder(const std::string& directory,
-                                                const ImageFolder& train) {
+                                                size_t least_classes) {
   std::error_code error;
-  const bool has_test = fs::is_directory(absl::StrCat(directory, "/test"), error);
-  const bool has_val = fs::is_directory(absl::StrCat(directory, "/val"), error);
+  const std::string test = absl::StrCat(directory, "/test");
+  const std::string val = absl::StrCat(directory, "/val");
+  const bool has_test = fs::is_directory(test, error);
+  const bool has_val = fs::is_directory(val, error);
   if (!has_test && !has_val) {
     return absl::NotFoundError(absl::StrCat(directory,
                                             ": expected test/ or val/ beside train/, got neither "
                                             "(training.evaluate: false does without)"));
   }
-  absl::StatusOr<ImageFolder> test =
-      ReadImageFolder(absl::StrCat(directory, has_test ? "/test" : "/val"));
-  if (!test.ok()) return test.status();
-  const std::string* const unknown = FirstMissing(test->classes, train.classes);
-  const std::string* const absent = FirstMissing(train.classes, test->classes);
-  if (unknown == nullptr && absent == nullptr) return test;
+  const bool takes_val = !has_test || (has_val && !HasFolders(test));
+  return ReadImageFolder(takes_val ? val : test, least_classes);
+}
+
+absl::Status CheckSameClasses(const ImageFolder& train, const ImageFolder& test) {
+  const std::string* const unknown = FirstMissing(test.classes, train.classes);
+  const std::string* const absent = FirstMissing(train.classes, test.classes);
+  if (unknown == nullptr && absent == nullptr) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat(
-      "%s: expected the same classes as in %s, got %s \"%s\"", test->directory, train.directory,
+      "%s: expected the same classes as in %s, got %s \"%s\"", test.directory, train.directory,
       unknown != nullptr ? "another," : "none named", unknown != nullptr ? *unknown : *absent));
+}
+
+absl::StatusOr<ImageFolder> ReadUnlabelledImages(const std::string& path) {
+  std::error_code error;
+  ImageFolder folder;
+  if (!fs::exists(path, error)) {
+    return absl::NotFoundError(
+        absl::StrCat(path, ": expected an image file or a folder of image files, got none"));
+  }
+  if (fs::is_directory(path, error)) {
+    folder.directory = path;
+    if (absl::Status status = AddAllBelow("", folder); !status.ok()) return status;
+    std::sort(folder.files.begin(), folder.files.end(),
+              [](const auto& a, const auto& b) { return a.name < b.name; });
+  } else {
+    folder.directory =
+        fs::path(path).has_parent_path() ? fs::path(path).parent_path().string() : ".";
+    const std::string name = fs::path(path).filename().string();
+    if (absl::Status status = AddFile(name, /*label=*/-1, folder); !status.ok()) return status;
+  }
+  if (folder.files.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": expected at least one .jpg or .png file, got none"));
+  }
+  return folder;
 }
 
 absl::Status LoadImage(const ImageFolder& folder, int64_t index, const ImageSize& size,

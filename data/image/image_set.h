@@ -13,6 +13,7 @@ struct ImageSet {
   // Image after image, within an image channel after channel, row after row.
   std::vector<uint8_t> pixels;
   std::vector<uint8_t> labels;
+  bool has_answers = true;  // else all labels are 0
 
   int64_t size() const { return static_cast<int64_t>(labels.size()); }
   int64_t image_bytes() const { return channels * height * width; }

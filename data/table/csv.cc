@@ -4,332 +4,328 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <set>
+#include <numeric>
+#include <optional>
 #include <utility>
-#include <vector>
 
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/string_view.h"
 #include "data/file/file_bytes.h"
+#include "data/table/csv_classes.h"
+#include "data/table/csv_field.h"
+#include "data/table/csv_header.h"
+#include "data/table/csv_layout.h"
+#include "data/table/csv_text.h"
 
 namespace torchps {
 namespace {
 
-// A model's last layer has a row per class, so that a stray large label would ask for gigabytes.
-constexpr int32_t kMaxLabel = 65535;
+using Fields = CsvText::Fields;
 
-// Batches are float32.
-constexpr double kMaxValue = std::numeric_limits<float>::max();
+constexpr double kMissing = std::numeric_limits<double>::quiet_NaN();
+// More values than this are rather ids than categories.
+constexpr size_t kMaxCategories = 1000;
+constexpr size_t kShownCharacters = 40;
+constexpr size_t kShownCategories = 20;
 
-// At most so many characters of a bad field are shown.
-constexpr size_t kShown = 40;
-
-char Separator(absl::string_view line) {
-  char best = ',';
-  for (char candidate : {',', ';', '\t'}) {
-    if (std::count(line.begin(), line.end(), candidate) >
-        std::count(line.begin(), line.end(), best)) {
-      best = candidate;
-    }
-  }
-  return best;
-}
-
-// False if a quote is not closed.
-bool SplitFields(absl::string_view line, char separator, std::vector<std::string>& fields) {
-  fields.clear();
-  std::string field;
-  bool quoted = false;   // inside quotes
-  bool literal = false;  // had quotes: its spaces count
-  for (size_t i = 0; i <= line.size(); ++i) {
-    if (i == line.size() || (line[i] == separator && !quoted)) {
-      if (quoted) return false;
-      if (!literal) absl::StripAsciiWhitespace(&field);
-      fields.push_back(std::move(field));
-      field.clear();
-      literal = false;
-    } else if (line[i] == '"' && quoted && i + 1 < line.size() && line[i + 1] == '"') {
-      field += '"';
-      ++i;
-    } else if (line[i] == '"') {
-      quoted = !quoted;
-      if (!literal) absl::StripAsciiWhitespace(&field);
-      literal = true;
-    } else if (!(literal && !quoted)) {
-      field += line[i];
-    }
-  }
-  return true;
-}
-
-// As pandas, R, Weka and spreadsheets write what they do not have.
-bool IsMissing(absl::string_view field) {
-  if (field.empty()) return true;
-  for (absl::string_view word : {"na", "n/a", "nan", "null", "none", "?", "-"}) {
-    if (absl::EqualsIgnoreCase(field, word)) return true;
-  }
-  return false;
-}
-
-bool IsNumber(const std::string& field) {
-  double number;
-  return absl::SimpleAtod(field, &number);
-}
-
-// Calls `visit(line number from 1, line)` for each line that is not blank, until one fails.
-template <typename Visit>
-absl::Status ForEachLine(absl::string_view text, const Visit& visit) {
-  if (absl::StartsWith(text, "\xef\xbb\xbf")) text.remove_prefix(3);
-  int64_t number = 0;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    const absl::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    ++number;
-    if (absl::StripAsciiWhitespace(line).empty()) continue;
-    if (absl::Status status = visit(number, line); !status.ok()) return status;
-  }
-  return absl::OkStatus();
-}
-
-class CsvReader {
+// Numbers distinct texts from 0, in the order of their first occurrence.
+class Dictionary {
  public:
-  CsvReader(const std::string& path, const CsvColumns& columns) : path_(path), asked_(columns) {}
+  Dictionary() = default;
+  explicit Dictionary(const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) Add(text);
+  }
 
-  absl::StatusOr<RowSet> Read(absl::string_view text) && {
-    absl::Status status = ForEachLine(
-        text, [this](int64_t number, absl::string_view line) { return VisitLine(number, line); });
-    if (status.ok() && !predicts_numbers()) status = NumberClasses();
-    if (!status.ok()) return status;
-    if (rows_.size() == 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          path_, ": expected at least one row of numbers, got none",
-          dropped_ > 0 ? absl::StrCat(" beside ", dropped_, " with a missing value") : ""));
+  int32_t Add(const std::string& text) {
+    const auto [found, is_new] = numbers_.emplace(text, texts_.size());
+    if (is_new) texts_.push_back(text);
+    return found->second;
+  }
+
+  std::optional<int32_t> Find(const std::string& text) const {
+    const auto found = numbers_.find(text);
+    return found == numbers_.end() ? std::nullopt : std::optional<int32_t>(found->second);
+  }
+
+  const std::vector<std::string>& texts() const { return texts_; }
+
+ private:
+  absl::flat_hash_map<std::string, int32_t> numbers_;
+  std::vector<std::string> texts_;
+};
+
+class RowReader {
+ public:
+  RowReader(const CsvColumns& asked, CsvLayout layout, bool has_header, char separator)
+      : asked_(asked),
+        layout_(std::move(layout)),
+        separator_(separator),
+        needs_answers_(!asked.schema || asked.needs_answers),
+        has_answers_(layout_.has_answers()) {
+    rows_.had_header = has_header;
+    for (size_t column : layout_.left_out) {
+      const std::string& name = layout_.names[column];
+      rows_.left_out.push_back(name.empty() ? absl::StrCat(column) : name);
+    }
+    if (layout_.label) rows_.label_column = layout_.names[*layout_.label];
+    answers_ = layout_.targets;
+    if (layout_.label) answers_.push_back(*layout_.label);
+    if (asked.schema) {
+      TakeSchema(*asked.schema);
+    } else {
+      TakeNames();
+    }
+  }
+
+  absl::Status AddRow(int64_t line, const Fields& fields) {
+    if (fields.size() != layout_.names.size()) {
+      return absl::DataLossError(
+          absl::StrFormat("line %d: expected %d fields as in the first line, got %d (a field that "
+                          "holds '%c' needs double quotes)",
+                          line, layout_.names.size(), fields.size(), separator_));
+    }
+    const absl::StatusOr<bool> is_complete = CheckMissing(line, fields);
+    if (!is_complete.ok()) return is_complete.status();
+    if (!*is_complete) {
+      ++rows_.dropped;
+      return absl::OkStatus();
+    }
+    ++rows_.rows;
+    if (absl::Status status = AddFeatures(line, fields); !status.ok()) return status;
+    return has_answers_ ? AddAnswers(line, fields) : absl::OkStatus();
+  }
+
+  absl::StatusOr<RowSet> Finish() && {
+    if (rows_.rows == 0) return NoRows();
+    if (has_answers_ && layout_.label) {
+      if (absl::Status status = FinishClasses(); !status.ok()) return status;
+    }
+    if (!asked_.schema) SortCategories();
+    rows_.has_answers = has_answers_;
+    if (!has_answers_) {
+      rows_.labels.clear();
+      rows_.targets.clear();
     }
     return std::move(rows_);
   }
 
  private:
-  enum class Role { kFeature, kLabel, kTarget };
-
-  // A label as the file has it.
-  struct Label {
-    std::string text;
-    int64_t line;
-  };
-
-  bool predicts_numbers() const { return !asked_.targets.empty(); }
-
-  absl::Status VisitLine(int64_t number, absl::string_view line) {
-    const bool first = names_.empty();
-    if (first) separator_ = Separator(line);
-    if (!SplitFields(line, separator_, fields_)) {
-      return absl::DataLossError(absl::StrFormat(
-          "%s: line %d: expected a closing quote, got the end of the line", path_, number));
-    }
-    if (first) {
-      bool is_header = false;
-      if (absl::Status status = TakeFirstLine(is_header); !status.ok() || is_header) return status;
-    }
-    return AddRow(number);
+  void TakeNames() {
+    for (size_t column : layout_.features) rows_.columns.push_back({layout_.names[column]});
+    for (size_t column : layout_.targets) rows_.target_columns.push_back(layout_.names[column]);
+    categories_.resize(layout_.features.size());
   }
 
-  // Whether the first line holds names. A class may be a name in any line.
-  bool LooksLikeHeader() const {
-    size_t label = fields_.size();
-    if (!predicts_numbers()) {
-      uint64_t index;
-      if (asked_.label.empty()) {
-        label = fields_.size() - 1;
-      } else if (absl::SimpleAtoi(asked_.label, &index)) {
-        label = index;
-      } else {
-        return std::find(fields_.begin(), fields_.end(), asked_.label) != fields_.end() ||
-               !std::all_of(fields_.begin(), fields_.end(), IsNumber);
-      }
-    }
-    for (size_t c = 0; c < fields_.size(); ++c) {
-      if (c != label && !IsMissing(fields_[c]) && !IsNumber(fields_[c])) return true;
-    }
-    return false;
+  void TakeSchema(const TableSchema& schema) {
+    rows_.columns = schema.columns;
+    rows_.target_columns = schema.target_columns;
+    rows_.class_names = schema.class_names;
+    if (rows_.label_column.empty()) rows_.label_column = schema.label_column;
+    for (const FeatureColumn& column : schema.columns) categories_.emplace_back(column.categories);
   }
 
-  // Settles the columns; `is_header` is set if the line holds names and no numbers.
-  absl::Status TakeFirstLine(bool& is_header) {
-    is_header = LooksLikeHeader();
-    names_ = is_header ? fields_ : std::vector<std::string>(fields_.size());
-    roles_.assign(names_.size(), Role::kFeature);
-    if (predicts_numbers()) {
-      for (const std::string& name : asked_.targets) {
-        absl::StatusOr<size_t> column = FindColumn("data.csv.target_column", name, is_header);
-        if (!column.ok()) return column.status();
-        if (roles_[*column] == Role::kTarget) {
-          return absl::InvalidArgumentError(absl::StrFormat(
-              "%s: expected each data.csv.target_column once, got \"%s\" again", path_, name));
-        }
-        roles_[*column] = Role::kTarget;
-        target_order_.push_back(*column);
-        rows_.target_columns.push_back(names_[*column]);
-      }
-    } else {
-      absl::StatusOr<size_t> column = names_.size() - 1;
-      if (!asked_.label.empty()) {
-        column = FindColumn("data.csv.label_column", asked_.label, is_header);
-      }
-      if (!column.ok()) return column.status();
-      roles_[*column] = Role::kLabel;
-      label_ = *column;
-    }
-    for (size_t c = 0; c < names_.size(); ++c) {
-      if (roles_[c] == Role::kFeature) rows_.columns.push_back(names_[c]);
-    }
-    if (rows_.columns.empty()) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "%s: expected at least one feature column beside what is predicted, got none", path_));
-    }
-    return absl::OkStatus();
+  bool LacksAnswer(const Fields& fields, size_t column) const {
+    return layout_.label ? fields[column].empty() : IsMissing(fields[column]);
   }
 
-  absl::StatusOr<size_t> FindColumn(absl::string_view field, const std::string& name,
-                                    bool is_header) const {
-    const auto named = std::find(names_.begin(), names_.end(), name);
-    if (named != names_.end() && !name.empty()) return named - names_.begin();
-    uint64_t index;
-    if (absl::SimpleAtoi(name, &index) && index < names_.size()) return index;
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: expected %s to be a number of 0 to %d%s, got \"%s\"", path_, field, names_.size() - 1,
-        is_header ? absl::StrCat(" or one of ", absl::StrJoin(names_, ", ")) : "", name));
-  }
-
-  absl::Status AddRow(int64_t number) {
-    if (fields_.size() != names_.size()) {
-      return absl::DataLossError(absl::StrFormat("%s: line %d: expected %d fields, got %d", path_,
-                                                 number, names_.size(), fields_.size()));
+  // Returns whether the row is read; false: it is dropped.
+  absl::StatusOr<bool> CheckMissing(int64_t line, const Fields& fields) {
+    const bool drops = asked_.missing == CsvColumns::Missing::kDropRow && needs_answers_;
+    for (size_t column : layout_.features) {
+      if (asked_.missing == CsvColumns::Missing::kKeep || !IsMissing(fields[column])) continue;
+      if (drops) return false;
+      return Bad(
+          line, column,
+          needs_answers_
+              ? "a value, not a missing one (data.csv.missing: COLUMN_MEAN or DROP_ROW goes "
+                "on without it)"
+              : "a value, not a missing one (a prediction drops no row; only a model trained "
+                "with data.csv.missing: COLUMN_MEAN goes on without it)",
+          fields[column]);
     }
-    for (size_t c = 0; c < fields_.size(); ++c) {
-      if (!Lacks(c)) continue;
-      if (asked_.missing == CsvColumns::Missing::kDropRow) {
-        ++dropped_;
-        return absl::OkStatus();
-      }
-      if (asked_.missing == CsvColumns::Missing::kRefuse || roles_[c] != Role::kFeature) {
-        return BadMissing(number, c);
-      }
-    }
-    for (size_t c = 0; c < fields_.size(); ++c) {
-      if (roles_[c] != Role::kFeature) continue;
-      double value = std::numeric_limits<double>::quiet_NaN();
-      if (!Lacks(c) && !ToFloat(fields_[c], value)) return BadNumber(number, c);
-      rows_.values.push_back(value);
-    }
-    for (size_t c : target_order_) {
-      double value;
-      if (!ToFloat(fields_[c], value)) return BadNumber(number, c);
-      rows_.targets.push_back(static_cast<float>(value));
-    }
-    if (!predicts_numbers()) {
-      labels_are_names_ = labels_are_names_ || !IsNumber(fields_[label_]);
-      labels_.push_back({fields_[label_], number});
-    }
-    return absl::OkStatus();
-  }
-
-  bool Lacks(size_t c) const {
-    return roles_[c] == Role::kLabel ? fields_[c].empty() : IsMissing(fields_[c]);
-  }
-
-  static bool ToFloat(const std::string& field, double& value) {
-    return absl::SimpleAtod(field, &value) && std::abs(value) <= kMaxValue;
-  }
-
-  // Fills in rows_.labels, once all of them are known.
-  absl::Status NumberClasses() {
-    if (labels_are_names_) {
-      std::set<std::string> names;
-      for (const Label& label : labels_) {
-        names.insert(label.text);
-        if (names.size() > size_t{kMaxLabel} + 1) {
-          return BadLabel(label, absl::StrCat("at most ", kMaxLabel + 1, " different classes"));
-        }
-      }
-      rows_.class_names.assign(names.begin(), names.end());
-    }
-    rows_.labels.reserve(labels_.size());
-    for (const Label& label : labels_) {
-      if (labels_are_names_) {
-        const auto& names = rows_.class_names;
-        rows_.labels.push_back(std::lower_bound(names.begin(), names.end(), label.text) -
-                               names.begin());
+    for (size_t column : answers_) {
+      if (!LacksAnswer(fields, column)) continue;
+      if (!needs_answers_) {
+        has_answers_ = false;
         continue;
       }
-      double value;
-      if (!absl::SimpleAtod(label.text, &value) ||
-          !(value >= 0 && value <= kMaxLabel && value == std::floor(value))) {
-        return BadLabel(label,
-                        absl::StrCat("a class, an integer of 0 to ", kMaxLabel,
-                                     " (numbers to predict are named by data.csv.target_column)"));
+      if (drops) return false;
+      return Bad(line, column,
+                 absl::StrCat(layout_.label ? "a class" : "a number to predict",
+                              ", not a missing value (data.csv.missing: DROP_ROW goes on without "
+                              "it)"),
+                 fields[column]);
+    }
+    return true;
+  }
+
+  absl::Status AddFeatures(int64_t line, const Fields& fields) {
+    for (size_t i = 0; i < layout_.features.size(); ++i) {
+      const size_t column = layout_.features[i];
+      double value = kMissing;
+      if (IsMissing(fields[column])) {
+        // CheckMissing() lets it pass.
+      } else if (layout_.is_category[i]) {
+        const absl::StatusOr<double> category = ReadCategory(line, i, fields[column]);
+        if (!category.ok()) return category.status();
+        value = *category;
+      } else if (!ReadNumber(fields[column], value)) {
+        return Bad(line, column, ExpectedNumber(fields[column], !asked_.schema), fields[column]);
       }
-      rows_.labels.push_back(static_cast<int32_t>(value));
+      rows_.values.push_back(value);
     }
     return absl::OkStatus();
   }
 
-  absl::Status BadNumber(int64_t number, size_t c) const {
-    return Bad(number, c, "a number that float32 holds", fields_[c]);
+  // Returns the number of the category in feature `i`.
+  absl::StatusOr<double> ReadCategory(int64_t line, size_t i, const std::string& field) {
+    Dictionary& categories = categories_[i];
+    const size_t column = layout_.features[i];
+    if (!asked_.schema) {
+      const double category = categories.Add(field);
+      if (categories.texts().size() <= kMaxCategories) return category;
+      return Bad(line, column,
+                 absl::StrCat("at most ", kMaxCategories,
+                              " different categories (data.csv.ignore_column leaves out an id)"),
+                 field);
+    }
+    if (const std::optional<int32_t> known = categories.Find(field)) return *known;
+    if (asked_.allow_unknown_category) return kMissing;
+    return Bad(line, column,
+               absl::StrCat("a category that the model knows (",
+                            ListNames(categories.texts(), kShownCategories),
+                            "; data.csv.unknown_category: true accepts others)"),
+               field);
   }
 
-  absl::Status BadMissing(int64_t number, size_t c) const {
-    const bool feature = roles_[c] == Role::kFeature;
-    return Bad(number, c,
-               absl::StrCat(roles_[c] == Role::kLabel ? "a class" : "a number that float32 holds",
-                            ", not a missing value (data.csv.missing: ",
-                            feature ? "COLUMN_MEAN or " : "", "DROP_ROW goes on without it)"),
-               fields_[c]);
+  absl::Status AddAnswers(int64_t line, const Fields& fields) {
+    for (size_t column : layout_.targets) {
+      double value;
+      if (!ReadNumber(fields[column], value)) {
+        if (needs_answers_) {
+          return Bad(line, column, ExpectedNumber(fields[column], false), fields[column]);
+        }
+        has_answers_ = false;
+        return absl::OkStatus();
+      }
+      rows_.targets.push_back(value);
+    }
+    if (!layout_.label) return absl::OkStatus();
+    const std::string& label = fields[*layout_.label];
+    rows_.labels.push_back(labels_.Add(label));
+    if (labels_.texts().size() > label_lines_.size()) label_lines_.push_back(line);
+    if (labels_.texts().size() <= size_t{kMaxClasses}) return absl::OkStatus();
+    return Bad(line, *layout_.label,
+               absl::StrCat("at most ", kMaxClasses,
+                            " different classes (data.csv.target_column names numbers to predict)"),
+               label);
   }
 
-  absl::Status BadLabel(const Label& label, absl::string_view expected) const {
-    return Bad(label.line, label_, expected, label.text);
+  // Replaces the numbers of the labels' texts by their classes.
+  absl::Status FinishClasses() {
+    CsvClasses classes = asked_.schema ? FindClasses(labels_.texts(), *asked_.schema)
+                                       : NumberClasses(labels_.texts(), rows_.rows);
+    const auto bad = absl::c_find(classes.of_text, -1);
+    if (bad != classes.of_text.end()) {
+      if (!needs_answers_) {
+        has_answers_ = false;
+        return absl::OkStatus();
+      }
+      const size_t text = bad - classes.of_text.begin();
+      return Bad(label_lines_[text], *layout_.label, classes.expected, labels_.texts()[text]);
+    }
+    for (int32_t& label : rows_.labels) label = classes.of_text[label];
+    rows_.class_names = std::move(classes.names);
+    return absl::OkStatus();
   }
 
-  absl::Status Bad(int64_t number, size_t c, absl::string_view expected,
+  // Numbers each column's categories in the order of their bytes.
+  void SortCategories() {
+    const size_t columns = layout_.features.size();
+    for (size_t i = 0; i < columns; ++i) {
+      const std::vector<std::string>& texts = categories_[i].texts();
+      std::vector<std::string> sorted = texts;
+      absl::c_sort(sorted);
+      std::vector<double> place;
+      for (const std::string& text : texts) {
+        place.push_back(static_cast<double>(absl::c_lower_bound(sorted, text) - sorted.begin()));
+      }
+      rows_.columns[i].categories = std::move(sorted);
+      if (!layout_.is_category[i]) continue;
+      for (size_t at = i; at < rows_.values.size(); at += columns) {
+        double& value = rows_.values[at];
+        if (!std::isnan(value)) value = place[static_cast<size_t>(value)];
+      }
+    }
+  }
+
+  absl::Status NoRows() const {
+    if (rows_.dropped > 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("expected at least one complete row, got none beside ", rows_.dropped,
+                       " with a missing value"));
+    }
+    return absl::InvalidArgumentError("expected at least one row below the header, got none");
+  }
+
+  absl::Status Bad(int64_t line, size_t column, absl::string_view expected,
                    const std::string& got) const {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%s: line %d, column %d%s: expected %s, got \"%s\"", path_, number, c,
-                        names_[c].empty() ? "" : absl::StrCat(" (", names_[c], ")"), expected,
-                        got.substr(0, kShown)));
+    return absl::InvalidArgumentError(absl::StrFormat("line %d, column %s: expected %s, got \"%s\"",
+                                                      line, layout_.Describe(column), expected,
+                                                      got.substr(0, kShownCharacters)));
   }
 
-  const std::string& path_;
   const CsvColumns& asked_;
-  char separator_ = ',';
-  // Of all columns, once the first line has been seen.
-  std::vector<std::string> names_;
-  std::vector<Role> roles_;
-  std::vector<size_t> target_order_;
-  size_t label_ = 0;                 // of no meaning where numbers are predicted
-  std::vector<std::string> fields_;  // of the line at hand
-  std::vector<Label> labels_;
-  bool labels_are_names_ = false;
-  int64_t dropped_ = 0;
+  const CsvLayout layout_;
+  const char separator_;
+  const bool needs_answers_;
+  bool has_answers_;
+  std::vector<size_t> answers_;         // columns
+  std::vector<Dictionary> categories_;  // of each feature
+  Dictionary labels_;
+  std::vector<int64_t> label_lines_;  // where each text of `labels_` first occurs
+  // Its labels and categories are numbers in their dictionaries until Finish().
   RowSet rows_;
 };
+
+absl::StatusOr<RowSet> ReadTable(std::string bytes, const CsvColumns& columns) {
+  const absl::StatusOr<CsvText> text = CsvText::Open(std::move(bytes));
+  if (!text.ok()) return text.status();
+  Fields first_line;
+  const auto keep = [&](int64_t, const Fields& fields) {
+    first_line = fields;
+    return absl::OkStatus();
+  };
+  if (absl::Status status = text->ForEachLine(keep, 1); !status.ok()) return status;
+  const absl::StatusOr<bool> has_header = HasHeader(*text, first_line, columns);
+  if (!has_header.ok()) return has_header.status();
+  absl::StatusOr<CsvLayout> layout = FindLayout(first_line, *has_header, columns);
+  if (!layout.ok()) return layout.status();
+
+  RowReader reader(columns, *std::move(layout), *has_header, text->separator());
+  bool is_header = *has_header;
+  absl::Status status = text->ForEachLine([&](int64_t line, const Fields& fields) {
+    return std::exchange(is_header, false) ? absl::OkStatus() : reader.AddRow(line, fields);
+  });
+  if (!status.ok()) return status;
+  return std::move(reader).Finish();
+}
 
 }  // namespace
 
 absl::StatusOr<RowSet> ReadCsv(const std::string& path, const CsvColumns& columns) {
-  absl::StatusOr<std::string> text = ReadFileBytes(path);
-  if (absl::IsNotFound(text.status())) {
+  absl::StatusOr<std::string> bytes = ReadFileBytes(path);
+  if (absl::IsNotFound(bytes.status())) {
     return absl::NotFoundError(
         absl::StrCat(path, ": expected a CSV file, got none (name it with --data or data.path)"));
   }
-  if (!text.ok()) return text.status();
-  return CsvReader(path, columns).Read(*text);
+  if (!bytes.ok()) return bytes.status();
+  absl::StatusOr<RowSet> rows = ReadTable(*std::move(bytes), columns);
+  if (rows.ok()) return rows;
+  return absl::Status(rows.status().code(), absl::StrCat(path, ": ", rows.status().message()));
 }
 
 }  // namespace torchps

@@ -6,25 +6,36 @@
 
 namespace torchps {
 
-// Rows of numbers, each with a class or with numbers to predict, as read: what the CSV reader
-// returns, free of torch.
+// One column of a table that a model takes as input.
+struct FeatureColumn {
+  std::string name;  // empty if the file has no header
+  // The values of a category, sorted by bytes; empty for a column of numbers.
+  std::vector<std::string> categories = {};
+};
+
+// The rows of a table. Each row has a class, numbers to predict, or neither. Free of torch.
 struct RowSet {
-  std::vector<std::string> columns;  // of the features; empty strings where there is no header
-  std::vector<double> values;        // row after row, columns.size() in each; NaN: missing
+  std::vector<FeatureColumn> columns;
+  // Row after row, columns.size() in each: a number, or an index in FeatureColumn::categories.
+  // NaN: a missing value, or an unknown category.
+  std::vector<double> values;
 
-  // A class for each row, from 0. Empty where there are targets.
+  // The class of each row, from 0. Empty if there are targets, or no answers.
   std::vector<int32_t> labels;
-  // Of classes that the file names, ordered by bytes: labels count in it. Empty: they are numbers.
+  // The name of each class. Empty: classes are numbers.
   std::vector<std::string> class_names;
+  std::string label_column;  // its name; empty if the file has no header
 
-  // Of the numbers to predict; empty where there are classes, and strings where there is no header.
+  // The names of the numbers to predict, empty strings if the file has no header. No names if there
+  // are classes.
   std::vector<std::string> target_columns;
-  std::vector<float> targets;  // row after row, target_columns.size() in each
+  std::vector<double> targets;  // row after row, target_columns.size() in each
 
-  int64_t size() const {
-    return static_cast<int64_t>(target_columns.empty() ? labels.size()
-                                                       : targets.size() / target_columns.size());
-  }
+  int64_t rows = 0;
+  bool has_answers = true;  // each row has a class or targets
+  bool had_header = false;
+  int64_t dropped = 0;                // rows left out for a missing value
+  std::vector<std::string> left_out;  // names, else numbers, of the columns left out
 };
 
 }  // namespace torchps

@@ -158,11 +158,13 @@ TEST(SafetensorsHeaderTest, WhatIsWrongWithAHeaderIsSaid) {
       {"", "is no JSON"},
       {"[]", "array in an unexpected place"},
       {"7", "number in an unexpected place"},
-      {R"({"a":1})", "number in an unexpected place"},
+      {R"({"a":1})", "its header names 0"},
+      {R"({"a":{"dtype":"F32","shape":2,"data_offsets":[0,8]}})", "number in an unexpected place"},
       {R"({"a":{}})", "lacks dtype, shape or data_offsets of 'a'"},
       {R"({"a":{"dtype":"F32","shape":[2]}})", "lacks dtype"},
-      {R"({"a":{"dtype":"C64","shape":[1],"data_offsets":[0,8]}})", "dtype 'C64'"},
-      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"x":1}})", "unknown field 'x'"},
+      {R"({"a":{"dtype":"C64","shape":[2],"data_offsets":[0,8]}})", "its shape takes 16 bytes"},
+      {R"({"a":{"dtype":"F8_E4M3","shape":[8],"data_offsets":[8,0]}})", "lies in [8, 0)"},
+      {R"({"a":{"dtype":null,"shape":[2],"data_offsets":[0,8]}})", "null in an unexpected place"},
       {R"({"a":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
        "'dtype' of 'a' twice"},
       {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
@@ -182,15 +184,47 @@ TEST(SafetensorsHeaderTest, WhatIsWrongWithAHeaderIsSaid) {
        R"("b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
        "begins at 4; expected 8"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}} x)", "is no JSON"},
-      {R"({"__metadata__":{"a":1}})", "number in an unexpected place"},
       {R"({"__metadata__":{"a":"b","a":"c"}})", "twice"},
-      {R"({"a":null})", "null"},
+      {R"({"__metadata__":{"a":[{"b":[1]},null]}})", "its header names 0"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"x":[1})", "is no JSON"},
   };
   for (const BadHeader& bad : cases) {
     const absl::Status status = ParseSafetensorsHeader(bad.json, 8).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << bad.json;
     EXPECT_THAT(std::string(status.message()), HasSubstr(bad.words)) << bad.json;
   }
+}
+
+TEST(SafetensorsHeaderTest, UnknownFieldsAndOtherDtypesAreSkipped) {
+  for (const char* const metadata : {"null", "7", "[{}]", R"({"k":"v","n":{"x":[1,-2.5]}})"}) {
+    const auto header = ParseSafetensorsHeader(
+        absl::StrCat(
+            R"({"__metadata__":)", metadata,
+            R"(,"a":{"x":{"dtype":[null]},"dtype":"F8_E4M3","y":-1,"shape":[3],)",
+            R"("data_offsets":[0,3]},"b":{"dtype":"U8","shape":[5],"data_offsets":[3,8]}})"),
+        8);
+    ASSERT_EQ(header.status(), absl::OkStatus()) << metadata;
+    ASSERT_EQ(header->tensors.size(), 2u);
+    EXPECT_EQ(header->tensors[0].dtype, Dtype::kOther);
+    EXPECT_EQ(header->tensors[0].other_dtype, "F8_E4M3");
+    EXPECT_EQ(header->tensors[1].dtype, Dtype::kU8);
+  }
+}
+
+// Python's safetensors knows C64 and has no C128.
+TEST(SafetensorsHeaderTest, DoubleComplexNumbersArePairsInTheFile) {
+  const SafetensorsHeader header = {
+      {{"wide", Dtype::kC128, {3}, 0, 48}, {"half", Dtype::kC64, {}, 48, 56}}, {{"k", "v"}}};
+  const std::string json = FormatSafetensorsHeader(header);
+  EXPECT_EQ(json, R"({"__metadata__":{"complex":"[\"wide\"]","k":"v"},)"
+                  R"("wide":{"dtype":"F64","shape":[3,2],"data_offsets":[0,48]},)"
+                  R"("half":{"dtype":"C64","shape":[],"data_offsets":[48,56]}})");
+  const auto parsed = ParseSafetensorsHeader(json, 56);
+  ASSERT_EQ(parsed.status(), absl::OkStatus());
+  EXPECT_EQ(parsed->tensors[0].dtype, Dtype::kC128);
+  EXPECT_THAT(parsed->tensors[0].shape, ElementsAre(3));
+  EXPECT_EQ(parsed->tensors[1].dtype, Dtype::kC64);
+  EXPECT_EQ(parsed->metadata, header.metadata);
 }
 
 TEST(SafetensorsHeaderTest, TensorsAreInTheOrderOfTheirBytes) {

@@ -273,11 +273,10 @@ TEST(FingerprintTest, OfSamplesThatMayDifferFromReadToReadNothingIsKnown) {
 
 TEST(RowDatasetTest, StandardisesByTheTrainingRowsAloneAndLeavesConstantsAtZero) {
   RowSet table;
-  table.columns = {"a", "b"};
+  table.columns = {{"a"}, {"b"}};
   table.values = {1, 5, 3, 5, 1000, 9};
   table.labels = {0, 1, 1};
-  const Standardization standardization = MeasureStandardization(table, {0, 1});
-  const RowDataset all(table, {0, 1, 2}, standardization, 2);
+  const RowDataset all(table, {0, 1, 2}, MeasurePreprocessing(table, {0, 1}));
   const torch::Tensor input = all.Get({0, 1, 2})->input;
   EXPECT_TRUE(input.allclose(torch::tensor({{-1.0f, 0.0f}, {1.0f, 0.0f}, {998.0f, 4.0f}})));
 }
@@ -309,13 +308,13 @@ TEST(RowDatasetTest, TheSplitKeepsEveryRowOnceAndFollowsTheSeed) {
 TEST(RowDatasetTest, AMissingValueIsItsColumnsMeanOverTheTrainingRows) {
   const double nan = std::nan("");
   RowSet table;
-  table.columns = {"a", "b"};
+  table.columns = {{"a"}, {"b"}};
   table.values = {1, nan, nan, 5, 3, nan, 1000, 9};
   table.labels = {0, 1, 1, 0};
-  const Standardization standardization = MeasureStandardization(table, {0, 1, 2});
-  EXPECT_EQ(standardization.mean, (std::vector<double>{2, 5}));
-  EXPECT_EQ(standardization.deviation, (std::vector<double>{1, 1}));
-  const RowDataset all(table, {0, 1, 2, 3}, standardization, 2);
+  const Preprocessing preprocessing = MeasurePreprocessing(table, {0, 1, 2});
+  EXPECT_EQ(preprocessing.input_mean, (std::vector<double>{2, 5}));
+  EXPECT_EQ(preprocessing.input_deviation, (std::vector<double>{1, 1}));
+  const RowDataset all(table, {0, 1, 2, 3}, preprocessing);
   const torch::Tensor input = all.Get({0, 1, 2, 3})->input;
   EXPECT_TRUE(
       input.allclose(torch::tensor({{-1.0f, 0.0f}, {0.0f, 0.0f}, {1.0f, 0.0f}, {998.0f, 4.0f}})));
@@ -326,28 +325,31 @@ TEST(RowDatasetTest, NamesOfClassesAreToldAndGoIntoTheModelsMetadata) {
   for (int i = 0; i < 30; ++i) text += std::to_string(i) + (i % 2 ? ",setosa\n" : ",\"a\"\"b\"\n");
   const DataSource source =
       *OpenData(Job("data { source: 'csv' }"), WriteFile(NewDirectory(), "iris.csv", text));
-  EXPECT_EQ(source.class_names, (std::vector<std::string>{"a\"b", "setosa"}));
-  EXPECT_EQ(source.transform.at("classes"), R"(["a\"b","setosa"])");
+  EXPECT_EQ(source.preprocessing.class_names, (std::vector<std::string>{"a\"b", "setosa"}));
+  EXPECT_EQ(source.Metadata().at("classes"), R"(["a\"b","setosa"])");
   EXPECT_EQ(source.train->shape().classes, 2);
-  EXPECT_EQ(OpenData(Job("data { source: 'csv' }"), CsvFile())->transform.count("classes"), 0u);
+  EXPECT_EQ(OpenData(Job("data { source: 'csv' }"), CsvFile())->Metadata().count("classes"), 0u);
 }
 
-TEST(RowDatasetTest, NumbersToPredictAreFloatsAsTheyStand) {
+TEST(RowDatasetTest, NumbersToPredictAreScaledAndConvertBackToTheirUnits) {
   const DataSource source = *OpenData(
       Job("data { source: 'csv' csv { target_column: 'kind' target_column: 'a' } }"), CsvFile());
   const DataShape shape = source.train->shape();
   EXPECT_EQ(shape.classes, 0);
   EXPECT_EQ(shape.targets, 2);
   EXPECT_EQ(shape.features, 2);
-  EXPECT_EQ(source.transform.at("target_columns"), R"(["kind","a"])");
+  EXPECT_EQ(source.Metadata().at("target_columns"), R"(["kind","a"])");
   EXPECT_THAT(source.description, HasSubstr("2 to predict, 2 features"));
   std::vector<int64_t> all(source.train->size());
   std::iota(all.begin(), all.end(), 0);
   const Batch batch = *source.train->Get(all);
   EXPECT_EQ(batch.target.sizes(), (std::vector<int64_t>{36, 2}));
   EXPECT_EQ(batch.target.scalar_type(), torch::kFloat32);
+  EXPECT_LT(batch.target.mean(0).abs().max().item<float>(), 1e-6);
+  EXPECT_TRUE(batch.target.square().mean(0).allclose(torch::ones(2)));
   // "kind" counts a modulo 3.
-  EXPECT_TRUE(batch.target.select(1, 1).remainder(3).equal(batch.target.select(1, 0)));
+  const torch::Tensor numbers = source.preprocessing.Numbers(batch.target).round();
+  EXPECT_TRUE(numbers.select(1, 1).remainder(3).equal(numbers.select(1, 0)));
   EXPECT_EQ(source.train->Get({5})->target.size(0), 1);
 }
 
@@ -378,8 +380,7 @@ TEST(TokenDatasetTest, ATokenBeyondTheVocabularyIsNamedByFileAndPlace) {
 TEST(ImageFolderDatasetTest, EachImageIsStretchedAndNormalisedAndNamedByItsFolder) {
   const DataSource source =
       *OpenData(Job("data { source: 'images' images { height: 4 width: 5 } }"), ImageDirectory());
-  EXPECT_EQ(source.class_names, (std::vector<std::string>{"class0", "class1", "class2"}));
-  EXPECT_EQ(source.transform.at("classes"), R"(["class0","class1","class2"])");
+  EXPECT_EQ(source.Metadata().at("classes"), R"(["class0","class1","class2"])");
   std::vector<int64_t> all(source.train->size());
   std::iota(all.begin(), all.end(), 0);
   const Batch batch = *source.train->Get(all);
@@ -455,6 +456,140 @@ TEST(DataRegistryTest, TestImagesOfAnotherSizeAreRefused) {
               "expected test images of 4x5 pixels");
 }
 
+// The job of a model that was trained on `source`, to be used on other data.
+JobSpec JobOfModel(JobSpec job, const DataSource& source, DataUse use) {
+  for (const auto& [key, value] : source.Metadata()) {
+    (*job.mutable_data()->mutable_preprocessing())[key] = value;
+  }
+  job.mutable_data()->set_use(use);
+  return job;
+}
+
+torch::Tensor InputsOf(const Dataset& data) {
+  std::vector<int64_t> all(data.size());
+  std::iota(all.begin(), all.end(), 0);
+  return data.Get(all)->input;
+}
+
+TEST(PreprocessingTest, MetadataHoldsItToTheLastDigit) {
+  Preprocessing table;
+  table.columns = {{"a, b"}, {"colour", {"blue", "r\"ed"}}, {"c"}};
+  table.input_mean = {1.0 / 3, 0, -1e300};
+  table.input_deviation = {0.1, 1, 1e-300};
+  table.missing_as_mean = true;
+  table.classes = 7;
+  table.class_names = {"x", "y,z"};
+  table.label_column = "kind";
+  table.training_data = 4000000000u;
+  const Preprocessing read = *Preprocessing::FromMetadata(table.ToMetadata());
+  EXPECT_EQ(read.ToMetadata(), table.ToMetadata());
+  EXPECT_EQ(read.input_mean, table.input_mean);
+  EXPECT_EQ(read.columns[1].categories, table.columns[1].categories);
+  EXPECT_EQ(read.features(), 4);
+  Preprocessing::Metadata damaged = table.ToMetadata();
+  damaged["input_mean"] = "[1, 2]";
+  EXPECT_THAT(std::string(Preprocessing::FromMetadata(damaged).status().message()),
+              HasSubstr("input_mean: expected a list of 3 numbers"));
+}
+
+TEST(PreprocessingTest, ACategoryIsOneInputForEachOfItsValues) {
+  Preprocessing table;
+  table.columns = {{"colour", {"blue", "red"}}, {"a"}};
+  table.input_mean = {0, 10};
+  table.input_deviation = {1, 2};
+  const double nan = std::nan("");
+  const torch::Tensor raw = torch::tensor({{1.0, 14.0}, {nan, nan}}, torch::kFloat64);
+  EXPECT_TRUE(table.Input(raw).equal(torch::tensor({{0.0f, 1.0f, 2.0f}, {0.0f, 0.0f, 0.0f}})));
+}
+
+TEST(PreprocessingTest, AnotherTableIsScaledAsTheTrainingTableWas) {
+  const JobSpec job = Job("data { source: 'csv' }");
+  const DataSource trained = *OpenData(job, CsvFile());
+  const JobSpec use = JobOfModel(job, trained, EVALUATION);
+  // The columns stand in another order, one more is there, and one class is missing.
+  std::string text = "kind,id,b,a,constant\n";
+  for (int i = 0; i < 9; ++i)
+    text += absl::StrCat(i % 2, ",x", i, ",", 100 - i * i, ",", i, ",7\n");
+  const DataSource other = *OpenData(use, WriteFile(NewDirectory(), "other.csv", text));
+  EXPECT_EQ(other.test->size(), 9);
+  EXPECT_EQ(other.test->shape().classes, 3);
+  const torch::Tensor expected =
+      trained.preprocessing.Input(torch::tensor({{4.0, 84.0, 7.0}}, torch::kFloat64));
+  EXPECT_TRUE(InputsOf(*other.test).slice(0, 4, 5).equal(expected));
+  EXPECT_THAT(other.test_description, HasSubstr("all rows of"));
+}
+
+TEST(PreprocessingTest, TheTrainingTableIsEvaluatedOnItsTestPart) {
+  const std::string path = CsvFile();
+  const JobSpec job = Job("data { source: 'csv' }");
+  const DataSource trained = *OpenData(job, path);
+  const DataSource again = *OpenData(JobOfModel(job, trained, EVALUATION), path);
+  EXPECT_TRUE(InputsOf(*again.test).equal(InputsOf(*trained.test)));
+  EXPECT_THAT(again.test_description, HasSubstr("the test part of"));
+}
+
+TEST(PreprocessingTest, APredictionTakesAllRowsInOrderWithoutAnswers) {
+  const JobSpec job = Job("data { source: 'csv' }");
+  const DataSource trained = *OpenData(job, CsvFile());
+  const DataSource fresh =
+      *OpenData(JobOfModel(job, trained, PREDICTION),
+                WriteFile(NewDirectory(), "new.csv", "a,b,constant\n3,1,7\n1,2,7\n2,3,7\n"));
+  const Batch batch = *fresh.test->Get({0, 1, 2});
+  EXPECT_FALSE(batch.target.defined());
+  EXPECT_TRUE(batch.input.equal(trained.preprocessing.Input(
+      torch::tensor({{3.0, 1.0, 7.0}, {1.0, 2.0, 7.0}, {2.0, 3.0, 7.0}}, torch::kFloat64))));
+}
+
+TEST(PreprocessingTest, TestImagesAreScaledAsTheModelsTrainingImagesWere) {
+  const JobSpec job = Job("data { source: 'idx' }");
+  const std::string bright = IdxDirectory({0, 1, 2}, {2, 1});
+  const DataSource trained = *OpenData(job, bright);
+  const JobSpec use = JobOfModel(job, trained, EVALUATION);
+  // The same test images beside training images that are black.
+  const std::string dark = IdxDirectory({0, 1, 2}, {2, 1});
+  std::string black = IdxImages(3, 4, 5);
+  std::fill(black.begin() + 16, black.end(), '\0');
+  WriteFile(dark, "train-images-idx3-ubyte.gz", Gzip(black));
+  EXPECT_TRUE(InputsOf(*OpenData(use, dark)->test).equal(InputsOf(*trained.test)));
+  // And where there are no training images.
+  std::filesystem::remove(dark + "/train-images-idx3-ubyte.gz");
+  EXPECT_TRUE(InputsOf(*OpenData(use, dark)->test).equal(InputsOf(*trained.test)));
+  const JobSpec predict = JobOfModel(job, trained, PREDICTION);
+  const DataSource fresh = *OpenData(predict, dark + "/t10k-images-idx3-ubyte");
+  EXPECT_FALSE(fresh.test->Get({0})->target.defined());
+  EXPECT_TRUE(InputsOf(*fresh.test).equal(InputsOf(*trained.test)));
+}
+
+TEST(PreprocessingTest, ImageFilesWithoutAFolderForEachClassArePredicted) {
+  const JobSpec job = Job("data { source: 'images' images { height: 4 width: 5 } }");
+  const std::string directory = ImageDirectory();
+  const DataSource trained = *OpenData(job, directory);
+  const DataSource fresh =
+      *OpenData(JobOfModel(job, trained, PREDICTION), directory + "/test/class1");
+  EXPECT_EQ(fresh.sample_names, (std::vector<std::string>{"0.png", "1.jpg", "2.png", "3.jpg"}));
+  EXPECT_TRUE(InputsOf(*fresh.test).equal(InputsOf(*trained.test).slice(0, 4, 8)));
+  // Two of the three classes keep their numbers.
+  std::filesystem::remove_all(directory + "/test/class0");
+  const DataSource some = *OpenData(JobOfModel(job, trained, EVALUATION), directory);
+  EXPECT_TRUE(some.test->Get({0, 7})->target.equal(torch::tensor({1, 2}, torch::kInt64)));
+}
+
+TEST(PreprocessingTest, ATextIsEvaluatedWhole) {
+  const JobSpec job = Job("data { source: 'text' } model { transformer { context: 16 } }");
+  const DataSource trained = *OpenData(job);
+  EXPECT_EQ(OpenData(JobOfModel(job, trained, EVALUATION))->test->size(), trained.test->size());
+  const std::string text = WriteFile(NewDirectory(), "t", std::string(33, 'x'));
+  EXPECT_EQ(OpenData(JobOfModel(job, trained, EVALUATION), text)->test->size(), 2);
+}
+
+TEST(PreprocessingTest, AModelOfOtherDataIsRefused) {
+  const JobSpec images = Job("data { source: 'digits' train_samples: 9 test_samples: 9 }");
+  const DataSource trained = *OpenData(images);
+  const JobSpec use = JobOfModel(Job("data { source: 'csv' }"), trained, EVALUATION);
+  EXPECT_THAT(std::string(OpenData(use, CsvFile()).status().message()),
+              HasSubstr("say nothing about a table"));
+}
+
 TEST(DataRegistryTest, ATextTooShortForOneTestSampleSaysHowLongItMustBe) {
   const std::string path = WriteFile(NewDirectory(), "t", std::string(109, 'x'));
   ExpectError("data { source: 'text' } model { transformer { context: 10 } }", path,
@@ -470,7 +605,7 @@ TEST(DataRegistryTest, TokensSayWhatTheyLack) {
   ExpectError(job, directory, absl::StatusCode::kInvalidArgument,
               "val.bin: expected at least 9 tokens, a sample of model.transformer.context = 8");
   std::filesystem::remove(directory + "/val.bin");
-  ExpectError(job, directory, absl::StatusCode::kNotFound, "val.bin: expected a file of 16-bit");
+  ExpectError(job, directory, absl::StatusCode::kNotFound, "val.bin: expected a file of tokens");
   EXPECT_TRUE(OpenData(Job(job + " training { evaluate: false }"), directory).ok());
   WriteFile(directory, "train.bin", "odd");
   ExpectError(job, directory, absl::StatusCode::kDataLoss, "train.bin: expected tokens of 2 bytes");

@@ -19,8 +19,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   file->Put(data + 1, size - 1);
   const absl::StatusOr<RowSet> set = ReadCsv(file->path(), columns);
   if (!set.ok()) return 0;
-  FUZZ_CHECK(set->size() > 0 && !set->columns.empty());
-  const auto rows = static_cast<size_t>(set->size());
+  FUZZ_CHECK(set->rows > 0 && !set->columns.empty());
+  const auto rows = static_cast<size_t>(set->rows);
   FUZZ_CHECK(set->values.size() == set->columns.size() * rows);
   FUZZ_CHECK(set->targets.size() == set->target_columns.size() * rows);
   return 0;

@@ -4,6 +4,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <torch/nn/functional/loss.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/utils/clip_grad.h>
@@ -45,6 +46,7 @@
 #include "tests/testing/manual_clock.h"
 #include "worker/flat_model.h"
 #include "worker/models/convnet.h"
+#include "worker/objective.h"
 #include "worker/slot/run_worker.h"
 #include "worker/task.h"
 
@@ -52,7 +54,7 @@ namespace torchps {
 namespace {
 
 constexpr uint64_t kSeed = 11;
-constexpr int kEpochs = 5;
+constexpr int kEpochs = 15;
 constexpr int kStepsPerEpoch = 20;
 constexpr int kSteps = kEpochs * kStepsPerEpoch;
 constexpr int64_t kFeatures = 32;
@@ -169,8 +171,8 @@ JobSpec MakeJob(const OptimizerSpec& optimizer, Rule rule, int workers, int batc
 template <typename Net>
 torch::Tensor TrainAlone(
     Net& module, torch::optim::Optimizer& optimizer, const Dataset& data, int64_t batch,
-    const std::function<void(int64_t step)>& before_step = [](int64_t) {}, int64_t steps = kSteps) {
-  const Objective objective = CrossEntropy();
+    const std::function<void(int64_t step)>& before_step = [](int64_t) {}, int64_t steps = kSteps,
+    const Objective& objective = CrossEntropy()) {
   const torch::Device device = module.parameters().front().device();
   int64_t step = 0;
   for (int epoch = 1; epoch <= kEpochs; ++epoch) {
@@ -230,7 +232,8 @@ std::vector<SlotBooks> SlotsOf(const InProcessCluster& cluster) {
 template <typename Net = Mlp>
 torch::Tensor TrainOnServers(const JobSpec& job, std::shared_ptr<const Dataset> data, int servers,
                              torch::Device device = torch::kCPU, double slow = 1,
-                             std::vector<SlotBooks>* slots = nullptr) {
+                             std::vector<SlotBooks>* slots = nullptr,
+                             const Objective& objective = CrossEntropy()) {
   const SteadyClock clock;
   // Servers whose time stands still: however busy this machine is, no update is made early.
   const ManualClock servers_clock;
@@ -245,7 +248,7 @@ torch::Tensor TrainOnServers(const JobSpec& job, std::shared_ptr<const Dataset> 
   // seeds it.
   std::vector<Task> tasks;
   for (int worker = 0; worker < job.workers(); ++worker) {
-    tasks.emplace_back(NewModule<Net>(), CrossEntropy(), source);
+    tasks.emplace_back(NewModule<Net>(), objective, source);
   }
   std::vector<absl::Status> outcomes(tasks.size());
   std::vector<std::thread> workers;
@@ -477,8 +480,8 @@ TEST_P(DeviceEquivalenceTest, OneStepIsThatOfALoopThere) {
 }
 
 TEST_P(DeviceEquivalenceTest, AHundredStepsAreThoseOfALoopThere) {
-  ExpectTheSameAfter<Mlp>(kSteps, "MLP");
-  ExpectTheSameAfter<SmallConvNet>(kSteps, "ConvNet");
+  ExpectTheSameAfter<Mlp>(100, "MLP");
+  ExpectTheSameAfter<SmallConvNet>(100, "ConvNet");
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, DeviceEquivalenceTest, EachDevice(), DeviceName);
@@ -531,6 +534,43 @@ TEST(EquivalenceTest, BatchesBySpeedAreOneProcessWithTheSameSamples) {
     }
     EXPECT_EQ(samples, kSteps * kWorkers * kBatch);
     EXPECT_LT(fewest, kSteps * kBatch * 3 / 4) << "the slow worker's batches stayed large";
+  }
+}
+
+// Samples whose classes count differently, as classes of which there are few do.
+Objective WeightedCrossEntropy() {
+  return Objective([](const torch::Tensor& output, const torch::Tensor& target) {
+    const torch::Tensor weight = torch::linspace(0.2, 3, kClasses);
+    namespace F = torch::nn::functional;
+    const auto options = F::CrossEntropyFuncOptions().weight(weight).reduction(torch::kSum);
+    return WeightedLoss{F::cross_entropy(output, target, options),
+                        weight.index_select(0, target).sum().item<double>()};
+  });
+}
+
+// An epoch has 19 batches of 50 samples and one of 20.
+TEST(EquivalenceTest, AWeightedLossAndTheShortLastBatchOfAnEpochAreThoseOfOneProcess) {
+  constexpr int kBatch = 50;
+  const auto data = std::make_shared<RandomSamples>((kStepsPerEpoch - 1) * kBatch + 20);
+  const OptimizerSpec spec = Parse("sgd { momentum: 0.9 } learning_rate: 0.05");
+  for (const Objective& objective : {CrossEntropy(), WeightedCrossEntropy()}) {
+    const std::shared_ptr<Mlp> module = NewMlp();
+    const std::unique_ptr<torch::optim::Optimizer> optimizer =
+        TorchOptimizer(spec, module->parameters());
+    const torch::Tensor alone = TrainAlone(
+        *module, *optimizer, *data, kBatch, [](int64_t) {}, kSteps, objective);
+    for (const auto& [rule, workers] : {std::pair(Rule::kEachPush, 1), std::pair(Rule::kSync, 3),
+                                        std::pair(Rule::kWholeBatch, 3)}) {
+      JobSpec job = MakeJob(spec, rule, workers, kBatch);
+      // A push of EACH_PUSH counts by its part of a global batch.
+      job.mutable_training()->set_global_batch(rule != Rule::kEachPush);
+      job = *NormalizeJobSpec(job);
+      ExpectEquivalent(absl::StrCat(NameOf(rule), ", workers: ", workers,
+                                    objective.weighted_loss == nullptr ? "" : ", a weighted loss"),
+                       TrainOnServers(job, data, /*servers=*/2, torch::kCPU, /*slow=*/1,
+                                      /*slots=*/nullptr, objective),
+                       alone);
+    }
   }
 }
 

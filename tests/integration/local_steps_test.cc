@@ -240,7 +240,10 @@ torch::Tensor TrainByTheBook(const std::vector<std::shared_ptr<Points>>& data, d
   std::vector<Adam> inner(data.size(), Adam{inner_rate, 0, {}, {}});
   // Asking for a batch below adds to what was asked for.
   std::vector<std::vector<std::vector<int64_t>>> batches;
-  for (const auto& each : data) batches.push_back(each->asked());
+  for (const auto& each : data) {
+    batches.push_back(each->asked());
+    batches.back().erase(batches.back().begin());  // tried before the job began
+  }
   const size_t rounds = batches[0].size() / kSteps;
   for (size_t round = 0; round < rounds; ++round) {
     torch::Tensor sum = torch::zeros_like(values);

@@ -46,19 +46,19 @@ TEST_F(LocalRunTest, TheJobLiesInTheFolderAndTheServersAreThere) {
 
   // Nobody has come to train, so there is nothing to tell and no model to find.
   const auto says = [](const std::string& line) { ADD_FAILURE() << line; };
-  run->End(absl::CancelledError("stopped"), says, says);
+  EXPECT_TRUE(absl::IsCancelled(run->End(absl::CancelledError("stopped"), says, says)));
 }
 
 TEST_F(LocalRunTest, AJobThatIsRefusedWhenItIsResumedLeavesTheFileOfTheOneThere) {
   const auto says = [](const std::string& line) { ADD_FAILURE() << line; };
   const auto kept_name = [this] { return ParseJobFile(options_.dir + "/job.textproto")->name(); };
-  LocalRun::Start(job_, options_)->End(absl::CancelledError("stopped"), says, says);
+  LocalRun::Start(job_, options_)->End(absl::CancelledError("stopped"), says, says).IgnoreError();
   options_.resume = true;
   job_.set_name("another");
   absl::StatusOr<LocalRun> refused = LocalRun::Start(job_, options_);
   ASSERT_TRUE(refused.ok()) << refused.status();
   EXPECT_EQ(kept_name(), "alone");
-  refused->End(absl::FailedPreconditionError("another job"), says, says);
+  refused->End(absl::FailedPreconditionError("another job"), says, says).IgnoreError();
   EXPECT_EQ(kept_name(), "alone");
 }
 

@@ -118,8 +118,9 @@ TEST(TrainMainDeathTest, AStopIsHeardWhileDataAreRead) {
   const std::string job = "--job=" + JobFile();
   EXPECT_EXIT(std::_Exit(CodeOf({job, "--local"}, ReadForLong)), ::testing::ExitedWithCode(0), "");
   // A look that has no answer has not succeeded.
-  EXPECT_EXIT(std::_Exit(CodeOf({job, "--evaluate=none.safetensors"}, ReadForLong)),
-              ::testing::ExitedWithCode(1), "train_main_test: terminated");
+  const std::string look = "--evaluate=" + JobFile();
+  EXPECT_EXIT(std::_Exit(CodeOf({job, look}, ReadForLong)), ::testing::ExitedWithCode(1),
+              "train_main_test: terminated");
 }
 
 TEST(TrainMainDeathTest, WhatACutterThrowsIsToldAsWhatTheFactoryThrows) {

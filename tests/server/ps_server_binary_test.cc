@@ -182,12 +182,11 @@ TEST(PsServerBinary, MayOpenAsManyFilesAsTheMachinePermits) {
   }));
 }
 
-// A model and gradients lie there.
-TEST(PsServerBinary, WhatItKeepsOfAJobIsItsOwnUsersAlone) {
+TEST(PsServerBinary, TheUmaskDecidesTheModesOfItsFiles) {
   namespace fs = std::filesystem;
   const std::string directory =
       absl::StrCat(std::getenv("TEST_TMPDIR"), "/ps_server_binary_test_", getpid());
-  const mode_t umask_before = umask(0);
+  const mode_t umask_before = umask(027);
   const ServerProgram server = StartServerProgram({absl::StrCat("--dir=", directory)});
   umask(umask_before);
   ASSERT_NE(server.address, "");
@@ -197,13 +196,12 @@ TEST(PsServerBinary, WhatItKeepsOfAJobIsItsOwnUsersAlone) {
   ASSERT_TRUE(worker.Hello().ok());
   ASSERT_TRUE(worker.Initialize(0).ok());
   ASSERT_TRUE(worker.Push(1, 1.0f).ok());
-  EXPECT_EQ(fs::status(directory).permissions(), fs::perms::owner_all);
+  const fs::perms shared = fs::perms::group_read | fs::perms::others_all;
+  EXPECT_EQ(fs::status(directory).permissions() & shared, fs::perms::group_read);
   int entries = 0;
   for (const auto& entry : fs::recursive_directory_iterator(directory)) {
     ++entries;
-    EXPECT_EQ(entry.status().permissions() & (fs::perms::group_all | fs::perms::others_all),
-              fs::perms::none)
-        << entry.path();
+    EXPECT_EQ(entry.status().permissions() & shared, fs::perms::group_read) << entry.path();
   }
   EXPECT_GE(entries, 2) << "the log and its folder";
 }

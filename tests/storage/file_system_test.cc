@@ -244,39 +244,34 @@ TEST(PosixFileSystemTest, ADirectoryIsNotThereBeforeItsNameIsSynced) {
   EXPECT_EQ(files->CreateDirectories(path), absl::OkStatus());
 }
 
-// The last nine bits of a mode, or -1.
+// Returns the last nine bits of a mode, or -1.
 int ModeOf(const std::string& path) {
   struct stat file = {};
   return stat(path.c_str(), &file) == 0 ? static_cast<int>(file.st_mode & 0777) : -1;
 }
 
-TEST(PosixFileSystemTest, MakesFilesForTheirOwnerAloneWhereItIsToldTo) {
+TEST(PosixFileSystemTest, TheUmaskDecidesTheModesOfNewFiles) {
   const std::string root = absl::StrCat(::testing::TempDir(), "/readers.", getpid());
+  const auto files = MakePosixFileSystem();
   const mode_t umask_before = umask(0);
-  const auto files = MakePosixFileSystem(Readers::kOwner);
-  ASSERT_EQ(files->CreateDirectories(root + "/a/b"), absl::OkStatus());
-  EXPECT_EQ(ModeOf(root), 0700);
-  EXPECT_EQ(ModeOf(root + "/a/b"), 0700);
-  ASSERT_EQ(WriteFileAtomically(*files, root + "/a/file", "x"), absl::OkStatus());
-  EXPECT_EQ(ModeOf(root + "/a/file"), 0600);
-  const auto lock = files->Lock(root + "/a/lock");
-  ASSERT_EQ(lock.status(), absl::OkStatus());
-  EXPECT_EQ(ModeOf(root + "/a/lock"), 0600);
-  // Others made these, and know for whom.
-  ASSERT_EQ(chmod((root + "/a").c_str(), 0755), 0);
-  ASSERT_EQ(chmod((root + "/a/file").c_str(), 0640), 0);
-  EXPECT_EQ(files->CreateDirectories(root + "/a"), absl::OkStatus());
-  EXPECT_EQ(files->CreateFile(root + "/a/file").status(), absl::OkStatus());
-  EXPECT_EQ(ModeOf(root + "/a"), 0755);
-  EXPECT_EQ(ModeOf(root + "/a/file"), 0640);
-  // As every program does it.
-  umask(022);
-  const auto for_all = MakePosixFileSystem();
-  ASSERT_EQ(for_all->CreateDirectories(root + "/c"), absl::OkStatus());
-  ASSERT_EQ(for_all->CreateFile(root + "/c/file").status(), absl::OkStatus());
-  EXPECT_EQ(ModeOf(root + "/c"), 0755);
-  EXPECT_EQ(ModeOf(root + "/c/file"), 0644);
+  for (const mode_t mask : {0, 022, 077}) {
+    const std::string directory = absl::StrCat(root, "/", mask);
+    umask(mask);
+    ASSERT_EQ(files->CreateDirectories(directory), absl::OkStatus());
+    EXPECT_EQ(ModeOf(directory), 0777 & ~mask);
+    ASSERT_EQ(WriteFileAtomically(*files, directory + "/file", "x"), absl::OkStatus());
+    EXPECT_EQ(ModeOf(directory + "/file"), 0666 & ~mask);
+    ASSERT_EQ(files->Lock(directory + "/lock").status(), absl::OkStatus());
+    EXPECT_EQ(ModeOf(directory + "/lock"), 0666 & ~mask);
+  }
   umask(umask_before);
+  // An existing file or directory keeps its mode.
+  ASSERT_EQ(chmod((root + "/0").c_str(), 0750), 0);
+  ASSERT_EQ(chmod((root + "/0/file").c_str(), 0640), 0);
+  EXPECT_EQ(files->CreateDirectories(root + "/0"), absl::OkStatus());
+  EXPECT_EQ(files->CreateFile(root + "/0/file").status(), absl::OkStatus());
+  EXPECT_EQ(ModeOf(root + "/0"), 0750);
+  EXPECT_EQ(ModeOf(root + "/0/file"), 0640);
 }
 
 TEST(FileErrorTest, EveryReasonHasItsCode) {

@@ -24,8 +24,12 @@ def main(psctl, program, job):
     subprocess.run([program, "--local", f"--job={job}", f"--dir={folder}"], check=True,
                    stdout=subprocess.DEVNULL)
 
-    # The folder is its owner's. What is refused when the job is to go on does not become its file.
-    assert os.stat(folder).st_mode & 0o777 == 0o700
+    # The umask decides who may read the folder.
+    umask = os.umask(0)
+    os.umask(umask)
+    assert os.stat(folder).st_mode & 0o777 == 0o777 & ~umask
+    assert os.stat(f"{folder}/model.safetensors").st_mode & 0o777 == 0o666 & ~umask
+    # A job file that --resume refuses does not replace the run's.
     job_file = os.path.join(folder, "job.textproto")
     with open(job_file, encoding="utf-8") as file:
         kept = file.read()
@@ -51,6 +55,7 @@ def main(psctl, program, job):
         assert got["samples"] == int(told["test_samples"]), (got, told)
         assert got["loss"] == float(told["test_loss"]), (got, told)
         assert got["metrics"] == {"accuracy": float(told["test_accuracy"])}, (got, told)
+        assert got["data"].startswith("the test images of "), got
 
     # A run's folder is its last model, and so is its last checkpoint.
     final = json.loads(ask("evaluate", folder, "--json"))
@@ -69,15 +74,15 @@ def main(psctl, program, job):
     assert [int(row["sample"]) for row in rows] == list(range(len(rows)))
     right = sum(float(row["predicted"]) == float(row["target"]) for row in rows)
     assert right / len(rows) == final["metrics"]["accuracy"]
-    first = [float(rows[0][f"output_{i}"]) for i in range(10)]
-    assert int(rows[0]["predicted"]) == first.index(max(first))
+    first = [float(rows[0][f"probability_{i}"]) for i in range(10)]
+    assert int(rows[0]["predicted"]) == first.index(max(first)) and abs(sum(first) - 1) < 1e-6
 
     lines = os.path.join(folder, "answers.json")
     told = ask("predict", folder, "--json", f"--out={lines}", "--on_training_data")
     assert told == f"wrote the predictions of 6000 training samples to {lines}\n", told
     with open(lines, encoding="utf-8") as file:
         answers = [json.loads(line) for line in file]
-    assert len(answers) == 6000 and len(answers[0]["output"]) == 10
+    assert len(answers) == 6000 and len(answers[0]["probabilities"]) == 10
     measured = os.path.join(folder, "measured.json")
     told = ask("evaluate", folder, "--json", f"--out={measured}")
     assert told == f"wrote the evaluation of {final['samples']} test samples to {measured}\n", told

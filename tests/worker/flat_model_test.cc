@@ -358,9 +358,10 @@ TEST(FlatModelTest, NamesAFloatBufferThatCameAfterIt) {
   Net net;
   const auto model = Lay(net);
   ASSERT_TRUE(model.ok()) << model.status();
-  // Those stay each worker's own, and nothing has to be done for them.
+  // Buffers of other types are constants of each worker.
   net.register_buffer("mask", torch::tensor({true, false}));
   net.register_buffer("steps", torch::tensor(int64_t{0}));
+  net.register_buffer("half", torch::ones({1}, torch::kFloat16));
   EXPECT_TRUE((*model)->CheckModule(net).ok());
   net.norm->register_buffer("scale", torch::ones({1}));
   const absl::Status status = (*model)->CheckModule(net);

@@ -3,6 +3,7 @@
 #include "worker/learner.h"
 
 #include <ATen/Parallel.h>
+#include <torch/nn/modules/embedding.h>
 
 #include <memory>
 #include <numeric>
@@ -168,6 +169,38 @@ INSTANTIATE_TEST_SUITE_P(Training, LearnerTimesTest, ::testing::Values("", "clip
                          [](const auto& info) {
                            return std::string(info.index == 0 ? "BlockByBlock" : "Clipped");
                          });
+
+struct NormedTable : torch::nn::Module {
+  NormedTable() {
+    const auto options = torch::nn::EmbeddingOptions(5, 2).max_norm(0.1);
+    table = register_module("table", torch::nn::Embedding(options));
+  }
+  torch::Tensor forward(const torch::Tensor& input) { return table->forward(input).sum(1); }
+  torch::nn::Embedding table{nullptr};
+};
+
+TEST(LearnerTest, AParameterThatForwardChangesInPlaceIsNamed) {
+  torch::manual_seed(1);
+  const ManualClock clock;
+  DataSource data;
+  data.train = std::make_shared<TensorDataset>(torch::randint(5, {8, 3}), torch::randint(2, {8}));
+  const Task task(std::make_shared<NormedTable>(), CrossEntropy(), data);
+  const auto model =
+      *FlatModel::Create(task.module(), torch::kCPU, [](const std::string&) { return 0; });
+  const BlockMap map = *BlockMap::Create(model->layout(), /*block_bytes=*/64, /*servers=*/1);
+  Learner::Options options;
+  options.block_map = &map;
+  options.clock = &clock;
+  Learner learner(task, model.get(), options);
+  const std::vector<int64_t> samples = {0, 1, 2};
+  Learner::Step step;
+  step.samples = samples;
+  step.batch_size = 3;
+  NobodyListens nobody;
+  const absl::Status status = learner.Compute(step, &nobody).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("'table.weight' in place"));
+}
 
 }  // namespace
 }  // namespace torchps

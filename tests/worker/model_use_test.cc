@@ -2,13 +2,21 @@
 
 #include <torch/nn/modules/linear.h>
 
+#include <cmath>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "common/stop_latch.h"
 #include "data/tensor_dataset.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/job.pb.h"
 #include "torch/types.h"
 #include "worker/objective.h"
+#include "worker/slot/try_out.h"
 #include "worker/task.h"
 
 namespace torchps {
@@ -39,6 +47,107 @@ TEST_F(ModelUseTest, APredictionThatIsStoppedEndsBehindItsBatch) {
   EXPECT_EQ(Predict(task_, samples_, torch::kCPU, TrainingSpec::FLOAT32, sink, &stop_),
             absl::CancelledError("interrupted"));
   EXPECT_EQ(batches, 1);
+}
+
+// Gives its input back.
+struct Echo : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& input) { return input; }
+};
+
+// Of a model that answers with `outputs`, in batches of the evaluation's size.
+Evaluation EvaluationOf(const Objective& objective, const torch::Tensor& outputs,
+                        const torch::Tensor& targets, const Preprocessing& preprocessing = {}) {
+  DataSource data;
+  data.preprocessing = preprocessing;
+  data.test = std::make_shared<TensorDataset>(outputs, targets);
+  const Task task(std::make_shared<Echo>(), objective, data);
+  const auto evaluation = Evaluate(task, data.test.get(), torch::kCPU);
+  EXPECT_TRUE(evaluation.ok()) << evaluation.status();
+  return *evaluation;
+}
+
+TEST(MetricsTest, ARegressionIsMeasuredInTheUnitsOfItsTableOverTheWholeSet) {
+  torch::manual_seed(3);
+  Preprocessing scale;
+  scale.target_columns = {"price", "area"};
+  scale.target_mean = {1e5, 50};
+  scale.target_deviation = {2e4, 10};
+  const torch::Tensor targets = torch::randn({1000, 2});
+  const torch::Tensor outputs = targets + torch::tensor({0.5f, -0.1f});
+  const Evaluation evaluation = EvaluationOf(MeanSquaredError(), outputs, targets, scale);
+  EXPECT_NEAR(evaluation.loss, (0.25 + 0.01) / 2, 1e-6);
+  EXPECT_NEAR(evaluation.metric("mae"), (1e4 + 1) / 2, 0.1);
+  EXPECT_NEAR(evaluation.metric("rmse"), std::sqrt((1e8 + 1) / 2), 0.1);
+  const torch::Tensor distance = (targets - targets.mean(0)).square().mean(0);
+  const double r2 = 1 - (0.25 / distance[0].item<double>() + 0.01 / distance[1].item<double>()) / 2;
+  EXPECT_NEAR(evaluation.metric("r2"), r2, 1e-5);
+}
+
+TEST(MetricsTest, ClassesHaveTopFiveF1AndAConfusionMatrix) {
+  // Class 0 is always right; class 1 is taken for 0 in one of three; class 6 is never right.
+  const torch::Tensor targets = torch::tensor({0, 0, 1, 1, 1, 6}, torch::kInt64);
+  const torch::Tensor answers = torch::tensor({0, 0, 1, 1, 0, 0}, torch::kInt64);
+  const torch::Tensor outputs =
+      torch::one_hot(answers, 7).to(torch::kFloat32) - 0.01 * torch::arange(7).to(torch::kFloat32);
+  const Evaluation evaluation = EvaluationOf(CrossEntropy(7), outputs, targets);
+  EXPECT_NEAR(evaluation.metric("accuracy"), 4.0 / 6, 1e-9);
+  EXPECT_NEAR(evaluation.metric("top5_accuracy"), 5.0 / 6, 1e-9);
+  // F1 is 4 / 6, 4 / 5 and 0; the other classes do not occur.
+  EXPECT_NEAR(evaluation.metric("macro_f1"), (4.0 / 6 + 4.0 / 5) / 3, 1e-9);
+  const std::vector<double>& confusion = evaluation.metrics.back().state;
+  ASSERT_EQ(confusion.size(), 49u);
+  EXPECT_EQ(confusion[1 * 7 + 0], 1);
+  EXPECT_EQ(confusion[6 * 7 + 0], 1);
+}
+
+TEST(MetricsTest, AWeightedLossIsTheSumByTheWeightOfTheWholeSet) {
+  // 300 samples are two batches, of which the second has fewer that count.
+  const torch::Tensor targets = torch::arange(300).to(torch::kFloat32).unsqueeze(1);
+  const Objective objective([](const torch::Tensor& output, const torch::Tensor& target) {
+    const torch::Tensor counts = target.lt(270).to(torch::kFloat32);
+    return WeightedLoss{(output * counts).sum(), counts.sum().item<double>()};
+  });
+  EXPECT_NEAR(EvaluationOf(objective, targets, targets).loss, 269.0 / 2, 1e-6);
+}
+
+// The lines of TryOut() for an objective, and its status.
+std::vector<std::string> Tried(const Objective& objective, int workers, absl::Status* status) {
+  DataSource data;
+  data.train = std::make_shared<TensorDataset>(torch::rand({20, 4}), torch::randint(4, {20}));
+  data.test = data.train;
+  const Task task(torch::nn::Linear(4, 4), objective, data);
+  JobSpec job;
+  job.set_workers(workers);
+  job.mutable_training()->set_evaluate(true);
+  std::vector<std::string> lines;
+  *status = TryOut(task, job, [&](const std::string& line) { lines.push_back(line); });
+  return lines;
+}
+
+TEST(TryOutTest, ALossThatIsNoMeanOverSamplesIsNamedWhereWorkersShareABatch) {
+  const auto sum = [](const torch::Tensor& output, const torch::Tensor&) {
+    return output.square().sum();
+  };
+  const auto noise = [](const torch::Tensor& output, const torch::Tensor&) {
+    return (output + torch::randn_like(output)).square().mean();
+  };
+  absl::Status status;
+  ASSERT_EQ(Tried(Objective(sum), 2, &status).size(), 1u);
+  EXPECT_THAT(Tried(Objective(sum), 2, &status).front(),
+              ::testing::HasSubstr("the loss is no mean over samples"));
+  EXPECT_TRUE(Tried(Objective(sum), 1, &status).empty());
+  EXPECT_TRUE(Tried(CrossEntropy(4), 2, &status).empty());
+  EXPECT_TRUE(Tried(Objective(noise), 2, &status).empty());
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST(TryOutTest, AMetricThatThrowsIsFoundBeforeTheFirstStep) {
+  Objective objective = CrossEntropy();
+  objective.metrics.push_back(
+      {"broken", [](const Pass&) -> Metric::Part { throw std::runtime_error("no such column"); }});
+  absl::Status status;
+  Tried(objective, 1, &status);
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("no such column"));
 }
 
 }  // namespace

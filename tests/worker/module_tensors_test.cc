@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "torch/nn/modules/batchnorm.h"
@@ -161,6 +162,34 @@ TEST(ModuleTensorsTest, AnythingButFloat32IsRefusedByName) {
   Net net;
   net.norm->to(torch::kFloat64);
   EXPECT_THAT(Refusal(net), HasSubstr("'norm.weight' holds elements of type Double"));
+}
+
+TEST(ModuleTensorsTest, BuffersOfOtherTypesAreConstants) {
+  Net net;
+  int count = 0;
+  for (const torch::ScalarType type : {torch::kFloat16, torch::kBFloat16, torch::kFloat64,
+                                       torch::kComplexFloat, torch::kComplexDouble}) {
+    net.register_buffer(absl::StrCat("constant", ++count), torch::ones({2}, type));
+  }
+  const auto found = Find(net);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->layout.averaged_size(), 4) << "the running statistics";
+}
+
+// Otherwise the module would train, and no file could hold it.
+TEST(ModuleTensorsTest, AConstantThatNoFileHoldsIsRefusedByName) {
+  Net net;
+  net.register_buffer("edges", torch::eye(2, torch::kInt64).to_sparse());
+  EXPECT_THAT(Refusal(net), HasSubstr("'edges' is sparse, and a model file holds dense numbers"));
+  Net other;
+  other.register_buffer("turn", torch::zeros({2}, torch::kComplexHalf));
+  EXPECT_THAT(Refusal(other), HasSubstr("'turn' is ComplexHalf"));
+}
+
+TEST(ModuleTensorsTest, AComplexParameterIsRefusedWithItsCure) {
+  Net net;
+  net.register_parameter("filter", torch::ones({2}, torch::kComplexFloat));
+  EXPECT_THAT(Refusal(net), HasSubstr("register its torch::view_as_real()"));
 }
 
 TEST(ModuleTensorsTest, ASparseTensorIsRefusedByName) {

@@ -9,6 +9,9 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "checkpoint/export_safetensors.h"
+#include "checkpoint/export_state_dict.h"
+#include "checkpoint/exported_model.h"
 #include "checkpoint/safetensors_reader.h"
 #include "checkpoint/stored_zip.h"
 #include "gtest/gtest.h"
@@ -24,8 +27,7 @@
 namespace torchps {
 namespace {
 
-// Everything that a state_dict may have: trained and frozen parameters, float, integer and boolean
-// buffers, and one tensor under two names.
+// Trained and frozen parameters, float, integer and boolean buffers, and one tensor with two names.
 struct Everything : torch::nn::Module {
   explicit Everything(int64_t width = 3)
       : body(register_module("body", torch::nn::Linear(4, width))),
@@ -192,7 +194,7 @@ TEST_F(StateFileTest, WhatIsNoSuchFileIsSaidInASentence) {
   EXPECT_NE(pickle.message().find("torch.save(module.state_dict(), file)"), std::string::npos);
 }
 
-// The module that the file of python_state_dict.h is of.
+// The module whose state python_state_dict.h has.
 struct Python : torch::nn::Module {
   Python()
       : body(register_module("body",
@@ -209,7 +211,7 @@ std::string BytesOf(std::initializer_list<T> values) {
   return std::string(reinterpret_cast<const char*>(values.begin()), values.size() * sizeof(T));
 }
 
-// What may be wrong with it.
+// The parts of its file.
 struct PythonFile {
   std::string weight = BytesOf<float>({1, 2, 3, 4});
   std::string steps = BytesOf<int64_t>({7});
@@ -323,6 +325,174 @@ TEST_F(StateFileTest, AnArchiveOfTorchSaveInCppIsNamed) {
   const absl::Status loaded = LoadState(module, Path("cpp.pt"));
   EXPECT_TRUE(absl::IsDataLoss(loaded)) << loaded;
   EXPECT_NE(loaded.message().find("torchps::SaveState"), std::string::npos) << loaded;
+}
+
+// A module with one buffer.
+struct One : torch::nn::Module {
+  explicit One(const torch::Tensor& value) : x(register_buffer("x", value)) {}
+  torch::Tensor x;
+};
+
+const torch::ScalarType kFloatTypes[] = {torch::kFloat16, torch::kBFloat16, torch::kFloat32,
+                                         torch::kFloat64};
+
+TEST_F(StateFileTest, FloatingPointNumbersAreConverted) {
+  const torch::Tensor numbers = torch::tensor({0.1, -3.0, 1e-3}, torch::kFloat64);
+  for (const torch::ScalarType from : kFloatTypes) {
+    ASSERT_TRUE(SaveState(One(numbers.to(from)), Path("from.safetensors")).ok());
+    for (const torch::ScalarType to : kFloatTypes) {
+      One module(torch::zeros({3}, to));
+      const absl::Status loaded = LoadState(module, Path("from.safetensors"));
+      ASSERT_TRUE(loaded.ok()) << loaded;
+      EXPECT_EQ(module.x.scalar_type(), to);
+      EXPECT_TRUE(torch::equal(module.x, numbers.to(from).to(to))) << from << " to " << to;
+    }
+  }
+}
+
+TEST_F(StateFileTest, OtherConversionsMustKeepEachValue) {
+  const auto load = [this](double value, torch::ScalarType from, torch::ScalarType to) {
+    EXPECT_TRUE(SaveState(One(torch::full({2}, value, from)), Path("kept.safetensors")).ok());
+    One module(torch::zeros({2}, to));
+    const absl::Status loaded = LoadState(module, Path("kept.safetensors"));
+    EXPECT_TRUE(torch::equal(module.x, torch::full({2}, loaded.ok() ? value : 0, to)));
+    return std::string(loaded.message());
+  };
+  EXPECT_EQ(load(200, torch::kInt64, torch::kUInt8), "");
+  EXPECT_EQ(load(2, torch::kInt8, torch::kFloat32), "");
+  EXPECT_EQ(load(2, torch::kFloat32, torch::kInt64), "");
+  EXPECT_EQ(load(1, torch::kBool, torch::kInt16), "");
+  for (const std::string& why :
+       {load(300, torch::kInt64, torch::kUInt8), load(16777217, torch::kInt64, torch::kFloat32),
+        load(2.5, torch::kFloat32, torch::kInt64), load(2, torch::kUInt8, torch::kBool)}) {
+    EXPECT_NE(why.find("'x' has numbers of "), std::string::npos) << why;
+  }
+  EXPECT_NE(load(1, torch::kComplexFloat, torch::kFloat32).find("'x' is [2] of ComplexFloat"),
+            std::string::npos);
+}
+
+// Writes a safetensors file with a float "x" of 1 and a tensor of another dtype.
+void WriteForeign(const std::string& path, const std::string& other) {
+  std::string header =
+      R"({"__metadata__":null,"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"note":{}},")" +
+      other + R"(":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[4,8]}})";
+  const uint64_t length = header.size();
+  std::ofstream(path, std::ios::binary) << std::string(reinterpret_cast<const char*>(&length), 8)
+                                        << header << BytesOf<float>({1.0F, 0.0F});
+}
+
+TEST_F(StateFileTest, ATensorOfAnUnknownDtypeIsSkippedUnlessItIsWanted) {
+  WriteForeign(Path("foreign.safetensors"), "scale");
+  One module(torch::zeros({1}));
+  const absl::Status loaded = LoadState(module, Path("foreign.safetensors"));
+  ASSERT_TRUE(loaded.ok()) << loaded;
+  EXPECT_EQ(module.x.item<float>(), 1.0F);
+  module.register_buffer("scale", torch::zeros({4}));
+  EXPECT_NE(Refusal(module, "foreign.safetensors").find("'scale' is of dtype F8_E4M3"),
+            std::string::npos);
+}
+
+TEST_F(StateFileTest, TheContentsDecideTheFormat) {
+  ASSERT_TRUE(SaveState(One(torch::ones({1})), Path("safetensors.pt")).ok());
+  One one(torch::zeros({1}));
+  EXPECT_TRUE(LoadState(one, Path("safetensors.pt")).ok());
+  EXPECT_EQ(one.x.item<float>(), 1.0F);
+  WritePythonFile(Path("pytorch_model.bin"), PythonFile());
+  Python python;
+  const absl::Status loaded = LoadState(python, Path("pytorch_model.bin"));
+  EXPECT_TRUE(loaded.ok()) << loaded;
+
+  struct Wrong {
+    std::string contents;
+    const char* words;
+  };
+  for (const Wrong& wrong :
+       {Wrong{"\x80\x02\x8a\x0al\xfc\x9c", "torch.save(torch.load("},
+        Wrong{"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"},
+        Wrong{"{\"architectures\": []}", "weight_map"}, Wrong{"", "torch.save(module"}}) {
+    std::ofstream(Path("wrong.bin"), std::ios::binary) << wrong.contents;
+    const absl::Status refused = LoadState(one, Path("wrong.bin"));
+    EXPECT_TRUE(absl::IsDataLoss(refused)) << refused;
+    EXPECT_NE(refused.message().find(wrong.words), std::string::npos) << refused;
+  }
+}
+
+TEST_F(StateFileTest, APrefixThatWouldFitIsNamed) {
+  const auto wrapped = [](const std::string& name) {
+    torch::nn::Module outer;
+    outer.register_module(name, std::make_shared<Everything>());
+    return outer;
+  };
+  Everything plain;
+  for (const std::string name : {"module", "_orig_mod", "backbone"}) {
+    ASSERT_TRUE(SaveState(wrapped(name), Path("wrapped.safetensors")).ok());
+    const std::string why = Refusal(plain, "wrapped.safetensors");
+    EXPECT_NE(why.find("k.removeprefix('" + name + ".'): v for k, v in"), std::string::npos) << why;
+  }
+  ASSERT_TRUE(SaveState(plain, Path("plain.safetensors")).ok());
+  torch::nn::Module outer = wrapped("model");
+  const std::string why = Refusal(outer, "plain.safetensors");
+  EXPECT_NE(why.find("{'model.' + k: v"), std::string::npos) << why;
+  Everything wide(5);
+  EXPECT_EQ(Refusal(wide, "plain.safetensors").find("prefix"), std::string::npos);
+}
+
+TEST_F(StateFileTest, AnIndexLoadsItsShards) {
+  struct Two : One {
+    Two() : One(torch::zeros({1})) { y = register_buffer("y", torch::zeros({1})); }
+    torch::Tensor y;
+  } module;
+  module.x.fill_(1);
+  module.y.fill_(2);
+  ASSERT_TRUE(SaveState(module, Path("a.safetensors")).ok());
+  module.x.fill_(3);
+  ASSERT_TRUE(SaveState(module, Path("b.safetensors")).ok());
+  const auto load = [&](const std::string& y) {
+    std::ofstream(Path("index.json"))
+        << R"( {"metadata": {}, "weight_map": {"x": "a.safetensors", "y": ")" << y << "\"}}";
+    module.y.zero_();
+    return LoadState(module, Path("index.json"));
+  };
+  const absl::Status loaded = load("b.safetensors");
+  ASSERT_TRUE(loaded.ok()) << loaded;
+  EXPECT_EQ(module.x.item<float>(), 1.0F);
+  EXPECT_EQ(module.y.item<float>(), 2.0F);
+  EXPECT_TRUE(absl::IsNotFound(load("c.safetensors")));
+  EXPECT_TRUE(absl::IsDataLoss(load("../b.safetensors")));
+  ASSERT_TRUE(SaveState(One(torch::ones({1})), Path("b.safetensors")).ok());
+  EXPECT_NE(load("b.safetensors").message().find("places 'y' in the shard b.safetensors"),
+            std::string::npos);
+}
+
+// Every type of buffer, and a view whose conjugate torch has yet to compute.
+struct Constants : torch::nn::Module {
+  explicit Constants(double value) {
+    for (const torch::ScalarType type : {torch::kFloat16, torch::kBFloat16, torch::kFloat64}) {
+      register_buffer(torch::toString(type), torch::full({3}, value, type));
+    }
+    const torch::Tensor turn = torch::polar(torch::ones({2, 3}), torch::full({2, 3}, value));
+    register_buffer("c64", turn);
+    register_buffer("c128", turn.to(torch::kComplexDouble).t());
+    register_buffer("conj", turn.conj());
+    register_buffer("neg", torch::imag(turn.conj()));
+  }
+};
+
+TEST_F(StateFileTest, BuffersOfEveryTypeComeBackAlsoFromAnExport) {
+  const Constants saved(0.3);
+  ASSERT_TRUE(SaveState(saved, Path("constants.safetensors"), {{"k", "v"}}).ok());
+  const auto files = MakePosixFileSystem();
+  const auto model = ExportedModel::OfFile(files.get(), Path("constants.safetensors"));
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->metadata().count("complex"), 0u);
+  ASSERT_TRUE(ExportStateDict(files.get(), Path("constants.pt"), *model).ok());
+  ASSERT_TRUE(ExportSafetensors(files.get(), Path("again.safetensors"), *model).ok());
+  for (const char* const name : {"constants.safetensors", "constants.pt", "again.safetensors"}) {
+    Constants loaded(0.5);
+    const absl::Status status = LoadState(loaded, Path(name));
+    ASSERT_TRUE(status.ok()) << status;
+    ExpectSameState(saved, loaded);
+  }
 }
 
 TEST_F(StateFileTest, ASparseTensorIsNamed) {

@@ -58,7 +58,8 @@ class Points final : public Dataset {
   const int64_t poison_;
 };
 
-// Another dataset, of which the first batch takes as long as `before_first` does.
+// Another dataset, whose first batch of the job takes as long as `before_first` does. A worker asks
+// for some samples before it joins.
 class HeldBack final : public Dataset {
  public:
   HeldBack(std::shared_ptr<const Dataset> data, std::function<void()> before_first)
@@ -66,14 +67,14 @@ class HeldBack final : public Dataset {
   int64_t size() const override { return data_->size(); }
   DataShape shape() const override { return data_->shape(); }
   absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override {
-    if (!std::exchange(asked_, true)) before_first_();
+    if (++asked_ == 2) before_first_();
     return data_->Get(indices);
   }
 
  private:
   const std::shared_ptr<const Dataset> data_;
   const std::function<void()> before_first_;
-  mutable bool asked_ = false;
+  mutable int asked_ = 0;
 };
 
 struct Net : torch::nn::Module {

@@ -58,8 +58,8 @@ absl::StatusOr<int64_t> FlagValues::Integer(absl::string_view name, int64_t fall
   return value;
 }
 
-FlagTable::FlagTable(std::string command, std::vector<FlagSpec> flags)
-    : command_(std::move(command)), flags_(std::move(flags)) {}
+FlagTable::FlagTable(std::string command, std::vector<FlagSpec> flags, std::string bare)
+    : command_(std::move(command)), flags_(std::move(flags)), bare_(std::move(bare)) {}
 
 absl::StatusOr<FlagValues> FlagTable::Parse(const std::vector<std::string>& arguments) const {
   FlagValues parsed;
@@ -68,8 +68,17 @@ absl::StatusOr<FlagValues> FlagTable::Parse(const std::vector<std::string>& argu
     const size_t equals = argument.find('=');
     const bool attached = equals != absl::string_view::npos;
     const std::string name = NameIn(argument.substr(0, equals));
+    if (name.empty() && !bare_.empty() && !absl::StartsWith(argument, "-")) {
+      if (parsed.Has(bare_)) {
+        return Error(absl::StrCat("takes one --", bare_, ", but got '", argument, "' beside '",
+                                  parsed.Get(bare_), "'"));
+      }
+      parsed.values_[bare_] = {arguments[i]};
+      continue;
+    }
     if (name.empty()) {
-      return Error(absl::StrCat("takes flags only, but got '", argument, "'"));
+      return Error(absl::StrCat("takes ", bare_.empty() ? "flags only" : "no such flag",
+                                ", but got '", argument, "'"));
     }
     const FlagSpec* const flag = Find(name);
     if (flag == nullptr) {

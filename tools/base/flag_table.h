@@ -44,12 +44,13 @@ class FlagValues {
 // Immutable, so thread-safe.
 class FlagTable {
  public:
-  // `command` stands in messages: "psctl run".
-  FlagTable(std::string command, std::vector<FlagSpec> flags);
+  // `command` stands in messages: "psctl run". A word that is no flag is the value of the flag
+  // `bare`; empty: there is no such word.
+  FlagTable(std::string command, std::vector<FlagSpec> flags, std::string bare = "");
 
   // Takes `--name=value`, `--name value` and, for switches, `--name`; a flag's letter, as `-n`, in
   // place of its name. INVALID_ARGUMENT: unknown flag (with the most similar one), missing or
-  // unwanted value, a flag without the one that it needs, anything that is no flag. Of a flag that
+  // unwanted value, a flag without the one that it needs, a second bare word. Of a flag that
   // is not repeatable the last value counts, so that a script's can be overridden.
   absl::StatusOr<FlagValues> Parse(const std::vector<std::string>& arguments) const;
 
@@ -64,6 +65,7 @@ class FlagTable {
 
   const std::string command_;
   const std::vector<FlagSpec> flags_;
+  const std::string bare_;
 };
 
 }  // namespace torchps

@@ -95,7 +95,7 @@ Finding TokensFinding(const absl::StatusOr<std::unique_ptr<TokenFile>>& file, in
       "train.bin and val.bin belong into --data or data.path, and data.tokens.vocabulary above "
       "their tokens";
   if (!file.ok()) return Problem("data", std::string(file.status().message()), kAdvice);
-  const absl::StatusOr<uint16_t> largest = (*file)->Largest();
+  const absl::StatusOr<int32_t> largest = (*file)->Largest();
   if (!largest.ok()) return Problem("data", std::string(largest.status().message()), kAdvice);
   const std::string text = absl::StrCat((*file)->path(), ": ", WithThousands((*file)->size()),
                                         " tokens, the largest is ", *largest);
@@ -223,18 +223,19 @@ std::vector<Finding> CheckData(const JobSpec& job) {
     look(path + ", to train on", ReadCifar10Train(path));
     if (tested) look(path + ", to test on", ReadCifar10Test(path));
   } else if (source == "csv") {
-    look(path, ReadCsv(path, ColumnsOf(job.data().csv())));
+    const auto table = ReadCsv(path, ColumnsOf(job.data().csv()));
+    findings.push_back(DataFinding(path, table.status(), table.ok() ? table->rows : 0));
   } else if (source == "images") {
     const auto train = ReadImageFolder(path + "/train");
     look(path + ", to train on", Decoded(train, job.data().images()));
     if (tested && train.ok()) {
-      look(path + ", to test on", Decoded(ReadTestImageFolder(path, *train), job.data().images()));
+      look(path + ", to test on", Decoded(ReadTestImageFolder(path), job.data().images()));
     }
   } else if (source == "tokens") {
-    for (const char* name : {"train.bin", "val.bin"}) {
-      if (!tested && name != std::string("train.bin")) continue;
+    for (const char* name : {"train", "val"}) {
+      if (!tested && name != std::string("train")) continue;
       const absl::StatusOr<std::unique_ptr<TokenFile>> file =
-          TokenFile::Open(absl::StrCat(path, "/", name));
+          TokenFile::Open(TokenPath(path, name), job.data().tokens().bits());
       findings.push_back(TokensFinding(file, job.data().tokens().vocabulary()));
     }
   } else if (source == "text") {

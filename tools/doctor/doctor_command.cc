@@ -20,7 +20,7 @@
 #include "tools/doctor/disk_loss.h"
 #include "tools/doctor/gpu_checks.h"
 #include "tools/run/hosts_file.h"
-#include "tools/run/run_directory.h"
+#include "tools/run_folder/run_directory.h"
 
 namespace torchps {
 namespace {

@@ -153,7 +153,11 @@ void AddEpochs(const JobStatus& job, Report& report) {
   for (const EpochBooks& books : job.epoch()) *epochs[books.epoch()].mutable_books() = books;
   std::map<int, EvaluationResult> evaluations;
   for (const EvaluationResult& evaluation : job.evaluation()) {
-    // Of a job without test samples the model was handed in, and no more.
+    report.clear_model_not_kept();
+    if (!evaluation.model_not_kept().empty()) {
+      report.set_model_not_kept(evaluation.model_not_kept());
+    }
+    // Without test samples an evaluation only hands the model in.
     if (evaluation.samples() == 0) continue;
     evaluations[evaluation.epoch()] = evaluation;
     Report::Epoch& epoch = epochs[evaluation.epoch()];
@@ -190,6 +194,18 @@ std::string FailureOf(const Report& report) {
     return absl::StrCat("the test loss after epoch ", report.result().epoch(), " is ",
                         report.result().loss(), "; a smaller optimizer.learning_rate or ",
                         "training.clip_norm may help");
+  }
+  // A cross entropy so large gives the right class a probability of e^-1000.
+  constexpr double kMostCrossEntropy = 1000;
+  const bool is_built_in = !report.job().model().name().empty();
+  if (is_built_in && report.result().has_accuracy() && report.result().loss() > kMostCrossEntropy) {
+    return absl::StrFormat(
+        "it has diverged: the test loss after epoch %d is %.3g; a smaller "
+        "optimizer.learning_rate or training.clip_norm may help",
+        report.result().epoch(), report.result().loss());
+  }
+  if (report.has_model_not_kept()) {
+    return absl::StrCat("its model is not kept: ", report.model_not_kept());
   }
   return "";
 }

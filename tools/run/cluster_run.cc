@@ -133,7 +133,10 @@ absl::Status ClusterRun::MakeReport(bool finished) {
     if (!finished) error_ << "psctl: " << shown.message() << std::endl;
     return shown;
   }
-  if ((*report)->has_failed()) exit_code_ = static_cast<int>(ExitCode::kDiverged);
+  if ((*report)->has_failed()) {
+    exit_code_ =
+        static_cast<int>((*report)->has_model_not_kept() ? ExitCode::kFailed : ExitCode::kDiverged);
+  }
   return JudgeReport(**report, finished);
 }
 

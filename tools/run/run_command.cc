@@ -1,18 +1,20 @@
 #include "tools/run/run_command.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <sstream>
-#include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/clock.h"
+#include "common/process/available_cores.h"
 #include "common/process/exit_codes.h"
 #include "data/download/mnist_download.h"
 #include "job/built_ins.h"
@@ -28,18 +30,22 @@
 #include "tools/base/find_program.h"
 #include "tools/base/format.h"
 #include "tools/base/interrupt.h"
+#include "tools/run/built_in_jobs.h"
 #include "tools/run/handicaps.h"
 #include "tools/run/plan_hosts.h"
 #include "tools/run/progress_view.h"
-#include "tools/run/run_directory.h"
 #include "tools/run/run_report.h"
+#include "tools/run_folder/run_directory.h"
+#include "tools/run_folder/run_record.h"
 
 namespace torchps {
 namespace {
 
 // The job as its workers will see it: file, overrides, defaults, checks.
 absl::StatusOr<JobSpec> ReadJob(const std::string& file, const std::vector<std::string>& set) {
-  absl::StatusOr<JobSpec> job = ParseJobFile(file);
+  const std::string built_in = BuiltInJob(file);
+  absl::StatusOr<JobSpec> job =
+      built_in.empty() ? ParseJobFile(file) : ParseJobText(built_in, file);
   if (!job.ok()) return job.status();
   for (const std::string& assignment : set) {
     if (const absl::Status status = ApplyOverride(&*job, assignment); !status.ok()) return status;
@@ -66,6 +72,33 @@ absl::Status FindPrograms(const FlagValues& flags, const std::string& program_di
   return absl::OkStatus();
 }
 
+// Flags that set one field of the job.
+struct ShortForm {
+  const char* flag;
+  const char* field;
+};
+constexpr ShortForm kShortForms[] = {{"epochs", "training.epochs"},
+                                     {"batch_size", "training.batch_size"},
+                                     {"optimizer", "optimizer.kind"},
+                                     {"lr", "optimizer.learning_rate"},
+                                     {"seed", "seed"}};
+
+// What --set and its short forms assign, in this order.
+std::vector<std::string> Assignments(const FlagValues& flags) {
+  std::vector<std::string> assignments = flags.All("set");
+  for (const ShortForm& form : kShortForms) {
+    if (flags.Has(form.flag)) {
+      assignments.push_back(absl::StrCat(form.field, "=", flags.Get(form.flag)));
+    }
+  }
+  return assignments;
+}
+
+bool IsShortForm(const std::string& flag) {
+  return std::any_of(std::begin(kShortForms), std::end(kShortForms),
+                     [&flag](const ShortForm& form) { return flag == form.flag; });
+}
+
 // Fine enough for runs of minutes, and a few per cent of one core for a small test set.
 constexpr char kTargetEvery[] = "5s";
 
@@ -90,7 +123,8 @@ std::string FlagsAgain(const FlagValues& flags) {
   std::string words;
   for (const FlagSpec& flag : RunFlags()) {
     const std::string& name = flag.name;
-    if (name == "job" || name == "set" || name == "workers" || name == "dir" || name == "resume") {
+    if (name == "job" || name == "set" || name == "workers" || name == "dir" || name == "resume" ||
+        IsShortForm(name)) {
       continue;
     }
     for (const std::string& value : flags.All(name)) {
@@ -101,10 +135,16 @@ std::string FlagsAgain(const FlagValues& flags) {
   return words;
 }
 
-// Of this machine's cores, each worker's part.
+// Each worker's part of the cores that psctl may use.
 int ThreadsPerWorker(size_t workers) {
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  return std::max(1, cores / static_cast<int>(workers));
+  return std::max(1, AvailableCores() / static_cast<int>(workers));
+}
+
+// A shell replaces ~ at the beginning of a word only, and not in --dir=~/x.
+std::string WithHome(const std::string& path) {
+  const char* const home = std::getenv("HOME");
+  return absl::StartsWith(path, "~/") && home != nullptr ? absl::StrCat(home, path.substr(1))
+                                                         : path;
 }
 
 absl::Status PlanDirectory(const FlagValues& flags, LaunchOptions& launch) {
@@ -113,7 +153,7 @@ absl::Status PlanDirectory(const FlagValues& flags, LaunchOptions& launch) {
     if (!launch.resume) return absl::OkStatus();
     return absl::InvalidArgumentError("--resume needs --dir=DIR, where the job's state is");
   }
-  launch.dir = flags.Get("dir");
+  launch.dir = WithHome(flags.Get("dir"));
   if (launch.dir.empty()) return absl::InvalidArgumentError("--dir is empty");
   // What lies on other machines their servers will say.
   if (flags.Has("hosts")) return absl::OkStatus();
@@ -144,6 +184,16 @@ absl::Status PlanTargets(const FlagValues& flags, ClusterRun::Options& options) 
   return absl::OkStatus();
 }
 
+// The job as the run's folder keeps it: with the place of its data, so that later commands find
+// them without the flags of the run.
+JobSpec KeptJob(const ClusterRun::Options& options) {
+  JobSpec job = options.job;
+  const LaunchOptions& launch = options.launch;
+  const std::string path = launch.data.empty() ? job.data().path() : launch.data;
+  job.mutable_data()->set_path(launch.elsewhere ? path : AbsoluteIfThere(path));
+  return job;
+}
+
 // The folder of this run, made where the user named none; where the parts run elsewhere, what their
 // servers keep lies there, under the name that the user gave. `lock` keeps it to this run.
 absl::StatusOr<std::string> OpenRunDirectory(ClusterRun::Options& options, absl::Time now,
@@ -163,10 +213,15 @@ absl::StatusOr<std::string> OpenRunDirectory(ClusterRun::Options& options, absl:
   lock = *std::move(locked);
   // A resumed job may yet be refused, and then the model there is still that of the file there.
   const bool later = launch.resume && std::filesystem::exists(dir + "/job.textproto");
-  const absl::Status kept = later ? absl::OkStatus() : KeepJob(dir, options.job);
+  const JobSpec job = KeptJob(options);
+  const absl::Status kept = later ? absl::OkStatus() : KeepJob(dir, job);
   if (!kept.ok()) return kept;
+  // Its workers read it where it is a file.
+  if (!launch.elsewhere && !BuiltInJob(launch.job_file).empty()) {
+    launch.job_file = absl::StrCat(dir, "/job.textproto");
+  }
   if (later) {
-    options.on_accepted = [dir, job = options.job] { KeepJob(dir, job).IgnoreError(); };
+    options.on_accepted = [dir, job] { KeepJob(dir, job).IgnoreError(); };
   }
   options.log_dir = absl::StrCat(dir, "/logs");
   if (options.report_file.empty()) options.report_file = absl::StrCat(dir, "/report.json");
@@ -198,8 +253,15 @@ absl::Status Download(ClusterRun::Options& options, int interrupt_fd, std::ostre
 
 std::vector<FlagSpec> RunFlags() {
   std::vector<FlagSpec> flags = {
-      {"job", "FILE", "The job: a JobSpec in text format, as those in deploy/jobs. Required."},
-      {"set", "PATH=VALUE", "Overrides one field of the job: --set=training.epochs=3.", true},
+      {"job", "FILE",
+       "The job: a JobSpec in text format, as those in deploy/jobs, or the name of one that psctl "
+       "brings along: digits, mnist, text. Required."},
+      {"set", "PATH=VALUE", "Overrides one field of the job: --set=training.clip_norm=1.", true},
+      {"epochs", "N", "Short for --set=training.epochs=N."},
+      {"batch_size", "N", "Short for --set=training.batch_size=N."},
+      {"optimizer", "NAME", "Short for --set=optimizer.kind=NAME, as adam."},
+      {"lr", "RATE", "Short for --set=optimizer.learning_rate=RATE."},
+      {"seed", "N", "Short for --set=seed=N."},
       {"servers", "N", "Parameter servers on this machine. Default 2."},
       {"workers", "N", "Workers on this machine; sets the job's `workers`. Default: the job's."},
       {"data", "PATH", "Directory or file of the training data, in place of the job's data.path."},
@@ -273,12 +335,13 @@ std::vector<FlagSpec> RunFlags() {
 absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
                                             const std::string& program_directory) {
   if (!flags.Has("job")) {
-    return absl::InvalidArgumentError("'psctl run' needs --job=FILE; deploy/jobs has examples");
+    return absl::InvalidArgumentError(
+        "'psctl run' needs --job=FILE, or the name of a job: digits, mnist, text");
   }
   ClusterRun::Options options;
   LaunchOptions& launch = options.launch;
   launch.job_file = flags.Get("job");
-  launch.set = flags.All("set");
+  launch.set = Assignments(flags);
   launch.data = flags.Get("data");
   launch.download = flags.Has("download");
   launch.mirrors = flags.Get("mirrors");
@@ -308,7 +371,8 @@ absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
     launch.elsewhere = true;
     std::stringstream text;
     text << file.rdbuf();
-    launch.job_text = text.str();
+    const std::string built_in = BuiltInJob(launch.job_file);
+    launch.job_text = built_in.empty() ? text.str() : built_in;
     if (flags.Has("ssh")) launch.ssh = absl::StrSplit(flags.Get("ssh"), ' ', absl::SkipEmpty());
   }
 
@@ -364,6 +428,12 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
     error << "psctl: " << dir.status().message() << std::endl;
     return static_cast<int>(ExitCodeFor(dir.status()));
   }
+  const std::string& worker = options.launch.worker_binary;
+  RunRecord record = RecordOfThisRun(IsOwnWorker(worker) ? "" : worker);
+  if (const absl::Status kept = WriteRunRecord(*dir, record); !kept.ok()) {
+    error << "psctl: " << kept.message() << std::endl;
+    return static_cast<int>(ExitCodeFor(kept));
+  }
   // The first server keeps the model, too.
   LaunchOptions launch = options.launch;
   launch.dir = *dir;
@@ -377,6 +447,9 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
     return ConnectToCluster(std::move(addresses), *certificates);
   };
   const int code = ClusterRun(std::move(options), connect, out, error, clock, interrupt_fd).Run();
+  record.ended = absl::Now();
+  record.exit_code = code;
+  WriteRunRecord(*dir, record).IgnoreError();
   out << DescribeModel(model_dir, began) << std::flush;
   if (code == 0) return code;
   error << HowToGoOn(*dir, again) << std::flush;
@@ -398,6 +471,10 @@ int RunCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) 
     error << "psctl: warning: " << warning << std::endl;
   } else if (const std::string hint = RateHint(options->job); !hint.empty()) {
     error << "psctl: hint: " << hint << std::endl;
+  }
+  if (options->job.training().clip_norm() > 0 && options->job.workers() > 1) {
+    error << "psctl: hint: training.clip_norm clips each worker's part of a batch, so "
+          << options->job.workers() << " workers learn something else than one" << std::endl;
   }
   options->view = ProgressView::OfTerminal();
   const SteadyClock clock;

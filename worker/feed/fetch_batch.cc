@@ -37,4 +37,14 @@ absl::StatusOr<Batch> FetchBatch(const Dataset& dataset, absl::Span<const int64_
   return batch;
 }
 
+Batch RowsOf(const Batch& batch, int64_t begin, int64_t size) {
+  const auto cut = [=](const torch::Tensor& tensor) {
+    return tensor.defined() ? tensor.narrow(0, begin, size) : tensor;
+  };
+  Batch rows{cut(batch.input), cut(batch.target)};
+  for (const torch::Tensor& input : batch.more_inputs) rows.more_inputs.push_back(cut(input));
+  for (const torch::Tensor& target : batch.more_targets) rows.more_targets.push_back(cut(target));
+  return rows;
+}
+
 }  // namespace torchps

@@ -12,4 +12,7 @@ namespace torchps {
 // no batch of so many rows, and the message says which tensor. Other errors are the dataset's.
 absl::StatusOr<Batch> FetchBatch(const Dataset& dataset, absl::Span<const int64_t> indices);
 
+// Rows [begin, begin + size) of a batch. Shares its memory.
+Batch RowsOf(const Batch& batch, int64_t begin, int64_t size);
+
 }  // namespace torchps

@@ -341,7 +341,7 @@ absl::Status StepLoop::Evaluate(int epoch, const absl::optional<KeepModel>& keep
   if (result.samples() > 0) options_.print(EvaluationLine(options_.slot, result));
   result.set_seconds(absl::ToDoubleSeconds(options_.clock->Now() - began));
   if (keep.has_value() && options_.hand_over != nullptr) {
-    if (absl::Status kept = options_.hand_over(result, *keep); !kept.ok()) return kept;
+    if (absl::Status kept = options_.hand_over(*keep, &result); !kept.ok()) return kept;
   }
   return options_.coordinator->ReportEvaluation(result);
 }

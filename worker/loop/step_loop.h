@@ -78,7 +78,7 @@ class StepLoop {
     // seconds. Null: there is nothing to evaluate.
     std::function<absl::Status(EvaluationResult* result)> evaluate;
     // The same values are to be kept as files.
-    std::function<absl::Status(const EvaluationResult& result, const KeepModel& keep)> hand_over;
+    std::function<absl::Status(const KeepModel& keep, EvaluationResult* result)> hand_over;
     // The job is done, and the model holds what was learnt. Null: nobody asks, so that it is not
     // pulled.
     std::function<absl::Status()> on_end;
@@ -140,6 +140,9 @@ class StepLoop {
   // The gradient of `block` is final and may be sent. From any thread, between BeginTransfers() and
   // EndStep() or DropStep().
   void BlockReady(BlockId block) { push_->BlockReady(block); }
+  // The gradient's weight in its update, where that is not its samples (WeightedLoss). After
+  // BeginTransfers(), before any block is ready.
+  void SetWeight(double weight) { push_->SetWeight(weight); }
   // The whole gradient is final.
   void EndStep(Outcome outcome);
   // The step has failed: some of its blocks will never be ready.

@@ -96,19 +96,19 @@ absl::StatusOr<Evaluation> ReplicaLeader::Evaluate() {
   PushResult nothing;
   if (absl::Status done = AwaitDone(&nothing); !done.ok()) return done;
   const std::vector<Metric>& metrics = options_.objective->metrics;
-  if (report->samples() > 0 && report->metric_size() != static_cast<int>(metrics.size())) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the replica's last stage measures ", report->metric_size(), " metrics and its leader ",
-        metrics.size(), "; start all of its processes with the same program"));
+  if (report->samples() > 0 && report->metric_value_size() != static_cast<int>(metrics.size())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the replica's last stage measures ", report->metric_value_size(),
+                     " metrics and its leader ", metrics.size(),
+                     "; start all of its processes with the same program"));
   }
   Evaluation evaluation;
   evaluation.samples = report->samples();
   if (evaluation.samples == 0) return evaluation;
   evaluation.loss = report->loss_sum() / static_cast<double>(evaluation.samples);
-  for (int i = 0; i < report->metric_size(); ++i) {
+  for (int i = 0; i < report->metric_value_size(); ++i) {
     const Metric& metric = metrics[static_cast<size_t>(i)];
-    evaluation.metrics.push_back({metric.name, report->metric(i).sum() / report->metric(i).weight(),
-                                  metric.lower_is_better});
+    evaluation.metrics.push_back({metric.name, report->metric_value(i), metric.lower_is_better});
   }
   return evaluation;
 }

@@ -19,7 +19,7 @@
 #include "worker/members/follower.h"
 #include "worker/members/leader.h"
 #include "worker/members/stage_work.h"
-#include "worker/metric_names.h"
+#include "worker/metric_sums.h"
 #include "worker/module_tensors.h"
 #include "worker/precision/device_precision.h"
 #include "worker/precision/loss_scaler.h"
@@ -146,7 +146,7 @@ absl::Status Lead(const MemberTask& task, const WorkerOptions& options, const Me
   absl::StatusOr<std::vector<MeetRequest>> members = member.exchange->Gather(own);
   if (!members.ok()) return members.status();
   WorkerSlot::Data data = {static_cast<int64_t>(own.train_samples()), task.data.description,
-                           task.data.transform, DataFingerprint::Of(own.data_fingerprint())};
+                           task.data.Metadata(), DataFingerprint::Of(own.data_fingerprint())};
   data.replica.emplace();
   data.replica->name_in_whole = [&task](const std::string& name) {
     return task.NameInWhole(/*number=*/0, name);
@@ -237,6 +237,11 @@ absl::Status RunMember(const MemberTask& task, WorkerOptions options, const Memb
     return absl::InvalidArgumentError("the task has no training sample");
   }
   if (absl::Status status = CheckJob(options.job); !status.ok()) return status;
+  if (task.objective.weighted_loss != nullptr) {
+    return absl::InvalidArgumentError(
+        "the objective has a WeightedLoss, which does not go with a model over several processes; "
+        "expected a loss that is the mean over the batch's samples");
+  }
   const absl::Status metrics = CheckMetrics(task.objective, options.job.training().best_by());
   if (!metrics.ok()) return metrics;
   if (absl::Status status = CheckDevice(options.device); !status.ok()) return status;

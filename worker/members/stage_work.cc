@@ -28,19 +28,20 @@ constexpr int kMicroBatchesPerStage = 2;
 // waits for it after so many batches for each stage.
 constexpr int kTestBatchesPerStage = 4;
 
-Batch RowsOf(const Batch& batch, int64_t begin, int64_t size) {
-  const auto cut = [=](const torch::Tensor& tensor) {
-    return tensor.defined() ? tensor.narrow(0, begin, size) : tensor;
-  };
-  Batch rows{cut(batch.input), cut(batch.target)};
-  for (const torch::Tensor& target : batch.more_targets) rows.more_targets.push_back(cut(target));
-  return rows;
-}
-
 absl::Status CheckInputs(const Batch& batch) {
   if (batch.more_inputs.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the dataset gives ", 1 + batch.more_inputs.size(),
                                                  " inputs, and a module in stages takes one"));
+}
+
+ReplicaReport ReportOf(const Evaluation& evaluation) {
+  ReplicaReport report;
+  report.set_samples(evaluation.samples);
+  report.set_loss_sum(evaluation.loss * static_cast<double>(evaluation.samples));
+  for (const Evaluation::Value& metric : evaluation.metrics) {
+    report.add_metric_value(metric.value);
+  }
+  return report;
 }
 
 }  // namespace
@@ -162,11 +163,13 @@ absl::StatusOr<StageWork::Gradient> StageWork::Compute(
   work.loss = [&](int part, const torch::Tensor& output) -> absl::StatusOr<torch::Tensor> {
     absl::StatusOr<Batch> batch = Fetch(order, parts[part]);
     if (!batch.ok()) return batch.status();
-    torch::Tensor loss = task_.objective.loss({task_.stage.module().get(),
-                                               {output},
-                                               ToDevice(*std::move(batch), output.device()),
-                                               order.number()});
-    if (absl::Status status = CheckLoss(loss); !status.ok()) return status;
+    const absl::StatusOr<Loss> computed =
+        LossOf(task_.objective, {task_.stage.module().get(),
+                                 {output},
+                                 ToDevice(*std::move(batch), output.device()),
+                                 order.number()});
+    if (!computed.ok()) return computed.status();
+    const torch::Tensor& loss = computed->mean;
     losses.push_back(loss.detach());
     // The mean over all samples is the mean of the micro-batches' means, weighed by their samples.
     const double weight = static_cast<double>(parts[part].size) / samples;
@@ -269,13 +272,14 @@ absl::StatusOr<ReplicaReport> StageWork::Measure(int64_t number) {
   ReplicaReport report;
   const Dataset* const test = task_.data.test.get();
   if (test == nullptr || test->size() == 0) return report;
-  for (size_t i = 0; i < task_.objective.metrics.size(); ++i) report.add_metric();
+  MetricSums sums(&task_.objective);
   Exchange* const exchange = options_.exchange;
   const auto batches = static_cast<int>((test->size() + kTestBatch - 1) / kTestBatch);
   const int round = kTestBatchesPerStage * exchange->stages();
   for (int first = 0; first < batches; first += round) {
-    absl::Status status = MeasureRound(number, first, std::min(round, batches - first), &report);
+    absl::Status status = MeasureRound(number, first, std::min(round, batches - first), &sums);
     if (!status.ok()) return status;
+    report = ReportOf(sums.Result());
     const Exchange::Name computed = {Parcel::COMPUTED, number, first};
     if (exchange->is_last() && !exchange->leads()) {
       Parcel parcel = Exchange::Of(computed);
@@ -291,8 +295,7 @@ absl::StatusOr<ReplicaReport> StageWork::Measure(int64_t number) {
   return report;
 }
 
-absl::Status StageWork::MeasureRound(int64_t number, int first, int batches,
-                                     ReplicaReport* report) {
+absl::Status StageWork::MeasureRound(int64_t number, int first, int batches, MetricSums* sums) {
   const Dataset& test = *task_.data.test;
   const auto fetch = [&](int index) -> absl::StatusOr<Batch> {
     std::vector<int64_t> samples(std::min(kTestBatch, test.size() - index * kTestBatch));
@@ -314,22 +317,13 @@ absl::Status StageWork::MeasureRound(int64_t number, int first, int batches,
   work.loss = [&](int index, const torch::Tensor& output) -> absl::StatusOr<torch::Tensor> {
     absl::StatusOr<Batch> batch = fetch(index);
     if (!batch.ok()) return batch.status();
-    const Pass pass = {task_.stage.module().get(),
-                       {output},
-                       ToDevice(*std::move(batch), output.device()),
-                       /*step=*/0};
-    torch::Tensor loss = task_.objective.loss(pass);
-    if (absl::Status status = CheckLoss(loss); !status.ok()) return status;
-    const int64_t samples = pass.batch.input.size(0);
-    report->set_samples(report->samples() + samples);
-    report->set_loss_sum(report->loss_sum() + loss.item<double>() * static_cast<double>(samples));
-    for (size_t i = 0; i < task_.objective.metrics.size(); ++i) {
-      const Metric::Part part = task_.objective.metrics[i].measure(pass);
-      MetricSum& sum = *report->mutable_metric(static_cast<int>(i));
-      sum.set_sum(sum.sum() + part.sum);
-      sum.set_weight(sum.weight() + part.weight);
-    }
-    return loss;
+    const absl::Status added = sums->Add({task_.stage.module().get(),
+                                          {output},
+                                          ToDevice(*std::move(batch), output.device()),
+                                          /*step=*/0,
+                                          &task_.data.preprocessing});
+    if (!added.ok()) return added;
+    return output;
   };
   work.on_progress = options_.on_progress;
   return passes_.Evaluate(work);

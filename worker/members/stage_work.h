@@ -20,6 +20,7 @@
 #include "worker/members/exchange.h"
 #include "worker/members/member_task.h"
 #include "worker/members/stage_passes.h"
+#include "worker/metric_sums.h"
 #include "worker/precision/loss_scaler.h"
 
 namespace torchps {
@@ -102,7 +103,7 @@ class StageWork {
   absl::Status Conclude(int64_t number, double loss_sum, Gradient* gradient);
   absl::StatusOr<ReplicaReport> Measure(int64_t number);
   // One round of an evaluation: so many batches of test samples from `first` on.
-  absl::Status MeasureRound(int64_t number, int first, int batches, ReplicaReport* report);
+  absl::Status MeasureRound(int64_t number, int first, int batches, MetricSums* sums);
   void Tell(MemberPhase phase, int64_t number) const;
 
   const MemberTask task_;

@@ -28,7 +28,7 @@ absl::Status WrongData(const std::string& model, const std::string& needs, const
 Task MakeVectorTask(const ModelSpec& spec, DataSource data) {
   const DataShape shape = data.train->shape();
   const int64_t outputs = shape.targets > 0 ? shape.targets : shape.classes;
-  Objective objective = shape.targets > 0 ? MeanSquaredError() : CrossEntropy();
+  Objective objective = shape.targets > 0 ? MeanSquaredError() : CrossEntropy(shape.classes);
   if (spec.name() == "linear") {
     return Task(std::make_shared<LinearModel>(shape.features, outputs), std::move(objective),
                 std::move(data));
@@ -65,11 +65,11 @@ absl::StatusOr<Task> MakeTask(const JobSpec& job, DataSource data) {
     if (name == "convnet") {
       return Task(
           std::make_shared<ConvNet>(shape.channels, shape.height, shape.width, shape.classes),
-          CrossEntropy(), std::move(data));
+          CrossEntropy(shape.classes), std::move(data));
     }
     return Task(
         std::make_shared<ResNet18>(shape.channels, shape.height, shape.width, shape.classes),
-        CrossEntropy(), std::move(data));
+        CrossEntropy(shape.classes), std::move(data));
   }
   if (name == "transformer") {
     if (shape.context < 1) return WrongData(name, "text or tokens", data);

@@ -260,6 +260,7 @@ absl::StatusOr<Learner::Gradient> ReplicaGroup::Compute(const Learner::Step& ste
   for (const Learner::Gradient& part : parts) {
     whole.samples += part.samples;
     whole.loss_sum += part.loss_sum;
+    if (part.weight.has_value()) whole.weight = whole.weight.value_or(0) + *part.weight;
     if (part.data_time + part.compute_time < slowest) continue;
     slowest = part.data_time + part.compute_time;
     whole.data_time = part.data_time;

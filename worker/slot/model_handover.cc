@@ -34,30 +34,35 @@ absl::Status ModelHandover::HandOverConstants() {
       *options_.module, {{"job", options_.job.name()}, {"tied", nlohmann::json(tied).dump()}},
       [&](const std::string& name) { return known.count(name) == 0 && tied.count(name) == 0; });
   if (constants.ok() && constants->size() == 0 && tied.empty()) return absl::OkStatus();
-  return Send(MODEL_CONSTANTS, constants);
+  std::string not_kept;
+  return Send(MODEL_CONSTANTS, constants, &not_kept);
 }
 
-absl::Status ModelHandover::HandOver(const EvaluationResult& result, const KeepModel& keep) {
-  std::map<std::string, std::string> metadata = options_.transform;
+absl::Status ModelHandover::HandOver(const KeepModel& keep, EvaluationResult* result) {
+  const auto& preprocessing = options_.job.data().preprocessing();
+  std::map<std::string, std::string> metadata(preprocessing.begin(), preprocessing.end());
   metadata["job"] = options_.job.name();
-  metadata["epoch"] = absl::StrCat(result.epoch());
-  if (result.samples() > 0) {
-    metadata["test_samples"] = absl::StrCat(result.samples());
-    metadata["test_loss"] = Exact(result.loss());
-    for (const MetricValue& metric : result.metric()) {
+  metadata["epoch"] = absl::StrCat(result->epoch());
+  if (result->samples() > 0) {
+    metadata["test_samples"] = absl::StrCat(result->samples());
+    metadata["test_loss"] = Exact(result->loss());
+    for (const MetricValue& metric : result->metric()) {
       metadata[absl::StrCat("test_", metric.name())] = Exact(metric.value());
     }
   }
-  const std::optional<double> score = ScoreOf(result, options_.job.training().best_by());
+  const std::optional<double> score = ScoreOf(*result, options_.job.training().best_by());
   if (score.has_value()) metadata["score"] = Exact(*score);
   const absl::StatusOr<StateFile> state = StateFile::Of(*options_.module, std::move(metadata));
   if (score.has_value() && (!keep.has_best_score() || *score > keep.best_score())) {
-    if (absl::Status status = Send(MODEL_BEST, state); !status.ok()) return status;
+    std::string not_kept;
+    if (absl::Status status = Send(MODEL_BEST, state, &not_kept); !status.ok()) return status;
   }
-  return keep.final() ? Send(MODEL_FINAL, state) : absl::OkStatus();
+  if (!keep.final()) return absl::OkStatus();
+  return Send(MODEL_FINAL, state, result->mutable_model_not_kept());
 }
 
-absl::Status ModelHandover::Send(ModelFile file, const absl::StatusOr<StateFile>& state) {
+absl::Status ModelHandover::Send(ModelFile file, const absl::StatusOr<StateFile>& state,
+                                 std::string* not_kept) {
   absl::Status status = state.status();
   for (int i = 0; state.ok() && i < kTries; ++i) {
     status = state->Read(kPieceBytes, [&](int64_t offset, absl::string_view piece) {
@@ -67,9 +72,9 @@ absl::Status ModelHandover::Send(ModelFile file, const absl::StatusOr<StateFile>
   }
   if (status.ok() || EndsTheWorker(status)) return status;
   // Server 0 has no directory: nothing is kept, and nothing was promised.
-  if (!absl::IsFailedPrecondition(status)) {
-    options_.log(absl::StrCat("the model is not kept, training goes on: ", status.message()));
-  }
+  if (absl::IsFailedPrecondition(status)) return absl::OkStatus();
+  *not_kept = std::string(status.message());
+  options_.log(absl::StrCat("the model is not kept, training goes on: ", *not_kept));
   return absl::OkStatus();
 }
 

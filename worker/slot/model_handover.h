@@ -15,18 +15,16 @@
 
 namespace torchps {
 
-// Hands the module's state over to the coordinator, which keeps it as files (ModelFile in
-// proto/coordinator.proto). What the files' metadata say: docs/checkpoint.md, "Model files".
+// Hands the module's state to the coordinator, which keeps it as files (ModelFile in
+// proto/coordinator.proto). docs/checkpoint.md, "Model files", lists their metadata.
 //
-// A file that cannot be kept ends no training: it is logged, and the result is OK.
+// A file that cannot be kept does not end training: the worker logs it.
 //
 // Thread-compatible: used by the thread that trains. Borrows module, layout and coordinator.
 class ModelHandover {
  public:
   struct Options {
-    JobSpec job;
-    // What the data source did to the input (DataSource::transform).
-    std::map<std::string, std::string> transform;
+    JobSpec job;  // as the coordinator has completed it, with data.preprocessing
     const torch::nn::Module* module = nullptr;
     const ModelLayout* layout = nullptr;
     CoordinatorClient* coordinator = nullptr;
@@ -35,15 +33,17 @@ class ModelHandover {
 
   explicit ModelHandover(Options options) : options_(std::move(options)) {}
 
-  // What the module has and the servers have not. Nothing is handed over where that is nothing.
+  // Hands over what the module has and the servers have not; nothing where there is nothing.
   // Errors are those that end a worker: CANCELLED, ABORTED, UNAVAILABLE.
   absl::Status HandOverConstants();
 
-  // The module with the values that `result` is about, as the files that `keep` asks for.
-  absl::Status HandOver(const EvaluationResult& result, const KeepModel& keep);
+  // The module with the values that `result` is about, as the files that `keep` asks for. Sets
+  // `model_not_kept` of `result` where the final model cannot be kept.
+  absl::Status HandOver(const KeepModel& keep, EvaluationResult* result);
 
  private:
-  absl::Status Send(ModelFile file, const absl::StatusOr<StateFile>& state);
+  // `not_kept` gets the reason where the file cannot be kept.
+  absl::Status Send(ModelFile file, const absl::StatusOr<StateFile>& state, std::string* not_kept);
 
   const Options options_;
 };

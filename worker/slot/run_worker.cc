@@ -8,9 +8,10 @@
 #include "data/fingerprint.h"
 #include "job/local_steps.h"
 #include "worker/local_steps.h"
-#include "worker/metric_names.h"
+#include "worker/metric_sums.h"
 #include "worker/model_use.h"
 #include "worker/precision/loss_scaler.h"
+#include "worker/slot/try_out.h"
 #include "worker/torch_error.h"
 #include "worker/trainer.h"
 
@@ -124,12 +125,22 @@ absl::Status RunWorker(const Task& task, WorkerOptions options, const MakeComput
   }
   const absl::Status metrics = CheckMetrics(task.objective(), options.job.training().best_by());
   if (!metrics.ok()) return metrics;
+  if (task.objective().weighted_loss != nullptr && HasLocalSteps(options.job)) {
+    return absl::InvalidArgumentError(
+        "the objective has a WeightedLoss, which does not go with local steps; expected a loss "
+        "that is the mean over the batch's samples");
+  }
   const DataSource& data = task.data();
   DataFingerprint fingerprint;
   const absl::Status looked = Guarded("Fingerprint", [&] { fingerprint = FingerprintOf(data); });
   if (!looked.ok()) return looked;
+  const bool is_first = options.slot <= 0;
+  const absl::Status tried = TryOut(task, options.job, [&](const std::string& line) {
+    if (is_first) options.print(line);
+  });
+  if (!tried.ok()) return tried;
   const absl::StatusOr<std::unique_ptr<WorkerSlot>> slot = WorkerSlot::Join(
-      task.module(), {data.train->size(), data.description, data.transform, fingerprint}, options);
+      task.module(), {data.train->size(), data.description, data.Metadata(), fingerprint}, options);
   if (!slot.ok()) return slot.status();
   const MakeCompute& make = make_compute != nullptr ? make_compute : ComputeAlone;
   absl::Status trained;

@@ -112,6 +112,9 @@ absl::Status WorkerSlot::TakeSlot(const ModelLayout& layout) {
   JoinRequest request;
   request.set_protocol_version(kProtocolVersion);
   *request.mutable_job() = options_.job;
+  DataSpec& data = *request.mutable_job()->mutable_data();
+  data.mutable_preprocessing()->clear();
+  data.mutable_preprocessing()->insert(data_.metadata.begin(), data_.metadata.end());
   *request.mutable_layout() = EncodeLayout(layout);
   request.set_wanted_slot(options_.slot);
   request.set_predecessor_died(options_.predecessor_died);
@@ -253,7 +256,6 @@ ElementRuns WorkerSlot::AbsentElements() const { return watch_->Absent(model_->g
 StepLoop* WorkerSlot::MakeLoop(Hooks hooks, bool may_prefetch) {
   ModelHandover::Options keeping;
   keeping.job = job();
-  keeping.transform = data_.transform;
   keeping.module = &module_;
   keeping.layout = &model_->layout();
   keeping.coordinator = &coordinator_;
@@ -277,8 +279,8 @@ StepLoop* WorkerSlot::MakeLoop(Hooks hooks, bool may_prefetch) {
     loop.job.mutable_consistency()->set_stop_stale(false);
   } else {
     loop.on_initialized = [this] { return handover_->HandOverConstants(); };
-    loop.hand_over = [this](const EvaluationResult& result, const KeepModel& keep) {
-      return handover_->HandOver(result, keep);
+    loop.hand_over = [this](const KeepModel& keep, EvaluationResult* result) {
+      return handover_->HandOver(keep, result);
     };
   }
   if (hooks.evaluate != nullptr) {

@@ -54,7 +54,7 @@ class WorkerSlot {
   struct Data {
     int64_t train_samples = 0;
     std::string description;
-    std::map<std::string, std::string> transform;  // DataSource::transform
+    std::map<std::string, std::string> metadata;  // DataSource::Metadata()
     DataFingerprint fingerprint = {};
     absl::optional<Replica> replica = absl::nullopt;
   };

@@ -55,7 +55,7 @@ TEST_F(PickleMachineTest, NumbersAreLittleEndianAndTheLongOnesSigned) {
   EXPECT_EQ(Made(std::string("\x8a\x00", 2)).number, 0);
   EXPECT_EQ(Made("\x8a\x01\xff").number, -1);
   EXPECT_EQ(Made(std::string("\x8a\x02\xff\x00", 4)).number, 255);
-  EXPECT_TRUE(absl::IsDataLoss(Run("\x8a\x09" + std::string(9, '\1')).status()));
+  EXPECT_EQ(Made("\x8a\x09" + std::string(9, '\1')).text, "a number") << "too long to keep";
 }
 
 TEST_F(PickleMachineTest, ATupleTakesWhatLiesAboveTheMark) {

@@ -127,16 +127,55 @@ TEST(StateDictPickleTest, WhatIsSaidAgainAndAgainTakesNoMoreMemory) {
   EXPECT_THAT(WhyNot(std::string(40 << 20, 'N')), HasSubstr("bytes, more than"));
 }
 
-TEST(StateDictPickleTest, WhatIsMoreThanTensorsByNameIsSaid) {
-  EXPECT_EQ(WhyNot(Named("}")), "it holds more than tensors by name: 'w' is a dictionary");
-  EXPECT_EQ(WhyNot(Named("K\x05")), "it holds more than tensors by name: 'w' is no tensor");
+TEST(StateDictPickleTest, APickleWithoutTensorsByNameIsRefused) {
+  EXPECT_EQ(WhyNot(Named("}")), "it holds no tensors by name: 'w' is a dictionary");
+  EXPECT_EQ(WhyNot(Named("K\x05")), "it holds no tensors by name: 'w' is a number");
   EXPECT_EQ(WhyNot("\x80\x02"
                    "c__main__\nNet\n)\x81}b."),
             "it holds __main__.Net and no dictionary");
   EXPECT_EQ(WhyNot("\x80\x02K\x05."), "it holds no dictionary");
 }
 
-// Whatever the bytes are: an answer, and no more memory than they need.
+// Returns a dictionary of `items`, each a key of one letter and a value.
+std::string Dict(const std::vector<std::pair<std::string, std::string>>& items) {
+  std::string text = "}(";
+  for (const auto& [key, value] : items) text += "X\x01" + std::string(3, '\0') + key + value;
+  return text + "u";
+}
+
+TEST(StateDictPickleTest, ANestedStateDictIsNamedByItsPath) {
+  const std::string tensor = Tensor("K\x04", "K\x01");
+  const std::string state = Dict({{"a", tensor}, {"b", tensor}});
+  // An epoch, a random seed of 9 bytes, bytes, a set, and an optimizer whose keys are numbers.
+  const std::string others = "X\x01" + std::string(3, '\0') + "o}K\x01" + state + "s";
+  const std::string checkpoint = "\x80\x02" + Dict({{"e", "K\x05"},
+                                                    {"r", "\x8a\x09" + std::string(9, '\1')},
+                                                    {"y", "C\x02xy"},
+                                                    {"t", "\x8f(K\x01\x90"},
+                                                    {"n", Dict({{"m", state}})}});
+  EXPECT_THAT(WhyNot(checkpoint + others + "s."),
+              HasSubstr("torch.save(checkpoint['n']['m'], file)"));
+}
+
+TEST(StateDictPickleTest, EntriesThatAreNoTensorsAreSkippedAndOtherTensorsKeepTheirDtype) {
+  std::string quantized = Tensor("K\x04", "K\x01");
+  quantized.replace(quantized.find("FloatStorage"), 12, "QInt8Storage");
+  const auto tensors =
+      ParseStateDictPickle("\x80\x02" +
+                           Dict({{"e", "K\x05"},
+                                 {"q", quantized},
+                                 {"s", "ctorch._utils\n_rebuild_sparse_tensor\n)R"},
+                                 {"w", Tensor("K\x04", "K\x01")}}) +
+                           ".");
+  ASSERT_TRUE(tensors.ok()) << tensors.status();
+  ASSERT_EQ(tensors->size(), 3u);
+  EXPECT_EQ((*tensors)[0].other_dtype, "QInt8Storage");
+  EXPECT_EQ((*tensors)[1].other_dtype, "_rebuild_sparse_tensor");
+  EXPECT_EQ((*tensors)[1].dtype, Dtype::kOther);
+  EXPECT_EQ((*tensors)[2].dtype, Dtype::kF32);
+}
+
+// Any bytes get an answer, and no more memory than they need.
 TEST(StateDictPickleTest, DamagedBytesAreRefusedOrReadAndNothingWorse) {
   const std::string whole = PythonPickle();
   for (size_t length = 0; length < whole.size(); ++length) {

@@ -1,5 +1,7 @@
 #include "data/image/decode_image.h"
 
+#include <zlib.h>
+
 #include <string>
 #include <vector>
 
@@ -36,16 +38,16 @@ TEST(DecodeImageTest, GreyBecomesColoursAndColoursGrey) {
   const auto colours = DecodeImage(EncodePng({7, 200}, 1, 2, 1), Whole(3), "x.png");
   ASSERT_TRUE(colours.ok()) << colours.status();
   EXPECT_THAT(colours->pixels, ElementsAre(7, 7, 7, 200, 200, 200));
-  const auto grey = DecodeImage(EncodePng({90, 90, 90}, 1, 1, 3), Whole(1), "x.png");
+  const auto grey = DecodeImage(EncodePng({200, 100, 50}, 1, 1, 3), Whole(1), "x.png");
   ASSERT_TRUE(grey.ok()) << grey.status();
-  EXPECT_THAT(grey->pixels, ElementsAre(Near(90)));
+  EXPECT_THAT(grey->pixels, ElementsAre(124));
   const std::string jpeg = EncodeJpeg(Flat(8, 8, {120}), 8, 8, 1);
   EXPECT_THAT(DecodeImage(jpeg, Whole(3), "x.jpg")->pixels, Each(Near(120)));
   EXPECT_EQ(DecodeImage(jpeg, Whole(3), "x.jpg")->pixels.size(), 192u);
   EXPECT_EQ(DecodeImage(jpeg, Whole(1), "x.jpg")->pixels.size(), 64u);
 }
 
-TEST(DecodeImageTest, WhatIsTransparentLiesOnBlack) {
+TEST(DecodeImageTest, TransparentPixelsAreBlack) {
   const auto image =
       DecodeImage(EncodePng({9, 8, 7, 255, 250, 250, 250, 0}, 1, 2, 4), Whole(3), "x");
   ASSERT_TRUE(image.ok()) << image.status();
@@ -65,7 +67,7 @@ TEST(DecodeImageTest, AJpegIsDecodedPlainOrProgressive) {
   }
 }
 
-TEST(DecodeImageTest, ALargeJpegIsDecodedSmallerButNeverBelowWhatIsWanted) {
+TEST(DecodeImageTest, ALargeJpegIsDecodedSmallerButNeverBelowTheWantedSize) {
   const std::string jpeg = EncodeJpeg(Flat(80, 160, {10, 20, 30}), 80, 160, 3);
   EXPECT_EQ(DecodeImage(jpeg, {3, 80, 160}, "x")->height, 80);
   EXPECT_EQ(DecodeImage(jpeg, {3, 41, 10}, "x")->height, 80);
@@ -81,23 +83,97 @@ void ExpectError(const std::string& bytes, absl::StatusCode code, const std::str
   EXPECT_THAT(std::string(status.message()), HasSubstr(part));
 }
 
-TEST(DecodeImageTest, WhatIsNoImageIsNamed) {
+TEST(DecodeImageTest, AFileThatIsNoImageIsNamed) {
   ExpectError("", absl::StatusCode::kInvalidArgument, "got an empty file");
   ExpectError("GIF89a...", absl::StatusCode::kInvalidArgument, "got something else");
   ExpectError("\xff\xd8\xff", absl::StatusCode::kDataLoss, "JPEG");
   ExpectError("\x89PNG\r\n\x1a\n", absl::StatusCode::kDataLoss, "PNG");
 }
 
-TEST(DecodeImageTest, ColoursForPrintAreRefused) {
-  ExpectError(EncodeJpeg(Flat(8, 8, {1, 2, 3, 4}), 8, 8, 4), absl::StatusCode::kInvalidArgument,
-              "CMYK");
+// Expected numbers are those of Pillow's convert("RGB") and convert("L").
+TEST(DecodeImageTest, InksBecomeColoursOrGreyAsInPillow) {
+  for (const bool is_ycck : {false, true}) {
+    const std::string jpeg =
+        EncodeJpeg(Flat(8, 8, {200, 55, 255, 204}), 8, 8, 4, /*progressive=*/false, is_ycck);
+    const auto image = DecodeImage(jpeg, Whole(3), "x.jpg");
+    ASSERT_TRUE(image.ok()) << image.status();
+    ASSERT_EQ(image->pixels.size(), 192u);
+    EXPECT_THAT(image->pixels[0], Near(160));
+    EXPECT_THAT(image->pixels[1], Near(44));
+    EXPECT_THAT(image->pixels[2], Near(204));
+    const auto grey = DecodeImage(jpeg, Whole(1), "x.jpg");
+    EXPECT_EQ(grey->pixels.size(), 64u);
+    EXPECT_THAT(grey->pixels, Each(Near(97)));
+  }
+}
+
+std::string BigEndian(uint32_t value) {
+  std::string bytes;
+  for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(value >> shift);
+  return bytes;
+}
+
+std::string Chunk(const std::string& type, const std::string& data) {
+  const std::string body = type + data;
+  const auto* const begin = reinterpret_cast<const Bytef*>(body.data());
+  return BigEndian(data.size()) + body + BigEndian(crc32(0, begin, body.size()));
+}
+
+// Returns a PNG of one row with a gAMA chunk and the chunks `more`. `interlace` 1: `row` holds the
+// passes, each but the first behind a byte 0.
+std::string Png(int width, int depth, int colour_type, const std::string& row,
+                const std::string& more = "", int interlace = 0) {
+  const std::string filtered = std::string(1, '\0') + row;
+  std::string packed(compressBound(filtered.size()), '\0');
+  uLongf size = packed.size();
+  compress(reinterpret_cast<Bytef*>(packed.data()), &size,
+           reinterpret_cast<const Bytef*>(filtered.data()), filtered.size());
+  packed.resize(size);
+  const std::string head = BigEndian(width) + BigEndian(1) + static_cast<char>(depth) +
+                           static_cast<char>(colour_type) + std::string(2, '\0') +
+                           static_cast<char>(interlace);
+  return "\x89PNG\r\n\x1a\n" + Chunk("IHDR", head) + Chunk("gAMA", BigEndian(100000)) + more +
+         Chunk("IDAT", packed) + Chunk("IEND", "");
+}
+
+std::vector<uint8_t> Decoded(const std::string& png, int64_t channels) {
+  const auto image = DecodeImage(png, Whole(channels), "x");
+  EXPECT_TRUE(image.ok()) << image.status();
+  return image.ok() ? image->pixels : std::vector<uint8_t>();
+}
+
+// Expected numbers are those of the file, as in Pillow: gAMA changes none.
+TEST(DecodeImageTest, APngOfAnyDepthKeepsItsNumbers) {
+  // 16 bits: 0x6042 / 257 is 95.9.
+  EXPECT_THAT(Decoded(Png(2, 16, 0, "\x60\x42\xff\xff"), 1), ElementsAre(96, 255));
+  EXPECT_THAT(Decoded(Png(1, 16, 2, "\x60\x42\xff\xff\x01\x01"), 3), ElementsAre(96, 255, 1));
+  EXPECT_THAT(Decoded(Png(4, 1, 0, "\xa0"), 1), ElementsAre(255, 0, 255, 0));
+  EXPECT_THAT(Decoded(Png(3, 2, 0, "\x1c"), 1), ElementsAre(0, 85, 255));
+  EXPECT_THAT(Decoded(Png(2, 4, 0, "\x5b"), 1), ElementsAre(85, 187));
+  // 0.299 * 200 + 0.587 * 100 + 0.114 * 50 is 124.2.
+  EXPECT_THAT(Decoded(Png(1, 8, 2, "\xc8\x64\x32"), 1), ElementsAre(124));
+  // The passes of a row of three hold pixels 0, 2 and 1.
+  const std::string passes("\x0a\0\x1e\0\x14", 5);
+  EXPECT_THAT(Decoded(Png(3, 8, 0, passes, "", /*interlace=*/1), 1), ElementsAre(10, 20, 30));
+}
+
+TEST(DecodeImageTest, OpacityMultipliesNumbersWithoutGamma) {
+  // 200 * 51 / 255.
+  EXPECT_THAT(Decoded(Png(1, 8, 4, "\xc8\x33"), 1), ElementsAre(40));
+  EXPECT_THAT(Decoded(Png(1, 16, 6, "\xc8\xc8\x64\x64\x32\x32\x33\x33"), 3),
+              ElementsAre(40, 20, 10));
+  const std::string palette = Chunk("PLTE", "\x0a\x14\x1e\xc8\x64\x32") + Chunk("tRNS", "\xff\x80");
+  EXPECT_THAT(Decoded(Png(2, 2, 3, "\x10", palette), 3), ElementsAre(10, 20, 30, 100, 50, 25));
+  // The file names 0x1234 as the transparent grey.
+  EXPECT_THAT(Decoded(Png(2, 16, 0, "\x12\x34\x12\x35", Chunk("tRNS", "\x12\x34")), 1),
+              ElementsAre(0, 18));
 }
 
 TEST(DecodeImageTest, AnImageThatClaimsToBeHugeIsRefusedBeforeItTakesMemory) {
   std::string png = EncodePng({1}, 1, 1, 1);
-  // Width and height stand big-endian from byte 16 on. Libpng refuses a wrong checksum, too.
-  png.replace(16, 8, std::string("\x00\x00\xff\xff\x00\x00\xff\xff", 8));
-  EXPECT_FALSE(DecodeImage(png, kColours, "x").ok());
+  // The checksum of a chunk covers its type and data.
+  png.replace(8, 25, Chunk("IHDR", BigEndian(65535) + BigEndian(65535) + png.substr(24, 5)));
+  ExpectError(png, absl::StatusCode::kInvalidArgument, "got 65535 x 65535");
   std::string jpeg = EncodeJpeg(Flat(8, 8, {1}), 8, 8, 1);
   const size_t frame = jpeg.find("\xff\xc0");
   ASSERT_NE(frame, std::string::npos);
@@ -108,18 +184,17 @@ TEST(DecodeImageTest, AnImageThatClaimsToBeHugeIsRefusedBeforeItTakesMemory) {
 TEST(DecodeImageTest, EveryTruncationIsAnErrorAndNoCrash) {
   std::vector<uint8_t> noise;
   for (int i = 0; i < 16 * 16 * 3; ++i) noise.push_back(static_cast<uint8_t>(i * i * 31 + i * 7));
-  const std::string png = EncodePng(noise, 16, 16, 3);
-  for (const std::string& whole :
-       {png, EncodeJpeg(noise, 16, 16, 3), EncodeJpeg(noise, 16, 16, 3, /*progressive=*/true)}) {
+  for (const std::string& whole : {EncodePng(noise, 16, 16, 3), EncodeJpeg(noise, 16, 16, 3),
+                                   EncodeJpeg(noise, 16, 16, 3, /*progressive=*/true)}) {
     ASSERT_TRUE(DecodeImage(whole, Whole(3), "x").ok());
-    // The last bytes of a file are its end mark, which an image can do without.
+    // The last bytes of a file are its end mark. An image is whole without them.
     for (size_t size = 0; size + 16 < whole.size(); ++size) {
       EXPECT_FALSE(DecodeImage(whole.substr(0, size), Whole(3), "x").ok()) << size;
     }
   }
 }
 
-TEST(DecodeImageTest, DamagedBytesAreAnswerOrErrorButNeverACrash) {
+TEST(DecodeImageTest, DamagedBytesAreAnImageOrAnErrorButNeverACrash) {
   std::vector<uint8_t> noise;
   for (int i = 0; i < 9 * 11 * 3; ++i) noise.push_back(static_cast<uint8_t>(i * i * 31 + i * 7));
   for (const std::string& whole : {EncodePng(noise, 9, 11, 3), EncodeJpeg(noise, 9, 11, 3),

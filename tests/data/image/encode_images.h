@@ -14,7 +14,8 @@
 
 namespace torchps {
 
-// `pixels` (row after row, `channels` bytes each: 1, 3, or 4 with what is opaque) as a PNG file.
+// Encodes `pixels` as a PNG file: row after row, `channels` bytes each. 1: grey, 3: colours, 4:
+// colours and opacity.
 inline std::string EncodePng(const std::vector<uint8_t>& pixels, int height, int width,
                              int channels) {
   png_image image{};
@@ -30,9 +31,10 @@ inline std::string EncodePng(const std::vector<uint8_t>& pixels, int height, int
   return file;
 }
 
-// The same as a JPEG file, of 1, 3 or 4 (CMYK) channels.
+// Encodes `pixels` as a JPEG file of 1, 3 or 4 channels. 4: CMYK with 255 for no ink, stored so or
+// as YCCK.
 inline std::string EncodeJpeg(std::vector<uint8_t> pixels, int height, int width, int channels,
-                              bool progressive = false) {
+                              bool progressive = false, bool is_ycck = false) {
   jpeg_compress_struct info;
   jpeg_error_mgr errors;  // its error_exit ends the test
   info.err = jpeg_std_error(&errors);
@@ -45,6 +47,7 @@ inline std::string EncodeJpeg(std::vector<uint8_t> pixels, int height, int width
   info.input_components = channels;
   info.in_color_space = channels == 1 ? JCS_GRAYSCALE : channels == 3 ? JCS_RGB : JCS_CMYK;
   jpeg_set_defaults(&info);
+  if (is_ycck) jpeg_set_colorspace(&info, JCS_YCCK);
   jpeg_set_quality(&info, 95, TRUE);
   if (progressive) jpeg_simple_progression(&info);
   jpeg_start_compress(&info, TRUE);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/data/image/encode_images.h"
@@ -19,7 +20,7 @@ using ::testing::HasSubstr;
 
 class ImageFolderTest : public ::testing::Test {
  protected:
-  // An empty file, for what only names count for.
+  // Writes a file. Most tests look at names only.
   void Put(const std::string& path, const std::string& bytes = "") {
     const std::filesystem::path file(directory_ + "/" + path);
     std::filesystem::create_directories(file.parent_path());
@@ -66,7 +67,7 @@ TEST_F(ImageFolderTest, ALimitKeepsEveryClassesShare) {
   EXPECT_EQ(folder->size(), 4);
 }
 
-TEST_F(ImageFolderTest, WhatIsNotSuchAFolderIsNamed) {
+TEST_F(ImageFolderTest, AFolderWithoutClassesOfImagesIsNamed) {
   ExpectError(ReadImageFolder(directory_ + "/none").status(), absl::StatusCode::kNotFound, "/none");
   ExpectError(ReadImageFolder(directory_).status(), absl::StatusCode::kInvalidArgument, "got 0");
   Put("one/x.png");
@@ -86,24 +87,69 @@ TEST_F(ImageFolderTest, TheTestSetIsInTestOrValAndHasTheSameClasses) {
   for (const char* path : {"train/a/1.png", "train/b/1.png"}) Put(path);
   const auto train = ReadImageFolder(directory_ + "/train");
   ASSERT_TRUE(train.ok());
-  ExpectError(ReadTestImageFolder(directory_, *train).status(), absl::StatusCode::kNotFound,
+  ExpectError(ReadTestImageFolder(directory_).status(), absl::StatusCode::kNotFound,
               "expected test/ or val/ beside train/");
   Put("val/a/2.png");
   Put("val/b/2.png");
-  EXPECT_EQ(ReadTestImageFolder(directory_, *train)->directory, directory_ + "/val");
+  EXPECT_EQ(ReadTestImageFolder(directory_)->directory, directory_ + "/val");
+  // A test/ without class folders has no labels.
+  Put("test/3.png");
+  EXPECT_EQ(ReadTestImageFolder(directory_)->directory, directory_ + "/val");
   Put("test/a/3.png");
   Put("test/c/3.png");
-  ExpectError(ReadTestImageFolder(directory_, *train).status(), absl::StatusCode::kInvalidArgument,
-              "/train, got another, \"c\"");
+  ExpectError(CheckSameClasses(*train, *ReadTestImageFolder(directory_)),
+              absl::StatusCode::kInvalidArgument, "/train, got another, \"c\"");
   std::filesystem::remove_all(directory_ + "/val/b");
   std::filesystem::remove_all(directory_ + "/test");
   Put("train/c/1.png");
   Put("val/c/1.png");
-  ExpectError(ReadTestImageFolder(directory_, *ReadImageFolder(directory_ + "/train")).status(),
-              absl::StatusCode::kInvalidArgument, "/train, got none named \"b\"");
+  ExpectError(
+      CheckSameClasses(*ReadImageFolder(directory_ + "/train"), *ReadTestImageFolder(directory_)),
+      absl::StatusCode::kInvalidArgument, "/train, got none named \"b\"");
 }
 
-TEST_F(ImageFolderTest, AnImageIsReadAsPlanesOfTheSizeAskedFor) {
+TEST_F(ImageFolderTest, FilesThatAreNoImagesAreCountedAndOtherImagesAreRefused) {
+  for (const char* path : {"a/1.JFIF", "a/2.jpe", "a/3.pjpeg", "b/1.png", "a/Thumbs.db", "b/notes",
+                           "c.txt", "__MACOSX/a/1.png", "a/.hidden"}) {
+    Put(path);
+  }
+  const auto folder = ReadImageFolder(directory_);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_THAT(folder->classes, ElementsAre("a", "b"));
+  EXPECT_THAT(folder->Names(), ElementsAre("a/1.JFIF", "a/2.jpe", "a/3.pjpeg", "b/1.png"));
+  EXPECT_EQ(folder->passed_over, 3);
+  for (const char* other : {"2.ppm", "2.PGM", "2.svg", "2.tiff"}) {
+    const std::string path = absl::StrCat("b/", other);
+    Put(path);
+    ExpectError(ReadImageFolder(directory_).status(), absl::StatusCode::kInvalidArgument,
+                path + ": expected JPEG or PNG images");
+    std::filesystem::remove(directory_ + "/" + path);
+  }
+}
+
+TEST_F(ImageFolderTest, ImagesWithoutClassesAreSortedByTheirPath) {
+  for (const char* path : {"a/2.png", "a/1.jpg", "a.png", "b/c/1.png", "b/notes.txt"}) Put(path);
+  std::filesystem::create_directory_symlink("..", directory_ + "/a/circle");
+  const auto folder = ReadUnlabelledImages(directory_);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_THAT(folder->Names(), ElementsAre("a.png", "a/1.jpg", "a/2.png", "b/c/1.png"));
+  EXPECT_EQ(folder->passed_over, 2);
+  EXPECT_EQ(folder->files[0].label, -1);
+  const auto one = ReadUnlabelledImages(directory_ + "/a/2.png");
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(one->PathOf(0), directory_ + "/a/2.png");
+  Put("b/2.gif");
+  for (const char* path : {"", "/b/2.gif"}) {
+    ExpectError(ReadUnlabelledImages(directory_ + path).status(),
+                absl::StatusCode::kInvalidArgument, "/b/2.gif: expected JPEG or PNG");
+  }
+  ExpectError(ReadUnlabelledImages(directory_ + "/b/notes.txt").status(),
+              absl::StatusCode::kInvalidArgument, "/b/notes.txt: expected at least one");
+  ExpectError(ReadUnlabelledImages(directory_ + "/none").status(), absl::StatusCode::kNotFound,
+              "expected an image file or a folder");
+}
+
+TEST_F(ImageFolderTest, AnImageIsReadAsPlanesOfTheWantedSize) {
   Put("a/1.png", EncodePng(Flat(3, 5, {10, 20, 30}), 3, 5, 3));
   Put("b/1.jpg", "\xff\xd8\xff garbage");
   const auto folder = ReadImageFolder(directory_);

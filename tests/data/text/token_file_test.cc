@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,7 @@ TEST(TokenFileTest, TokensAreTwoBytesLowFirst) {
   const auto file = TokenFile::Open(path);
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ((*file)->size(), 4);
-  std::vector<uint16_t> tokens(4);
+  std::vector<int32_t> tokens(4);
   ASSERT_TRUE((*file)->Read(0, 4, tokens.data()).ok());
   EXPECT_THAT(tokens, ElementsAre(1, 256, 65535, 517));
   tokens.resize(2);
@@ -37,32 +38,166 @@ TEST(TokenFileTest, TheLargestIsFoundBeyondTheFirstPiece) {
   EXPECT_EQ(*(*file)->Largest(), 258);
 }
 
-void ExpectError(const std::string& path, absl::StatusCode code, const std::string& part) {
-  const absl::Status status = TokenFile::Open(path).status();
+// `tokens` with `width` bytes each.
+std::string Packed(const std::vector<int64_t>& tokens, int width) {
+  std::string bytes;
+  for (const int64_t token : tokens) {
+    for (int i = 0; i < width; ++i) bytes += static_cast<char>(token >> (8 * i));
+  }
+  return bytes;
+}
+
+std::vector<int64_t> Tokens(int64_t vocabulary) {
+  std::vector<int64_t> tokens;
+  for (int64_t i = 0; i < 600; ++i) tokens.push_back(i * 7919 % vocabulary);
+  return tokens;
+}
+
+TEST(TokenFileTest, WiderTokensNeedTheirBits) {
+  const std::string directory = NewDirectory();
+  for (const int64_t vocabulary : {60, 300, 50'000, 70'000, 130'000, 1 << 24}) {
+    for (const int width : {4, 8}) {
+      std::vector<int64_t> tokens = Tokens(vocabulary);
+      const std::string path = WriteFile(directory, "t", Packed(tokens, width));
+      const auto file = TokenFile::Open(path, 8 * width);
+      ASSERT_TRUE(file.ok()) << file.status();
+      EXPECT_EQ((*file)->size(), 600);
+      EXPECT_EQ(*(*file)->Largest(), *std::max_element(tokens.begin(), tokens.end()));
+      // A mark for a masked token hides nothing.
+      tokens[7] = -100;
+      WriteFile(directory, "t", Packed(tokens, width));
+      const absl::Status refused = TokenFile::Open(path).status();
+      EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+      EXPECT_THAT(std::string(refused.message()),
+                  HasSubstr("set data.tokens.bits: " + std::to_string(8 * width)));
+      EXPECT_TRUE(TokenFile::Open(path, 16).ok());
+    }
+  }
+}
+
+TEST(TokenFileTest, WiderTokensAreSeenBehindALongRunOfZeros) {
+  std::vector<int64_t> tokens(500'000);
+  for (const int64_t token : Tokens(300)) tokens.insert(tokens.end(), 1000, token);
+  const auto file = TokenFile::Open(WriteFile(NewDirectory(), "t", Packed(tokens, 4)));
+  EXPECT_THAT(std::string(file.status().message()), HasSubstr("looks like 32-bit tokens"));
+}
+
+TEST(TokenFileTest, AFileOf16BitsIsNotTakenForAWiderOne) {
+  const std::string directory = NewDirectory();
+  for (const int64_t vocabulary : {2, 60, 300, 50'000, 65'536}) {
+    std::vector<int64_t> tokens = Tokens(vocabulary);
+    // Documents of bytes, each with a special token at an even position.
+    for (size_t i = 0; vocabulary == 60 && i < tokens.size(); i += 20) tokens[i] = 256;
+    const auto file = TokenFile::Open(WriteFile(directory, "t", Packed(tokens, 2)));
+    EXPECT_TRUE(file.ok()) << file.status();
+  }
+}
+
+// An array of three numbers in NumPy's format, version 1.
+std::string Numpy(const std::string& type, const std::string& shape, const std::string& data) {
+  std::string text = "{'descr': '" + type + "', 'fortran_order': False, 'shape': " + shape + ", }";
+  text.resize(117, ' ');
+  return std::string("\x93NUMPY\x01\x00\x76\x00", 10) + text + "\n" + data;
+}
+
+std::string Llmc(int64_t magic, int64_t version, const std::string& data) {
+  std::string header = Packed({magic, version, 3}, 4);
+  header.resize(1024);
+  return header + data;
+}
+
+// Expects a file of `bytes` to hold tokens 7, 40000 and `last`.
+void ExpectTokens(const std::string& bytes, int bits, int32_t last) {
+  const auto file = TokenFile::Open(WriteFile(NewDirectory(), "t", bytes));
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ((*file)->bits(), bits);
+  ASSERT_EQ((*file)->size(), 3);
+  std::vector<int32_t> tokens(3);
+  ASSERT_TRUE((*file)->Read(0, 3, tokens.data()).ok());
+  EXPECT_THAT(tokens, ElementsAre(7, 40000, last));
+}
+
+TEST(TokenFileTest, HeadersOfNumpyAndLlmcAreNoTokens) {
+  for (const auto& [type, width] : {std::pair("<u2", 2), std::pair("<u4", 4), std::pair("<i4", 4),
+                                    std::pair("<i8", 8), std::pair("<u8", 8)}) {
+    const int32_t last = width == 2 ? 5 : 70000;
+    ExpectTokens(Numpy(type, "(3,)", Packed({7, 40000, last}, width)), 8 * width, last);
+  }
+  ExpectTokens(Llmc(20240520, 1, Packed({7, 40000, 5}, 2)), 16, 5);
+  ExpectTokens(Llmc(20240801, 7, Packed({7, 40000, 128255}, 4)), 32, 128255);
+}
+
+TEST(TokenFileTest, AnArrayIsTakenWhereThereIsNoBinFile) {
+  const std::string directory = NewDirectory();
+  EXPECT_EQ(TokenPath(directory, "train"), directory + "/train.bin");
+  WriteFile(directory, "train.npy", "");
+  EXPECT_EQ(TokenPath(directory, "train"), directory + "/train.npy");
+  WriteFile(directory, "train.bin", "");
+  EXPECT_EQ(TokenPath(directory, "train"), directory + "/train.bin");
+}
+
+TEST(TokenFileTest, ANegativeTokenIsNamed) {
+  for (const int width : {4, 8}) {
+    const auto file =
+        TokenFile::Open(WriteFile(NewDirectory(), "t", Packed({1, -1}, width)), 8 * width);
+    EXPECT_THAT(std::string((*file)->Largest().status().message()), HasSubstr("got -1 at token 1"));
+  }
+}
+
+void ExpectError(const std::string& path, absl::StatusCode code, const std::string& part,
+                 int bits = 0) {
+  const absl::Status status = TokenFile::Open(path, bits).status();
   EXPECT_EQ(status.code(), code) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(part));
   EXPECT_THAT(std::string(status.message()), HasSubstr(path));
 }
 
-TEST(TokenFileTest, WhatIsNoFileOfTokensIsNamed) {
+TEST(TokenFileTest, AFileWithoutTokensIsNamed) {
   const std::string directory = NewDirectory();
   ExpectError(directory + "/none", absl::StatusCode::kNotFound, "none");
   ExpectError(directory, absl::StatusCode::kInvalidArgument, "got a directory");
   ExpectError("/dev/null", absl::StatusCode::kInvalidArgument, "a device");
   ExpectError(WriteFile(directory, "odd", "abc"), absl::StatusCode::kDataLoss, "got 3 bytes");
-  ExpectError(WriteFile(directory, "empty", ""), absl::StatusCode::kDataLoss, "got 0 bytes");
+  ExpectError(WriteFile(directory, "odd", "abcdef"), absl::StatusCode::kDataLoss,
+              "tokens of 4 bytes each, got 6 bytes", /*bits=*/32);
+  ExpectError(WriteFile(directory, "empty", ""), absl::StatusCode::kDataLoss, "got none");
+  ExpectError(WriteFile(directory, "zip", std::string("PK\x03\x04 more")),
+              absl::StatusCode::kInvalidArgument, "a zip archive");
 }
 
-TEST(TokenFileTest, AFileThatShrinksMeanwhileIsAnErrorAndNoCrash) {
+TEST(TokenFileTest, AHeaderThatDoesNotFitIsNamed) {
+  const auto expect = [](const std::string& bytes, absl::StatusCode code, const std::string& part,
+                         int bits = 0) {
+    ExpectError(WriteFile(NewDirectory(), "t", bytes), code, part, bits);
+  };
+  const std::string data = Packed({1, 2, 3}, 4);
+  const auto invalid = absl::StatusCode::kInvalidArgument;
+  expect(Numpy(">u4", "(3,)", data), invalid, "got dtype '>u4' and shape (3,)");
+  expect(Numpy("<f4", "(3,)", data), invalid, "dtype uint16");
+  expect(Numpy("<u4", "(3, 1)", data), invalid, "one dimension");
+  expect(Numpy("<u4", "(3,)", data), invalid, "as data.tokens.bits says, got 32 bits", 16);
+  expect(Numpy("<u4", "(4,)", data), absl::StatusCode::kDataLoss, "expected 4 tokens of 32 bits");
+  expect("\x93NUMPY", absl::StatusCode::kDataLoss, "NumPy");
+  expect(Llmc(20240520, 2, data), invalid, "got version 2");
+  expect(Llmc(20240520, 1, data), absl::StatusCode::kDataLoss, "expected 3 tokens of 16 bits");
+  // Every truncation of the header.
+  const std::string whole = Numpy("<u4", "(3,)", data);
+  for (size_t size = 6; size < whole.size(); ++size) {
+    EXPECT_FALSE(TokenFile::Open(WriteFile(NewDirectory(), "t", whole.substr(0, size))).ok())
+        << size;
+  }
+}
+
+TEST(TokenFileTest, AFileThatShrinksIsAnErrorAndNoCrash) {
   const std::string path = WriteFile(NewDirectory(), "t", std::string(40000, 'x'));
   const auto file = TokenFile::Open(path);
   ASSERT_TRUE(file.ok());
   ASSERT_EQ(truncate(path.c_str(), 1000), 0);
-  std::vector<uint16_t> tokens(20000);
+  std::vector<int32_t> tokens(20000);
   const absl::Status status = (*file)->Read(0, 20000, tokens.data());
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("expected 20000 tokens, as when it was opened, got its end after 500"));
+              HasSubstr("expected 40000 bytes, as when it was opened, got its end after 1000"));
   EXPECT_FALSE((*file)->Largest().ok());
 }
 

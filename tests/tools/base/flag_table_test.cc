@@ -5,11 +5,13 @@
 namespace torchps {
 namespace {
 
-FlagTable Table() {
-  return FlagTable("psctl run", {{"job", "FILE", "The job.", false},
-                                 {"set", "PATH=VALUE", "One field.", true},
-                                 {"workers", "N", "How many.", false, 'w'},
-                                 {"insecure", "", "A switch.", false}});
+FlagTable Table(const std::string& bare = "") {
+  return FlagTable("psctl run",
+                   {{"job", "FILE", "The job.", false},
+                    {"set", "PATH=VALUE", "One field.", true},
+                    {"workers", "N", "How many.", false, 'w'},
+                    {"insecure", "", "A switch.", false}},
+                   bare);
 }
 
 TEST(FlagTableTest, BothFormsOfAValueAreTaken) {
@@ -54,6 +56,16 @@ struct BadLine {
   std::vector<std::string> arguments;
   const char* message;
 };
+
+TEST(FlagTableTest, AWordWithoutAFlagIsTheValueOfTheBareFlag) {
+  const FlagTable table = Table("job");
+  const auto flags = table.Parse({"job.textproto", "--workers=2"});
+  ASSERT_TRUE(flags.ok()) << flags.status();
+  EXPECT_EQ(flags->Get("job"), "job.textproto");
+  EXPECT_EQ(flags->Get("workers"), "2");
+  EXPECT_EQ(table.Parse({"a", "b"}).status().message(),
+            "'psctl run' takes one --job, but got 'b' beside 'a'");
+}
 
 TEST(FlagTableTest, EveryMistakeIsOneSentenceThatNamesIt) {
   const BadLine kBad[] = {

@@ -94,7 +94,8 @@ TEST_F(PlanRunTest, ProgramsBesidePsctlComeFirst) {
 }
 
 TEST_F(PlanRunTest, EveryMistakeIsOneSentenceBeforeAnythingStarts) {
-  EXPECT_EQ(Plan({}).status().message(), "'psctl run' needs --job=FILE; deploy/jobs has examples");
+  EXPECT_EQ(Plan({}).status().message(),
+            "'psctl run' needs --job=FILE, or the name of a job: digits, mnist, text");
   EXPECT_EQ(Complaint({"--servers=0"}), "--servers=0: expected a whole number from 1 to 1024");
   EXPECT_EQ(Complaint({"--workers=x"}), "--workers=x: expected a whole number from 1 to 4096");
   EXPECT_EQ(Complaint({"--threads=0"}), "--threads=0: expected a whole number from 1 to 1024");

@@ -1,4 +1,4 @@
-#include "tools/run/run_directory.h"
+#include "tools/run_folder/run_directory.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -178,19 +178,15 @@ TEST_F(RunDirectoryTest, AModelIsOneThatThisRunHasMade) {
   EXPECT_EQ(DescribeModel(folder_.path("none"), absl::InfinitePast()), "");
 }
 
-// It is to hold a model and gradients.
-TEST_F(RunDirectoryTest, IsItsOwnersAloneUnlessItIsThereAlready) {
+TEST_F(RunDirectoryTest, TheUmaskDecidesItsMode) {
   namespace fs = std::filesystem;
-  const mode_t umask_before = umask(0);
+  const mode_t umask_before = umask(027);
   const fs::path dir = folder_.path("run");
   ASSERT_EQ(PrepareRunDirectory(folder_.path("run//")), absl::OkStatus());
-  EXPECT_EQ(fs::status(dir).permissions(), fs::perms::owner_all);
-  EXPECT_EQ(fs::status(dir / "logs").permissions(), fs::perms::owner_all);
-  const fs::perms shared = fs::perms::owner_all | fs::perms::group_all;
-  fs::permissions(dir, shared);
-  ASSERT_EQ(PrepareRunDirectory(dir), absl::OkStatus());
-  EXPECT_EQ(fs::status(dir).permissions(), shared);
   umask(umask_before);
+  const fs::perms expected = fs::perms::owner_all | fs::perms::group_read | fs::perms::group_exec;
+  EXPECT_EQ(fs::status(dir).permissions(), expected);
+  EXPECT_EQ(fs::status(dir / "logs").permissions(), expected);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "tools/run/run_directory.h"
+#include "tools/run_folder/run_directory.h"
 
 #include <google/protobuf/text_format.h>
 #include <sys/stat.h>
@@ -15,7 +15,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "storage/run_folder.h"
 #include "tools/base/format.h"
 
 namespace torchps {
@@ -27,7 +26,8 @@ namespace fs = std::filesystem;
 // job.
 bool IsOfAnyRun(absl::string_view name) {
   return absl::EndsWith(name, ".lock") || name == "logs" || name == "report.json" ||
-         name == "job.textproto" || name == "job.textproto.tmp" || name == "writable.tmp" ||
+         name == "run.json" || name == "run.json.tmp" || name == "job.textproto" ||
+         name == "job.textproto.tmp" || name == "writable.tmp" ||
          (absl::StartsWith(name, "report.json.") && absl::EndsWith(name, ".tmp"));
 }
 
@@ -78,10 +78,10 @@ std::string Describe(const Contents& contents) {
                           : absl::StrCat(" and ", contents.others.size() - 1, " more"));
 }
 
-// As errno says.
-absl::Status CannotWriteTo(const std::string& dir) {
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "cannot write to ", dir, ": ", std::strerror(errno), "; name another directory with --dir"));
+absl::Status CannotWriteTo(const std::string& dir, int error_number) {
+  return absl::ResourceExhaustedError(absl::StrCat("cannot write to ", dir, ": ",
+                                                   std::strerror(error_number),
+                                                   "; name another directory with --dir"));
 }
 
 }  // namespace
@@ -113,12 +113,13 @@ absl::Status CheckRunDirectory(const std::string& dir, bool resume) {
 }
 
 absl::Status PrepareRunDirectory(const std::string& dir) {
-  const bool made = MakePrivateDirectory(dir) && MakePrivateDirectory(fs::path(dir) / "logs");
-  return made ? absl::OkStatus() : CannotWriteTo(dir);
+  std::error_code error;
+  fs::create_directories(fs::path(dir) / "logs", error);
+  return error ? CannotWriteTo(dir, error.value()) : absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<FileLock>> LockRunDirectory(const std::string& dir) {
-  const std::unique_ptr<FileSystem> files = MakePosixFileSystem(Readers::kOwner);
+  const std::unique_ptr<FileSystem> files = MakePosixFileSystem();
   absl::StatusOr<std::unique_ptr<FileLock>> lock = files->Lock(absl::StrCat(dir, "/run.lock"));
   if (lock.ok()) return lock;
   // The same code is that of a file that is none, and of a file system that is read only.
@@ -139,7 +140,7 @@ absl::Status KeepJob(const std::string& dir, const JobSpec& job) {
   std::ofstream file(temporary);
   file << text << std::flush;
   const bool written = file.good() && std::rename(temporary.c_str(), path.c_str()) == 0;
-  return written ? absl::OkStatus() : CannotWriteTo(dir);
+  return written ? absl::OkStatus() : CannotWriteTo(dir, errno);
 }
 
 void RemoveUnusedRun(const std::string& dir, bool told) {
@@ -151,8 +152,9 @@ void RemoveUnusedRun(const std::string& dir, bool told) {
   for (const fs::directory_entry& entry : fs::directory_iterator(dir, error)) {
     const std::string name = entry.path().filename().string();
     if (name == "logs") continue;
-    const bool is_nothing =
-        absl::EndsWith(name, ".lock") || absl::StartsWith(name, "job.textproto");
+    const bool is_nothing = absl::EndsWith(name, ".lock") ||
+                            absl::StartsWith(name, "job.textproto") ||
+                            absl::StartsWith(name, "run.json");
     if (!is_nothing || !is_file(entry)) return;
     unused.push_back(entry.path());
   }
@@ -191,7 +193,7 @@ std::string DescribeModel(const std::string& dir, absl::Time since) {
       "model: ", model.string(),
       fs::exists(best, error) ? absl::StrCat(", the best one: ", best.string()) : "",
       "\nload it: safetensors.torch.load_file(\"", model.string(),
-      "\") in Python, torchps::LoadState(module, \"", model.string(), "\") in C++\n");
+      "\") in Python, torchps::LoadModel(module, \"", model.string(), "\") in C++\n");
 }
 
 }  // namespace torchps

@@ -1,0 +1,74 @@
+#include "common/process/available_cores.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <string>
+#include <thread>
+
+namespace torchps {
+namespace {
+
+constexpr char kGroups[] = "/sys/fs/cgroup";
+
+int CoresOfAffinity() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (sched_getaffinity(0, sizeof(cores), &cores) == 0) return CPU_COUNT(&cores);
+  return static_cast<int>(std::thread::hardware_concurrency());
+}
+
+// The first number in a file; 0 where there is none.
+double NumberIn(const std::string& path) {
+  std::ifstream file(path);
+  double number = 0;
+  return file >> number ? number : 0;
+}
+
+// Cores of one group's quota; 0 where it has none.
+double QuotaOf(const std::string& group) {
+  std::ifstream file(group + "/cpu.max");  // "200000 100000", or "max 100000"
+  double quota = 0;
+  double period = 0;
+  if (file >> quota >> period && quota > 0 && period > 0) return quota / period;
+  quota = NumberIn(group + "/cpu.cfs_quota_us");
+  period = NumberIn(group + "/cpu.cfs_period_us");
+  return quota > 0 && period > 0 ? quota / period : 0;
+}
+
+// The smallest quota of this process's group and those above it; 0 where there is none.
+double Quota() {
+  double least = 0;
+  const auto look = [&least](const std::string& group) {
+    const double quota = QuotaOf(group);
+    if (quota > 0 && (least == 0 || quota < least)) least = quota;
+  };
+  std::ifstream file("/proc/self/cgroup");  // lines "0::/path", "4:cpu,cpuacct:/path"
+  std::string line;
+  while (std::getline(file, line)) {
+    const size_t first = line.find(':');
+    const size_t second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    if (!controllers.empty() && controllers.find("cpu") == std::string::npos) continue;
+    const std::string root =
+        controllers.empty() ? std::string(kGroups) : std::string(kGroups) + "/" + controllers;
+    std::string path = line.substr(second + 1);
+    for (; path.size() > 1; path.resize(path.rfind('/'))) look(root + path);
+    look(root);
+  }
+  return least;
+}
+
+}  // namespace
+
+int AvailableCores() {
+  int cores = CoresOfAffinity();
+  const double quota = Quota();
+  if (quota > 0) cores = std::min(cores, static_cast<int>(std::ceil(quota)));
+  return std::max(cores, 1);
+}
+
+}  // namespace torchps

@@ -1,0 +1,351 @@
+#include "data/table/csv_header.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "data/table/csv_classes.h"
+#include "data/table/csv_field.h"
+#include "data/table/csv_layout.h"
+
+namespace torchps {
+namespace {
+
+using Numbers = std::vector<double>;
+
+// Fewer rows than this show a range by chance.
+constexpr int64_t kEnoughRows = 5;
+// With fewer rows for each class, a class that only line 1 has may be a rare one.
+constexpr int64_t kManyRows = 10;
+// Line 1 is rather a header if its values are less likely than this in a row.
+constexpr double kSmallChance = 4e-3;
+
+double ToNumber(const std::string& field) {
+  double number;
+  return absl::SimpleAtod(field, &number) ? number : std::numeric_limits<double>::quiet_NaN();
+}
+
+// Whether a field has digits only, after a sign.
+bool IsWhole(absl::string_view field) {
+  if (!field.empty() && (field[0] == '-' || field[0] == '+')) field.remove_prefix(1);
+  return !field.empty() && absl::c_all_of(field, absl::ascii_isdigit);
+}
+
+bool IsRising(const Numbers& numbers) {
+  return absl::c_adjacent_find(numbers, [](double a, double b) { return !(a < b); }) ==
+         numbers.end();
+}
+
+// Whether numbers rise in equal steps. Two always do, and count for nothing.
+bool IsSteady(const Numbers& numbers) {
+  if (numbers.size() < 3 || !IsRising(numbers)) return false;
+  const double step = numbers[1] - numbers[0];
+  for (size_t i = 2; i < numbers.size(); ++i) {
+    if (std::abs(numbers[i] - numbers[i - 1] - step) > 1e-6 * step) return false;
+  }
+  return true;
+}
+
+Numbers Sorted(Numbers numbers) {
+  absl::c_sort(numbers);
+  return numbers;
+}
+
+// The field of line 1 in a column of numbers, and the values below it.
+class NumberColumn {
+ public:
+  NumberColumn(size_t column, const std::string& first)
+      : column_(column),
+        first_(ToNumber(first)),
+        first_is_whole_(IsWhole(first)),
+        previous_(first_) {}
+
+  size_t column() const { return column_; }
+
+  void Add(const std::string& field, double value) {
+    if (std::isnan(value)) return;
+    ++values_;
+    same_ += value == first_;
+    any_whole_ = any_whole_ || IsWhole(field);
+    min_ = std::min(min_, value);
+    max_ = std::max(max_, value);
+    rises_ = rises_ && value > previous_;
+    falls_ = falls_ && value < previous_;
+    previous_ = value;
+  }
+
+  // The chance of line 1's value in a row.
+  double Chance() const { return (same_ + 1.0) / (values_ + 1.0); }
+  // Whether line 1 is no value of this column: whole above decimals, or out of range. The
+  // start of a time or an index is one.
+  bool StandsOut() const {
+    if (rises_ || falls_) return false;
+    const bool is_out_of_range = first_ < min_ || first_ > max_;
+    return (first_is_whole_ && !any_whole_) || (is_out_of_range && values_ >= kEnoughRows);
+  }
+
+ private:
+  const size_t column_;
+  const double first_;
+  const bool first_is_whole_;
+  int64_t values_ = 0;
+  int64_t same_ = 0;  // values that equal line 1
+  bool any_whole_ = false;
+  double min_ = std::numeric_limits<double>::infinity();
+  double max_ = -std::numeric_limits<double>::infinity();
+  bool rises_ = true;
+  bool falls_ = true;
+  double previous_;
+};
+
+// The field of line 1 in a column of classes or categories, and the values below it.
+class ClassColumn {
+ public:
+  ClassColumn(size_t column, const std::string& first)
+      : column_(column), first_(first), first_number_(ToNumber(first)) {}
+
+  size_t column() const { return column_; }
+  bool first_is_number() const { return !std::isnan(first_number_); }
+
+  void Add(const std::string& field) {
+    const double number = ToNumber(field);
+    same_ += field == first_ || number == first_number_;
+    ++values_;
+    numbers_ += !std::isnan(number);
+    if (distinct_.size() < static_cast<size_t>(kMaxClasses)) distinct_.insert(field);
+  }
+
+  int64_t classes() const { return distinct_.size(); }
+  bool Recurs() const { return same_ > 0; }
+  double Chance() const { return (same_ + 1.0) / (values_ + 1.0); }
+  // Whether line 1 is a number above text, or text above numbers.
+  bool IsOfOtherKind() const {
+    return values_ > 0 && numbers_ == (first_is_number() ? 0 : values_);
+  }
+  // Whether line 1 is new among values that repeat.
+  bool StandsOut() const { return !Recurs() && 2 * classes() <= values_; }
+
+ private:
+  const size_t column_;
+  const std::string first_;
+  const double first_number_;
+  int64_t values_ = 0;
+  int64_t same_ = 0;  // values that equal line 1
+  int64_t numbers_ = 0;
+  absl::flat_hash_set<std::string> distinct_;
+};
+
+// Tells a header of numbers, such as 0,1,2,3 or 2019,2020,2021,kind, from a row.
+//
+// Names of columns differ from each other, and those of features rise. The name of the answer goes
+// on in equal steps, or is a class that no row has. Beyond that, either most columns have no such
+// value below, or the names are 0, 1, 2, ... above rows that do not look so, and a row of these
+// values is unlikely. In doubt line 1 is a row: a lost sample is hard to see.
+class HeaderOfNumbers {
+ public:
+  HeaderOfNumbers(const CsvText::Fields& line, const CsvLayout& layout) : line_(line) {
+    for (size_t i = 0; i < layout.features.size(); ++i) {
+      const size_t column = layout.features[i];
+      // A data frame's index has no name.
+      if (column == 0 && line[0].empty()) continue;
+      if (layout.is_category[i]) {
+        classes_.emplace_back(column, line[column]);
+      } else {
+        features_.emplace_back(column, line[column]);
+      }
+    }
+    for (size_t column : layout.targets) targets_.emplace_back(column, line[column]);
+    if (layout.label) label_.emplace(*layout.label, line[*layout.label]);
+    first_features_ = FeaturesOf(line);
+    first_numbers_ = NumbersOf(line);
+  }
+
+  // Whether line 1 could be a header above some rows.
+  bool IsPossible() const {
+    std::set<std::string> distinct;
+    for (size_t column = 0; column < line_.size(); ++column) {
+      if (line_[column].empty() && column > 0) return false;
+      if (!distinct.insert(line_[column]).second) return false;
+    }
+    const bool whole = absl::c_all_of(
+        features_, [&](const NumberColumn& each) { return IsWhole(line_[each.column()]); });
+    return IsRising(first_features_) && (whole || IsSteady(first_features_)) &&
+           (label_ || features_.empty() || IsSteady(first_numbers_));
+  }
+
+  void AddRow(const CsvText::Fields& fields) {
+    if (fields.size() != line_.size()) return;  // reading the row reports it
+    const Numbers row = FeaturesOf(fields);
+    for (size_t i = 0; i < row.size(); ++i) features_[i].Add(fields[features_[i].column()], row[i]);
+    for (NumberColumn& each : targets_) {
+      each.Add(fields[each.column()], ToNumber(fields[each.column()]));
+    }
+    for (ClassColumn& each : classes_) each.Add(fields[each.column()]);
+    if (label_) label_->Add(fields[label_->column()]);
+    if (rows_ == 0 && !row.empty()) continues_ = row[0] == first_features_[0] + 1;
+    ++rows_;
+    steady_rows_ += IsSteady(NumbersOf(fields));
+    alike_rows_ += IsRising(row) || Sorted(row) == first_features_;
+  }
+
+  bool IsHeader() const {
+    if (rows_ < (HasSteps() && first_numbers_.size() >= 4 ? 2 : kEnoughRows) || HasKnownText() ||
+        !HasNameOfAnswer())
+      return false;
+    if (features_.empty()) return Contrast() == Columns();
+    if (label_ && label_->IsOfOtherKind()) return true;
+    return !HasSimilarRows() && (StandsOut() || IsUnlikely());
+  }
+
+ private:
+  Numbers FeaturesOf(const CsvText::Fields& fields) const {
+    Numbers numbers;
+    for (const NumberColumn& each : features_) numbers.push_back(ToNumber(fields[each.column()]));
+    return numbers;
+  }
+
+  // The values of all columns where line 1 has a number.
+  Numbers NumbersOf(const CsvText::Fields& fields) const {
+    Numbers numbers;
+    for (size_t column = 0; column < fields.size(); ++column) {
+      if (IsNumber(line_[column])) numbers.push_back(ToNumber(fields[column]));
+    }
+    return numbers;
+  }
+
+  // Whether the numbers of line 1, or of its features, rise in equal steps.
+  bool HasSteps() const { return IsSteady(first_numbers_) || IsSteady(first_features_); }
+
+  // Whether a text in line 1 is a class or category of a row.
+  bool HasKnownText() const {
+    const auto is_known = [](const ClassColumn& each) {
+      return each.Recurs() && !each.first_is_number();
+    };
+    return absl::c_any_of(classes_, is_known) || (label_ && is_known(*label_));
+  }
+
+  bool HasNewClass() const { return label_ && (label_->StandsOut() || label_->IsOfOtherKind()); }
+
+  bool HasNameOfAnswer() const {
+    return HasNewClass() || (IsSteady(first_numbers_) && (!label_ || label_->first_is_number()));
+  }
+
+  bool HasSimilarRows() const { return 2 * (HasSteps() ? steady_rows_ : alike_rows_) >= rows_; }
+
+  // Whether most columns have no value such as line 1; all of them unless it has steps.
+  bool StandsOut() const {
+    return Contrast() >= 2 && (HasSteps() ? 2 * Contrast() >= Columns() : Contrast() == Columns());
+  }
+
+  // Whether line 1 has an order that rows lack, and values that a row hardly has.
+  bool IsUnlikely() const {
+    const bool has_order =
+        CountsFromZero() || (HasNewClass() && features_.size() >= 3 &&
+                             (IsSteady(first_features_) || rows_ >= kManyRows * label_->classes()));
+    return has_order && rows_ >= kEnoughRows && !continues_ && 2 * alike_rows_ < rows_ &&
+           Chance() < kSmallChance;
+  }
+
+  int64_t Columns() const {
+    return features_.size() + targets_.size() + classes_.size() + (label_ ? 1 : 0);
+  }
+
+  // How many columns have no value such as line 1.
+  int64_t Contrast() const {
+    const auto stands_out = [](const auto& each) { return each.StandsOut(); };
+    return absl::c_count_if(features_, stands_out) + absl::c_count_if(targets_, stands_out) +
+           absl::c_count_if(classes_, stands_out) + (label_ && label_->StandsOut() ? 1 : 0);
+  }
+
+  // The chance that a row has all values of line 1.
+  double Chance() const {
+    double chance = label_ ? label_->Chance() : 1;
+    for (const NumberColumn& each : features_) chance *= each.Chance();
+    for (const NumberColumn& each : targets_) chance *= each.Chance();
+    for (const ClassColumn& each : classes_) chance *= each.Chance();
+    return chance;
+  }
+
+  bool CountsFromZero() const {
+    return IsSteady(first_numbers_) && first_numbers_.size() >= 4 && first_numbers_[0] == 0 &&
+           first_numbers_[1] == 1 && (!label_ || label_->first_is_number());
+  }
+
+  const CsvText::Fields& line_;
+  std::vector<NumberColumn> features_;
+  std::vector<NumberColumn> targets_;
+  std::vector<ClassColumn> classes_;
+  std::optional<ClassColumn> label_;
+  Numbers first_features_;
+  Numbers first_numbers_;
+  int64_t rows_ = 0;
+  int64_t steady_rows_ = 0;
+  int64_t alike_rows_ = 0;  // rows that rise, or have the first line's numbers in another order
+  bool continues_ = false;  // the second line's first number is the next one
+};
+
+// Whether `columns` gives a column by a name that stands in the line, and not by its number.
+bool HasAskedName(const CsvText::Fields& line, const CsvColumns& columns) {
+  const auto is_name = [&line](const std::string& name) {
+    uint64_t number;
+    const bool is_number = absl::SimpleAtoi(name, &number) && number < line.size();
+    return !name.empty() && !is_number && absl::c_linear_search(line, name);
+  };
+  return is_name(columns.label) || absl::c_any_of(columns.targets, is_name) ||
+         absl::c_any_of(columns.ignored, is_name) || absl::c_any_of(columns.categories, is_name);
+}
+
+// Whether a line has any name of a schema. A name in other case counts: FindLayout() reports it.
+bool HasNameOf(const TableSchema& schema, const CsvText::Fields& line) {
+  absl::flat_hash_set<std::string> fields;
+  for (const std::string& field : line) fields.insert(absl::AsciiStrToLower(field));
+  const auto is_in_line = [&fields](const std::string& name) {
+    return !name.empty() && fields.contains(absl::AsciiStrToLower(name));
+  };
+  return absl::c_any_of(schema.columns, [&](const auto& each) { return is_in_line(each.name); }) ||
+         is_in_line(schema.label_column) || absl::c_any_of(schema.target_columns, is_in_line);
+}
+
+// Whether a column that holds numbers in each row has text.
+bool HasTextForNumber(const CsvText::Fields& line, const CsvLayout& layout) {
+  const auto is_text = [&line](size_t column) {
+    return !IsMissing(line[column]) && !IsNumber(line[column]);
+  };
+  for (size_t i = 0; i < layout.features.size(); ++i) {
+    if (!layout.is_category[i] && is_text(layout.features[i])) return true;
+  }
+  return absl::c_any_of(layout.targets, is_text);
+}
+
+}  // namespace
+
+absl::StatusOr<bool> HasHeader(const CsvText& text, const CsvText::Fields& first_line,
+                               const CsvColumns& columns) {
+  if (columns.header) return *columns.header;
+  if (columns.schema && HasNames(*columns.schema)) return HasNameOf(*columns.schema, first_line);
+  if (HasAskedName(first_line, columns)) return true;
+  const absl::StatusOr<CsvLayout> layout = FindLayout(first_line, false, columns);
+  // A name that the line lacks, or a number out of range: the layout of the header reports it.
+  if (!layout.ok()) return !absl::c_all_of(first_line, IsNumber);
+  if (HasTextForNumber(first_line, *layout)) return true;
+  HeaderOfNumbers header(first_line, *layout);
+  if (!header.IsPossible()) return false;
+  bool is_first = true;
+  absl::Status status = text.ForEachLine([&](int64_t, const CsvText::Fields& fields) {
+    if (!is_first) header.AddRow(fields);
+    is_first = false;
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  return header.IsHeader();
+}
+
+}  // namespace torchps

@@ -1,0 +1,164 @@
+#include "data/text/token_format.h"
+
+#include <cstddef>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+
+namespace torchps {
+namespace {
+
+constexpr absl::string_view kNumpyMagic("\x93NUMPY", 6);
+
+// The first two of the 256 int32 numbers in llm.c's header; the third counts the tokens.
+struct LlmcHeader {
+  uint64_t magic;
+  uint64_t version;
+  int width;
+};
+constexpr LlmcHeader kLlmcHeaders[] = {{20240520, 1, 2}, {20240801, 7, 4}};
+constexpr int64_t kLlmcHeaderBytes = 1024;
+
+uint64_t LittleEndian(absl::string_view bytes) {
+  uint64_t value = 0;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    value |= uint64_t{static_cast<uint8_t>(bytes[i])} << (8 * i);
+  }
+  return value;
+}
+
+// Text behind `key`, up to `end`. Empty: there is no such text.
+absl::string_view Between(absl::string_view text, absl::string_view key, char end) {
+  const size_t found = text.find(key);
+  if (found == absl::string_view::npos) return "";
+  text.remove_prefix(found + key.size());
+  const size_t length = text.find(end);
+  return length == absl::string_view::npos ? "" : text.substr(0, length);
+}
+
+// Bytes of an element of NumPy's type `descr`; 0: not an integer type for tokens.
+int NumpyWidth(absl::string_view descr) {
+  if (descr == "<u2") return 2;
+  if (descr == "<u4" || descr == "<i4") return 4;
+  if (descr == "<u8" || descr == "<i8") return 8;
+  return 0;
+}
+
+// NumPy's format, NEP 1: magic, version, length, then a Python dictionary such as
+// {'descr': '<u2', 'fortran_order': False, 'shape': (9,), }.
+absl::StatusOr<TokenFormat> ParseNumpy(absl::string_view beginning) {
+  constexpr size_t kLengthAt = 8;
+  if (beginning.size() < 12) return absl::DataLossError("expected a NumPy array, got its start");
+  const size_t length_bytes = beginning[6] == 1 ? 2 : 4;
+  TokenFormat format;
+  format.begin = kLengthAt + length_bytes + LittleEndian(beginning.substr(kLengthAt, length_bytes));
+  const absl::string_view dictionary =
+      beginning.substr(0, format.begin).substr(kLengthAt + length_bytes);
+  const absl::string_view type = Between(dictionary, "'descr': '", '\'');
+  const absl::string_view shape = Between(dictionary, "'shape': (", ')');
+  format.width = NumpyWidth(type);
+  absl::string_view size = shape;
+  const bool is_list =
+      absl::ConsumeSuffix(&size, ",") && absl::SimpleAtoi(size, &format.size) && format.size >= 0;
+  if (is_list && format.width != 0) return format;
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "expected a NumPy array of one dimension and dtype uint16, uint32, int32 or int64, "
+      "little-endian, got dtype '%s' and shape (%s) (convert it, for example with "
+      "tokens.ravel().astype('<u4'))",
+      type.empty() ? "structured" : absl::CHexEscape(type), absl::CHexEscape(shape)));
+}
+
+absl::StatusOr<std::optional<TokenFormat>> ParseLlmc(absl::string_view beginning) {
+  if (beginning.size() < 12) return std::nullopt;
+  const uint64_t magic = LittleEndian(beginning.substr(0, 4));
+  const uint64_t version = LittleEndian(beginning.substr(4, 4));
+  const auto size = static_cast<int64_t>(LittleEndian(beginning.substr(8, 4)));
+  for (const LlmcHeader& header : kLlmcHeaders) {
+    if (magic != header.magic) continue;
+    if (version == header.version) return TokenFormat{kLlmcHeaderBytes, header.width, size};
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "expected version %d of llm.c's header with magic number %d, got version %d",
+        header.version, magic, version));
+  }
+  return std::nullopt;
+}
+
+// Files that hold no bare tokens, and the bytes they start with.
+struct OtherFile {
+  absl::string_view magic;
+  absl::string_view name;
+};
+constexpr OtherFile kOtherFiles[] = {
+    {"PK\x03\x04", "a zip archive (.npz, torch.save)"},
+    {"\x1f\x8b\x08", "a gzip file"},
+    {"\x28\xb5\x2f\xfd", "a Zstandard file"},
+    {"\x89HDF", "an HDF5 file"},
+    {"PAR1", "a Parquet file"},
+};
+
+// Numbers of 16 bits above `threshold` at each of four positions in turn. 65535 counts as small:
+// it is the upper half of a negative number.
+struct LargeWords {
+  LargeWords(absl::string_view sample, uint64_t threshold) {
+    for (size_t i = 0; i + 2 <= sample.size(); i += 2) {
+      const uint64_t word = LittleEndian(sample.substr(i, 2));
+      at[i / 2 % 4] += word > threshold && word < 65535;
+    }
+  }
+  int64_t at[4] = {};
+};
+
+// Whether `few` is too small beside `many` to be so by chance.
+bool IsRare(int64_t few, int64_t many) { return many >= 4 * few + 16; }
+
+// Whether the upper halves of 32-bit numbers have few words above `threshold`, and the lower halves
+// many. A threshold above 0 asks for half of the words at the first position: special tokens of 16
+// bits can stand at even positions only.
+bool LooksWider(const LargeWords& large, int threshold, int64_t words) {
+  const int64_t lower = large.at[0] + large.at[2];
+  return IsRare(large.at[1] + large.at[3], lower) && (threshold == 0 || 8 * large.at[0] >= words);
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<TokenFormat>> ParseTokenHeader(absl::string_view beginning,
+                                                            int64_t bytes) {
+  absl::StatusOr<std::optional<TokenFormat>> format =
+      absl::StartsWith(beginning, kNumpyMagic) ? ParseNumpy(beginning) : ParseLlmc(beginning);
+  if (!format.ok() || !format->has_value()) return format;
+  const auto& [begin, width, size] = **format;
+  if (bytes >= begin && (bytes - begin) % width == 0 && (bytes - begin) / width == size) {
+    return format;
+  }
+  return absl::DataLossError(absl::StrFormat(
+      "expected %d tokens of %d bits after a header of %d bytes, as the header says, got a file of "
+      "%d bytes",
+      size, 8 * width, begin, bytes));
+}
+
+absl::Status CheckTokensOf16Bits(absl::string_view sample) {
+  for (const OtherFile& other : kOtherFiles) {
+    if (!absl::StartsWith(sample, other.magic)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "expected tokens, got ", other.name,
+        " (write the numbers alone, or set data.tokens.bits: 16 if it is no such file)"));
+  }
+  // Tokens of 16 bits are alike at every position. Wider ones have an upper half that is 0, or
+  // small where tokens are above 65535.
+  for (const int threshold : {0, 255}) {
+    const LargeWords large(sample, threshold);
+    if (!LooksWider(large, threshold, static_cast<int64_t>(sample.size() / 2))) continue;
+    const int bits = IsRare(large.at[2] + large.at[3], large.at[0]) ? 64 : 32;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "expected tokens of 16 bits, got a file that looks like %d-bit tokens: every second "
+        "number is mostly %s (set data.tokens.bits: %d, or 16 if it is 16)",
+        bits, threshold == 0 ? "0" : "below 256", bits));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace torchps

@@ -1,0 +1,38 @@
+#include "tools/run/built_in_jobs.h"
+
+#include <unistd.h>
+
+namespace torchps {
+namespace {
+
+struct Job {
+  const char* name;
+  const char* text;
+};
+
+constexpr Job kJobs[] = {
+#include "tools/run/job_texts.inc"
+};
+
+struct ShortName {
+  const char* name;
+  const char* job;
+};
+constexpr ShortName kShortNames[] = {
+    {"digits", "mlp_digits"}, {"mnist", "convnet_mnist"}, {"text", "transformer_text"}};
+
+}  // namespace
+
+std::string BuiltInJob(const std::string& name) {
+  if (access(name.c_str(), F_OK) == 0) return "";
+  std::string wanted = name;
+  for (const ShortName& each : kShortNames) {
+    if (name == each.name) wanted = each.job;
+  }
+  for (const Job& job : kJobs) {
+    if (wanted == job.name) return job.text;
+  }
+  return "";
+}
+
+}  // namespace torchps

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <string>
+
+namespace torchps {
+
+// The text of a job that psctl brings along (deploy/jobs), by its short name, as "digits", or by
+// its file's name without the ending. Empty: there is none, or `name` is a file in this folder.
+std::string BuiltInJob(const std::string& name);
+
+}  // namespace torchps

@@ -1,0 +1,103 @@
+#include "worker/slot/try_out.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "torch/utils.h"
+#include "worker/feed/fetch_batch.h"
+#include "worker/model_use.h"
+#include "worker/module_mode.h"
+#include "worker/objective.h"
+#include "worker/torch_error.h"
+
+namespace torchps {
+namespace {
+
+constexpr int64_t kSamples = 8;
+constexpr int64_t kSamplesOfPart = 2;
+
+// The first samples of a dataset. Borrows it.
+class FirstSamples final : public Dataset {
+ public:
+  FirstSamples(const Dataset* data, int64_t most)
+      : data_(*data), size_(std::min(data->size(), most)) {}
+
+  int64_t size() const override { return size_; }
+  DataShape shape() const override { return data_.shape(); }
+  absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override {
+    return data_.Get(indices);
+  }
+
+ private:
+  const Dataset& data_;
+  const int64_t size_;
+};
+
+torch::Device DeviceOf(const torch::nn::Module& module) {
+  const std::vector<torch::Tensor> parameters = module.parameters();
+  return parameters.empty() ? torch::Device(torch::kCPU) : parameters.front().device();
+}
+
+absl::StatusOr<double> MeanLoss(const Task& task, Batch batch) {
+  const Pass pass = task.Forward(ToDevice(std::move(batch), DeviceOf(task.module())));
+  const absl::StatusOr<Loss> loss = LossOf(task.objective(), pass);
+  if (!loss.ok()) return loss.status();
+  return loss->mean.item<double>();
+}
+
+bool Differs(double a, double b) { return std::abs(a - b) > 1e-3 * std::max(1.0, std::abs(a)); }
+
+absl::Status TryLoss(const Task& task, const JobSpec& job,
+                     const std::function<void(const std::string& line)>& print) {
+  const EvaluationMode evaluation(task.module());
+  const torch::NoGradGuard no_grad;
+  std::vector<int64_t> first(std::min(task.data().train->size(), kSamples));
+  std::iota(first.begin(), first.end(), int64_t{0});
+  const absl::StatusOr<Batch> batch = FetchBatch(*task.data().train, first);
+  if (!batch.ok()) return batch.status();
+  const absl::StatusOr<double> whole = MeanLoss(task, *batch);
+  if (!whole.ok()) return whole.status();
+  const auto samples = static_cast<int64_t>(first.size());
+  const bool is_divided = job.workers() > 1 || job.training().accumulate() > 1;
+  if (task.objective().weighted_loss != nullptr || !is_divided || samples < 2) {
+    return absl::OkStatus();
+  }
+  // A module that draws numbers has another loss each time.
+  const absl::StatusOr<double> again = MeanLoss(task, *batch);
+  if (!again.ok()) return again.status();
+  double of_parts = 0;
+  for (int64_t begin = 0; begin < samples; begin += kSamplesOfPart) {
+    const int64_t size = std::min(kSamplesOfPart, samples - begin);
+    const absl::StatusOr<double> part = MeanLoss(task, RowsOf(*batch, begin, size));
+    if (!part.ok()) return part.status();
+    of_parts += *part * static_cast<double>(size) / static_cast<double>(samples);
+  }
+  if (Differs(*whole, *again) || !Differs(*whole, of_parts)) return absl::OkStatus();
+  print(absl::StrFormat(
+      "the loss is no mean over samples: %.4g on %d of them, %.4g as the mean of its parts; "
+      "several "
+      "workers learn something else than one process (return a WeightedLoss: docs/guide.md)",
+      *whole, samples, of_parts));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status TryOut(const Task& task, const JobSpec& job,
+                    const std::function<void(const std::string& line)>& print) {
+  try {
+    if (absl::Status status = TryLoss(task, job, print); !status.ok()) return status;
+  } catch (...) {
+    return ThrownError("a first pass of training samples");
+  }
+  const Dataset* const test = task.data().test.get();
+  if (!job.training().evaluate() || test == nullptr || test->size() == 0) return absl::OkStatus();
+  const FirstSamples some(test, kSamples);
+  return Evaluate(task, &some, DeviceOf(task.module())).status();
+}
+
+}  // namespace torchps
