@@ -268,7 +268,7 @@ TEST_F(CallbacksTest, LoaderThreadsPrepareTheSameBatches) {
 
 TEST_F(CallbacksTest, WhatDoesNotFitIsSaidInASentence) {
   EXPECT_EQ(Train("", {}, std::make_shared<TwoInputs>(/*rows_too_many=*/1)).message(),
-            "the dataset was asked for 8 samples, and the batch's more_targets has 9 rows");
+            "the dataset was asked for 32 samples, and the batch's more_targets has 33 rows");
   EXPECT_EQ(
       Train("training { best_by: 'accuracy' }", {}).message(),
       "training.best_by is \"accuracy\"; this program measures loss, off_difference, off_sum");
@@ -281,7 +281,7 @@ TEST_F(CallbacksTest, WhatDoesNotFitIsSaidInASentence) {
   EXPECT_EQ(Train("", {}, std::make_shared<TwoInputs>(),
                   Objective([](const Pass& pass) { return pass.outputs[0]; }))
                 .message(),
-            "the objective's loss has 8 elements; expected one: the mean over the batch");
+            "the objective's loss has 16 elements; expected one: the mean over the batch");
   Callbacks callbacks;
   callbacks.on_step = [](const Callbacks::Step&) { throw std::runtime_error("no more disk"); };
   EXPECT_EQ(Train("", callbacks).message(), "on_step failed: no more disk");
