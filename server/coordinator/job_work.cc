@@ -39,6 +39,10 @@ JobWork::JobWork(const JobTerms& terms, bool keeps_models)
       evaluations_(terms.job.training().best_by()) {}
 
 bool JobWork::HandOut(MemberState* member, NextWorkReply* reply) {
+  if (trains_on_ == member->slot()) {
+    trains_on_ = -1;
+    if (HandOutLease(member, reply)) return true;
+  }
   if (const int epoch = evaluations_.TakeFor(member->slot()); epoch > 0) {
     member->set_evaluating(epoch);
     member->set_state(SlotBooks::EVALUATING);
@@ -99,7 +103,13 @@ absl::Status JobWork::Finish(const NextWorkRequest& handed_in, absl::Duration ru
   if (outcome->closed_epoch) {
     epoch.closed_at = running;
     const bool hands_in = keeps_models_ && leases_.Complete();
-    if (evaluates_ || hands_in) evaluations_.Open(outcome->epoch, holder.slot);
+    // The first slot that asks for the step after the next one evaluates: the others' shares of
+    // that step are not yet planned.
+    const bool trains_on = samples_of_step_ > 0 && evaluators_rest_ && leases_.HasOutstanding();
+    if (trains_on) trains_on_ = holder.slot;
+    if (evaluates_ || hands_in) {
+      evaluations_.Open(outcome->epoch, trains_on ? -1 : holder.slot);
+    }
   }
   return absl::OkStatus();
 }

@@ -83,6 +83,9 @@ class JobWork {
   const int64_t passes_of_push_;
   const int64_t pushes_of_lease_;
   const int64_t samples_of_step_;  // of all slots together; 0: each makes its own
+  // A slot that has closed an epoch and trains on: the others have leases of the next step already,
+  // which would lack its share. -1: none.
+  SlotId trains_on_ = -1;
   BatchBalancer balancer_;
   DataLeases leases_;
   Evaluations evaluations_;              // each opened when its epoch's books close

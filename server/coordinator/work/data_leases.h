@@ -105,6 +105,9 @@ class DataLeases {
   // Take() would give one.
   bool HasMore() const { return !returned_.empty() || !Exhausted(); }
 
+  // Some lease is neither finished nor released.
+  bool HasOutstanding() const { return !outstanding_.empty(); }
+
   // The next lease, for `holder`; none if there is nothing to hand out at present. That may change
   // as long as Complete() is false, since a range may come back. A holder may have several leases.
   std::optional<Lease> Take(SlotHolder holder, Size size);

@@ -84,6 +84,38 @@ TEST_F(JobWorkTest, AnEpochThatIsUsedUpIsEvaluatedByTheSlotThatClosedIt) {
   EXPECT_DOUBLE_EQ(status.epoch(0).closed_at_seconds(), 2);
 }
 
+// Two slots share each batch of four.
+TEST_F(JobWorkTest, TheSlotThatClosesAnEpochTakesItsShareOfTheStepThatOthersHaveBegun) {
+  JobTerms terms = Terms();
+  terms.job.set_workers(2);
+  terms.job.mutable_training()->set_epochs(3);
+  terms.job.mutable_training()->set_batch_size(4);
+  terms.job.mutable_training()->set_global_batch(true);
+  terms.job.mutable_training()->set_balance(TrainingSpec::EQUAL);
+  terms.job.mutable_consistency()->set_mode(ConsistencySpec::ASYNC);
+  terms.job.mutable_consistency()->set_apply(ConsistencySpec::WHOLE_BATCH);
+  work_ = std::make_unique<JobWork>(terms, /*keeps_models=*/false);
+  MemberState first = Member(0, 1);
+  MemberState second = Member(1, 2);
+  const auto take = [this](MemberState* member) {
+    NextWorkReply reply;
+    EXPECT_TRUE(work_->HandOut(member, &reply));
+    return reply;
+  };
+  const auto finish = [this](const NextWorkReply& work, const MemberState& member) {
+    EXPECT_TRUE(work_->Finish(HandIn(work.lease().id(), member, Figures(2, 1)), {}).ok());
+  };
+  const NextWorkReply first_share = take(&first);
+  const NextWorkReply second_share = take(&second);
+  finish(first_share, first);
+  const NextWorkReply next_share = take(&first);
+  EXPECT_EQ(next_share.lease().epoch(), 2);
+  finish(second_share, second);
+  EXPECT_EQ(take(&second).lease().epoch(), 2);
+  finish(next_share, first);
+  EXPECT_EQ(take(&first).evaluate_epoch(), 1);
+}
+
 TEST_F(JobWorkTest, SamplesWithoutALossAreNotInAnEpochsMean) {
   MemberState member = Member(0, 1);
   const auto train = [&](double loss_sum, uint64_t without_loss) {
