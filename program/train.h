@@ -8,6 +8,7 @@
 #include "job/hyperparameter.h"
 #include "program/staged_task.h"
 #include "proto/job.pb.h"
+#include "worker/load_model.h"
 #include "worker/objective.h"
 #include "worker/replicas/sync_batch_norm.h"
 #include "worker/stages/stages.h"

@@ -203,7 +203,7 @@ def tokens(trial):
     said, report, _ = trial.trained("words", trial.path("tokens"), *settings)
     assert "300 different ones" in said, said
     assert report["result"]["loss"] < 6, report["result"]
-    trial.refused("narrow", trial.path("tokens"), 5, "train.bin: expected tokens of 0 to 199, got ",
+    trial.refused("narrow", trial.path("tokens"), 5, "val.bin: expected tokens of 0 to 199, got ",
                   *settings, "data.tokens.vocabulary=200")
 
 
