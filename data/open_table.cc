@@ -123,10 +123,10 @@ absl::StatusOr<DataSource> OpenToTrain(const JobSpec& job, const RowSet& table,
 // The test part of the table that the model was trained on, or all rows of another table.
 absl::StatusOr<DataSource> OpenToUse(const JobSpec& job, const RowSet& table,
                                      const Preprocessing& known, const std::string& path) {
-  if (table.has_answers && known.training_data != 0) {
+  if (job.data().use() == EVALUATION && known.training_data != 0) {
     const Split split = SplitRows(job, table.rows);
     DataSource source = TrainingSource(job, table, known, split, Described(table, known, path));
-    if (source.train->Fingerprint() == known.training_data && job.data().use() == EVALUATION) {
+    if (source.train->Fingerprint() == known.training_data) {
       source.test_description = absl::StrCat("the test part of ", path);
       return source;
     }

@@ -109,6 +109,7 @@ absl::Status PrepareJob(const ModelLook& look, JobSpec* job) {
   const absl::StatusOr<Preprocessing::Metadata> metadata = MetadataOf(ModelFileOf(look.model));
   if (!metadata.ok()) return metadata.status();
   DataSpec& data = *job->mutable_data();
+  data.clear_preprocessing();
   data.mutable_preprocessing()->insert(metadata->begin(), metadata->end());
   if (look.has_new_data) {
     data.set_use(PREDICTION);

@@ -272,7 +272,7 @@ void TakePreprocessing(JobSpec* job) {
 absl::Status WorkAsFlagged(const WorkerProgram& work, const std::string& program, JobSpec job,
                            bool looks, StopLatch* stop, Making* making) {
   if (absl::Status status = Download(program, *stop, job); !status.ok()) return status;
-  TakePreprocessing(&job);
+  if (!looks) TakePreprocessing(&job);
   FlaggedWorker worker(job, program, stop, making);
   absl::Status result = worker.Prepare();
   if (result.ok() && looks) {

@@ -142,6 +142,13 @@ def elsewhere(trial, draw):
         assert sum(got["confusion"][i][i] for i in range(3)) == right, got
     # No flag is needed where the run had one, and its own table is judged on its test part.
     assert json.loads(ask("evaluate", "--json"))["metrics"]["accuracy"] == float(told["test_accuracy"])
+    # A model that began with another one's weights is scaled by its own metadata, not by that one's.
+    other = trial.write("other.csv", ("broad,long,kind\n" + "".join(
+        f'{float(row["width"]) * 10 + 50},{row["length"]},"{row["kind"]}"\n' for row in rows)).encode())
+    _, _, tuned = trial.trained("tuned", other, "data.source=csv", f"model.init_from={folder}/model.safetensors")
+    asked = subprocess.run([trial.psctl, "evaluate", f"--model={trial.path('tuned')}", "--json"], stdout=subprocess.PIPE,
+                           text=True, check=True)
+    assert json.loads(asked.stdout)["loss"] == float(tuned["test_loss"]), (asked.stdout, tuned)
     os.remove(trial.path("iris.csv"))
     fresh = trial.write("fresh.csv", "".join(f"{row['width']},{row['length']}\n" for row in [
         {"width": "width", "length": "length"}, *rows[:3]]).encode())
