@@ -209,11 +209,17 @@ absl::StatusOr<DataSource> ImagesToPredict(const JobSpec& job, const std::string
   return source;
 }
 
-// The training images, or nothing where their file is missing.
-absl::StatusOr<std::optional<ImageSet>> IfThere(absl::StatusOr<ImageSet> train) {
-  if (absl::IsNotFound(train.status())) return std::nullopt;
-  if (!train.ok()) return train.status();
-  return *std::move(train);
+// Test images as a reader returned them. The training images may be missing.
+absl::StatusOr<DataSource> ImagesToEvaluate(const JobSpec& job, absl::StatusOr<ImageSet> train,
+                                            absl::StatusOr<ImageSet> test,
+                                            const std::string& name) {
+  const absl::StatusOr<Preprocessing> known = ImagesOfModel(job);
+  if (!known.ok()) return known.status();
+  if (!train.ok() && !absl::IsNotFound(train.status())) return train.status();
+  if (!test.ok()) return test.status();
+  std::optional<ImageSet> either;
+  if (train.ok()) either = *std::move(train);
+  return ImagesToUse(job, *known, std::move(either), *std::move(test), name);
 }
 
 }  // namespace
@@ -244,12 +250,7 @@ absl::StatusOr<DataSource> OpenIdx(const JobSpec& job, const std::string& direct
   absl::StatusOr<ImageSet> test = ImageSet{};
   if (WantsTest(job)) test = ReadIdxDirectory(directory, "t10k");
   if (job.data().use() == EVALUATION) {
-    const absl::StatusOr<Preprocessing> known = ImagesOfModel(job);
-    if (!known.ok()) return known.status();
-    absl::StatusOr<std::optional<ImageSet>> either = IfThere(std::move(train));
-    if (!either.ok()) return either.status();
-    if (!test.ok()) return test.status();
-    return ImagesToUse(job, *known, *std::move(either), *std::move(test), name);
+    return ImagesToEvaluate(job, std::move(train), std::move(test), name);
   }
   if (!train.ok()) return train.status();
   if (!test.ok()) return test.status();
@@ -280,12 +281,7 @@ absl::StatusOr<DataSource> OpenCifar10(const JobSpec& job, const std::string& di
   absl::StatusOr<ImageSet> test = ImageSet{};
   if (WantsTest(job)) test = ReadCifar10Test(directory);
   if (job.data().use() == EVALUATION) {
-    const absl::StatusOr<Preprocessing> known = ImagesOfModel(job);
-    if (!known.ok()) return known.status();
-    absl::StatusOr<std::optional<ImageSet>> either = IfThere(std::move(train));
-    if (!either.ok()) return either.status();
-    if (!test.ok()) return test.status();
-    return ImagesToUse(job, *known, *std::move(either), *std::move(test), name);
+    return ImagesToEvaluate(job, std::move(train), std::move(test), name);
   }
   if (!train.ok()) return train.status();
   if (!test.ok()) return test.status();
