@@ -167,7 +167,8 @@ TEST_P(StalledWorkerTest, OneThatIsCutOffFromAServerHoldsTheOthersForALeaseAndAn
   EXPECT_TRUE(Moves(0)) << "the others wait for it";
   // With whole batches the others do not wait until it leaves the clocks.
   if (job.consistency().apply() != ConsistencySpec::WHOLE_BATCH) {
-    EXPECT_TRUE(WasSaid("1: slot 1 does not reach server 1 any more, and other slots do"));
+    EXPECT_TRUE(Eventually(
+        [&] { return WasSaid("1: slot 1 does not reach server 1 any more, and other slots do"); }));
   }
   EXPECT_FALSE(WasSaid("0: slot 0 does not reach"));
   ways_[1]->SetBlackHole(false);
