@@ -21,7 +21,7 @@ constexpr Reason kReasons[] = {
     {"optimizer", "the checkpoint has that optimizer's state"},
     {"consistency.mode", "ASYNC counts each slot's pushes, and SYNC counts rounds"},
     {"consistency.apply", "learning rate and schedule count updates of that kind"},
-    {"workers", "schedules and lag bounds are sized for it; more may join"},
+    {"workers", "each worker's batches and local steps are its own, and the schedule counts them"},
     {"wire.block_bytes", "the checkpoint is cut into such blocks"},
     {"durability.level", "what is on the disk was written for it"},
 };
@@ -42,6 +42,8 @@ JobSpec Changed(const JobSpec& before, const JobSpec& now) {
   // Values, state and gradients are float32 in each.
   training.set_precision(now.training().precision());
   training.set_quarantine_after(now.training().quarantine_after());
+  // The workers share each batch, so the job has as many updates with any number of them.
+  if (before.training().global_batch() && !before.has_local()) job.set_workers(now.workers());
 
   // A push log is replayed with the optimizer that wrote it.
   if (before.durability().level() != DurabilitySpec::LOG) {

@@ -1,5 +1,5 @@
-// A job that is stopped and goes on otherwise, and one that begins from a file: one worker and the
-// servers in this process, against torch's own loop. Nothing may differ but rounding.
+// A job that is stopped and goes on otherwise, and one that begins from a file: workers and servers
+// in this process, against torch's own loop. Nothing may differ but rounding.
 
 #include <stdlib.h>
 #include <torch/nn/functional/loss.h>
@@ -8,11 +8,14 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "checkpoint/checkpoint_directory.h"
+#include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "job/job_override.h"
@@ -118,24 +121,41 @@ class ResumeTest : public ::testing::Test {
     return *NormalizeJobSpec(job);
   }
 
-  // One run of the job in the directory, with `net`.
+  // One run of the job in the directory. Its first worker has `net`.
   absl::Status Run(const std::string& fields, bool resume, const std::shared_ptr<Net>& net) {
     auto cluster = InProcessCluster::Start(/*servers=*/2, &clock_, dir_, resume);
     if (!cluster.ok()) return cluster.status();
-    DataSource data;
-    data.train = std::make_shared<Plane>();
-    StopLatch stop;
-    WorkerOptions options;
-    options.job = Job(fields);
-    options.servers = (*cluster)->endpoints();
-    options.clock = &clock_;
-    options.stop = &stop;
-    options.log = [this](const std::string& line) { absl::StrAppend(&log_, line, "\n"); };
-    const absl::Status trained = RunWorker(Task(net, MeanSquaredError(), data), options);
+    const JobSpec job = Job(fields);
+    std::vector<std::thread> others;
+    for (int i = 1; i < job.workers(); ++i) {
+      others.emplace_back([&, other = NewNet()] {
+        at::set_num_threads(1);
+        EXPECT_EQ(Work(job, (*cluster)->endpoints(), other), absl::OkStatus());
+      });
+    }
+    const absl::Status trained = Work(job, (*cluster)->endpoints(), net);
+    for (std::thread& other : others) other.join();
     Look(**cluster);
     const absl::Status kept = (*cluster)->server(0).TakeLastCheckpoint(absl::Minutes(1));
     EXPECT_TRUE(kept.ok()) << kept;
     return trained;
+  }
+
+  absl::Status Work(const JobSpec& job, const std::vector<ServerEndpoint>& servers,
+                    const std::shared_ptr<Net>& net) {
+    DataSource data;
+    data.train = std::make_shared<Plane>();
+    StopLatch stop;
+    WorkerOptions options;
+    options.job = job;
+    options.servers = servers;
+    options.clock = &clock_;
+    options.stop = &stop;
+    options.log = [this](const std::string& line) {
+      MutexLock lock(&mutex_);
+      absl::StrAppend(&log_, line, "\n");
+    };
+    return RunWorker(Task(net, MeanSquaredError(), data), options);
   }
 
   // Notes which checkpoint each of its parts says that the last run began from.
@@ -170,7 +190,8 @@ class ResumeTest : public ::testing::Test {
 
   const SteadyClock clock_;
   std::string dir_;
-  std::string log_;
+  Mutex mutex_;
+  std::string log_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint64_t> begun_from_;
 };
 
@@ -186,6 +207,20 @@ TEST_F(ResumeTest, TwiceTheEpochsAtATenthOfTheRateAreTorchsOwnLoop) {
   static_cast<torch::optim::SGDOptions&>(optimizer.param_groups()[0].options()).lr(0.005);
   TrainAlone(*alone, optimizer, 3, 4);
   EXPECT_LT(MostDifferent(*alone, *Left()), kTolerance);
+}
+
+TEST_F(ResumeTest, TwoOfThreeWorkersGoOnAsAllThreeWouldHave) {
+  // The third slot is waited for until its lease ends.
+  const std::string schedule =
+      "membership.lease_seconds=1 optimizer.schedule.shape=COSINE "
+      "optimizer.schedule.total_steps=48 training.epochs=4 ";
+  ASSERT_EQ(Run(schedule + "workers=3 training.max_pushes=54", false, NewNet()), absl::OkStatus());
+  ASSERT_EQ(Run(schedule + "workers=2", true, NewNet()), absl::OkStatus());
+  const std::shared_ptr<Net> undisturbed = Left();
+
+  dir_ += ".undisturbed";
+  ASSERT_EQ(Run(schedule + "workers=3", false, NewNet()), absl::OkStatus());
+  EXPECT_LT(MostDifferent(*undisturbed, *Left()), kTolerance);
 }
 
 TEST_F(ResumeTest, WhatMayNotChangeIsRefusedAndTheJobIsAsBefore) {
@@ -242,6 +277,7 @@ TEST_F(ResumeTest, AFileThatDoesNotFitIsRefusedUnlessItMayBePartial) {
                                                         " does not fit the module: it lacks "
                                                         "'last.weight', 'last.bias'"));
   EXPECT_EQ(Run(job + " model.init_partial=true", false, NewNet()), absl::OkStatus());
+  MutexLock lock(&mutex_);
   EXPECT_THAT(log_, HasSubstr("last.weight, last.bias; those are left as they are"));
 }
 

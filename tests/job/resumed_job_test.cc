@@ -54,7 +54,7 @@ TEST(ResumedJobTest, NamesWhatMayNotChangeAndWhy) {
       {"optimizer.adam.beta1=0.9", "optimizer.kind", "that optimizer's state"},
       {"optimizer.sgd.momentum=0.5", "optimizer.sgd.momentum", "that optimizer's state"},
       {"consistency.mode=SYNC", "consistency.mode", "SYNC counts rounds"},
-      {"workers=3", "workers", "more may join"},
+      {"training.global_batch=false workers=3", "training.global_batch", "data leases"},
       {"wire.block_bytes=4096", "wire.block_bytes", "such blocks"},
       {"durability.level=LOG", "durability.level", "on the disk"},
   };
@@ -63,6 +63,14 @@ TEST(ResumedJobTest, NamesWhatMayNotChangeAndWhy) {
     EXPECT_NE(why.find(absl::StrCat("keeps its ", one.field)), std::string::npos) << why;
     EXPECT_NE(why.find(one.why), std::string::npos) << why;
   }
+}
+
+TEST(ResumedJobTest, WorkersThatShareEachBatchMayBeMoreOrFewer) {
+  EXPECT_EQ(Refusal("", "workers=3"), "");
+  EXPECT_EQ(Refusal("", "workers=1"), "");
+  const std::string own_batches = "training.global_batch=false ";
+  EXPECT_NE(Refusal(own_batches, own_batches + "workers=3").find("keeps its workers"),
+            std::string::npos);
 }
 
 TEST(ResumedJobTest, APushLogKeepsItsOptimizer) {
