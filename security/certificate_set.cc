@@ -161,6 +161,7 @@ bool IsFor(X509* certificate, std::string host) {
   if (absl::StartsWith(host, "[") && absl::EndsWith(host, "]")) {
     host = host.substr(1, host.size() - 2);
   }
+  host = host.substr(0, host.find('%'));  // the zone of a link-local IPv6 address
   return X509_check_ip_asc(certificate, host.c_str(), 0) == 1 ||
          X509_check_host(certificate, host.data(), host.size(), 0, nullptr) == 1;
 }

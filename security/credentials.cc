@@ -19,13 +19,6 @@ constexpr unsigned kWatchSeconds = 1;
 
 absl::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
 
-// "HOST" of "HOST:PORT", with the brackets of an IPv6 address.
-std::string HostOf(absl::string_view target) {
-  const size_t colon = target.rfind(':');
-  const bool has_port = colon != absl::string_view::npos && target.find(']', colon) == target.npos;
-  return std::string(has_port ? target.substr(0, colon) : target);
-}
-
 // Who a peer has to be.
 enum class Peers {
   kClients,  // any role of our job
@@ -52,7 +45,8 @@ class PeerVerifier final : public tls::ExternalCertificateVerifier {
     const std::string chain =
         absl::StrCat(View(request->peer_cert()), View(request->peer_cert_full_chain()));
     absl::optional<std::string> host;
-    if (peers_ == Peers::kServers) host = HostOf(View(request->target_name()));
+    // gRPC has cut the port off, and the brackets of an IPv6 address.
+    if (peers_ == Peers::kServers) host = std::string(View(request->target_name()));
     PeerVerdict peer = files_->CheckPeer(chain, host);
     if (peers_ == Peers::kWorkers && peer.ok() && peer.identity.role != Role::kWorker) {
       peer.fault = PeerFault::kWrongRole;

@@ -13,11 +13,9 @@ namespace {
 constexpr absl::Duration kFirstLine = absl::Seconds(2);
 constexpr absl::Duration kLineInterval = absl::Seconds(10);
 constexpr absl::Duration kBusyPause = absl::Milliseconds(250);
-// Something that has never answered us but answers others in another protocol gets so long; a
-// server of ours speaks HTTP/2 from the moment it listens.
+// A peer that answers in another protocol is no server after this time. A server speaks HTTP/2 from
+// the moment it listens. Silence proves nothing: the kernel accepts for a process that is frozen.
 constexpr absl::Duration kForeignAfter = absl::Seconds(3);
-// Something that accepts connections and says nothing may also be a server on a very busy machine.
-constexpr absl::Duration kSilentAfter = absl::Seconds(10);
 constexpr absl::Duration kProbeTimeout = absl::Milliseconds(500);
 
 // A server that is back is found about as soon as its channel has found it (rpc/reconnecting.h).
@@ -108,8 +106,7 @@ absl::StatusOr<absl::Duration> ServerPatience::Failed(const absl::Status& failur
       }
       const bool foreign =
           probe.kind == ProbeResult::kForeign || probe.kind == ProbeResult::kClosed;
-      if (!has_answered_ && ((foreign && silence >= kForeignAfter) ||
-                             (probe.kind == ProbeResult::kSilent && silence >= kSilentAfter))) {
+      if (!has_answered_ && foreign && silence >= kForeignAfter) {
         return NoTorchpsServer(server_);
       }
       if (probe.kind != ProbeResult::kHttp2) reason = probe.reason;

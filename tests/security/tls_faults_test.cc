@@ -85,8 +85,10 @@ HelloRequest HelloOf(SlotId slot) {
 class TlsTest : public ::testing::Test {
  protected:
   // Without TLS where there are no certificates.
-  std::unique_ptr<Server> Start(std::shared_ptr<CertificateFiles> certificates, Words* words) {
+  std::unique_ptr<Server> Start(std::shared_ptr<CertificateFiles> certificates, Words* words,
+                                const std::string& listen = "127.0.0.1:0") {
     Server::Options options;
+    options.listen = listen;
     options.clock = &clock_;
     options.log = words->Listener();
     options.certificates = std::move(certificates);
@@ -124,6 +126,23 @@ absl::StatusOr<std::shared_ptr<CertificateFiles>> OpenBehind(
   options.role = role;
   options.now = [behind] { return absl::Now() - behind; };
   return CertificateFiles::Open(std::move(options));
+}
+
+TEST_F(TlsTest, ReachesAServerByEachFormOfItsAddress) {
+  Words words;
+  const std::vector<std::string> hosts = {"127.0.0.1", "localhost", "::1"};
+  const auto certificates = OpenFiles(made_.Make(Role::kServer, "any", hosts), Role::kServer);
+  const auto worker = made_.Open(Role::kWorker);
+  const auto server = Start(certificates, &words);
+  ASSERT_NE(server, nullptr);
+  const std::string port = server->address().substr(server->address().rfind(':'));
+  EXPECT_EQ(Greet(server->address(), worker), absl::OkStatus());
+  EXPECT_EQ(Greet(absl::StrCat("localhost", port), worker), absl::OkStatus());
+
+  if (!std::ifstream("/proc/net/if_inet6").good()) GTEST_SKIP() << "this machine has no IPv6";
+  const auto server6 = Start(certificates, &words, "[::1]:0");
+  ASSERT_NE(server6, nullptr);
+  EXPECT_EQ(Greet(server6->address(), worker), absl::OkStatus());
 }
 
 TEST_F(TlsTest, TrainsWithGoodCertificates) {

@@ -15,6 +15,7 @@ namespace torchps {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 const absl::Status kAway = absl::UnavailableError("failed to connect to all addresses");
 constexpr absl::Duration kTimeout = absl::Milliseconds(200);
@@ -100,14 +101,17 @@ TEST_F(ServerPatienceTest, AWebServerIsNoTorchpsServer) {
   EXPECT_EQ(status.message(), web.address() + " answers, but is no torchps server");
 }
 
-// A paused process still accepts connections.
-TEST_F(ServerPatienceTest, AServerThatOnceAnsweredIsWaitedForHoweverSilent) {
+// The kernel accepts connections for a process that is frozen.
+TEST_F(ServerPatienceTest, ASilentPeerIsWaitedForAndNeverTakenForAStranger) {
   TcpListener silent("");
   ServerPatience patience = Make(silent.address());
-  patience.Answered();
   ASSERT_TRUE(patience.Failed(kAway).ok());
   clock_.now += absl::Seconds(30);
   EXPECT_TRUE(patience.Failed(kAway).ok());
+  clock_.now += absl::Minutes(10);
+  const absl::Status status = patience.Failed(kAway).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("accepts, but does not answer"));
 }
 
 TEST(ServerProbeTest, TellsWhatIsThere) {
