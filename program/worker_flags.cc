@@ -63,6 +63,8 @@ ABSL_FLAG(int, loader_threads, 0,
           "called by them");
 ABSL_FLAG(absl::Duration, patience, absl::Seconds(60), "how long a server may be silent");
 ABSL_FLAG(bool, local, false, "train alone, with servers inside this process and no network");
+ABSL_FLAG(bool, dry_run, false,
+          "try one batch of training and one of evaluation, without servers, and end");
 ABSL_FLAG(int, local_servers, 2, "with --local: how many servers");
 ABSL_FLAG(std::string, dir, "",
           "with --local: the run's folder, for its model and checkpoints; by default "
@@ -173,9 +175,17 @@ absl::StatusOr<Handicap::Options> FlaggedHandicap() {
 
 absl::Status CheckTrainFlags() {
   const bool local = absl::GetFlag(FLAGS_local);
+  if (absl::GetFlag(FLAGS_dry_run)) {
+    if (local || !absl::GetFlag(FLAGS_servers).empty() || absl::GetFlag(FLAGS_stage) >= 0) {
+      return absl::InvalidArgumentError(
+          "--dry_run joins no job and tries the whole model; leave --servers, --local and --stage "
+          "out");
+    }
+    return CheckWorkerFlags();
+  }
   if (absl::GetFlag(FLAGS_servers).empty() != local) {
     return absl::InvalidArgumentError(
-        "say one of --servers=HOST:PORT,... to join a job, --local to train alone, "
+        "say one of --servers=HOST:PORT,... to join a job, --local to train alone, --dry_run, "
         "--evaluate=MODEL and --predict=MODEL");
   }
   if (!local && (!absl::GetFlag(FLAGS_dir).empty() || absl::GetFlag(FLAGS_resume))) {

@@ -26,6 +26,7 @@ ABSL_DECLARE_FLAG(int, threads);
 ABSL_DECLARE_FLAG(int, loader_threads);
 ABSL_DECLARE_FLAG(absl::Duration, patience);
 ABSL_DECLARE_FLAG(bool, local);
+ABSL_DECLARE_FLAG(bool, dry_run);
 ABSL_DECLARE_FLAG(int, local_servers);
 ABSL_DECLARE_FLAG(std::string, dir);
 ABSL_DECLARE_FLAG(bool, resume);

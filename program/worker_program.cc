@@ -95,6 +95,7 @@ class FlaggedWorker {
     options_.clock = &clock_;
     options_.stop = stop;
     options_.slot = absl::GetFlag(FLAGS_slot);
+    options_.dry_run = absl::GetFlag(FLAGS_dry_run);
     options_.predecessor_died = absl::GetFlag(FLAGS_predecessor_died);
     options_.handicap = *FlaggedHandicap();
     options_.loader_threads = absl::GetFlag(FLAGS_loader_threads);
@@ -133,6 +134,7 @@ class FlaggedWorker {
 
   absl::StatusOr<WorkerOptions> Connect() {
     if (absl::Status status = making_.End(); !status.ok()) return status;
+    if (options_.dry_run) return options_;
     if (absl::GetFlag(FLAGS_local)) {
       LocalRun::Options run;
       run.servers = absl::GetFlag(FLAGS_local_servers);

@@ -1,5 +1,6 @@
 #include "worker/model_use.h"
 
+#include <torch/nn/init.h>
 #include <torch/nn/modules/linear.h>
 
 #include <cmath>
@@ -9,13 +10,17 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/clock.h"
 #include "common/stop_latch.h"
 #include "data/tensor_dataset.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "job/job_file.h"
+#include "job/job_spec.h"
 #include "proto/job.pb.h"
 #include "torch/types.h"
 #include "worker/objective.h"
+#include "worker/slot/dry_run.h"
 #include "worker/slot/try_out.h"
 #include "worker/task.h"
 
@@ -120,7 +125,7 @@ std::vector<std::string> Tried(const Objective& objective, int workers, absl::St
   job.set_workers(workers);
   job.mutable_training()->set_evaluate(true);
   std::vector<std::string> lines;
-  *status = TryOut(task, job, [&](const std::string& line) { lines.push_back(line); });
+  *status = TryOut(task, job, [&](const std::string& line) { lines.push_back(line); }).status();
   return lines;
 }
 
@@ -148,6 +153,48 @@ TEST(TryOutTest, AMetricThatThrowsIsFoundBeforeTheFirstStep) {
   absl::Status status;
   Tried(objective, 1, &status);
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("no such column"));
+}
+
+// The lines of a dry run of a job with two workers, and its status.
+std::vector<std::string> DryRunLines(const Objective& objective, absl::Status* status) {
+  const SteadyClock clock;
+  WorkerOptions options;
+  options.job = *NormalizeJobSpec(*ParseJobText(
+      "workers: 2 optimizer { sgd {} learning_rate: 1 } training { batch_size: 12 }", "job"));
+  options.clock = &clock;
+  std::vector<std::string> lines;
+  options.print = [&](const std::string& line) { lines.push_back(line); };
+  DataSource data;
+  data.train = std::make_shared<TensorDataset>(torch::ones({20, 4}), torch::zeros({20, 1}));
+  data.test = std::make_shared<TensorDataset>(torch::ones({18, 4}), torch::ones({18, 1}));
+  torch::nn::Linear linear(4, 1);
+  torch::nn::init::constant_(linear->weight, 0.5);
+  torch::nn::init::zeros_(linear->bias);
+  *status = DryRun(Task(linear, objective, data), options);
+  return lines;
+}
+
+TEST(DryRunTest, TriesOneWorkersBatchAndSixteenTestSamples) {
+  absl::Status status;
+  EXPECT_THAT(DryRunLines(MeanSquaredError(), &status),
+              ::testing::ElementsAre(::testing::HasSubstr("loss 4 on 6 training samples"),
+                                     ::testing::HasSubstr("loss 1 on 16 test samples"),
+                                     ::testing::HasSubstr("nothing was trained")));
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST(DryRunTest, FindsALossWithoutGradientAndOneThatIsNotFinite) {
+  absl::Status status;
+  DryRunLines(Objective([](const torch::Tensor& output, const torch::Tensor&) {
+                return output.detach().mean();
+              }),
+              &status);
+  EXPECT_FALSE(status.ok());
+  DryRunLines(Objective([](const torch::Tensor& output, const torch::Tensor& target) {
+                return (output - output).log().mean() + target.mean();
+              }),
+              &status);
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("loss of the first batch is"));
 }
 
 }  // namespace

@@ -1,7 +1,13 @@
 #include "tools/run/run_command.h"
 
+#include <google/protobuf/text_format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -249,6 +255,30 @@ absl::Status Download(ClusterRun::Options& options, int interrupt_fd, std::ostre
   return absl::OkStatus();
 }
 
+// Becomes the worker program, which reads the job from a file in memory and tries one batch of it.
+// Returns only where that fails: an exit code.
+int BecomeDryRun(const ClusterRun::Options& options, std::ostream& error) {
+  const LaunchOptions& launch = options.launch;
+  std::string job;
+  google::protobuf::TextFormat::PrintToString(options.job, &job);
+  const int file = memfd_create("job.textproto", /*flags=*/0);
+  if (file < 0 || write(file, job.data(), job.size()) != static_cast<ssize_t>(job.size())) {
+    error << "psctl: cannot write the job for --dry_run: " << std::strerror(errno) << std::endl;
+    return static_cast<int>(ExitCode::kFailed);
+  }
+  std::vector<std::string> words = {launch.worker_binary, "--dry_run",
+                                    absl::StrCat("--job=/proc/self/fd/", file),
+                                    absl::StrCat("--threads=", launch.threads)};
+  if (!launch.data.empty()) words.push_back(absl::StrCat("--data=", launch.data));
+  if (!launch.device.empty()) words.push_back(absl::StrCat("--device=", launch.device));
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  execv(arguments[0], arguments.data());
+  error << "psctl: cannot start " << words[0] << ": " << std::strerror(errno) << std::endl;
+  return static_cast<int>(ExitCode::kFailed);
+}
+
 }  // namespace
 
 std::vector<FlagSpec> RunFlags() {
@@ -296,6 +326,9 @@ std::vector<FlagSpec> RunFlags() {
        "The run's folder: model, report, logs, and what servers keep to come back; with --hosts "
        "what each server keeps on its machine. Default: runs/NAME-TIME on this machine."},
       {"resume", "", "Goes on with the job whose state is in --dir."},
+      {"dry_run", "",
+       "Tries one batch of training and one of evaluation on this machine, and ends: no server "
+       "starts, and no folder is made."},
       {"restarts", "N",
        "How often within ten minutes a server or worker that dies is started again; 0: never. "
        "Default 5."},
@@ -397,6 +430,10 @@ absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
   if (!handicaps.ok()) return handicaps.status();
   launch.handicaps = *std::move(handicaps);
   if (const absl::Status status = PlanTargets(flags, options); !status.ok()) return status;
+  if (flags.Has("dry_run") && (flags.Has("hosts") || flags.Has("stages"))) {
+    return absl::InvalidArgumentError(
+        "--dry_run tries the whole model on this machine; leave --hosts and --stages out");
+  }
   if (const absl::Status status = CheckReportFile(options.report_file); !status.ok()) {
     return status;
   }
@@ -475,6 +512,12 @@ int RunCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) 
   if (options->job.training().clip_norm() > 0 && options->job.workers() > 1) {
     error << "psctl: hint: training.clip_norm clips each worker's part of a batch, so "
           << options->job.workers() << " workers learn something else than one" << std::endl;
+  }
+  if (flags.Has("dry_run")) {
+    const absl::Status fetched = Download(*options, interrupt.fd(), out);
+    if (fetched.ok()) return BecomeDryRun(*options, error);
+    error << "psctl: " << fetched.message() << std::endl;
+    return static_cast<int>(ExitCodeFor(fetched));
   }
   options->view = ProgressView::OfTerminal();
   const SteadyClock clock;

@@ -11,6 +11,7 @@
 #include "worker/metric_sums.h"
 #include "worker/model_use.h"
 #include "worker/precision/loss_scaler.h"
+#include "worker/slot/dry_run.h"
 #include "worker/slot/try_out.h"
 #include "worker/torch_error.h"
 #include "worker/trainer.h"
@@ -130,15 +131,16 @@ absl::Status RunWorker(const Task& task, WorkerOptions options, const MakeComput
         "the objective has a WeightedLoss, which does not go with local steps; expected a loss "
         "that is the mean over the batch's samples");
   }
+  if (options.dry_run) return DryRun(task, options);
   const DataSource& data = task.data();
   DataFingerprint fingerprint;
   const absl::Status looked = Guarded("Fingerprint", [&] { fingerprint = FingerprintOf(data); });
   if (!looked.ok()) return looked;
   const bool is_first = options.slot <= 0;
-  const absl::Status tried = TryOut(task, options.job, [&](const std::string& line) {
+  const absl::StatusOr<Evaluation> tried = TryOut(task, options.job, [&](const std::string& line) {
     if (is_first) options.print(line);
   });
-  if (!tried.ok()) return tried;
+  if (!tried.ok()) return tried.status();
   const absl::StatusOr<std::unique_ptr<WorkerSlot>> slot = WorkerSlot::Join(
       task.module(), {data.train->size(), data.description, data.Metadata(), fingerprint}, options);
   if (!slot.ok()) return slot.status();

@@ -105,8 +105,8 @@ absl::Status CheckBatchNorm(const torch::nn::Module& module, const JobSpec& job)
 
 }  // namespace
 
-absl::Status TryOut(const Task& task, const JobSpec& job,
-                    const std::function<void(const std::string& line)>& print) {
+absl::StatusOr<Evaluation> TryOut(const Task& task, const JobSpec& job,
+                                  const std::function<void(const std::string& line)>& print) {
   if (absl::Status status = CheckBatchNorm(task.module(), job); !status.ok()) return status;
   try {
     TryLoss(task, job, print).IgnoreError();
@@ -114,9 +114,9 @@ absl::Status TryOut(const Task& task, const JobSpec& job,
     // What fails without gradients may train; and the first step names what fails there, too.
   }
   const Dataset* const test = task.data().test.get();
-  if (!job.training().evaluate() || test == nullptr || test->size() == 0) return absl::OkStatus();
+  if (!job.training().evaluate() || test == nullptr || test->size() == 0) return Evaluation();
   const FirstSamples some(test, kSamples);
-  return Evaluate(task, &some, DeviceOf(task.module())).status();
+  return Evaluate(task, &some, DeviceOf(task.module()));
 }
 
 }  // namespace torchps

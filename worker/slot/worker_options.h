@@ -64,6 +64,8 @@ struct WorkerOptions {
   std::vector<std::string> replica;
   // -1: the lowest free one.
   SlotId slot = -1;
+  // Tries one batch and joins no job (worker/slot/dry_run.h). `servers` is empty then.
+  bool dry_run = false;
   // The process that held `slot` is known to be dead, so its lease need not be waited for.
   bool predecessor_died = false;
   // What makes this worker slower than its machine. Without a `wait` it waits with `stop`.

@@ -56,8 +56,9 @@ CoordinatorClient::Options CoordinatorOptions(const WorkerOptions& options) {
   return coordination;
 }
 
-// The module's values from model.init_from, where the job names a file.
-absl::Status Initialize(torch::nn::Module& module, const WorkerOptions& options) {
+}  // namespace
+
+absl::Status LoadInitialState(torch::nn::Module& module, const WorkerOptions& options) {
   const ModelSpec& model = options.job.model();
   if (model.init_from().empty()) return absl::OkStatus();
   std::vector<std::string> unmatched;
@@ -73,13 +74,11 @@ absl::Status Initialize(torch::nn::Module& module, const WorkerOptions& options)
   return absl::OkStatus();
 }
 
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<WorkerSlot>> WorkerSlot::Join(torch::nn::Module& module, Data data,
                                                              WorkerOptions options) {
   if (options.servers.empty()) return absl::InvalidArgumentError("no server is given");
   if (absl::Status status = CheckPlace(options, module); !status.ok()) return status;
-  if (absl::Status status = Initialize(module, options); !status.ok()) return status;
+  if (absl::Status status = LoadInitialState(module, options); !status.ok()) return status;
   const JobSpec job = options.job;
   const absl::optional<Replica>& replica = data.replica;
   const auto group_of = [&job, &replica](const std::string& name) {

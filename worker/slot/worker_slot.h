@@ -32,6 +32,10 @@
 
 namespace torchps {
 
+// Gives the module the values of model.init_from, where the job names a file. Errors of
+// LoadState().
+absl::Status LoadInitialState(torch::nn::Module& module, const WorkerOptions& options);
+
 // A slot of a job, held by this process with a module: joined, the module laid out on the slot's
 // device, its values and gradients connected to the servers, its lease renewed.
 //
