@@ -126,6 +126,7 @@ void Session::Push(const torch::Tensor& loss) {
           absl::StrCat("Push() got a loss of ", loss.defined() ? loss.numel() : 0,
                        " elements; expected one: the mean over the step's samples"));
     }
+    if (absl::Status status = joined_->slot->model()->CheckUnchanged(); !status.ok()) return status;
     const absl::StatusOr<Finite> finite = FinishGradient(job().training(), joined_->slot->model());
     if (!finite.ok()) return finite.status();
     StepLoop::Outcome outcome;

@@ -100,6 +100,7 @@ FlatModel::FlatModel(ModuleTensors module, Placement placement,
     member.value_views[0].copy_(member.tensor);
     member.tensor.set_data(member.value_views[0]);
   }
+  TakeChanges();
   if (!host_values_[0].defined()) return;
   for (const DevicePart& part : parts_) part.GiveValues(host_values_[0]);
 }
@@ -329,27 +330,21 @@ absl::Status FlatModel::CheckModule(const torch::nn::Module& module) const {
   return absl::OkStatus();
 }
 
-std::vector<uint32_t> FlatModel::Versions() const {
-  std::vector<uint32_t> versions;
-  for (const Member& member : members_) {
-    if (member.gradient_view.defined()) versions.push_back(member.tensor._version());
-  }
-  return versions;
-}
-
-absl::Status FlatModel::CheckUnchanged(const std::vector<uint32_t>& before) const {
-  auto version = before.begin();
+absl::Status FlatModel::CheckUnchanged() const {
   for (size_t i = 0; i < members_.size(); ++i) {
-    if (!members_[i].gradient_view.defined()) continue;
-    if (members_[i].tensor._version() == *version++) continue;
+    const Member& member = members_[i];
+    if (!member.gradient_view.defined() || member.tensor._version() == member.version) continue;
     return absl::FailedPreconditionError(absl::StrCat(
-        "forward() changes the parameter '", layout_.segments()[i].name,
-        "' in place, and the next pull from the servers would undo that; expected forward() to "
-        "leave "
-        "parameters as they are (of an Embedding with max_norm or a clamped weight: compute with a "
-        "copy)"));
+        "the program changes the parameter '", layout_.segments()[i].name,
+        "' in place, and the next pull from the servers would undo that; expected that only the "
+        "servers change parameters (of an Embedding with max_norm or a clamped weight: compute "
+        "with a copy in forward())"));
   }
   return absl::OkStatus();
+}
+
+void FlatModel::TakeChanges() {
+  for (Member& member : members_) member.version = member.tensor._version();
 }
 
 absl::Status FlatModel::CheckViews() const {

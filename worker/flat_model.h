@@ -160,11 +160,11 @@ class FlatModel final : public ModelVectors {
   // module's parameters and buffers.
   absl::Status CheckModule(const torch::nn::Module& module) const;
 
-  // Counters of the trained parameters, which each operation in place raises.
-  std::vector<uint32_t> Versions() const;
-  // FAILED_PRECONDITION names a trained parameter that was changed in place since Versions()
-  // returned `before`: the next pull would undo that.
-  absl::Status CheckUnchanged(const std::vector<uint32_t>& before) const;
+  // FAILED_PRECONDITION names a trained parameter that an operation in place has changed since
+  // Create() or TakeChanges(): the next pull would undo the change.
+  absl::Status CheckUnchanged() const;
+  // The worker's own optimizer has changed parameters.
+  void TakeChanges();
 
   // OK while every value and gradient still is the view it was made. FAILED_PRECONDITION names the
   // first that is not: something has replaced it (module->to(...), set_data, an optimizer), and
@@ -178,6 +178,7 @@ class FlatModel final : public ModelVectors {
     // In each flat vector of values that the device has; a GPU has one.
     std::array<torch::Tensor, 2> value_views;
     torch::Tensor gradient_view;  // undefined where the tensor is averaged
+    uint32_t version = 0;         // of `tensor`; each operation in place raises it
   };
 
   FlatModel(ModuleTensors module, Placement placement,

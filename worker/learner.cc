@@ -162,9 +162,8 @@ torch::Tensor Learner::Scaled(const torch::Tensor& loss) const {
 absl::StatusOr<Loss> Learner::ForwardToLoss(Batch batch, int64_t step) const {
   const torch::Device device = model_->device();
   const Autocast autocast(options_.training.precision(), device.type());
-  const std::vector<uint32_t> versions = model_->Versions();
   const Pass pass = task_.Forward(ToDevice(std::move(batch), device), step);
-  if (absl::Status status = model_->CheckUnchanged(versions); !status.ok()) return status;
+  if (absl::Status status = model_->CheckUnchanged(); !status.ok()) return status;
   return LossOf(task_.objective(), pass);
 }
 

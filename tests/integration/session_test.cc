@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
 #include "common/stop_latch.h"
@@ -198,6 +199,22 @@ TEST_F(SessionTest, WhatFailsIsKeptAndEndsTheLoop) {
   EXPECT_EQ(session.status().message(),
             "Push() got a loss of 2 elements; expected one: the mean over the step's samples");
   EXPECT_EQ(session.Leave(), session.status());
+}
+
+TEST_F(SessionTest, AParameterThatTheLoopClampsIsNamed) {
+  const std::shared_ptr<Gan> gan = NewGan();
+  Session session = NewSession(Job("training { batch_size: 8 }"));
+  session.Join(*gan, {kSamples, ""});
+  ASSERT_TRUE(session.Next());
+  session.Push(torch::zeros({1}));
+  {
+    const torch::NoGradGuard no_grad;
+    for (torch::Tensor& parameter : gan->parameters()) parameter.clamp_(-0.01, 0.01);
+  }
+  ASSERT_TRUE(session.Next());
+  session.Push(torch::zeros({1}));
+  EXPECT_TRUE(absl::StrContains(session.status().message(), "in place")) << session.status();
+  EXPECT_FALSE(session.Leave().ok());
 }
 
 TEST_F(SessionTest, ALoopThatEndsBeforeItsJobHoldsNobodyUpAndIsNotDone) {
