@@ -169,6 +169,7 @@ CoordinatorService::Options Server::CoordinationOptions() {
   coordination.seed = options_.seed;
   coordination.clock = options_.clock;
   coordination.directory = options_.dir;
+  coordination.model_directory = options_.model_dir;
   coordination.files = files();
   coordination.resume = options_.resume;
   coordination.from_copy = !options_.copies_at.empty();

@@ -48,6 +48,8 @@ class Server {
     // Where checkpoints and the push log are kept, and found again by a later life of this server.
     // Empty: nowhere.
     std::string dir;
+    // The first server: where the model files are kept, if `dir` is not empty. Empty: in `dir`.
+    std::string model_dir;
     // HOST:PORT at which others reach this server; empty: where workers have found it, or where it
     // listens, with this machine's name where that is every interface.
     std::string advertise;

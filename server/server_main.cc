@@ -40,6 +40,9 @@ ABSL_FLAG(
 ABSL_FLAG(std::string, dir, "",
           "directory for checkpoints and the push log, from which a server that is started again "
           "goes on; empty: nothing is kept");
+ABSL_FLAG(std::string, model_dir, "",
+          "with --dir, on the first server: an existing directory for model.safetensors and "
+          "best.safetensors; empty: --dir. durability.copies copies --dir alone");
 ABSL_FLAG(
     std::string, advertise, "",
     "HOST:PORT at which workers and servers reach this one, where that is another address than "
@@ -106,6 +109,7 @@ int main(int argc, char** argv) {
   if (!certificates.ok()) return Fail(certificates.status());
   options.certificates = *std::move(certificates);
   options.dir = absl::GetFlag(FLAGS_dir);
+  options.model_dir = absl::GetFlag(FLAGS_model_dir);
   options.advertise = absl::GetFlag(FLAGS_advertise);
   options.coordinator = absl::GetFlag(FLAGS_coordinator);
   options.address_file = absl::GetFlag(FLAGS_address_file);

@@ -370,7 +370,10 @@ absl::Status CoordinatorService::Open() {
   };
   conducting.clock = options_.clock;
   conductor_ = std::make_unique<CheckpointConductor>(std::move(conducting));
-  models_ = std::make_unique<ModelStore>(options_.files, options_.directory, options_.stored);
+  const std::string& models =
+      options_.model_directory.empty() ? options_.directory : options_.model_directory;
+  models_ =
+      std::make_unique<ModelStore>(options_.files, options_.directory, models, options_.stored);
   opened_ = true;
   return absl::OkStatus();
 }

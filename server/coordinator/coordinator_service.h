@@ -48,6 +48,8 @@ class CoordinatorService {
     const Clock* clock = nullptr;
     // Where the state and the checkpoints are; empty: nowhere.
     std::string directory;
+    // Where the model files are; empty: in `directory`.
+    std::string model_directory;
     // Outlives this; needed with a directory.
     FileSystem* files = nullptr;
     // The job in the directory goes on with other processes than before (resumed_state.h).

@@ -27,31 +27,42 @@ std::optional<double> ScoreIn(FileSystem* files, const std::string& path) {
   return score;
 }
 
+void RemoveUnfinished(FileSystem* files, const std::string& directory) {
+  const absl::StatusOr<std::vector<std::string>> names = files->List(directory);
+  if (!names.ok()) return;
+  for (const std::string& name : *names) {
+    if (!absl::EndsWith(name, kUnfinished)) continue;
+    files->RemoveFile(absl::StrCat(directory, "/", name)).IgnoreError();
+  }
+}
+
 }  // namespace
 
-std::string ModelStore::PathOf(const std::string& directory, ModelFile file) {
+const std::string& ModelStore::DirectoryOf(ModelFile file) const {
+  return file == MODEL_CONSTANTS ? directory_ : model_directory_;
+}
+
+std::string ModelStore::PathOf(ModelFile file) const {
   switch (file) {
     case MODEL_FINAL:
-      return absl::StrCat(directory, "/model.safetensors");
+      return absl::StrCat(DirectoryOf(file), "/model.safetensors");
     case MODEL_BEST:
-      return absl::StrCat(directory, "/best.safetensors");
+      return absl::StrCat(DirectoryOf(file), "/best.safetensors");
     case MODEL_CONSTANTS:
-      return absl::StrCat(directory, "/constants.safetensors");
+      return absl::StrCat(DirectoryOf(file), "/constants.safetensors");
     default:
       return "";
   }
 }
 
-ModelStore::ModelStore(FileSystem* files, std::string directory,
+ModelStore::ModelStore(FileSystem* files, std::string directory, std::string model_directory,
                        std::function<void(const std::string& file)> stored)
-    : files_(files), directory_(std::move(directory)), stored_(std::move(stored)) {
-  const absl::StatusOr<std::vector<std::string>> names = files_->List(directory_);
-  if (names.ok()) {
-    for (const std::string& name : *names) {
-      if (!absl::EndsWith(name, kUnfinished)) continue;
-      files_->RemoveFile(absl::StrCat(directory_, "/", name)).IgnoreError();
-    }
-  }
+    : files_(files),
+      directory_(std::move(directory)),
+      model_directory_(std::move(model_directory)),
+      stored_(std::move(stored)) {
+  RemoveUnfinished(files_, directory_);
+  RemoveUnfinished(files_, model_directory_);
   thread_ = std::thread([this] { Serve(); });
 }
 
@@ -101,12 +112,12 @@ void ModelStore::Serve() {
 }
 
 std::string ModelStore::TemporaryOf(const StoreModelRequest& piece) const {
-  return absl::StrCat(PathOf(directory_, piece.file()), ".slot-", piece.slot(), kUnfinished);
+  return absl::StrCat(PathOf(piece.file()), ".slot-", piece.slot(), kUnfinished);
 }
 
 absl::Status ModelStore::Write(const StoreModelRequest& piece) {
   const int64_t size = static_cast<int64_t>(piece.data().size());
-  if (PathOf(directory_, piece.file()).empty() || size == 0 || piece.offset() < 0 ||
+  if (PathOf(piece.file()).empty() || size == 0 || piece.offset() < 0 ||
       piece.offset() > piece.bytes() - size) {
     return absl::InvalidArgumentError(
         absl::StrCat("a piece of ", size, " bytes at ", piece.offset(), " of model file ",
@@ -140,9 +151,10 @@ absl::Status ModelStore::Write(const StoreModelRequest& piece) {
 }
 
 absl::Status ModelStore::Begin(const StoreModelRequest& piece, const std::string& temporary) {
-  const absl::StatusOr<int64_t> room = files_->FreeBytes(directory_);
+  const std::string& directory = DirectoryOf(piece.file());
+  const absl::StatusOr<int64_t> room = files_->FreeBytes(directory);
   if (room.ok() && *room < piece.bytes()) {
-    return absl::ResourceExhaustedError(absl::StrCat(directory_, " has room for ", *room,
+    return absl::ResourceExhaustedError(absl::StrCat(directory, " has room for ", *room,
                                                      " bytes; the model takes ", piece.bytes()));
   }
   absl::StatusOr<std::unique_ptr<WritableFile>> file = files_->CreateFile(temporary);
@@ -159,7 +171,8 @@ absl::Status ModelStore::Finish(const StoreModelRequest& piece, const std::strin
   if (const auto reader = SafetensorsReader::Open(files_, temporary); !reader.ok()) {
     return absl::InvalidArgumentError(reader.status().message());
   }
-  const std::string path = PathOf(directory_, piece.file());
+  const std::string& directory = DirectoryOf(piece.file());
+  const std::string path = PathOf(piece.file());
   if (piece.file() == MODEL_BEST) {
     const std::optional<double> before = ScoreIn(files_, path);
     // Another slot evaluated at the same time, and its model is as good.
@@ -168,8 +181,10 @@ absl::Status ModelStore::Finish(const StoreModelRequest& piece, const std::strin
     }
   }
   if (status = files_->Rename(temporary, path); !status.ok()) return status;
-  status = files_->SyncDirectory(directory_);
-  if (status.ok() && stored_ != nullptr) stored_(path.substr(directory_.size() + 1));
+  status = files_->SyncDirectory(directory);
+  if (status.ok() && stored_ != nullptr && directory == directory_) {
+    stored_(path.substr(directory.size() + 1));
+  }
   return status;
 }
 

@@ -18,8 +18,9 @@
 
 namespace torchps {
 
-// Keeps the files that workers make of the module (StoreModel in proto/coordinator.proto) in the
-// coordinator's directory, on a thread of its own. A file is under its name only when it is whole,
+// Keeps the files that workers make of the module (StoreModel in proto/coordinator.proto), on a
+// thread of its own: constants in the coordinator's directory, models in a directory that may be
+// another one. A file is under its name only when it is whole,
 // read back and on the disk. Each slot's upload of a file has a temporary file of its own, so that
 // two that evaluate at once do not meet; best.safetensors stays the one of the highest score in its
 // metadata.
@@ -32,9 +33,9 @@ class ModelStore {
  public:
   using Answer = std::function<void(const absl::StatusOr<StoreModelReply>& reply)>;
 
-  // `files` outlives this. The directory is there. `stored` hears which file in it is a new one, on
-  // the store's thread; may be null.
-  ModelStore(FileSystem* files, std::string directory,
+  // `files` outlives this. The directories exist. `stored` hears the name of each new file in
+  // `directory`, on the store's thread; may be null.
+  ModelStore(FileSystem* files, std::string directory, std::string model_directory,
              std::function<void(const std::string& file)> stored = nullptr);
   ~ModelStore();
 
@@ -43,9 +44,6 @@ class ModelStore {
 
   // Writes a piece and answers; the statuses are those of StoreModel. The slot is a live one's.
   void Receive(StoreModelRequest piece, Answer answer) ABSL_LOCKS_EXCLUDED(mutex_);
-
-  // Where `file` lies in `directory`; empty for a number that names none.
-  static std::string PathOf(const std::string& directory, ModelFile file);
 
  private:
   struct Upload {
@@ -60,10 +58,14 @@ class ModelStore {
   absl::Status Begin(const StoreModelRequest& piece, const std::string& temporary);
   // The upload is whole: puts it in its place.
   absl::Status Finish(const StoreModelRequest& piece, const std::string& temporary);
+  const std::string& DirectoryOf(ModelFile file) const;
+  // Empty for a number that names no file.
+  std::string PathOf(ModelFile file) const;
   std::string TemporaryOf(const StoreModelRequest& piece) const;
 
   FileSystem* const files_;
   const std::string directory_;
+  const std::string model_directory_;
   const std::function<void(const std::string& file)> stored_;
   std::map<Key, Upload> uploads_;  // of the thread
 

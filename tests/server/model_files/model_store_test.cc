@@ -32,9 +32,10 @@ class ModelStoreTest : public ::testing::Test {
     Restart();
   }
 
-  void Restart() {
+  void Restart(const std::string& model_directory = "dir") {
     store_.reset();
-    store_ = std::make_unique<ModelStore>(&files_, "dir");
+    store_ = std::make_unique<ModelStore>(&files_, "dir", model_directory,
+                                          [this](const std::string& name) { stored_ = name; });
   }
 
   absl::Status Send(ModelFile file, const std::string& whole, size_t begin, size_t size,
@@ -67,6 +68,7 @@ class ModelStoreTest : public ::testing::Test {
   }
 
   FaultyFileSystem files_;
+  std::string stored_;
   std::unique_ptr<ModelStore> store_;
 };
 
@@ -79,6 +81,17 @@ TEST_F(ModelStoreTest, AFileIsThereWhenItsLastPieceIsAnswered) {
   EXPECT_EQ(Kept("model.safetensors"), model);
   ASSERT_TRUE(SendAll(MODEL_CONSTANTS, model).ok());
   EXPECT_EQ(Kept("constants.safetensors"), model);
+}
+
+TEST_F(ModelStoreTest, ModelsMayLieInAnotherDirectoryThanConstants) {
+  ASSERT_TRUE(files_.CreateDirectories("dir/models").ok());
+  Restart("dir/models");
+  const std::string model = FileOf(1, "0.5");
+  ASSERT_TRUE(SendAll(MODEL_CONSTANTS, model).ok());
+  ASSERT_TRUE(SendAll(MODEL_FINAL, model).ok());
+  EXPECT_EQ(Kept("constants.safetensors"), model);
+  EXPECT_EQ(Kept("models/model.safetensors"), model);
+  EXPECT_EQ(stored_, "constants.safetensors") << "the copies are of this directory alone";
 }
 
 TEST_F(ModelStoreTest, APieceThatIsRepeatedIsTakenOnce) {
