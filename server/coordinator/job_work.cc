@@ -13,11 +13,17 @@
 namespace torchps {
 namespace {
 
+// Of all slots together; 0: each slot makes steps of its own.
+int64_t SamplesOfStep(const JobSpec& job) {
+  return job.training().global_batch() && LeasesArePushes(job) ? SamplesOfPush(job) : 0;
+}
+
 DataLeases::Options LeaseOptions(const JobTerms& terms) {
   DataLeases::Options options;
   options.samples = terms.train_samples;
   options.epochs = terms.job.training().epochs();
   options.max_pushes = terms.job.training().max_pushes();
+  options.step_samples = SamplesOfStep(terms.job);
   return options;
 }
 
@@ -32,8 +38,7 @@ JobWork::JobWork(const JobTerms& terms, bool keeps_models)
       passes_of_push_(PassesOfPush(terms.job)),
       pushes_of_lease_(
           LeasesArePushes(terms.job) ? 1 : training_.lease_batches() / training_.accumulate()),
-      samples_of_step_(
-          training_.global_batch() && LeasesArePushes(terms.job) ? SamplesOfPush(terms.job) : 0),
+      samples_of_step_(SamplesOfStep(terms.job)),
       balancer_(training_, std::max(terms.job.workers(), 1)),
       leases_(LeaseOptions(terms)),
       evaluations_(terms.job.training().best_by()) {}
@@ -55,15 +60,26 @@ bool JobWork::HandOut(MemberState* member, NextWorkReply* reply) {
     if (evaluators_rest_) balancer_.Rest(member->slot());
     return true;
   }
+  if (AwaitsStep(member->slot())) {
+    balancer_.AwaitPlan(member->slot());
+    return false;
+  }
   if (HandOutLease(member, reply)) return true;
   balancer_.Rest(member->slot());
   return false;
 }
 
+bool JobWork::AwaitsStep(SlotId slot) const {
+  // What came back is for whoever asks first.
+  if (samples_of_step_ == 0 || !leases_.HasOutstanding() || leases_.HasReturned()) return false;
+  return (evaluators_rest_ && balancer_.IsOutsidePlan(slot)) ||
+         (balancer_.MayTake(slot) && leases_.LastStepIsOut());
+}
+
 bool JobWork::HandOutLease(MemberState* member, NextWorkReply* reply) {
   if (!leases_.HasMore()) return false;
   int batch_size = balancer_.BatchFor(member->slot());
-  const DataLeases::Size size{batch_size * passes_of_push_, pushes_of_lease_, samples_of_step_};
+  const DataLeases::Size size{batch_size * passes_of_push_, pushes_of_lease_};
   const std::optional<DataLeases::Lease> lease =
       leases_.Take({member->slot(), member->incarnation()}, size);
   if (!lease.has_value()) return false;
@@ -82,6 +98,7 @@ bool JobWork::HandOutLease(MemberState* member, NextWorkReply* reply) {
   given.set_batch_size(batch_size);
   given.set_progress_begin(lease->progress_begin);
   given.set_progress_end(lease->progress_end);
+  given.set_share(lease->share);
   return true;
 }
 

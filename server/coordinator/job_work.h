@@ -69,6 +69,9 @@ class JobWork {
 
   // Takes a lease for `member`. Returns false if there is none.
   bool HandOutLease(MemberState* member, NextWorkReply* reply);
+  // The step that all slots are at has no part for this one: it has come in the middle, or an
+  // epoch's last step is too short for all. Its gradient would be one too many in the update.
+  bool AwaitsStep(SlotId slot) const;
   // Stops where so many epochs have brought no new best as training.early_stopping says. Returns
   // the epoch whose books this has closed; 0: none.
   int StopWithoutBest();

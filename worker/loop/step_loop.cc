@@ -188,6 +188,7 @@ int64_t StepLoop::ShareOf(const DataLease& lease, int64_t samples, const StepWor
   if (lease.progress_end() >= 1 && options_.job.training().global_batch()) {
     return SamplesOfPush(options_.job);
   }
+  if (lease.share() > 0) return lease.share();
   const int64_t planned = step.batch_size * PassesOfPush(options_.job);
   return samples < planned ? planned : 0;
 }

@@ -78,20 +78,37 @@ double BatchBalancer::EqualShare() const {
 }
 
 int BatchBalancer::BatchFor(SlotId slot) {
-  const auto [found, is_new] = slots_.try_emplace(slot);
-  Slot& asking = found->second;
-  if (is_new) {
-    Admit(&asking);
-  } else if (asking.resting) {
-    asking.resting = false;
-    MakeRoomFor(&asking);
-  } else if (!asking.may_take) {
-    NextPlan();
-  }
+  const auto found = slots_.find(slot);
+  const bool has_taken = found != slots_.end() && !found->second.resting && !found->second.may_take;
+  if (has_taken || waiting_.count(slot) > 0) NextPlan();
+  Slot& asking = Join(slot);
   asking.may_take = false;
   asking.plans_missed = 0;
   asking.taken = asking.batch;
   return asking.taken;
+}
+
+BatchBalancer::Slot& BatchBalancer::Join(SlotId slot) {
+  const auto [found, is_new] = slots_.try_emplace(slot);
+  Slot& joining = found->second;
+  if (is_new) {
+    Admit(&joining);
+  } else if (joining.resting) {
+    joining.resting = false;
+    MakeRoomFor(&joining);
+  }
+  return joining;
+}
+
+bool BatchBalancer::IsOutsidePlan(SlotId slot) const {
+  const auto found = slots_.find(slot);
+  if (found == slots_.end()) return all_came_ || waiting_.count(slot) > 0;
+  return found->second.resting || waiting_.count(slot) > 0;
+}
+
+bool BatchBalancer::MayTake(SlotId slot) const {
+  const auto found = slots_.find(slot);
+  return found == slots_.end() || found->second.resting || found->second.may_take;
 }
 
 void BatchBalancer::Observe(SlotId slot, uint64_t samples, double seconds) {
@@ -111,6 +128,7 @@ void BatchBalancer::Rest(SlotId slot) {
 }
 
 void BatchBalancer::Remove(SlotId slot) {
+  waiting_.erase(slot);
   if (slots_.erase(slot) == 0) return;
   // All have gone, as before a resume: those that come next are the first ones again.
   if (slots_.empty()) all_came_ = false;
@@ -164,6 +182,7 @@ void BatchBalancer::Restore(const std::map<SlotId, int>& batches) {
 }
 
 void BatchBalancer::NextPlan() {
+  for (const SlotId slot : std::exchange(waiting_, {})) Join(slot).may_take = false;
   for (Slot* slot : Present()) {
     if (slot->may_take && ++slot->plans_missed >= kPlansMissed) slot->resting = true;
     slot->may_take = !slot->resting;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "common/ids.h"
@@ -40,6 +41,16 @@ class BatchBalancer {
   // from now on.
   int BatchFor(SlotId slot);
 
+  // The slot, which may be new, takes part from the next plan on. Another slot or its own
+  // BatchFor() begins that.
+  void AwaitPlan(SlotId slot) { waiting_.insert(slot); }
+
+  // The slot has not taken a share of the present plan, which has none for it: it is new, rests, or
+  // waits for the next one. Until all `workers` have come, plans have shares for new slots.
+  bool IsOutsidePlan(SlotId slot) const;
+  // The slot has not taken its share of the present plan.
+  bool MayTake(SlotId slot) const;
+
   // The slot has computed `samples` in `seconds`, in passes of its latest batch.
   // Ignored where either is 0 or the slot is unknown.
   void Observe(SlotId slot, uint64_t samples, double seconds);
@@ -71,8 +82,10 @@ class BatchBalancer {
   };
   struct Candidate;
 
-  // Begins the next plan.
+  // Begins the next plan, with the slots that wait for it.
   void NextPlan();
+  // Returns the slot, new or known, which takes part from now on.
+  Slot& Join(SlotId slot);
   // Gives a new slot its first share.
   void Admit(Slot* slot);
   // Lets a new or returning slot have its share; the others share the rest.
@@ -98,6 +111,7 @@ class BatchBalancer {
   const size_t expected_;
   bool all_came_ = false;
   std::map<SlotId, Slot> slots_;
+  std::set<SlotId> waiting_;
   // Shares are on their way to what is wanted.
   bool moving_ = false;
 };

@@ -77,6 +77,9 @@ std::optional<DataLeases::Lease> DataLeases::Take(SlotHolder holder, Size size) 
     const std::optional<Range> range = NextNewRange(size);
     if (!range.has_value()) return std::nullopt;
     lease.range = *range;
+    if (range->begin >= LastStepBegin()) {
+      lease.share = ShareBefore(range->end) - ShareBefore(range->begin);
+    }
   }
   lease.progress_end = Progress();
   lease.id = next_id_++;
@@ -311,14 +314,25 @@ DataLeases::Range DataLeases::NextReturnedRange(Size size) {
   return range;
 }
 
-DataLeases::Size DataLeases::SizeNearEnd(Size size, int64_t left) const {
-  if (size.step_samples == 0) return size;
-  const int64_t last_step = options_.samples % size.step_samples;
-  if (left > last_step) return size;
-  const int64_t share = DivideRoundingUp(size.push_samples * last_step, size.step_samples);
-  // Three samples or more can be cut without a single one left over, on which batch norm fails.
-  size.push_samples = std::max(std::min<int64_t>(size.push_samples, 3), share);
-  return size;
+int64_t DataLeases::LastStepBegin() const {
+  const int64_t step = options_.step_samples;
+  const int64_t last = step == 0 ? 0 : options_.samples % step;
+  const int64_t begin = options_.samples - last;
+  return last == 1 && step > 2 && begin > 0 ? begin - 1 : begin;
+}
+
+int64_t DataLeases::ShareBefore(int64_t position) const {
+  const int64_t begin = LastStepBegin();
+  return (position - begin) * options_.step_samples / (options_.samples - begin);
+}
+
+bool DataLeases::LastStepIsOut() const {
+  const int64_t begin = LastStepBegin();
+  if (epochs_.empty() || epochs_.back().position < options_.samples) return false;
+  return std::any_of(outstanding_.begin(), outstanding_.end(), [&](const auto& entry) {
+    const Range& range = entry.second.range;
+    return range.epoch == static_cast<int>(epochs_.size()) && range.begin >= begin;
+  });
 }
 
 std::optional<DataLeases::Range> DataLeases::NextNewRange(Size size) {
@@ -329,9 +343,16 @@ std::optional<DataLeases::Range> DataLeases::NextNewRange(Size size) {
     epochs_.push_back(next);
   }
   Epoch& present = epochs_.back();
-  const int64_t left = options_.samples - present.position;
-  size = SizeNearEnd(size, left);
-  int64_t length = LeaseLength(size, left);
+  const int64_t last_begin = LastStepBegin();
+  const bool is_last_step = present.position >= last_begin;
+  const int64_t available = (is_last_step ? options_.samples : last_begin) - present.position;
+  if (is_last_step) {
+    const int64_t share = DivideRoundingUp(size.push_samples * (options_.samples - last_begin),
+                                           options_.step_samples);
+    // Three samples or more can be cut without a single one left over, on which batch norm fails.
+    size.push_samples = std::max(std::min<int64_t>(size.push_samples, 3), share);
+  }
+  int64_t length = LeaseLength(size, available);
   int64_t pushes = DivideRoundingUp(length, size.push_samples);
   if (options_.max_pushes > 0 && pushes > options_.max_pushes - pushes_) {
     pushes = options_.max_pushes - pushes_;

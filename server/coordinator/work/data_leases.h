@@ -33,20 +33,20 @@ class DataLeases {
     // No new range is handed out once ranges for so many pushes have been; the last one is cut to
     // fit. Ranges handed out again do not count twice. 0 = no limit.
     int64_t max_pushes = 0;
+    // Where all slots together make steps of so many samples, the last step of an epoch may have
+    // fewer. The slots share it, so that the next epoch begins with a new step, as in one process.
+    // A last step of one sample, on which batch norm fails, takes one of the step before. 0: each
+    // slot makes steps of its own.
+    int64_t step_samples = 0;
   };
 
   // How much a lease holds at most: so many pushes of so many samples each, both at least 1. A
   // lease is shorter where an epoch ends, or where what came back is; and by one or two samples
   // where a push would otherwise hold a single one, if pushes are of more than two. With pushes of
   // two, three samples that came back are one lease, to be used in one push.
-  //
-  // Where all slots together make steps of `step_samples`, the last samples of an epoch may be
-  // fewer. Each slot then takes its share of them. So they make one step, and the next epoch begins
-  // with a new one, as in one process. 0: each slot makes steps of its own.
   struct Size {
     int64_t push_samples = 1;
     int64_t pushes = 1;
-    int64_t step_samples = 0;
   };
 
   // Positions [begin, end) of epoch `epoch`, counted from 1.
@@ -69,6 +69,9 @@ class DataLeases {
     // a range that was out before both are what is out now: the job does not go back.
     double progress_begin = 0;
     double progress_end = 0;
+    // In an epoch's shorter last step: samples of a whole step that the lease stands for. All
+    // leases of that step together stand for a whole one. 0: elsewhere.
+    int64_t share = 0;
   };
 
   // Positions [begin, end) in a lease, from 0.
@@ -107,6 +110,12 @@ class DataLeases {
 
   // Some lease is neither finished nor released.
   bool HasOutstanding() const { return !outstanding_.empty(); }
+
+  // Some range came back and was not handed out again.
+  bool HasReturned() const { return !returned_.empty(); }
+
+  // An epoch's shorter last step is all handed out, and leases of it are outstanding.
+  bool LastStepIsOut() const;
 
   // The next lease, for `holder`; none if there is nothing to hand out at present. That may change
   // as long as Complete() is false, since a range may come back. A holder may have several leases.
@@ -158,8 +167,10 @@ class DataLeases {
   bool Closed(const Epoch& epoch) const;
   // Part of all that the job hands out that was handed out, 0 to 1.
   double Progress() const;
-  // `size` for the next range of an epoch with `left` samples that were never out.
-  Size SizeNearEnd(Size size, int64_t left) const;
+  // Position at which an epoch's shorter last step begins; options_.samples where there is none.
+  int64_t LastStepBegin() const;
+  // Samples of a whole step that the last step's positions before `position` stand for.
+  int64_t ShareBefore(int64_t position) const;
   // Cuts the next range that was never out; none where Exhausted().
   std::optional<Range> NextNewRange(Size size);
   // Cuts the next range that came back. REQUIRES: one did. The piece has at least two samples,

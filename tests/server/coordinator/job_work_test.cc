@@ -269,6 +269,7 @@ JobTerms TermsOfTwoWorkers(ConsistencySpec::Mode mode) {
   JobTerms terms = Terms();
   terms.job.set_workers(2);
   terms.job.mutable_consistency()->set_mode(mode);
+  terms.job.mutable_consistency()->set_apply(ConsistencySpec::WHOLE_BATCH);
   TrainingSpec& training = *terms.job.mutable_training();
   training.set_batch_size(32);
   training.set_global_batch(true);
@@ -304,7 +305,37 @@ TEST(JobWorkBalanceTest, WhileASlotEvaluatesTheOthersHaveItsSamples) {
     EvaluationResult result;
     result.set_epoch(1);
     work.Report(result);
+    if (!sync) {
+      EXPECT_FALSE(work.HandOut(&second, &reply)) << "the first has the whole step";
+      ASSERT_TRUE(work.Finish(HandIn(first.lease(), first, Figures(32, 1)), {}).ok());
+      EXPECT_EQ(BatchOfNextLease(work, &first), 16);
+    }
     EXPECT_EQ(BatchOfNextLease(work, &second), 16);
+  }
+}
+
+TEST(JobWorkBalanceTest, ASlotWithoutAShareOfTheLastStepWaitsForTheNextEpoch) {
+  for (const auto mode : {ConsistencySpec::ASYNC, ConsistencySpec::SYNC}) {
+    JobTerms terms = TermsOfTwoWorkers(mode);
+    terms.job.mutable_training()->set_evaluate(false);
+    terms.train_samples = 34;
+    JobWork work(terms, /*keeps_models=*/false);
+    MemberState first = Member(0, 1);
+    MemberState second = Member(1, 2);
+    EXPECT_EQ(BatchOfNextLease(work, &first), 16);
+    EXPECT_EQ(BatchOfNextLease(work, &second), 16);
+    ASSERT_TRUE(work.Finish(HandIn(first.lease(), first, Figures(16, 1)), {}).ok());
+    NextWorkReply last;
+    ASSERT_TRUE(work.HandOut(&first, &last));
+    EXPECT_EQ(last.lease().end() - last.lease().begin(), 2);
+    EXPECT_EQ(last.lease().share(), 32);
+    ASSERT_TRUE(work.Finish(HandIn(second.lease(), second, Figures(16, 1)), {}).ok());
+    NextWorkReply reply;
+    EXPECT_FALSE(work.HandOut(&second, &reply));
+    ASSERT_TRUE(work.Finish(HandIn(first.lease(), first, Figures(2, 1)), {}).ok());
+    EXPECT_EQ(BatchOfNextLease(work, &second), 16);
+    EXPECT_EQ(second.epoch(), 2);
+    EXPECT_EQ(BatchOfNextLease(work, &first), 16);
   }
 }
 

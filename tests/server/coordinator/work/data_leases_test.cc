@@ -198,9 +198,10 @@ TEST(DataLeasesTest, WhatCameBackIsCutToTheSizeOfWhoTakesItNext) {
 }
 
 // Of so many samples, all that go out in one epoch.
-std::vector<std::string> Cut(int64_t samples, DataLeases::Size size) {
+std::vector<std::string> Cut(int64_t samples, DataLeases::Size size, int64_t step_samples = 0) {
   DataLeases::Options options;
   options.samples = samples;
+  options.step_samples = step_samples;
   DataLeases leases(options);
   std::vector<std::string> all;
   while (const auto lease = leases.Take(kAnna, size)) all.push_back(Words(lease));
@@ -222,14 +223,35 @@ TEST(DataLeasesTest, NoPushHoldsASingleSample) {
 TEST(DataLeasesTest, TheLastStepOfAnEpochIsSharedByAllSlots) {
   using Leases = std::vector<std::string>;
   const auto cut = [](int64_t samples, int64_t share) {
-    return Cut(samples, {share, /*pushes=*/1, /*step_samples=*/30});
+    return Cut(samples, {share, /*pushes=*/1}, /*step_samples=*/30);
   };
   EXPECT_EQ(cut(40, 10),
             (Leases{"1: 0-10", "1: 10-20", "1: 20-30", "1: 30-34", "1: 34-38", "1: 38-40"}));
   EXPECT_EQ(cut(60, 20), (Leases{"1: 0-20", "1: 20-40", "1: 40-60"}));
   EXPECT_EQ(cut(33, 10), (Leases{"1: 0-10", "1: 10-20", "1: 20-30", "1: 30-33"}));
+  EXPECT_EQ(cut(31, 10), (Leases{"1: 0-10", "1: 10-20", "1: 20-29", "1: 29-31"}));
   EXPECT_EQ(cut(5, 10), (Leases{"1: 0-3", "1: 3-5"}));
   EXPECT_EQ(cut(40, 30), (Leases{"1: 0-30", "1: 30-40"}));
+  // A share that the plan has changed ends with the whole steps.
+  EXPECT_EQ(cut(40, 20), (Leases{"1: 0-20", "1: 20-30", "1: 30-37", "1: 37-40"}));
+}
+
+TEST(DataLeasesTest, LeasesOfTheLastStepStandForAWholeStep) {
+  DataLeases::Options options;
+  options.step_samples = 32;
+  for (int64_t samples = 33; samples < 64; ++samples) {
+    options.samples = samples;
+    for (const int64_t push : {2, 8, 11, 32}) {
+      DataLeases leases(options);
+      int64_t shares = 0;
+      while (const auto lease = leases.Take(kAnna, {push, 1})) {
+        EXPECT_TRUE(lease->share == 0 || lease->share >= lease->range.size());
+        shares += lease->share;
+        EXPECT_EQ(leases.LastStepIsOut(), lease->range.end == samples);
+      }
+      EXPECT_EQ(shares, 32) << samples << " in pushes of " << push;
+    }
+  }
 }
 
 TEST(DataLeasesTest, WhatCameBackIsNotCutToASingleSampleEither) {
