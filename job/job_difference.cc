@@ -48,8 +48,31 @@ bool MayDiffer(const Difference& difference) {
           path == "local.steps");
 }
 
-absl::optional<Difference> FirstDifference(const Message& mine, const Message& theirs,
-                                           const std::string& prefix);
+// Collects the fields in which two messages differ, in the order of job.proto. Of a oneof that is
+// chosen differently it names the oneof, not the fields of its members.
+class Differences {
+ public:
+  // With `of_learning` it leaves out fields that say where and not what the job learns.
+  explicit Differences(bool of_learning) : of_learning_(of_learning) {}
+
+  // `prefix` is the path of the messages with a dot behind it.
+  void Compare(const Message& mine, const Message& theirs, const std::string& prefix);
+  const std::vector<Difference>& found() const { return found_; }
+
+ private:
+  void CompareField(const Message& mine, const Message& theirs, const FieldDescriptor* field,
+                    const std::string& path);
+  void CompareList(const Message& mine, const Message& theirs, const FieldDescriptor* field,
+                   const std::string& path);
+  void CompareHyperparameters(const Message& mine, const Message& theirs, const std::string& path);
+  void Add(const Difference& difference) {
+    const bool counts = !of_learning_ || !MayDiffer(difference);
+    if (difference.mine != difference.theirs && counts) found_.push_back(difference);
+  }
+
+  const bool of_learning_;
+  std::vector<Difference> found_;
+};
 
 // Hyperparameters by name. Their order says nothing.
 std::map<std::string, std::string> Entries(const Message& job) {
@@ -61,8 +84,8 @@ std::map<std::string, std::string> Entries(const Message& job) {
   return entries;
 }
 
-absl::optional<Difference> HyperparameterDifference(const Message& mine, const Message& theirs,
-                                                    const std::string& path) {
+void Differences::CompareHyperparameters(const Message& mine, const Message& theirs,
+                                         const std::string& path) {
   const std::map<std::string, std::string> my_entries = Entries(mine);
   const std::map<std::string, std::string> their_entries = Entries(theirs);
   std::set<std::string> keys;
@@ -73,74 +96,78 @@ absl::optional<Difference> HyperparameterDifference(const Message& mine, const M
     return found == entries.end() ? std::string(kUnset) : found->second;
   };
   for (const std::string& key : keys) {
-    const Difference difference{absl::StrCat(path, ".", key), find(my_entries, key),
-                                find(their_entries, key)};
-    if (difference.mine != difference.theirs) return difference;
+    Add({absl::StrCat(path, ".", key), find(my_entries, key), find(their_entries, key)});
   }
-  return absl::nullopt;
 }
 
 // A message that is absent equals one that holds only defaults: what counts is what it holds.
-absl::optional<Difference> FieldDifference(const Message& mine, const Message& theirs,
-                                           const FieldDescriptor* field, const std::string& path) {
+void Differences::CompareField(const Message& mine, const Message& theirs,
+                               const FieldDescriptor* field, const std::string& path) {
   // The first worker to join fills it in.
-  if (path == "data.preprocessing" || path == "data.use") return absl::nullopt;
+  if (path == "data.preprocessing" || path == "data.use") return;
   const Reflection* reflection = mine.GetReflection();
   const bool is_message = field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
   if (is_message && !field->is_repeated()) {
-    return FirstDifference(reflection->GetMessage(mine, field),
-                           reflection->GetMessage(theirs, field), absl::StrCat(path, "."));
+    Compare(reflection->GetMessage(mine, field), reflection->GetMessage(theirs, field),
+            absl::StrCat(path, "."));
+  } else if (is_message && field->message_type() == HyperparameterSpec::descriptor()) {
+    CompareHyperparameters(mine, theirs, path);
+  } else if (field->is_repeated()) {
+    CompareList(mine, theirs, field, path);
+  } else {
+    Add({path, Printed(mine, field, -1), Printed(theirs, field, -1)});
   }
-  if (is_message && field->message_type() == HyperparameterSpec::descriptor()) {
-    return HyperparameterDifference(mine, theirs, path);
-  }
-  const auto compare = [&](int index, const std::string& here) -> absl::optional<Difference> {
-    Difference difference{here, Printed(mine, field, index), Printed(theirs, field, index)};
-    if (difference.mine == difference.theirs || MayDiffer(difference)) return absl::nullopt;
-    return difference;
-  };
-  if (!field->is_repeated()) return compare(-1, path);
+}
 
+void Differences::CompareList(const Message& mine, const Message& theirs,
+                              const FieldDescriptor* field, const std::string& path) {
+  const Reflection* reflection = mine.GetReflection();
   const int size = reflection->FieldSize(mine, field);
   const int their_size = reflection->FieldSize(theirs, field);
   if (size != their_size) {
-    return Difference{path, absl::StrCat(size, " elements"), absl::StrCat(their_size, " elements")};
+    return Add({path, absl::StrCat(size, " elements"), absl::StrCat(their_size, " elements")});
   }
   for (int i = 0; i < size; ++i) {
     const std::string here = absl::StrCat(path, ".", i);
-    const absl::optional<Difference> difference =
-        is_message ? FirstDifference(reflection->GetRepeatedMessage(mine, field, i),
-                                     reflection->GetRepeatedMessage(theirs, field, i),
-                                     absl::StrCat(here, "."))
-                   : compare(i, here);
-    if (difference) return difference;
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      Compare(reflection->GetRepeatedMessage(mine, field, i),
+              reflection->GetRepeatedMessage(theirs, field, i), absl::StrCat(here, "."));
+    } else {
+      Add({here, Printed(mine, field, i), Printed(theirs, field, i)});
+    }
   }
-  return absl::nullopt;
 }
 
-// In the order of job.proto. `prefix` is the path of the messages with a dot behind it.
-absl::optional<Difference> FirstDifference(const Message& mine, const Message& theirs,
-                                           const std::string& prefix) {
+void Differences::Compare(const Message& mine, const Message& theirs, const std::string& prefix) {
   const Descriptor* type = mine.GetDescriptor();
+  std::set<const OneofDescriptor*> chosen_differently;
   for (int i = 0; i < type->real_oneof_decl_count(); ++i) {
     const OneofDescriptor* oneof = type->oneof_decl(i);
-    Difference difference{absl::StrCat(prefix, oneof->name()), ChosenMember(mine, oneof),
-                          ChosenMember(theirs, oneof)};
-    if (difference.mine != difference.theirs) return difference;
+    const Difference difference{absl::StrCat(prefix, oneof->name()), ChosenMember(mine, oneof),
+                                ChosenMember(theirs, oneof)};
+    if (difference.mine != difference.theirs) chosen_differently.insert(oneof);
+    Add(difference);
   }
   for (int i = 0; i < type->field_count(); ++i) {
     const FieldDescriptor* field = type->field(i);
-    const absl::optional<Difference> difference =
-        FieldDifference(mine, theirs, field, absl::StrCat(prefix, field->name()));
-    if (difference) return difference;
+    if (chosen_differently.count(field->real_containing_oneof()) > 0) continue;
+    CompareField(mine, theirs, field, absl::StrCat(prefix, field->name()));
   }
-  return absl::nullopt;
 }
 
 }  // namespace
 
 absl::optional<JobDifference> FirstJobDifference(const JobSpec& mine, const JobSpec& theirs) {
-  return FirstDifference(mine, theirs, "");
+  Differences differences(/*of_learning=*/true);
+  differences.Compare(mine, theirs, "");
+  if (differences.found().empty()) return absl::nullopt;
+  return differences.found().front();
+}
+
+std::vector<JobDifference> AllJobDifferences(const JobSpec& mine, const JobSpec& theirs) {
+  Differences differences(/*of_learning=*/false);
+  differences.Compare(mine, theirs, "");
+  return differences.found();
 }
 
 absl::Status CheckSameJob(const JobSpec& mine, const JobSpec& theirs, absl::string_view mine_name,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -21,6 +22,10 @@ struct JobDifference {
 // may a total_steps that is 0 in `theirs`, since the coordinator, which completes the job, fills it
 // in (CompleteJobSpec). Thread-safe, as the next one.
 absl::optional<JobDifference> FirstJobDifference(const JobSpec& mine, const JobSpec& theirs);
+
+// Returns every field in which two normalised jobs differ, in the order of job.proto. Leaves out
+// data.preprocessing and data.use, which the first worker fills in.
+std::vector<JobDifference> AllJobDifferences(const JobSpec& mine, const JobSpec& theirs);
 
 // OK where there is none, else FAILED_PRECONDITION that names it and what `mine_name` ("the running
 // job") and `theirs_name` ("this worker") have there.

@@ -53,6 +53,19 @@ TEST(JobDifferenceTest, TellsNumbersApartThatDifferInTheLastDigitOnly) {
           .ok());
 }
 
+TEST(JobDifferenceTest, ListsEveryFieldInOrder) {
+  const std::vector<JobDifference> all = AllJobDifferences(
+      Normalized("name: 'a' data { path: '/x' } training { epochs: 2 }"),
+      Normalized("name: 'a' data { path: '/y' } training { epochs: 3 } optimizer { adam {} }"));
+  std::vector<std::string> lines;
+  for (const JobDifference& each : all) {
+    lines.push_back(each.path + ": " + each.mine + " -> " + each.theirs);
+  }
+  EXPECT_EQ(lines,
+            (std::vector<std::string>{"data.path: \"/x\" -> \"/y\"", "training.epochs: 2 -> 3",
+                                      "optimizer.kind: sgd -> adam"}));
+}
+
 TEST(JobDifferenceTest, NamesTheOneofThatIsChosenDifferently) {
   EXPECT_EQ(Check("", "optimizer { adam {} }"),
             Differ("optimizer.kind: the running job has sgd, this worker has adam"));
