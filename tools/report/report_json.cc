@@ -66,7 +66,66 @@ Json MendedMessage(const Descriptor& type, const Json& printed) {
   return mended;
 }
 
+Json ProtobufMessage(const Descriptor& type, const Json& mended);
+
+// The inverse of MendedValue().
+Json ProtobufValue(const FieldDescriptor& field, const Json& mended) {
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+    return ProtobufMessage(*field.message_type(), mended);
+  }
+  return mended.is_null() ? Json("NaN") : mended;
+}
+
+// The inverse of MendedMessage(): Protobuf's JSON of a message. Reads the known fields only.
+Json ProtobufMessage(const Descriptor& type, const Json& mended) {
+  if (&type == JobSpec::descriptor()) return mended;
+  Json message = Json::object();
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    const auto& options = field.options();
+    if (options.GetExtension(inlined)) {
+      message[field.name()] = ProtobufMessage(*field.message_type(), mended);
+      continue;
+    }
+    const auto found = mended.find(field.name());
+    if (found == mended.end() || (found->is_null() && options.GetExtension(or_null))) continue;
+    if (!field.is_repeated()) {
+      message[field.name()] = ProtobufValue(field, *found);
+      continue;
+    }
+    Json& values = message[field.name()] = Json::array();
+    for (const auto& [name, value] : found->items()) {
+      if (options.GetExtension(by_name)) {
+        values.push_back({{"name", name}, {"value", value.is_null() ? Json("NaN") : value}});
+      } else {
+        values.push_back(ProtobufValue(field, value));
+      }
+    }
+  }
+  return message;
+}
+
 }  // namespace
+
+absl::StatusOr<Report> ParseReportJson(const std::string& text) {
+  const auto wrong = [](const std::string& reason) {
+    return absl::DataLossError(absl::StrCat("expected a report as JSON: ", reason));
+  };
+  Report report;
+  try {
+    google::protobuf::util::JsonParseOptions options;
+    options.ignore_unknown_fields = true;
+    const Json json = Json::parse(text);
+    if (!json.contains("schema")) return wrong("there is no field \"schema\"");
+    const Json message = ProtobufMessage(*Report::descriptor(), json);
+    const auto parsed =
+        google::protobuf::util::JsonStringToMessage(message.dump(), &report, options);
+    if (!parsed.ok()) return wrong(std::string(parsed.message()));
+  } catch (const Json::exception& error) {
+    return wrong(error.what());
+  }
+  return report;
+}
 
 std::string ReportJson(const Report& report) {
   google::protobuf::util::JsonPrintOptions options;

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "proto/report.pb.h"
 
 namespace torchps {
@@ -14,6 +15,11 @@ namespace torchps {
 // descriptor mends that for whatever fields there are. Counts of type double would be numbers
 // without it, but not exact ones, and null would still be missing.
 std::string ReportJson(const Report& report);
+
+// Returns the report that ReportJson() has written: equal up to the digits that the JSON leaves
+// out, and to fields of a newer version. A number that was not finite is NaN. DATA_LOSS: it is no
+// report.
+absl::StatusOr<Report> ParseReportJson(const std::string& text);
 
 // Writes `text` to `path` so that whoever opens it sees the old file or the whole new one: beside
 // it, then renamed. PERMISSION_DENIED or NOT_FOUND or RESOURCE_EXHAUSTED with the path and the

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "tests/tools/testing.h"
+#include "tools/report/report_text.h"
 
 namespace torchps {
 namespace {
@@ -98,6 +100,32 @@ TEST(ReportJsonTest, ATextThatIsNoUtf8DoesNoHarm) {
   Report report;
   report.add_servers()->set_error("bad \xff byte");
   EXPECT_EQ(Written(report)["servers"][0]["error"].get<std::string>().substr(0, 4), "bad ");
+}
+
+TEST(ReportJsonTest, ReadsBackTheReportThatItHasWritten) {
+  const std::string text = ReadWholeFile("tests/tools/testdata/report.json");
+  const absl::StatusOr<Report> report = ParseReportJson(text);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(ReportJson(*report), text);
+  EXPECT_EQ(ReportText(*report), ReadWholeFile("tests/tools/testdata/report.txt"));
+}
+
+TEST(ReportJsonTest, ReadsANumberThatIsNotFiniteAsNan) {
+  Report report;
+  report.mutable_result()->set_loss(std::numeric_limits<double>::infinity());
+  MetricValue& metric = *report.mutable_result()->add_metrics();
+  metric.set_name("f1");
+  metric.set_value(std::numeric_limits<double>::quiet_NaN());
+  const Report read = *ParseReportJson(ReportJson(report));
+  EXPECT_TRUE(std::isnan(read.result().loss()));
+  EXPECT_TRUE(std::isnan(read.result().metrics(0).value()));
+  EXPECT_FALSE(read.result().has_accuracy());
+}
+
+TEST(ReportJsonTest, RefusesATextThatIsNoReport) {
+  for (const char* text : {"", "5", "{}", "[1]", R"({"schema": "x"})"}) {
+    EXPECT_TRUE(absl::IsDataLoss(ParseReportJson(text).status())) << text;
+  }
 }
 
 TEST(WriteFileAtomicallyTest, ANewFileTakesThePlaceOfTheOld) {
