@@ -27,16 +27,21 @@ std::string AbsoluteIfThere(const std::string& path) {
 absl::StatusOr<std::string> MakeRunFolder(absl::string_view name, absl::Time now) {
   const std::string first = absl::StrCat(
       kRuns, "/", name, "-", absl::FormatTime("%Y%m%d-%H%M%S", now, absl::LocalTimeZone()));
+  const auto failure = [](const std::string& path, int error_number) {
+    return absl::ResourceExhaustedError(absl::StrCat("cannot make the run's folder ", path, ": ",
+                                                     std::strerror(error_number),
+                                                     "; name another folder with --dir"));
+  };
   std::string path = first;
   std::error_code error;
   std::filesystem::create_directories(kRuns, error);
+  if (error) return failure(AbsoluteIfThere(".") + kRuns, error.value());
   for (int i = 2; i <= kMostOfOneSecond; ++i) {
     if (mkdir(path.c_str(), kMode) == 0) return path;
     if (errno != EEXIST) break;
     path = absl::StrCat(first, "-", i);
   }
-  return absl::ResourceExhaustedError(absl::StrCat("cannot make the run's folder ", path, ": ",
-                                                   std::strerror(errno), "; name one with --dir"));
+  return failure(path, errno);
 }
 
 }  // namespace torchps
