@@ -36,6 +36,10 @@ std::vector<std::string> BuiltInDataSources() {
   return {"digits", "idx", "cifar10", "images", "csv", "text", "tokens"};
 }
 
+std::vector<std::string> BuiltInMetrics() {
+  return {"loss", "accuracy", "top5_accuracy", "macro_f1", "perplexity", "rmse", "mae", "r2"};
+}
+
 absl::Status CheckBuiltInModel(const JobSpec& job) {
   return CheckName("model.name", job.model().name(), BuiltInModels());
 }

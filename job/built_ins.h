@@ -19,6 +19,9 @@ std::vector<std::string> BuiltInModels();
 // Values of data.source that data/data_registry.h opens.
 std::vector<std::string> BuiltInDataSources();
 
+// Returns the names that ps_worker measures on some built-in task: the loss and all metrics.
+std::vector<std::string> BuiltInMetrics();
+
 // INVALID_ARGUMENT: ps_worker has no such model or data; names the field and all that it has, and
 // the one that was probably meant. REQUIRES: NormalizeJobSpec accepted `job`.
 absl::Status CheckBuiltInModel(const JobSpec& job);

@@ -30,8 +30,12 @@ TEST(BuiltInsInWorkerTest, EveryModelIsBuilt) {
     const JobSpec job = Job(model, model == "transformer" ? "text" : "digits");
     absl::StatusOr<DataSource> data = OpenData(job);
     ASSERT_TRUE(data.ok()) << data.status();
-    const absl::Status built = MakeTask(job, *std::move(data)).status();
-    EXPECT_TRUE(built.ok()) << model << ": " << built;
+    const absl::StatusOr<Task> task = MakeTask(job, *std::move(data));
+    ASSERT_TRUE(task.ok()) << model << ": " << task.status();
+    const std::vector<std::string> metrics = BuiltInMetrics();
+    for (const Metric& metric : task->objective().metrics) {
+      EXPECT_EQ(std::count(metrics.begin(), metrics.end(), metric.name), 1) << metric.name;
+    }
   }
 }
 

@@ -24,7 +24,7 @@ def targets_are_in_the_report(psctl, program, job, folder):
     said = subprocess.run(
         [psctl, "run", f"--job={job}", "--servers=2", "--workers=2", "--set=training.epochs=2",
          f"--worker_binary={program}", "--pace=0:40", "--pace=1:40", "--pause=1:0.1:0.5",
-         "--target=accuracy:0.5", "--target=accuracy:2", "--target=loss:1", "--target_every=200ms",
+         "--target=accuracy:0.5", "--target=accuracy:1", "--target=loss:1", "--target_every=200ms",
          f"--dir={folder}/run", f"--report={report_file}"],
         check=True, stdout=subprocess.PIPE, text=True).stdout
     with open(report_file, encoding="utf-8") as file:
@@ -46,12 +46,12 @@ def targets_are_in_the_report(psctl, program, job, folder):
     assert accuracy == {"metric": "accuracy", "value": 0.5,
                         "seconds": float(f"{first['seconds']:.6g}"),
                         "samples": first["samples_used"], "pushes": first["pushes"]}, accuracy
-    assert never == {"metric": "accuracy", "value": 2}, never
+    assert never == {"metric": "accuracy", "value": 1}, never
     first = next(line for line in measured if line["loss"] <= 1)
     assert loss["samples"] == first["samples_used"], loss
     # When it is met, and in the report.
     assert len(re.findall(r"^target accuracy 0.5: after ", said, re.MULTILINE)) == 2, said
-    assert "target accuracy 2: not met\n" in said, said
+    assert "target accuracy 1: not met\n" in said, said
     return len(measured)
 
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/closest_name.h"
 #include "tools/base/format.h"
 #include "tools/report/report_text.h"
 
@@ -68,6 +69,22 @@ std::string Row(const Line& line) {
   return text;
 }
 
+// An error if the value of a metric that is a fraction looks like a percentage.
+absl::Status CheckFraction(const std::string& metric, double value) {
+  if (!absl::EndsWith(metric, "accuracy") || value <= 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--target=", metric, ":", value, ": expected a fraction from 0 to 1",
+                   value <= 100 ? absl::StrCat(", as ", metric, ":", value / 100) : ""));
+}
+
+absl::Status NotMeasured(const Report::Target& target, const std::vector<std::string>& names) {
+  const std::string closest = ClosestName(target.metric(), names);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--target=", target.metric(), ":", target.value(), ": the program does not measure that; ",
+      closest.empty() ? "" : absl::StrCat("did you mean ", closest, "? "), "it measures ",
+      absl::StrJoin(names, ", ")));
+}
+
 bool Meets(const Line& line, const Report::Target& target) {
   const auto found = line.values.find(target.metric());
   if (found == line.values.end()) return false;
@@ -87,6 +104,7 @@ absl::StatusOr<Targets> Targets::Parse(const std::vector<std::string>& values) {
       return absl::InvalidArgumentError(absl::StrCat(
           "--target=", value, ": expected METRIC:VALUE, as accuracy:0.98 or loss:2.5"));
     }
+    if (absl::Status valid = CheckFraction(parts.first, number); !valid.ok()) return valid;
     const auto is_same = [&](const Report::Target& known) {
       return known.metric() == parts.first && known.value() == number;
     };
@@ -101,6 +119,15 @@ absl::StatusOr<Targets> Targets::Parse(const std::vector<std::string>& values) {
   return targets;
 }
 
+absl::Status Targets::CheckMetrics(const std::vector<std::string>& names) const {
+  for (const Report::Target& target : targets_) {
+    if (std::count(names.begin(), names.end(), target.metric()) == 0) {
+      return NotMeasured(target, names);
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Targets::Heard> Targets::Hear(absl::string_view text) {
   const absl::StatusOr<Line> line = ParseLine(text);
   if (!line.ok()) return line.status();
@@ -108,9 +135,7 @@ absl::StatusOr<Targets::Heard> Targets::Hear(absl::string_view text) {
   heard.row = Row(*line);
   for (Report::Target& target : targets_) {
     if (line->names.count(target.metric()) == 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--target=", target.metric(), ":", target.value(),
-          ": the program does not measure that; it measures ", absl::StrJoin(line->names, ", ")));
+      return NotMeasured(target, {line->names.begin(), line->names.end()});
     }
     if (target.has_seconds() || !Meets(*line, target)) continue;
     target.set_seconds(line->seconds);

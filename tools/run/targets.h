@@ -23,6 +23,9 @@ class Targets {
   // "METRIC:VALUE". INVALID_ARGUMENT says what is wrong, or that a target is named twice.
   static absl::StatusOr<Targets> Parse(const std::vector<std::string>& values);
 
+  // INVALID_ARGUMENT: a target's metric is not in `names`.
+  absl::Status CheckMetrics(const std::vector<std::string>& names) const;
+
   bool empty() const { return targets_.empty(); }
 
   // Takes one line of JSON. Lower is better for the loss and for the metrics that the line says so

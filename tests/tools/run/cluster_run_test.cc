@@ -135,9 +135,11 @@ TEST_F(ClusterRunTest, ATargetThatCannotBeMeasuredEndsTheRun) {
   options_.launch.evaluate_every = "5s";
   options_.targets = *Targets::Parse({"acuracy:0.7"});
   EXPECT_EQ(Run(), 2);
-  EXPECT_EQ(error_.str(),
-            "psctl: --target=acuracy:0.7: the program does not measure that; it measures accuracy, "
-            "loss\n");
+  EXPECT_EQ(
+      error_.str(),
+      "psctl: --target=acuracy:0.7: the program does not measure that; did you mean accuracy? "
+      "it measures accuracy, "
+      "loss\n");
 }
 
 TEST_F(ClusterRunTest, WhenNobodyReadsItsOutputAnyMoreItStops) {

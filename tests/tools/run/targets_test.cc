@@ -49,8 +49,24 @@ TEST(TargetsTest, WhatIsNotFiniteMeetsNothing) {
 TEST(TargetsTest, AMetricThatTheProgramDoesNotMeasureIsNamed) {
   Targets targets = *Targets::Parse({"acuracy:0.98"});
   EXPECT_EQ(targets.Hear(Line(5, "0.7", "0.6", "2.5")).status().message(),
-            "--target=acuracy:0.98: the program does not measure that; it measures accuracy, "
+            "--target=acuracy:0.98: the program does not measure that; did you mean accuracy? "
+            "it measures accuracy, "
             "loss, rmse");
+}
+
+TEST(TargetsTest, RefusesAPercentageForAnAccuracy) {
+  EXPECT_EQ(Targets::Parse({"accuracy:90"}).status().message(),
+            "--target=accuracy:90: expected a fraction from 0 to 1, as accuracy:0.9");
+  EXPECT_EQ(Targets::Parse({"top5_accuracy:101"}).status().message(),
+            "--target=top5_accuracy:101: expected a fraction from 0 to 1");
+  EXPECT_TRUE(Targets::Parse({"accuracy:1", "loss:90"}).ok());
+}
+
+TEST(TargetsTest, ChecksMetricsAgainstAList) {
+  const Targets targets = *Targets::Parse({"loss:1", "rmse:2"});
+  EXPECT_EQ(targets.CheckMetrics({"loss", "rmse", "mae"}), absl::OkStatus());
+  EXPECT_EQ(targets.CheckMetrics({"loss", "accuracy"}).message(),
+            "--target=rmse:2: the program does not measure that; it measures loss, accuracy");
 }
 
 TEST(TargetsTest, EveryMistakeIsNamed) {
