@@ -13,10 +13,7 @@ constexpr absl::Duration kCheckpointTimeout = absl::Minutes(20);
 
 }  // namespace
 
-std::vector<FlagSpec> CheckpointFlags() {
-  return {{"servers", "HOST:PORT,...", "All servers of the cluster, in their order. Required."},
-          CertificatesFlag()};
-}
+std::vector<FlagSpec> CheckpointFlags() { return ClusterFlags(); }
 
 int TakeCheckpoint(ClusterClient& cluster, std::ostream& out, std::ostream& error) {
   const absl::StatusOr<CheckpointStatus> taken = cluster.TakeCheckpoint(kCheckpointTimeout);

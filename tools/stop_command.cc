@@ -51,10 +51,7 @@ std::string NotNamedText(ClusterClient& cluster) {
 
 }  // namespace
 
-std::vector<FlagSpec> StopFlags() {
-  return {{"servers", "HOST:PORT,...", "All servers of the cluster, in their order. Required."},
-          CertificatesFlag()};
-}
+std::vector<FlagSpec> StopFlags() { return ClusterFlags(); }
 
 int StopCluster(ClusterClient& cluster, std::ostream& out, std::ostream& error) {
   int stopped = 0;

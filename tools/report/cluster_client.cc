@@ -15,6 +15,7 @@
 #include "security/connection_probe.h"
 #include "security/credentials.h"
 #include "tools/report/phrases.h"
+#include "tools/run_folder/run_list.h"
 #include "wire/status_codec.h"
 
 namespace torchps {
@@ -211,6 +212,13 @@ std::unique_ptr<ClusterClient> ConnectToCluster(std::vector<std::string> address
   return std::make_unique<GrpcClusterClient>(std::move(addresses), std::move(certificates));
 }
 
+std::vector<FlagSpec> ClusterFlags() {
+  return {{"servers", "HOST:PORT,...",
+           "All servers of the cluster, in their order. Default: those of --run."},
+          RunFlag(),
+          CertificatesFlag()};
+}
+
 FlagSpec CertificatesFlag() {
   return {
       "certs", "DIR",
@@ -224,9 +232,22 @@ absl::StatusOr<std::shared_ptr<CertificateFiles>> OpenCertificates(const FlagVal
 
 absl::StatusOr<std::unique_ptr<ClusterClient>> ConnectByFlags(const FlagValues& flags,
                                                               absl::string_view command) {
-  absl::StatusOr<std::vector<std::string>> servers = ServersFlag(flags, command);
+  absl::StatusOr<std::vector<std::string>> servers = std::vector<std::string>();
+  std::string certs = flags.Get("certs");
+  if (!flags.Has("servers")) {
+    absl::StatusOr<ListedRun> run = FindRunningRun(flags.Get("run"));
+    if (!run.ok()) return run.status();
+    servers = std::move(run->record.servers);
+    if (certs.empty()) certs = std::move(run->record.certs);
+  } else if (flags.Has("run")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("'psctl ", command, "' takes either --servers or --run; both name a cluster"));
+  } else {
+    servers = ParseAddresses(flags.Get("servers"));
+  }
   if (!servers.ok()) return servers.status();
-  absl::StatusOr<std::shared_ptr<CertificateFiles>> certificates = OpenCertificates(flags);
+  absl::StatusOr<std::shared_ptr<CertificateFiles>> certificates =
+      OpenCertificates(certs, Role::kOperator, [](const std::string&) {});
   if (!certificates.ok()) return certificates.status();
   return ConnectToCluster(*std::move(servers), *std::move(certificates));
 }

@@ -53,10 +53,15 @@ std::vector<ServerAnswer> AskAllServers(ClusterClient& cluster, absl::Duration t
 // (rpc/server_address.h).
 absl::StatusOr<std::vector<std::string>> ParseAddresses(absl::string_view text);
 
-// The client that the flags --servers and --certs of `psctl COMMAND` ask for. INVALID_ARGUMENT:
-// --servers is missing or wrong. Otherwise CertificateSet::Read's errors.
+// Returns the client that the flags of ClusterFlags() ask `psctl COMMAND` for. Without --servers it
+// connects to a running run of this machine, with that run's certificates unless --certs is given.
+// INVALID_ARGUMENT: a flag is wrong. Otherwise the errors of FindRunningRun and
+// CertificateSet::Read.
 absl::StatusOr<std::unique_ptr<ClusterClient>> ConnectByFlags(const FlagValues& flags,
                                                               absl::string_view command);
+
+// --servers, --run and --certs, for each command that connects to a cluster.
+std::vector<FlagSpec> ClusterFlags();
 
 // --certs, for the tables of all commands that connect.
 FlagSpec CertificatesFlag();

@@ -43,15 +43,13 @@ absl::Status WaitUntilDone(ClusterClient& cluster, const ReportRequest& request,
 }  // namespace
 
 std::vector<FlagSpec> ReportFlags() {
-  return {
-      {"servers", "HOST:PORT,...", "All servers of the cluster, in their order. Required."},
-      CertificatesFlag(),
-      {"wait", "", "Waits until the job has ended; also for server 0 to come up."},
-      {"patience", "DURATION",
-       "With --wait: how long server 0 may be away without an answer. Default 60s.", false, 0,
-       "wait"},
-      {"report", "FILE", "Writes the report as JSON (docs/report.md) as well."},
-  };
+  std::vector<FlagSpec> flags = ClusterFlags();
+  flags.push_back({"wait", "", "Waits until the job has ended; also for server 0 to come up."});
+  flags.push_back({"patience", "DURATION",
+                   "With --wait: how long server 0 may be away without an answer. Default 60s.",
+                   false, 0, "wait"});
+  flags.push_back({"report", "FILE", "Writes the report as JSON (docs/report.md) as well."});
+  return flags;
 }
 
 int MakeReport(ClusterClient& cluster, const ReportRequest& request, const Clock& clock,

@@ -40,11 +40,9 @@ int WatchStatus(ClusterClient& cluster, std::ostream& out, int interrupt_fd) {
 }  // namespace
 
 std::vector<FlagSpec> StatusFlags() {
-  return {
-      {"servers", "HOST:PORT,...", "All servers of the cluster, in their order. Required."},
-      CertificatesFlag(),
-      {"watch", "", "Looks again every second until Ctrl-C."},
-  };
+  std::vector<FlagSpec> flags = ClusterFlags();
+  flags.push_back({"watch", "", "Looks again every second until Ctrl-C."});
+  return flags;
 }
 
 int ShowStatus(ClusterClient& cluster, std::ostream& out) {

@@ -52,6 +52,7 @@ int ClusterRun::Run() {
 
   for (const absl::Status& status : {outcome, report, stopped}) {
     if (status.ok()) continue;
+    outcome_ = status;
     error_ << "psctl: " << status.message() << std::endl;
     return exit_code_ != 0 ? exit_code_ : static_cast<int>(ExitCodeFor(status));
   }
@@ -81,6 +82,7 @@ absl::Status ClusterRun::StartServers() {
 }
 
 absl::Status ClusterRun::StartWorkers() {
+  if (options_.on_servers) options_.on_servers(ServerAddresses());
   for (const std::string& line :
        WhatRuns(options_.job, options_.launch, options_.hosts, ServerAddresses())) {
     view_.Say(line);

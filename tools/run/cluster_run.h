@@ -55,6 +55,8 @@ class ClusterRun {
     absl::Duration answer_timeout = absl::Seconds(5);   // for each question of the report
     RestartPolicy::Options restarts;                    // of each part
     OnReport on_report;                                 // may be null
+    // Gets the addresses of the servers once all of them listen; may be null.
+    std::function<void(const std::vector<std::string>& addresses)> on_servers;
     // When the first worker has told of progress, or all have ended well; may be null. A job that
     // is resumed has taken this one's terms then.
     std::function<void()> on_accepted;
@@ -74,6 +76,10 @@ class ClusterRun {
   // The exit code for psctl: 0 if the job finished and every part ended well; that of the part
   // that failed if it is one of common/process/exit_codes.h; otherwise 1.
   int Run();
+
+  // The first error that ended the run. OK before the end and after a job that finished. CANCELLED:
+  // the run was interrupted.
+  const absl::Status& outcome() const { return outcome_; }
 
  private:
   using Part = RunPart;
@@ -119,6 +125,7 @@ class ClusterRun {
   ProgressView view_;
   std::vector<std::unique_ptr<Part>> parts_;
   Targets targets_;
+  absl::Status outcome_;
   absl::Status measured_;  // the first thing that was wrong with what the evaluator said
   // Since a worker told of its first progress.
   absl::optional<absl::Duration> training_since_;

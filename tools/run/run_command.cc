@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <sstream>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -57,6 +56,14 @@ absl::StatusOr<JobSpec> ReadJob(const std::string& file, const std::vector<std::
     if (const absl::Status status = ApplyOverride(&*job, assignment); !status.ok()) return status;
   }
   return NormalizeJobSpec(*std::move(job));
+}
+
+// Returns the text of a job file, or of a job that psctl brings along; empty if it cannot be read.
+std::string JobText(const std::string& file) {
+  std::string built_in = BuiltInJob(file);
+  if (!built_in.empty()) return built_in;
+  std::ifstream stream(file);
+  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
 }
 
 absl::Status FindPrograms(const FlagValues& flags, const std::string& program_directory,
@@ -110,7 +117,7 @@ constexpr char kTargetEvery[] = "5s";
 
 // A typo that ps_worker would tell when servers and other workers had been started. Other programs
 // bring their own models and data.
-absl::Status CheckNames(const LaunchOptions& launch, const JobSpec& job) {
+absl::Status CheckNames(const LaunchOptions& launch, const JobSpec& job, const Targets& targets) {
   if (!launch.device.empty()) {
     if (const absl::Status status = CheckDeviceNames(launch.device); !status.ok()) return status;
   }
@@ -121,7 +128,7 @@ absl::Status CheckNames(const LaunchOptions& launch, const JobSpec& job) {
                                                     "; a program with its own is named with "
                                                     "--worker_binary"));
   }
-  return absl::OkStatus();
+  return targets.CheckMetrics(BuiltInMetrics());
 }
 
 // What is typed again where the job goes on: all but what its folder and its file there say.
@@ -220,7 +227,8 @@ absl::StatusOr<std::string> OpenRunDirectory(ClusterRun::Options& options, absl:
   // A resumed job may yet be refused, and then the model there is still that of the file there.
   const bool later = launch.resume && std::filesystem::exists(dir + "/job.textproto");
   const JobSpec job = KeptJob(options);
-  const absl::Status kept = later ? absl::OkStatus() : KeepJob(dir, job);
+  absl::Status kept = later ? absl::OkStatus() : KeepJob(dir, job);
+  if (kept.ok() && !launch.resume) kept = KeepWrittenJob(dir, JobText(launch.job_file));
   if (!kept.ok()) return kept;
   // Its workers read it where it is a file.
   if (!launch.elsewhere && !BuiltInJob(launch.job_file).empty()) {
@@ -232,6 +240,38 @@ absl::StatusOr<std::string> OpenRunDirectory(ClusterRun::Options& options, absl:
   options.log_dir = absl::StrCat(dir, "/logs");
   if (options.report_file.empty()) options.report_file = absl::StrCat(dir, "/report.json");
   return dir;
+}
+
+RunRecord RecordOf(const ClusterRun::Options& options, const std::string& dir) {
+  const LaunchOptions& launch = options.launch;
+  const std::string& worker = launch.worker_binary;
+  RunRecord record = RecordOfThisRun(IsOwnWorker(worker) ? "" : worker);
+  record.data = launch.data;
+  record.certs = AbsoluteIfThere(launch.certs);
+  if (options.report_file != absl::StrCat(dir, "/report.json")) {
+    std::error_code error;
+    record.report = std::filesystem::absolute(options.report_file, error).string();
+  }
+  if (launch.elsewhere) {
+    for (const Place& place : options.hosts.workers) record.worker_hosts.push_back(place.host);
+  }
+  return record;
+}
+
+void EndRecord(const absl::Status& outcome, int exit_code, RunRecord& record) {
+  record.ended = absl::Now();
+  record.exit_code = exit_code;
+  record.outcome = outcome.ok()                 ? RunOutcome::kFinished
+                   : absl::IsCancelled(outcome) ? RunOutcome::kStopped
+                                                : RunOutcome::kFailed;
+  record.reason = std::string(outcome.message());
+}
+
+// Whether every server answered and no block has had an update.
+bool IsUntrained(const Report& report) {
+  const auto silent = [](const Report::Server& server) { return server.has_error(); };
+  return report.versions().max() == 0 &&
+         std::none_of(report.servers().begin(), report.servers().end(), silent);
 }
 
 // Once, before the workers start, so that what fails is said once. Those of other machines do it
@@ -400,12 +440,8 @@ absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
   options.hosts = *std::move(hosts);
   if (const absl::Status status = CheckHosts(flags, options.hosts); !status.ok()) return status;
   if (flags.Has("hosts")) {
-    std::ifstream file(launch.job_file);
     launch.elsewhere = true;
-    std::stringstream text;
-    text << file.rdbuf();
-    const std::string built_in = BuiltInJob(launch.job_file);
-    launch.job_text = built_in.empty() ? text.str() : built_in;
+    launch.job_text = JobText(launch.job_file);
     if (flags.Has("ssh")) launch.ssh = absl::StrSplit(flags.Get("ssh"), ' ', absl::SkipEmpty());
   }
 
@@ -440,13 +476,12 @@ absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
   if (const absl::Status status = FindPrograms(flags, program_directory, launch); !status.ok()) {
     return status;
   }
-  if (const absl::Status status = CheckNames(launch, options.job); !status.ok()) return status;
+  if (const absl::Status status = CheckNames(launch, options.job, options.targets); !status.ok()) return status;
   return options;
 }
 
 int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream& error,
                    const Clock& clock, int interrupt_fd, ClusterRun::OnReport on_report) {
-  options.on_report = std::move(on_report);
   const absl::StatusOr<std::shared_ptr<CertificateFiles>> certificates =
       OpenCertificates(options.launch.certs, Role::kOperator, [](const std::string&) {});
   if (!certificates.ok()) {
@@ -465,17 +500,25 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
     error << "psctl: " << dir.status().message() << std::endl;
     return static_cast<int>(ExitCodeFor(dir.status()));
   }
-  const std::string& worker = options.launch.worker_binary;
-  RunRecord record = RecordOfThisRun(IsOwnWorker(worker) ? "" : worker);
+  RunRecord record = RecordOf(options, *dir);
   if (const absl::Status kept = WriteRunRecord(*dir, record); !kept.ok()) {
     error << "psctl: " << kept.message() << std::endl;
     return static_cast<int>(ExitCodeFor(kept));
   }
+  options.on_servers = [&](const std::vector<std::string>& addresses) {
+    record.servers = addresses;
+    WriteRunRecord(*dir, record).IgnoreError();
+  };
   // The first server keeps the model, too.
   LaunchOptions launch = options.launch;
   launch.dir = *dir;
   const std::string model_dir = ServerDirectory(launch, 0);
   const std::string again = options.flags_again;
+  bool untrained = false;
+  options.on_report = [&](const Report& report) {
+    untrained = !launch.resume && !launch.elsewhere && IsUntrained(report);
+    if (on_report) on_report(report);
+  };
   bool began_to_learn = false;
   if (is_new) options.on_accepted = [&began_to_learn] { began_to_learn = true; };
   // The last checkpoint takes its time.
@@ -483,10 +526,11 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
   const auto connect = [&](std::vector<std::string> addresses) {
     return ConnectToCluster(std::move(addresses), *certificates);
   };
-  const int code = ClusterRun(std::move(options), connect, out, error, clock, interrupt_fd).Run();
-  record.ended = absl::Now();
-  record.exit_code = code;
+  ClusterRun run(std::move(options), connect, out, error, clock, interrupt_fd);
+  const int code = run.Run();
+  EndRecord(run.outcome(), code, record);
   WriteRunRecord(*dir, record).IgnoreError();
+  if (code != 0 && untrained) RemoveState(*dir);
   out << DescribeModel(model_dir, began) << std::flush;
   if (code == 0) return code;
   error << HowToGoOn(*dir, again) << std::flush;

@@ -16,19 +16,30 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "tools/base/format.h"
+#include "tools/run_folder/run_list.h"
 
 namespace torchps {
 namespace {
 
 namespace fs = std::filesystem;
 
+constexpr char kJob[] = "job.textproto";
+constexpr char kWrittenJob[] = "job.written.textproto";
+
 // What every run writes, whole or not, and the locks of processes that have ended: that keeps no
 // job.
 bool IsOfAnyRun(absl::string_view name) {
   return absl::EndsWith(name, ".lock") || name == "logs" || name == "report.json" ||
-         name == "run.json" || name == "run.json.tmp" || name == "job.textproto" ||
-         name == "job.textproto.tmp" || name == "writable.tmp" ||
+         name == "run.json" || name == "run.json.tmp" || absl::StartsWith(name, kJob) ||
+         absl::StartsWith(name, kWrittenJob) || name == "writable.tmp" ||
          (absl::StartsWith(name, "report.json.") && absl::EndsWith(name, ".tmp"));
+}
+
+// A file or folder in which the servers of a run keep their state and the model.
+bool IsState(absl::string_view name) {
+  return absl::StartsWith(name, "checkpoint-") || absl::StartsWith(name, "log-") ||
+         absl::StartsWith(name, "coordinator.") || absl::StartsWith(name, "server-") ||
+         absl::EndsWith(name, ".safetensors");
 }
 
 struct Contents {
@@ -84,6 +95,16 @@ absl::Status CannotWriteTo(const std::string& dir, int error_number) {
                                                    "; name another directory with --dir"));
 }
 
+absl::Status Keep(const std::string& dir, const std::string& name, const std::string& text) {
+  // In place of one that others may be reading.
+  const std::string path = absl::StrCat(dir, "/", name);
+  const std::string temporary = absl::StrCat(path, ".tmp");
+  std::ofstream file(temporary);
+  file << text << std::flush;
+  const bool written = file.good() && std::rename(temporary.c_str(), path.c_str()) == 0;
+  return written ? absl::OkStatus() : CannotWriteTo(dir, errno);
+}
+
 }  // namespace
 
 std::string DescribeRunDirectory(const std::string& dir) { return Describe(Look(dir)); }
@@ -104,6 +125,10 @@ absl::Status CheckRunDirectory(const std::string& dir, bool resume) {
                      empty ? "" : ", in an empty directory"));
   }
   if (!something && !contents.coordinator && contents.others.empty()) return absl::OkStatus();
+  if (IsRunning(dir)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--dir=", dir, ": another run works there; wait for its end, or name another directory"));
+  }
   const bool ours = something || contents.coordinator;
   return absl::InvalidArgumentError(
       absl::StrCat("--dir=", dir, " holds ", Describe(contents), "; ",
@@ -134,13 +159,33 @@ absl::StatusOr<std::unique_ptr<FileLock>> LockRunDirectory(const std::string& di
 absl::Status KeepJob(const std::string& dir, const JobSpec& job) {
   std::string text;
   google::protobuf::TextFormat::PrintToString(job, &text);
-  // In place of one that others may be reading.
-  const fs::path path = fs::path(dir) / "job.textproto";
-  const fs::path temporary = fs::path(dir) / "job.textproto.tmp";
-  std::ofstream file(temporary);
-  file << text << std::flush;
-  const bool written = file.good() && std::rename(temporary.c_str(), path.c_str()) == 0;
-  return written ? absl::OkStatus() : CannotWriteTo(dir, errno);
+  return Keep(dir, kJob, text);
+}
+
+absl::Status KeepWrittenJob(const std::string& dir, const std::string& text) {
+  return Keep(dir, kWrittenJob, text);
+}
+
+absl::StatusOr<JobSpec> ReadKeptJob(const std::string& dir) {
+  const std::string path = absl::StrCat(dir, "/", kJob);
+  std::ifstream file(path);
+  if (!file) return absl::NotFoundError(absl::StrCat(path, ": no such file"));
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  JobSpec job;
+  google::protobuf::TextFormat::Parser parser;
+  // The fields of another version are left out.
+  parser.AllowUnknownField(true);
+  if (parser.ParseFromString(text, &job)) return job;
+  return absl::DataLossError(absl::StrCat(path, ": expected a job in text format"));
+}
+
+void RemoveState(const std::string& dir) {
+  std::error_code error;
+  std::vector<fs::path> state;
+  for (const fs::directory_entry& entry : fs::directory_iterator(dir, error)) {
+    if (IsState(entry.path().filename().string())) state.push_back(entry.path());
+  }
+  for (const fs::path& path : state) fs::remove_all(path, error);
 }
 
 void RemoveUnusedRun(const std::string& dir, bool told) {
@@ -152,8 +197,8 @@ void RemoveUnusedRun(const std::string& dir, bool told) {
   for (const fs::directory_entry& entry : fs::directory_iterator(dir, error)) {
     const std::string name = entry.path().filename().string();
     if (name == "logs") continue;
-    const bool is_nothing = absl::EndsWith(name, ".lock") ||
-                            absl::StartsWith(name, "job.textproto") ||
+    const bool is_nothing = absl::EndsWith(name, ".lock") || absl::StartsWith(name, kJob) ||
+                            absl::StartsWith(name, kWrittenJob) ||
                             absl::StartsWith(name, "run.json");
     if (!is_nothing || !is_file(entry)) return;
     unused.push_back(entry.path());

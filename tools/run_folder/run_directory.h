@@ -31,6 +31,18 @@ absl::StatusOr<std::unique_ptr<FileLock>> LockRunDirectory(const std::string& di
 // Puts the job's text there, which is what the model there is of. Errors as above.
 absl::Status KeepJob(const std::string& dir, const JobSpec& job);
 
+// Keeps the job file as the user wrote it beside the completed job. Errors as above.
+absl::Status KeepWrittenJob(const std::string& dir, const std::string& text);
+
+// Returns the job that KeepJob() has kept. NOT_FOUND: there is none. DATA_LOSS: it cannot be
+// parsed.
+absl::StatusOr<JobSpec> ReadKeptJob(const std::string& dir);
+
+// Deletes the servers' state and the model in `dir`, so that another run may begin there. Keeps the
+// job, the logs, the report and run.json. REQUIRES: one run that has trained nothing, and has
+// ended, made all of that state.
+void RemoveState(const std::string& dir);
+
 // Deletes `dir`, a folder that was made for a run of which nothing came: only where nothing is in
 // it but the job's text, locks and logs, and these are empty or say what has been told (`told`).
 // Anything else there, and all stays as it is.

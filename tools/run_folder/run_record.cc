@@ -33,10 +33,29 @@ absl::Time TimeIn(const Json& json, const char* key) {
              : absl::InfinitePast();
 }
 
-std::string HostName() {
-  char name[256] = {};
-  return gethostname(name, sizeof(name) - 1) == 0 ? name : "";
+std::optional<RunOutcome> OutcomeIn(const Json& json) {
+  const std::string name = json.value("outcome", "");
+  for (const RunOutcome outcome :
+       {RunOutcome::kFinished, RunOutcome::kFailed, RunOutcome::kStopped}) {
+    if (name == OutcomeName(outcome)) return outcome;
+  }
+  return std::nullopt;
 }
+
+// A text or list field of run.json and its member of RunRecord. Empty ones are not written.
+template <typename Member>
+struct Field {
+  const char* key;
+  Member RunRecord::*member;
+};
+constexpr Field<std::string> kTexts[] = {{"data", &RunRecord::data},
+                                         {"certs", &RunRecord::certs},
+                                         {"report", &RunRecord::report},
+                                         {"worker_binary", &RunRecord::worker_binary},
+                                         {"worker_checksum", &RunRecord::worker_checksum},
+                                         {"reason", &RunRecord::reason}};
+constexpr Field<std::vector<std::string>> kLists[] = {{"servers", &RunRecord::servers},
+                                                      {"worker_hosts", &RunRecord::worker_hosts}};
 
 // The words of this process's command line.
 std::vector<std::string> OwnCommand() {
@@ -53,7 +72,7 @@ RunRecord RecordOfThisRun(const std::string& worker_binary) {
   RunRecord record;
   record.command = OwnCommand();
   record.directory = std::filesystem::current_path(unknown).string();
-  record.host = HostName();
+  record.host = OwnHostName();
   record.began = absl::Now();
   record.worker_binary = worker_binary;
   if (!worker_binary.empty()) record.worker_checksum = ChecksumOf(worker_binary);
@@ -67,9 +86,12 @@ absl::Status WriteRunRecord(const std::string& dir, const RunRecord& record) {
                {"began", Text(record.began)}};
   if (record.ended.has_value()) json["ended"] = Text(*record.ended);
   if (record.exit_code.has_value()) json["exit_code"] = *record.exit_code;
-  if (!record.worker_binary.empty()) {
-    json["worker_binary"] = record.worker_binary;
-    json["worker_checksum"] = record.worker_checksum;
+  if (record.outcome.has_value()) json["outcome"] = OutcomeName(*record.outcome);
+  for (const auto& [key, member] : kTexts) {
+    if (!(record.*member).empty()) json[key] = record.*member;
+  }
+  for (const auto& [key, member] : kLists) {
+    if (!(record.*member).empty()) json[key] = record.*member;
   }
   const std::string text =
       json.dump(/*indent=*/2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
@@ -90,13 +112,33 @@ absl::StatusOr<RunRecord> ReadRunRecord(const std::string& dir) {
     record.began = TimeIn(json, "began");
     if (json.contains("ended")) record.ended = TimeIn(json, "ended");
     if (json.contains("exit_code")) record.exit_code = json.at("exit_code").get<int>();
-    record.worker_binary = json.value("worker_binary", "");
-    record.worker_checksum = json.value("worker_checksum", "");
+    record.outcome = OutcomeIn(json);
+    for (const auto& [key, member] : kTexts) record.*member = json.value(key, "");
+    for (const auto& [key, member] : kLists) {
+      record.*member = json.value(key, std::vector<std::string>());
+    }
     return record;
   } catch (const Json::exception&) {
     return absl::DataLossError(
         absl::StrCat(PathIn(dir), ": expected the record of a run as JSON, got something else"));
   }
+}
+
+std::string OwnHostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "";
+}
+
+const char* OutcomeName(RunOutcome outcome) {
+  switch (outcome) {
+    case RunOutcome::kFinished:
+      return "finished";
+    case RunOutcome::kFailed:
+      return "failed";
+    case RunOutcome::kStopped:
+      return "stopped";
+  }
+  return "";
 }
 
 std::string ChecksumOf(const std::string& path) {

@@ -10,30 +10,46 @@
 
 namespace torchps {
 
-// The file run.json of a run's folder: how `psctl run` was started. With job.textproto beside it,
-// later commands need no flag of the run again. A value.
+// How a run ended.
+enum class RunOutcome { kFinished, kFailed, kStopped };
+
+// The file run.json of a run's folder: how `psctl run` was started and how it ended. With
+// job.textproto beside it, later commands need no flag of the run again. A value.
 struct RunRecord {
   std::vector<std::string> command;  // the words typed
-  std::string directory;             // where they were typed
-  std::string host;
+  std::string directory;             // the working directory of the command
+  std::string host;                  // the machine of the command
   absl::Time began;
-  std::optional<absl::Time> ended;
-  std::optional<int> exit_code;
+  std::vector<std::string> servers;       // HOST:PORT of each server, once all of them listen
+  std::vector<std::string> worker_hosts;  // of a hosts file, one entry per worker; else empty
+  std::string data;                       // --data, as typed
+  std::string certs;                      // --certs, absolute
+  std::string report;                     // --report, absolute; empty: report.json in the folder
   // The program that was trained, where it is not ps_worker.
   std::string worker_binary;
   std::string worker_checksum;  // of its bytes; empty: it could not be read
+  std::optional<absl::Time> ended;
+  std::optional<int> exit_code;
+  std::optional<RunOutcome> outcome;
+  std::string reason;  // why the run failed or stopped; empty: it finished
 };
 
-// The record of a run that this process begins now.
+// Returns the record of a run that this process begins now.
 RunRecord RecordOfThisRun(const std::string& worker_binary);
 
-// RESOURCE_EXHAUSTED, with the system's words.
+// Writes run.json. RESOURCE_EXHAUSTED, with the system's words.
 absl::Status WriteRunRecord(const std::string& dir, const RunRecord& record);
 
-// NOT_FOUND: `dir` has none. DATA_LOSS: it cannot be read.
+// NOT_FOUND: `dir` has no run.json. DATA_LOSS: it cannot be read.
 absl::StatusOr<RunRecord> ReadRunRecord(const std::string& dir);
 
-// A checksum of the file's bytes; empty where it cannot be read.
+// Returns a checksum of the file's bytes; empty where it cannot be read.
 std::string ChecksumOf(const std::string& path);
+
+// Returns the name of this machine.
+std::string OwnHostName();
+
+// "finished", "failed" or "stopped".
+const char* OutcomeName(RunOutcome outcome);
 
 }  // namespace torchps

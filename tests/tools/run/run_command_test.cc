@@ -131,9 +131,12 @@ TEST_F(PlanRunTest, ANameThatPsWorkerDoesNotKnowIsFoundBeforeAnythingStarts) {
       Complaint({"--device=gpu"}),
       "device 'gpu' is not known; expected auto, cpu, cuda, cuda:INDEX, cuda:all, or several, "
       "as cuda:0,cuda:1");
+  EXPECT_EQ(Complaint({"--target=acuracy:0.9"}).substr(0, 82),
+            "--target=acuracy:0.9: the program does not measure that; did you mean accuracy? it");
   // A program of the user's may know more.
   const std::string own = folder_.WriteScript("mine", "");
-  const auto plan = PlanWithJob({"--set=model.name=mpl", "--worker_binary=" + own});
+  const auto plan =
+      PlanWithJob({"--set=model.name=mpl", "--target=f1:1", "--worker_binary=" + own});
   EXPECT_TRUE(plan.ok()) << plan.status();
 }
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <vector>
 
 #include "tests/tools/testing.h"
 
@@ -85,6 +86,44 @@ TEST_F(RunDirectoryTest, TwoRunsAtATimeAreNotInOneDirectory) {
   std::filesystem::remove(run + "/run.lock");
   std::filesystem::create_directory(run + "/run.lock");
   EXPECT_EQ(LockRunDirectory(run).status(), absl::OkStatus()) << "nobody has it";
+}
+
+TEST_F(RunDirectoryTest, NamesTheRunThatWorksInTheDirectory) {
+  Add("coordinator.state");
+  const absl::StatusOr<std::unique_ptr<FileLock>> lock = LockRunDirectory(folder_.path("run"));
+  ASSERT_EQ(lock.status(), absl::OkStatus());
+  EXPECT_EQ(Complaint(false),
+            Dir() + ": another run works there; wait for its end, or name another directory");
+}
+
+TEST_F(RunDirectoryTest, RemovedStateLeavesADirectoryForAnotherRun) {
+  const std::vector<std::string> kept = {"run.json",          "report.json",
+                                         "job.textproto",     "job.written.textproto",
+                                         "logs/server-0.log", "run.lock"};
+  for (const std::string& file : kept) Add(file);
+  for (const char* file :
+       {"checkpoint-000000000001/MANIFEST.json", "coordinator.state", "log-0-of-2/1.log",
+        "server-1.place", "server-0.lock", "model.safetensors"}) {
+    Add(file);
+  }
+  RemoveState(folder_.path("run"));
+  EXPECT_EQ(Complaint(false), "");
+  EXPECT_EQ(HowToGoOn(folder_.path("run"), ""), "");
+  EXPECT_EQ(DescribeModel(folder_.path("run"), absl::InfinitePast()), "");
+  for (const std::string& file : kept) {
+    EXPECT_TRUE(std::filesystem::exists(folder_.path("run/" + file))) << file;
+  }
+}
+
+TEST_F(RunDirectoryTest, ReadsTheJobThatItHasKept) {
+  JobSpec job;
+  job.set_name("a");
+  ASSERT_TRUE(PrepareRunDirectory(folder_.path("run")).ok());
+  EXPECT_TRUE(absl::IsNotFound(ReadKeptJob(folder_.path("run")).status()));
+  ASSERT_TRUE(KeepJob(folder_.path("run"), job).ok());
+  EXPECT_EQ(ReadKeptJob(folder_.path("run"))->name(), "a");
+  folder_.WriteFile("run/job.textproto", "{");
+  EXPECT_TRUE(absl::IsDataLoss(ReadKeptJob(folder_.path("run")).status()));
 }
 
 TEST_F(RunDirectoryTest, AFileIsNoDirectory) {
