@@ -69,11 +69,12 @@ absl::StatusOr<FlagValues> FlagTable::Parse(const std::vector<std::string>& argu
     const bool attached = equals != absl::string_view::npos;
     const std::string name = NameIn(argument.substr(0, equals));
     if (name.empty() && !bare_.empty() && !absl::StartsWith(argument, "-")) {
-      if (parsed.Has(bare_)) {
+      const FlagSpec* const bare = Find(bare_);
+      if (parsed.Has(bare_) && (bare == nullptr || !bare->repeatable)) {
         return Error(absl::StrCat("takes one --", bare_, ", but got '", argument, "' beside '",
                                   parsed.Get(bare_), "'"));
       }
-      parsed.values_[bare_] = {arguments[i]};
+      parsed.values_[bare_].push_back(arguments[i]);
       continue;
     }
     if (name.empty()) {

@@ -44,8 +44,8 @@ class FlagValues {
 // Immutable, so thread-safe.
 class FlagTable {
  public:
-  // `command` stands in messages: "psctl run". A word that is no flag is the value of the flag
-  // `bare`; empty: there is no such word.
+  // `command` stands in messages: "psctl run". A word that is no flag is a value of the flag `bare`:
+  // the only one, or one of several if that flag is repeatable. Empty: there is no such word.
   FlagTable(std::string command, std::vector<FlagSpec> flags, std::string bare = "");
 
   // Takes `--name=value`, `--name value` and, for switches, `--name`; a flag's letter, as `-n`, in

@@ -67,6 +67,12 @@ TEST(FlagTableTest, AWordWithoutAFlagIsTheValueOfTheBareFlag) {
             "'psctl run' takes one --job, but got 'b' beside 'a'");
 }
 
+TEST(FlagTableTest, SeveralWordsAreTheValuesOfARepeatableBareFlag) {
+  const auto flags = Table("set").Parse({"a", "--set=b", "c"});
+  ASSERT_TRUE(flags.ok()) << flags.status();
+  EXPECT_EQ(flags->All("set"), (std::vector<std::string>{"a", "b", "c"}));
+}
+
 TEST(FlagTableTest, EveryMistakeIsOneSentenceThatNamesIt) {
   const BadLine kBad[] = {
       {{"--jobb=x"}, "'psctl run' has no flag --jobb; did you mean --job?"},
