@@ -232,7 +232,8 @@ absl::Status ClusterRun::HandleDeath(Part& part) {
   const bool was_there = !part.is_server || !part.address.empty();
   if (!was_there || !keeps_state ||
       !IsWorthRestarting(part.process->exit_code(), part.restarts.restarts() > 0)) {
-    return Failure(part, how);
+    const absl::Status failure = Failure(part, how);
+    return part.is_server && part.ended_well() ? absl::CancelledError(failure.message()) : failure;
   }
   const absl::optional<absl::Duration> delay = part.restarts.Died(clock_.Now());
   if (!delay.has_value()) {

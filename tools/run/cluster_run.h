@@ -78,7 +78,7 @@ class ClusterRun {
   int Run();
 
   // The first error that ended the run. OK before the end and after a job that finished. CANCELLED:
-  // the run was interrupted.
+  // the run was interrupted, or a server was told to stop.
   const absl::Status& outcome() const { return outcome_; }
 
  private:

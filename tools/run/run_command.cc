@@ -267,13 +267,6 @@ void EndRecord(const absl::Status& outcome, int exit_code, RunRecord& record) {
   record.reason = std::string(outcome.message());
 }
 
-// Whether every server answered and no block has had an update.
-bool IsUntrained(const Report& report) {
-  const auto silent = [](const Report::Server& server) { return server.has_error(); };
-  return report.versions().max() == 0 &&
-         std::none_of(report.servers().begin(), report.servers().end(), silent);
-}
-
 // Once, before the workers start, so that what fails is said once. Those of other machines do it
 // themselves. CANCELLED: interrupted.
 absl::Status Download(ClusterRun::Options& options, int interrupt_fd, std::ostream& out) {
@@ -476,7 +469,8 @@ absl::StatusOr<ClusterRun::Options> PlanRun(const FlagValues& flags,
   if (const absl::Status status = FindPrograms(flags, program_directory, launch); !status.ok()) {
     return status;
   }
-  if (const absl::Status status = CheckNames(launch, options.job, options.targets); !status.ok()) return status;
+  if (const absl::Status status = CheckNames(launch, options.job, options.targets); !status.ok())
+    return status;
   return options;
 }
 

@@ -78,6 +78,12 @@ absl::Status ShowReport(const Report& report, const std::string& file, std::ostr
   return written;
 }
 
+bool IsUntrained(const Report& report) {
+  const auto silent = [](const Report::Server& server) { return server.has_error(); };
+  return report.versions().max() == 0 &&
+         std::none_of(report.servers().begin(), report.servers().end(), silent);
+}
+
 absl::Status JudgeReport(const Report& report, bool finished) {
   if (report.has_failed()) {
     return absl::InternalError(absl::StrCat(report.name(), " has failed: ", report.failed()));

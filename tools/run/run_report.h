@@ -37,6 +37,9 @@ absl::Status CheckReportFile(const std::string& file);
 // WriteFileAtomically().
 absl::Status ShowReport(const Report& report, const std::string& file, std::ostream& out);
 
+// Whether every server answered and no block has had an update.
+bool IsUntrained(const Report& report);
+
 // OK, or INTERNAL: the job has failed, or is not over though the workers ended well (`finished`).
 absl::Status JudgeReport(const Report& report, bool finished);
 

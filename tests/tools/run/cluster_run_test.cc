@@ -62,7 +62,10 @@ class ClusterRunTest : public testing::Test {
     options_.restarts.first_delay = absl::ZeroDuration();
     // It stands still, so that complaints are held for as long as a slow machine takes.
     const ManualClock clock;
-    return ClusterRun(options_, connect, out_, error_, clock, interrupt_fd).Run();
+    ClusterRun run(options_, connect, out_, error_, clock, interrupt_fd);
+    const int code = run.Run();
+    outcome_ = run.outcome();
+    return code;
   }
 
   void ExpectOut(const std::string& text) {
@@ -73,14 +76,19 @@ class ClusterRunTest : public testing::Test {
   ClusterRun::Options options_;
   std::function<void(FakeCluster&)> prepare_ = [](FakeCluster&) {};
   std::vector<std::string> asked_;
+  absl::Status outcome_;
   std::ostringstream out_;
   std::ostringstream error_;
 };
 
 TEST_F(ClusterRunTest, AWholeRunEndsWithItsReport) {
   options_.report_file = folder_.path("report.json");
+  std::vector<std::string> told;
+  options_.on_servers = [&](const std::vector<std::string>& addresses) { told = addresses; };
   EXPECT_EQ(Run(), 0) << error_.str();
   EXPECT_EQ(error_.str(), "");
+  EXPECT_EQ(outcome_, absl::OkStatus());
+  EXPECT_EQ(told, (std::vector<std::string>{"127.0.0.1:4712", "127.0.0.1:4712"}));
   ExpectOut(
       "digits-mlp: mlp on digits, 2 epochs, asynchronous, each push alone, at most 4 steps "
       "ahead\n");
@@ -377,6 +385,7 @@ TEST_F(ClusterRunTest, AServerThatWasToldToStopIsNoRiddle) {
   EXPECT_EQ(Run(), 1);
   EXPECT_EQ(error_.str(),
             "psctl: server 0 ended before the job did: it was told to, as by 'psctl stop'\n");
+  EXPECT_TRUE(absl::IsCancelled(outcome_)) << outcome_;
 }
 
 TEST_F(ClusterRunTest, AReportThatCannotBeWrittenIsSaidBesideWhatEndedTheRun) {
@@ -414,6 +423,7 @@ TEST_F(ClusterRunTest, AnInterruptStopsEverythingAndIsAFailure) {
   ASSERT_EQ(write(wake[1], "x", 1), 1);
   EXPECT_EQ(Run(wake[0]), 1);
   EXPECT_EQ(error_.str(), "psctl: interrupted; everything has been stopped\n");
+  EXPECT_TRUE(absl::IsCancelled(outcome_)) << outcome_;
   close(wake[0]);
   close(wake[1]);
 }

@@ -47,5 +47,17 @@ TEST(RunReportTest, WithoutAJobThereIsNoReportAndThatIsRightOnlyWhereTheRunWasCu
   EXPECT_EQ(Ask(cluster, /*finished=*/true).status().code(), absl::StatusCode::kInternal);
 }
 
+TEST(RunReportTest, ARunIsUntrainedIfAllServersSayThatNoBlockHadAnUpdate) {
+  Report report;
+  report.add_servers();
+  report.add_servers();
+  EXPECT_TRUE(IsUntrained(report));
+  report.mutable_servers(1)->set_error("connection refused");
+  EXPECT_FALSE(IsUntrained(report));
+  report.mutable_servers(1)->clear_error();
+  report.mutable_versions()->set_max(1);
+  EXPECT_FALSE(IsUntrained(report));
+}
+
 }  // namespace
 }  // namespace torchps
