@@ -101,16 +101,18 @@ MAY_INCLUDE = {
         "worker/slot worker/stages",
     # psctl: a room for each command that is more than a file.
     "tools/base": "common common/process",
-    "tools/report": "common common/process job proto rpc security tools/base wire",
+    "tools/report":
+        "common common/process job proto rpc security tools/base tools/run_folder wire",
     "tools/run_folder": "common proto storage tools/base",
     "tools/run":
         "common common/process data/download job proto security storage tools/base tools/report "
         "tools/run_folder",
+    "tools/runs": "common/process job proto tools/base tools/report tools/run_folder",
     "tools/drill": "common common/process proto storage tools/base tools/report tools/run wire",
     "tools/doctor": "common common/process data/download data/image data/table data/text job proto security shm tools/base tools/run tools/run_folder",
     "tools":
         "checkpoint common common/process security storage tools/base tools/doctor tools/drill "
-        "tools/report tools/run tools/run_folder",
+        "tools/report tools/run tools/run_folder tools/runs",
 }
 # These see torch's headers; no other room may.
 WITH_LIBTORCH = {

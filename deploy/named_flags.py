@@ -83,7 +83,8 @@ def flags_of_programs(paths):
         found = set(BY_PSCTL.findall(body)) | {"help"}
         for other in re.findall(r"\b(\w+Flags)\(", body):
             found |= flags(other) if other != name else set()
-        return found | ({"certs"} if "CertificatesFlag()" in body else set())
+        shared = {"CertificatesFlag()": {"certs"}, "RunFlag()": {"run"}}
+        return found.union(*(flags for call, flags in shared.items() if call in body))
 
     for command, function in PSCTL_COMMAND.findall(
             read("tools/psctl_main.cc") if "tools/psctl_main.cc" in paths else ""):

@@ -20,6 +20,9 @@
 #include "tools/report/report_command.h"
 #include "tools/report/status_command.h"
 #include "tools/run/run_command.h"
+#include "tools/runs/compare_command.h"
+#include "tools/runs/runs_command.h"
+#include "tools/runs/show_command.h"
 #include "tools/stop_command.h"
 
 namespace torchps {
@@ -52,6 +55,13 @@ constexpr Command kCommands[] = {
     {"report", "Reports on a cluster's job, now or when it has ended.",
      "psctl report --servers=127.0.0.1:4711,127.0.0.1:4712 --wait --report=report.json",
      &ReportFlags, &ReportCommand, "run"},
+    {"runs", "Lists the runs of a folder, or deletes old ones.", "psctl runs --prune --keep=10",
+     &RunsFlags, &RunsCommand, "folder"},
+    {"show", "Shows the report of a run that has ended.", "psctl show mnist-20261124-101500",
+     &ShowFlags, &ShowCommand, "run"},
+    {"compare", "Shows two runs side by side: results, jobs, evaluations.",
+     "psctl compare mnist-20261124-101500 mnist-20261124-113000", &CompareFlags, &CompareCommand,
+     "run"},
     {"evaluate", "Measures a trained model, or a running job, on the job's test set.",
      "psctl evaluate --model=runs/mnist-20261124-101500", &EvaluateFlags, &EvaluateCommand, "data"},
     {"predict", "Writes what a trained model answers to each sample of new data.",

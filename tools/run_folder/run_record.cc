@@ -22,13 +22,13 @@ using Json = nlohmann::ordered_json;
 std::string PathIn(const std::string& dir) { return absl::StrCat(dir, "/run.json"); }
 
 std::string Text(absl::Time time) {
-  return absl::FormatTime(absl::RFC3339_sec, time, absl::UTCTimeZone());
+  return absl::FormatTime("%Y-%m-%d%ET%H:%M:%E3S%Ez", time, absl::UTCTimeZone());
 }
 
 absl::Time TimeIn(const Json& json, const char* key) {
   absl::Time time;
   std::string error;
-  return absl::ParseTime(absl::RFC3339_sec, json.value(key, ""), &time, &error)
+  return absl::ParseTime(absl::RFC3339_full, json.value(key, ""), &time, &error)
              ? time
              : absl::InfinitePast();
 }

@@ -1,0 +1,208 @@
+#include "tools/runs/runs_command.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/process/exit_codes.h"
+#include "tools/base/format.h"
+#include "tools/base/text_table.h"
+#include "tools/run_folder/run_directory.h"
+#include "tools/run_folder/run_list.h"
+#include "tools/runs/kept_run.h"
+
+namespace torchps {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kMostDays = 100000;
+constexpr int kMostRuns = 1000000;
+constexpr size_t kResultWidth = 60;
+
+int Fail(const absl::Status& status, std::ostream& error) {
+  error << "psctl: " << status.message() << std::endl;
+  return static_cast<int>(ExitCodeFor(status));
+}
+
+std::string Shortened(const std::string& text) {
+  if (text.size() <= kResultWidth) return text;
+  size_t end = kResultWidth - 3;
+  // Before a byte that continues a character of UTF-8.
+  while (end > 0 && (text[end] & 0xc0) == 0x80) --end;
+  return text.substr(0, end) + "...";
+}
+
+std::string TableOf(const std::vector<ListedRun>& runs, absl::Time now) {
+  TextTable table({"run", "began", ">took", "result", ">size"});
+  for (const ListedRun& run : runs) {
+    const absl::Duration took = TimeOf(run, now);
+    table.AddRow({run.name, BeganText(run),
+                  took > absl::ZeroDuration() ? FormatSeconds(absl::ToDoubleSeconds(took)) : "-",
+                  Shortened(OutcomeText(run)),
+                  FormatBytes(static_cast<double>(BytesOnDisk(run.dir)))});
+  }
+  return table.Format();
+}
+
+// null where the report has no result, or there is no report.
+Json ResultOf(const ListedRun& run) {
+  const absl::StatusOr<std::string> text = ReadReportText(run);
+  if (!text.ok()) return nullptr;
+  const Json report = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  return report.is_object() && report.contains("result") ? report["result"] : Json();
+}
+
+Json TimeJson(absl::Time time) {
+  return absl::FormatTime(absl::RFC3339_sec, time, absl::UTCTimeZone());
+}
+
+std::string JsonOf(const std::vector<ListedRun>& runs, absl::Time now) {
+  Json list = Json::array();
+  for (const ListedRun& run : runs) {
+    const RunRecord& record = run.record;
+    list.push_back({{"name", run.name},
+                    {"folder", run.dir},
+                    {"host", record.host},
+                    {"began", TimeJson(record.began)},
+                    {"ended", record.ended.has_value() ? TimeJson(*record.ended) : Json()},
+                    {"seconds", absl::ToInt64Seconds(TimeOf(run, now))},
+                    {"state", StateOf(run)},
+                    {"reason", record.reason},
+                    {"exit_code", record.exit_code.has_value() ? Json(*record.exit_code) : Json()},
+                    {"result", ResultOf(run)},
+                    {"bytes", BytesOnDisk(run.dir)}});
+  }
+  return list.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
+}
+
+absl::StatusOr<PruneRequest> PruneRequestOf(const FlagValues& flags) {
+  if (flags.Has("older_than") == flags.Has("keep")) {
+    return absl::InvalidArgumentError(
+        "'psctl runs --prune' needs either --older_than=DAYS or --keep=N");
+  }
+  if (flags.Has("json")) {
+    return absl::InvalidArgumentError("'psctl runs' takes either --prune or --json");
+  }
+  PruneRequest request;
+  const absl::StatusOr<int64_t> days = flags.Integer("older_than", 0, 0, kMostDays);
+  if (!days.ok()) return days.status();
+  if (flags.Has("older_than")) request.older_than = absl::Hours(24) * *days;
+  const absl::StatusOr<int64_t> keep = flags.Integer("keep", 0, 0, kMostRuns);
+  if (!keep.ok()) return keep.status();
+  if (flags.Has("keep")) request.keep = static_cast<int>(*keep);
+  request.sure = flags.Has("yes");
+  request.has_terminal = isatty(STDIN_FILENO) == 1;
+  return request;
+}
+
+// The runs to delete, of `runs`, which the newest begins.
+std::vector<ListedRun> Candidates(const PruneRequest& request, absl::Time now,
+                                  const std::vector<ListedRun>& runs) {
+  std::vector<ListedRun> old;
+  for (size_t i = request.keep.value_or(0); i < runs.size(); ++i) {
+    const RunRecord& record = runs[i].record;
+    const absl::Duration age = now - record.ended.value_or(record.began);
+    if (request.older_than.has_value() && age <= *request.older_than) continue;
+    if (!IsRunning(runs[i].dir)) old.push_back(runs[i]);
+  }
+  return old;
+}
+
+// Deletes the folder of a run and keeps other processes from beginning there meanwhile.
+absl::Status Delete(const ListedRun& run) {
+  const absl::StatusOr<std::unique_ptr<FileLock>> lock = LockRunDirectory(run.dir);
+  if (!lock.ok()) return lock.status();
+  std::error_code error;
+  // Last of all run.json: a folder that is deleted in part stays a run, which can be deleted.
+  for (const fs::directory_entry& entry : fs::directory_iterator(run.dir, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name != "run.json" && name != "run.lock" && !error) fs::remove_all(entry.path(), error);
+    if (error) break;
+  }
+  if (!error) fs::remove_all(run.dir, error);
+  if (!error) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("cannot delete ", run.dir, ": ", error.message()));
+}
+
+}  // namespace
+
+std::vector<FlagSpec> RunsFlags() {
+  return {
+      {"folder", "FOLDER", "The folder of the runs. Default: runs/."},
+      {"json", "", "Writes the list as JSON."},
+      {"prune", "", "Deletes old runs, after a question. Never deletes a running one."},
+      {"older_than", "DAYS", "With --prune: the runs that ended more than DAYS days ago.", false, 0,
+       "prune"},
+      {"keep", "N", "With --prune: all runs but the newest N.", false, 0, "prune"},
+      {"yes", "", "With --prune: deletes without a question.", false, 0, "prune"},
+  };
+}
+
+int RunsCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) {
+  const std::string folder = flags.Get("folder", kRunsFolder);
+  const absl::Time now = absl::Now();
+  if (flags.Has("prune")) {
+    absl::StatusOr<PruneRequest> request = PruneRequestOf(flags);
+    if (!request.ok()) return Fail(request.status(), error);
+    request->folder = folder;
+    return PruneRuns(*request, now, std::cin, out, error);
+  }
+  const absl::StatusOr<std::vector<ListedRun>> runs = ListRuns(folder);
+  if (!runs.ok()) return Fail(runs.status(), error);
+  if (flags.Has("json")) {
+    out << JsonOf(*runs, now) << std::flush;
+  } else if (runs->empty()) {
+    out << "there is no run in " << folder << std::endl;
+  } else {
+    out << TableOf(*runs, now) << std::flush;
+  }
+  return static_cast<int>(ExitCode::kOk);
+}
+
+int PruneRuns(const PruneRequest& request, absl::Time now, std::istream& in, std::ostream& out,
+              std::ostream& error) {
+  const absl::StatusOr<std::vector<ListedRun>> runs = ListRuns(request.folder);
+  if (!runs.ok()) return Fail(runs.status(), error);
+  const std::vector<ListedRun> old = Candidates(request, now, *runs);
+  if (old.empty()) {
+    out << "there is no run to delete in " << request.folder << std::endl;
+    return static_cast<int>(ExitCode::kOk);
+  }
+  int64_t bytes = 0;
+  for (const ListedRun& run : old) bytes += BytesOnDisk(run.dir);
+  const std::string what = absl::StrCat(Count(static_cast<int64_t>(old.size()), "run"), ", ",
+                                        FormatBytes(static_cast<double>(bytes)));
+  out << TableOf(old, now);
+  if (!request.sure) {
+    if (!request.has_terminal) {
+      return Fail(absl::InvalidArgumentError(
+                      absl::StrCat("would delete ", what,
+                                   ", but there is no terminal to ask on; --yes deletes "
+                                   "without a question")),
+                  error);
+    }
+    out << "Delete " << what << "? [y/N] " << std::flush;
+    std::string answer;
+    std::getline(in, answer);
+    if (answer != "y" && answer != "Y" && answer != "yes")
+      return static_cast<int>(ExitCode::kFailed);
+  }
+  int code = static_cast<int>(ExitCode::kOk);
+  for (const ListedRun& run : old) {
+    if (const absl::Status deleted = Delete(run); !deleted.ok()) code = Fail(deleted, error);
+  }
+  if (code == static_cast<int>(ExitCode::kOk)) out << "deleted " << what << std::endl;
+  return code;
+}
+
+}  // namespace torchps
