@@ -11,7 +11,8 @@ namespace torchps {
 // The folder that a run leaves behind:
 //
 //   model.safetensors  best.safetensors  constants.safetensors   the model (docs/checkpoint.md)
-//   job.textproto  report.json  logs/                            what was run, and what became of it
+//   job.textproto  job.written.textproto  run.json               the job and the command
+//   report.json  logs/                                           the report and all output
 //   checkpoint-*  coordinator.*  log-*                           what the servers keep
 //   *.lock                                                       whose it is: a server's, a run's
 
