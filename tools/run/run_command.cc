@@ -258,15 +258,6 @@ RunRecord RecordOf(const ClusterRun::Options& options, const std::string& dir) {
   return record;
 }
 
-void EndRecord(const absl::Status& outcome, int exit_code, RunRecord& record) {
-  record.ended = absl::Now();
-  record.exit_code = exit_code;
-  record.outcome = outcome.ok()                 ? RunOutcome::kFinished
-                   : absl::IsCancelled(outcome) ? RunOutcome::kStopped
-                                                : RunOutcome::kFailed;
-  record.reason = std::string(outcome.message());
-}
-
 // Once, before the workers start, so that what fails is said once. Those of other machines do it
 // themselves. CANCELLED: interrupted.
 absl::Status Download(ClusterRun::Options& options, int interrupt_fd, std::ostream& out) {

@@ -79,6 +79,15 @@ RunRecord RecordOfThisRun(const std::string& worker_binary) {
   return record;
 }
 
+void EndRecord(const absl::Status& outcome, int exit_code, RunRecord& record) {
+  record.ended = absl::Now();
+  record.exit_code = exit_code;
+  record.outcome = outcome.ok()                 ? RunOutcome::kFinished
+                   : absl::IsCancelled(outcome) ? RunOutcome::kStopped
+                                                : RunOutcome::kFailed;
+  record.reason = std::string(outcome.message());
+}
+
 absl::Status WriteRunRecord(const std::string& dir, const RunRecord& record) {
   Json json = {{"command", record.command},
                {"directory", record.directory},

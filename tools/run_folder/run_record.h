@@ -37,6 +37,10 @@ struct RunRecord {
 // Returns the record of a run that this process begins now.
 RunRecord RecordOfThisRun(const std::string& worker_binary);
 
+// Sets the end of a run that ended now: its outcome, the reason and the exit code. CANCELLED means
+// that it was stopped.
+void EndRecord(const absl::Status& outcome, int exit_code, RunRecord& record);
+
 // Writes run.json. RESOURCE_EXHAUSTED, with the system's words.
 absl::Status WriteRunRecord(const std::string& dir, const RunRecord& record);
 

@@ -23,7 +23,7 @@ int RunsCommand(const FlagValues& flags, std::ostream& out, std::ostream& error)
 struct PruneRequest {
   std::string folder;
   std::optional<absl::Duration> older_than;  // runs whose end is longer ago
-  std::optional<int> keep;                   // all but the newest so many
+  std::optional<int> keep;                   // all runs but the newest N
   bool sure = false;                         // does not ask
   bool has_terminal = false;                 // a person can answer on `in`
 };
