@@ -2,7 +2,9 @@
 
 #include <torch/nn/functional/loss.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <tuple>
 #include <utility>
 
@@ -13,6 +15,67 @@ namespace {
 
 // A confusion matrix of more classes takes more memory than it is worth.
 constexpr int64_t kMostClassesOfF1 = 1000;
+
+// Scores of a state of "auc": 24 MiB.
+constexpr size_t kMostScores = size_t{1} << 20;
+
+// Samples of one score, as a state of "auc" has them.
+struct ScoreCount {
+  double score = 0;
+  double negatives = 0;
+  double positives = 0;
+
+  double samples() const { return negatives + positives; }
+  void Add(const ScoreCount& other) {
+    negatives += other.negatives;
+    positives += other.positives;
+  }
+};
+
+// The different scores in `state`, from the lowest.
+std::vector<ScoreCount> SortedScores(const std::vector<double>& state) {
+  std::vector<ScoreCount> counts;
+  for (size_t i = 0; i < state.size(); i += 3) {
+    counts.push_back({state[i], state[i + 1], state[i + 2]});
+  }
+  std::sort(counts.begin(), counts.end(),
+            [](const ScoreCount& a, const ScoreCount& b) { return a.score < b.score; });
+  size_t last = 0;
+  for (size_t i = 1; i < counts.size(); ++i) {
+    if (counts[i].score == counts[last].score) {
+      counts[last].Add(counts[i]);
+    } else {
+      counts[++last] = counts[i];
+    }
+  }
+  counts.resize(std::min(counts.size(), last + 1));
+  return counts;
+}
+
+// Merges neighbours of sorted scores, so that half as many as kMostScores or fewer are left. Each
+// has a like number of samples, so that few pairs become equal.
+std::vector<ScoreCount> MergedScores(const std::vector<ScoreCount>& counts) {
+  double samples = 0;
+  for (const ScoreCount& count : counts) samples += count.samples();
+  const double most = 4 * samples / kMostScores;
+  std::vector<ScoreCount> merged;
+  for (const ScoreCount& count : counts) {
+    if (merged.empty() || merged.back().samples() + count.samples() > most) {
+      merged.push_back(count);
+    } else {
+      merged.back().Add(count);
+    }
+  }
+  return merged;
+}
+
+std::vector<double> StateOf(const std::vector<ScoreCount>& counts) {
+  std::vector<double> state;
+  for (const ScoreCount& count : counts) {
+    state.insert(state.end(), {count.score, count.negatives, count.positives});
+  }
+  return state;
+}
 
 absl::Status CheckScalar(const torch::Tensor& loss) {
   if (loss.defined() && loss.numel() == 1) return absl::OkStatus();
@@ -100,6 +163,42 @@ Metric MacroF1(int64_t classes) {
   return metric;
 }
 
+Metric AreaUnderRoc() {
+  Metric metric;
+  metric.name = "auc";
+  metric.add = [](const Pass& pass, std::vector<double>& state) {
+    const torch::Tensor& output = pass.output();
+    const bool has_both = output.dim() == 2 && output.size(1) == 2;
+    const torch::Tensor numbers = output.to(torch::kCPU, torch::kFloat64);
+    const torch::Tensor scores =
+        (has_both ? numbers.select(1, 1) - numbers.select(1, 0) : numbers.flatten()).contiguous();
+    const torch::Tensor target =
+        pass.batch.target.flatten().to(torch::kCPU, torch::kFloat64).contiguous();
+    TORCH_CHECK(scores.numel() == target.numel(), "auc expects a score of each sample, got ",
+                scores.numel(), " of ", target.numel(), " samples");
+    for (int64_t i = 0; i < scores.numel(); ++i) {
+      const double score = scores.data_ptr<double>()[i];
+      const double positive = target.data_ptr<double>()[i];
+      // NaN cannot be sorted. As a count it makes the area NaN.
+      const bool is_nan = std::isnan(score);
+      state.insert(state.end(), {is_nan ? 0 : score, is_nan ? score : 1 - positive, positive});
+    }
+    if (state.size() > 3 * kMostScores) state = StateOf(MergedScores(SortedScores(state)));
+  };
+  metric.value = [](const std::vector<double>& state) {
+    double negatives = 0;
+    double positives = 0;
+    double pairs = 0;
+    for (const ScoreCount& count : SortedScores(state)) {
+      pairs += count.positives * (negatives + count.negatives / 2);
+      negatives += count.negatives;
+      positives += count.positives;
+    }
+    return pairs / (negatives * positives);
+  };
+  return metric;
+}
+
 Metric Perplexity() {
   Metric metric;
   metric.name = "perplexity";
@@ -175,6 +274,7 @@ Metric R2() {
 
 Objective CrossEntropy(int64_t classes) {
   std::vector<Metric> metrics = {Accuracy()};
+  if (classes == 2) metrics.push_back(AreaUnderRoc());
   if (classes > 5) metrics.push_back(Top5Accuracy());
   if (classes > 0 && classes <= kMostClassesOfF1) metrics.push_back(MacroF1(classes));
   return {[](const torch::Tensor& output, const torch::Tensor& target) {

@@ -134,6 +134,14 @@ Metric Top5Accuracy();
 // t * classes + p counts samples of class t that were predicted as p.
 Metric MacroF1(int64_t classes);
 
+// "auc": the area under the ROC curve of two classes, for outputs [B, 2], or one score a sample:
+// the part of all pairs of both classes in which class 1 has the higher score; equal scores count
+// half. NaN without samples of both classes. Its state is triples of a score and its numbers of
+// samples of class 0 and 1; states of several workers may be appended to each other. It is exact up
+// to 2^20 samples. A larger state merges neighbouring scores, which changes the area by about
+// 0.000001.
+Metric AreaUnderRoc();
+
 // "perplexity": e to the mean cross entropy of outputs [B, T, V] and targets [B, T].
 Metric Perplexity();
 
@@ -145,8 +153,8 @@ Metric MeanAbsoluteError();
 Metric R2();
 
 // Classification: output [B, V] are unnormalised log probabilities, target int64 [B] the classes.
-// With `classes`, macro_f1 is measured beside the accuracy (up to 1000 classes), and top5_accuracy
-// (from 6 classes).
+// With `classes`, macro_f1 is measured beside the accuracy (up to 1000 classes), top5_accuracy
+// (from 6 classes), and auc (2 classes).
 Objective CrossEntropy(int64_t classes = 0);
 
 // The same at every position: output [B, T, V], target int64 [B, T], loss the mean over B * T.

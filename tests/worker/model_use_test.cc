@@ -105,6 +105,60 @@ TEST(MetricsTest, ClassesHaveTopFiveF1AndAConfusionMatrix) {
   EXPECT_EQ(confusion[6 * 7 + 0], 1);
 }
 
+// Adds a batch of one score a sample to the state of `metric`.
+void AddScores(const Metric& metric, const torch::Tensor& scores, const torch::Tensor& targets,
+               std::vector<double>& state) {
+  Pass pass;
+  pass.outputs = {scores};
+  pass.batch.target = targets;
+  metric.add(pass, state);
+}
+
+TEST(MetricsTest, TheAreaUnderTheRocCurveCountsPairsOfBothClassesAndTiesHalf) {
+  // The example of scikit-learn's roc_auc_score.
+  const torch::Tensor scores = torch::tensor({0.1, 0.4, 0.35, 0.8});
+  const torch::Tensor targets = torch::tensor({0, 0, 1, 1}, torch::kInt64);
+  const Objective objective = CrossEntropy(2);
+  EXPECT_NEAR(EvaluationOf(objective, torch::stack({-scores, scores}, 1), targets).metric("auc"),
+              0.75, 1e-12);
+  // 2.5 of 6 pairs, in the states of two workers.
+  const Metric auc = AreaUnderRoc();
+  std::vector<double> state;
+  std::vector<double> other;
+  AddScores(auc, torch::tensor({0.3, 0.7, 0.5}), torch::tensor({0, 1, 0}), state);
+  EXPECT_NEAR(auc.value(state), 1, 1e-12);
+  AddScores(auc, torch::tensor({{0.3}, {0.1}}), torch::tensor({1, 1}), other);
+  EXPECT_TRUE(std::isnan(auc.value(other))) << "there is one class";
+  state.insert(state.end(), other.begin(), other.end());
+  EXPECT_NEAR(auc.value(state), 2.5 / 6, 1e-12);
+  AddScores(auc, torch::tensor({NAN}), torch::tensor({1}), state);
+  EXPECT_TRUE(std::isnan(auc.value(state)));
+}
+
+TEST(MetricsTest, TheAreaUnderTheRocCurveOfManyScoresTakesBoundedMemory) {
+  constexpr int64_t kBatch = 300'000;
+  constexpr int64_t kSamples = 5 * kBatch;
+  // The classes overlap: of the scores in the upper half three of four are of class 1.
+  const auto class_of = [](const torch::Tensor& score) {
+    return torch::where(score < kSamples / 2, score % 4 == 0, score % 4 != 0).to(torch::kInt64);
+  };
+  const torch::Tensor ranks = torch::arange(kSamples);
+  const torch::Tensor labels = class_of(ranks);
+  const torch::Tensor negatives = (1 - labels).cumsum(0);
+  const double pairs = (negatives * labels).sum().item<double>();
+  const double expected = pairs / (labels.sum() * (1 - labels).sum()).item<double>();
+
+  const Metric auc = AreaUnderRoc();
+  std::vector<double> state;
+  const torch::Tensor scattered = ranks * 7919 % kSamples;
+  for (const torch::Tensor& scores : scattered.split(kBatch)) {
+    AddScores(auc, scores, class_of(scores), state);
+    EXPECT_LE(state.size(), size_t{3} << 20);
+  }
+  EXPECT_NEAR(auc.value(state), expected, 2e-6);
+  EXPECT_NEAR(expected, 0.75, 0.001);
+}
+
 TEST(MetricsTest, AWeightedLossIsTheSumByTheWeightOfTheWholeSet) {
   // 300 samples are two batches, of which the second has fewer that count.
   const torch::Tensor targets = torch::arange(300).to(torch::kFloat32).unsqueeze(1);
