@@ -15,7 +15,8 @@ namespace torchps {
 // REQUIRES: NormalizeJobSpec accepted `job`.
 //
 // With job.data.use EVALUATION or PREDICTION the samples are those of `test`, converted by
-// job.data.preprocessing; `train` is a set of the same shape.
+// job.data.preprocessing; `train` is a set of the same shape. PREDICTION without a path opens no
+// text: the model gets a prompt.
 //
 // NOT_FOUND: a file is missing; says which, and what to do. DATA_LOSS: a file is truncated or
 // damaged. INVALID_ARGUMENT: an unknown source (lists the known ones), a label out of range, a

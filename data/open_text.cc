@@ -76,6 +76,37 @@ absl::StatusOr<int64_t> Vocabulary(const JobSpec& job, const std::vector<const T
   return vocabulary;
 }
 
+// One sample of zeros in the shape of a model's samples.
+class BlankText : public Dataset {
+ public:
+  explicit BlankText(const Preprocessing& preprocessing) {
+    shape_.context = preprocessing.context;
+    shape_.classes = preprocessing.classes;
+  }
+
+  int64_t size() const override { return 1; }
+  DataShape shape() const override { return shape_; }
+  absl::StatusOr<Batch> Get(absl::Span<const int64_t> indices) const override {
+    const int64_t rows = indices.size();
+    return Batch{torch::zeros({rows, shape_.context}, torch::kInt64), torch::Tensor()};
+  }
+
+ private:
+  DataShape shape_;
+};
+
+// The data of a model that is given a prompt: it needs their shape only.
+absl::StatusOr<DataSource> DataOfPrompt(const JobSpec& job) {
+  const absl::StatusOr<Preprocessing> known = KnownPreprocessing(job);
+  if (!known.ok()) return known.status();
+  if (!known->is_text()) return NotTrainedOn(job.data().source(), job);
+  DataSource source;
+  source.preprocessing = *known;
+  source.description = source.test_description = "a prompt";
+  source.test = source.train = std::make_shared<BlankText>(*known);
+  return source;
+}
+
 // `path` is the directory of val.bin, or a file of tokens.
 absl::StatusOr<DataSource> TokensToUse(const JobSpec& job, const std::string& path,
                                        int64_t context) {
@@ -137,6 +168,7 @@ absl::StatusOr<DataSource> SplitText(const JobSpec& job, const std::string& text
 }  // namespace
 
 absl::StatusOr<DataSource> OpenText(const JobSpec& job, const std::string& path) {
+  if (job.data().use() == PREDICTION && path.empty()) return DataOfPrompt(job);
   const absl::StatusOr<int64_t> given = Context(job, "bytes");
   if (!given.ok()) return given.status();
   const int64_t context = *given;
@@ -174,6 +206,7 @@ absl::StatusOr<DataSource> OpenText(const JobSpec& job, const std::string& path)
 }
 
 absl::StatusOr<DataSource> OpenTokens(const JobSpec& job, const std::string& directory) {
+  if (job.data().use() == PREDICTION && directory.empty()) return DataOfPrompt(job);
   const absl::StatusOr<int64_t> context = Context(job, "tokens");
   if (!context.ok()) return context.status();
   if (directory.empty()) return NeedsPath("tokens", "the directory of train.bin and val.bin");

@@ -13,6 +13,7 @@
 #include "data/data_registry.h"
 #include "program/output_file.h"
 #include "program/predictions.h"
+#include "program/text_generation.h"
 #include "worker/load_model.h"
 #include "worker/model_use.h"
 #include "worker/state_file.h"
@@ -21,6 +22,8 @@ namespace torchps {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr int64_t kByteValues = 256;
 
 // Names may be in another encoding than JSON's.
 std::string Dumped(const Json& json) {
@@ -101,6 +104,34 @@ absl::Status WriteEvaluation(const Task& task, const Dataset& samples, const Mod
   return (*out)->Close();
 }
 
+// The data of a model that takes a prompt instead of samples.
+absl::Status PrepareGeneration(DataSpec& data) {
+  if (data.source() != "text" && data.source() != "tokens") {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this model does not generate text: it was trained on data.source \"",
+                     data.source(), "\"; 'psctl predict' shows what it answers"));
+  }
+  data.set_use(PREDICTION);
+  data.clear_path();
+  return absl::OkStatus();
+}
+
+absl::Status WriteText(const Task& task, const ModelLook& look) {
+  const absl::StatusOr<TextModel> model = TextModel::Open(task, look.device, look.precision);
+  if (!model.ok()) return model.status();
+  const bool has_bytes = model->vocabulary() == kByteValues && !look.has_token_ids;
+  const TokenForm form = has_bytes ? TokenForm::kBytes : TokenForm::kIds;
+  const absl::StatusOr<std::vector<int64_t>> prompt = TokensOf(look.prompt, form);
+  if (!prompt.ok()) return prompt.status();
+  const absl::StatusOr<std::vector<int64_t>> tokens =
+      model->Continue(*prompt, look.sampling, look.stop);
+  if (!tokens.ok()) return tokens.status();
+  const absl::StatusOr<std::unique_ptr<OutputFile>> out = OutputFile::Open(look.out);
+  if (!out.ok()) return out.status();
+  (*out)->Line(TextOf(*tokens, form));
+  return (*out)->Close();
+}
+
 }  // namespace
 
 absl::Status PrepareJob(const ModelLook& look, JobSpec* job) {
@@ -111,6 +142,9 @@ absl::Status PrepareJob(const ModelLook& look, JobSpec* job) {
   DataSpec& data = *job->mutable_data();
   data.clear_preprocessing();
   data.mutable_preprocessing()->insert(metadata->begin(), metadata->end());
+  if (look.what == ModelLook::kGenerate && HasPreprocessing(*job)) {
+    return PrepareGeneration(data);
+  }
   if (look.has_new_data) {
     data.set_use(PREDICTION);
   } else if (HasPreprocessing(*job)) {
@@ -123,6 +157,7 @@ absl::Status LookAtModel(const Task& task, const ModelLook& look) {
   const absl::Status loaded = LoadState(task.module(), ModelFileOf(look.model));
   if (!loaded.ok()) return loaded;
   task.module().to(look.device);
+  if (look.what == ModelLook::kGenerate) return WriteText(task, look);
   const absl::StatusOr<const Dataset*> samples = SamplesOf(task, look);
   if (!samples.ok()) return samples.status();
   const bool predicts = look.what == ModelLook::kPredict;

@@ -4,15 +4,16 @@
 
 #include "absl/status/status.h"
 #include "common/stop_latch.h"
+#include "program/text_generation.h"
 #include "proto/job.pb.h"
 #include "torch/types.h"
 #include "worker/task.h"
 
 namespace torchps {
 
-// A request of `--evaluate` or `--predict`: a trained model, no job that runs.
+// A request of `--evaluate`, `--predict` or `--generate`: a trained model, no job that runs.
 struct ModelLook {
-  enum What { kEvaluate, kPredict };
+  enum What { kEvaluate, kPredict, kGenerate };
   What what = kEvaluate;
   // A file that LoadState reads, or a folder with a model.safetensors.
   std::string model;
@@ -24,6 +25,11 @@ struct ModelLook {
   // With kPredict: job.data.path names samples that are predicted in their order, all of them.
   // They may lack answers.
   bool has_new_data = false;
+  // With kGenerate.
+  std::string prompt;
+  Sampling sampling;
+  // With kGenerate: token ids also where the vocabulary is as large as a byte's.
+  bool has_token_ids = false;
   // JSON instead of text, or of CSV.
   bool json = false;
   // The file to write; empty: standard output.
@@ -33,14 +39,17 @@ struct ModelLook {
 };
 
 // Adds the preprocessing in the model file's metadata to the job, before its data are opened.
-// INVALID_ARGUMENT: the file's metadata cannot be read. Others as in MetadataOf.
+// INVALID_ARGUMENT: the file's metadata cannot be read. FAILED_PRECONDITION: kGenerate, and the
+// model was trained on other data than text. Others as in MetadataOf.
 absl::Status PrepareJob(const ModelLook& look, JobSpec* job);
 
 // kEvaluate writes one line: the loss and every metric. As JSON it has all digits, and of a model
 // that chooses a class the confusion matrix: row t, column p counts samples of class t that were
 // predicted as p.
 // kPredict writes the answer to each sample (program/predictions.h). The file appears when it is
-// whole. Errors: those of LoadState, of the user's code, and of writing. CANCELLED: `stop` stopped.
+// whole.
+// kGenerate writes the prompt and its continuation: bytes if the vocabulary is 256, else token ids.
+// Errors: those of LoadState, of the user's code, and of writing. CANCELLED: `stop` stopped.
 absl::Status LookAtModel(const Task& task, const ModelLook& look);
 
 }  // namespace torchps

@@ -1,5 +1,6 @@
 #include "program/worker_flags.h"
 
+#include <cmath>
 #include <memory>
 #include <utility>
 
@@ -80,6 +81,18 @@ ABSL_FLAG(absl::Duration, evaluate_every, absl::ZeroDuration(),
 ABSL_FLAG(std::string, predict, "",
           "write what this model answers, and end: to each sample of --data, which may lack "
           "answers, or without --data of the job's test set");
+ABSL_FLAG(std::string, generate, "",
+          "write --generate_prompt and the text that this language model goes on with, and end");
+ABSL_FLAG(std::string, generate_prompt, "",
+          "with --generate: the beginning of the text; token ids, as \"17 4 250\", for a model of "
+          "another vocabulary than the 256 bytes");
+ABSL_FLAG(int64_t, generate_length, 200, "with --generate: bytes or tokens to add");
+ABSL_FLAG(double, generate_temperature, 0.8,
+          "with --generate: above 1 evens out the probabilities, below 1 sharpens them; 0 takes "
+          "the most likely token");
+ABSL_FLAG(int64_t, generate_top_k, 0,
+          "with --generate: draw among so many of the most likely tokens; 0 draws among all");
+ABSL_FLAG(int64_t, generate_seed, 1, "with --generate: another seed gives another text");
 ABSL_FLAG(bool, on_training_data, false,
           "with --evaluate, --evaluate_every or --predict: take the training samples instead");
 ABSL_FLAG(std::string, out, "",
@@ -106,6 +119,33 @@ absl::Status CheckWorkerFlags() {
   return FlaggedHandicap().status();
 }
 
+// How many of --evaluate, --predict and --generate are given.
+int LooksFlagged() {
+  int looks = 0;
+  for (const std::string& model : {absl::GetFlag(FLAGS_evaluate), absl::GetFlag(FLAGS_predict),
+                                   absl::GetFlag(FLAGS_generate)}) {
+    if (!model.empty()) ++looks;
+  }
+  return looks;
+}
+
+absl::Status CheckSampling() {
+  if (absl::GetFlag(FLAGS_generate_prompt).empty()) {
+    return absl::InvalidArgumentError("a generated text needs a prompt to go on from");
+  }
+  if (const int64_t length = absl::GetFlag(FLAGS_generate_length); length < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the length to generate is ", length, "; expected 1 or more"));
+  }
+  if (const int64_t top_k = absl::GetFlag(FLAGS_generate_top_k); top_k < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("top_k is ", top_k, "; expected 0 or more"));
+  }
+  const double temperature = absl::GetFlag(FLAGS_generate_temperature);
+  if (temperature >= 0 && std::isfinite(temperature)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the temperature is ", temperature, "; expected a number from 0"));
+}
+
 }  // namespace
 
 std::vector<std::string> TakeOverrides(std::vector<char*>* arguments) {
@@ -128,9 +168,7 @@ std::vector<std::string> TakeOverrides(std::vector<char*>* arguments) {
 
 WorkerMode FlaggedMode() {
   if (absl::GetFlag(FLAGS_evaluate_every) != absl::ZeroDuration()) return WorkerMode::kWatch;
-  const bool looks =
-      !absl::GetFlag(FLAGS_evaluate).empty() || !absl::GetFlag(FLAGS_predict).empty();
-  return looks ? WorkerMode::kLook : WorkerMode::kTrain;
+  return LooksFlagged() > 0 ? WorkerMode::kLook : WorkerMode::kTrain;
 }
 
 bool JoinsAnyJob(const std::vector<std::string>& overrides) {
@@ -186,7 +224,7 @@ absl::Status CheckTrainFlags() {
   if (absl::GetFlag(FLAGS_servers).empty() != local) {
     return absl::InvalidArgumentError(
         "say one of --servers=HOST:PORT,... to join a job, --local to train alone, --dry_run, "
-        "--evaluate=MODEL and --predict=MODEL");
+        "--evaluate=MODEL, --predict=MODEL and --generate=MODEL");
   }
   if (!local && (!absl::GetFlag(FLAGS_dir).empty() || absl::GetFlag(FLAGS_resume))) {
     return absl::InvalidArgumentError(
@@ -224,13 +262,16 @@ absl::Status CheckTrainFlags() {
 absl::Status CheckLookFlags(bool can) {
   if (!can) {
     return absl::InvalidArgumentError(
-        "this program has a loop of its own, so it cannot --evaluate or --predict; "
+        "this program has a loop of its own, so it cannot --evaluate, --predict or --generate; "
         "torchps::LoadState reads its models");
   }
-  const bool both = !absl::GetFlag(FLAGS_evaluate).empty() && !absl::GetFlag(FLAGS_predict).empty();
-  if (both || absl::GetFlag(FLAGS_local) || !absl::GetFlag(FLAGS_servers).empty()) {
+  if (LooksFlagged() > 1 || absl::GetFlag(FLAGS_local) || !absl::GetFlag(FLAGS_servers).empty()) {
     return absl::InvalidArgumentError(
-        "say one of --servers=HOST:PORT,..., --local, --evaluate=MODEL and --predict=MODEL");
+        "say one of --servers=HOST:PORT,..., --local, --evaluate=MODEL, --predict=MODEL and "
+        "--generate=MODEL");
+  }
+  if (!absl::GetFlag(FLAGS_generate).empty()) {
+    if (absl::Status status = CheckSampling(); !status.ok()) return status;
   }
   return CheckWorkerFlags();
 }
@@ -251,9 +292,9 @@ absl::Status CheckWatchFlags(bool can) {
     return absl::InvalidArgumentError(
         "--evaluate_every takes the job from its servers; leave --job out");
   }
-  if (!absl::GetFlag(FLAGS_evaluate).empty() || !absl::GetFlag(FLAGS_predict).empty()) {
+  if (LooksFlagged() > 0) {
     return absl::InvalidArgumentError(
-        "say one of --evaluate_every, --evaluate=MODEL and --predict=MODEL");
+        "say one of --evaluate_every, --evaluate=MODEL, --predict=MODEL and --generate=MODEL");
   }
   return CheckWorkerFlags();
 }

@@ -33,6 +33,12 @@ ABSL_DECLARE_FLAG(bool, resume);
 ABSL_DECLARE_FLAG(std::string, evaluate);
 ABSL_DECLARE_FLAG(absl::Duration, evaluate_every);
 ABSL_DECLARE_FLAG(std::string, predict);
+ABSL_DECLARE_FLAG(std::string, generate);
+ABSL_DECLARE_FLAG(std::string, generate_prompt);
+ABSL_DECLARE_FLAG(int64_t, generate_length);
+ABSL_DECLARE_FLAG(double, generate_temperature);
+ABSL_DECLARE_FLAG(int64_t, generate_top_k);
+ABSL_DECLARE_FLAG(int64_t, generate_seed);
 ABSL_DECLARE_FLAG(bool, on_training_data);
 ABSL_DECLARE_FLAG(std::string, out);
 ABSL_DECLARE_FLAG(bool, json);
@@ -54,7 +60,7 @@ std::vector<std::string> TakeOverrides(std::vector<char*>* arguments);
 // What a worker program is started for.
 enum class WorkerMode {
   kTrain,
-  kLook,   // --evaluate or --predict
+  kLook,   // --evaluate, --predict or --generate
   kWatch,  // --evaluate_every
 };
 WorkerMode FlaggedMode();

@@ -164,9 +164,17 @@ class FlaggedWorker {
   ModelLook Look() const {
     ModelLook look;
     look.model = absl::GetFlag(FLAGS_evaluate);
-    if (look.model.empty()) {
+    if (const std::string model = absl::GetFlag(FLAGS_predict); !model.empty()) {
       look.what = ModelLook::kPredict;
-      look.model = absl::GetFlag(FLAGS_predict);
+      look.model = model;
+    } else if (const std::string model = absl::GetFlag(FLAGS_generate); !model.empty()) {
+      look.what = ModelLook::kGenerate;
+      look.model = model;
+      look.prompt = absl::GetFlag(FLAGS_generate_prompt);
+      look.sampling = {absl::GetFlag(FLAGS_generate_length),
+                       absl::GetFlag(FLAGS_generate_temperature),
+                       absl::GetFlag(FLAGS_generate_top_k), absl::GetFlag(FLAGS_generate_seed)};
+      look.has_token_ids = job_.data().source() == "tokens";
     }
     look.device = options_.device;
     look.precision = job_.training().precision();

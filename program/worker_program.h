@@ -22,7 +22,7 @@ using TaskIsMade = std::function<absl::Status()>;
 // process in the midst of what it does.
 struct WorkerProgram {
   std::function<absl::Status(const JobSpec& job, const Connect& connect)> train;
-  // With --evaluate or --predict, and with --evaluate_every. Null: the program cannot.
+  // With --evaluate, --predict or --generate, and with --evaluate_every. Null: the program cannot.
   std::function<absl::Status(const JobSpec& job, const ModelLook& look, const TaskIsMade& made)>
       look;
   std::function<absl::Status(const JobSpec& job, const WatchOptions& options,

@@ -6,13 +6,18 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <system_error>
+#include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/process/exit_codes.h"
 #include "tools/base/find_program.h"
@@ -24,6 +29,9 @@ namespace torchps {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Flags of `psctl generate`; those of a worker program begin with generate_.
+constexpr const char* kSamplingFlags[] = {"prompt", "length", "temperature", "top_k", "seed"};
 
 int Fail(const std::string& sentence, ExitCode code, std::ostream& error) {
   error << "psctl: " << sentence << std::endl;
@@ -98,33 +106,46 @@ int ExportTo(const std::string& checkpoint, const std::string& file, std::ostrea
   return ExportCommand(*flags, nowhere, error);
 }
 
-std::vector<FlagSpec> CommonFlags(const std::string& data, const std::string& json) {
+// The flags that find the model and its program.
+std::vector<FlagSpec> ModelFlags(const std::string& out) {
   return {
       {"model", "PATH",
        "What a report or a run's last line names: a model file (.safetensors, .pt, .pth), a run's "
        "folder, or a checkpoint in it."},
       {"job", "FILE", "The job file. Default: job.textproto of the model's run."},
       {"set", "PATH=VALUE", "Sets one field of the job.", true},
+      {"device", "NAME", "cpu, cuda or cuda:INDEX. Default: cpu."},
+      {"threads", "N", "Threads that torch computes with. Default: 1."},
+      {"out", "FILE", out},
+      {"worker_binary", "PATH",
+       "The program that was trained. Default: the run's own, else ps_worker beside psctl."},
+  };
+}
+
+// Those flags, and the flags that choose samples.
+std::vector<FlagSpec> SampleFlags(const std::string& data, const std::string& json) {
+  std::vector<FlagSpec> flags = ModelFlags(
+      "The file to write. Default: standard output. Predictions follow its ending: .csv, .jsonl, "
+      ".npy or .safetensors.");
+  const std::vector<FlagSpec> more = {
       {"data", "PATH", data},
       {"download", "", "Takes MNIST, as in 'psctl run'."},
       {"mirrors", "URL,...", "With --download: where its files are, instead of public places.",
        false, 0, "download"},
       {"on_training_data", "", "Takes the training samples instead of the test set."},
-      {"device", "NAME", "cpu, cuda or cuda:INDEX. Default: cpu."},
-      {"threads", "N", "Threads that torch computes with. Default: 1."},
       {"json", "", json},
-      {"out", "FILE",
-       "The file to write. Default: standard output. Predictions follow its ending: .csv, .jsonl, "
-       ".npy or .safetensors."},
-      {"worker_binary", "PATH",
-       "The program that was trained. Default: the run's own, else ps_worker beside psctl."},
   };
+  flags.insert(flags.end(), more.begin(), more.end());
+  return flags;
 }
 
 // What is passed on to the program as it is.
 void AddCommonWords(const FlagValues& flags, std::vector<std::string>& words) {
   for (const char* name : {"data", "device", "mirrors", "threads", "out"}) {
     if (flags.Has(name)) words.push_back(absl::StrCat("--", name, "=", flags.Get(name)));
+  }
+  for (const char* name : kSamplingFlags) {
+    if (flags.Has(name)) words.push_back(absl::StrCat("--generate_", name, "=", flags.Get(name)));
   }
   for (const char* name : {"download", "on_training_data", "json"}) {
     if (flags.Has(name)) words.push_back(absl::StrCat("--", name));
@@ -243,7 +264,7 @@ int LookCommand(const std::string& what, const FlagValues& flags, std::ostream& 
 }  // namespace
 
 std::vector<FlagSpec> EvaluateFlags() {
-  std::vector<FlagSpec> flags = CommonFlags(
+  std::vector<FlagSpec> flags = SampleFlags(
       "Other data to measure on, converted as the model's training data were. Default: the run's.",
       "Writes JSON, with all digits and the confusion matrix of a classifier.");
   flags.push_back({"servers", "HOST:PORT,...",
@@ -256,10 +277,27 @@ std::vector<FlagSpec> EvaluateFlags() {
 }
 
 std::vector<FlagSpec> PredictFlags() {
-  return CommonFlags(
+  return SampleFlags(
       "The samples to predict, all of them in their order: a table, an image, a folder of images, "
       "or a file of the run's format. Answers may be missing. Default: the run's test set.",
       "Writes a JSON object for each sample instead of a line of CSV.");
+}
+
+std::vector<FlagSpec> GenerateFlags() {
+  std::vector<FlagSpec> flags = ModelFlags("The file to write. Default: standard output.");
+  const std::vector<FlagSpec> more = {
+      {"prompt", "TEXT",
+       "The beginning of the text. A model of another vocabulary than the 256 bytes takes token "
+       "ids, as '17 4 250', and writes such."},
+      {"length", "N", "Bytes or tokens to add. Default: 200."},
+      {"temperature", "NUMBER",
+       "Above 1 evens out the probabilities, below 1 sharpens them; 0 takes the most likely token. "
+       "Default: 0.8."},
+      {"top_k", "N", "Draws among so many of the most likely tokens. Default: 0, all."},
+      {"seed", "N", "Another seed gives another text. Default: 1."},
+  };
+  flags.insert(flags.end(), more.begin(), more.end());
+  return flags;
 }
 
 int EvaluateCommand(const FlagValues& flags, std::ostream&, std::ostream& error) {
@@ -269,6 +307,27 @@ int EvaluateCommand(const FlagValues& flags, std::ostream&, std::ostream& error)
 
 int PredictCommand(const FlagValues& flags, std::ostream&, std::ostream& error) {
   return LookCommand("predict", flags, error);
+}
+
+int GenerateCommand(const FlagValues& flags, std::ostream&, std::ostream& error) {
+  if (flags.Get("prompt").empty()) {
+    return Fail("psctl generate needs --prompt=TEXT, the beginning of the text", ExitCode::kUsage,
+                error);
+  }
+  for (const auto& [name, least] : {std::pair("length", 1), {"top_k", 0}, {"seed", 0}}) {
+    const auto number = flags.Integer(name, least, least, std::numeric_limits<int64_t>::max());
+    if (!number.ok()) {
+      return Fail(std::string(number.status().message()), ExitCode::kUsage, error);
+    }
+  }
+  double temperature = 0;
+  const bool is_number = absl::SimpleAtod(flags.Get("temperature", "1"), &temperature);
+  if (!is_number || !std::isfinite(temperature) || temperature < 0) {
+    return Fail(absl::StrCat("--temperature=", flags.Get("temperature"),
+                             ": expected a number from 0, as 0.8"),
+                ExitCode::kUsage, error);
+  }
+  return LookCommand("generate", flags, error);
 }
 
 std::string RunFolderOf(const std::string& model) {

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/stop_latch.h"
+#include "proto/job.pb.h"
+#include "worker/task.h"
+
+namespace torchps {
+
+// Parameters of drawing tokens from a model's probabilities.
+struct Sampling {
+  int64_t length = 200;      // tokens to add
+  double temperature = 0.8;  // 0: always the most likely token
+  int64_t top_k = 0;         // draw among the k most likely tokens; 0: among all
+  int64_t seed = 1;
+};
+
+// A language model in use: a module that takes int64 [batch, positions] and returns [batch,
+// positions, vocabulary]. Borrows the task. Not thread-safe.
+class TextModel {
+ public:
+  // Tries the module on a training sample to learn its context and vocabulary. FAILED_PRECONDITION:
+  // the module takes or returns tensors of another shape. Others: errors of the dataset, and of the
+  // module.
+  static absl::StatusOr<TextModel> Open(const Task& task, torch::Device device,
+                                        TrainingSpec::Precision precision);
+
+  // Appends sampling.length tokens to `tokens`. The module sees the last tokens, at most as many as
+  // a training sample has. A seed gives the same tokens each time. INVALID_ARGUMENT: `tokens` is
+  // empty, or a token is outside the vocabulary. FAILED_PRECONDITION: the outputs are not finite.
+  // CANCELLED: `stop`, which may be null, has stopped.
+  absl::StatusOr<std::vector<int64_t>> Continue(std::vector<int64_t> tokens,
+                                                const Sampling& sampling,
+                                                const StopLatch* stop = nullptr) const;
+
+  int64_t context() const { return context_; }
+  int64_t vocabulary() const { return vocabulary_; }
+
+ private:
+  TextModel(const Task& task, torch::Device device, TrainingSpec::Precision precision)
+      : task_(task), device_(device), precision_(precision) {}
+
+  torch::Tensor Forward(const torch::Tensor& input) const;
+
+  const Task& task_;
+  const torch::Device device_;
+  const TrainingSpec::Precision precision_;
+  int64_t context_ = 0;
+  int64_t vocabulary_ = 0;
+};
+
+// Conversion between a text and tokens: bytes, or token ids in decimal digits with spaces between.
+enum class TokenForm { kBytes, kIds };
+// INVALID_ARGUMENT: a word of `text` is no id.
+absl::StatusOr<std::vector<int64_t>> TokensOf(const std::string& text, TokenForm form);
+std::string TextOf(const std::vector<int64_t>& tokens, TokenForm form);
+
+}  // namespace torchps
