@@ -91,7 +91,7 @@ ABSL_FLAG(double, generate_temperature, 0.8,
           "with --generate: above 1 evens out the probabilities, below 1 sharpens them; 0 takes "
           "the most likely token");
 ABSL_FLAG(int64_t, generate_top_k, 0,
-          "with --generate: draw among so many of the most likely tokens; 0 draws among all");
+          "with --generate: draw among the K most likely tokens; 0 draws among all");
 ABSL_FLAG(int64_t, generate_seed, 1, "with --generate: another seed gives another text");
 ABSL_FLAG(bool, on_training_data, false,
           "with --evaluate, --evaluate_every or --predict: take the training samples instead");

@@ -19,6 +19,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/process/exit_codes.h"
 #include "tools/base/find_program.h"
 #include "tools/export_command.h"
@@ -206,6 +207,37 @@ absl::StatusOr<std::string> TrainedProgram(const std::string& model, std::ostrea
   return program;
 }
 
+// The value of a flag in a command line, as --name=value or --name value; empty: it has none.
+std::string FlagIn(const std::vector<std::string>& command, const std::string& name) {
+  std::string value;
+  for (size_t i = 0; i < command.size(); ++i) {
+    absl::string_view word = command[i];
+    if (!absl::ConsumePrefix(&word, absl::StrCat("--", name))) continue;
+    if (absl::ConsumePrefix(&word, "=")) value = std::string(word);
+    if (word.empty() && i + 1 < command.size()) value = command[i + 1];
+  }
+  return value;
+}
+
+bool HasModel(const std::string& folder) {
+  std::error_code unknown;
+  return fs::exists(absl::StrCat(folder, "/model.safetensors"), unknown);
+}
+
+// NOT_FOUND: the run used --hosts, and its servers kept the model on their machine.
+absl::Status CheckModelIsHere(const std::string& run) {
+  const absl::StatusOr<RunRecord> record = ReadRunRecord(run);
+  if (HasModel(run) || !record.ok() || FlagIn(record->command, "hosts").empty()) {
+    return absl::OkStatus();
+  }
+  const std::string dir = FlagIn(record->command, "dir");
+  return absl::NotFoundError(
+      dir.empty() ? absl::StrCat(run, " has no model, because the run had --hosts and no --dir; ",
+                                 "start it again with --dir=DIR, where its servers keep a model")
+                  : absl::StrCat("the model of ", run, " is on the machine of the run's first ",
+                                 "server; copy model.safetensors from ", dir, " there into ", run));
+}
+
 int LookCommand(const std::string& what, const FlagValues& flags, std::ostream& error) {
   std::string model = flags.Get("model");
   if (model.empty()) {
@@ -229,6 +261,9 @@ int LookCommand(const std::string& what, const FlagValues& flags, std::ostream& 
                      "run's folder, or a checkpoint in it"),
         ExitCode::kData, error);
   }
+  if (const absl::Status here = CheckModelIsHere(model); !here.ok()) {
+    return Fail(std::string(here.message()), ExitCode::kData, error);
+  }
   const std::string job = flags.Get("job", JobFileOf(model));
   // A program of one's own may know its model without a job.
   if (job.empty() && !flags.Has("set") && IsOwnWorker(*program)) {
@@ -242,7 +277,7 @@ int LookCommand(const std::string& what, const FlagValues& flags, std::ostream& 
     std::error_code ignored;
     if (!folder.empty()) fs::remove_all(folder, ignored);
   });
-  if (!IsModelFile(model) && !fs::exists(absl::StrCat(model, "/model.safetensors"), unknown)) {
+  if (!IsModelFile(model) && !HasModel(model)) {
     folder = MakeTemporaryFolder();
     if (folder.empty()) {
       return Fail(absl::StrCat("cannot make a temporary folder: ", std::strerror(errno),
@@ -293,7 +328,7 @@ std::vector<FlagSpec> GenerateFlags() {
       {"temperature", "NUMBER",
        "Above 1 evens out the probabilities, below 1 sharpens them; 0 takes the most likely token. "
        "Default: 0.8."},
-      {"top_k", "N", "Draws among so many of the most likely tokens. Default: 0, all."},
+      {"top_k", "N", "Draws among the N most likely tokens. Default: 0, all."},
       {"seed", "N", "Another seed gives another text. Default: 1."},
   };
   flags.insert(flags.end(), more.begin(), more.end());
