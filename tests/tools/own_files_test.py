@@ -9,6 +9,8 @@ import csv
 import json
 import os
 import random
+import shutil
+import statistics
 import struct
 import subprocess
 import sys
@@ -40,7 +42,8 @@ def png(height, width, colour):
 
 class Trial:
     def __init__(self, psctl):
-        self.psctl = psctl
+        self.psctl = os.path.abspath(psctl)
+        self.worker = os.path.abspath("program/ps_worker")
         self.folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
         self.job = self.write("job.textproto", JOB.encode())
 
@@ -54,9 +57,11 @@ class Trial:
         return self.path(name)
 
     def run(self, name, data, *settings):
+        return self.run_with(name, f"--data={data}", "--servers=1", "--workers=2", *(f"--set={each}" for each in settings))
+
+    def run_with(self, name, *flags):
         return subprocess.run(
-            [self.psctl, "run", f"--job={self.job}", "--servers=1", "--workers=2", "--restarts=0",
-             f"--data={data}", f"--dir={self.path(name)}", *(f"--set={each}" for each in settings)],
+            [self.psctl, "run", f"--job={self.job}", "--restarts=0", f"--dir={self.path(name)}", *flags],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
 
     def trained(self, name, data, *settings):
@@ -66,10 +71,14 @@ class Trial:
             report = json.load(file)
         return ran.stdout, report, metadata(self.path(f"{name}/model.safetensors"))
 
+    def ask(self, command, name, *words, code=0):
+        asked = subprocess.run([self.psctl, command, f"--model={self.path(name)}", *words], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, check=False)
+        assert asked.returncode == code, asked
+        return asked
+
     def predicted(self, name, data, *flags):
-        asked = subprocess.run([self.psctl, "predict", f"--model={self.path(name)}", f"--data={data}", *flags],
-                               stdout=subprocess.PIPE, text=True, check=True)
-        return asked.stdout
+        return self.ask("predict", name, f"--data={data}", *flags).stdout
 
     def refused(self, name, data, code, sentence, *settings):
         ran = self.run(name, data, *settings)
@@ -128,8 +137,7 @@ def elsewhere(trial, draw):
         return names[scores.index(max(scores))]
 
     def ask(command, *words):
-        return subprocess.run([trial.psctl, command, f"--model={folder}", *words], stdout=subprocess.PIPE, text=True,
-                              check=True).stdout
+        return trial.ask(command, "iris", *words).stdout
 
     shifted = [{**row, "length": str(float(row["length"]) + 50)} for row in rows]
     for name, some in ("half", rows[:150]), ("shifted", shifted):
@@ -146,8 +154,7 @@ def elsewhere(trial, draw):
     other = trial.write("other.csv", ("broad,long,kind\n" + "".join(
         f'{float(row["width"]) * 10 + 50},{row["length"]},"{row["kind"]}"\n' for row in rows)).encode())
     _, _, tuned = trial.trained("tuned", other, "data.source=csv", f"model.init_from={folder}/model.safetensors")
-    asked = subprocess.run([trial.psctl, "evaluate", f"--model={trial.path('tuned')}", "--json"], stdout=subprocess.PIPE,
-                           text=True, check=True)
+    asked = trial.ask("evaluate", "tuned", "--json")
     assert json.loads(asked.stdout)["loss"] == float(tuned["test_loss"]), (asked.stdout, tuned)
     os.remove(trial.path("iris.csv"))
     fresh = trial.write("fresh.csv", "".join(f"{row['width']},{row['length']}\n" for row in [
@@ -176,6 +183,49 @@ def numbers(trial, draw):
                                 "predicted_sum"], answers[0]
     near = sum(abs(float(answer["target_sum"]) - float(answer["predicted_sum"])) < 0.2 for answer in answers)
     assert near > 0.8 * len(answers), answers
+
+
+def solution(matrix, right):
+    """Solves linear equations by Gauss-Jordan elimination."""
+    rows = [[*row, value] for row, value in zip(matrix, right)]
+    for i in range(len(rows)):
+        pivot = max(range(i, len(rows)), key=lambda k: abs(rows[k][i]))
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        rows[i] = [value / rows[i][i] for value in rows[i]]
+        for k in range(len(rows)):
+            if k != i:
+                rows[k] = [a - rows[k][i] * b for a, b in zip(rows[k], rows[i])]
+    return [row[-1] for row in rows]
+
+
+def ridge_r2(train, test):
+    """Returns the R2 on `test` of scikit-learn's Ridge(alpha=1) on `train`. The last column is predicted."""
+    means = [statistics.fmean(column) for column in zip(*train)]
+    centred = [[a - m for a, m in zip(row, means)] for row in train]
+    inputs = range(len(means) - 1)
+    weights = solution([[sum(row[i] * row[j] for row in centred) + (i == j) for j in inputs] for i in inputs],
+                       [sum(row[i] * row[-1] for row in centred) for i in inputs])
+    answers = [means[-1] + sum(w * (a - m) for w, a, m in zip(weights, row, means)) for row in test]
+    mean = statistics.fmean(row[-1] for row in test)
+    return 1 - sum((row[-1] - a)**2 for row, a in zip(test, answers)) / sum((row[-1] - mean)**2 for row in test)
+
+
+def prices(trial, draw):
+    """Numbers near 100,000 are learned at least as well as ridge regression does."""
+    def house():
+        area, rooms, age = draw.uniform(30, 200), draw.randint(1, 6), draw.uniform(0, 100)
+        return area, rooms, age, 20_000 + 900 * area + 5_000 * rooms - 4 * age * area + draw.gauss(0, 8_000)
+
+    tables = {"houses": [house() for _ in range(500)], "sold": [house() for _ in range(200)]}
+    for name, rows in tables.items():
+        trial.write(f"{name}.csv", "".join(",".join(map(str, row)) + "\n" for row in [
+            ("area", "rooms", "age", "price"), *rows]).encode())
+    trial.trained("prices", trial.path("houses.csv"), "data.source=csv", "data.csv.target_column=price",
+                  "model.name=mlp", "model.hidden=16", "training.epochs=20", "training.batch_size=32",
+                  "optimizer.adam.beta2=0.99", "optimizer.learning_rate=0.02")
+    asked = trial.ask("evaluate", "prices", trial.path("sold.csv"), "--json")
+    r2, ridge = json.loads(asked.stdout)["metrics"]["r2"], ridge_r2(tables["houses"], tables["sold"])
+    assert 0.8 < ridge <= r2 < 1, (r2, ridge)
 
 
 def images(trial, draw):
@@ -212,6 +262,57 @@ def tokens(trial):
     assert report["result"]["loss"] < 6, report["result"]
     trial.refused("narrow", trial.path("tokens"), 5, "val.bin: expected tokens of 0 to 199, got ",
                   *settings, "data.tokens.vocabulary=200")
+    # A text needs the model file alone.
+    shutil.rmtree(trial.path("tokens"))
+    flags = ["--prompt=5 6 7", "--length=40", "--temperature=2", "--seed=3"]
+    ids = [int(word) for word in trial.ask("generate", "words", *flags).stdout.split()]
+    assert ids[:3] == [5, 6, 7] and len(ids) == 43 and all(0 <= each < 300 for each in ids), ids
+    assert trial.ask("generate", "words", *flags).stdout.split() == [str(each) for each in ids]
+    for prompt, code, sentence in ("To be", 2, 'as "17 4 250", got "To"'), ("5 300", 2, "vocabulary is 0 to 299"):
+        refused = trial.ask("generate", "words", "--prompt", prompt, code=code).stderr
+        assert sentence in refused and refused.count("\n") == 1, refused
+    assert "does not generate text" in trial.ask("generate", "iris", "x", code=4).stderr
+
+
+def started(trial):
+    """`psctl evaluate --model=RUN` needs no flag of the run, in whichever way the run was started."""
+    draw = random.Random(2)
+    table = trial.write("points.csv", "".join(
+        f"{draw.gauss(i % 2, 1)},{draw.gauss(0, 1)},{i % 2}\n" for i in range(200)).encode())
+    program = trial.write("own_worker", f'#!/bin/sh\nexec "{trial.worker}" "$@"\n'.encode())
+    os.chmod(program, 0o700)
+
+    def check(name, *flags):
+        ran = trial.run_with(name, "--set=data.source=csv", *flags)
+        assert ran.returncode == 0, ran.stdout
+        told = metadata(trial.path(f"{name}/model.safetensors"))
+        got = json.loads(trial.ask("evaluate", name, "--json").stdout)
+        assert got["loss"] == float(told["test_loss"]), (got, told)
+        assert got["metrics"]["auc"] == float(told["test_auc"]) > 0.5, (got, told)
+
+    flags = f"--set=data.path={table}", f"--worker_binary={program}"
+    check("own_program", *flags)
+    check("own_program", *flags, "--resume", "--set=training.epochs=6")
+    os.remove(program)
+    assert f"{program}, is not there any more" in trial.ask("evaluate", "own_program", code=2).stderr
+
+
+def other_machines(trial):
+    """The servers of --hosts keep the model. psctl names the place, and the copied file needs no flag."""
+    ssh = trial.write("ssh", b'#!/bin/sh\nexec sh -c "$2"\n')
+    os.chmod(ssh, 0o700)
+    hosts = trial.write("hosts", b"server localhost\nworker localhost\n")
+    ran = subprocess.run(
+        [trial.psctl, "run", f"--job={trial.job}", f"--hosts={hosts}", f"--ssh={ssh}", "--insecure",
+         f"--data={trial.path('points.csv')}", "--set=data.source=csv", f"--dir={trial.path('remote')}"],
+        cwd=trial.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout
+    (run,) = os.listdir(trial.path("runs"))
+    said = trial.ask("evaluate", f"runs/{run}", code=5).stderr
+    assert f"copy model.safetensors from {trial.path('remote')} there into " in said, said
+    shutil.copy(trial.path("remote/model.safetensors"), trial.path(f"runs/{run}"))
+    got = json.loads(trial.ask("evaluate", f"runs/{run}", "--json").stdout)
+    assert got["loss"] == float(metadata(trial.path("remote/model.safetensors"))["test_loss"]), got
 
 
 def main(psctl):
@@ -219,8 +320,11 @@ def main(psctl):
     classes(trial, draw)
     elsewhere(trial, draw)
     numbers(trial, draw)
+    prices(trial, draw)
     images(trial, draw)
     tokens(trial)
+    started(trial)
+    other_machines(trial)
     print("tables, images and tokens train; broken files are named")
 
 
