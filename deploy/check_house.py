@@ -103,7 +103,7 @@ MAY_INCLUDE = {
     "tools/base": "common common/process",
     "tools/report":
         "common common/process job proto rpc security tools/base tools/run_folder wire",
-    "tools/run_folder": "common proto storage tools/base",
+    "tools/run_folder": "common common/process proto storage tools/base",
     "tools/run":
         "common common/process data/download job proto security storage tools/base tools/report "
         "tools/run_folder",

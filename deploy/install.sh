@@ -17,7 +17,7 @@ prefix="$(cd -- "$1" && pwd)"
 "$TORCHPS_ROOT/deploy/setup.sh" build
 cd "$TORCHPS_ROOT"
 say "compiling with $(compile_jobs) jobs"
-bazel build --jobs="$(compile_jobs)" --noshow_progress --ui_event_filters=-info \
+bazel build --stamp --jobs="$(compile_jobs)" --noshow_progress --ui_event_filters=-info \
   //program:torchps //program:ps_worker //server:ps_server //tools:psctl
 binaries="$(bazel info bazel-bin 2>/dev/null)"
 
@@ -33,5 +33,11 @@ install -D -m 755 -t "$prefix/lib" "$binaries/program/libtorchps.so"
 install -D -m 755 -t "$prefix/bin" \
   "$binaries/program/ps_worker" "$binaries/server/ps_server" "$binaries/tools/psctl"
 install -D -m 644 -t "$prefix/lib/cmake/torchps" deploy/install/torchpsConfig.cmake
-install -D -m 644 -t "$prefix/lib/pkgconfig" deploy/install/torchps.pc
+# with_version FILE FOLDER: installs the file, the version of this release in it.
+with_version() {
+  mkdir -p "$2"
+  sed "s/@VERSION@/$(cat VERSION)/" "deploy/install/$1" >"$2/$1"
+}
+with_version torchpsConfigVersion.cmake "$prefix/lib/cmake/torchps"
+with_version torchps.pc "$prefix/lib/pkgconfig"
 say "torchps is in $prefix: bin/, lib/, include/"

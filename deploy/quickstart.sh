@@ -24,7 +24,7 @@ cd "$TORCHPS_ROOT"
 
 say "compiling with $(compile_jobs) jobs"
 started=$SECONDS
-bazel build --jobs="$(compile_jobs)" --noshow_progress --ui_event_filters=-info \
+bazel build --stamp --jobs="$(compile_jobs)" --noshow_progress --ui_event_filters=-info \
   //server:ps_server //program:ps_worker //tools:psctl
 binaries="$(bazel info bazel-bin 2>/dev/null)"
 say "compiled in $((SECONDS - started)) s"

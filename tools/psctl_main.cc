@@ -10,6 +10,7 @@
 #include "common/closest_name.h"
 #include "common/process/exit_codes.h"
 #include "common/process/open_files.h"
+#include "common/process/version.h"
 #include "tools/base/flag_table.h"
 #include "tools/certs_command.h"
 #include "tools/checkpoint_command.h"
@@ -129,6 +130,10 @@ int Main(const std::vector<std::string>& words) {
   if (words.empty()) {
     Help(std::cerr);
     return static_cast<int>(ExitCode::kUsage);
+  }
+  if (words[0] == "--version" || words[0] == "version") {
+    std::cout << ReleaseLine() << std::endl;
+    return static_cast<int>(ExitCode::kOk);
   }
   const bool help_first = AsksForHelp(words[0]);
   if (help_first && words.size() == 1) return Help(std::cout);

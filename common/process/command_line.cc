@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/closest_name.h"
+#include "common/process/version.h"
 
 namespace torchps {
 namespace {
@@ -45,6 +46,7 @@ void SetProgramHelp(absl::string_view purpose) {
   config.contains_help_flags = [](absl::string_view file) {
     return !absl::StrContains(file, "absl/");
   };
+  config.version_string = [] { return ReleaseLine() + "\n"; };
   absl::SetFlagsUsageConfig(config);
 }
 

@@ -5,8 +5,8 @@
 
 namespace torchps {
 
-// What --help prints: `purpose`, one sentence, and every flag of the program, in whichever file it
-// is defined. To be called once, before absl::ParseCommandLine.
+// Sets the answers to --help and --version. --help prints `purpose`, one sentence, and every flag of
+// the program, in whichever file it is defined. Call it once, before absl::ParseCommandLine.
 void SetProgramHelp(absl::string_view purpose);
 
 // Checks a command line against the program's absl flags before absl::ParseCommandLine reads it,

@@ -13,6 +13,9 @@ says --listen server/ps_server --help
 says --local program/ps_worker --help
 says --local examples/gan --help
 says 'psctl run ' tools/psctl --help
+for program in server/ps_server program/ps_worker examples/gan tools/psctl; do
+  says '^torchps [0-9]*\.[0-9]*\.[0-9]*\( (commit [-0-9a-z]*)\)\?$' "$program" --version
+done
 says "there is no command 'top'; 'psctl help' lists them" tools/psctl top
 says "did you mean 'status'" tools/psctl statis
 says "there is no flag '--locl'; did you mean --local?" program/ps_worker --locl

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/process/version.h"
 #include "job/update_rule.h"
 #include "tools/report/phrases.h"
 #include "wire/evaluation_score.h"
@@ -428,6 +429,8 @@ void CheckAll(const JobStatus& job, const std::vector<ServerAnswer>& servers, Re
 Report BuildReport(const JobStatus& job, const std::vector<ServerAnswer>& servers) {
   Report report;
   report.set_schema(1);
+  report.set_version(std::string(ReleaseVersion()));
+  if (!ReleaseCommit().empty()) report.set_commit(std::string(ReleaseCommit()));
   report.set_name(job.job().name());
   report.set_job_id(absl::StrFormat("%016x", job.job_id()));
   report.set_phase(PhaseName(job.phase()));

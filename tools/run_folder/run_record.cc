@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/fnv1a.h"
+#include "common/process/version.h"
 #include "storage/file_system.h"
 
 namespace torchps {
@@ -48,7 +49,9 @@ struct Field {
   const char* key;
   Member RunRecord::*member;
 };
-constexpr Field<std::string> kTexts[] = {{"data", &RunRecord::data},
+constexpr Field<std::string> kTexts[] = {{"version", &RunRecord::version},
+                                         {"commit", &RunRecord::commit},
+                                         {"data", &RunRecord::data},
                                          {"certs", &RunRecord::certs},
                                          {"report", &RunRecord::report},
                                          {"worker_binary", &RunRecord::worker_binary},
@@ -73,6 +76,8 @@ RunRecord RecordOfThisRun(const std::string& worker_binary) {
   record.command = OwnCommand();
   record.directory = std::filesystem::current_path(unknown).string();
   record.host = OwnHostName();
+  record.version = std::string(ReleaseVersion());
+  record.commit = std::string(ReleaseCommit());
   record.began = absl::Now();
   record.worker_binary = worker_binary;
   if (!worker_binary.empty()) record.worker_checksum = ChecksumOf(worker_binary);
@@ -118,6 +123,8 @@ absl::StatusOr<RunRecord> ReadRunRecord(const std::string& dir) {
     record.command = json.at("command").get<std::vector<std::string>>();
     record.directory = json.value("directory", "");
     record.host = json.value("host", "");
+    record.version = json.value("version", "");
+    record.commit = json.value("commit", "");
     record.began = TimeIn(json, "began");
     if (json.contains("ended")) record.ended = TimeIn(json, "ended");
     if (json.contains("exit_code")) record.exit_code = json.at("exit_code").get<int>();

@@ -19,6 +19,8 @@ struct RunRecord {
   std::vector<std::string> command;  // the words typed
   std::string directory;             // the working directory of the command
   std::string host;                  // the machine of the command
+  std::string version;               // of psctl
+  std::string commit;                // empty: not known (common/process/version.h)
   absl::Time began;
   std::vector<std::string> servers;       // HOST:PORT of each server, once all of them listen
   std::vector<std::string> worker_hosts;  // of a hosts file, one entry per worker; else empty

@@ -8,7 +8,9 @@
 #include <memory>
 #include <vector>
 
+#include "common/process/version.h"
 #include "tests/tools/testing.h"
+#include "tools/run_folder/run_record.h"
 
 namespace torchps {
 namespace {
@@ -226,6 +228,16 @@ TEST_F(RunDirectoryTest, TheUmaskDecidesItsMode) {
   const fs::perms expected = fs::perms::owner_all | fs::perms::group_read | fs::perms::group_exec;
   EXPECT_EQ(fs::status(dir).permissions(), expected);
   EXPECT_EQ(fs::status(dir / "logs").permissions(), expected);
+}
+
+TEST_F(RunDirectoryTest, TheRecordNamesTheReleaseThatRan) {
+  const std::string dir = folder_.path("run");
+  ASSERT_EQ(PrepareRunDirectory(dir), absl::OkStatus());
+  ASSERT_TRUE(WriteRunRecord(dir, RecordOfThisRun(/*worker_binary=*/"")).ok());
+  const absl::StatusOr<RunRecord> record = ReadRunRecord(dir);
+  ASSERT_TRUE(record.ok()) << record.status();
+  EXPECT_EQ(record->version, ReleaseVersion());
+  EXPECT_EQ(record->commit, ReleaseCommit());
 }
 
 }  // namespace
