@@ -11,7 +11,8 @@ import sys
 SOURCE, PAGE = "proto/job.proto", "docs/job.md"
 HEAD = """# The job file
 
-A job file is one `JobSpec` in Protobuf's text format. `--set path.to.field=value` sets one field; a list
+A job file is one `JobSpec`. A file named `.yaml`, `.yml` or `.json` holds it in that format, any other in Protobuf's text
+format ([an example of each](guide.md#the-job-file)). `--set path.to.field=value` sets one field; a list
 is set as a whole, with commas. This page is made from `proto/job.proto` by `deploy/job_reference.py`.
 """
 BLOCK = re.compile(r"(message|enum|oneof) (\w+) \{\s*(\}?)")

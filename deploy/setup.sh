@@ -40,6 +40,7 @@ libcurl4-openssl-dev   downloads of data sets
 libjpeg-dev            image data sets
 libpng-dev             image data sets
 nlohmann-json3-dev     reports
+libyaml-dev            job files in YAML and JSON
 libisal-dev            checksums
 libtorch-dev?          models and gradients, in workers only
 libopenblas0-pthread   matrix products; without it libtorch is many times slower

@@ -16,7 +16,8 @@
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
-#include "job/unknown_field.h"
+#include "job/file/unknown_field.h"
+#include "job/file/yaml_job.h"
 
 namespace torchps {
 namespace {
@@ -80,7 +81,9 @@ std::string Reworded(const std::string& message) {
   if (message == "Expected identifier, got: }") return "there is a } for which no { stands before";
   if (message == "Expected identifier, got: {") {
     return "a field's name is expected here, not a {; the file itself stands in no braces, and "
-           "names in no quotes, as in training { epochs: 3 }";
+           "names in no quotes, as in training { epochs: 3 }; a job in JSON has a name that ends "
+           "in "
+           ".json";
   }
   absl::string_view rest = message;
   if (absl::ConsumePrefix(&rest, "Expected \"{\", found ") && absl::ConsumeSuffix(&rest, ".")) {
@@ -151,7 +154,9 @@ absl::StatusOr<JobSpec> ParseJobFile(const std::string& path) {
     return absl::InvalidArgumentError(
         absl::StrCat("job file ", path, " is larger than 1 MiB and so no job file"));
   }
-  return ParseJobText(text, path);
+  const bool is_yaml = absl::EndsWith(path, ".yaml") || absl::EndsWith(path, ".yml") ||
+                       absl::EndsWith(path, ".json");
+  return is_yaml ? ParseYamlJob(text, path) : ParseJobText(text, path);
 }
 
 absl::StatusOr<JobSpec> ParseJobText(absl::string_view text, absl::string_view source_name) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "proto/job.pb.h"
@@ -18,5 +20,10 @@ namespace torchps {
 // INVALID_ARGUMENT names the field, the value and what is allowed, and leaves `job` unspecified.
 // Ranges are NormalizeJobSpec's business. Thread-compatible.
 absl::Status ApplyOverride(JobSpec* job, absl::string_view assignment);
+
+// The --set flags that a user meant who typed a job field as a flag of its own: for "batch-size" or
+// "batch_size" "--set=training.batch_size=VALUE", several with " or " between. A path of fields is
+// taken as it is. Empty: the job has no such field. Thread-safe.
+std::string SetFlagFor(absl::string_view typed);
 
 }  // namespace torchps

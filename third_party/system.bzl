@@ -44,6 +44,7 @@ _LIBRARIES = {
     "openssl": ("libssl-dev", ["openssl"], []),
     "png": ("libpng-dev", ["libpng"], []),
     "protobuf": ("libprotobuf-dev", ["protobuf"], []),
+    "yaml": ("libyaml-dev", ["yaml-0.1"], []),
     "zlib": ("zlib1g-dev", ["zlib"], []),
 }
 

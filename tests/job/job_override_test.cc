@@ -106,6 +106,8 @@ TEST(JobOverrideTest, SaysThatAFieldDoesNotExistAndWhichDo) {
 
 TEST(JobOverrideTest, SaysThatAMessageHasFieldsToSet) {
   ExpectRefused("wire=3", "it is a message, set one of its fields (block_bytes, push");
+  ExpectRefused("optimizer=adam", "; did you mean optimizer.kind=adam?");
+  ExpectRefused("optimizer.adam={}", "; did you mean optimizer.kind=adam?");
   ExpectRefused("optimizer.group=3", "it is a message, set one of its fields (pattern");
   ExpectRefused("optimizer.group.0=3", "it is a message, set one of its fields (pattern");
 }
@@ -125,6 +127,14 @@ TEST(JobOverrideTest, RefusesAnAssignmentThatIsNone) {
 TEST(JobOverrideTest, PrintsStrangeBytesAsEscapes) {
   ExpectRefused("\xff\n=3", "\"\\xff");
   ExpectRefused("workers=\xe2\x82", "cannot be \"\\xe2\\x82\"");
+}
+
+TEST(JobOverrideTest, ASetFlagTakesThePlaceOfAFieldTypedAsAFlag) {
+  EXPECT_EQ(SetFlagFor("batch-size"), "--set=training.batch_size=VALUE");
+  EXPECT_EQ(SetFlagFor("lr"), "--set=optimizer.learning_rate=VALUE");
+  EXPECT_EQ(SetFlagFor("optimizer.adam.beta1"), "--set=optimizer.adam.beta1=VALUE");
+  EXPECT_EQ(SetFlagFor("v1.2"), "");
+  EXPECT_EQ(SetFlagFor("verbose"), "");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "job/unknown_field.h"
+#include "job/file/unknown_field.h"
 
 #include <string>
 
@@ -24,6 +24,8 @@ TEST(UnknownFieldTest, SaysWhereElseInTheJobTheFieldStands) {
   EXPECT_EQ(told(*TrainingSpec::descriptor(), "learning_rate"),
             "did you mean optimizer.learning_rate");
   EXPECT_EQ(told(*JobSpec::descriptor(), "epochs"), "did you mean training.epochs");
+  // Not "model", which is only similar.
+  EXPECT_EQ(told(*JobSpec::descriptor(), "mode"), "did you mean consistency.mode");
   EXPECT_EQ(told(*JobSpec::descriptor(), "kind"), "did you mean wire.push.kind or wire.pull.kind");
 }
 

@@ -1,4 +1,4 @@
-#include "job/unknown_field.h"
+#include "job/file/unknown_field.h"
 
 #include <algorithm>
 #include <utility>
@@ -15,12 +15,13 @@ namespace {
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 
-// As many places are named.
+// The largest number of places in an answer.
 constexpr size_t kMostPlaces = 3;
 
-// Where the job has a field of exactly this name, of all such places the highest: "batch_size" is
-// "training.batch_size". What stands in a list has a number in its path and is left out.
-std::vector<std::string> PlacesOf(absl::string_view name) {
+}  // namespace
+
+std::vector<std::string> PlacesOfField(absl::string_view name) {
+  if (name == "lr") name = "learning_rate";
   std::vector<std::string> places;
   std::vector<std::pair<std::string, const Descriptor*>> level = {{"", JobSpec::descriptor()}};
   std::vector<const Descriptor*> seen;
@@ -44,17 +45,14 @@ std::vector<std::string> PlacesOf(absl::string_view name) {
   return places;
 }
 
-}  // namespace
-
 std::string DescribeFields(const google::protobuf::Descriptor& message,
                            absl::string_view unknown_name) {
   std::vector<std::string> names;
   for (int i = 0; i < message.field_count(); ++i) names.push_back(message.field(i)->name());
-  std::string meant = ClosestName(unknown_name, names);
-  if (!meant.empty()) {
-    meant = absl::StrCat("\"", meant, "\"");
-  } else {
-    meant = absl::StrJoin(PlacesOf(unknown_name == "lr" ? "learning_rate" : unknown_name), " or ");
+  std::string meant = absl::StrJoin(PlacesOfField(unknown_name), " or ");
+  if (meant.empty()) {
+    const std::string closest = ClosestName(unknown_name, names);
+    if (!closest.empty()) meant = absl::StrCat("\"", closest, "\"");
   }
   return absl::StrCat(meant.empty() ? "" : absl::StrCat("did you mean ", meant, "? "),
                       "it has: ", absl::StrJoin(names, ", "));

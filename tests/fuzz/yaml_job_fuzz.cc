@@ -1,0 +1,12 @@
+// Job files in YAML and JSON.
+
+#include "absl/strings/string_view.h"
+#include "job/file/yaml_job.h"
+#include "tests/fuzz/fuzz_target.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  torchps::ParseYamlJob(absl::string_view(reinterpret_cast<const char*>(data), size), "fuzz")
+      .status()
+      .IgnoreError();
+  return 0;
+}

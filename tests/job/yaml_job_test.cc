@@ -1,0 +1,136 @@
+#include "job/file/yaml_job.h"
+
+#include <fstream>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "gtest/gtest.h"
+#include "job/job_file.h"
+
+namespace torchps {
+namespace {
+
+using ::google::protobuf::util::MessageDifferencer;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// Expects the YAML or JSON text and the job in text format to be the same job.
+void ExpectSame(const std::string& text, const std::string& expected) {
+  const absl::StatusOr<JobSpec> job = ParseYamlJob(text, "a.yaml");
+  ASSERT_TRUE(job.ok()) << job.status();
+  const absl::StatusOr<JobSpec> same = ParseJobText(expected, "a.textproto");
+  ASSERT_TRUE(same.ok()) << same.status();
+  EXPECT_TRUE(MessageDifferencer::Equals(*job, *same)) << job->DebugString();
+}
+
+void ExpectError(const std::string& text, const std::string& message) {
+  const absl::StatusOr<JobSpec> job = ParseYamlJob(text, "a.yaml");
+  EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(job.status().message()), StartsWith(message));
+}
+
+TEST(YamlJobTest, ReadsEachKindOfField) {
+  ExpectSame(R"(# a comment
+name: 8
+training:
+  epochs: 3
+  batch_size: "64"
+  evaluate: yes
+model: {name: mlp, hidden: [64, 32]}
+optimizer: {adam: {}, learning_rate: "1e-3", group: [{pattern: "*.bias"}]}
+consistency: {mode: sync}
+data:
+  preprocessing: {scale: 1, "a.b": c}
+hyperparameter: {dropout: 0.1}
+)",
+             R"(name: "8"
+training { epochs: 3 batch_size: 64 evaluate: true }
+model { name: "mlp" hidden: 64 hidden: 32 }
+optimizer { adam {} learning_rate: 1e-3 group { pattern: "*.bias" } }
+consistency { mode: SYNC }
+data { preprocessing { key: "scale" value: "1" } preprocessing { key: "a.b" value: "c" } }
+hyperparameter { name: "dropout" value: "0.1" })");
+}
+
+TEST(YamlJobTest, ReadsJson) {
+  ExpectSame(
+      "{\n\t\"training\": {\"batchSize\": 64, \"epochs\": 3},\r\n\t\"name\": \"a\\u00e9\\/\",\n"
+      "\t\"hyperparameter\": [{\"name\": \"x\", \"value\": \"1\"}]\n}\n",
+      "training { batch_size: 64 epochs: 3 } name: \"a\xc3\xa9/\" "
+      "hyperparameter { name: 'x' value: '1' }");
+}
+
+TEST(YamlJobTest, AnEmptyValueOfAMessageIsTheMessage) {
+  ExpectSame("optimizer:\n  adam:\n", "optimizer { adam {} }");
+  ExpectSame("", "");
+}
+
+TEST(YamlJobTest, ChoosesAMemberByTheNameOfTheOneof) {
+  ExpectSame("optimizer: {kind: adam}", "optimizer { adam {} }");
+  ExpectSame("optimizer: {kind: adam, adam: {beta1: 0.5}}", "optimizer { adam { beta1: 0.5 } }");
+  ExpectError("optimizer:\n  kind: adm",
+              "a.yaml:2: job field optimizer.kind cannot be \"adm\"; expected one of sgd, adam");
+}
+
+TEST(YamlJobTest, NamesTheLineAndTheFieldThatWasProbablyMeant) {
+  ExpectError("name: x\ntraining:\n  batchsize: 3",
+              "a.yaml:3: TrainingSpec has no field \"batchsize\"; did you mean \"batch_size\"? it "
+              "has: epochs, batch_size, accumulate");
+  ExpectError("learning_rate: 3",
+              "a.yaml:1: JobSpec has no field \"learning_rate\"; did you mean "
+              "optimizer.learning_rate?");
+}
+
+TEST(YamlJobTest, NamesTheLineAndTheValueThatCannotBe) {
+  ExpectError("training:\n  epochs: many",
+              "a.yaml:2: job field training.epochs cannot be \"many\"; expected a whole number");
+  ExpectError("consistency:\n\n  mode: ASNC",
+              "a.yaml:3: job field consistency.mode cannot be \"ASNC\"; expected one of ASYNC, "
+              "SYNC; did you mean ASYNC?");
+  ExpectError("model:\n  hidden:\n    - 64\n    - x",
+              "a.yaml:4: job field model.hidden.1 cannot be \"x\"");
+  ExpectError("workers:", "a.yaml:1: job field workers is empty; expected one value");
+  ExpectError("workers: [1]", "a.yaml:1: job field workers is a list; expected one value");
+  ExpectError("name: {a: b}", "a.yaml:1: job field name is a map; expected one value");
+  ExpectError("model: convnet",
+              "a.yaml:1: job field model is a message; expected its fields, each as name: value "
+              "(name, ");
+  ExpectError("- name: x", "a.yaml:1: the job is a message; expected its fields");
+}
+
+TEST(YamlJobTest, RefusesAFieldThatIsGivenTwice) {
+  ExpectError("training: {epochs: 1}\nworkers: 2\ntraining: {}",
+              "a.yaml:3: job field training is given twice");
+  ExpectError("optimizer:\n  sgd: {}\n  adam: {}",
+              "a.yaml:3: OptimizerSpec has both sgd and adam; expected one of them");
+  ExpectError("optimizer:\n  adam: {}\n  kind: sgd",
+              "a.yaml:3: OptimizerSpec has both adam and sgd; expected one of them");
+  ExpectError("name: x\n---\nname: y", "a.yaml:3: a second document begins here");
+}
+
+TEST(YamlJobTest, NamesTheLineOfWhatIsNoYaml) {
+  ExpectError(
+      "name: x\ntraining: {epochs: 3\n",
+      "a.yaml:3: did not find expected ',' or '}' while parsing a flow mapping, begun in line 2");
+  ExpectError("name: x\n  workers: 3", "a.yaml:2: mapping values are not allowed in this context");
+  ExpectError("{\"workers\": 3}}", "a.yaml:1: did not find expected ");
+  ExpectError("name: x\nworkers: \xff", "a.yaml: not a text in UTF-8, at byte 17");
+  ExpectError(std::string(1000, '['), "a.yaml:2: did not find expected node content");
+}
+
+TEST(YamlJobTest, TheNameOfAFileSaysItsFormat) {
+  for (const std::string name : {"job.yaml", "job.yml", "job.json"}) {
+    const std::string path = testing::TempDir() + name;
+    std::ofstream(path) << "{\"workers\": 5}";
+    const absl::StatusOr<JobSpec> job = ParseJobFile(path);
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(job->workers(), 5);
+    std::ofstream(path) << "{\"workers\": x}";
+    EXPECT_THAT(std::string(ParseJobFile(path).status().message()),
+                HasSubstr(name + ":1: job field"));
+  }
+}
+
+}  // namespace
+}  // namespace torchps
