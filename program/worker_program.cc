@@ -29,6 +29,7 @@
 #include "common/process/stop_signal.h"
 #include "data/data_registry.h"
 #include "data/download/mnist_download.h"
+#include "job/job_override.h"
 #include "job/momentum.h"
 #include "program/local_run.h"
 #include "program/making.h"
@@ -324,7 +325,8 @@ int RunWorkerProgram(int argc, char** argv, const WorkerProgram& work) {
   program = program.substr(program.rfind('/') + 1);
   EndWellWhenTorchThrows(program.c_str());
   const int count = static_cast<int>(arguments.size());
-  if (const absl::Status flags = CheckCommandLine(count, arguments.data()); !flags.ok()) {
+  if (const absl::Status flags = CheckCommandLine(count, arguments.data(), &SetFlagFor);
+      !flags.ok()) {
     PrintLine(stderr, absl::StrCat(program, ": ", flags.message()));
     return static_cast<int>(ExitCodeFor(flags));
   }

@@ -50,7 +50,8 @@ void SetProgramHelp(absl::string_view purpose) {
   absl::SetFlagsUsageConfig(config);
 }
 
-absl::Status CheckCommandLine(int argc, const char* const* argv) {
+absl::Status CheckCommandLine(int argc, const char* const* argv,
+                              std::string (*suggest)(absl::string_view name)) {
   for (int i = 1; i < argc; ++i) {
     const absl::string_view argument = argv[i];
     absl::string_view name = argument;
@@ -66,11 +67,13 @@ absl::Status CheckCommandLine(int argc, const char* const* argv) {
     absl::CommandLineFlag* const flag = absl::FindCommandLineFlag(name);
     if (flag == nullptr) {
       if (!has_value && IsNegatedSwitch(name)) continue;
-      const std::string closest = ClosestFlag(name);
-      return absl::InvalidArgumentError(
-          absl::StrCat("there is no flag '--", name, "'; ",
-                       closest.empty() ? "" : absl::StrCat("did you mean --", closest, "? "),
-                       "--help lists them"));
+      std::string meant = suggest == nullptr ? "" : suggest(name);
+      if (const std::string closest = ClosestFlag(name); meant.empty() && !closest.empty()) {
+        meant = absl::StrCat("--", closest);
+      }
+      return absl::InvalidArgumentError(absl::StrCat(
+          "there is no flag '--", name, "'; ",
+          meant.empty() ? "" : absl::StrCat("did you mean ", meant, "? "), "--help lists them"));
     }
     if (!has_value && flag->IsOfType<bool>()) continue;
     if (!has_value && ++i == argc) {

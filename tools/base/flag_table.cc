@@ -58,8 +58,12 @@ absl::StatusOr<int64_t> FlagValues::Integer(absl::string_view name, int64_t fall
   return value;
 }
 
-FlagTable::FlagTable(std::string command, std::vector<FlagSpec> flags, std::string bare)
-    : command_(std::move(command)), flags_(std::move(flags)), bare_(std::move(bare)) {}
+FlagTable::FlagTable(std::string command, std::vector<FlagSpec> flags, std::string bare,
+                     std::string (*suggest)(absl::string_view name))
+    : command_(std::move(command)),
+      flags_(std::move(flags)),
+      bare_(std::move(bare)),
+      suggest_(suggest) {}
 
 absl::StatusOr<FlagValues> FlagTable::Parse(const std::vector<std::string>& arguments) const {
   FlagValues parsed;
@@ -82,14 +86,7 @@ absl::StatusOr<FlagValues> FlagTable::Parse(const std::vector<std::string>& argu
                                 ", but got '", argument, "'"));
     }
     const FlagSpec* const flag = Find(name);
-    if (flag == nullptr) {
-      std::vector<std::string> known;
-      for (const FlagSpec& spec : flags_) known.push_back(spec.name);
-      const std::string similar = ClosestName(name, known);
-      return Error(
-          absl::StrCat("has no flag --", name,
-                       similar.empty() ? "" : absl::StrCat("; did you mean --", similar, "?")));
-    }
+    if (flag == nullptr) return UnknownFlag(name);
     std::string value;
     if (flag->placeholder.empty()) {
       if (attached) return Error(absl::StrCat("takes --", name, " without a value"));
@@ -130,6 +127,18 @@ const FlagSpec* FlagTable::Find(absl::string_view name) const {
   const auto found = std::find_if(flags_.begin(), flags_.end(),
                                   [&](const FlagSpec& flag) { return flag.name == name; });
   return found == flags_.end() ? nullptr : &*found;
+}
+
+absl::Status FlagTable::UnknownFlag(const std::string& name) const {
+  std::string meant = suggest_ == nullptr ? "" : suggest_(name);
+  if (meant.empty()) {
+    std::vector<std::string> known;
+    for (const FlagSpec& spec : flags_) known.push_back(spec.name);
+    const std::string similar = ClosestName(name, known);
+    if (!similar.empty()) meant = absl::StrCat("--", similar);
+  }
+  return Error(absl::StrCat("has no flag --", name,
+                            meant.empty() ? "" : absl::StrCat("; did you mean ", meant, "?")));
 }
 
 std::string FlagTable::NameIn(absl::string_view typed) const {

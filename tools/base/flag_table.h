@@ -20,6 +20,8 @@ struct FlagSpec {
   char letter = 0;  // -L says the same as --name; 0: no letter does
   // Without this other flag it would do nothing, and is refused. Empty: it needs none.
   std::string needs = "";
+  // The usual values, for completion. Empty: it has no such list.
+  std::vector<std::string> choices = {};
 };
 
 // What was typed: values by flag. Immutable after FlagTable::Parse; copyable.
@@ -46,7 +48,10 @@ class FlagTable {
  public:
   // `command` stands in messages: "psctl run". A word that is no flag is a value of the flag `bare`:
   // the only one, or one of several if that flag is repeatable. Empty: there is no such word.
-  FlagTable(std::string command, std::vector<FlagSpec> flags, std::string bare = "");
+  // `suggest` may return what to type in place of an unknown flag, from its name; if it returns
+  // nothing, the message offers the most similar flag.
+  FlagTable(std::string command, std::vector<FlagSpec> flags, std::string bare = "",
+            std::string (*suggest)(absl::string_view name) = nullptr);
 
   // Takes `--name=value`, `--name value` and, for switches, `--name`; a flag's letter, as `-n`, in
   // place of its name. INVALID_ARGUMENT: unknown flag (with the most similar one), missing or
@@ -59,6 +64,7 @@ class FlagTable {
 
  private:
   const FlagSpec* Find(absl::string_view name) const;
+  absl::Status UnknownFlag(const std::string& name) const;
   // The name that is meant by "--name" or "-n"; "" if that is no flag's form.
   std::string NameIn(absl::string_view typed) const;
   absl::Status Error(absl::string_view message) const;
@@ -66,6 +72,7 @@ class FlagTable {
   const std::string command_;
   const std::vector<FlagSpec> flags_;
   const std::string bare_;
+  std::string (*const suggest_)(absl::string_view name);
 };
 
 }  // namespace torchps

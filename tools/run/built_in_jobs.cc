@@ -35,4 +35,10 @@ std::string BuiltInJob(const std::string& name) {
   return "";
 }
 
+std::vector<std::string> BuiltInJobNames() {
+  std::vector<std::string> names;
+  for (const ShortName& each : kShortNames) names.push_back(each.name);
+  return names;
+}
+
 }  // namespace torchps

@@ -148,6 +148,13 @@ std::string FlagsAgain(const FlagValues& flags) {
   return words;
 }
 
+std::vector<std::string> OptimizerNames() {
+  std::vector<std::string> names;
+  const auto& kind = *OptimizerSpec::descriptor()->FindOneofByName("kind");
+  for (int i = 0; i < kind.field_count(); ++i) names.push_back(kind.field(i)->name());
+  return names;
+}
+
 // Each worker's part of the cores that psctl may use.
 int ThreadsPerWorker(size_t workers) {
   return std::max(1, AvailableCores() / static_cast<int>(workers));
@@ -305,15 +312,26 @@ int BecomeDryRun(const ClusterRun::Options& options, std::ostream& error) {
 
 }  // namespace
 
+std::string RunFlagFor(absl::string_view field) {
+  const std::string set = SetFlagFor(field);
+  for (const ShortForm& form : kShortForms) {
+    if (set == absl::StrCat("--set=", form.field, "=VALUE")) return absl::StrCat("--", form.flag);
+  }
+  return set;
+}
+
 std::vector<FlagSpec> RunFlags() {
   std::vector<FlagSpec> flags = {
       {"job", "FILE",
-       "The job: a JobSpec in text format, as those in deploy/jobs, or the name of one that psctl "
-       "brings along: digits, mnist, text. Required."},
+       "The job: a file in text format, as those in deploy/jobs, in YAML (.yaml) or in JSON "
+       "(.json), or the name of one that psctl "
+       "brings along: digits, mnist, text. Required.",
+       false, 0, "", BuiltInJobNames()},
       {"set", "PATH=VALUE", "Overrides one field of the job: --set=training.clip_norm=1.", true},
       {"epochs", "N", "Short for --set=training.epochs=N."},
       {"batch_size", "N", "Short for --set=training.batch_size=N."},
-      {"optimizer", "NAME", "Short for --set=optimizer.kind=NAME, as adam."},
+      {"optimizer", "NAME", "Short for --set=optimizer.kind=NAME, as adam.", false, 0, "",
+       OptimizerNames()},
       {"lr", "RATE", "Short for --set=optimizer.learning_rate=RATE."},
       {"seed", "N", "Short for --set=seed=N."},
       {"servers", "N", "Parameter servers on this machine. Default 2."},
@@ -336,10 +354,15 @@ std::vector<FlagSpec> RunFlags() {
        "Each worker is N processes on this machine, each of which holds a stage of the model and "
        "no more: an mlp, a transformer, or a torchps::Stages of your program. In a hosts file: "
        "'worker HOST:PORT,HOST:PORT'."},
-      {"device", "DEVICE",
+      {"device",
+       "DEVICE",
        "cpu, cuda or cuda:N, passed to every worker. Of several GPUs, 'cuda' gives each worker the "
        "one of its slot. Several, with a comma between, have a replica of the model each: cpu,cpu "
-       "or cuda:0,cuda:1; 'auto': all GPUs of the machine, else its CPU. Default cpu."},
+       "or cuda:0,cuda:1; 'auto': all GPUs of the machine, else its CPU. Default cpu.",
+       false,
+       0,
+       "",
+       {"cpu", "cuda", "auto"}},
       {"threads", "N",
        "Computing threads of each worker. Default: this machine's cores divided by the workers."},
       {"loader_threads", "N",

@@ -14,6 +14,10 @@ namespace torchps {
 
 std::vector<FlagSpec> RunFlags();
 
+// The flags that set the job field with this name, as "--lr" for "learning_rate" or
+// "--set=training.clip_norm=VALUE"; empty if the job has no such field.
+std::string RunFlagFor(absl::string_view field);
+
 // Reads, completes and checks everything before anything is started. `program_directory` is where
 // psctl lies: its companions are looked for there. Errors are one sentence that names the flag, the
 // job's field or the file.

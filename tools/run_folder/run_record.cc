@@ -123,8 +123,6 @@ absl::StatusOr<RunRecord> ReadRunRecord(const std::string& dir) {
     record.command = json.at("command").get<std::vector<std::string>>();
     record.directory = json.value("directory", "");
     record.host = json.value("host", "");
-    record.version = json.value("version", "");
-    record.commit = json.value("commit", "");
     record.began = TimeIn(json, "began");
     if (json.contains("ended")) record.ended = TimeIn(json, "ended");
     if (json.contains("exit_code")) record.exit_code = json.at("exit_code").get<int>();

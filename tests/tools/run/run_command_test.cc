@@ -263,5 +263,19 @@ TEST_F(PlanRunTest, ProgramsElsewhereNeedNotLieOnThisMachine) {
   EXPECT_EQ(plan->job.workers(), 1);
 }
 
+TEST(RunFlagsTest, AJobFieldTypedAsAFlagIsAnsweredWithItsFlag) {
+  const auto complaint = [](const std::string& typed) {
+    const FlagTable table("psctl run", RunFlags(), "job", &RunFlagFor);
+    return std::string(table.Parse({typed}).status().message());
+  };
+  EXPECT_EQ(complaint("--learning_rate=0.1"),
+            "'psctl run' has no flag --learning_rate; did you mean --lr?");
+  EXPECT_EQ(complaint("--batch-size"),
+            "'psctl run' has no flag --batch-size; did you mean --batch_size?");
+  EXPECT_EQ(complaint("--epoch=3"), "'psctl run' has no flag --epoch; did you mean --epochs?");
+  EXPECT_EQ(complaint("--clip_norm=1"),
+            "'psctl run' has no flag --clip_norm; did you mean --set=training.clip_norm=VALUE?");
+}
+
 }  // namespace
 }  // namespace torchps
