@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs torchps for programs that Bazel does not build: headers, one library, CMake's and
-# pkg-config's descriptions of it, and the programs.
+# pkg-config's descriptions of it, the programs, completion for shells, and psctl's manual page.
 #
 #   deploy/install.sh PREFIX        e.g. /usr/local, $HOME/torchps
 #
@@ -40,4 +40,17 @@ with_version() {
 }
 with_version torchpsConfigVersion.cmake "$prefix/lib/cmake/torchps"
 with_version torchps.pc "$prefix/lib/pkgconfig"
-say "torchps is in $prefix: bin/, lib/, include/"
+# Where the shells and man look, for a PREFIX like /usr/local.
+psctl_prints() {
+  mkdir -p "$(dirname "$prefix/share/$1")"
+  "$prefix/bin/psctl" "${@:2}" >"$prefix/share/$1"
+}
+psctl_prints bash-completion/completions/psctl completion bash
+psctl_prints zsh/site-functions/_psctl completion zsh
+psctl_prints fish/vendor_completions.d/psctl.fish completion fish
+for program in ps_server ps_worker; do
+  ln -sf psctl "$prefix/share/bash-completion/completions/$program"
+  ln -sf psctl.fish "$prefix/share/fish/vendor_completions.d/$program.fish"
+done
+psctl_prints man/man1/psctl.1 man
+say "torchps is in $prefix: bin/, lib/, include/, share/"

@@ -2,16 +2,22 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <iostream>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/closest_name.h"
 #include "common/process/exit_codes.h"
 #include "common/process/open_files.h"
 #include "common/process/version.h"
+#include "tools/base/command_spec.h"
+#include "tools/base/completion.h"
 #include "tools/base/flag_table.h"
+#include "tools/base/manual_page.h"
 #include "tools/certs_command.h"
 #include "tools/checkpoint_command.h"
 #include "tools/doctor/doctor_command.h"
@@ -36,12 +42,23 @@ struct Command {
   std::vector<FlagSpec> (*flags)();
   int (*run)(const FlagValues& flags, std::ostream& out, std::ostream& error);
   const char* bare = "";  // the flag whose value a word without a flag is
+  std::string (*suggest)(absl::string_view flag) = nullptr;  // as FlagTable takes it
 };
+
+std::vector<FlagSpec> CompletionFlags() {
+  return {{"shell", "SHELL", "bash, zsh or fish. Required.", /*repeatable=*/false, /*letter=*/0,
+           /*needs=*/"", CompletionShells()}};
+}
+
+std::vector<FlagSpec> ManFlags() { return {}; }
+
+int CompletionCommand(const FlagValues& flags, std::ostream& out, std::ostream& error);
+int ManCommand(const FlagValues& flags, std::ostream& out, std::ostream& error);
 
 constexpr Command kCommands[] = {
     {"run", "Runs a whole job: starts servers and workers, shows progress, reports, stops them.",
      "psctl run deploy/jobs/mlp_digits.textproto --servers=2 --workers=3", &RunFlags, &RunCommand,
-     "job"},
+     "job", &RunFlagFor},
     {"doctor", "Looks at what a run will need, before it does.",
      "psctl doctor --job=deploy/jobs/mlp_digits.textproto --dir=/data/run1 "
      "--servers=alpha:7000,beta:7000",
@@ -49,7 +66,7 @@ constexpr Command kCommands[] = {
     {"drill", "Runs a job whose parts are killed and frozen, and tells what it survived.",
      "psctl drill --job=deploy/jobs/mlp_digits.textproto --servers=2 --workers=3 "
      "--kill=server:every=5s --freeze=worker:every=8s --seconds=60",
-     &DrillFlags, &DrillCommand, "job"},
+     &DrillFlags, &DrillCommand, "job", &RunFlagFor},
     {"status", "Shows what a running cluster is doing.",
      "psctl status --servers=127.0.0.1:4711,127.0.0.1:4712 --watch", &StatusFlags, &StatusCommand,
      "run"},
@@ -81,7 +98,36 @@ constexpr Command kCommands[] = {
      "psctl stop --servers=127.0.0.1:4711,127.0.0.1:4712", &StopFlags, &StopCommand, "run"},
     {"certs", "Makes certificates for servers, workers and operators, or new ones.",
      "psctl certs --dir=certs --job=mnist --hosts=alpha,beta", &CertsFlags, &CertsCommand},
+    {"completion", "Prints a script that completes commands and flags in a shell.",
+     "source <(psctl completion bash)", &CompletionFlags, &CompletionCommand, "shell"},
+    {"man", "Prints the manual page of psctl.", "psctl man | man -l -", &ManFlags, &ManCommand},
 };
+
+std::vector<CommandSpec> CommandSpecs() {
+  std::vector<CommandSpec> specs;
+  for (const Command& command : kCommands) {
+    specs.push_back(
+        {command.name, command.summary, command.example, command.flags(), command.bare});
+  }
+  return specs;
+}
+
+int CompletionCommand(const FlagValues& flags, std::ostream& out, std::ostream& error) {
+  const std::string shell = flags.Get("shell");
+  const std::vector<std::string> shells = CompletionShells();
+  if (std::find(shells.begin(), shells.end(), shell) == shells.end()) {
+    error << "psctl: 'psctl completion' cannot take '" << shell << "'; expected one of "
+          << absl::StrJoin(shells, ", ") << std::endl;
+    return static_cast<int>(ExitCode::kUsage);
+  }
+  out << CompletionScript(shell, CommandSpecs());
+  return static_cast<int>(ExitCode::kOk);
+}
+
+int ManCommand(const FlagValues& /*flags*/, std::ostream& out, std::ostream& /*error*/) {
+  out << ManualPage(CommandSpecs(), ReleaseLine());
+  return static_cast<int>(ExitCode::kOk);
+}
 
 const Command* FindCommand(const std::string& name) {
   for (const Command& command : kCommands) {
@@ -109,7 +155,8 @@ int Help(std::ostream& out) {
     out << "  psctl " << command.name << std::string(12 - std::string(command.name).size(), ' ')
         << command.summary << "\n";
   }
-  out << "\n'psctl help COMMAND' lists the flags of one of them.\n";
+  out << "\n'psctl help COMMAND' lists the flags of one of them; 'psctl version' prints the "
+         "version.\n";
   return static_cast<int>(ExitCode::kOk);
 }
 
@@ -140,13 +187,18 @@ int Main(const std::vector<std::string>& words) {
   const std::string& name = help_first ? words[1] : words[0];
   const Command* const command = FindCommand(name);
   if (command == nullptr) return UnknownCommand(name);
-  if (help_first || (words.size() == 2 && AsksForHelp(words[1]))) return HelpOn(*command);
+  const bool help_later = std::find(words.begin(), words.end(), "--help") != words.end();
+  if (help_first || help_later || (words.size() == 2 && AsksForHelp(words[1]))) {
+    return HelpOn(*command);
+  }
 
-  const FlagTable table(absl::StrCat("psctl ", name), command->flags(), command->bare);
+  const FlagTable table(absl::StrCat("psctl ", name), command->flags(), command->bare,
+                        command->suggest);
   const absl::StatusOr<FlagValues> flags = table.Parse({words.begin() + 1, words.end()});
   if (!flags.ok()) {
-    std::cerr << "psctl: " << flags.status().message() << "; 'psctl help " << name
-              << "' lists its flags" << std::endl;
+    const absl::string_view message = flags.status().message();
+    std::cerr << "psctl: " << message << (absl::EndsWith(message, "?") ? " " : "; ")
+              << "'psctl help " << name << "' lists its flags" << std::endl;
     return static_cast<int>(ExitCode::kUsage);
   }
   return command->run(*flags, std::cout, std::cerr);

@@ -13,13 +13,42 @@ says --listen server/ps_server --help
 says --local program/ps_worker --help
 says --local examples/gan --help
 says 'psctl run ' tools/psctl --help
-for program in server/ps_server program/ps_worker examples/gan tools/psctl; do
+for program in server/ps_server program/ps_worker tools/psctl; do
   says '^torchps [0-9]*\.[0-9]*\.[0-9]*\( (commit [-0-9a-z]*)\)\?$' "$program" --version
 done
 says "there is no command 'top'; 'psctl help' lists them" tools/psctl top
 says "did you mean 'status'" tools/psctl statis
 says "there is no flag '--locl'; did you mean --local?" program/ps_worker --locl
+says 'did you mean --set=optimizer.learning_rate=VALUE?' program/ps_worker --learning-rate=1
+says 'did you mean --epochs? .psctl help run. lists' tools/psctl run --epoch=3
+says '--epochs=N' tools/psctl run digits --help
 says '--resume needs --dir=DIR' server/ps_server --resume
+says "expected one of bash, zsh, fish" tools/psctl completion tcsh
+says '^.SS psctl run$' tools/psctl man
+
+# Bash completes commands, flags, values and files: completes 'WORDS' for WORD... up to the cursor.
+tools/psctl completion bash >"$TEST_TMPDIR/completion"
+completes() {
+  wanted=$1
+  shift
+  completed=$(bash -c '
+    source "$1"
+    COMP_WORDS=("${@:2}") COMP_CWORD=$(($# - 2))
+    function=$(complete -p "${2##*/}" | sed "s/.*-F \([^ ]*\).*/\1/")
+    "$function" "$2"
+    echo "${COMPREPLY[*]}"' bash "$TEST_TMPDIR/completion" "$@")
+  [ "$completed" = "$wanted" ] || {
+    echo "expected '$wanted' of '$*', got '$completed'"
+    exit 1
+  }
+}
+completes 'report' psctl repo
+completes '--epochs=' psctl run --ep
+completes 'adam adamw adagrad' psctl run --optimizer = ad
+completes 'fish' psctl completion f
+completes 'deploy' psctl run --job = dep
+completes 'deploy' psctl run dep
+completes '--advertise=' server/ps_server --adv
 
 # A run that a missing file ends at once leaves nothing of its own.
 psctl=$PWD/tools/psctl
