@@ -94,7 +94,8 @@ class YamlReader {
     if (field == nullptr) field = type.FindFieldByCamelcaseName(name);
     const OneofDescriptor* const oneof =
         field != nullptr ? field->real_containing_oneof() : type.FindOneofByName(name);
-    if (field == nullptr && oneof == nullptr) {
+    // Protobuf makes up a oneof for each optional field.
+    if (field == nullptr && (oneof == nullptr || oneof->is_synthetic())) {
       return ErrorAt(key, absl::StrCat(type.name(), " has no field ", QuotedText(name), "; ",
                                        DescribeFields(type, name)));
     }

@@ -77,6 +77,7 @@ TEST(YamlJobTest, NamesTheLineAndTheFieldThatWasProbablyMeant) {
   ExpectError("name: x\ntraining:\n  batchsize: 3",
               "a.yaml:3: TrainingSpec has no field \"batchsize\"; did you mean \"batch_size\"? it "
               "has: epochs, batch_size, accumulate");
+  ExpectError("training: {_evaluate: true}", "a.yaml:1: TrainingSpec has no field \"_evaluate\"");
   ExpectError("learning_rate: 3",
               "a.yaml:1: JobSpec has no field \"learning_rate\"; did you mean "
               "optimizer.learning_rate?");
