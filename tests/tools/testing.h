@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_replace.h"
+#include "common/process/version.h"
 #include "tools/report/cluster_client.h"
 #include "tools/report/report.h"
 
@@ -26,6 +28,12 @@ inline std::string ReadWholeFile(const std::string& path) {
   std::stringstream text;
   text << file.rdbuf();
   return text.str();
+}
+
+// testdata/report.json as this release writes it: the file has version 1.2.3.
+inline std::string ExpectedReport() {
+  return absl::StrReplaceAll(ReadWholeFile("tests/tools/testdata/report.json"),
+                             {{"1.2.3", ReleaseVersion()}});
 }
 
 template <typename Message>

@@ -30,7 +30,7 @@ TEST(ReportCommandTest, TheReportIsPrintedAndWritten) {
   const Outcome outcome = Ask(cluster, request);
   EXPECT_EQ(outcome.code, 0) << outcome.error;
   EXPECT_EQ(outcome.out.find("digits-mlp finished: test accuracy 93.50 %"), 0u) << outcome.out;
-  EXPECT_EQ(ReadWholeFile(request.file), ReadWholeFile("tests/tools/testdata/report.json"));
+  EXPECT_EQ(ReadWholeFile(request.file), ExpectedReport());
 }
 
 TEST(ReportCommandTest, AReportWithoutOneOfTheServersSaysThatItIsNotWhole) {

@@ -98,7 +98,7 @@ TEST_F(ClusterRunTest, AWholeRunEndsWithItsReport) {
   ExpectOut("epoch 1/2   test accuracy 80.00 %   test loss 0.7500   on 200 samples\n");
   ExpectOut("worker 0   done after 20 steps\n");
   ExpectOut("digits-mlp finished: test accuracy 93.50 % after 2 epochs\n");
-  EXPECT_EQ(ReadWholeFile(options_.report_file), ReadWholeFile("tests/tools/testdata/report.json"));
+  EXPECT_EQ(ReadWholeFile(options_.report_file), ExpectedReport());
 }
 
 // An evaluator that sees the job get better, and ends with it.
