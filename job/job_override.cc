@@ -51,8 +51,9 @@ absl::Status NotAMessage(const FieldDescriptor& field, const FieldText& assignme
   const Descriptor& type = *field.message_type();
   std::string meant = MeantMember(type, assignment);
   if (meant.empty()) meant = MeantChoice(field, assignment);
-  return assignment.Expected(absl::StrCat("nothing: it is a message, set one of its fields (",
-                                          FieldNames(type), ")", meant));
+  return absl::InvalidArgumentError(
+      absl::StrCat("job field ", assignment.path, " cannot be ", QuotedText(assignment.value),
+                   ": it is a message, set one of its fields (", FieldNames(type), ")", meant));
 }
 
 absl::Status PutField(Message* message, const FieldDescriptor* field, const FieldText& assignment) {
