@@ -209,7 +209,7 @@ std::optional<NextWorkReply> CoordinatedJob::NextWorkOf(MemberState& member) {
   } else if (!stopped_.empty() || !work_.HandOut(&member, &reply)) {
     // After a stop there is only the end to wait for.
     member.set_state(SlotBooks::WAITING);
-    if (member.idle()) return std::nullopt;
+    if (member.idle() || work_.AwaitsStep(member.slot())) return std::nullopt;
     reply.set_go_idle(true);
   }
   Changed();

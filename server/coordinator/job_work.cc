@@ -44,10 +44,12 @@ JobWork::JobWork(const JobTerms& terms, bool keeps_models)
       evaluations_(terms.job.training().best_by()) {}
 
 bool JobWork::HandOut(MemberState* member, NextWorkReply* reply) {
-  if (trains_on_ == member->slot()) {
-    trains_on_ = -1;
-    if (HandOutLease(member, reply)) return true;
-  }
+  const bool has_waited = awaiting_.erase(member->slot()) > 0;
+  const bool has_no_part = HasNoPart(member->slot());
+  // An evaluator's share of a step that others are at would be missing in the update.
+  const bool trains_first = !has_no_part && samples_of_step_ > 0 && evaluators_rest_ &&
+                            leases_.HasOutstanding() && balancer_.HasShare(member->slot());
+  if (trains_first && HandOutLease(member, has_waited, reply)) return true;
   if (const int epoch = evaluations_.TakeFor(member->slot()); epoch > 0) {
     member->set_evaluating(epoch);
     member->set_state(SlotBooks::EVALUATING);
@@ -60,23 +62,24 @@ bool JobWork::HandOut(MemberState* member, NextWorkReply* reply) {
     if (evaluators_rest_) balancer_.Rest(member->slot());
     return true;
   }
-  if (AwaitsStep(member->slot())) {
+  if (has_no_part) {
+    awaiting_.insert(member->slot());
     balancer_.AwaitPlan(member->slot());
     return false;
   }
-  if (HandOutLease(member, reply)) return true;
+  if (HandOutLease(member, has_waited, reply)) return true;
   balancer_.Rest(member->slot());
   return false;
 }
 
-bool JobWork::AwaitsStep(SlotId slot) const {
-  // What came back is for whoever asks first.
-  if (samples_of_step_ == 0 || !leases_.HasOutstanding() || leases_.HasReturned()) return false;
-  return (evaluators_rest_ && balancer_.IsOutsidePlan(slot)) ||
-         (balancer_.MayTake(slot) && leases_.LastStepIsOut());
+bool JobWork::HasNoPart(SlotId slot) const {
+  // A round of SYNC waits for each slot. What came back is for whoever asks first.
+  if (samples_of_step_ == 0 || !evaluators_rest_ || leases_.HasReturned()) return false;
+  if (!leases_.HasMore() || !leases_.HasOutstanding()) return false;
+  return balancer_.IsOutsidePlan(slot) || (balancer_.MayTake(slot) && leases_.LastStepIsOut());
 }
 
-bool JobWork::HandOutLease(MemberState* member, NextWorkReply* reply) {
+bool JobWork::HandOutLease(MemberState* member, bool has_waited, NextWorkReply* reply) {
   if (!leases_.HasMore()) return false;
   int batch_size = balancer_.BatchFor(member->slot());
   const DataLeases::Size size{batch_size * passes_of_push_, pushes_of_lease_};
@@ -99,6 +102,7 @@ bool JobWork::HandOutLease(MemberState* member, NextWorkReply* reply) {
   given.set_progress_begin(lease->progress_begin);
   given.set_progress_end(lease->progress_end);
   given.set_share(lease->share);
+  given.set_pull_again(has_waited);
   return true;
 }
 
@@ -120,12 +124,13 @@ absl::Status JobWork::Finish(const NextWorkRequest& handed_in, absl::Duration ru
   if (outcome->closed_epoch) {
     epoch.closed_at = running;
     const bool hands_in = keeps_models_ && leases_.Complete();
-    // The first slot that asks for the step after the next one evaluates: the others' shares of
-    // that step are not yet planned.
+    // Where others are at the next step, the first slot that asks for the step after it evaluates:
+    // the others' shares of that step are not yet planned.
     const bool trains_on = samples_of_step_ > 0 && evaluators_rest_ && leases_.HasOutstanding();
-    if (trains_on) trains_on_ = holder.slot;
     if (evaluates_ || hands_in) {
       evaluations_.Open(outcome->epoch, trains_on ? -1 : holder.slot);
+      // A slot that waits may begin the next plan before this one asks for its work.
+      if (evaluators_rest_ && !trains_on) balancer_.Rest(holder.slot);
     }
   }
   return absl::OkStatus();
@@ -155,6 +160,7 @@ bool JobWork::MayBeLast(int epoch) const {
 
 void JobWork::Release(SlotHolder dead) {
   leases_.Release(dead);
+  awaiting_.erase(dead.slot);
   balancer_.Remove(dead.slot);
   evaluations_.Release(dead.slot);
 }

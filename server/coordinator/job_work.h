@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -29,6 +30,10 @@ class JobWork {
   // nothing for it now. The other slots share the batch of a slot without a lease. In SYNC an
   // evaluator keeps its batch, since the round waits for it.
   bool HandOut(MemberState* member, NextWorkReply* reply);
+
+  // HandOut() has found nothing for the slot since it has no part in the present step. It gets its
+  // share of the next one.
+  bool AwaitsStep(SlotId slot) const { return awaiting_.count(slot) > 0; }
 
   // The holder hands in its data lease, all samples of which it has used but `lost`; the job had
   // run for `running`. INVALID_ARGUMENT: no such lease was ever handed out, or it has no such part.
@@ -67,11 +72,11 @@ class JobWork {
     absl::Duration closed_at;
   };
 
-  // Takes a lease for `member`. Returns false if there is none.
-  bool HandOutLease(MemberState* member, NextWorkReply* reply);
+  // Takes a lease for `member`, which has waited for it or not. Returns false if there is none.
+  bool HandOutLease(MemberState* member, bool has_waited, NextWorkReply* reply);
   // The step that all slots are at has no part for this one: it has come in the middle, or an
   // epoch's last step is too short for all. Its gradient would be one too many in the update.
-  bool AwaitsStep(SlotId slot) const;
+  bool HasNoPart(SlotId slot) const;
   // Stops where so many epochs have brought no new best as training.early_stopping says. Returns
   // the epoch whose books this has closed; 0: none.
   int StopWithoutBest();
@@ -86,9 +91,7 @@ class JobWork {
   const int64_t passes_of_push_;
   const int64_t pushes_of_lease_;
   const int64_t samples_of_step_;  // of all slots together; 0: each makes its own
-  // A slot that has closed an epoch and trains on: the others have leases of the next step already,
-  // which would lack its share. -1: none.
-  SlotId trains_on_ = -1;
+  std::set<SlotId> awaiting_;
   BatchBalancer balancer_;
   DataLeases leases_;
   Evaluations evaluations_;              // each opened when its epoch's books close

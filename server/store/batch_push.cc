@@ -67,7 +67,7 @@ absl::StatusOr<PushDecision> BatchPush::Push(Block* block, const PushHeader& hea
     decision->apply = false;
   }
   collected.sum.Add(*block, header, payload, entry);
-  const bool ends_job = !options_.per_slot && header.share >= options_.batch_samples;
+  const bool ends_job = !options_.per_slot && header.share > options_.batch_samples;
   collected.fill += ends_job ? header.weight : std::max(header.share, header.weight);
   collected.ends_job |= ends_job;
   PushGate::Record(*decision, header.incarnation, header.step, &entry);

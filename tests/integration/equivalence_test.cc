@@ -242,6 +242,7 @@ torch::Tensor TrainOnServers(const JobSpec& job, std::shared_ptr<const Dataset> 
   EXPECT_TRUE(cluster.ok()) << cluster.status();
 
   DataSource source;
+  if (job.training().evaluate()) source.test = data;
   source.train = std::move(data);
   StopLatch stop;
   // Made before the first thread: torch's generator is one for all of them, and a worker that joins
@@ -570,6 +571,27 @@ TEST(EquivalenceTest, AWeightedLossAndTheShortLastBatchOfAnEpochAreThoseOfOnePro
                        TrainOnServers(job, data, /*servers=*/2, torch::kCPU, /*slow=*/1,
                                       /*slots=*/nullptr, objective),
                        alone);
+    }
+  }
+}
+
+// With an evaluation after each epoch, whose slot comes back in the middle of a step.
+TEST(EquivalenceTest, ALastStepTooShortForAllSlotsIsThatOfOneProcess) {
+  constexpr int kBatch = 50;
+  const OptimizerSpec spec = Parse("sgd { momentum: 0.9 } learning_rate: 0.05");
+  for (const int last : {2, 4, 7}) {
+    const auto data = std::make_shared<RandomSamples>((kStepsPerEpoch - 1) * kBatch + last);
+    const std::shared_ptr<Mlp> module = NewMlp();
+    const std::unique_ptr<torch::optim::Optimizer> optimizer =
+        TorchOptimizer(spec, module->parameters());
+    const torch::Tensor alone = TrainAlone(*module, *optimizer, *data, kBatch);
+    for (const int workers : {1, 3}) {
+      JobSpec job = MakeJob(spec, Rule::kWholeBatch, workers, kBatch);
+      job.mutable_training()->set_global_batch(true);
+      job.mutable_training()->set_evaluate(true);
+      job = *NormalizeJobSpec(job);
+      ExpectEquivalent(absl::StrCat("workers: ", workers, ", a last step of ", last),
+                       TrainOnServers(job, data, /*servers=*/2), alone);
     }
   }
 }

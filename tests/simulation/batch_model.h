@@ -76,7 +76,7 @@ class BatchModel {
  private:
   int64_t FillOf(const Part& part) const;
   // No samples are left in the job after this part.
-  bool EndsJob(const Part& part) const { return !is_of_each_ && part.share >= batch_samples_; }
+  bool EndsJob(const Part& part) const { return !is_of_each_ && part.share > batch_samples_; }
   bool IsFull(const std::set<SlotId>& live) const;
 
   const int64_t batch_samples_;

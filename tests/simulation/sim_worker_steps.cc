@@ -253,9 +253,11 @@ void SimWorker::SetSamples(PushHeader* header) const {
   header->weight = static_cast<uint32_t>(pushed_.end() - pushed_.begin());
   if (lease_.reissued()) return;
   const TrainingSpec& training = scenario_->job.training();
-  if (lease_.progress_end() >= 1 && training.global_batch()) {
+  if (lease_.share() > 0) {
+    header->share = static_cast<uint32_t>(lease_.share());
+  } else if (lease_.progress_end() >= 1 && training.global_batch()) {
     // The job's last batch.
-    header->share = static_cast<uint32_t>(training.batch_size() * training.accumulate());
+    header->share = static_cast<uint32_t>(training.batch_size() * training.accumulate() + 1);
   } else if (header->weight < StepSamples()) {
     // The epoch ended before it filled the slot's share.
     header->share = static_cast<uint32_t>(StepSamples());

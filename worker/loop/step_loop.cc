@@ -145,8 +145,8 @@ absl::StatusOr<bool> StepLoop::AwaitStart() {
 absl::Status StepLoop::BeginLease(const DataLease& lease) {
   if (absl::Status status = in_hand_.TakeUp(lease); !status.ok()) return status;
   // Where pushes are collected the values were pulled before this lease was asked for, unless it
-  // ends an idle time.
-  pulled_ = collects_pushes_ && entered_;
+  // ends an idle time or the slot has waited for it.
+  pulled_ = collects_pushes_ && entered_ && !lease.pull_again();
   return Enter();
 }
 
@@ -184,11 +184,11 @@ absl::StatusOr<StepLoop::StepWork> StepLoop::NextOfLease() {
 
 int64_t StepLoop::ShareOf(const DataLease& lease, int64_t samples, const StepWork& step) const {
   if (lease.reissued()) return 0;
+  if (lease.share() > 0) return lease.share();
   // Nothing is left to hand out: what this update has is the job's last batch.
   if (lease.progress_end() >= 1 && options_.job.training().global_batch()) {
-    return SamplesOfPush(options_.job);
+    return SamplesOfPush(options_.job) + 1;
   }
-  if (lease.share() > 0) return lease.share();
   const int64_t planned = step.batch_size * PassesOfPush(options_.job);
   return samples < planned ? planned : 0;
 }
@@ -344,7 +344,9 @@ absl::Status StepLoop::Evaluate(int epoch, const absl::optional<KeepModel>& keep
   if (keep.has_value() && options_.hand_over != nullptr) {
     if (absl::Status kept = options_.hand_over(*keep, &result); !kept.ok()) return kept;
   }
-  return options_.coordinator->ReportEvaluation(result);
+  const absl::Status reported = options_.coordinator->ReportEvaluation(result);
+  // Before it has a share of a batch, so that no update is made without that share.
+  return reported.ok() && collects_pushes_ && !has_rounds_ ? Enter() : reported;
 }
 
 absl::Status StepLoop::TakeLearnt() {

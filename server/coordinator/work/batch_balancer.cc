@@ -111,6 +111,11 @@ bool BatchBalancer::MayTake(SlotId slot) const {
   return found == slots_.end() || found->second.resting || found->second.may_take;
 }
 
+bool BatchBalancer::HasShare(SlotId slot) const {
+  const auto found = slots_.find(slot);
+  return found != slots_.end() && !IsOutsidePlan(slot) && found->second.may_take;
+}
+
 void BatchBalancer::Observe(SlotId slot, uint64_t samples, double seconds) {
   const auto found = slots_.find(slot);
   if (found == slots_.end() || samples == 0 || !(seconds > 0)) return;

@@ -315,28 +315,31 @@ TEST(JobWorkBalanceTest, WhileASlotEvaluatesTheOthersHaveItsSamples) {
 }
 
 TEST(JobWorkBalanceTest, ASlotWithoutAShareOfTheLastStepWaitsForTheNextEpoch) {
-  for (const auto mode : {ConsistencySpec::ASYNC, ConsistencySpec::SYNC}) {
-    JobTerms terms = TermsOfTwoWorkers(mode);
-    terms.job.mutable_training()->set_evaluate(false);
-    terms.train_samples = 34;
-    JobWork work(terms, /*keeps_models=*/false);
-    MemberState first = Member(0, 1);
-    MemberState second = Member(1, 2);
-    EXPECT_EQ(BatchOfNextLease(work, &first), 16);
-    EXPECT_EQ(BatchOfNextLease(work, &second), 16);
-    ASSERT_TRUE(work.Finish(HandIn(first.lease(), first, Figures(16, 1)), {}).ok());
-    NextWorkReply last;
-    ASSERT_TRUE(work.HandOut(&first, &last));
-    EXPECT_EQ(last.lease().end() - last.lease().begin(), 2);
-    EXPECT_EQ(last.lease().share(), 32);
-    ASSERT_TRUE(work.Finish(HandIn(second.lease(), second, Figures(16, 1)), {}).ok());
-    NextWorkReply reply;
-    EXPECT_FALSE(work.HandOut(&second, &reply));
-    ASSERT_TRUE(work.Finish(HandIn(first.lease(), first, Figures(2, 1)), {}).ok());
-    EXPECT_EQ(BatchOfNextLease(work, &second), 16);
-    EXPECT_EQ(second.epoch(), 2);
-    EXPECT_EQ(BatchOfNextLease(work, &first), 16);
-  }
+  JobTerms terms = TermsOfTwoWorkers(ConsistencySpec::ASYNC);
+  terms.job.mutable_training()->set_epochs(2);
+  terms.job.mutable_training()->set_evaluate(false);
+  terms.train_samples = 34;
+  JobWork work(terms, /*keeps_models=*/false);
+  MemberState first = Member(0, 1);
+  MemberState second = Member(1, 2);
+  EXPECT_EQ(BatchOfNextLease(work, &first), 16);
+  EXPECT_EQ(BatchOfNextLease(work, &second), 16);
+  ASSERT_TRUE(work.Finish(HandIn(first.lease(), first, Figures(16, 1)), {}).ok());
+  NextWorkReply last;
+  ASSERT_TRUE(work.HandOut(&first, &last));
+  EXPECT_EQ(last.lease().end() - last.lease().begin(), 2);
+  EXPECT_EQ(last.lease().share(), 32);
+  EXPECT_FALSE(last.lease().pull_again());
+  ASSERT_TRUE(work.Finish(HandIn(second.lease(), second, Figures(16, 1)), {}).ok());
+  NextWorkReply next;
+  EXPECT_FALSE(work.HandOut(&second, &next));
+  EXPECT_TRUE(work.AwaitsStep(1));
+  ASSERT_TRUE(work.Finish(HandIn(first.lease(), first, Figures(2, 1)), {}).ok());
+  ASSERT_TRUE(work.HandOut(&second, &next));
+  EXPECT_EQ(next.lease().epoch(), 2);
+  EXPECT_EQ(next.lease().batch_size(), 16);
+  EXPECT_TRUE(next.lease().pull_again());
+  EXPECT_EQ(BatchOfNextLease(work, &first), 16);
 }
 
 TEST(JobWorkBalanceTest, ASlotWithoutWorkLeavesWhatComesBackToTheOthers) {

@@ -192,6 +192,16 @@ TEST_F(BatchPushTest, TheShareFillsABatchThatTheEpochCutShort) {
   EXPECT_EQ(policy_->update_counts().early, 0u);
 }
 
+TEST_F(BatchPushTest, AnEpochsLastStepOfOneSlotIsAWholeUpdate) {
+  Make();
+  PushHeader header = Header(0, 1, 0, 3);
+  header.share = 12;
+  ASSERT_TRUE(Push(header, 2.0f).ok());
+  EXPECT_EQ(VersionOf(), 1) << "the other slots have no part in it";
+  EXPECT_FLOAT_EQ(Value(), -2.0f);
+  EXPECT_EQ(policy_->update_counts().early, 0u);
+}
+
 TEST_F(BatchPushTest, TheLastBatchOfTheJobIsAWholeOneHoweverItsPushesCome) {
   for (const bool last_comes_first : {true, false}) {
     SCOPED_TRACE(last_comes_first);
@@ -200,7 +210,7 @@ TEST_F(BatchPushTest, TheLastBatchOfTheJobIsAWholeOneHoweverItsPushesCome) {
     // The third slot has nothing to do any more.
     SetLive(2);
     PushHeader last = Header(1, 1, 0, 2);
-    last.share = 12;
+    last.share = 13;
     if (last_comes_first) {
       ASSERT_TRUE(Push(last, 1.0f).ok());
       EXPECT_EQ(VersionOf(), 0);
