@@ -1,7 +1,14 @@
 #include "data/text/token_format.h"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstddef>
+#include <iterator>
+#include <string>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -98,6 +105,8 @@ constexpr OtherFile kOtherFiles[] = {
     {"\x28\xb5\x2f\xfd", "a Zstandard file"},
     {"\x89HDF", "an HDF5 file"},
     {"PAR1", "a Parquet file"},
+    {"\x80\x04\x95", "a Python pickle"},
+    {"\x80\x05\x95", "a Python pickle"},
 };
 
 // Numbers of 16 bits above `threshold` at each of four positions in turn. 65535 counts as small:
@@ -121,6 +130,81 @@ bool IsRare(int64_t few, int64_t many) { return many >= 4 * few + 16; }
 bool LooksWider(const LargeWords& large, int threshold, int64_t words) {
   const int64_t lower = large.at[0] + large.at[2];
   return IsRare(large.at[1] + large.at[3], lower) && (threshold == 0 || 8 * large.at[0] >= words);
+}
+
+// Whether words are large at some of the four positions only. Numbers of 32 or 64 bits with another
+// byte order, and floating-point numbers, are so.
+bool HasSmallPosition(const LargeWords& large, int64_t words) {
+  const auto [few, many] = std::minmax_element(std::begin(large.at), std::end(large.at));
+  return IsRare(*few, *many) && 8 * *many >= words;
+}
+
+// Fewer bytes than this show a distribution by chance.
+constexpr size_t kLeastText = 64;
+constexpr size_t kLeastBytes = 1024;
+
+// How often each byte occurs at every second position of a sample.
+class ByteCounts {
+ public:
+  ByteCounts(absl::string_view sample, size_t first) {
+    for (size_t i = first; i < sample.size(); i += 2) {
+      ++counts_[static_cast<uint8_t>(sample[i])];
+      ++size_;
+    }
+  }
+
+  int64_t distinct() const {
+    return absl::c_count_if(counts_, [](int64_t count) { return count > 0; });
+  }
+
+  // In bits.
+  double Entropy() const {
+    double entropy = 0;
+    for (const int64_t count : counts_) {
+      const double part = static_cast<double>(count) / static_cast<double>(size_);
+      if (count > 0) entropy -= part * std::log2(part);
+    }
+    return entropy;
+  }
+
+  // Whether both may be drawn from one distribution of at most `most` values: a chi-square test for
+  // two samples, with room for neighbours that depend on each other, as letters do.
+  bool IsAlike(const ByteCounts& other, int64_t most) const {
+    double chi_square = 0;
+    int64_t values = 0;
+    for (size_t i = 0; i < counts_.size(); ++i) {
+      const auto sum = static_cast<double>(counts_[i] + other.counts_[i]);
+      const auto difference = static_cast<double>(counts_[i] - other.counts_[i]);
+      if (sum == 0) continue;
+      ++values;
+      chi_square += difference * difference / sum;
+    }
+    return values <= most && chi_square < 2 * static_cast<double>(values) + 50;
+  }
+
+ private:
+  std::array<int64_t, 256> counts_ = {};
+  int64_t size_ = 0;
+};
+
+// Whether a sample has no control characters. Tokens have many bytes below 9.
+bool IsText(absl::string_view sample) {
+  return absl::c_none_of(sample,
+                         [](char c) { return absl::ascii_iscntrl(c) && !absl::ascii_isspace(c); });
+}
+
+// Returns a description of a sample that has another byte order or 8 bits a token; "": neither.
+//
+// The upper byte of a token varies less than the lower one. Only 8-bit tokens have both alike.
+std::string OtherBytes(absl::string_view sample) {
+  constexpr int64_t kFewValues = 16;
+  constexpr int64_t kMostOf8Bits = 240;  // random 16-bit tokens have all 256 values
+  constexpr double kClearlyMore = 1;     // bits
+  const ByteCounts lower(sample, 0), upper(sample, 1);
+  if (upper.distinct() < kFewValues) return "";
+  if (upper.Entropy() > lower.Entropy() + kClearlyMore) return "is big-endian";
+  const bool is_8_bits = lower.distinct() >= kFewValues && lower.IsAlike(upper, kMostOf8Bits);
+  return is_8_bits ? "looks like 8-bit tokens" : "";
 }
 
 }  // namespace
@@ -147,6 +231,11 @@ absl::Status CheckTokensOf16Bits(absl::string_view sample) {
         "expected tokens, got ", other.name,
         " (write the numbers alone, or set data.tokens.bits: 16 if it is no such file)"));
   }
+  if (sample.size() >= kLeastText && IsText(sample)) {
+    return absl::InvalidArgumentError(
+        "expected tokens of 16 bits, got a text file (data.source: \"text\" reads text; set "
+        "data.tokens.bits: 16 if it holds tokens)");
+  }
   // Tokens of 16 bits are alike at every position. Wider ones have an upper half that is 0, or
   // small where tokens are above 65535.
   for (const int threshold : {0, 255}) {
@@ -158,7 +247,17 @@ absl::Status CheckTokensOf16Bits(absl::string_view sample) {
         "number is mostly %s (set data.tokens.bits: %d, or 16 if it is 16)",
         bits, threshold == 0 ? "0" : "below 256", bits));
   }
-  return absl::OkStatus();
+  std::string other;
+  if (HasSmallPosition(LargeWords(sample, 255), static_cast<int64_t>(sample.size() / 2))) {
+    other = "looks like floating-point or big-endian numbers";
+  } else if (sample.size() >= kLeastBytes) {
+    other = OtherBytes(sample);
+  }
+  if (other.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "expected tokens of 16 bits, little-endian, got a file that %s (convert it, for example with "
+      "NumPy's astype('<u2'), or set data.tokens.bits: 16 if it is right)",
+      other));
 }
 
 }  // namespace torchps

@@ -28,7 +28,8 @@ absl::StatusOr<std::optional<TokenFormat>> ParseTokenHeader(absl::string_view be
                                                             int64_t bytes);
 
 // Returns INVALID_ARGUMENT if a file without a header does not look like tokens of 16 bits: it
-// starts as an archive or a compressed file, or its `sample` looks like tokens of 32 or 64 bits.
+// starts as an archive or a compressed file, or its `sample` looks like text, tokens of 8, 32 or 64
+// bits, floating-point or big-endian numbers.
 // `sample`: pieces of the file, the first from its beginning, each a multiple of 8 bytes but the
 // last.
 absl::Status CheckTokensOf16Bits(absl::string_view sample);

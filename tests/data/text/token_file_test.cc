@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -91,6 +92,55 @@ TEST(TokenFileTest, AFileOf16BitsIsNotTakenForAWiderOne) {
     const auto file = TokenFile::Open(WriteFile(directory, "t", Packed(tokens, 2)));
     EXPECT_TRUE(file.ok()) << file.status();
   }
+}
+
+// Expects a file of `bytes` to be refused as `words`, and to be read if the job says 16 bits.
+void ExpectOtherKind(const std::string& bytes, const std::string& words) {
+  const std::string path = WriteFile(NewDirectory(), "t", bytes);
+  const absl::Status refused = TokenFile::Open(path).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr(words));
+  EXPECT_TRUE(TokenFile::Open(path, 16).ok());
+}
+
+std::string Reversed(std::string bytes, int width) {
+  for (size_t i = 0; i < bytes.size(); i += width) {
+    std::reverse(bytes.begin() + i, bytes.begin() + i + width);
+  }
+  return bytes;
+}
+
+// The bytes of `Number`s.
+template <typename Number>
+std::string Floats(const std::vector<int64_t>& tokens) {
+  const std::vector<Number> numbers(tokens.begin(), tokens.end());
+  return std::string(reinterpret_cast<const char*>(numbers.data()),
+                     numbers.size() * sizeof(Number));
+}
+
+TEST(TokenFileTest, TokensOfOtherKindsAreRefused) {
+  const std::vector<int64_t> tokens = Tokens(300);
+  ExpectOtherKind(Reversed(Packed(tokens, 2), 2), "is big-endian");
+  ExpectOtherKind(Reversed(Packed(tokens, 4), 4), "floating-point or big-endian numbers");
+  ExpectOtherKind(Floats<float>(tokens), "floating-point or big-endian numbers");
+  ExpectOtherKind(Floats<double>(tokens), "floating-point or big-endian numbers");
+  std::mt19937 random(1);
+  std::string bytes;
+  for (int i = 0; i < 4000; ++i) bytes += static_cast<char>(random() % 200);
+  ExpectOtherKind(bytes, "looks like 8-bit tokens");
+}
+
+TEST(TokenFileTest, TextIsNoTokens) {
+  std::string words, numbers;
+  for (int i = 0; i < 20; ++i) {
+    words += "grüße und küsse, etc.\n";
+    numbers += std::to_string(i * 7919) + ", \n";
+  }
+  if (words.size() % 2 != 0) words += ' ';
+  ExpectOtherKind(words, "a text file");
+  if (numbers.size() % 2 != 0) numbers += ' ';
+  ExpectOtherKind(numbers, "a text file");
+  ExpectOtherKind("\x80\x04\x95 ].", "a Python pickle");
 }
 
 // An array of three numbers in NumPy's format, version 1.
@@ -190,7 +240,7 @@ TEST(TokenFileTest, AHeaderThatDoesNotFitIsNamed) {
 
 TEST(TokenFileTest, AFileThatShrinksIsAnErrorAndNoCrash) {
   const std::string path = WriteFile(NewDirectory(), "t", std::string(40000, 'x'));
-  const auto file = TokenFile::Open(path);
+  const auto file = TokenFile::Open(path, 16);
   ASSERT_TRUE(file.ok());
   ASSERT_EQ(truncate(path.c_str(), 1000), 0);
   std::vector<int32_t> tokens(20000);
