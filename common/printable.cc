@@ -7,8 +7,16 @@ namespace {
 
 bool Continues(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) == 0x80; }
 
-// How many bytes the character has that `text` begins with; 0: that is no UTF-8.
-size_t CharacterBytes(absl::string_view text) {
+// Of Unicode's C0 and C1, and DEL.
+bool IsControl(absl::string_view character) {
+  const auto lead = static_cast<uint8_t>(character[0]);
+  if (character.size() == 1) return lead < 0x20 || lead == 0x7F;
+  return lead == 0xC2 && static_cast<uint8_t>(character[1]) < 0xA0;
+}
+
+}  // namespace
+
+size_t Utf8CharacterBytes(absl::string_view text) {
   const auto lead = static_cast<uint8_t>(text[0]);
   size_t size = 0;
   if (lead < 0x80) size = 1;
@@ -22,19 +30,10 @@ size_t CharacterBytes(absl::string_view text) {
   return size;
 }
 
-// Of Unicode's C0 and C1, and DEL.
-bool IsControl(absl::string_view character) {
-  const auto lead = static_cast<uint8_t>(character[0]);
-  if (character.size() == 1) return lead < 0x20 || lead == 0x7F;
-  return lead == 0xC2 && static_cast<uint8_t>(character[1]) < 0xA0;
-}
-
-}  // namespace
-
 std::string Printable(absl::string_view text) {
   std::string printable;
   while (!text.empty()) {
-    const size_t bytes = CharacterBytes(text);
+    const size_t bytes = Utf8CharacterBytes(text);
     const absl::string_view character = text.substr(0, bytes == 0 ? 1 : bytes);
     if (bytes == 0 || IsControl(character)) {
       printable += '?';

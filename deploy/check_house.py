@@ -35,9 +35,9 @@ MAY_INCLUDE = {
     "data/file": "",
     "data/download": "storage",
     "data/image": "common data/file",
-    "data/table": "data/file proto",
+    "data/table": "common data/file proto",
     "data/text": "common",
-    "data": "common data/file data/image data/table data/text proto",
+    "data": "common data/download data/file data/image data/table data/text proto",
     # The parts of a server. The coordinator is a program of its own that shares a process: it sees
     # neither values nor pushes.
     "server/optimizer": "common common/cpu job proto",

@@ -54,7 +54,8 @@ struct CsvColumns {
 
 // Reads a table of numbers and categories, with a class or numbers to predict in each row.
 //
-// Text: UTF-8, or UTF-16 with a byte-order mark or plainly alternating with zeros; plain or gzip.
+// Text: UTF-8, UTF-16 with a byte-order mark or plainly alternating with zeros, or else
+// Windows-1252; plain or gzip.
 // Lines end in LF, CR LF or CR. Blank lines and spaces around fields do not count. The separator is
 // the ',', ';', tab, '|' or run of spaces on which most lines agree, or the one that a first line
 // such as "sep=;" names. A field may be in double quotes, with "" for a quote (RFC 4180), but

@@ -4,6 +4,7 @@
 #include <limits>
 #include <regex>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -43,9 +44,22 @@ bool IsDateOrTime(absl::string_view field) {
   return pattern->Matches(field);
 }
 
+// Removes signs of currencies and percent, and makes ASCII of spaces and minus signs.
+std::string WithoutSigns(absl::string_view field) {
+  const std::string plain = absl::StrReplaceAll(field, {{"$", ""},
+                                                        {"%", ""},
+                                                        {"€", ""},
+                                                        {"£", ""},
+                                                        {"¥", ""},
+                                                        {"\u2212", "-"},
+                                                        {"\u00a0", " "},
+                                                        {"\u202f", " "}});
+  return std::string(absl::StripAsciiWhitespace(plain));
+}
+
 // Returns the number that a field with a decimal comma or thousands separators may stand for, or
 // "".
-std::string MeantNumber(absl::string_view field) {
+std::string MeantNumber(absl::string_view plain) {
   static const auto* const unclear = new Pattern("[+-]?[1-9][0-9]{0,2},[0-9]{3}");
   static const auto* const decimal_comma = new Pattern("[+-]?[0-9]*,[0-9]+(e[+-]?[0-9]+)?");
   static const auto* const comma_groups = new Pattern("[+-]?[0-9]{1,3}(,[0-9]{2,3})+([.][0-9]*)?");
@@ -53,8 +67,6 @@ std::string MeantNumber(absl::string_view field) {
   static const auto* const space_groups =
       new Pattern("[+-]?[0-9]{1,3}(['_ ][0-9]{3})+([.][0-9]*)?");
 
-  // Non-breaking spaces count as spaces.
-  const std::string plain = absl::StrReplaceAll(field, {{"\xc2\xa0", " "}, {"\xe2\x80\xaf", " "}});
   const std::string with_point = absl::StrReplaceAll(plain, {{",", "."}});
   const std::string without_commas = absl::StrReplaceAll(plain, {{",", ""}});
   if (unclear->Matches(plain)) return absl::StrCat(with_point, " or ", without_commas);
@@ -95,7 +107,9 @@ std::string ExpectedNumber(absl::string_view field, bool can_leave_out) {
         "a number, not a date or time (convert it to a number, such as days since a day",
         can_leave_out ? ", or leave the column out with data.csv.ignore_column)" : ")");
   }
-  if (const std::string meant = MeantNumber(field); !meant.empty()) {
+  const std::string plain = WithoutSigns(field);
+  if (IsNumber(plain)) return absl::StrCat("a number without other signs (write ", plain, ")");
+  if (const std::string meant = MeantNumber(plain); !meant.empty()) {
     return absl::StrCat(
         "a number with a decimal point, not a decimal comma or thousands separator (write ", meant,
         ")");

@@ -202,6 +202,8 @@ class HeaderOfNumbers {
       return false;
     if (features_.empty()) return Contrast() == Columns();
     if (label_ && label_->IsOfOtherKind()) return true;
+    // With two features half of all rows rise by chance.
+    if (Columns() >= 3 && Contrast() == Columns()) return true;
     return !HasSimilarRows() && (StandsOut() || IsUnlikely());
   }
 

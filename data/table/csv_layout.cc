@@ -89,6 +89,18 @@ class Purposes {
     return absl::OkStatus();
   }
 
+  // A model's features are found by name, where a file has names.
+  absl::Status CheckNames(const std::vector<size_t>& columns) const {
+    if (absl::c_all_of(layout_.names, [](const auto& name) { return name.empty(); })) {
+      return absl::OkStatus();
+    }
+    for (size_t column : columns) {
+      const absl::Status found = index_.Find(layout_.names[column]).status();
+      if (!found.ok()) return found;
+    }
+    return absl::OkStatus();
+  }
+
   bool IsFree(size_t column) const { return field_of_[column].empty(); }
 
   // Takes the last free column for the class.
@@ -131,10 +143,12 @@ absl::Status LayOutToTrain(const CsvColumns& columns, CsvLayout& layout) {
     layout.features.push_back(column);
     layout.is_category.push_back(is_category);
   }
-  if (!layout.features.empty()) return absl::OkStatus();
+  if (!layout.features.empty()) return purposes.CheckNames(layout.features);
   return absl::InvalidArgumentError(absl::StrCat(
       "expected at least one feature column beside the column to predict, got none",
-      layout.names.size() > 1 ? "" : " (',', ';', '|', a tab or spaces separate columns)"));
+      layout.names.size() > 1 ? ""
+                              : " in the first line (',', ';', '|', a tab or spaces separate "
+                                "columns; delete a title or comment above the header)"));
 }
 
 // The columns of the answers, where the file has all of them.

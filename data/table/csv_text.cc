@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/printable.h"
 
 namespace torchps {
 namespace {
@@ -90,6 +91,33 @@ std::string ToUtf8(absl::string_view utf16, bool big_endian) {
       point = 0xfffd;
     }
     AppendUtf8(point, text);
+  }
+  return text;
+}
+
+bool IsUtf8(absl::string_view text) {
+  while (!text.empty()) {
+    const size_t bytes = Utf8CharacterBytes(text);
+    if (bytes == 0) return false;
+    text.remove_prefix(bytes);
+  }
+  return true;
+}
+
+// Windows-1252 differs from Latin-1 in these bytes, from 0x80. 0: as in Latin-1.
+constexpr uint16_t kWindows1252[] = {
+    0x20ac, 0,      0x201a, 0x0192, 0x201e, 0x2026, 0x2020, 0x2021, 0x02c6, 0x2030, 0x0160,
+    0x2039, 0x0152, 0,      0x017d, 0,      0,      0x2018, 0x2019, 0x201c, 0x201d, 0x2022,
+    0x2013, 0x2014, 0x02dc, 0x2122, 0x0161, 0x203a, 0x0153, 0,      0x017e, 0x0178};
+
+// Spreadsheets write this encoding in Western Europe and America.
+std::string FromWindows1252(absl::string_view bytes) {
+  std::string text;
+  text.reserve(bytes.size());
+  for (const char byte : bytes) {
+    const auto value = static_cast<uint8_t>(byte);
+    const bool is_special = value >= 0x80 && value < 0xa0 && kWindows1252[value - 0x80] != 0;
+    AppendUtf8(is_special ? kWindows1252[value - 0x80] : value, text);
   }
   return text;
 }
@@ -209,6 +237,8 @@ absl::StatusOr<CsvText> CsvText::Open(std::string bytes) {
     bytes = ToUtf8(bytes, encoding == Encoding::kUtf16Big);
   }
   if (absl::StrContains(bytes, '\0')) return NotText("a binary file");
+  // A model file's metadata hold UTF-8 only.
+  if (!IsUtf8(bytes)) bytes = FromWindows1252(bytes);
   if (absl::StrContains(bytes, '\r')) ConvertLineEnds(bytes);
   CsvText text(std::move(bytes));
   if (absl::StartsWith(text.text_, "\xef\xbb\xbf")) text.begin_ = 3;

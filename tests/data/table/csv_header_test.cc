@@ -18,6 +18,8 @@ constexpr char kIntegers[] = "5,3,9,1\n7,0,2,0\n1,6,4,1\n3,2,8,0\n9,5,0,2\n6,1,7
 constexpr char kNamed[] =
     "1.352,1.747,2.554,rose\n0.087,-0.119,-0.13,lily\n1.916,1.928,1.977,rose\n"
     "0.175,0.025,-0.576,lily\n1.2,0.3,0.4,rose\n";
+constexpr char kRising[] =
+    "1.352,1.747,rose\n0.087,0.119,lily\n1.916,1.928,rose\n0.175,0.225,lily\n1.2,1.3,rose\n";
 
 TEST_F(CsvTest, AHeaderOfNumbersIsRecognisedByTheLinesBelow) {
   for (const std::string& table : {
@@ -33,6 +35,7 @@ TEST_F(CsvTest, AHeaderOfNumbersIsRecognisedByTheLinesBelow) {
            absl::StrCat("0,1,2,3\n", kIntegers),
            absl::StrCat("2019,2020,2021,2022\n", kIntegers),
            absl::StrCat("10,20,30,99\n", kIntegers),
+           absl::StrCat("2019,2020,kind\n", kRising),
            absl::StrCat("350.5,351,351.5,kind\n", kDecimals),
            std::string("0,1,2,3\n1.352,1.747,2.554,1\n0.087,-0.119,-0.13,0\n"),
            std::string("0,1,2\n1.5,2.5,0\n0.5,3.5,1\n2.5,1.5,1\n0.2,1.2,0\n0.4,1.7,2\n"),

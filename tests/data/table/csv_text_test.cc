@@ -43,14 +43,24 @@ TEST_F(CsvTest, TheSeparatorIsFoundFromTheLines) {
   }
   EXPECT_THAT(Rows("1.5 2 0\n").values, ElementsAre(1.5, 2));
   ExpectInvalid("3,14;2,5;0\n2,14;2,5;1\n", "a decimal comma");
-  ExpectInvalid("height in cm\n150\n160\n",
-                "got none (',', ';', '|', a tab or spaces separate columns)");
+  ExpectInvalid(
+      "height in cm\n150\n160\n",
+      "got none in the first line (',', ';', '|', a tab or spaces separate columns; delete");
 }
 
 TEST_F(CsvTest, LinesMayEndInCrAloneAndKeepTheirNumbers) {
   EXPECT_THAT(Rows("a,b,y\r1,2,0\r3,4,1\r").values, ElementsAre(1, 2, 3, 4));
   ExpectInvalid("a,b,y\r1,2,0\r\r3,x,1\r", "line 4, column 1 (b)");
   ExpectInvalid("sep=,\r\na,b,y\r\n1,x,0\r\n", "line 3, column 1 (b)");
+}
+
+TEST_F(CsvTest, TextThatIsNotUtf8IsWindows1252) {
+  const RowSet rows = Rows(
+      "gr\xf6\xdf"
+      "e,\x80,y\n1,2,\xe9t\xe9\n3,4,b\n");
+  EXPECT_THAT(NamesOf(rows), ElementsAre("größe", "€"));
+  EXPECT_THAT(rows.class_names, ElementsAre("b", "été"));
+  EXPECT_THAT(NamesOf(Rows("größe,b,y\n1,2,0\n3,4,1\n")), ElementsAre("größe", "b"));
 }
 
 TEST_F(CsvTest, Utf16IsConverted) {
