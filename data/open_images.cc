@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "data/download/cache_folder.h"
 #include "data/file/file_bytes.h"
 #include "data/image/cifar10.h"
 #include "data/image/digits.h"
@@ -24,6 +25,13 @@ namespace torchps {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Returns the folder of MNIST in this machine's cache, or "" if there is none.
+std::string CachedMnist() {
+  const absl::StatusOr<std::string> folder = MnistFolder();
+  std::error_code error;
+  return folder.ok() && fs::is_directory(*folder, error) ? *folder : "";
+}
 
 int64_t MaxLabel(const ImageSet& images) {
   return *std::max_element(images.labels.begin(), images.labels.end());
@@ -226,6 +234,11 @@ absl::StatusOr<DataSource> ImagesToEvaluate(const JobSpec& job, absl::StatusOr<I
 
 absl::StatusOr<DataSource> OpenDigits(const JobSpec& job, const std::string& path) {
   if (job.data().use() == PREDICTION) return ImagesToPredict(job, path);
+  if (!path.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data.source \"digits\" generates its images and reads none, got data.path ",
+                     path, " (leave out --data, or set data.source)"));
+  }
   const int64_t train = job.data().train_samples();
   const int64_t test = WantsTest(job) ? job.data().test_samples() : 0;
   constexpr int64_t kMost = kMaxDataFileBytes / (28 * 28);
@@ -240,7 +253,8 @@ absl::StatusOr<DataSource> OpenDigits(const JobSpec& job, const std::string& pat
                 absl::StrCat("generated digits of seed ", job.seed()));
 }
 
-absl::StatusOr<DataSource> OpenIdx(const JobSpec& job, const std::string& directory) {
+absl::StatusOr<DataSource> OpenIdx(const JobSpec& job, const std::string& path) {
+  const std::string directory = path.empty() ? CachedMnist() : path;
   if (directory.empty()) {
     return NeedsPath("idx", "the directory of the IDX files (or --download, which fetches MNIST)");
   }

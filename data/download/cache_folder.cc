@@ -26,4 +26,10 @@ absl::StatusOr<std::string> CacheFolder() {
   return CacheFolder([](const char* name) { return std::getenv(name); });
 }
 
+absl::StatusOr<std::string> MnistFolder() {
+  const absl::StatusOr<std::string> cache = CacheFolder();
+  if (!cache.ok()) return cache.status();
+  return absl::StrCat(*cache, "/mnist");
+}
+
 }  // namespace torchps

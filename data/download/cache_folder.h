@@ -15,4 +15,7 @@ absl::StatusOr<std::string> CacheFolder(
     const std::function<const char*(const char* name)>& environment);
 absl::StatusOr<std::string> CacheFolder();
 
+// MNIST's directory in the cache, which need not exist. Errors: those of CacheFolder().
+absl::StatusOr<std::string> MnistFolder();
+
 }  // namespace torchps

@@ -38,9 +38,9 @@ absl::StatusOr<std::string> DownloadForJob(const std::string& source, const std:
   }
   std::string directory = path;
   if (directory.empty()) {
-    const absl::StatusOr<std::string> cache = CacheFolder();
-    if (!cache.ok()) return cache.status();
-    directory = absl::StrCat(*cache, "/mnist");
+    const absl::StatusOr<std::string> cached = MnistFolder();
+    if (!cached.ok()) return cached.status();
+    directory = *cached;
   }
   const absl::Status fetched = DownloadMnist(directory, std::move(options));
   if (!fetched.ok()) return fetched;
