@@ -136,6 +136,9 @@ absl::StatusOr<DataSource> OpenToUse(const JobSpec& job, const RowSet& table,
   source.preprocessing = known;
   source.description = Described(table, known, path);
   source.test_description = absl::StrCat("all rows of ", path);
+  if (table.dropped > 0) {
+    absl::StrAppend(&source.test_description, " but ", table.dropped, " with a missing value");
+  }
   return source;
 }
 

@@ -98,8 +98,10 @@ absl::Status WriteEvaluation(const Task& task, const Dataset& samples, const Mod
   const absl::StatusOr<Evaluation> evaluation =
       Evaluate(task, &samples, look.device, look.precision, look.stop);
   if (!evaluation.ok()) return evaluation.status();
+  // Other data than the model's have no training samples apart.
+  const bool is_trained_on = look.on_training_data && task.data().train != task.data().test;
   const std::string described =
-      look.on_training_data ? "the training samples" : task.data().test_description;
+      is_trained_on ? "the training samples" : task.data().test_description;
   (*out)->Line(EvaluationLine(*evaluation, look, described));
   return (*out)->Close();
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <numeric>
@@ -438,9 +439,30 @@ TEST(DataRegistryTest, ThePathOfTheFlagCountsInsteadOfTheJobs) {
 }
 
 TEST(DataRegistryTest, AFileSourceWithoutAPathSaysWhichFieldIsMissing) {
+  setenv("TORCHPS_CACHE", NewDirectory().c_str(), /*overwrite=*/1);
   for (const std::string source : {"idx", "cifar10", "csv", "images"}) {
     ExpectError("data { source: '" + source + "' }", "", absl::StatusCode::kInvalidArgument,
                 "data.path");
+  }
+}
+
+TEST(DataRegistryTest, WithoutAPathIdxIsMnistOfTheCache) {
+  const std::string cache = NewDirectory();
+  std::filesystem::rename(IdxDirectory(std::string("\x00\x01", 2), "\x01"), cache + "/mnist");
+  setenv("TORCHPS_CACHE", cache.c_str(), /*overwrite=*/1);
+  const absl::StatusOr<DataSource> source = OpenData(Job("data { source: 'idx' }"), "");
+  ASSERT_TRUE(source.ok()) << source.status();
+  EXPECT_THAT(source->description, HasSubstr(cache + "/mnist"));
+}
+
+TEST(DataRegistryTest, DigitsReadNoFile) {
+  for (const DataUse use : {TRAINING, EVALUATION}) {
+    JobSpec job = Job("data { source: 'digits' }");
+    job.mutable_data()->set_use(use);
+    const absl::Status refused = OpenData(job, "/some/images").status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+    EXPECT_THAT(std::string(refused.message()),
+                HasSubstr("reads none, got data.path /some/images"));
   }
 }
 
@@ -517,6 +539,16 @@ TEST(PreprocessingTest, AnotherTableIsScaledAsTheTrainingTableWas) {
       trained.preprocessing.Input(torch::tensor({{4.0, 84.0, 7.0}}, torch::kFloat64));
   EXPECT_TRUE(InputsOf(*other.test).slice(0, 4, 5).equal(expected));
   EXPECT_THAT(other.test_description, HasSubstr("all rows of"));
+}
+
+TEST(PreprocessingTest, RowsThatAnEvaluationDropsAreCounted) {
+  const JobSpec job = Job("data { source: 'csv' csv { missing: DROP_ROW } }");
+  const DataSource trained = *OpenData(job, CsvFile());
+  const std::string path =
+      WriteFile(NewDirectory(), "other.csv", "a,b,constant,kind\n1,,7,1\n2,3,7,1\n3,4,7,\n");
+  const DataSource other = *OpenData(JobOfModel(job, trained, EVALUATION), path);
+  EXPECT_EQ(other.test->size(), 1);
+  EXPECT_EQ(other.test_description, "all rows of " + path + " but 2 with a missing value");
 }
 
 TEST(PreprocessingTest, TheTrainingTableIsEvaluatedOnItsTestPart) {
