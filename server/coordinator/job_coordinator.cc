@@ -155,7 +155,8 @@ void JobCoordinator::Tick(absl::Duration now) {
     Expire(dead, SlotBooks::EXPIRED, "its lease ran out");
     gone_.push_back({dead, job_->places().addresses()});
   }
-  if (!expired.empty()) Settle(now);
+  const bool waited_enough = job_->work().EndLongWaits(now);
+  if (!expired.empty() || waited_enough) Settle(now);
 }
 
 void JobCoordinator::OnSynced(uint64_t revision, absl::Duration now) {

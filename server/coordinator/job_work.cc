@@ -13,6 +13,11 @@
 namespace torchps {
 namespace {
 
+// A slot waits so many times as long as a step of the others takes, and at least so long, for that
+// step's end.
+constexpr double kStepsOfWait = 1.5;
+constexpr absl::Duration kLeastWait = absl::Milliseconds(50);
+
 // Of all slots together; 0: each slot makes steps of its own.
 int64_t SamplesOfStep(const JobSpec& job) {
   return job.training().global_batch() && LeasesArePushes(job) ? SamplesOfPush(job) : 0;
@@ -44,39 +49,69 @@ JobWork::JobWork(const JobTerms& terms, bool keeps_models)
       evaluations_(terms.job.training().best_by()) {}
 
 bool JobWork::HandOut(MemberState* member, NextWorkReply* reply) {
-  const bool has_waited = awaiting_.erase(member->slot()) > 0;
-  const bool has_no_part = HasNoPart(member->slot());
-  // An evaluator's share of a step that others are at would be missing in the update.
-  const bool trains_first = !has_no_part && samples_of_step_ > 0 && evaluators_rest_ &&
-                            leases_.HasOutstanding() && balancer_.HasShare(member->slot());
-  if (trains_first && HandOutLease(member, has_waited, reply)) return true;
-  if (const int epoch = evaluations_.TakeFor(member->slot()); epoch > 0) {
-    member->set_evaluating(epoch);
-    member->set_state(SlotBooks::EVALUATING);
-    reply->set_evaluate_epoch(epoch);
-    if (keeps_models_) {
-      KeepModel& keep = *reply->mutable_keep_model();
-      keep.set_final(MayBeLast(epoch));
-      if (const std::optional<double> best = evaluations_.BestScore()) keep.set_best_score(*best);
-    }
-    if (evaluators_rest_) balancer_.Rest(member->slot());
-    return true;
-  }
-  if (has_no_part) {
-    awaiting_.insert(member->slot());
-    balancer_.AwaitPlan(member->slot());
+  const SlotId slot = member->slot();
+  const bool has_waited = AwaitsStep(slot) || balancer_.IsOutsidePlan(slot);
+  if (HasNoPart(slot)) {
+    if (HandOutEvaluation(member, reply)) return true;
+    awaiting_.try_emplace(slot);
+    balancer_.AwaitPlan(slot);
     return false;
   }
+  awaiting_.erase(slot);
+  // An evaluator's share of a step that others are at would be missing in the update.
+  const bool trains_first = samples_of_step_ > 0 && evaluators_rest_ && leases_.HasOutstanding() &&
+                            balancer_.HasShare(slot);
+  if (trains_first && HandOutLease(member, has_waited, reply)) return true;
+  if (HandOutEvaluation(member, reply)) return true;
+  // No step is under way, so the next one begins with this slot.
+  if (!leases_.HasOutstanding() && balancer_.IsOutsidePlan(slot)) balancer_.AwaitPlan(slot);
   if (HandOutLease(member, has_waited, reply)) return true;
-  balancer_.Rest(member->slot());
+  balancer_.Rest(slot);
   return false;
+}
+
+bool JobWork::HandOutEvaluation(MemberState* member, NextWorkReply* reply) {
+  const int epoch = evaluations_.TakeFor(member->slot());
+  if (epoch == 0) return false;
+  member->set_evaluating(epoch);
+  member->set_state(SlotBooks::EVALUATING);
+  reply->set_evaluate_epoch(epoch);
+  if (keeps_models_) {
+    KeepModel& keep = *reply->mutable_keep_model();
+    keep.set_final(MayBeLast(epoch));
+    if (const std::optional<double> best = evaluations_.BestScore()) keep.set_best_score(*best);
+  }
+  awaiting_.erase(member->slot());
+  if (evaluators_rest_) balancer_.Rest(member->slot());
+  return true;
+}
+
+bool JobWork::EndLongWaits(absl::Duration now) {
+  const absl::Duration longest =
+      std::max(kLeastWait, kStepsOfWait * static_cast<double>(passes_of_push_) *
+                               absl::Seconds(balancer_.LongestPass()));
+  bool any = false;
+  for (auto& [slot, wait] : awaiting_) {
+    if (!wait.since.has_value()) wait.since = now;
+    if (wait.is_over || now - *wait.since < longest) continue;
+    wait.is_over = any = true;
+  }
+  return any;
 }
 
 bool JobWork::HasNoPart(SlotId slot) const {
   // A round of SYNC waits for each slot. What came back is for whoever asks first.
   if (samples_of_step_ == 0 || !evaluators_rest_ || leases_.HasReturned()) return false;
   if (!leases_.HasMore() || !leases_.HasOutstanding()) return false;
-  return balancer_.IsOutsidePlan(slot) || (balancer_.MayTake(slot) && leases_.LastStepIsOut());
+  const auto wait = awaiting_.find(slot);
+  if (wait != awaiting_.end() && wait->second.is_over) return false;
+  return balancer_.IsOutsidePlan(slot) ||
+         (leases_.LastStepIsOut() && MissesLastStep(slot, leases_.latest_epoch()));
+}
+
+bool JobWork::MissesLastStep(SlotId slot, int epoch) const {
+  const auto found = last_step_of_.find(slot);
+  return leases_.HasLastStep() && (found == last_step_of_.end() || found->second != epoch);
 }
 
 bool JobWork::HandOutLease(MemberState* member, bool has_waited, NextWorkReply* reply) {
@@ -88,6 +123,11 @@ bool JobWork::HandOutLease(MemberState* member, bool has_waited, NextWorkReply* 
   if (!lease.has_value()) return false;
   // Three samples that came back are used in one push, not in one of two and one of one.
   if (lease->reissued && lease->range.size() == 3 && batch_size == 2) batch_size = 3;
+  // Others have made an update without this slot, perhaps since it pulled.
+  const bool is_first_of_epoch = member->epoch() < lease->range.epoch && lease->range.epoch > 1;
+  const bool pull_again =
+      has_waited || (is_first_of_epoch && MissesLastStep(member->slot(), lease->range.epoch - 1));
+  if (lease->share > 0) last_step_of_[member->slot()] = lease->range.epoch;
   member->set_lease(lease->id);
   member->set_epoch(lease->range.epoch);
   member->set_state(SlotBooks::TRAINING);
@@ -102,7 +142,7 @@ bool JobWork::HandOutLease(MemberState* member, bool has_waited, NextWorkReply* 
   given.set_progress_begin(lease->progress_begin);
   given.set_progress_end(lease->progress_end);
   given.set_share(lease->share);
-  given.set_pull_again(has_waited);
+  given.set_pull_again(pull_again);
   return true;
 }
 
@@ -161,6 +201,7 @@ bool JobWork::MayBeLast(int epoch) const {
 void JobWork::Release(SlotHolder dead) {
   leases_.Release(dead);
   awaiting_.erase(dead.slot);
+  last_step_of_.erase(dead.slot);
   balancer_.Remove(dead.slot);
   evaluations_.Release(dead.slot);
 }

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <map>
-#include <set>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -34,6 +34,9 @@ class JobWork {
   // HandOut() has found nothing for the slot since it has no part in the present step. It gets its
   // share of the next one.
   bool AwaitsStep(SlotId slot) const { return awaiting_.count(slot) > 0; }
+  // To be called now and then. Returns true if a slot has waited for a step of the others for
+  // longer than their steps take: all of them may stand still, and HandOut() has work for it now.
+  bool EndLongWaits(absl::Duration now);
 
   // The holder hands in its data lease, all samples of which it has used but `lost`; the job had
   // run for `running`. INVALID_ARGUMENT: no such lease was ever handed out, or it has no such part.
@@ -72,11 +75,15 @@ class JobWork {
     absl::Duration closed_at;
   };
 
-  // Takes a lease for `member`, which has waited for it or not. Returns false if there is none.
+  // Takes a lease for `member`. Returns false if there is none.
   bool HandOutLease(MemberState* member, bool has_waited, NextWorkReply* reply);
+  // Takes an evaluation for `member`, likewise.
+  bool HandOutEvaluation(MemberState* member, NextWorkReply* reply);
   // The step that all slots are at has no part for this one: it has come in the middle, or an
   // epoch's last step is too short for all. Its gradient would be one too many in the update.
   bool HasNoPart(SlotId slot) const;
+  // The slot has had no part in the epoch's shorter last step.
+  bool MissesLastStep(SlotId slot, int epoch) const;
   // Stops where so many epochs have brought no new best as training.early_stopping says. Returns
   // the epoch whose books this has closed; 0: none.
   int StopWithoutBest();
@@ -91,7 +98,14 @@ class JobWork {
   const int64_t passes_of_push_;
   const int64_t pushes_of_lease_;
   const int64_t samples_of_step_;  // of all slots together; 0: each makes its own
-  std::set<SlotId> awaiting_;
+  // Since when a slot awaits a step, as EndLongWaits() saw it, and whether it has waited enough.
+  struct Wait {
+    std::optional<absl::Duration> since;
+    bool is_over = false;
+  };
+  std::map<SlotId, Wait> awaiting_;
+  // The latest epoch in whose shorter last step a slot has had a part.
+  std::map<SlotId, int> last_step_of_;
   BatchBalancer balancer_;
   DataLeases leases_;
   Evaluations evaluations_;              // each opened when its epoch's books close

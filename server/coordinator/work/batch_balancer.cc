@@ -106,14 +106,19 @@ bool BatchBalancer::IsOutsidePlan(SlotId slot) const {
   return found->second.resting || waiting_.count(slot) > 0;
 }
 
-bool BatchBalancer::MayTake(SlotId slot) const {
-  const auto found = slots_.find(slot);
-  return found == slots_.end() || found->second.resting || found->second.may_take;
-}
-
 bool BatchBalancer::HasShare(SlotId slot) const {
   const auto found = slots_.find(slot);
   return found != slots_.end() && !IsOutsidePlan(slot) && found->second.may_take;
+}
+
+double BatchBalancer::LongestPass() {
+  double longest = 0;
+  for (const Slot* slot : Present()) {
+    if (!slot->time.known()) continue;
+    longest =
+        std::max(longest, slot->time.fixed_seconds() + slot->batch * slot->time.sample_seconds());
+  }
+  return longest;
 }
 
 void BatchBalancer::Observe(SlotId slot, uint64_t samples, double seconds) {
@@ -125,6 +130,7 @@ void BatchBalancer::Observe(SlotId slot, uint64_t samples, double seconds) {
 }
 
 void BatchBalancer::Rest(SlotId slot) {
+  waiting_.erase(slot);
   const auto found = slots_.find(slot);
   if (found == slots_.end() || found->second.resting) return;
   found->second.resting = true;

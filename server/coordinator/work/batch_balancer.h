@@ -48,10 +48,11 @@ class BatchBalancer {
   // The slot has not taken a share of the present plan, which has none for it: it is new, rests, or
   // waits for the next one. Until all `workers` have come, plans have shares for new slots.
   bool IsOutsidePlan(SlotId slot) const;
-  // The slot is new or has not taken its share of the present plan.
-  bool MayTake(SlotId slot) const;
   // The present plan has a share for the slot, which has not taken it.
   bool HasShare(SlotId slot) const;
+
+  // Predicted seconds of the longest planned pass; 0: no slot's time is known.
+  double LongestPass();
 
   // The slot has computed `samples` in `seconds`, in passes of its latest batch.
   // Ignored where either is 0 or the slot is unknown.

@@ -327,12 +327,7 @@ int64_t DataLeases::ShareBefore(int64_t position) const {
 }
 
 bool DataLeases::LastStepIsOut() const {
-  const int64_t begin = LastStepBegin();
-  if (epochs_.empty() || epochs_.back().position < options_.samples) return false;
-  return std::any_of(outstanding_.begin(), outstanding_.end(), [&](const auto& entry) {
-    const Range& range = entry.second.range;
-    return range.epoch == static_cast<int>(epochs_.size()) && range.begin >= begin;
-  });
+  return HasLastStep() && !epochs_.empty() && epochs_.back().position == options_.samples;
 }
 
 std::optional<DataLeases::Range> DataLeases::NextNewRange(Size size) {

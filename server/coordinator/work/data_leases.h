@@ -114,7 +114,13 @@ class DataLeases {
   // Some range came back and was not handed out again.
   bool HasReturned() const { return !returned_.empty(); }
 
-  // An epoch's shorter last step is all handed out, and leases of it are outstanding.
+  // The latest epoch that has begun; 0: none.
+  int latest_epoch() const { return static_cast<int>(epochs_.size()); }
+
+  // Epochs have a shorter last step.
+  bool HasLastStep() const { return LastStepBegin() < options_.samples; }
+
+  // That of the latest epoch is all handed out.
   bool LastStepIsOut() const;
 
   // The next lease, for `holder`; none if there is nothing to hand out at present. That may change

@@ -342,6 +342,21 @@ TEST(JobWorkBalanceTest, ASlotWithoutAShareOfTheLastStepWaitsForTheNextEpoch) {
   EXPECT_EQ(BatchOfNextLease(work, &first), 16);
 }
 
+TEST(JobWorkBalanceTest, ASlotWaitsNoLongerThanAStepOfTheOthersTakes) {
+  JobTerms terms = TermsOfTwoWorkers(ConsistencySpec::ASYNC);
+  terms.job.set_workers(1);
+  JobWork work(terms, /*keeps_models=*/false);
+  MemberState hanging = Member(0, 1);
+  MemberState joiner = Member(1, 2);
+  EXPECT_EQ(BatchOfNextLease(work, &hanging), 32);
+  NextWorkReply reply;
+  EXPECT_FALSE(work.HandOut(&joiner, &reply));
+  EXPECT_FALSE(work.EndLongWaits(absl::Seconds(1)));
+  EXPECT_FALSE(work.HandOut(&joiner, &reply));
+  EXPECT_TRUE(work.EndLongWaits(absl::Seconds(2)));
+  EXPECT_EQ(BatchOfNextLease(work, &joiner), 16);
+}
+
 TEST(JobWorkBalanceTest, ASlotWithoutWorkLeavesWhatComesBackToTheOthers) {
   JobTerms terms = TermsOfTwoWorkers(ConsistencySpec::SYNC);
   terms.job.mutable_training()->set_epochs(1);
