@@ -105,15 +105,18 @@ MAY_INCLUDE = {
     "tools/report":
         "common common/process job proto rpc security tools/base tools/run_folder wire",
     "tools/run_folder": "common common/process proto storage tools/base",
+    "tools/run_plan": "common common/process job proto tools/base tools/report tools/run_folder",
     "tools/run":
         "common common/process data/download job proto security storage tools/base tools/report "
-        "tools/run_folder",
+        "tools/run_folder tools/run_plan",
     "tools/runs": "common/process job proto tools/base tools/report tools/run_folder",
-    "tools/drill": "common common/process proto storage tools/base tools/report tools/run wire",
-    "tools/doctor": "common common/process data/download data/image data/table data/text job proto security shm tools/base tools/run tools/run_folder",
+    "tools/drill": "common common/process proto storage tools/base tools/report tools/run tools/run_plan wire",
+    "tools/doctor":
+        "common common/process data/download data/image data/table data/text job proto security shm "
+        "tools/base tools/run_folder tools/run_plan",
     "tools":
         "checkpoint common common/process security storage tools/base tools/doctor tools/drill "
-        "tools/report tools/run tools/run_folder tools/runs",
+        "tools/report tools/run tools/run_folder tools/run_plan tools/runs",
 }
 # These see torch's headers; no other room may.
 WITH_LIBTORCH = {

@@ -27,6 +27,7 @@
 #include "tools/report/report_command.h"
 #include "tools/report/status_command.h"
 #include "tools/run/run_command.h"
+#include "tools/run_plan/run_flags.h"
 #include "tools/runs/compare_command.h"
 #include "tools/runs/runs_command.h"
 #include "tools/runs/show_command.h"

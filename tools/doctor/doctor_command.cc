@@ -19,8 +19,8 @@
 #include "tools/base/format.h"
 #include "tools/doctor/disk_loss.h"
 #include "tools/doctor/gpu_checks.h"
-#include "tools/run/hosts_file.h"
 #include "tools/run_folder/run_directory.h"
+#include "tools/run_plan/hosts_file.h"
 
 namespace torchps {
 namespace {

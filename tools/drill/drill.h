@@ -15,7 +15,7 @@
 #include "tools/drill/relays.h"
 #include "tools/drill/stall_watch.h"
 #include "tools/drill/strangers.h"
-#include "tools/run/fault_plan.h"
+#include "tools/run_plan/fault_plan.h"
 
 namespace torchps {
 

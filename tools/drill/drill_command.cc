@@ -18,7 +18,9 @@
 #include "tools/base/interrupt.h"
 #include "tools/report/phrases.h"
 #include "tools/run/progress_view.h"
-#include "tools/run/run_command.h"
+#include "tools/run/run_in_directory.h"
+#include "tools/run_plan/plan_run.h"
+#include "tools/run_plan/run_flags.h"
 
 namespace torchps {
 namespace {
@@ -126,7 +128,7 @@ absl::Status PlanSlowDisks(const FlagValues& flags, DrillOptions& options) {
 }
 
 // A disk of its own for each server, where the loss of one is not the loss of the job.
-absl::Status PlanLossOfDisks(ClusterRun::Options& run) {
+absl::Status PlanLossOfDisks(RunPlan& run) {
   if (run.hosts.servers.size() < 2) {
     return absl::InvalidArgumentError(
         "--lose_disk: this job has one server, so nobody has copies of its files; --servers=2");
@@ -143,7 +145,7 @@ absl::Status PlanLossOfDisks(ClusterRun::Options& run) {
 
 absl::StatusOr<DrillOptions> PlanDrill(const FlagValues& flags,
                                        const std::string& program_directory) {
-  absl::StatusOr<ClusterRun::Options> run = PlanRun(flags, program_directory);
+  absl::StatusOr<RunPlan> run = PlanRun(flags, program_directory);
   if (!run.ok()) return run.status();
   DrillOptions options;
   options.run = *std::move(run);
@@ -259,7 +261,6 @@ int DrillCommand(const FlagValues& flags, std::ostream& out, std::ostream& error
     error << "psctl: " << options.status().message() << std::endl;
     return static_cast<int>(ExitCodeFor(options.status()));
   }
-  options->run.view = ProgressView::OfTerminal();
   const SteadyClock clock;
   const absl::Duration began = clock.Now();
   const absl::StatusOr<std::shared_ptr<CertificateFiles>> certificates = OpenCertificates(flags);
@@ -272,7 +273,6 @@ int DrillCommand(const FlagValues& flags, std::ostream& out, std::ostream& error
   };
   const bool has_log = options->run.job.durability().level() == DurabilitySpec::LOG;
   Drill drill(options->faults, has_log, connect, out, clock);
-  options->run.faults = &drill;
   out << "drill: seed " << options->faults.seed << ", faults for "
       << absl::FormatDuration(options->faults.length) << std::endl;
   if (BreaksNetwork(options->faults.rules)) {
@@ -283,8 +283,11 @@ int DrillCommand(const FlagValues& flags, std::ostream& out, std::ostream& error
   for (const auto& [server, disk] : options->run.launch.slow_disks) {
     out << "drill: the disk of server " << server << " is slow: " << disk << std::endl;
   }
+  ClusterRun::Options run(std::move(options->run));
+  run.view = ProgressView::OfTerminal();
+  run.faults = &drill;
   absl::optional<Report> report;
-  const int code = RunInDirectory(std::move(options->run), out, error, clock, interrupt.fd(),
+  const int code = RunInDirectory(std::move(run), out, error, clock, interrupt.fd(),
                                   [&report](const Report& last) { report = last; });
   out << DrillText(drill.figures(), began, report) << std::flush;
   return code;

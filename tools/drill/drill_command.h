@@ -10,7 +10,7 @@
 #include "tools/base/flag_table.h"
 #include "tools/drill/drill.h"
 #include "tools/drill/fault_schedule.h"
-#include "tools/run/cluster_run.h"
+#include "tools/run_plan/run_plan.h"
 
 namespace torchps {
 
@@ -19,11 +19,11 @@ namespace torchps {
 std::vector<FlagSpec> DrillFlags();
 
 struct DrillOptions {
-  ClusterRun::Options run;
+  RunPlan run;
   FaultSchedule::Options faults;
 };
 
-// As PlanRun (tools/run/run_command.h).
+// As PlanRun (tools/run_plan/plan_run.h).
 absl::StatusOr<DrillOptions> PlanDrill(const FlagValues& flags,
                                        const std::string& program_directory);
 

@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
-#include "tools/run/fault_plan.h"
+#include "tools/run_plan/fault_plan.h"
 
 namespace torchps {
 

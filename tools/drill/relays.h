@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "tools/drill/fault_proxy.h"
-#include "tools/run/fault_plan.h"
+#include "tools/run_plan/fault_plan.h"
 
 namespace torchps {
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -24,9 +23,6 @@ struct ServerAnswer {
 // Puts the report together, but for `restarts`. A server that did not answer is named with its
 // error, and the comparisons that need its numbers are not judged.
 Report BuildReport(const JobStatus& job, const std::vector<ServerAnswer>& servers);
-
-// The comparisons in the report, by name and in the message's order.
-std::vector<std::pair<std::string, Report::Check>> ChecksOf(const Report& report);
 
 // The updates of a job that makes them of whole batches (apply WHOLE_BATCH): their number, the ages
 // of their gradients, and the longest wait for one, over all servers that answered. Counts of

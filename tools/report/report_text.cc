@@ -11,7 +11,7 @@
 #include "tools/base/format.h"
 #include "tools/base/text_table.h"
 #include "tools/report/phrases.h"
-#include "tools/report/report.h"
+#include "tools/report/report_checks.h"
 #include "wire/verdict_counts.h"
 
 namespace torchps {

@@ -6,11 +6,8 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
 #include "common/process/exit_codes.h"
-#include "tools/base/format.h"
 #include "tools/run/held_output.h"
 #include "tools/run/run_report.h"
 #include "tools/run/what_runs.h"
@@ -49,7 +46,6 @@ int ClusterRun::Run() {
          << std::endl;
   }
   const absl::Status stopped = StopEverything();
-
   for (const absl::Status& status : {outcome, report, stopped}) {
     if (status.ok()) continue;
     outcome_ = status;
@@ -150,8 +146,10 @@ absl::Status ClusterRun::StopEverything() {
 
 absl::Status ClusterRun::StopParts(bool servers) {
   std::vector<ChildProcess*> running;
-  for (ChildProcess* process : Processes(servers)) {
-    if (process->running()) running.push_back(process);
+  for (const auto& part : parts_) {
+    if (part->is_server == servers && part->process->running()) {
+      running.push_back(part->process.get());
+    }
   }
   if (!servers || running.empty()) return StopAll(running);
   // The first one takes the last checkpoint, of all of them.
@@ -201,22 +199,11 @@ absl::Status ClusterRun::Launch(Part& part) {
 }
 
 ChildProcess::Options ClusterRun::ProgramOf(const Part& part) const {
+  if (part.is_server)
+    return part.ServerIn(options_, training_since_.has_value(), ServerAddresses());
   if (part.is_evaluator) return EvaluatorProgram(options_.launch, ServerAddresses());
-  if (!part.is_server) {
-    return WorkerProgram(options_.launch, part.index, options_.hosts.workers[part.index],
-                         ServerAddresses(), part.seen_dead, part.stage);
-  }
-  Place place = options_.hosts.servers[part.index];
-  // Where its workers look for it, in every life.
-  if (const size_t colon = part.address.rfind(':'); colon != std::string::npos) {
-    TPS_CHECK(absl::SimpleAtoi(part.address.substr(colon + 1), &place.port), "checked before");
-  }
-  LaunchOptions launch = options_.launch;
-  // Once training goes on, coming back means where it was, not where the last run had been.
-  if (training_since_.has_value()) launch.resume = false;
-  // The first one has to be told who has copies; where there is something it asks nobody.
-  if (part.has_lost_disk) launch.copies_at = ServerAddresses()[1];
-  return ServerProgram(launch, part.index, place);
+  return WorkerProgram(options_.launch, part.index, options_.hosts.workers[part.index],
+                       ServerAddresses(), part.seen_dead, part.stage);
 }
 
 absl::Status ClusterRun::HandleDeath(Part& part) {
@@ -236,12 +223,7 @@ absl::Status ClusterRun::HandleDeath(Part& part) {
     return part.is_server && part.ended_well() ? absl::CancelledError(failure.message()) : failure;
   }
   const absl::optional<absl::Duration> delay = part.restarts.Died(clock_.Now());
-  if (!delay.has_value()) {
-    if (options_.restarts.most == 0) return Failure(part, how);
-    return Failure(part, absl::StrCat(how, ", as it did ", Count(options_.restarts.most, "time"),
-                                      " within ", absl::FormatDuration(options_.restarts.window),
-                                      " before, so it stays down"));
-  }
+  if (!delay.has_value()) return Failure(part, how + StaysDownText(options_.restarts));
   ShowHeldOutput(part, absl::InfiniteDuration());
   part.held_output.Clear();
   view_.Say(absl::StrCat(part.process->name(), " ", how, "; it is started again",
@@ -304,16 +286,15 @@ absl::Status ClusterRun::HandleEvents(absl::Duration longest) {
   for (const auto& part : parts_) all.push_back(part->process.get());
   const absl::Duration wait =
       std::max(absl::ZeroDuration(), std::min(longest, NextDue() - clock_.Now()));
-  if (WaitForActivity(all, interrupt_fd_, wait)) {
-    char ignored[4096];
-    while (read(interrupt_fd_, ignored, sizeof(ignored)) < 0 && errno == EINTR) {
-    }
-    exit_code_ = static_cast<int>(ExitCode::kFailed);
-    return absl::CancelledError("interrupted; everything has been stopped");
+  const bool interrupted = WaitForActivity(all, interrupt_fd_, wait);
+  char ignored[4096];
+  while (interrupted && read(interrupt_fd_, ignored, sizeof(ignored)) < 0 && errno == EINTR) {
   }
-  if (!out_.good()) {
+  if (interrupted || !out_.good()) {
     exit_code_ = static_cast<int>(ExitCode::kFailed);
-    return absl::CancelledError("standard output was closed; everything has been stopped");
+    return absl::CancelledError(
+        absl::StrCat(interrupted ? "interrupted" : "standard output was closed",
+                     "; everything has been stopped"));
   }
   for (const auto& part : parts_) {
     part->process->Collect([&](ChildProcess::Stream stream, absl::string_view line) {
@@ -405,14 +386,6 @@ void ClusterRun::ShowHeldOutput(Part& part, absl::Duration until) {
 absl::Status ClusterRun::Failure(const Part& part, absl::string_view what) {
   if (exit_code_ == 0) exit_code_ = part.FailureCode();
   return absl::InternalError(part.FailureText(what));
-}
-
-std::vector<ChildProcess*> ClusterRun::Processes(bool servers) const {
-  std::vector<ChildProcess*> processes;
-  for (const auto& part : parts_) {
-    if (part->is_server == servers) processes.push_back(part->process.get());
-  }
-  return processes;
 }
 
 std::vector<std::string> ClusterRun::ServerAddresses() const {

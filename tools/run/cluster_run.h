@@ -4,6 +4,7 @@
 #include <memory>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -11,18 +12,15 @@
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "common/clock.h"
-#include "proto/job.pb.h"
 #include "proto/report.pb.h"
 #include "tools/base/child_process.h"
 #include "tools/base/status_line.h"
 #include "tools/report/cluster_client.h"
-#include "tools/run/fault_plan.h"
-#include "tools/run/hosts_file.h"
-#include "tools/run/launch_plan.h"
 #include "tools/run/progress_view.h"
-#include "tools/run/restart_policy.h"
 #include "tools/run/run_part.h"
-#include "tools/run/targets.h"
+#include "tools/run_plan/fault_plan.h"
+#include "tools/run_plan/run_plan.h"
+#include "tools/run_plan/targets.h"
 
 namespace torchps {
 
@@ -32,8 +30,8 @@ namespace torchps {
 // workers are stopped first, then the servers, and what the job's books say by then is still
 // reported; not if a job was to go on and has not, for that is what the run before has reported.
 //
-// A part that dies (tools/run/restart_policy.h) is started again, a server at the address it had,
-// as long as that promises anything: a worker always, a server if it keeps its state in a
+// A part that dies is started again (tools/run_plan/restart_policy.h), a server at the address it
+// had, as long as that promises anything: a worker always, a server if it keeps its state in a
 // directory.
 //
 // One thread, one loop, no polling: it waits for output, ends of processes and the interrupt. Not
@@ -42,18 +40,15 @@ class ClusterRun {
  public:
   using OnReport = std::function<void(const Report& report)>;
 
-  struct Options {
-    LaunchOptions launch;
-    Hosts hosts;
-    JobSpec job;              // normalised; for what is shown
-    std::string report_file;  // empty: none is written
-    std::string flags_again;  // what is typed to go on with it, quoted (HowToGoOn())
-    std::string log_dir;      // gets a file with all output of each part; empty: none
+  struct Options : RunPlan {
+    Options() = default;
+    explicit Options(RunPlan plan) : RunPlan(std::move(plan)) {}
+
+    std::string log_dir;  // gets a file with all output of each part; empty: none
     ProgressView::Options view;
     absl::Duration start_patience = absl::Seconds(30);  // for a server to say that it listens
     absl::Duration stop_grace = absl::Seconds(5);       // from asking to killing
     absl::Duration answer_timeout = absl::Seconds(5);   // for each question of the report
-    RestartPolicy::Options restarts;                    // of each part
     OnReport on_report;                                 // may be null
     // Gets the addresses of the servers once all of them listen; may be null.
     std::function<void(const std::vector<std::string>& addresses)> on_servers;
@@ -62,8 +57,6 @@ class ClusterRun {
     std::function<void()> on_accepted;
     // Does harm to the parts on purpose, and watches them; null: nothing of that. Borrowed.
     FaultPlan* faults = nullptr;
-    // What the run's evaluator is to meet (LaunchOptions::evaluate_every); may be empty.
-    Targets targets;
   };
   // Makes the client that the report is asked with; tests bring their own.
   using Connect = std::function<std::unique_ptr<ClusterClient>(std::vector<std::string>)>;
@@ -113,7 +106,6 @@ class ClusterRun {
   void ShowHeldOutput(Part& part, absl::Duration until);
   absl::Status Failure(const Part& part, absl::string_view what);
 
-  std::vector<ChildProcess*> Processes(bool servers) const;
   std::vector<std::string> ServerAddresses() const;
 
   const Options options_;

@@ -1,6 +1,8 @@
 #include "tools/run/run_part.h"
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/check.h"
 #include "common/process/exit_codes.h"
 
 namespace torchps {
@@ -16,6 +18,21 @@ void RunPart::OpenLog(const std::string& directory) {
       is_evaluator ? "evaluator" : absl::StrCat(is_server ? "server-" : "worker-", index);
   const std::string of_stage = stage < 0 ? "" : absl::StrCat("-stage-", stage);
   log.open(absl::StrCat(directory, "/", file, of_stage, ".log"), std::ios::app);
+}
+
+ChildProcess::Options RunPart::ServerIn(const RunPlan& plan, bool trains,
+                                        const std::vector<std::string>& servers) const {
+  Place place = plan.hosts.servers[static_cast<size_t>(index)];
+  // The workers look for the server at the address of its first start.
+  if (const size_t colon = address.rfind(':'); colon != std::string::npos) {
+    TPS_CHECK(absl::SimpleAtoi(address.substr(colon + 1), &place.port), "checked before");
+  }
+  LaunchOptions launch = plan.launch;
+  // A server that restarts in the middle of training continues this run, not an earlier one.
+  if (trains) launch.resume = false;
+  // Server 0 needs the address of a server with copies. With a manifest on disk it ignores it.
+  if (has_lost_disk) launch.copies_at = servers[1];
+  return ServerProgram(launch, index, place);
 }
 
 std::string RunPart::FailureText(absl::string_view what) const {

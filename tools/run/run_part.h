@@ -3,15 +3,17 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "tools/base/child_process.h"
-#include "tools/run/fault_plan.h"
 #include "tools/run/held_output.h"
-#include "tools/run/hosts_file.h"
-#include "tools/run/restart_policy.h"
+#include "tools/run_plan/fault_plan.h"
+#include "tools/run_plan/hosts_file.h"
+#include "tools/run_plan/restart_policy.h"
+#include "tools/run_plan/run_plan.h"
 
 namespace torchps {
 
@@ -44,6 +46,10 @@ struct RunPart {
 
   // Where it runs. REQUIRES: a worker of these.
   const Place& PlaceIn(const Hosts& hosts) const;
+  // Returns the server's command line for its next start. `servers` are the addresses of all
+  // servers; `trains`: training has begun. REQUIRES: a server of this plan.
+  ChildProcess::Options ServerIn(const RunPlan& plan, bool trains,
+                                 const std::vector<std::string>& servers) const;
   // All that it says is to stand there, in a file of its own; empty: nowhere.
   void OpenLog(const std::string& directory);
   // That it failed, in words: `what` it did, and its last words.

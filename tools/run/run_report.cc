@@ -56,20 +56,6 @@ absl::StatusOr<absl::optional<Report>> AskForReport(ClusterClient& cluster,
   return report;
 }
 
-absl::Status CheckReportFile(const std::string& file) {
-  const std::filesystem::path directory = std::filesystem::path(file).parent_path();
-  std::error_code error;
-  if (!directory.empty() && !std::filesystem::is_directory(directory, error)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--report=", file, ": there is no folder ", directory.string()));
-  }
-  if (std::filesystem::is_directory(file, error)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--report=", file, " is a folder; expected a file"));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status ShowReport(const Report& report, const std::string& file, std::ostream& out) {
   if (!report.epochs().empty()) out << "\n" << ReportText(report) << std::flush;
   if (file.empty()) return absl::OkStatus();

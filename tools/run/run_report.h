@@ -10,8 +10,8 @@
 #include "absl/types/optional.h"
 #include "proto/report.pb.h"
 #include "tools/report/cluster_client.h"
-#include "tools/run/fault_plan.h"
-#include "tools/run/targets.h"
+#include "tools/run_plan/fault_plan.h"
+#include "tools/run_plan/targets.h"
 
 namespace torchps {
 
@@ -28,10 +28,6 @@ absl::StatusOr<absl::optional<Report>> AskForReport(ClusterClient& cluster,
                                                     absl::Duration timeout,
                                                     const PartRestarts& restarts,
                                                     const Targets& targets);
-
-// INVALID_ARGUMENT: no report could be written to `file`, which should be known before the
-// training, not after it.
-absl::Status CheckReportFile(const std::string& file);
 
 // Prints it, and writes it to `file` as JSON, or where that is empty nowhere. Errors of
 // WriteFileAtomically().

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "proto/job.pb.h"
-#include "tools/run/hosts_file.h"
-#include "tools/run/launch_plan.h"
+#include "tools/run_plan/hosts_file.h"
+#include "tools/run_plan/launch_plan.h"
 
 namespace torchps {
 

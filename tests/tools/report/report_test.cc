@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/process/version.h"
 #include "tests/tools/testing.h"
+#include "tools/report/report_checks.h"
 #include "tools/report/report_json.h"
 #include "tools/report/report_text.h"
 

@@ -9,6 +9,9 @@ namespace torchps {
 // its file's name without the ending. Empty: there is none, or `name` is a file in this folder.
 std::string BuiltInJob(const std::string& name);
 
+// Returns the text of a job file, or of a job that psctl brings along; empty if it cannot be read.
+std::string JobText(const std::string& file);
+
 // The short names.
 std::vector<std::string> BuiltInJobNames();
 

@@ -1,4 +1,4 @@
-#include "tools/run/hosts_file.h"
+#include "tools/run_plan/hosts_file.h"
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deque>
+#include <string>
 
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
@@ -34,6 +35,10 @@ class RestartPolicy {
   std::deque<absl::Duration> recent_;  // deaths within the window that a restart followed
   int restarts_ = 0;
 };
+
+// Returns the reason why a part that died again is not restarted, to follow its last words; empty
+// if the policy allows no restarts at all.
+std::string StaysDownText(const RestartPolicy::Options& options);
 
 // Whether a process that has ended with `exit_code` (128 + n after signal n; ssh's own failure is
 // 255) has died of something that may not happen again: a signal, a slot that its lease ran out

@@ -4,7 +4,7 @@
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
 #include "tools/base/flag_table.h"
-#include "tools/run/hosts_file.h"
+#include "tools/run_plan/hosts_file.h"
 
 // Which parts of `psctl run` run where, as its flags say it. Errors are one sentence that names the
 // flag. Free functions without state.

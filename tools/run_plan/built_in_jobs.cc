@@ -1,6 +1,9 @@
-#include "tools/run/built_in_jobs.h"
+#include "tools/run_plan/built_in_jobs.h"
 
 #include <unistd.h>
+
+#include <fstream>
+#include <iterator>
 
 namespace torchps {
 namespace {
@@ -11,7 +14,7 @@ struct Job {
 };
 
 constexpr Job kJobs[] = {
-#include "tools/run/job_texts.inc"
+#include "tools/run_plan/job_texts.inc"
 };
 
 struct ShortName {
@@ -33,6 +36,13 @@ std::string BuiltInJob(const std::string& name) {
     if (wanted == job.name) return job.text;
   }
   return "";
+}
+
+std::string JobText(const std::string& file) {
+  std::string built_in = BuiltInJob(file);
+  if (!built_in.empty()) return built_in;
+  std::ifstream stream(file);
+  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
 }
 
 std::vector<std::string> BuiltInJobNames() {

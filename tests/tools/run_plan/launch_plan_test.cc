@@ -1,4 +1,4 @@
-#include "tools/run/launch_plan.h"
+#include "tools/run_plan/launch_plan.h"
 
 #include <gtest/gtest.h>
 

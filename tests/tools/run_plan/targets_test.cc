@@ -1,4 +1,4 @@
-#include "tools/run/targets.h"
+#include "tools/run_plan/targets.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tools/run/restart_policy.h"
+#include "tools/run_plan/restart_policy.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

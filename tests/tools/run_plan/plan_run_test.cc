@@ -1,4 +1,4 @@
-#include "tools/run/run_command.h"
+#include "tools/run_plan/plan_run.h"
 
 #include <gtest/gtest.h>
 
@@ -7,6 +7,7 @@
 
 #include "job/momentum.h"
 #include "tests/tools/testing.h"
+#include "tools/run_plan/run_flags.h"
 
 namespace torchps {
 namespace {
@@ -25,12 +26,12 @@ class PlanRunTest : public testing::Test {
                              "optimizer { sgd {} learning_rate: 0.1 }");
   }
 
-  absl::StatusOr<ClusterRun::Options> Plan(std::vector<std::string> arguments) {
+  absl::StatusOr<RunPlan> Plan(std::vector<std::string> arguments) {
     const auto flags = FlagTable("psctl run", RunFlags()).Parse(arguments);
     EXPECT_TRUE(flags.ok()) << flags.status();
     return PlanRun(*flags, folder_.path("tools"));
   }
-  absl::StatusOr<ClusterRun::Options> PlanWithJob(std::vector<std::string> arguments) {
+  absl::StatusOr<RunPlan> PlanWithJob(std::vector<std::string> arguments) {
     arguments.push_back("--job=" + job_);
     return Plan(arguments);
   }

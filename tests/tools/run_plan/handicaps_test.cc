@@ -1,4 +1,4 @@
-#include "tools/run/handicaps.h"
+#include "tools/run_plan/handicaps.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tools/run/plan_hosts.h"
+#include "tools/run_plan/plan_hosts.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,8 +1,10 @@
-#include "tools/run/restart_policy.h"
+#include "tools/run_plan/restart_policy.h"
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "common/process/exit_codes.h"
+#include "tools/base/format.h"
 
 namespace torchps {
 
@@ -14,6 +16,12 @@ absl::optional<absl::Duration> RestartPolicy::Died(absl::Duration now) {
   recent_.push_back(now);
   ++restarts_;
   return std::min(delay, options_.longest_delay);
+}
+
+std::string StaysDownText(const RestartPolicy::Options& options) {
+  if (options.most == 0) return "";
+  return absl::StrCat(", as it did ", Count(options.most, "time"), " within ",
+                      absl::FormatDuration(options.window), " before, so it stays down");
 }
 
 bool IsWorthRestarting(int exit_code, bool started_again) {

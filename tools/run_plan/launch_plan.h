@@ -9,11 +9,11 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "tools/base/child_process.h"
-#include "tools/run/hosts_file.h"
+#include "tools/run_plan/hosts_file.h"
 
 namespace torchps {
 
-// Everything `psctl run` was asked for; its flags say the same (tools/run/run_command.h).
+// Everything `psctl run` was asked for; its flags say the same (tools/run_plan/run_flags.h).
 struct LaunchOptions {
   std::string job_file;
   std::string job_text;          // the file's contents, for machines that lack it
@@ -39,7 +39,7 @@ struct LaunchOptions {
   std::vector<std::string> ssh = {"ssh", "-o", "BatchMode=yes"};
   // How often a process beside the workers measures what they have learnt; empty: there is none.
   std::string evaluate_every;
-  // Slot -> flags of its worker that make it slower (tools/run/handicaps.h).
+  // Slot -> flags of its worker that make it slower (tools/run_plan/handicaps.h).
   std::map<int, std::vector<std::string>> handicaps;
 
   std::vector<std::string> worker_flags;  // more of them, for every worker
@@ -71,7 +71,7 @@ ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, cons
                                     bool predecessor_died, int stage = -1);
 
 // The process that measures a running job on this machine, and trains nothing. It writes what it
-// finds as JSON (tools/run/targets.h reads it).
+// finds as JSON (tools/run_plan/targets.h reads it).
 ChildProcess::Options EvaluatorProgram(const LaunchOptions& options,
                                        const std::vector<std::string>& server_addresses);
 

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "proto/coordinator.pb.h"
+#include "proto/report.pb.h"
+
+// Compares the numbers of a report with each other. Pure functions.
+
+namespace torchps {
+
+// Fills in `reconciles` (docs/report.md), the comparisons of the report's other fields.
+// `block_updates` is the sum over all servers that answered.
+void CheckReport(const JobStatus& job, int64_t block_updates, Report& report);
+
+// Returns the comparisons in the report, by name and in the message's order.
+std::vector<std::pair<std::string, Report::Check>> ChecksOf(const Report& report);
+
+}  // namespace torchps

@@ -1,0 +1,160 @@
+#include "tools/run/run_in_directory.h"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/process/exit_codes.h"
+#include "security/credentials.h"
+#include "storage/file_system.h"
+#include "storage/run_folder.h"
+#include "tools/base/find_program.h"
+#include "tools/report/cluster_client.h"
+#include "tools/run/fetch_data.h"
+#include "tools/run/run_report.h"
+#include "tools/run_folder/run_directory.h"
+#include "tools/run_folder/run_record.h"
+#include "tools/run_plan/built_in_jobs.h"
+
+namespace torchps {
+namespace {
+
+// The job as the run's folder keeps it: with the place of its data, so that later commands find
+// them without the flags of the run.
+JobSpec KeptJob(const ClusterRun::Options& options) {
+  JobSpec job = options.job;
+  const LaunchOptions& launch = options.launch;
+  const std::string path = launch.data.empty() ? job.data().path() : launch.data;
+  job.mutable_data()->set_path(launch.elsewhere ? path : AbsoluteIfThere(path));
+  return job;
+}
+
+// The folder of this run, made where the user named none; where the parts run elsewhere, what their
+// servers keep lies there, under the name that the user gave. `lock` keeps it to this run.
+absl::StatusOr<std::string> OpenRunDirectory(ClusterRun::Options& options, absl::Time now,
+                                             std::unique_ptr<FileLock>& lock) {
+  LaunchOptions& launch = options.launch;
+  launch.durable = options.job.durability().level() != DurabilitySpec::NONE;
+  std::string dir = launch.elsewhere ? "" : launch.dir;
+  if (dir.empty()) {
+    const absl::StatusOr<std::string> made = MakeRunFolder(options.job.name(), now);
+    if (!made.ok()) return made.status();
+    dir = *made;
+    if (!launch.elsewhere) launch.dir = dir;
+  }
+  if (const absl::Status made = PrepareRunDirectory(dir); !made.ok()) return made;
+  absl::StatusOr<std::unique_ptr<FileLock>> locked = LockRunDirectory(dir);
+  if (!locked.ok()) return locked.status();
+  lock = *std::move(locked);
+  // A resumed job may yet be refused, and then the model there is still that of the file there.
+  const bool later = launch.resume && std::filesystem::exists(dir + "/job.textproto");
+  const JobSpec job = KeptJob(options);
+  absl::Status kept = later ? absl::OkStatus() : KeepJob(dir, job);
+  if (kept.ok() && !launch.resume) kept = KeepWrittenJob(dir, JobText(launch.job_file));
+  if (!kept.ok()) return kept;
+  // Its workers read it where it is a file.
+  if (!launch.elsewhere && !BuiltInJob(launch.job_file).empty()) {
+    launch.job_file = absl::StrCat(dir, "/job.textproto");
+  }
+  if (later) {
+    options.on_accepted = [dir, job] { KeepJob(dir, job).IgnoreError(); };
+  }
+  options.log_dir = absl::StrCat(dir, "/logs");
+  if (options.report_file.empty()) options.report_file = absl::StrCat(dir, "/report.json");
+  return dir;
+}
+
+RunRecord RecordOf(const ClusterRun::Options& options, const std::string& dir) {
+  const LaunchOptions& launch = options.launch;
+  const std::string& worker = launch.worker_binary;
+  RunRecord record = RecordOfThisRun(IsOwnWorker(worker) ? "" : worker);
+  record.data = launch.data;
+  record.certs = AbsoluteIfThere(launch.certs);
+  if (options.report_file != absl::StrCat(dir, "/report.json")) {
+    std::error_code error;
+    record.report = std::filesystem::absolute(options.report_file, error).string();
+  }
+  if (launch.elsewhere) {
+    for (const Place& place : options.hosts.workers) record.worker_hosts.push_back(place.host);
+  }
+  return record;
+}
+
+// Writes the error for the user; returns the exit code.
+int Fail(const absl::Status& status, std::ostream& error) {
+  error << "psctl: " << status.message() << std::endl;
+  return static_cast<int>(ExitCodeFor(status));
+}
+
+// The progress of a run, for the decision about its folder.
+struct Progress {
+  bool untrained = false;  // the servers report a job without any update
+  bool accepted = false;
+};
+
+// Notes the servers' addresses in the record, and the progress. Borrows all three.
+void WatchRun(const std::string& dir, ClusterRun::OnReport on_report, ClusterRun::Options& options,
+              RunRecord& record, Progress& progress) {
+  options.on_servers = [&](const std::vector<std::string>& addresses) {
+    record.servers = addresses;
+    WriteRunRecord(dir, record).IgnoreError();
+  };
+  const bool begins_here = !options.launch.resume && !options.launch.elsewhere;
+  options.on_report = [begins_here, on_report, &progress](const Report& report) {
+    progress.untrained = begins_here && IsUntrained(report);
+    if (on_report) on_report(report);
+  };
+  options.on_accepted = [before = std::move(options.on_accepted), &progress] {
+    if (before) before();
+    progress.accepted = true;
+  };
+}
+
+}  // namespace
+
+int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream& error,
+                   const Clock& clock, int interrupt_fd, ClusterRun::OnReport on_report) {
+  const absl::StatusOr<std::shared_ptr<CertificateFiles>> certificates =
+      OpenCertificates(options.launch.certs, Role::kOperator, [](const std::string&) {});
+  if (!certificates.ok()) return Fail(certificates.status(), error);
+  const absl::Status fetched = FetchData(options.job, interrupt_fd, out, options.launch);
+  if (!fetched.ok()) return Fail(fetched, error);
+  const absl::Time began = absl::Now();
+  const bool is_new = options.launch.elsewhere || options.launch.dir.empty();
+  std::unique_ptr<FileLock> lock;
+  const absl::StatusOr<std::string> dir = OpenRunDirectory(options, began, lock);
+  if (!dir.ok()) return Fail(dir.status(), error);
+  RunRecord record = RecordOf(options, *dir);
+  if (const absl::Status kept = WriteRunRecord(*dir, record); !kept.ok()) return Fail(kept, error);
+
+  Progress progress;
+  WatchRun(*dir, std::move(on_report), options, record, progress);
+  // The first server keeps the model, too.
+  LaunchOptions launch = options.launch;
+  launch.dir = *dir;
+  const std::string model_dir = ServerDirectory(launch, 0);
+  const std::string again = options.flags_again;
+  // The last checkpoint takes its time.
+  if (options.launch.keeps_state()) options.stop_grace = absl::Seconds(30);
+  const auto connect = [&](std::vector<std::string> addresses) {
+    return ConnectToCluster(std::move(addresses), *certificates);
+  };
+  ClusterRun run(std::move(options), connect, out, error, clock, interrupt_fd);
+  const int code = run.Run();
+  EndRecord(run.outcome(), code, record);
+  WriteRunRecord(*dir, record).IgnoreError();
+  if (code != 0 && progress.untrained) RemoveState(*dir);
+  out << DescribeModel(model_dir, began) << std::flush;
+  if (code == 0) return code;
+  error << HowToGoOn(*dir, again) << std::flush;
+  // Of a wrong flag or file the last sentence has said all there is to say.
+  const bool told = code == int(ExitCode::kUsage) || code == int(ExitCode::kData);
+  if (is_new && !progress.accepted) RemoveUnusedRun(*dir, told);
+  return code;
+}
+
+}  // namespace torchps

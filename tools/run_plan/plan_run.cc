@@ -1,0 +1,233 @@
+#include "tools/run_plan/plan_run.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+#include "common/process/available_cores.h"
+#include "job/built_ins.h"
+#include "job/job_file.h"
+#include "job/job_override.h"
+#include "job/job_spec.h"
+#include "tools/base/find_program.h"
+#include "tools/run_folder/run_directory.h"
+#include "tools/run_plan/built_in_jobs.h"
+#include "tools/run_plan/handicaps.h"
+#include "tools/run_plan/plan_hosts.h"
+#include "tools/run_plan/run_flags.h"
+
+namespace torchps {
+namespace {
+
+// The job as its workers will see it: file, overrides, defaults, checks.
+absl::StatusOr<JobSpec> ReadJob(const std::string& file, const std::vector<std::string>& set) {
+  const std::string built_in = BuiltInJob(file);
+  absl::StatusOr<JobSpec> job =
+      built_in.empty() ? ParseJobFile(file) : ParseJobText(built_in, file);
+  if (!job.ok()) return job.status();
+  for (const std::string& assignment : set) {
+    if (const absl::Status status = ApplyOverride(&*job, assignment); !status.ok()) return status;
+  }
+  return NormalizeJobSpec(*std::move(job));
+}
+
+absl::Status FindPrograms(const FlagValues& flags, const std::string& program_directory,
+                          LaunchOptions& launch) {
+  if (flags.Has("hosts") && flags.Has("remote_binary_dir")) {
+    const std::string directory = flags.Get("remote_binary_dir");
+    launch.server_binary = flags.Get("server_binary", absl::StrCat(directory, "/ps_server"));
+    launch.worker_binary = flags.Get("worker_binary", absl::StrCat(directory, "/ps_worker"));
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::string> server =
+      FindProgram(flags, "server_binary", program_directory, "server", "ps_server");
+  if (!server.ok()) return server.status();
+  absl::StatusOr<std::string> worker =
+      FindProgram(flags, "worker_binary", program_directory, "program", "ps_worker");
+  if (!worker.ok()) return worker.status();
+  launch.server_binary = *std::move(server);
+  launch.worker_binary = *std::move(worker);
+  return absl::OkStatus();
+}
+
+// Fine enough for runs of minutes, and a few per cent of one core for a small test set.
+constexpr char kTargetEvery[] = "5s";
+
+// A typo that ps_worker would tell when servers and other workers had been started. Other programs
+// bring their own models and data.
+absl::Status CheckNames(const LaunchOptions& launch, const JobSpec& job, const Targets& targets) {
+  if (!launch.device.empty()) {
+    if (const absl::Status status = CheckDeviceNames(launch.device); !status.ok()) return status;
+  }
+  if (!IsOwnWorker(launch.worker_binary)) return absl::OkStatus();
+  for (const absl::Status& status : {CheckBuiltInModel(job), CheckBuiltInData(job)}) {
+    if (status.ok()) continue;
+    return absl::Status(status.code(), absl::StrCat(status.message(),
+                                                    "; a program with its own is named with "
+                                                    "--worker_binary"));
+  }
+  return targets.CheckMetrics(BuiltInMetrics());
+}
+
+// Each worker's part of the cores that psctl may use.
+int ThreadsPerWorker(size_t workers) {
+  return std::max(1, AvailableCores() / static_cast<int>(workers));
+}
+
+// A shell replaces ~ at the beginning of a word only, and not in --dir=~/x.
+std::string WithHome(const std::string& path) {
+  const char* const home = std::getenv("HOME");
+  return absl::StartsWith(path, "~/") && home != nullptr ? absl::StrCat(home, path.substr(1))
+                                                         : path;
+}
+
+absl::Status PlanDirectory(const FlagValues& flags, LaunchOptions& launch) {
+  launch.resume = flags.Has("resume");
+  if (!flags.Has("dir")) {
+    if (!launch.resume) return absl::OkStatus();
+    return absl::InvalidArgumentError("--resume needs --dir=DIR, where the job's state is");
+  }
+  launch.dir = WithHome(flags.Get("dir"));
+  if (launch.dir.empty()) return absl::InvalidArgumentError("--dir is empty");
+  // What lies on other machines their servers will say.
+  if (flags.Has("hosts")) return absl::OkStatus();
+  std::error_code error;
+  launch.dir = std::filesystem::absolute(launch.dir, error).lexically_normal().string();
+  return CheckRunDirectory(launch.dir, launch.resume);
+}
+
+// Which targets are to be met, and how often it is looked.
+absl::Status PlanTargets(const FlagValues& flags, RunPlan& plan) {
+  if (!flags.Has("target") && !flags.Has("target_every")) return absl::OkStatus();
+  if (flags.Has("hosts")) {
+    return absl::InvalidArgumentError(
+        "--target and --target_every measure on this machine, so they do not go with --hosts; "
+        "'psctl evaluate --servers=HOST:PORT,... --every=5s' measures such a job");
+  }
+  absl::StatusOr<Targets> targets = Targets::Parse(flags.All("target"));
+  if (!targets.ok()) return targets.status();
+  plan.targets = *std::move(targets);
+  const std::string every = flags.Get("target_every", kTargetEvery);
+  absl::Duration duration;
+  if (!absl::ParseDuration(every, &duration) || duration <= absl::ZeroDuration() ||
+      duration == absl::InfiniteDuration()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--target_every=", every, ": expected a duration such as 5s or 500ms"));
+  }
+  plan.launch.evaluate_every = every;
+  return absl::OkStatus();
+}
+
+// Finds out before the training whether the report can be written.
+absl::Status CheckReportFile(const std::string& file) {
+  const std::filesystem::path directory = std::filesystem::path(file).parent_path();
+  std::error_code error;
+  if (!directory.empty() && !std::filesystem::is_directory(directory, error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--report=", file, ": there is no folder ", directory.string()));
+  }
+  if (std::filesystem::is_directory(file, error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--report=", file, " is a folder; expected a file"));
+  }
+  return absl::OkStatus();
+}
+
+// Reads the job, and the hosts of its parts.
+absl::Status PlanJob(const FlagValues& flags, RunPlan& plan) {
+  LaunchOptions& launch = plan.launch;
+  absl::StatusOr<JobSpec> job = ReadJob(launch.job_file, launch.set);
+  if (!job.ok()) return job.status();
+  absl::StatusOr<Hosts> hosts = PlanHosts(flags, *job);
+  if (!hosts.ok()) return hosts.status();
+  const int workers = static_cast<int>(hosts->workers.size());
+  if (workers != job->workers()) {
+    // Read again: defaults and limits may depend on the number of workers.
+    launch.set.push_back(absl::StrCat("workers=", workers));
+    job = ReadJob(launch.job_file, launch.set);
+    if (!job.ok()) return job.status();
+  }
+  plan.job = *std::move(job);
+  plan.hosts = *std::move(hosts);
+  if (const absl::Status status = CheckHosts(flags, plan.hosts); !status.ok()) return status;
+  if (flags.Has("hosts")) {
+    launch.elsewhere = true;
+    launch.job_text = JobText(launch.job_file);
+    if (flags.Has("ssh")) launch.ssh = absl::StrSplit(flags.Get("ssh"), ' ', absl::SkipEmpty());
+  }
+  return absl::OkStatus();
+}
+
+// Sets the worker's threads, the restarts and the handicaps.
+absl::Status PlanParts(const FlagValues& flags, RunPlan& plan) {
+  LaunchOptions& launch = plan.launch;
+  size_t processes = 0;
+  for (const Place& worker : plan.hosts.workers) {
+    processes += std::max<size_t>(1, worker.stages.size());
+  }
+  const int default_threads = flags.Has("hosts") ? 0 : ThreadsPerWorker(processes);
+  const absl::StatusOr<int64_t> threads = flags.Integer("threads", default_threads, 1, 1024);
+  if (!threads.ok()) return threads.status();
+  launch.threads = static_cast<int>(*threads);
+  const absl::StatusOr<int64_t> loader_threads = flags.Integer("loader_threads", 0, 0, 256);
+  if (!loader_threads.ok()) return loader_threads.status();
+  launch.loader_threads = static_cast<int>(*loader_threads);
+  const absl::StatusOr<int64_t> restarts =
+      flags.Integer("restarts", plan.restarts.most, 0, 1000000);
+  if (!restarts.ok()) return restarts.status();
+  plan.restarts.most = static_cast<int>(*restarts);
+  absl::StatusOr<std::map<int, std::vector<std::string>>> handicaps =
+      ParseHandicaps(flags, static_cast<int>(plan.hosts.workers.size()));
+  if (!handicaps.ok()) return handicaps.status();
+  launch.handicaps = *std::move(handicaps);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<RunPlan> PlanRun(const FlagValues& flags, const std::string& program_directory) {
+  if (!flags.Has("job")) {
+    return absl::InvalidArgumentError(
+        "'psctl run' needs --job=FILE, or the name of a job: digits, mnist, text");
+  }
+  RunPlan plan;
+  LaunchOptions& launch = plan.launch;
+  launch.job_file = flags.Get("job");
+  launch.set = Assignments(flags);
+  launch.data = flags.Get("data");
+  launch.download = flags.Has("download");
+  launch.mirrors = flags.Get("mirrors");
+  launch.device = flags.Get("device", flags.Has("gpus") ? "cuda" : "");
+  launch.patience = flags.Get("patience");
+  launch.certs = flags.Get("certs");
+  launch.insecure = flags.Has("insecure");
+  plan.report_file = flags.Get("report");
+  plan.flags_again = FlagsAgain(flags);
+
+  if (const absl::Status status = PlanJob(flags, plan); !status.ok()) return status;
+  if (const absl::Status status = PlanParts(flags, plan); !status.ok()) return status;
+  if (const absl::Status status = PlanDirectory(flags, launch); !status.ok()) return status;
+  if (const absl::Status status = PlanTargets(flags, plan); !status.ok()) return status;
+  if (flags.Has("dry_run") && (flags.Has("hosts") || flags.Has("stages"))) {
+    return absl::InvalidArgumentError(
+        "--dry_run tries the whole model on this machine; leave --hosts and --stages out");
+  }
+  if (const absl::Status status = CheckReportFile(plan.report_file); !status.ok()) return status;
+  if (const absl::Status status = FindPrograms(flags, program_directory, launch); !status.ok()) {
+    return status;
+  }
+  if (const absl::Status status = CheckNames(launch, plan.job, plan.targets); !status.ok()) {
+    return status;
+  }
+  return plan;
+}
+
+}  // namespace torchps
