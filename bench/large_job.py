@@ -125,7 +125,7 @@ class Log:
 
 def checkpoints(folder):
     """Numbers of those that are complete."""
-    manifests = glob.glob(os.path.join(folder, "checkpoint-*", "MANIFEST.json"))
+    manifests = glob.glob(os.path.join(folder, "state", "checkpoint-*", "MANIFEST.json"))
     return {int(os.path.dirname(path).rsplit("-", 1)[1]) for path in manifests}
 
 

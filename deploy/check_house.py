@@ -109,7 +109,7 @@ MAY_INCLUDE = {
     "tools/run":
         "common common/process data/download job proto security storage tools/base tools/report "
         "tools/run_folder tools/run_plan",
-    "tools/runs": "common/process job proto tools/base tools/report tools/run_folder",
+    "tools/runs": "common/process job proto storage tools/base tools/report tools/run_folder",
     "tools/drill": "common common/process proto storage tools/base tools/report tools/run tools/run_plan wire",
     "tools/doctor":
         "common common/process data/download data/image data/table data/text job proto security shm "

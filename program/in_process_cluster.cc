@@ -5,10 +5,9 @@
 
 namespace torchps {
 
-absl::StatusOr<std::unique_ptr<InProcessCluster>> InProcessCluster::Start(int servers,
-                                                                          const Clock* clock,
-                                                                          const std::string& dir,
-                                                                          bool resume) {
+absl::StatusOr<std::unique_ptr<InProcessCluster>> InProcessCluster::Start(
+    int servers, const Clock* clock, const std::string& dir, bool resume,
+    const std::string& model_dir) {
   std::random_device random;
   std::unique_ptr<InProcessCluster> cluster(new InProcessCluster());
   for (int index = 0; index < servers; ++index) {
@@ -18,6 +17,7 @@ absl::StatusOr<std::unique_ptr<InProcessCluster>> InProcessCluster::Start(int se
     options.seed = (uint64_t{random()} << 32) | random();
     options.clock = clock;
     options.dir = dir;
+    if (index == 0) options.model_dir = model_dir;
     options.resume = resume && index == 0;
     options.peer_channel = [cluster = cluster.get()](int peer, const std::string&) {
       return cluster->servers_[static_cast<size_t>(peer)]->InProcessChannel();

@@ -18,11 +18,12 @@ namespace torchps {
 // safe. Channels must not be used any more when the cluster is gone.
 class InProcessCluster {
  public:
-  // `clock` outlives the cluster. `dir` is where the servers keep what they keep (Server::Options
-  // has it, and `resume`); empty: nowhere. Errors are Server::Start's.
+  // `clock` outlives the cluster. `dir`, `resume` and `model_dir` are those of Server::Options;
+  // with an empty `dir` the servers keep nothing. Errors of Server::Start().
   static absl::StatusOr<std::unique_ptr<InProcessCluster>> Start(int servers, const Clock* clock,
                                                                  const std::string& dir = "",
-                                                                 bool resume = false);
+                                                                 bool resume = false,
+                                                                 const std::string& model_dir = "");
 
   // One per server, the coordinator's first.
   const std::vector<ServerEndpoint>& endpoints() const { return endpoints_; }

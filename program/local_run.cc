@@ -43,12 +43,13 @@ absl::StatusOr<LocalRun> LocalRun::Start(const JobSpec& job, Options options) {
     options.dir = *std::move(made);
   }
   const std::string& dir = options.dir;
-  if (!options.resume && access(absl::StrCat(dir, "/coordinator.state").c_str(), F_OK) == 0) {
+  const std::string state = StateDirectory(dir);
+  if (!options.resume && access(absl::StrCat(state, "/coordinator.state").c_str(), F_OK) == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--dir=", dir, " holds a job; --resume goes on with it, or name an empty directory"));
   }
   std::error_code error;
-  std::filesystem::create_directories(dir, error);
+  std::filesystem::create_directories(state, error);
   if (error) {
     return absl::ResourceExhaustedError(
         absl::StrCat("cannot make the folder ", dir, ": ", error.message()));
@@ -58,7 +59,7 @@ absl::StatusOr<LocalRun> LocalRun::Start(const JobSpec& job, Options options) {
   const absl::Status kept = later ? absl::OkStatus() : KeepJobFile(dir, job);
   if (!kept.ok()) return kept;
   absl::StatusOr<std::unique_ptr<InProcessCluster>> started =
-      InProcessCluster::Start(options.servers, options.clock, dir, options.resume);
+      InProcessCluster::Start(options.servers, options.clock, state, options.resume, dir);
   if (!started.ok()) return started.status();
   return LocalRun(std::move(options.dir), *std::move(started), later);
 }

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace torchps {
@@ -22,6 +23,24 @@ std::string AbsoluteIfThere(const std::string& path) {
   std::error_code unknown;
   if (path.empty() || !std::filesystem::exists(path, unknown)) return path;
   return std::filesystem::absolute(path, unknown).lexically_normal().string();
+}
+
+bool IsServerState(absl::string_view name) {
+  if (absl::EndsWith(name, ".lock")) return false;
+  return absl::StartsWith(name, "checkpoint-") || absl::StartsWith(name, "log-") ||
+         absl::StartsWith(name, "coordinator.") || absl::StartsWith(name, "server-") ||
+         absl::StartsWith(name, "copies-of-");
+}
+
+std::string StateDirectory(const std::string& run) {
+  std::error_code unknown;
+  const std::string state = absl::StrCat(run, "/state");
+  if (std::filesystem::is_directory(state, unknown)) return state;
+  for (const std::filesystem::directory_entry& entry :
+       std::filesystem::directory_iterator(run, unknown)) {
+    if (IsServerState(entry.path().filename().string())) return run;
+  }
+  return state;
 }
 
 absl::StatusOr<std::string> MakeRunFolder(absl::string_view name, absl::Time now) {

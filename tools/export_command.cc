@@ -21,6 +21,7 @@
 #include "checkpoint/exported_model.h"
 #include "common/process/exit_codes.h"
 #include "storage/file_system.h"
+#include "storage/run_folder.h"
 #include "tools/base/format.h"
 
 namespace torchps {
@@ -93,6 +94,13 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenCheckpoint(
   return reader;
 }
 
+// Returns the folder of the checkpoints in a run's folder or in a server's --dir.
+std::string CheckpointsIn(const std::string& directory) {
+  const std::string state = StateDirectory(directory);
+  std::error_code unknown;
+  return std::filesystem::exists(state, unknown) ? state : directory;
+}
+
 // "DIR/checkpoint-000000000012", which reports print, is checkpoint 12 of DIR.
 void TakeCheckpointPath(std::string* directory, uint64_t* number) {
   while (directory->size() > 1 && directory->back() == '/') directory->pop_back();
@@ -162,6 +170,7 @@ int ExportCommand(const FlagValues& flags, std::ostream& out, std::ostream& erro
       const std::string typed = directory;
       const uint64_t before = wanted;
       TakeCheckpointPath(&directory, &wanted);
+      directory = CheckpointsIn(directory);
       if (before == 0 || wanted == before) continue;
       return Fail(absl::InvalidArgumentError(absl::StrCat(
                       "--dir=", typed, " names checkpoint ", wanted, ", and another --dir or ",

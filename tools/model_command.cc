@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/process/exit_codes.h"
+#include "storage/run_folder.h"
 #include "tools/base/find_program.h"
 #include "tools/export_command.h"
 #include "tools/report/cluster_client.h"
@@ -367,9 +368,15 @@ int GenerateCommand(const FlagValues& flags, std::ostream&, std::ostream& error)
 
 std::string RunFolderOf(const std::string& model) {
   const fs::path path(model);
-  for (const fs::path& folder : {path, path / "..", path.parent_path()}) {
+  std::error_code unknown;
+  std::vector<fs::path> folders = {path, path / "..", path.parent_path()};
+  // A checkpoint in the run's state/.
+  const fs::path above = path / ".." / "..";
+  if (fs::equivalent(StateDirectory(above.string()), path / "..", unknown)) {
+    folders.push_back(above);
+  }
+  for (const fs::path& folder : folders) {
     const fs::path place = folder.empty() ? fs::path(".") : folder;
-    std::error_code unknown;
     if (fs::exists(place / "job.textproto", unknown)) return place.lexically_normal();
   }
   return "";

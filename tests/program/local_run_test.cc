@@ -43,6 +43,7 @@ TEST_F(LocalRunTest, TheJobLiesInTheFolderAndTheServersAreThere) {
   const absl::StatusOr<JobSpec> kept = ParseJobFile(options_.dir + "/job.textproto");
   ASSERT_TRUE(kept.ok()) << kept.status();
   EXPECT_EQ(kept->name(), "alone");
+  EXPECT_TRUE(std::filesystem::is_directory(options_.dir + "/state"));
 
   // Nobody has come to train, so there is nothing to tell and no model to find.
   const auto says = [](const std::string& line) { ADD_FAILURE() << line; };
@@ -63,12 +64,16 @@ TEST_F(LocalRunTest, AJobThatIsRefusedWhenItIsResumedLeavesTheFileOfTheOneThere)
 }
 
 TEST_F(LocalRunTest, AFolderThatHoldsAJobIsLeftAlone) {
-  std::filesystem::create_directories(options_.dir);
-  std::ofstream(options_.dir + "/coordinator.state") << "of a job";
-  const absl::Status status = LocalRun::Start(job_, options_).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(status.message(), HasSubstr("--resume goes on with it"));
-  EXPECT_FALSE(std::filesystem::exists(options_.dir + "/job.textproto"));
+  // The second layout is that of an earlier version.
+  for (const std::string& state : {options_.dir + "/state", options_.dir}) {
+    std::filesystem::create_directories(state);
+    std::ofstream(state + "/coordinator.state") << "of a job";
+    const absl::Status status = LocalRun::Start(job_, options_).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.message(), HasSubstr("--resume goes on with it"));
+    EXPECT_FALSE(std::filesystem::exists(options_.dir + "/job.textproto"));
+    std::filesystem::remove_all(options_.dir);
+  }
 }
 
 TEST_F(LocalRunTest, AFolderThatCannotBeIsNamed) {

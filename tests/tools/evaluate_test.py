@@ -59,7 +59,7 @@ def main(psctl, program, job):
 
     # A run's folder is its last model, and so is its last checkpoint.
     final = json.loads(ask("evaluate", folder, "--json"))
-    last = sorted(name for name in os.listdir(folder) if name.startswith("checkpoint-"))[-1]
+    last = "state/" + max(name for name in os.listdir(f"{folder}/state") if name.startswith("checkpoint-"))
     checkpoint = json.loads(ask("evaluate", f"{folder}/{last}", "--json"))
     # And so is what psctl writes for torch.load.
     pickled = os.path.join(folder, "exported.pt")

@@ -83,6 +83,13 @@ TEST_F(ExportCommandTest, WhatTheServersDoNotHoldComesFromTheConstants) {
   EXPECT_EQ(contents["count"], std::string("\x29\0\0\0\0\0\0\0", 8));
 }
 
+TEST_F(ExportCommandTest, ARunsFolderHasItsCheckpointsInState) {
+  Write("run/state", 7, SampleModel());
+  for (const char* dir : {"run", "run/", "run/state", "run/state/checkpoint-000000000007"}) {
+    EXPECT_EQ(Run({Dir(dir), Out("m.pt")}), 0) << dir << ": " << error_.str();
+  }
+}
+
 TEST_F(ExportCommandTest, ConstantsOfAnotherModelAreNotMixedIn) {
   Write("d", 7, SampleModel());
   WriteConstants(files_.get(), folder_.path("d/constants.safetensors"), R"({"again": "nothing"})");

@@ -44,9 +44,13 @@ absl::StatusOr<std::string> OpenRunDirectory(ClusterRun::Options& options, absl:
     const absl::StatusOr<std::string> made = MakeRunFolder(options.job.name(), now);
     if (!made.ok()) return made.status();
     dir = *made;
-    if (!launch.elsewhere) launch.dir = dir;
   }
   if (const absl::Status made = PrepareRunDirectory(dir); !made.ok()) return made;
+  if (!launch.elsewhere) launch.dir = dir;
+  if (!launch.elsewhere && !launch.disks_apart) {
+    launch.dir = StateDirectory(dir);
+    launch.model_dir = dir;
+  }
   absl::StatusOr<std::unique_ptr<FileLock>> locked = LockRunDirectory(dir);
   if (!locked.ok()) return locked.status();
   lock = *std::move(locked);
@@ -133,10 +137,9 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
 
   Progress progress;
   WatchRun(*dir, std::move(on_report), options, record, progress);
-  // The first server keeps the model, too.
-  LaunchOptions launch = options.launch;
-  launch.dir = *dir;
-  const std::string model_dir = ServerDirectory(launch, 0);
+  // Where each server has a disk of its own, the model is on the first one's.
+  const std::string model_dir =
+      options.launch.disks_apart ? ServerDirectory(options.launch, 0) : *dir;
   const std::string again = options.flags_again;
   // The last checkpoint takes its time.
   if (options.launch.keeps_state()) options.stop_grace = absl::Seconds(30);

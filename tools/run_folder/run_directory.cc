@@ -15,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "storage/run_folder.h"
 #include "tools/base/format.h"
 #include "tools/run_folder/run_list.h"
 
@@ -25,6 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr char kJob[] = "job.textproto";
 constexpr char kWrittenJob[] = "job.written.textproto";
+constexpr char kState[] = "state";
 
 // What every run writes, whole or not, and the locks of processes that have ended: that keeps no
 // job.
@@ -35,13 +37,6 @@ bool IsOfAnyRun(absl::string_view name) {
          (absl::StartsWith(name, "report.json.") && absl::EndsWith(name, ".tmp"));
 }
 
-// A file or folder in which the servers of a run keep their state and the model.
-bool IsState(absl::string_view name) {
-  return absl::StartsWith(name, "checkpoint-") || absl::StartsWith(name, "log-") ||
-         absl::StartsWith(name, "coordinator.") || absl::StartsWith(name, "server-") ||
-         absl::EndsWith(name, ".safetensors");
-}
-
 struct Contents {
   int checkpoints = 0;
   uint64_t newest = 0;
@@ -50,14 +45,13 @@ struct Contents {
   std::vector<std::string> others;
 };
 
-Contents Look(const std::string& dir) {
-  Contents contents;
+void LookAt(const std::string& dir, Contents& contents) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(dir, error)) {
     const std::string name = entry.path().filename().string();
     absl::string_view number = name;
     uint64_t checkpoint = 0;
-    if (IsOfAnyRun(name)) continue;
+    if (IsOfAnyRun(name) || (name == kState && entry.is_directory(error))) continue;
     if (absl::ConsumePrefix(&number, "checkpoint-") && absl::SimpleAtoi(number, &checkpoint)) {
       // Without a manifest it is what a crash has left of one.
       if (!fs::exists(entry.path() / "MANIFEST.json", error)) continue;
@@ -71,6 +65,13 @@ Contents Look(const std::string& dir) {
       contents.others.push_back(name);
     }
   }
+}
+
+// Looks at the run's folder and at the folder of its servers' files.
+Contents Look(const std::string& dir) {
+  Contents contents;
+  LookAt(dir, contents);
+  if (const std::string state = StateDirectory(dir); state != dir) LookAt(state, contents);
   std::sort(contents.others.begin(), contents.others.end());
   return contents;
 }
@@ -140,12 +141,16 @@ absl::Status CheckRunDirectory(const std::string& dir, bool resume) {
 absl::Status PrepareRunDirectory(const std::string& dir) {
   std::error_code error;
   fs::create_directories(fs::path(dir) / "logs", error);
+  if (!error) fs::create_directories(StateDirectory(dir), error);
   return error ? CannotWriteTo(dir, error.value()) : absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<FileLock>> LockRunDirectory(const std::string& dir) {
   const std::unique_ptr<FileSystem> files = MakePosixFileSystem();
-  absl::StatusOr<std::unique_ptr<FileLock>> lock = files->Lock(absl::StrCat(dir, "/run.lock"));
+  const std::string state = StateDirectory(dir);
+  std::error_code ignored;
+  fs::create_directory(state, ignored);
+  absl::StatusOr<std::unique_ptr<FileLock>> lock = files->Lock(absl::StrCat(state, "/run.lock"));
   if (lock.ok()) return lock;
   // The same code is that of a file that is none, and of a file system that is read only.
   if (!absl::IsFailedPrecondition(lock.status()) ||
@@ -182,8 +187,12 @@ absl::StatusOr<JobSpec> ReadKeptJob(const std::string& dir) {
 void RemoveState(const std::string& dir) {
   std::error_code error;
   std::vector<fs::path> state;
-  for (const fs::directory_entry& entry : fs::directory_iterator(dir, error)) {
-    if (IsState(entry.path().filename().string())) state.push_back(entry.path());
+  for (const std::string& place : {dir, StateDirectory(dir)}) {
+    for (const fs::directory_entry& entry : fs::directory_iterator(place, error)) {
+      const std::string name = entry.path().filename().string();
+      const bool is_model = absl::EndsWith(name, ".safetensors");
+      if (is_model || IsServerState(name)) state.push_back(entry.path());
+    }
   }
   for (const fs::path& path : state) fs::remove_all(path, error);
 }
@@ -194,13 +203,18 @@ void RemoveUnusedRun(const std::string& dir, bool told) {
     return fs::is_regular_file(entry.symlink_status(error));
   };
   std::vector<fs::path> unused;
+  const fs::path state = StateDirectory(dir);
   for (const fs::directory_entry& entry : fs::directory_iterator(dir, error)) {
     const std::string name = entry.path().filename().string();
-    if (name == "logs") continue;
+    if (name == "logs" || entry.path() == state) continue;
     const bool is_nothing = absl::EndsWith(name, ".lock") || absl::StartsWith(name, kJob) ||
                             absl::StartsWith(name, kWrittenJob) ||
                             absl::StartsWith(name, "run.json");
     if (!is_nothing || !is_file(entry)) return;
+    unused.push_back(entry.path());
+  }
+  for (const fs::directory_entry& entry : fs::directory_iterator(state, error)) {
+    if (entry.path().extension() != ".lock" || !is_file(entry)) return;
     unused.push_back(entry.path());
   }
   const fs::path logs = fs::path(dir) / "logs";
@@ -210,6 +224,7 @@ void RemoveUnusedRun(const std::string& dir, bool told) {
   }
   // Last of all the folders, which the system deletes only if they are empty.
   unused.push_back(logs);
+  unused.push_back(state);
   unused.emplace_back(dir);
   for (const fs::path& path : unused) fs::remove(path, error);
 }

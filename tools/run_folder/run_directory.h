@@ -21,7 +21,8 @@ absl::Status CheckRunDirectory(const std::string& dir, bool resume);
 // What lies in `dir`, in words: "2 checkpoints of a job, the newest number 14".
 std::string DescribeRunDirectory(const std::string& dir);
 
-// Makes `dir` and the folder for logs in it. RESOURCE_EXHAUSTED, with the system's words.
+// Makes `dir`, and in it the folders for logs and for the servers' files (StateDirectory()).
+// RESOURCE_EXHAUSTED, with the system's words.
 absl::Status PrepareRunDirectory(const std::string& dir);
 
 // Keeps `dir`, which must exist, to this run: another one would write over its job and its report.

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "storage/run_folder.h"
 
 namespace torchps {
 namespace {
@@ -117,8 +118,11 @@ absl::StatusOr<ListedRun> NewestRun() {
 
 bool IsRunning(const std::string& dir) {
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(dir, error)) {
-    if (entry.path().extension() == ".lock" && IsHeld(entry.path().string())) return true;
+  // A run of an earlier psctl holds its locks in `dir` itself.
+  for (const std::string& place : {dir, StateDirectory(dir)}) {
+    for (const fs::directory_entry& entry : fs::directory_iterator(place, error)) {
+      if (entry.path().extension() == ".lock" && IsHeld(entry.path().string())) return true;
+    }
   }
   return false;
 }

@@ -77,6 +77,9 @@ ChildProcess::Options ServerProgram(const LaunchOptions& options, int index, con
   if (const std::string dir = ServerDirectory(options, index); !dir.empty()) {
     command.push_back(absl::StrCat("--dir=", dir));
   }
+  if (index == 0 && !options.model_dir.empty()) {
+    command.push_back(absl::StrCat("--model_dir=", options.model_dir));
+  }
   if (index == 0 && !options.copies_at.empty()) {
     command.push_back(absl::StrCat("--copies_at=", options.copies_at));
   }

@@ -26,6 +26,7 @@ struct LaunchOptions {
   int threads = 0;               // of each worker; 0: its own default
   int loader_threads = 0;        // of each worker
   std::string dir;               // where servers keep what they keep; empty: nowhere
+  std::string model_dir;         // of the model, passed on to the first server; empty: in `dir`
   bool disks_apart = false;      // each in a directory of its own there, as if on a disk of its own
   std::string copies_at;         // passed on to the first server if not empty
   bool durable = true;           // the job has checkpoints or a push log

@@ -9,9 +9,11 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/process/exit_codes.h"
+#include "storage/run_folder.h"
 #include "tools/base/format.h"
 #include "tools/base/text_table.h"
 #include "tools/run_folder/run_directory.h"
@@ -118,18 +120,26 @@ std::vector<ListedRun> Candidates(const PruneRequest& request, absl::Time now,
   return old;
 }
 
+std::error_code DeleteAllBut(const std::vector<fs::path>& kept, const fs::path& folder) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    if (!absl::c_linear_search(kept, entry.path())) fs::remove_all(entry.path(), error);
+    if (error) break;
+  }
+  return error;
+}
+
 // Deletes the folder of a run and keeps other processes from beginning there meanwhile.
 absl::Status Delete(const ListedRun& run) {
   const absl::StatusOr<std::unique_ptr<FileLock>> lock = LockRunDirectory(run.dir);
   if (!lock.ok()) return lock.status();
-  std::error_code error;
-  // Last of all run.json: a folder that is deleted in part stays a run, which can be deleted.
-  for (const fs::directory_entry& entry : fs::directory_iterator(run.dir, error)) {
-    const std::string name = entry.path().filename().string();
-    if (name != "run.json" && name != "run.lock" && !error) fs::remove_all(entry.path(), error);
-    if (error) break;
-  }
-  if (!error) fs::remove_all(run.dir, error);
+  // A folder that is deleted in part keeps run.json: it stays a run, which can be deleted.
+  const fs::path folder = run.dir;
+  const fs::path state = StateDirectory(run.dir);
+  const std::vector<fs::path> last = {folder / "run.json", state / "run.lock", state};
+  std::error_code error = DeleteAllBut(last, folder);
+  if (!error) error = DeleteAllBut(last, state);
+  if (!error) fs::remove_all(folder, error);
   if (!error) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("cannot delete ", run.dir, ": ", error.message()));
 }

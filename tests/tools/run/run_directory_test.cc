@@ -85,9 +85,27 @@ TEST_F(RunDirectoryTest, TwoRunsAtATimeAreNotInOneDirectory) {
   first->reset();
   EXPECT_EQ(LockRunDirectory(run).status(), absl::OkStatus());
   EXPECT_EQ(Complaint(false), "") << "the lock's file is of any run";
-  std::filesystem::remove(run + "/run.lock");
-  std::filesystem::create_directory(run + "/run.lock");
+  std::filesystem::remove(run + "/state/run.lock");
+  std::filesystem::create_directory(run + "/state/run.lock");
   EXPECT_EQ(LockRunDirectory(run).status(), absl::OkStatus()) << "nobody has it";
+}
+
+TEST_F(RunDirectoryTest, FindsCheckpointsInTheStateFolder) {
+  ASSERT_EQ(PrepareRunDirectory(folder_.path("run")), absl::OkStatus());
+  EXPECT_EQ(Complaint(false), "") << "an empty state folder";
+  Add("state/checkpoint-000000000003/MANIFEST.json");
+  EXPECT_EQ(Complaint(true), "");
+  EXPECT_EQ(Complaint(false), Dir() +
+                                  " holds 1 checkpoint of a job, number 3; --resume goes on with "
+                                  "that job, or name an empty directory");
+}
+
+TEST_F(RunDirectoryTest, KeepsTheLayoutOfAnEarlierVersion) {
+  Add("coordinator.state");
+  ASSERT_EQ(PrepareRunDirectory(folder_.path("run")), absl::OkStatus());
+  EXPECT_FALSE(std::filesystem::exists(folder_.path("run/state")));
+  ASSERT_EQ(LockRunDirectory(folder_.path("run")).status(), absl::OkStatus());
+  EXPECT_TRUE(std::filesystem::exists(folder_.path("run/run.lock")));
 }
 
 TEST_F(RunDirectoryTest, NamesTheRunThatWorksInTheDirectory) {
@@ -103,9 +121,10 @@ TEST_F(RunDirectoryTest, RemovedStateLeavesADirectoryForAnotherRun) {
                                          "job.textproto",     "job.written.textproto",
                                          "logs/server-0.log", "run.lock"};
   for (const std::string& file : kept) Add(file);
-  for (const char* file :
-       {"checkpoint-000000000001/MANIFEST.json", "coordinator.state", "log-0-of-2/1.log",
-        "server-1.place", "server-0.lock", "model.safetensors"}) {
+  for (const char* file : {"checkpoint-000000000001/MANIFEST.json", "coordinator.state",
+                           "log-0-of-2/1.log", "server-1.place", "server-0.lock",
+                           "model.safetensors", "state/checkpoint-000000000002/MANIFEST.json",
+                           "state/coordinator.state", "state/constants.safetensors"}) {
     Add(file);
   }
   RemoveState(folder_.path("run"));
@@ -157,7 +176,7 @@ TEST_F(RunDirectoryTest, AFolderOfARunThatCameToNothingGoes) {
     JobSpec job;
     ASSERT_TRUE(PrepareRunDirectory(dir).ok());
     ASSERT_TRUE(KeepJob(dir, job).ok());
-    Add("coordinator.lock");
+    Add("state/coordinator.lock");
     Add("logs/server-0.log");
   };
   prepare();
@@ -176,6 +195,7 @@ TEST_F(RunDirectoryTest, AFolderWithAnythingThatARunHasMadeStaysWhole) {
   const std::string dir = folder_.path("run");
   for (const std::string made :
        {"report.json", "model.safetensors", "coordinator.state", "log-0-of-2/1.log", "logs/own/x",
+        "state/coordinator.state", "state/own", "state/log-0-of-2/1.log",
         "checkpoint-000000000009/MANIFEST.json", "disk-0/coordinator.lock", "job.lock/x"}) {
     ASSERT_TRUE(PrepareRunDirectory(dir).ok());
     Add("coordinator.lock");

@@ -44,6 +44,18 @@ TEST(LaunchPlanTest, ServersHaveOneDirectoryUnlessTheirDisksAreApart) {
       << "it asks by itself";
 }
 
+TEST(LaunchPlanTest, OnlyTheFirstServerGetsTheFolderOfTheModel) {
+  LaunchOptions options = Options();
+  options.dir = "/run/state";
+  options.model_dir = "/run";
+  EXPECT_EQ(ServerProgram(options, 0, Place()).command,
+            (Words{"/opt/ps_server", "--listen=127.0.0.1:0", "--exit_with_parent",
+                   "--dir=/run/state", "--model_dir=/run"}));
+  EXPECT_EQ(
+      ServerProgram(options, 1, Place()).command,
+      (Words{"/opt/ps_server", "--listen=127.0.0.1:0", "--exit_with_parent", "--dir=/run/state"}));
+}
+
 TEST(LaunchPlanTest, AWorkerGetsTheJobTheServersAndWhatWasPassedOn) {
   LaunchOptions options = Options();
   options.data = "/data/mnist";
