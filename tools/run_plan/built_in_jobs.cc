@@ -1,9 +1,9 @@
 #include "tools/run_plan/built_in_jobs.h"
 
-#include <unistd.h>
-
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 
 namespace torchps {
 namespace {
@@ -27,7 +27,8 @@ constexpr ShortName kShortNames[] = {
 }  // namespace
 
 std::string BuiltInJob(const std::string& name) {
-  if (access(name.c_str(), F_OK) == 0) return "";
+  std::error_code unknown;
+  if (std::filesystem::is_regular_file(name, unknown)) return "";
   std::string wanted = name;
   for (const ShortName& each : kShortNames) {
     if (name == each.name) wanted = each.job;

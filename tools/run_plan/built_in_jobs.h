@@ -5,8 +5,9 @@
 
 namespace torchps {
 
-// The text of a job that psctl brings along (deploy/jobs), by its short name, as "digits", or by
-// its file's name without the ending. Empty: there is none, or `name` is a file in this folder.
+// Returns the text of a job that psctl brings along (deploy/jobs), by its short name, as "digits",
+// or by its file's name without the ending. Empty: there is none, or a file of this name goes
+// before it.
 std::string BuiltInJob(const std::string& name);
 
 // Returns the text of a job file, or of a job that psctl brings along; empty if it cannot be read.

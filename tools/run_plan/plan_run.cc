@@ -194,13 +194,16 @@ absl::Status PlanParts(const FlagValues& flags, RunPlan& plan) {
 }  // namespace
 
 absl::StatusOr<RunPlan> PlanRun(const FlagValues& flags, const std::string& program_directory) {
-  if (!flags.Has("job")) {
+  // A run on this machine keeps its job in its folder.
+  const bool has_kept_job = flags.Has("resume") && !flags.Has("hosts");
+  if (!flags.Has("job") && !has_kept_job) {
     return absl::InvalidArgumentError(
         "'psctl run' needs --job=FILE, or the name of a job: digits, mnist, text");
   }
   RunPlan plan;
   LaunchOptions& launch = plan.launch;
-  launch.job_file = flags.Get("job");
+  if (const absl::Status status = PlanDirectory(flags, launch); !status.ok()) return status;
+  launch.job_file = flags.Get("job", absl::StrCat(launch.dir, "/job.textproto"));
   launch.set = Assignments(flags);
   launch.data = flags.Get("data");
   launch.download = flags.Has("download");
@@ -214,7 +217,6 @@ absl::StatusOr<RunPlan> PlanRun(const FlagValues& flags, const std::string& prog
 
   if (const absl::Status status = PlanJob(flags, plan); !status.ok()) return status;
   if (const absl::Status status = PlanParts(flags, plan); !status.ok()) return status;
-  if (const absl::Status status = PlanDirectory(flags, launch); !status.ok()) return status;
   if (const absl::Status status = PlanTargets(flags, plan); !status.ok()) return status;
   if (flags.Has("dry_run") && (flags.Has("hosts") || flags.Has("stages"))) {
     return absl::InvalidArgumentError(

@@ -78,7 +78,8 @@ std::vector<FlagSpec> RunFlags() {
       {"job", "FILE",
        "The job: a file in text format, as those in deploy/jobs, in YAML (.yaml) or in JSON "
        "(.json), or the name of one that psctl "
-       "brings along: digits, mnist, text. Required.",
+       "brings along: digits, mnist, text. Required, but for --resume of a run on this machine, "
+       "which takes job.textproto of --dir.",
        false, 0, "", BuiltInJobNames()},
       {"set", "PATH=VALUE", "Overrides one field of the job: --set=training.clip_norm=1.", true},
       {"epochs", "N", "Short for --set=training.epochs=N."},

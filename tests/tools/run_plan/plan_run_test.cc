@@ -115,6 +115,35 @@ TEST_F(PlanRunTest, EveryMistakeIsOneSentenceBeforeAnythingStarts) {
   EXPECT_EQ(Complaint({"--ssh=rsh"}), "--ssh is of use with --hosts only");
 }
 
+TEST_F(PlanRunTest, ABuiltInJobGoesBeforeAFolderOfItsNameAndAfterAFile) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder_.path(""));
+  std::filesystem::create_directory("digits");
+  const auto built_in = Plan({"--job=digits"});
+  std::filesystem::remove("digits");
+  folder_.WriteFile("digits", ReadWholeFile(job_));
+  const auto own = Plan({"--job=digits"});
+  std::filesystem::current_path(before);
+  ASSERT_TRUE(built_in.ok()) << built_in.status();
+  EXPECT_EQ(built_in->job.name(), "mlp_digits");
+  ASSERT_TRUE(own.ok()) << own.status();
+  EXPECT_EQ(own->job.name(), "tiny");
+}
+
+TEST_F(PlanRunTest, AResumedRunTakesTheJobOfItsFolder) {
+  const std::string dir = "--dir=" + folder_.path("run");
+  const std::string nothing(Plan({dir, "--resume"}).status().message());
+  EXPECT_NE(nothing.find("run holds nothing"), std::string::npos) << nothing;
+  std::filesystem::create_directories(folder_.path("run/state/log-0-of-1"));
+  std::filesystem::copy_file(job_, folder_.path("run/job.textproto"));
+  const auto plan = Plan({dir, "--resume", "--epochs=7"});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->job.name(), "tiny");
+  EXPECT_EQ(plan->job.training().epochs(), 7);
+  EXPECT_EQ(Plan({dir, "--resume", "--hosts=hosts"}).status().message(),
+            "'psctl run' needs --job=FILE, or the name of a job: digits, mnist, text");
+}
+
 TEST_F(PlanRunTest, AMistakeInTheJobNamesTheField) {
   EXPECT_NE(Complaint({"--set=training.epochs=-1"}).find("training.epochs"), std::string::npos);
   EXPECT_NE(Complaint({"--set=training.epoch=1"}).find("epoch"), std::string::npos);
