@@ -137,9 +137,16 @@ absl::Status LayOutToTrain(const CsvColumns& columns, CsvLayout& layout) {
   std::vector<size_t> categories;
   status = purposes.TakeAll("data.csv.category_column", columns.categories, categories);
   if (!status.ok()) return status;
+  const bool has_names =
+      absl::c_any_of(layout.names, [](const auto& name) { return !name.empty(); });
   for (size_t column = 0; column < layout.names.size(); ++column) {
     const bool is_category = absl::c_linear_search(categories, column);
     if (!is_category && !purposes.IsFree(column)) continue;
+    // The row numbers that pandas and R write have no name.
+    if (!is_category && has_names && layout.names[column].empty()) {
+      layout.left_out.push_back(column);
+      continue;
+    }
     layout.features.push_back(column);
     layout.is_category.push_back(is_category);
   }

@@ -212,6 +212,13 @@ TEST_F(CsvTest, IgnoredColumnsAreNotParsed) {
   EXPECT_THAT(plain.left_out, ElementsAre("0", "3"));
 }
 
+TEST_F(CsvTest, AColumnWithoutANameBesideNamedOnesIsLeftOut) {
+  const RowSet rows = Rows(",a,y\n0,5,no\n1,6,yes\n");
+  EXPECT_THAT(NamesOf(rows), ElementsAre("a"));
+  EXPECT_THAT(rows.values, ElementsAre(5, 6));
+  EXPECT_THAT(rows.left_out, ElementsAre("0"));
+}
+
 TEST_F(CsvTest, CategoriesAreNumberedInTheOrderOfTheirBytes) {
   const std::string text = "color,a,size,y\nred,1,L,0\nblue,2,,1\nred,3,S,0\n";
   const RowSet rows = Rows(text, WithMissing(Missing::kKeep, {"", {}, {}, {"color", "2"}}));
