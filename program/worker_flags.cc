@@ -270,6 +270,12 @@ absl::Status CheckLookFlags(bool can) {
         "say one of --servers=HOST:PORT,..., --local, --evaluate=MODEL, --predict=MODEL and "
         "--generate=MODEL");
   }
+  const bool predicts_data =
+      !absl::GetFlag(FLAGS_predict).empty() && !absl::GetFlag(FLAGS_data).empty();
+  if (predicts_data && absl::GetFlag(FLAGS_on_training_data)) {
+    return absl::InvalidArgumentError(
+        "--predict takes all samples of --data; leave out --data or --on_training_data");
+  }
   if (!absl::GetFlag(FLAGS_generate).empty()) {
     if (absl::Status status = CheckSampling(); !status.ok()) return status;
   }

@@ -98,7 +98,10 @@ TEST_F(WorkerFlagsTest, AProgramThatCannotLookOrWatchSaysSo) {
   Parse({"--evaluate=m.pt"});
   EXPECT_TRUE(CheckLookFlags(/*can=*/true).ok());
   EXPECT_THAT(CheckLookFlags(/*can=*/false).message(), HasSubstr("loop of its own"));
-  Parse({"--evaluate=", "--evaluate_every=5s", "--servers=a:1"});
+  Parse({"--evaluate=", "--predict=m.pt", "--data=new.csv", "--on_training_data"});
+  EXPECT_THAT(CheckLookFlags(/*can=*/true).message(), HasSubstr("leave out --data or"));
+  Parse({"--predict=", "--data=", "--noon_training_data"});
+  Parse({"--evaluate_every=5s", "--servers=a:1"});
   EXPECT_TRUE(CheckWatchFlags(/*can=*/true).ok());
   EXPECT_THAT(CheckWatchFlags(/*can=*/false).message(), HasSubstr("loop of its own"));
   Parse({"--job=job.textproto"});
