@@ -233,10 +233,8 @@ absl::Status CheckModelIsHere(const std::string& run) {
   }
   const std::string dir = FlagIn(record->command, "dir");
   return absl::NotFoundError(
-      dir.empty() ? absl::StrCat(run, " has no model, because the run had --hosts and no --dir; ",
-                                 "start it again with --dir=DIR, where its servers keep a model")
-                  : absl::StrCat("the model of ", run, " is on the machine of the run's first ",
-                                 "server; copy model.safetensors from ", dir, " there into ", run));
+      absl::StrCat("the model of ", run, " is on the machine of the run's first server; copy ",
+                   "model.safetensors from ", dir.empty() ? run : dir, " there into ", run));
 }
 
 int LookCommand(const std::string& what, const FlagValues& flags, std::ostream& error) {

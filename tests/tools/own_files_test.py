@@ -298,7 +298,7 @@ def started(trial):
 
 
 def other_machines(trial):
-    """The servers of --hosts keep the model. psctl names the place, and the copied file needs no flag."""
+    """The servers of --hosts keep the model, and psctl copies it into the run's folder."""
     ssh = trial.write("ssh", b'#!/bin/sh\nexec sh -c "$2"\n')
     os.chmod(ssh, 0o700)
     hosts = trial.write("hosts", b"server localhost\nworker localhost\n")
@@ -308,11 +308,12 @@ def other_machines(trial):
         cwd=trial.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     assert ran.returncode == 0, ran.stdout
     (run,) = os.listdir(trial.path("runs"))
-    said = trial.ask("evaluate", f"runs/{run}", code=5).stderr
-    assert f"copy model.safetensors from {trial.path('remote')} there into " in said, said
-    shutil.copy(trial.path("remote/model.safetensors"), trial.path(f"runs/{run}"))
+    assert f"model: runs/{run}/model.safetensors" in ran.stdout, ran.stdout
     got = json.loads(trial.ask("evaluate", f"runs/{run}", "--json").stdout)
     assert got["loss"] == float(metadata(trial.path("remote/model.safetensors"))["test_loss"]), got
+    os.remove(trial.path(f"runs/{run}/model.safetensors"))
+    said = trial.ask("evaluate", f"runs/{run}", code=5).stderr
+    assert f"copy model.safetensors from {trial.path('remote')} there into " in said, said
 
 
 def main(psctl):

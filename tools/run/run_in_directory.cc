@@ -15,6 +15,7 @@
 #include "tools/base/find_program.h"
 #include "tools/report/cluster_client.h"
 #include "tools/run/fetch_data.h"
+#include "tools/run/fetch_model.h"
 #include "tools/run/run_report.h"
 #include "tools/run_folder/run_directory.h"
 #include "tools/run_folder/run_record.h"
@@ -46,7 +47,8 @@ absl::StatusOr<std::string> OpenRunDirectory(ClusterRun::Options& options, absl:
     dir = *made;
   }
   if (const absl::Status made = PrepareRunDirectory(dir); !made.ok()) return made;
-  if (!launch.elsewhere) launch.dir = dir;
+  // On other machines under the same name, below the directory in which ssh begins.
+  if (!launch.elsewhere || launch.dir.empty()) launch.dir = dir;
   if (!launch.elsewhere && !launch.disks_apart) {
     launch.dir = StateDirectory(dir);
     launch.model_dir = dir;
@@ -140,6 +142,8 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
   // Where each server has a disk of its own, the model is on the first one's.
   const std::string model_dir =
       options.launch.disks_apart ? ServerDirectory(options.launch, 0) : *dir;
+  const LaunchOptions launch = options.launch;
+  const std::string first_host = options.hosts.servers.front().host;
   const std::string again = options.flags_again;
   // The last checkpoint takes its time.
   if (options.launch.keeps_state()) options.stop_grace = absl::Seconds(30);
@@ -151,6 +155,10 @@ int RunInDirectory(ClusterRun::Options options, std::ostream& out, std::ostream&
   EndRecord(run.outcome(), code, record);
   WriteRunRecord(*dir, record).IgnoreError();
   if (code != 0 && progress.untrained) RemoveState(*dir);
+  if (code == 0 && launch.elsewhere) {
+    const absl::Status copied = FetchModels(launch, first_host, *dir);
+    if (!copied.ok()) error << "psctl: " << copied.message() << std::endl;
+  }
   out << DescribeModel(model_dir, began) << std::flush;
   if (code == 0) return code;
   error << HowToGoOn(*dir, again) << std::flush;

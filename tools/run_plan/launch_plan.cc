@@ -17,12 +17,6 @@ namespace {
 
 bool IsIpv6(absl::string_view host) { return absl::StrContains(host, ':'); }
 
-// "::1" of "[::1]", which ssh would look up as a name.
-std::string WithoutBrackets(absl::string_view host) {
-  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
-  return std::string(host);
-}
-
 // `command` run at `place`: as it is on this machine, otherwise by ssh. `input` is what the remote
 // program finds as descriptor 3.
 ChildProcess::Options ProgramAt(const LaunchOptions& options, const Place& place,
@@ -33,8 +27,6 @@ ChildProcess::Options ProgramAt(const LaunchOptions& options, const Place& place
     return program;
   }
   program.stop_by_stdin = true;
-  program.command = options.ssh;
-  program.command.push_back(WithoutBrackets(place.host));
   std::vector<std::string> quoted;
   for (const std::string& word : command) quoted.push_back(ShellQuoted(word));
   // ssh hands one string to the other side's shell. `exec`, so that the shell is not left between
@@ -45,11 +37,21 @@ ChildProcess::Options ProgramAt(const LaunchOptions& options, const Place& place
     absl::StrAppend(&line, " 3<<'", kEnd, "'\n", input, input.back() == '\n' ? "" : "\n", kEnd,
                     "\n");
   }
-  program.command.push_back(std::move(line));
+  program.command = CommandAt(options, place.host, line);
   return program;
 }
 
 }  // namespace
+
+std::vector<std::string> CommandAt(const LaunchOptions& options, absl::string_view host,
+                                   const std::string& line) {
+  std::vector<std::string> command = options.ssh;
+  // ssh would look "[::1]" up as a name.
+  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  command.emplace_back(host);
+  command.push_back(line);
+  return command;
+}
 
 std::string ServerDirectory(const LaunchOptions& options, int index) {
   if (options.dir.empty() || !options.disks_apart) return options.dir;

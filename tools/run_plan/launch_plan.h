@@ -50,6 +50,10 @@ struct LaunchOptions {
   bool keeps_state() const { return !dir.empty() && durable; }
 };
 
+// The command that has ssh run `line` in a shell on `host`.
+std::vector<std::string> CommandAt(const LaunchOptions& options, absl::string_view host,
+                                   const std::string& line);
+
 // Where that server keeps what it keeps; empty: nowhere.
 std::string ServerDirectory(const LaunchOptions& options, int index);
 

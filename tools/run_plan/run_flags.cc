@@ -125,7 +125,7 @@ std::vector<FlagSpec> RunFlags() {
        "How long a worker goes on asking a server that does not answer, as 60s or 5m."},
       {"dir", "DIR",
        "The run's folder: model, report, logs, and what servers keep to come back; with --hosts "
-       "what each server keeps on its machine. Default: runs/NAME-TIME on this machine."},
+       "what each server keeps on its machine. Default: runs/NAME-TIME."},
       {"resume", "", "Goes on with the job whose state is in --dir."},
       {"dry_run", "",
        "Tries one batch of training and one of evaluation on this machine, and ends: no server "

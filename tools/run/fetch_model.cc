@@ -1,0 +1,55 @@
+#include "tools/run/fetch_model.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tools/base/format.h"
+
+namespace torchps {
+namespace {
+
+// Runs a command with its standard output in `file`. Returns whether it ended with exit code 0.
+bool RunInto(const std::string& file, std::vector<std::string> command) {
+  std::vector<char*> words;
+  for (std::string& word : command) words.push_back(word.data());
+  words.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, file.c_str(),
+                                   O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  pid_t child = 0;
+  const int failed = posix_spawnp(&child, words[0], &actions, nullptr, words.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  int status = 0;
+  return failed == 0 && waitpid(child, &status, 0) == child && status == 0;
+}
+
+}  // namespace
+
+absl::Status FetchModels(const LaunchOptions& launch, const std::string& host,
+                         const std::string& dir) {
+  for (const char* name : {"model.safetensors", "best.safetensors"}) {
+    const std::string from = absl::StrCat(launch.dir, "/", name);
+    const std::string part = absl::StrCat(dir, "/", name, ".part");
+    const std::string copy = absl::StrCat("cat ", ShellQuoted(from));
+    if (RunInto(part, CommandAt(launch, host, copy))) {
+      std::rename(part.c_str(), absl::StrCat(dir, "/", name).c_str());
+      continue;
+    }
+    std::remove(part.c_str());
+    // A job without evaluations has no best model.
+    if (name == absl::string_view("best.safetensors")) break;
+    return absl::UnavailableError(absl::StrCat("cannot copy ", from, " from ", host,
+                                               " through ssh; copy it by hand into ", dir));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace torchps
