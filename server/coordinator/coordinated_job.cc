@@ -105,7 +105,7 @@ absl::StatusOr<std::unique_ptr<CoordinatedJob>> CoordinatedJob::GoOnAs(const Job
   }
   // A job that has ended goes on where there is more to do by now, whatever ended it.
   terms->SaveTo(&state);
-  // Shares of a batch among another number of workers are none for these.
+  // The saved shares of a batch are those of another number of workers.
   if (terms->job.workers() != terms_.job.workers()) state.clear_batch();
   absl::StatusOr<std::unique_ptr<CoordinatedJob>> job =
       Restore(options_, state, Return::kResume, now);

@@ -13,12 +13,12 @@
 namespace torchps {
 namespace {
 
-// A slot waits so many times as long as a step of the others takes, and at least so long, for that
-// step's end.
+// A wait for the next step ends after this many steps of the other slots, and not before
+// kLeastWait.
 constexpr double kStepsOfWait = 1.5;
 constexpr absl::Duration kLeastWait = absl::Milliseconds(50);
 
-// Of all slots together; 0: each slot makes steps of its own.
+// Returns the samples of a step of all slots together; 0: each slot makes steps of its own.
 int64_t SamplesOfStep(const JobSpec& job) {
   return job.training().global_batch() && LeasesArePushes(job) ? SamplesOfPush(job) : 0;
 }
@@ -58,7 +58,7 @@ bool JobWork::HandOut(MemberState* member, NextWorkReply* reply) {
     return false;
   }
   awaiting_.erase(slot);
-  // An evaluator's share of a step that others are at would be missing in the update.
+  // If this slot evaluated now, the update of the present step would lack its share.
   const bool trains_first = samples_of_step_ > 0 && evaluators_rest_ && leases_.HasOutstanding() &&
                             balancer_.HasShare(slot);
   if (trains_first && HandOutLease(member, has_waited, reply)) return true;
@@ -100,7 +100,7 @@ bool JobWork::EndLongWaits(absl::Duration now) {
 }
 
 bool JobWork::HasNoPart(SlotId slot) const {
-  // A round of SYNC waits for each slot. What came back is for whoever asks first.
+  // A round of SYNC waits for each slot. Any slot may take samples that came back.
   if (samples_of_step_ == 0 || !evaluators_rest_ || leases_.HasReturned()) return false;
   if (!leases_.HasMore() || !leases_.HasOutstanding()) return false;
   const auto wait = awaiting_.find(slot);

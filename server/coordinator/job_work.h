@@ -31,11 +31,12 @@ class JobWork {
   // evaluator keeps its batch, since the round waits for it.
   bool HandOut(MemberState* member, NextWorkReply* reply);
 
-  // HandOut() has found nothing for the slot since it has no part in the present step. It gets its
-  // share of the next one.
+  // HandOut() has found nothing for the slot, because the present step has no part for it. The slot
+  // gets its share of the next step.
   bool AwaitsStep(SlotId slot) const { return awaiting_.count(slot) > 0; }
-  // To be called now and then. Returns true if a slot has waited for a step of the others for
-  // longer than their steps take: all of them may stand still, and HandOut() has work for it now.
+  // Ends the waits for a step that last longer than the others' steps take, since all other slots
+  // may stand still. Returns true if it has ended one: HandOut() has work for that slot now. Call
+  // it several times a second.
   bool EndLongWaits(absl::Duration now);
 
   // The holder hands in its data lease, all samples of which it has used but `lost`; the job had
@@ -79,8 +80,9 @@ class JobWork {
   bool HandOutLease(MemberState* member, bool has_waited, NextWorkReply* reply);
   // Takes an evaluation for `member`, likewise.
   bool HandOutEvaluation(MemberState* member, NextWorkReply* reply);
-  // The step that all slots are at has no part for this one: it has come in the middle, or an
-  // epoch's last step is too short for all. Its gradient would be one too many in the update.
+  // The present step has no part for this slot. Either the slot has come in the middle of the step,
+  // or the step ends an epoch and is too short for all slots. Its gradient would be one too many in
+  // the update.
   bool HasNoPart(SlotId slot) const;
   // The slot has had no part in the epoch's shorter last step.
   bool MissesLastStep(SlotId slot, int epoch) const;
@@ -98,9 +100,8 @@ class JobWork {
   const int64_t passes_of_push_;
   const int64_t pushes_of_lease_;
   const int64_t samples_of_step_;  // of all slots together; 0: each makes its own
-  // Since when a slot awaits a step, as EndLongWaits() saw it, and whether it has waited enough.
   struct Wait {
-    std::optional<absl::Duration> since;
+    std::optional<absl::Duration> since;  // first call of EndLongWaits()
     bool is_over = false;
   };
   std::map<SlotId, Wait> awaiting_;

@@ -41,12 +41,12 @@ class BatchBalancer {
   // from now on.
   int BatchFor(SlotId slot);
 
-  // The slot, which may be new, takes part from the next plan on. Another slot or its own
-  // BatchFor() begins that.
+  // The slot, which may be new, takes part from the next plan on. The next BatchFor() of this slot,
+  // or of one that has taken its share, begins that plan.
   void AwaitPlan(SlotId slot) { waiting_.insert(slot); }
 
-  // The slot has not taken a share of the present plan, which has none for it: it is new, rests, or
-  // waits for the next one. Until all `workers` have come, plans have shares for new slots.
+  // The present plan has no share for the slot, which is new, rests, or waits for the next plan.
+  // Until all `workers` have come, plans have shares for new slots.
   bool IsOutsidePlan(SlotId slot) const;
   // The present plan has a share for the slot, which has not taken it.
   bool HasShare(SlotId slot) const;

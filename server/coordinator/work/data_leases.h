@@ -33,10 +33,10 @@ class DataLeases {
     // No new range is handed out once ranges for so many pushes have been; the last one is cut to
     // fit. Ranges handed out again do not count twice. 0 = no limit.
     int64_t max_pushes = 0;
-    // Where all slots together make steps of so many samples, the last step of an epoch may have
-    // fewer. The slots share it, so that the next epoch begins with a new step, as in one process.
-    // A last step of one sample, on which batch norm fails, takes one of the step before. 0: each
-    // slot makes steps of its own.
+    // Samples of a step of all slots together; 0: each slot makes steps of its own. The last step
+    // of an epoch may have fewer. The slots share it, so that the next epoch begins with a new
+    // step, as in one process. Batch norm fails on one sample, so a last step of one sample takes
+    // another from the step before.
     int64_t step_samples = 0;
   };
 
@@ -69,8 +69,8 @@ class DataLeases {
     // a range that was out before both are what is out now: the job does not go back.
     double progress_begin = 0;
     double progress_end = 0;
-    // In an epoch's shorter last step: samples of a whole step that the lease stands for. All
-    // leases of that step together stand for a whole one. 0: elsewhere.
+    // Samples of a whole step for which a lease of an epoch's shorter last step stands. All leases
+    // of that step add up to a whole step. 0: another step.
     int64_t share = 0;
   };
 
