@@ -52,7 +52,7 @@ TEST_F(CsvTest, ADataFramesIndexHasNoName) {
   for (absl::string_view line : absl::StrSplit(kDecimals, '\n', absl::SkipEmpty())) {
     absl::StrAppend(&table, row++, ",", line, "\n");
   }
-  EXPECT_THAT(NamesOf(Rows(table)), ElementsAre("", "0", "1", "2"));
+  EXPECT_THAT(NamesOf(Rows(table)), ElementsAre("0", "1", "2"));
 }
 
 TEST_F(CsvTest, AFirstRowOfNumbersIsNoHeaderInDoubt) {
