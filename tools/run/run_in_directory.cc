@@ -60,10 +60,10 @@ absl::StatusOr<std::string> OpenRunDirectory(ClusterRun::Options& options, absl:
   const bool later = launch.resume && std::filesystem::exists(dir + "/job.textproto");
   const JobSpec job = KeptJob(options);
   absl::Status kept = later ? absl::OkStatus() : KeepJob(dir, job);
-  if (kept.ok() && !launch.resume) kept = KeepWrittenJob(dir, JobText(launch.job_file));
+  if (kept.ok() && !launch.resume) kept = KeepWrittenJob(dir, launch.job_text);
   if (!kept.ok()) return kept;
   // Its workers read it where it is a file.
-  if (!launch.elsewhere && !BuiltInJob(launch.job_file).empty()) {
+  if (!launch.elsewhere && (!BuiltInJob(launch.job_file).empty() || IsReadOnce(launch.job_file))) {
     launch.job_file = absl::StrCat(dir, "/job.textproto");
   }
   if (later) {

@@ -5,6 +5,8 @@
 #include <iterator>
 #include <system_error>
 
+#include "absl/strings/match.h"
+
 namespace torchps {
 namespace {
 
@@ -42,8 +44,14 @@ std::string BuiltInJob(const std::string& name) {
 std::string JobText(const std::string& file) {
   std::string built_in = BuiltInJob(file);
   if (!built_in.empty()) return built_in;
-  std::ifstream stream(file);
+  std::ifstream stream(file == "-" ? "/dev/stdin" : file);
   return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+}
+
+bool IsReadOnce(const std::string& file) {
+  std::error_code unknown;
+  const std::filesystem::file_status status = std::filesystem::status(file, unknown);
+  return file == "-" || absl::StartsWith(file, "/dev/") || std::filesystem::is_fifo(status);
 }
 
 std::vector<std::string> BuiltInJobNames() {

@@ -11,7 +11,11 @@ namespace torchps {
 std::string BuiltInJob(const std::string& name);
 
 // Returns the text of a job file, or of a job that psctl brings along; empty if it cannot be read.
+// "-" is standard input.
 std::string JobText(const std::string& file);
+
+// Whether only this process can read the file, and only once: "-", a pipe, a file of /dev.
+bool IsReadOnce(const std::string& file);
 
 // The short names.
 std::vector<std::string> BuiltInJobNames();

@@ -28,12 +28,12 @@ namespace torchps {
 namespace {
 
 // The job as its workers will see it: file, overrides, defaults, checks.
-absl::StatusOr<JobSpec> ReadJob(const std::string& file, const std::vector<std::string>& set) {
-  const std::string built_in = BuiltInJob(file);
-  absl::StatusOr<JobSpec> job =
-      built_in.empty() ? ParseJobFile(file) : ParseJobText(built_in, file);
+absl::StatusOr<JobSpec> ReadJob(const LaunchOptions& launch) {
+  const std::string& file = launch.job_file;
+  const bool has_text = !BuiltInJob(file).empty() || IsReadOnce(file);
+  absl::StatusOr<JobSpec> job = has_text ? ParseJobText(launch.job_text, file) : ParseJobFile(file);
   if (!job.ok()) return job.status();
-  for (const std::string& assignment : set) {
+  for (const std::string& assignment : launch.set) {
     if (const absl::Status status = ApplyOverride(&*job, assignment); !status.ok()) return status;
   }
   return NormalizeJobSpec(*std::move(job));
@@ -144,7 +144,8 @@ absl::Status CheckReportFile(const std::string& file) {
 // Reads the job, and the hosts of its parts.
 absl::Status PlanJob(const FlagValues& flags, RunPlan& plan) {
   LaunchOptions& launch = plan.launch;
-  absl::StatusOr<JobSpec> job = ReadJob(launch.job_file, launch.set);
+  launch.job_text = JobText(launch.job_file);
+  absl::StatusOr<JobSpec> job = ReadJob(launch);
   if (!job.ok()) return job.status();
   absl::StatusOr<Hosts> hosts = PlanHosts(flags, *job);
   if (!hosts.ok()) return hosts.status();
@@ -152,7 +153,7 @@ absl::Status PlanJob(const FlagValues& flags, RunPlan& plan) {
   if (workers != job->workers()) {
     // Read again: defaults and limits may depend on the number of workers.
     launch.set.push_back(absl::StrCat("workers=", workers));
-    job = ReadJob(launch.job_file, launch.set);
+    job = ReadJob(launch);
     if (!job.ok()) return job.status();
   }
   plan.job = *std::move(job);
@@ -160,7 +161,6 @@ absl::Status PlanJob(const FlagValues& flags, RunPlan& plan) {
   if (const absl::Status status = CheckHosts(flags, plan.hosts); !status.ok()) return status;
   if (flags.Has("hosts")) {
     launch.elsewhere = true;
-    launch.job_text = JobText(launch.job_file);
     if (flags.Has("ssh")) launch.ssh = absl::StrSplit(flags.Get("ssh"), ' ', absl::SkipEmpty());
   }
   return absl::OkStatus();

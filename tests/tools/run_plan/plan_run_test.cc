@@ -1,9 +1,12 @@
 #include "tools/run_plan/plan_run.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <fstream>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "job/momentum.h"
 #include "tests/tools/testing.h"
@@ -128,6 +131,18 @@ TEST_F(PlanRunTest, ABuiltInJobGoesBeforeAFolderOfItsNameAndAfterAFile) {
   EXPECT_EQ(built_in->job.name(), "mlp_digits");
   ASSERT_TRUE(own.ok()) << own.status();
   EXPECT_EQ(own->job.name(), "tiny");
+}
+
+TEST_F(PlanRunTest, AJobFromAPipeIsReadOnce) {
+  const std::string pipe = folder_.path("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  std::thread writer([&] { std::ofstream(pipe) << ReadWholeFile(job_); });
+  // The job is parsed twice, since its number of workers is another one.
+  const absl::StatusOr<RunPlan> plan = Plan({"--job=" + pipe, "--workers=2"});
+  writer.join();
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->job.workers(), 2);
+  EXPECT_EQ(plan->launch.job_text, ReadWholeFile(job_));
 }
 
 TEST_F(PlanRunTest, AResumedRunTakesTheJobOfItsFolder) {
