@@ -91,7 +91,7 @@ void PrintDevices(const std::string& program) {
 class FlaggedWorker {
  public:
   FlaggedWorker(const JobSpec& job, const std::string& program, StopLatch* stop, Making* making)
-      : job_(job), program_(program), making_(*making) {
+      : job_(job), making_(*making) {
     options_.job = job;
     options_.clock = &clock_;
     options_.stop = stop;
@@ -194,7 +194,6 @@ class FlaggedWorker {
 
  private:
   const JobSpec& job_;
-  const std::string& program_;
   Making& making_;
   const SteadyClock clock_;
   WorkerOptions options_;

@@ -99,7 +99,8 @@ class RunsTest : public testing::Test {
   }
   std::vector<std::string> Names() {
     std::vector<std::string> names;
-    for (const ListedRun& run : *ListRuns("runs")) names.push_back(run.name);
+    const auto runs = ListRuns("runs");
+    for (const ListedRun& run : *runs) names.push_back(run.name);
     return names;
   }
 
