@@ -37,7 +37,8 @@ std::vector<std::string> BuiltInDataSources() {
 }
 
 std::vector<std::string> BuiltInMetrics() {
-  return {"loss", "accuracy", "top5_accuracy", "macro_f1", "perplexity", "rmse", "mae", "r2"};
+  return {"loss",       "accuracy", "top5_accuracy", "macro_f1", "auc",
+          "perplexity", "rmse",     "mae",           "r2"};
 }
 
 absl::Status CheckBuiltInModel(const JobSpec& job) {

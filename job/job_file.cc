@@ -82,8 +82,7 @@ std::string Reworded(const std::string& message) {
   if (message == "Expected identifier, got: {") {
     return "a field's name is expected here, not a {; the file itself stands in no braces, and "
            "names in no quotes, as in training { epochs: 3 }; a job in JSON has a name that ends "
-           "in "
-           ".json";
+           "in .json";
   }
   absl::string_view rest = message;
   if (absl::ConsumePrefix(&rest, "Expected \"{\", found ") && absl::ConsumeSuffix(&rest, ".")) {
