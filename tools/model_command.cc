@@ -22,6 +22,7 @@
 #include "absl/strings/strip.h"
 #include "common/process/exit_codes.h"
 #include "storage/run_folder.h"
+#include "tools/base/become_program.h"
 #include "tools/base/find_program.h"
 #include "tools/export_command.h"
 #include "tools/report/cluster_client.h"
@@ -45,21 +46,6 @@ bool IsModelFile(const std::string& path) {
          absl::EndsWith(path, ".pth");
 }
 
-// As execv wants them, borrowed.
-std::vector<char*> Arguments(const std::vector<std::string>& words) {
-  std::vector<char*> arguments;
-  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  return arguments;
-}
-
-// This process is the program from here on. Returns only an error's exit code.
-int Become(const std::vector<std::string>& words, std::ostream& error) {
-  execv(words[0].c_str(), Arguments(words).data());
-  return Fail(absl::StrCat("cannot start ", words[0], ": ", std::strerror(errno)),
-              ExitCode::kFailed, error);
-}
-
 // Runs the program with psctl's own input and output. What tells psctl to stop tells the program,
 // so that neither is left behind. Returns its exit code.
 int Run(const std::vector<std::string>& words, std::ostream& error) {
@@ -73,7 +59,7 @@ int Run(const std::vector<std::string>& words, std::ostream& error) {
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setsigmask(&attributes, &before);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-  std::vector<char*> arguments = Arguments(words);
+  std::vector<char*> arguments = ExecArguments(words);
   pid_t child = 0;
   const int failed =
       posix_spawn(&child, arguments[0], nullptr, &attributes, arguments.data(), environ);
@@ -186,7 +172,7 @@ int WatchCommand(const FlagValues& flags, std::ostream& error) {
   if (flags.Has("certs")) words.push_back(absl::StrCat("--certs=", flags.Get("certs")));
   AddCommonWords(flags, words);
   // It may run for long: whoever stops it stops the program.
-  return Become(words, error);
+  return BecomeProgram(words, error);
 }
 
 // The program that the model's run has trained, where that is not ps_worker. Empty: it is, or no
@@ -292,7 +278,7 @@ int LookCommand(const std::string& what, const FlagValues& flags, std::ostream& 
   std::vector<std::string> words = {*program, absl::StrCat("--", what, "=", model)};
   if (!job.empty()) words.push_back(absl::StrCat("--job=", job));
   AddCommonWords(flags, words);
-  return folder.empty() ? Become(words, error) : Run(words, error);
+  return folder.empty() ? BecomeProgram(words, error) : Run(words, error);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/process/exit_codes.h"
+#include "tools/base/become_program.h"
 
 namespace torchps {
 
@@ -28,12 +29,7 @@ int BecomeDryRun(const RunPlan& plan, std::ostream& error) {
                                     absl::StrCat("--threads=", launch.threads)};
   if (!launch.data.empty()) words.push_back(absl::StrCat("--data=", launch.data));
   if (!launch.device.empty()) words.push_back(absl::StrCat("--device=", launch.device));
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  execv(arguments[0], arguments.data());
-  error << "psctl: cannot start " << words[0] << ": " << std::strerror(errno) << std::endl;
-  return static_cast<int>(ExitCode::kFailed);
+  return BecomeProgram(words, error);
 }
 
 }  // namespace torchps

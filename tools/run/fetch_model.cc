@@ -1,6 +1,7 @@
 #include "tools/run/fetch_model.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,23 +10,30 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tools/base/become_program.h"
 #include "tools/base/format.h"
 
 namespace torchps {
 namespace {
 
 // Runs a command with its standard output in `file`. Returns whether it ended with exit code 0.
-bool RunInto(const std::string& file, std::vector<std::string> command) {
-  std::vector<char*> words;
-  for (std::string& word : command) words.push_back(word.data());
-  words.push_back(nullptr);
+bool RunInto(const std::string& file, const std::vector<std::string>& command) {
+  const std::vector<char*> words = ExecArguments(command);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, file.c_str(),
                                    O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  // psctl blocks signals; Ctrl-C is to end an ssh that waits.
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
   pid_t child = 0;
-  const int failed = posix_spawnp(&child, words[0], &actions, nullptr, words.data(), environ);
+  const int failed = posix_spawnp(&child, words[0], &actions, &attributes, words.data(), environ);
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   int status = 0;
   return failed == 0 && waitpid(child, &status, 0) == child && status == 0;
@@ -39,8 +47,8 @@ absl::Status FetchModels(const LaunchOptions& launch, const std::string& host,
     const std::string from = absl::StrCat(launch.dir, "/", name);
     const std::string part = absl::StrCat(dir, "/", name, ".part");
     const std::string copy = absl::StrCat("cat ", ShellQuoted(from));
-    if (RunInto(part, CommandAt(launch, host, copy))) {
-      std::rename(part.c_str(), absl::StrCat(dir, "/", name).c_str());
+    if (RunInto(part, CommandAt(launch, host, copy)) &&
+        std::rename(part.c_str(), absl::StrCat(dir, "/", name).c_str()) == 0) {
       continue;
     }
     std::remove(part.c_str());
