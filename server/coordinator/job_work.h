@@ -105,7 +105,8 @@ class JobWork {
     bool is_over = false;
   };
   std::map<SlotId, Wait> awaiting_;
-  // The latest epoch in whose shorter last step a slot has had a part.
+  // By slot, the latest epoch in whose shorter last step it has had a part. Not saved: after a
+  // restart a slot waits or pulls once more than it needs to.
   std::map<SlotId, int> last_step_of_;
   BatchBalancer balancer_;
   DataLeases leases_;

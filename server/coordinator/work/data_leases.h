@@ -120,7 +120,7 @@ class DataLeases {
   // Epochs have a shorter last step.
   bool HasLastStep() const { return LastStepBegin() < options_.samples; }
 
-  // That of the latest epoch is all handed out.
+  // The shorter last step of the latest epoch is all handed out.
   bool LastStepIsOut() const;
 
   // The next lease, for `holder`; none if there is nothing to hand out at present. That may change
