@@ -15,7 +15,9 @@ absl::StatusOr<ExportedModel> ExportedModel::OfCheckpoint(FileSystem* files,
                                                           const std::string& constants) {
   ExportedModel model;
   const JobSpec& job = reader->manifest().job();
-  model.metadata_ = {job.data().preprocessing().begin(), job.data().preprocessing().end()};
+  for (const PreprocessingEntry& entry : job.data().preprocessing()) {
+    model.metadata_[entry.key()] = entry.value();
+  }
   model.metadata_["job"] = job.name();
   model.metadata_["checkpoint"] = absl::StrCat(reader->manifest().checkpoint());
   const auto values = std::make_shared<ModelValues>(reader);

@@ -21,8 +21,7 @@ std::string Counts(const DataSource& source) {
 }
 
 absl::StatusOr<Preprocessing> KnownPreprocessing(const JobSpec& job) {
-  const auto& entries = job.data().preprocessing();
-  return Preprocessing::FromMetadata({entries.begin(), entries.end()});
+  return Preprocessing::FromMetadata(GetPreprocessing(job));
 }
 
 absl::Status NotTrainedOn(const std::string& what, const JobSpec& job) {

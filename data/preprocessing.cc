@@ -244,4 +244,21 @@ torch::Tensor Preprocessing::Numbers(const torch::Tensor& output) const {
   return output.to(torch::kFloat64) * Row(target_deviation, output) + Row(target_mean, output);
 }
 
+Preprocessing::Metadata GetPreprocessing(const JobSpec& job) {
+  Preprocessing::Metadata metadata;
+  for (const PreprocessingEntry& entry : job.data().preprocessing()) {
+    metadata[entry.key()] = entry.value();
+  }
+  return metadata;
+}
+
+void SetPreprocessing(const Preprocessing::Metadata& metadata, JobSpec* job) {
+  job->mutable_data()->clear_preprocessing();
+  for (const auto& [key, value] : metadata) {
+    PreprocessingEntry* entry = job->mutable_data()->add_preprocessing();
+    entry->set_key(key);
+    entry->set_value(value);
+  }
+}
+
 }  // namespace torchps

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "data/table/csv.h"
+#include "proto/job.pb.h"
 
 namespace torchps {
 
@@ -77,5 +78,11 @@ struct Preprocessing {
   // Dataset::Fingerprint() of the training samples; 0: unknown.
   uint32_t training_data = 0;
 };
+
+// Returns job.data.preprocessing.
+Preprocessing::Metadata GetPreprocessing(const JobSpec& job);
+
+// Replaces job.data.preprocessing.
+void SetPreprocessing(const Preprocessing::Metadata& metadata, JobSpec* job);
 
 }  // namespace torchps

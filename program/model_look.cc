@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "data/data_registry.h"
+#include "data/preprocessing.h"
 #include "program/output_file.h"
 #include "program/predictions.h"
 #include "program/text_generation.h"
@@ -142,8 +143,7 @@ absl::Status PrepareJob(const ModelLook& look, JobSpec* job) {
   const absl::StatusOr<Preprocessing::Metadata> metadata = MetadataOf(ModelFileOf(look.model));
   if (!metadata.ok()) return metadata.status();
   DataSpec& data = *job->mutable_data();
-  data.clear_preprocessing();
-  data.mutable_preprocessing()->insert(metadata->begin(), metadata->end());
+  SetPreprocessing(*metadata, job);
   if (look.what == ModelLook::kGenerate && HasPreprocessing(*job)) {
     return PrepareGeneration(data);
   }

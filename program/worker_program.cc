@@ -29,6 +29,7 @@
 #include "common/process/stop_signal.h"
 #include "data/data_registry.h"
 #include "data/download/mnist_download.h"
+#include "data/preprocessing.h"
 #include "job/job_override.h"
 #include "job/momentum.h"
 #include "program/local_run.h"
@@ -275,7 +276,7 @@ void TakePreprocessing(JobSpec* job) {
   if (file.empty() || job->data().preprocessing_size() > 0) return;
   const absl::StatusOr<Preprocessing::Metadata> metadata = MetadataOf(file);
   if (!metadata.ok()) return;
-  job->mutable_data()->mutable_preprocessing()->insert(metadata->begin(), metadata->end());
+  SetPreprocessing(*metadata, job);
 }
 
 // Trains, or looks at a model.

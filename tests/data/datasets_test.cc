@@ -17,6 +17,7 @@
 #include "data/data_registry.h"
 #include "data/fingerprint.h"
 #include "data/image_dataset.h"
+#include "data/preprocessing.h"
 #include "data/row_dataset.h"
 #include "data/text_dataset.h"
 #include "gmock/gmock.h"
@@ -480,9 +481,7 @@ TEST(DataRegistryTest, TestImagesOfAnotherSizeAreRefused) {
 
 // The job of a model that was trained on `source`, to be used on other data.
 JobSpec JobOfModel(JobSpec job, const DataSource& source, DataUse use) {
-  for (const auto& [key, value] : source.Metadata()) {
-    (*job.mutable_data()->mutable_preprocessing())[key] = value;
-  }
+  SetPreprocessing(source.Metadata(), &job);
   job.mutable_data()->set_use(use);
   return job;
 }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "data/preprocessing.h"
 #include "wire/evaluation_score.h"
 #include "worker/state_file.h"
 
@@ -39,8 +40,7 @@ absl::Status ModelHandover::HandOverConstants() {
 }
 
 absl::Status ModelHandover::HandOver(const KeepModel& keep, EvaluationResult* result) {
-  const auto& preprocessing = options_.job.data().preprocessing();
-  std::map<std::string, std::string> metadata(preprocessing.begin(), preprocessing.end());
+  std::map<std::string, std::string> metadata = GetPreprocessing(options_.job);
   metadata["job"] = options_.job.name();
   metadata["epoch"] = absl::StrCat(result->epoch());
   if (result->samples() > 0) {

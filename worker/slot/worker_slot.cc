@@ -11,6 +11,7 @@
 #include "client/calls/this_process.h"
 #include "client/members/stage_layouts.h"
 #include "client/upkeep/slot_upkeep.h"
+#include "data/preprocessing.h"
 #include "job/local_steps.h"
 #include "job/parameter_groups.h"
 #include "torch/utils.h"
@@ -111,9 +112,7 @@ absl::Status WorkerSlot::TakeSlot(const ModelLayout& layout) {
   JoinRequest request;
   request.set_protocol_version(kProtocolVersion);
   *request.mutable_job() = options_.job;
-  DataSpec& data = *request.mutable_job()->mutable_data();
-  data.mutable_preprocessing()->clear();
-  data.mutable_preprocessing()->insert(data_.metadata.begin(), data_.metadata.end());
+  SetPreprocessing(data_.metadata, request.mutable_job());
   *request.mutable_layout() = EncodeLayout(layout);
   request.set_wanted_slot(options_.slot);
   request.set_predecessor_died(options_.predecessor_died);
