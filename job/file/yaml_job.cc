@@ -114,8 +114,7 @@ class YamlReader {
 
   absl::Status ReadField(const yaml_node_t& value, const std::string& path, Message* message,
                          const FieldDescriptor& field) const {
-    const bool has_names =
-        field.is_map() || field.message_type() == HyperparameterSpec::descriptor();
+    const bool has_names = field.message_type() == HyperparameterSpec::descriptor();
     if (value.type == YAML_MAPPING_NODE && has_names)
       return ReadNamedValues(value, path, message, field);
     if (!field.is_repeated() || value.type != YAML_SEQUENCE_NODE)

@@ -40,17 +40,14 @@ training:
 model: {name: mlp, hidden: [64, 32]}
 optimizer: {adam: {}, learning_rate: "1e-3", group: [{pattern: "*.bias"}]}
 consistency: {mode: sync}
-data:
-  preprocessing: {scale: 1, "a.b": c}
-hyperparameter: {dropout: 0.1}
+hyperparameter: {dropout: 0.1, "a.b": c}
 )",
              R"(name: "8"
 training { epochs: 3 batch_size: 64 evaluate: true }
 model { name: "mlp" hidden: 64 hidden: 32 }
 optimizer { adam {} learning_rate: 1e-3 group { pattern: "*.bias" } }
 consistency { mode: SYNC }
-data { preprocessing { key: "scale" value: "1" } preprocessing { key: "a.b" value: "c" } }
-hyperparameter { name: "dropout" value: "0.1" })");
+hyperparameter { name: "dropout" value: "0.1" } hyperparameter { name: "a.b" value: "c" })");
 }
 
 TEST(YamlJobTest, ReadsJson) {
