@@ -1,5 +1,5 @@
-// Fine-tuning: the convolutional layers of mnist_torchps.cc stay as they were trained, and a new
-// head learns to tell odd digits from even ones.
+// Fine-tuning: freezes the convolutional layers that mnist_torchps.cc has trained, and trains a new
+// head that tells odd digits from even ones.
 //
 //   examples/mnist_torchps --local --job=examples/mnist.textproto --dir=/tmp/digits
 //   examples/fine_tune --local --set model.init_from=/tmp/digits/model.safetensors
@@ -19,7 +19,7 @@ struct Net : torch::nn::Module {
     x = torch::max_pool2d(torch::relu(norm2->forward(conv2->forward(x))), 2);
     return head->forward(x.flatten(1));
   }
-  // Normalisation goes by what it has learnt, too.
+  // The frozen batch norms use their running statistics.
   void train(bool on) override {
     torch::nn::Module::train(on);
     norm1->eval();
@@ -33,7 +33,7 @@ struct Net : torch::nn::Module {
   torch::nn::Linear head{512, 2};
 };
 
-// The digits of another dataset, with the class of being odd.
+// The digits of another dataset; the class is 1 for odd digits, else 0.
 class Odd : public torchps::Dataset {
  public:
   explicit Odd(std::shared_ptr<const torchps::Dataset> digits) : digits_(std::move(digits)) {}

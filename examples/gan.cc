@@ -1,4 +1,4 @@
-// A GAN on handwritten digits with a loop of its own: two modules, two losses, one step of both.
+// A GAN on handwritten digits with its own training loop: two modules and two losses in one step.
 //
 //   examples/gan --local --set optimizer.kind=adam --set optimizer.adam.beta1=0.5
 //                --set optimizer.learning_rate=0.002 --set training.epochs=5
@@ -23,7 +23,7 @@ struct Gan : nn::Module {
   torch::Tensor Draw(int64_t images) { return generator->forward(torch::randn({images, kNoise})); }
 };
 
-// Least squares (Mao et al. 2017): real images should be judged 1, drawn ones 0.
+// The least-squares loss (Mao et al. 2017). The target is 1 for real images and 0 for drawn ones.
 torch::Tensor Off(const torch::Tensor& judged, double wanted) {
   return (judged - wanted).square().mean();
 }
@@ -37,7 +37,7 @@ void Train(torchps::Session& session) {
   options.evaluate = [&] {
     const torch::Tensor drawn = gan.Draw(1000);
     const auto loss = Off(gan.critic->forward(drawn), 1).item<double>();
-    // The ink of real digits is 0 on average, after normalisation.
+    // The mean pixel of real digits is 0 after normalization.
     return torchps::Evaluation{1000, loss, {{"ink", drawn.mean().item<double>()}}};
   };
   session.Join(gan, options);
@@ -48,7 +48,7 @@ void Train(torchps::Session& session) {
         Off(gan.critic->forward(real), 1) + Off(gan.critic->forward(drawn.detach()), 0);
     critics_loss.backward();
     for (torch::Tensor& weight : gan.critic->parameters()) weight.set_requires_grad(false);
-    Off(gan.critic->forward(drawn), 1).backward();  // reaches the generator alone
+    Off(gan.critic->forward(drawn), 1).backward();  // gradients for the generator only
     for (torch::Tensor& weight : gan.critic->parameters()) weight.set_requires_grad(true);
     session.Push(critics_loss);
   }

@@ -1,5 +1,6 @@
-// A small convolutional network on handwritten digits, twice: mnist_single_process.cc trains it in
-// one process with libtorch alone, mnist_torchps.cc on parameter servers. `diff` the two.
+// The same small convolutional network on handwritten digits in two programs:
+// mnist_single_process.cc uses libtorch alone, mnist_torchps.cc uses parameter servers. `diff`
+// them.
 
 #include <torch/torch.h>
 

@@ -8,19 +8,19 @@
 
 #include "data/dataset.h"
 
-// What mnist_single_process.cc needs beside libtorch: samples, and how well a module does on them.
+// The parts of mnist_single_process.cc that libtorch lacks: samples, and the accuracy of a module.
 
 namespace examples {
 
-// IDX files in the directory that `argv[1]` names (MNIST), or without it 6,000 digits to train on
-// and 1,000 to test on that the program draws itself. Ends the process if they cannot be read.
+// Reads MNIST's IDX files in the directory `argv[1]`. Without it, generates 6,000 training digits
+// and 1,000 test digits. Exits with 1 if the files cannot be read.
 torchps::DataSource OpenDigits(int argc, char** argv);
 
-// The batches of `epochs` passes over `dataset`, each pass in an order of its own.
+// Returns the batches of `epochs` passes over `dataset`, with a new order for each pass.
 std::vector<torchps::Batch> Batches(const torchps::Dataset& dataset, int64_t batch_size,
                                     int epochs);
 
-// Part of `dataset` that `module` puts into the right class.
+// Returns the accuracy of `module` on `dataset`, 0 to 1.
 template <typename Module>
 double Accuracy(Module& module, const torchps::Dataset& dataset) {
   const torch::NoGradGuard no_grad;

@@ -1,5 +1,5 @@
-// REINFORCE (Williams 1992) with a loop of its own: a policy learns to walk to the end of a
-// corridor of eight places. Its data are made while training; an epoch is 640 walks.
+// REINFORCE (Williams 1992) with its own training loop: a policy learns to walk to the end of a
+// corridor with eight positions. The program makes its data while it trains; an epoch is 640 walks.
 //
 //   examples/reinforce --local --set optimizer.kind=adam --set optimizer.learning_rate=0.02
 //                      --set training.epochs=5

@@ -1,5 +1,5 @@
-// A perceptron on handwritten digits that is cut into three stages, which compute at once with
-// parts of a batch: on three devices of one process, or in three processes.
+// A perceptron on handwritten digits, cut into three stages that compute at the same time on parts
+// of a batch. The stages use three devices of one process, or three processes.
 //
 //   examples/stages --local --device=cpu,cpu,cpu --set optimizer.learning_rate=0.1
 //   psctl run --worker_binary=examples/stages --stages=3 --job=examples/mnist.textproto
@@ -10,7 +10,7 @@
 
 namespace nn = torch::nn;
 
-// 784-256-640-256-10: no stage has more than 38 of 100 parameters.
+// Layers 784-256-640-256-10. No stage has more than 38 % of the parameters.
 torchps::Stages Net() {
   const nn::Sequential first(nn::Flatten(), nn::Linear(784, 256), nn::ReLU());
   const nn::Sequential second(nn::Linear(256, 640), nn::ReLU());

@@ -1,4 +1,4 @@
-// A regression with two inputs, a metric and a hyperparameter of its own: the area of rectangles.
+// A regression with two inputs, its own metric and its own hyperparameter: the area of rectangles.
 //
 //   examples/two_inputs --local --set training.epochs=20 --set hyperparameter.width=64
 //                       --set optimizer.kind=adam --set optimizer.learning_rate=0.003

@@ -1,4 +1,4 @@
-// Two spirals, told apart by a small network: a program that knows torchps as an external repository.
+// A small network separates two spirals. The program uses torchps as an external repository.
 
 #include <torch/torch.h>
 #include "program/train.h"

@@ -1,4 +1,4 @@
-// Two spirals, told apart by a small network: a program that knows torchps by its headers alone.
+// A small network separates two spirals. The program uses the installed headers of torchps.
 
 #include <torch/torch.h>
 #include <torchps/train.h>
