@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds the include lines of the tree against its architecture (docs/design.md, "The rooms"), and the flags
+"""Holds the include lines of the tree against its architecture (docs/architecture.md, "The rooms"), and the flags
 and job fields that messages and pages name against those that there are.
 
     deploy/check_house.py

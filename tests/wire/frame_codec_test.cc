@@ -35,10 +35,10 @@ std::string FromHex(absl::string_view hex) {
   return absl::HexStringToBytes(digits);
 }
 
-// The literal bytes of the frame that docs/wire.md shows as an example, in a fenced block of this
-// name: each line begins with bytes in hexadecimal, and two spaces end them.
+// The literal bytes of an example in docs/protocol.md, from the fenced block of this name. Each line
+// begins with bytes in hexadecimal, and two spaces end them.
 std::string DocumentedFrame(const std::string& name) {
-  std::ifstream page("docs/wire.md");
+  std::ifstream page("docs/protocol.md");
   std::string line;
   while (std::getline(page, line) && line != "```" + name) {
   }
@@ -48,7 +48,7 @@ std::string DocumentedFrame(const std::string& name) {
   return bytes;
 }
 
-// What docs/wire.md says that its frames mean.
+// The header fields of the frames in docs/protocol.md.
 PushHeader WorkedPushHeader() {
   PushHeader header;
   header.slot = 1;
@@ -248,7 +248,8 @@ TEST(FrameCodecTest, ReadsTheFramesThatTheDocumentationShows) {
             DocumentedFrame("pull-frame"));
 }
 
-// docs/wire.md shows what 1.0, -2.5 and 0 become in each encoding (TOP_K: the one largest of them).
+// docs/protocol.md shows what 1.0, -2.5 and 0 become in each encoding (TOP_K: the one largest of
+// them).
 TEST(FrameCodecTest, WritesThePayloadsThatTheDocumentationShows) {
   const std::vector<float> elements = {1.0f, -2.5f, 0.0f};
   for (const EncodingSpec::Kind kind : kKinds) {
