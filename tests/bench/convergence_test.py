@@ -1,6 +1,5 @@
 """The rules of bench/convergence against torch.optim, one process, and their own promises."""
 
-import argparse
 import collections
 import dataclasses
 import os
@@ -29,7 +28,6 @@ import scenarios  # noqa: E402
 import summary  # noqa: E402
 import tables  # noqa: E402
 import tasks  # noqa: E402
-import torchft_diloco  # noqa: E402  torchft itself is needed by its runs only
 from pushes import Pushes  # noqa: E402
 from rounds import Rounds  # noqa: E402
 from rows_file import RowsFile, read  # noqa: E402
@@ -451,28 +449,6 @@ class ReclockTest(unittest.TestCase):
         task = small_task(epochs=4)
         _, learnt = self.row("ddp", "none", task)
         self.assertIsNone(self.reclocked(self.row("sync_balanced", "one_slow", task)[0], learnt))
-
-
-class TorchftTest(unittest.TestCase):
-
-    def arguments(self, **changes):
-        return argparse.Namespace(**{"workers": 3, "steps": 8, "slow": ["2:4"], "by_hand": False, "seed": 1,
-                                     **changes})
-
-    def test_takes_the_batches_that_the_virtual_clocks_local_steps_take(self):
-        task = small_task(epochs=4, rows=960)
-        run = training("local_8", task=task)
-        recorded = Recorded(run)
-        run.run()
-        rounds, total = torchft_diloco.plan(task, self.arguments(), [8, 8, 8])
-        self.assertEqual((len(rounds), total), (5, 3840))
-        planned = {tuple(indices) for shares in rounds for steps in shares for indices, _ in steps}
-        self.assertEqual(planned, {tuple(indices) for indices, _ in recorded.batches})
-
-    def test_by_hand_a_slow_worker_takes_its_part_of_a_round(self):
-        self.assertEqual(torchft_diloco.step_counts(self.arguments())[0], [8, 8, 8])
-        self.assertEqual(torchft_diloco.step_counts(self.arguments(steps=32, by_hand=True)),
-                         ([43, 43, 10], [1.0, 1.0, 4.0]))
 
 
 class ScenarioTest(unittest.TestCase):
