@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Real runs beside the virtual clock: compare.py virtual.jsonl real.jsonl. Exits 1 where they disagree.
+"""Compares real runs with the virtual clock: compare.py virtual.jsonl real.jsonl. Exits 1 if they disagree.
 
-Of each contestant that both have: the time to the end by DDP's of the same scenario, which may differ by 15
-%, and the final accuracy, which may differ by 0.2 points. Medians over seeds.
+Compares contestants that both files have at the same rate, with a whole batch for each worker. The time to the end,
+divided by DDP's in the same scenario, may differ by 15 %, and the final accuracy by 0.2 points. Medians over seeds.
 """
 
 import sys
@@ -14,13 +14,13 @@ TIMES, POINTS = 1.15, 0.2
 
 
 def ends(rows):
-    """{(optimizer, scenario): {contestant: (seconds, accuracy)}}."""
+    """{(optimizer, rate, scenario): {contestant: (seconds, accuracy)}}."""
     found = {}
-    rows = [row for row in rows if row["task"] == "convnet" and not row["validation"]]
-    grouped = summary.groups(rows, "optimizer", "scenario", "contestant")
-    for (optimizer, scenario, name), those in grouped.items():
+    rows = [row for row in rows if row["task"] == "convnet" and not row.get("global_batch")]
+    grouped = summary.groups(rows, "optimizer", "rate", "scenario", "contestant")
+    for (optimizer, rate, scenario, name), those in grouped.items():
         seconds = summary.figure([row["final"]["seconds"] for row in those]).median
-        found.setdefault((optimizer, scenario), {})[name] = seconds, summary.final(those).median
+        found.setdefault((optimizer, f"{rate:g}", scenario), {})[name] = seconds, summary.final(those).median
     return found
 
 

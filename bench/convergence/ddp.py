@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Data-parallel training over gloo, timed: what real runs of torchps are held against.
+"""Data-parallel training over gloo, timed: the opponent of torchps in real runs.
 
   ddp.py --task=convnet --data=DIRECTORY --optimizer=adam --rate=0.008 --pace=50 --slow=2:4 --json=FILE
 
@@ -90,7 +90,7 @@ def write(arguments, task, model, looks, of_pace):
     row = {"instrument": "real", "task": task.name, "samples": len(task.train[0]),
            "workers": arguments.workers, "optimizer": arguments.optimizer, "scenario": arguments.scenario,
            "contestant": "ddp_by_hand" if arguments.by_hand else "ddp", "rate": arguments.rate,
-           "seed": arguments.seed, "validation": False, "looks": shown, "final": shown[-1], "lags": {"0": 1},
+           "seed": arguments.seed, "looks": shown, "final": shown[-1], "lags": {"0": 1},
            "pushes": 0, "lost": 0, "stopped": 0, "epochs": task.epochs, "of_pace": of_pace}
     with open(arguments.json, "a", encoding="utf-8") as file:
         file.write(json.dumps(row) + "\n")

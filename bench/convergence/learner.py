@@ -1,4 +1,4 @@
-"""Computes the vector of one push: a gradient, a gradient with momentum, or the difference of local steps."""
+"""Computes the vector of one push: a gradient, or the change made by local steps."""
 
 import optimizers
 import server
@@ -9,7 +9,6 @@ class Learner:
 
     def __init__(self, run):
         self.run = run
-        self.velocity = None
         if run.server.local:
             momentum = server.MOMENTUM if run.optimizer == "sgd" else 0.0
             self.inner = optimizers.make(run.optimizer, run.task, momentum)
@@ -19,18 +18,7 @@ class Learner:
         if self.run.server.local:
             return self._local_steps(values, batches)
         (indices, _), = batches
-        gradient = self.run.model.gradient(values, indices)
-        momentum = self.run.server.worker_momentum
-        if not momentum:
-            return gradient
-        if self.run.server.decay is not None:
-            gradient = gradient + self.run.server.decay * values
-        # DANA-Slim (Hakimi et al. 2019): Nesterov's momentum of this worker's gradients.
-        if self.velocity is None:
-            self.velocity = gradient.clone()
-        else:
-            self.velocity.mul_(momentum).add_(gradient)
-        return gradient + momentum * self.velocity
+        return self.run.model.gradient(values, indices)
 
     def _local_steps(self, values, batches):
         own = values.clone()

@@ -23,48 +23,6 @@ class ConvNet(nn.Module):
         return self.fc(x.flatten(1))
 
 
-class ResidualBlock(nn.Module):
-
-    def __init__(self, inputs, outputs, stride):
-        super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(outputs)
-        self.downsample = nn.Sequential()
-        if stride != 1 or inputs != outputs:
-            self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False),
-                                            nn.BatchNorm2d(outputs))
-
-    def forward(self, x):
-        through = self.bn2(self.conv2(functional.relu(self.bn1(self.conv1(x)))))
-        return functional.relu(through + self.downsample(x))
-
-
-class ResNet18(nn.Module):
-    """He et al. 2015 with the stem for small images: 3x3, stride 1, no pooling. `width`: of the published one."""
-
-    def __init__(self, channels, width=1.0, classes=10):
-        super().__init__()
-        inputs = round(64 * width)
-        self.conv1 = nn.Conv2d(channels, inputs, 3, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(inputs)
-        blocks = []
-        for layer in range(4):
-            outputs = round(64 * 2**layer * width)
-            blocks += [ResidualBlock(inputs, outputs, 2 if layer else 1), ResidualBlock(outputs, outputs, 1)]
-            inputs = outputs
-        self.blocks = nn.Sequential(*blocks)
-        self.fc = nn.Linear(inputs, classes)
-        for module in self.modules():
-            if isinstance(module, nn.Conv2d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-
-    def forward(self, x):
-        x = self.blocks(functional.relu(self.bn1(self.conv1(x))))
-        return self.fc(x.mean((2, 3)))
-
-
 def perceptron(features, hidden, outputs):
     return nn.Sequential(nn.Flatten(), nn.Linear(features, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
 

@@ -1,4 +1,4 @@
-"""torch.optim's definitions on one flat vector, and the outer optimizer of local steps.
+"""torch.optim's definitions on one flat vector, and the schedule.
 
 step(values, gradient, rate, decay): `decay` is the weight decay of each element, or None.
 """
@@ -46,26 +46,6 @@ class Adam:
         values.addcdiv_(self.first, root, value=-rate / (1 - self.beta1**self.steps))
 
 
-class DelayedNesterov:
-    """Liu et al. 2024: each push moves the values by its part; the momentum moves once in `workers`."""
-
-    def __init__(self, momentum, workers):
-        self.momentum, self.workers = momentum, workers
-        self.sum, self.count, self.buffer = None, 0, None
-
-    def step(self, values, gradient, rate, decay):
-        if self.buffer is None:
-            self.buffer, self.sum = torch.zeros_like(values), torch.zeros_like(values)
-        values.sub_(gradient, alpha=rate / self.workers)
-        self.sum.add_(gradient)
-        self.count += 1
-        if self.count == self.workers:
-            self.buffer.mul_(self.momentum).add_(self.sum, alpha=1 / self.workers)
-            values.sub_(self.buffer, alpha=rate * self.momentum)
-            self.sum.zero_()
-            self.count = 0
-
-
 def make(name, task, momentum):
     """`name`: "adam" (AdamW where the task says so) or "sgd"."""
     if name == "adam":
@@ -78,7 +58,7 @@ class Schedule:
 
     def __init__(self, total_steps, warmup_steps, final_fraction):
         self.total, self.final = total_steps, final_fraction
-        # A trial on few samples must not be warm-up throughout. (The product refuses such a job.)
+        # A run on few samples must not be warm-up throughout. (The product refuses such a job.)
         self.warmup = warmup_steps if warmup_steps < total_steps else total_steps / 10
 
     def factor(self, progress):

@@ -112,7 +112,7 @@ def main():
     parser.add_argument("--svg", required=True, help="file to write")
     arguments = parser.parse_args()
     rows = [row for path in arguments.rows for row in rows_file.read(path)
-            if (row["task"], row["optimizer"]) == (arguments.task, arguments.optimizer) and not row["validation"] and
+            if (row["task"], row["optimizer"]) == (arguments.task, arguments.optimizer) and
             row.get("global_batch", False) == arguments.global_batch and "jitter" not in row]
     low, high = map(float, arguments.range.split("-"))
     drawn = svg(rows, arguments.scenario.split(","), arguments.contestant.split(","), low, high)

@@ -1,14 +1,14 @@
 #!/usr/bin/python3
-"""Real runs, one after the other, of torchps and of DDP (ddp.py), paced alike.
+"""Real runs of torchps and of DDP (ddp.py), one after the other, paced alike.
 
-  real.py --data=DIRECTORY --optimizer=adam --scenario=none,one_slow --rate=ddp=0.008,async=0.002 \\
-      --contestant=ddp,sync_balanced,async_s4 --seeds=1 --json=real.jsonl
+  real.py --data=DIRECTORY --optimizer=adam --scenario=none,one_slow --rate=0.002 \\
+      --contestant=ddp,async_batch --seeds=1 --json=real.jsonl
 
-Always deploy/jobs/convnet_mnist.textproto. A step of a whole batch takes --pace milliseconds, a slow worker's
-4 times that, so that all behave as if each had a core. A run whose steps really took more than 1.15 of their
-pace, on the mean of a worker, is measured again, and is no result after the third time. No slot evaluates:
-torchps' evaluator measures beside the job, and ddp.py after it, what it kept on its way. compare.py sets the
-rows beside those of virtual_time.py.
+The job is deploy/jobs/convnet_mnist.textproto with 32 samples for each of three workers. A step on 32 samples takes
+--pace milliseconds, 4 times as long on a slow worker, so that each worker seems to have a core of its own. If a
+worker's steps took more than 1.15 of their pace on average, the run is repeated, three times at most. No slot
+evaluates: torchps' evaluator measures during the job, and ddp.py tests the values that it kept, after the run.
+compare.py compares the rows with those of virtual_time.py.
 """
 
 import argparse
@@ -20,46 +20,36 @@ import tempfile
 
 import contestants
 import rows_file
-from virtual_time import given_rates, names, seeds
+from virtual_time import given_rates, names, rate_of, seeds
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 JOB = os.path.join(ROOT, "deploy/jobs/convnet_mnist.textproto")
 SLOW = {"none": (), "one_slow": ((2, 4),), "pauses": ()}  # (slot, factor) of each scenario
 PAUSE = {"pauses": ("2:2:10",)}  # slot, for so many seconds in so many
+REAL = ("ddp", "ddp_by_hand", "sync_balanced", "sync_balanced_half_grace", "async_batch")
 WORKERS, BATCH_SIZE = 3, 32
 MOST_OF_PACE = 1.15
 TRIES = 3
 
 
 def settings(contestant, optimizer, rate, seed):
-    """What `psctl run --set` is given."""
+    """Job fields for `psctl run --set`."""
     found = {"seed": seed, "optimizer.learning_rate": rate,
              "consistency.mode": "SYNC" if contestant.rounds else "ASYNC",
              "training.balance": "SPEED" if contestant.balance else "EQUAL",
              "training.evaluate": "false",
-             "training.global_batch": "false"}  # as virtual_time.py, a batch each
+             "training.global_batch": "false"}  # a batch for each worker
     if contestant.backup:
         found["consistency.backup_workers"] = contestant.backup
         found["consistency.grace_part"] = contestant.grace_part
-    if contestant.grace_seconds or contestant.round_batches:
-        sys.exit(f"{contestant.name} is a rule of the virtual clock only")
-    if contestant.whole_batch:
-        # One batch of all, as the default has it: while a worker pauses the others take its samples.
+    if not contestant.rounds:
+        # The default: one batch for all, so that the others take the samples of a worker that pauses.
         found["training.global_batch"] = "true"
         found["training.batch_size"] = BATCH_SIZE * WORKERS
         found["consistency.apply"] = "WHOLE_BATCH"
         found["consistency.patience"] = contestant.patience
-    elif not contestant.rounds:
-        found["consistency.apply"] = "EACH_PUSH"
-        found["consistency.staleness_bound"] = contestant.bound
-        if contestant.bound:
-            found["consistency.prefetch"] = str(contestant.prefetch).lower()
-        if contestant.lag != "ACCEPT":
-            found["consistency.lag.policy"] = contestant.lag
     if optimizer == "sgd":
         found["optimizer.sgd.momentum"] = 0.9
-        if not contestant.rounds and not contestant.whole_batch:
-            found["optimizer.sgd.momentum_at"] = contestant.momentum_at
     return found
 
 
@@ -70,7 +60,7 @@ def looks(lines):
 
 
 def of_pace(report, pace, scenario):
-    """The longest mean of a slot's computing, by its pace; without a slot that pauses."""
+    """The mean time of a slot's steps divided by their pace: the largest of all slots but those that pause."""
     factors = dict(SLOW[scenario])
     pausing = [int(text.split(":")[0]) for text in PAUSE.get(scenario, ())]
     return max(slot["seconds"]["compute"] /
@@ -79,12 +69,12 @@ def of_pace(report, pace, scenario):
 
 
 def torchps(arguments, contestant, optimizer, scenario, rate, seed):
-    """(row, how much longer its steps took than their pace)."""
+    """Returns the row, and the time of its steps divided by their pace."""
     with tempfile.TemporaryDirectory() as folder:
         command = [arguments.psctl, "run", f"--job={JOB}", f"--data={arguments.data}", "--servers=2",
                    f"--workers={WORKERS}", f"--dir={folder}/run", f"--target_every={arguments.every}"]
         # The product's pace is of the job's batch_size.
-        pace = arguments.pace * (WORKERS if contestant.whole_batch else 1)
+        pace = arguments.pace * (1 if contestant.rounds else WORKERS)
         command += [f"--pace={slot}:{pace}" for slot in range(WORKERS)]
         command += [f"--slow={slot}:{factor}" for slot, factor in SLOW[scenario]]
         command += [f"--pause={pause}" for pause in PAUSE.get(scenario, ())]
@@ -130,7 +120,7 @@ def main():
     parser.add_argument("--psctl", default=os.path.join(ROOT, "bazel-bin/tools/psctl"))
     parser.add_argument("--optimizer", default="adam")
     parser.add_argument("--scenario", default="none,one_slow")
-    parser.add_argument("--contestant", default="ddp,sync_balanced,async_s4")
+    parser.add_argument("--contestant", default="ddp,async_batch", help="of " + ", ".join(REAL))
     parser.add_argument("--rate", type=given_rates, required=True, help="as virtual_time.py has it")
     parser.add_argument("--seeds", default="1")
     parser.add_argument("--epochs", type=int, default=0, help="0: as the job has it")
@@ -141,13 +131,12 @@ def main():
     for seed in seeds(arguments.seeds):
         for optimizer in names(arguments.optimizer, ("adam", "sgd")):
             for scenario in names(arguments.scenario, SLOW):
-                for name in names(arguments.contestant, contestants.ALL):
+                for name in names(arguments.contestant, REAL):
                     measure(arguments, contestants.ALL[name], optimizer, scenario, seed)
 
 
 def measure(arguments, contestant, optimizer, scenario, seed):
-    given = arguments.rate
-    rate = next(given[name] for name in (contestant.name, contestant.like, "all") if name in given)
+    rate = rate_of(arguments.rate, contestant)
     kind = ddp if contestant.all_reduce else torchps
     for _ in range(TRIES):
         row, longer = kind(arguments, contestant, optimizer, scenario, rate, seed)
@@ -157,8 +146,7 @@ def measure(arguments, contestant, optimizer, scenario, seed):
         if longer <= MOST_OF_PACE:
             row.update({"instrument": "real", "task": "convnet", "samples": 10000, "workers": WORKERS,
                         "optimizer": optimizer, "scenario": scenario, "contestant": contestant.name,
-                        "rate": rate, "seed": seed, "validation": False,
-                        "epochs": arguments.epochs or 5})
+                        "rate": rate, "seed": seed, "epochs": arguments.epochs or 5})
             with open(arguments.json, "a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
             return

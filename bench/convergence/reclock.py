@@ -1,15 +1,14 @@
 #!/usr/bin/python3
-"""Rows of rounds that were learnt before on another clock: no training, a few seconds each.
+"""Adds rows of rounds that another scenario's row has learnt already: no training, a few seconds each.
 
   reclock.py --scenario=dies,changing --contestant=ddp --optimizer=adam --rate=0.008 --seeds=3-5 --json=rows.jsonl
 
-Where a contestant takes the same batches in the same rounds as one of the file's rows did, in whatever
-scenario, it learns the same: only the times differ. Both are run on the clock alone. Where every round has
-the same samples in the same parts, and the same progress, the new row has the times of the one and the looks
-of the other, which "learnt_in" names. Else nothing is added: virtual_time.py has to learn it.
+A contestant that takes the same batches in the same rounds in two scenarios learns the same in both: only the times
+differ. This runs both on the clock alone. If every round has the same samples, parts and progress, the new row gets
+the times of its own scenario and the looks of the other row, which "learnt_in" names. Else it adds nothing, and
+virtual_time.py has to train.
 
-A round's sum is in the order of its workers, so only the order in which batch norm's running statistics are
-averaged may differ.
+The only other difference is the order in which batch norm's running statistics are averaged.
 """
 
 import argparse
@@ -40,10 +39,10 @@ def run_of(task, contestant, scenario, row, looks=4):
 
 
 def row_from(task, wanted, rows, known, looks=4):
-    """`wanted` (the fields of a row that say what was run) with figures, or None: none of `rows` took its samples
-    in the same rounds. `task` learns nothing, and has the samples and batches of the one that was learnt."""
+    """Returns `wanted` (the fields of a row that name a run) with figures, or None if none of `rows` took its samples
+    in the same rounds. `task` learns nothing; its samples and batches are those of the rows' task."""
     figures, rounds = run_of(task, contestants.ALL[wanted["contestant"]], known[wanted["scenario"]], wanted, looks)
-    same = ("task", "samples", "workers", "optimizer", "rate", "seed", "validation", "global_batch")
+    same = ("task", "samples", "workers", "epochs", "optimizer", "rate", "seed", "global_batch")
     for row in rows:
         other = contestants.ALL[row["contestant"]]
         if (any(row.get(name) != wanted.get(name) for name in same) or "learnt_in" in row or not other.rounds or
@@ -54,8 +53,7 @@ def row_from(task, wanted, rows, known, looks=4):
         for look, learnt in zip(figures["looks"], row["looks"]):
             assert look["samples"] == learnt["samples"]
             look.update(loss=learnt["loss"], accuracy=learnt["accuracy"])
-        return dict(wanted, **figures, epochs=row["epochs"], computed_seconds=0.0,
-                    learnt_in=[row["contestant"], row["scenario"]])
+        return dict(wanted, **figures, computed_seconds=0.0, learnt_in=[row["contestant"], row["scenario"]])
     return None
 
 
@@ -82,8 +80,8 @@ def main():
                 for seed in virtual_time.seeds(arguments.seeds):
                     wanted = {"task": "convnet", "samples": len(task.train[0]),
                               "workers": known[scenario].workers, "optimizer": optimizer, "scenario": scenario,
-                              "contestant": name, "seed": seed, "validation": False,
-                              "rate": arguments.rate.get(name, arguments.rate.get("all"))}
+                              "contestant": name, "seed": seed, "epochs": task.epochs,
+                              "rate": virtual_time.rate_of(arguments.rate, contestants.ALL[name])}
                     if arguments.global_batch:
                         wanted["global_batch"] = True
                     if key(wanted) in file.rows:

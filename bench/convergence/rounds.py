@@ -1,8 +1,4 @@
-"""SYNC and DDP: a round is the mean, weighed by samples, of gradients computed on the same values.
-
-A round of work (Rennala SGD, Tyurin and Richtarik 2023) is the first P gradients on its values: a worker that has
-pushed goes on at once, with other samples on the same values. Computations under way when a round ends are lost.
-"""
+"""SYNC and DDP: a round is the mean, weighed by samples, of gradients computed on the same values."""
 
 from training import Training
 
@@ -16,12 +12,11 @@ class Rounds(Training):
         self.closing = None  # the round whose grace runs
         self.heard = {}  # worker -> the last round for which something of it came, in time or late
         super().__init__(*arguments, **more)
-        # Backup workers are meant for one of three and two of eight.
+        # One of three workers, two of eight.
         self.backup = self.contestant.backup and max(self.contestant.backup, self.workers // 4)
-        self.round_pushes = self.contestant.round_batches * self.workers
 
     def start(self, worker):
-        if worker in self.dead or self.work[worker] or (self._has_arrived(worker) and not self.round_pushes):
+        if worker in self.dead or self.work[worker] or self._has_arrived(worker):
             return
         batches = self.take(worker)
         if not batches:
@@ -32,8 +27,8 @@ class Rounds(Training):
         self.events.at(work.end, lambda: self._arrive(work))
 
     def _transfer(self, work):
-        """The work is longer by its pull and push; an all-reduce of a ring moves 2 (P - 1) / P of the model
-        each way, when all have computed, but for one link it is the same to do so before."""
+        """Adds the time of a pull and a push, or of a ring's all-reduce, to the work. The all-reduce moves
+        2 (P - 1) / P of the model each way after all have computed; added to each worker's step, it ends alike."""
         size = self.bytes
         if self.contestant.all_reduce:
             size *= 2 * (self.workers - 1) / self.workers
@@ -70,20 +65,16 @@ class Rounds(Training):
             return self.start(work.worker)
         self.arrived.append((work, self.vector(work)))
         self.settled(work)
-        if len(self.arrived) < self.round_pushes:
-            return self.start(work.worker)
         self._close_if_complete()
 
     def _close_if_complete(self):
         if self.contestant.all_reduce and self.dead:
             return
-        # Workers that have pushed, those that compute, if only for an earlier round, and those whose death is
-        # not yet known.
+        # Workers that have pushed, that compute (perhaps for an earlier round), and whose death is not yet known.
         expected = len(self.arrived) + sum(1 for worker in range(self.workers)
                                            if self.work[worker] or (worker in self.dead - self.gone and
                                                                     not self._has_arrived(worker)))
-        if not self.arrived or len(self.arrived) < (min(expected, self.round_pushes) or
-                                                    max(1, expected - self.backup)):
+        if not self.arrived or len(self.arrived) < max(1, expected - self.backup):
             return
         grace = self._grace() if len(self.arrived) < expected else 0
         if grace:
@@ -95,24 +86,22 @@ class Rounds(Training):
 
     def _grace(self):
         """How long this round, which has its quorum, waits for the missing workers."""
-        if not self.contestant.waits_for_all:
-            # A worker that gave nothing to the round before either computes on the values of an earlier round.
-            missing = [worker for worker in range(self.workers) if worker not in self.gone and
-                       not self._has_arrived(worker) and (self.work[worker] or worker in self.dead)]
-            if all(self.heard.get(worker, self.round) < self.round - 1 for worker in missing):
-                return 0
-        return max(self.contestant.grace_seconds,
-                   self.contestant.grace_part * (self.events.now - self.began))
+        # A worker that gave nothing to the round before either computes on the values of an earlier round.
+        missing = [worker for worker in range(self.workers) if worker not in self.gone and
+                   not self._has_arrived(worker) and (self.work[worker] or worker in self.dead)]
+        if all(self.heard.get(worker, self.round) < self.round - 1 for worker in missing):
+            return 0
+        return self.contestant.grace_part * (self.events.now - self.began)
 
     def _close(self):
-        # In the order of workers, so that rounding does not depend on who was faster.
+        # In the order of workers, so that rounding does not depend on their speeds.
         arrived, self.arrived = sorted(self.arrived, key=lambda pair: pair[0].worker), []
         samples = sum(work.samples for work, _ in arrived)
         mean = sum(vector * (work.samples / samples) for work, vector in arrived)
         progress = min(work.progress for work, _ in arrived)
         # Values are replaced, not changed: late workers may still compute on the old ones.
         self.server.values = self.server.values.clone()
-        self.server.apply(mean, progress, self.server.version)
+        self.server.apply(mean, progress)
         self.record.counted(samples, 0, len(arrived))
         self.round += 1
         self.began = self.events.now

@@ -3,8 +3,8 @@
 import json
 import os
 
-KEYS = ("task", "samples", "workers", "optimizer", "scenario", "contestant", "rate", "seed", "validation",
-        "jitter", "global_batch")
+KEYS = ("task", "samples", "workers", "epochs", "optimizer", "scenario", "contestant", "rate", "seed", "jitter",
+        "global_batch")
 
 
 def key(row):

@@ -75,7 +75,7 @@ UPDATES = ("updates", "early", "waited %")
 
 
 def updates(rows):
-    """Cells for UPDATES; empty where rows are older than these figures."""
+    """Cells for UPDATES; empty where the rows do not have these figures."""
     if any("updates" not in row for row in rows):
         return [""] * len(UPDATES)
     seconds = sum(row["workers"] * row["final"]["seconds"] for row in rows)
@@ -118,21 +118,6 @@ def lags(rows):
     return lines(heads, cells) if most else ()
 
 
-def searches(rows):
-    """The results of each search for a rate, and its cost in passes over the samples."""
-    found = summary.groups(rows, "contestant")
-    cells = []
-    for (name,), those in found.items():
-        by_rate = sorted(those, key=lambda row: row["rate"])
-        shown = []
-        for row in by_rate:
-            accuracy = row["final"]["accuracy"]
-            shown.append(f"{row['rate']:g}: " + (f"{100 * accuracy:.2f}" if accuracy is not None
-                                                 else f"{row['final']['loss']:.4f}"))
-        cells.append([name, ", ".join(shown), str(sum(row["epochs"] for row in those))])
-    return lines(["contestant", "rate: accuracy % or loss on the validation split", "epochs it cost"], cells)
-
-
 def every_table(rows):
     text = []
     rows = [dict(row, jitter=row.get("jitter"), global_batch=row.get("global_batch")) for row in rows]
@@ -140,16 +125,8 @@ def every_table(rows):
     for (task, optimizer, workers, scenario, jitter, shared), those in summary.groups(rows, *by).items():
         title = (f"{task}, {optimizer}, {scenario}, {workers} workers" + (f", jitter {jitter:g}" if jitter else "") +
                  (", one batch for all" if shared else ""))
-        judged = [row for row in those if not row["validation"]]
-        tuned = [row for row in those if row["validation"]]
-        if judged:
-            text += [f"### {title}", ""]
-            table = (with_targets(task, judged) if task in TARGETS else
-                     by_clock(judged) if task == "clock" else by_loss(judged))
-            text += table
-            text += [""] + list(lags(judged)) + [""]
-        if tuned:
-            text += [f"### {title}: the search for a rate", "", *searches(tuned), ""]
+        table = with_targets(task, those) if task in TARGETS else by_clock(those) if task == "clock" else by_loss(those)
+        text += [f"### {title}", "", *table, "", *lags(those), ""]
     return "\n".join(text)
 
 

@@ -23,8 +23,6 @@ class Task:
     batch_size: int
     epochs: int
     has_accuracy: bool
-    targets: tuple  # accuracies, or losses where there is no accuracy, to be met
-    rates: dict  # optimizer -> where the search for a rate begins
     warmup_steps: int = 0
     final_fraction: float = 0.0  # of the rate, where the cosine ends
     weight_decay: float = 0.0
@@ -51,9 +49,7 @@ def convnet(directory):
     """deploy/jobs/convnet_mnist.textproto."""
     train, test = mnist(directory)
     return Task("convnet", networks.ConvNet, functional.cross_entropy, train, test, batch_size=32,
-                epochs=5, has_accuracy=True, targets=(0.97, 0.98, 0.984),
-                rates={"adam": 0.002, "sgd": 0.02}, warmup_steps=50, weight_decay=1e-4,
-                not_decayed=("*bias", "*bn*"))
+                epochs=5, has_accuracy=True, warmup_steps=50, weight_decay=1e-4, not_decayed=("*bias", "*bn*"))
 
 
 def clock(_):
@@ -61,16 +57,7 @@ def clock(_):
     second."""
     nothing = torch.empty(10_000, 0), torch.empty(10_000, 0)
     return Task("clock", networks.ConvNet, functional.mse_loss, nothing, nothing, batch_size=32, epochs=5,
-                has_accuracy=False, targets=(), rates={"adam": 0.0, "sgd": 0.0}, learns=False)
-
-
-def resnet18_quarter(directory):
-    """A ResNet-18 of a quarter of its width on MNIST: at full width a row takes an hour here."""
-    train, test = mnist(directory)
-    return Task("resnet18_quarter", lambda: networks.ResNet18(channels=1, width=0.25), functional.cross_entropy,
-                train, test, batch_size=32, epochs=5, has_accuracy=True, targets=(0.97, 0.98, 0.984),
-                rates={"adam": 0.002, "sgd": 0.02}, warmup_steps=50, weight_decay=1e-4,
-                not_decayed=("*bias", "*bn*", "*downsample.1*"))
+                has_accuracy=False, learns=False)
 
 
 def transformer(path):
@@ -93,8 +80,7 @@ def transformer(path):
 
     split = len(tokens) - len(tokens) // 10
     return Task("transformer", networks.Transformer, loss, samples(tokens[:split]),
-                samples(tokens[split:]), batch_size=16, epochs=3, has_accuracy=False,
-                targets=(), rates={"adam": 1e-3, "sgd": 0.05}, warmup_steps=100,
+                samples(tokens[split:]), batch_size=16, epochs=3, has_accuracy=False, warmup_steps=100,
                 final_fraction=0.1, weight_decay=0.01, decoupled=True, beta2=0.98, clip_norm=1.0,
                 not_decayed=("*bias", "*norm*"))
 
@@ -112,24 +98,14 @@ def regression(path):
 
     return Task("regression", lambda: networks.perceptron(x.shape[1], 64, y.shape[1]),
                 functional.mse_loss, part(slice(split)), part(slice(split, None)), batch_size=32,
-                epochs=20, has_accuracy=False, targets=(), rates={"adam": 4e-3, "sgd": 0.02},
-                warmup_steps=50)
+                epochs=20, has_accuracy=False, warmup_steps=50)
 
 
-TASKS = {task.__name__: task for task in (convnet, clock, resnet18_quarter, transformer, regression)}
+TASKS = {task.__name__: task for task in (convnet, clock, transformer, regression)}
 
 
-def make(name, data, validation=False, samples=None):
-    """The task `name` from `data` (a directory or file; "" for drawn data).
-
-    `samples` keeps that many training samples. With `validation` the last tenth of them takes the place of
-    the test set, which nobody who chooses a rate may see.
-    """
+def make(name, data, samples=None):
+    """The task `name` from `data` (a directory or file; "" for drawn data); `samples` keeps so many for training."""
     task = TASKS[name](data)
-    inputs, targets = (part[:samples] for part in task.train)
-    if validation:
-        kept = len(inputs) - len(inputs) // 10
-        task.test = inputs[kept:], targets[kept:]
-        inputs, targets = inputs[:kept], targets[:kept]
-    task.train = inputs, targets
+    task.train = tuple(part[:samples] for part in task.train)
     return task

@@ -41,14 +41,14 @@ class Work:
 
 
 class Training:
-    """The common part of all rules. A rule starts workers, and decides about each result."""
+    """The common part of both rules. A rule starts workers, and decides about each result."""
 
     def __init__(self, task, contestant, scenario, optimizer, rate, seed, looks_per_epoch=4,
                  look_samples=5000):
         self.task, self.contestant, self.scenario = task, contestant, scenario
         self.optimizer, self.rate, self.seed = optimizer, rate, seed
         self.workers = 1 if contestant.alone else scenario.workers
-        # Samples of a step of all workers, and of each if all are equally fast. A global batch is one process's.
+        # Samples of an update, and of each worker if all are equally fast. A global batch is one process's.
         self.whole = task.batch_size * (1 if task.global_batch or contestant.alone else self.workers)
         self.equal = self.whole / self.workers
         # An equal share takes STEP_SECONDS at speed 1.
@@ -87,7 +87,7 @@ class Training:
         raise NotImplementedError
 
     def left(self, worker):
-        """`worker` was given up, or is back."""
+        """The servers gave `worker` up, or it is back."""
 
     def returned(self):
         """Samples were returned to the pool."""
@@ -99,14 +99,10 @@ class Training:
             return self._by_hand[worker]
         if self.balance:
             sharers = self.sharers()
-            keeps_whole = self.task.global_batch or self.contestant.whole_batch
-            return self.balance.batch(worker, sharers, self.turn(),
+            keeps_whole = self.task.global_batch or not self.contestant.rounds
+            return self.balance.batch(worker, sharers, self.server.version,
                                       self.whole if keeps_whole else self.equal * len(sharers))
         return int((worker + 1) * self.equal + 1e-9) - int(worker * self.equal + 1e-9)
-
-    def turn(self):
-        """Rises with each step of all workers."""
-        return self.server.version if self.contestant.rounds else self.server.version // self.workers
 
     def sharers(self):
         """Workers that take a part of a step of all."""
@@ -157,8 +153,7 @@ class Training:
     def stop_time(self, work):
         """When `work` would check whether it is stale; None if it does not."""
         look = work.begin + FORWARD_PART * work.seconds
-        may = self.contestant.stop and self.stops[work.worker] < MOST_STOPS
-        return look if may and look >= self.events.now else None
+        return look if self.stops[work.worker] < MOST_STOPS and look >= self.events.now else None
 
     def stopped(self, work):
         """Discards `work`; its worker begins anew now."""

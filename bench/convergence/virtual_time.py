@@ -1,12 +1,11 @@
 #!/usr/bin/python3
 """Trains with real gradients on a virtual clock: any number of workers with a core each, one process.
 
-  virtual_time.py --task=convnet --data=DIRECTORY --optimizer=adam --scenario=none,one_slow \\
+  virtual_time.py --task=convnet --data=DIRECTORY --optimizer=adam --rate=0.002 --scenario=none,one_slow \\
       --contestant=ddp,sync_balanced,async_batch --global_batch --seeds=1-5 --json=rows.jsonl
 
-Every contestant's rate is searched first (rates.py), in the scenario --tune_in, unless --rate says it.
-Adds to the file as it goes, and repeats no run whose row is there. Debian's python3-torch belongs to
-/usr/bin/python3. tables.py and plots.py show the rows.
+Adds each row to the file when it is ready, and repeats no run whose row is there. Debian's python3-torch belongs
+to /usr/bin/python3. tables.py and plots.py show the rows.
 """
 
 import argparse
@@ -17,16 +16,11 @@ import time
 import torch
 
 import contestants
-import rates
 import scenarios
 import tasks
-from pushes import Pushes
 from rounds import Rounds
 from rows_file import RowsFile, key
 from whole_batch import WholeBatch
-
-# The seed of searches for a rate. Figures use other seeds.
-TUNING_SEED = 0
 
 
 def names(text, known):
@@ -48,63 +42,46 @@ class Runner:
     def __init__(self, arguments):
         self.arguments = arguments
         self.file = RowsFile(arguments.json)
-        self.tasks = {validation: tasks.make(arguments.task, arguments.data, validation,
-                                             arguments.samples or None)
-                      for validation in (False, True)}
-        for task in self.tasks.values():
-            task.epochs = arguments.epochs or task.epochs
-            task.global_batch = arguments.global_batch
-            if arguments.warmup >= 0:
-                task.warmup_steps = arguments.warmup
+        self.task = tasks.make(arguments.task, arguments.data, arguments.samples or None)
+        self.task.epochs = arguments.epochs or self.task.epochs
+        self.task.global_batch = arguments.global_batch
 
-    def run(self, contestant, scenario, optimizer, rate, seed, validation=False):
-        task = self.tasks[validation]
+    def run(self, contestant, scenario, optimizer, seed):
+        task = self.task
+        rate = rate_of(self.arguments.rate, contestant)
         row = {"task": task.name, "samples": len(task.train[0]), "workers": scenario.workers,
                "optimizer": optimizer, "scenario": scenario.name, "contestant": contestant.name,
-               "rate": rate, "seed": seed, "validation": validation}
+               "rate": rate, "seed": seed, "epochs": task.epochs}
         if self.arguments.jitter != scenarios.JITTER:
             row["jitter"] = self.arguments.jitter
         if self.arguments.global_batch:
             row["global_batch"] = True
         if key(row) in self.file.rows:
-            return self.file.rows[key(row)]
-        kind = Rounds if contestant.rounds else WholeBatch if contestant.whole_batch else Pushes
-        training = kind(task, contestant, dataclasses.replace(scenario, jitter=self.arguments.jitter),
-                        optimizer, rate, seed,
-                        looks_per_epoch=0.5 if validation else self.arguments.looks,
-                        look_samples=self.arguments.look_samples)
+            return
+        kind = Rounds if contestant.rounds else WholeBatch
+        training = kind(task, contestant, dataclasses.replace(scenario, jitter=self.arguments.jitter), optimizer,
+                        rate, seed, self.arguments.looks, self.arguments.look_samples)
         began = time.monotonic()
-        row.update(training.run(), epochs=task.epochs, computed_seconds=time.monotonic() - began)
+        row.update(training.run(), computed_seconds=time.monotonic() - began)
         self.file.add(row)
         final = row["final"]
         accuracy = "" if final["accuracy"] is None else f"{100 * final['accuracy']:.2f} %, "
         print(f"{contestant.name} {scenario.name} {optimizer} rate {rate:g} seed {seed}: {accuracy}"
-              f"loss {final['loss']:.4f} after {final['seconds']:.1f} s"
-              f"{' on the validation split' if validation else ''} "
-              f"({row['computed_seconds']:.0f} s here)", flush=True)
-        return row
-
-    def rate(self, contestant, scenario, optimizer):
-        """Given, or the best of a search; in the scenario none, those that are alike share one."""
-        given = self.arguments.rate
-        for name in (contestant.name, contestant.like, "all"):
-            if name in given:
-                return given[name]
-        if self.arguments.rate_of:
-            contestant = contestants.ALL[self.arguments.rate_of]
-        elif scenario.name == "none" and contestant.like:
-            contestant = contestants.ALL[contestant.like]
-        first = self.tasks[True].rates[optimizer]
-        return rates.search(first, lambda rate: self.run(contestant, scenario, optimizer, rate, TUNING_SEED,
-                                                         validation=True))
+              f"loss {final['loss']:.4f} after {final['seconds']:.1f} s ({row['computed_seconds']:.0f} s here)",
+              flush=True)
 
 
 def given_rates(text):
-    """"0.01" for all, or "ddp=0.008,async=0.002"."""
-    if not text:
-        return {}
+    """"0.01" for all, or "all=0.008,local_32=0.002"."""
     pairs = [part.rpartition("=") for part in text.split(",")]
     return {name or "all": float(rate) for name, _, rate in pairs}
+
+
+def rate_of(given, contestant):
+    for name in (contestant.name, "all"):
+        if name in given:
+            return given[name]
+    sys.exit(f"--rate names no rate for {contestant.name}, and none for all")
 
 
 def main():
@@ -114,19 +91,16 @@ def main():
     parser.add_argument("--data", default="", help="file or folder; transformer and regression can draw theirs")
     parser.add_argument("--samples", type=int, default=0, help="of the training set; 0: all")
     parser.add_argument("--epochs", type=int, default=0, help="0: as the job has it")
-    parser.add_argument("--warmup", type=int, default=-1, help="in steps or rounds; -1: as the job has it")
     parser.add_argument("--optimizer", default="adam,sgd")
     parser.add_argument("--scenario", default="none")
     parser.add_argument("--contestant", default="all")
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--jitter", type=float, default=scenarios.JITTER,
-                        help="how unlike steps of one worker are: the part by which the usual one is longer")
+                        help="how much longer than the shortest step the others are, at random")
     parser.add_argument("--global_batch", action="store_true",
                         help="the job's batch is that of all workers together, the product's default")
-    parser.add_argument("--rate", type=given_rates, default={},
-                        help="instead of a search: of all, or of each, as ddp=0.008,async=0.002")
-    parser.add_argument("--rate_of", default="", help="all take the rate searched for this contestant")
-    parser.add_argument("--tune_in", default="", help="search rates in this scenario only")
+    parser.add_argument("--rate", type=given_rates, required=True,
+                        help="of all contestants, or of each, as all=0.008,local_32=0.002")
     parser.add_argument("--seeds", default="1-5")
     parser.add_argument("--looks", type=float, default=4, help="at the test set, each epoch")
     parser.add_argument("--look_samples", type=int, default=5000,
@@ -143,8 +117,7 @@ def main():
              for scenario in names(arguments.scenario, known)]
     for seed in seeds(arguments.seeds):
         for contestant, scenario, optimizer in cases:
-            tuned_in = known[arguments.tune_in] if arguments.tune_in else scenario
-            runner.run(contestant, scenario, optimizer, runner.rate(contestant, tuned_in, optimizer), seed)
+            runner.run(contestant, scenario, optimizer, seed)
 
 
 if __name__ == "__main__":
