@@ -65,8 +65,9 @@ def staleness(arguments):
     missed = False
     for bound in (0, 1, 4, -1):
         # With batches by speed no slot would get ahead of another.
-        report = run(arguments, {"consistency.mode": "ASYNC", "consistency.staleness_bound": bound,
-                                 "training.balance": "EQUAL"}, [f"--slow={slow}:8"])
+        settings = {"consistency.mode": "ASYNC", "consistency.apply": "EACH_PUSH",
+                    "consistency.staleness_bound": bound, "training.balance": "EQUAL"}
+        report = run(arguments, settings, [f"--slow={slow}:8"])
         gap = report["clock_gap"]
         slots = report["slots"]
         waiting = statistics.mean(slot["shares"]["wait"] for slot in slots if slot["slot"] != slow)
