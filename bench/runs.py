@@ -5,7 +5,7 @@
   runs.py staleness --data=DIR  one slot slowed 8 times: what each staleness bound does
 
 Every run is a process tree of its own on this machine; nothing is timed by this script, all figures
-come from the runs' reports (docs/report.md). Prints Markdown. Exits 1 if a bar is missed: accuracy
+come from the runs' reports (docs/operate.md). Prints Markdown. Exits 1 if a bar is missed: accuracy
 below --at_least, books that do not reconcile, a clock gap above its bound.
 """
 

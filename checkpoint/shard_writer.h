@@ -31,7 +31,7 @@ struct ShardBlock {
 };
 
 // Writes one server's blocks as a safetensors file, one block after the other, so that no second
-// copy of the model is ever in memory; docs/checkpoint.md has the format. The file has its name
+// copy of the model is ever in memory; docs/storage.md has the format. The file has its name
 // only when it is whole and on the disk: until then it is PATH.tmp, which a writer that is
 // destroyed before it has finished takes away. Errors are those of FileSystem.
 //

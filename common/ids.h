@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-// The words of the system, each with one meaning everywhere (docs/design.md, "The words").
+// The words of the system, each with one meaning everywhere (docs/architecture.md, "Terms").
 
 namespace torchps {
 

@@ -23,7 +23,7 @@ namespace torchps {
 //
 // A value.
 struct Preprocessing {
-  // The entries of a model file's metadata: docs/checkpoint.md lists them.
+  // The entries of a model file's metadata: docs/storage.md lists them.
   using Metadata = std::map<std::string, std::string>;
 
   // Ignores entries it does not know. INVALID_ARGUMENT names an entry that cannot be read.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the report of a finished run (docs/report.md) and exits with 1 at the first thing wrong.
+"""Checks the report of a finished run (docs/operate.md) and exits with 1 at the first thing wrong.
 
     deploy/check_report.py --servers=2 --workers=3 [--accuracy=0.8] [--drilled] report.json
 

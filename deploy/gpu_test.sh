@@ -15,7 +15,7 @@
 #       and stand-ins for CUDA's.
 #
 # pack exits with 75 where pip cannot have the wheels. The last line of run and rehearse is
-# 'N passed, N failed'; OUT/gpu.json has all figures, OUT/log what every program said. docs/cuda.md
+# 'N passed, N failed'; OUT/gpu.json has all figures, OUT/log what every program said. docs/gpus.md
 # explains the stages.
 
 # shellcheck source-path=SCRIPTDIR source=lib.sh

@@ -20,7 +20,7 @@ constexpr double kMostGracePart = 100;
 constexpr int kBoundInUpdates = 1;
 constexpr int kBoundInSteps = 4;
 constexpr int kMostBoundInUpdates = 1000;
-// One usual step: below half of it workers of equal speed fall out of step (docs/design.md).
+// One usual step: below half of it workers of equal speed fall out of step (docs/architecture.md).
 constexpr double kPatience = 1;
 constexpr double kLeastPatience = 0.5;
 constexpr double kMostPatience = 10;

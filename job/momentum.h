@@ -27,7 +27,7 @@ inline std::string MomentumWarning(const JobSpec& job) {
                       job.workers(),
                       " workers: late gradients make the largest stable learning rate about 4.6 "
                       "times lower than WORKER's, and lower than without momentum; leave "
-                      "momentum_at out, with a dampening of 0 (docs/design.md, \"Momentum\")");
+                      "momentum_at out, with a dampening of 0 (docs/protocol.md, \"Momentum\")");
 }
 
 }  // namespace torchps

@@ -36,7 +36,7 @@ std::string RateHint(const JobSpec& job) {
                       " late, seldom bear more than ", most,
                       ": take less, or consistency.apply=WHOLE_BATCH with "
                       "training.global_batch=true, which bears what one process does "
-                      "(docs/choosing.md)");
+                      "(docs/guide.md)");
 }
 
 }  // namespace torchps

@@ -75,7 +75,7 @@ class Session {
   // once the job is done, is to stop, or something failed. Blocks while the staleness bound says
   // so, and until the latest push is acknowledged. On a GPU the values are there for what is
   // computed on the stream that is current here; another one has to wait for it, and Push() for
-  // that (docs/cuda.md, "What happens to one step").
+  // that (docs/gpus.md, "What happens to one step").
   bool Next();
 
   // Pushes what backward() has left in the gradients, which are not to be used after that. `loss`

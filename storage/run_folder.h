@@ -10,7 +10,7 @@ namespace torchps {
 
 // The folder of a run:
 //
-//   model.safetensors  best.safetensors                   the model (docs/checkpoint.md)
+//   model.safetensors  best.safetensors                   the model (docs/storage.md)
 //   job.textproto  job.written.textproto  run.json        the job and the command
 //   report.json  logs/                                    the report and all output
 //   state/                                                the servers' files, locks

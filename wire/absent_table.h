@@ -8,7 +8,7 @@
 #include "common/element_runs.h"
 
 // The elements of a block that a gradient has nothing for, as bytes: for each run its first element
-// and their number, both unsigned, 32 bits, little-endian (docs/wire.md). All functions are
+// and their number, both unsigned, 32 bits, little-endian (docs/protocol.md). All functions are
 // thread-safe.
 
 namespace torchps {

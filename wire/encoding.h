@@ -8,7 +8,7 @@
 #include "proto/job.pb.h"
 #include "wire/encoding_elements.h"
 
-// How float32 elements become the bytes of a payload, and bytes become elements. docs/wire.md
+// How float32 elements become the bytes of a payload, and bytes become elements. docs/protocol.md
 // describes the formats. All functions are thread-safe, and give the same bits on every instruction
 // set.
 //

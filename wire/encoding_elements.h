@@ -7,7 +7,7 @@
 
 // What an encoding makes of single numbers, and back: for loops that are compiled for each
 // instruction set (common/cpu/instruction_set.h) and for kernels of a GPU, so everything is
-// inlined, and nothing branches. docs/wire.md describes the formats.
+// inlined, and nothing branches. docs/protocol.md describes the formats.
 
 namespace torchps {
 

@@ -16,7 +16,7 @@
 // The frames of Push and Pull, written and read by hand so that no float is copied: a frame is one
 // short header slice followed by slices that borrow the payload. The bytes are those of the
 // messages PushFrame and PullFrame (proto/parameter_service.proto), byte for byte what Protobuf
-// writes; docs/wire.md shows one. All functions are thread-safe.
+// writes; docs/protocol.md shows one. All functions are thread-safe.
 
 namespace torchps {
 

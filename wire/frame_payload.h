@@ -26,7 +26,7 @@ class FramePayload {
   FramePayload() = default;
 
   // The bytes of `slices`, in order, without the first `skipped_bytes` of them, encoded as
-  // docs/wire.md says. REQUIRES: there are so many bytes to skip.
+  // docs/protocol.md says. REQUIRES: there are so many bytes to skip.
   explicit FramePayload(std::vector<grpc::Slice> slices, size_t skipped_bytes = 0,
                         EncodingSpec::Kind encoding = EncodingSpec::FLOAT32);
 

@@ -41,7 +41,7 @@ namespace torchps {
 //
 // Which tensors these are: worker/module_tensors.h. The order of a tensor's elements is that of a
 // contiguous one, whatever the strides were, so that workers, checkpoints and exports agree: a
-// channels-last parameter becomes contiguous (docs/cuda.md, "Channels-last").
+// channels-last parameter becomes contiguous (docs/gpus.md, "Channels-last").
 //
 // On a CUDA device the flat tensors live there, and pinned host buffers mirror them; the spans
 // below are always host memory. On the CPU they are the flat tensors themselves, and ToDevice()

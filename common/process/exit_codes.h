@@ -4,7 +4,7 @@
 
 namespace torchps {
 
-// What a process of ours exits with; scripts and psctl read them, docs/operations.md lists them.
+// What a process of ours exits with; scripts and psctl read them, docs/operate.md lists them.
 enum class ExitCode : int {
   kOk = 0,
   kFailed = 1,        // something of ours went wrong, or the run was cut short

@@ -3,7 +3,7 @@ deploy/gpu_test.sh."""
 
 import statistics
 
-# What a step of a worker beside its server may take by the same step alone. Missed so far (docs/cuda.md,
+# What a step of a worker beside its server may take by the same step alone. Missed so far (docs/gpus.md,
 # "Measured on an H100"), so a run shows that and does not fail by it: a case fails above its own
 # `fails_above`, which tells that the worker has become slower. Lower those until they are the bar.
 BAR = 1.03

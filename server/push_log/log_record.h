@@ -16,7 +16,7 @@
 #include "wire/frame_codec.h"
 #include "wire/frame_payload.h"
 
-// The records of the push log as bytes (docs/checkpoint.md, "The push log"): a header of fixed
+// The records of the push log as bytes (docs/storage.md, "The push log"): a header of fixed
 // length with a checksum of its own, so that the lengths in it can be believed, then rows of the
 // ledger, the table of absent elements and the payload under a second one. A header is sealed
 // with the salt of its segment, which no worker knows: nothing in a payload passes for a header.

@@ -21,7 +21,7 @@ struct PushDecision {
 };
 
 // By incarnation, step and staleness: judges each push on each block by the ledger and the lag
-// contract (docs/design.md, "The words"). Pure functions of their arguments; immutable, so
+// contract (docs/architecture.md, "Terms"). Pure functions of their arguments; immutable, so
 // thread-safe.
 class PushGate {
  public:

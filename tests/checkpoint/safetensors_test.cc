@@ -34,7 +34,7 @@ class SafetensorsTest : public ::testing::Test {
   FaultyFileSystem files_;
 };
 
-// The example of docs/checkpoint.md, byte for byte.
+// The example of docs/storage.md, byte for byte.
 TEST_F(SafetensorsTest, AFileIsTheseBytes) {
   auto writer = SafetensorsWriter::Create(&files_, "/d/f", 150);
   ASSERT_TRUE(writer.ok());

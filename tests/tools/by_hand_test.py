@@ -1,4 +1,4 @@
-"""docs/operations.md's "On several machines, by hand", on this one: certificates, servers and workers started by
+"""docs/operate.md's "On several machines, by hand", on this one: certificates, servers and workers started by
 hand, watched, stopped and resumed, with the flags that the page names."""
 
 import json

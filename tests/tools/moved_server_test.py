@@ -1,4 +1,4 @@
-"""docs/operations.md's "A server's machine is lost": its directory, shared or copied, is taken to another place, and a
+"""docs/operate.md's "A server's machine is lost": its directory, shared or copied, is taken to another place, and a
 server that is started there, on another port, goes on as the same one. Each of the servers, the first one included."""
 
 import os

@@ -1,4 +1,4 @@
-"""Our programs, started by hand in a folder of the test's own, as docs/operations.md does."""
+"""Our programs, started by hand in a folder of the test's own, as docs/operate.md does."""
 
 import os
 import subprocess

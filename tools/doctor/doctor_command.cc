@@ -119,7 +119,7 @@ void ExamineHosts(const std::string& file, std::vector<Finding>& findings) {
   const absl::StatusOr<Hosts> hosts = ReadHostsFile(file);
   if (!hosts.ok()) {
     findings.push_back({Finding::Level::kProblem, "hosts", std::string(hosts.status().message()),
-                        "docs/operations.md shows one"});
+                        "docs/operate.md shows one"});
     return;
   }
   for (const Place& place : hosts->servers) {

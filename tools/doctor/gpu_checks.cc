@@ -123,7 +123,7 @@ Finding VisibleFinding(const GpuFacts& facts) {
 Finding WorkerFinding(const std::string& device, const GpuFacts& facts) {
   if (!facts.worker.ok()) {
     return {Level::kProblem, "ps_worker", std::string(facts.worker.status().message()),
-            "'bazel build --config=cuda //program:ps_worker'; docs/cuda.md has the steps"};
+            "'bazel build --config=cuda //program:ps_worker'; docs/gpus.md has the steps"};
   }
   const std::string subject = absl::StrCat("ps_worker ", *facts.worker);
   if (facts.seen.empty()) {
@@ -131,7 +131,7 @@ Finding WorkerFinding(const std::string& device, const GpuFacts& facts) {
             "it must run before it can see anything; a CUDA build finds torch where it was built"};
   }
   if (absl::StrContains(facts.complaint, "built without CUDA")) {
-    return {Level::kProblem, subject, "is built without CUDA", "docs/cuda.md has the steps"};
+    return {Level::kProblem, subject, "is built without CUDA", "docs/gpus.md has the steps"};
   }
   if (!SeesGpu(facts)) {
     return {Level::kProblem, subject, "is a CUDA build, and sees no GPU",

@@ -85,7 +85,7 @@ std::string NotFiniteText(uint64_t blocks, bool has_checkpoint) {
       "the model is not finite: ", Count(static_cast<int64_t>(blocks), "block"), " of it ",
       blocks == 1 ? "holds" : "hold", " numbers that are infinite or NaN; ",
       has_checkpoint ? "to go back, stop the job, move its checkpoints that are not finite "
-                       "away, and start it with --resume (docs/operations.md)"
+                       "away, and start it with --resume (docs/operate.md)"
                      : "start the job again, with a smaller optimizer.learning_rate or with "
                        "training.clip_norm",
       "\n");

@@ -12,7 +12,7 @@
 
 namespace torchps {
 
-// Fills in `reconciles` (docs/report.md), the comparisons of the report's other fields.
+// Fills in `reconciles` (docs/operate.md), the comparisons of the report's other fields.
 // `block_updates` is the sum over all servers that answered.
 void CheckReport(const JobStatus& job, int64_t block_updates, Report& report);
 

@@ -48,7 +48,7 @@ std::vector<FlagSpec> ReportFlags() {
   flags.push_back({"patience", "DURATION",
                    "With --wait: how long server 0 may be away without an answer. Default 60s.",
                    false, 0, "wait"});
-  flags.push_back({"report", "FILE", "Writes the report as JSON (docs/report.md) as well."});
+  flags.push_back({"report", "FILE", "Writes the report as JSON (docs/operate.md) as well."});
   return flags;
 }
 

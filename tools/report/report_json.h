@@ -8,7 +8,7 @@
 
 namespace torchps {
 
-// The report as indented JSON (docs/report.md), ending in a newline.
+// The report as indented JSON (docs/operate.md), ending in a newline.
 //
 // Protobuf prints it. Its mapping makes strings of 64-bit integers and of numbers that are not
 // finite, and knows no null; a report's readers are promised numbers and null. One pass over the

@@ -306,7 +306,7 @@ std::string Books(const Report& report) {
     }
   }
   if (!failed.empty()) {
-    return absl::StrCat("\nthe books do NOT reconcile (docs/report.md says what each compares):\n",
+    return absl::StrCat("\nthe books do NOT reconcile (docs/operate.md says what each compares):\n",
                         absl::StrJoin(failed, ""));
   }
   if (held == 0) return "";

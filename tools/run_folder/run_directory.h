@@ -11,7 +11,7 @@
 
 namespace torchps {
 
-// Where a run's servers keep their state (docs/checkpoint.md has the layout), as psctl sees it.
+// Where a run's servers keep their state (docs/storage.md has the layout), as psctl sees it.
 
 // Whether a run may begin in `dir`, which need not exist: anew in an empty one (locks of processes
 // that have ended do not count), with `resume` in one that a run has left something in.

@@ -137,7 +137,7 @@ ChildProcess::Options WorkerProgram(const LaunchOptions& options, int slot, cons
   if (stage >= 0) absl::StrAppend(&program.name, " stage ", stage);
   // Torch's threads spin while they wait for each other, by OpenMP's default. Beside servers and
   // other workers one of them may have no core just then, and all wait for the scheduler
-  // (docs/operations.md).
+  // (docs/operate.md).
   if (!elsewhere && options.threads > 1) program.environment = {"OMP_WAIT_POLICY=passive"};
   return program;
 }

@@ -136,13 +136,14 @@ std::vector<FlagSpec> RunFlags() {
       {"target", "METRIC:VALUE",
        "Notes when what is learnt first reaches VALUE of METRIC, as accuracy:0.98 or loss:2.5, in "
        "the report and on a line: seconds since the start, samples used, pushes. A process of its "
-       "own measures it (docs/operations.md says what that costs).",
+       "own measures it (docs/operate.md says what that costs).",
        true},
       {"target_every", "DURATION",
        "How often that process measures; without --target it measures all the same, into "
        "logs/evaluator.log. Default with --target: 5s."},
       {"report", "FILE",
-       "Writes the report as JSON (docs/report.md) when the job has ended. Default: report.json in "
+       "Writes the report as JSON (docs/operate.md) when the job has ended. Default: report.json "
+       "in "
        "the run's folder."},
       {"server_binary", "PATH", "The server program. Default: ps_server beside psctl."},
       {"worker_binary", "PATH",

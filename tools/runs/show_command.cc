@@ -38,7 +38,7 @@ int Fail(const absl::Status& status, std::ostream& error) {
 std::vector<FlagSpec> ShowFlags() {
   return {
       {"run", "RUN", "The run: its name in runs/, or its folder. Default: the newest in runs/."},
-      {"json", "", "Writes report.json instead (docs/report.md)."},
+      {"json", "", "Writes report.json instead (docs/operate.md)."},
   };
 }
 

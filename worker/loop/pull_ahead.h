@@ -46,7 +46,7 @@ class PullAhead {
 
  private:
   // One version of lag costs 3 workers about 0.2 points of accuracy with Adam, 0.35 to 0.8 with
-  // momentum (docs/design.md, "Consistency"): less than a tenth of the time does not pay for it.
+  // momentum (docs/protocol.md, "Update rules"): less than a tenth of the time does not pay for it.
   static constexpr double kOn = 0.1;
   // Half of that, so that a share near the border does not switch all the time.
   static constexpr double kOff = 0.05;

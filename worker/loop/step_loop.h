@@ -48,7 +48,7 @@ namespace torchps {
 // a push of which every block was late or rejected are told with the lease, and the coordinator
 // hands them out again. The pull begins as late as it can and still be done when backward is, so
 // that the values are not older than need be. What of the slot's own step t they lack, the bound
-// counts (docs/design.md, "Consistency").
+// counts (docs/protocol.md, "Update rules").
 //
 // Thread-compatible: one thread makes all calls, but for BlockReady(). Borrows everything.
 class StepLoop {

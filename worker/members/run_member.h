@@ -21,7 +21,7 @@ struct MemberOptions {
 // for all of them and goes through it step by step as any worker does (worker/loop/step_loop.h).
 // The others do what it orders. Each pulls, computes and pushes its own part of the model, and no
 // process ever holds more of it. A step's parts are one push by one name, so that all that is true
-// of a slot's push holds for them (docs/design.md, "A replica of several processes").
+// of a slot's push holds for them (docs/protocol.md, "A model over several processes").
 //
 // All of them end together, and come back together with a new incarnation, from what the servers
 // have: a process that has died leaves nothing behind that another one would miss.

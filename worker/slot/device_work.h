@@ -16,7 +16,7 @@
 namespace torchps {
 
 // What a slot's device does beside computing, where the model lies on one device apart from the
-// host: it copies, looks at gradients, encodes them (docs/cuda.md). Elsewhere nothing is set up.
+// host: it copies, looks at gradients, encodes them (docs/gpus.md). Elsewhere nothing is set up.
 // Neither is what the device lacks something for; then that is logged, and the host does it.
 //
 // Thread-compatible. Borrows everything.

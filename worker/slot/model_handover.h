@@ -16,7 +16,7 @@
 namespace torchps {
 
 // Hands the module's state to the coordinator, which keeps it as files (ModelFile in
-// proto/coordinator.proto). docs/checkpoint.md, "Model files", lists their metadata.
+// proto/coordinator.proto). docs/storage.md, "Model files", lists their metadata.
 //
 // A file that cannot be kept does not end training: the worker logs it.
 //

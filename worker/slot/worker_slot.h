@@ -95,7 +95,7 @@ class WorkerSlot {
 
   // For who has a Learner compute the gradients, before that is made. Where the model lies on one
   // device apart from the host, that looks at each block from now on, before it is pushed, or where
-  // the job has an encoding and nothing needs their floats here (docs/cuda.md), encodes it.
+  // the job has an encoding and nothing needs their floats here (docs/gpus.md), encodes it.
   // Otherwise all stays as it is, which is told where the device lacks something.
   void PreparePushesOnDevice();
 

@@ -6,7 +6,7 @@
 namespace torchps {
 namespace {
 
-// Parts of a lease. docs/design.md, "Cut off", has what follows from them.
+// Parts of a lease. docs/protocol.md, "Leases of slots", has what follows from them.
 constexpr double kLater = 1.0 / 4;
 constexpr double kLately = 1.0 / 2;
 constexpr double kStoodStill = 1.0 / 2;

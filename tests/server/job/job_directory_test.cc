@@ -373,7 +373,7 @@ TEST(JobDirectoryTest, WithALogAShardOfTheLifeBeforeCompletesACheckpoint) {
   }
 }
 
-// As docs/checkpoint.md says to do where the log is damaged.
+// As docs/storage.md says to do where the log is damaged.
 TEST(JobDirectoryTest, WithoutItsLogALifeDisownsTheShardsOfTheOneBefore) {
   FaultyFileSystem files;
   CommitCheckpointRequest commit;

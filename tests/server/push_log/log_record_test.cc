@@ -123,7 +123,7 @@ TEST(LogRecordTest, HasRoomForWhatARoundLacksOfTheLargestBlock) {
   EXPECT_TRUE(read.absent == record.absent);
 }
 
-// The example of docs/checkpoint.md.
+// The example of docs/storage.md.
 TEST(LogRecordTest, HasTheBytesThatTheDocumentationShows) {
   LogRecord record = SomeRecord();
   record.durable_sequence = 11;
@@ -242,7 +242,7 @@ TEST(LogSegmentTest, ComesBackAndIsRefusedDamaged) {
   }
 }
 
-// The example of docs/checkpoint.md as it was in version 4, which had no salt.
+// The example of docs/storage.md as it was in version 4, which had no salt.
 TEST(LogSegmentTest, OfAnOlderProgramIsToBeReadByThatOne) {
   const std::string bytes = absl::HexStringToBytes(absl::StrReplaceAll(
       "544f52434850534c 04000000 01000000 02000000 05000000 3412000000000000 0300000000000000"

@@ -74,7 +74,7 @@ TEST(GpuChecks, WithoutADriverEachThingThatIsMissingIsNamed) {
 }
 
 TEST(GpuChecks, AProgramWithoutCudaIsToldFromADriverThatIsTooOld) {
-  EXPECT_EQ(GpuFindings("cuda", Unseen(kNoCuda))[2].advice, "docs/cuda.md has the steps");
+  EXPECT_EQ(GpuFindings("cuda", Unseen(kNoCuda))[2].advice, "docs/gpus.md has the steps");
   const std::vector<Finding> old = GpuFindings("cuda", Unseen(kNoGpu));
   Expect(old[1], Level::kWarning, "2 GPUs by /dev, none of them seen by ps_worker");
   Expect(old[2], Level::kProblem, "is a CUDA build, and sees no GPU");

@@ -237,7 +237,7 @@ TEST(StatusTextTest, SaysWhatIsKeptOfTheJobAndWhatWentWrong) {
   cluster.servers[1]->set_nonfinite_blocks(1);
   EXPECT_NE(text().find("the model is not finite: 1 block of it holds numbers that are infinite or "
                         "NaN; to go back, stop the job, move its checkpoints that are not finite "
-                        "away, and start it with --resume (docs/operations.md)\n"),
+                        "away, and start it with --resume (docs/operate.md)\n"),
             std::string::npos)
       << text();
   checkpoint.set_nonfinite_blocks(7);
