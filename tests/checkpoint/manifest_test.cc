@@ -35,6 +35,9 @@ Manifest SampleManifest() {
   job.set_name("a \"name\"");
   job.mutable_consistency()->set_staleness_bound(0);  // there, and 0
   job.mutable_optimizer()->set_learning_rate(0.1);
+  PreprocessingEntry& entry = *job.mutable_data()->add_preprocessing();
+  entry.set_key("scale");
+  entry.set_value("1");
   CoordinatorState& coordinator = *manifest.mutable_coordinator();
   coordinator.set_running_seconds(1.0 / 3.0);
   coordinator.set_next_incarnation(std::numeric_limits<uint64_t>::max());
@@ -95,6 +98,7 @@ TEST(ManifestTest, WhatMakesNoSenseIsRefusedThoughItsChecksumIsRight) {
       {"\"block_bytes\": \"256\"", "\"block_bytes\": \"255\"", "block_bytes is 255"},
       {"\"block_bytes\": \"256\"", "\"block_bytes\": \"0\"", "block_bytes is 0"},
       {"\"name\": \"body.bias\"", "\"name\": \"body.weight\"", "body.weight"},
+      {"\"key\": \"scale\"", "\"scale\": \"1\"", "an entry without a key"},
       {"\"37\"", "\"-37\"", "body.weight"},
       {"\"37\"", "\"x\"", "x"},
       {"\"37\"", "{", ""},
